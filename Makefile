@@ -1,0 +1,44 @@
+# make run: set up and run the main job.   make test: set up and check everything.
+# ARGS passes overrides on: make run ARGS="model=11l quant=int6_mixed"
+VENV ?= .venv
+PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+BIN := $(VENV)/bin
+
+.PHONY: run test test-slow test-gpu lint format clean
+run: $(VENV)/.installed
+	$(BIN)/python golf/train.py $(ARGS)
+
+test: lint
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 -m "not slow and not slurm and not gpu" $(ARGS)
+
+test-slow: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -q -m "slow and not slurm and not gpu" $(ARGS)
+
+test-gpu: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -q -m gpu $(ARGS)
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# Where python has no ensurepip (Debian without python3-venv), the system's pip installs into the environment.
+$(VENV)/bin/python:
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer found; name one with PYTHON=…" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV) || $(PYTHON) -m venv --clear --without-pip $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+	$(PYTHON) -m pip --python $(BIN)/python install -q -e .
+	touch $@
+
+$(VENV)/.installed-dev: pyproject.toml $(VENV)/.installed
+	$(PYTHON) -m pip --python $(BIN)/python install -q -e ".[dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info

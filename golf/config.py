@@ -1,0 +1,288 @@
+"""The typed configuration: every setting a run has, its unit, and the checks across fields.
+
+This is the ground everything stands on: it imports nothing but the error type, and no Hydra. Values live in conf/;
+the defaults here are those of the public baseline (techniques: openai/parameter-golf `train_gpt.py`). A field that
+says `auto` is filled in by `golf.hardware.settle` from the machine found, before anything else sees it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, get_type_hints
+
+from golf.errors import GolfError
+
+COMPUTE_DTYPES = ("bf16", "fp32")
+TENSOR_FORMATS = ("int8", "int6", "fp16")
+SCALE_FLOORS = ("one_over_qmax", "eps")
+CODECS = ("zlib", "zstd")
+COMPILE_MODES = ("off", "blocks", "full")
+DEVICES = ("cpu", "cuda")
+MAX_VOCAB_SIZE = 65_536  # tokens are stored as uint16
+
+
+@dataclass
+class ModelConfig:
+    name: str = "9l"
+    vocab_size: int = 1024
+    num_layers: int = 9
+    model_dim: int = 512
+    num_heads: int = 8
+    num_kv_heads: int = 4
+    mlp_mult: float = 2.0  # hidden width as a multiple of model_dim
+    mlp_hidden: int | None = None  # absolute hidden width; wins over mlp_mult
+    tie_embeddings: bool = True
+    tied_embed_init_std: float = 0.005
+    rope_base: float = 10_000.0
+    logit_softcap: float = 30.0
+    qk_gain_init: float = 1.5
+    compute_dtype: str = "auto"  # activations and embedding: bf16 | fp32; matrices are float32 masters in both
+    init_from: str | None = None  # starting weights: a .safetensors file or a weights-only .pt file
+
+
+@dataclass
+class OptimConfig:
+    matrix_lr: float = 0.04  # Muon, on the matrices of the blocks
+    scalar_lr: float = 0.04  # Adam, on vectors, gains and scales
+    tied_embed_lr: float = 0.05
+    embed_lr: float = 0.6  # embedding when the head is untied
+    head_lr: float = 0.008  # untied head
+    muon_momentum: float = 0.95
+    muon_momentum_warmup_start: float = 0.85
+    muon_momentum_warmup_steps: int = 500
+    muon_backend_steps: int = 5  # Newton-Schulz iterations
+    muon_dtype: str = "auto"  # arithmetic of Newton-Schulz: bf16 | fp32
+    muon_wd: float = 0.0  # decoupled, per unit of learning rate
+    adam_wd: float = 0.0
+    beta1: float = 0.9
+    beta2: float = 0.95
+    adam_eps: float = 1e-8
+    grad_clip_norm: float = 0.0  # global norm after the reduction over ranks; 0 = off
+
+
+@dataclass
+class ScheduleConfig:
+    iterations: int = 20_000  # step cap; the clock usually ends the run first
+    warmdown_iters: int = 1200  # linear decay to zero over this many (measured) steps; 0 = constant
+    warmup_steps: int = 20  # untimed steps that compile and warm caches; everything is restored after them
+
+
+@dataclass
+class DataConfig:
+    name: str = "fineweb_sp1024"
+    path: str = "data/datasets/fineweb10B_sp1024"  # folder of shards
+    train_files: str = "fineweb_train_*.bin"
+    val_files: str = "fineweb_val_*.bin"
+    tokenizer_path: str = "data/tokenizers/fineweb_1024_bpe.model"
+    vocab_size: int = 1024
+    built_from: str | None = None  # "pydocs": build the folder on first use
+    fingerprint: str | None = None  # what the data must hash to; null accepts any
+    train_batch_tokens: int = 524_288  # tokens per optimizer step over all ranks
+    train_seq_len: int = 1024
+    micro_batches: int = 8  # equal parts of that batch, shared out over the ranks
+
+
+@dataclass
+class QuantConfig:
+    name: str = "int8"
+    tag: str = "int8"  # what log lines call it, the field's word
+    embed: str = "int8"  # format of tok_emb and lm_head
+    attn: str = "int8"
+    mlp: str = "int8"
+    other: str = "int8"
+    small_numel: int = 65_536  # float tensors up to this many elements are stored as fp16 (control tensors: fp32)
+    clip_quantile: float = 0.9999984  # of |w| per row
+    scale_floor: str = "one_over_qmax"  # one_over_qmax: no step finer than 1/qmax | eps: rows keep their own range
+    codec: str = "zlib"
+    codec_level: int = 9
+
+
+@dataclass
+class EvalConfig:
+    seq_len: int | None = None  # null = data.train_seq_len
+    val_batch_tokens: int = 524_288  # per scoring step over all ranks and micro-batches
+    val_loss_every: int = 1000  # steps between validations; 0 = only the last
+    val_at_start: bool = True  # also before the first step, if there are validations in between at all
+    dtype: str = "auto"  # arithmetic of scoring, before and after quantization alike: bf16 | fp32
+
+
+@dataclass
+class BudgetConfig:
+    train_seconds: float = 600.0  # 0 = no clock, schedule.iterations decides
+    eval_seconds: float = 600.0
+    artifact_bytes: int = 16_000_000  # decimal; model file + code
+    grace_seconds: float = 0.5  # overrun of the training clock that is still `ok`
+
+
+@dataclass
+class ScaleConfig:
+    name: str = "record"
+    step_ratio: float = 1.0  # steps expected here / 13,780 of the record; `${steps:N}` in YAML shrinks by it
+
+
+@dataclass
+class LaunchConfig:
+    nproc: int = 1  # ranks on this machine; 1 runs in the calling process
+    device: str = "auto"
+    compile: str = "auto"  # off | blocks: each block once, short start | full: whole model, one graph
+    threads: int | None = None  # CPU threads per rank; null = cores / nproc
+    train_log_every: int = 200  # steps between log lines; steps 1-10 are always logged
+
+
+@dataclass
+class Config:
+    """A whole experiment. `seed` makes a variant a run; `launch` and `note` cannot change the result."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    quant: QuantConfig = field(default_factory=QuantConfig)
+    eval: EvalConfig = field(default_factory=EvalConfig)
+    budget: BudgetConfig = field(default_factory=BudgetConfig)
+    scale: ScaleConfig = field(default_factory=ScaleConfig)
+    launch: LaunchConfig = field(default_factory=LaunchConfig)
+    seed: int = 1337
+    name: str = "run"  # what folders and tables call the variant
+    note: str = ""
+
+
+def mlp_hidden(model: ModelConfig) -> int:
+    """Width of the MLP's hidden layer."""
+    return model.mlp_hidden or int(model.mlp_mult * model.model_dim)
+
+
+def eval_seq_len(cfg: Config) -> int:
+    """Tokens per scored sequence."""
+    return cfg.eval.seq_len or cfg.data.train_seq_len
+
+
+def grad_accum_steps(cfg: Config) -> int:
+    """Micro-batches that each rank runs per optimizer step."""
+    return cfg.data.micro_batches // cfg.launch.nproc
+
+
+def to_dict(cfg: Config) -> dict[str, Any]:
+    """Plain nested dict, as written to config.json."""
+    return dataclasses.asdict(cfg)
+
+
+T = TypeVar("T")
+
+
+def from_dict(kind: type[T], values: dict[str, Any]) -> T:
+    """Inverse of `to_dict` for `Config` or one of its groups; raises `GolfError` on unknown keys and types."""
+    types = get_type_hints(kind)
+    if unknown := sorted(set(values) - set(types)):
+        raise GolfError(
+            f"{kind.__name__} does not know {', '.join(unknown)}: it was written by another version of golf."
+        )
+    settings = {}
+    for key, value in values.items():
+        if dataclasses.is_dataclass(types[key]) and isinstance(value, dict):
+            settings[key] = from_dict(types[key], value)
+        elif isinstance(value, types[key]) or (types[key] is float and isinstance(value, int)):
+            settings[key] = value
+        else:
+            raise GolfError(f"{kind.__name__}.{key} is {value!r}, which is not of type {types[key]}.")
+    return kind(**settings)
+
+
+def _require(ok: bool, sentence: str) -> None:
+    if not ok:
+        raise GolfError(sentence)
+
+
+def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
+    _require(value in allowed, f"{key}={value} is not known: choose one of {', '.join(allowed)}.")
+
+
+def check(cfg: Config) -> None:
+    """Raise `GolfError` with what to change if fields contradict each other. Call after `settle`."""
+    _require(
+        bool(cfg.data.path and cfg.data.tokenizer_path and cfg.data.vocab_size > 0),
+        f"data={cfg.data.name} needs data.path, data.tokenizer_path and data.vocab_size: "
+        "scripts/tokenize_docs.py prints all three for your own text.",
+    )
+    check_model(cfg.model)
+    _check_batch(cfg)
+    _check_choices(cfg)
+    _require(
+        re.fullmatch(r"[\w.+-]+", cfg.name) is not None,
+        f"name={cfg.name} names a folder: use letters, digits and . _ + - only.",
+    )
+    _require(cfg.seed >= 0, f"seed={cfg.seed} is negative: choose 0 or more.")
+    for key in ("train_seconds", "eval_seconds", "artifact_bytes", "grace_seconds"):
+        _require(getattr(cfg.budget, key) >= 0, f"budget.{key} is negative: 0 is the smallest that makes sense.")
+    _require(
+        cfg.schedule.iterations > 0 and cfg.schedule.warmdown_iters >= 0 and cfg.schedule.warmup_steps >= 0,
+        "schedule.iterations has to be at least 1, warmdown_iters and warmup_steps at least 0.",
+    )
+
+
+def check_model(m: ModelConfig) -> None:
+    """Raise `GolfError` for a shape that cannot be built."""
+    for key in ("vocab_size", "num_layers", "model_dim", "num_heads", "num_kv_heads"):
+        _require(getattr(m, key) > 0, f"model.{key}={getattr(m, key)} has to be at least 1.")
+    _require(
+        m.model_dim % m.num_heads == 0,
+        f"model.num_heads={m.num_heads} does not divide model.model_dim={m.model_dim}: "
+        "change one so that every head has the same width.",
+    )
+    head_dim = m.model_dim // m.num_heads
+    _require(
+        head_dim % 2 == 0,
+        f"heads are {head_dim} wide (model_dim {m.model_dim} / num_heads {m.num_heads}), "
+        "but rotary embedding turns pairs of channels: choose an even width.",
+    )
+    _require(
+        m.num_heads % m.num_kv_heads == 0,
+        f"model.num_kv_heads={m.num_kv_heads} does not divide model.num_heads={m.num_heads}: "
+        "every key-value head has to serve the same number of query heads.",
+    )
+    _require(mlp_hidden(m) > 0, "the MLP has no hidden width: set model.mlp_mult or model.mlp_hidden above 0.")
+    _require(
+        m.vocab_size <= MAX_VOCAB_SIZE,
+        f"model.vocab_size={m.vocab_size} is over {MAX_VOCAB_SIZE}, the most that 16-bit tokens can name.",
+    )
+
+
+def _check_batch(cfg: Config) -> None:
+    d, nproc = cfg.data, cfg.launch.nproc
+    for key in ("train_batch_tokens", "train_seq_len", "micro_batches"):
+        _require(getattr(d, key) > 0, f"data.{key}={getattr(d, key)} has to be at least 1.")
+    _require(nproc > 0, f"launch.nproc={nproc} has to be at least 1.")
+    _require(
+        d.micro_batches % nproc == 0,
+        f"launch.nproc={nproc} does not divide data.micro_batches={d.micro_batches}: "
+        "the ranks have to share the micro-batches of a step evenly.",
+    )
+    unit = d.micro_batches * d.train_seq_len
+    _require(
+        d.train_batch_tokens % unit == 0,
+        f"data.train_batch_tokens={d.train_batch_tokens} is not a multiple of micro_batches × train_seq_len = {unit}: "
+        f"the nearest that is: {max(1, round(d.train_batch_tokens / unit)) * unit}.",
+    )
+    seq_len = eval_seq_len(cfg)
+    _require(seq_len > 0, f"eval.seq_len={seq_len} has to be at least 1.")
+    _require(
+        cfg.eval.val_batch_tokens >= d.micro_batches * seq_len,
+        f"eval.val_batch_tokens={cfg.eval.val_batch_tokens} holds less than one sequence of {seq_len} tokens per "
+        f"micro-batch: set it to {d.micro_batches * seq_len} or more.",
+    )
+
+
+def _check_choices(cfg: Config) -> None:
+    _one_of("model.compute_dtype", cfg.model.compute_dtype, COMPUTE_DTYPES)
+    _one_of("optim.muon_dtype", cfg.optim.muon_dtype, COMPUTE_DTYPES)
+    _one_of("eval.dtype", cfg.eval.dtype, COMPUTE_DTYPES)
+    _one_of("launch.device", cfg.launch.device, DEVICES)
+    _one_of("launch.compile", cfg.launch.compile, COMPILE_MODES)
+    for key in ("embed", "attn", "mlp", "other"):
+        _one_of(f"quant.{key}", getattr(cfg.quant, key), TENSOR_FORMATS)
+    _one_of("quant.scale_floor", cfg.quant.scale_floor, SCALE_FLOORS)
+    _one_of("quant.codec", cfg.quant.codec, CODECS)
+    _require(0 < cfg.quant.clip_quantile <= 1, "quant.clip_quantile has to lie above 0 and at most at 1.")
+    _require(cfg.quant.small_numel >= 0, "quant.small_numel is a number of elements: 0 or more.")

@@ -1,0 +1,63 @@
+"""The baseline's sequential loader: shards in name order, read straight through, wrapping forever."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from golf.errors import GolfError
+
+
+class SequentialLoader:
+    """Micro-batches for one rank out of a single token stream that all ranks share.
+
+    Every micro-batch takes `W · (local_tokens + 1)` contiguous tokens; rank r keeps the r-th span of
+    `local_tokens + 1`, inputs and targets shifted by one. Which tokens a step trains on therefore depends on
+    `W · A` (ranks × accumulation steps) only, not on how they are split.
+    """
+
+    def __init__(
+        self,
+        shards: Sequence[np.ndarray],
+        *,
+        local_tokens: int,
+        seq_len: int,
+        vocab_size: int,
+        rank: int = 0,
+        world_size: int = 1,
+    ):
+        self.shards = [s for s in shards if s.size]
+        self.local_tokens, self.seq_len, self.vocab_size = local_tokens, seq_len, vocab_size
+        self.rank, self.world_size = rank, world_size
+        self.ends = np.cumsum([s.size for s in self.shards])
+        if not self.shards:
+            raise GolfError("The training shards hold no tokens at all: fetch or make some.")
+        self.position = 0  # tokens of the stream consumed by all ranks together
+
+    def next_batch(self) -> tuple[Tensor, Tensor]:
+        """Inputs and targets, `[local_tokens / seq_len, seq_len]` int64 each, on the CPU."""
+        span = self.local_tokens + 1
+        tokens = self._read(self.position + self.rank * span, span)
+        self.position += self.world_size * span
+        if (largest := int(tokens.max())) >= self.vocab_size:
+            raise GolfError(
+                f"The training shards hold token {largest}, but the vocabulary ends at {self.vocab_size - 1}: "
+                "use the tokenizer they were made with and set data.vocab_size to its size."
+            )
+        batch = torch.from_numpy(tokens)
+        return batch[:-1].view(-1, self.seq_len), batch[1:].view(-1, self.seq_len)
+
+    def _read(self, start: int, count: int) -> np.ndarray:
+        """`count` tokens of the endless stream from `start`, as int64."""
+        parts, total = [], int(self.ends[-1])
+        while count:
+            start %= total
+            shard = int(np.searchsorted(self.ends, start, side="right"))
+            offset = start - (int(self.ends[shard - 1]) if shard else 0)
+            part = self.shards[shard][offset : offset + count]
+            parts.append(part)
+            start, count = start + part.size, count - part.size
+        return np.concatenate(parts).astype(np.int64)

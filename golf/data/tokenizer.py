@@ -1,0 +1,69 @@
+"""SentencePiece tokenizers and the byte counts behind bits per byte."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import sentencepiece
+
+from golf.errors import GolfError
+
+SPACE = "\u2581"  # how SentencePiece writes a space inside a piece
+
+
+@dataclass(frozen=True)
+class ByteTables:
+    """UTF-8 bytes that each token stands for, as arrays over token ids `[V]`.
+
+    A piece that begins with a space owns that space only if some text came before it: `leading_space` marks such
+    pieces, `boundary` the control tokens after which no space is written.
+    """
+
+    base_bytes: np.ndarray  # int16, without the leading space
+    leading_space: np.ndarray  # bool
+    boundary: np.ndarray  # bool
+
+    def count(self, previous: np.ndarray, target: np.ndarray) -> int:
+        """Total bytes of the `target` tokens, each following its `previous` one; arrays of one shape."""
+        spaces = self.leading_space[target] & ~self.boundary[previous]
+        return int(self.base_bytes[target].sum(dtype=np.int64)) + int(spaces.sum())
+
+
+def load_tokenizer(path: Path, vocab_size: int) -> sentencepiece.SentencePieceProcessor:
+    """The SentencePiece model at `path`, which has to know exactly `vocab_size` pieces."""
+    if not path.is_file():
+        raise GolfError(
+            f"The tokenizer {path} does not exist: fetch it with `python scripts/get_data.py` or give "
+            "data.tokenizer_path."
+        )
+    try:
+        tokenizer = sentencepiece.SentencePieceProcessor(model_proto=path.read_bytes())
+    except (RuntimeError, OSError) as error:
+        raise GolfError(f"{path} is not a SentencePiece model: give data.tokenizer_path one (*.model).") from error
+    if tokenizer.vocab_size() != vocab_size:
+        raise GolfError(
+            f"data.vocab_size={vocab_size}, but the tokenizer {path} has {tokenizer.vocab_size()} pieces: "
+            f"set data.vocab_size={tokenizer.vocab_size()} or choose its data."
+        )
+    return tokenizer
+
+
+def byte_tables(tokenizer: sentencepiece.SentencePieceProcessor, vocab_size: int) -> ByteTables:
+    """Tables over `max(vocab_size, pieces)` ids; ids without a piece count zero bytes."""
+    size = max(vocab_size, tokenizer.vocab_size())
+    base_bytes = np.zeros(size, dtype=np.int16)
+    leading_space = np.zeros(size, dtype=bool)
+    boundary = np.ones(size, dtype=bool)
+    for i in range(tokenizer.vocab_size()):
+        if tokenizer.is_control(i) or tokenizer.is_unknown(i) or tokenizer.is_unused(i):
+            continue
+        boundary[i] = False
+        if tokenizer.is_byte(i):
+            base_bytes[i] = 1
+            continue
+        piece = tokenizer.id_to_piece(i)
+        leading_space[i] = piece.startswith(SPACE)
+        base_bytes[i] = len(piece.removeprefix(SPACE).replace(SPACE, " ").encode())
+    return ByteTables(base_bytes, leading_space, boundary)

@@ -1,0 +1,125 @@
+"""The public scripts' environment variables as overrides of this configuration.
+
+People of this field exchange experiments as command lines: `MATRIX_LR=0.06 … torchrun … train_gpt.py`. `translate`
+gives the override list that is the same experiment and names every variable that this configuration does not know.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass, field
+
+from golf.errors import GolfError
+
+BASE = ("model=9l", "scale=record")  # the public baseline's defaults
+KEYS = {
+    "DATA_PATH": "data.path",
+    "TOKENIZER_PATH": "data.tokenizer_path",
+    "RUN_ID": "name",
+    "SEED": "seed",
+    "VAL_BATCH_SIZE": "eval.val_batch_tokens",
+    "VAL_LOSS_EVERY": "eval.val_loss_every",
+    "TRAIN_LOG_EVERY": "launch.train_log_every",
+    "ITERATIONS": "schedule.iterations",
+    "WARMDOWN_ITERS": "schedule.warmdown_iters",
+    "WARMUP_STEPS": "schedule.warmup_steps",
+    "TRAIN_BATCH_TOKENS": "data.train_batch_tokens",
+    "TRAIN_SEQ_LEN": "data.train_seq_len",
+    "EVAL_SEQ_LEN": "eval.seq_len",
+    "MAX_WALLCLOCK_SECONDS": "budget.train_seconds",
+    "QK_GAIN_INIT": "model.qk_gain_init",
+    "VOCAB_SIZE": "data.vocab_size",
+    "NUM_LAYERS": "model.num_layers",
+    "NUM_KV_HEADS": "model.num_kv_heads",
+    "MODEL_DIM": "model.model_dim",
+    "NUM_HEADS": "model.num_heads",
+    "MLP_MULT": "model.mlp_mult",
+    "MLP_HIDDEN": "model.mlp_hidden",
+    "TIE_EMBEDDINGS": "model.tie_embeddings",
+    "TIED_EMBED_INIT_STD": "model.tied_embed_init_std",
+    "ROPE_BASE": "model.rope_base",
+    "LOGIT_SOFTCAP": "model.logit_softcap",
+    "EMBED_LR": "optim.embed_lr",
+    "HEAD_LR": "optim.head_lr",
+    "TIED_EMBED_LR": "optim.tied_embed_lr",
+    "MATRIX_LR": "optim.matrix_lr",
+    "SCALAR_LR": "optim.scalar_lr",
+    "MUON_MOMENTUM": "optim.muon_momentum",
+    "MUON_MOMENTUM_WARMUP_START": "optim.muon_momentum_warmup_start",
+    "MUON_MOMENTUM_WARMUP_STEPS": "optim.muon_momentum_warmup_steps",
+    "MUON_BACKEND_STEPS": "optim.muon_backend_steps",
+    "MUON_WD": "optim.muon_wd",
+    "MUON_WEIGHT_DECAY": "optim.muon_wd",
+    "ADAM_WD": "optim.adam_wd",
+    "ADAM_WEIGHT_DECAY": "optim.adam_wd",
+    "BETA1": "optim.beta1",
+    "BETA2": "optim.beta2",
+    "ADAM_EPS": "optim.adam_eps",
+    "GRAD_CLIP_NORM": "optim.grad_clip_norm",
+}
+ABSENT_AT_ZERO = {"MLP_HIDDEN"}  # 0 means "not given" there
+OFF_AT_ZERO = {  # switches of techniques that are off here unless chosen
+    *("QAT_ENABLED", "LATE_QAT", "QAT_LAST_FRAC", "LATE_QAT_THRESHOLD", "QAT_THRESHOLD", "SOFT_ROUND_QAT"),
+    *("WARMDOWN_LAST_FRAC", "WARMDOWN_FRAC", "MIN_LR", "EVAL_STRIDE", "MTP_NUM_HEADS", "SWA_ENABLED", "EMA_ENABLED"),
+    *("LAWA_ENABLED", "BIGRAM_VOCAB_SIZE", "BIGRAM_HASH_BUCKETS", "BIGRAM_BUCKETS", "TRIGRAM", "XSA_LAST_N"),
+    *("XSA_LAYERS", "LN_SCALE", "DTG_ENABLED", "VE_ENABLED", "GATED_ATTENTION", "VALUE_RESIDUAL", "TTT_ENABLED"),
+    *("USE_GPTQ", "USE_SMEARGATE", "FP16_EMBED_EXPORT", "ROPE_DIMS", "PRUNE_PCT", "PRUNE_RATIO", "EMBED_WD"),
+    *("SKIP_GATES_ENABLED", "MUON_ROW_NORMALIZE", "ENABLE_LOOPING_AT", "SHARD_ORDER", "INT4_LAYERS"),
+}
+WITHOUT_EFFECT = {"MUON_BETA2"}  # declared upstream, read nowhere
+MACHINE = re.compile(
+    r"(NCCL|CUDA|OMP|MKL|TORCH|PYTORCH|PYTHON|TRITON|HF|WANDB|LD)_\w+|PATH|MASTER_(ADDR|PORT)|USE_FLASH_ATTN_INTERFACE"
+)
+
+
+@dataclass
+class Translation:
+    """`overrides` for golf/train.py; `unknown` and `machine` settings as they were written."""
+
+    overrides: list[str] = field(default_factory=lambda: list(BASE))
+    unknown: list[str] = field(default_factory=list)
+    machine: list[str] = field(default_factory=list)
+
+
+def translate(command_line: str) -> Translation:
+    """Translate the assignments in front of a command, and torchrun's number of processes."""
+    result = Translation()
+    for word in _words(command_line):
+        if match := re.fullmatch(r"--nproc[-_]per[-_]node=(\d+)", word):
+            result.overrides.append(f"launch.nproc={match[1]}")
+        elif match := re.fullmatch(r"([A-Za-z_]\w*)=(.*)", word, re.DOTALL):
+            _assign(match[1], match[2], result)
+    return result
+
+
+def _words(command_line: str) -> list[str]:
+    try:
+        words = shlex.split(command_line.replace("\\\n", " "), comments=True)
+    except ValueError as error:
+        raise GolfError(f"The command line cannot be read ({error}): check its quotes.") from error
+    for i in range(len(words) - 1):  # torchrun takes its option with a space, too
+        if words[i] in ("--nproc_per_node", "--nproc-per-node"):
+            words[i] += f"={words[i + 1]}"
+    return words
+
+
+def _assign(name: str, value: str, result: Translation) -> None:
+    is_zero = value in ("", "0", "0.0")
+    if name == "FP16_EMBED_EXPORT" and not is_zero:
+        result.overrides.append("quant=fp16_embed")
+    elif name == "TIE_EMBEDDINGS":
+        result.overrides.append(f"{KEYS[name]}={'false' if is_zero else 'true'}")
+    elif name in KEYS and not (name in ABSENT_AT_ZERO and is_zero):
+        result.overrides.append(f"{KEYS[name]}={_quoted(value)}")
+    elif name in ABSENT_AT_ZERO or name in WITHOUT_EFFECT or (name in OFF_AT_ZERO and is_zero):
+        return
+    elif MACHINE.fullmatch(name):
+        result.machine.append(f"{name}={value}")
+    else:
+        result.unknown.append(f"{name}={value}")
+
+
+def _quoted(value: str) -> str:
+    """`value` so that Hydra's grammar reads it as one string."""
+    return value if re.fullmatch(r"[\w./+:-]+", value) else "'" + value.replace("'", r"\'") + "'"

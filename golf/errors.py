@@ -1,0 +1,5 @@
+"""The one exception for what a user can mend: its text is a sentence that says what to do."""
+
+
+class GolfError(Exception):
+    """Shown without a traceback; the process exits with status 2."""

@@ -1,0 +1,112 @@
+"""What this machine is, and what a run does on it where the user left the choice open (`auto`).
+
+Every choice ends up in the resolved configuration and is printed with its reason.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from golf.config import Config
+from golf.paths import ROOT
+
+RECORD_GPUS = 8
+FINEWEB_VAL = ROOT / "data/datasets/fineweb10B_sp1024/fineweb_val_000000.bin"
+COMPILE_PAYS_BACK_SECONDS = 300  # a cold compile takes 20-60 s on two cores and saves a third of the training
+
+
+@dataclass(frozen=True)
+class Hardware:
+    gpus: int
+    gpu_name: str
+    cpu_cores: int
+    cpu_bf16: bool  # the CPU multiplies bf16 matrices natively; elsewhere bf16 is ten times slower than fp32
+    cpu_compiler: bool  # torch.compile needs a C++ compiler for CPU code
+
+
+@functools.cache
+def detect() -> Hardware:
+    """Look at this machine once per process."""
+    import torch
+
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    return Hardware(
+        gpus=gpus,
+        gpu_name=torch.cuda.get_device_name(0) if gpus else "",
+        cpu_cores=cpu_cores(),
+        cpu_bf16=_cpu_flags() & {"amx_bf16", "avx512_bf16"} != set(),
+        cpu_compiler=any(shutil.which(c) for c in (os.environ.get("CXX", "g++"), "clang++")),
+    )
+
+
+def cpu_cores() -> int:
+    """Cores this process may use (containers and taskset often allow fewer than the machine has)."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def cpu_name() -> str:
+    """Model name of the CPU as the system reports it."""
+    return next((v for k, v in _cpuinfo() if k == "model name"), platform.processor() or platform.machine())
+
+
+def default_choice(group: str, scale: str = "") -> str:
+    """The option of a config group when the command line names none; `scale` is the scale chosen."""
+    has_fineweb = FINEWEB_VAL.exists()
+    if group == "scale":
+        gpus = detect().gpus
+        return "laptop" if gpus == 0 else "record" if gpus >= RECORD_GPUS and has_fineweb else "single_gpu"
+    if group == "model":
+        return "9l" if detect().gpus else "4l"
+    assert group == "data", group
+    return "fineweb_sp1024" if scale == "record" or (scale == "single_gpu" and has_fineweb) else "pydocs"
+
+
+def settle(cfg: Config) -> list[str]:
+    """Replace every `auto` in `cfg` in place; returns one `key=value (reason)` line for each."""
+    hardware, chosen = detect(), []
+
+    def choose(group: str, key: str, value: str, reason: str) -> None:
+        node = getattr(cfg, group)
+        if getattr(node, key) == "auto":
+            setattr(node, key, value)
+            chosen.append(f"{group}.{key}={value} ({reason})")
+
+    choose("launch", "device", "cuda" if hardware.gpus else "cpu", hardware.gpu_name or "no GPU found")
+    cuda = cfg.launch.device == "cuda"
+    native = "GPU" if cuda else "this CPU multiplies bf16 natively"
+    dtype, reason = ("bf16", native) if cuda or hardware.cpu_bf16 else ("fp32", "bf16 is emulated on this CPU")
+    choose("model", "compute_dtype", dtype, reason)
+    choose("optim", "muon_dtype", dtype, reason)
+    choose("eval", "dtype", "bf16" if cuda else "fp32", "as upstream scores" if cuda else "exact gaps")
+    choose("launch", "compile", *_compile_choice(cfg, hardware))
+    if cuda and cfg.data.built_from and not FINEWEB_VAL.exists():
+        chosen.append(f"data={cfg.data.name} (FineWeb is not in data/; `python scripts/get_data.py` fetches it)")
+    return chosen
+
+
+def _compile_choice(cfg: Config, hardware: Hardware) -> tuple[str, str]:
+    if cfg.launch.device == "cuda":
+        return "full", "one graph on a GPU"
+    seconds = cfg.budget.train_seconds
+    if seconds < COMPILE_PAYS_BACK_SECONDS:
+        return "off", f"{seconds:g} s of training do not pay back a CPU compile"
+    return ("blocks", "a long CPU run") if hardware.cpu_compiler else ("off", "no C++ compiler found")
+
+
+def _cpuinfo() -> list[tuple[str, str]]:
+    try:
+        pairs = [line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines()]
+    except OSError:
+        return []
+    return [(key.strip(), value.strip()) for key, _, value in pairs]
+
+
+def _cpu_flags() -> set[str]:
+    return set(next((v for k, v in _cpuinfo() if k == "flags"), "").split())

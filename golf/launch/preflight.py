@@ -1,0 +1,18 @@
+"""What has to be in order before a run folder is made: data that opens, starting weights that fit."""
+
+from __future__ import annotations
+
+from golf.config import Config
+from golf.data.dataset import is_unbuilt, open_dataset
+from golf.model.checkpoint import load_weights
+from golf.model.gpt import build_model
+from golf.paths import resolve
+
+
+def check_inputs(cfg: Config) -> None:
+    """Raise `GolfError` for inputs that cannot serve; build the embedded corpus if it is not there yet."""
+    if is_unbuilt(cfg.data):
+        print(f"building data={cfg.data.name} in {resolve(cfg.data.path)} (once, about ten seconds)", flush=True)
+    open_dataset(cfg)
+    if cfg.model.init_from:
+        load_weights(build_model(cfg), resolve(cfg.model.init_from))

@@ -1,0 +1,70 @@
+"""Process hygiene: dying with the parent, stopping on signals, and an allocator that suits training on a CPU."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)  # USR2: Slurm's notice; USR1 is NCCL's
+PR_SET_PDEATHSIG = 1
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
+
+
+class Interrupted(BaseException):
+    """A signal asked this process to stop; raised in the main thread, wherever it is."""
+
+    def __init__(self, number: int):
+        super().__init__(f"stopped by {signal.Signals(number).name}")
+        self.exit_status = 128 + number
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Turn the first stop signal within the block into `Interrupted`; a second one ends the process at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, _: FrameType | None) -> None:
+        for s in STOP_SIGNALS:
+            signal.signal(s, signal.SIG_DFL)
+        raise Interrupted(number)
+
+    before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def die_with_parent() -> None:
+    """Ask the kernel (Linux) to send SIGTERM when the parent ends, however it ends.
+
+    torchrun gives every worker a session of its own, so killing its process group leaves them alive.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # it ended before the call
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def tune_allocator() -> None:
+    """Keep freed memory in the process instead of mapping and faulting every large temporary anew (glibc).
+
+    Has to come before the first tensor. docs/benchmarks.md has what it is worth.
+    """
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(M_MMAP_MAX, 0)
+        libc.mallopt(M_TRIM_THRESHOLD, (1 << 31) - 1)
+        libc.mallopt(M_TOP_PAD, 128 << 20)

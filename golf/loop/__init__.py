@@ -1,0 +1,1 @@
+"""The training process: `story` tells it from data to artifact, the other files are its steps."""

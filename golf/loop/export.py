@@ -1,0 +1,48 @@
+"""From trained weights to the artifact file, measured and logged."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from golf.artifact.code import code_bytes
+from golf.artifact.container import pack, payload
+from golf.config import Config
+from golf.model.checkpoint import weights_to_bytes
+from golf.model.gpt import GPT
+from golf.quant.policy import quantize
+from golf.report.runlog import RunLog
+from golf.run.files import write_atomic
+from golf.run.folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Bytes of what was written, and the seconds that quantizing and packing took."""
+
+    raw_model: int
+    artifact: int
+    code: int
+    seconds: float
+
+
+def export(cfg: Config, model: GPT, folder: RunFolder, log: RunLog) -> Sizes:
+    """Write the raw weights and the artifact into `folder`."""
+    start = time.perf_counter()
+    weights = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
+    write_atomic(folder.weights, weights_to_bytes(weights))
+    coded = quantize(weights, cfg.quant)
+    packed = pack(coded, cfg.model, cfg.quant)
+    write_atomic(folder.artifact, packed)
+    seconds = time.perf_counter() - start
+    sizes = Sizes(folder.weights.stat().st_size, len(packed), code_bytes(), seconds)
+    stored = sum(tensor.payload_bytes for tensor in coded.values())
+    log.sizes(
+        raw_model=sizes.raw_model,
+        code=sizes.code,
+        artifact=sizes.artifact,
+        payload=stored,
+        uncompressed=len(payload(coded, cfg.model)),
+        ratio=sum(tensor.nbytes for tensor in weights.values()) / stored,
+    )
+    return sizes

@@ -1,0 +1,46 @@
+"""One optimizer step: the rank's micro-batches forward and backward, gradients averaged over ranks, the update."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from golf.config import Config, grad_accum_steps
+from golf.model.gpt import GPT
+from golf.optim.groups import Optimizer
+from golf.ranks import Ranks
+
+NextBatch = Callable[[], tuple[Tensor, Tensor]]
+
+
+class TrainStep:
+    """Callable that trains `model` in place on one global batch."""
+
+    def __init__(self, cfg: Config, model: GPT, optimizer: Optimizer, ranks: Ranks):
+        self.model, self.optimizer, self.device = model, optimizer, ranks.device
+        self.accumulation, self.clip_norm = grad_accum_steps(cfg), cfg.optim.grad_clip_norm
+        self.parallel = DistributedDataParallel(model) if ranks.world_size > 1 else None
+
+    def __call__(self, next_batch: NextBatch, lr_multiplier: float, momentum: float) -> Tensor:
+        """Update once on `accumulation` batches of `next_batch`; returns this rank's mean loss in nats (scalar)."""
+        self.optimizer.zero_grad()
+        total = torch.zeros((), device=self.device)
+        for micro in range(self.accumulation):
+            inputs, targets = (t.to(self.device, non_blocking=True) for t in next_batch())
+            with self._reduce_gradients(on=micro == self.accumulation - 1):
+                loss = (self.parallel or self.model)(inputs, targets) / self.accumulation
+                loss.backward()
+            total += loss.detach()
+        if self.clip_norm > 0:
+            torch.nn.utils.clip_grad_norm_(self.optimizer.parameters(), self.clip_norm)
+        self.optimizer.step(lr_multiplier, momentum)
+        return total
+
+    def _reduce_gradients(self, on: bool) -> contextlib.AbstractContextManager:
+        if self.parallel is None or on:
+            return contextlib.nullcontext()
+        return self.parallel.no_sync()

@@ -1,0 +1,157 @@
+"""What one rank does, from start to end: data, model, warm-up, training, artifact, score of the artifact, result."""
+
+from __future__ import annotations
+
+import resource
+import time
+
+import torch
+
+from golf.artifact.codecs import codec_version
+from golf.artifact.container import load
+from golf.config import Config
+from golf.data.dataset import Dataset, open_dataset
+from golf.data.loader import SequentialLoader
+from golf.loop.export import Sizes, export
+from golf.loop.steps import TrainStep
+from golf.loop.training import Training, train
+from golf.loop.warmup import warm_up
+from golf.model.attention import choose_kernel
+from golf.model.checkpoint import load_weights
+from golf.model.compiling import compile_for_training
+from golf.model.gpt import build_model
+from golf.optim.groups import build_optimizer
+from golf.paths import resolve
+from golf.ranks import Ranks
+from golf.report.runlog import RunLog
+from golf.run.folder import RunFolder
+from golf.run.identity import variant_id
+from golf.run.result import DIVERGED, OK, OVER_BYTES, OVER_TIME, Result
+from golf.scoring.bits import Score
+from golf.scoring.scorer import Scorer
+
+
+def run_rank(cfg: Config, folder: RunFolder, ranks: Ranks) -> Result:
+    """The whole run of this rank; all ranks return a result, the first one's is the run's."""
+    log = RunLog(folder, cfg, is_first=ranks.is_first)
+    try:
+        return _run(cfg, folder, ranks, log)
+    finally:
+        log.close()
+
+
+def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
+    _set_up_torch(cfg)
+    dataset = open_dataset(cfg)
+    model = build_model(cfg)
+    if cfg.model.init_from:
+        load_weights(model, resolve(cfg.model.init_from))
+    model.to(ranks.device)
+    params = sum(p.numel() for p in model.parameters())
+    log.start(
+        train_shards=len(dataset.train),
+        val_tokens=dataset.validation.size - 1,
+        model_params=params,
+        attention=choose_kernel(ranks.device, cfg.model.compute_dtype, cfg.eval.dtype),
+    )
+    optimizer = build_optimizer(cfg, model, rank=ranks.rank, world_size=ranks.world_size)
+    compile_for_training(model, cfg.launch.compile)
+    step = TrainStep(cfg, model, optimizer, ranks)
+    scorer = Scorer(cfg, dataset, ranks)
+    warmup_start = time.perf_counter()
+    warm_up(cfg, step, log.warmup_step)
+    result = Result(
+        name=cfg.name,
+        variant_id=variant_id(cfg),
+        seed=cfg.seed,
+        scale=cfg.scale.name,
+        data_name=cfg.data.name,
+        data_fingerprint=dataset.fingerprint,
+        model_params=params,
+        warmup_seconds=time.perf_counter() - warmup_start,
+    )
+    loader = _loader(cfg, dataset, ranks)
+    training = train(cfg, step, loader, lambda: scorer(model.state_dict()), ranks, log)
+    _record_training(result, cfg, training, ranks, log)
+    if training.diverged:
+        result.state, result.reason = DIVERGED, f"the loss was {training.train_loss} at step {training.steps}"
+        return result
+    log.display.update(1.0, "packing the artifact and scoring it")
+    sizes = export(cfg, model, folder, log) if ranks.is_first else None
+    ranks.barrier()
+    post_quant = scorer(load(folder.artifact).state_dict())
+    log.round_trip(post_quant)
+    if sizes is None:
+        result.state = OK  # of this rank; the first one judges the run
+    else:
+        _record_artifact(result, cfg, sizes, post_quant)
+    return result
+
+
+def _loader(cfg: Config, dataset: Dataset, ranks: Ranks) -> SequentialLoader:
+    return SequentialLoader(
+        dataset.train,
+        local_tokens=cfg.data.train_batch_tokens // cfg.data.micro_batches,
+        seq_len=cfg.data.train_seq_len,
+        vocab_size=cfg.data.vocab_size,
+        rank=ranks.rank,
+        world_size=ranks.world_size,
+    )
+
+
+def _set_up_torch(cfg: Config) -> None:
+    torch.manual_seed(cfg.seed)
+    torch.backends.cuda.matmul.allow_tf32 = True
+    torch.backends.cudnn.allow_tf32 = True
+
+
+def _record_training(result: Result, cfg: Config, training: Training, ranks: Ranks, log: RunLog) -> None:
+    result.steps, result.train_seconds = training.steps, training.seconds
+    result.tokens_seen = training.steps * cfg.data.train_batch_tokens
+    result.step_ms = 1000 * training.seconds / max(training.steps, 1)
+    result.train_loss, result.pre_quant = training.train_loss, training.score
+    result.budget_train_seconds = cfg.budget.train_seconds
+    allocated, reserved = _peak_memory_mib(ranks.device)
+    result.peak_memory_mib = allocated
+    log.peak_memory(allocated, reserved)
+
+
+def _record_artifact(result: Result, cfg: Config, sizes: Sizes, post_quant: Score) -> None:
+    assert result.pre_quant is not None
+    result.post_quant = post_quant
+    result.quant_gap_bpb = post_quant.val_bpb - result.pre_quant.val_bpb
+    result.raw_model_bytes, result.artifact_bytes, result.code_bytes = (
+        sizes.raw_model,
+        sizes.artifact,
+        sizes.code,
+    )
+    result.total_bytes, result.cap_bytes = sizes.artifact + sizes.code, cfg.budget.artifact_bytes
+    result.codec = codec_version(cfg.quant.codec)
+    result.quantize_seconds, result.eval_seconds = sizes.seconds, post_quant.seconds
+    result.state, result.reason = _verdict(result, cfg)
+
+
+def _verdict(result: Result, cfg: Config) -> tuple[str, str]:
+    """`ok`, or the first rule of the budget that the run breaks."""
+    budget = cfg.budget
+    assert result.total_bytes is not None and result.eval_seconds is not None
+    over_bytes = result.total_bytes - budget.artifact_bytes
+    if over_bytes > 0:
+        return (
+            OVER_BYTES,
+            f"artifact and code are {over_bytes:,} bytes over the cap of {budget.artifact_bytes:,}",
+        )
+    over_train = result.train_seconds - budget.train_seconds
+    if budget.train_seconds and over_train > budget.grace_seconds:
+        return OVER_TIME, f"training took {over_train:.1f} s more than its {budget.train_seconds:g} s"
+    if budget.eval_seconds and result.eval_seconds > budget.eval_seconds:
+        return OVER_TIME, f"scoring took {result.eval_seconds:.1f} s of at most {budget.eval_seconds:g} s"
+    return OK, ""
+
+
+def _peak_memory_mib(device: torch.device) -> tuple[int, int]:
+    """Allocated and reserved peak on a GPU; on a CPU the process's peak resident memory, twice."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) >> 20, torch.cuda.max_memory_reserved(device) >> 20
+    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    return resident, resident

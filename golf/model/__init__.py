@@ -1,0 +1,1 @@
+"""The network: `gpt` puts `attention`, `mlp`, `rotary` and `layers` together."""

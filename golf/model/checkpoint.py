@@ -1,0 +1,62 @@
+"""Weights in files: safetensors for our own, weights-only `.pt` for the field's. Nothing is unpickled."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from golf.errors import GolfError
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """State dict in a `.safetensors` or `.pt` file, on the CPU."""
+    if not path.is_file():
+        raise GolfError(f"The starting weights {path} do not exist: check model.init_from.")
+    try:
+        if path.suffix == ".safetensors":
+            return safetensors.torch.load_file(path)
+        weights = torch.load(path, map_location="cpu", weights_only=True)
+    except (
+        safetensors.SafetensorError,
+        pickle.UnpicklingError,
+        RuntimeError,
+        EOFError,
+        OSError,
+        ValueError,
+    ) as error:
+        raise GolfError(
+            f"{path} holds no weights that can be read safely: give a .safetensors file, or a .pt file with "
+            "nothing but a state dict."
+        ) from error
+    if not isinstance(weights, dict) or not all(isinstance(t, Tensor) for t in weights.values()):
+        raise GolfError(f"{path} is not a state dict: save `model.state_dict()` alone.")
+    return weights
+
+
+def load_weights(model: nn.Module, path: Path) -> None:
+    """Load `path` into `model`, all names and shapes required to match."""
+    weights, own = read_weights(path), model.state_dict()
+    problems = [f"{name} is missing" for name in own if name not in weights]
+    problems += [f"{name} is not in the model" for name in weights if name not in own]
+    problems += [
+        f"{name} is {tuple(tensor.shape)}, not {tuple(own[name].shape)}"
+        for name, tensor in weights.items()
+        if name in own and tensor.shape != own[name].shape
+    ]
+    if problems:
+        more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
+        raise GolfError(
+            f"The weights in {path} do not fit the model ({'; '.join(problems[:3])}{more}): "
+            "choose the model they were made with."
+        )
+    model.load_state_dict(weights)
+
+
+def weights_to_bytes(weights: dict[str, Tensor]) -> bytes:
+    """A state dict as the content of a `.safetensors` file."""
+    return safetensors.torch.save({name: t.detach().cpu().contiguous() for name, t in weights.items()})

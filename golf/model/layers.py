@@ -1,0 +1,33 @@
+"""Building blocks shared by attention and MLP: parameter-free RMSNorm and the master-weight linear layer."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def rms_norm(x: Tensor) -> Tensor:
+    """Scale the last dimension of `x` to unit RMS; torch's default eps is 1.19e-7, for bf16 inputs too."""
+    return F.rms_norm(x, (x.size(-1),))
+
+
+class CastedLinear(nn.Linear):
+    """Bias-free linear layer whose float32 master weight is cast to the activation dtype at every use.
+
+    Matmuls then run in bf16 without an autocast context while the optimizer sees float32.
+    `zero_init` marks output projections that start as zeros, so that a block starts as the identity.
+    """
+
+    def __init__(self, in_features: int, out_features: int, *, zero_init: bool = False):
+        super().__init__(in_features, out_features, bias=False)
+        if zero_init:
+            nn.init.zeros_(self.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight.to(x.dtype))
+
+
+def embed_dtype(compute_dtype: str) -> torch.dtype:
+    """Dtype of the embedding and thereby of all activations for a `compute_dtype` of the configuration."""
+    return torch.bfloat16 if compute_dtype == "bf16" else torch.float32

@@ -1,0 +1,68 @@
+"""Symmetric integer codes with a scale per row, and their way back.
+
+Source: the public baseline's `int8_clean_per_row_v1`; int6 is the same with 31 in place of 127.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+QMAX = {"int8": 127, "int6": 31}
+SMALLEST_SCALE = 2.0**-24  # what float16 can still tell from zero
+FLOAT_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
+
+
+@dataclass(frozen=True)
+class CodedTensor:
+    """One tensor as it is stored. `data` holds integer codes (int8) if there is a `scale`, else plain values."""
+
+    data: Tensor
+    scale: Tensor | None  # float16 [rows] for matrices, float32 [] for other shapes
+    dtype: torch.dtype  # of the tensor that `decode` gives back
+
+    @property
+    def payload_bytes(self) -> int:
+        scale_bytes = 0 if self.scale is None else self.scale.nbytes
+        return self.data.nbytes + scale_bytes
+
+
+def encode_integer(tensor: Tensor, fmt: str, *, clip_quantile: float, scale_floor: str) -> CodedTensor:
+    """Code a float tensor as `fmt` (`int8`, `int6`).
+
+    Rows of a matrix are clipped at their `clip_quantile` of |w| and divided by clip / qmax, which is not let below
+    1 / qmax if `scale_floor` is `one_over_qmax`, and only just above zero if it is `eps`. Tensors of other ranks get
+    one scale. Codes are computed with the float32 scale, as in the public baseline; float16 is stored.
+    """
+    qmax, w = QMAX[fmt], tensor.detach().float()
+    if w.ndim != 2:
+        return _encode_with_one_scale(tensor, w, qmax, clip_quantile)
+    floor = 1.0 / qmax if scale_floor == "one_over_qmax" else SMALLEST_SCALE
+    clip = torch.quantile(w.abs(), clip_quantile, dim=1) if w.numel() else w.new_zeros(w.size(0))
+    scale = (clip / qmax).clamp_min(floor)
+    clipped = torch.maximum(torch.minimum(w, clip[:, None]), -clip[:, None])
+    codes = (clipped / scale[:, None]).round().clamp(-qmax, qmax).to(torch.int8)
+    return CodedTensor(codes, scale.to(torch.float16), tensor.dtype)
+
+
+def _encode_with_one_scale(tensor: Tensor, w: Tensor, qmax: int, clip_quantile: float) -> CodedTensor:
+    clip = float(torch.quantile(w.abs().flatten(), clip_quantile)) if w.numel() else 0.0
+    scale = torch.tensor(clip / qmax if clip > 0 else 1.0)
+    codes = (w.clamp(-clip, clip) / scale).round().clamp(-qmax, qmax).to(torch.int8)
+    return CodedTensor(codes, scale, tensor.dtype)
+
+
+def encode_float(tensor: Tensor, fmt: str) -> CodedTensor:
+    """Store as `fp16` or `fp32`; the original dtype comes back on decoding."""
+    return CodedTensor(tensor.detach().to(FLOAT_DTYPES[fmt]), None, tensor.dtype)
+
+
+def decode(coded: CodedTensor) -> Tensor:
+    """The tensor that the stored form stands for, in its original dtype."""
+    if coded.scale is None:
+        return coded.data.to(coded.dtype)
+    scale = coded.scale.float()
+    values = coded.data.float() * (scale[:, None] if scale.ndim else scale)
+    return values.to(coded.dtype)

@@ -1,0 +1,50 @@
+"""Which tensor of a state dict is stored in which format, by class of name and by size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from golf.config import QuantConfig
+from golf.model.names import is_control
+from golf.quant.formats import QMAX, CodedTensor, decode, encode_float, encode_integer
+
+FLOAT_FORMATS = ("fp16", "fp32")
+
+
+def tensor_class(name: str) -> str:
+    """`embed`, `mlp`, `attn` or `other`, the keys of `QuantConfig` that hold their formats."""
+    if "tok_emb" in name or "lm_head" in name:
+        return "embed"
+    if ".mlp." in name:
+        return "mlp"
+    return "attn" if ".attn." in name else "other"
+
+
+def format_of(name: str, tensor: Tensor, quant: QuantConfig) -> str:
+    """`int8`, `int6`, `fp16`, `fp32` or `raw` (integers and booleans stay as they are)."""
+    if not tensor.is_floating_point():
+        return "raw"
+    if tensor.numel() <= quant.small_numel:
+        return "fp32" if is_control(name) else "fp16"
+    return getattr(quant, tensor_class(name))
+
+
+def quantize(state_dict: Mapping[str, Tensor], quant: QuantConfig) -> dict[str, CodedTensor]:
+    """Every tensor of a state dict in its stored form, on the CPU. `dequantize` is the way back."""
+    return {name: _encode(name, tensor.detach().cpu(), quant) for name, tensor in state_dict.items()}
+
+
+def _encode(name: str, tensor: Tensor, quant: QuantConfig) -> CodedTensor:
+    fmt = format_of(name, tensor, quant)
+    if fmt in QMAX:
+        return encode_integer(tensor, fmt, clip_quantile=quant.clip_quantile, scale_floor=quant.scale_floor)
+    if fmt in FLOAT_FORMATS:
+        return encode_float(tensor, fmt)
+    return CodedTensor(tensor, None, tensor.dtype)
+
+
+def dequantize(coded: Mapping[str, CodedTensor]) -> dict[str, Tensor]:
+    """The state dict that a model loads from the stored tensors."""
+    return {name: decode(tensor) for name, tensor in coded.items()}

@@ -1,0 +1,54 @@
+"""The processes that train together: who this one is, and the few numbers they exchange on the host."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among `world_size`; `device` is where its tensors live."""
+
+    rank: int = 0
+    world_size: int = 1
+    device: torch.device = CPU
+
+    @property
+    def is_first(self) -> bool:
+        return self.rank == 0
+
+    def sum(self, *values: float) -> list[float]:
+        """Sums over all ranks, in float64 and through host memory: no synchronisation with the device."""
+        if self.world_size == 1:
+            return list(values)
+        tensor = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(tensor)
+        return tensor.tolist()
+
+    def barrier(self) -> None:
+        """Wait until every rank is here."""
+        self.sum(0.0)
+
+
+def join_ranks(device: str) -> Ranks:
+    """Join the group that torchrun describes in the environment; a process without one is alone."""
+    rank, world_size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    local_rank = int(os.environ.get("LOCAL_RANK", 0))
+    here = torch.device("cuda", local_rank) if device == "cuda" else CPU
+    if here.type == "cuda":
+        torch.cuda.set_device(here)
+    if "WORLD_SIZE" in os.environ and not dist.is_initialized():
+        dist.init_process_group("cpu:gloo,cuda:nccl" if here.type == "cuda" else "gloo")
+    return Ranks(rank, world_size, here)
+
+
+def leave_ranks() -> None:
+    """Leave the group, if this process is in one."""
+    if dist.is_initialized():
+        dist.destroy_process_group()

@@ -1,0 +1,80 @@
+"""The running display: a progress bar on a terminal, plain lines elsewhere, nothing on other ranks."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+REFRESH_SECONDS = 0.25
+PLAIN_SECONDS = 10.0
+
+
+class Display(Protocol):
+    """Shows where the training is. `fraction` is the share of the budget that is used, 0 to 1."""
+
+    def say(self, text: str) -> None:
+        """One line that stays."""
+
+    def update(self, fraction: float, text: str) -> None:
+        """The current state, shown when it is worth it."""
+
+    def close(self) -> None: ...
+
+
+class NoDisplay:
+    def say(self, text: str) -> None: ...
+    def update(self, fraction: float, text: str) -> None: ...
+    def close(self) -> None: ...
+
+
+class PlainDisplay:
+    """Lines for a file or a pipe: the first ones, then one every `PLAIN_SECONDS`."""
+
+    def __init__(self) -> None:
+        self._next_at = 0.0
+
+    def say(self, text: str) -> None:
+        self._next_at = 0.0
+        print(text, flush=True)
+
+    def update(self, fraction: float, text: str) -> None:
+        if time.monotonic() >= self._next_at:
+            self._next_at = time.monotonic() + PLAIN_SECONDS
+            print(f"{fraction:4.0%}  {text}", flush=True)
+
+    def close(self) -> None: ...
+
+
+class BarDisplay:
+    """A bar that redraws from the training thread itself: no second thread takes time from the step."""
+
+    def __init__(self) -> None:
+        columns = BarColumn(bar_width=24), TextColumn("{task.percentage:3.0f}%  {task.fields[text]}")
+        self._bar = Progress(*columns, console=Console(highlight=False), auto_refresh=False, transient=True)
+        self._task: TaskID | None = None
+        self._next_at = 0.0
+
+    def say(self, text: str) -> None:
+        self._bar.console.print(text, markup=False)
+
+    def update(self, fraction: float, text: str) -> None:
+        if self._task is None:
+            self._bar.start()
+            self._task = self._bar.add_task("", total=1.0, text=text)
+        if time.monotonic() >= self._next_at:
+            self._next_at = time.monotonic() + REFRESH_SECONDS
+            self._bar.update(self._task, completed=fraction, text=text, refresh=True)
+
+    def close(self) -> None:
+        self._bar.stop()
+
+
+def display_for(is_first: bool) -> Display:
+    """The display for this process: only the first rank has one."""
+    if not is_first:
+        return NoDisplay()
+    return BarDisplay() if sys.stdout.isatty() else PlainDisplay()

@@ -1,0 +1,47 @@
+"""The picture of a run: losses over seconds of training, and the learning-rate multiplier below."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from golf.run.result import Result
+
+
+def draw_curves(metrics: Path, result: Result, target: Path) -> None:
+    """Read `metrics.jsonl` and write a PNG. Without any training step there is nothing to draw."""
+    events = [json.loads(line) for line in metrics.read_text().splitlines()]
+    train = [e for e in events if e["event"] == "train"]
+    if not train:
+        return
+    validation = [e for e in events if e["event"] == "validation"]
+    from matplotlib.figure import Figure  # without pyplot, which takes three times as long to import
+
+    figure = Figure(figsize=(8, 5.5), layout="constrained")
+    losses, rate = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
+    _plot(losses, train, "train_loss", label="training", color="#9aa7b5", linewidth=1.0)
+    _plot(losses, validation, "val_loss", label="validation", color="#1f5fa8", marker="o", markersize=4)
+    if result.post_quant:
+        losses.axhline(result.post_quant.val_loss, color="#c2452d", linestyle="--", linewidth=1.0)
+        losses.plot(
+            [],
+            [],
+            color="#c2452d",
+            linestyle="--",
+            label=f"artifact, {result.post_quant.val_bpb:.4f} bits per byte",
+        )
+    losses.set_ylabel("loss (nats per token)")
+    losses.legend(frameon=False)
+    losses.grid(alpha=0.3)
+    losses.set_title(f"{result.name}, seed {result.seed}: {result.state}", loc="left")
+    _plot(rate, train, "lr_multiplier", color="#4c8055")
+    rate.set_ylabel("LR multiplier")
+    rate.set_ylim(0, 1.08)
+    rate.set_xlabel("seconds of training")
+    rate.grid(alpha=0.3)
+    figure.savefig(target, dpi=130)
+
+
+def _plot(axes: Any, events: list[dict[str, Any]], key: str, **style: Any) -> None:
+    axes.plot([e["train_seconds"] for e in events], [e[key] for e in events], **style)

@@ -1,0 +1,151 @@
+"""What a run writes while it goes on: `train.log` for the field's readers, `metrics.jsonl` for programs.
+
+The lines of train.log are formatted exactly as the public scripts print them; only the tags that say how a score was
+quantized and compressed are this run's own. Ranks other than the first have a log that writes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, TextIO
+
+from golf.config import Config, grad_accum_steps
+from golf.report.console import Display, display_for
+from golf.run.files import disk_error
+from golf.run.folder import RunFolder
+from golf.scoring.bits import Score
+
+
+class RunLog:
+    """Methods are named for what happened; each writes to the files and tells the display."""
+
+    def __init__(self, folder: RunFolder, cfg: Config, *, is_first: bool):
+        self.cfg, self.folder = cfg, folder
+        self.display: Display = display_for(is_first)
+        self._log = _open(folder.train_log) if is_first else None
+        self._metrics = _open(folder.metrics) if is_first else None
+        self._last_loss = float("nan")
+
+    def line(self, text: str) -> None:
+        _write(self._log, self.folder.train_log, text)
+
+    def metric(self, event: str, **values: Any) -> None:
+        _write(self._metrics, self.folder.metrics, json.dumps({"event": event, **values}))
+
+    def close(self) -> None:
+        self.display.close()
+        for file in (self._log, self._metrics):
+            if file is not None:
+                file.close()
+
+    def start(self, *, train_shards: int, val_tokens: int, model_params: int, attention: str) -> None:
+        """The header of the log."""
+        c, d, o, m = self.cfg, self.cfg.data, self.cfg.optim, self.cfg.model
+        embed_lr = o.tied_embed_lr if m.tie_embeddings else o.embed_lr
+        self.line(str(self.folder.train_log))
+        self.line(f"val_bpb:enabled tokenizer_kind=sentencepiece tokenizer_path={d.tokenizer_path}")
+        self.line(f"train_loader:dataset:{Path(d.path).name} train_shards:{train_shards}")
+        self.line(f"val_loader:shards pattern={Path(d.path) / d.val_files} tokens:{val_tokens}")
+        self.line(f"model_params:{model_params}")
+        self.line(f"world_size:{c.launch.nproc} grad_accum_steps:{grad_accum_steps(c)}")
+        self.line(attention)
+        self.line(f"attention_mode:gqa num_heads:{m.num_heads} num_kv_heads:{m.num_kv_heads}")
+        self.line(
+            f"tie_embeddings:{m.tie_embeddings} embed_lr:{embed_lr} "
+            f"head_lr:{0.0 if m.tie_embeddings else o.head_lr} matrix_lr:{o.matrix_lr} scalar_lr:{o.scalar_lr}"
+        )
+        self.line(
+            f"train_batch_tokens:{d.train_batch_tokens} train_seq_len:{d.train_seq_len} "
+            f"iterations:{c.schedule.iterations} warmup_steps:{c.schedule.warmup_steps} "
+            f"max_wallclock_seconds:{c.budget.train_seconds:.3f}"
+        )
+        self.line(f"seed:{c.seed}")
+
+    def warmup_step(self, step: int) -> None:
+        total = self.cfg.schedule.warmup_steps
+        if total <= 20 or step % 10 == 0 or step == total:
+            self.line(f"warmup_step:{step}/{total}")
+        self.display.update(0.0, f"warm-up {step}/{total}")
+
+    def train_step(self, step: int, seconds: float, loss: float | None, lr_multiplier: float) -> None:
+        """After step `step` (1-based); `loss` is given on the steps that are logged."""
+        tokens_per_second = step * self.cfg.data.train_batch_tokens / max(seconds, 1e-9)
+        if loss is not None:
+            self._last_loss = loss
+            self.line(f"{self._step(step)} train_loss:{loss:.4f} {_timing(step, seconds)}")
+            self.metric(
+                "train",
+                step=step,
+                train_seconds=round(seconds, 4),
+                tokens=step * self.cfg.data.train_batch_tokens,
+                train_loss=loss,
+                lr_multiplier=round(lr_multiplier, 6),
+                tokens_per_second=round(tokens_per_second, 1),
+            )
+        budget, iterations = self.cfg.budget.train_seconds, self.cfg.schedule.iterations
+        seconds_left = max(budget - seconds, 0.0) if budget else (iterations - step) * seconds / step
+        fraction = max(step / iterations, seconds / budget if budget else 0.0)
+        text = f"step {step}  loss {self._last_loss:.4f}  {tokens_per_second:,.0f} tokens/s  {seconds_left:.0f} s left"
+        self.display.update(min(fraction, 1.0), text)
+
+    def validation(self, step: int, seconds: float, score: Score) -> None:
+        scores = f"val_loss:{score.val_loss:.4f} val_bpb:{score.val_bpb:.4f}"
+        self.line(f"{self._step(step)} {scores} {_timing(step, seconds)}")
+        self.metric(
+            "validation",
+            step=step,
+            train_seconds=round(seconds, 4),
+            tokens=step * self.cfg.data.train_batch_tokens,
+            val_loss=score.val_loss,
+            val_bpb=score.val_bpb,
+        )
+        self.display.say(f"step {step:>5}  validation loss {score.val_loss:.4f}  {score.val_bpb:.4f} bits per byte")
+
+    def stopping_early(self, step: int, seconds: float) -> None:
+        self.line(f"stopping_early: wallclock_cap train_time:{seconds * 1000:.0f}ms {self._step(step)}")
+
+    def peak_memory(self, allocated_mib: int, reserved_mib: int) -> None:
+        self.line(f"peak memory allocated: {allocated_mib} MiB reserved: {reserved_mib} MiB")
+
+    def sizes(self, *, raw_model: int, code: int, artifact: int, payload: int, uncompressed: int, ratio: float) -> None:
+        tag = f"{self.cfg.quant.tag}+{self.cfg.quant.codec}"
+        self.line(f"Serialized model: {raw_model} bytes")
+        self.line(f"Code size: {code} bytes")
+        self.line(f"Total submission size: {raw_model + code} bytes")
+        self.line(
+            f"Serialized model {tag}: {artifact} bytes "
+            f"(payload:{payload} raw_torch:{uncompressed} payload_ratio:{ratio:.2f}x)"
+        )
+        self.line(f"Total submission size {tag}: {artifact + code} bytes")
+
+    def round_trip(self, score: Score) -> None:
+        """The score of the artifact read back from disk."""
+        tag = f"final_{self.cfg.quant.tag}_{self.cfg.quant.codec}_roundtrip"
+        scores = f"val_loss:{score.val_loss:.4f} val_bpb:{score.val_bpb:.4f}"
+        self.line(f"{tag} {scores} eval_time:{score.seconds * 1000:.0f}ms")
+        self.line(f"{tag}_exact val_loss:{score.val_loss:.8f} val_bpb:{score.val_bpb:.8f}")
+        self.metric("post_quant", val_loss=score.val_loss, val_bpb=score.val_bpb)
+
+    def _step(self, step: int) -> str:
+        return f"step:{step}/{self.cfg.schedule.iterations}"
+
+
+def _timing(step: int, seconds: float) -> str:
+    return f"train_time:{seconds * 1000:.0f}ms step_avg:{seconds * 1000 / max(step, 1):.2f}ms"
+
+
+def _open(path: Path) -> TextIO:
+    try:
+        return path.open("a", buffering=1)
+    except OSError as error:
+        raise disk_error(path, error) from error
+
+
+def _write(file: TextIO | None, path: Path, text: str) -> None:
+    if file is None:
+        return
+    try:
+        file.write(text + "\n")
+    except OSError as error:
+        raise disk_error(path, error) from error

@@ -1,0 +1,91 @@
+"""The table a run ends with, and the one a sweep ends with."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from golf.config import Config
+from golf.run.identity import variant_id
+from golf.run.result import OK, Result
+from golf.scoring.bits import Score
+
+PLAIN_WIDTH = 140
+
+
+def print_plan(cfg: Config, choices: Mapping[str, str], chosen: Sequence[str]) -> None:
+    """What is about to run, and what was chosen because nothing was said."""
+    print(f"{cfg.name}, variant {variant_id(cfg)}, seed {cfg.seed}")
+    print("  " + " ".join(f"{group}={option}" for group, option in choices.items()))
+    for line in chosen:
+        print(f"  chosen for this machine: {line}")
+
+
+def print_result(result: Result, folder: Path) -> None:
+    """Scores before and after quantization, bytes and seconds against their caps, the state, the files."""
+    table = Table(title=f"{result.name} · seed {result.seed}", title_justify="left", show_header=False)
+    table.add_column("what")
+    table.add_column("value", overflow="fold")
+    table.add_row("state", result.state if result.state == OK else f"{result.state}: {result.reason}")
+    table.add_row("before quantization", _score(result.pre_quant))
+    table.add_row("from the artifact", _score(result.post_quant))
+    table.add_row("bytes", _bytes(result))
+    table.add_row("training", _training(result))
+    table.add_row("data", f"{result.data_name} {result.data_fingerprint}")
+    table.add_row("files", _shown(folder))
+    _console().print(table)
+
+
+def print_sweep(results: Sequence[tuple[Sequence[str], Result | None, str]]) -> None:
+    """One row a job: what it varies, score, bytes, steps, state. `results` holds (overrides, result, error)."""
+    common = set.intersection(*(set(overrides) for overrides, _, _ in results))
+    table = Table(title=f"{len(results)} jobs", title_justify="left")
+    for column in ("what varies", "before quantization", "from the artifact", "bytes", "steps", "state"):
+        table.add_column(column, overflow="fold")
+    for overrides, result, error in results:
+        varied = " ".join(o for o in overrides if o not in common)
+        if result is None:
+            table.add_row(varied, "–", "–", "–", "–", error)
+            continue
+        before, after = (f"{s.val_bpb:.4f}" if s else "–" for s in (result.pre_quant, result.post_quant))
+        total = "–" if result.total_bytes is None else f"{result.total_bytes:,}"
+        state = result.state if result.state == OK else f"{result.state}: {result.reason}"
+        table.add_row(varied, before, after, total, str(result.steps), state)
+    _console().print(table)
+
+
+def _console() -> Console:
+    """A terminal's own width; room for whole sentences in a file or a pipe."""
+    return Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+
+
+def _score(score: Score | None) -> str:
+    if score is None:
+        return "–"
+    return f"{score.val_bpb:.4f} bits per byte (loss {score.val_loss:.4f} nats per token)"
+
+
+def _bytes(result: Result) -> str:
+    if result.artifact_bytes is None or result.code_bytes is None or result.cap_bytes is None:
+        return "–"
+    total = result.artifact_bytes + result.code_bytes
+    share = f"{total / result.cap_bytes:.1%} of " if result.cap_bytes else "cap "
+    return f"{result.artifact_bytes:,} artifact + {result.code_bytes:,} code = {total:,} ({share}{result.cap_bytes:,})"
+
+
+def _training(result: Result) -> str:
+    budget = f" of {result.budget_train_seconds:g} s" if result.budget_train_seconds else " s, no cap"
+    pace = f", {result.step_ms:.1f} ms each" if result.step_ms else ""
+    return f"{result.train_seconds:.1f}{budget}, {result.steps} steps{pace}, {result.tokens_seen:,} tokens"
+
+
+def _shown(path: Path) -> str:
+    """Relative to the current folder where that is shorter."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)

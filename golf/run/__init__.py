@@ -1,0 +1,1 @@
+"""What a run is outside the training process: its folder, identity, environment record and result."""

@@ -1,0 +1,61 @@
+"""What produced a result besides its configuration: versions, hardware, git state, command line."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from typing import Any
+
+from golf.hardware import cpu_cores, cpu_name, detect
+from golf.paths import ROOT
+
+PACKAGES = ("torch", "numpy", "sentencepiece", "zstandard", "safetensors", "hydra-core", "omegaconf")
+ENVIRONMENT_PREFIXES = ("NCCL_", "OMP_", "MKL_", "CUDA_VISIBLE", "TORCH", "PYTORCH", "MALLOC_", "THP_")
+
+
+def environment_record(command: list[str]) -> dict[str, Any]:
+    """A plain dict for `environment.json`."""
+    hardware = detect()
+    return {
+        "command": command,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "cpu": cpu_name(),
+        "cpu_cores": cpu_cores(),
+        "cpu_bf16": hardware.cpu_bf16,
+        "gpus": hardware.gpus,
+        "gpu": hardware.gpu_name,
+        "cuda": _cuda_version(),
+        "git": _git_state(),
+        "variables": {k: v for k, v in sorted(os.environ.items()) if k.startswith(ENVIRONMENT_PREFIXES)},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _cuda_version() -> str | None:
+    torch = sys.modules.get("torch")
+    return None if torch is None else torch.version.cuda
+
+
+def _git_state() -> dict[str, Any]:
+    """Commit and whether tracked files differ from it; empty outside a checkout."""
+    try:
+        commit = _git("rev-parse", "HEAD")
+        return {"commit": commit, "dirty": bool(_git("status", "--porcelain", "--untracked-files=no"))}
+    except (OSError, subprocess.SubprocessError):
+        return {}
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(ROOT), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()

@@ -1,0 +1,104 @@
+"""The folder of one run: `multirun/<name>-<variant id>/seed<k>/`, the truth about it for every reader."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from golf.config import Config, from_dict, to_dict
+from golf.paths import ROOT
+from golf.run.environment import environment_record
+from golf.run.files import disk_error, write_atomic, write_json
+from golf.run.identity import variant_id
+from golf.run.result import Result, to_json
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """What the ranks read."""
+        return self.path / "config.json"
+
+    @property
+    def result(self) -> Path:
+        """Written once, when the run has ended; a run without it was killed or is still going."""
+        return self.path / "result.json"
+
+    @property
+    def train_log(self) -> Path:
+        """Log in the public scripts' line formats."""
+        return self.path / "train.log"
+
+    @property
+    def metrics(self) -> Path:
+        """One JSON object a line, for programs."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def weights(self) -> Path:
+        """Weights before quantization."""
+        return self.path / "final_model.safetensors"
+
+    @property
+    def artifact(self) -> Path:
+        """The file that counts."""
+        return self.path / "artifact.golf"
+
+    @property
+    def curves(self) -> Path:
+        return self.path / "curves.png"
+
+    @property
+    def error(self) -> Path:
+        """Traceback of a crash."""
+        return self.path / "error.txt"
+
+    @property
+    def rank_logs(self) -> Path:
+        return self.path / "ranks"
+
+    def read_config(self) -> Config:
+        return from_dict(Config, json.loads(self.config.read_text()))
+
+    def write_result(self, result: Result) -> None:
+        write_json(self.result, to_json(result))
+
+
+def runs_root() -> Path:
+    """Where runs go: `GOLF_RUNS` or multirun/ in the repository."""
+    return Path(os.environ.get("GOLF_RUNS", ROOT / "multirun")).absolute()
+
+
+def create_run_folder(cfg: Config, command: list[str]) -> RunFolder:
+    """A new folder with the resolved configuration and the environment record in it.
+
+    A run that was made before keeps its folder: the next one of the same variant and seed gets `seed<k>.2`, ….
+    """
+    variant = runs_root() / f"{cfg.name}-{variant_id(cfg)}"
+    path = _claim(variant, f"seed{cfg.seed}")
+    folder = RunFolder(path)
+    write_atomic(path / "config.yaml", yaml.safe_dump(to_dict(cfg), sort_keys=False))
+    write_json(path / "environment.json", environment_record(command))
+    write_json(folder.config, to_dict(cfg))
+    return folder
+
+
+def _claim(variant: Path, name: str) -> Path:
+    for attempt in itertools.count(1):
+        path = variant / (name if attempt == 1 else f"{name}.{attempt}")
+        try:
+            path.mkdir(parents=True)
+            break
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise disk_error(path, error) from error
+    return path

@@ -1,0 +1,64 @@
+"""What a run ended with: `result.json`. Units are in the names; what was not reached is null."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from golf.errors import GolfError
+from golf.scoring.bits import Score
+
+OK, OVER_BYTES, OVER_TIME = "ok", "over_bytes", "over_time"
+DIVERGED, CRASHED, INTERRUPTED = "diverged", "crashed", "interrupted"
+
+
+@dataclass
+class Result:
+    """One seed of a variant. A state other than `ok` says in `reason` what would have to change."""
+
+    name: str
+    variant_id: str
+    seed: int
+    state: str = CRASHED
+    reason: str = ""
+    scale: str = ""
+    data_name: str = ""
+    data_fingerprint: str = ""
+    model_params: int | None = None
+    steps: int = 0
+    tokens_seen: int = 0
+    train_seconds: float = 0.0
+    budget_train_seconds: float = 0.0
+    step_ms: float | None = None
+    train_loss: float | None = None
+    pre_quant: Score | None = None
+    post_quant: Score | None = None
+    quant_gap_bpb: float | None = None  # post_quant - pre_quant, scored alike
+    raw_model_bytes: int | None = None
+    artifact_bytes: int | None = None
+    code_bytes: int | None = None
+    total_bytes: int | None = None  # artifact + code, what the cap is about
+    cap_bytes: int | None = None
+    codec: str | None = None  # compressor and library version
+    warmup_seconds: float | None = None
+    quantize_seconds: float | None = None
+    eval_seconds: float | None = None
+    peak_memory_mib: int | None = None
+
+
+def to_json(result: Result) -> dict[str, Any]:
+    return dataclasses.asdict(result)
+
+
+def read_result(path: Path) -> Result:
+    """Load a `result.json`."""
+    try:
+        values = json.loads(path.read_text())
+        for key in ("pre_quant", "post_quant"):
+            values[key] = Score(**values[key]) if values[key] else None
+        return Result(**values)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise GolfError(f"{path} is not a result of this version of golf ({error}).") from error

@@ -1,0 +1,1 @@
+"""How good a model is: `bits` is the metric, `standard` takes it over non-overlapping sequences."""

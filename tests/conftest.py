@@ -1,0 +1,37 @@
+"""Fixtures: a tiny data set of our own, a run that takes a second, a folder for runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from golf.composition import compose
+from golf.config import Config
+from golf.data.own_text import OwnDataset, make_dataset
+from tests.support import make_text, tiny_overrides
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> OwnDataset:
+    """A data set of a few thousand tokens at vocabulary 320, made by our own tools."""
+    root = tmp_path_factory.mktemp("tiny")
+    lines = [json.dumps({"text": make_text(6, seed)}) for seed in range(60)]
+    (root / "docs.jsonl").write_text("\n".join(lines))
+    return make_dataset([root / "docs.jsonl"], name="tiny", root=root, vocab_size=320, val_every=6)
+
+
+@pytest.fixture
+def tiny_cfg(tiny: OwnDataset) -> Config:
+    return compose(tiny_overrides(tiny))
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder that runs of this test go to, in this process and in commands it starts."""
+    monkeypatch.setenv("GOLF_RUNS", str(tmp_path / "runs"))
+    return tmp_path / "runs"

@@ -1,0 +1,64 @@
+"""Steps and warm-up: gradients add up, clipping acts, and the warm-up leaves no trace."""
+
+import pytest
+import torch
+
+from golf.composition import compose
+from golf.config import Config
+from golf.data.own_text import OwnDataset
+from golf.loop.steps import TrainStep
+from golf.loop.warmup import synthetic_batch, warm_up
+from golf.model.gpt import GPT, build_model
+from golf.optim.groups import build_optimizer
+from golf.ranks import Ranks
+from tests.support import tiny_overrides
+
+
+def stepper(cfg: Config) -> TrainStep:
+    model = build_model(cfg)
+    return TrainStep(cfg, model, build_optimizer(cfg, model), Ranks())
+
+
+def weights(model: GPT) -> list[torch.Tensor]:
+    return [t.clone() for t in model.state_dict().values()]
+
+
+def test_accumulated_micro_batches_are_one_batch(tiny: OwnDataset) -> None:
+    """Four micro-batches of 128 tokens give the gradient and loss of one batch of 512."""
+    split = stepper(compose(tiny_overrides(tiny)))
+    whole = stepper(compose([*tiny_overrides(tiny), "data.micro_batches=1"]))
+    ids = torch.randint(320, (16, 33))
+    parts = iter([(p[:, :-1], p[:, 1:]) for p in ids.split(4)])
+    first = split(parts.__next__, 0.0, 0.9)
+    second = whole(lambda: (ids[:, :-1], ids[:, 1:]), 0.0, 0.9)
+    assert first.item() == pytest.approx(second.item(), rel=1e-6)
+    for p, q in zip(split.model.parameters(), whole.model.parameters(), strict=True):
+        assert p.grad is not None and q.grad is not None
+        torch.testing.assert_close(p.grad, q.grad, atol=1e-7, rtol=1e-4)
+
+
+def test_gradients_are_clipped_to_the_global_norm(tiny: OwnDataset) -> None:
+    step = stepper(compose([*tiny_overrides(tiny), "optim.grad_clip_norm=0.01"]))
+    ids = torch.randint(320, (4, 33))
+    step(lambda: (ids[:, :-1], ids[:, 1:]), 1.0, 0.9)
+    grads = [p.grad.flatten() for p in step.model.parameters() if p.grad is not None]
+    assert torch.cat(grads).norm().item() == pytest.approx(0.01, rel=1e-3)
+
+
+def test_warm_up_restores_weights_optimizer_and_random_state(tiny_cfg: Config) -> None:
+    tiny_cfg.schedule.warmup_steps = 3
+    warmed, fresh = stepper(tiny_cfg), stepper(tiny_cfg)
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    seen: list[int] = []
+    warm_up(tiny_cfg, warmed, seen.append)
+    assert seen == [1, 2, 3] and torch.equal(torch.rand(1), expected)
+    assert all(torch.equal(a, b) for a, b in zip(weights(warmed.model), weights(fresh.model), strict=True))
+    assert all(p.grad is None for p in warmed.model.parameters())
+    batches = [synthetic_batch(tiny_cfg) for _ in range(8)]
+    for step in (warmed, fresh):
+        stream = iter(batches)
+        for _ in range(2):
+            step(stream.__next__, 1.0, 0.9)
+    assert all(torch.equal(a, b) for a, b in zip(weights(warmed.model), weights(fresh.model), strict=True))

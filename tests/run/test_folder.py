@@ -1,0 +1,49 @@
+"""The run folder and the result file."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from golf.config import Config, from_dict, to_dict
+from golf.errors import GolfError
+from golf.run.folder import create_run_folder
+from golf.run.identity import variant_id
+from golf.run.result import Result, read_result
+from golf.scoring.bits import Score
+
+
+def test_a_run_gets_its_own_folder_every_time(runs: Path) -> None:
+    cfg = Config(name="try")
+    first, second = (create_run_folder(cfg, ["golf"]) for _ in range(2))
+    assert first.path == runs / f"try-{variant_id(cfg)}" / "seed1337"
+    assert second.path.name == "seed1337.2"
+    assert first.read_config() == cfg
+    record = json.loads((first.path / "environment.json").read_text())
+    assert record["packages"]["torch"] and record["command"] == ["golf"] and record["cpu_cores"] >= 1
+
+
+def test_results_are_read_back(runs: Path) -> None:
+    folder = create_run_folder(Config(), [])
+    result = Result("x", "abc", 1, state="ok", pre_quant=Score(1.0, 2.0, 3, 4, 0.5))
+    folder.write_result(result)
+    assert read_result(folder.result) == result
+    folder.result.write_text("{}")
+    with pytest.raises(GolfError, match="not a result"):
+        read_result(folder.result)
+
+
+def test_an_unwritable_place_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("GOLF_RUNS", str(tmp_path / "file"))
+    with pytest.raises(GolfError, match="cannot be written"):
+        create_run_folder(Config(), [])
+
+
+def test_configurations_survive_json_and_refuse_what_they_do_not_know() -> None:
+    cfg = Config(seed=3)
+    assert from_dict(Config, json.loads(json.dumps(to_dict(cfg)))) == cfg
+    with pytest.raises(GolfError, match="does not know speed"):
+        from_dict(Config, {"speed": 1})
+    with pytest.raises(GolfError, match=r"ModelConfig\.num_layers is 'x'"):
+        from_dict(Config, {"model": {"num_layers": "x"}})

@@ -1,0 +1,54 @@
+"""What makes a variant, and what does not."""
+
+import dataclasses
+
+import pytest
+
+from golf.composition import compose
+from golf.config import Config
+from golf.run.identity import identity, variant_id
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (["optim.matrix_lr=0.02"], ["optim.matrix_lr=2e-2"]),
+        (["optim.matrix_lr=1"], ["optim.matrix_lr=1.0"]),
+        (["optim.matrix_lr=.02"], ["optim.matrix_lr=0.020"]),
+        (["seed=1"], ["seed=2"]),
+        (["launch.train_log_every=7"], ["launch.threads=1"]),
+        (["note=hello"], ["name=other"]),
+        (["model=9l"], ["model=11l", "model.num_layers=9", "model.mlp_mult=2"]),
+        (
+            ["experiment=lower_lr"],
+            ["model=9l", "optim.matrix_lr=0.02", "optim.scalar_lr=0.02", "optim.tied_embed_lr=0.03"],
+        ),
+    ],
+)
+def test_one_variant_under_two_descriptions(one: list[str], other: list[str]) -> None:
+    assert variant_id(compose(one)) == variant_id(compose(other))
+
+
+def test_every_other_field_counts() -> None:
+    """Change each field of the schema in turn: only labels, the seed and the launch group may leave the id alone."""
+    reference = variant_id(Config())
+    free = set()
+    for group in dataclasses.fields(Config):
+        node = getattr(Config(), group.name)
+        names = [f.name for f in dataclasses.fields(node)] if dataclasses.is_dataclass(node) else [""]
+        for name in names:
+            cfg = Config()
+            owner, key = (getattr(cfg, group.name), name) if name else (cfg, group.name)
+            value = getattr(owner, key)
+            changed = not value if isinstance(value, bool) else "x" if isinstance(value, str | None) else value + 1
+            setattr(owner, key, changed)
+            if variant_id(cfg) == reference:
+                free.add(f"{group.name}.{name}" if name else group.name)
+    launch = {f"launch.{f.name}" for f in dataclasses.fields(Config().launch)}
+    labels = {"model.name", "data.name", "quant.name", "quant.tag", "scale.name"}
+    assert free == {"seed", "name", "note"} | launch | labels
+
+
+def test_identity_is_flat_and_sorted() -> None:
+    flat = identity(Config())
+    assert list(flat) == sorted(flat) and flat["optim.matrix_lr"] == 0.04

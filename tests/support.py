@@ -1,0 +1,130 @@
+"""What tests share besides fixtures: the shared parity cases, tiny text and runs, and runs of the command line."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import random
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from golf.data.own_text import OwnDataset
+
+ROOT = Path(__file__).resolve().parents[1]
+PARITY = ROOT.parent / "shared" / "parity"
+WORDS = [
+    "the",
+    "a",
+    "model",
+    "token",
+    "byte",
+    "loss",
+    "step",
+    "seed",
+    "of",
+    "is",
+    "was",
+    "fast",
+    "1",
+    "22",
+    "333",
+    "ü",
+    "漢",
+]
+
+
+def parity(name: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Arrays and configuration of a shared parity case; the test is skipped where the folder is not."""
+    if not PARITY.is_dir():
+        pytest.skip("needs ../shared/parity, which is not beside this checkout")
+    with np.load(PARITY / f"{name}.npz") as arrays:
+        return dict(arrays), json.loads((PARITY / f"{name}.json").read_text())
+
+
+def make_text(sentences: int, seed: int) -> str:
+    """Random sentences of a small vocabulary, the same everywhere."""
+    generator = random.Random(seed)
+    return "\n".join(" ".join(generator.choices(WORDS, k=12)) for _ in range(sentences))
+
+
+def tiny_overrides(tiny: OwnDataset) -> list[str]:
+    """A run of a few steps that takes a second: step-capped, eager, float32, one rank."""
+    return [
+        "scale=laptop",
+        "model=4l",
+        "data=own",
+        f"data.path={tiny.folder}",
+        f"data.tokenizer_path={tiny.tokenizer_path}",
+        f"data.vocab_size={tiny.vocab_size}",
+        "data.train_batch_tokens=512",
+        "data.train_seq_len=32",
+        "data.micro_batches=4",
+        "model.model_dim=32",
+        "model.compute_dtype=fp32",
+        "optim.muon_dtype=fp32",
+        "eval.dtype=fp32",
+        "eval.val_batch_tokens=512",
+        "quant.small_numel=256",
+        "schedule.iterations=6",
+        "schedule.warmup_steps=2",
+        "eval.val_at_start=true",
+        "schedule.warmdown_iters=2",
+        "budget.train_seconds=0",
+        "launch.device=cpu",
+        "launch.compile=off",
+        "launch.threads=1",  # tests run side by side
+    ]
+
+
+def golf_train(*overrides: str, cwd: Path = ROOT, **kwargs: Any) -> subprocess.CompletedProcess[str]:
+    """`python golf/train.py` as a person starts it."""
+    command = [sys.executable, str(ROOT / "golf/train.py"), *overrides]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=300, **kwargs)
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def golf_main(*overrides: str) -> Done:
+    """`golf/train.py` in this process: everything but the start of an interpreter, which takes seconds."""
+    from golf import train
+
+    before = dict(os.environ), sys.argv
+    out, err = io.StringIO(), io.StringIO()
+    sys.argv = ["golf/train.py", *overrides]
+    train.jobs.clear()
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            status = train.command_line()
+    finally:
+        os.environ.clear()
+        os.environ.update(before[0])
+        sys.argv = before[1]
+    return Done(status, out.getvalue(), err.getvalue())
+
+
+def only_run(runs: Path) -> Path:
+    """The folder of the one run under `runs`."""
+    (folder,) = runs.glob("*/seed*")
+    return folder
+
+
+def metrics(folder: Path, event: str) -> list[dict[str, Any]]:
+    """Events of a kind in a run's metrics.jsonl."""
+    events = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [e for e in events if e["event"] == event]

@@ -1,0 +1,87 @@
+"""Public command lines as overrides: the same experiment, and nothing dropped in silence."""
+
+import subprocess
+import sys
+
+import pytest
+
+from golf.composition import compose
+from golf.env_vars import KEYS, translate
+from golf.errors import GolfError
+from tests.support import ROOT
+
+S2 = """
+NCCL_IB_DISABLE=1 RUN_ID=fp16embed DATA_PATH=./data/datasets/fineweb10B_sp1024 \\
+TOKENIZER_PATH=./data/tokenizers/fineweb_1024_bpe.model VOCAB_SIZE=1024 MLP_HIDDEN=992 \\
+MATRIX_LR=0.06 WARMDOWN_ITERS=3600 FP16_EMBED_EXPORT=1 MAX_WALLCLOCK_SECONDS=600 \\
+torchrun --standalone --nproc_per_node=8 train_gpt.py
+"""
+
+
+def test_a_record_command_is_the_experiment_preset() -> None:
+    found = translate(S2)
+    assert found.unknown == [] and found.machine == ["NCCL_IB_DISABLE=1"]
+    ours = compose([*found.overrides, "launch.device=cuda"])
+    preset = compose(["experiment=fp16_embed_wd3600", "scale=record", "launch.device=cuda"])
+    assert ours.name == "fp16embed"
+    ours.name, ours.data.path, ours.data.tokenizer_path = preset.name, preset.data.path, preset.data.tokenizer_path
+    assert ours == preset
+
+
+@pytest.mark.parametrize("name", sorted(KEYS))
+def test_every_known_variable_sets_its_field(name: str) -> None:
+    values = {
+        "NUM_HEADS": "16",
+        "NUM_KV_HEADS": "2",
+        "MODEL_DIM": "256",
+        "VOCAB_SIZE": "2048",
+        "TIE_EMBEDDINGS": "0",
+        "TRAIN_BATCH_TOKENS": "262144",
+        "TRAIN_SEQ_LEN": "2048",
+        "EVAL_SEQ_LEN": "2048",
+        "VAL_BATCH_SIZE": "65536",
+        "RUN_ID": "x1",
+        "DATA_PATH": "./a/b",
+        "TOKENIZER_PATH": "./t.model",
+        "BETA1": "0.8",
+        "BETA2": "0.99",
+    }
+    value = values.get(name, "3")
+    cfg = compose(translate(f"{name}={value} torchrun train_gpt.py").overrides)
+    found = cfg
+    for part in KEYS[name].split("."):
+        found = getattr(found, part)
+    assert str(found) in (value, f"{value}.0") or (name == "TIE_EMBEDDINGS" and found is False)
+
+
+def test_unknown_variables_are_named_and_switched_off_ones_are_not() -> None:
+    found = translate(
+        "QAT_LAST_FRAC=.15 XSA_LAST_N=0 TTT_ENABLED=0 MUON_BETA2=0.95 NEW_IDEA=7 LN_SCALE=1 python train_gpt.py"
+    )
+    assert found.unknown == ["QAT_LAST_FRAC=.15", "NEW_IDEA=7", "LN_SCALE=1"]
+    assert found.overrides == ["model=9l", "scale=record"]
+
+
+def test_odd_spellings() -> None:
+    assert "launch.nproc=4" in translate("torchrun --nproc-per-node 4 t.py").overrides
+    assert "model.mlp_hidden=0" not in translate("MLP_HIDDEN=0 x").overrides
+    assert "name=a.b-c" in translate('export RUN_ID="a.b-c" MATRIX_LR=".02"; torchrun').overrides[2]
+    with pytest.raises(GolfError, match="check its quotes"):
+        translate('RUN_ID="x')
+
+
+def from_env(line: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "scripts/from_env.py", line], capture_output=True, text=True, cwd=ROOT)
+
+
+def test_script_prints_overrides_and_names_the_rest() -> None:
+    done = from_env("MATRIX_LR=0.06 WARMDOWN_ITERS=3600 MLP_HIDDEN=992 torchrun --nproc_per_node=8 train_gpt.py")
+    assert done.returncode == 0 and done.stderr == ""
+    assert done.stdout.split() == [
+        *("model=9l", "scale=record", "optim.matrix_lr=0.06", "schedule.warmdown_iters=3600"),
+        *("model.mlp_hidden=992", "launch.nproc=8"),
+    ]
+    unknown = from_env("MATRIX_LR=0.06 FOO=1 torchrun train_gpt.py")
+    assert unknown.returncode == 1 and "FOO=1" in unknown.stderr and "FOO" not in unknown.stdout
+    wrong = from_env("MATRIX_LR=fast torchrun train_gpt.py")
+    assert wrong.returncode == 2 and "optim.matrix_lr takes a float" in wrong.stderr
