@@ -9,6 +9,7 @@ import functools
 import os
 import platform
 import shutil
+import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,8 @@ from golf.paths import ROOT
 
 RECORD_GPUS = 8
 FINEWEB_VAL = ROOT / "data/datasets/fineweb10B_sp1024/fineweb_val_000000.bin"
-COMPILE_PAYS_BACK_SECONDS = 300  # a cold compile takes 20-60 s on two cores and saves a third of the training
+CPU_COMPILE_SECONDS = 25  # one block, cold, on two cores
+CPU_COMPILE_GAIN = {"fp32": 0.15, "bf16": 0.4}  # share of the training it saves; docs/benchmarks.md
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Hardware:
     gpu_name: str
     cpu_cores: int
     cpu_bf16: bool  # the CPU multiplies bf16 matrices natively; elsewhere bf16 is ten times slower than fp32
-    cpu_compiler: bool  # torch.compile needs a C++ compiler for CPU code
+    cpu_compiler: bool  # torch.compile needs a C++ compiler and Python's headers for CPU code
 
 
 @functools.cache
@@ -40,8 +42,13 @@ def detect() -> Hardware:
         gpu_name=torch.cuda.get_device_name(0) if gpus else "",
         cpu_cores=cpu_cores(),
         cpu_bf16=_cpu_flags() & {"amx_bf16", "avx512_bf16"} != set(),
-        cpu_compiler=any(shutil.which(c) for c in (os.environ.get("CXX", "g++"), "clang++")),
+        cpu_compiler=_can_compile(),
     )
+
+
+def _can_compile() -> bool:
+    compiler = any(shutil.which(c) for c in (os.environ.get("CXX", "g++"), "clang++"))
+    return compiler and Path(sysconfig.get_paths()["include"], "Python.h").exists()
 
 
 def cpu_cores() -> int:
@@ -95,9 +102,9 @@ def _compile_choice(cfg: Config, hardware: Hardware) -> tuple[str, str]:
     if cfg.launch.device == "cuda":
         return "full", "one graph on a GPU"
     seconds = cfg.budget.train_seconds
-    if seconds < COMPILE_PAYS_BACK_SECONDS:
-        return "off", f"{seconds:g} s of training do not pay back a CPU compile"
-    return ("blocks", "a long CPU run") if hardware.cpu_compiler else ("off", "no C++ compiler found")
+    if seconds * CPU_COMPILE_GAIN.get(cfg.model.compute_dtype, 0.0) < CPU_COMPILE_SECONDS:
+        return "off", f"{seconds:g} s of training on this CPU do not pay back compiling"
+    return ("blocks", "pays back") if hardware.cpu_compiler else ("off", "no C++ compiler or no Python headers found")
 
 
 def _cpuinfo() -> list[tuple[str, str]]:

@@ -51,10 +51,11 @@ def plain_step(cfg: Config, device: torch.device) -> Callable[[], None]:
 
 
 def measure(steps: dict[str, Callable[[], None]], rounds: int, device: torch.device) -> dict[str, list[float]]:
-    """Seconds per step of every variant, one step of each a round, after two warm-up rounds."""
+    """Seconds per step of every variant: one step of each a round, there and back, after two warm-up rounds."""
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for round_number in range(rounds + 2):
-        for name, step in steps.items():
+        order = list(steps.items())
+        for name, step in order if round_number % 2 else reversed(order):
             start = time.perf_counter()
             step()
             if device.type == "cuda":

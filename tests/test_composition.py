@@ -33,7 +33,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, found: Hardware, has_fineweb: bool)
     ("found", "has_fineweb", "expected"),
     [
         (CPU, False, ("laptop", "4l", "pydocs", "cpu", "fp32", "fp32", "off")),
-        (dataclasses.replace(CPU, cpu_bf16=True), True, ("laptop", "4l", "pydocs", "cpu", "bf16", "fp32", "off")),
+        (dataclasses.replace(CPU, cpu_bf16=True), True, ("laptop", "4l", "pydocs", "cpu", "bf16", "fp32", "blocks")),
         (H100, False, ("single_gpu", "9l", "pydocs", "cuda", "bf16", "bf16", "full")),
         (H100, True, ("single_gpu", "9l", "fineweb_sp1024", "cuda", "bf16", "bf16", "full")),
         (dataclasses.replace(H100, gpus=8), True, ("record", "9l", "fineweb_sp1024", "cuda", "bf16", "bf16", "full")),

@@ -58,6 +58,7 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
     compile_for_training(model, cfg.launch.compile)
     step = TrainStep(cfg, model, optimizer, ranks)
     scorer = Scorer(cfg, dataset, ranks)
+    log.display.update(0.0, "warming up" if cfg.launch.compile == "off" else "compiling, which takes its time once")
     warmup_start = time.perf_counter()
     warm_up(cfg, step, log.warmup_step)
     result = Result(
