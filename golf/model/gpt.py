@@ -62,11 +62,16 @@ class GPT(nn.Module):
 
     def logits(self, input_ids: Tensor) -> Tensor:
         """Next-token logits `[B, T, V]` in the compute dtype, softly capped to ±`logit_softcap`."""
-        x = self._residual_stream(input_ids)
-        logits = F.linear(x, self.tok_emb.weight) if self.lm_head is None else self.lm_head(x)
+        return self.softcap(self.head(self.hidden(input_ids)))
+
+    def head(self, x: Tensor) -> Tensor:
+        """Raw logits `[..., V]` of normalised hidden states `[..., d]`."""
+        return F.linear(x, self.tok_emb.weight) if self.lm_head is None else self.lm_head(x)
+
+    def softcap(self, logits: Tensor) -> Tensor:
         return self.cfg.logit_softcap * torch.tanh(logits / self.cfg.logit_softcap)
 
-    def _residual_stream(self, input_ids: Tensor) -> Tensor:
+    def hidden(self, input_ids: Tensor) -> Tensor:
         """Normalised output of the last block, `[B, T, d]`.
 
         The first half of the layers stores its outputs, the second half adds them back last in, first out.
