@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from golf.data.dataset import open_dataset
     from golf.errors import GolfError
     from golf.launch.launcher import train_and_score
-    from golf.model.gpt import build_model
+    from golf.model.build import build_model
     from golf.optim.groups import build_optimizer
     from golf.quant.policy import dequantize, quantize
     from golf.scoring.scorer import score
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Config": "golf.config",
     "GolfError": "golf.errors",
-    "build_model": "golf.model.gpt",
+    "build_model": "golf.model.build",
     "build_optimizer": "golf.optim.groups",
     "compose": "golf.composition",
     "dequantize": "golf.quant.policy",

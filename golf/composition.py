@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import re
 from collections.abc import Sequence
 
@@ -17,25 +18,35 @@ from omegaconf.errors import OmegaConfBaseException
 
 from golf import config as schema
 from golf import hardware
-from golf.config import Config, check
+from golf.config import Config, check, technique_types, techniques, warnings
+from golf.dropping import drop
 from golf.errors import GolfError
 from golf.paths import ROOT
 
 CONF_DIR = str(ROOT / "conf")
 COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, ValueError)
-RECORD_DIM = 512
+RECORD_DIM, RECORD_HEAD_DIM = 512, 64
 
 
 def _register() -> None:
     """Schemas for the groups and the resolvers that YAML may use. Pure, so that identity is stable."""
     store = ConfigStore.instance()
     store.store(name="config_schema", node=Config)
-    for group in ("model", "optim", "schedule", "data", "quant", "eval", "budget", "launch"):
+    for group in ("model", "optim", "schedule", "data", "quant", "eval", "budget", "launch", "rules"):
         node = getattr(schema, f"{group.capitalize()}Config")
         store.store(group=group, name=f"{group}_schema", node=node)
     OmegaConf.register_new_resolver("default_choice", hardware.default_choice, replace=True)
     OmegaConf.register_new_resolver("steps", _scaled_steps, replace=True)
     OmegaConf.register_new_resolver("width", _scaled_width, replace=True)
+    OmegaConf.register_new_resolver("head_channels", _scaled_head_channels, replace=True)
+    OmegaConf.register_new_resolver("decay", _scaled_decay, replace=True)
+
+
+@functools.cache
+def register_techniques() -> None:
+    """Schemas of the `tech` group. Apart, because it imports torch."""
+    for name, kind in technique_types().items():
+        ConfigStore.instance().store(group="tech", name=f"{name}_schema", node=kind)
 
 
 def _scaled_steps(record_steps: int, *, _root_: DictConfig) -> int:
@@ -46,6 +57,17 @@ def _scaled_steps(record_steps: int, *, _root_: DictConfig) -> int:
 def _scaled_width(record_width: int, *, _root_: DictConfig) -> int:
     """`${width:992}`: a width chosen for model_dim 512, in proportion to the model_dim of this run."""
     return max(1, round(record_width * _root_.model.model_dim / RECORD_DIM))
+
+
+def _scaled_head_channels(record_channels: int, *, _root_: DictConfig) -> int:
+    """`${head_channels:16}`: channels of a head of 64, in proportion to the heads of this run; an even number."""
+    head_dim = _root_.model.model_dim / _root_.model.num_heads
+    return max(2, 2 * round(record_channels * head_dim / RECORD_HEAD_DIM / 2))
+
+
+def _scaled_decay(record_decay: float, *, _root_: DictConfig) -> float:
+    """`${decay:0.997}`: an average over 1 / (1 - decay) steps of the record, shortened with the steps of this scale."""
+    return max(0.0, 1.0 - (1.0 - record_decay) / _root_.scale.step_ratio)
 
 
 _register()
@@ -63,6 +85,7 @@ def compose(overrides: Sequence[str] = ()) -> Config:
 
     `overrides` are Hydra's: `model=11l`, `optim.matrix_lr=0.02`. Raises `GolfError` for anything it cannot compose.
     """
+    register_techniques()
     try:
         GlobalHydra.instance().clear()
         with initialize_config_dir(CONF_DIR, version_base="1.3"):
@@ -73,16 +96,33 @@ def compose(overrides: Sequence[str] = ()) -> Config:
 
 
 def settled_config(node: DictConfig) -> tuple[Config, list[str]]:
-    """Typed, settled and checked configuration from a composed node, and what was chosen for this machine."""
+    """Typed, settled and checked configuration from a composed node, and lines about what was chosen or is doubtful."""
     _refuse_unknown(node, Config)
     try:
         cfg = OmegaConf.to_object(node)
     except OmegaConfBaseException as error:
         raise GolfError(explain(error)) from error
     assert isinstance(cfg, Config)
-    chosen = hardware.settle(cfg)
+    left_over = _keep_selected(cfg)
+    drop(cfg)
+    chosen = [f"chosen for this machine: {line}" for line in hardware.settle(cfg)]
     check(cfg)
-    return cfg, chosen
+    return cfg, [*left_over, *chosen, *(f"note: {sentence}" for sentence in warnings(cfg))]
+
+
+def _keep_selected(cfg: Config) -> list[str]:
+    """Keep techniques that were selected, in the order of application; returns a line for each other one.
+
+    An experiment that sets `tech.bigram.dim` under a command line that selects other techniques leaves a plain dict.
+    """
+    known = technique_types()
+    if unknown := [name for name in cfg.tech if name not in known]:
+        raise GolfError(f"There is no technique {unknown[0]}; {_suggest(unknown[0], sorted(known))}")
+    left_over = [name for name, settings in cfg.tech.items() if not isinstance(settings, known[name])]
+    for name in left_over:
+        del cfg.tech[name]
+    cfg.tech = {technique.name: technique for technique in techniques(cfg)}
+    return [f"note: settings of tech.{name} are not used, it is not selected" for name in left_over]
 
 
 def _refuse_unknown(node: DictConfig, kind: type, prefix: str = "") -> None:

@@ -8,19 +8,24 @@ says `auto` is filled in by `golf.hardware.settle` from the machine found, befor
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import re
+import types
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from golf.errors import GolfError
 
 COMPUTE_DTYPES = ("bf16", "fp32")
-TENSOR_FORMATS = ("int8", "int6", "fp16")
+TENSOR_FORMATS = ("int8", "int7", "int6", "int5", "int4", "fp16")
 SCALE_FLOORS = ("one_over_qmax", "eps")
 CODECS = ("zlib", "zstd")
+ATTENTION_BACKENDS = ("sdpa", "cudnn", "fa2", "fa3")
 COMPILE_MODES = ("off", "blocks", "full")
 DEVICES = ("cpu", "cuda")
 MAX_VOCAB_SIZE = 65_536  # tokens are stored as uint16
+TECHNIQUE_TYPES: dict[str, type] = {}  # name → settings class; golf/techniques fills it when it is imported
 
 
 @dataclass
@@ -38,6 +43,8 @@ class ModelConfig:
     rope_base: float = 10_000.0
     logit_softcap: float = 30.0
     qk_gain_init: float = 1.5
+    unet_skips: bool = True  # the second half of the layers adds what the first half stored
+    attention: str = "auto"  # kernel: sdpa | cudnn | fa2 | fa3
     compute_dtype: str = "auto"  # activations and embedding: bf16 | fp32; matrices are float32 masters in both
     init_from: str | None = None  # starting weights: a .safetensors file or a weights-only .pt file
 
@@ -66,6 +73,8 @@ class OptimConfig:
 class ScheduleConfig:
     iterations: int = 20_000  # step cap; the clock usually ends the run first
     warmdown_iters: int = 1200  # linear decay to zero over this many (measured) steps; 0 = constant
+    warmdown_fraction: float = 0.0  # share of the budget that decays instead; above 0 it wins over warmdown_iters
+    min_lr: float = 0.0  # the learning-rate multiplier falls no lower
     warmup_steps: int = 20  # untimed steps that compile and warm caches; everything is restored after them
 
 
@@ -117,6 +126,14 @@ class BudgetConfig:
 
 
 @dataclass
+class RulesConfig:
+    name: str = "house"
+    failed_check: str = (
+        "void"  # what a technique that does nothing makes of a run: void (it ends so) | stop (it does not start)
+    )
+
+
+@dataclass
 class ScaleConfig:
     name: str = "record"
     step_ratio: float = 1.0  # steps expected here / 13,780 of the record; `${steps:N}` in YAML shrinks by it
@@ -133,7 +150,7 @@ class LaunchConfig:
 
 @dataclass
 class Config:
-    """A whole experiment. `seed` makes a variant a run; `launch` and `note` cannot change the result."""
+    """A whole experiment. `seed` makes a variant a run; `launch`, `rules` and `note` cannot change the result."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
@@ -144,6 +161,9 @@ class Config:
     budget: BudgetConfig = field(default_factory=BudgetConfig)
     scale: ScaleConfig = field(default_factory=ScaleConfig)
     launch: LaunchConfig = field(default_factory=LaunchConfig)
+    rules: RulesConfig = field(default_factory=RulesConfig)
+    tech: dict[str, Any] = field(default_factory=dict)  # selected techniques: name → settings, see golf/techniques
+    drop: list[str] = field(default_factory=list)  # what was taken out again, already done; see golf/dropping.py
     seed: int = 1337
     name: str = "run"  # what folders and tables call the variant
     note: str = ""
@@ -164,6 +184,17 @@ def grad_accum_steps(cfg: Config) -> int:
     return cfg.data.micro_batches // cfg.launch.nproc
 
 
+def techniques(cfg: Config) -> list[Any]:
+    """The selected techniques in the order in which they are applied, whatever order they were named in."""
+    return sorted(cfg.tech.values(), key=lambda technique: (technique.stage, technique.name))
+
+
+def technique_types() -> dict[str, type]:
+    """Name → settings class of every technique; imports them, and torch with them, on first use."""
+    importlib.import_module("golf.techniques")
+    return TECHNIQUE_TYPES
+
+
 def to_dict(cfg: Config) -> dict[str, Any]:
     """Plain nested dict, as written to config.json."""
     return dataclasses.asdict(cfg)
@@ -174,20 +205,44 @@ T = TypeVar("T")
 
 def from_dict(kind: type[T], values: dict[str, Any]) -> T:
     """Inverse of `to_dict` for `Config` or one of its groups; raises `GolfError` on unknown keys and types."""
-    types = get_type_hints(kind)
-    if unknown := sorted(set(values) - set(types)):
-        raise GolfError(
-            f"{kind.__name__} does not know {', '.join(unknown)}: it was written by another version of golf."
-        )
+    known = get_type_hints(kind)
+    settable = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    _refuse_unknown(kind.__name__, values, settable)
     settings = {}
     for key, value in values.items():
-        if dataclasses.is_dataclass(types[key]) and isinstance(value, dict):
-            settings[key] = from_dict(types[key], value)
-        elif isinstance(value, types[key]) or (types[key] is float and isinstance(value, int)):
+        wanted = known[key]
+        if kind is Config and key == "tech":
+            settings[key] = techniques_from_dict(value)
+        elif dataclasses.is_dataclass(wanted) and isinstance(value, dict):
+            settings[key] = from_dict(wanted, value)  # type: ignore[arg-type]
+        elif _is_of(value, wanted):
             settings[key] = value
         else:
-            raise GolfError(f"{kind.__name__}.{key} is {value!r}, which is not of type {types[key]}.")
+            raise GolfError(f"{kind.__name__}.{key} is {value!r}, which is not of type {wanted}.")
     return kind(**settings)
+
+
+def techniques_from_dict(values: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Settings objects of techniques by name, from what `to_dict` made of them."""
+    if not values:
+        return {}
+    _refuse_unknown("Config.tech", values, technique_types())
+    return {name: from_dict(TECHNIQUE_TYPES[name], settings) for name, settings in values.items()}
+
+
+def _refuse_unknown(what: str, values: Iterable[str], known: Iterable[str]) -> None:
+    if unknown := sorted(set(values) - set(known)):
+        raise GolfError(f"{what} does not know {', '.join(unknown)}: it was written by another version of golf.")
+
+
+def _is_of(value: Any, wanted: Any) -> bool:
+    if get_origin(wanted) is list:
+        return isinstance(value, list) and all(_is_of(item, get_args(wanted)[0]) for item in value)
+    if isinstance(wanted, types.UnionType):
+        return any(_is_of(value, option) for option in get_args(wanted))
+    if isinstance(value, bool):
+        return wanted is bool
+    return isinstance(value, wanted) or (wanted is float and isinstance(value, int))
 
 
 def _require(ok: bool, sentence: str) -> None:
@@ -209,6 +264,7 @@ def check(cfg: Config) -> None:
     check_model(cfg.model)
     _check_batch(cfg)
     _check_choices(cfg)
+    _check_techniques(cfg)
     _require(
         re.fullmatch(r"[\w.+-]+", cfg.name) is not None,
         f"name={cfg.name} names a folder: use letters, digits and . _ + - only.",
@@ -220,6 +276,9 @@ def check(cfg: Config) -> None:
         cfg.schedule.iterations > 0 and cfg.schedule.warmdown_iters >= 0 and cfg.schedule.warmup_steps >= 0,
         "schedule.iterations has to be at least 1, warmdown_iters and warmup_steps at least 0.",
     )
+    for key in ("warmdown_fraction", "min_lr"):
+        value = getattr(cfg.schedule, key)
+        _require(0 <= value <= 1, f"schedule.{key}={value} is a fraction: choose a value from 0 to 1.")
 
 
 def check_model(m: ModelConfig) -> None:
@@ -278,6 +337,13 @@ def _check_choices(cfg: Config) -> None:
     _one_of("model.compute_dtype", cfg.model.compute_dtype, COMPUTE_DTYPES)
     _one_of("optim.muon_dtype", cfg.optim.muon_dtype, COMPUTE_DTYPES)
     _one_of("eval.dtype", cfg.eval.dtype, COMPUTE_DTYPES)
+    _one_of("model.attention", cfg.model.attention, ATTENTION_BACKENDS)
+    _require(
+        cfg.model.attention == "sdpa"
+        or {cfg.model.compute_dtype, cfg.eval.dtype, cfg.launch.device} == {"bf16", "cuda"},
+        f"model.attention={cfg.model.attention} needs a GPU and bf16 throughout: use model.attention=sdpa here.",
+    )
+    _one_of("rules.failed_check", cfg.rules.failed_check, ("void", "stop"))
     _one_of("launch.device", cfg.launch.device, DEVICES)
     _one_of("launch.compile", cfg.launch.compile, COMPILE_MODES)
     for key in ("embed", "attn", "mlp", "other"):
@@ -286,3 +352,19 @@ def _check_choices(cfg: Config) -> None:
     _one_of("quant.codec", cfg.quant.codec, CODECS)
     _require(0 < cfg.quant.clip_quantile <= 1, "quant.clip_quantile has to lie above 0 and at most at 1.")
     _require(cfg.quant.small_numel >= 0, "quant.small_numel is a number of elements: 0 or more.")
+
+
+def _check_techniques(cfg: Config) -> None:
+    for technique in techniques(cfg):
+        for other in technique.requires:
+            _require(
+                other in cfg.tech, f"tech {technique.name} needs {other}: select it too, or drop {technique.name}."
+            )
+        for other in technique.conflicts:
+            _require(other not in cfg.tech, f"tech {technique.name} and {other} exclude each other: drop one of them.")
+        technique.check(cfg)
+
+
+def warnings(cfg: Config) -> list[str]:
+    """Sentences about combinations that run but are unlikely to be meant."""
+    return [sentence for technique in techniques(cfg) for sentence in technique.warnings(cfg)]

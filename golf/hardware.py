@@ -6,6 +6,7 @@ Every choice ends up in the resolved configuration and is printed with its reaso
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 import platform
 import shutil
@@ -92,10 +93,22 @@ def settle(cfg: Config) -> list[str]:
     choose("model", "compute_dtype", dtype, reason)
     choose("optim", "muon_dtype", dtype, reason)
     choose("eval", "dtype", "bf16" if cuda else "fp32", "as upstream scores" if cuda else "exact gaps")
+    choose("model", "attention", *_attention_choice(cfg))
     choose("launch", "compile", *_compile_choice(cfg, hardware))
     if cuda and cfg.data.built_from and not FINEWEB_VAL.exists():
         chosen.append(f"data={cfg.data.name} (FineWeb is not in data/; `python scripts/get_data.py` fetches it)")
     return chosen
+
+
+def _attention_choice(cfg: Config) -> tuple[str, str]:
+    """Flash attention 3 on Hopper and 2 on other GPUs where they are installed, else torch's own."""
+    if {cfg.launch.device, cfg.model.compute_dtype, cfg.eval.dtype} != {"cuda", "bf16"}:
+        return "sdpa", "runs everywhere"
+    import torch
+
+    if torch.cuda.get_device_capability()[0] == 9 and importlib.util.find_spec("flash_attn_interface"):
+        return "fa3", "installed, and the GPU is a Hopper"
+    return ("fa2", "installed") if importlib.util.find_spec("flash_attn") else ("sdpa", "no flash-attn package found")
 
 
 def _compile_choice(cfg: Config, hardware: Hardware) -> tuple[str, str]:

@@ -14,14 +14,21 @@ import hydra  # noqa: E402
 from hydra.core.hydra_config import HydraConfig  # noqa: E402
 from omegaconf import DictConfig  # noqa: E402
 
-from golf.composition import COMPOSITION_ERRORS, CONF_DIR, explain, settled_config, with_scale  # noqa: E402
+from golf.composition import (  # noqa: E402
+    COMPOSITION_ERRORS,
+    CONF_DIR,
+    explain,
+    register_techniques,
+    settled_config,
+    with_scale,
+)
 from golf.errors import GolfError  # noqa: E402
 from golf.launch.launcher import train_and_score  # noqa: E402
 from golf.report.summary import print_plan, print_result, print_sweep  # noqa: E402
 from golf.run.folder import runs_root  # noqa: E402
 from golf.run.result import INTERRUPTED, OK, Result  # noqa: E402
 
-SHOWN_GROUPS = ("experiment", "model", "optim", "schedule", "quant", "data", "eval", "budget", "scale")
+SHOWN_GROUPS = ("experiment", "model", "optim", "schedule", "quant", "data", "eval", "budget", "rules", "scale")
 EXIT_NOT_OK, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 jobs: list[tuple[list[str], Result | None, str]] = []  # overrides, result, error of every job so far
 
@@ -44,9 +51,9 @@ def main(node: DictConfig) -> float:
 
 def run(node: DictConfig) -> Result:
     """Say what runs, run it, print the table."""
-    cfg, chosen = settled_config(node)
+    cfg, remarks = settled_config(node)
     choices = HydraConfig.get().runtime.choices
-    print_plan(cfg, {group: choices[group] for group in SHOWN_GROUPS if choices.get(group)}, chosen)
+    print_plan(cfg, {group: choices[group] for group in SHOWN_GROUPS if choices.get(group)}, remarks)
     result, folder = train_and_score(cfg)
     print_result(result, folder.path)
     return result
@@ -58,6 +65,7 @@ def command_line() -> int:
     sys.argv[1:] = sorted(arguments, key=lambda a: a not in ("-m", "--multirun"))  # argparse wants it before overrides
     os.environ.setdefault("GOLF_SWEEP_DIR", str(runs_root() / "sweeps"))
     wants_traceback = "HYDRA_FULL_ERROR" in os.environ
+    register_techniques()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing its own report
     try:
         main()

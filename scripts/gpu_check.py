@@ -19,8 +19,8 @@ from golf.config import Config
 from golf.loop.steps import TrainStep
 from golf.loop.warmup import synthetic_batch
 from golf.model.attention import choose_kernel
+from golf.model.build import build_model
 from golf.model.compiling import compile_for_training
-from golf.model.gpt import build_model
 from golf.optim.groups import build_optimizer
 from golf.paths import ROOT
 from golf.ranks import Ranks

@@ -1,4 +1,4 @@
-"""The artifact file: quantized tensors and the model's shape in one compressed, checksummed container.
+"""The artifact file: quantized tensors and what their model is made of in one compressed, checksummed container.
 
 No pickle anywhere. Version 1, little-endian:
 
@@ -9,8 +9,9 @@ No pickle anywhere. Version 1, little-endian:
     4 B  CRC-32 of the 14 bytes above and of everything after this field
     …    compressed payload: u32 length of the JSON header, the header, then the tensors' bytes in its order
 
-The header is `{"model": {…ModelConfig…}, "tensors": [[name, data dtype, dtype after decoding, shape, scale], …]}` where
-scale is null, "row" (float16 per row) or "all" (one float32), stored right after the tensor's data.
+The header is `{"model": {…ModelConfig…}, "tech": {name: {…settings…}}, "tensors": [[name, data dtype, dtype after
+decoding, shape, scale], …]}` where scale is null, "row" (float16 per row) or "all" (one float32), stored right after
+the tensor's data.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import torch
 from torch import Tensor
 
 from golf.artifact.codecs import CODEC_IDS, compress, decompress
-from golf.config import ModelConfig, QuantConfig, check_model, from_dict
+from golf.config import ModelConfig, QuantConfig, check_model, from_dict, techniques_from_dict
 from golf.errors import GolfError
 from golf.quant.formats import FLOAT_DTYPES, CodedTensor
 from golf.quant.policy import dequantize
@@ -54,9 +55,10 @@ DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 @dataclass(frozen=True)
 class Artifact:
-    """What an artifact file holds: the model's shape and its tensors as they are stored."""
+    """What an artifact file holds: the model's shape, its techniques, and its tensors as they are stored."""
 
     model: ModelConfig
+    tech: dict[str, Any]
     coded: dict[str, CodedTensor]
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -64,7 +66,7 @@ class Artifact:
         return dequantize(self.coded)
 
 
-def payload(coded: Mapping[str, CodedTensor], model: ModelConfig) -> bytes:
+def payload(coded: Mapping[str, CodedTensor], model: ModelConfig, tech: Mapping[str, Any] | None = None) -> bytes:
     """The container's content before compression."""
     entries, chunks = [], []
     for name, tensor in coded.items():
@@ -75,13 +77,16 @@ def payload(coded: Mapping[str, CodedTensor], model: ModelConfig) -> bytes:
         if tensor.scale is not None:
             chunks.append(_to_bytes(tensor.scale))
     shape = {k: v for k, v in dataclasses.asdict(model).items() if k not in ("name", "init_from")}
-    header = json.dumps({"model": shape, "tensors": entries}, separators=(",", ":")).encode()
+    settings = {name: dataclasses.asdict(technique) for name, technique in (tech or {}).items()}
+    header = json.dumps({"model": shape, "tech": settings, "tensors": entries}, separators=(",", ":")).encode()
     return b"".join([LENGTH.pack(len(header)), header, *chunks])
 
 
-def pack(coded: Mapping[str, CodedTensor], model: ModelConfig, quant: QuantConfig) -> bytes:
-    """The artifact file's bytes."""
-    content = payload(coded, model)
+def pack(
+    coded: Mapping[str, CodedTensor], model: ModelConfig, quant: QuantConfig, tech: Mapping[str, Any] | None = None
+) -> bytes:
+    """The artifact file's bytes. `tech` are the techniques of the model, `cfg.tech`."""
+    content = payload(coded, model, tech)
     body = compress(content, quant.codec, quant.codec_level)
     fixed = FIXED.pack(MAGIC, VERSION, CODEC_IDS[quant.codec], len(content))
     return fixed + CRC.pack(zlib.crc32(body, zlib.crc32(fixed))) + body
@@ -127,7 +132,7 @@ def _parse(content: bytes) -> Artifact:
         raise ValueError("bytes are left over behind the last tensor")
     model = from_dict(ModelConfig, header["model"])
     check_model(model)
-    return Artifact(model, coded)
+    return Artifact(model, techniques_from_dict(header["tech"]), coded)
 
 
 class _Reader:

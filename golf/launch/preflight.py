@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from golf.config import Config
 from golf.data.dataset import is_unbuilt, open_dataset
+from golf.model.build import build_model
 from golf.model.checkpoint import load_weights
-from golf.model.gpt import build_model
 from golf.paths import resolve
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from torch import Tensor
 
 from golf.artifact.code import code_bytes
 from golf.artifact.container import pack, payload
 from golf.config import Config
 from golf.model.checkpoint import weights_to_bytes
-from golf.model.gpt import GPT
 from golf.quant.policy import quantize
 from golf.report.runlog import RunLog
 from golf.run.files import write_atomic
@@ -26,13 +28,13 @@ class Sizes:
     seconds: float
 
 
-def export(cfg: Config, model: GPT, folder: RunFolder, log: RunLog) -> Sizes:
-    """Write the raw weights and the artifact into `folder`."""
+def export(cfg: Config, state_dict: Mapping[str, Tensor], folder: RunFolder, log: RunLog) -> Sizes:
+    """Write the weights as they are and as the artifact into `folder`."""
     start = time.perf_counter()
-    weights = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
+    weights = {name: tensor.detach().cpu() for name, tensor in state_dict.items()}
     write_atomic(folder.weights, weights_to_bytes(weights))
     coded = quantize(weights, cfg.quant)
-    packed = pack(coded, cfg.model, cfg.quant)
+    packed = pack(coded, cfg.model, cfg.quant, cfg.tech)
     write_atomic(folder.artifact, packed)
     seconds = time.perf_counter() - start
     sizes = Sizes(folder.weights.stat().st_size, len(packed), code_bytes(), seconds)
@@ -42,7 +44,7 @@ def export(cfg: Config, model: GPT, folder: RunFolder, log: RunLog) -> Sizes:
         code=sizes.code,
         artifact=sizes.artifact,
         payload=stored,
-        uncompressed=len(payload(coded, cfg.model)),
+        uncompressed=len(payload(coded, cfg.model, cfg.tech)),
         ratio=sum(tensor.nbytes for tensor in weights.values()) / stored,
     )
     return sizes

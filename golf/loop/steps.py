@@ -25,14 +25,19 @@ class TrainStep:
         self.accumulation, self.clip_norm = grad_accum_steps(cfg), cfg.optim.grad_clip_norm
         self.parallel = DistributedDataParallel(model) if ranks.world_size > 1 else None
 
-    def __call__(self, next_batch: NextBatch, lr_multiplier: float, momentum: float) -> Tensor:
-        """Update once on `accumulation` batches of `next_batch`; returns this rank's mean loss in nats (scalar)."""
+    def __call__(
+        self, next_batch: NextBatch, lr_multiplier: float, momentum: float, active: tuple[str, ...] = ()
+    ) -> Tensor:
+        """Update once on `accumulation` batches of `next_batch`; returns this rank's mean loss in nats (scalar).
+
+        `active` are the late switches that are on.
+        """
         self.optimizer.zero_grad()
         total = torch.zeros((), device=self.device)
         for micro in range(self.accumulation):
             inputs, targets = (t.to(self.device, non_blocking=True) for t in next_batch())
             with self._reduce_gradients(on=micro == self.accumulation - 1):
-                loss = (self.parallel or self.model)(inputs, targets) / self.accumulation
+                loss = (self.parallel or self.model)(inputs, targets, active) / self.accumulation
                 loss.backward()
             total += loss.detach()
         if self.clip_norm > 0:

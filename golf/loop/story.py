@@ -9,24 +9,26 @@ import torch
 
 from golf.artifact.codecs import codec_version
 from golf.artifact.container import load
-from golf.config import Config
+from golf.config import Config, warnings
 from golf.data.dataset import Dataset, open_dataset
 from golf.data.loader import SequentialLoader
+from golf.loop.checks import inert_techniques
 from golf.loop.export import Sizes, export
 from golf.loop.steps import TrainStep
+from golf.loop.switches import StepHooks, Switches
 from golf.loop.training import Training, train
 from golf.loop.warmup import warm_up
 from golf.model.attention import choose_kernel
+from golf.model.build import build_model
 from golf.model.checkpoint import load_weights
 from golf.model.compiling import compile_for_training
-from golf.model.gpt import build_model
 from golf.optim.groups import build_optimizer
 from golf.paths import resolve
 from golf.ranks import Ranks
 from golf.report.runlog import RunLog
 from golf.run.folder import RunFolder
 from golf.run.identity import variant_id
-from golf.run.result import DIVERGED, OK, OVER_BYTES, OVER_TIME, Result
+from golf.run.result import DIVERGED, OK, OVER_BYTES, OVER_TIME, VOID, Result
 from golf.scoring.bits import Score
 from golf.scoring.scorer import Scorer
 
@@ -48,45 +50,73 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
         load_weights(model, resolve(cfg.model.init_from))
     model.to(ranks.device)
     params = sum(p.numel() for p in model.parameters())
+    attention = choose_kernel(ranks.device, cfg.model.attention, cfg.model.compute_dtype, cfg.eval.dtype)
     log.start(
         train_shards=len(dataset.train),
         val_tokens=dataset.validation.size - 1,
         model_params=params,
-        attention=choose_kernel(ranks.device, cfg.model.compute_dtype, cfg.eval.dtype),
+        attention=attention,
     )
     optimizer = build_optimizer(cfg, model, rank=ranks.rank, world_size=ranks.world_size)
     compile_for_training(model, cfg.launch.compile)
     step = TrainStep(cfg, model, optimizer, ranks)
     scorer = Scorer(cfg, dataset, ranks)
-    log.display.update(0.0, "warming up" if cfg.launch.compile == "off" else "compiling, which takes its time once")
-    warmup_start = time.perf_counter()
-    warm_up(cfg, step, log.warmup_step)
     result = Result(
         name=cfg.name,
         variant_id=variant_id(cfg),
         seed=cfg.seed,
+        warnings=warnings(cfg),
+        tech=list(cfg.tech),
+        attention=attention,
         scale=cfg.scale.name,
         data_name=cfg.data.name,
         data_fingerprint=dataset.fingerprint,
         model_params=params,
-        warmup_seconds=time.perf_counter() - warmup_start,
     )
-    loader = _loader(cfg, dataset, ranks)
-    training = train(cfg, step, loader, lambda: scorer(model.state_dict()), ranks, log)
+    switches = Switches(cfg, log.switched_on)
+    failures = _prepare(cfg, step, switches, result, ranks, log)
+    if failures and cfg.rules.failed_check == "stop":
+        result.state, result.reason = VOID, "; ".join(failures)
+        return result
+    hooks = StepHooks(cfg, model)
+
+    def validate(last: bool) -> Score:
+        return scorer(hooks.final_weights() if last else model.state_dict(), switches.scored())
+
+    training = train(cfg, step, _loader(cfg, dataset, ranks), validate, ranks, log, switches, hooks)
     _record_training(result, cfg, training, ranks, log)
     if training.diverged:
         result.state, result.reason = DIVERGED, f"the loss was {training.train_loss} at step {training.steps}"
         return result
+    failures += hooks.idle_averages()
     log.display.update(1.0, "packing the artifact and scoring it")
-    sizes = export(cfg, model, folder, log) if ranks.is_first else None
+    sizes = export(cfg, hooks.final_weights(), folder, log) if ranks.is_first else None
     ranks.barrier()
-    post_quant = scorer(load(folder.artifact).state_dict())
+    post_quant = scorer(load(folder.artifact).state_dict(), switches.scored())
     log.round_trip(post_quant)
     if sizes is None:
         result.state = OK  # of this rank; the first one judges the run
     else:
         _record_artifact(result, cfg, sizes, post_quant)
+    if failures:
+        result.state, result.reason = VOID, "; ".join(failures)
     return result
+
+
+def _prepare(cfg: Config, step: TrainStep, switches: Switches, result: Result, ranks: Ranks, log: RunLog) -> list[str]:
+    """Everything before the clock: compile and warm up, and prove that what is selected is live.
+
+    Returns a sentence for every proof that failed on any rank.
+    """
+    log.display.update(0.0, "warming up" if cfg.launch.compile == "off" else "compiling, which takes its time once")
+    start = time.perf_counter()
+    failures = warm_up(cfg, step, switches, StepHooks(cfg, step.model), log.warmup_step)
+    if ranks.is_first:
+        failures += inert_techniques(cfg)
+    result.warmup_seconds = time.perf_counter() - start
+    for failure in failures:
+        log.warning(f"check failed: {failure}")
+    return failures or ["another rank found a check that failed"] * int(ranks.sum(len(failures))[0] > 0)
 
 
 def _loader(cfg: Config, dataset: Dataset, ranks: Ranks) -> SequentialLoader:
@@ -112,6 +142,9 @@ def _record_training(result: Result, cfg: Config, training: Training, ranks: Ran
     result.step_ms = 1000 * training.seconds / max(training.steps, 1)
     result.train_loss, result.pre_quant = training.train_loss, training.score
     result.budget_train_seconds = cfg.budget.train_seconds
+    result.warnings += [f"recompiled while the clock ran: {cause}" for cause in training.recompiles]
+    for cause in training.recompiles:
+        log.warning(f"recompiled while the clock ran: {cause}")
     allocated, reserved = _peak_memory_mib(ranks.device)
     result.peak_memory_mib = allocated
     log.peak_memory(allocated, reserved)

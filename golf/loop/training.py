@@ -9,13 +9,17 @@ from dataclasses import dataclass
 from golf.config import Config
 from golf.data.loader import SequentialLoader
 from golf.loop.clock import TrainClock
-from golf.loop.schedule import lr_multiplier, muon_momentum
+from golf.loop.recompiles import RecompileWatch
+from golf.loop.schedule import decays_from_the_start, lr_multiplier, muon_momentum, progress_fraction
 from golf.loop.steps import TrainStep
+from golf.loop.switches import StepHooks, Switches
 from golf.ranks import Ranks
 from golf.report.runlog import RunLog
 from golf.scoring.bits import Score
+from golf.techniques.base import Progress
 
 FIRST_STEPS_LOGGED = 10
+PACE_KNOWN_STEPS = 10  # enough to tell how long a step takes
 EXACT_STEPS = 5  # before the budget ends the host waits for the device, which it otherwise runs ahead of
 
 
@@ -28,18 +32,26 @@ class Training:
     train_loss: float | None  # nats, the last one logged
     score: Score | None  # of the final weights; None if the loss was not a number any more
     diverged: bool
+    recompiles: list[str]  # causes of graphs compiled while the clock ran
 
 
 def train(
     cfg: Config,
     step_once: TrainStep,
     loader: SequentialLoader,
-    validate: Callable[[], Score],
+    validate: Callable[[bool], Score],
     ranks: Ranks,
     log: RunLog,
+    switches: Switches,
+    hooks: StepHooks,
 ) -> Training:
-    """Train in place. Every rank takes the same number of steps: rank 0's clock decides for all."""
+    """Train in place. Every rank takes the same number of steps: rank 0's clock decides for all.
+
+    `validate(last)` scores the weights as they are, or with `last` those that are exported.
+    """
     clock, step, loss = TrainClock(ranks.device), 0, None
+    watch = RecompileWatch()
+    watch.start()
     clock.start()
     while True:
         seconds = clock.agreed_seconds(ranks)
@@ -49,25 +61,32 @@ def train(
         last = out_of_time or step == cfg.schedule.iterations
         if last or _validation_is_due(cfg, step):
             clock.pause()
-            score = validate()
+            watch.stop()
+            score = validate(last)
             log.validation(step, clock.seconds, score)
             if last or not math.isfinite(score.val_loss):
                 break
+            watch.start()
             clock.start()
             seconds = clock.agreed_seconds(ranks)
         multiplier = lr_multiplier(cfg, step, seconds)
-        tensor = step_once(loader.next_batch, multiplier, muon_momentum(cfg.optim, step))
+        progress = Progress(step, progress_fraction(cfg, step, seconds), multiplier)
+        hooks.before_step(progress)
+        tensor = step_once(loader.next_batch, multiplier, muon_momentum(cfg.optim, step), switches.advance(progress))
         step += 1
+        hooks.after_step(progress._replace(step=step))
         logged = step <= FIRST_STEPS_LOGGED or step % cfg.launch.train_log_every == 0
         if logged:
             loss = ranks.sum(tensor.item())[0] / ranks.world_size
         log.train_step(step, clock.seconds, loss if logged else None, multiplier)
+        if step == PACE_KNOWN_STEPS and (warning := decays_from_the_start(cfg, step, clock.seconds)):
+            log.warning(warning)
         if loss is not None and not math.isfinite(loss):
             clock.pause()
-            return Training(step, clock.seconds, loss, None, diverged=True)
+            return Training(step, clock.seconds, loss, None, diverged=True, recompiles=watch.causes)
     if out_of_time:
         log.stopping_early(step, clock.seconds)
-    return Training(step, clock.seconds, loss, score, diverged=not math.isfinite(score.val_loss))
+    return Training(step, clock.seconds, loss, score, not math.isfinite(score.val_loss), watch.causes)
 
 
 def _validation_is_due(cfg: Config, step: int) -> bool:

@@ -19,7 +19,7 @@ def compile_for_training(model: GPT, mode: str) -> None:
             block.compile(dynamic=False, fullgraph=True)
 
 
-def compile_for_scoring(model: GPT, mode: str) -> Callable[[Tensor, Tensor], Tensor]:
+def compile_for_scoring(model: GPT, mode: str) -> Callable[..., Tensor]:
     """`model.token_losses`, compiled as `mode` says."""
     if mode == "full":
         return torch.compile(model.token_losses, dynamic=False, fullgraph=True)

@@ -1,6 +1,9 @@
-"""Building blocks shared by attention and MLP: parameter-free RMSNorm and the master-weight linear layer."""
+"""Building blocks of attention, MLP and techniques: parameter-free RMSNorm and the master-weight linear layer."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +15,18 @@ def rms_norm(x: Tensor) -> Tensor:
     return F.rms_norm(x, (x.size(-1),))
 
 
+@dataclass(frozen=True)
+class RMSNorm:
+    """`rms_norm` with an eps of its own (None: torch's default) and a constant factor on the output."""
+
+    eps: float | None = None
+    factor: float = 1.0
+
+    def __call__(self, x: Tensor) -> Tensor:
+        y = F.rms_norm(x, (x.size(-1),), eps=self.eps)
+        return y if self.factor == 1.0 else y * self.factor
+
+
 class CastedLinear(nn.Linear):
     """Bias-free linear layer whose float32 master weight is cast to the activation dtype at every use.
 
@@ -21,11 +36,17 @@ class CastedLinear(nn.Linear):
 
     def __init__(self, in_features: int, out_features: int, *, zero_init: bool = False):
         super().__init__(in_features, out_features, bias=False)
+        self.zero_init = zero_init
+        self.weight_edits: list[Callable[[Tensor, tuple[str, ...]], Tensor]] = []  # techniques: weight, active
         if zero_init:
             nn.init.zeros_(self.weight)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight.to(x.dtype))
+    def forward(self, x: Tensor, active: tuple[str, ...] = ()) -> Tensor:
+        """`x` `[..., in]` → `[..., out]`; `active` names the late switches that are on (see golf/techniques)."""
+        weight = self.weight
+        for edit in self.weight_edits:
+            weight = edit(weight, active)
+        return F.linear(x, weight.to(x.dtype))
 
 
 def embed_dtype(compute_dtype: str) -> torch.dtype:

@@ -2,39 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
-from golf.config import Config
+from golf.config import Config, techniques
 from golf.errors import GolfError
 from golf.model.layers import embed_dtype
-from golf.model.names import is_control
 from golf.optim.adam import Adam
 from golf.optim.muon import Muon
 
+BASELINE_MATRICES = re.compile(r"blocks\.\d+\.(attn\.(c_q|c_k|c_v|proj)|mlp\.(fc|proj))\.weight")
+BASELINE_SCALARS = re.compile(r"skip_weights|blocks\.\d+\.(attn_scale|mlp_scale|resid_mix|attn\.q_gain)")
 
-def group_of(name: str, param: torch.Tensor) -> str:
-    """`embed`, `head`, `matrix` or `scalar`; raises `GolfError` for a parameter that no rule knows."""
+
+def group_of(name: str, param: torch.Tensor, selected: Sequence[Any] = ()) -> str:
+    """`embed`, `head`, `matrix` or `scalar`; raises `GolfError` for a parameter that nobody claims.
+
+    `selected` are the techniques of the run, which say where their own parameters belong.
+    """
+    for technique in selected:
+        if group := technique.group_of(name):
+            return str(group)
     if name == "tok_emb.weight":
         return "embed"
     if name == "lm_head.weight":
         return "head"
-    if param.ndim < 2 or is_control(name):
+    if BASELINE_SCALARS.fullmatch(name):
         return "scalar"
-    if param.ndim == 2 and name.startswith("blocks."):
+    if BASELINE_MATRICES.fullmatch(name):
         return "matrix"
     raise GolfError(
-        f"Parameter {name} {tuple(param.shape)} belongs to no optimizer group: add a rule to optim/groups.py."
+        f"Parameter {name} {tuple(param.shape)} belongs to no optimizer group: the technique that made it has "
+        "to claim it in its `groups`."
     )
 
 
-def group_parameters(model: nn.Module) -> dict[str, list[nn.Parameter]]:
+def group_parameters(model: nn.Module, selected: Sequence[Any] = ()) -> dict[str, list[nn.Parameter]]:
     """Parameters of `model` by group, in the order of `named_parameters`."""
     groups: dict[str, list[nn.Parameter]] = {"embed": [], "head": [], "matrix": [], "scalar": []}
     for name, param in model.named_parameters():
-        groups[group_of(name, param)].append(param)
+        groups[group_of(name, param, selected)].append(param)
     return groups
 
 
@@ -70,7 +81,7 @@ class Optimizer:
 
 def build_optimizer(cfg: Config, model: nn.Module, *, rank: int = 0, world_size: int = 1) -> Optimizer:
     """The optimizer of `cfg` over `model`, which has to be on its final device already."""
-    o, groups = cfg.optim, group_parameters(model)
+    o, groups = cfg.optim, group_parameters(model, techniques(cfg))
     embed_lr = o.tied_embed_lr if cfg.model.tie_embeddings else o.embed_lr
     lrs = {"embed": embed_lr, "head": o.head_lr, "scalar": o.scalar_lr}
     adams = [

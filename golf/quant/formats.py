@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-QMAX = {"int8": 127, "int6": 31}
+QMAX = {"int8": 127, "int7": 63, "int6": 31, "int5": 15, "int4": 7}
 SMALLEST_SCALE = 2.0**-24  # what float16 can still tell from zero
 FLOAT_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 
@@ -30,7 +30,7 @@ class CodedTensor:
 
 
 def encode_integer(tensor: Tensor, fmt: str, *, clip_quantile: float, scale_floor: str) -> CodedTensor:
-    """Code a float tensor as `fmt` (`int8`, `int6`).
+    """Code a float tensor as `fmt`, a key of `QMAX`.
 
     Rows of a matrix are clipped at their `clip_quantile` of |w| and divided by clip / qmax, which is not let below
     1 / qmax if `scale_floor` is `one_over_qmax`, and only just above zero if it is `eps`. Tensors of other ranks get
@@ -39,12 +39,25 @@ def encode_integer(tensor: Tensor, fmt: str, *, clip_quantile: float, scale_floo
     qmax, w = QMAX[fmt], tensor.detach().float()
     if w.ndim != 2:
         return _encode_with_one_scale(tensor, w, qmax, clip_quantile)
-    floor = 1.0 / qmax if scale_floor == "one_over_qmax" else SMALLEST_SCALE
-    clip = torch.quantile(w.abs(), clip_quantile, dim=1) if w.numel() else w.new_zeros(w.size(0))
-    scale = (clip / qmax).clamp_min(floor)
+    clip = row_clip(w, clip_quantile)
+    scale = _floored(clip / qmax, qmax, scale_floor)
     clipped = torch.maximum(torch.minimum(w, clip[:, None]), -clip[:, None])
     codes = (clipped / scale[:, None]).round().clamp(-qmax, qmax).to(torch.int8)
     return CodedTensor(codes, scale.to(torch.float16), tensor.dtype)
+
+
+def row_clip(w: Tensor, clip_quantile: float) -> Tensor:
+    """Magnitude at which each row of a float32 matrix is cut off, `[rows]`."""
+    return torch.quantile(w.abs(), clip_quantile, dim=1) if w.numel() else w.new_zeros(w.size(0))
+
+
+def row_scale(w: Tensor, qmax: int, clip_quantile: float, scale_floor: str) -> Tensor:
+    """Size of one step of the codes for each row, `[rows]` float32."""
+    return _floored(row_clip(w, clip_quantile) / qmax, qmax, scale_floor)
+
+
+def _floored(scale: Tensor, qmax: int, scale_floor: str) -> Tensor:
+    return scale.clamp_min(1.0 / qmax if scale_floor == "one_over_qmax" else SMALLEST_SCALE)
 
 
 def _encode_with_one_scale(tensor: Tensor, w: Tensor, qmax: int, clip_quantile: float) -> CodedTensor:

@@ -15,6 +15,7 @@ from golf.report.console import Display, display_for
 from golf.run.files import disk_error
 from golf.run.folder import RunFolder
 from golf.scoring.bits import Score
+from golf.techniques.base import Progress
 
 
 class RunLog:
@@ -101,6 +102,20 @@ class RunLog:
             val_bpb=score.val_bpb,
         )
         self.display.say(f"step {step:>5}  validation loss {score.val_loss:.4f}  {score.val_bpb:.4f} bits per byte")
+
+    def warning(self, text: str) -> None:
+        """Something that a person would want to change, in the log and on the display."""
+        self.line(f"warning: {text}")
+        self.display.say(f"warning: {text}")
+
+    def switched_on(self, name: str, progress: Progress) -> None:
+        """A late switch is on from the coming step on."""
+        self.line(
+            f"late_switch:{name} enabled {self._step(progress.step)} frac:{progress.fraction:.3f} "
+            f"scale:{progress.lr_multiplier:.4f}"
+        )
+        self.metric("switched_on", name=name, step=progress.step, fraction=round(progress.fraction, 4))
+        self.display.say(f"step {progress.step:>5}  {name} is on")
 
     def stopping_early(self, step: int, seconds: float) -> None:
         self.line(f"stopping_early: wallclock_cap train_time:{seconds * 1000:.0f}ms {self._step(step)}")

@@ -17,12 +17,14 @@ from golf.scoring.bits import Score
 PLAIN_WIDTH = 140
 
 
-def print_plan(cfg: Config, choices: Mapping[str, str], chosen: Sequence[str]) -> None:
-    """What is about to run, and what was chosen because nothing was said."""
+def print_plan(cfg: Config, choices: Mapping[str, str], remarks: Sequence[str]) -> None:
+    """What is about to run, what was chosen because nothing was said, and what may not be meant."""
     print(f"{cfg.name}, variant {variant_id(cfg)}, seed {cfg.seed}")
     print("  " + " ".join(f"{group}={option}" for group, option in choices.items()))
-    for line in chosen:
-        print(f"  chosen for this machine: {line}")
+    if cfg.tech:
+        print(f"  tech=[{','.join(cfg.tech)}]")
+    for line in remarks:
+        print(f"  {line}")
 
 
 def print_result(result: Result, folder: Path) -> None:
@@ -36,6 +38,8 @@ def print_result(result: Result, folder: Path) -> None:
     table.add_row("bytes", _bytes(result))
     table.add_row("training", _training(result))
     table.add_row("data", f"{result.data_name} {result.data_fingerprint}")
+    for warning in result.warnings:
+        table.add_row("note", warning)
     table.add_row("files", _shown(folder))
     _console().print(table)
 

@@ -1,31 +1,37 @@
 """Which variant a configuration is: a hash over everything that can change the result.
 
-Left out are the seed (it makes a variant a run), the `launch` group (processes, device, logging), notes, and every
-`name`, which is only a label. Values are typed by the schema, so `1`, `1.0` and `2e-2`, `.02` give one id.
+Left out are the seed (it makes a variant a run), the `launch` group (processes, device, logging) and `rules`, notes,
+and every `name`, which is only a label. A technique that was dropped and one that was never selected are the same.
+Values are typed by the schema, so `1`, `1.0` and `2e-2`, `.02` give one id.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from golf.config import Config, to_dict
 
-NOT_IDENTITY_GROUPS = ("launch",)
+NOT_IDENTITY_GROUPS = ("launch", "rules", "drop")
 NOT_IDENTITY_FIELDS = ("seed", "name", "note", "tag")
 
 
 def identity(cfg: Config) -> dict[str, Any]:
     """Flat `group.key: value` of what makes the variant, sorted by key."""
-    flat: dict[str, Any] = {}
-    for key, value in to_dict(cfg).items():
-        if key in NOT_IDENTITY_GROUPS or key in NOT_IDENTITY_FIELDS:
+    groups = {k: v for k, v in to_dict(cfg).items() if k not in (*NOT_IDENTITY_GROUPS, *NOT_IDENTITY_FIELDS)}
+    return dict(sorted(_flat(groups, "")))
+
+
+def _flat(values: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if key in NOT_IDENTITY_FIELDS:
             continue
-        for inner, setting in value.items():
-            if inner not in NOT_IDENTITY_FIELDS:
-                flat[f"{key}.{inner}"] = setting
-    return dict(sorted(flat.items()))
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def variant_id(cfg: Config) -> str:

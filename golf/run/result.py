@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from golf.scoring.bits import Score
 
 OK, OVER_BYTES, OVER_TIME = "ok", "over_bytes", "over_time"
 DIVERGED, CRASHED, INTERRUPTED = "diverged", "crashed", "interrupted"
+VOID = "void"  # something that was selected did nothing: the run says nothing about it
 
 
 @dataclass
@@ -24,6 +25,9 @@ class Result:
     seed: int
     state: str = CRASHED
     reason: str = ""
+    warnings: list[str] = field(default_factory=list)  # what a reader has to know besides the state
+    tech: list[str] = field(default_factory=list)
+    attention: str = ""  # the kernel that ran
     scale: str = ""
     data_name: str = ""
     data_fingerprint: str = ""

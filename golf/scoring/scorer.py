@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from golf.config import Config, eval_seq_len
 from golf.data.dataset import Dataset, open_dataset
+from golf.model.build import build_model
 from golf.model.compiling import compile_for_scoring
-from golf.model.gpt import GPT
 from golf.ranks import Ranks
 from golf.scoring.bits import Score
 from golf.scoring.standard import score_standard
@@ -23,14 +23,15 @@ class Scorer:
     def __init__(self, cfg: Config, dataset: Dataset, ranks: Ranks):
         self.cfg, self.dataset, self.ranks = cfg, dataset, ranks
         scored = dataclasses.replace(cfg.model, compute_dtype=cfg.eval.dtype)
-        self.model = GPT(scored).to(ranks.device).eval()
+        self.model = build_model(dataclasses.replace(cfg, model=scored)).to(ranks.device).eval()
         self.token_losses = compile_for_scoring(self.model, cfg.launch.compile)
 
-    def __call__(self, state_dict: Mapping[str, Tensor]) -> Score:
+    def __call__(self, state_dict: Mapping[str, Tensor], active: tuple[str, ...] | None = None) -> Score:
+        """Score `state_dict` with the late switches `active` on; without them as at the end of training."""
         self.model.load_state_dict(state_dict)
         seq_len = eval_seq_len(self.cfg)
         return score_standard(
-            self.token_losses,
+            lambda inputs, targets: self.token_losses(inputs, targets, active),
             self.dataset.validation,
             self.dataset.tables,
             seq_len=seq_len,

@@ -16,7 +16,8 @@ from golf.artifact.container import load, pack, unpack
 from golf.composition import compose
 from golf.config import ModelConfig, QuantConfig
 from golf.errors import GolfError
-from golf.model.gpt import GPT, build_model
+from golf.model.build import build_model
+from golf.model.gpt import GPT
 from golf.quant.formats import CodedTensor
 from golf.quant.policy import dequantize, quantize
 

@@ -7,8 +7,10 @@ from golf.composition import compose
 from golf.config import Config
 from golf.data.own_text import OwnDataset
 from golf.loop.steps import TrainStep
+from golf.loop.switches import StepHooks, Switches
 from golf.loop.warmup import synthetic_batch, warm_up
-from golf.model.gpt import GPT, build_model
+from golf.model.build import build_model
+from golf.model.gpt import GPT
 from golf.optim.groups import build_optimizer
 from golf.ranks import Ranks
 from tests.support import tiny_overrides
@@ -52,7 +54,8 @@ def test_warm_up_restores_weights_optimizer_and_random_state(tiny_cfg: Config) -
     expected = torch.rand(1)
     torch.manual_seed(5)
     seen: list[int] = []
-    warm_up(tiny_cfg, warmed, seen.append)
+    switches, hooks = Switches(tiny_cfg, print), StepHooks(tiny_cfg, warmed.model)
+    assert warm_up(tiny_cfg, warmed, switches, hooks, seen.append) == []
     assert seen == [1, 2, 3] and torch.equal(torch.rand(1), expected)
     assert all(torch.equal(a, b) for a, b in zip(weights(warmed.model), weights(fresh.model), strict=True))
     assert all(p.grad is None for p in warmed.model.parameters())

@@ -11,8 +11,9 @@ from golf.data.dataset import open_dataset
 from golf.data.loader import SequentialLoader
 from golf.loop import clock as clock_module
 from golf.loop.steps import TrainStep
+from golf.loop.switches import StepHooks, Switches
 from golf.loop.training import Training, train
-from golf.model.gpt import build_model
+from golf.model.build import build_model
 from golf.optim.groups import build_optimizer
 from golf.ranks import Ranks
 from golf.report.runlog import RunLog
@@ -46,7 +47,7 @@ def run_loop(cfg: Config, folder: Path, fake_time: FakeTime, step_seconds: float
         fake_time.now += step_seconds
         return torch.tensor(loss)
 
-    def validate() -> Score:
+    def validate(last: bool) -> Score:
         fake_time.now += 100.0
         return Score(loss, loss, 1, 1, 0.0)
 
@@ -54,7 +55,8 @@ def run_loop(cfg: Config, folder: Path, fake_time: FakeTime, step_seconds: float
     dataset = open_dataset(cfg)
     loader = SequentialLoader(dataset.train, local_tokens=32, seq_len=32, vocab_size=320)
     try:
-        return train(cfg, step, loader, validate, Ranks(), log)  # type: ignore[arg-type]
+        switches, hooks = Switches(cfg, log.switched_on), StepHooks(cfg, build_model(cfg))
+        return train(cfg, step, loader, validate, Ranks(), log, switches, hooks)  # type: ignore[arg-type]
     finally:
         log.close()
 
@@ -85,6 +87,23 @@ def test_step_cap_ends_the_run_and_the_last_weights_are_scored(
     done = run_loop(tiny_cfg, tmp_path, fake_time, step_seconds=1.0)
     assert done.steps == 6 and done.score is not None and not done.diverged
     assert [v["step"] for v in metrics(tmp_path, "validation")] == [6]
+
+
+@pytest.mark.parametrize(("warmdown_iters", "warnings"), [(33, 0), (34, 1)])
+def test_a_warmdown_longer_than_the_run_is_warned_about_once(
+    warmdown_iters: int,
+    warnings: int,
+    tiny_cfg: Config,
+    tmp_path: Path,
+    fake_time: FakeTime,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tiny_cfg.budget.train_seconds, tiny_cfg.schedule.iterations = 10.0, 1000
+    tiny_cfg.schedule.warmdown_iters = warmdown_iters
+    run_loop(tiny_cfg, tmp_path, fake_time, step_seconds=0.3)
+    for text in ((tmp_path / "train.log").read_text(), capsys.readouterr().out):
+        assert text.count("warning: ") == warnings
+        assert text.count(f"warmdown_iters={warmdown_iters} is 1.0 times the run") == warnings
 
 
 def test_a_loss_that_is_no_number_ends_the_run(tiny_cfg: Config, tmp_path: Path, fake_time: FakeTime) -> None:

@@ -11,8 +11,9 @@ from golf.config import Config, ModelConfig
 from golf.data.own_text import OwnDataset
 from golf.loop.steps import TrainStep
 from golf.loop.warmup import synthetic_batch
+from golf.model.build import build_model
 from golf.model.compiling import compile_for_scoring, compile_for_training
-from golf.model.gpt import GPT, build_model
+from golf.model.gpt import GPT
 from golf.optim.groups import build_optimizer
 from golf.ranks import Ranks
 from golf.run.result import read_result

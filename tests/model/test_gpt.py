@@ -9,7 +9,8 @@ from torch import Tensor
 
 from golf.composition import compose
 from golf.config import ModelConfig
-from golf.model.gpt import GPT, build_model
+from golf.model.build import build_model
+from golf.model.gpt import GPT
 from tests.support import parity
 
 SMALL = ModelConfig(vocab_size=50, num_layers=5, model_dim=16, num_heads=4, num_kv_heads=2, compute_dtype="fp32")

@@ -6,7 +6,7 @@ from torch import nn
 
 from golf.composition import compose
 from golf.errors import GolfError
-from golf.model.gpt import build_model
+from golf.model.build import build_model
 from golf.optim.groups import build_optimizer, group_of, group_parameters
 
 

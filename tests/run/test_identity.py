@@ -30,7 +30,7 @@ def test_one_variant_under_two_descriptions(one: list[str], other: list[str]) ->
 
 
 def test_every_other_field_counts() -> None:
-    """Change each field of the schema in turn: only labels, the seed and the launch group may leave the id alone."""
+    """Change each field of the schema in turn: only labels, the seed, launch and rules may leave the id alone."""
     reference = variant_id(Config())
     free = set()
     for group in dataclasses.fields(Config):
@@ -40,13 +40,16 @@ def test_every_other_field_counts() -> None:
             cfg = Config()
             owner, key = (getattr(cfg, group.name), name) if name else (cfg, group.name)
             value = getattr(owner, key)
-            changed = not value if isinstance(value, bool) else "x" if isinstance(value, str | None) else value + 1
+            if isinstance(value, dict | list):
+                changed: object = {"x": {}} if isinstance(value, dict) else ["x"]
+            else:
+                changed = not value if isinstance(value, bool) else "x" if isinstance(value, str | None) else value + 1
             setattr(owner, key, changed)
             if variant_id(cfg) == reference:
                 free.add(f"{group.name}.{name}" if name else group.name)
-    launch = {f"launch.{f.name}" for f in dataclasses.fields(Config().launch)}
+    launch = {f"{g}.{f.name}" for g in ("launch", "rules") for f in dataclasses.fields(getattr(Config(), g))}
     labels = {"model.name", "data.name", "quant.name", "quant.tag", "scale.name"}
-    assert free == {"seed", "name", "note"} | launch | labels
+    assert free == {"seed", "name", "note", "drop"} | launch | labels
 
 
 def test_identity_is_flat_and_sorted() -> None:

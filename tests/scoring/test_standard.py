@@ -13,7 +13,7 @@ from golf.config import Config
 from golf.data.dataset import open_dataset
 from golf.data.own_text import OwnDataset
 from golf.data.tokenizer import ByteTables
-from golf.model.gpt import build_model
+from golf.model.build import build_model
 from golf.ranks import Ranks
 from golf.scoring.bits import bits_per_byte
 from golf.scoring.scorer import score

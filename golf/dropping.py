@@ -1,0 +1,51 @@
+"""`drop=[name]`: taking out by name what an experiment switches on, be it a technique or a plain setting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from golf.config import Config
+from golf.errors import GolfError
+
+OFF: dict[str, dict[str, Any]] = {  # name → settings and what they are without it
+    "weight_decay": {"optim.muon_wd": 0.0, "optim.adam_wd": 0.0},
+    "grad_clip": {"optim.grad_clip_norm": 0.0},
+    "momentum_warmup": {"optim.muon_momentum_warmup_steps": 0},
+    "unet_skips": {"model.unet_skips": False},
+    "warmdown": {"schedule.warmdown_iters": 0},
+    "fp16_embed": {"quant.embed": "int8"},
+    "gqa": {"model.num_kv_heads": lambda cfg: cfg.model.num_heads},
+}
+
+
+def drop(cfg: Config) -> None:
+    """Take everything that `cfg.drop` names out of `cfg`; raises `GolfError` for what is not there."""
+    for name in cfg.drop:
+        if name in cfg.tech:
+            del cfg.tech[name]
+        elif name in OFF and is_on(cfg, name):
+            for key, value in OFF[name].items():
+                group, field = key.split(".")
+                setattr(getattr(cfg, group), field, _value(cfg, value))
+        else:
+            raise GolfError(f"drop=[{name}]: it is not switched on. On are {', '.join(droppable(cfg))}.")
+
+
+def is_on(cfg: Config, name: str) -> bool:
+    """Whether a plain setting of `OFF` differs from what it is without."""
+    return any(_get(cfg, key) != _value(cfg, value) for key, value in OFF[name].items())
+
+
+def droppable(cfg: Config) -> list[str]:
+    """Everything that `drop` could take out of `cfg`."""
+    return sorted([*cfg.tech, *(name for name in OFF if is_on(cfg, name))])
+
+
+def _get(cfg: Config, key: str) -> Any:
+    group, field = key.split(".")
+    return getattr(getattr(cfg, group), field)
+
+
+def _value(cfg: Config, value: Any | Callable[[Config], Any]) -> Any:
+    return value(cfg) if callable(value) else value

@@ -1,0 +1,83 @@
+"""Soft rounding: a differentiable rounding of the weights that sharpens as the learning rate falls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from golf.config import Config
+from golf.errors import GolfError
+from golf.model.gpt import GPT
+from golf.quant.formats import QMAX, row_scale
+from golf.techniques.base import Progress, Technique, technique
+from golf.techniques.fake_quant import integer_linears
+
+ALPHA_START, ALPHA_RANGE = 1.0, 15.0
+
+
+def soft_round(y: Tensor, alpha: Tensor) -> Tensor:
+    """⌊y⌋ + ½ + ½·tanh(α·r)/tanh(α/2) with r = y - ⌊y⌋ - ½: the identity for α → 0, rounding for α → ∞."""
+    floor = y.floor()
+    r = y - floor - 0.5
+    return floor + 0.5 + 0.5 * torch.tanh(alpha * r) / torch.tanh(alpha / 2)
+
+
+class Sharpness(nn.Module):
+    """α as a buffer, so that compiled code reads it anew in every step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alpha: Tensor
+        self.register_buffer("alpha", torch.tensor(ALPHA_START), persistent=False)
+
+
+@dataclass(frozen=True)
+class SoftRoundedWeight:
+    """scale · clamp(s_α(w / scale)) with the export quantizer's row scale, which is not differentiated."""
+
+    switch: str
+    fmt: str
+    clip_quantile: float
+    scale_floor: str
+    sharpness: Sharpness
+
+    def __call__(self, weight: Tensor, active: tuple[str, ...]) -> Tensor:
+        if self.switch not in active:
+            return weight
+        qmax = QMAX[self.fmt]
+        with torch.no_grad():
+            scale = row_scale(weight, qmax, self.clip_quantile, self.scale_floor).half().float()[:, None]
+        return scale * soft_round(weight / scale, self.sharpness.alpha).clamp(-qmax, qmax)
+
+
+@technique("soft_round")
+@dataclass
+class SoftRound(Technique):
+    """On below `lr_threshold`; α = 1 + 15·(1 - multiplier / threshold)."""
+
+    source = "PR #606, PR #670"
+    is_switch = True
+    stage = 3
+    conflicts = ("fake_quant",)
+
+    lr_threshold: float = 0.5
+
+    def check(self, cfg: Config) -> None:
+        if not 0 < self.lr_threshold <= 1:
+            raise GolfError(f"tech.soft_round.lr_threshold={self.lr_threshold} has to lie above 0, at most at 1.")
+
+    def edit_model(self, model: GPT, cfg: Config) -> None:
+        quant = cfg.quant
+        model.soft_round = Sharpness()
+        for linear, fmt in integer_linears(model, quant).values():
+            edit = SoftRoundedWeight(self.name, fmt, quant.clip_quantile, quant.scale_floor, model.soft_round)
+            linear.weight_edits.append(edit)
+
+    def is_on(self, progress: Progress) -> bool:
+        return progress.lr_multiplier < self.lr_threshold
+
+    def before_step(self, model: GPT, progress: Progress) -> None:
+        annealed = 1 - min(progress.lr_multiplier / self.lr_threshold, 1.0)
+        model.soft_round.alpha.fill_(ALPHA_START + ALPHA_RANGE * annealed)
