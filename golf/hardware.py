@@ -27,6 +27,7 @@ CPU_COMPILE_GAIN = {"fp32": 0.15, "bf16": 0.4}  # share of the training it saves
 class Hardware:
     gpus: int
     gpu_name: str
+    hopper: bool  # flash attention 3 runs on nothing else
     cpu_cores: int
     cpu_bf16: bool  # the CPU multiplies bf16 matrices natively; elsewhere bf16 is ten times slower than fp32
     cpu_compiler: bool  # torch.compile needs a C++ compiler and Python's headers for CPU code
@@ -41,6 +42,7 @@ def detect() -> Hardware:
     return Hardware(
         gpus=gpus,
         gpu_name=torch.cuda.get_device_name(0) if gpus else "",
+        hopper=bool(gpus) and torch.cuda.get_device_capability(0)[0] == 9,
         cpu_cores=cpu_cores(),
         cpu_bf16=_cpu_flags() & {"amx_bf16", "avx512_bf16"} != set(),
         cpu_compiler=_can_compile(),
@@ -93,20 +95,18 @@ def settle(cfg: Config) -> list[str]:
     choose("model", "compute_dtype", dtype, reason)
     choose("optim", "muon_dtype", dtype, reason)
     choose("eval", "dtype", "bf16" if cuda else "fp32", "as upstream scores" if cuda else "exact gaps")
-    choose("model", "attention", *_attention_choice(cfg))
+    choose("model", "attention", *_attention_choice(cfg, hardware))
     choose("launch", "compile", *_compile_choice(cfg, hardware))
     if cuda and cfg.data.built_from and not FINEWEB_VAL.exists():
         chosen.append(f"data={cfg.data.name} (FineWeb is not in data/; `python scripts/get_data.py` fetches it)")
     return chosen
 
 
-def _attention_choice(cfg: Config) -> tuple[str, str]:
+def _attention_choice(cfg: Config, hardware: Hardware) -> tuple[str, str]:
     """Flash attention 3 on Hopper and 2 on other GPUs where they are installed, else torch's own."""
     if {cfg.launch.device, cfg.model.compute_dtype, cfg.eval.dtype} != {"cuda", "bf16"}:
         return "sdpa", "runs everywhere"
-    import torch
-
-    if torch.cuda.get_device_capability()[0] == 9 and importlib.util.find_spec("flash_attn_interface"):
+    if hardware.hopper and importlib.util.find_spec("flash_attn_interface"):
         return "fa3", "installed, and the GPU is a Hopper"
     return ("fa2", "installed") if importlib.util.find_spec("flash_attn") else ("sdpa", "no flash-attn package found")
 

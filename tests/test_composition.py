@@ -14,8 +14,8 @@ from golf.errors import GolfError
 from golf.hardware import Hardware
 from tests.support import ROOT
 
-CPU = Hardware(gpus=0, gpu_name="", cpu_cores=2, cpu_bf16=False, cpu_compiler=True)
-H100 = Hardware(gpus=1, gpu_name="H100", cpu_cores=16, cpu_bf16=True, cpu_compiler=True)
+CPU = Hardware(gpus=0, gpu_name="", hopper=False, cpu_cores=2, cpu_bf16=False, cpu_compiler=True)
+H100 = Hardware(gpus=1, gpu_name="H100", hopper=True, cpu_cores=16, cpu_bf16=True, cpu_compiler=True)
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_every_option_composes_and_says_what_it_is(path: Path, machine: None) ->
         (["seed=-1"], r"seed=-1 is negative"),
         (["name=a/b"], r"name=a/b names a folder"),
         (["quant.codec=lzma"], r"quant\.codec=lzma is not known: choose one of zlib, zstd"),
-        (["quant.attn=int7"], r"choose one of int8, int6, fp16"),
+        (["quant.attn=int9"], r"choose one of int8, int7, int6, int5, int4, fp16"),
         (["launch.compile=yes"], r"choose one of off, blocks, full"),
         (["model.compute_dtype=fp8"], r"choose one of bf16, fp32"),
         (["quant.clip_quantile=1.5"], r"clip_quantile has to lie"),
