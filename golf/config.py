@@ -20,7 +20,7 @@ from golf.errors import GolfError
 COMPUTE_DTYPES = ("bf16", "fp32")
 TENSOR_FORMATS = ("int8", "int7", "int6", "int5", "int4", "fp16")
 SCALE_FLOORS = ("one_over_qmax", "eps")
-CODECS = ("zlib", "zstd")
+CODECS = ("zlib", "zstd", "lzma")
 ATTENTION_BACKENDS = ("sdpa", "cudnn", "fa2", "fa3")
 COMPILE_MODES = ("off", "blocks", "full")
 DEVICES = ("cpu", "cuda")
@@ -103,6 +103,7 @@ class QuantConfig:
     other: str = "int8"
     small_numel: int = 65_536  # float tensors up to this many elements are stored as fp16 (control tensors: fp32)
     clip_quantile: float = 0.9999984  # of |w| per row
+    clip_search: list[float] = field(default_factory=list)  # below int8: quantiles to choose from, by row; [] = none
     scale_floor: str = "one_over_qmax"  # one_over_qmax: no step finer than 1/qmax | eps: rows keep their own range
     codec: str = "zlib"
     codec_level: int = 9
@@ -351,6 +352,7 @@ def _check_choices(cfg: Config) -> None:
     _one_of("quant.scale_floor", cfg.quant.scale_floor, SCALE_FLOORS)
     _one_of("quant.codec", cfg.quant.codec, CODECS)
     _require(0 < cfg.quant.clip_quantile <= 1, "quant.clip_quantile has to lie above 0 and at most at 1.")
+    _require(all(0 < q <= 1 for q in cfg.quant.clip_search), "quant.clip_search lists quantiles above 0, at most 1.")
     _require(cfg.quant.small_numel >= 0, "quant.small_numel is a number of elements: 0 or more.")
 
 

@@ -127,7 +127,7 @@ def test_every_option_composes_and_says_what_it_is(path: Path, machine: None) ->
         (["eval.val_batch_tokens=512"], r"set it to 1024 or more"),
         (["seed=-1"], r"seed=-1 is negative"),
         (["name=a/b"], r"name=a/b names a folder"),
-        (["quant.codec=lzma"], r"quant\.codec=lzma is not known: choose one of zlib, zstd"),
+        (["quant.codec=gzip"], r"quant\.codec=gzip is not known: choose one of zlib, zstd, lzma"),
         (["quant.attn=int9"], r"choose one of int8, int7, int6, int5, int4, fp16"),
         (["launch.compile=yes"], r"choose one of off, blocks, full"),
         (["model.compute_dtype=fp8"], r"choose one of bf16, fp32"),

@@ -4,7 +4,7 @@ No pickle anywhere. Version 1, little-endian:
 
     4 B  magic "GOLF"
     1 B  version
-    1 B  codec (0 zlib, 1 zstd)
+    1 B  codec (0 zlib, 1 zstd, 2 lzma)
     8 B  length of the payload before compression
     4 B  CRC-32 of the 14 bytes above and of everything after this field
     …    compressed payload: u32 length of the JSON header, the header, then the tensors' bytes in its order

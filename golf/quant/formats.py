@@ -5,6 +5,7 @@ Source: the public baseline's `int8_clean_per_row_v1`; int6 is the same with 31 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -29,21 +30,43 @@ class CodedTensor:
         return self.data.nbytes + scale_bytes
 
 
-def encode_integer(tensor: Tensor, fmt: str, *, clip_quantile: float, scale_floor: str) -> CodedTensor:
+def encode_integer(
+    tensor: Tensor, fmt: str, *, clip_quantile: float, scale_floor: str, clip_search: Sequence[float] = ()
+) -> CodedTensor:
     """Code a float tensor as `fmt`, a key of `QMAX`.
 
     Rows of a matrix are clipped at their `clip_quantile` of |w| and divided by clip / qmax, which is not let below
     1 / qmax if `scale_floor` is `one_over_qmax`, and only just above zero if it is `eps`. Tensors of other ranks get
-    one scale. Codes are computed with the float32 scale, as in the public baseline; float16 is stored.
+    one scale. Codes are computed with the float32 scale, as in the public baseline; float16 is stored. With a
+    `clip_search`, each row takes the quantile of the list that costs it the least squared error instead.
     """
     qmax, w = QMAX[fmt], tensor.detach().float()
     if w.ndim != 2:
         return _encode_with_one_scale(tensor, w, qmax, clip_quantile)
+    if clip_search:
+        return _encode_with_best_clip(tensor, w, qmax, scale_floor, clip_search)
     clip = row_clip(w, clip_quantile)
     scale = _floored(clip / qmax, qmax, scale_floor)
     clipped = torch.maximum(torch.minimum(w, clip[:, None]), -clip[:, None])
     codes = (clipped / scale[:, None]).round().clamp(-qmax, qmax).to(torch.int8)
     return CodedTensor(codes, scale.to(torch.float16), tensor.dtype)
+
+
+def _encode_with_best_clip(
+    tensor: Tensor, w: Tensor, qmax: int, scale_floor: str, quantiles: Sequence[float]
+) -> CodedTensor:
+    """GPTQ-lite (PR #414), choosing by row instead of by tensor and with the scale that will be stored."""
+    best_error = w.new_full((w.size(0),), torch.inf)
+    best_codes, best_scale = torch.zeros_like(w, dtype=torch.int8), w.new_zeros(w.size(0))
+    for quantile in quantiles:
+        scale = row_scale(w, qmax, quantile, scale_floor).half().float().clamp_min(SMALLEST_SCALE)
+        codes = (w / scale[:, None]).round().clamp(-qmax, qmax)
+        error = (codes * scale[:, None] - w).square().sum(1)
+        better = error < best_error
+        best_error = torch.where(better, error, best_error)
+        best_codes = torch.where(better[:, None], codes.to(torch.int8), best_codes)
+        best_scale = torch.where(better, scale, best_scale)
+    return CodedTensor(best_codes, best_scale.to(torch.float16), tensor.dtype)
 
 
 def row_clip(w: Tensor, clip_quantile: float) -> Tensor:

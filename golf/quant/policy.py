@@ -39,10 +39,18 @@ def quantize(state_dict: Mapping[str, Tensor], quant: QuantConfig) -> dict[str, 
 def _encode(name: str, tensor: Tensor, quant: QuantConfig) -> CodedTensor:
     fmt = format_of(name, tensor, quant)
     if fmt in QMAX:
-        return encode_integer(tensor, fmt, clip_quantile=quant.clip_quantile, scale_floor=quant.scale_floor)
+        return encode_as_configured(tensor, fmt, quant)
     if fmt in FLOAT_FORMATS:
         return encode_float(tensor, fmt)
     return CodedTensor(tensor, None, tensor.dtype)
+
+
+def encode_as_configured(tensor: Tensor, fmt: str, quant: QuantConfig) -> CodedTensor:
+    """Integer codes of one tensor by the clip and scale rules of `quant`; int8 has range enough to need no search."""
+    search = () if fmt == "int8" else quant.clip_search
+    return encode_integer(
+        tensor, fmt, clip_quantile=quant.clip_quantile, scale_floor=quant.scale_floor, clip_search=search
+    )
 
 
 def dequantize(coded: Mapping[str, CodedTensor]) -> dict[str, Tensor]:

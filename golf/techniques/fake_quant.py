@@ -11,8 +11,8 @@ from golf.config import Config, QuantConfig
 from golf.errors import GolfError
 from golf.model.gpt import GPT
 from golf.model.layers import CastedLinear
-from golf.quant.formats import QMAX, decode, encode_integer
-from golf.quant.policy import format_of
+from golf.quant.formats import QMAX, decode
+from golf.quant.policy import encode_as_configured, format_of
 from golf.techniques.base import Progress, Technique, technique
 
 
@@ -33,15 +33,13 @@ class RoundedWeight:
 
     switch: str
     fmt: str
-    clip_quantile: float
-    scale_floor: str
+    quant: QuantConfig
 
     def __call__(self, weight: Tensor, active: tuple[str, ...]) -> Tensor:
         if self.switch not in active:
             return weight
         with torch.no_grad():
-            coded = encode_integer(weight, self.fmt, clip_quantile=self.clip_quantile, scale_floor=self.scale_floor)
-            delta = decode(coded) - weight
+            delta = decode(encode_as_configured(weight, self.fmt, self.quant)) - weight
         return weight + delta
 
 
@@ -65,9 +63,8 @@ class FakeQuant(Technique):
         check_start(self.name, self.start_fraction, self.lr_threshold)
 
     def edit_model(self, model: GPT, cfg: Config) -> None:
-        quant = cfg.quant
-        for linear, fmt in integer_linears(model, quant).values():
-            linear.weight_edits.append(RoundedWeight(self.name, fmt, quant.clip_quantile, quant.scale_floor))
+        for linear, fmt in integer_linears(model, cfg.quant).values():
+            linear.weight_edits.append(RoundedWeight(self.name, fmt, cfg.quant))
 
     def is_on(self, progress: Progress) -> bool:
         return has_started(self.start_fraction, self.lr_threshold, progress)

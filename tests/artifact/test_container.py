@@ -22,7 +22,11 @@ from golf.quant.formats import CodedTensor
 from golf.quant.policy import dequantize, quantize
 
 MODEL = ModelConfig(vocab_size=64, num_layers=3, model_dim=16, num_heads=2, num_kv_heads=1, compute_dtype="bf16")
-CODECS = [QuantConfig(), QuantConfig(codec="zstd", codec_level=22)]
+CODECS = [
+    QuantConfig(),
+    QuantConfig(codec="zstd", codec_level=22),
+    QuantConfig(codec="lzma", codec_level=6),
+]
 
 
 def coded_model(quant: QuantConfig) -> dict[str, CodedTensor]:
@@ -124,7 +128,7 @@ def test_foreign_and_missing_files(tmp_path: Path) -> None:
         load(tmp_path / "b")
 
 
-@pytest.mark.parametrize("codec", ["zlib", "zstd"])
+@pytest.mark.parametrize("codec", ["zlib", "zstd", "lzma"])
 def test_codecs_never_give_more_than_asked_for(codec: str) -> None:
     packed = compress(b"a" * 1000, codec, 9)
     assert decompress(packed, codec, 1000) == b"a" * 1000

@@ -97,3 +97,17 @@ def test_fp16_embedding_costs_bytes_and_loses_less() -> None:
     errors = [(dequantize(c)["tok_emb.weight"] - state["tok_emb.weight"]).norm() for c in (int8, fp16)]
     assert errors[1] < errors[0] / 10
     assert fp16["tok_emb.weight"].payload_bytes > 1.9 * int8["tok_emb.weight"].payload_bytes
+
+
+@given(seed=st.integers(0, 1000))
+def test_clip_search_is_never_worse_than_any_of_its_quantiles(seed: int) -> None:
+    w = torch.from_numpy(np.random.default_rng(seed).standard_t(3, (4, 64)).astype(np.float32))
+    quantiles = (0.8, 0.95, 1.0)
+
+    def row_errors(**how: object) -> torch.Tensor:
+        return (decode(encode_integer(w, "int6", scale_floor="eps", **how)) - w).square().sum(1)  # type: ignore[arg-type]
+
+    best = row_errors(clip_quantile=1.0, clip_search=quantiles)
+    alone = [row_errors(clip_quantile=1.0, clip_search=(quantile,)) for quantile in quantiles]
+    assert torch.equal(best, torch.stack(alone).amin(0))
+    assert (best <= row_errors(clip_quantile=1.0) * 1.01).all()
