@@ -66,6 +66,8 @@ class OptimConfig:
 class ScheduleConfig:
     iterations: int = 20_000  # step cap; the clock usually ends the run first
     warmdown_iters: int = 1200  # linear decay to zero over this many (measured) steps; 0 = constant
+    warmdown_fraction: float = 0.0  # share of the budget that decays instead; above 0 it wins over warmdown_iters
+    min_lr: float = 0.0  # the learning-rate multiplier falls no lower
     warmup_steps: int = 20  # untimed steps that compile and warm caches; everything is restored after them
 
 
@@ -220,6 +222,9 @@ def check(cfg: Config) -> None:
         cfg.schedule.iterations > 0 and cfg.schedule.warmdown_iters >= 0 and cfg.schedule.warmup_steps >= 0,
         "schedule.iterations has to be at least 1, warmdown_iters and warmup_steps at least 0.",
     )
+    for key in ("warmdown_fraction", "min_lr"):
+        value = getattr(cfg.schedule, key)
+        _require(0 <= value <= 1, f"schedule.{key}={value} is a fraction: choose a value from 0 to 1.")
 
 
 def check_model(m: ModelConfig) -> None:

@@ -23,6 +23,9 @@ KEYS = {
     "TRAIN_LOG_EVERY": "launch.train_log_every",
     "ITERATIONS": "schedule.iterations",
     "WARMDOWN_ITERS": "schedule.warmdown_iters",
+    "WARMDOWN_LAST_FRAC": "schedule.warmdown_fraction",
+    "WARMDOWN_FRAC": "schedule.warmdown_fraction",
+    "MIN_LR": "schedule.min_lr",
     "WARMUP_STEPS": "schedule.warmup_steps",
     "TRAIN_BATCH_TOKENS": "data.train_batch_tokens",
     "TRAIN_SEQ_LEN": "data.train_seq_len",
@@ -61,7 +64,7 @@ KEYS = {
 ABSENT_AT_ZERO = {"MLP_HIDDEN"}  # 0 means "not given" there
 OFF_AT_ZERO = {  # switches of techniques that are off here unless chosen
     *("QAT_ENABLED", "LATE_QAT", "QAT_LAST_FRAC", "LATE_QAT_THRESHOLD", "QAT_THRESHOLD", "SOFT_ROUND_QAT"),
-    *("WARMDOWN_LAST_FRAC", "WARMDOWN_FRAC", "MIN_LR", "EVAL_STRIDE", "MTP_NUM_HEADS", "SWA_ENABLED", "EMA_ENABLED"),
+    *("EVAL_STRIDE", "MTP_NUM_HEADS", "SWA_ENABLED", "EMA_ENABLED"),
     *("LAWA_ENABLED", "BIGRAM_VOCAB_SIZE", "BIGRAM_HASH_BUCKETS", "BIGRAM_BUCKETS", "TRIGRAM", "XSA_LAST_N"),
     *("XSA_LAYERS", "LN_SCALE", "DTG_ENABLED", "VE_ENABLED", "GATED_ATTENTION", "VALUE_RESIDUAL", "TTT_ENABLED"),
     *("USE_GPTQ", "USE_SMEARGATE", "FP16_EMBED_EXPORT", "ROPE_DIMS", "PRUNE_PCT", "PRUNE_RATIO", "EMBED_WD"),

@@ -134,6 +134,7 @@ def test_every_option_composes_and_says_what_it_is(path: Path, machine: None) ->
         (["quant.clip_quantile=1.5"], r"clip_quantile has to lie"),
         (["budget.train_seconds=-1"], r"budget\.train_seconds is negative"),
         (["schedule.iterations=0"], r"iterations has to be at least 1"),
+        (["schedule.warmdown_fraction=20"], r"schedule\.warmdown_fraction=20\.0 is a fraction"),
         (["data=own"], r"tokenize_docs\.py prints all three"),
         (["seed=[1"], r"cannot be composed"),
         (["foo"], r"cannot be composed.*foo"),

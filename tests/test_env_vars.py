@@ -43,6 +43,9 @@ def test_every_known_variable_sets_its_field(name: str) -> None:
         "RUN_ID": "x1",
         "DATA_PATH": "./a/b",
         "TOKENIZER_PATH": "./t.model",
+        "WARMDOWN_LAST_FRAC": "0.2",
+        "WARMDOWN_FRAC": "0.667",
+        "MIN_LR": "0.1",
         "BETA1": "0.8",
         "BETA2": "0.99",
     }

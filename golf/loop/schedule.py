@@ -6,23 +6,40 @@ from golf.config import Config, OptimConfig
 
 
 def lr_multiplier(cfg: Config, step: int, elapsed_seconds: float) -> float:
-    """Factor on every learning rate for the update after `step` finished ones.
+    """Factor on every learning rate for the update after `step` finished ones: 1, then linearly down to `min_lr`.
 
-    With a clock, the warm-down begins when the time left is what `warmdown_iters` steps take at the mean pace so
-    far, and follows the time left down to zero. Without one it covers the last `warmdown_iters` of `iterations`.
+    With a clock the warm-down follows the time that is left, without one the steps.
     """
-    warmdown, iterations, budget = (
-        cfg.schedule.warmdown_iters,
-        cfg.schedule.iterations,
-        cfg.budget.train_seconds,
+    warmdown = warmdown_length(cfg, step, elapsed_seconds)
+    budget, iterations = cfg.budget.train_seconds, cfg.schedule.iterations
+    left = max(budget - elapsed_seconds if budget else iterations - step, 0)
+    return max(left / warmdown, cfg.schedule.min_lr) if left < warmdown else 1.0
+
+
+def warmdown_length(cfg: Config, step: int, elapsed_seconds: float) -> float:
+    """Seconds that the warm-down takes, or steps if there is no clock.
+
+    `warmdown_iters` steps take as long as the mean pace so far says (public baseline); on slow hardware that can be
+    more than the whole budget. `warmdown_fraction` is a share of the budget whatever the pace (PR #1559).
+    """
+    schedule, budget = cfg.schedule, cfg.budget.train_seconds
+    if schedule.warmdown_fraction > 0:
+        constant = 1.0 - schedule.warmdown_fraction
+        return budget - budget * constant if budget else schedule.iterations - int(schedule.iterations * constant)
+    return schedule.warmdown_iters * elapsed_seconds / max(step, 1) if budget else schedule.warmdown_iters
+
+
+def decays_from_the_start(cfg: Config, step: int, elapsed_seconds: float) -> str | None:
+    """What to tell about a warm-down that leaves no constant part, judged by the pace of `step` finished steps."""
+    total = cfg.budget.train_seconds or cfg.schedule.iterations
+    share = warmdown_length(cfg, step, elapsed_seconds) / total
+    if share < 1.0 or cfg.schedule.warmdown_fraction > 0:
+        return None
+    return (
+        f"schedule.warmdown_iters={cfg.schedule.warmdown_iters} is {share:.1f} times the run at this pace "
+        f"({1000 * elapsed_seconds / step:.0f} ms a step): the learning rate decays from the start. "
+        "Set fewer, or schedule.warmdown_fraction=0.2 for the last fifth of the run."
     )
-    if warmdown == 0:
-        return 1.0
-    if budget == 0:
-        return min(1.0, max(iterations - step, 0) / warmdown)
-    warmdown_seconds = warmdown * elapsed_seconds / max(step, 1)
-    left_seconds = max(budget - elapsed_seconds, 0.0)
-    return left_seconds / warmdown_seconds if left_seconds < warmdown_seconds else 1.0
 
 
 def muon_momentum(optim: OptimConfig, step: int) -> float:

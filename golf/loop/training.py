@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from golf.config import Config
 from golf.data.loader import SequentialLoader
 from golf.loop.clock import TrainClock
-from golf.loop.schedule import lr_multiplier, muon_momentum
+from golf.loop.schedule import decays_from_the_start, lr_multiplier, muon_momentum
 from golf.loop.steps import TrainStep
 from golf.ranks import Ranks
 from golf.report.runlog import RunLog
 from golf.scoring.bits import Score
 
 FIRST_STEPS_LOGGED = 10
+PACE_KNOWN_STEPS = 10  # enough to tell how long a step takes
 EXACT_STEPS = 5  # before the budget ends the host waits for the device, which it otherwise runs ahead of
 
 
@@ -62,6 +63,8 @@ def train(
         if logged:
             loss = ranks.sum(tensor.item())[0] / ranks.world_size
         log.train_step(step, clock.seconds, loss if logged else None, multiplier)
+        if step == PACE_KNOWN_STEPS and (warning := decays_from_the_start(cfg, step, clock.seconds)):
+            log.warning(warning)
         if loss is not None and not math.isfinite(loss):
             clock.pause()
             return Training(step, clock.seconds, loss, None, diverged=True)

@@ -102,6 +102,11 @@ class RunLog:
         )
         self.display.say(f"step {step:>5}  validation loss {score.val_loss:.4f}  {score.val_bpb:.4f} bits per byte")
 
+    def warning(self, text: str) -> None:
+        """Something that a person would want to change, in the log and on the display."""
+        self.line(f"warning: {text}")
+        self.display.say(f"warning: {text}")
+
     def stopping_early(self, step: int, seconds: float) -> None:
         self.line(f"stopping_early: wallclock_cap train_time:{seconds * 1000:.0f}ms {self._step(step)}")
 

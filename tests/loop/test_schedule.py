@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from golf.config import Config
-from golf.loop.schedule import lr_multiplier, muon_momentum
+from golf.loop.schedule import decays_from_the_start, lr_multiplier, muon_momentum
 from tests.support import parity
 
 
@@ -58,6 +58,54 @@ def test_without_a_clock_the_last_iterations_decay() -> None:
     cfg.optim.muon_momentum_warmup_steps, cfg.optim.muon_momentum_warmup_start = settings["mw"], settings["m0"]
     assert np.allclose([lr_multiplier(cfg, s, 0.0) for s in range(24)], arrays["lr_mult"])
     assert np.allclose([muon_momentum(cfg.optim, s) for s in range(24)], arrays["momentum"])
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "expected"), [(0.0, 1.0), (479.9, 1.0), (480.0, 1.0), (510.0, 0.75), (540.0, 0.5), (600.0, 0.0)]
+)
+@pytest.mark.parametrize("step", [1, 1_774, 50_000])  # at whatever pace
+def test_a_fraction_is_a_share_of_the_time_and_wins_over_steps(elapsed: float, expected: float, step: int) -> None:
+    cfg = config(600, 1200)
+    cfg.schedule.warmdown_fraction = 0.2
+    assert lr_multiplier(cfg, step, elapsed) == pytest.approx(expected)
+
+
+def test_a_fraction_without_a_clock_is_a_share_of_the_steps() -> None:
+    """Upstream starts at step int(24 · 0.8) = 19 and counts down the five that are left."""
+    cfg = config(0, 12, iterations=24)
+    cfg.schedule.warmdown_fraction = 0.2
+    found = [lr_multiplier(cfg, step, 99.0) for step in (0, 12, 18, 19, 20, 21, 23, 24)]
+    assert found == pytest.approx([1, 1, 1, 1, 0.8, 0.6, 0.2, 0])
+
+
+@pytest.mark.parametrize("seconds", [0, 600])
+@pytest.mark.parametrize("fraction", [0.0, 0.5])
+def test_the_multiplier_stops_at_its_floor(seconds: float, fraction: float) -> None:
+    """Both kinds of warm-down here cover the second half of 100 steps."""
+    cfg = config(seconds, 50, iterations=100)
+    cfg.schedule.warmdown_fraction, cfg.schedule.min_lr = fraction, 0.1
+    found = [lr_multiplier(cfg, step, 6.0 * step) for step in (0, 49, 75, 90, 97, 100)]
+    assert found == pytest.approx([1.0, 1.0, 0.5, 0.2, 0.1, 0.1])
+
+
+def test_a_longer_fraction_as_in_april() -> None:
+    """mult = max((1 − progress) / φ, floor) for φ = 0.667."""
+    cfg = config(588, 0)
+    cfg.schedule.warmdown_fraction = 0.667
+    for progress in (0.34, 0.5, 0.9):
+        assert lr_multiplier(cfg, 1000, 588 * progress) == pytest.approx((1 - progress) / 0.667)
+
+
+def test_a_warmdown_longer_than_the_run_is_told() -> None:
+    """1,200 steps at 370 ms fit into 600 s and not into 400."""
+    assert decays_from_the_start(config(600, 1200), 10, 3.7) is None
+    told = decays_from_the_start(config(400, 1200), 10, 3.7)
+    assert told and "warmdown_iters=1200 is 1.1 times the run at this pace (370 ms a step)" in told
+    without_clock = config(0, 1200, iterations=1200)
+    assert decays_from_the_start(without_clock, 10, 3.7) is not None
+    without_clock.schedule.warmdown_fraction = 1.0  # asked for in so many words
+    assert decays_from_the_start(without_clock, 10, 3.7) is None
+    assert decays_from_the_start(config(0, 1200, iterations=1201), 10, 3.7) is None
 
 
 def test_no_warmdown_and_no_momentum_warmup() -> None:

@@ -87,6 +87,23 @@ def test_step_cap_ends_the_run_and_the_last_weights_are_scored(
     assert [v["step"] for v in metrics(tmp_path, "validation")] == [6]
 
 
+@pytest.mark.parametrize(("warmdown_iters", "warnings"), [(33, 0), (34, 1)])
+def test_a_warmdown_longer_than_the_run_is_warned_about_once(
+    warmdown_iters: int,
+    warnings: int,
+    tiny_cfg: Config,
+    tmp_path: Path,
+    fake_time: FakeTime,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tiny_cfg.budget.train_seconds, tiny_cfg.schedule.iterations = 10.0, 1000
+    tiny_cfg.schedule.warmdown_iters = warmdown_iters
+    run_loop(tiny_cfg, tmp_path, fake_time, step_seconds=0.3)
+    for text in ((tmp_path / "train.log").read_text(), capsys.readouterr().out):
+        assert text.count("warning: ") == warnings
+        assert text.count(f"warmdown_iters={warmdown_iters} is 1.0 times the run") == warnings
+
+
 def test_a_loss_that_is_no_number_ends_the_run(tiny_cfg: Config, tmp_path: Path, fake_time: FakeTime) -> None:
     tiny_cfg.eval.val_loss_every = 0
     done = run_loop(tiny_cfg, tmp_path, fake_time, step_seconds=1.0, loss=float("nan"))
