@@ -55,7 +55,9 @@ class OptimConfig:
     muon_backend_steps: int = 5  # Newton-Schulz iterations
     muon_dtype: str = "auto"  # arithmetic of Newton-Schulz: bf16 | fp32
     muon_wd: float = 0.0  # decoupled, per unit of learning rate
-    adam_wd: float = 0.0
+    adam_wd: float = 0.0  # decoupled, on everything that is not Muon's
+    embed_wd: float | None = None  # null = adam_wd
+    head_wd: float | None = None  # null = adam_wd; untied head only
     beta1: float = 0.9
     beta2: float = 0.95
     adam_eps: float = 1e-8

@@ -71,10 +71,18 @@ class Optimizer:
 def build_optimizer(cfg: Config, model: nn.Module, *, rank: int = 0, world_size: int = 1) -> Optimizer:
     """The optimizer of `cfg` over `model`, which has to be on its final device already."""
     o, groups = cfg.optim, group_parameters(model)
-    embed_lr = o.tied_embed_lr if cfg.model.tie_embeddings else o.embed_lr
-    lrs = {"embed": embed_lr, "head": o.head_lr, "scalar": o.scalar_lr}
+    lrs = {
+        "embed": o.tied_embed_lr if cfg.model.tie_embeddings else o.embed_lr,
+        "head": o.head_lr,
+        "scalar": o.scalar_lr,
+    }
+    decays = {
+        "embed": o.adam_wd if o.embed_wd is None else o.embed_wd,
+        "head": o.adam_wd if o.head_wd is None else o.head_wd,
+        "scalar": o.adam_wd,
+    }
     adams = [
-        Adam(groups[name], lr=lr, betas=(o.beta1, o.beta2), eps=o.adam_eps, weight_decay=o.adam_wd)
+        Adam(groups[name], lr=lr, betas=(o.beta1, o.beta2), eps=o.adam_eps, weight_decay=decays[name])
         for name, lr in lrs.items()
         if groups[name]
     ]

@@ -49,6 +49,20 @@ def test_learning_rates_go_to_their_groups() -> None:
     assert optimizer.muon.lr == cfg.optim.matrix_lr
 
 
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ([], [0.04, 0.04, 0.04]),
+        (["optim.embed_wd=0.085"], [0.085, 0.04, 0.04]),
+        (["optim.head_wd=0"], [0.04, 0.0, 0.04]),
+    ],
+)
+def test_decay_goes_to_embedding_head_and_scalars(settings: list[str], expected: list[float]) -> None:
+    """PR #1559 decays all three; #649 and #549 leave the head alone; April's stack decays embeddings more."""
+    cfg = compose(["scale=laptop", "model.tie_embeddings=false", "optim.adam_wd=0.04", *settings])
+    assert [adam.weight_decay for adam in build_optimizer(cfg, build_model(cfg)).adams] == expected
+
+
 def test_every_parameter_moves() -> None:
     cfg = compose(["scale=laptop", "model.tie_embeddings=false"])
     model = build_model(cfg)
