@@ -22,7 +22,7 @@ class TrainStep:
 
     def __init__(self, cfg: Config, model: GPT, optimizer: Optimizer, ranks: Ranks):
         self.model, self.optimizer, self.device = model, optimizer, ranks.device
-        self.accumulation, self.clip_norm = grad_accum_steps(cfg), cfg.optim.grad_clip_norm
+        self.accumulation = grad_accum_steps(cfg)
         self.parallel = DistributedDataParallel(model) if ranks.world_size > 1 else None
 
     def __call__(self, next_batch: NextBatch, lr_multiplier: float, momentum: float) -> Tensor:
@@ -35,8 +35,6 @@ class TrainStep:
                 loss = (self.parallel or self.model)(inputs, targets) / self.accumulation
                 loss.backward()
             total += loss.detach()
-        if self.clip_norm > 0:
-            torch.nn.utils.clip_grad_norm_(self.optimizer.parameters(), self.clip_norm)
         self.optimizer.step(lr_multiplier, momentum)
         return total
 
