@@ -1,4 +1,7 @@
-"""One optimizer step: the rank's micro-batches forward and backward, gradients averaged over ranks, the update."""
+"""One optimizer step: the rank's micro-batches forward and backward, gradients averaged over ranks, the update.
+
+The average is taken by the optimizer if it says so, otherwise by DDP during the last micro-batch's backward pass.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,8 @@ class TrainStep:
     def __init__(self, cfg: Config, model: GPT, optimizer: Optimizer, ranks: Ranks):
         self.model, self.optimizer, self.device = model, optimizer, ranks.device
         self.accumulation = grad_accum_steps(cfg)
-        self.parallel = DistributedDataParallel(model) if ranks.world_size > 1 else None
+        needs_ddp = ranks.world_size > 1 and not optimizer.reduces_gradients
+        self.parallel = DistributedDataParallel(model) if needs_ddp else None
 
     def __call__(self, next_batch: NextBatch, lr_multiplier: float, momentum: float) -> Tensor:
         """Update once on `accumulation` batches of `next_batch`; returns this rank's mean loss in nats (scalar)."""

@@ -16,6 +16,7 @@ from golf.optim.adam import Adam
 from golf.optim.clipping import scale_to_norm, squared_norm
 from golf.optim.matrices import declared_row_counts
 from golf.optim.muon import Muon
+from golf.optim.parallel_muon import ParallelMuon
 
 
 def group_of(name: str, param: torch.Tensor) -> str:
@@ -141,4 +142,4 @@ def _build_muon(
         "world_size": world_size,
         "row_counts": declared_row_counts(model),
     }
-    return Muon(params, rank=rank, **settings)
+    return ParallelMuon(params, **settings) if o.muon == "parallel" else Muon(params, rank=rank, **settings)

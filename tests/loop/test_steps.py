@@ -47,7 +47,7 @@ def train_on_rank(rank: int, world_size: int, overrides: list[str]) -> tuple[lis
     optimizer = build_optimizer(cfg, model, rank=rank, world_size=world_size)
     ranks = Ranks(rank, world_size)
     step = TrainStep(cfg, model, optimizer, ranks)
-    assert (step.parallel is None) == (world_size == 1)
+    assert (step.parallel is None) == (world_size == 1 or cfg.optim.muon == "parallel")
     for _ in range(4):
         micro_batches = torch.randint(320, (4, 4, 33))
         stream = iter([(ids[:, :-1], ids[:, 1:]) for ids in micro_batches[rank::world_size]])
@@ -55,10 +55,10 @@ def train_on_rank(rank: int, world_size: int, overrides: list[str]) -> tuple[lis
     return weights(model), ranks.sum(loss.item())[0] / world_size
 
 
-@pytest.mark.parametrize("form", ["sharded"])
+@pytest.mark.parametrize("form", ["sharded", "parallel"])
 def test_clipped_steps_on_two_ranks_are_those_on_one(form: str, tiny: OwnDataset, tmp_path: Path) -> None:
     """Ranks that clipped by their own norms, before the average, would part from the run on one rank."""
-    overrides = [*tiny_overrides(tiny), "optim.grad_clip_norm=0.5"]
+    overrides = [*tiny_overrides(tiny), f"optim.muon={form}", "optim.grad_clip_norm=0.5"]
     expected, expected_loss = train_on_rank(0, 1, overrides)
     for found, loss in on_ranks(2, tmp_path, train_on_rank, overrides):
         assert loss == pytest.approx(expected_loss, rel=1e-5)
@@ -74,9 +74,9 @@ def test_gradients_are_clipped_to_the_global_norm(tiny: OwnDataset) -> None:
     assert torch.cat(grads).norm().item() == pytest.approx(0.01, rel=1e-3)
 
 
-@pytest.mark.parametrize("form", ["sharded"])
+@pytest.mark.parametrize("form", ["sharded", "parallel"])
 def test_warm_up_restores_weights_optimizer_and_random_state(form: str, tiny_cfg: Config) -> None:
-    tiny_cfg.schedule.warmup_steps = 3
+    tiny_cfg.schedule.warmup_steps, tiny_cfg.optim.muon = 3, form
     warmed, fresh = stepper(tiny_cfg), stepper(tiny_cfg)
     torch.manual_seed(5)
     expected = torch.rand(1)

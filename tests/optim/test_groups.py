@@ -14,9 +14,9 @@ from golf.optim.groups import build_optimizer, group_of, group_parameters
 
 
 @pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("form", ["sharded"])
+@pytest.mark.parametrize("form", ["sharded", "parallel"])
 def test_groups_partition_the_parameters(tied: bool, form: str) -> None:
-    cfg = compose(["scale=laptop", f"model.tie_embeddings={tied}"])
+    cfg = compose(["scale=laptop", f"model.tie_embeddings={tied}", f"optim.muon={form}"])
     model = build_model(cfg)
     grouped = [id(p) for params in group_parameters(model).values() for p in params]
     assert sorted(grouped) == sorted(id(p) for p in model.parameters())
@@ -80,12 +80,12 @@ def slow_muon(weight: torch.Tensor, grad: torch.Tensor, buffer: torch.Tensor, o:
     weight.copy_(weight * (1 - lr * o.muon_wd) - lr * scale * x)
 
 
-@pytest.mark.parametrize("form", ["sharded"])
+@pytest.mark.parametrize("form", ["sharded", "parallel"])
 def test_six_steps_of_decay_and_clipping_equal_their_definitions(form: str) -> None:
     decay = ["optim.muon_wd=1.5", "optim.adam_wd=0.8", "optim.embed_wd=1.2", "optim.head_wd=0"]  # large: they show
     cfg = compose(
         [
-            *("scale=laptop", "model=4l", "model.model_dim=32", "model.tie_embeddings=false"),
+            *("scale=laptop", "model=4l", "model.model_dim=32", "model.tie_embeddings=false", f"optim.muon={form}"),
             *("model.compute_dtype=fp32", "optim.muon_dtype=fp32", "optim.grad_clip_norm=0.3", *decay),
         ]
     )
@@ -117,9 +117,9 @@ def test_six_steps_of_decay_and_clipping_equal_their_definitions(form: str) -> N
             torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("form", ["sharded"])
+@pytest.mark.parametrize("form", ["sharded", "parallel"])
 def test_every_parameter_moves(form: str) -> None:
-    cfg = compose(["scale=laptop", "model.tie_embeddings=false"])
+    cfg = compose(["scale=laptop", "model.tie_embeddings=false", f"optim.muon={form}"])
     model = build_model(cfg)
     optimizer = build_optimizer(cfg, model)
     start = {name: p.detach().clone() for name, p in model.named_parameters()}

@@ -9,6 +9,7 @@ from torch import nn
 from golf.errors import GolfError
 from golf.optim.matrices import declared_row_counts, matrices_of
 from golf.optim.muon import Muon
+from golf.optim.parallel_muon import ParallelMuon
 
 ROWS = [16, 8, 8]
 
@@ -45,7 +46,7 @@ def test_rows_that_do_not_add_up_are_an_error(rows: list[int]) -> None:
         declared_row_counts(nn.Sequential(Fused(rows)))
 
 
-@pytest.mark.parametrize("form", [Muon])
+@pytest.mark.parametrize("form", [Muon, ParallelMuon])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_fused_storage_trains_as_three_parameters_do(form: Any, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
