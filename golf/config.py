@@ -22,6 +22,7 @@ TENSOR_FORMATS = ("int8", "int7", "int6", "int5", "int4", "fp16")
 SCALE_FLOORS = ("one_over_qmax", "eps")
 CODECS = ("zlib", "zstd", "lzma")
 ATTENTION_BACKENDS = ("sdpa", "cudnn", "fa2", "fa3")
+MUON_FORMS = ("sharded", "parallel")
 COMPILE_MODES = ("off", "blocks", "full")
 DEVICES = ("cpu", "cuda")
 MAX_VOCAB_SIZE = 65_536  # tokens are stored as uint16
@@ -51,6 +52,7 @@ class ModelConfig:
 
 @dataclass
 class OptimConfig:
+    muon: str = "sharded"  # sharded: over gradients that DDP averaged | parallel: over banks, averages them itself
     matrix_lr: float = 0.04  # Muon, on the matrices of the blocks
     scalar_lr: float = 0.04  # Adam, on vectors, gains and scales
     tied_embed_lr: float = 0.05
@@ -60,9 +62,11 @@ class OptimConfig:
     muon_momentum_warmup_start: float = 0.85
     muon_momentum_warmup_steps: int = 500
     muon_backend_steps: int = 5  # Newton-Schulz iterations
-    muon_dtype: str = "auto"  # arithmetic of Newton-Schulz: bf16 | fp32
+    muon_dtype: str = "auto"  # arithmetic of Newton-Schulz and what ranks exchange for it: bf16 | fp32
     muon_wd: float = 0.0  # decoupled, per unit of learning rate
-    adam_wd: float = 0.0
+    adam_wd: float = 0.0  # decoupled, on everything that is not Muon's
+    embed_wd: float | None = None  # null = adam_wd
+    head_wd: float | None = None  # null = adam_wd; untied head only
     beta1: float = 0.9
     beta2: float = 0.95
     adam_eps: float = 1e-8
@@ -336,6 +340,7 @@ def _check_batch(cfg: Config) -> None:
 
 def _check_choices(cfg: Config) -> None:
     _one_of("model.compute_dtype", cfg.model.compute_dtype, COMPUTE_DTYPES)
+    _one_of("optim.muon", cfg.optim.muon, MUON_FORMS)
     _one_of("optim.muon_dtype", cfg.optim.muon_dtype, COMPUTE_DTYPES)
     _one_of("eval.dtype", cfg.eval.dtype, COMPUTE_DTYPES)
     _one_of("model.attention", cfg.model.attention, ATTENTION_BACKENDS)

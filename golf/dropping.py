@@ -9,11 +9,12 @@ from golf.config import Config
 from golf.errors import GolfError
 
 OFF: dict[str, dict[str, Any]] = {  # name → settings and what they are without it
-    "weight_decay": {"optim.muon_wd": 0.0, "optim.adam_wd": 0.0},
+    "weight_decay": {"optim.muon_wd": 0.0, "optim.adam_wd": 0.0, "optim.embed_wd": None, "optim.head_wd": None},
     "grad_clip": {"optim.grad_clip_norm": 0.0},
     "momentum_warmup": {"optim.muon_momentum_warmup_steps": 0},
     "unet_skips": {"model.unet_skips": False},
-    "warmdown": {"schedule.warmdown_iters": 0},
+    "warmdown": {"schedule.warmdown_iters": 0, "schedule.warmdown_fraction": 0.0},
+    "parallel_muon": {"optim.muon": "sharded"},
     "fp16_embed": {"quant.embed": "int8"},
     "gqa": {"model.num_kv_heads": lambda cfg: cfg.model.num_heads},
 }

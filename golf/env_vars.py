@@ -56,6 +56,7 @@ KEYS = {
     "MUON_WEIGHT_DECAY": "optim.muon_wd",
     "ADAM_WD": "optim.adam_wd",
     "ADAM_WEIGHT_DECAY": "optim.adam_wd",
+    "EMBED_WD": "optim.embed_wd",
     "BETA1": "optim.beta1",
     "BETA2": "optim.beta2",
     "ADAM_EPS": "optim.adam_eps",
@@ -67,7 +68,7 @@ OFF_AT_ZERO = {  # switches of techniques that are off here unless chosen
     *("EVAL_STRIDE", "MTP_NUM_HEADS", "SWA_ENABLED", "EMA_ENABLED"),
     *("LAWA_ENABLED", "BIGRAM_VOCAB_SIZE", "BIGRAM_HASH_BUCKETS", "BIGRAM_BUCKETS", "TRIGRAM", "XSA_LAST_N"),
     *("XSA_LAYERS", "LN_SCALE", "DTG_ENABLED", "VE_ENABLED", "GATED_ATTENTION", "VALUE_RESIDUAL", "TTT_ENABLED"),
-    *("USE_GPTQ", "USE_SMEARGATE", "FP16_EMBED_EXPORT", "ROPE_DIMS", "PRUNE_PCT", "PRUNE_RATIO", "EMBED_WD"),
+    *("USE_GPTQ", "USE_SMEARGATE", "FP16_EMBED_EXPORT", "ROPE_DIMS", "PRUNE_PCT", "PRUNE_RATIO"),
     *("SKIP_GATES_ENABLED", "MUON_ROW_NORMALIZE", "ENABLE_LOOPING_AT", "SHARD_ORDER", "INT4_LAYERS"),
 }
 WITHOUT_EFFECT = {"MUON_BETA2"}  # declared upstream, read nowhere

@@ -9,12 +9,14 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from golf.data.own_text import OwnDataset
 
@@ -128,3 +130,19 @@ def metrics(folder: Path, event: str) -> list[dict[str, Any]]:
     """Events of a kind in a run's metrics.jsonl."""
     events = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [e for e in events if e["event"] == event]
+
+
+def on_ranks(world_size: int, tmp_path: Path, function: Callable[..., Any], *args: Any) -> list[Any]:
+    """What `function(rank, world_size, *args)` of a test module returns on each of several real processes (gloo)."""
+    folder = tmp_path / f"{function.__name__}-{world_size}"
+    folder.mkdir()
+    torch.multiprocessing.spawn(_be_rank, (world_size, folder, function, args), nprocs=world_size)
+    return [torch.load(folder / f"{rank}.pt") for rank in range(world_size)]
+
+
+def _be_rank(rank: int, world_size: int, folder: Path, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    torch.set_num_threads(1)
+    rendezvous = f"file://{folder}/rendezvous"
+    torch.distributed.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=world_size)
+    torch.save(function(rank, world_size, *args), folder / f"{rank}.pt")
+    torch.distributed.destroy_process_group()

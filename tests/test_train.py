@@ -108,6 +108,18 @@ def test_two_ranks_train_as_one_does(tiny: OwnDataset, runs: Path) -> None:
     assert (two / "ranks").is_dir()
 
 
+def test_parallel_muon_trains_as_plain_muon_does(tiny: OwnDataset, runs: Path) -> None:
+    forms = ("name=plain",), ("name=one", "optim=parallel_muon"), ("name=two", "optim=parallel_muon", "launch.nproc=2")
+    for form in forms:
+        done = golf_train(*tiny_overrides(tiny), *form, "optim.grad_clip_norm=0.3", "schedule.iterations=10")
+        assert done.returncode == 0, done.stderr
+    plain, one, two = (next(runs.glob(f"{name}-*/seed*")) for name in ("plain", "one", "two"))
+    assert metrics(one, "train")[-1]["train_loss"] == metrics(plain, "train")[-1]["train_loss"]
+    assert len(losses(two)) == 10 and np.max(np.abs(losses(two) - losses(plain))) < 1e-3
+    scores = [read_result(p / "result.json").post_quant for p in (plain, two)]
+    assert scores[0] and scores[1] and scores[0].val_bpb == pytest.approx(scores[1].val_bpb, abs=1e-3)
+
+
 @pytest.mark.parametrize("experiment", ["naive_baseline", "lower_lr", "fp16_embed_wd3600"])
 def test_experiments_run_at_laptop_scale(experiment: str, tiny: OwnDataset, runs: Path) -> None:
     shortened = [o for o in tiny_overrides(tiny) if not o.startswith(("scale=", "model="))]

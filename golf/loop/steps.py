@@ -1,4 +1,7 @@
-"""One optimizer step: the rank's micro-batches forward and backward, gradients averaged over ranks, the update."""
+"""One optimizer step: the rank's micro-batches forward and backward, gradients averaged over ranks, the update.
+
+The average is taken by the optimizer if it says so, otherwise by DDP during the last micro-batch's backward pass.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,9 @@ class TrainStep:
 
     def __init__(self, cfg: Config, model: GPT, optimizer: Optimizer, ranks: Ranks):
         self.model, self.optimizer, self.device = model, optimizer, ranks.device
-        self.accumulation, self.clip_norm = grad_accum_steps(cfg), cfg.optim.grad_clip_norm
-        self.parallel = DistributedDataParallel(model) if ranks.world_size > 1 else None
+        self.accumulation = grad_accum_steps(cfg)
+        needs_ddp = ranks.world_size > 1 and not optimizer.reduces_gradients
+        self.parallel = DistributedDataParallel(model) if needs_ddp else None
 
     def __call__(
         self, next_batch: NextBatch, lr_multiplier: float, momentum: float, active: tuple[str, ...] = ()
@@ -40,8 +44,6 @@ class TrainStep:
                 loss = (self.parallel or self.model)(inputs, targets, active) / self.accumulation
                 loss.backward()
             total += loss.detach()
-        if self.clip_norm > 0:
-            torch.nn.utils.clip_grad_norm_(self.optimizer.parameters(), self.clip_norm)
         self.optimizer.step(lr_multiplier, momentum)
         return total
 

@@ -13,6 +13,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from golf.optim.clipping import squared_norm
+from golf.optim.matrices import RowCounts, matrices_of
+
 NEWTON_SCHULZ_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 NEWTON_SCHULZ_EPS = 1e-7
 
@@ -35,12 +38,29 @@ def orthogonalize(updates: Tensor, steps: int = 5, dtype: torch.dtype = torch.bf
     return x.mT if tall else x
 
 
+def momentum_update(grads: Tensor, buffer: Tensor, momentum: float, backend_steps: int, dtype: torch.dtype) -> Tensor:
+    """Nesterov momentum, orthogonalised and scaled: `[N, r, c]` in `dtype`. Overwrites `grads` and `buffer`."""
+    buffer.mul_(momentum).add_(grads)
+    nesterov = grads.add_(buffer, alpha=momentum)
+    scale = max(1.0, grads.size(1) / grads.size(2)) ** 0.5
+    return orthogonalize(nesterov, backend_steps, dtype) * scale
+
+
+def decay_and_add(value: Tensor, update: Tensor, lr: float, weight_decay: float) -> None:
+    """W ← W·(1 − lr·weight_decay) − lr·update, in place; `lr` is the scheduled one, also for the decay."""
+    if weight_decay:
+        value.mul_(1.0 - lr * weight_decay)
+    value.add_(update, alpha=-lr)
+
+
 class Muon:
     """Optimizer for 2-D parameters. Matrix i belongs to rank i mod W, which alone keeps its momentum.
 
     Owned matrices of one shape are orthogonalised as one batch; the ranks then exchange their updates through one
     flat buffer, so that every rank applies the same ones. Gradients have to be reduced over ranks already.
     """
+
+    reduces_gradients = False
 
     def __init__(
         self,
@@ -52,43 +72,54 @@ class Muon:
         dtype: torch.dtype = torch.bfloat16,
         rank: int = 0,
         world_size: int = 1,
+        row_counts: RowCounts | None = None,
     ):
         self.params = list(params)
         self.lr, self.backend_steps, self.weight_decay, self.dtype = lr, backend_steps, weight_decay, dtype
         self.world_size = world_size
+        self.matrices = matrices_of(self.params, row_counts or {})
         self.owned: dict[torch.Size, list[int]] = defaultdict(list)
-        for i, p in enumerate(self.params):
+        for i, matrix in enumerate(self.matrices):
             if i % world_size == rank:
-                self.owned[p.shape].append(i)
+                self.owned[matrix.shape].append(i)
         self.momentum_buffers: dict[torch.Size, Tensor] = {}  # [N, r, c] per shape
+
+    def zero_grad(self) -> None:
+        for param in self.params:
+            param.grad = None
+
+    def reduce_gradients(self, others: Sequence[nn.Parameter]) -> None:
+        """Nothing: the backward pass has averaged the gradients over the ranks."""
+
+    def gradients(self) -> list[Tensor]:
+        return [p.grad for p in self.params if p.grad is not None]
+
+    def squared_norm(self) -> Tensor:
+        """Sum of squares of all gradients over all ranks, a float64 scalar."""
+        return squared_norm(self.gradients(), self.params[0].device)
 
     @torch.no_grad()
     def step(self, lr_multiplier: float, momentum: float) -> None:
         """Apply one update at `lr · lr_multiplier`."""
-        lr = self.lr * lr_multiplier
-        for p, update in zip(self.params, self._exchange(self._owned_updates(momentum)), strict=True):
-            if self.weight_decay:
-                p.mul_(1.0 - lr * self.weight_decay)
-            p.add_(update, alpha=-lr)
+        updates = self._exchange(self._owned_updates(momentum))
+        for matrix, update in zip(self.matrices, updates, strict=True):
+            decay_and_add(matrix.value, update, self.lr * lr_multiplier, self.weight_decay)
 
     def _owned_updates(self, momentum: float) -> dict[int, Tensor]:
         updates: dict[int, Tensor] = {}
         for shape, indices in self.owned.items():
-            grads = torch.stack([_grad(self.params[i]) for i in indices])
+            grads = torch.stack([self.matrices[i].grad for i in indices])
             buffer = self.momentum_buffers.setdefault(shape, torch.zeros_like(grads))
-            buffer.mul_(momentum).add_(grads)
-            nesterov = grads.add_(buffer, alpha=momentum)
-            scale = max(1.0, shape[0] / shape[1]) ** 0.5
-            batch = orthogonalize(nesterov, self.backend_steps, self.dtype) * scale
+            batch = momentum_update(grads, buffer, momentum, self.backend_steps, self.dtype)
             updates.update(zip(indices, batch.unbind(), strict=True))
         return updates
 
     def _exchange(self, updates: dict[int, Tensor]) -> list[Tensor]:
         if self.world_size == 1:
-            return [updates[i] for i in range(len(self.params))]
-        sizes = [p.numel() for p in self.params]
+            return [updates[i] for i in range(len(self.matrices))]
+        sizes = [m.shape.numel() for m in self.matrices]
         flat = torch.zeros(sum(sizes), dtype=self.dtype, device=self.params[0].device)
-        views = [v.view_as(p) for v, p in zip(flat.split(sizes), self.params, strict=True)]
+        views = [v.view(m.shape) for v, m in zip(flat.split(sizes), self.matrices, strict=True)]
         for i, update in updates.items():
             views[i].copy_(update)
         dist.all_reduce(flat)
@@ -96,11 +127,17 @@ class Muon:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Momentum of the matrices this rank owns; differs between ranks."""
-        return {"x".join(map(str, shape)): buffer for shape, buffer in self.momentum_buffers.items()}
+        return momentum_to_state(self.momentum_buffers)
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        self.momentum_buffers = {torch.Size(map(int, key.split("x"))): buffer.clone() for key, buffer in state.items()}
+        self.momentum_buffers = momentum_from_state(state)
 
 
-def _grad(p: nn.Parameter) -> Tensor:
-    return torch.zeros_like(p) if p.grad is None else p.grad
+def momentum_to_state(buffers: dict[torch.Size, Tensor]) -> dict[str, Tensor]:
+    """Momentum `[N, r, c]` by shape, under names like `512x256`."""
+    return {"x".join(map(str, shape)): buffer for shape, buffer in buffers.items()}
+
+
+def momentum_from_state(state: dict[str, Tensor]) -> dict[torch.Size, Tensor]:
+    """Inverse of `momentum_to_state`, with tensors of its own."""
+    return {torch.Size(map(int, key.split("x"))): buffer.clone() for key, buffer in state.items()}

@@ -1,0 +1,27 @@
+"""Global-norm clipping on gradients that are reduced over the ranks already, so that every rank clips alike.
+
+The public scripts with parameter banks clip before the reduction: each rank by the norm of its own part of the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+EPS = 1e-6  # torch.nn.utils.clip_grad_norm_'s
+
+
+def squared_norm(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
+    """Sum of squares of all elements, a float64 scalar: the grouping into tensors does not show in the result."""
+    if not tensors:
+        return torch.zeros((), dtype=torch.float64, device=device)
+    norms = torch._foreach_norm(list(tensors), 2.0, torch.float32)
+    return torch.stack(norms).double().square().sum()
+
+
+def scale_to_norm(gradients: Sequence[Tensor], squared: Tensor, max_norm: float) -> None:
+    """Scale `gradients` in place by min(1, max_norm / √squared); nothing waits for the device."""
+    factor = (max_norm / (squared.sqrt() + EPS)).clamp(max=1.0).float()
+    torch._foreach_mul_(list(gradients), factor)
