@@ -140,7 +140,9 @@ def explain(error: BaseException) -> str:
     text = "\n".join(str(e) for e in (error, error.__cause__, error.__context__) if e)
     if match := re.search(r"Key '\S+' (?:is )?not in '?(\w+)'?[\s\S]*?full_key: (\S+)", text):
         kind, full_key = match.groups()
-        return _unknown_setting(full_key, [*getattr(schema, kind, Config).__dataclass_fields__])
+        return _unknown_setting(full_key, [f.name for f in dataclasses.fields(_schema_named(kind))])
+    if match := re.search(r"Could not load 'tech/(\w+)'", text):
+        return f"There is no technique {match[1]}; {_suggest(match[1], sorted(technique_types()))}"
     options = r"Could not find '(\w+)/([^']+)'[\s\S]*?Available options in '\w+':([\s\S]*?)Config search"
     if match := re.search(options, text):
         group, option, listing = match.groups()
@@ -153,7 +155,14 @@ def explain(error: BaseException) -> str:
     return f"The overrides cannot be composed: {' '.join(text.split())}"
 
 
+def _schema_named(kind: str) -> type:
+    of_techniques = {technique.__name__: technique for technique in technique_types().values()}
+    return getattr(schema, kind, None) or of_techniques.get(kind, Config)
+
+
 def _unknown_setting(full_key: str, known: list[str]) -> str:
+    if (match := re.match(r"tech\.(\w+)$", full_key)) and match[1] in technique_types():
+        return f"Technique {match[1]} is not selected: add it with +tech={match[1]}."
     return f"There is no setting {full_key}; {_suggest(full_key.rpartition('.')[2], known)}"
 
 

@@ -10,6 +10,7 @@ import yaml
 
 from golf import hardware
 from golf.composition import compose
+from golf.dropping import OFF, droppable
 from golf.errors import GolfError
 from golf.hardware import Hardware
 from tests.support import ROOT
@@ -112,6 +113,18 @@ def test_every_option_composes_and_says_what_it_is(path: Path, machine: None) ->
         (["sed=1"], r"There is no setting sed; did you mean seed\?"),
         (["modle=9l"], r"There is no setting modle; did you mean model\?"),
         (["model=12l"], r"model=12l does not exist; did you mean 11l\?"),
+        (["tech=[zzz]"], r"There is no technique zzz; known are bigram"),
+        (["tech=[xas]"], r"There is no technique xas; did you mean xsa\?"),
+        (["tech=[xsa]", "tech.xsa.last=3"], r"There is no setting tech\.xsa\.last; did you mean last_n\?"),
+        (["tech=[xsa]", "tech.bigram.dim=3"], r"Technique bigram is not selected: add it with \+tech=bigram"),
+        (["+tech.foo.bar=3"], r"There is no technique foo"),
+        (["tech=[xsa]", "tech.xsa.last_n=many"], r"tech\.xsa\.last_n takes an integer, not 'many'"),
+        (["tech=[ema,swa]"], r"tech ema and swa exclude each other: drop one of them"),
+        (["drop=[xsa]"], r"drop=\[xsa\]: it is not switched on\. On are gqa, momentum_warmup"),
+        (["tech=[partial_rope]", "tech.partial_rope.dims=5"], r"dims=5 has to be even and at most the head's 28"),
+        (["tech=[recurrence]", "tech.recurrence.last=9"], r"runs layers 0 to 9, but there are 0 to 3"),
+        (["tech=[value_embed]", "tech.value_embed.layers=[7]"], r"names layer 7, but the model has 4 layers"),
+        (["model.attention=fa3"], r"model\.attention=fa3 needs a GPU and bf16 throughout"),
         (["experiment=nope"], r"experiment=nope does not exist; known are fp16_embed_wd3600"),
         (["scale=huge"], r"scale=huge does not exist"),
         (["model.num_layers=abc"], r"model\.num_layers takes an integer, not 'abc'"),
@@ -152,3 +165,23 @@ def test_mistakes_end_in_one_sentence(overrides: list[str], sentence: str, machi
 def test_importing_golf_imports_nothing_heavy() -> None:
     code = "import golf, sys; print(sorted({'torch', 'hydra', 'numpy', 'matplotlib'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_settings_of_a_technique_that_is_not_selected_are_no_half_technique(machine: None) -> None:
+    """An experiment sets tech.bigram.buckets; the command line then selects other techniques."""
+    cfg = compose(["experiment=gold6_11l", "tech=[smear]", "scale=laptop"])
+    assert list(cfg.tech) == ["smear"]
+    assert cfg.tech == compose(["model=11l", "tech=[smear]", "scale=laptop"]).tech
+
+
+def test_a_technique_is_added_to_an_experiment_and_taken_out_of_it(machine: None) -> None:
+    base = compose(["experiment=gold6_11l"])
+    more = compose(["experiment=gold6_11l", "+tech=lawa", "drop=[ema]"])
+    assert set(more.tech) == {*base.tech, "lawa"} - {"ema"}
+
+
+@pytest.mark.parametrize("name", sorted(OFF))
+def test_plain_settings_are_dropped_by_name(name: str, machine: None) -> None:
+    on = ["experiment=pr593_11l"] if name != "fp16_embed" else ["experiment=fp16_embed_wd3600"]
+    cfg = compose([*on, f"drop=[{name}]"])
+    assert name in droppable(compose(on)) and name not in droppable(cfg)
