@@ -19,6 +19,7 @@ from golf.errors import GolfError
 
 COMPUTE_DTYPES = ("bf16", "fp32")
 TENSOR_FORMATS = ("int8", "int7", "int6", "int5", "int4", "fp16")
+ROTATIONS = ("none", "hadamard")
 SCALE_FLOORS = ("one_over_qmax", "eps")
 CODECS = ("zlib", "zstd", "lzma")
 ATTENTION_BACKENDS = ("sdpa", "cudnn", "fa2", "fa3")
@@ -105,6 +106,9 @@ class QuantConfig:
     attn: str = "int8"
     mlp: str = "int8"
     other: str = "int8"
+    by_name: dict[str, str] = field(default_factory=dict)  # pattern of tensor names → format, before all other rules
+    rotation: str = "none"  # none | hadamard: rotate columns before coding, formats below int8
+    prune_ones: float = 0.0  # share of the codes ±1 set to zero, cheapest rows first, formats below int8
     small_numel: int = 65_536  # float tensors up to this many elements are stored as fp16 (control tensors: fp32)
     clip_quantile: float = 0.9999984  # of |w| per row
     clip_search: list[float] = field(default_factory=list)  # below int8: quantiles to choose from, by row; [] = none
@@ -243,6 +247,8 @@ def _refuse_unknown(what: str, values: Iterable[str], known: Iterable[str]) -> N
 def _is_of(value: Any, wanted: Any) -> bool:
     if get_origin(wanted) is list:
         return isinstance(value, list) and all(_is_of(item, get_args(wanted)[0]) for item in value)
+    if get_origin(wanted) is dict:
+        return isinstance(value, dict) and all(_is_of(item, get_args(wanted)[1]) for item in value.values())
     if isinstance(wanted, types.UnionType):
         return any(_is_of(value, option) for option in get_args(wanted))
     if isinstance(value, bool):
@@ -354,6 +360,10 @@ def _check_choices(cfg: Config) -> None:
     _one_of("launch.compile", cfg.launch.compile, COMPILE_MODES)
     for key in ("embed", "attn", "mlp", "other"):
         _one_of(f"quant.{key}", getattr(cfg.quant, key), TENSOR_FORMATS)
+    for pattern, fmt in cfg.quant.by_name.items():
+        _one_of(f"quant.by_name.{pattern}", fmt, TENSOR_FORMATS)
+    _one_of("quant.rotation", cfg.quant.rotation, ROTATIONS)
+    _require(0 <= cfg.quant.prune_ones <= 1, "quant.prune_ones is a share of the codes ±1: 0 to 1.")
     _one_of("quant.scale_floor", cfg.quant.scale_floor, SCALE_FLOORS)
     _one_of("quant.codec", cfg.quant.codec, CODECS)
     _require(0 < cfg.quant.clip_quantile <= 1, "quant.clip_quantile has to lie above 0 and at most at 1.")

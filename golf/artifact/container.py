@@ -10,8 +10,8 @@ No pickle anywhere. Version 1, little-endian:
     …    compressed payload: u32 length of the JSON header, the header, then the tensors' bytes in its order
 
 The header is `{"model": {…ModelConfig…}, "tech": {name: {…settings…}}, "tensors": [[name, data dtype, dtype after
-decoding, shape, scale], …]}` where scale is null, "row" (float16 per row) or "all" (one float32), stored right after
-the tensor's data.
+decoding, shape, scale], …]}` where scale is null, "row" (float16 per row), "row+hadamard" (the same, of a rotated
+matrix) or "all" (one float32), stored right after the tensor's data.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ def payload(coded: Mapping[str, CodedTensor], model: ModelConfig, tech: Mapping[
     entries, chunks = [], []
     for name, tensor in coded.items():
         scale = None if tensor.scale is None else "row" if tensor.scale.ndim else "all"
+        scale = "row+hadamard" if tensor.rotated else scale
         data_dtype, dtype = DTYPE_NAMES[tensor.data.dtype], DTYPE_NAMES[tensor.dtype]
         entries.append([name, data_dtype, dtype, list(tensor.data.shape), scale])
         chunks.append(_to_bytes(tensor.data))
@@ -126,8 +127,10 @@ def _parse(content: bytes) -> Artifact:
     reader = _Reader(content, start)
     for name, data_dtype, dtype, shape, scale in header["tensors"]:
         data = reader.take(DTYPES[data_dtype], shape)
-        scales = {"row": (torch.float16, shape[:1]), "all": (torch.float32, [])}
-        coded[name] = CodedTensor(data, reader.take(*scales[scale]) if scale else None, DTYPES[dtype])
+        row = (torch.float16, shape[:1])
+        scales = {"row": row, "row+hadamard": row, "all": (torch.float32, [])}
+        stored = reader.take(*scales[scale]) if scale else None
+        coded[name] = CodedTensor(data, stored, DTYPES[dtype], rotated=scale == "row+hadamard")
     if reader.position != len(content):
         raise ValueError("bytes are left over behind the last tensor")
     model = from_dict(ModelConfig, header["model"])

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from golf.quant.rotation import rotate
+
 QMAX = {"int8": 127, "int7": 63, "int6": 31, "int5": 15, "int4": 7}
 SMALLEST_SCALE = 2.0**-24  # what float16 can still tell from zero
 FLOAT_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
@@ -23,6 +25,7 @@ class CodedTensor:
     data: Tensor
     scale: Tensor | None  # float16 [rows] for matrices, float32 [] for other shapes
     dtype: torch.dtype  # of the tensor that `decode` gives back
+    rotated: bool = False  # the codes stand for the matrix times a Hadamard matrix
 
     @property
     def payload_bytes(self) -> int:
@@ -101,4 +104,6 @@ def decode(coded: CodedTensor) -> Tensor:
         return coded.data.to(coded.dtype)
     scale = coded.scale.float()
     values = coded.data.float() * (scale[:, None] if scale.ndim else scale)
+    if coded.rotated:
+        values = rotate(values)
     return values.to(coded.dtype)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
+from fnmatch import fnmatch
 
 from torch import Tensor
 
 from golf.config import QuantConfig
 from golf.model.names import is_control
 from golf.quant.formats import QMAX, CodedTensor, decode, encode_float, encode_integer
+from golf.quant.pruning import prune_ones
+from golf.quant.rotation import rotate
 
 FLOAT_FORMATS = ("fp16", "fp32")
 
@@ -23,9 +27,12 @@ def tensor_class(name: str) -> str:
 
 
 def format_of(name: str, tensor: Tensor, quant: QuantConfig) -> str:
-    """`int8`, `int6`, `fp16`, `fp32` or `raw` (integers and booleans stay as they are)."""
+    """`int8` … `int4`, `fp16`, `fp32` or `raw` (integers and booleans stay as they are)."""
     if not tensor.is_floating_point():
         return "raw"
+    for pattern, fmt in quant.by_name.items():
+        if fnmatch(name, pattern):
+            return fmt
     if tensor.numel() <= quant.small_numel:
         return "fp32" if is_control(name) else "fp16"
     return getattr(quant, tensor_class(name))
@@ -33,7 +40,11 @@ def format_of(name: str, tensor: Tensor, quant: QuantConfig) -> str:
 
 def quantize(state_dict: Mapping[str, Tensor], quant: QuantConfig) -> dict[str, CodedTensor]:
     """Every tensor of a state dict in its stored form, on the CPU. `dequantize` is the way back."""
-    return {name: _encode(name, tensor.detach().cpu(), quant) for name, tensor in state_dict.items()}
+    coded = {name: _encode(name, tensor.detach().cpu(), quant) for name, tensor in state_dict.items()}
+    if quant.prune_ones > 0:
+        below_int8 = [n for n, t in state_dict.items() if format_of(n, t, quant) in QMAX.keys() - {"int8"}]
+        coded = prune_ones(coded, below_int8, quant.prune_ones)
+    return coded
 
 
 def _encode(name: str, tensor: Tensor, quant: QuantConfig) -> CodedTensor:
@@ -46,11 +57,17 @@ def _encode(name: str, tensor: Tensor, quant: QuantConfig) -> CodedTensor:
 
 
 def encode_as_configured(tensor: Tensor, fmt: str, quant: QuantConfig) -> CodedTensor:
-    """Integer codes of one tensor by the clip and scale rules of `quant`; int8 has range enough to need no search."""
-    search = () if fmt == "int8" else quant.clip_search
-    return encode_integer(
-        tensor, fmt, clip_quantile=quant.clip_quantile, scale_floor=quant.scale_floor, clip_search=search
+    """Integer codes of one tensor by the rules of `quant`; int8 has range enough for neither search nor rotation."""
+    plain = fmt == "int8"
+    rotated = quant.rotation == "hadamard" and not plain and tensor.ndim == 2
+    coded = encode_integer(
+        rotate(tensor.float()) if rotated else tensor,
+        fmt,
+        clip_quantile=quant.clip_quantile,
+        scale_floor=quant.scale_floor,
+        clip_search=() if plain else quant.clip_search,
     )
+    return dataclasses.replace(coded, dtype=tensor.dtype, rotated=rotated)
 
 
 def dequantize(coded: Mapping[str, CodedTensor]) -> dict[str, Tensor]:

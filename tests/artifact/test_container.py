@@ -26,6 +26,7 @@ CODECS = [
     QuantConfig(),
     QuantConfig(codec="zstd", codec_level=22),
     QuantConfig(codec="lzma", codec_level=6),
+    QuantConfig(rotation="hadamard", by_name={"blocks.1.*": "int5", "*.mlp.fc.weight": "int4"}),
 ]
 
 
