@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from golf.errors import GolfError
 
@@ -20,6 +20,7 @@ SCALE_FLOORS = ("one_over_qmax", "eps")
 CODECS = ("zlib", "zstd")
 COMPILE_MODES = ("off", "blocks", "full")
 DEVICES = ("cpu", "cuda")
+LOADERS = ("sequential", "coprime", "shuffled")
 MAX_VOCAB_SIZE = 65_536  # tokens are stored as uint16
 
 
@@ -82,6 +83,9 @@ class DataConfig:
     train_batch_tokens: int = 524_288  # tokens per optimizer step over all ranks
     train_seq_len: int = 1024
     micro_batches: int = 8  # equal parts of that batch, shared out over the ranks
+    loader: str = "sequential"  # order of the training text: sequential | coprime | shuffled
+    loader_seed: int = 1337  # of the orders that are random: coprime and shuffled
+    shard_order: list[int] = field(default_factory=list)  # shards that sequential reads first, by index; then the rest
 
 
 @dataclass
@@ -183,11 +187,18 @@ def from_dict(kind: type[T], values: dict[str, Any]) -> T:
     for key, value in values.items():
         if dataclasses.is_dataclass(types[key]) and isinstance(value, dict):
             settings[key] = from_dict(types[key], value)
-        elif isinstance(value, types[key]) or (types[key] is float and isinstance(value, int)):
+        elif _is_of(value, types[key]):
             settings[key] = value
         else:
             raise GolfError(f"{kind.__name__}.{key} is {value!r}, which is not of type {types[key]}.")
     return kind(**settings)
+
+
+def _is_of(value: Any, wanted: Any) -> bool:
+    """Whether a value read from JSON has a field's type; element types of lists count."""
+    if get_origin(wanted) is list:
+        return isinstance(value, list) and all(_is_of(item, get_args(wanted)[0]) for item in value)
+    return isinstance(value, wanted) or (wanted is float and isinstance(value, int))
 
 
 def _require(ok: bool, sentence: str) -> None:
@@ -209,6 +220,7 @@ def check(cfg: Config) -> None:
     check_model(cfg.model)
     _check_batch(cfg)
     _check_choices(cfg)
+    _check_loader(cfg.data)
     _require(
         re.fullmatch(r"[\w.+-]+", cfg.name) is not None,
         f"name={cfg.name} names a folder: use letters, digits and . _ + - only.",
@@ -271,6 +283,15 @@ def _check_batch(cfg: Config) -> None:
         cfg.eval.val_batch_tokens >= d.micro_batches * seq_len,
         f"eval.val_batch_tokens={cfg.eval.val_batch_tokens} holds less than one sequence of {seq_len} tokens per "
         f"micro-batch: set it to {d.micro_batches * seq_len} or more.",
+    )
+
+
+def _check_loader(d: DataConfig) -> None:
+    _one_of("data.loader", d.loader, LOADERS)
+    _require(d.loader_seed >= 0, f"data.loader_seed={d.loader_seed} is negative: choose 0 or more.")
+    _require(
+        d.loader == "sequential" or not d.shard_order,
+        f"data.loader={d.loader} mixes all shards, so data.shard_order has no meaning: drop one of the two.",
     )
 
 

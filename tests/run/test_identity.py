@@ -40,7 +40,10 @@ def test_every_other_field_counts() -> None:
             cfg = Config()
             owner, key = (getattr(cfg, group.name), name) if name else (cfg, group.name)
             value = getattr(owner, key)
-            changed = not value if isinstance(value, bool) else "x" if isinstance(value, str | None) else value + 1
+            if isinstance(value, dict | list):
+                changed: object = {"x": {}} if isinstance(value, dict) else ["x"]
+            else:
+                changed = not value if isinstance(value, bool) else "x" if isinstance(value, str | None) else value + 1
             setattr(owner, key, changed)
             if variant_id(cfg) == reference:
                 free.add(f"{group.name}.{name}" if name else group.name)
