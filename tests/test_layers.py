@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "composition": GROUND | {"hardware"},
     "ranks": set(),
     "run": GROUND | {"hardware", "run", "scoring.bits"},
-    "data": GROUND | {"data", "run.files"},
+    "data": GROUND | {"data", "ranks", "run.files"},
     "model": GROUND | {"model"},
     "optim": GROUND | {"optim", "model"},
     "quant": GROUND | {"quant", "model.names"},

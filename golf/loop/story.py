@@ -10,8 +10,8 @@ import torch
 from golf.artifact.codecs import codec_version
 from golf.artifact.container import load
 from golf.config import Config
-from golf.data.dataset import Dataset, open_dataset
-from golf.data.loader import SequentialLoader
+from golf.data.batches import open_loader
+from golf.data.dataset import open_dataset
 from golf.loop.export import Sizes, export
 from golf.loop.steps import TrainStep
 from golf.loop.training import Training, train
@@ -71,8 +71,8 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
         model_params=params,
         warmup_seconds=time.perf_counter() - warmup_start,
     )
-    loader = _loader(cfg, dataset, ranks)
-    training = train(cfg, step, loader, lambda: scorer(model.state_dict()), ranks, log)
+    with open_loader(cfg, dataset, ranks) as loader:
+        training = train(cfg, step, loader, lambda: scorer(model.state_dict()), ranks, log)
     _record_training(result, cfg, training, ranks, log)
     if training.diverged:
         result.state, result.reason = DIVERGED, f"the loss was {training.train_loss} at step {training.steps}"
@@ -87,17 +87,6 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
     else:
         _record_artifact(result, cfg, sizes, post_quant)
     return result
-
-
-def _loader(cfg: Config, dataset: Dataset, ranks: Ranks) -> SequentialLoader:
-    return SequentialLoader(
-        dataset.train,
-        local_tokens=cfg.data.train_batch_tokens // cfg.data.micro_batches,
-        seq_len=cfg.data.train_seq_len,
-        vocab_size=cfg.data.vocab_size,
-        rank=ranks.rank,
-        world_size=ranks.world_size,
-    )
 
 
 def _set_up_torch(cfg: Config) -> None:

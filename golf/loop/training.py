@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from golf.config import Config
-from golf.data.loader import SequentialLoader
+from golf.data.loader import Loader
 from golf.loop.clock import TrainClock
 from golf.loop.schedule import lr_multiplier, muon_momentum
 from golf.loop.steps import TrainStep
@@ -33,7 +33,7 @@ class Training:
 def train(
     cfg: Config,
     step_once: TrainStep,
-    loader: SequentialLoader,
+    loader: Loader,
     validate: Callable[[], Score],
     ranks: Ranks,
     log: RunLog,
