@@ -152,6 +152,8 @@ def explain(error: BaseException) -> str:
         value, wanted, full_key = match.groups()
         article = "an" if wanted == "Integer" else "a"
         return f"{full_key} takes {article} {wanted.lower()}, not '{value}'."
+    if match := re.search(r"is not a ListConfig[\s\S]*?full_key: (\S+)", text):
+        return f"{match[1]} takes a list: write {match[1]}=[…] with commas between."
     return f"The overrides cannot be composed: {' '.join(text.split())}"
 
 

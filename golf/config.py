@@ -26,6 +26,7 @@ ATTENTION_BACKENDS = ("sdpa", "cudnn", "fa2", "fa3")
 MUON_FORMS = ("sharded", "parallel")
 COMPILE_MODES = ("off", "blocks", "full")
 DEVICES = ("cpu", "cuda")
+LOADERS = ("sequential", "coprime", "shuffled")
 MAX_VOCAB_SIZE = 65_536  # tokens are stored as uint16
 TECHNIQUE_TYPES: dict[str, type] = {}  # name → settings class; golf/techniques fills it when it is imported
 
@@ -96,6 +97,9 @@ class DataConfig:
     train_batch_tokens: int = 524_288  # tokens per optimizer step over all ranks
     train_seq_len: int = 1024
     micro_batches: int = 8  # equal parts of that batch, shared out over the ranks
+    loader: str = "sequential"  # order of the training text: sequential | coprime | shuffled
+    loader_seed: int = 1337  # of the orders that are random: coprime and shuffled
+    shard_order: list[int] = field(default_factory=list)  # shards that sequential reads first, by index; then the rest
 
 
 @dataclass
@@ -276,6 +280,7 @@ def check(cfg: Config) -> None:
     _check_batch(cfg)
     _check_choices(cfg)
     _check_techniques(cfg)
+    _check_loader(cfg.data)
     _require(
         re.fullmatch(r"[\w.+-]+", cfg.name) is not None,
         f"name={cfg.name} names a folder: use letters, digits and . _ + - only.",
@@ -341,6 +346,15 @@ def _check_batch(cfg: Config) -> None:
         cfg.eval.val_batch_tokens >= d.micro_batches * seq_len,
         f"eval.val_batch_tokens={cfg.eval.val_batch_tokens} holds less than one sequence of {seq_len} tokens per "
         f"micro-batch: set it to {d.micro_batches * seq_len} or more.",
+    )
+
+
+def _check_loader(d: DataConfig) -> None:
+    _one_of("data.loader", d.loader, LOADERS)
+    _require(d.loader_seed >= 0, f"data.loader_seed={d.loader_seed} is negative: choose 0 or more.")
+    _require(
+        d.loader == "sequential" or not d.shard_order,
+        f"data.loader={d.loader} mixes all shards, so data.shard_order has no meaning: drop one of the two.",
     )
 
 

@@ -14,6 +14,8 @@ OFF: dict[str, dict[str, Any]] = {  # name → settings and what they are withou
     "momentum_warmup": {"optim.muon_momentum_warmup_steps": 0},
     "unet_skips": {"model.unet_skips": False},
     "warmdown": {"schedule.warmdown_iters": 0, "schedule.warmdown_fraction": 0.0},
+    "loader": {"data.loader": "sequential"},
+    "shard_order": {"data.shard_order": []},
     "parallel_muon": {"optim.muon": "sharded"},
     "fp16_embed": {"quant.embed": "int8"},
     "gqa": {"model.num_kv_heads": lambda cfg: cfg.model.num_heads},

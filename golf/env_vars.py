@@ -69,7 +69,7 @@ OFF_AT_ZERO = {  # switches of techniques that are off here unless chosen
     *("LAWA_ENABLED", "BIGRAM_VOCAB_SIZE", "BIGRAM_HASH_BUCKETS", "BIGRAM_BUCKETS", "TRIGRAM", "XSA_LAST_N"),
     *("XSA_LAYERS", "LN_SCALE", "DTG_ENABLED", "VE_ENABLED", "GATED_ATTENTION", "VALUE_RESIDUAL", "TTT_ENABLED"),
     *("USE_GPTQ", "USE_SMEARGATE", "FP16_EMBED_EXPORT", "ROPE_DIMS", "PRUNE_PCT", "PRUNE_RATIO"),
-    *("SKIP_GATES_ENABLED", "MUON_ROW_NORMALIZE", "ENABLE_LOOPING_AT", "SHARD_ORDER", "INT4_LAYERS"),
+    *("SKIP_GATES_ENABLED", "MUON_ROW_NORMALIZE", "ENABLE_LOOPING_AT", "INT4_LAYERS"),
 }
 WITHOUT_EFFECT = {"MUON_BETA2"}  # declared upstream, read nowhere
 MACHINE = re.compile(
@@ -114,6 +114,9 @@ def _assign(name: str, value: str, result: Translation) -> None:
         result.overrides.append("quant=fp16_embed")
     elif name == "TIE_EMBEDDINGS":
         result.overrides.append(f"{KEYS[name]}={'false' if is_zero else 'true'}")
+    elif name == "SHARD_ORDER":
+        if shards := re.findall(r"[^,\s]+", value):
+            result.overrides.append(f"data.shard_order=[{','.join(map(_quoted, shards))}]")
     elif name in KEYS and not (name in ABSENT_AT_ZERO and is_zero):
         result.overrides.append(f"{KEYS[name]}={_quoted(value)}")
     elif name in ABSENT_AT_ZERO or name in WITHOUT_EFFECT or (name in OFF_AT_ZERO and is_zero):

@@ -182,6 +182,10 @@ def test_a_technique_is_added_to_an_experiment_and_taken_out_of_it(machine: None
 
 @pytest.mark.parametrize("name", sorted(OFF))
 def test_plain_settings_are_dropped_by_name(name: str, machine: None) -> None:
-    on = ["experiment=pr593_11l"] if name != "fp16_embed" else ["experiment=fp16_embed_wd3600"]
+    on = {
+        "fp16_embed": ["experiment=fp16_embed_wd3600"],
+        "loader": ["data.loader=coprime"],
+        "shard_order": ["data.shard_order=[1,0]"],
+    }.get(name, ["experiment=pr593_11l"])
     cfg = compose([*on, f"drop=[{name}]"])
     assert name in droppable(compose(on)) and name not in droppable(cfg)

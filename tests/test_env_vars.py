@@ -1,5 +1,6 @@
 """Public command lines as overrides: the same experiment, and nothing dropped in silence."""
 
+import shlex
 import subprocess
 import sys
 
@@ -68,6 +69,8 @@ def test_unknown_variables_are_named_and_switched_off_ones_are_not() -> None:
 def test_odd_spellings() -> None:
     assert "launch.nproc=4" in translate("torchrun --nproc-per-node 4 t.py").overrides
     assert "model.mlp_hidden=0" not in translate("MLP_HIDDEN=0 x").overrides
+    assert translate("SHARD_ORDER='3, 1,2' torchrun").overrides[2:] == ["data.shard_order=[3,1,2]"]
+    assert translate("SHARD_ORDER= torchrun").overrides[2:] == translate("SHARD_ORDER= torchrun").unknown == []
     assert "name=a.b-c" in translate('export RUN_ID="a.b-c" MATRIX_LR=".02"; torchrun').overrides[2]
     with pytest.raises(GolfError, match="check its quotes"):
         translate('RUN_ID="x')
@@ -86,5 +89,7 @@ def test_script_prints_overrides_and_names_the_rest() -> None:
     ]
     unknown = from_env("MATRIX_LR=0.06 FOO=1 torchrun train_gpt.py")
     assert unknown.returncode == 1 and "FOO=1" in unknown.stderr and "FOO" not in unknown.stdout
+    order = from_env("SHARD_ORDER=44,7 torchrun train_gpt.py").stdout
+    assert compose([*shlex.split(order), "launch.device=cuda"]).data.shard_order == [44, 7]
     wrong = from_env("MATRIX_LR=fast torchrun train_gpt.py")
     assert wrong.returncode == 2 and "optim.matrix_lr takes a float" in wrong.stderr

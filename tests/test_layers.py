@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "composition": GROUND | {"hardware", "dropping"},
     "ranks": set(),
     "run": GROUND | {"hardware", "run", "scoring.bits"},
-    "data": GROUND | {"data", "run.files"},
+    "data": GROUND | {"data", "ranks", "run.files"},
     "model": GROUND | {"model"},
     "techniques": GROUND | {"techniques", "model", "quant"},
     "optim": GROUND | {"optim", "model"},

@@ -1,14 +1,22 @@
-"""The baseline's sequential loader: shards in name order, read straight through, wrapping forever."""
+"""What a loader is, and the baseline's: shards one after the other, read straight through, wrapping forever."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from golf.errors import GolfError
+
+
+class Loader(Protocol):
+    """An endless supply of this rank's micro-batches."""
+
+    def next_batch(self) -> tuple[Tensor, Tensor]:
+        """Inputs and targets, `[B, T]` int64 each, on the CPU."""
 
 
 class SequentialLoader:
@@ -42,11 +50,7 @@ class SequentialLoader:
         span = self.local_tokens + 1
         tokens = self._read(self.position + self.rank * span, span)
         self.position += self.world_size * span
-        if (largest := int(tokens.max())) >= self.vocab_size:
-            raise GolfError(
-                f"The training shards hold token {largest}, but the vocabulary ends at {self.vocab_size - 1}: "
-                "use the tokenizer they were made with and set data.vocab_size to its size."
-            )
+        check_tokens(tokens, self.vocab_size)
         batch = torch.from_numpy(tokens)
         return batch[:-1].view(-1, self.seq_len), batch[1:].view(-1, self.seq_len)
 
@@ -61,3 +65,26 @@ class SequentialLoader:
             parts.append(part)
             start, count = start + part.size, count - part.size
         return np.concatenate(parts).astype(np.int64)
+
+
+def check_tokens(tokens: np.ndarray, vocab_size: int) -> None:
+    """Raise `GolfError` for training tokens beyond the vocabulary, which an embedding would answer with a crash."""
+    if (largest := int(tokens.max())) >= vocab_size:
+        raise GolfError(
+            f"The training shards hold token {largest}, but the vocabulary ends at {vocab_size - 1}: "
+            "use the tokenizer they were made with and set data.vocab_size to its size."
+        )
+
+
+def listed_first(shards: Sequence[np.ndarray], listed: Sequence[int]) -> list[np.ndarray]:
+    """`shards` in the order of `data.shard_order`: those `listed` by index, then the rest as they were (PR #650)."""
+    for place, index in enumerate(listed):
+        if not 0 <= index < len(shards):
+            raise GolfError(
+                f"data.shard_order lists shard {index}, but the {len(shards)} training shards are numbered "
+                f"0 to {len(shards) - 1}: leave it out or fetch more shards."
+            )
+        if index in listed[:place]:
+            raise GolfError(f"data.shard_order lists shard {index} twice: name every shard once at most.")
+    rest = [i for i in range(len(shards)) if i not in listed]
+    return [shards[i] for i in (*listed, *rest)]

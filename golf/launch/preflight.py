@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from golf.config import Config
+from golf.data.batches import make_loader
 from golf.data.dataset import is_unbuilt, open_dataset
 from golf.model.build import build_model
 from golf.model.checkpoint import load_weights
@@ -13,6 +14,6 @@ def check_inputs(cfg: Config) -> None:
     """Raise `GolfError` for inputs that cannot serve; build the embedded corpus if it is not there yet."""
     if is_unbuilt(cfg.data):
         print(f"building data={cfg.data.name} in {resolve(cfg.data.path)} (once, about ten seconds)", flush=True)
-    open_dataset(cfg)
+    make_loader(cfg, open_dataset(cfg))
     if cfg.model.init_from:
         load_weights(build_model(cfg), resolve(cfg.model.init_from))

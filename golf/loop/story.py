@@ -10,8 +10,8 @@ import torch
 from golf.artifact.codecs import codec_version
 from golf.artifact.container import load
 from golf.config import Config, warnings
-from golf.data.dataset import Dataset, open_dataset
-from golf.data.loader import SequentialLoader
+from golf.data.batches import open_loader
+from golf.data.dataset import open_dataset
 from golf.loop.checks import inert_techniques
 from golf.loop.export import Sizes, export
 from golf.loop.steps import TrainStep
@@ -83,7 +83,8 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
     def validate(last: bool) -> Score:
         return scorer(hooks.final_weights() if last else model.state_dict(), switches.scored())
 
-    training = train(cfg, step, _loader(cfg, dataset, ranks), validate, ranks, log, switches, hooks)
+    with open_loader(cfg, dataset, ranks) as loader:
+        training = train(cfg, step, loader, validate, ranks, log, switches, hooks)
     _record_training(result, cfg, training, ranks, log)
     if training.diverged:
         result.state, result.reason = DIVERGED, f"the loss was {training.train_loss} at step {training.steps}"
@@ -117,17 +118,6 @@ def _prepare(cfg: Config, step: TrainStep, switches: Switches, result: Result, r
     for failure in failures:
         log.warning(f"check failed: {failure}")
     return failures or ["another rank found a check that failed"] * int(ranks.sum(len(failures))[0] > 0)
-
-
-def _loader(cfg: Config, dataset: Dataset, ranks: Ranks) -> SequentialLoader:
-    return SequentialLoader(
-        dataset.train,
-        local_tokens=cfg.data.train_batch_tokens // cfg.data.micro_batches,
-        seq_len=cfg.data.train_seq_len,
-        vocab_size=cfg.data.vocab_size,
-        rank=ranks.rank,
-        world_size=ranks.world_size,
-    )
 
 
 def _set_up_torch(cfg: Config) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from golf.config import Config
-from golf.data.loader import SequentialLoader
+from golf.data.loader import Loader
 from golf.loop.clock import TrainClock
 from golf.loop.recompiles import RecompileWatch
 from golf.loop.schedule import decays_from_the_start, lr_multiplier, muon_momentum, progress_fraction
@@ -38,7 +38,7 @@ class Training:
 def train(
     cfg: Config,
     step_once: TrainStep,
-    loader: SequentialLoader,
+    loader: Loader,
     validate: Callable[[bool], Score],
     ranks: Ranks,
     log: RunLog,
