@@ -10,6 +10,7 @@ import re
 import shlex
 from dataclasses import dataclass, field
 
+from golf.env_techniques import DETAILS, SELECTS, is_zero, technique_overrides
 from golf.errors import GolfError
 
 BASE = ("model=9l", "scale=record")  # the public baseline's defaults
@@ -63,15 +64,11 @@ KEYS = {
     "GRAD_CLIP_NORM": "optim.grad_clip_norm",
 }
 ABSENT_AT_ZERO = {"MLP_HIDDEN"}  # 0 means "not given" there
-OFF_AT_ZERO = {  # switches of techniques that are off here unless chosen
-    *("QAT_ENABLED", "LATE_QAT", "QAT_LAST_FRAC", "LATE_QAT_THRESHOLD", "QAT_THRESHOLD", "SOFT_ROUND_QAT"),
-    *("EVAL_STRIDE", "MTP_NUM_HEADS", "SWA_ENABLED", "EMA_ENABLED"),
-    *("LAWA_ENABLED", "BIGRAM_VOCAB_SIZE", "BIGRAM_HASH_BUCKETS", "BIGRAM_BUCKETS", "TRIGRAM", "XSA_LAST_N"),
-    *("XSA_LAYERS", "LN_SCALE", "DTG_ENABLED", "VE_ENABLED", "GATED_ATTENTION", "VALUE_RESIDUAL", "TTT_ENABLED"),
-    *("USE_GPTQ", "USE_SMEARGATE", "FP16_EMBED_EXPORT", "ROPE_DIMS", "PRUNE_PCT", "PRUNE_RATIO"),
-    *("SKIP_GATES_ENABLED", "MUON_ROW_NORMALIZE", "ENABLE_LOOPING_AT", "INT4_LAYERS"),
+OFF_AT_ZERO = {  # switches that are off here unless chosen
+    *("EVAL_STRIDE", "MTP_NUM_HEADS", "DTG_ENABLED", "TTT_ENABLED", "USE_GPTQ", "FP16_EMBED_EXPORT", "PRUNE_PCT"),
+    *("PRUNE_RATIO", "MUON_ROW_NORMALIZE", "INT4_LAYERS"),
 }
-WITHOUT_EFFECT = {"MUON_BETA2"}  # declared upstream, read nowhere
+WITHOUT_EFFECT = {"MUON_BETA2", "LATE_QAT"}  # declared or passed upstream, read nowhere
 MACHINE = re.compile(
     r"(NCCL|CUDA|OMP|MKL|TORCH|PYTORCH|PYTHON|TRITON|HF|WANDB|LD)_\w+|PATH|MASTER_(ADDR|PORT)|USE_FLASH_ATTN_INTERFACE"
 )
@@ -84,6 +81,7 @@ class Translation:
     overrides: list[str] = field(default_factory=lambda: list(BASE))
     unknown: list[str] = field(default_factory=list)
     machine: list[str] = field(default_factory=list)
+    techniques: dict[str, str] = field(default_factory=dict)  # variables that belong together, translated at the end
 
 
 def translate(command_line: str) -> Translation:
@@ -94,6 +92,9 @@ def translate(command_line: str) -> Translation:
             result.overrides.append(f"launch.nproc={match[1]}")
         elif match := re.fullmatch(r"([A-Za-z_]\w*)=(.*)", word, re.DOTALL):
             _assign(match[1], match[2], result)
+    overrides, idle = technique_overrides(result.techniques)
+    result.overrides += overrides
+    result.unknown += idle
     return result
 
 
@@ -109,17 +110,19 @@ def _words(command_line: str) -> list[str]:
 
 
 def _assign(name: str, value: str, result: Translation) -> None:
-    is_zero = value in ("", "0", "0.0")
-    if name == "FP16_EMBED_EXPORT" and not is_zero:
+    off = is_zero(value)
+    if name in SELECTS or name in DETAILS:
+        result.techniques[name] = value
+    elif name == "FP16_EMBED_EXPORT" and not off:
         result.overrides.append("quant=fp16_embed")
     elif name == "TIE_EMBEDDINGS":
-        result.overrides.append(f"{KEYS[name]}={'false' if is_zero else 'true'}")
+        result.overrides.append(f"{KEYS[name]}={'false' if off else 'true'}")
     elif name == "SHARD_ORDER":
         if shards := re.findall(r"[^,\s]+", value):
             result.overrides.append(f"data.shard_order=[{','.join(map(_quoted, shards))}]")
-    elif name in KEYS and not (name in ABSENT_AT_ZERO and is_zero):
+    elif name in KEYS and not (name in ABSENT_AT_ZERO and off):
         result.overrides.append(f"{KEYS[name]}={_quoted(value)}")
-    elif name in ABSENT_AT_ZERO or name in WITHOUT_EFFECT or (name in OFF_AT_ZERO and is_zero):
+    elif name in ABSENT_AT_ZERO or name in WITHOUT_EFFECT or (name in OFF_AT_ZERO and off):
         return
     elif MACHINE.fullmatch(name):
         result.machine.append(f"{name}={value}")

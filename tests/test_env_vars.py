@@ -1,5 +1,6 @@
 """Public command lines as overrides: the same experiment, and nothing dropped in silence."""
 
+import dataclasses
 import shlex
 import subprocess
 import sys
@@ -7,6 +8,8 @@ import sys
 import pytest
 
 from golf.composition import compose
+from golf.config import technique_types
+from golf.env_techniques import DETAILS, SELECTS
 from golf.env_vars import KEYS, translate
 from golf.errors import GolfError
 from tests.support import ROOT
@@ -60,10 +63,40 @@ def test_every_known_variable_sets_its_field(name: str) -> None:
 
 def test_unknown_variables_are_named_and_switched_off_ones_are_not() -> None:
     found = translate(
-        "QAT_LAST_FRAC=.15 XSA_LAST_N=0 TTT_ENABLED=0 MUON_BETA2=0.95 NEW_IDEA=7 LN_SCALE=1 python train_gpt.py"
+        "MTP_NUM_HEADS=2 XSA_LAST_N=0 TTT_ENABLED=0 MUON_BETA2=0.95 NEW_IDEA=7 LN_SCALE=0 VE_DIM=64 python train_gpt.py"
     )
-    assert found.unknown == ["QAT_LAST_FRAC=.15", "NEW_IDEA=7", "LN_SCALE=1"]
+    assert found.unknown == ["MTP_NUM_HEADS=2", "NEW_IDEA=7", "VE_DIM=64"]
     assert found.overrides == ["model=9l", "scale=record"]
+
+
+def test_the_eleven_layer_stack_in_its_own_terms() -> None:
+    line = (
+        "NUM_LAYERS=11 BIGRAM_VOCAB_SIZE=1536 BIGRAM_DIM=96 XSA_LAST_N=4 ROPE_DIMS=16 LN_SCALE=1 VE_ENABLED=1 "
+        "VE_DIM=64 VE_LAYERS=9,10 EMA_ENABLED=1 EMA_DECAY=0.99 SWA_ENABLED=0 QAT_LAST_FRAC=0.15 NEGATIVE_SLOPE=0.5 "
+        "LATE_QAT=1 NUM_LOOPS=2 LOOP_START=4 LOOP_END=5 ENABLE_LOOPING_AT=0.5 USE_SMEARGATE=1 torchrun train_gpt.py"
+    )
+    found = translate(line)
+    assert found.unknown == []
+    tech = compose([*found.overrides, "launch.device=cuda"]).tech
+    selected = "bigram ema fake_quant leaky_relu ln_scale partial_rope recurrence smear value_embed xsa"
+    assert sorted(tech) == selected.split()
+    assert (tech["bigram"].buckets, tech["bigram"].dim, tech["xsa"].last_n, tech["partial_rope"].dims) == (
+        1536,
+        96,
+        4,
+        16,
+    )
+    assert (tech["value_embed"].layers, tech["value_embed"].dim, tech["ema"].decay) == ([9, 10], 64, 0.99)
+    assert tech["fake_quant"].start_fraction == 0.85 and tech["smear"].form == "keep"
+    loop = tech["recurrence"]
+    assert (loop.first, loop.last, loop.passes, loop.enable_at) == (4, 5, 3, 0.5)
+
+
+@pytest.mark.parametrize("name", sorted({**SELECTS, **DETAILS}))
+def test_every_variable_of_a_technique_names_a_setting_that_exists(name: str) -> None:
+    technique, field = {**SELECTS, **DETAILS}[name]
+    kind = technique_types()[technique]
+    assert not field or field in {f.name for f in dataclasses.fields(kind)}
 
 
 def test_odd_spellings() -> None:

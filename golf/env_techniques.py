@@ -1,0 +1,79 @@
+"""The public scripts' environment variables that select techniques, as `tech=[…]` and its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+SELECTS = {  # any value but zero selects the technique; with a field, the value is also its setting
+    "XSA_LAST_N": ("xsa", "last_n"),
+    "XSA_LAYERS": ("xsa", "last_n"),
+    "BIGRAM_VOCAB_SIZE": ("bigram", "buckets"),
+    "BIGRAM_HASH_BUCKETS": ("bigram", "buckets"),
+    "BIGRAM_BUCKETS": ("bigram", "buckets"),
+    "ROPE_DIMS": ("partial_rope", "dims"),
+    "PARTIAL_ROPE_DIMS": ("partial_rope", "dims"),
+    "LN_SCALE": ("ln_scale", ""),
+    "VE_ENABLED": ("value_embed", ""),
+    "GATED_ATTENTION": ("gated_attention", ""),
+    "VALUE_RESIDUAL": ("value_residual", ""),
+    "EMA_ENABLED": ("ema", ""),
+    "SWA_ENABLED": ("swa", ""),
+    "LAWA_ENABLED": ("lawa", ""),
+    "QAT_ENABLED": ("fake_quant", ""),
+    "QAT_LAST_FRAC": ("fake_quant", "start_fraction"),
+    "LATE_QAT_THRESHOLD": ("fake_quant", "lr_threshold"),
+    "QAT_THRESHOLD": ("fake_quant", "lr_threshold"),
+    "SOFT_ROUND_QAT": ("soft_round", ""),
+    "USE_SMEARGATE": ("smear", ""),
+    "SKIP_GATES_ENABLED": ("skip_gates", ""),
+    "NEGATIVE_SLOPE": ("leaky_relu", "slope"),
+    "ENABLE_LOOPING_AT": ("recurrence", "enable_at"),
+}
+DETAILS = {  # settings of a technique that another variable selects
+    "BIGRAM_DIM": ("bigram", "dim"),
+    "BIGRAM_HASH_DIM": ("bigram", "dim"),
+    "TRIGRAM": ("bigram", "order"),
+    "ROPE_TRAIN_SEQ_LEN": ("partial_rope", "reference_len"),
+    "VE_DIM": ("value_embed", "dim"),
+    "VE_LAYERS": ("value_embed", "layers"),
+    "EMA_DECAY": ("ema", "decay"),
+    "SWA_EVERY": ("swa", "every"),
+    "SWA_START_FRAC": ("swa", "start"),
+    "LAWA_K": ("lawa", "count"),
+    "LAWA_FREQ": ("lawa", "every"),
+    "NUM_LOOPS": ("recurrence", "passes"),
+    "LOOP_START": ("recurrence", "first"),
+    "LOOP_END": ("recurrence", "last"),
+}
+VALUES = {  # where a script's number is not the setting's
+    "TRIGRAM": lambda value: "2" if is_zero(value) else "3",
+    "QAT_LAST_FRAC": lambda value: f"{1 - float(value):g}",
+    "VE_LAYERS": lambda value: f"[{value}]",
+    "NUM_LOOPS": lambda value: str(int(value) + 1),  # additional passes there, all of them here
+}
+FIXED = {"USE_SMEARGATE": "tech.smear.form=keep"}  # of the two public conventions, the one with this variable
+
+
+def is_zero(value: str) -> bool:
+    return value in ("", "0", "0.0")
+
+
+def technique_overrides(assignments: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """Overrides for the variables of this file among `assignments`, and the settings of nothing that is selected."""
+    selecting = {name: value for name, value in assignments.items() if name in SELECTS and not is_zero(value)}
+    chosen = {SELECTS[name][0] for name in selecting}
+    settings, idle = [FIXED[name] for name in selecting if name in FIXED], []
+    for name, value in assignments.items():
+        technique, field = SELECTS.get(name) or DETAILS[name]
+        if technique not in chosen:
+            idle += [] if is_zero(value) else [f"{name}={value}"]
+        elif field and not (name in SELECTS and is_zero(value)):
+            settings.append(f"tech.{technique}.{field}={_converted(name, value)}")
+    return ([f"tech=[{','.join(sorted(chosen))}]", *settings] if chosen else []), idle
+
+
+def _converted(name: str, value: str) -> str:
+    try:
+        return VALUES[name](value) if name in VALUES else value
+    except ValueError:
+        return value  # composing the overrides says what is wrong with it
