@@ -89,7 +89,7 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
     if training.diverged:
         result.state, result.reason = DIVERGED, f"the loss was {training.train_loss} at step {training.steps}"
         return result
-    failures += hooks.idle_averages()
+    failures += [*switches.never_on(), *hooks.idle_averages()]
     log.display.update(1.0, "packing the artifact and scoring it")
     sizes = export(cfg, hooks.final_weights(), folder, log) if ranks.is_first else None
     ranks.barrier()

@@ -30,6 +30,10 @@ class Switches:
         self.active = tuple(t.name for t in self.selected if t.name in {*self.active, *now})
         return self.active
 
+    def never_on(self) -> list[str]:
+        """A sentence for every switch that the run ended without."""
+        return [f"{t.name} was never switched on" for t in self.selected if t.name not in self.active]
+
     def scored(self) -> tuple[str, ...]:
         """The part of what is on now that the model is scored with."""
         return tuple(t.name for t in self.selected if t.name in self.active and t.scored_with)

@@ -176,3 +176,8 @@ def test_averages_and_late_switches_reach_the_score(tiny: OwnDataset, runs: obje
         result = run_tiny(tiny, *overrides)
         assert result.state == OK and plain.post_quant and result.post_quant
         assert result.post_quant.val_loss != plain.post_quant.val_loss
+
+
+def test_finds_a_switch_that_never_was_on(tiny: OwnDataset, runs: object) -> None:
+    result = run_tiny(tiny, "tech=[soft_round]", "tech.soft_round.lr_threshold=0.01")
+    assert (result.state, result.reason) == (VOID, "soft_round was never switched on")

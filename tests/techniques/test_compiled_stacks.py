@@ -82,7 +82,8 @@ def test_switches_are_compiled_in_the_warm_up(mode: str, tiny: OwnDataset) -> No
 
 
 def test_a_compiled_run_switches_and_reports_no_recompilation(tiny: OwnDataset, runs: Path) -> None:
-    done = golf_train(*tiny_overrides(tiny), STACKS["late"], "tech.recurrence.enable_at=0.5", "launch.compile=blocks")
+    late = ["tech.recurrence.enable_at=0.5", "schedule.warmdown_iters=4"]
+    done = golf_train(*tiny_overrides(tiny), STACKS["late"], *late, "launch.compile=blocks")
     assert done.returncode == 0, done.stderr
     result = read_result(only_run(runs) / "result.json")
     assert result.state == OK and not any("recompiled" in warning for warning in result.warnings)
