@@ -73,7 +73,7 @@ def check_compiling(overrides: list[str], device: torch.device) -> list[tuple[st
 
 def prepared_step(cfg: Config, device: torch.device) -> TrainStep:
     model = build_model(cfg).to(device)
-    choose_kernel(device, cfg.model.compute_dtype)
+    choose_kernel(device, cfg)
     compile_for_training(model, cfg.launch.compile)
     return TrainStep(cfg, model, build_optimizer(cfg, model), Ranks(device=device))
 

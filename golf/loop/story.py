@@ -50,7 +50,7 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
         load_weights(model, resolve(cfg.model.init_from))
     model.to(ranks.device)
     params = sum(p.numel() for p in model.parameters())
-    attention = choose_kernel(ranks.device, cfg.model.attention, cfg.model.compute_dtype, cfg.eval.dtype)
+    attention = choose_kernel(ranks.device, cfg)
     log.start(
         train_shards=len(dataset.train),
         val_tokens=dataset.validation.size - 1,

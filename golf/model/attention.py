@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from golf.config import ModelConfig
+from golf.config import Config, ModelConfig
 from golf.errors import GolfError
 from golf.model.context import Context
 from golf.model.layers import CastedLinear, RMSNorm
@@ -45,15 +45,16 @@ def kernel(backend: str) -> Attend:
     return attend
 
 
-def choose_kernel(device: torch.device, backend: str, *compute_dtypes: str) -> str:
+def choose_kernel(device: torch.device, cfg: Config) -> str:
     """Set which SDPA kernels may run and return the log line that names what does.
 
     A GPU that computes in bf16 only uses flash attention alone, as the public scripts do, or cuDNN's; flash needs
     16-bit inputs, so other combinations keep torch's own choice.
     """
+    backend = cfg.model.attention
     if backend in FLASH_MODULES:
         return f"attention_kernel:{FLASH_MODULES[backend]}"
-    if device.type == "cuda" and set(compute_dtypes) == {"bf16"}:
+    if device.type == "cuda" and {cfg.model.compute_dtype, cfg.eval.dtype} == {"bf16"}:
         cudnn = backend == "cudnn"
         torch.backends.cuda.enable_flash_sdp(not cudnn)
         torch.backends.cuda.enable_cudnn_sdp(cudnn)
