@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import base64
 import lzma
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from golf.paths import ROOT
@@ -17,17 +19,27 @@ NOT_SUBMITTED = {"documents.py", "pydocs.py", "hub.py"}  # they make or fetch da
 WRAPPER = 'import lzma,base64;exec(lzma.decompress(base64.b85decode("")))'
 
 
-def counted_files() -> list[Path]:
-    """Source files of the package that a submission contains, in lexical order."""
+def counted_files(techniques: Iterable[str] = ()) -> list[Path]:
+    """Source files of the package that a submission with these techniques contains, in lexical order by folder."""
     package = ROOT / "golf"
-    found: list[Path] = []
+    found = _technique_files(package / "techniques", techniques)
     for name in COUNTED:
         path = package / name
         found += [path] if path.is_file() else sorted(path.glob("*.py"))
     return [path for path in found if path.name not in NOT_SUBMITTED]
 
 
-def code_bytes() -> int:
+def _technique_files(folder: Path, selected: Iterable[str]) -> list[Path]:
+    """The base and the selected techniques with those that they import; what is not selected leaves no byte."""
+    found, to_visit = set(), ["base", *selected]
+    while to_visit:
+        if (path := folder / f"{to_visit.pop()}.py") not in found:
+            found.add(path)
+            to_visit += re.findall(r"from golf\.techniques\.(\w+) import", path.read_text())
+    return sorted(found)
+
+
+def code_bytes(techniques: Iterable[str] = ()) -> int:
     """Size of the wrapped program in bytes."""
-    source = b"".join(path.read_bytes() for path in counted_files())
+    source = b"".join(path.read_bytes() for path in counted_files(techniques))
     return len(WRAPPER) + len(base64.b85encode(lzma.compress(source, preset=9 | lzma.PRESET_EXTREME)))
