@@ -31,9 +31,11 @@ def counted_files(techniques: Iterable[str] = ()) -> list[Path]:
 
 def _technique_files(folder: Path, selected: Iterable[str]) -> list[Path]:
     """The base and the selected techniques with those that they import; what is not selected leaves no byte."""
-    found, to_visit = set(), ["base", *selected]
+    found: set[Path] = set()
+    to_visit = ["base", *selected]
     while to_visit:
-        if (path := folder / f"{to_visit.pop()}.py") not in found:
+        path = folder / f"{to_visit.pop()}.py"
+        if path not in found and path.exists():  # a technique may be registered from elsewhere
             found.add(path)
             to_visit += re.findall(r"from golf\.techniques\.(\w+) import", path.read_text())
     return sorted(found)

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from typing import Any
 
 
 class RecompileWatch:
-    """Counts graphs compiled between `start` and `stop`, over any number of such segments."""
+    """Collects the causes of what is compiled between `start` and `stop`, over any number of such segments."""
 
     def __init__(self) -> None:
         self.causes: list[str] = []
-        self._graphs_before = 0
+        self._last: Any = None
+        self._graphs = 0
 
     def start(self) -> None:
-        self._graphs_before = _graphs()
+        self._last, self._graphs = next(iter(_records()), None), _graphs()
 
     def stop(self) -> None:
-        if new := _graphs() - self._graphs_before:
-            self.causes += _latest_causes(new)
-        self._graphs_before = _graphs()
+        if _graphs() == self._graphs:
+            return
+        new = itertools.takewhile(lambda record: record is not self._last, _records())
+        causes = [_sentence(record) for record in new if record.recompile_reason]
+        self.causes += reversed(causes) if causes else ["a function for the first time"]
 
 
 def _dynamo() -> Any:
@@ -32,11 +36,11 @@ def _graphs() -> int:
     return 0 if dynamo is None else int(dynamo.counters["stats"]["unique_graphs"])
 
 
-def _latest_causes(count: int) -> list[str]:
-    records = _dynamo().get_compilation_metrics()[-count:]
-    return [_sentence(r) for r in records] or ["the compiler gave no cause"]
+def _records() -> list[Any]:
+    """What was compiled so far (forward and backward parts apart), the latest first, up to a limit of torch's own."""
+    dynamo = _dynamo()
+    return [] if dynamo is None else dynamo.get_compilation_metrics()[::-1]
 
 
 def _sentence(record: Any) -> str:
-    cause = (record.recompile_reason or "compiled for the first time").splitlines()[0]
-    return f"{record.co_name}: {' '.join(cause.split())}"
+    return f"{record.co_name}: {' '.join(record.recompile_reason.splitlines()[0].split())}"

@@ -1,6 +1,7 @@
 """Stacks of techniques compile to one graph, compute what eager ones do, and switch late without compiling again."""
 
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -8,17 +9,19 @@ import torch
 from torch._dynamo.utils import counters
 
 from golf.composition import compose
-from golf.config import Config
+from golf.config import TECHNIQUE_TYPES, Config
 from golf.data.own_text import OwnDataset
+from golf.launch.launcher import train_and_score
 from golf.loop.steps import TrainStep
 from golf.loop.switches import StepHooks, Switches
 from golf.loop.warmup import synthetic_batch, warm_up
 from golf.model.build import build_model
 from golf.model.compiling import compile_for_training
+from golf.model.gpt import GPT
 from golf.optim.groups import build_optimizer
 from golf.ranks import Ranks
 from golf.run.result import OK, read_result
-from golf.techniques.base import Progress
+from golf.techniques.base import Progress, Technique, technique
 from tests.support import golf_train, metrics, only_run, tiny_overrides
 
 pytestmark = [
@@ -88,3 +91,41 @@ def test_a_compiled_run_switches_and_reports_no_recompilation(tiny: OwnDataset, 
     result = read_result(only_run(runs) / "result.json")
     assert result.state == OK and not any("recompiled" in warning for warning in result.warnings)
     assert [e["name"] for e in metrics(only_run(runs), "switched_on")] == ["recurrence", "soft_round"]
+
+
+def test_a_graph_compiled_while_the_clock_runs_is_reported(tiny: OwnDataset, runs: Path) -> None:
+    """A number that changes with the step, kept as an attribute instead of in a buffer."""
+    before = dict(TECHNIQUE_TYPES)
+
+    @technique("annealed_attribute")
+    @dataclass
+    class AnnealedAttribute(Technique):
+        source = "planted"
+
+        def edit_model(self, model: GPT, cfg: Config) -> None:
+            for block in model.blocks:
+                block.mlp.sharpness = 1.5
+                block.mlp.activation = Sharpened(block.mlp)
+
+        def before_step(self, model: GPT, progress: Progress) -> None:
+            for block in model.blocks:
+                block.mlp.sharpness = 1.5 + (progress.step > 3)
+
+    try:
+        cfg = compose([*tiny_overrides(tiny), "launch.compile=full"])
+        cfg.tech["annealed_attribute"] = AnnealedAttribute()
+        result, _ = train_and_score(cfg)
+    finally:
+        TECHNIQUE_TYPES.clear()
+        TECHNIQUE_TYPES.update(before)
+    assert result.state == OK
+    (warning,) = result.warnings
+    assert warning.startswith("recompiled while the clock ran: forward:") and "sharpness" in warning
+
+
+@dataclass
+class Sharpened:
+    mlp: torch.nn.Module
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return (x * self.mlp.sharpness).relu().square()
