@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "optim": GROUND | {"optim", "model"},
     "quant": GROUND | {"quant", "model.names"},
     "artifact": GROUND | {"artifact", "quant"},
-    "scoring": GROUND | {"scoring", "ranks", "data", "model"},
+    "scoring": GROUND | {"scoring", "ranks", "data", "model", "optim.adam"},
     "report": GROUND | {"report", "run", "scoring.bits"},
     "loop": GROUND | {"loop", "model", "optim", "quant", "artifact", "data", "scoring", "ranks", "report", "run"},
     "launch": GROUND | {"launch", "loop", "ranks", "run", "hardware", "data", "model", "report"},
