@@ -13,7 +13,7 @@ import re
 import types
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from golf.errors import GolfError
 
@@ -27,6 +27,8 @@ MUON_FORMS = ("sharded", "parallel")
 COMPILE_MODES = ("off", "blocks", "full")
 DEVICES = ("cpu", "cuda")
 LOADERS = ("sequential", "coprime", "shuffled")
+TAILS = ("exact", "upstream")
+TTT_METHODS = ("off", "sgd", "lora")
 MAX_VOCAB_SIZE = 65_536  # tokens are stored as uint16
 TECHNIQUE_TYPES: dict[str, type] = {}  # name → settings class; golf/techniques fills it when it is imported
 
@@ -122,12 +124,32 @@ class QuantConfig:
 
 
 @dataclass
+class TTTConfig:
+    """Test-time training; null is what the method's public recipe says, see `ttt_recipe`."""
+
+    method: str = "off"  # off | sgd: all parameters, over the whole split | lora: small factors, anew for a document
+    lr: float | None = None
+    chunk_tokens: int | None = None  # scored, then trained on
+    batch_seqs: int | None = None  # per update over all ranks: sequences of a chunk (sgd), documents (lora)
+    epochs: int = 3  # sgd: passes over a chunk
+    momentum: float = 0.9  # sgd
+    grad_clip: float = 1.0  # sgd: global norm; 0 = off
+    freeze_blocks: int = 2  # sgd: the first blocks that stay as they are
+    lora_rank: int = 8
+    seq_len: int | None = None  # lora: tokens of a window; null = eval.seq_len
+
+
+@dataclass
 class EvalConfig:
     seq_len: int | None = None  # null = data.train_seq_len
     val_batch_tokens: int = 524_288  # per scoring step over all ranks and micro-batches
     val_loss_every: int = 1000  # steps between validations; 0 = only the last
     val_at_start: bool = True  # also before the first step, if there are validations in between at all
     dtype: str = "auto"  # arithmetic of scoring, before and after quantization alike: bf16 | fp32
+    stride: int = 0  # tokens between sliding windows over the artifact's score; 0 = no sliding score
+    stride_batch_seqs: int = 32  # windows per forward pass of a rank
+    tail: str = "exact"  # exact: each token once | upstream: the public double-scored tail, to compare with it only
+    ttt: TTTConfig = field(default_factory=TTTConfig)
 
 
 @dataclass
@@ -190,6 +212,30 @@ def mlp_hidden(model: ModelConfig) -> int:
 def eval_seq_len(cfg: Config) -> int:
     """Tokens per scored sequence."""
     return cfg.eval.seq_len or cfg.data.train_seq_len
+
+
+class TTTRecipe(NamedTuple):
+    """What `eval.ttt` leaves open, filled in."""
+
+    lr: float
+    chunk_tokens: int
+    batch_seqs: int
+    seq_len: int
+
+
+def ttt_recipe(cfg: Config) -> TTTRecipe:
+    """The settings of the chosen method; the recipe's own where the configuration says null.
+
+    sgd: PR #461/#549. lora: record 2026-03-17_LoRA_TTT, whose chunk of 256 is a quarter of its window of 1024.
+    """
+    ttt, seq_len = cfg.eval.ttt, eval_seq_len(cfg)
+    if ttt.method == "lora":
+        seq_len = ttt.seq_len or seq_len
+        recipe = TTTRecipe(0.01, max(seq_len // 4, 1), 64, seq_len)
+    else:
+        recipe = TTTRecipe(0.002, 32_768, 32, seq_len)
+    given = {key: getattr(ttt, key) for key in ("lr", "chunk_tokens", "batch_seqs")}
+    return recipe._replace(**{key: value for key, value in given.items() if value is not None})
 
 
 def grad_accum_steps(cfg: Config) -> int:
@@ -281,6 +327,8 @@ def check(cfg: Config) -> None:
     _check_choices(cfg)
     _check_techniques(cfg)
     _check_loader(cfg.data)
+    _check_sliding(cfg)
+    _check_ttt(cfg)
     _require(
         re.fullmatch(r"[\w.+-]+", cfg.name) is not None,
         f"name={cfg.name} names a folder: use letters, digits and . _ + - only.",
@@ -356,6 +404,53 @@ def _check_loader(d: DataConfig) -> None:
         d.loader == "sequential" or not d.shard_order,
         f"data.loader={d.loader} mixes all shards, so data.shard_order has no meaning: drop one of the two.",
     )
+
+
+def _check_sliding(cfg: Config) -> None:
+    e, seq_len = cfg.eval, eval_seq_len(cfg)
+    _require(
+        0 <= e.stride < seq_len,
+        f"eval.stride={e.stride} has to be below the sequence length of {seq_len}: choose 1 to {seq_len - 1}, "
+        "or 0 for no sliding score.",
+    )
+    _require(e.stride_batch_seqs > 0, f"eval.stride_batch_seqs={e.stride_batch_seqs} has to be at least 1.")
+    _one_of("eval.tail", e.tail, TAILS)
+    _require(
+        e.tail == "exact" or (e.stride > 0 and e.ttt.method == "off"),
+        "eval.tail=upstream scores the last tokens twice, which is of use only to compare sliding scores with public "
+        "ones: set eval.stride and leave eval.ttt.method=off, or use eval.tail=exact.",
+    )
+
+
+def _check_ttt(cfg: Config) -> None:
+    ttt, recipe, stride = cfg.eval.ttt, ttt_recipe(cfg), cfg.eval.stride
+    _one_of("eval.ttt.method", ttt.method, TTT_METHODS)
+    if ttt.method == "off":
+        return
+    _require(recipe.lr > 0, f"eval.ttt.lr={recipe.lr} has to be above 0: eval.ttt.method=off trains nothing.")
+    for key in ("chunk_tokens", "batch_seqs", "seq_len"):
+        _require(getattr(recipe, key) > 0, f"eval.ttt.{key}={getattr(recipe, key)} has to be at least 1.")
+    for key in ("epochs", "lora_rank"):
+        _require(getattr(ttt, key) > 0, f"eval.ttt.{key}={getattr(ttt, key)} has to be at least 1.")
+    _require(0 <= ttt.momentum < 1, f"eval.ttt.momentum={ttt.momentum} has to lie at 0 or above and below 1.")
+    _require(ttt.grad_clip >= 0, "eval.ttt.grad_clip is negative: 0 turns clipping off.")
+    _require(
+        0 <= ttt.freeze_blocks <= cfg.model.num_layers,
+        f"eval.ttt.freeze_blocks={ttt.freeze_blocks} is not among the model's {cfg.model.num_layers} blocks.",
+    )
+    if ttt.method == "lora":
+        _require(
+            recipe.chunk_tokens <= recipe.seq_len,
+            f"eval.ttt.chunk_tokens={recipe.chunk_tokens} does not fit into windows of {recipe.seq_len} tokens: "
+            "lower it or raise eval.ttt.seq_len.",
+        )
+        return
+    for key, unit in (("the sequence length", recipe.seq_len), ("eval.stride", stride or recipe.seq_len)):
+        _require(
+            recipe.chunk_tokens % unit == 0,
+            f"eval.ttt.chunk_tokens={recipe.chunk_tokens} is not a multiple of {key}, {unit}: the nearest that is: "
+            f"{max(1, round(recipe.chunk_tokens / unit)) * unit}.",
+        )
 
 
 def _check_choices(cfg: Config) -> None:

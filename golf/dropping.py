@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,8 @@ OFF: dict[str, dict[str, Any]] = {  # name → settings and what they are withou
     "shard_order": {"data.shard_order": []},
     "parallel_muon": {"optim.muon": "sharded"},
     "fp16_embed": {"quant.embed": "int8"},
+    "sliding": {"eval.stride": 0},
+    "ttt": {"eval.ttt.method": "off"},
     "gqa": {"model.num_kv_heads": lambda cfg: cfg.model.num_heads},
 }
 
@@ -29,8 +32,8 @@ def drop(cfg: Config) -> None:
             del cfg.tech[name]
         elif name in OFF and is_on(cfg, name):
             for key, value in OFF[name].items():
-                group, field = key.split(".")
-                setattr(getattr(cfg, group), field, _value(cfg, value))
+                *groups, field = key.split(".")
+                setattr(functools.reduce(getattr, groups, cfg), field, _value(cfg, value))
         else:
             raise GolfError(f"drop=[{name}]: it is not switched on. On are {', '.join(droppable(cfg))}.")
 
@@ -46,8 +49,7 @@ def droppable(cfg: Config) -> list[str]:
 
 
 def _get(cfg: Config, key: str) -> Any:
-    group, field = key.split(".")
-    return getattr(getattr(cfg, group), field)
+    return functools.reduce(getattr, key.split("."), cfg)
 
 
 def _value(cfg: Config, value: Any | Callable[[Config], Any]) -> Any:

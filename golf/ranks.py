@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 CPU = torch.device("cpu")
 
@@ -30,6 +32,16 @@ class Ranks:
         tensor = torch.tensor(values, dtype=torch.float64)
         dist.all_reduce(tensor)
         return tensor.tolist()
+
+    def sum_tensors(self, tensors: Sequence[Tensor]) -> None:
+        """Replace `tensors`, on `device`, by their sums over all ranks."""
+        if self.world_size > 1:
+            for tensor in tensors:
+                dist.all_reduce(tensor)
+
+    def share(self, items: int) -> tuple[int, int]:
+        """First and end of this rank's part of `items` in a row; parts may be empty and differ by one at most."""
+        return items * self.rank // self.world_size, items * (self.rank + 1) // self.world_size
 
     def barrier(self) -> None:
         """Wait until every rank is here."""

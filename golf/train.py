@@ -46,7 +46,7 @@ def main(node: DictConfig) -> float:
     jobs.append((overrides, result, ""))
     if result.state == INTERRUPTED:
         raise SystemExit(EXIT_INTERRUPTED)
-    return result.post_quant.val_bpb if result.post_quant else float("inf")
+    return result.final_score.val_bpb if result.final_score else float("inf")
 
 
 def run(node: DictConfig) -> Result:

@@ -186,6 +186,7 @@ def test_plain_settings_are_dropped_by_name(name: str, machine: None) -> None:
         "fp16_embed": ["experiment=fp16_embed_wd3600"],
         "loader": ["data.loader=coprime"],
         "shard_order": ["data.shard_order=[1,0]"],
+        "ttt": ["eval=ttt_lora"],
     }.get(name, ["experiment=pr593_11l"])
     cfg = compose([*on, f"drop=[{name}]"])
     assert name in droppable(compose(on)) and name not in droppable(cfg)

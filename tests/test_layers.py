@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "optim": GROUND | {"optim", "model"},
     "quant": GROUND | {"quant", "model.names"},
     "artifact": GROUND | {"artifact", "quant"},
-    "scoring": GROUND | {"scoring", "ranks", "data", "model"},
+    "scoring": GROUND | {"scoring", "ranks", "data", "model", "optim.adam"},
     "report": GROUND | {"report", "run", "scoring.bits", "techniques.base"},
     "loop": GROUND
     | {"loop", "techniques", "model", "optim", "quant", "artifact", "data", "scoring", "ranks", "report", "run"},

@@ -93,12 +93,11 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
     log.display.update(1.0, "packing the artifact and scoring it")
     sizes = export(cfg, hooks.final_weights(), folder, log) if ranks.is_first else None
     ranks.barrier()
-    post_quant = scorer(load(folder.artifact).state_dict(), switches.scored())
-    log.round_trip(post_quant)
+    _score_artifact(result, cfg, load(folder.artifact).state_dict(), scorer, log)
     if sizes is None:
         result.state = OK  # of this rank; the first one judges the run
     else:
-        _record_artifact(result, cfg, sizes, post_quant)
+        _record_artifact(result, cfg, sizes)
     if failures:
         result.state, result.reason = VOID, "; ".join(failures)
     return result
@@ -118,6 +117,20 @@ def _prepare(cfg: Config, step: TrainStep, switches: Switches, result: Result, r
     for failure in failures:
         log.warning(f"check failed: {failure}")
     return failures or ["another rank found a check that failed"] * int(ranks.sum(len(failures))[0] > 0)
+
+
+def _score_artifact(result: Result, cfg: Config, weights: dict[str, torch.Tensor], scorer: Scorer, log: RunLog) -> None:
+    """Every score of the artifact's weights that the configuration asks for."""
+    result.post_quant = scorer(weights)
+    log.round_trip(result.post_quant)
+    if cfg.eval.stride:
+        log.display.update(1.0, "scoring the artifact with a sliding window")
+        result.post_quant_sliding = scorer.sliding(weights)
+        log.sliding(result.post_quant_sliding)
+    if cfg.eval.ttt.method != "off":
+        result.post_quant_ttt = scorer.test_time_trained(weights, watcher=log)
+        log.test_time_trained(result.post_quant_ttt)
+    result.eval_seconds = sum(score.seconds for score in result.artifact_scores)
 
 
 def _set_up_torch(cfg: Config) -> None:
@@ -140,10 +153,10 @@ def _record_training(result: Result, cfg: Config, training: Training, ranks: Ran
     log.peak_memory(allocated, reserved)
 
 
-def _record_artifact(result: Result, cfg: Config, sizes: Sizes, post_quant: Score) -> None:
-    assert result.pre_quant is not None
-    result.post_quant = post_quant
-    result.quant_gap_bpb = post_quant.val_bpb - result.pre_quant.val_bpb
+def _record_artifact(result: Result, cfg: Config, sizes: Sizes) -> None:
+    before, after = result.pre_quant, result.post_quant
+    assert before is not None and after is not None and before.how == after.how
+    result.quant_gap_bpb = after.val_bpb - before.val_bpb
     result.raw_model_bytes, result.artifact_bytes, result.code_bytes = (
         sizes.raw_model,
         sizes.artifact,
@@ -151,7 +164,7 @@ def _record_artifact(result: Result, cfg: Config, sizes: Sizes, post_quant: Scor
     )
     result.total_bytes, result.cap_bytes = sizes.artifact + sizes.code, cfg.budget.artifact_bytes
     result.codec = codec_version(cfg.quant.codec)
-    result.quantize_seconds, result.eval_seconds = sizes.seconds, post_quant.seconds
+    result.quantize_seconds = sizes.seconds
     result.state, result.reason = _verdict(result, cfg)
 
 

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any, TextIO
 
-from golf.config import Config, grad_accum_steps
+from golf.config import Config, grad_accum_steps, ttt_recipe
 from golf.report.console import Display, display_for
 from golf.run.files import disk_error
 from golf.run.folder import RunFolder
@@ -136,11 +136,53 @@ class RunLog:
 
     def round_trip(self, score: Score) -> None:
         """The score of the artifact read back from disk."""
-        tag = f"final_{self.cfg.quant.tag}_{self.cfg.quant.codec}_roundtrip"
+        self._final(f"{self._final_tag}_roundtrip", "post_quant", score)
+
+    def sliding(self, score: Score) -> None:
+        """The artifact's score with a sliding window."""
+        e = self.cfg.eval
+        setting = f"stride:{e.stride} " + (f"tail:{e.tail} " if e.tail != "exact" else "")
+        self._final(f"{self._final_tag}_sliding_window", "post_quant_sliding", score, setting)
+
+    def ttt_start(self, parts: int, windows: int) -> None:
+        """Before test-time training: its chunks of text (sgd) or batches of documents (lora)."""
+        e, recipe = self.cfg.eval, ttt_recipe(self.cfg)
+        if e.ttt.method == "sgd":
+            self.line(
+                f"ttt_sliding:start chunks={parts} chunk_tokens={recipe.chunk_tokens} total_windows={windows} "
+                f"stride={e.stride or recipe.seq_len} ttt_lr={recipe.lr} ttt_epochs={e.ttt.epochs} "
+                f"freeze_blocks={e.ttt.freeze_blocks}"
+            )
+            if parts == 1:
+                self.display.say("the whole split is one chunk: test-time training trains nothing")
+        else:
+            self.line(
+                f"ttt_lora:start batches={parts} documents={windows} chunk_tokens={recipe.chunk_tokens} "
+                f"ttt_lr={recipe.lr} rank={e.ttt.lora_rank}"
+            )
+
+    def ttt_part(self, done: int, parts: int, val_bpb: float, seconds: float) -> None:
+        """`val_bpb` is over this rank's share of what has been scored."""
+        if done % 10 == 1 or done == parts:
+            self.line(f"  ttt_chunk [{done}/{parts}] bpb={val_bpb:.6f} time={seconds:.1f}s")
+        self.display.update(done / parts, f"test-time training {done}/{parts}  {val_bpb:.4f} bits per byte")
+
+    def test_time_trained(self, score: Score) -> None:
+        """The artifact's score with test-time training."""
+        self.line(
+            f"ttt_sliding:done val_loss={score.val_loss:.6f} val_bpb={score.val_bpb:.6f} elapsed={score.seconds:.1f}s"
+        )
+        self._final("legal_ttt", "post_quant_ttt", score)
+
+    @property
+    def _final_tag(self) -> str:
+        return f"final_{self.cfg.quant.tag}_{self.cfg.quant.codec}"
+
+    def _final(self, tag: str, event: str, score: Score, setting: str = "") -> None:
         scores = f"val_loss:{score.val_loss:.4f} val_bpb:{score.val_bpb:.4f}"
-        self.line(f"{tag} {scores} eval_time:{score.seconds * 1000:.0f}ms")
+        self.line(f"{tag} {scores} {setting}eval_time:{score.seconds * 1000:.0f}ms")
         self.line(f"{tag}_exact val_loss:{score.val_loss:.8f} val_bpb:{score.val_bpb:.8f}")
-        self.metric("post_quant", val_loss=score.val_loss, val_bpb=score.val_bpb)
+        self.metric(event, val_loss=score.val_loss, val_bpb=score.val_bpb, how=score.how)
 
     def _step(self, step: int) -> str:
         return f"step:{step}/{self.cfg.schedule.iterations}"

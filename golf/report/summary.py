@@ -35,6 +35,8 @@ def print_result(result: Result, folder: Path) -> None:
     table.add_row("state", result.state if result.state == OK else f"{result.state}: {result.reason}")
     table.add_row("before quantization", _score(result.pre_quant))
     table.add_row("from the artifact", _score(result.post_quant))
+    for score in result.artifact_scores[1:]:
+        table.add_row(f"from the artifact, {score.how}", _score(score))
     table.add_row("bytes", _bytes(result))
     table.add_row("training", _training(result))
     table.add_row("data", f"{result.data_name} {result.data_fingerprint}")
@@ -45,20 +47,24 @@ def print_result(result: Result, folder: Path) -> None:
 
 
 def print_sweep(results: Sequence[tuple[Sequence[str], Result | None, str]]) -> None:
-    """One row a job: what it varies, score, bytes, steps, state. `results` holds (overrides, result, error)."""
+    """One row a job: what it varies, scores, bytes, steps, state. `results` holds (overrides, result, error)."""
     common = set.intersection(*(set(overrides) for overrides, _, _ in results))
     table = Table(title=f"{len(results)} jobs", title_justify="left")
-    for column in ("what varies", "before quantization", "from the artifact", "bytes", "steps", "state"):
+    has_other = any(len(result.artifact_scores) > 1 for _, result, _ in results if result)
+    scores = ["before quantization", "from the artifact", *(["final score"] if has_other else [])]
+    for column in ("what varies", *scores, "bytes", "steps", "state"):
         table.add_column(column, overflow="fold")
     for overrides, result, error in results:
         varied = " ".join(o for o in overrides if o not in common)
         if result is None:
-            table.add_row(varied, "–", "–", "–", "–", error)
+            table.add_row(varied, *("–" for _ in scores), "–", "–", error)
             continue
-        before, after = (f"{s.val_bpb:.4f}" if s else "–" for s in (result.pre_quant, result.post_quant))
+        shown = [f"{s.val_bpb:.4f}" if s else "–" for s in (result.pre_quant, result.post_quant)]
+        if has_other:  # in a column of its own: it does not compare with the standard scores beside it
+            shown.append(f"{s.val_bpb:.4f} {s.how}" if (s := result.final_score) else "–")
         total = "–" if result.total_bytes is None else f"{result.total_bytes:,}"
         state = result.state if result.state == OK else f"{result.state}: {result.reason}"
-        table.add_row(varied, before, after, total, str(result.steps), state)
+        table.add_row(varied, *shown, total, str(result.steps), state)
     _console().print(table)
 
 

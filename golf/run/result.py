@@ -39,7 +39,9 @@ class Result:
     step_ms: float | None = None
     train_loss: float | None = None
     pre_quant: Score | None = None
-    post_quant: Score | None = None
+    post_quant: Score | None = None  # of the artifact, as are the two below
+    post_quant_sliding: Score | None = None
+    post_quant_ttt: Score | None = None
     quant_gap_bpb: float | None = None  # post_quant - pre_quant, scored alike
     raw_model_bytes: int | None = None
     artifact_bytes: int | None = None
@@ -49,8 +51,18 @@ class Result:
     codec: str | None = None  # compressor and library version
     warmup_seconds: float | None = None
     quantize_seconds: float | None = None
-    eval_seconds: float | None = None
+    eval_seconds: float | None = None  # of all scores of the artifact
     peak_memory_mib: int | None = None
+
+    @property
+    def artifact_scores(self) -> list[Score]:
+        """Those that were taken, the one that counts last."""
+        return [s for s in (self.post_quant, self.post_quant_sliding, self.post_quant_ttt) if s is not None]
+
+    @property
+    def final_score(self) -> Score | None:
+        """The score of the run: the artifact's, in the most elaborate way that was asked for."""
+        return self.artifact_scores[-1] if self.artifact_scores else None
 
 
 def to_json(result: Result) -> dict[str, Any]:
@@ -61,7 +73,7 @@ def read_result(path: Path) -> Result:
     """Load a `result.json`."""
     try:
         values = json.loads(path.read_text())
-        for key in ("pre_quant", "post_quant"):
+        for key in ("pre_quant", "post_quant", "post_quant_sliding", "post_quant_ttt"):
             values[key] = Score(**values[key]) if values[key] else None
         return Result(**values)
     except (OSError, ValueError, TypeError, KeyError) as error:

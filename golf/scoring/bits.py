@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+STANDARD = "standard"
+
 
 @dataclass(frozen=True)
 class Score:
@@ -15,6 +17,7 @@ class Score:
     tokens: int  # targets scored
     bytes: int  # UTF-8 bytes those targets stand for
     seconds: float
+    how: str = STANDARD  # scores that were not taken alike must not be subtracted from each other
 
 
 def bits_per_byte(loss_nats: float, tokens: int, byte_count: int) -> float:

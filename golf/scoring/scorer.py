@@ -8,26 +8,48 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from golf.config import Config, eval_seq_len
+from golf.config import Config, eval_seq_len, ttt_recipe
 from golf.data.dataset import Dataset, open_dataset
 from golf.model.build import build_model
 from golf.model.compiling import compile_for_scoring
 from golf.ranks import Ranks
 from golf.scoring.bits import Score
+from golf.scoring.forward import compiled_losses_at
+from golf.scoring.lora import adapted_layers
+from golf.scoring.sliding import score_sliding
 from golf.scoring.standard import score_standard
+from golf.scoring.tally import Observe, Watcher
+from golf.scoring.ttt_lora import score_ttt_lora
+from golf.scoring.ttt_sgd import score_ttt_sgd
 
 
 class Scorer:
-    """Callable that scores state dicts on the validation split in `eval.dtype`, shared out over the ranks."""
+    """Scores state dicts on the validation split in `eval.dtype`, shared out over the ranks.
+
+    Called, it takes the standard score; `sliding` and `test_time_trained` take the others that the configuration asks
+    for. All of them tell `observe`, if given, which targets got how many nats.
+    """
 
     def __init__(self, cfg: Config, dataset: Dataset, ranks: Ranks):
         self.cfg, self.dataset, self.ranks = cfg, dataset, ranks
         scored = dataclasses.replace(cfg.model, compute_dtype=cfg.eval.dtype)
         self.model = build_model(dataclasses.replace(cfg, model=scored)).to(ranks.device).eval()
         self.token_losses = compile_for_scoring(self.model, cfg.launch.compile)
+        self.losses_at = compiled_losses_at(self.model, cfg.launch.compile)
+        if cfg.eval.ttt.method == "lora":
+            adapted_layers(self.model)  # raises before the training rather than after it
 
-    def __call__(self, state_dict: Mapping[str, Tensor], active: tuple[str, ...] | None = None) -> Score:
-        """Score `state_dict` with the late switches `active` on; without them as at the end of training."""
+    def __call__(
+        self,
+        state_dict: Mapping[str, Tensor],
+        active: tuple[str, ...] | None = None,
+        *,
+        observe: Observe | None = None,
+    ) -> Score:
+        """The standard score: sequences that do not overlap.
+
+        `active` are the late switches that are on; without them it is scored as at the end of training.
+        """
         self.model.load_state_dict(state_dict)
         seq_len = eval_seq_len(self.cfg)
         return score_standard(
@@ -37,6 +59,54 @@ class Scorer:
             seq_len=seq_len,
             batch_seqs=self.cfg.eval.val_batch_tokens // self.cfg.data.micro_batches // seq_len,
             ranks=self.ranks,
+            observe=observe,
+        )
+
+    def sliding(self, state_dict: Mapping[str, Tensor], *, observe: Observe | None = None) -> Score:
+        """The score with windows `eval.stride` tokens apart."""
+        self.model.load_state_dict(state_dict)
+        return score_sliding(
+            self.losses_at,
+            self.dataset.validation,
+            self.dataset.tables,
+            seq_len=eval_seq_len(self.cfg),
+            stride=self.cfg.eval.stride,
+            batch_seqs=self.cfg.eval.stride_batch_seqs,
+            tail=self.cfg.eval.tail,
+            ranks=self.ranks,
+            observe=observe,
+        )
+
+    def test_time_trained(
+        self, state_dict: Mapping[str, Tensor], *, watcher: Watcher | None = None, observe: Observe | None = None
+    ) -> Score:
+        """The score with training on what has been scored; the model ends with the weights it began with."""
+        self.model.load_state_dict(state_dict)
+        cfg, validation, tables = self.cfg, self.dataset.validation, self.dataset.tables
+        if cfg.eval.ttt.method == "lora":
+            return score_ttt_lora(
+                self.model,
+                validation,
+                tables,
+                ttt=cfg.eval.ttt,
+                recipe=ttt_recipe(cfg),
+                seed=cfg.seed,
+                ranks=self.ranks,
+                observe=observe,
+                watcher=watcher,
+            )
+        return score_ttt_sgd(
+            self.model,
+            self.losses_at,
+            validation,
+            tables,
+            ttt=cfg.eval.ttt,
+            recipe=ttt_recipe(cfg),
+            stride=cfg.eval.stride,
+            batch_seqs=cfg.eval.stride_batch_seqs,
+            ranks=self.ranks,
+            observe=observe,
+            watcher=watcher,
         )
 
 

@@ -5,7 +5,6 @@ Every token but the first is scored once, with the tokens before it in its own s
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -14,7 +13,8 @@ from torch import Tensor
 
 from golf.data.tokenizer import ByteTables
 from golf.ranks import Ranks
-from golf.scoring.bits import Score, bits_per_byte
+from golf.scoring.bits import Score
+from golf.scoring.tally import Observe, Tally
 
 TokenLosses = Callable[[Tensor, Tensor], Tensor]
 
@@ -28,25 +28,21 @@ def score_standard(
     seq_len: int,
     batch_seqs: int,
     ranks: Ranks | None = None,
+    observe: Observe | None = None,
 ) -> Score:
     """Score `tokens` `[k · seq_len + 1]`; `token_losses(inputs, targets)` gives nats `[batch_seqs, seq_len]`.
 
     The ranks share the sequences. The last batch is padded, so that a compiled `token_losses` sees one shape.
     """
-    ranks, start_time = ranks or Ranks(), time.perf_counter()
-    sequences = (tokens.size - 1) // seq_len
-    first, last = (sequences * (ranks.rank + i) // ranks.world_size for i in (0, 1))
-    total_nats = 0.0
+    ranks = ranks or Ranks()
+    tally = Tally(tokens, tables, ranks, observe)
+    first, last = ranks.share((tokens.size - 1) // seq_len)
     for begin in range(first, last, batch_seqs):
         count = min(batch_seqs, last - begin)
         span = tokens[begin * seq_len : (begin + count) * seq_len + 1].astype(np.int64)
         padded = np.pad(span, (0, (batch_seqs - count) * seq_len))
         ids = torch.from_numpy(padded).to(ranks.device, non_blocking=True)
         losses = token_losses(ids[:-1].view(-1, seq_len), ids[1:].view(-1, seq_len))
-        total_nats += losses[:count].double().sum().item()
-    own = tokens[first * seq_len : last * seq_len + 1]
-    own_bytes = tables.count(own[:-1], own[1:])
-    nats, scored, byte_count = ranks.sum(total_nats, own.size - 1, own_bytes)
-    loss = nats / scored
-    bpb = bits_per_byte(loss, int(scored), int(byte_count))
-    return Score(loss, bpb, int(scored), int(byte_count), time.perf_counter() - start_time)
+        indices = np.arange(begin * seq_len, (begin + count) * seq_len)
+        tally.add(indices, np.ones(indices.size, dtype=bool), losses[:count].flatten())
+    return tally.score()

@@ -1,6 +1,9 @@
 """What makes a variant, and what does not."""
 
 import dataclasses
+import functools
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -15,6 +18,9 @@ from golf.run.identity import identity, variant_id
         (["optim.matrix_lr=0.02"], ["optim.matrix_lr=2e-2"]),
         (["optim.matrix_lr=1"], ["optim.matrix_lr=1.0"]),
         (["optim.matrix_lr=.02"], ["optim.matrix_lr=0.020"]),
+        (["eval.ttt.momentum=0"], ["eval.ttt.momentum=0.0"]),
+        (["eval.ttt.lr=1"], ["eval.ttt.lr=1.00"]),
+        (["eval=sliding64"], ["eval.stride=64"]),
         (["seed=1"], ["seed=2"]),
         (["launch.train_log_every=7"], ["launch.threads=1"]),
         (["note=hello"], ["name=other"]),
@@ -29,24 +35,32 @@ def test_one_variant_under_two_descriptions(one: list[str], other: list[str]) ->
     assert variant_id(compose(one)) == variant_id(compose(other))
 
 
+def setting_paths(node: Any, prefix: str = "") -> Iterator[str]:
+    """`group.key` of every setting, nested groups too."""
+    for field in dataclasses.fields(node):
+        value = getattr(node, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from setting_paths(value, f"{prefix}{field.name}.")
+        else:
+            yield prefix + field.name
+
+
 def test_every_other_field_counts() -> None:
     """Change each field of the schema in turn: only labels, the seed, launch and rules may leave the id alone."""
     reference = variant_id(Config())
     free = set()
-    for group in dataclasses.fields(Config):
-        node = getattr(Config(), group.name)
-        names = [f.name for f in dataclasses.fields(node)] if dataclasses.is_dataclass(node) else [""]
-        for name in names:
-            cfg = Config()
-            owner, key = (getattr(cfg, group.name), name) if name else (cfg, group.name)
-            value = getattr(owner, key)
-            if isinstance(value, dict | list):
-                changed: object = {"x": {}} if isinstance(value, dict) else ["x"]
-            else:
-                changed = not value if isinstance(value, bool) else "x" if isinstance(value, str | None) else value + 1
-            setattr(owner, key, changed)
-            if variant_id(cfg) == reference:
-                free.add(f"{group.name}.{name}" if name else group.name)
+    for path in setting_paths(Config()):
+        cfg = Config()
+        *groups, key = path.split(".")
+        owner = functools.reduce(getattr, groups, cfg)
+        value = getattr(owner, key)
+        if isinstance(value, dict | list):
+            changed: object = {"x": {}} if isinstance(value, dict) else ["x"]
+        else:
+            changed = not value if isinstance(value, bool) else "x" if isinstance(value, str | None) else value + 1
+        setattr(owner, key, changed)
+        if variant_id(cfg) == reference:
+            free.add(path)
     launch = {f"{g}.{f.name}" for g in ("launch", "rules") for f in dataclasses.fields(getattr(Config(), g))}
     labels = {"model.name", "data.name", "quant.name", "quant.tag", "scale.name"}
     assert free == {"seed", "name", "note", "drop"} | launch | labels

@@ -36,8 +36,8 @@ def slow_hidden(model: GPT, order: list[int]) -> np.ndarray:
             gate = 1 / (1 + torch.exp(-model.skip_gates[i]))
             x = gate * x + (1 - gate) * model.skip_weights[i] * kept[half - 1 - i]
         x = model.blocks[block](x, context)
-    x = x.detach().numpy()
-    return x / np.sqrt((x**2).mean(-1, keepdims=True) + np.finfo(np.float64).eps)
+    last = x.detach().numpy()
+    return last / np.sqrt((last**2).mean(-1, keepdims=True) + np.finfo(np.float64).eps)
 
 
 def test_a_join_blends_the_stream_with_the_weighted_skip() -> None:

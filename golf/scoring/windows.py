@@ -1,0 +1,77 @@
+"""Which targets each sliding window scores, as plain numbers, and windows as batches of one shape.
+
+A split of N + 1 tokens has the targets 0 … N-1; target i is token i + 1, predicted from the tokens up to i. A window
+`(start, first, end)` reads the tokens start … end-1 and scores the targets first … end-1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+
+def list_windows(targets: int, seq_len: int, stride: int, tail: str = "exact") -> np.ndarray:
+    """Windows `[n, 3]` of (start, first scored, end) over `targets` targets, in order; 0 < stride ≤ seq_len.
+
+    The first one scores everything it reads, the others what follows the first seq_len - stride positions. `exact`
+    leaves out starts with nothing new to score, so that each target is scored once. `upstream` keeps them all and
+    lets a cut-off window score its last `stride` targets again, as the public scripts did until their record
+    2026-04-01_Vocab4096_MLPMult4_WD085.
+    """
+    if tail == "upstream":
+        start = np.arange(0, targets, stride)
+        end = np.minimum(start + seq_len, targets)
+        first = np.maximum(end - stride, start)
+    else:
+        start = np.arange(0, max(targets - (seq_len - stride), 1), stride)
+        end = np.minimum(start + seq_len, targets)
+        first = start + seq_len - stride
+    first[:1] = 0
+    return np.stack((start, first, end), axis=1)
+
+
+def split_first(windows: np.ndarray, stride: int) -> np.ndarray:
+    """The same scored targets with at most `stride` of them a window: the first window is listed once for each part.
+
+    One shape for all windows then means one compiled graph, at the price of seq_len / stride - 1 forward passes.
+    """
+    if not windows.size or windows[0, 0] > 0:
+        return windows
+    first = np.arange(windows[0, 1], windows[0, 2], stride)
+    end = np.minimum(first + stride, windows[0, 2])
+    return np.concatenate((np.stack((np.zeros_like(first), first, end), axis=1), windows[1:]))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Windows of one forward pass; rows and columns beyond what there is repeat something and are not `scored`."""
+
+    ids: np.ndarray  # int64 [B, T], what is read
+    positions: np.ndarray  # int64 [B, S], where in `ids` the scored targets are predicted
+    targets: np.ndarray  # int64 [B, S], what they are
+    indices: np.ndarray  # int64 [B, S], which they are
+    scored: np.ndarray  # bool [B, S]
+
+
+def batches(tokens: np.ndarray, windows: np.ndarray, *, seq_len: int, width: int, batch_seqs: int) -> Iterator[Batch]:
+    """`windows` `[n, 3]` over `tokens` `[N + 1]` in batches of `batch_seqs`; each scores at most `width` targets.
+
+    What follows a window that is cut off is padding: a causal model does not see it.
+    """
+    last = tokens.size - 1
+    for begin in range(0, len(windows), batch_seqs):
+        rows = windows[begin : begin + batch_seqs]
+        padded = np.pad(rows, ((0, batch_seqs - len(rows)), (0, 0)), mode="edge")
+        start, first, end = (padded[:, i : i + 1] for i in range(3))
+        indices = first + np.arange(width)
+        scored = indices < end
+        scored[len(rows) :] = False
+        yield Batch(
+            ids=tokens[np.minimum(start + np.arange(seq_len), last)].astype(np.int64),
+            positions=np.minimum(indices - start, seq_len - 1),
+            targets=tokens[np.minimum(indices + 1, last)].astype(np.int64),
+            indices=indices,
+            scored=scored,
+        )
