@@ -18,7 +18,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from golf import config as schema
 from golf import hardware
-from golf.config import Config, check, technique_types, techniques, warnings
+from golf.config import Config, technique_types, techniques
+from golf.consistency import check, warnings
 from golf.dropping import drop
 from golf.errors import GolfError
 from golf.paths import ROOT

@@ -1,4 +1,4 @@
-"""The typed configuration: every setting a run has, its unit, and the checks across fields.
+"""The typed configuration: every setting a run has and its unit. golf/consistency.py checks what depends on each other.
 
 This is the ground everything stands on: it imports nothing but the error type, and no Hydra. Values live in conf/;
 the defaults here are those of the public baseline (techniques: openai/parameter-golf `train_gpt.py`). A field that
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import re
 import types
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -17,19 +16,6 @@ from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hint
 
 from golf.errors import GolfError
 
-COMPUTE_DTYPES = ("bf16", "fp32")
-TENSOR_FORMATS = ("int8", "int7", "int6", "int5", "int4", "fp16")
-ROTATIONS = ("none", "hadamard")
-SCALE_FLOORS = ("one_over_qmax", "eps")
-CODECS = ("zlib", "zstd", "lzma")
-ATTENTION_BACKENDS = ("sdpa", "cudnn", "fa2", "fa3")
-MUON_FORMS = ("sharded", "parallel")
-COMPILE_MODES = ("off", "blocks", "full")
-DEVICES = ("cpu", "cuda")
-LOADERS = ("sequential", "coprime", "shuffled")
-TAILS = ("exact", "upstream")
-TTT_METHODS = ("off", "sgd", "lora")
-MAX_VOCAB_SIZE = 65_536  # tokens are stored as uint16
 TECHNIQUE_TYPES: dict[str, type] = {}  # name → settings class; golf/techniques fills it when it is imported
 
 
@@ -304,193 +290,3 @@ def _is_of(value: Any, wanted: Any) -> bool:
     if isinstance(value, bool):
         return wanted is bool
     return isinstance(value, wanted) or (wanted is float and isinstance(value, int))
-
-
-def _require(ok: bool, sentence: str) -> None:
-    if not ok:
-        raise GolfError(sentence)
-
-
-def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
-    _require(value in allowed, f"{key}={value} is not known: choose one of {', '.join(allowed)}.")
-
-
-def check(cfg: Config) -> None:
-    """Raise `GolfError` with what to change if fields contradict each other. Call after `settle`."""
-    _require(
-        bool(cfg.data.path and cfg.data.tokenizer_path and cfg.data.vocab_size > 0),
-        f"data={cfg.data.name} needs data.path, data.tokenizer_path and data.vocab_size: "
-        "scripts/tokenize_docs.py prints all three for your own text.",
-    )
-    check_model(cfg.model)
-    _check_batch(cfg)
-    _check_choices(cfg)
-    _check_techniques(cfg)
-    _check_loader(cfg.data)
-    _check_sliding(cfg)
-    _check_ttt(cfg)
-    _require(
-        re.fullmatch(r"[\w.+-]+", cfg.name) is not None,
-        f"name={cfg.name} names a folder: use letters, digits and . _ + - only.",
-    )
-    _require(cfg.seed >= 0, f"seed={cfg.seed} is negative: choose 0 or more.")
-    for key in ("train_seconds", "eval_seconds", "artifact_bytes", "grace_seconds"):
-        _require(getattr(cfg.budget, key) >= 0, f"budget.{key} is negative: 0 is the smallest that makes sense.")
-    _require(
-        cfg.schedule.iterations > 0 and cfg.schedule.warmdown_iters >= 0 and cfg.schedule.warmup_steps >= 0,
-        "schedule.iterations has to be at least 1, warmdown_iters and warmup_steps at least 0.",
-    )
-    for key in ("warmdown_fraction", "min_lr"):
-        value = getattr(cfg.schedule, key)
-        _require(0 <= value <= 1, f"schedule.{key}={value} is a fraction: choose a value from 0 to 1.")
-
-
-def check_model(m: ModelConfig) -> None:
-    """Raise `GolfError` for a shape that cannot be built."""
-    for key in ("vocab_size", "num_layers", "model_dim", "num_heads", "num_kv_heads"):
-        _require(getattr(m, key) > 0, f"model.{key}={getattr(m, key)} has to be at least 1.")
-    _require(
-        m.model_dim % m.num_heads == 0,
-        f"model.num_heads={m.num_heads} does not divide model.model_dim={m.model_dim}: "
-        "change one so that every head has the same width.",
-    )
-    head_dim = m.model_dim // m.num_heads
-    _require(
-        head_dim % 2 == 0,
-        f"heads are {head_dim} wide (model_dim {m.model_dim} / num_heads {m.num_heads}), "
-        "but rotary embedding turns pairs of channels: choose an even width.",
-    )
-    _require(
-        m.num_heads % m.num_kv_heads == 0,
-        f"model.num_kv_heads={m.num_kv_heads} does not divide model.num_heads={m.num_heads}: "
-        "every key-value head has to serve the same number of query heads.",
-    )
-    _require(mlp_hidden(m) > 0, "the MLP has no hidden width: set model.mlp_mult or model.mlp_hidden above 0.")
-    _require(
-        m.vocab_size <= MAX_VOCAB_SIZE,
-        f"model.vocab_size={m.vocab_size} is over {MAX_VOCAB_SIZE}, the most that 16-bit tokens can name.",
-    )
-
-
-def _check_batch(cfg: Config) -> None:
-    d, nproc = cfg.data, cfg.launch.nproc
-    for key in ("train_batch_tokens", "train_seq_len", "micro_batches"):
-        _require(getattr(d, key) > 0, f"data.{key}={getattr(d, key)} has to be at least 1.")
-    _require(nproc > 0, f"launch.nproc={nproc} has to be at least 1.")
-    _require(
-        d.micro_batches % nproc == 0,
-        f"launch.nproc={nproc} does not divide data.micro_batches={d.micro_batches}: "
-        "the ranks have to share the micro-batches of a step evenly.",
-    )
-    unit = d.micro_batches * d.train_seq_len
-    _require(
-        d.train_batch_tokens % unit == 0,
-        f"data.train_batch_tokens={d.train_batch_tokens} is not a multiple of micro_batches × train_seq_len = {unit}: "
-        f"the nearest that is: {max(1, round(d.train_batch_tokens / unit)) * unit}.",
-    )
-    seq_len = eval_seq_len(cfg)
-    _require(seq_len > 0, f"eval.seq_len={seq_len} has to be at least 1.")
-    _require(
-        cfg.eval.val_batch_tokens >= d.micro_batches * seq_len,
-        f"eval.val_batch_tokens={cfg.eval.val_batch_tokens} holds less than one sequence of {seq_len} tokens per "
-        f"micro-batch: set it to {d.micro_batches * seq_len} or more.",
-    )
-
-
-def _check_loader(d: DataConfig) -> None:
-    _one_of("data.loader", d.loader, LOADERS)
-    _require(d.loader_seed >= 0, f"data.loader_seed={d.loader_seed} is negative: choose 0 or more.")
-    _require(
-        d.loader == "sequential" or not d.shard_order,
-        f"data.loader={d.loader} mixes all shards, so data.shard_order has no meaning: drop one of the two.",
-    )
-
-
-def _check_sliding(cfg: Config) -> None:
-    e, seq_len = cfg.eval, eval_seq_len(cfg)
-    _require(
-        0 <= e.stride < seq_len,
-        f"eval.stride={e.stride} has to be below the sequence length of {seq_len}: choose 1 to {seq_len - 1}, "
-        "or 0 for no sliding score.",
-    )
-    _require(e.stride_batch_seqs > 0, f"eval.stride_batch_seqs={e.stride_batch_seqs} has to be at least 1.")
-    _one_of("eval.tail", e.tail, TAILS)
-    _require(
-        e.tail == "exact" or (e.stride > 0 and e.ttt.method == "off"),
-        "eval.tail=upstream scores the last tokens twice, which is of use only to compare sliding scores with public "
-        "ones: set eval.stride and leave eval.ttt.method=off, or use eval.tail=exact.",
-    )
-
-
-def _check_ttt(cfg: Config) -> None:
-    ttt, recipe, stride = cfg.eval.ttt, ttt_recipe(cfg), cfg.eval.stride
-    _one_of("eval.ttt.method", ttt.method, TTT_METHODS)
-    if ttt.method == "off":
-        return
-    _require(recipe.lr > 0, f"eval.ttt.lr={recipe.lr} has to be above 0: eval.ttt.method=off trains nothing.")
-    for key in ("chunk_tokens", "batch_seqs", "seq_len"):
-        _require(getattr(recipe, key) > 0, f"eval.ttt.{key}={getattr(recipe, key)} has to be at least 1.")
-    for key in ("epochs", "lora_rank"):
-        _require(getattr(ttt, key) > 0, f"eval.ttt.{key}={getattr(ttt, key)} has to be at least 1.")
-    _require(0 <= ttt.momentum < 1, f"eval.ttt.momentum={ttt.momentum} has to lie at 0 or above and below 1.")
-    _require(ttt.grad_clip >= 0, "eval.ttt.grad_clip is negative: 0 turns clipping off.")
-    _require(
-        0 <= ttt.freeze_blocks <= cfg.model.num_layers,
-        f"eval.ttt.freeze_blocks={ttt.freeze_blocks} is not among the model's {cfg.model.num_layers} blocks.",
-    )
-    if ttt.method == "lora":
-        _require(
-            recipe.chunk_tokens <= recipe.seq_len,
-            f"eval.ttt.chunk_tokens={recipe.chunk_tokens} does not fit into windows of {recipe.seq_len} tokens: "
-            "lower it or raise eval.ttt.seq_len.",
-        )
-        return
-    for key, unit in (("the sequence length", recipe.seq_len), ("eval.stride", stride or recipe.seq_len)):
-        _require(
-            recipe.chunk_tokens % unit == 0,
-            f"eval.ttt.chunk_tokens={recipe.chunk_tokens} is not a multiple of {key}, {unit}: the nearest that is: "
-            f"{max(1, round(recipe.chunk_tokens / unit)) * unit}.",
-        )
-
-
-def _check_choices(cfg: Config) -> None:
-    _one_of("model.compute_dtype", cfg.model.compute_dtype, COMPUTE_DTYPES)
-    _one_of("optim.muon", cfg.optim.muon, MUON_FORMS)
-    _one_of("optim.muon_dtype", cfg.optim.muon_dtype, COMPUTE_DTYPES)
-    _one_of("eval.dtype", cfg.eval.dtype, COMPUTE_DTYPES)
-    _one_of("model.attention", cfg.model.attention, ATTENTION_BACKENDS)
-    _require(
-        cfg.model.attention == "sdpa"
-        or {cfg.model.compute_dtype, cfg.eval.dtype, cfg.launch.device} == {"bf16", "cuda"},
-        f"model.attention={cfg.model.attention} needs a GPU and bf16 throughout: use model.attention=sdpa here.",
-    )
-    _one_of("rules.failed_check", cfg.rules.failed_check, ("void", "stop"))
-    _one_of("launch.device", cfg.launch.device, DEVICES)
-    _one_of("launch.compile", cfg.launch.compile, COMPILE_MODES)
-    for key in ("embed", "attn", "mlp", "other"):
-        _one_of(f"quant.{key}", getattr(cfg.quant, key), TENSOR_FORMATS)
-    for pattern, fmt in cfg.quant.by_name.items():
-        _one_of(f"quant.by_name.{pattern}", fmt, TENSOR_FORMATS)
-    _one_of("quant.rotation", cfg.quant.rotation, ROTATIONS)
-    _require(0 <= cfg.quant.prune_ones <= 1, "quant.prune_ones is a share of the codes ±1: 0 to 1.")
-    _one_of("quant.scale_floor", cfg.quant.scale_floor, SCALE_FLOORS)
-    _one_of("quant.codec", cfg.quant.codec, CODECS)
-    _require(0 < cfg.quant.clip_quantile <= 1, "quant.clip_quantile has to lie above 0 and at most at 1.")
-    _require(all(0 < q <= 1 for q in cfg.quant.clip_search), "quant.clip_search lists quantiles above 0, at most 1.")
-    _require(cfg.quant.small_numel >= 0, "quant.small_numel is a number of elements: 0 or more.")
-
-
-def _check_techniques(cfg: Config) -> None:
-    for technique in techniques(cfg):
-        for other in technique.requires:
-            _require(
-                other in cfg.tech, f"tech {technique.name} needs {other}: select it too, or drop {technique.name}."
-            )
-        for other in technique.conflicts:
-            _require(other not in cfg.tech, f"tech {technique.name} and {other} exclude each other: drop one of them.")
-        technique.check(cfg)
-
-
-def warnings(cfg: Config) -> list[str]:
-    """Sentences about combinations that run but are unlikely to be meant."""
-    return [sentence for technique in techniques(cfg) for sentence in technique.warnings(cfg)]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import ROOT
 
-GROUND = {"errors", "paths", "config"}
+GROUND = {"config", "consistency", "errors", "paths"}
 MAY_IMPORT = {
     "errors": set(),
     "paths": set(),
@@ -17,6 +17,7 @@ MAY_IMPORT = {
     "hardware": {"config", "paths"},
     "env_techniques": set(),
     "env_vars": {"errors", "env_techniques"},
+    "consistency": {"config", "errors"},
     "dropping": {"config", "errors"},
     "composition": GROUND | {"hardware", "dropping"},
     "ranks": set(),
@@ -30,7 +31,19 @@ MAY_IMPORT = {
     "scoring": GROUND | {"scoring", "ranks", "data", "model", "optim.adam"},
     "report": GROUND | {"report", "run", "scoring.bits", "techniques.base"},
     "loop": GROUND
-    | {"loop", "techniques", "model", "optim", "quant", "artifact", "data", "scoring", "ranks", "report", "run"},
+    | {
+        "loop",
+        "techniques",
+        "model",
+        "optim",
+        "quant",
+        "artifact",
+        "data",
+        "scoring",
+        "ranks",
+        "report",
+        "run",
+    },
     "launch": GROUND | {"launch", "loop", "ranks", "run", "hardware", "data", "model", "report"},
     "worker": {"launch", "run"},
     "train": {"composition", "errors", "launch", "report", "run"},

@@ -30,7 +30,8 @@ import torch
 from torch import Tensor
 
 from golf.artifact.codecs import CODEC_IDS, compress, decompress
-from golf.config import ModelConfig, QuantConfig, check_model, from_dict, techniques_from_dict
+from golf.config import ModelConfig, QuantConfig, from_dict, techniques_from_dict
+from golf.consistency import check_model
 from golf.errors import GolfError
 from golf.quant.formats import FLOAT_DTYPES, CodedTensor
 from golf.quant.policy import dequantize

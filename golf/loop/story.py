@@ -9,7 +9,8 @@ import torch
 
 from golf.artifact.codecs import codec_version
 from golf.artifact.container import load
-from golf.config import Config, warnings
+from golf.config import Config
+from golf.consistency import warnings
 from golf.data.batches import open_loader
 from golf.data.dataset import open_dataset
 from golf.loop.checks import inert_techniques

@@ -101,11 +101,11 @@ class GPT(nn.Module):
 
     def logits(self, input_ids: Tensor, active: tuple[str, ...] | None = None) -> Tensor:
         """Next-token logits `[B, T, V]` in the compute dtype, softly capped to ±`logit_softcap`."""
-        return self.softcap(self.head(self.hidden(input_ids, active)))
+        return self.softcap(self.head(self.hidden(input_ids, active), active or ()))
 
-    def head(self, x: Tensor) -> Tensor:
+    def head(self, x: Tensor, active: tuple[str, ...] = ()) -> Tensor:
         """Raw logits `[..., V]` of normalised hidden states `[..., d]`."""
-        return F.linear(x, self.tok_emb.weight) if self.lm_head is None else self.lm_head(x)
+        return F.linear(x, self.tok_emb.weight) if self.lm_head is None else self.lm_head(x, active)
 
     def softcap(self, logits: Tensor) -> Tensor:
         return self.cfg.logit_softcap * torch.tanh(logits / self.cfg.logit_softcap)

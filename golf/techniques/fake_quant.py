@@ -17,10 +17,13 @@ from golf.techniques.base import Progress, Technique, technique
 
 
 def integer_linears(model: GPT, quant: QuantConfig) -> dict[str, tuple[CastedLinear, str]]:
-    """Linear layers whose weight the artifact stores as integers, with the format's name."""
+    """Linear layers whose weight the artifact stores as integers, with the format's name: blocks and untied head.
+
+    Embeddings and what projects them are left alone, as in the public scripts.
+    """
     found = {}
     for name, module in model.named_modules():
-        if isinstance(module, CastedLinear):
+        if isinstance(module, CastedLinear) and name.startswith(("blocks.", "lm_head")):
             fmt = format_of(f"{name}.weight", module.weight, quant)
             if fmt in QMAX:
                 found[name] = (module, fmt)

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from golf.config import Config
+from golf.config import Config, QuantConfig
 from golf.errors import GolfError
 from golf.model.gpt import GPT
-from golf.quant.formats import QMAX, row_scale
+from golf.quant.formats import QMAX
+from golf.quant.policy import encode_as_configured
 from golf.techniques.base import Progress, Technique, technique
 from golf.techniques.fake_quant import integer_linears
 
@@ -39,8 +40,7 @@ class SoftRoundedWeight:
 
     switch: str
     fmt: str
-    clip_quantile: float
-    scale_floor: str
+    quant: QuantConfig
     sharpness: Sharpness
 
     def __call__(self, weight: Tensor, active: tuple[str, ...]) -> Tensor:
@@ -48,7 +48,9 @@ class SoftRoundedWeight:
             return weight
         qmax = QMAX[self.fmt]
         with torch.no_grad():
-            scale = row_scale(weight, qmax, self.clip_quantile, self.scale_floor).half().float()[:, None]
+            stored = encode_as_configured(weight, self.fmt, self.quant).scale
+            assert stored is not None
+            scale = stored.to(weight.dtype)[:, None]
         return scale * soft_round(weight / scale, self.sharpness.alpha).clamp(-qmax, qmax)
 
 
@@ -67,13 +69,13 @@ class SoftRound(Technique):
     def check(self, cfg: Config) -> None:
         if not 0 < self.lr_threshold <= 1:
             raise GolfError(f"tech.soft_round.lr_threshold={self.lr_threshold} has to lie above 0, at most at 1.")
+        if cfg.quant.rotation != "none":
+            raise GolfError("soft_round rounds unrotated weights: set quant.rotation=none or drop soft_round.")
 
     def edit_model(self, model: GPT, cfg: Config) -> None:
-        quant = cfg.quant
         model.soft_round = Sharpness()
-        for linear, fmt in integer_linears(model, quant).values():
-            edit = SoftRoundedWeight(self.name, fmt, quant.clip_quantile, quant.scale_floor, model.soft_round)
-            linear.weight_edits.append(edit)
+        for linear, fmt in integer_linears(model, cfg.quant).values():
+            linear.weight_edits.append(SoftRoundedWeight(self.name, fmt, cfg.quant, model.soft_round))
 
     def is_on(self, progress: Progress) -> bool:
         return progress.lr_multiplier < self.lr_threshold

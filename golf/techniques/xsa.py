@@ -29,7 +29,7 @@ class XSA(Technique):
     """On the last `last_n` layers, or on all."""
 
     source = "arXiv 2603.09078; PR #413"
-    stage = 1  # of value hooks and head gates, upstream projects before it gates
+    stage = 1  # sees the values that all techniques have mixed
 
     last_n: int | None = 4  # null = all layers
 

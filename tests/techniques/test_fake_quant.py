@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from golf.composition import compose
 from golf.config import Config, ModelConfig, QuantConfig
 from golf.model.build import build_model
 from golf.model.gpt import GPT
@@ -93,3 +94,21 @@ def test_only_linear_layers_that_are_stored_as_integers_are_rounded() -> None:
 def test_starts_with_the_run_at_a_fraction_or_below_a_multiplier(technique: FakeQuant, on: list[bool]) -> None:
     times = [(0.0, 1.0), (0.849, 0.3), (0.85, 0.15), (0.9, 0.149)]
     assert [technique.is_on(Progress(0, fraction, multiplier)) for fraction, multiplier in times] == on
+
+
+def test_the_untied_head_is_rounded_too() -> None:
+    cfg = compose(
+        [*("scale=laptop", "model=4l", "model.model_dim=32", "model.compute_dtype=fp32", "model.tie_embeddings=false")]
+        + ["tech=[fake_quant]", "quant.small_numel=0", "data.fingerprint=null", "data.vocab_size=64"]
+    )
+    model = build_model(cfg)
+    with torch.no_grad():
+        model.lm_head.weight.normal_(std=0.1)
+        model.tok_emb.weight.normal_()
+    other = build_model(cfg)
+    stored = dequantize(quantize(model.state_dict(), cfg.quant))
+    other.load_state_dict(
+        {**model.state_dict(), **{k: t for k, t in stored.items() if ".weight" in k and "emb" not in k}}
+    )
+    ids = torch.arange(24)[None]
+    torch.testing.assert_close(model.logits(ids, ("fake_quant",)), other.logits(ids, ()), atol=1e-5, rtol=1e-5)

@@ -56,6 +56,7 @@ def test_projections_of_embeddings_are_scaled_by_depth_in_any_case(proj_init: st
 def test_the_switch_decides_on_output_projections() -> None:
     outputs = [f"blocks.{i}.{part}.proj.weight" for i in range(LAYERS) for part in ("attn", "mlp")]
     zero, scaled, default = (weights(OrthoInit(proj_init=how)) for how in ("zero", "ortho_depth_scaled", "default"))
+    assert all(found["lm_head.weight"].abs().max() == 0 for found in (zero, scaled, default))
     for name in outputs:
         assert zero[name].abs().max() == 0
         assert_orthogonal(scaled[name], (2 * LAYERS) ** -0.5, name)

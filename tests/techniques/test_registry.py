@@ -135,7 +135,7 @@ def test_dropped_is_never_selected(name: str) -> None:
 
 
 def test_all_that_go_together_go_together() -> None:
-    names = [n for n in NAMES if n not in ("swiglu", "swa", "soft_round", "fused_qkv")]
+    names = [n for n in NAMES if n not in ("swiglu", "swa", "lawa", "soft_round", "fused_qkv")]
     cfg = configured(*names)
     model = build_model(cfg)
     train_steps(cfg, model, 2)
