@@ -57,11 +57,28 @@ KEYS = {
     "BETA2": "optim.beta2",
     "ADAM_EPS": "optim.adam_eps",
     "GRAD_CLIP_NORM": "optim.grad_clip_norm",
+    "EVAL_STRIDE": "eval.stride",
+    "EVAL_BATCH_SEQS": "eval.stride_batch_seqs",
+    "TTT_LR": "eval.ttt.lr",
+    "TTT_EPOCHS": "eval.ttt.epochs",
+    "TTT_CHUNK_TOKENS": "eval.ttt.chunk_tokens",
+    "TTT_FREEZE_BLOCKS": "eval.ttt.freeze_blocks",
+    "TTT_MOMENTUM": "eval.ttt.momentum",
+    "TTT_BATCH_SEQS": "eval.ttt.batch_seqs",
+    "TTT_GRAD_CLIP": "eval.ttt.grad_clip",
+    "TTT_LORA_RANK": "eval.ttt.lora_rank",
+    "TTT_LORA_LR": "eval.ttt.lr",
+    "TTT_CHUNK_SIZE": "eval.ttt.chunk_tokens",
+    "TTT_EVAL_SEQ_LEN": "eval.ttt.seq_len",
+    "TTT_BATCH_SIZE": "eval.ttt.batch_seqs",
 }
+LORA_ONLY = {"TTT_LORA_RANK", "TTT_LORA_LR", "TTT_CHUNK_SIZE", "TTT_EVAL_SEQ_LEN", "TTT_BATCH_SIZE"}
+SGD_ON = "eval.ttt.method=sgd"
+SGD_STRIDE = 64  # default of EVAL_STRIDE in the scripts that know TTT_ENABLED
 ABSENT_AT_ZERO = {"MLP_HIDDEN"}  # 0 means "not given" there
 OFF_AT_ZERO = {  # switches of techniques that are off here unless chosen
     *("QAT_ENABLED", "LATE_QAT", "QAT_LAST_FRAC", "LATE_QAT_THRESHOLD", "QAT_THRESHOLD", "SOFT_ROUND_QAT"),
-    *("WARMDOWN_LAST_FRAC", "WARMDOWN_FRAC", "MIN_LR", "EVAL_STRIDE", "MTP_NUM_HEADS", "SWA_ENABLED", "EMA_ENABLED"),
+    *("WARMDOWN_LAST_FRAC", "WARMDOWN_FRAC", "MIN_LR", "MTP_NUM_HEADS", "SWA_ENABLED", "EMA_ENABLED"),
     *("LAWA_ENABLED", "BIGRAM_VOCAB_SIZE", "BIGRAM_HASH_BUCKETS", "BIGRAM_BUCKETS", "TRIGRAM", "XSA_LAST_N"),
     *("XSA_LAYERS", "LN_SCALE", "DTG_ENABLED", "VE_ENABLED", "GATED_ATTENTION", "VALUE_RESIDUAL", "TTT_ENABLED"),
     *("USE_GPTQ", "USE_SMEARGATE", "FP16_EMBED_EXPORT", "ROPE_DIMS", "PRUNE_PCT", "PRUNE_RATIO", "EMBED_WD"),
@@ -80,6 +97,7 @@ class Translation:
     overrides: list[str] = field(default_factory=lambda: list(BASE))
     unknown: list[str] = field(default_factory=list)
     machine: list[str] = field(default_factory=list)
+    lora: bool = False  # whether a variable of the script with low-rank test-time training was set
 
 
 def translate(command_line: str) -> Translation:
@@ -90,7 +108,17 @@ def translate(command_line: str) -> Translation:
             result.overrides.append(f"launch.nproc={match[1]}")
         elif match := re.fullmatch(r"([A-Za-z_]\w*)=(.*)", word, re.DOTALL):
             _assign(match[1], match[2], result)
+    _complete_ttt(result)
     return result
+
+
+def _complete_ttt(result: Translation) -> None:
+    """What the scripts with test-time training do unasked: slide if they train by SGD, train if they know LoRA."""
+    overrides = result.overrides
+    if SGD_ON in overrides and not any(o.startswith("eval.stride=") for o in overrides):
+        overrides.append(f"eval.stride={SGD_STRIDE}")
+    if result.lora and SGD_ON not in overrides:
+        overrides.append("eval.ttt.method=lora")
 
 
 def _words(command_line: str) -> list[str]:
@@ -106,8 +134,11 @@ def _words(command_line: str) -> list[str]:
 
 def _assign(name: str, value: str, result: Translation) -> None:
     is_zero = value in ("", "0", "0.0")
+    result.lora |= name in LORA_ONLY
     if name == "FP16_EMBED_EXPORT" and not is_zero:
         result.overrides.append("quant=fp16_embed")
+    elif name == "TTT_ENABLED" and not is_zero:
+        result.overrides.append(SGD_ON)
     elif name == "TIE_EMBEDDINGS":
         result.overrides.append(f"{KEYS[name]}={'false' if is_zero else 'true'}")
     elif name in KEYS and not (name in ABSENT_AT_ZERO and is_zero):
