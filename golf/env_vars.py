@@ -62,10 +62,27 @@ KEYS = {
     "BETA2": "optim.beta2",
     "ADAM_EPS": "optim.adam_eps",
     "GRAD_CLIP_NORM": "optim.grad_clip_norm",
+    "EVAL_STRIDE": "eval.stride",
+    "EVAL_BATCH_SEQS": "eval.stride_batch_seqs",
+    "TTT_LR": "eval.ttt.lr",
+    "TTT_EPOCHS": "eval.ttt.epochs",
+    "TTT_CHUNK_TOKENS": "eval.ttt.chunk_tokens",
+    "TTT_FREEZE_BLOCKS": "eval.ttt.freeze_blocks",
+    "TTT_MOMENTUM": "eval.ttt.momentum",
+    "TTT_BATCH_SEQS": "eval.ttt.batch_seqs",
+    "TTT_GRAD_CLIP": "eval.ttt.grad_clip",
+    "TTT_LORA_RANK": "eval.ttt.lora_rank",
+    "TTT_LORA_LR": "eval.ttt.lr",
+    "TTT_CHUNK_SIZE": "eval.ttt.chunk_tokens",
+    "TTT_EVAL_SEQ_LEN": "eval.ttt.seq_len",
+    "TTT_BATCH_SIZE": "eval.ttt.batch_seqs",
 }
+LORA_ONLY = {"TTT_LORA_RANK", "TTT_LORA_LR", "TTT_CHUNK_SIZE", "TTT_EVAL_SEQ_LEN", "TTT_BATCH_SIZE"}
+SGD_ON = "eval.ttt.method=sgd"
+SGD_STRIDE = 64  # default of EVAL_STRIDE in the scripts that know TTT_ENABLED
 ABSENT_AT_ZERO = {"MLP_HIDDEN"}  # 0 means "not given" there
 OFF_AT_ZERO = {  # switches that are off here unless chosen
-    *("EVAL_STRIDE", "MTP_NUM_HEADS", "DTG_ENABLED", "TTT_ENABLED", "USE_GPTQ", "FP16_EMBED_EXPORT", "PRUNE_PCT"),
+    *("MTP_NUM_HEADS", "DTG_ENABLED", "TTT_ENABLED", "USE_GPTQ", "FP16_EMBED_EXPORT", "PRUNE_PCT"),
     *("PRUNE_RATIO", "MUON_ROW_NORMALIZE", "INT4_LAYERS"),
 }
 WITHOUT_EFFECT = {"MUON_BETA2", "LATE_QAT"}  # declared or passed upstream, read nowhere
@@ -82,6 +99,7 @@ class Translation:
     unknown: list[str] = field(default_factory=list)
     machine: list[str] = field(default_factory=list)
     techniques: dict[str, str] = field(default_factory=dict)  # variables that belong together, translated at the end
+    lora: bool = False  # whether a variable of the script with low-rank test-time training was set
 
 
 def translate(command_line: str) -> Translation:
@@ -92,10 +110,20 @@ def translate(command_line: str) -> Translation:
             result.overrides.append(f"launch.nproc={match[1]}")
         elif match := re.fullmatch(r"([A-Za-z_]\w*)=(.*)", word, re.DOTALL):
             _assign(match[1], match[2], result)
+    _complete_ttt(result)
     overrides, idle = technique_overrides(result.techniques)
     result.overrides += overrides
     result.unknown += idle
     return result
+
+
+def _complete_ttt(result: Translation) -> None:
+    """What the scripts with test-time training do unasked: slide if they train by SGD, train if they know LoRA."""
+    overrides = result.overrides
+    if SGD_ON in overrides and not any(o.startswith("eval.stride=") for o in overrides):
+        overrides.append(f"eval.stride={SGD_STRIDE}")
+    if result.lora and SGD_ON not in overrides:
+        overrides.append("eval.ttt.method=lora")
 
 
 def _words(command_line: str) -> list[str]:
@@ -111,10 +139,13 @@ def _words(command_line: str) -> list[str]:
 
 def _assign(name: str, value: str, result: Translation) -> None:
     off = is_zero(value)
+    result.lora |= name in LORA_ONLY
     if name in SELECTS or name in DETAILS:
         result.techniques[name] = value
     elif name == "FP16_EMBED_EXPORT" and not off:
         result.overrides.append("quant=fp16_embed")
+    elif name == "TTT_ENABLED" and not off:
+        result.overrides.append(SGD_ON)
     elif name == "TIE_EMBEDDINGS":
         result.overrides.append(f"{KEYS[name]}={'false' if off else 'true'}")
     elif name == "SHARD_ORDER":

@@ -10,6 +10,7 @@ import yaml
 
 from golf import hardware
 from golf.composition import compose
+from golf.config import ttt_recipe
 from golf.dropping import OFF, droppable
 from golf.errors import GolfError
 from golf.hardware import Hardware
@@ -94,6 +95,14 @@ def test_a_number_on_the_command_line_is_not_scaled(machine: None) -> None:
     assert compose(["scale=laptop", "schedule.warmdown_iters=77"]).schedule.warmdown_iters == 77
 
 
+def test_what_test_time_training_leaves_open_is_its_recipes(machine: None) -> None:
+    sgd, lora = (ttt_recipe(compose([f"eval=ttt_{method}", "scale=record"])) for method in ("sgd", "lora"))
+    assert sgd == (0.002, 32_768, 32, 1024) and lora == (0.01, 256, 64, 1024)
+    assert ttt_recipe(compose(["eval=ttt_lora", "scale=laptop"])) == (0.01, 64, 64, 256)
+    given = ["eval.ttt.lr=0.5", "eval.ttt.chunk_tokens=32", "eval.ttt.batch_seqs=3", "eval.ttt.seq_len=128"]
+    assert ttt_recipe(compose(["eval=ttt_lora", "scale=record", *given])) == (0.5, 32, 3, 128)
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "conf").glob("*/*.yaml")), ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_every_option_composes_and_says_what_it_is(path: Path, machine: None) -> None:
     text = path.read_text()
@@ -138,6 +147,26 @@ def test_every_option_composes_and_says_what_it_is(path: Path, machine: None) ->
         (["data.train_batch_tokens=8000"], r"not a multiple of .* = 1024: the nearest that is: 8192"),
         (["launch.nproc=3"], r"launch\.nproc=3 does not divide data\.micro_batches=4"),
         (["eval.val_batch_tokens=512"], r"set it to 1024 or more"),
+        (["eval.stride=256"], r"eval\.stride=256 has to be below the sequence length of 256: choose 1 to 255"),
+        (["eval.stride=-1"], r"eval\.stride=-1 has to be below"),
+        (["eval.stride_batch_seqs=0"], r"eval\.stride_batch_seqs=0 has to be at least 1"),
+        (["eval.tail=none"], r"eval\.tail=none is not known: choose one of exact, upstream"),
+        (["eval.tail=upstream"], r"eval\.tail=upstream scores the last tokens twice, .*: set eval\.stride"),
+        (["eval=ttt_sgd", "eval.tail=upstream"], r"leave eval\.ttt\.method=off"),
+        (["eval.ttt.typo=1"], r"There is no setting eval\.ttt\.typo; known are method, lr"),
+        (["eval.ttt.methd=sgd"], r"There is no setting eval\.ttt\.methd; did you mean method\?"),
+        (["+eval.ttt.rank=1"], r"There is no setting eval\.ttt\.rank; did you mean lora_rank\?"),
+        (["eval.ttt.method=adam"], r"eval\.ttt\.method=adam is not known: choose one of off, sgd, lora"),
+        (["eval.ttt.lr=high"], r"eval\.ttt\.lr takes a float, not 'high'"),
+        (["eval=ttt_sgd", "eval.ttt.lr=0"], r"eval\.ttt\.lr=0\.0 has to be above 0"),
+        (["eval=ttt_sgd", "eval.ttt.chunk_tokens=1000"], r"a multiple of the sequence length, 256: .*: 1024"),
+        (["eval=ttt_sgd", "eval.stride=48"], r"not a multiple of eval\.stride, 48: the nearest that is: 32784"),
+        (["eval=ttt_sgd", "eval.ttt.epochs=0"], r"eval\.ttt\.epochs=0 has to be at least 1"),
+        (["eval=ttt_sgd", "eval.ttt.momentum=1"], r"eval\.ttt\.momentum=1\.0 has to lie"),
+        (["eval=ttt_sgd", "eval.ttt.grad_clip=-1"], r"eval\.ttt\.grad_clip is negative"),
+        (["eval=ttt_sgd", "model=4l", "eval.ttt.freeze_blocks=5"], r"not among the model's 4 blocks"),
+        (["eval=ttt_lora", "eval.ttt.chunk_tokens=512"], r"does not fit into windows of 256 tokens"),
+        (["eval=ttt_lora", "eval.ttt.batch_seqs=0"], r"eval\.ttt\.batch_seqs=0 has to be at least 1"),
         (["seed=-1"], r"seed=-1 is negative"),
         (["name=a/b"], r"name=a/b names a folder"),
         (["quant.codec=gzip"], r"quant\.codec=gzip is not known: choose one of zlib, zstd, lzma"),

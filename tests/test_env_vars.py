@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from golf.composition import compose
-from golf.config import technique_types
+from golf.config import technique_types, ttt_recipe
 from golf.env_techniques import DETAILS, SELECTS
 from golf.env_vars import KEYS, translate
 from golf.errors import GolfError
@@ -52,6 +52,8 @@ def test_every_known_variable_sets_its_field(name: str) -> None:
         "MIN_LR": "0.1",
         "BETA1": "0.8",
         "BETA2": "0.99",
+        "TTT_MOMENTUM": "0.5",
+        "TTT_EVAL_SEQ_LEN": "512",
     }
     value = values.get(name, "3")
     cfg = compose(translate(f"{name}={value} torchrun train_gpt.py").overrides)
@@ -97,6 +99,28 @@ def test_every_variable_of_a_technique_names_a_setting_that_exists(name: str) ->
     technique, field = {**SELECTS, **DETAILS}[name]
     kind = technique_types()[technique]
     assert not field or field in {f.name for f in dataclasses.fields(kind)}
+
+
+LEGAL_TTT = "EVAL_STRIDE=64 TTT_ENABLED=1 TTT_LR=0.002 TTT_EPOCHS=3 TTT_CHUNK_TOKENS=32768 TTT_FREEZE_BLOCKS=0"
+
+
+def test_public_test_time_training_is_the_preset() -> None:
+    """PR #549's command line; its script slides with stride 64 whether that is said or not."""
+    preset = compose(["model=9l", "scale=record", "eval=ttt_sgd", "launch.device=cuda"])
+    given = [f"eval.ttt.{key}" for key in ("lr=0.002", "epochs=3", "chunk_tokens=32768")]
+    expected = compose(["model=9l", "scale=record", "eval=ttt_sgd", "launch.device=cuda", *given])
+    for line in (LEGAL_TTT, LEGAL_TTT.removeprefix("EVAL_STRIDE=64 ")):
+        found = compose([*translate(line).overrides, "launch.device=cuda"])
+        assert found == expected and ttt_recipe(found) == ttt_recipe(preset)
+    assert compose([*translate("TTT_ENABLED=1 EVAL_STRIDE=128").overrides]).eval.stride == 128
+
+
+def test_public_low_rank_training_is_the_preset() -> None:
+    line = "TTT_LORA_RANK=8 TTT_LORA_LR=0.01 TTT_CHUNK_SIZE=256 TTT_EVAL_SEQ_LEN=1024 TTT_BATCH_SIZE=64 torchrun t.py"
+    found = compose([*translate(line).overrides, "launch.device=cuda"])
+    preset = compose(["model=9l", "scale=record", "eval=ttt_lora", "launch.device=cuda"])
+    assert found.eval.ttt.method == "lora" and ttt_recipe(found) == ttt_recipe(preset)
+    assert found.eval.ttt.lora_rank == preset.eval.ttt.lora_rank and found.eval.stride == 0
 
 
 def test_odd_spellings() -> None:

@@ -7,16 +7,23 @@ changed something, not that it changed the right thing; its own tests are for th
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
+import numpy as np
 import torch
 
-from golf.config import Config, techniques
+from golf.config import Config, eval_seq_len, techniques
+from golf.data.dataset import Dataset
+from golf.data.tokenizer import ByteTables
 from golf.model.build import build_model
 from golf.model.gpt import GPT
+from golf.scoring.legality import check_scoring
 from golf.techniques.base import CHANGES_GRADIENT, CHANGES_INIT, Progress, Technique
 
 SEQUENCES, TOKENS = 2, 24
+VOCAB, BOS_ID, WINDOW, SCORED_TOKENS = 8, 1, 16, 80
+PROBES = (29, 61)  # targets that the scoring check changes
 WHILE_SWITCHED = Progress(step=1, fraction=1.0, lr_multiplier=0.0)
 
 
@@ -73,6 +80,41 @@ def _loss_and_gradients(cfg: Config) -> dict[str, Any]:
     shared = {"tok_emb.weight", *(f"blocks.{i}.attn.proj.weight" for i in range(cfg.model.num_layers))}
     gradients = {k: p.grad for k, p in model.named_parameters() if k in shared}
     return {"loss": loss.item(), **{k: None if g is None else g.abs().sum().item() for k, g in gradients.items()}}
+
+
+def scoring_breaches(cfg: Config) -> list[str]:
+    """A sentence for every rule that a score of `cfg` breaks on a short made-up text at a vocabulary of eight.
+
+    The model keeps its width, depth and techniques; weights are random.
+    """
+    small, tokens = _small_scoring(cfg), np.random.default_rng(0).integers(2, VOCAB, SCORED_TOKENS + 1)
+    tokens[[0, 21, 50]] = BOS_ID
+    tables = ByteTables(np.ones(VOCAB, np.int16), np.zeros(VOCAB, bool), np.arange(VOCAB) < 2)
+    dataset = Dataset([], [], tokens.astype(np.uint16), tables, "")
+    found = check_scoring(small, _random_model(small).float().state_dict(), dataset, PROBES)
+    return [f"{mode} scoring: {breach}" for mode, breaches in found.items() for breach in breaches]
+
+
+def _small_scoring(cfg: Config) -> Config:
+    """`cfg` with short windows and chunks, on the CPU; strides keep their proportion."""
+    stride = max(1, cfg.eval.stride * WINDOW // eval_seq_len(cfg)) if cfg.eval.stride else 0
+    ttt = dataclasses.replace(cfg.eval.ttt, batch_seqs=2, seq_len=None)
+    ttt.chunk_tokens = WINDOW // 4 if ttt.method == "lora" else math.lcm(WINDOW, stride or 1)
+    return dataclasses.replace(
+        cfg,
+        model=dataclasses.replace(cfg.model, vocab_size=VOCAB, compute_dtype="fp32", attention="sdpa"),
+        data=dataclasses.replace(cfg.data, vocab_size=VOCAB, train_seq_len=WINDOW, micro_batches=1),
+        eval=dataclasses.replace(
+            cfg.eval,
+            seq_len=None,
+            val_batch_tokens=2 * WINDOW,
+            stride=stride,
+            stride_batch_seqs=8,
+            ttt=ttt,
+            dtype="fp32",
+        ),
+        launch=dataclasses.replace(cfg.launch, device="cpu", compile="off", nproc=1),
+    )
 
 
 def _same_start(cfg: Config, technique: Technique) -> bool:

@@ -13,7 +13,7 @@ from golf.config import Config
 from golf.consistency import warnings
 from golf.data.batches import open_loader
 from golf.data.dataset import open_dataset
-from golf.loop.checks import inert_techniques
+from golf.loop.checks import inert_techniques, scoring_breaches
 from golf.loop.export import Sizes, export
 from golf.loop.steps import TrainStep
 from golf.loop.switches import StepHooks, Switches
@@ -113,7 +113,7 @@ def _prepare(cfg: Config, step: TrainStep, switches: Switches, result: Result, r
     start = time.perf_counter()
     failures = warm_up(cfg, step, switches, StepHooks(cfg, step.model), log.warmup_step)
     if ranks.is_first:
-        failures += inert_techniques(cfg)
+        failures += inert_techniques(cfg) + scoring_breaches(cfg)
     result.warmup_seconds = time.perf_counter() - start
     for failure in failures:
         log.warning(f"check failed: {failure}")

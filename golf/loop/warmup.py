@@ -12,7 +12,6 @@ from golf.config import Config
 from golf.loop.schedule import muon_momentum
 from golf.loop.steps import TrainStep
 from golf.loop.switches import StepHooks, Switches
-from golf.model.gpt import GPT
 from golf.techniques.base import Progress
 
 STEPS_TO_MOVE = 5  # zero-initialised projections let gradients through to what is behind them one step later each
@@ -44,7 +43,7 @@ def warm_up(
         short = TOKENS_TO_MOVE if cfg.launch.compile == "off" else None  # a compiled step has one shape
         for _ in range(cfg.schedule.warmup_steps + len(later), STEPS_TO_MOVE):
             step(lambda: synthetic_batch(cfg, short), 1.0, muon_momentum(cfg.optim, 0), first)
-        failures = _unmoved(model, weights)
+        failures = _unmoved(step, weights)
         hooks.before_step(Progress(1, 1.0, 0.0))
         failures += _switches_without_effect(step, [first, *later], synthetic_batch(cfg, short))
     model.load_state_dict(weights)
@@ -53,8 +52,11 @@ def warm_up(
     return failures
 
 
-def _unmoved(model: GPT, before: dict[str, Tensor]) -> list[str]:
-    still = [name for name, p in model.named_parameters() if torch.equal(p, before[name])]
+def _unmoved(step: TrainStep, before: dict[str, Tensor]) -> list[str]:
+    """Parameters that stayed although their learning rate is not zero."""
+    frozen = {id(p) for part in step.optimizer.parts() if part.lr == 0 for p in part.params}
+    named = ((name, p) for name, p in step.model.named_parameters() if id(p) not in frozen)
+    still = [name for name, p in named if torch.equal(p, before[name])]
     return [f"parameter {name} did not move in {STEPS_TO_MOVE} steps" for name in still]
 
 

@@ -106,10 +106,13 @@ class Optimizer:
             for param in adam.params:
                 param.grad = None
 
+    def parts(self) -> list[MatrixOptimizer | Adam]:
+        """The optimizers, each with its `params` and its base `lr`."""
+        return [self.muon, *self.adams]
+
     def parameters(self) -> Iterator[nn.Parameter]:
-        yield from self.muon.params
-        for adam in self.adams:
-            yield from adam.params
+        for part in self.parts():
+            yield from part.params
 
     def state_dict(self) -> dict:
         return {"muon": self.muon.state_dict(), "adams": [adam.state_dict() for adam in self.adams]}

@@ -169,9 +169,8 @@ class RunLog:
 
     def test_time_trained(self, score: Score) -> None:
         """The artifact's score with test-time training."""
-        self.line(
-            f"ttt_sliding:done val_loss={score.val_loss:.6f} val_bpb={score.val_bpb:.6f} elapsed={score.seconds:.1f}s"
-        )
+        kind = "ttt_sliding" if self.cfg.eval.ttt.method == "sgd" else "ttt_lora"
+        self.line(f"{kind}:done val_loss={score.val_loss:.6f} val_bpb={score.val_bpb:.6f} elapsed={score.seconds:.1f}s")
         self._final("legal_ttt", "post_quant_ttt", score)
 
     @property

@@ -32,6 +32,29 @@ def test_table_of_a_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> N
         assert part in shown
 
 
+def scored_in_all_ways() -> Result:
+    result = finished()
+    result.post_quant_sliding = Score(1.9, 1.1875, 100, 50, 4.0, "sliding window, stride 64")
+    result.post_quant_ttt = Score(1.8, 1.125, 100, 50, 9.0, "test-time training (sgd), stride 64")
+    return result
+
+
+def test_table_shows_every_score_and_what_it_is(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    print_result(scored_in_all_ways(), tmp_path)
+    lines = capsys.readouterr().out.splitlines()
+    for kind, bpb in (("sliding window, stride 64", "1.1875"), ("test-time training (sgd), stride 64", "1.1250")):
+        (line,) = (line for line in lines if kind in line)
+        assert f"{bpb} bits per byte" in line
+
+
+def test_sweep_names_the_final_score_beside_the_standard_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    print_sweep([(["a=1"], scored_in_all_ways(), ""), (["a=2"], finished(), ""), (["a=3"], None, "no")])
+    shown = capsys.readouterr().out
+    assert "final score" in shown and "1.1250 test-time" in shown and "1.3125 standard" in shown
+    print_sweep([(["a=1"], finished(), "")])
+    assert "final score" not in capsys.readouterr().out
+
+
 def test_table_of_a_run_that_crashed_early(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     print_result(Result("base", "x", 1, state="crashed", reason="[/odd] markup [red]"), tmp_path)
     shown = capsys.readouterr().out

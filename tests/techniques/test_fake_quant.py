@@ -98,8 +98,11 @@ def test_starts_with_the_run_at_a_fraction_or_below_a_multiplier(technique: Fake
 
 def test_the_untied_head_is_rounded_too() -> None:
     cfg = compose(
-        [*("scale=laptop", "model=4l", "model.model_dim=32", "model.compute_dtype=fp32", "model.tie_embeddings=false")]
-        + ["tech=[fake_quant]", "quant.small_numel=0", "data.fingerprint=null", "data.vocab_size=64"]
+        [
+            *("scale=laptop", "model=4l", "model.model_dim=32", "model.compute_dtype=fp32"),
+            *("model.tie_embeddings=false", "quant.small_numel=0", "data.fingerprint=null", "data.vocab_size=64"),
+            "tech=[fake_quant]",
+        ]
     )
     model = build_model(cfg)
     with torch.no_grad():
