@@ -51,7 +51,7 @@ def main() -> int:
     parser.add_argument("overrides", nargs="*", help="as for golf/train.py")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--sequences", type=int, default=128, help="of T tokens, scored each time (default: 128)")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     tune_allocator()
     cfg = compose(["eval.stride=64", *arguments.overrides])
     seq_len, stride = eval_seq_len(cfg), cfg.eval.stride

@@ -47,6 +47,14 @@ def test_bench_step_compares_framework_and_plain_loop(tiny: OwnDataset) -> None:
 
 
 @pytest.mark.slow
+def test_bench_scoring_compares_flat_and_sliding(tiny: OwnDataset) -> None:
+    done = script("bench_scoring", "--rounds", "2", "--sequences", "16", *tiny_overrides(tiny), "eval.stride=8")
+    assert done.returncode == 0, done.stderr
+    assert "T=32, stride=8, 16 sequences" in done.stdout and "T / stride 4.00" in done.stdout
+    assert done.stdout.count("tokens/s") == 2
+
+
+@pytest.mark.slow
 def test_gpu_check_runs_through_on_a_cpu(tiny: OwnDataset, runs: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.md"
     options = ["--device", "cpu", "--steps", "2", "--train-seconds", "1", "--report", str(report)]

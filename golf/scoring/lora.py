@@ -23,9 +23,11 @@ class LowRank(nn.Module):
         start = torch.empty(rank, in_features).uniform_(-bound, bound, generator=generator)
         self.a = nn.Parameter(start.repeat(rows, 1, 1))
         self.b = nn.Parameter(torch.zeros(rows, out_features, rank))
+        self.first_row = 0  # rows before it are not in the batch any more
 
     def forward(self, x: Tensor) -> Tensor:
-        return x @ self.a.to(x.dtype).transpose(1, 2) @ self.b.to(x.dtype).transpose(1, 2)
+        a, b = (factor[self.first_row :].to(x.dtype) for factor in (self.a, self.b))
+        return x @ a.transpose(1, 2) @ b.transpose(1, 2)
 
 
 class BatchLoRA(nn.Module):
@@ -39,11 +41,15 @@ class BatchLoRA(nn.Module):
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
         self.targets = adapted_layers(model)
-        self.layers = nn.ModuleList(
-            LowRank(rows, layer.in_features, layer.out_features, rank, generator) for layer in self.targets
-        )
+        self.layers = [LowRank(rows, layer.in_features, layer.out_features, rank, generator) for layer in self.targets]
+        self.registered = nn.ModuleList(self.layers)
         self.plain_head = model.head
         self.head_factors = LowRank(rows, model.cfg.model_dim, model.cfg.vocab_size, rank, generator)
+
+    def keep_from(self, row: int) -> None:
+        """From now on batches hold the rows from `row` on only."""
+        for factors in (*self.layers, self.head_factors):
+            factors.first_row = row
 
     def head(self, x: Tensor) -> Tensor:
         """Raw logits `[B, S, V]` of `x` `[B, S, d]`."""

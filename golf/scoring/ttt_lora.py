@@ -51,7 +51,7 @@ def document_batches(documents: np.ndarray, chunk_tokens: int, batch_docs: int) 
 
 
 def chunk_batch(tokens: np.ndarray, documents: np.ndarray, chunk: int, chunk_tokens: int, seq_len: int) -> Batch:
-    """The windows of chunk number `chunk` of every document; documents that have ended have nothing `scored`."""
+    """The windows of chunk number `chunk` of every document `[n, 2]`."""
     starts, lengths = documents[:, :1], documents[:, 1:]
     window_end = (chunk + 1) * chunk_tokens  # in tokens of the document, as the two that follow
     window_start = max(0, window_end - seq_len)
@@ -102,17 +102,22 @@ def score_ttt_lora(
 def _chunk_losses(
     model: GPT, lora: BatchLoRA, tokens: np.ndarray, documents: np.ndarray, recipe: TTTRecipe
 ) -> Iterator[tuple[Tensor, Batch, np.ndarray]]:
-    """Chunk by chunk: losses `[D, S]` with a gradient, what they are of, and which documents go on `[D]`."""
+    """Chunk by chunk: losses `[D, S]` with a gradient, what they are of, and which documents go on `[D]`.
+
+    The documents are in the order of their numbers of chunks; those that have ended leave the batch.
+    """
     chunks = -(-documents[:, 1] // recipe.chunk_tokens)
     handles = lora.attach()
     try:
-        for chunk in range(int(chunks.max())):
-            batch = chunk_batch(tokens, documents, chunk, recipe.chunk_tokens, recipe.seq_len)
+        for chunk in range(int(chunks[-1])):
+            row = int(np.searchsorted(chunks, chunk, side="right"))
+            lora.keep_from(row)
+            batch = chunk_batch(tokens, documents[row:], chunk, recipe.chunk_tokens, recipe.seq_len)
             ids, positions, targets = (
                 torch.from_numpy(array).to(lora.head_factors.a.device)
                 for array in (batch.ids, batch.positions, batch.targets)
             )
-            lasting = chunk + 1 < chunks
+            lasting = chunk + 1 < chunks[row:]
             with torch.set_grad_enabled(bool(lasting.any())):
                 losses = losses_at(model, ids, positions, targets, lora.head)
             yield losses, batch, lasting
@@ -123,7 +128,7 @@ def _chunk_losses(
 
 @torch.enable_grad()
 def _step(optimizer: Adam, losses: Tensor, lasting: np.ndarray) -> None:
-    """One update on each document's mean loss over its chunk; documents that have ended stay out of it."""
+    """One update on each document's mean loss over its chunk; those that end with it stay out."""
     going_on = torch.from_numpy(lasting).to(losses.device)
     loss = (losses.mean(dim=1) * going_on).sum()
     for param in optimizer.params:
