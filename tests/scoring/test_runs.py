@@ -105,10 +105,10 @@ def test_all_scores_count_against_the_evaluation_budget(tiny: OwnDataset, runs: 
     assert result.state == "over_time" and "scoring took" in result.reason
 
 
-def test_upstream_tail_is_named_wherever_the_score_is(tiny: OwnDataset, runs: Path) -> None:
+def test_upstream_tail_is_named_wherever_the_score_is_and_voids_the_run(tiny: OwnDataset, runs: Path) -> None:
     done = golf_main(*tiny_overrides(tiny), *EXTRA["sliding"], "eval.tail=upstream")
-    assert done.returncode == 0, done.stderr
     result = read_result(only_run(runs) / "result.json")
+    assert done.returncode == 1 and result.state == "void" and "targets are scored more than once" in result.reason
     assert result.post_quant and result.post_quant_sliding and "upstream tail" in result.post_quant_sliding.how
     assert result.post_quant_sliding.tokens == result.post_quant.tokens + 24
     assert "upstream tail" in done.stdout and "stride:8 tail:upstream" in (only_run(runs) / "train.log").read_text()
