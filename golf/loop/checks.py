@@ -98,7 +98,7 @@ def scoring_breaches(cfg: Config) -> list[str]:
 def _small_scoring(cfg: Config) -> Config:
     """`cfg` with short windows and chunks, on the CPU; strides keep their proportion."""
     stride = max(1, cfg.eval.stride * WINDOW // eval_seq_len(cfg)) if cfg.eval.stride else 0
-    ttt = dataclasses.replace(cfg.eval.ttt, batch_seqs=2, seq_len=None)
+    ttt = dataclasses.replace(cfg.eval.ttt, batch_seqs=2, seq_len=None, lr=0.1)  # a large step shows a leak better
     ttt.chunk_tokens = WINDOW // 4 if ttt.method == "lora" else math.lcm(WINDOW, stride or 1)
     return dataclasses.replace(
         cfg,
