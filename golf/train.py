@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 if Path(sys.path[0] or ".").resolve() == ROOT / "golf":  # run as a script: modules of golf/ are not top-level ones
     sys.path[0] = str(ROOT)
-# Idle OpenMP threads go to sleep after some 30 µs instead of milliseconds: beside one other busy process a training step
+# Idle OpenMP threads go to sleep after some 30 µs instead of milliseconds: beside another busy process a training step
 # otherwise takes up to 20 times as long (docs/benchmarks.md). Read when torch is imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
