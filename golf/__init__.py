@@ -4,8 +4,8 @@
     model = golf.build_model(cfg)                           # model(input_ids, target_ids) → mean loss in nats
     optimizer = golf.build_optimizer(cfg, model)            # .zero_grad(), .step(lr_multiplier, momentum)
     coded = golf.quantize(model.state_dict(), cfg.quant)    # {name: CodedTensor}
-    content = golf.pack(coded, cfg.model, cfg.quant)        # bytes of an artifact file
-    artifact = golf.load("artifact.golf")                   # .model (shape), .state_dict() (dequantized)
+    content = golf.pack(coded, cfg.model, cfg.quant, cfg.tech)  # bytes of an artifact file
+    artifact = golf.load("artifact.golf")                   # .model (shape), .tech, .state_dict() (dequantized)
     model.load_state_dict(artifact.state_dict())
     golf.score(model, cfg)                                  # Score: val_loss (nats/token), val_bpb, tokens, bytes
     golf.train_and_score(cfg)                               # the whole run → Result, RunFolder
