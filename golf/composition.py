@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import difflib
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
 from golf import config as schema
@@ -23,6 +25,7 @@ from golf.consistency import check, warnings
 from golf.dropping import drop
 from golf.errors import GolfError
 from golf.paths import ROOT
+from golf.ablation import add_one, leave_one_out
 
 CONF_DIR = str(ROOT / "conf")
 COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, ValueError)
@@ -33,6 +36,7 @@ def _register() -> None:
     """Schemas for the groups and the resolvers that YAML may use. Pure, so that identity is stable."""
     store = ConfigStore.instance()
     store.store(name="config_schema", node=Config)
+    store.store(group="hydra/launcher", name="golf", node={"_target_": "hydra_plugins.golf_launcher.GolfLauncher"})
     for group in ("model", "optim", "schedule", "data", "quant", "eval", "budget", "launch", "rules"):
         node = getattr(schema, f"{group.capitalize()}Config")
         store.store(group=group, name=f"{group}_schema", node=node)
@@ -41,6 +45,9 @@ def _register() -> None:
     OmegaConf.register_new_resolver("width", _scaled_width, replace=True)
     OmegaConf.register_new_resolver("head_channels", _scaled_head_channels, replace=True)
     OmegaConf.register_new_resolver("decay", _scaled_decay, replace=True)
+    OmegaConf.register_new_resolver("sum", lambda *terms: round(sum(terms), 12), replace=True)
+    for resolver in (leave_one_out, add_one):
+        OmegaConf.register_new_resolver(resolver.__name__, functools.partial(_drops, resolver), replace=True)
 
 
 @functools.cache
@@ -66,6 +73,14 @@ def _scaled_head_channels(record_channels: int, *, _root_: DictConfig) -> int:
     return max(2, 2 * round(record_channels * head_dim / RECORD_HEAD_DIM / 2))
 
 
+def _drops(ablation: Callable[[Config], list[list[str]]], *, _root_: DictConfig) -> str:
+    """`${leave_one_out:}`, `${add_one:}`: values of `drop` for a sweep over the configuration around them."""
+    node = copy.deepcopy(_root_)
+    with read_write(node), open_dict(node):
+        del node["hydra"]
+    return ",".join(f"[{','.join(names)}]" for names in ablation(settled_config(node)[0]))
+
+
 def _scaled_decay(record_decay: float, *, _root_: DictConfig) -> float:
     """`${decay:0.997}`: an average over 1 / (1 - decay) steps of the record, shortened with the steps of this scale."""
     return max(0.0, 1.0 - (1.0 - record_decay) / _root_.scale.step_ratio)
@@ -81,6 +96,21 @@ def with_scale(overrides: Sequence[str]) -> list[str]:
     return [*overrides, f"scale={hardware.default_choice('scale')}"]
 
 
+def completed(overrides: Sequence[str]) -> list[str]:
+    """`overrides` as Hydra wants them: with a scale, and `+sweep=` as `sweep=` (the list of defaults names the group)."""
+    return [re.sub(r"^\++sweep=", "sweep=", o) for o in with_scale(overrides)]
+
+
+def sweep_label(overrides: Sequence[str]) -> str:
+    """What to call a sweep: the file that `sweep=` names, else the settings that vary."""
+    try:
+        parsed = OverridesParser.create().parse_overrides(list(overrides))
+    except HydraException:
+        return ""
+    named = [str(o.value()) for o in parsed if o.key_or_group == "sweep"]
+    return "-".join(named or [o.key_or_group.rpartition(".")[2] for o in parsed if o.is_sweep_override()])
+
+
 def compose(overrides: Sequence[str] = ()) -> Config:
     """The configuration that `python golf/train.py <overrides>` would run, `auto` fields settled and checked.
 
@@ -90,7 +120,7 @@ def compose(overrides: Sequence[str] = ()) -> Config:
     try:
         GlobalHydra.instance().clear()
         with initialize_config_dir(CONF_DIR, version_base="1.3"):
-            node = hydra_compose("config", overrides=with_scale(overrides))
+            node = hydra_compose("config", overrides=completed(overrides))
     except COMPOSITION_ERRORS as error:
         raise GolfError(explain(error)) from error
     return settled_config(node)[0]
@@ -138,7 +168,10 @@ def _refuse_unknown(node: DictConfig, kind: type, prefix: str = "") -> None:
 
 def explain(error: BaseException) -> str:
     """One sentence for an error of Hydra or OmegaConf: what is wrong and what to write instead."""
-    text = "\n".join(str(e) for e in (error, error.__cause__, error.__context__) if e)
+    causes = error, error.__cause__, error.__context__
+    if ours := [e for e in causes if isinstance(e, GolfError)]:  # a resolver of golf's own refused
+        return str(ours[0])
+    text = "\n".join(str(e) for e in causes if e)
     if match := re.search(r"Key '\S+' (?:is )?not in '?(\w+)'?[\s\S]*?full_key: (\S+)", text):
         kind, full_key = match.groups()
         return _unknown_setting(full_key, [f.name for f in dataclasses.fields(_schema_named(kind))])
@@ -153,6 +186,8 @@ def explain(error: BaseException) -> str:
         value, wanted, full_key = match.groups()
         article = "an" if wanted == "Integer" else "a"
         return f"{full_key} takes {article} {wanted.lower()}, not '{value}'."
+    if match := re.search(r"(?:Ambiguous value for argument|Sweep parameters) '(.+?)'(?: requires|\n)", text):
+        return f"{match[1]} stands for several runs: put -m before it; a list is written in brackets, a=[1,2]."
     if match := re.search(r"is not a ListConfig[\s\S]*?full_key: (\S+)", text):
         return f"{match[1]} takes a list: write {match[1]}=[…] with commas between."
     return f"The overrides cannot be composed: {' '.join(text.split())}"

@@ -167,11 +167,21 @@ class LaunchConfig:
     compile: str = "auto"  # off | blocks: each block once, short start | full: whole model, one graph
     threads: int | None = None  # CPU threads per rank; null = cores / nproc
     train_log_every: int = 200  # steps between log lines; steps 1-10 are always logged
+    jobs: int | None = None  # runs of a sweep at once; null = one for `nproc` GPUs, or as many as cores / threads
+    fresh: bool = False  # a sweep runs what has finished before once more
+
+
+@dataclass
+class SweepConfig:
+    """What the runs of a sweep are to each other; conf/sweep/ says which runs there are."""
+
+    kind: str = "auto"  # grid | seeds | leave_one_out | add_one | quant_gap; auto = told from what varies
+    reference: str = "auto"  # what tables compare with: first (its first variant) | none; auto = told from the kind
 
 
 @dataclass
 class Config:
-    """A whole experiment. `seed` makes a variant a run; `launch`, `rules` and `note` cannot change the result."""
+    """A whole experiment. `seed` makes a variant a run; `launch`, `rules`, `sweep` and `note` cannot change the result."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
@@ -183,6 +193,7 @@ class Config:
     scale: ScaleConfig = field(default_factory=ScaleConfig)
     launch: LaunchConfig = field(default_factory=LaunchConfig)
     rules: RulesConfig = field(default_factory=RulesConfig)
+    sweep: SweepConfig = field(default_factory=SweepConfig)
     tech: dict[str, Any] = field(default_factory=dict)  # selected techniques: name → settings, see golf/techniques
     drop: list[str] = field(default_factory=list)  # what was taken out again, already done; see golf/dropping.py
     seed: int = 1337

@@ -109,7 +109,6 @@ def golf_main(*overrides: str) -> Done:
     before = dict(os.environ), sys.argv
     out, err = io.StringIO(), io.StringIO()
     sys.argv = ["golf/train.py", *overrides]
-    train.jobs.clear()
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             status = train.command_line()

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import time
 
 from golf.config import Config
 from golf.launch.preflight import check_inputs
 from golf.launch.rank import run_in_process
 from golf.launch.torchrun import run_under_torchrun
-from golf.run.folder import RunFolder, create_run_folder
+from golf.run.claims import run_claim, try_claim
+from golf.run.folder import RunFolder, create_run_folder, finished_run
+from golf.run.identity import variant_id
 from golf.run.result import Result
+
+POLL_SECONDS = 1.0
 
 
 def train_and_score(cfg: Config) -> tuple[Result, RunFolder]:
@@ -18,6 +24,29 @@ def train_and_score(cfg: Config) -> tuple[Result, RunFolder]:
     Raises `GolfError` for inputs that cannot serve. What goes wrong later is in the result's `state` and `reason`.
     """
     check_inputs(cfg)
-    folder = create_run_folder(cfg, sys.argv)
-    result = run_in_process(folder) if cfg.launch.nproc == 1 else run_under_torchrun(cfg, folder)
-    return result, folder
+    with contextlib.ExitStack() as stack:
+        if claim := try_claim(run_claim(variant_id(cfg), cfg.seed)):  # sweeps wait for it; a claimed run is run twice
+            stack.callback(claim.release)
+        folder = create_run_folder(cfg, sys.argv)
+        return run_ranks(folder), folder
+
+
+def train_once(cfg: Config) -> tuple[Result, RunFolder]:
+    """The run of a sweep: as it was if it has finished before (unless `launch.fresh`), else `train_and_score`.
+
+    Waits while another process is at work on the same run. Other launchers than golf's own come through here.
+    """
+    key = variant_id(cfg), cfg.seed
+    while (claim := try_claim(run_claim(*key))) is None:
+        time.sleep(POLL_SECONDS)
+    try:
+        done = None if cfg.launch.fresh else finished_run(*key)
+        return done or train_and_score(cfg)
+    finally:
+        claim.release()
+
+
+def run_ranks(folder: RunFolder) -> Result:
+    """Run what `folder` was made for, here or under torchrun, and return the result that is then in it."""
+    cfg = folder.read_config()
+    return run_in_process(folder) if cfg.launch.nproc == 1 else run_under_torchrun(cfg, folder)

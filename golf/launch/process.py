@@ -21,7 +21,7 @@ class Interrupted(BaseException):
 
     def __init__(self, number: int):
         super().__init__(f"stopped by {signal.Signals(number).name}")
-        self.exit_status = 128 + number
+        self.number = number
 
 
 @contextlib.contextmanager

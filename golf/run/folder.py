@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
 from golf.config import Config, from_dict, to_dict
+from golf.errors import GolfError
 from golf.paths import ROOT
 from golf.run.environment import environment_record
 from golf.run.files import disk_error, write_atomic, write_json
 from golf.run.identity import variant_id
-from golf.run.result import Result, to_json
+from golf.run.result import FINAL, Result, read_result, to_json
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,11 @@ class RunFolder:
     def rank_logs(self) -> Path:
         return self.path / "ranks"
 
+    @property
+    def output(self) -> Path:
+        """What a run of a sweep would have shown on the terminal."""
+        return self.path / "output.log"
+
     def read_config(self) -> Config:
         return from_dict(Config, json.loads(self.config.read_text()))
 
@@ -83,7 +91,7 @@ def create_run_folder(cfg: Config, command: list[str]) -> RunFolder:
     A run that was made before keeps its folder: the next one of the same variant and seed gets `seed<k>.2`, ….
     """
     variant = runs_root() / f"{cfg.name}-{variant_id(cfg)}"
-    path = _claim(variant, f"seed{cfg.seed}")
+    path = _new_path(variant, f"seed{cfg.seed}")
     folder = RunFolder(path)
     write_atomic(path / "config.yaml", yaml.safe_dump(to_dict(cfg), sort_keys=False))
     write_json(path / "environment.json", environment_record(command))
@@ -91,7 +99,45 @@ def create_run_folder(cfg: Config, command: list[str]) -> RunFolder:
     return folder
 
 
-def _claim(variant: Path, name: str) -> Path:
+def attempts(variant_id: str, seed: int) -> list[RunFolder]:
+    """Folders of every attempt at a run, the oldest first, under whatever name its variant was run."""
+    pattern = re.compile(rf"seed{seed}(?:\.\d+)?")
+    paths = [path for path in runs_root().glob(f"*-{variant_id}/seed*") if pattern.fullmatch(path.name)]
+    return [RunFolder(path) for path in sorted(paths, key=_age)]
+
+
+def find_run(variant_id: str, seed: int) -> RunFolder | None:
+    """The folder that stands for a run: its newest finished attempt, else its newest one, None if there is none."""
+    found = attempts(variant_id, seed)
+    finished = [folder for folder in found if _state(folder) in FINAL]
+    return ([*found, *finished] or [None])[-1]
+
+
+def finished_run(variant_id: str, seed: int) -> tuple[Result, RunFolder] | None:
+    """Result and folder of a run that needs no other attempt. One that this version cannot read does."""
+    if (folder := find_run(variant_id, seed)) and _state(folder) in FINAL:
+        with contextlib.suppress(GolfError):
+            return read_result(folder.result), folder
+    return None
+
+
+def _state(folder: RunFolder) -> str:
+    try:
+        return json.loads(folder.result.read_text())["state"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
+
+
+def _age(path: Path) -> tuple[int, int]:
+    """Sorts attempts by their making: the environment record is written once, then the number in the folder's name."""
+    number = int(path.name.partition(".")[2] or 1)
+    try:
+        return (path / "environment.json").stat().st_mtime_ns, number
+    except OSError:
+        return path.stat().st_mtime_ns, number
+
+
+def _new_path(variant: Path, name: str) -> Path:
     for attempt in itertools.count(1):
         path = variant / (name if attempt == 1 else f"{name}.{attempt}")
         try:

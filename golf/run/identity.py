@@ -1,6 +1,6 @@
 """Which variant a configuration is: a hash over everything that can change the result.
 
-Left out are the seed (it makes a variant a run), the `launch` group (processes, device, logging) and `rules`, notes,
+Left out are the seed (it makes a variant a run), the `launch` group (processes, device, logging), `rules`, `sweep`, notes
 and every `name`, which is only a label. A technique that was dropped and one that was never selected are the same.
 Values are typed by the schema, so `1`, `1.0` and `2e-2`, `.02` give one id.
 """
@@ -9,27 +9,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from golf.config import Config, to_dict
 
-NOT_IDENTITY_GROUPS = ("launch", "rules", "drop")
+NOT_IDENTITY_GROUPS = ("launch", "rules", "sweep", "drop")
 NOT_IDENTITY_FIELDS = ("seed", "name", "note", "tag")
 
 
 def identity(cfg: Config) -> dict[str, Any]:
     """Flat `group.key: value` of what makes the variant, sorted by key."""
     groups = {k: v for k, v in to_dict(cfg).items() if k not in (*NOT_IDENTITY_GROUPS, *NOT_IDENTITY_FIELDS)}
-    return dict(sorted(_flat(groups, "")))
+    return dict(sorted(flat(groups, left_out=NOT_IDENTITY_FIELDS)))
 
 
-def _flat(values: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+def flat(values: dict[str, Any], prefix: str = "", *, left_out: Sequence[str] = ()) -> Iterator[tuple[str, Any]]:
+    """`group.key`, value of everything in a nested dict but the fields of a name in `left_out`."""
     for key, value in values.items():
-        if key in NOT_IDENTITY_FIELDS:
+        if key in left_out:
             continue
         if isinstance(value, dict) and value:
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from flat(value, f"{prefix}{key}.", left_out=left_out)
         else:
             yield f"{prefix}{key}", value
 

@@ -14,6 +14,7 @@ from golf.scoring.bits import Score
 OK, OVER_BYTES, OVER_TIME = "ok", "over_bytes", "over_time"
 DIVERGED, CRASHED, INTERRUPTED = "diverged", "crashed", "interrupted"
 VOID = "void"  # something that was selected did nothing: the run says nothing about it
+FINAL = (OK, OVER_BYTES, OVER_TIME, VOID, DIVERGED)  # running it again would say the same; the others are cut short
 
 
 @dataclass

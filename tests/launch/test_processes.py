@@ -107,7 +107,8 @@ def test_a_rank_that_dies_is_a_crash(tiny: OwnDataset, runs: Path, victim: int) 
 
 
 def test_a_sweep_stops_when_a_job_is_interrupted(tiny: OwnDataset, runs: Path) -> None:
-    overrides = [*tiny_overrides(tiny), "schedule.iterations=10000000", "eval.val_loss_every=0", "seed=1,2"]
+    endless = [*tiny_overrides(tiny), "schedule.iterations=10000000", "eval.val_loss_every=0"]
+    overrides = [*endless, "seed=1,2", "launch.jobs=1"]
     process = subprocess.Popen(
         [sys.executable, "golf/train.py", "-m", *overrides], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )

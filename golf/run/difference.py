@@ -1,0 +1,43 @@
+"""Why two configurations are two variants, or why one variant gave two results."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from golf.config import Config, to_dict
+from golf.run.identity import flat, identity
+
+ENVIRONMENT_KEYS = ("python", "packages", "cpu", "cpu_cores", "gpus", "gpu", "cuda", "git", "variables")
+
+
+class Difference(NamedTuple):
+    """A setting and its two values; None where there is no such setting."""
+
+    key: str
+    one: Any
+    other: Any
+
+
+def differences(one: Config, other: Config) -> tuple[list[Difference], list[Difference]]:
+    """Settings that make two variants of them, and those that differ without doing so (seed, name, launch, …)."""
+    everything = _compared(dict(flat(to_dict(one))), dict(flat(to_dict(other))))
+    variant = _compared(identity(one), identity(other))
+    keys = {difference.key for difference in variant}
+    return variant, [d for d in everything if d.key not in keys]
+
+
+def environment_differences(one: Path, other: Path) -> list[Difference]:
+    """What differs between the machines and versions that two run folders were made with."""
+    return _compared(_environment(one), _environment(other))
+
+
+def _environment(folder: Path) -> dict[str, Any]:
+    record = json.loads((folder / "environment.json").read_text())
+    return dict(flat({key: record.get(key) for key in ENVIRONMENT_KEYS}))
+
+
+def _compared(one: dict[str, Any], other: dict[str, Any]) -> list[Difference]:
+    keys = sorted({*one, *other})
+    return [Difference(k, one.get(k), other.get(k)) for k in keys if one.get(k) != other.get(k)]

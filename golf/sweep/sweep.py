@@ -1,0 +1,84 @@
+"""One batch of jobs from the wish to the results: told apart, checked, written down, run here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from golf.errors import GolfError
+from golf.launch.preflight import check_inputs
+from golf.run.folder import finished_run
+from golf.run.result import Result
+from golf.sweep.display import SweepDisplay
+from golf.sweep.jobs import Job, Refused, common_overrides, distinct, label
+from golf.sweep.local import LocalSweep
+from golf.sweep.record import extended, make_record, read_record, write_record
+from golf.sweep.shares import shares
+
+
+class Row(NamedTuple):
+    """How one job ended."""
+
+    overrides: Sequence[str]
+    result: Result | None
+    error: str = ""
+
+
+rows: list[Row] = []  # of everything this process has run or tried to run, for its table and its exit status
+
+
+def run_sweep(asked: Sequence[Job | Refused], *, name: str, first_batch: bool = True) -> list[Result | None]:
+    """Run what `asked` needs on this machine; results in its order, None for what could not be run.
+
+    Everything that can be found wrong is reported before anything runs. `Interrupted` comes through.
+    """
+    checked = [_checked(job) for job in asked]
+    jobs = [job for job in checked if isinstance(job, Job)]
+    refused = [job for job in checked if isinstance(job, Refused)]
+    wanted, common = distinct(jobs), common_overrides(checked)
+    for job in refused:
+        print(f"error: {label(job, common)}: {job.sentence}", file=sys.stderr, flush=True)
+    _announce(len(asked), wanted, len(jobs), len(refused))
+    if wanted:
+        before = read_record(name)
+        record = make_record(name, sys.argv, wanted, refused, before)
+        write_record(record if first_batch or before is None else extended(before, record))
+    sweep = LocalSweep(list(wanted), SweepDisplay(len(wanted), common))
+    try:
+        sweep.run()
+    finally:
+        rows.extend(Row(job.overrides, None, job.sentence) for job in refused)
+        rows.extend(Row(job.overrides, *_outcome(sweep, job)) for job in wanted)
+    return [sweep.results.get(job.key) if isinstance(job, Job) else None for job in checked]
+
+
+def _outcome(sweep: LocalSweep, job: Job) -> tuple[Result | None, str]:
+    """What is known of `job` when the sweep is left, be it by an interrupt."""
+    result = sweep.results.get(job.key)
+    return result, "" if result else sweep.errors.get(job.key, "not run")
+
+
+def _checked(job: Job | Refused) -> Job | Refused:
+    """`job`, or why its inputs cannot serve. What has finished needs none."""
+    if isinstance(job, Refused) or (not job.cfg.launch.fresh and finished_run(*job.key)):
+        return job
+    try:
+        shares(job.cfg)
+        check_inputs(job.cfg)
+    except GolfError as error:
+        return Refused(job.overrides, str(error))
+    return job
+
+
+def _announce(asked: int, wanted: Sequence[Job], runnable: int, refused: int) -> None:
+    finished = sum(not job.cfg.launch.fresh and finished_run(*job.key) is not None for job in wanted)
+    counts = {
+        "to run": len(wanted) - finished,
+        "finished before": finished,
+        "the same run as another": runnable - len(wanted),
+        "refused": refused,
+    }
+    print(f"{asked} jobs: {', '.join(f'{n} {what}' for what, n in counts.items() if n)}", flush=True)
+    for remark in dict.fromkeys(remark for job in wanted for remark in job.remarks):
+        print(f"  {remark}", flush=True)

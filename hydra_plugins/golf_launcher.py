@@ -1,0 +1,66 @@
+"""Hydra's launcher for sweeps on this machine: composes the jobs of a batch and hands them to `golf.sweep`.
+
+Hydra accepts plugins from the namespace package `hydra_plugins` only. Every sweeper works with it: it asks for batches
+of overrides and gets the bits per byte of each back. `hydra/launcher=` names another one.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra.core.utils import JobReturn, JobStatus, setup_globals
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, open_dict, read_write
+
+EXIT_INTERRUPTED = 130
+
+
+class GolfLauncher(Launcher):
+    """Each job in a process of its own, as many at once as the machine has room for."""
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        self.hydra_context, self.config = hydra_context, config
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        from golf.launch.process import Interrupted
+        from golf.sweep.sweep import run_sweep
+
+        setup_globals()
+        nodes = [self._node(overrides) for overrides in job_overrides]
+        asked = [_job(overrides, node) for overrides, node in zip(job_overrides, nodes, strict=True)]
+        name = Path(self.config.hydra.sweep.dir).name
+        try:
+            results = run_sweep(asked, name=name, first_batch=initial_job_idx == 0)
+        except Interrupted as error:
+            raise SystemExit(EXIT_INTERRUPTED) from error
+        return [
+            JobReturn(overrides, node, status=JobStatus.COMPLETED, _return_value=_score(result))
+            for overrides, node, result in zip(job_overrides, nodes, results, strict=True)
+        ]
+
+    def _node(self, overrides: Sequence[str]) -> DictConfig:
+        """The composed configuration of one job, without Hydra's own part."""
+        node = copy.deepcopy(self.hydra_context.config_loader.load_sweep_config(self.config, list(overrides)))
+        with read_write(node), open_dict(node):
+            del node["hydra"]
+        return node
+
+
+def _job(overrides: Sequence[str], node: DictConfig) -> Any:
+    from golf.composition import settled_config
+    from golf.errors import GolfError
+    from golf.sweep.jobs import Job, Refused
+
+    try:
+        return Job.of(overrides, *settled_config(node))
+    except GolfError as error:
+        return Refused(tuple(overrides), str(error))
+
+
+def _score(result: Any) -> float:
+    """Bits per byte for sweepers that search; a job without a score is infinitely bad."""
+    return result.final_score.val_bpb if result and result.final_score else float("inf")
