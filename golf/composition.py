@@ -108,7 +108,7 @@ def sweep_label(overrides: Sequence[str]) -> str:
     except HydraException:
         return ""
     named = [str(o.value()) for o in parsed if o.key_or_group == "sweep"]
-    return "-".join(named or [o.key_or_group.rpartition(".")[2] for o in parsed if o.is_sweep_override()])
+    return "-".join(named or sorted(o.key_or_group.rpartition(".")[2] for o in parsed if o.is_sweep_override()))
 
 
 def compose(overrides: Sequence[str] = ()) -> Config:
