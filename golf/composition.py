@@ -20,12 +20,12 @@ from omegaconf.errors import OmegaConfBaseException
 
 from golf import config as schema
 from golf import hardware
+from golf.ablation import add_one, leave_one_out
 from golf.config import Config, technique_types, techniques
 from golf.consistency import check, warnings
 from golf.dropping import drop
 from golf.errors import GolfError
 from golf.paths import ROOT
-from golf.ablation import add_one, leave_one_out
 
 CONF_DIR = str(ROOT / "conf")
 COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, ValueError)
@@ -97,7 +97,7 @@ def with_scale(overrides: Sequence[str]) -> list[str]:
 
 
 def completed(overrides: Sequence[str]) -> list[str]:
-    """`overrides` as Hydra wants them: with a scale, and `+sweep=` as `sweep=` (the list of defaults names the group)."""
+    """`overrides` as Hydra wants them: with a scale, and `+sweep=` as `sweep=`, a group that the defaults name."""
     return [re.sub(r"^\++sweep=", "sweep=", o) for o in with_scale(overrides)]
 
 
@@ -187,7 +187,7 @@ def explain(error: BaseException) -> str:
         article = "an" if wanted == "Integer" else "a"
         return f"{full_key} takes {article} {wanted.lower()}, not '{value}'."
     if match := re.search(r"(?:Ambiguous value for argument|Sweep parameters) '(.+?)'(?: requires|\n)", text):
-        return f"{match[1]} stands for several runs: put -m before it; a list is written in brackets, a=[1,2]."
+        return f"{match[1]} stands for several runs: add -m (--multirun); a list is written in brackets, a=[1,2]."
     if match := re.search(r"is not a ListConfig[\s\S]*?full_key: (\S+)", text):
         return f"{match[1]} takes a list: write {match[1]}=[…] with commas between."
     return f"The overrides cannot be composed: {' '.join(text.split())}"

@@ -181,7 +181,7 @@ class SweepConfig:
 
 @dataclass
 class Config:
-    """A whole experiment. `seed` makes a variant a run; `launch`, `rules`, `sweep` and `note` cannot change the result."""
+    """A whole experiment. `seed` makes a variant a run; `launch`, `rules`, `sweep` and `note` change no result."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)

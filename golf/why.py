@@ -18,7 +18,9 @@ from golf.run.difference import Difference, differences, environment_differences
 from golf.run.folder import runs_root
 from golf.run.identity import variant_id
 
-USAGE = 'Name two things to compare: --why A B, each a run folder, a variant id or overrides in quotes ("model=11l seed=2").'
+USAGE = (
+    'Name two things to compare: --why A B, each a run folder, a variant or quoted overrides ("model=11l seed=2").'
+)
 EXIT_USAGE = 2
 
 
@@ -54,7 +56,11 @@ def side(text: str) -> Side:
         if not found:
             raise GolfError(f"There is no variant {text} in {runs_root()}.")
         return _of_folder(found[0])
-    return Side(compose(shlex.split(text)))
+    try:
+        overrides = shlex.split(text)
+    except ValueError as error:
+        raise GolfError(f"The overrides {text} cannot be read: {error}.") from error
+    return Side(compose(overrides))
 
 
 def _of_folder(path: Path) -> Side:

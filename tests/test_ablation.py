@@ -9,7 +9,18 @@ from golf.composition import compose
 from golf.config import Config, technique_types
 from golf.errors import GolfError
 
-GOLD6 = "bigram ema grad_clip ln_scale ortho_init partial_rope smear value_embed weight_decay xsa".split()
+GOLD6 = [
+    "bigram",
+    "ema",
+    "grad_clip",
+    "ln_scale",
+    "ortho_init",
+    "partial_rope",
+    "smear",
+    "value_embed",
+    "weight_decay",
+    "xsa",
+]
 
 
 def gold6() -> Config:

@@ -19,7 +19,8 @@ MAY_IMPORT = {
     "env_vars": {"errors", "env_techniques"},
     "consistency": {"config", "errors"},
     "dropping": {"config", "errors"},
-    "composition": GROUND | {"hardware", "dropping"},
+    "ablation": {"config", "dropping", "errors"},
+    "composition": GROUND | {"hardware", "dropping", "ablation"},
     "ranks": set(),
     "run": GROUND | {"hardware", "run", "scoring.bits"},
     "data": GROUND | {"data", "ranks", "run.files"},
@@ -45,8 +46,10 @@ MAY_IMPORT = {
         "run",
     },
     "launch": GROUND | {"launch", "loop", "ranks", "run", "hardware", "data", "model", "report"},
+    "sweep": GROUND | {"sweep", "run", "launch", "hardware"},
     "worker": {"launch", "run"},
-    "train": {"composition", "errors", "launch", "report", "run"},
+    "why": {"composition", "config", "errors", "run"},
+    "train": {"composition", "errors", "launch", "report", "run", "sweep", "why"},
 }
 ONLY_AT_THE_EDGE = {"hydra": {"composition", "train"}, "omegaconf": {"composition", "train"}}
 
@@ -88,7 +91,8 @@ def test_hydra_is_known_at_the_edge_only() -> None:
 def test_tables_and_identity_import_without_torch() -> None:
     imports = [
         *("golf.run.folder", "golf.run.identity", "golf.run.result", "golf.report.summary", "golf.report.curves"),
-        *("golf.composition", "golf.env_vars", "golf.scoring.bits"),
+        *("golf.composition", "golf.env_vars", "golf.scoring.bits", "golf.run.claims", "golf.run.difference"),
+        *("golf.sweep.jobs", "golf.sweep.record"),
     ]
     code = f"import sys; import {', '.join(imports)}; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)

@@ -110,7 +110,7 @@ def find_run(variant_id: str, seed: int) -> RunFolder | None:
     """The folder that stands for a run: its newest finished attempt, else its newest one, None if there is none."""
     found = attempts(variant_id, seed)
     finished = [folder for folder in found if _state(folder) in FINAL]
-    return ([*found, *finished] or [None])[-1]
+    return (finished or found)[-1] if found else None
 
 
 def finished_run(variant_id: str, seed: int) -> tuple[Result, RunFolder] | None:

@@ -19,7 +19,7 @@ REFRESH_SECONDS = 0.5
 
 
 class SweepDisplay:
-    """`total` jobs, of which labels leave out what all have in `common`. Output of the runs themselves is in their folders."""
+    """For `total` jobs, whose labels leave out what all have in `common`. What the runs print is in their folders."""
 
     def __init__(self, total: int, common: Collection[str]):
         self._total, self._common, self._ended, self._next_at = total, common, 0, 0.0
@@ -53,7 +53,9 @@ class SweepDisplay:
             return
         self._next_at = time.monotonic() + REFRESH_SECONDS
         lines = [_line(child, self._common) for child in running]
-        lines.append(Text(f"{self._ended} of {self._total} done, {len(running)} running, {waiting} to go", style="bold"))
+        lines.append(
+            Text(f"{self._ended} of {self._total} done, {len(running)} running, {waiting} to go", style="bold")
+        )
         self._live.update(Group(*lines), refresh=True)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The record of a sweep, `<runs root>/sweeps/<name>/sweep.json`: which runs it wants. How they went is in their folders.
+"""The record of a sweep, `<runs root>/sweeps/<name>/sweep.json`: which runs it wants. How they went, their folders say.
 
 The name comes from the command alone, so the same command finds its own record again, here or on another machine.
 """
@@ -21,7 +21,9 @@ from golf.run.files import write_json
 from golf.run.folder import runs_root
 from golf.sweep.jobs import Job, Refused
 
-NOT_IN_NAME = re.compile(r"-|\+*(launch|rules|sweep|note)\.|\+*rules=")  # flags, and settings that cannot change results
+NOT_IN_NAME = re.compile(
+    r"-|\+*(launch|rules|sweep|note)\.|\+*rules="
+)  # flags, and settings that cannot change results
 REFERENCE_KINDS = ("leave_one_out", "add_one", "quant_gap")  # their first variant is what the others compare with
 LABEL_LENGTH = 40
 

@@ -12,7 +12,6 @@ from golf.run.result import FINAL, Result
 from golf.sweep.jobs import Job, common_overrides, distinct, label, progress_of
 
 
-
 def configured(lr: float, seed: int = 1, name: str = "x") -> Config:
     return Config(optim=OptimConfig(matrix_lr=lr), seed=seed, name=name)
 
