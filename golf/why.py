@@ -18,9 +18,7 @@ from golf.run.difference import Difference, differences, environment_differences
 from golf.run.folder import runs_root
 from golf.run.identity import variant_id
 
-USAGE = (
-    'Name two things to compare: --why A B, each a run folder, a variant or quoted overrides ("model=11l seed=2").'
-)
+USAGE = 'Name two things to compare: --why A B, each a run folder, a variant or quoted overrides ("model=11l seed=2").'
 EXIT_USAGE = 2
 
 

@@ -24,6 +24,7 @@ class SweepDisplay:
     def __init__(self, total: int, common: Collection[str]):
         self._total, self._common, self._ended, self._next_at = total, common, 0, 0.0
         self._console = Console(highlight=False, markup=False, soft_wrap=True)
+        self._told = False
         self._live: Live | None = None
         if sys.stdout.isatty():
             self._live = Live(console=self._console, auto_refresh=False, transient=True)
@@ -49,6 +50,9 @@ class SweepDisplay:
 
     def update(self, running: Sequence[Child], waiting: int) -> None:
         """Redraw, if there is a terminal and it is time."""
+        if waiting and not running and not self._told:
+            self._told = True
+            self._say(f"waiting for {waiting} runs or their part of the machine: another process has them")
         if self._live is None or time.monotonic() < self._next_at:
             return
         self._next_at = time.monotonic() + REFRESH_SECONDS

@@ -22,6 +22,10 @@ class Share:
     threads: int  # of every rank
     gpus: tuple[str, ...] = ()  # as CUDA_VISIBLE_DEVICES names them
 
+    def __str__(self) -> str:
+        gpus = f"{len(self.gpus)} GPU{'s' * (len(self.gpus) > 1)}, " if self.gpus else ""
+        return f"{gpus}{self.threads} CPU thread{'s' * (self.threads > 1)} a rank"
+
     def environment(self) -> dict[str, str]:
         """What a process that is to keep to this share has to be told."""
         threads = {"OMP_NUM_THREADS": str(self.threads)}

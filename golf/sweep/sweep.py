@@ -80,5 +80,8 @@ def _announce(asked: int, wanted: Sequence[Job], runnable: int, refused: int) ->
         "refused": refused,
     }
     print(f"{asked} jobs: {', '.join(f'{n} {what}' for what, n in counts.items() if n)}", flush=True)
+    if finished < len(wanted):
+        fitting = shares(wanted[0].cfg)
+        print(f"  {len(fitting)} at once, each with {fitting[0]}; launch.jobs=… changes that", flush=True)
     for remark in dict.fromkeys(remark for job in wanted for remark in job.remarks):
         print(f"  {remark}", flush=True)
