@@ -177,6 +177,8 @@ class SweepConfig:
 
     kind: str = "auto"  # grid | seeds | leave_one_out | add_one | quant_gap; auto = told from what varies
     reference: str = "auto"  # what tables compare with: first (its first variant) | none; auto = told from the kind
+    # Training time between checkpoints that a stopped run goes on from; 0 = none, null = 600 for a run without a clock.
+    checkpoint_seconds: float | None = None
 
 
 @dataclass

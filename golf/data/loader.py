@@ -18,6 +18,9 @@ class Loader(Protocol):
     def next_batch(self) -> tuple[Tensor, Tensor]:
         """Inputs and targets, `[B, T]` int64 each, on the CPU."""
 
+    def skip(self, batches: int) -> None:
+        """Pass over as many, without reading them."""
+
 
 class SequentialLoader:
     """Micro-batches for one rank out of a single token stream that all ranks share.
@@ -53,6 +56,10 @@ class SequentialLoader:
         check_tokens(tokens, self.vocab_size)
         batch = torch.from_numpy(tokens)
         return batch[:-1].view(-1, self.seq_len), batch[1:].view(-1, self.seq_len)
+
+    def skip(self, batches: int) -> None:
+        """Pass over as many, without reading them."""
+        self.position += batches * self.world_size * (self.local_tokens + 1)
 
     def _read(self, start: int, count: int) -> np.ndarray:
         """`count` tokens of the endless stream from `start`, as int64."""

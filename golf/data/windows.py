@@ -53,14 +53,24 @@ class WindowLoader:
 
     def next_batch(self) -> tuple[Tensor, Tensor]:
         """Inputs and targets, `[local_tokens / seq_len, seq_len]` int64 each, on the CPU."""
-        if self.micro == self.micro_batches:
-            self.windows, self.micro = self.order.draw(self.micro_batches * self.sequences), 0
-        own = self.windows[self.micro + self.rank :: self.micro_batches]
-        self.micro += self.world_size
+        own = self._next_windows()
         tokens = np.stack([self.shards[shard][first : first + self.seq_len + 1] for shard, first in own])  # [B, T+1]
         check_tokens(tokens, self.vocab_size)
         # Copied by numpy: torch would wake up a pool of threads for it, one more for each thread that asks.
         return torch.from_numpy(tokens[:, :-1].astype(np.int64)), torch.from_numpy(tokens[:, 1:].astype(np.int64))
+
+    def skip(self, batches: int) -> None:
+        """Pass over as many: their windows are drawn, their tokens not read."""
+        for _ in range(batches):
+            self._next_windows()
+
+    def _next_windows(self) -> np.ndarray:
+        """This rank's windows of its next micro-batch, `[B, 2]`."""
+        if self.micro == self.micro_batches:
+            self.windows, self.micro = self.order.draw(self.micro_batches * self.sequences), 0
+        own = self.windows[self.micro + self.rank :: self.micro_batches]
+        self.micro += self.world_size
+        return own
 
 
 def usable_shards(sizes: Sequence[int], seq_len: int) -> list[int]:

@@ -12,9 +12,9 @@ from golf.ranks import Ranks
 class TrainClock:
     """Seconds of training so far, measured on the host with the device finished at both ends of a segment."""
 
-    def __init__(self, device: torch.device):
+    def __init__(self, device: torch.device, seconds: float = 0.0):
         self.device = device
-        self._finished_seconds = 0.0
+        self._finished_seconds = seconds
         self._started_at: float | None = None
 
     def start(self) -> None:

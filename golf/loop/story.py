@@ -13,6 +13,7 @@ from golf.config import Config
 from golf.consistency import warnings
 from golf.data.batches import open_loader
 from golf.data.dataset import open_dataset
+from golf.loop.checkpoint import Checkpoints
 from golf.loop.checks import inert_techniques, scoring_breaches
 from golf.loop.export import Sizes, export
 from golf.loop.steps import TrainStep
@@ -80,12 +81,17 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
         result.state, result.reason = VOID, "; ".join(failures)
         return result
     hooks = StepHooks(cfg, model)
+    checkpoints = Checkpoints(cfg, folder, ranks, step, hooks)
+    start = checkpoints.load()
+    if start.step:
+        switches.resume(start.active)
+        log.resumed(start.step, start.train_seconds)
 
     def validate(last: bool) -> Score:
         return scorer(hooks.final_weights() if last else model.state_dict(), switches.scored())
 
-    with open_loader(cfg, dataset, ranks) as loader:
-        training = train(cfg, step, loader, validate, ranks, log, switches, hooks)
+    with open_loader(cfg, dataset, ranks, after=start.step * step.accumulation) as loader:
+        training = train(cfg, step, loader, validate, ranks, log, switches, hooks, checkpoints)
     _record_training(result, cfg, training, ranks, log)
     if training.diverged:
         result.state, result.reason = DIVERGED, f"the loss was {training.train_loss} at step {training.steps}"

@@ -30,6 +30,10 @@ class Switches:
         self.active = tuple(t.name for t in self.selected if t.name in {*self.active, *now})
         return self.active
 
+    def resume(self, active: tuple[str, ...]) -> None:
+        """Begin with `active` on, as a run does that goes on from a checkpoint."""
+        self.active = tuple(t.name for t in self.selected if t.name in {*self.active, *active})
+
     def never_on(self) -> list[str]:
         """A sentence for every switch that the run ended without."""
         return [f"{t.name} was never switched on" for t in self.selected if t.name not in self.active]

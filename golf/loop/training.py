@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from golf.config import Config
 from golf.data.loader import Loader
+from golf.loop.checkpoint import Checkpoints, Start
 from golf.loop.clock import TrainClock
 from golf.loop.recompiles import RecompileWatch
 from golf.loop.schedule import decays_from_the_start, lr_multiplier, muon_momentum, progress_fraction
@@ -44,12 +45,15 @@ def train(
     log: RunLog,
     switches: Switches,
     hooks: StepHooks,
+    checkpoints: Checkpoints | None = None,
 ) -> Training:
     """Train in place. Every rank takes the same number of steps: rank 0's clock decides for all.
 
-    `validate(last)` scores the weights as they are, or with `last` those that are exported.
+    `validate(last)` scores the weights as they are, or with `last` those that are exported. If
+    `checkpoints` has loaded one, `loader` stands behind its batches.
     """
-    clock, step, loss = TrainClock(ranks.device), 0, None
+    start = checkpoints.start if checkpoints else Start()
+    clock, step, loss = TrainClock(ranks.device, start.train_seconds), start.step, start.train_loss
     watch = RecompileWatch()
     watch.start()
     clock.start()
@@ -59,6 +63,10 @@ def train(
             seconds = clock.agreed_seconds(ranks, exact=True)
         out_of_time = _steps_left(cfg, step, seconds) < 1
         last = out_of_time or step == cfg.schedule.iterations
+        if checkpoints and not last and checkpoints.is_due(seconds):
+            clock.pause()
+            checkpoints.save(Start(step, clock.agreed_seconds(ranks), loss, switches.active))
+            clock.start()
         if last or _validation_is_due(cfg, step):
             clock.pause()
             watch.stop()

@@ -117,6 +117,12 @@ class RunLog:
         self.metric("switched_on", name=name, step=progress.step, fraction=round(progress.fraction, 4))
         self.display.say(f"step {progress.step:>5}  {name} is on")
 
+    def resumed(self, step: int, seconds: float) -> None:
+        """Training goes on from a checkpoint."""
+        self.line(f"resumed {self._step(step)} {_timing(step, seconds)}")
+        self.metric("resumed", step=step, train_seconds=round(seconds, 4))
+        self.display.say(f"going on from the checkpoint at step {step}, {seconds:.0f} s into training")
+
     def stopping_early(self, step: int, seconds: float) -> None:
         self.line(f"stopping_early: wallclock_cap train_time:{seconds * 1000:.0f}ms {self._step(step)}")
 

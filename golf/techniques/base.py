@@ -43,6 +43,14 @@ class Averager(Protocol):
         """The averaged state dict in the model's own dtypes."""
         ...
 
+    def state_dict(self) -> dict[str, Tensor]:
+        """What a checkpoint has to keep."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Inverse of `state_dict`."""
+        ...
+
 
 class Technique:
     """Base of the settings classes. A technique overrides the seams it uses; class attributes declare the rest."""

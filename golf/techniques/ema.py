@@ -30,6 +30,13 @@ class MovingAverage:
     def weights(self) -> dict[str, Tensor]:
         return {k: t.to(self.live[k].dtype) for k, t in self.average.items()}
 
+    def state_dict(self) -> dict[str, Tensor]:
+        return {**self.average, "updates": torch.tensor(self.updates)}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        self.updates = int(state["updates"])
+        self.average = {k: state[k].clone() for k in self.average}
+
 
 @technique("ema")
 @dataclass

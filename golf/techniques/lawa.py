@@ -33,6 +33,15 @@ class LatestMean:
         means = (torch.stack(tensors).mean(0) for tensors in zip(*self.snapshots, strict=True))
         return {k: mean.to(self.live[k].dtype) for k, mean in zip(self.live, means, strict=True)}
 
+    def state_dict(self) -> dict[str, Tensor]:
+        stacked = (torch.stack(tensors) for tensors in zip(*self.snapshots, strict=True))
+        return {**dict(zip(self.live, stacked, strict=False)), "updates": torch.tensor(self.updates)}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        self.updates = int(state["updates"])
+        kept = [state[k].clone().unbind() for k in self.live if k in state]
+        self.snapshots.extend(list(tensors) for tensors in zip(*kept, strict=True))
+
 
 @technique("lawa")
 @dataclass

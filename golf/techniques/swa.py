@@ -35,6 +35,13 @@ class SnapshotMean:
             return {k: t.clone() for k, t in self.live.items()}
         return {k: (t / self.updates).to(self.live[k].dtype) for k, t in self.total.items()}
 
+    def state_dict(self) -> dict[str, Tensor]:
+        return {**self.total, "updates": torch.tensor(self.updates)}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        self.updates = int(state["updates"])
+        self.total = {k: t.clone() for k, t in state.items() if k != "updates"}
+
 
 @technique("swa")
 @dataclass
