@@ -162,7 +162,8 @@ class ScaleConfig:
 
 @dataclass
 class LaunchConfig:
-    nproc: int = 1  # ranks on this machine; 1 runs in the calling process
+    nproc: int = 1  # ranks on a machine; 1 on one machine runs in the calling process
+    nodes: int = 1  # machines; more than one only in a Slurm job
     device: str = "auto"
     compile: str = "auto"  # off | blocks: each block once, short start | full: whole model, one graph
     threads: int | None = None  # CPU threads per rank; null = cores / nproc
@@ -237,9 +238,14 @@ def ttt_recipe(cfg: Config) -> TTTRecipe:
     return recipe._replace(**{key: value for key, value in given.items() if value is not None})
 
 
+def world_size(cfg: Config) -> int:
+    """Ranks on all machines together."""
+    return cfg.launch.nproc * cfg.launch.nodes
+
+
 def grad_accum_steps(cfg: Config) -> int:
     """Micro-batches that each rank runs per optimizer step."""
-    return cfg.data.micro_batches // cfg.launch.nproc
+    return cfg.data.micro_batches // world_size(cfg)
 
 
 def techniques(cfg: Config) -> list[Any]:

@@ -91,14 +91,15 @@ def check_model(m: ModelConfig) -> None:
 
 
 def _check_batch(cfg: Config) -> None:
-    d, nproc = cfg.data, cfg.launch.nproc
+    d, nproc, nodes = cfg.data, cfg.launch.nproc, cfg.launch.nodes
     for key in ("train_batch_tokens", "train_seq_len", "micro_batches"):
         _require(getattr(d, key) > 0, f"data.{key}={getattr(d, key)} has to be at least 1.")
     _require(nproc > 0, f"launch.nproc={nproc} has to be at least 1.")
+    _require(nodes > 0, f"launch.nodes={nodes} has to be at least 1.")
     _require(
-        d.micro_batches % nproc == 0,
-        f"launch.nproc={nproc} does not divide data.micro_batches={d.micro_batches}: "
-        "the ranks have to share the micro-batches of a step evenly.",
+        d.micro_batches % (nproc * nodes) == 0,
+        f"launch.nproc={nproc}{f' on {nodes} nodes' * (nodes > 1)} does not divide "
+        f"data.micro_batches={d.micro_batches}: the ranks have to share the micro-batches of a step evenly.",
     )
     unit = d.micro_batches * d.train_seq_len
     _require(

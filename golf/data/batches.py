@@ -29,7 +29,7 @@ def open_loader(cfg: Config, dataset: Dataset, ranks: Ranks, *, after: int = 0) 
             yield prefetched
 
 
-def make_loader(cfg: Config, dataset: Dataset, ranks: Ranks = ALONE) -> Loader:
+def make_loader(cfg: Config, dataset: Dataset, ranks: Ranks = ALONE) -> SequentialLoader | WindowLoader:
     """The loader itself. Raises `GolfError` for shards that it cannot read from."""
     data = cfg.data
     local_tokens = data.train_batch_tokens // data.micro_batches

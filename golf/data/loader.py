@@ -18,9 +18,6 @@ class Loader(Protocol):
     def next_batch(self) -> tuple[Tensor, Tensor]:
         """Inputs and targets, `[B, T]` int64 each, on the CPU."""
 
-    def skip(self, batches: int) -> None:
-        """Pass over as many, without reading them."""
-
 
 class SequentialLoader:
     """Micro-batches for one rank out of a single token stream that all ranks share.

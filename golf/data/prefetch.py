@@ -34,11 +34,6 @@ class Prefetched:
         self._ahead.append(self._thread.submit(self._make))
         return self._ahead.popleft().result()
 
-    def skip(self, batches: int) -> None:
-        """Pass over as many."""
-        for _ in range(batches):
-            self.next_batch()
-
     def __enter__(self) -> Self:
         return self
 

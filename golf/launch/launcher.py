@@ -6,7 +6,9 @@ import contextlib
 import sys
 import time
 
-from golf.config import Config
+from golf.config import Config, world_size
+from golf.errors import GolfError
+from golf.launch.nodes import nodes_of_job
 from golf.launch.preflight import check_inputs
 from golf.launch.rank import run_in_process
 from golf.launch.torchrun import run_under_torchrun
@@ -23,6 +25,8 @@ def train_and_score(cfg: Config) -> tuple[Result, RunFolder]:
 
     Raises `GolfError` for inputs that cannot serve. What goes wrong later is in the result's `state` and `reason`.
     """
+    if cfg.launch.nodes > 1:
+        raise GolfError("launch.nodes is more than one machine: scripts/submit.py starts a run on several.")
     check_inputs(cfg)
     with contextlib.ExitStack() as stack:
         if claim := try_claim(run_claim(variant_id(cfg), cfg.seed)):  # sweeps wait for it; a claimed run is run twice
@@ -47,6 +51,8 @@ def train_once(cfg: Config) -> tuple[Result, RunFolder]:
 
 
 def run_ranks(folder: RunFolder) -> Result:
-    """Run what `folder` was made for, here or under torchrun, and return the result that is then in it."""
+    """Run what `folder` was made for, on this machine or, in every task of a Slurm job, on several."""
     cfg = folder.read_config()
-    return run_in_process(folder) if cfg.launch.nproc == 1 else run_under_torchrun(cfg, folder)
+    if world_size(cfg) == 1:
+        return run_in_process(folder)
+    return run_under_torchrun(cfg, folder, nodes_of_job(cfg.launch.nodes))

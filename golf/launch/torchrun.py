@@ -1,4 +1,4 @@
-"""Several ranks on this machine: torchrun as a child process, its signals, its log files, its end."""
+"""Several ranks on this machine, or on each of several: torchrun as a child process, its signals, logs and end."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from types import FrameType
 
 from golf.config import Config
 from golf.hardware import cpu_cores
+from golf.launch.nodes import Nodes
 from golf.launch.process import STOP_SIGNALS, Interrupted
 from golf.launch.rank import failed
 from golf.paths import ROOT
@@ -17,11 +19,16 @@ from golf.run.folder import RunFolder
 from golf.run.result import INTERRUPTED, Result, read_result
 
 
-def run_under_torchrun(cfg: Config, folder: RunFolder) -> Result:
-    """Run all ranks of `folder` and return the result that the first one wrote, or what their end means."""
-    folder.rank_logs.mkdir()
-    with (folder.rank_logs / "torchrun.log").open("wb") as log:
-        agent = subprocess.Popen(_command(cfg, folder), env=_environment(cfg), stderr=log, start_new_session=True)
+def run_under_torchrun(cfg: Config, folder: RunFolder, nodes: Nodes) -> Result:
+    """Run this machine's ranks of `folder`; the result that the first rank wrote, or what their end means.
+
+    Every node calls this with the same folder, which they have to see alike. The first one has the last word on it.
+    """
+    logs = folder.rank_logs if nodes.count == 1 else folder.rank_logs / f"node{nodes.rank}"
+    logs.mkdir(parents=True, exist_ok=True)
+    with (logs / "torchrun.log").open("ab") as log:
+        command = _command(cfg, folder, nodes, logs)
+        agent = subprocess.Popen(command, env=_environment(cfg), stderr=log, start_new_session=True)
     received: list[int] = []
 
     def forward(number: int, _: FrameType | None) -> None:
@@ -34,10 +41,10 @@ def run_under_torchrun(cfg: Config, folder: RunFolder) -> Result:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    return _outcome(cfg, folder, status, received)
+    return _outcome(cfg, folder, nodes, status, received)
 
 
-def _outcome(cfg: Config, folder: RunFolder, status: int, received: list[int]) -> Result:
+def _outcome(cfg: Config, folder: RunFolder, nodes: Nodes, status: int, received: list[int]) -> Result:
     result = read_result(folder.result) if folder.result.exists() else None
     if received and (result is None or result.state == INTERRUPTED):
         result = failed(cfg, folder, Interrupted(received[0]))
@@ -49,20 +56,31 @@ def _outcome(cfg: Config, folder: RunFolder, status: int, received: list[int]) -
         )
     else:
         return result
-    folder.write_result(result)
+    if nodes.is_first:
+        folder.write_result(result)
     return result
 
 
-def _command(cfg: Config, folder: RunFolder) -> list[str]:
+def _command(cfg: Config, folder: RunFolder, nodes: Nodes, logs: Path) -> list[str]:
     """The first rank keeps the terminal for its progress; errors and the other ranks go to files."""
     to_files = ",".join(["0:2", *(f"{rank}:3" for rank in range(1, cfg.launch.nproc))])
     return [
-        *(sys.executable, "-m", "golf.launch.agent", "--standalone"),
+        *(sys.executable, "-m", "golf.launch.agent"),
+        *_meeting(nodes),
         *("--nproc-per-node", str(cfg.launch.nproc)),
         *("--signals-to-handle", "SIGTERM,SIGINT,SIGUSR2"),
-        *("--log-dir", str(folder.rank_logs), "--redirects", to_files),
+        *("--log-dir", str(logs), "--redirects", to_files),
         *("-m", "golf.worker", str(folder.path)),
     ]
+
+
+def _meeting(nodes: Nodes) -> list[str]:
+    if nodes.count == 1:
+        return ["--standalone"]
+    # Static, because torchrun's elastic rendezvous numbers the nodes in the order of their arrival, and the first
+    # rank, which writes the run folder, has to be where that folder's result is judged.
+    here = ("--nnodes", str(nodes.count), "--node-rank", str(nodes.rank))
+    return [*here, "--master-addr", nodes.address, "--master-port", str(nodes.port)]
 
 
 def _environment(cfg: Config) -> dict[str, str]:

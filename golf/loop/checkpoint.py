@@ -103,11 +103,12 @@ class Checkpoints:
         return place / f"rank{rank}.safetensors"
 
     def _read(self, place: Path, rank: int) -> dict[str, Tensor]:
+        part = self._part(place, rank)
         try:
-            return load_file(self._part(place, rank))
+            return load_file(part)
         except Exception as error:  # safetensors has errors of its own
             raise GolfError(
-                f"The checkpoint {self._part(place, rank)} cannot be read ({error}): remove {self.folder} to start over."
+                f"The checkpoint {part} cannot be read ({error}): remove {self.folder} to start over."
             ) from error
 
     def _state(self) -> dict[str, Any]:

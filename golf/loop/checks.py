@@ -113,7 +113,7 @@ def _small_scoring(cfg: Config) -> Config:
             ttt=ttt,
             dtype="fp32",
         ),
-        launch=dataclasses.replace(cfg.launch, device="cpu", compile="off", nproc=1),
+        launch=dataclasses.replace(cfg.launch, device="cpu", compile="off", nproc=1, nodes=1),
     )
 
 

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any, TextIO
 
-from golf.config import Config, grad_accum_steps, ttt_recipe
+from golf.config import Config, grad_accum_steps, ttt_recipe, world_size
 from golf.report.console import Display, display_for
 from golf.run.files import disk_error
 from golf.run.folder import RunFolder
@@ -49,7 +49,7 @@ class RunLog:
         self.line(f"train_loader:dataset:{Path(d.path).name} train_shards:{train_shards}")
         self.line(f"val_loader:shards pattern={Path(d.path) / d.val_files} tokens:{val_tokens}")
         self.line(f"model_params:{model_params}")
-        self.line(f"world_size:{c.launch.nproc} grad_accum_steps:{grad_accum_steps(c)}")
+        self.line(f"world_size:{world_size(c)} grad_accum_steps:{grad_accum_steps(c)}")
         self.line(attention)
         self.line(f"attention_mode:gqa num_heads:{m.num_heads} num_kv_heads:{m.num_kv_heads}")
         self.line(

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -68,7 +69,7 @@ def test_killed_and_started_again_equals_uninterrupted(cfg: Config, ranks: int, 
     from golf.config import technique_types
 
     cfg.data.loader, cfg.optim.muon, cfg.launch.nproc = settings["loader"], settings["muon"], ranks
-    sooner = {"swa": {"every": 1, "start": 1.0}, "lawa": {"every": 3, "count": 3}}
+    sooner: dict[str, dict[str, Any]] = {"swa": {"every": 1, "start": 1.0}, "lawa": {"every": 3, "count": 3}}
     cfg.tech = {name: technique_types()[name](**sooner.get(name, {})) for name in settings["tech"]}
     cfg.launch.train_log_every, cfg.schedule.warmdown_iters = 1, 6
     undisturbed, killed = create_run_folder(cfg, []), create_run_folder(cfg, [])
