@@ -180,6 +180,8 @@ class SweepConfig:
     reference: str = "auto"  # what tables compare with: first (its first variant) | none; auto = told from the kind
     # Training time between checkpoints that a stopped run goes on from; 0 = none, null = 600 for a run without a clock.
     checkpoint_seconds: float | None = None
+    speed_steps: int | None = None  # untimed steps whose speed is held against earlier runs; null = 30 on a GPU, else 0
+    unfit: str = "warn"  # what a slow or busy machine makes of a run: warn | refuse
 
 
 @dataclass

@@ -189,6 +189,7 @@ def _check_choices(cfg: Config) -> None:
     _require(cfg.launch.jobs is None or cfg.launch.jobs > 0, f"launch.jobs={cfg.launch.jobs} has to be at least 1.")
     _one_of("sweep.kind", cfg.sweep.kind, SWEEP_KINDS)
     _one_of("sweep.reference", cfg.sweep.reference, SWEEP_REFERENCES)
+    _one_of("launch.unfit", cfg.launch.unfit, ("warn", "refuse"))
     for key in ("embed", "attn", "mlp", "other"):
         _one_of(f"quant.{key}", getattr(cfg.quant, key), TENSOR_FORMATS)
     for pattern, fmt in cfg.quant.by_name.items():

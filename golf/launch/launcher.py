@@ -8,6 +8,7 @@ import time
 
 from golf.config import Config, world_size
 from golf.errors import GolfError
+from golf.launch.fitness import check_machine
 from golf.launch.nodes import nodes_of_job
 from golf.launch.preflight import check_inputs
 from golf.launch.rank import run_in_process
@@ -53,6 +54,6 @@ def train_once(cfg: Config) -> tuple[Result, RunFolder]:
 def run_ranks(folder: RunFolder) -> Result:
     """Run what `folder` was made for, on this machine or, in every task of a Slurm job, on several."""
     cfg = folder.read_config()
-    if world_size(cfg) == 1:
-        return run_in_process(folder)
-    return run_under_torchrun(cfg, folder, nodes_of_job(cfg.launch.nodes))
+    nodes = nodes_of_job(cfg.launch.nodes)
+    folder.write_machine_warnings(nodes.rank, check_machine(cfg, folder.path))
+    return run_in_process(folder) if world_size(cfg) == 1 else run_under_torchrun(cfg, folder, nodes)

@@ -13,13 +13,15 @@ from golf.config import Config
 from golf.consistency import warnings
 from golf.data.batches import open_loader
 from golf.data.dataset import open_dataset
+from golf.errors import GolfError
 from golf.loop.checkpoint import Checkpoints
 from golf.loop.checks import inert_techniques, scoring_breaches
 from golf.loop.export import Sizes, export
+from golf.loop.speed import check_speed
 from golf.loop.steps import TrainStep
 from golf.loop.switches import StepHooks, Switches
 from golf.loop.training import Training, train
-from golf.loop.warmup import warm_up
+from golf.loop.warmup import restored, synthetic_batch, warm_up
 from golf.model.attention import choose_kernel
 from golf.model.build import build_model
 from golf.model.checkpoint import load_weights
@@ -28,6 +30,7 @@ from golf.optim.groups import build_optimizer
 from golf.paths import resolve
 from golf.ranks import Ranks
 from golf.report.runlog import RunLog
+from golf.run.environment import machine_kind
 from golf.run.folder import RunFolder
 from golf.run.identity import variant_id
 from golf.run.result import DIVERGED, OK, OVER_BYTES, OVER_TIME, VOID, Result
@@ -67,7 +70,8 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
         name=cfg.name,
         variant_id=variant_id(cfg),
         seed=cfg.seed,
-        warnings=warnings(cfg),
+        machine=machine_kind(),
+        warnings=folder.read_machine_warnings() + warnings(cfg),
         tech=list(cfg.tech),
         attention=attention,
         scale=cfg.scale.name,
@@ -118,12 +122,23 @@ def _prepare(cfg: Config, step: TrainStep, switches: Switches, result: Result, r
     log.display.update(0.0, "warming up" if cfg.launch.compile == "off" else "compiling, which takes its time once")
     start = time.perf_counter()
     failures = warm_up(cfg, step, switches, StepHooks(cfg, step.model), log.warmup_step)
+    with restored(step):
+        speed = check_speed(cfg, step, ranks, switches.active, lambda: synthetic_batch(cfg))
+    if speed and speed.warning:
+        _judge_machine(cfg, speed.warning, result, log)
     if ranks.is_first:
         failures += inert_techniques(cfg) + scoring_breaches(cfg)
     result.warmup_seconds = time.perf_counter() - start
     for failure in failures:
         log.warning(f"check failed: {failure}")
     return failures or ["another rank found a check that failed"] * int(ranks.sum(len(failures))[0] > 0)
+
+
+def _judge_machine(cfg: Config, warning: str, result: Result, log: RunLog) -> None:
+    if cfg.launch.unfit == "refuse":
+        raise GolfError(f"{warning} (launch.unfit=warn runs all the same).")
+    log.warning(warning)
+    result.warnings.append(warning)
 
 
 def _score_artifact(result: Result, cfg: Config, weights: dict[str, torch.Tensor], scorer: Scorer, log: RunLog) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -29,12 +30,8 @@ def warm_up(
     """
     if cfg.schedule.warmup_steps == 0:
         return []
-    model, optimizer = step.model, step.optimizer
-    weights = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-    optimizer_state = copy.deepcopy(optimizer.state_dict())
-    cuda_devices = [step.device] if step.device.type == "cuda" else []
     first, *later = switches.reachable()
-    with torch.random.fork_rng(devices=cuda_devices):
+    with restored(step) as weights:
         for i in range(cfg.schedule.warmup_steps):
             step(lambda: synthetic_batch(cfg), 1.0, muon_momentum(cfg.optim, 0), first)
             on_step(i + 1)
@@ -46,10 +43,19 @@ def warm_up(
         failures = _unmoved(step, weights)
         hooks.before_step(Progress(1, 1.0, 0.0))
         failures += _switches_without_effect(step, [first, *later], synthetic_batch(cfg, short))
-    model.load_state_dict(weights)
-    optimizer.load_state_dict(optimizer_state)
-    optimizer.zero_grad()
     return failures
+
+
+@contextlib.contextmanager
+def restored(step: TrainStep) -> Iterator[dict[str, Tensor]]:
+    """Steps taken in the block leave nothing behind: weights (given to the block), optimizer and random state."""
+    weights = {name: tensor.detach().clone() for name, tensor in step.model.state_dict().items()}
+    optimizer_state = copy.deepcopy(step.optimizer.state_dict())
+    with torch.random.fork_rng(devices=[step.device] if step.device.type == "cuda" else []):
+        yield weights
+    step.model.load_state_dict(weights)
+    step.optimizer.load_state_dict(optimizer_state)
+    step.optimizer.zero_grad()
 
 
 def _unmoved(step: TrainStep, before: dict[str, Tensor]) -> list[str]:

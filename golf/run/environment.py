@@ -23,7 +23,7 @@ def environment_record(command: list[str]) -> dict[str, Any]:
         "command": command,
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": package_versions(),
         "cpu": cpu_name(),
         "cpu_cores": cpu_cores(),
         "cpu_bf16": hardware.cpu_bf16,
@@ -33,6 +33,17 @@ def environment_record(command: list[str]) -> dict[str, Any]:
         "git": _git_state(),
         "variables": {k: v for k, v in sorted(os.environ.items()) if k.startswith(ENVIRONMENT_PREFIXES)},
     }
+
+
+def package_versions() -> dict[str, str | None]:
+    """Of the packages that results may depend on."""
+    return {name: _version(name) for name in PACKAGES}
+
+
+def machine_kind() -> str:
+    """Such as `8× NVIDIA H100 80GB HBM3` or `AMD EPYC, 2 cores`: machines of one kind are expected to be as fast."""
+    hardware = detect()
+    return f"{hardware.gpus}× {hardware.gpu_name}" if hardware.gpus else f"{cpu_name()}, {cpu_cores()} cores"
 
 
 def _version(package: str) -> str | None:

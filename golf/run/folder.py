@@ -64,6 +64,15 @@ class RunFolder:
         """Traceback of a crash."""
         return self.path / "error.txt"
 
+    def write_machine_warnings(self, node: int, sentences: list[str]) -> None:
+        """What was found amiss on a machine before its ranks started."""
+        if sentences:
+            write_json(self.path / f"machine.node{node}.json", sentences)
+
+    def read_machine_warnings(self) -> list[str]:
+        """Those of all nodes."""
+        return [s for path in sorted(self.path.glob("machine.node*.json")) for s in json.loads(path.read_text())]
+
     @property
     def rank_logs(self) -> Path:
         return self.path / "ranks"
