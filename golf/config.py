@@ -170,6 +170,10 @@ class LaunchConfig:
     train_log_every: int = 200  # steps between log lines; steps 1-10 are always logged
     jobs: int | None = None  # runs of a sweep at once; null = one for `nproc` GPUs, or as many as cores / threads
     fresh: bool = False  # a sweep runs what has finished before once more
+    # Training time between checkpoints that a stopped run goes on from; 0 = none, null = 600 for a run without a clock.
+    checkpoint_seconds: float | None = None
+    speed_steps: int | None = None  # untimed steps whose speed is held against earlier runs; null = 30 on a GPU, else 0
+    unfit: str = "warn"  # what a slow or busy machine makes of a run: warn | refuse
 
 
 @dataclass
@@ -178,10 +182,6 @@ class SweepConfig:
 
     kind: str = "auto"  # grid | seeds | leave_one_out | add_one | quant_gap; auto = told from what varies
     reference: str = "auto"  # what tables compare with: first (its first variant) | none; auto = told from the kind
-    # Training time between checkpoints that a stopped run goes on from; 0 = none, null = 600 for a run without a clock.
-    checkpoint_seconds: float | None = None
-    speed_steps: int | None = None  # untimed steps whose speed is held against earlier runs; null = 30 on a GPU, else 0
-    unfit: str = "warn"  # what a slow or busy machine makes of a run: warn | refuse
 
 
 @dataclass
