@@ -29,6 +29,7 @@ from golf.paths import ROOT
 
 CONF_DIR = str(ROOT / "conf")
 COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, ValueError)
+SUBMITTER = "hydra_plugins.golf_submitter.GolfSubmitter"
 RECORD_DIM, RECORD_HEAD_DIM = 512, 64
 
 
@@ -37,7 +38,8 @@ def _register() -> None:
     store = ConfigStore.instance()
     store.store(name="config_schema", node=Config)
     store.store(group="hydra/launcher", name="golf", node={"_target_": "hydra_plugins.golf_launcher.GolfLauncher"})
-    for group in ("model", "optim", "schedule", "data", "quant", "eval", "budget", "launch", "rules"):
+    store.store(group="hydra/launcher", name="golf_submit", node={"_target_": SUBMITTER})
+    for group in ("model", "optim", "schedule", "data", "quant", "eval", "budget", "launch", "rules", "cluster"):
         node = getattr(schema, f"{group.capitalize()}Config")
         store.store(group=group, name=f"{group}_schema", node=node)
     OmegaConf.register_new_resolver("default_choice", hardware.default_choice, replace=True)

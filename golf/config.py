@@ -177,6 +177,25 @@ class LaunchConfig:
 
 
 @dataclass
+class ClusterConfig:
+    """Where scripts/submit.py sends runs; what its machines have stands in for the machine that submits."""
+
+    name: str = "local"
+    executor: str = "local"  # submitit's: local | slurm
+    nodes: int = 1  # machines a run, launch.nodes
+    gpus: int = 0  # a node, and ranks on it; 0 = a CPU run of launch.nproc ranks
+    gpu_name: str = ""
+    cpus_per_rank: int = 1
+    minutes: int = 45  # of a job: ten of training, loading, compiling, quantizing, scoring
+    at_once: int = 16  # jobs of a sweep that run at the same time
+    signal_seconds: int = 120  # notice before the time limit
+    requeues: int = 3  # times that a job which was stopped is queued again
+    dollars_per_gpu_hour: float = 0.0
+    setup: list[str] = field(default_factory=list)  # shell lines before the run: modules, containers, environments
+    sbatch: dict[str, Any] = field(default_factory=dict)  # any other field of sbatch: partition, account, qos, …
+
+
+@dataclass
 class SweepConfig:
     """What the runs of a sweep are to each other; conf/sweep/ says which runs there are."""
 
@@ -199,6 +218,7 @@ class Config:
     launch: LaunchConfig = field(default_factory=LaunchConfig)
     rules: RulesConfig = field(default_factory=RulesConfig)
     sweep: SweepConfig = field(default_factory=SweepConfig)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
     tech: dict[str, Any] = field(default_factory=dict)  # selected techniques: name → settings, see golf/techniques
     drop: list[str] = field(default_factory=list)  # what was taken out again, already done; see golf/dropping.py
     seed: int = 1337
@@ -304,6 +324,8 @@ def _refuse_unknown(what: str, values: Iterable[str], known: Iterable[str]) -> N
 def _is_of(value: Any, wanted: Any) -> bool:
     if get_origin(wanted) is list:
         return isinstance(value, list) and all(_is_of(item, get_args(wanted)[0]) for item in value)
+    if wanted is Any:
+        return True
     if get_origin(wanted) is dict:
         return isinstance(value, dict) and all(_is_of(item, get_args(wanted)[1]) for item in value.values())
     if isinstance(wanted, types.UnionType):

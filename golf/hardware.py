@@ -33,9 +33,23 @@ class Hardware:
     cpu_compiler: bool  # torch.compile needs a C++ compiler and Python's headers for CPU code
 
 
-@functools.cache
+_elsewhere: list[Hardware] = []
+
+
+def assume(gpus: int, gpu_name: str) -> None:
+    """Have `detect` describe another machine from now on: the one that a run is composed for."""
+    hopper = any(name in gpu_name for name in ("H100", "H200", "H800", "GH200"))
+    _elsewhere[:] = [Hardware(gpus, gpu_name, hopper, cpu_cores(), cpu_bf16=False, cpu_compiler=True)]
+
+
 def detect() -> Hardware:
-    """Look at this machine once per process."""
+    """This machine, or the one that is assumed."""
+    return _elsewhere[0] if _elsewhere else _this_machine()
+
+
+@functools.cache
+def _this_machine() -> Hardware:
+    """Looked at once per process."""
     import torch
 
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import traceback
 
 from golf.config import Config
@@ -35,6 +36,7 @@ def run_in_process(folder: RunFolder) -> Result:
     except (Exception, Interrupted) as error:
         result = failed(cfg, folder, error)
     if is_first:
+        result.attempt = 1 + int(os.environ.get("SLURM_RESTART_COUNT", 0))
         folder.write_result(result)
         _draw(folder, result)
     return result

@@ -51,7 +51,7 @@ class Checkpoints:
 
     def __init__(self, cfg: Config, folder: RunFolder, ranks: Ranks, step: TrainStep, hooks: StepHooks):
         self.every_seconds = checkpoint_seconds(cfg)
-        self.folder, self.ranks = folder.path / "checkpoint", ranks
+        self.folder, self.ranks = folder.checkpoint, ranks
         self.model, self.optimizer, self.averagers = step.model, step.optimizer, hooks.averagers
         self.start = Start()  # where this run's training begins
         self._saved_at = 0.0

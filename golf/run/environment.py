@@ -30,7 +30,7 @@ def environment_record(command: list[str]) -> dict[str, Any]:
         "gpus": hardware.gpus,
         "gpu": hardware.gpu_name,
         "cuda": _cuda_version(),
-        "git": _git_state(),
+        "git": git_state(),
         "variables": {k: v for k, v in sorted(os.environ.items()) if k.startswith(ENVIRONMENT_PREFIXES)},
     }
 
@@ -58,7 +58,7 @@ def _cuda_version() -> str | None:
     return None if torch is None else torch.version.cuda
 
 
-def _git_state() -> dict[str, Any]:
+def git_state() -> dict[str, Any]:
     """Commit and whether tracked files differ from it; empty outside a checkout."""
     try:
         commit = _git("rev-parse", "HEAD")

@@ -64,6 +64,16 @@ class RunFolder:
         """Traceback of a crash."""
         return self.path / "error.txt"
 
+    @property
+    def checkpoint(self) -> Path:
+        """Of a long run, see golf/loop/checkpoint.py."""
+        return self.path / "checkpoint"
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether a run that was stopped can go on here."""
+        return (self.checkpoint / "latest.json").exists()
+
     def write_machine_warnings(self, node: int, sentences: list[str]) -> None:
         """What was found amiss on a machine before its ranks started."""
         if sentences:

@@ -14,7 +14,7 @@ from typing import Any
 
 from golf.config import Config, to_dict
 
-NOT_IDENTITY_GROUPS = ("launch", "rules", "sweep", "drop")
+NOT_IDENTITY_GROUPS = ("cluster", "launch", "rules", "sweep", "drop")
 NOT_IDENTITY_FIELDS = ("seed", "name", "note", "tag")
 
 

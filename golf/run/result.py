@@ -26,6 +26,7 @@ class Result:
     seed: int
     state: str = CRASHED
     reason: str = ""
+    attempt: int = 1  # 2 and more: the job was stopped and queued again
     machine: str = ""  # kind of machine; `warnings` say if this one was slow or busy
     warnings: list[str] = field(default_factory=list)  # what a reader has to know besides the state
     tech: list[str] = field(default_factory=list)

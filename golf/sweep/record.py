@@ -21,9 +21,8 @@ from golf.run.files import write_json
 from golf.run.folder import runs_root
 from golf.sweep.jobs import Job, Refused
 
-NOT_IN_NAME = re.compile(
-    r"-|\+*(launch|rules|sweep|note)\.|\+*rules="
-)  # flags, and settings that cannot change results
+# Flags, and settings that cannot change results.
+NOT_IN_NAME = re.compile(r"-|\+*(launch|rules|sweep|note|cluster)\.|\+*(rules|cluster|hydra/launcher)=")
 REFERENCE_KINDS = ("leave_one_out", "add_one", "quant_gap")  # their first variant is what the others compare with
 LABEL_LENGTH = 40
 
