@@ -1,0 +1,54 @@
+"""A real Slurm for the tests of this folder that are marked so: two nodes on this machine, started and stopped here."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import ROOT
+
+SCRIPT = str(ROOT / "scripts/dev/slurm.sh")
+NEEDED = ("slurmctld", "slurmd", "sbatch", "munged")
+
+
+def free_ports(count: int) -> int:
+    """First of as many neighbouring ports that nobody listens on."""
+    for first in range(30_000, 40_000, count):
+        with socket.socket() as s:
+            if all(s.connect_ex(("127.0.0.1", port)) for port in range(first, first + count)):
+                return first
+    raise AssertionError("no free ports")
+
+
+@pytest.fixture(scope="session")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Environment in which Slurm's commands work."""
+    if missing := [name for name in NEEDED if not shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")]:
+        pytest.skip(f"needs Debian's slurmctld, slurmd, slurm-client and munge ({', '.join(missing)} missing)")
+    if os.geteuid() != 0:
+        pytest.skip("starting Slurm's daemons needs root")
+    pytest.importorskip("submitit")
+    folder = tmp_path_factory.mktemp("slurm")
+    environment = {
+        **os.environ,
+        "PATH": f"{os.environ['PATH']}:/usr/sbin",
+        "GOLF_SLURM_DIR": str(folder / "files"),
+        "GOLF_SLURM_PORT": str(free_ports(3)),
+    }
+    subprocess.run([SCRIPT, "up"], env=environment, check=True, stdout=subprocess.DEVNULL, timeout=60)
+    environment["SLURM_CONF"] = str(folder / "files" / "slurm.conf")
+    yield environment
+    subprocess.run([SCRIPT, "down"], env=environment, check=True, timeout=60)
+
+
+@pytest.fixture
+def cluster(slurm: dict[str, str], runs: Path) -> Iterator[dict[str, str]]:
+    """The same with runs in the test's folder, and nothing left in the queue afterwards."""
+    yield {**slurm, "GOLF_RUNS": str(runs), "OMP_NUM_THREADS": "1"}
+    subprocess.run(["scancel", "--me"], env=slurm, check=False, timeout=60)
