@@ -69,7 +69,7 @@ def _status(label: str, key: Key, job: str, slurm: dict[str, str]) -> RunStatus:
     if progress == STOPPED and (reason := _reason(key)):
         return RunStatus(label, key[1], reason[0], reason[1], job)
     if job:
-        why = f"Slurm says {state}" if state else "Slurm has forgotten it"
+        why = f"Slurm says {state}" if state else "Slurm knows it no more (cancelled while it waited?)"
         return RunStatus(label, key[1], LOST, f"{why}, and it left no result: submit again", job)
     return RunStatus(label, key[1], NOT_SENT)
 
