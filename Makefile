@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 p
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := $(VENV)/bin
 
-.PHONY: run test test-slow test-gpu lint format clean
+.PHONY: run test test-slow test-slurm test-gpu lint format clean
 run: $(VENV)/.installed
 	$(BIN)/python golf/train.py $(ARGS)
 
@@ -14,6 +14,9 @@ test: lint
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q -m "slow and not slurm and not gpu" $(ARGS)
+
+test-slurm: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -q -m slurm $(ARGS)
 
 test-gpu: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q -m gpu $(ARGS)

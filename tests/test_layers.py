@@ -48,6 +48,7 @@ MAY_IMPORT = {
     "launch": GROUND | {"launch", "loop", "ranks", "run", "hardware", "data", "model", "report"},
     "sweep": GROUND | {"sweep", "run", "launch", "hardware"},
     "worker": {"launch", "run"},
+    "cluster": GROUND | {"cluster", "sweep", "run", "launch", "hardware"},
     "why": {"composition", "config", "errors", "run"},
     "train": {"composition", "errors", "launch", "report", "run", "sweep", "why"},
 }
