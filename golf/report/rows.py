@@ -12,12 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from golf.run.result import OK
 from golf.scoring.bits import STANDARD
 
 OWN, IMPORTED = "own", "imported"
-OK = "ok"
 UNFINISHED = "unfinished"  # a folder without a result: running or killed
 UNREADABLE = "unreadable"  # a result that is not JSON or lacks what makes it one
+MEASURED = (
+    *("artifact_bytes", "code_bytes", "total_bytes", "cap_bytes"),
+    *("steps", "step_ms", "train_seconds", "eval_seconds"),
+)
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,7 @@ def row_of_result(values: Mapping[str, Any], folder: Path | None = None) -> RunR
     final = next((scores[k] for k in ("post_quant_ttt", "post_quant_sliding", "post_quant") if scores[k]), {})
     val_loss, val_bpb = final.get("val_loss"), final.get("val_bpb")
     text_bytes, tokens = final.get("bytes"), final.get("tokens")
+    measured: dict[str, Any] = {key: values.get(key) for key in MEASURED}
     state, reason = values["state"], values.get("reason", "")
     if state == OK and not is_number(val_bpb):
         state, reason = UNREADABLE, "the result says ok and has no finite score"
@@ -107,8 +112,7 @@ def row_of_result(values: Mapping[str, Any], folder: Path | None = None) -> RunR
         val_bpb=val_bpb,
         val_loss=val_loss,
         bytes_per_token=text_bytes / tokens if text_bytes and tokens else bytes_per_token(val_loss, val_bpb),
-        **{key: values.get(key) for key in ("artifact_bytes", "code_bytes", "total_bytes", "cap_bytes")},
-        **{key: values.get(key) for key in ("steps", "step_ms", "train_seconds", "eval_seconds")},
+        **measured,
         machine=_machine(folder) if folder else None,
         how=final.get("how", STANDARD) if final else None,
         data=values.get("data_fingerprint") or None,
