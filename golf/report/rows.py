@@ -17,6 +17,8 @@ from golf.scoring.bits import STANDARD
 
 OWN, IMPORTED = "own", "imported"
 UNFINISHED = "unfinished"  # a folder without a result: running or killed
+WAITING = "waiting"  # asked for by a sweep and not started
+OPEN_STATES = (UNFINISHED, WAITING)
 UNREADABLE = "unreadable"  # a result that is not JSON or lacks what makes it one
 MEASURED = (
     *("artifact_bytes", "code_bytes", "total_bytes", "cap_bytes"),

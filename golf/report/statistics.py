@@ -17,10 +17,6 @@ from golf.errors import GolfError
 
 WELCH, ONE_SAMPLE, PAIRED, KNOWN_SIGMA = "Welch", "one-sample", "paired", "given sd"
 MOST_SEEDS = 100_000
-# Same-seed scores of two trainings correlate at r = -0.03 (20 pairs of public stacks): a seed is not a pair.
-NOT_PAIRED = (
-    "they are two trainings, and the same seed does not make them a pair: use Welch's test, which is the default."
-)
 
 
 @dataclass(frozen=True)
@@ -69,10 +65,11 @@ def one_sample(variant: Sequence[float], published: float) -> Comparison:
 
 def paired(variant: Mapping[str, float], reference: Mapping[str, float]) -> Comparison:
     """The same checkpoints scored or quantized in two ways; keys say which checkpoint a score is of."""
-    if set(variant) != set(reference):
-        only = sorted(set(variant) ^ set(reference))
-        raise GolfError(f"{', '.join(only)}: scored in one of the two ways only; {NOT_PAIRED}")
+    if only := sorted(set(variant) ^ set(reference)):
+        raise GolfError(f"{', '.join(only)}: scored in one of the two ways only, so there is no pair")
     differences = [variant[key] - reference[key] for key in variant]
+    if differences and not any(differences):
+        raise GolfError("the scores are the same to the last digit: the change changes nothing")
     comparison = one_sample(differences, 0.0)
     return Comparison(comparison.difference, comparison.standard_error, comparison.df, PAIRED)
 
