@@ -16,6 +16,7 @@ from scipy.special import nctdtr, nctdtrinc, ndtr, ndtri, stdtr, stdtrit
 from golf.errors import GolfError
 
 WELCH, ONE_SAMPLE, PAIRED, KNOWN_SIGMA = "Welch", "one-sample", "paired", "given sd"
+ONE_SEED = "one seed"  # has no standard deviation
 MOST_SEEDS = 100_000
 
 
@@ -45,7 +46,7 @@ class Comparison:
 def welch(variant: Sequence[float], reference: Sequence[float]) -> Comparison:
     """Two variants that were trained apart, whose variances may differ (Welch 1947)."""
     if min(len(variant), len(reference)) < 2:
-        raise GolfError("one seed: no verdict without a standard deviation")
+        raise GolfError(ONE_SEED)
     if _constant(variant) and _constant(reference):
         raise GolfError("every seed scored the same: no spread to test against")
     parts = [float(np.var(x, ddof=1)) / len(x) for x in (variant, reference)]
@@ -56,7 +57,7 @@ def welch(variant: Sequence[float], reference: Sequence[float]) -> Comparison:
 def one_sample(variant: Sequence[float], published: float) -> Comparison:
     """A variant against a published number, whose own noise is unknown and taken as none."""
     if len(variant) < 2:
-        raise GolfError("one seed: no verdict without a standard deviation")
+        raise GolfError(ONE_SEED)
     if _constant(variant):
         raise GolfError("every seed scored the same: no spread to test against")
     error = float(np.std(variant, ddof=1)) / math.sqrt(len(variant))

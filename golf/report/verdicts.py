@@ -19,6 +19,7 @@ from golf.scoring.bits import bits_per_byte, nats_per_token
 
 BETTER, WORSE, NO_DIFFERENCE, NO_VERDICT = "better", "worse", "not distinguishable", "no verdict"
 MARGIN_NOT_SHOWN = "margin not shown"  # better, but not by as much as the rule asks for
+NOT_COMPARABLE = "not comparable"
 TESTS = ("auto", "welch", "paired")
 SAME_TOKENIZER = 1e-4  # relative difference of bytes per token that rounding in logs explains
 # Same-seed scores of two trainings correlate at r = -0.03 (20 pairs of public stacks): a seed does not make a pair.
@@ -56,8 +57,10 @@ def judge(
     tested: list[tuple[Variant, Verdict, Comparison, float]] = []
     others = [v for v in variants if v is not reference]
     for variant in others:
-        verdicts[variant.id] = verdict = _measured(variant, reference, score)
+        verdicts[variant.id] = verdict = Verdict(NO_VERDICT)
         try:
+            check_comparable(variant, reference, score)
+            verdicts[variant.id] = verdict = _measured(variant, reference, score)
             margin = _margin_bpb(variant, reference, rules)
             comparison = compare(variant, reference, score=score, sigma=sigma, test=test)
             tested.append((variant, replace(verdict, comparison=comparison), comparison, margin))
@@ -89,7 +92,7 @@ def compare(
     if not isinstance(reference, Variant):
         return _with_few_seeds(scores, reference, sigma) or one_sample(scores, reference)
     of_reference = _scores(reference, score)
-    _check_comparable(variant, reference, score)
+    check_comparable(variant, reference, score)
     no_pair = why_no_pairs(variant, reference)
     if test == "paired" and no_pair:
         raise GolfError(no_pair)
@@ -149,15 +152,15 @@ def _with_few_seeds(scores: list[float], reference: list[float] | float, sigma: 
     return None if sigma is None or has_own else known_sigma(scores, reference, sigma)
 
 
-def _check_comparable(variant: Variant, reference: Variant, score: str) -> None:
-    """Raise if the scores are of different texts or taken in different ways."""
-    for what, attribute in (("text", "data"), ("way of scoring", "how")):
-        if attribute == "how" and score != "final":
-            continue
+def check_comparable(variant: Variant, reference: Variant | float, score: str) -> None:
+    """Raise `GolfError` if the scores are of different texts or were taken in different ways."""
+    if not isinstance(reference, Variant):
+        return
+    for what, attribute in (("text", "data"), *([("score", "how")] if score == "final" else [])):
         found = [{getattr(row, attribute) for row in v.counted} - {None} for v in (variant, reference)]
         if len(found[0] | found[1]) > 1 and found[0] and found[1]:
             mine, other = (" and ".join(sorted(map(str, x))) for x in found)
-            raise GolfError(f"not comparable: {what} {mine}, reference {other}")
+            raise GolfError(f"{NOT_COMPARABLE}: {what} {mine}, reference's {other}")
 
 
 def _measured(variant: Variant, reference: Variant | float, score: str) -> Verdict:
