@@ -34,7 +34,8 @@ from golf.composition import (  # noqa: E402
 )
 from golf.errors import GolfError  # noqa: E402
 from golf.launch.launcher import train_and_score, train_once  # noqa: E402
-from golf.report.summary import print_plan, print_result, print_sweep  # noqa: E402
+from golf.report.summary import print_plan, print_result  # noqa: E402
+from golf.report.sweep import print_sweep  # noqa: E402
 from golf.run.folder import RunFolder  # noqa: E402
 from golf.run.result import INTERRUPTED, OK, Result  # noqa: E402
 from golf.sweep.record import discard_unused, sweep_folder, sweep_name  # noqa: E402

@@ -18,22 +18,23 @@ PAGE = Template("""<!DOCTYPE html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>$title</title>
 <style>
-body { margin: 0 auto; max-width: 1240px; padding: 1rem; font: 15px/1.45 system-ui, sans-serif; color: #1d232a; background: #fff; }
+body { margin: 0 auto; max-width: 1240px; padding: 1rem; font: 15px/1.45 system-ui, sans-serif; color: #1d232a; }
 h1 { font-size: 1.3rem; margin: 0 0 .3rem; overflow-wrap: anywhere; }
 code { font-size: .85rem; overflow-wrap: anywhere; color: #4a5560; }
 ul { padding-left: 1.1rem; margin: .8rem 0; overflow-wrap: anywhere; }
 .scroll { overflow-x: auto; border: 1px solid #d8dee4; border-radius: 6px; margin: 1rem 0; }
 table { border-collapse: collapse; font-size: .86rem; font-variant-numeric: tabular-nums; width: 100%; }
-th, td { padding: .38rem .6rem; border-bottom: 1px solid #e6eaee; text-align: right; white-space: nowrap; vertical-align: top; }
-th { background: #f4f6f8; font-weight: 600; white-space: normal; vertical-align: bottom; }
+th, td { padding: .38rem .55rem; border-bottom: 1px solid #e6eaee; text-align: right; vertical-align: top; }
+th { background: #f4f6f8; font-weight: 600; vertical-align: bottom; }
+td { white-space: nowrap; }
 tr:last-child td { border-bottom: 0; }
-.text { text-align: left; }
-td.text { white-space: normal; min-width: 4.5rem; max-width: 22rem; }
-th:first-child, td:first-child { position: sticky; left: 0; background: #fff; max-width: 11rem; overflow-wrap: anywhere; }
-th:first-child { background: #f4f6f8; }
-.better { color: #23653f; font-weight: 600; }
-.worse { color: #a93620; font-weight: 600; }
-.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 430px), 1fr)); gap: 1.2rem; align-items: start; }
+th.text, td.text { text-align: left; }
+td.text { white-space: normal; min-width: 3.5rem; max-width: 22rem; }
+th:first-child, td:first-child { position: sticky; left: 0; max-width: 9rem; overflow-wrap: break-word; }
+td:first-child { background: #fff; }
+td.better { color: #23653f; font-weight: 600; }
+td.worse { color: #a93620; font-weight: 600; }
+.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 430px), 1fr)); gap: 1.2rem; }
 figure { margin: 0; min-width: 0; }
 figure svg { width: 100%; height: auto; max-width: 590px; display: block; }
 figcaption { font-size: .85rem; color: #4a5560; overflow-wrap: anywhere; }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, ScalarFormatter
 
 from golf.errors import GolfError
@@ -26,7 +28,7 @@ MOST_ROWS, MOST_COLOURS, MOST_CURVES, MOST_POINTS = 30, 7, 40, 200
 LABEL_WIDTH = 20  # characters a line
 GREY, BLUE, GREEN, RED = "#8a94a0", "#1f5fa8", "#2f7d4f", "#c2452d"
 COLOURS = (BLUE, "#d9822b", GREEN, "#8e4fa8", RED, "#1495a3", "#7a5c3a")
-STYLE: dict[str, Any] = {
+STYLE: Any = {
     "svg.fonttype": "none",  # text stays text: it can be read out, searched and copied
     "font.family": ["DejaVu Sans", "sans-serif"],
     "font.size": 9,
@@ -41,7 +43,8 @@ STYLE: dict[str, Any] = {
 
 def figures(findings: Findings) -> list[tuple[str, str]]:
     """(caption, SVG) of every plot that these findings have something for."""
-    drawn = (_scores(findings), _differences(findings), _bytes(findings), _curves(findings))
+    with matplotlib.rc_context(STYLE):
+        drawn = (_scores(findings), _differences(findings), _bytes(findings), _curves(findings))
     return [found for found in drawn if found]
 
 
@@ -62,14 +65,13 @@ def _scores(findings: Findings) -> tuple[str, str] | None:
         values = variant.scores(findings.score)
         axes.plot(values, [y] * len(values), "o", color=GREY, markersize=3.5, alpha=0.8)
         low, high = _mean_interval(findings, variant)
-        mean = variant.mean(findings.score)
+        mean = _mean(findings, variant)
         axes.plot([low, high], [y, y], color=_colour(findings, variant), linewidth=1.6)
         axes.plot([mean], [y], "D", color=_colour(findings, variant), markersize=4.5)
     _name_rows(axes, cut)
     axes.set_xlabel(f"{score_title(findings)} (bits per byte)")
-    return f"{_capital(score_title(findings))} of the variants. Dots: seeds; {spread}.{left_out}", _svg(
-        figure, "scores"
-    )
+    caption = f"{_capital(score_title(findings))} of the variants. Dots: seeds; {spread}.{left_out}"
+    return caption, _svg(figure, "scores")
 
 
 def _score_over_value(axes: Axes, findings: Findings, shown: Sequence[Variant], numbers: dict[str, float]) -> None:
@@ -78,10 +80,10 @@ def _score_over_value(axes: Axes, findings: Findings, shown: Sequence[Variant], 
         values = variant.scores(findings.score)
         axes.plot([x] * len(values), values, "o", color=GREY, markersize=3.5, alpha=0.8)
         axes.plot([x, x], _mean_interval(findings, variant), color=colour, linewidth=1.6)
-        axes.plot([x], [variant.mean(findings.score)], "D", color=colour, markersize=4.5)
+        axes.plot([x], [_mean(findings, variant)], "D", color=colour, markersize=4.5)
     ordered = sorted(shown, key=lambda v: numbers[v.id])
     axes.plot(
-        [numbers[v.id] for v in ordered], [v.mean(findings.score) for v in ordered], color=GREY, linewidth=0.8, zorder=0
+        [numbers[v.id] for v in ordered], [_mean(findings, v) for v in ordered], color=GREY, linewidth=0.8, zorder=0
     )
     positions = sorted(set(numbers.values()))
     if positions[0] > 0 and positions[-1] / positions[0] >= 4:
@@ -110,7 +112,7 @@ def _differences(findings: Findings) -> tuple[str, str] | None:
             axes.plot(verdict.comparison.interval(findings.rules.confidence), [y, y], color=colour, linewidth=1.6)
         marker = "D" if verdict.comparison else "o"
         face = colour if verdict.comparison else "white"
-        axes.plot([verdict.difference_bpb], [y], marker, color=colour, markerfacecolor=face, markersize=4.5)
+        axes.plot([verdict.difference_bpb or 0.0], [y], marker, color=colour, markerfacecolor=face, markersize=4.5)
     _name_rows(axes, cut)
     axes.set_xlabel("difference in bits per byte; left is better")
     caption = (
@@ -128,8 +130,9 @@ def _bytes(findings: Findings) -> tuple[str, str] | None:
     figure, axes = _figure(3.6)
     colours = _variant_colours(findings, shown)
     for variant in reversed(shown):
-        points = [(r.total_bytes / 1e6, getattr(r, field)) for r in variant.rows if _has(r, field, "total_bytes")]
-        axes.plot(*zip(*points, strict=True), "o", color=colours.get(variant.id, GREY), markersize=4.5, alpha=0.85)
+        points = [(r.total_bytes or 0, getattr(r, field)) for r in variant.rows if _has(r, field, "total_bytes")]
+        x, y = [point[0] / 1e6 for point in points], [point[1] for point in points]
+        axes.plot(x, y, "o", color=colours.get(variant.id, GREY), markersize=4.5, alpha=0.85)
     caps = sorted({row.cap_bytes for v in shown for row in v.rows if row.cap_bytes})
     for cap in caps:
         axes.axvline(cap / 1e6, color=RED, linestyle="--", linewidth=1.0)
@@ -151,7 +154,8 @@ def _curves(findings: Findings) -> tuple[str, str] | None:
         return None
     figure, axes = _figure(3.6)
     for variant, curve in reversed(drawn):
-        axes.plot(*zip(*curve, strict=True), color=colours[variant.id], linewidth=1.0, alpha=0.85)
+        x, y = [point[0] for point in curve], [point[1] for point in curve]
+        axes.plot(x, y, color=colours[variant.id], linewidth=1.0, alpha=0.85)
     losses = sorted(loss for _, curve in drawn for _, loss in curve[len(curve) // 10 :])
     room = 0.05 * (losses[-1] - losses[0]) or 0.1
     axes.set_ylim(losses[0] - room, losses[-1] + room)
@@ -181,13 +185,20 @@ def _has(row: RunRow, *fields: str) -> bool:
     return all(is_number(getattr(row, field)) for field in fields)
 
 
+def _mean(findings: Findings, variant: Variant) -> float:
+    mean = variant.mean(findings.score)
+    assert mean is not None, "only variants with scores are drawn"
+    return mean
+
+
 def _mean_interval(findings: Findings, variant: Variant) -> tuple[float, float]:
     """Of the mean; the mean itself where nothing is known about the noise."""
     scores = variant.scores(findings.score)
     try:
-        found = (
-            known_sigma(scores, 0.0, findings.sigma) if findings.sigma and len(scores) < 2 else one_sample(scores, 0.0)
-        )
+        if findings.sigma is not None and len(scores) < 2:
+            found = known_sigma(scores, 0.0, findings.sigma)
+        else:
+            found = one_sample(scores, 0.0)
     except GolfError:
         return scores[0], scores[0]
     return found.interval(findings.rules.confidence)
@@ -209,8 +220,6 @@ def _swept_numbers(findings: Findings, shown: Iterable[Variant]) -> dict[str, fl
 
 def _apart(positions: Sequence[float], is_log: bool) -> list[float]:
     """Those of the swept values whose labels have room beside each other."""
-    import math
-
     places = [math.log(p) for p in positions] if is_log else list(positions)
     room = (places[-1] - places[0]) / 7
     kept = [0]
@@ -244,10 +253,9 @@ def _variant_colours(findings: Findings, shown: Sequence[Variant]) -> dict[str, 
 
 
 def _figure(height: float) -> tuple[Figure, Axes]:
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH, height), layout="constrained")
-        axes = figure.subplots()
-        axes.grid(alpha=0.25)
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    axes = figure.subplots()
+    axes.grid(alpha=0.25)
     return figure, axes
 
 
@@ -273,8 +281,6 @@ def _plain_numbers(axis: Any) -> None:
 
 
 def _legend(figure: Figure, shown: Sequence[Variant], colours: dict[str, str]) -> None:
-    from matplotlib.lines import Line2D
-
     named = [v for v in shown if v.id in colours]
     handles = [Line2D([], [], color=colours[v.id], marker="o", linestyle="", label=_short(v.label)) for v in named]
     if len(named) < len(shown):
@@ -293,7 +299,7 @@ def _capital(text: str) -> str:
 def _svg(figure: Figure, salt: str) -> str:
     """The figure as an element to put into a page: no prologue, no metadata, ids of its own."""
     out = io.StringIO()
-    with matplotlib.rc_context({**STYLE, "svg.hashsalt": salt}):
+    with matplotlib.rc_context({"svg.hashsalt": salt}):
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     text = out.getvalue()
     return re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)

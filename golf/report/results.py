@@ -21,7 +21,7 @@ SMALLEST_P = 1e-4
 
 def results_table(findings: Findings) -> Table:
     """Means over the runs that count; every other run is named with its state and reason."""
-    rows = [_row(findings, variant) for variant in findings.variants]
+    rows = [result_row(findings, variant) for variant in findings.variants]
     runs = sum(len(v.rows) for v in findings.study.variants)
     title = f"{findings.study.title}: {_count(len(rows), 'variant')}, {_count(runs, 'run')}"
     return Table(_columns(findings), rows, title, findings.remarks)
@@ -36,9 +36,9 @@ def _columns(findings: Findings) -> tuple[Column, ...]:
         Column("n", "n"),
         Column("rank", "rank", is_text=True),
         Column("pre_quant_bpb", "pre-quant bpb", _decimals(4), spare=4),
-        Column("difference_bpb", "Δ bpb", _signed),
-        Column("difference_nats_per_token", "Δ nats/token", _signed),
-        Column("interval_bpb", f"{confidence} interval of Δ bpb", _interval, in_csv=False, spare=5),
+        Column("difference_bpb", "Δ bpb", signed),
+        Column("difference_nats_per_token", "Δ nats/token", signed),
+        Column("interval_bpb", f"{confidence} interval of Δ bpb", interval_text, in_csv=False, spare=5),
         Column("interval_low_bpb", "", in_text=False),
         Column("interval_high_bpb", "", in_text=False),
         Column("p", "p", shown_p),
@@ -51,7 +51,7 @@ def _columns(findings: Findings) -> tuple[Column, ...]:
     )
 
 
-def _row(findings: Findings, variant: Variant) -> dict[str, Any]:
+def result_row(findings: Findings, variant: Variant) -> dict[str, Any]:
     verdict = findings.verdicts.get(variant.id)
     comparison = verdict.comparison if verdict else None
     interval = comparison.interval(findings.rules.confidence) if comparison else None
@@ -123,12 +123,12 @@ def _decimals(places: int) -> Callable[[float], str]:
     return lambda value: f"{value:.{places}f}"
 
 
-def _signed(value: float) -> str:
+def signed(value: float) -> str:
     return f"{value:+.4f}".replace("-", "−")
 
 
-def _interval(bounds: tuple[float, float]) -> str:
-    return f"{_signed(bounds[0])} to {_signed(bounds[1])}"
+def interval_text(bounds: tuple[float, float]) -> str:
+    return f"{signed(bounds[0])} to {signed(bounds[1])}"
 
 
 def _thousands(value: float) -> str:

@@ -62,6 +62,11 @@ class RunRow:
         """Whether the run enters means and verdicts: `ok`, with a finite score."""
         return self.state == OK and is_number(self.val_bpb)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the run has not ended."""
+        return self.state in OPEN_STATES
+
 
 def is_number(value: float | None) -> bool:
     return value is not None and math.isfinite(value)

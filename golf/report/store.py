@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from golf.errors import GolfError
-from golf.report.rows import OPEN_STATES, UNREADABLE, RunRow, row_of
+from golf.report.rows import UNREADABLE, RunRow, row_of
 from golf.run.folder import runs_root
 from golf.run.result import CRASHED, INTERRUPTED
 
@@ -57,7 +57,7 @@ def index_runs(root: Path) -> dict[str, list[Path]]:
 def latest_row(folders: Iterable[Path]) -> RunRow:
     """Of all attempts at a seed the last one that ended; one that was cut off yields to one that was not."""
     rows = [row_of(folder) for folder in sorted(folders, key=_attempt)]
-    ended = [row for row in rows if row.state not in OPEN_STATES]
+    ended = [row for row in rows if not row.is_open]
     telling = [row for row in ended if row.state not in SAYS_NOTHING]
     return (telling or ended or rows)[-1]
 
@@ -66,10 +66,11 @@ def _is_run(path: Path) -> bool:
     return (path / "config.json").is_file() or (path / "result.json").is_file()
 
 
-def _attempt(folder: Path) -> tuple[int, float]:
-    """`seed7.3` is attempt 3; of the same number under two names the younger folder is the later."""
+def _attempt(folder: Path) -> tuple[float, int]:
+    """Sorts attempts by their making: the environment record is written once; then `seed7.3` is attempt 3."""
     number = folder.name.partition(".")[2]
-    return int(number) if number.isdigit() else 1, folder.stat().st_mtime
+    made = next((p.stat().st_mtime for p in (folder / "environment.json", folder) if p.exists()), 0.0)
+    return made, int(number) if number.isdigit() else 1
 
 
 def seed_of(folder: Path) -> int | None:

@@ -56,9 +56,10 @@ def read_study(targets: Sequence[str], reference: str | None = None) -> Study:
             _ask_for_folders(asked, run_folders(Path(target), target))
     swept = tuple(dict.fromkeys(key for record in records for key in record.get("swept", []) if key != "seed"))
     first = records[0] if records else {}
+    names = [str(record["name"]) for record in records] or [Path(target).resolve().name for target in targets]
     kinds = {str(record.get("kind", "")) for record in records}
     study = Study(
-        title=" + ".join(str(record["name"]) for record in records) or ", ".join(targets),
+        title=" + ".join(names),
         variants=tuple(_variant(variant_id, item, swept) for variant_id, item in asked.items()),
         reference=None,
         kind=kinds.pop() if len(kinds) == 1 else "",
@@ -106,6 +107,11 @@ def _labelled(study: Study, wanted: str | None) -> Study:
             values = {id: {key: written(flat.get(key)) for key in keys} for id, flat in flats.items()}
             variants = tuple(replace(v, values=values[v.id]) for v in study.variants)
             study = replace(study, swept=tuple(keys), variants=variants)
+    if study.swept and complete and all(key in flat for key in study.swept for flat in flats.values()):
+        besides = [key for key in differing_keys(list(flats.values())) if key not in study.swept]
+        if 0 < len(besides) <= MOST_KEYS_IN_A_LABEL:
+            note = f"{', '.join(besides)} moves along: no difference belongs to {' or '.join(study.swept)} alone."
+            study = replace(study, notes=(*study.notes, note))
     labels = {v.id: " ".join(f"{key}={value}" for key, value in v.values.items()) or v.label for v in study.variants}
     return _with_reference(replace(study, variants=_renamed(study.variants, labels)), wanted)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from golf.report.rows import OPEN_STATES, RunRow, is_number
+from golf.report.rows import RunRow, is_number
 
 SCORES = {  # name on the command line → field of a row
     "final": "val_bpb",
@@ -50,7 +50,7 @@ class Variant:
     @property
     def is_open(self) -> bool:
         """Whether runs are still to come."""
-        return any(row.state in OPEN_STATES for row in self.rows)
+        return any(row.is_open for row in self.rows)
 
     @property
     def bytes_per_token(self) -> float | None:
