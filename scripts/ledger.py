@@ -1,7 +1,7 @@
 """Everything that was tried, with intervals and verdicts; negative results stay.
 
     python scripts/ledger.py                                    # all finished variants against their references
-    python scripts/ledger.py --catalogue negative_results.csv   # published negative results, our own verdict beside them
+    python scripts/ledger.py --catalogue negative_results.csv   # published negative results, our verdicts beside them
 
 A catalogue has the columns category, technique, base, delta_bpb, measured, evidence, source.
 """
@@ -17,6 +17,7 @@ from golf.errors import GolfError
 from golf.report.ledger import beside_catalogue, ledger
 from golf.report.table import FORMATS, render
 from golf.report.variants import SCORES
+from golf.run.folder import runs_root
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -25,6 +26,8 @@ def main(arguments: list[str] | None = None) -> int:
         table = ledger(rules_named(args.rules), score=args.score, sigma=args.sigma)
         if args.catalogue:
             table = beside_catalogue(args.catalogue, table)
+        if not table.rows:
+            raise GolfError(f"Nothing has finished under {runs_root()} yet: GOLF_RUNS names another folder of runs.")
     except GolfError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
