@@ -11,13 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import nctdtr, nctdtrinc, ndtr, ndtri, stdtr, stdtrit
+from scipy.special import betaincinv, nctdtr, ndtr, ndtri, stdtr, stdtrit
 
 from golf.errors import GolfError
 
 WELCH, ONE_SAMPLE, PAIRED, KNOWN_SIGMA = "Welch", "one-sample", "paired", "given sd"
 ONE_SEED = "one seed"  # has no standard deviation
-MOST_SEEDS = 100_000
+MOST_SEEDS = 10_000
+SHARES = 200  # points of the distribution over which the power of Welch's test is averaged
+PRECISION = 1e-4  # of a smallest difference, in standard deviations
 
 
 @dataclass(frozen=True)
@@ -112,19 +114,37 @@ def detection_power(
 ) -> float:
     """Chance that a true improvement by `difference` is shown to exceed `margin` at one-sided `alpha`.
 
-    `seeds` of the variant against as many of the reference, or against a `published` number (exact non-central t).
+    `seeds` of the variant against as many of the reference, by Welch's test, or against a `published` number.
     """
-    df, root = _design(seeds, published)
-    shift = (difference - margin) / (sigma * root)
-    return float(1 - nctdtr(df, shift, stdtrit(df, 1 - alpha)))
+    if seeds < 2:
+        raise GolfError(f"{seeds} seed has no standard deviation of its own: take 2 or more.")
+    df = seeds - 1
+    if published:
+        shift = (difference - margin) / (sigma * math.sqrt(1 / seeds))
+        return float(1 - nctdtr(df, shift, stdtrit(df, 1 - alpha)))
+    # Of two samples of one size, t itself is Student's with 2n - 2 degrees of freedom whatever share of the variance the
+    # first one has, and that share alone, which follows a beta distribution, makes Welch's degrees of freedom.
+    share = betaincinv(df / 2, df / 2, (np.arange(SHARES) + 0.5) / SHARES)
+    welch_df = df / (share**2 + (1 - share) ** 2)
+    shift = (difference - margin) / (sigma * math.sqrt(2 / seeds))
+    return float(np.mean(1 - nctdtr(2 * df, shift, stdtrit(welch_df, 1 - alpha))))
 
 
 def smallest_difference(
     sigma: float, seeds: int, *, alpha: float, power: float, margin: float = 0.0, published: bool = False
 ) -> float:
     """The true improvement that is found with probability `power`; smaller ones are missed more often."""
-    df, root = _design(seeds, published)
-    return margin + float(nctdtrinc(df, 1 - power, stdtrit(df, 1 - alpha))) * sigma * root
+
+    def is_found(difference: float) -> bool:
+        return detection_power(difference, sigma, seeds, alpha=alpha, margin=margin, published=published) >= power
+
+    low, high = margin, margin + sigma
+    while not is_found(high):
+        low, high = high, margin + 2 * (high - margin)
+    while high - low > sigma * PRECISION:
+        middle = (low + high) / 2
+        low, high = (low, middle) if is_found(middle) else (middle, high)
+    return high
 
 
 def seeds_needed(
@@ -155,13 +175,6 @@ def seeds_needed(
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle + 1, high)
     return high
-
-
-def _design(seeds: int, published: bool) -> tuple[int, float]:
-    """Degrees of freedom, and the standard error in units of sigma."""
-    if seeds < 2:
-        raise GolfError(f"{seeds} seed has no standard deviation of its own: take 2 or more.")
-    return (seeds - 1, math.sqrt(1 / seeds)) if published else (2 * seeds - 2, math.sqrt(2 / seeds))
 
 
 def _cdf(t: float, df: float) -> float:
