@@ -135,7 +135,7 @@ def test_sweep_runs_every_value_and_one_failure_loses_one_row(tiny: OwnDataset, 
     )
     assert done.returncode == 2
     assert len(list(runs.glob("*/seed*/result.json"))) == 2
-    assert "4 jobs" in done.stdout and done.stdout.count("does not divide") == 2
+    assert "4 variants, 4 runs" in done.stdout and done.stdout.count("does not divide") == 2
     assert done.stderr.count("error: ") == 2 and "Traceback" not in done.stderr
 
 

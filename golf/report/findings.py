@@ -87,6 +87,12 @@ def reference_name(findings: Findings) -> str:
     return reference.label if isinstance(reference, Variant) else f"the published {reference:g}"
 
 
+def variant_name(findings: Findings, variant: Variant) -> str:
+    """The swept values alone where all have them, for use beside or under a title that names what was swept."""
+    values = [variant.values.get(key) for key in findings.study.swept]
+    return " ".join(map(str, values)) if values and None not in values else variant.label
+
+
 def _about_score(findings: Findings, ways: set[str | None], asked: str | None) -> Iterable[str]:
     if findings.score == "final" and len(ways) == 1 and ways != {"standard"}:
         yield f"Scores are the artifact's by {ways.pop()}."

@@ -11,6 +11,7 @@ from golf.report.results import results_table
 from golf.report.table import Column, Table
 from golf.report.verdicts import BETTER, WORSE
 
+LONG = 24  # characters from which a cell gets room for a sentence
 PAGE = Template("""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -18,19 +19,21 @@ PAGE = Template("""<!DOCTYPE html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>$title</title>
 <style>
-body { margin: 0 auto; max-width: 1240px; padding: 1rem; font: 15px/1.45 system-ui, sans-serif; color: #1d232a; }
+body { margin: 0 auto; max-width: 1360px; padding: 1rem; font: 15px/1.45 system-ui, sans-serif; color: #1d232a; }
 h1 { font-size: 1.3rem; margin: 0 0 .3rem; overflow-wrap: anywhere; }
 code { font-size: .85rem; overflow-wrap: anywhere; color: #4a5560; }
 ul { padding-left: 1.1rem; margin: .8rem 0; overflow-wrap: anywhere; }
 .scroll { overflow-x: auto; border: 1px solid #d8dee4; border-radius: 6px; margin: 1rem 0; }
-table { border-collapse: collapse; font-size: .86rem; font-variant-numeric: tabular-nums; width: 100%; }
-th, td { padding: .38rem .55rem; border-bottom: 1px solid #e6eaee; text-align: right; vertical-align: top; }
+table { border-collapse: collapse; font-size: .84rem; font-variant-numeric: tabular-nums; width: 100%; }
+th, td { padding: .36rem .45rem; border-bottom: 1px solid #e6eaee; text-align: right; vertical-align: top; }
 th { background: #f4f6f8; font-weight: 600; vertical-align: bottom; }
 td { white-space: nowrap; }
 tr:last-child td { border-bottom: 0; }
 th.text, td.text { text-align: left; }
-td.text { white-space: normal; min-width: 3.5rem; max-width: 22rem; }
+td.text { white-space: normal; max-width: 24rem; overflow-wrap: anywhere; }
+td.text.long { min-width: 15rem; }
 th:first-child, td:first-child { position: sticky; left: 0; max-width: 9rem; overflow-wrap: break-word; }
+td:first-child.long { min-width: 7rem; }
 td:first-child { background: #fff; }
 td.better { color: #23653f; font-weight: 600; }
 td.worse { color: #a93620; font-weight: 600; }
@@ -79,7 +82,7 @@ def _table(table: Table) -> str:
 
 def _cell(column: Column, text: str) -> str:
     kind = text.partition(":")[0]
-    extra = kind if column.key == "verdict" and kind in (BETTER, WORSE) else ""
+    extra = kind if column.key == "verdict" and kind in (BETTER, WORSE) else "long" if len(text) > LONG else ""
     return f"<td{_class(column, extra)}>{escape(text)}</td>"
 
 

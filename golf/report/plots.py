@@ -6,7 +6,6 @@ import io
 import json
 import math
 import re
-import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, ScalarFormatter
 
 from golf.errors import GolfError
-from golf.report.findings import Findings, reference_name, score_title
+from golf.report.findings import Findings, reference_name, score_title, variant_name
 from golf.report.rows import RunRow, is_number
 from golf.report.statistics import known_sigma, one_sample
 from golf.report.variants import SCORES, Variant
@@ -25,7 +24,7 @@ from golf.report.verdicts import BETTER, WORSE
 
 WIDTH, ROW, MARGINS = 4.6, 0.34, 1.1  # inches; fonts stay readable when a phone shows the whole width
 MOST_ROWS, MOST_COLOURS, MOST_CURVES, MOST_POINTS = 30, 7, 40, 200
-LABEL_WIDTH = 20  # characters a line
+LABEL_WIDTH, LEGEND_WIDTH = 20, 26  # characters a line
 GREY, BLUE, GREEN, RED = "#8a94a0", "#1f5fa8", "#2f7d4f", "#c2452d"
 COLOURS = (BLUE, "#d9822b", GREEN, "#8e4fa8", RED, "#1495a3", "#7a5c3a")
 STYLE: Any = {
@@ -60,7 +59,7 @@ def _scores(findings: Findings) -> tuple[str, str] | None:
         key = findings.study.swept[0]
         return f"{_capital(score_title(findings))} against {key}. Dots: seeds; {spread}.", _svg(figure, "scores")
     cut, left_out = _cut(shown, findings)
-    figure, axes = _figure(_height(cut))
+    figure, axes = _figure(_height(findings, cut))
     for y, variant in enumerate(cut):
         values = variant.scores(findings.score)
         axes.plot(values, [y] * len(values), "o", color=GREY, markersize=3.5, alpha=0.8)
@@ -68,7 +67,7 @@ def _scores(findings: Findings) -> tuple[str, str] | None:
         mean = _mean(findings, variant)
         axes.plot([low, high], [y, y], color=_colour(findings, variant), linewidth=1.6)
         axes.plot([mean], [y], "D", color=_colour(findings, variant), markersize=4.5)
-    _name_rows(axes, cut)
+    _name_rows(axes, findings, cut)
     axes.set_xlabel(f"{score_title(findings)} (bits per byte)")
     caption = f"{_capital(score_title(findings))} of the variants. Dots: seeds; {spread}.{left_out}"
     return caption, _svg(figure, "scores")
@@ -104,7 +103,7 @@ def _differences(findings: Findings) -> tuple[str, str] | None:
     if not shown:
         return None
     cut, left_out = _cut(shown, findings)
-    figure, axes = _figure(_height(cut))
+    figure, axes = _figure(_height(findings, cut))
     axes.axvline(0.0, color="#333333", linewidth=0.8)
     for y, variant in enumerate(cut):
         verdict, colour = findings.verdicts[variant.id], _colour(findings, variant)
@@ -113,7 +112,7 @@ def _differences(findings: Findings) -> tuple[str, str] | None:
         marker = "D" if verdict.comparison else "o"
         face = colour if verdict.comparison else "white"
         axes.plot([verdict.difference_bpb or 0.0], [y], marker, color=colour, markerfacecolor=face, markersize=4.5)
-    _name_rows(axes, cut)
+    _name_rows(axes, findings, cut)
     axes.set_xlabel("difference in bits per byte; left is better")
     caption = (
         f"Difference to {reference_name(findings)}, {findings.rules.confidence:.0%} intervals. Green: better, "
@@ -141,7 +140,7 @@ def _bytes(findings: Findings) -> tuple[str, str] | None:
     axes.xaxis.set_major_locator(MaxNLocator(5))
     _plain_numbers(axes.xaxis)
     _plain_numbers(axes.yaxis)
-    _legend(figure, shown, colours)
+    _legend(figure, findings, shown, colours)
     limit = f" Dashed: the cap of {', '.join(f'{cap:,}' for cap in caps)} bytes." if caps else ""
     return f"Bytes against {score_title(findings)}, one dot a run.{limit}", _svg(figure, "bytes")
 
@@ -163,7 +162,7 @@ def _curves(findings: Findings) -> tuple[str, str] | None:
     axes.set_xlabel("seconds of training")
     axes.set_ylabel("training loss (nats per token)")
     _plain_numbers(axes.yaxis)
-    _legend(figure, [v for v in wanted if any(v is other for other, _ in drawn)], colours)
+    _legend(figure, findings, [v for v in wanted if any(v is other for other, _ in drawn)], colours)
     hidden = len(findings.variants) - len(wanted)
     rest = f" The best {len(wanted)} variants; {hidden} more are in the table." if hidden else ""
     return f"Training loss over the clock, one line a run.{rest}", _svg(figure, "curves")
@@ -259,20 +258,27 @@ def _figure(height: float) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _height(rows: Sequence[Variant]) -> float:
-    lines = sum(_wrapped(v.label).count("\n") + 1 for v in rows)
+def _height(findings: Findings, rows: Sequence[Variant]) -> float:
+    lines = sum(_wrapped(variant_name(findings, v)).count("\n") + 1 for v in rows)
     return MARGINS + ROW * max(len(rows), 0.6 * lines)
 
 
-def _name_rows(axes: Axes, rows: Sequence[Variant]) -> None:
-    axes.set_yticks(range(len(rows)), [_wrapped(v.label) for v in rows])
+def _name_rows(axes: Axes, findings: Findings, rows: Sequence[Variant]) -> None:
+    axes.set_yticks(range(len(rows)), [_wrapped(variant_name(findings, v)) for v in rows])
     axes.set_ylim(-0.6, len(rows) - 0.4)
     axes.xaxis.set_major_locator(MaxNLocator(4))
     _plain_numbers(axes.xaxis)
 
 
 def _wrapped(label: str) -> str:
-    return "\n".join(textwrap.wrap(label, LABEL_WIDTH, max_lines=2, placeholder=" …", break_on_hyphens=False))
+    """On at most two lines; what is still too long loses its middle, because names tend to differ at their ends."""
+    if len(label) <= LABEL_WIDTH:
+        return label
+    if len(label) > 2 * LABEL_WIDTH:
+        label = f"{label[: LABEL_WIDTH - 1]}…{label[-LABEL_WIDTH:]}"
+    breaks = [i + 1 for i, letter in enumerate(label) if letter in " _/.,=…" and 0 <= len(label) - i - 1 <= LABEL_WIDTH]
+    middle = min((i for i in breaks if i <= LABEL_WIDTH), key=lambda i: abs(2 * i - len(label)), default=LABEL_WIDTH)
+    return f"{label[:middle].strip()}\n{label[middle:].strip()}"
 
 
 def _plain_numbers(axis: Any) -> None:
@@ -280,16 +286,19 @@ def _plain_numbers(axis: Any) -> None:
     axis.set_major_formatter(ScalarFormatter(useOffset=False))
 
 
-def _legend(figure: Figure, shown: Sequence[Variant], colours: dict[str, str]) -> None:
+def _legend(figure: Figure, findings: Findings, shown: Sequence[Variant], colours: dict[str, str]) -> None:
     named = [v for v in shown if v.id in colours]
-    handles = [Line2D([], [], color=colours[v.id], marker="o", linestyle="", label=_short(v.label)) for v in named]
+    handles = [
+        Line2D([], [], color=colours[v.id], marker="o", linestyle="", label=_short(variant_name(findings, v)))
+        for v in named
+    ]
     if len(named) < len(shown):
-        handles.append(Line2D([], [], color=GREY, marker="o", linestyle="", label="others"))
+        handles.append(Line2D([], [], color=GREY, label="others", **style))
     figure.legend(handles=handles, loc="outside lower center", ncols=2, columnspacing=1.0, handletextpad=0.2)
 
 
 def _short(label: str) -> str:
-    return textwrap.shorten(label, 26, placeholder="…") if len(label) > 26 else label
+    return label if len(label) <= LEGEND_WIDTH else f"{label[:9]}…{label[10 - LEGEND_WIDTH :]}"
 
 
 def _capital(text: str) -> str:

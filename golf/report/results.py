@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from golf.report.findings import Findings, score_title
+from golf.report.findings import Findings, score_title, variant_name
 from golf.report.rows import RunRow
 from golf.report.table import Column, Table
 from golf.report.variants import Variant
@@ -32,21 +32,21 @@ def _columns(findings: Findings) -> tuple[Column, ...]:
     return (
         Column("variant", " ".join(findings.study.swept) or "variant", is_text=True),
         Column("mean_bpb", score_title(findings), _decimals(4)),
-        Column("sd_bpb", "sd", _decimals(5)),
+        Column("sd_bpb", "sd", _decimals(5), spare=5),
         Column("n", "n"),
-        Column("rank", "rank", is_text=True),
-        Column("pre_quant_bpb", "pre-quant bpb", _decimals(4), spare=4),
+        Column("rank", "rank", is_text=True, spare=1),
+        Column("pre_quant_bpb", "pre-quant bpb", _decimals(4), spare=9),
         Column("difference_bpb", "Δ bpb", signed),
-        Column("difference_nats_per_token", "Δ nats/token", signed),
-        Column("interval_bpb", f"{confidence} interval of Δ bpb", interval_text, in_csv=False, spare=5),
+        Column("difference_nats_per_token", "Δ nats/token", signed, spare=3),
+        Column("interval_bpb", f"{confidence} interval of Δ bpb", interval_text, in_csv=False, spare=10),
         Column("interval_low_bpb", "", in_text=False),
         Column("interval_high_bpb", "", in_text=False),
-        Column("p", "p", shown_p),
+        Column("p", "p", shown_p, spare=4),
         Column("verdict", "verdict", is_text=True),
-        Column("total_bytes", "largest bytes", _thousands),
-        Column("steps", "steps", _thousands, spare=3),
-        Column("step_ms", "step ms", _decimals(1), spare=1),
-        Column("train_seconds", "train s", _decimals(1), spare=2),
+        Column("total_bytes", "largest bytes", _thousands, spare=2),
+        Column("steps", "steps", _thousands, spare=8),
+        Column("step_ms", "step ms", _decimals(1), spare=6),
+        Column("train_seconds", "train s", _decimals(1), spare=7),
         Column("state", "state", is_text=True),
     )
 
@@ -56,7 +56,7 @@ def result_row(findings: Findings, variant: Variant) -> dict[str, Any]:
     comparison = verdict.comparison if verdict else None
     interval = comparison.interval(findings.rules.confidence) if comparison else None
     return {
-        "variant": _label(findings, variant),
+        "variant": variant_name(findings, variant),
         "mean_bpb": variant.mean(findings.score),
         "sd_bpb": variant.sd(findings.score),
         "n": len(variant.scores(findings.score)),
@@ -102,12 +102,6 @@ def shown_state(rows: Sequence[RunRow]) -> str:
 
 def shown_p(p: float) -> str:
     return f"<{SMALLEST_P:.4f}" if p < SMALLEST_P else f"{p:.4f}"
-
-
-def _label(findings: Findings, variant: Variant) -> str:
-    """The values alone under a header that names what was swept."""
-    values = [variant.values.get(key) for key in findings.study.swept]
-    return " ".join(map(str, values)) if values and None not in values else variant.label
 
 
 def _mean(variant: Variant, attribute: str) -> float | None:

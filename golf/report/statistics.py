@@ -122,8 +122,8 @@ def detection_power(
     if published:
         shift = (difference - margin) / (sigma * math.sqrt(1 / seeds))
         return float(1 - nctdtr(df, shift, stdtrit(df, 1 - alpha)))
-    # Of two samples of one size, t itself is Student's with 2n - 2 degrees of freedom whatever share of the variance the
-    # first one has, and that share alone, which follows a beta distribution, makes Welch's degrees of freedom.
+    # Of two samples of one size, t itself is Student's with 2n - 2 degrees of freedom whatever share of the variance is
+    # the first one's; that share, which follows a beta distribution, alone makes Welch's degrees of freedom.
     share = betaincinv(df / 2, df / 2, (np.arange(SHARES) + 0.5) / SHARES)
     welch_df = df / (share**2 + (1 - share) ** 2)
     shift = (difference - margin) / (sigma * math.sqrt(2 / seeds))

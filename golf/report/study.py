@@ -132,7 +132,7 @@ def _as_ablation(study: Study, flats: Mapping[str, Flat], wanted: str | None) ->
             inseparable[variant.id] = why
     labels[study.reference.id] = study.reference.rows[0].name or study.reference.id
     reference_id = study.reference.id
-    study = replace(study, variants=_renamed(study.variants, labels), inseparable=inseparable)
+    study = replace(study, variants=_renamed(study.variants, labels), inseparable=inseparable, swept=())
     tied = {name: required_by(name, techniques_of(base)) for name in sorted(techniques_of(base))}
     notes = [f"{name} is not separable: {' and '.join(by)} cannot be without it" for name, by in tied.items() if by]
     return _with_reference(replace(study, notes=tuple(notes)), reference_id)

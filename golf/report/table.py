@@ -15,8 +15,8 @@ from rich.table import Table as RichTable
 from golf.report.rows import is_number
 
 EMPTY = "–"
-PLAIN_WIDTH = 180  # of a table in a file or a pipe
-TEXT_WIDTH = 24  # of sentences, at the least
+PLAIN_WIDTH = 300  # of a table in a file or a pipe
+TEXT_WIDTH, LEAST_TEXT_WIDTH = 19, 9  # of sentences: where they are easy to read, and where they can be read
 FORMATS = ("text", "markdown", "csv", "latex")
 LATEX_ESCAPES = str.maketrans({
     **{c: f"\\{c}" for c in "&%$#_{}"},
@@ -105,6 +105,10 @@ def _widths(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], width:
     least = [_least_width(column, rows) for column in columns]
     wanted = [max(len(c.title), *(len(c.cell(row)) for row in rows)) for c in columns]
     slack = width - sum(least) - 3 * len(columns) - 1
+    sentences = [i for i, column in enumerate(columns) if column.is_text]
+    while slack < 0 and sentences and max(least[i] for i in sentences) > LEAST_TEXT_WIDTH:
+        least[max(sentences, key=lambda i: least[i])] -= 1
+        slack += 1
     for index in sorted(range(len(columns)), key=lambda i: wanted[i] - least[i]):
         more = max(0, min(wanted[index] - least[index], slack))
         least[index] += more

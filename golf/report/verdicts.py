@@ -156,11 +156,16 @@ def check_comparable(variant: Variant, reference: Variant | float, score: str) -
     """Raise `GolfError` if the scores are of different texts or were taken in different ways."""
     if not isinstance(reference, Variant):
         return
-    for what, attribute in (("text", "data"), *([("score", "how")] if score == "final" else [])):
-        found = [{getattr(row, attribute) for row in v.counted} - {None} for v in (variant, reference)]
-        if len(found[0] | found[1]) > 1 and found[0] and found[1]:
-            mine, other = (" and ".join(sorted(map(str, x))) for x in found)
-            raise GolfError(f"{NOT_COMPARABLE}: {what} {mine}, reference's {other}")
+    if _differ(variant, reference, "data"):
+        raise GolfError(f"{NOT_COMPARABLE}: another text than the reference's")
+    if score == "final" and _differ(variant, reference, "how"):
+        raise GolfError(f"{NOT_COMPARABLE}: scored by {variant.counted[0].how}, not {reference.counted[0].how}")
+
+
+def _differ(variant: Variant, reference: Variant, attribute: str) -> bool:
+    """Whether runs disagree in what has to be the same; unknown is taken to agree."""
+    found = [{getattr(row, attribute) for row in v.counted} - {None} for v in (variant, reference)]
+    return bool(found[0] and found[1]) and len(found[0] | found[1]) > 1
 
 
 def _measured(variant: Variant, reference: Variant | float, score: str) -> Verdict:

@@ -76,7 +76,7 @@ def test_a_given_sigma_is_a_z_test() -> None:
         (lambda: detection_power(0.1, 0.1, 1, alpha=0.05), "2 or more"),
     ],
 )
-def test_what_cannot_be_tested_says_why(make, says: str) -> None:  # type: ignore[no-untyped-def]
+def test_what_cannot_be_tested_says_why(make, says: str) -> None:
     with pytest.raises(GolfError, match=says):
         make()
 
@@ -84,7 +84,7 @@ def test_what_cannot_be_tested_says_why(make, says: str) -> None:  # type: ignor
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=5))
 @settings(deadline=None, max_examples=100)
 def test_holm_is_closed_testing_with_bonferroni(p: list[float]) -> None:
-    """A hypothesis falls at a level if every set of hypotheses that has it falls: the definition behind Holm's steps."""
+    """A hypothesis falls if every set of hypotheses that has it falls: the definition behind Holm's steps."""
     expected = [
         max(
             min(1.0, len(group) * min(p[j] for j in group))

@@ -30,12 +30,12 @@ AT_ONE_PERCENT = RulesConfig(alpha=0.01)
 REFERENCE = variant("reference", [1.2286, 1.2279, 1.2291])
 
 
-def verdict_of(variant: Variant, rules: RulesConfig = HOUSE, **options) -> tuple[str, str]:  # type: ignore[no-untyped-def]
+def verdict_of(variant: Variant, rules: RulesConfig = HOUSE, **options) -> tuple[str, str]:
     found = judge([REFERENCE, variant], REFERENCE, rules, **options)[variant.id]
     return found.kind, found.reason
 
 
-@pytest.mark.parametrize("rules", [HOUSE, AT_ONE_PERCENT, RulesConfig(alpha=0.25)], ids=["house", "0.01", "frontier"])
+@pytest.mark.parametrize("rules", [HOUSE, RulesConfig(alpha=0.25)], ids=["house", "frontier"])
 def test_nothing_is_better_more_often_than_the_rule_allows(rules: RulesConfig) -> None:
     """2,000 sweeps of five variants that are all the same: in how many is anything called better? Or worse?"""
     noise = np.random.default_rng(5).normal(1.2, 0.0007, (2000, 6, 3))
