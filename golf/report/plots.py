@@ -288,10 +288,8 @@ def _plain_numbers(axis: Any) -> None:
 
 def _legend(figure: Figure, findings: Findings, shown: Sequence[Variant], colours: dict[str, str]) -> None:
     named = [v for v in shown if v.id in colours]
-    handles = [
-        Line2D([], [], color=colours[v.id], marker="o", linestyle="", label=_short(variant_name(findings, v)))
-        for v in named
-    ]
+    style: Any = {"marker": "o", "linestyle": ""}
+    handles = [Line2D([], [], color=colours[v.id], label=_short(variant_name(findings, v)), **style) for v in named]
     if len(named) < len(shown):
         handles.append(Line2D([], [], color=GREY, label="others", **style))
     figure.legend(handles=handles, loc="outside lower center", ncols=2, columnspacing=1.0, handletextpad=0.2)

@@ -47,9 +47,9 @@ def ablation(runs: Path) -> Findings:
     asked = []
     for number, (name, cfg) in enumerate(stacks.items()):
         for seed, noise in enumerate(NOISE):
-            over: dict[str, Any] = (
-                {"state": "over_bytes", "reason": "16,047,642 bytes", "total_bytes": 16_047_642} if seed == 2 else {}
-            )
+            over: dict[str, Any] = {}
+            if seed == 2:
+                over = {"state": "over_bytes", "reason": "16,047,642 bytes", "total_bytes": 16_047_642}
             bpb = None if number == 5 else 1.2 + 0.0007 * number + noise + (0.05 if number == 11 else 0)
             write_run(runs, replace(cfg, name=name.replace("/", "_")), bpb, seed, **over)
             asked.append(([f"experiment={name}"], replace(cfg, name=name.replace("/", "_")), seed))
