@@ -129,7 +129,13 @@ def compose(overrides: Sequence[str] = ()) -> Config:
     return settled_config(node)[0]
 
 
-def rules_named(option: str) -> RulesConfig:
+def rules_selected(overrides: Sequence[str]) -> RulesConfig:
+    """The rules that a command line asks for; of several that it sweeps over, the first."""
+    option = next((o.partition("=")[2] for o in reversed(overrides) if o.startswith("rules=")), "house")
+    return rules_named(option.split(",")[0], [o for o in overrides if o.startswith("rules.") and "," not in o])
+
+
+def rules_named(option: str, overrides: Sequence[str] = ()) -> RulesConfig:
     """The rules that `rules=<option>` selects, without composing an experiment: a report needs no technique."""
     known = sorted(path.stem for path in Path(CONF_DIR, "rules").glob("*.yaml"))
     if option not in known:
@@ -137,7 +143,7 @@ def rules_named(option: str) -> RulesConfig:
     try:
         GlobalHydra.instance().clear()
         with initialize_config_dir(CONF_DIR, version_base="1.3"):
-            rules = OmegaConf.to_object(hydra_compose(f"rules/{option}").rules)
+            rules = OmegaConf.to_object(hydra_compose(f"rules/{option}", overrides=list(overrides)).rules)
     except COMPOSITION_ERRORS as error:
         raise GolfError(explain(error)) from error
     assert isinstance(rules, RulesConfig)

@@ -29,6 +29,7 @@ from golf.composition import (  # noqa: E402
     completed,
     explain,
     register_techniques,
+    rules_selected,
     settled_config,
     sweep_label,
 )
@@ -98,7 +99,7 @@ def command_line() -> int:
         return EXIT_USAGE
     finally:
         if len(rows) > 1:
-            print_sweep(rows)
+            print_sweep(name, rows, rules_selected(arguments))
         discard_unused(name)
     if any(row.result is None for row in rows):
         return EXIT_USAGE

@@ -30,10 +30,9 @@ th { background: #f4f6f8; font-weight: 600; vertical-align: bottom; }
 td { white-space: nowrap; }
 tr:last-child td { border-bottom: 0; }
 th.text, td.text { text-align: left; }
-td.text { white-space: normal; max-width: 24rem; overflow-wrap: anywhere; }
-td.text.long { min-width: 15rem; }
+td.long { white-space: normal; min-width: 15rem; max-width: 24rem; overflow-wrap: anywhere; }
 th:first-child, td:first-child { position: sticky; left: 0; max-width: 9rem; overflow-wrap: break-word; }
-td:first-child.long { min-width: 7rem; }
+td.long:first-child { min-width: 7rem; }
 td:first-child { background: #fff; }
 td.better { color: #23653f; font-weight: 600; }
 td.worse { color: #a93620; font-weight: 600; }

@@ -22,7 +22,7 @@ from golf.report.statistics import known_sigma, one_sample
 from golf.report.variants import SCORES, Variant
 from golf.report.verdicts import BETTER, WORSE
 
-WIDTH, ROW, MARGINS = 4.6, 0.34, 1.1  # inches; fonts stay readable when a phone shows the whole width
+WIDTH, ROW, MARGINS = 4.6, 0.28, 0.9  # inches; fonts stay readable when a phone shows the whole width
 MOST_ROWS, MOST_COLOURS, MOST_CURVES, MOST_POINTS = 30, 7, 40, 200
 LABEL_WIDTH, LEGEND_WIDTH = 20, 26  # characters a line
 GREY, BLUE, GREEN, RED = "#8a94a0", "#1f5fa8", "#2f7d4f", "#c2452d"
@@ -260,12 +260,13 @@ def _figure(height: float) -> tuple[Figure, Axes]:
 
 def _height(findings: Findings, rows: Sequence[Variant]) -> float:
     lines = sum(_wrapped(variant_name(findings, v)).count("\n") + 1 for v in rows)
-    return MARGINS + ROW * max(len(rows), 0.6 * lines)
+    return MARGINS + ROW * max(len(rows), 0.7 * lines, 2)
 
 
 def _name_rows(axes: Axes, findings: Findings, rows: Sequence[Variant]) -> None:
     axes.set_yticks(range(len(rows)), [_wrapped(variant_name(findings, v)) for v in rows])
     axes.set_ylim(-0.6, len(rows) - 0.4)
+    axes.set_ylabel(" ".join(findings.study.swept))
     axes.xaxis.set_major_locator(MaxNLocator(4))
     _plain_numbers(axes.xaxis)
 

@@ -17,9 +17,9 @@ REFUSED = "refused"  # a job whose configuration cannot be
 Job = tuple[Sequence[str], Result | None, str]  # overrides, result, error
 
 
-def print_sweep(jobs: Sequence[Job], rules: RulesConfig | None = None) -> None:
+def print_sweep(jobs: Sequence[Job], rules: RulesConfig) -> None:
     """One row a variant, the first job's being the reference; a job that was refused says why."""
-    print(render(results_table(judged(study_of(jobs), rules or RulesConfig())), "text"), end="")
+    print(render(results_table(judged(study_of(jobs), rules)), "text"), end="")
 
 
 def study_of(jobs: Sequence[Job]) -> Study:

@@ -108,12 +108,12 @@ def test_a_sweep_shows_what_varies_and_every_failure(capsys: pytest.CaptureFixtu
         (["model=4l", "optim.matrix_lr=x"], None, "no such thing"),
         (["model=4l", "optim.matrix_lr=0.9"], lost, ""),
         (["model=4l", "optim.matrix_lr=0.02"], finished(with_lr(0.02), 1.2230, 1), ""),
-    ])  # fmt: skip
+    ], RulesConfig())  # fmt: skip
     shown = capsys.readouterr().out
     assert "model=4l" not in shown and "1.2230" in shown and "−0.0056" in shown
     assert "refused: no such thing" in shown and "diverged: the loss was nan" in shown
     slid = finished(with_lr(0.04), 1.2286, 2, post_quant_sliding=score(1.19, "sliding window, stride 64"))
-    print_sweep([(["seed=2"], slid, "")])
+    print_sweep([(["seed=2"], slid, "")], RulesConfig())
     assert "1.1900" in capsys.readouterr().out
 
 
