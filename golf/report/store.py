@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,12 @@ SAYS_NOTHING = (CRASHED, INTERRUPTED, UNREADABLE)  # of an attempt that another 
 
 
 def find_record(target: str, root: Path) -> dict[str, Any] | None:
-    """The record of a sweep that `target` names, None if it names something else."""
-    for path in (Path(target) / "sweep.json", Path(target), root / "sweeps" / target / "sweep.json"):
+    """The record of a sweep that `target` names or begins the name of; None if it is something else."""
+    begun = list((root / "sweeps").glob(f"{target}-*/sweep.json")) if re.fullmatch(r"[\w.]+", target) else []
+    if len(begun) > 1 and not (root / "sweeps" / target).exists():
+        names = ", ".join(path.parent.name for path in sorted(begun))
+        raise GolfError(f"{target} begins the names of several sweeps; say which: {names}.")
+    for path in (Path(target) / "sweep.json", Path(target), root / "sweeps" / target / "sweep.json", *begun):
         if path.name == "sweep.json" and path.is_file():
             try:
                 record = json.loads(path.read_bytes())

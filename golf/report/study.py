@@ -17,6 +17,7 @@ from golf.run.folder import runs_root
 from golf.run.identity import identity_of
 
 LEAVE_ONE_OUT, ADD_ONE = "leave_one_out", "add_one"
+REFUSED = "refused"  # what a sweep asked for and no configuration can be
 MOST_KEYS_IN_A_LABEL = 3
 
 
@@ -48,10 +49,12 @@ def read_study(targets: Sequence[str], reference: str | None = None) -> Study:
     asked: dict[str, _Asked] = {}
     records = []
     root = runs_root()
+    refused: list[Variant] = []
     for target in targets:
         if record := find_record(target, root):
             records.append(record)
             _ask_for_record(asked, record, root)
+            refused += [_refused(number, entry, record) for number, entry in enumerate(record.get("refused", []))]
         else:
             _ask_for_folders(asked, run_folders(Path(target), target))
     swept = tuple(dict.fromkeys(key for record in records for key in record.get("swept", []) if key != "seed"))
@@ -60,13 +63,29 @@ def read_study(targets: Sequence[str], reference: str | None = None) -> Study:
     kinds = {str(record.get("kind", "")) for record in records}
     study = Study(
         title=" + ".join(names),
-        variants=tuple(_variant(variant_id, item, swept) for variant_id, item in asked.items()),
+        variants=(*(_variant(variant_id, item, swept) for variant_id, item in asked.items()), *refused),
         reference=None,
         kind=kinds.pop() if len(kinds) == 1 else "",
         swept=swept,
         command=" ".join(first.get("command", [])),
     )
     return _labelled(study, reference or first.get("reference"))
+
+
+def refused_variant(number: int, label: str, sentence: str) -> Variant:
+    """A row for a configuration that cannot be, so that a table does not lose it."""
+    row = RunRow(f"refused {number}", label, state=REFUSED, reason=sentence)
+    return Variant(row.variant, label, (row,))
+
+
+def _refused(number: int, entry: Mapping[str, Any], record: Mapping[str, Any]) -> Variant:
+    swept = {*record.get("swept", []), "seed"}
+    label = " ".join(o for o in entry["overrides"] if _key(o) in swept) or " ".join(entry["overrides"])
+    return refused_variant(number, label, entry["error"])
+
+
+def _key(override: str) -> str:
+    return override.lstrip("+~").partition("=")[0]
 
 
 def _ask_for_record(asked: dict[str, _Asked], record: Mapping[str, Any], root: Path) -> None:
@@ -98,14 +117,14 @@ def _variant(variant_id: str, item: _Asked, swept: tuple[str, ...]) -> Variant:
 def _labelled(study: Study, wanted: str | None) -> Study:
     """With a label for every variant, and the reference found."""
     flats = {v.id: flat for v in study.variants if (flat := _flat_config(v)) is not None}
-    complete = len(flats) == len(study.variants)
+    complete = all(v.id in flats or v.rows[0].state == REFUSED for v in study.variants)
     if study.kind in (LEAVE_ONE_OUT, ADD_ONE):
         return _as_ablation(study, flats, wanted)
     if not study.swept and complete and len(flats) > 1:
         keys = differing_keys(list(flats.values()))
         if 0 < len(keys) <= MOST_KEYS_IN_A_LABEL:
             values = {id: {key: written(flat.get(key)) for key in keys} for id, flat in flats.items()}
-            variants = tuple(replace(v, values=values[v.id]) for v in study.variants)
+            variants = tuple(replace(v, values=values.get(v.id, {})) for v in study.variants)
             study = replace(study, swept=tuple(keys), variants=variants)
     if study.swept and complete and all(key in flat for key in study.swept for flat in flats.values()):
         besides = [key for key in differing_keys(list(flats.values())) if key not in study.swept]

@@ -3,6 +3,7 @@
 import csv
 import io
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -101,9 +102,11 @@ def test_machines_and_faults_are_named() -> None:
     assert any("8× H100; 8× H200" in note for note in notes) and "b, seed 1: no seed" in notes
 
 
-def test_a_sweep_shows_what_varies_and_every_failure(capsys: pytest.CaptureFixture[str]) -> None:
+def test_jobs_without_a_record_show_what_varies_and_every_failure(
+    capsys: pytest.CaptureFixture[str], runs: Path
+) -> None:
     lost: Result = finished(with_lr(0.9), 1.3, 1, state="diverged", reason="the loss was nan", post_quant=None)
-    print_sweep([
+    print_sweep("x", [
         (["model=4l", "optim.matrix_lr=0.04"], finished(with_lr(0.04), 1.2286, 1), ""),
         (["model=4l", "optim.matrix_lr=x"], None, "no such thing"),
         (["model=4l", "optim.matrix_lr=0.9"], lost, ""),
@@ -113,7 +116,7 @@ def test_a_sweep_shows_what_varies_and_every_failure(capsys: pytest.CaptureFixtu
     assert "model=4l" not in shown and "1.2230" in shown and "−0.0056" in shown
     assert "refused: no such thing" in shown and "diverged: the loss was nan" in shown
     slid = finished(with_lr(0.04), 1.2286, 2, post_quant_sliding=score(1.19, "sliding window, stride 64"))
-    print_sweep([(["seed=2"], slid, "")], RulesConfig())
+    print_sweep("x", [(["seed=2"], slid, "")], RulesConfig())
     assert "1.1900" in capsys.readouterr().out
 
 
