@@ -8,6 +8,7 @@ import difflib
 import functools
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
@@ -21,8 +22,8 @@ from omegaconf.errors import OmegaConfBaseException
 from golf import config as schema
 from golf import hardware
 from golf.ablation import add_one, leave_one_out
-from golf.config import Config, technique_types, techniques
-from golf.consistency import check, warnings
+from golf.config import Config, RulesConfig, technique_types, techniques
+from golf.consistency import check, check_rules, warnings
 from golf.dropping import drop
 from golf.errors import GolfError
 from golf.paths import ROOT
@@ -126,6 +127,28 @@ def compose(overrides: Sequence[str] = ()) -> Config:
     except COMPOSITION_ERRORS as error:
         raise GolfError(explain(error)) from error
     return settled_config(node)[0]
+
+
+def rules_selected(overrides: Sequence[str]) -> RulesConfig:
+    """The rules that a command line asks for; of several that it sweeps over, the first."""
+    option = next((o.partition("=")[2] for o in reversed(overrides) if o.startswith("rules=")), "house")
+    return rules_named(option.split(",")[0], [o for o in overrides if o.startswith("rules.") and "," not in o])
+
+
+def rules_named(option: str, overrides: Sequence[str] = ()) -> RulesConfig:
+    """The rules that `rules=<option>` selects, without composing an experiment: a report needs no technique."""
+    known = sorted(path.stem for path in Path(CONF_DIR, "rules").glob("*.yaml"))
+    if option not in known:
+        raise GolfError(f"rules={option} does not exist; {_suggest(option, known)}")
+    try:
+        GlobalHydra.instance().clear()
+        with initialize_config_dir(CONF_DIR, version_base="1.3"):
+            rules = OmegaConf.to_object(hydra_compose(f"rules/{option}", overrides=list(overrides)).rules)
+    except COMPOSITION_ERRORS as error:
+        raise GolfError(explain(error)) from error
+    assert isinstance(rules, RulesConfig)
+    check_rules(rules)
+    return rules
 
 
 def settled_config(node: DictConfig) -> tuple[Config, list[str]]:

@@ -152,6 +152,10 @@ class RulesConfig:
     failed_check: str = (
         "void"  # what a technique that does nothing makes of a run: void (it ends so) | stop (it does not start)
     )
+    margin_nats: float = 0.0  # nats per token by which a variant has to be shown to beat its reference
+    alpha: float = 0.05  # a verdict needs a one-sided p below it, corrected for the other verdicts of the sweep (Holm)
+    confidence: float = 0.9  # of the two-sided intervals shown; 1 - 2 alpha agrees with an uncorrected verdict
+    power: float = 0.8  # chance of finding what is there, where seeds needed or differences missed are computed
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from golf.config import Config, DataConfig, ModelConfig, eval_seq_len, mlp_hidden, techniques, ttt_recipe
+from golf.config import Config, DataConfig, ModelConfig, RulesConfig, eval_seq_len, mlp_hidden, techniques, ttt_recipe
 from golf.errors import GolfError
 
 COMPUTE_DTYPES = ("bf16", "fp32")
@@ -47,6 +47,7 @@ def check(cfg: Config) -> None:
     _check_loader(cfg.data)
     _check_sliding(cfg)
     _check_ttt(cfg)
+    check_rules(cfg.rules)
     _require(
         re.fullmatch(r"[\w.+-]+", cfg.name) is not None,
         f"name={cfg.name} names a folder: use letters, digits and . _ + - only.",
@@ -88,6 +89,15 @@ def check_model(m: ModelConfig) -> None:
         m.vocab_size <= MAX_VOCAB_SIZE,
         f"model.vocab_size={m.vocab_size} is over {MAX_VOCAB_SIZE}, the most that 16-bit tokens can name.",
     )
+
+
+def check_rules(rules: RulesConfig) -> None:
+    """Raise `GolfError` for rules that no verdict can follow."""
+    _one_of("rules.failed_check", rules.failed_check, ("void", "stop"))
+    _require(rules.margin_nats >= 0, f"rules.margin_nats={rules.margin_nats} is negative: 0 asks for any improvement.")
+    for key in ("alpha", "confidence", "power"):
+        value = getattr(rules, key)
+        _require(0 < value < 1, f"rules.{key}={value} is a probability: choose a value between 0 and 1.")
 
 
 def _check_batch(cfg: Config) -> None:
@@ -183,7 +193,6 @@ def _check_choices(cfg: Config) -> None:
         or {cfg.model.compute_dtype, cfg.eval.dtype, cfg.launch.device} == {"bf16", "cuda"},
         f"model.attention={cfg.model.attention} needs a GPU and bf16 throughout: use model.attention=sdpa here.",
     )
-    _one_of("rules.failed_check", cfg.rules.failed_check, ("void", "stop"))
     _one_of("launch.device", cfg.launch.device, DEVICES)
     _one_of("launch.compile", cfg.launch.compile, COMPILE_MODES)
     _require(cfg.launch.jobs is None or cfg.launch.jobs > 0, f"launch.jobs={cfg.launch.jobs} has to be at least 1.")

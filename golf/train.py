@@ -29,12 +29,14 @@ from golf.composition import (  # noqa: E402
     completed,
     explain,
     register_techniques,
+    rules_selected,
     settled_config,
     sweep_label,
 )
 from golf.errors import GolfError  # noqa: E402
 from golf.launch.launcher import train_and_score, train_once  # noqa: E402
-from golf.report.summary import print_plan, print_result, print_sweep  # noqa: E402
+from golf.report.summary import print_plan, print_result  # noqa: E402
+from golf.report.sweep import print_sweep  # noqa: E402
 from golf.run.folder import RunFolder  # noqa: E402
 from golf.run.result import INTERRUPTED, OK, Result  # noqa: E402
 from golf.sweep.record import discard_unused, sweep_folder, sweep_name  # noqa: E402
@@ -97,7 +99,7 @@ def command_line() -> int:
         return EXIT_USAGE
     finally:
         if len(rows) > 1:
-            print_sweep(rows)
+            print_sweep(name, rows, rules_selected(arguments))
         discard_unused(name)
     if any(row.result is None for row in rows):
         return EXIT_USAGE

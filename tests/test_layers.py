@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "quant": GROUND | {"quant", "model.names"},
     "artifact": GROUND | {"artifact", "quant"},
     "scoring": GROUND | {"scoring", "ranks", "data", "model", "optim.adam"},
-    "report": GROUND | {"report", "run", "scoring.bits", "techniques.base"},
+    "report": GROUND | {"report", "run", "dropping", "scoring.bits", "techniques.base"},
     "loop": GROUND
     | {
         "loop",
@@ -93,7 +93,7 @@ def test_tables_and_identity_import_without_torch() -> None:
     imports = [
         *("golf.run.folder", "golf.run.identity", "golf.run.result", "golf.report.summary", "golf.report.curves"),
         *("golf.composition", "golf.env_vars", "golf.scoring.bits", "golf.run.claims", "golf.run.difference"),
-        *("golf.sweep.jobs", "golf.sweep.record"),
+        *("golf.sweep.jobs", "golf.sweep.record", "golf.report.sweep", "golf.report.ledger", "golf.report.page"),
     ]
     code = f"import sys; import {', '.join(imports)}; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)

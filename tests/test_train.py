@@ -135,15 +135,18 @@ def test_sweep_runs_every_value_and_one_failure_loses_one_row(tiny: OwnDataset, 
     )
     assert done.returncode == 2
     assert len(list(runs.glob("*/seed*/result.json"))) == 2
-    assert "4 jobs" in done.stdout and done.stdout.count("does not divide") == 2
+    assert "4 variants, 4 runs" in done.stdout and done.stdout.count("does not divide") == 2
     assert done.stderr.count("error: ") == 2 and "Traceback" not in done.stderr
 
 
 def test_sweep_over_learning_rates_verbatim(tiny: OwnDataset, runs: Path) -> None:
-    done = golf_main("-m", "optim.matrix_lr=0.015,0.02,0.025", *tiny_overrides(tiny), "schedule.iterations=2")
+    done = golf_main(
+        "-m", "optim.matrix_lr=0.015,0.02,0.025", *tiny_overrides(tiny), "schedule.iterations=2", "rules=strict"
+    )
     assert done.returncode == 0, done.stderr
     results = [read_result(p) for p in runs.glob("*/seed1337/result.json")]
     assert len({r.variant_id for r in results}) == 3 and all(r.state == "ok" for r in results)
+    assert "Verdicts by rules=strict against optim.matrix_lr=0.015" in done.stdout
 
 
 LOG_LINES = [

@@ -1,4 +1,4 @@
-"""The table a run ends with, and the one a sweep ends with."""
+"""What a run shows before it starts and when it has ended."""
 
 from __future__ import annotations
 
@@ -43,28 +43,6 @@ def print_result(result: Result, folder: Path) -> None:
     for warning in result.warnings:
         table.add_row("note", warning)
     table.add_row("files", _shown(folder))
-    _console().print(table)
-
-
-def print_sweep(results: Sequence[tuple[Sequence[str], Result | None, str]]) -> None:
-    """One row a job: what it varies, scores, bytes, steps, state. `results` holds (overrides, result, error)."""
-    common = set.intersection(*(set(overrides) for overrides, _, _ in results))
-    table = Table(title=f"{len(results)} jobs", title_justify="left")
-    has_other = any(len(result.artifact_scores) > 1 for _, result, _ in results if result)
-    scores = ["before quantization", "from the artifact", *(["final score"] if has_other else [])]
-    for column in ("what varies", *scores, "bytes", "steps", "state"):
-        table.add_column(column, overflow="fold")
-    for overrides, result, error in results:
-        varied = " ".join(o for o in overrides if o not in common)
-        if result is None:
-            table.add_row(varied, *("–" for _ in scores), "–", "–", error)
-            continue
-        shown = [f"{s.val_bpb:.4f}" if s else "–" for s in (result.pre_quant, result.post_quant)]
-        if has_other:  # in a column of its own: it does not compare with the standard scores beside it
-            shown.append(f"{s.val_bpb:.4f} {s.how}" if (s := result.final_score) else "–")
-        total = "–" if result.total_bytes is None else f"{result.total_bytes:,}"
-        state = result.state if result.state == OK else f"{result.state}: {result.reason}"
-        table.add_row(varied, *shown, total, str(result.steps), state)
     _console().print(table)
 
 

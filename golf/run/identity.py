@@ -20,7 +20,12 @@ NOT_IDENTITY_FIELDS = ("seed", "name", "note", "tag")
 
 def identity(cfg: Config) -> dict[str, Any]:
     """Flat `group.key: value` of what makes the variant, sorted by key."""
-    groups = {k: v for k, v in to_dict(cfg).items() if k not in (*NOT_IDENTITY_GROUPS, *NOT_IDENTITY_FIELDS)}
+    return identity_of(to_dict(cfg))
+
+
+def identity_of(values: dict[str, Any]) -> dict[str, Any]:
+    """The same from a configuration's plain dict, such as a config.json that an older version wrote."""
+    groups = {k: v for k, v in values.items() if k not in (*NOT_IDENTITY_GROUPS, *NOT_IDENTITY_FIELDS)}
     return dict(sorted(flat(groups, left_out=NOT_IDENTITY_FIELDS)))
 
 

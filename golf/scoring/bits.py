@@ -20,6 +20,11 @@ class Score:
     how: str = STANDARD  # scores that were not taken alike must not be subtracted from each other
 
 
-def bits_per_byte(loss_nats: float, tokens: int, byte_count: int) -> float:
+def bits_per_byte(loss_nats: float, tokens: float, byte_count: float) -> float:
     """Mean loss in nats per token, turned into bits per byte of the text the tokens stand for."""
     return loss_nats / math.log(2) * tokens / byte_count
+
+
+def nats_per_token(bpb: float, bytes_per_token: float) -> float:
+    """Inverse of `bits_per_byte`, for a score or a difference of scores of one text under one tokenizer."""
+    return bpb * math.log(2) * bytes_per_token

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from golf.report.curves import draw_curves
-from golf.report.summary import print_result, print_sweep
+from golf.report.summary import print_result
 from golf.run.result import Result
 from golf.scoring.bits import Score
 
@@ -47,29 +47,10 @@ def test_table_shows_every_score_and_what_it_is(capsys: pytest.CaptureFixture[st
         assert f"{bpb} bits per byte" in line
 
 
-def test_sweep_names_the_final_score_beside_the_standard_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    print_sweep([(["a=1"], scored_in_all_ways(), ""), (["a=2"], finished(), ""), (["a=3"], None, "no")])
-    shown = capsys.readouterr().out
-    assert "final score" in shown and "1.1250 test-time" in shown and "1.3125 standard" in shown
-    print_sweep([(["a=1"], finished(), "")])
-    assert "final score" not in capsys.readouterr().out
-
-
 def test_table_of_a_run_that_crashed_early(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     print_result(Result("base", "x", 1, state="crashed", reason="[/odd] markup [red]"), tmp_path)
     shown = capsys.readouterr().out
     assert "crashed: [/odd] markup [red]" in shown and "–" in shown
-
-
-def test_sweep_shows_what_varies_and_every_failure(capsys: pytest.CaptureFixture[str]) -> None:
-    print_sweep([
-        (["model=4l", "seed=1"], finished(), ""),
-        (["model=4l", "seed=2"], None, "no such thing"),
-        (["model=4l", "seed=3"], Result("x", "y", 3, state="diverged", reason="the loss was nan"), ""),
-    ])  # fmt: skip
-    shown = capsys.readouterr().out
-    assert "model=4l" not in shown and "1.3125" in shown
-    assert "no such thing" in shown and "diverged: the loss was nan" in shown
 
 
 @pytest.mark.parametrize("events", [[], ["train"], ["train", "validation"]])

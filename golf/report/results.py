@@ -1,0 +1,129 @@
+"""The table that a sweep ends with: one row a variant, best first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from golf.report.findings import Findings, score_title, variant_name
+from golf.report.rows import RunRow
+from golf.report.table import Column, Table
+from golf.report.variants import Variant
+from golf.report.verdicts import Verdict
+from golf.run.result import OK
+
+BEST, TIED = "best", "tied"
+SMALLEST_P = 1e-4
+
+
+def results_table(findings: Findings) -> Table:
+    """Means over the runs that count; every other run is named with its state and reason."""
+    rows = [result_row(findings, variant) for variant in findings.variants]
+    runs = sum(len(v.rows) for v in findings.study.variants)
+    title = f"{findings.study.title}: {_count(len(rows), 'variant')}, {_count(runs, 'run')}"
+    return Table(_columns(findings), rows, title, findings.remarks)
+
+
+def _columns(findings: Findings) -> tuple[Column, ...]:
+    confidence = f"{findings.rules.confidence:.0%}"
+    return (
+        Column("variant", " ".join(findings.study.swept) or "variant", is_text=True),
+        Column("mean_bpb", score_title(findings), _decimals(4)),
+        Column("sd_bpb", "sd", _decimals(5), spare=5),
+        Column("n", "n"),
+        Column("rank", "rank", is_text=True, spare=1),
+        Column("pre_quant_bpb", "pre-quant bpb", _decimals(4), spare=9),
+        Column("difference_bpb", "Δ bpb", signed),
+        Column("difference_nats_per_token", "Δ nats/token", signed, spare=3),
+        Column("interval_bpb", f"{confidence} interval of Δ bpb", interval_text, in_csv=False, spare=10),
+        Column("interval_low_bpb", "", in_text=False),
+        Column("interval_high_bpb", "", in_text=False),
+        Column("p", "p", shown_p, spare=4),
+        Column("verdict", "verdict", is_text=True),
+        Column("total_bytes", "largest bytes", _thousands, spare=2),
+        Column("steps", "steps", _thousands, spare=8),
+        Column("step_ms", "step ms", _decimals(1), spare=6),
+        Column("train_seconds", "train s", _decimals(1), spare=7),
+        Column("state", "state", is_text=True),
+    )
+
+
+def result_row(findings: Findings, variant: Variant) -> dict[str, Any]:
+    verdict = findings.verdicts.get(variant.id)
+    comparison = verdict.comparison if verdict else None
+    interval = comparison.interval(findings.rules.confidence) if comparison else None
+    return {
+        "variant": variant_name(findings, variant),
+        "mean_bpb": variant.mean(findings.score),
+        "sd_bpb": variant.sd(findings.score),
+        "n": len(variant.scores(findings.score)),
+        "rank": BEST if variant is findings.best else TIED if variant.id in findings.tied else "",
+        "pre_quant_bpb": variant.mean("pre_quant") if findings.score != "pre_quant" else None,
+        "difference_bpb": verdict.difference_bpb if verdict else None,
+        "difference_nats_per_token": verdict.difference_nats if verdict else None,
+        "interval_bpb": interval,
+        "interval_low_bpb": interval[0] if interval else None,
+        "interval_high_bpb": interval[1] if interval else None,
+        "p": verdict.p if verdict else None,
+        "verdict": shown_verdict(findings, variant, verdict),
+        "total_bytes": max((r.total_bytes for r in variant.counted or variant.rows if r.total_bytes), default=None),
+        "steps": _mean(variant, "steps"),
+        "step_ms": _mean(variant, "step_ms"),
+        "train_seconds": _mean(variant, "train_seconds"),
+        "state": shown_state(variant.rows),
+    }
+
+
+def shown_verdict(findings: Findings, variant: Variant, verdict: Verdict | None) -> str:
+    """The verdict with its reason; what changes several things at once gets none of its own."""
+    if variant is findings.reference:
+        return "reference"
+    if verdict is None:
+        return ""
+    if reason := findings.study.inseparable.get(variant.id):
+        return f"not separable: {reason}"
+    return f"{verdict.kind}: {verdict.reason}" if verdict.reason else verdict.kind
+
+
+def shown_state(rows: Sequence[RunRow]) -> str:
+    """`ok`, or how many runs are in which state and why those that do not count do not."""
+    states = Counter(row.state for row in rows)
+    if set(states) == {OK}:
+        return OK
+    if len(rows) == 1:
+        return f"{rows[0].state}: {rows[0].reason}" if rows[0].reason else rows[0].state
+    counts = ", ".join(f"{count} {state}" for state, count in states.items())
+    reasons = {f"seed {row.seed}: {row.reason}" for row in rows if row.state != OK and row.reason}
+    return f"{counts} ({'; '.join(sorted(reasons))})" if reasons else counts
+
+
+def shown_p(p: float) -> str:
+    return f"<{SMALLEST_P:.4f}" if p < SMALLEST_P else f"{p:.4f}"
+
+
+def _mean(variant: Variant, attribute: str) -> float | None:
+    found = [value for row in variant.counted or variant.rows if (value := getattr(row, attribute))]
+    return float(np.mean(found)) if found else None
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _decimals(places: int) -> Callable[[float], str]:
+    return lambda value: f"{value:.{places}f}"
+
+
+def signed(value: float) -> str:
+    return f"{value:+.4f}".replace("-", "−")
+
+
+def interval_text(bounds: tuple[float, float]) -> str:
+    return f"{signed(bounds[0])} to {signed(bounds[1])}"
+
+
+def _thousands(value: float) -> str:
+    return f"{value:,.0f}"

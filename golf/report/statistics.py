@@ -1,0 +1,193 @@
+"""Tests of two sets of scores, and how many seeds a difference needs. Distributions are scipy's, in its fast form.
+
+Every function works in one unit, whichever the caller uses throughout; lower is better. A difference is the variant's
+mean minus the reference's. What cannot be tested raises `GolfError` with the reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import betaincinv, nctdtr, ndtr, ndtri, stdtr, stdtrit
+
+from golf.errors import GolfError
+
+WELCH, ONE_SAMPLE, PAIRED, KNOWN_SIGMA = "Welch", "one-sample", "paired", "given sd"
+ONE_SEED = "one seed"  # has no standard deviation
+MOST_SEEDS = 10_000
+SHARES = 200  # points of the distribution over which the power of Welch's test is averaged
+PRECISION = 1e-4  # of a smallest difference, in standard deviations
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A difference of means that was measured and how far it can be off."""
+
+    difference: float
+    standard_error: float
+    df: float  # degrees of freedom of Student's t; infinite where the standard deviation was given
+    test: str
+
+    def p_below(self, value: float = 0.0) -> float:
+        """One-sided p against the true difference being `value` or more."""
+        return _cdf((self.difference - value) / self.standard_error, self.df)
+
+    def p_above(self, value: float = 0.0) -> float:
+        """One-sided p against the true difference being `value` or less."""
+        return _cdf((value - self.difference) / self.standard_error, self.df)
+
+    def interval(self, confidence: float) -> tuple[float, float]:
+        """Two-sided confidence interval of the true difference."""
+        half = _quantile((1 + confidence) / 2, self.df) * self.standard_error
+        return self.difference - half, self.difference + half
+
+
+def welch(variant: Sequence[float], reference: Sequence[float]) -> Comparison:
+    """Two variants that were trained apart, whose variances may differ (Welch 1947)."""
+    if min(len(variant), len(reference)) < 2:
+        raise GolfError(ONE_SEED)
+    if _constant(variant) and _constant(reference):
+        raise GolfError("every seed scored the same: no spread to test against")
+    parts = [float(np.var(x, ddof=1)) / len(x) for x in (variant, reference)]
+    df = sum(parts) ** 2 / sum(part**2 / (len(x) - 1) for part, x in zip(parts, (variant, reference), strict=True))
+    return Comparison(_mean(variant) - _mean(reference), math.sqrt(sum(parts)), df, WELCH)
+
+
+def one_sample(variant: Sequence[float], published: float) -> Comparison:
+    """A variant against a published number, whose own noise is unknown and taken as none."""
+    if len(variant) < 2:
+        raise GolfError(ONE_SEED)
+    if _constant(variant):
+        raise GolfError("every seed scored the same: no spread to test against")
+    error = float(np.std(variant, ddof=1)) / math.sqrt(len(variant))
+    return Comparison(_mean(variant) - published, error, len(variant) - 1, ONE_SAMPLE)
+
+
+def paired(variant: Mapping[str, float], reference: Mapping[str, float]) -> Comparison:
+    """The same checkpoints scored or quantized in two ways; keys say which checkpoint a score is of."""
+    if only := sorted(set(variant) ^ set(reference)):
+        raise GolfError(f"{', '.join(only)}: scored in one of the two ways only, so there is no pair")
+    differences = [variant[key] - reference[key] for key in variant]
+    if differences and not any(differences):
+        raise GolfError("the scores are the same to the last digit: the change changes nothing")
+    comparison = one_sample(differences, 0.0)
+    return Comparison(comparison.difference, comparison.standard_error, comparison.df, PAIRED)
+
+
+def known_sigma(variant: Sequence[float], reference: Sequence[float] | float, sigma: float) -> Comparison:
+    """With a standard deviation from elsewhere, for samples too small to have their own."""
+    if not (math.isfinite(sigma) and sigma > 0):
+        raise GolfError(f"a standard deviation of {sigma} cannot be: give one above 0.")
+    of_reference = 0.0 if isinstance(reference, float) else 1 / len(reference)
+    mean = reference if isinstance(reference, float) else _mean(reference)
+    error = sigma * math.sqrt(1 / len(variant) + of_reference)
+    return Comparison(_mean(variant) - mean, error, math.inf, KNOWN_SIGMA)
+
+
+def holm(p_values: Sequence[float], family: int | None = None) -> list[float]:
+    """p values corrected for being several (Holm 1979), in the order given.
+
+    `family` counts the comparisons that will be made where some are still to come: it is at least `len(p_values)`.
+    """
+    size = max(family or 0, len(p_values))
+    corrected, largest = [0.0] * len(p_values), 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
+        largest = max(largest, min(1.0, (size - rank) * p_values[index]))
+        corrected[index] = largest
+    return corrected
+
+
+def pooled_sd(samples: Sequence[Sequence[float]]) -> tuple[float, int] | None:
+    """Standard deviation within the samples and its degrees of freedom; None without two scores of anything."""
+    df = sum(len(x) - 1 for x in samples if len(x) > 1)
+    if df == 0:
+        return None
+    squares = sum(float(np.var(x, ddof=1)) * (len(x) - 1) for x in samples if len(x) > 1)
+    return math.sqrt(squares / df), df
+
+
+def detection_power(
+    difference: float, sigma: float, seeds: int, *, alpha: float, margin: float = 0.0, published: bool = False
+) -> float:
+    """Chance that a true improvement by `difference` is shown to exceed `margin` at one-sided `alpha`.
+
+    `seeds` of the variant against as many of the reference, by Welch's test, or against a `published` number.
+    """
+    if seeds < 2:
+        raise GolfError(f"{seeds} seed has no standard deviation of its own: take 2 or more.")
+    df = seeds - 1
+    if published:
+        shift = (difference - margin) / (sigma * math.sqrt(1 / seeds))
+        return float(1 - nctdtr(df, shift, stdtrit(df, 1 - alpha)))
+    # Of two samples of one size, t itself is Student's with 2n - 2 degrees of freedom whatever share of the variance is
+    # the first one's; that share, which follows a beta distribution, alone makes Welch's degrees of freedom.
+    share = betaincinv(df / 2, df / 2, (np.arange(SHARES) + 0.5) / SHARES)
+    welch_df = df / (share**2 + (1 - share) ** 2)
+    shift = (difference - margin) / (sigma * math.sqrt(2 / seeds))
+    return float(np.mean(1 - nctdtr(2 * df, shift, stdtrit(welch_df, 1 - alpha))))
+
+
+def smallest_difference(
+    sigma: float, seeds: int, *, alpha: float, power: float, margin: float = 0.0, published: bool = False
+) -> float:
+    """The true improvement that is found with probability `power`; smaller ones are missed more often."""
+
+    def is_found(difference: float) -> bool:
+        return detection_power(difference, sigma, seeds, alpha=alpha, margin=margin, published=published) >= power
+
+    low, high = margin, margin + sigma
+    while not is_found(high):
+        low, high = high, margin + 2 * (high - margin)
+    while high - low > sigma * PRECISION:
+        middle = (low + high) / 2
+        low, high = (low, middle) if is_found(middle) else (middle, high)
+    return high
+
+
+def seeds_needed(
+    difference: float, sigma: float, *, alpha: float, power: float, margin: float = 0.0, published: bool = False
+) -> int:
+    """Fewest seeds (of each of the two) with which `difference` is found with probability `power`."""
+    for name, value in (("difference", difference), ("standard deviation", sigma)):
+        if not (math.isfinite(value) and value > 0):
+            raise GolfError(f"A {name} of {value:g} has no answer: give one above 0.")
+    if difference <= margin:
+        raise GolfError(
+            f"No number of seeds shows {difference:g} to exceed the rule's margin of {margin:g}: "
+            "hope for more, or take a rule without a margin."
+        )
+
+    def enough(n: int) -> bool:
+        return detection_power(difference, sigma, n, alpha=alpha, margin=margin, published=published) >= power
+
+    high = 2
+    while not enough(high):
+        if high > MOST_SEEDS:
+            raise GolfError(
+                f"More than {MOST_SEEDS:,} seeds would be needed: the difference is too far below the noise."
+            )
+        high *= 2
+    low = max(2, high // 2)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle + 1, high)
+    return high
+
+
+def _cdf(t: float, df: float) -> float:
+    return float(ndtr(t) if math.isinf(df) else stdtr(df, t))
+
+
+def _quantile(p: float, df: float) -> float:
+    return float(ndtri(p) if math.isinf(df) else stdtrit(df, p))
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values))
+
+
+def _constant(values: Sequence[float]) -> bool:
+    return min(values) == max(values)

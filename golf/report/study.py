@@ -1,0 +1,188 @@
+"""What a report is about: the runs of a sweep, finished or not, or of any folders, gathered into variants."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from golf.errors import GolfError
+from golf.report.changes import Flat, change, differing_keys, required_by, techniques_of, why_not_separable, written
+from golf.report.rows import WAITING, RunRow, row_of
+from golf.report.store import find_record, index_runs, latest_row, run_folders, seed_of
+from golf.report.variants import Variant
+from golf.run.folder import runs_root
+from golf.run.identity import identity_of
+
+LEAVE_ONE_OUT, ADD_ONE = "leave_one_out", "add_one"
+REFUSED = "refused"  # what a sweep asked for and no configuration can be
+MOST_KEYS_IN_A_LABEL = 3
+
+
+@dataclass(frozen=True)
+class Study:
+    """Variants to be compared, and with which."""
+
+    title: str
+    variants: tuple[Variant, ...]
+    reference: Variant | None  # None if there is nothing to compare
+    kind: str = ""  # of the sweep: grid, leave_one_out, …
+    swept: tuple[str, ...] = ()  # keys that the variants differ in, where those are known
+    command: str = ""
+    inseparable: Mapping[str, str] = field(default_factory=dict)  # variant id → why it shows no single effect
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
+class _Asked:
+    """A variant on the way to its `Variant`: the seeds it was asked for with and every folder of it."""
+
+    name: str
+    overrides: list[str]
+    seeds: dict[int | None, list[Path]] = field(default_factory=dict)
+
+
+def read_study(targets: Sequence[str], reference: str | None = None) -> Study:
+    """Sweeps by name or folder, variants and runs by folder, all in one table. Reads files only, and any time."""
+    asked: dict[str, _Asked] = {}
+    records = []
+    root = runs_root()
+    refused: list[Variant] = []
+    for target in targets:
+        if record := find_record(target, root):
+            records.append(record)
+            _ask_for_record(asked, record, root)
+            refused += [_refused(number, entry, record) for number, entry in enumerate(record.get("refused", []))]
+        else:
+            _ask_for_folders(asked, run_folders(Path(target), target))
+    swept = tuple(dict.fromkeys(key for record in records for key in record.get("swept", []) if key != "seed"))
+    first = records[0] if records else {}
+    names = [str(record["name"]) for record in records] or [Path(target).resolve().name for target in targets]
+    kinds = {str(record.get("kind", "")) for record in records}
+    study = Study(
+        title=" + ".join(names),
+        variants=(*(_variant(variant_id, item, swept) for variant_id, item in asked.items()), *refused),
+        reference=None,
+        kind=kinds.pop() if len(kinds) == 1 else "",
+        swept=swept,
+        command=" ".join(first.get("command", [])),
+    )
+    return _labelled(study, reference or first.get("reference"))
+
+
+def refused_variant(number: int, label: str, sentence: str) -> Variant:
+    """A row for a configuration that cannot be, so that a table does not lose it."""
+    row = RunRow(f"refused {number}", label, state=REFUSED, reason=sentence)
+    return Variant(row.variant, label, (row,))
+
+
+def _refused(number: int, entry: Mapping[str, Any], record: Mapping[str, Any]) -> Variant:
+    swept = {*record.get("swept", []), "seed"}
+    label = " ".join(o for o in entry["overrides"] if _key(o) in swept) or " ".join(entry["overrides"])
+    return refused_variant(number, label, entry["error"])
+
+
+def _key(override: str) -> str:
+    return override.lstrip("+~").partition("=")[0]
+
+
+def _ask_for_record(asked: dict[str, _Asked], record: Mapping[str, Any], root: Path) -> None:
+    index = index_runs(root)
+    for run in record["runs"]:
+        variant_id, seed = run["variant_id"], run["seed"]
+        item = asked.setdefault(variant_id, _Asked(run.get("name", ""), list(run.get("overrides", []))))
+        item.seeds[seed] = [folder for folder in index.get(variant_id, []) if seed_of(folder) == seed]
+
+
+def _ask_for_folders(asked: dict[str, _Asked], folders: Iterable[Path]) -> None:
+    for folder in folders:
+        row = row_of(folder)
+        item = asked.setdefault(row.variant, _Asked(row.name, []))
+        found = item.seeds.setdefault(row.seed, [])
+        if folder not in found:
+            found.append(folder)
+
+
+def _variant(variant_id: str, item: _Asked, swept: tuple[str, ...]) -> Variant:
+    rows = tuple(
+        latest_row(folders) if folders else RunRow(variant_id, item.name, seed, WAITING, "not started")
+        for seed, folders in item.seeds.items()
+    )
+    given = dict(override.lstrip("+~").partition("=")[::2] for override in item.overrides)
+    return Variant(variant_id, item.name or variant_id, rows, {key: given[key] for key in swept if key in given})
+
+
+def _labelled(study: Study, wanted: str | None) -> Study:
+    """With a label for every variant, and the reference found."""
+    flats = {v.id: flat for v in study.variants if (flat := _flat_config(v)) is not None}
+    complete = all(v.id in flats or v.rows[0].state == REFUSED for v in study.variants)
+    if study.kind in (LEAVE_ONE_OUT, ADD_ONE):
+        return _as_ablation(study, flats, wanted)
+    if not study.swept and complete and len(flats) > 1:
+        keys = differing_keys(list(flats.values()))
+        if 0 < len(keys) <= MOST_KEYS_IN_A_LABEL:
+            values = {id: {key: written(flat.get(key)) for key in keys} for id, flat in flats.items()}
+            variants = tuple(replace(v, values=values.get(v.id, {})) for v in study.variants)
+            study = replace(study, swept=tuple(keys), variants=variants)
+    if study.swept and complete and all(key in flat for key in study.swept for flat in flats.values()):
+        besides = [key for key in differing_keys(list(flats.values())) if key not in study.swept]
+        if 0 < len(besides) <= MOST_KEYS_IN_A_LABEL:
+            note = f"{', '.join(besides)} moves along: no difference belongs to {' or '.join(study.swept)} alone."
+            study = replace(study, notes=(*study.notes, note))
+    labels = {v.id: " ".join(f"{key}={value}" for key, value in v.values.items()) or v.label for v in study.variants}
+    return _with_reference(replace(study, variants=_renamed(study.variants, labels)), wanted)
+
+
+def _as_ablation(study: Study, flats: Mapping[str, Flat], wanted: str | None) -> Study:
+    """Rows say what is missing or added; those that change more than one thing say so."""
+    study = _with_reference(study, wanted)
+    base = flats.get(study.reference.id) if study.reference else None
+    if base is None or study.reference is None:
+        return study
+    labels, inseparable = {}, {}
+    for variant in study.variants:
+        if variant.id == study.reference.id or variant.id not in flats:
+            labels[variant.id] = " ".join(f"{k}={v}" for k, v in variant.values.items()) or variant.label
+            continue
+        labels[variant.id] = str(change(base, flats[variant.id])) or variant.label
+        if why := why_not_separable(base, flats[variant.id]):
+            inseparable[variant.id] = why
+    labels[study.reference.id] = study.reference.rows[0].name or study.reference.id
+    reference_id = study.reference.id
+    study = replace(study, variants=_renamed(study.variants, labels), inseparable=inseparable, swept=())
+    tied = {name: required_by(name, techniques_of(base)) for name in sorted(techniques_of(base))}
+    notes = [f"{name} is not separable: {' and '.join(by)} cannot be without it" for name, by in tied.items() if by]
+    return _with_reference(replace(study, notes=tuple(notes)), reference_id)
+
+
+def _with_reference(study: Study, wanted: str | None) -> Study:
+    """The reference that is asked for by id, label or name; the first variant otherwise."""
+    if not wanted:
+        return replace(study, reference=study.variants[0] if len(study.variants) > 1 else None)
+    for variant in study.variants:
+        if wanted in (variant.id, variant.label, variant.rows[0].name, *variant.values.values()):
+            return replace(study, reference=variant)
+    labels = ", ".join(v.label for v in study.variants)
+    raise GolfError(f"The reference {wanted} is not among the variants: {labels}.")
+
+
+def _renamed(variants: Iterable[Variant], labels: Mapping[str, str]) -> tuple[Variant, ...]:
+    """Labels that are the same get the variant id behind them."""
+    count: dict[str, int] = {}
+    for label in labels.values():
+        count[label] = count.get(label, 0) + 1
+    return tuple(
+        replace(v, label=labels[v.id] if count[labels[v.id]] == 1 else f"{labels[v.id]} · {v.id}") for v in variants
+    )
+
+
+def _flat_config(variant: Variant) -> Flat | None:
+    for row in variant.rows:
+        try:
+            if row.path:
+                return identity_of(json.loads((row.path / "config.json").read_bytes()))
+        except (OSError, ValueError, AttributeError):
+            continue
+    return None

@@ -1,0 +1,44 @@
+"""The table that a sweep ends with: the same as `scripts/report.py` prints of its record, at any time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from golf.config import RulesConfig
+from golf.report.findings import judged
+from golf.report.results import results_table
+from golf.report.rows import row_of_result
+from golf.report.store import find_record
+from golf.report.study import Study, read_study, refused_variant
+from golf.report.table import render
+from golf.report.variants import Variant
+from golf.run.folder import runs_root
+from golf.run.result import Result, to_json
+
+Job = tuple[Sequence[str], Result | None, str]  # overrides, result, error
+
+
+def print_sweep(name: str, jobs: Sequence[Job], rules: RulesConfig) -> None:
+    """The table of the sweep `name`; of `jobs`, as this process knows them, where nothing was recorded."""
+    is_recorded = find_record(name, runs_root()) is not None
+    study = read_study([name]) if is_recorded else study_of(name, jobs)
+    print(render(results_table(judged(study, rules)), "text"), end="")
+    if is_recorded:
+        print(f"Again, or as a page: python scripts/report.py {name} --html report.html")
+
+
+def study_of(name: str, jobs: Sequence[Job]) -> Study:
+    """The jobs as variants, called by what they do not have in common."""
+    common = set.intersection(*(set(overrides) for overrides, _, _ in jobs))
+    found: dict[str, Variant] = {}
+    for overrides, result, error in jobs:
+        label = " ".join(o for o in overrides if o not in common and not o.startswith("seed="))
+        if result is None:
+            variant = refused_variant(len(found), label, error)
+        else:
+            row = row_of_result(to_json(result))
+            before = found[row.variant].rows if row.variant in found else ()
+            variant = Variant(row.variant, label or row.name, (*before, row))
+        found[variant.id] = variant
+    variants = tuple(found.values())
+    return Study(name, variants, variants[0] if len(variants) > 1 else None)

@@ -1,0 +1,86 @@
+"""Run folders and sweep records as runs leave them, with numbers that a test chooses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from golf.config import Config, OptimConfig, to_dict
+from golf.report.rows import RunRow
+from golf.report.variants import Variant
+from golf.run.files import write_json
+from golf.run.identity import variant_id
+from golf.run.result import Result, to_json
+from golf.scoring.bits import Score, nats_per_token
+
+BYTES_PER_TOKEN = 2.43593
+TOKENS = 100_000
+LOWER_LR = {"0.06": 1.2445, "0.04": 1.2286, "0.03": 1.2279, "0.025": 1.2250, "0.02": 1.2230, "0.015": 1.2234}
+
+
+def score(bpb: float, how: str = "standard") -> Score:
+    return Score(nats_per_token(bpb, BYTES_PER_TOKEN), bpb, TOKENS, round(TOKENS * BYTES_PER_TOKEN), 1.0, how)
+
+
+def with_lr(matrix_lr: float, **changes: Any) -> Config:
+    return replace(Config(), optim=OptimConfig(matrix_lr=matrix_lr), **changes)
+
+
+def finished(cfg: Config, bpb: float, seed: int, **changes: Any) -> Result:
+    """A result whose numbers agree with each other."""
+    values: dict[str, Any] = {
+        "state": "ok", "steps": 13_700, "train_seconds": 599.8, "step_ms": 43.8, "pre_quant": score(bpb - 0.005),
+        "post_quant": score(bpb), "artifact_bytes": 15_800_000, "code_bytes": 47_642, "total_bytes": 15_847_642,
+        "cap_bytes": 16_000_000, "data_name": "own", "data_fingerprint": "abcd", "eval_seconds": 1.3, **changes,
+    }  # fmt: skip
+    return Result(cfg.name, variant_id(cfg), seed, **values)
+
+
+def write_run(
+    root: Path, cfg: Config, bpb: float | None, seed: int = 1, *, attempt: int = 1, gpu: str = "H100", **changes: Any
+) -> Path:
+    """The folder of a run; without `bpb` it has no result yet."""
+    name = f"seed{seed}" + (f".{attempt}" if attempt > 1 else "")
+    folder = root / f"{cfg.name}-{variant_id(cfg)}" / name
+    folder.mkdir(parents=True)
+    write_json(folder / "config.json", to_dict(replace(cfg, seed=seed)))
+    write_json(folder / "environment.json", {"gpus": 8, "gpu": gpu, "cpu": "EPYC", "cpu_cores": 2})
+    losses = [{"event": "train", "train_seconds": 6.0 * i, "train_loss": 7.0 - 0.04 * i} for i in range(100)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(event) + "\n" for event in losses))
+    if bpb is not None:
+        write_json(folder / "result.json", to_json(finished(cfg, bpb, seed, **changes)))
+    return folder
+
+
+def write_sweep(root: Path, name: str, runs: Sequence[tuple[Sequence[str], Config, int]], **changes: Any) -> None:
+    """The record of a sweep of (overrides, configuration, seed)."""
+    record: Mapping[str, Any] = {
+        "name": name, "command": ["python", "golf/train.py", "-m"], "created": "2026-01-01T00:00:00",
+        "reference": None, "swept": ["optim.matrix_lr"], "kind": "grid",
+        "runs": [
+            {"overrides": list(overrides), "variant_id": variant_id(cfg), "seed": seed, "name": cfg.name}
+            for overrides, cfg, seed in runs
+        ],
+        **changes,
+    }  # fmt: skip
+    write_json(root / "sweeps" / name / "sweep.json", record)
+
+
+def write_lr_sweep(root: Path, scores: Mapping[float, Sequence[float]], name: str = "lr") -> None:
+    """A finished sweep over learning rates: value → scores of seeds 1, 2, …."""
+    runs = []
+    for value, bpbs in scores.items():
+        for seed, bpb in enumerate(bpbs, start=1):
+            write_run(root, with_lr(value), bpb, seed)
+            runs.append(([f"optim.matrix_lr={value}", f"seed={seed}"], with_lr(value), seed))
+    write_sweep(root, name, runs)
+
+
+def variant(name: str, scores: Sequence[float], **changes: Any) -> Variant:
+    """A variant in memory, one run a score."""
+    values: dict[str, Any] = {"bytes_per_token": BYTES_PER_TOKEN, "how": "standard", "data": "abcd", **changes}
+    rows = [RunRow(name, name, seed, val_bpb=bpb, **values) for seed, bpb in enumerate(scores, start=1)]
+    return Variant(name, name, tuple(rows))

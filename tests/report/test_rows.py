@@ -1,0 +1,67 @@
+"""Rows from run folders, whatever state those are in."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from golf.config import Config
+from golf.report.rows import bytes_per_token, row_of, rows_of
+from golf.report.store import latest_row
+from golf.run.identity import variant_id
+from tests.report.runs import BYTES_PER_TOKEN, score, with_lr, write_run
+
+
+def test_a_row_has_what_the_result_has(tmp_path: Path) -> None:
+    sliding = score(1.19, "sliding window, stride 64")
+    (row,) = rows_of([write_run(tmp_path, Config(), 1.2244, 7, post_quant_sliding=sliding)])
+    assert (row.variant, row.name, row.seed, row.state, row.source) == (variant_id(Config()), "run", 7, "ok", "own")
+    assert (row.pre_quant_bpb, row.post_quant_bpb, row.sliding_bpb, row.ttt_bpb) == (1.2194, 1.2244, 1.19, None)
+    assert (row.val_bpb, row.how) == (1.19, "sliding window, stride 64") and row.val_loss == sliding.val_loss
+    assert row.bytes_per_token == pytest.approx(BYTES_PER_TOKEN, rel=1e-6)
+    assert (row.total_bytes, row.cap_bytes, row.steps, row.step_ms) == (15_847_642, 16_000_000, 13_700, 43.8)
+    assert row.machine == "8× H100" and row.data == "abcd" and row.counts
+
+
+def test_bytes_per_token_of_a_published_score() -> None:
+    assert bytes_per_token(2.07269931, 1.2243657) == pytest.approx(2.4423, abs=1e-4)
+    assert bytes_per_token(2.0, None) is bytes_per_token(math.nan, 1.2) is bytes_per_token(0.0, 1.2) is None
+
+
+def test_folders_without_a_result_say_so(tmp_path: Path) -> None:
+    row = row_of(write_run(tmp_path, Config(), None, 3))
+    assert (row.state, row.seed, row.name, row.variant) == ("unfinished", 3, "run", variant_id(Config()))
+    assert not row.counts and row.is_open
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"state": "ok"}', '"x"', "null"])
+def test_results_that_cannot_be_read_are_rows_too(tmp_path: Path, text: str) -> None:
+    folder = write_run(tmp_path, Config(), None, 3)
+    (folder / "result.json").write_text(text)
+    row = row_of(folder)
+    assert row.state == "unreadable" and "result.json cannot be read" in row.reason and row.seed == 3
+
+
+def test_ok_without_a_finite_score_is_not_ok(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, Config(), 1.2)
+    values = json.loads((folder / "result.json").read_text())
+    values["post_quant"]["val_bpb"] = math.nan
+    (folder / "result.json").write_text(json.dumps(values))
+    assert row_of(folder).state == "unreadable" and not row_of(folder).counts
+
+
+def test_the_latest_attempt_that_tells_something_stands_for_the_seed(tmp_path: Path) -> None:
+    cfg = with_lr(0.04)
+    folders = [
+        write_run(tmp_path, cfg, 1.25, attempt=1),
+        write_run(tmp_path, cfg, 1.24, attempt=2),
+        write_run(tmp_path, cfg, None, attempt=3),
+        write_run(tmp_path, cfg, 1.0, attempt=10, state="crashed", reason="no memory"),
+    ]
+    assert latest_row(folders).val_bpb == 1.24
+    assert latest_row([folders[2], folders[3]]).state == "crashed"
+    assert latest_row([folders[2]]).state == "unfinished"
+    other_name = write_run(tmp_path, replace(cfg, name="renamed"), 1.23)
+    assert latest_row([*folders, other_name]).val_bpb == 1.23

@@ -1,0 +1,133 @@
+"""Sweeps and folders gathered into variants, and what an ablation can and cannot separate."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from golf.config import Config, ModelConfig, OptimConfig
+from golf.errors import GolfError
+from golf.report import changes
+from golf.report.changes import Declared, change, declarations, why_not_separable
+from golf.report.findings import judged
+from golf.report.results import results_table
+from golf.report.study import read_study
+from golf.report.table import render
+from golf.run.identity import identity_of, variant_id
+from golf.techniques.ema import EMA
+from golf.techniques.smear import Smear
+from golf.techniques.xsa import XSA
+from tests.report.runs import with_lr, write_lr_sweep, write_run, write_sweep
+
+
+def test_a_sweep_by_name_by_folder_and_as_loose_folders(runs: Path) -> None:
+    write_lr_sweep(runs, {0.04: [1.2286, 1.2290], 0.02: [1.2230, 1.2228]})
+    by_name, by_folder, loose = (read_study([t]) for t in ("lr", str(runs / "sweeps/lr"), str(runs)))
+    for study in (by_name, by_folder, loose):
+        assert study.swept == ("optim.matrix_lr",)
+        assert {v.label for v in study.variants} == {"optim.matrix_lr=0.04", "optim.matrix_lr=0.02"}
+        assert sorted(len(v.rows) for v in study.variants) == [2, 2]
+    assert by_name.reference is by_name.variants[0] and by_name.reference.label == "optim.matrix_lr=0.04"
+    assert (by_name.title, by_name.kind) == ("lr", "grid")
+    one = read_study([str(runs / f"run-{variant_id(with_lr(0.02))}")])
+    assert len(one.variants) == 1 and one.reference is None
+
+
+def test_a_sweep_at_any_time(runs: Path) -> None:
+    write_run(runs, with_lr(0.04), 1.2286)
+    write_run(runs, with_lr(0.03), None)
+    asked = [([f"optim.matrix_lr={lr}"], with_lr(lr), 1) for lr in (0.04, 0.03, 0.02)]
+    write_sweep(runs, "lr", asked)
+    study = read_study(["lr"])
+    assert [v.rows[0].state for v in study.variants] == ["ok", "unfinished", "waiting"]
+    shown = render(results_table(judged(study, Config().rules)), "text")
+    assert "running or was killed" in shown and "waiting: not started" in shown
+    assert "2 of 3 runs are not finished" in shown
+
+
+@pytest.mark.parametrize("wanted", ["0.02", "optim.matrix_lr=0.02", variant_id(with_lr(0.02))])
+def test_the_reference_can_be_named(runs: Path, wanted: str) -> None:
+    write_lr_sweep(runs, {0.04: [1.2286], 0.02: [1.2230]})
+    reference = read_study(["lr"], wanted).reference
+    assert reference is not None and reference.label == "optim.matrix_lr=0.02"
+    with pytest.raises(GolfError, match=r"0\.9 is not among the variants: optim"):
+        read_study(["lr"], "0.9")
+
+
+def test_what_is_no_sweep_says_which_there_are(runs: Path) -> None:
+    write_lr_sweep(runs, {0.04: [1.2286]})
+    with pytest.raises(GolfError, match=r"nothing is no sweep and no folder of runs\. Sweeps: lr\."):
+        read_study(["nothing"])
+    (runs / "sweeps/lr/sweep.json").write_text("{")
+    with pytest.raises(GolfError, match="not the record of a sweep"):
+        read_study(["lr"])
+
+
+def test_settings_that_move_along_are_named(runs: Path) -> None:
+    configs = [replace(Config(), optim=OptimConfig(matrix_lr=lr, scalar_lr=lr)) for lr in (0.04, 0.02)]
+    for cfg in configs:
+        write_run(runs, cfg, 1.22)
+    write_sweep(runs, "lr", [([f"optim.matrix_lr={c.optim.matrix_lr}"], c, 1) for c in configs])
+    assert "optim.scalar_lr moves along" in read_study(["lr"]).notes[0]
+
+
+def with_tech(**techniques: Any) -> Config:
+    return replace(Config(), name="stack", tech=techniques)
+
+
+def flat(cfg: Config) -> dict[str, Any]:
+    from golf.config import to_dict
+
+    return identity_of(to_dict(cfg))
+
+
+def test_changes_in_words() -> None:
+    base = flat(with_tech(xsa=XSA(), ema=EMA()))
+    without = change(base, flat(with_tech(ema=EMA())))
+    assert str(without) == "without xsa" and without.things == ["xsa"]
+    assert str(change(base, flat(with_tech(xsa=XSA(last_n=2), ema=EMA())))) == "tech.xsa.last_n=2"
+    decayed = flat(replace(Config(), optim=OptimConfig(muon_wd=0.1, adam_wd=0.1)))
+    assert change(flat(Config()), decayed).things == ["weight_decay"]  # what drop=[weight_decay] names as one
+
+
+def test_what_changes_two_things_separates_neither(monkeypatch: pytest.MonkeyPatch) -> None:
+    base = flat(with_tech(xsa=XSA(), ema=EMA(), smear=Smear()))
+    assert why_not_separable(base, flat(with_tech(xsa=XSA(), ema=EMA()))) == ""
+    assert why_not_separable(base, base) == "the same variant as the reference: nothing is different"
+    both = flat(with_tech(ema=EMA()))
+    assert why_not_separable(base, both) == "changes smear and xsa together"
+    monkeypatch.setattr(changes, "declarations", lambda: {"smear": Declared(requires=("xsa",))})
+    assert why_not_separable(base, both) == "changes smear and xsa together: smear requires xsa"
+    wider = flat(replace(with_tech(ema=EMA(), smear=Smear()), model=ModelConfig(model_dim=256)))
+    assert why_not_separable(base, wider) == "changes xsa and model.model_dim together"
+
+
+def test_declarations_read_from_the_source_are_the_techniques_own() -> None:
+    from golf.config import technique_types
+
+    types: dict[str, Any] = technique_types()
+    assert declarations() == {name: Declared(kind.requires, kind.conflicts) for name, kind in types.items()}
+    assert declarations()["lawa"].conflicts == ("ema", "swa")
+
+
+def test_leave_one_out_names_rows_by_what_is_missing(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changes, "declarations", lambda: {"smear": Declared(requires=("xsa",))})
+    whole = with_tech(xsa=XSA(), ema=EMA(), smear=Smear())
+    stacks = {
+        "": whole,
+        "ema": with_tech(xsa=XSA(), smear=Smear()),
+        "smear,xsa": with_tech(ema=EMA()),
+    }
+    for number, cfg in enumerate(stacks.values()):
+        for seed in (1, 2, 3):
+            write_run(runs, cfg, 1.20 + 0.01 * number + 0.0001 * seed, seed)
+    asked = [([f"drop=[{names}]"], cfg, seed) for names, cfg in stacks.items() for seed in (1, 2, 3)]
+    write_sweep(runs, "loo", asked, kind="leave_one_out", swept=["drop"], reference=variant_id(whole))
+    study = read_study(["loo"])
+    assert [v.label for v in study.variants] == ["stack", "without ema", "without smear, without xsa"]
+    shown = render(results_table(judged(study, Config().rules)), "markdown")
+    assert "not separable: changes smear and xsa together: smear requires xsa" in shown
+    assert "xsa is not separable: smear cannot be without it" in shown
+    (ema_row,) = (line for line in shown.splitlines() if line.startswith("| without ema"))
+    assert "| worse |" in ema_row

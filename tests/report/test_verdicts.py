@@ -1,0 +1,181 @@
+"""Verdicts: on sweeps whose truth is known, on published numbers, and where there can be none."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from golf.config import RulesConfig
+from golf.errors import GolfError
+from golf.report.rows import RunRow
+from golf.report.statistics import detection_power, smallest_difference
+from golf.report.variants import Variant
+from golf.report.verdicts import (
+    BETTER,
+    MARGIN_NOT_SHOWN,
+    NO_DIFFERENCE,
+    NO_VERDICT,
+    WORSE,
+    compare,
+    judge,
+    tied_with_best,
+)
+from golf.scoring.bits import nats_per_token
+from tests.report.runs import BYTES_PER_TOKEN, LOWER_LR, variant
+
+HOUSE = RulesConfig()
+STRICT = RulesConfig(alpha=0.01, margin_nats=0.005)
+AT_ONE_PERCENT = RulesConfig(alpha=0.01)
+REFERENCE = variant("reference", [1.2286, 1.2279, 1.2291])
+
+
+def verdict_of(variant: Variant, rules: RulesConfig = HOUSE, **options) -> tuple[str, str]:
+    found = judge([REFERENCE, variant], REFERENCE, rules, **options)[variant.id]
+    return found.kind, found.reason
+
+
+@pytest.mark.parametrize("rules", [HOUSE, RulesConfig(alpha=0.25)], ids=["house", "frontier"])
+def test_nothing_is_better_more_often_than_the_rule_allows(rules: RulesConfig) -> None:
+    """2,000 sweeps of five variants that are all the same: in how many is anything called better? Or worse?"""
+    noise = np.random.default_rng(5).normal(1.2, 0.0007, (2000, 6, 3))
+    calls = []
+    for sweep in noise:
+        variants = [variant(str(i), scores) for i, scores in enumerate(sweep.tolist())]
+        calls.append({v.kind for v in judge(variants, variants[0], rules).values()})
+    assert 0 < sum(BETTER in kinds for kinds in calls) / len(calls) <= rules.alpha
+    assert sum(WORSE in kinds for kinds in calls) / len(calls) <= rules.alpha
+
+
+def test_a_margin_is_not_granted_to_what_just_meets_it() -> None:
+    """2,000 variants that are better by exactly the margin: the strict rule passes at most one in a hundred."""
+    margin_bpb = 0.005 / (math.log(2) * BYTES_PER_TOKEN)
+    noise = np.random.default_rng(6).normal(1.2, 0.0007, (2000, 2, 5))
+    kinds = []
+    for ours, theirs in (noise - [[[margin_bpb], [0.0]]]).tolist():
+        reference = variant("reference", theirs)
+        kinds.append(judge([variant("a", ours)], reference, STRICT)["a"].kind)
+    assert 0 < kinds.count(BETTER) / len(kinds) <= STRICT.alpha
+    assert kinds.count(MARGIN_NOT_SHOWN) > 1500
+
+
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_what_is_there_is_found_as_often_as_computed(seeds: int) -> None:
+    sigma = 0.0007
+    true = smallest_difference(sigma, seeds, alpha=0.05, power=0.8)
+    noise = np.random.default_rng(7).normal(1.2, sigma, (2000, 2, seeds)) - [[[true], [0.0]]]
+    found = sum(judge([variant("a", a)], variant("reference", b), HOUSE)["a"].kind == BETTER for a, b in noise.tolist())
+    assert found / 2000 == pytest.approx(detection_power(true, sigma, seeds, alpha=0.05), abs=0.025)
+
+
+def test_the_public_learning_rate_sweep() -> None:
+    """Six single runs (record 2026-03-18_LowerLR), σ 0.0007 bpb on one machine and 0.0011 across machines."""
+    sweep = {value: variant(value, [bpb]) for value, bpb in LOWER_LR.items()}
+
+    def kinds(reference: str, sigma: float | None) -> dict[str, str]:
+        found = judge(list(sweep.values()), sweep[reference], AT_ONE_PERCENT, sigma=sigma)
+        return {value: verdict.kind for value, verdict in found.items()}
+
+    one_machine, across = kinds("0.04", 0.0007), kinds("0.04", 0.0011)
+    assert one_machine == {
+        "0.06": WORSE, "0.03": NO_DIFFERENCE, "0.025": BETTER, "0.02": BETTER, "0.015": BETTER
+    }  # fmt: skip
+    assert across["0.025"] == NO_DIFFERENCE and across["0.02"] == BETTER and across["0.06"] == WORSE  # "likely real"
+    beside_best = kinds("0.02", 0.0007)
+    assert beside_best["0.015"] == beside_best["0.025"] == NO_DIFFERENCE
+    best, tied = tied_with_best(list(sweep.values()), AT_ONE_PERCENT, sigma=0.0007)
+    assert best is sweep["0.02"] and tied == {"0.015", "0.025"}
+    gain = judge(list(sweep.values()), sweep["0.04"], AT_ONE_PERCENT)["0.02"]
+    assert gain.difference_bpb == pytest.approx(-0.0056) and gain.difference_nats == pytest.approx(-0.0095, abs=1e-4)
+    assert set(kinds("0.04", None).values()) == {NO_VERDICT}  # single runs, and nobody said how much they scatter
+
+
+def test_units_are_never_mixed() -> None:
+    better = variant("a", [x - 0.0040 for x in (1.2286, 1.2279, 1.2291)])
+    found = judge([better], REFERENCE, STRICT)["a"]
+    assert found.difference_nats == pytest.approx(nats_per_token(-0.0040, BYTES_PER_TOKEN))
+    coarse = variant("b", [1.2246, 1.2239, 1.2251], bytes_per_token=3.7)
+    across = judge([coarse], REFERENCE, HOUSE)["b"]
+    assert across.difference_nats is None and across.kind == BETTER  # bits per byte compare, nats per token do not
+    unknown = variant("c", [1.2246, 1.2239, 1.2251], bytes_per_token=None)
+    number = judge([unknown], 1.2286, STRICT)["c"]
+    assert number.kind == NO_VERDICT and "bytes per token" in number.reason
+
+
+def test_few_seeds_get_no_verdict_or_a_wide_one() -> None:
+    assert verdict_of(variant("a", [1.1])) == (NO_VERDICT, "one seed")
+    assert verdict_of(variant("a", [1.2285, 1.2290]))[0] == NO_DIFFERENCE
+    assert verdict_of(variant("a", [1.1]), sigma=0.0007)[0] == BETTER
+    own = compare(variant("a", [1.2, 1.3]), REFERENCE, sigma=0.0007)
+    assert own.test == "Welch"  # a borrowed standard deviation does not replace one's own
+
+
+def test_seeds_that_change_nothing_are_no_evidence() -> None:
+    constant, other = variant("a", [1.1, 1.1, 1.1]), variant("b", [1.2, 1.2, 1.2])
+    found = judge([constant], other, HOUSE)["a"]
+    assert found.kind == NO_VERDICT and "no spread" in found.reason and found.difference_bpb == pytest.approx(-0.1)
+    assert verdict_of(constant)[0] == BETTER  # the reference's spread is there to test against
+
+
+@pytest.mark.parametrize("bpb", [math.nan, math.inf, None])
+def test_rows_without_a_number_do_not_count(bpb: float | None) -> None:
+    found = variant("a", [1.1, 1.1001, 1.1002])
+    with_bad = replace(found, rows=(*found.rows, RunRow("a", "a", 9, val_bpb=bpb)))
+    assert with_bad.mean("final") == pytest.approx(1.1001) and verdict_of(with_bad)[0] == BETTER
+    assert verdict_of(Variant("x", "x", (RunRow("x", "x", 1, val_bpb=bpb),))) == (NO_VERDICT, "no run that counts")
+
+
+@pytest.mark.parametrize("state", ["void", "crashed", "over_bytes", "interrupted"])
+def test_runs_that_are_not_ok_do_not_count(state: str) -> None:
+    rows = tuple(RunRow("a", "a", seed, state, "why", val_bpb=0.5) for seed in (1, 2, 3))
+    assert verdict_of(Variant("a", "a", rows)) == (NO_VERDICT, "no run that counts")
+
+
+def test_a_variant_that_diverges_at_times_says_so() -> None:
+    found = variant("a", [1.1, 1.1001, 1.1002])
+    with_bad = replace(found, rows=(*found.rows, RunRow("a", "a", 9, "diverged", "the loss was nan")))
+    assert verdict_of(with_bad) == (BETTER, "1 of 4 runs diverged")
+
+
+@pytest.mark.parametrize(
+    "other", [variant("a", [1.1, 1.1001], data="ffff"), variant("a", [1.1, 1.1001], how="sliding window, stride 64")]
+)
+def test_scores_of_other_texts_or_ways_do_not_compare(other: Variant) -> None:
+    found = judge([other], REFERENCE, HOUSE)["a"]
+    assert found.kind == NO_VERDICT and "not comparable" in found.reason and found.difference_bpb is None
+
+
+def test_unfinished_variants_are_counted_in_the_family() -> None:
+    tried = variant("a", [1.2270, 1.2268, 1.2281])
+    waiting = [Variant(f"w{i}", "w", (RunRow("w", "w", 1, "waiting"),)) for i in range(4)]
+    alone = judge([tried], REFERENCE, HOUSE)["a"]
+    halfway = judge([tried, *waiting], REFERENCE, HOUSE)["a"]
+    assert alone.p is not None and halfway.p == pytest.approx(5 * alone.p)
+
+
+def test_only_the_same_checkpoint_makes_a_pair() -> None:
+    before = [1.21, 1.22, 1.25]
+    one_way, other = variant("a", [x + 0.005 for x in before]), variant("b", [1.2144, 1.2243, 1.2546])
+    trained_once = [replace(v, rows=_with(v, before)) for v in (one_way, other)]
+    found = compare(trained_once[1], trained_once[0])
+    assert found.test == "paired" and found.p_below() < 0.02
+    assert compare(other, one_way).test == "Welch" and compare(other, one_way).p_below() > 0.4
+    retrained = [trained_once[0], replace(other, rows=_with(other, [1.2101, 1.22, 1.25]))]
+    assert compare(retrained[1], retrained[0]).test == "Welch"
+    with pytest.raises(
+        GolfError, match=r"seed 1 scored 1\.210100 and 1\.210000 before.*no pair even with the same seed"
+    ):
+        compare(retrained[1], retrained[0], test="paired")
+    with pytest.raises(GolfError, match="different seeds"):
+        compare(variant("c", [1.0, 1.1]), one_way, test="paired")
+
+
+def _with(variant: Variant, before: list[float]) -> tuple[RunRow, ...]:
+    return tuple(replace(row, pre_quant_bpb=bpb) for row, bpb in zip(variant.rows, before, strict=True))
+
+
+def test_against_a_published_number() -> None:
+    ours = variant("a", [1.2230, 1.2238, 1.2225])
+    found = judge([ours], 1.2286, HOUSE)["a"]
+    assert found.kind == BETTER and found.comparison is not None and found.comparison.test == "one-sample"
+    assert judge([variant("a", [1.2230])], 1.2244, AT_ONE_PERCENT, sigma=0.0007)["a"].kind == NO_DIFFERENCE
