@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from golf.config import Config
 from golf.errors import GolfError
 from golf.launch.preflight import check_inputs
 from golf.run.folder import finished_run
@@ -33,13 +34,14 @@ def run_sweep(asked: Sequence[Job | Refused], *, name: str, first_batch: bool = 
 
     Everything that can be found wrong is reported before anything runs. `Interrupted` comes through.
     """
-    checked = [_checked(job) for job in asked]
-    jobs = [job for job in checked if isinstance(job, Job)]
-    refused = [job for job in checked if isinstance(job, Refused)]
-    wanted, common = distinct(jobs), common_overrides(checked)
+    jobs, common = [job for job in asked if isinstance(job, Job)], common_overrides(asked)
+    unique = distinct(jobs)
+    checked = _checked(unique)
+    wanted = [job for job in checked if isinstance(job, Job)]
+    refused = [job for job in (*asked, *checked) if isinstance(job, Refused)]
     for job in refused:
         print(f"error: {label(job, common)}: {job.sentence}", file=sys.stderr, flush=True)
-    _announce(len(asked), wanted, len(jobs), len(refused))
+    _announce(len(asked), wanted, len(jobs) - len(unique), len(refused))
     if wanted:
         before = read_record(name)
         record = make_record(name, sys.argv, wanted, refused, before)
@@ -50,7 +52,7 @@ def run_sweep(asked: Sequence[Job | Refused], *, name: str, first_batch: bool = 
     finally:
         rows.extend(Row(job.overrides, None, job.sentence) for job in refused)
         rows.extend(Row(job.overrides, *_outcome(sweep, job)) for job in wanted)
-    return [sweep.results.get(job.key) if isinstance(job, Job) else None for job in checked]
+    return [sweep.results.get(job.key) if isinstance(job, Job) else None for job in asked]
 
 
 def _outcome(sweep: LocalSweep, job: Job) -> tuple[Result | None, str]:
@@ -59,29 +61,45 @@ def _outcome(sweep: LocalSweep, job: Job) -> tuple[Result | None, str]:
     return result, "" if result else sweep.errors.get(job.key, "not run")
 
 
-def _checked(job: Job | Refused) -> Job | Refused:
-    """`job`, or why its inputs cannot serve. What has finished needs none."""
-    if isinstance(job, Refused) or (not job.cfg.launch.fresh and finished_run(*job.key)):
-        return job
+def _checked(jobs: Sequence[Job]) -> list[Job | Refused]:
+    """`jobs`, or why they cannot run. The same inputs are opened once, for what has to run."""
+    sentences: dict[str, str] = {}
+    checked: list[Job | Refused] = []
+    for job in jobs:
+        if _has_finished(job):
+            checked.append(job)
+            continue
+        inputs = repr((job.cfg.data, job.cfg.eval.seq_len, job.cfg.model, job.cfg.launch.nproc))
+        if inputs not in sentences:
+            sentences[inputs] = _wrong(job.cfg)
+        checked.append(Refused(job.overrides, sentences[inputs]) if sentences[inputs] else job)
+    return checked
+
+
+def _wrong(cfg: Config) -> str:
     try:
-        shares(job.cfg)
-        check_inputs(job.cfg)
+        shares(cfg)
+        check_inputs(cfg)
     except GolfError as error:
-        return Refused(job.overrides, str(error))
-    return job
+        return str(error)
+    return ""
 
 
-def _announce(asked: int, wanted: Sequence[Job], runnable: int, refused: int) -> None:
-    finished = sum(not job.cfg.launch.fresh and finished_run(*job.key) is not None for job in wanted)
+def _has_finished(job: Job) -> bool:
+    return not job.cfg.launch.fresh and finished_run(*job.key) is not None
+
+
+def _announce(asked: int, wanted: Sequence[Job], duplicates: int, refused: int) -> None:
+    to_run = [job for job in wanted if not _has_finished(job)]
     counts = {
-        "to run": len(wanted) - finished,
-        "finished before": finished,
-        "the same run as another": runnable - len(wanted),
+        "to run": len(to_run),
+        "finished before": len(wanted) - len(to_run),
+        "the same run as another": duplicates,
         "refused": refused,
     }
     print(f"{asked} jobs: {', '.join(f'{n} {what}' for what, n in counts.items() if n)}", flush=True)
-    if finished < len(wanted):
-        fitting = shares(wanted[0].cfg)
+    if to_run:
+        fitting = shares(to_run[0].cfg)
         print(f"  {len(fitting)} at once, each with {fitting[0]}; launch.jobs=… changes that", flush=True)
     for remark in dict.fromkeys(remark for job in wanted for remark in job.remarks):
         print(f"  {remark}", flush=True)

@@ -112,6 +112,7 @@ def test_each_run_is_made_once_however_it_is_asked_for(tiny: OwnDataset, runs: P
         (["optim.matrix_lr=0.02,high"], "error: optim.matrix_lr takes a float, not 'high'"),
         (["+sweep=seeds", "modle=9l", "model=4l,9l"], "error: There is no setting modle; did you mean model?"),
         (["+sweep=leave_one_out"], "error: there is nothing to take out one at a time"),
+        (["data.path=/nowhere,/nowhere_else"], "error: data.path=/nowhere: The data folder /nowhere does not exist"),
         (["model.num_heads=3,5"], "error: model.num_heads=3: model.num_heads=3 does not divide"),
     ],
 )
