@@ -199,8 +199,10 @@ class ClusterConfig:
 class SweepConfig:
     """What the runs of a sweep are to each other; conf/sweep/ says which runs there are."""
 
-    kind: str = "auto"  # grid | seeds | leave_one_out | add_one | quant_gap; auto = told from what varies
-    reference: str = "auto"  # what tables compare with: first (its first variant) | none; auto = told from the kind
+    kind: str | None = None  # grid | seeds | leave_one_out | add_one | quant_gap; null = told from what varies
+    reference: str | None = (
+        None  # of tables: first (its first variant) | none; null = told from the kind
+    )
 
 
 @dataclass

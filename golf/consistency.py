@@ -19,8 +19,8 @@ DEVICES = ("cpu", "cuda")
 LOADERS = ("sequential", "coprime", "shuffled")
 TAILS = ("exact", "upstream")
 TTT_METHODS = ("off", "sgd", "lora")
-SWEEP_KINDS = ("auto", "grid", "seeds", "leave_one_out", "add_one", "quant_gap")
-SWEEP_REFERENCES = ("auto", "first", "none")
+SWEEP_KINDS = ("grid", "seeds", "leave_one_out", "add_one", "quant_gap")
+SWEEP_REFERENCES = ("first", "none")
 MAX_VOCAB_SIZE = 65_536  # tokens are stored as uint16
 
 
@@ -187,8 +187,8 @@ def _check_choices(cfg: Config) -> None:
     _one_of("launch.device", cfg.launch.device, DEVICES)
     _one_of("launch.compile", cfg.launch.compile, COMPILE_MODES)
     _require(cfg.launch.jobs is None or cfg.launch.jobs > 0, f"launch.jobs={cfg.launch.jobs} has to be at least 1.")
-    _one_of("sweep.kind", cfg.sweep.kind, SWEEP_KINDS)
-    _one_of("sweep.reference", cfg.sweep.reference, SWEEP_REFERENCES)
+    _one_of("sweep.kind", cfg.sweep.kind or "grid", SWEEP_KINDS)
+    _one_of("sweep.reference", cfg.sweep.reference or "none", SWEEP_REFERENCES)
     _one_of("launch.unfit", cfg.launch.unfit, ("warn", "refuse"))
     for key in ("embed", "attn", "mlp", "other"):
         _one_of(f"quant.{key}", getattr(cfg.quant, key), TENSOR_FORMATS)

@@ -118,8 +118,8 @@ def varied_settings(jobs: Sequence[Job]) -> list[str]:
 
 def sweep_kind(jobs: Sequence[Job]) -> str:
     """What the configuration says, else what the varied settings tell: seeds, leave_one_out or grid."""
-    if not jobs or (kind := jobs[0].cfg.sweep.kind) != "auto":
-        return kind if jobs else "grid"
+    if kind := jobs[0].cfg.sweep.kind:
+        return kind
     varied = set(varied_settings(jobs)) - {"seed"}
     if varied == {"drop"} and not jobs[0].cfg.drop:
         return "leave_one_out"
@@ -127,5 +127,5 @@ def sweep_kind(jobs: Sequence[Job]) -> str:
 
 
 def _reference(jobs: Sequence[Job], kind: str) -> str | None:
-    said = jobs[0].cfg.sweep.reference if jobs else "none"
-    return jobs[0].key[0] if said == "first" or (said == "auto" and kind in REFERENCE_KINDS) else None
+    said = jobs[0].cfg.sweep.reference or ("first" if kind in REFERENCE_KINDS else "none")
+    return jobs[0].key[0] if said == "first" else None
