@@ -204,9 +204,7 @@ class SweepConfig:
     """What the runs of a sweep are to each other; conf/sweep/ says which runs there are."""
 
     kind: str | None = None  # grid | seeds | leave_one_out | add_one | quant_gap; null = told from what varies
-    reference: str | None = (
-        None  # what tables compare with: first (its first variant) | none; null = told from the kind
-    )
+    reference: str | None = None  # of tables: first (its first variant) | none; null = told from the kind
 
 
 @dataclass

@@ -118,6 +118,8 @@ def varied_settings(jobs: Sequence[Job]) -> list[str]:
 
 def sweep_kind(jobs: Sequence[Job]) -> str:
     """What the configuration says, else what the varied settings tell: seeds, leave_one_out or grid."""
+    if not jobs:
+        return "grid"
     if kind := jobs[0].cfg.sweep.kind:
         return kind
     varied = set(varied_settings(jobs)) - {"seed"}
@@ -127,5 +129,7 @@ def sweep_kind(jobs: Sequence[Job]) -> str:
 
 
 def _reference(jobs: Sequence[Job], kind: str) -> str | None:
+    if not jobs:
+        return None
     said = jobs[0].cfg.sweep.reference or ("first" if kind in REFERENCE_KINDS else "none")
     return jobs[0].key[0] if said == "first" else None

@@ -74,6 +74,11 @@ def test_the_kind_is_told_or_said(overrides: list[str], kind: str, has_reference
     assert record.kind == kind and record.reference == (wanted[0].key[0] if has_reference else None)
 
 
+def test_a_sweep_of_nothing_is_a_grid() -> None:
+    record = make_record("x", COMMAND, [], [Refused(("a=1",), "no")], None)
+    assert (record.kind, record.reference, record.swept, record.runs) == ("grid", None, [], [])
+
+
 def named(*arguments: str) -> str:
     return sweep_name(sweep_label([a for a in arguments if not a.startswith("-")]), arguments)
 
