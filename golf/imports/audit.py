@@ -14,6 +14,7 @@ from golf.imports.figures import Figure
 from golf.imports.foreign import CAP_BYTES, ForeignRun
 from golf.imports.scores import LoggedScore
 from golf.imports.submission import Submission
+from golf.report.rows import bytes_per_token
 from golf.run.result import OK, OVER_BYTES, OVER_TIME
 
 BUDGET_SECONDS = 600.0  # for training, and as much again for evaluation
@@ -22,6 +23,7 @@ VALIDATION_BYTES = 151_080_000  # of the whole split, whatever the tokenizer
 BYTES_TOLERANCE = 0.0004
 OLDER_SPLIT_BYTES = 155_770_000  # of the first export; the official baseline number is on it
 SMALLEST_SPLIT = 0.97  # of the validation bytes; less is a part of the split
+SAME_BYTES_PER_TOKEN = 0.002  # relative difference that four digits leave open
 LEAKING_SHARDS = 1499  # train shards of a preparation that leaves 40,000 of the 50,000 validation documents in training
 _NAMED_SEED = re.compile(r"(?:seed[ _=-]?|(?:^|[_-])s)(\d{1,9})(?!\d)", re.IGNORECASE)
 _UNLIMITED = re.compile(r"non[_-]?record|unlimited", re.IGNORECASE)
@@ -41,8 +43,9 @@ def audit_folder(runs: Sequence[ForeignRun], submission: Submission | None) -> l
     """Faults that only several runs, or runs and a submission.json together, can show."""
     faults = [*_same_seed_faults(runs), *_copy_faults(runs), *_shard_faults(runs)]
     if submission is not None:
+        logged = [run for run in runs if run.files[0] != submission.name]
         faults += [f"{submission.name} {submission.problem}"] * bool(submission.problem)
-        faults += claims_of_seeds(runs, submission) + claims_of_the_whole(runs, submission)
+        faults += claims_of_seeds(logged, submission) + claims_of_the_whole(logged, submission)
     return faults
 
 
@@ -87,7 +90,7 @@ def _text_faults(run: ForeignRun) -> list[str]:
     """Loss, bits per byte and tokens have to be of the same text: 151.08 million bytes of it."""
     tokens = run.value("val_tokens")
     if not tokens:
-        return []
+        return _unlike_bytes_faults(run)
     by_fault: dict[str, list[str]] = {}
     for score in run.scores:
         if (
@@ -98,6 +101,16 @@ def _text_faults(run: ForeignRun) -> list[str]:
         ):
             by_fault.setdefault(fault, []).append(score.tag)
     return [f"{fault} ({shown(tags)})" for fault, tags in by_fault.items()]
+
+
+def _unlike_bytes_faults(run: ForeignRun) -> list[str]:
+    """Where the log does not tell how many tokens it scored: all of its scores count the same bytes per token."""
+    pairs = {"before quantization": ("pre_quant_loss", "pre_quant_bpb"), "in the end": ("val_loss", "val_bpb")}
+    found = {w: bytes_per_token(run.value(loss), run.value(bpb)) for w, (loss, bpb) in pairs.items()}
+    known = [v for v in found.values() if v is not None]
+    if len(known) < 2 or abs(known[0] / known[1] - 1) < SAME_BYTES_PER_TOKEN:
+        return []
+    return [f"{known[0]:.3f} bytes per token before quantization, {known[1]:.3f} in the end: one of them is wrong"]
 
 
 def _text_fault(score: LoggedScore, tokens: float) -> str:

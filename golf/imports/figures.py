@@ -11,6 +11,7 @@ NUMBER = (
     r"[-+]?(?:(?:nan|inf(?:inity)?)(?![a-z])|\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?"
     r"|(?:\d+(?:_\d{3})*(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?)(?![\w.]*\d)(?!,\d)"
 )
+AS_PRINTED = 2e-8  # logs have eight decimals: a mean of them is no more exact, whatever it is written with
 _WHOLE = re.compile(rf"\s*[~≈=<>]*\s*({NUMBER})\s*([a-z%/]*)\s*(?:(?:±|\+/-|\+-).*|\(.*\))?\s*", re.IGNORECASE)
 _UNITS = {
     "ms": 0.0,
@@ -43,7 +44,7 @@ class Figure:
 
     def agrees_with(self, other: float) -> bool:
         """Whether `other`, rounded or cut to the digits written here, is this number."""
-        return abs(self.value - other) < self.unit_in_last_place * (1 + 1e-6)
+        return abs(self.value - other) < max(self.unit_in_last_place * (1 - 1e-6), AS_PRINTED)
 
 
 def parse_number(text: str) -> float | None:
@@ -76,8 +77,9 @@ def as_figure(value: Any, source: str) -> Figure | None:
 
 
 def _value(text: str) -> float | None:
+    plain = text.replace(",", "").replace("_", "")
     try:
-        return _finite_size(float(text.replace(",", "").replace("_", "")))
+        return _finite_size(int(plain[:40]) if plain.lstrip("+-").isdigit() else float(plain))
     except (ValueError, OverflowError):
         return None
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from golf.imports.figures import Figure, whole
-from golf.imports.scores import POST, PRE, SLIDING, TTT, LoggedScore, last_of, settled, that_counts
+from golf.imports.scores import ARTIFACT_KINDS, POST, PRE, SLIDING, TTT, LoggedScore, last_of, settled, that_counts
 from golf.imports.trainlog import LogRun
 from golf.run.result import CRASHED, DIVERGED, OK
 
@@ -62,7 +62,7 @@ def score_figures(score: LoggedScore, prefix: str, file: str) -> dict[str, Figur
     if score.val_loss is not None:
         found[f"{prefix}_loss"] = Figure(score.val_loss, source, score.loss_text)
     if score.seconds is not None:
-        found[f"{prefix}_eval_seconds"] = Figure(score.seconds, source)
+        found[f"{prefix}_eval_seconds"] = Figure(score.seconds, f"{file}:{score.seconds_line} ({score.tag})")
     return found
 
 
@@ -89,11 +89,12 @@ def _take_scores(foreign: ForeignRun, run: LogRun, file: str) -> None:
         foreign.figures |= {name: figures[name] for name in ("val_bpb", "val_loss") if name in figures}
         foreign.texts |= {"how": counted.how, "tag": counted.tag}
     foreign.faults += [fault] * bool(fault)
-    seconds = [s for s in foreign.scores if s.kind in (POST, SLIDING, TTT, "mixed") and s.seconds is not None]
-    if seconds:
-        total = sum(s.seconds or 0.0 for s in seconds)
-        lines = ", ".join(f"{file}:{s.line}" for s in seconds)
-        foreign.figures["eval_seconds"] = Figure(round(total, 6), f"sum of {lines}" if len(seconds) > 1 else lines)
+    of_kinds = [last_of(foreign.scores, kind) for kind in ARTIFACT_KINDS]
+    timed = [score for score in of_kinds if score is not None and score.seconds is not None]
+    if timed:
+        total = sum(score.seconds or 0.0 for score in timed)
+        lines = ", ".join(f"{file}:{score.seconds_line}" for score in timed)
+        foreign.figures["eval_seconds"] = Figure(round(total, 6), f"sum of {lines}" if len(timed) > 1 else lines)
     elif "total_eval_seconds" in foreign.figures:
         foreign.figures["eval_seconds"] = foreign.figures["total_eval_seconds"]
 

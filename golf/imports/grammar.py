@@ -68,21 +68,23 @@ class SettingLine:
 
 Line = StepLine | StopLine | ScoreLine | SizeLine | SettingLine | MarkLine
 
+_COUNT = r"(?:\d{1,3}(?:,\d{3})+|\d{1,12})(?![\w.,]*\d)"
 _STEP = re.compile(
     r"\s*(?:\[[^\]]{1,30}\]\s*|[A-Za-z_]{2,20}:\s+)?"
-    r"(?:(?:step|iter|iteration)\s*[:=]?\s*(\d[\d,]*)(?:\s*/\s*(\d[\d,]*))?|(\d+)\s*/\s*(\d+))(?![\d.])[:,|]?\s+(?=\S)",
+    rf"(?:(?:step|iter|iteration)\s*[:=]?\s*({_COUNT})(?:\s*/\s*({_COUNT}))?|({_COUNT})\s*/\s*({_COUNT}))"
+    r"[:,|]?\s+(?=\S)",
     _FLAGS,
 )
 _PAIR = re.compile(rf"([A-Za-z_][\w/.-]*)\s*[:=]\s*({NUMBER})\s*(ms|s|m|min|h)?(?![\w/])", _FLAGS)
 _STEP_MS = re.compile(rf"({NUMBER})\s*ms/step", _FLAGS)
 _STOP = re.compile(
-    rf"stopping_early:\s*(\w+)(?:.*?\btrain_time:\s*({NUMBER}\s*(?:ms|s|m)))?(?:.*?\bstep:\s*(\d+))?", _FLAGS
+    rf"stopping_early:\s*(\w+)(?:.*?\btrain_time:\s*({NUMBER}\s*(?:ms|s|m)))?(?:.*?\bstep:\s*({_COUNT}))?", _FLAGS
 )
 _BPB = re.compile(rf"(?:\bval[_ ]?bpb|\bvalidation_bpb|\bbpb)\"?\s*[:=]\s*\"?({NUMBER})", _FLAGS)
 _LOSS = re.compile(rf"\b(?:val[_ ]?loss|validation_loss)\"?\s*[:=]\s*\"?({NUMBER})", _FLAGS)
 _FIRST_KEY = re.compile(r"\"?\b(?:val[_ ]?loss|val[_ ]?bpb|validation_loss|validation_bpb|stride\s*[:=])", _FLAGS)
 _SCORE_TIME = re.compile(rf"\b(?:eval_time|time|elapsed|t)\s*[:=]\s*({NUMBER}\s*(?:ms|s|m))(?![\w/])", _FLAGS)
-_STRIDE = re.compile(r"\bstride\s*[:=]\s*(\d+)", _FLAGS)
+_STRIDE = re.compile(rf"\bstride\s*[:=]\s*({_COUNT})", _FLAGS)
 _PROGRESS = re.compile(
     r"running_|\bpartial|_chunk\b|_progress|\[\s*\d+\s*/\s*\d+\s*\]|\d+/\d+ (?:windows|chunks|batches|docs|batch)|"
     r"\b(?:ttp|tttg|ttpp|ttpr|ttt_phase|sdttt_epoch|ttt_train|ttt_epoch):",
@@ -130,6 +132,7 @@ _SETTING_NAMES = {
     "train_shards": "train_shards",
     "val_tokens": "val_tokens",
     "tokens": "val_tokens",
+    "bytes": "val_tokens",  # of a model of bytes
 }
 _SETTING = re.compile(
     rf"(?<![\w.-])({'|'.join(sorted(_SETTING_NAMES, key=len, reverse=True))})\s*[:=]\s*({NUMBER})s?(?![\w/])", _FLAGS
@@ -156,7 +159,8 @@ def read_line(text: str) -> Line | None:
     if text.lstrip().startswith(_PROGRESS_LINES):
         return NOISE
     lowered = text.lower()
-    if ("step" in lowered or "/" in lowered[:24] or "iter" in lowered[:24]) and (line := _step_line(text, lowered)):
+    has_step = "step" in lowered or "stopping" in lowered or "/" in lowered[:24] or "iter" in lowered[:24]
+    if has_step and (line := _step_line(text, lowered)):
         return line
     if "bpb" in lowered and (score := _score_line(text)):
         return score
@@ -166,15 +170,12 @@ def read_line(text: str) -> Line | None:
 
 
 def _step_line(text: str, lowered: str) -> Line | None:
-    if "stopping_early" in lowered and (match := _STOP.search(text)):
-        step = int(match[3]) if match[3] else None
-        return StopLine(match[1], parse_seconds(match[2]) if match[2] else None, step)
+    if "stopping_early" in lowered:
+        return _stop_line(text)
     match = _STEP.match(text)
     if not match or not ("loss" in lowered or "fitness" in lowered or "bpb" in lowered) or _PROGRESS.search(text):
         return None
     step, of = (match[1] or match[3]).replace(",", ""), (match[2] or match[4] or "").replace(",", "")
-    if not step or len(step) > 12 or len(of) > 12:
-        return None
     pairs = {name.lower(): (number, unit or "") for name, number, unit in _PAIR.findall(text, match.end())}
     values = {name: parse_number(number) for name, (number, _) in pairs.items()}
     loss = _first(values, "train_loss", "loss", "mean_microbatch_loss", "fitness")
@@ -192,6 +193,14 @@ def _step_line(text: str, lowered: str) -> Line | None:
     return StepLine(int(step), int(of) if of else None, seconds, step_ms, loss, val_loss, val_bpb, bpb_text)
 
 
+def _stop_line(text: str) -> Line | None:
+    match = _STOP.search(text)
+    if match is None:
+        return None
+    step = int(match[3].replace(",", "")) if match[3] else None
+    return StopLine(match[1], parse_seconds(match[2]) if match[2] else None, step)
+
+
 def _seconds(number: str, unit: str) -> float | None:
     """Minutes have one decimal: three seconds of error, so they are no time to divide by."""
     return None if unit.lower() in ("", "m", "min", "h") else parse_seconds(number + unit)
@@ -199,7 +208,7 @@ def _seconds(number: str, unit: str) -> float | None:
 
 def _score_line(text: str) -> Line | None:
     match = _BPB.search(text)
-    if match is None:
+    if match is None or text.lstrip().startswith("#"):
         return None
     if _PROGRESS.search(text):
         return NOISE
@@ -217,7 +226,7 @@ def _score_line(text: str) -> Line | None:
         parse_number(loss[1]) if loss else None,
         loss[1] if loss else "",
         parse_seconds(time[1]) if time else None,
-        int(stride[1]) if stride and len(stride[1]) < 10 else None,
+        int(stride[1].replace(",", "")) if stride else None,
     )
 
 
@@ -243,7 +252,7 @@ def _setting_line(text: str) -> Line | None:
     found = _SETTING.findall(text) if ":" in text or "=" in text else []
     values: dict[str, str] = {}
     for name, value in found:
-        if name.lower() != "tokens" or "val_loader" in text:
+        if name.lower() not in ("tokens", "bytes") or "val_loader" in text:
             values.setdefault(_SETTING_NAMES[name.lower()], value)
     return SettingLine(values, opens[1].lower() if opens else "") if values or opens else None
 

@@ -135,6 +135,7 @@ def _encoding(sample: bytes) -> str:
     even, odd = sample[::2].count(0), sample[1::2].count(0)
     if max(even, odd) > len(sample) * 0.2 and min(even, odd) < max(even, odd) * 0.2:
         return "utf-16-le" if odd > even else "utf-16-be"
+    sample = sample.replace(bytes(16), b"")  # blocks that a crash left unwritten
     if len(sample) - len(sample.translate(None, _BINARY)) > len(sample) * 0.3:
         raise UnreadableError("is not text")
     return "utf-8"

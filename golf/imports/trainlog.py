@@ -15,6 +15,7 @@ from golf.imports.text import TextFile, without_prefix
 
 EXAMPLES_KEPT = 5
 SCORES_KEPT = 400  # of one run: sweeps of evaluation settings print many
+LONGEST_SAMPLE = 200  # lines of output in the documentation of a script
 SURE_SIGNS = (
     "val_bpb:enabled",
     "train_loader:",
@@ -85,9 +86,10 @@ class _Reader:
         self.log, self.name = TrainLog(path), name
         self.run = LogRun(1)
         self.rank: int | None = None  # the rank whose lines count, of a log that several ranks wrote
-        self.in_source = self.has_resumed = False
+        self.in_source = False
+        self.left_source = 0  # the line that seemed to end an echoed script
+        self.late: dict[str, Figure] = {}  # settings after the end of training: of this run or of the next one
         self.shapes: set[str] = set()
-        self.pending_loss: tuple[int, str] | None = None
 
     def read(self, lines: Iterable[tuple[int, str]]) -> None:
         for number, raw in lines:
@@ -102,8 +104,9 @@ class _Reader:
             if self.in_source:
                 self.log.source_lines += 1
                 return
-        if opens_source(text) and self.run.is_empty and looks_like_source(text):
-            self.in_source = True
+            self.left_source = number
+        if opens_source(text) and self._may_be_source(number) and looks_like_source(text):
+            self.in_source, self.run = True, LogRun(number)
             self.log.source_lines += 1
             return
         line = read_line(text)
@@ -129,6 +132,11 @@ class _Reader:
         timed = isinstance(line, StepLine) and (line.seconds is not None or line.of is not None)
         return not (timed or isinstance(line, (StopLine, SizeLine)))
 
+    def _may_be_source(self, number: int) -> bool:
+        """A script comes before its run; what it shows of its own output in its documentation is no run."""
+        is_sample = not self.run.opened and 0 < number - self.left_source <= LONGEST_SAMPLE and self.left_source > 0
+        return self.run.is_empty or is_sample
+
     def _feed(self, number: int, line: Line, text: str) -> None:
         if isinstance(line, StepLine):
             self._step(number, line)
@@ -151,13 +159,20 @@ class _Reader:
         return Figure(value, f"{self.name}:{number}", text or repr(value))
 
     def _end_run(self) -> None:
+        self._keep_late()
         if not self.run.is_empty:
             self.run.figures |= {name: self._figure(*found) for name, found in self.run.latest.items()}
             self.log.runs.append(self.run)
 
     def _begin_run(self, number: int) -> None:
+        late, self.late = self.late, {}
         self._end_run()
-        self.run = LogRun(number)
+        self.run = LogRun(number, late)
+
+    def _keep_late(self) -> None:
+        """The settings were this run's: it goes on."""
+        self.run.figures = self.late | self.run.figures
+        self.late = {}
 
     def _settings(self, number: int, line: SettingLine) -> None:
         has_started = self.run.steps is not None or bool(self.run.scores)
@@ -168,7 +183,8 @@ class _Reader:
         for name, text in line.values.items():
             value = parse_number(text)
             if value is not None and math.isfinite(value):
-                self.run.figures.setdefault(name, self._figure(value, number, text))
+                settings = self.late if self.run.stopped or self.run.scores else self.run.figures
+                settings.setdefault(name, self._figure(value, number, text))
 
     def _step(self, number: int, line: StepLine) -> None:
         run = self.run
@@ -177,6 +193,7 @@ class _Reader:
         if run.steps is not None and self._starts_over(run, line):
             self._begin_run(number)
             run = self.run
+        self._keep_late()
         if (run.stopped or run.sizes) and run.steps is not None and line.val_bpb is None and line.step <= run.steps:
             return  # a loop of the export or of the evaluation
         if run.steps is None or line.step >= run.steps:
@@ -210,9 +227,9 @@ class _Reader:
 
     def _stop(self, number: int, line: StopLine) -> None:
         self.run.stopped = True
-        if line.step is not None:
-            self.run.steps = max(line.step, self.run.steps or 0)
-            self.run.latest["steps"] = (self.run.steps, number)
+        if line.step is not None and line.step >= (self.run.steps or 0):
+            self.run.steps = line.step
+            self.run.latest["steps"] = (line.step, number)
         if line.seconds is not None:
             self.run.latest["train_seconds"] = (line.seconds, number)
 
@@ -221,6 +238,7 @@ class _Reader:
         if score is None:
             self._not_understood(number, f"{line.tag} val_bpb:{line.bpb_text}")
         elif len(self.run.scores) < SCORES_KEPT:
+            self._keep_late()
             self.run.scores.append(score)
 
     def _mark(self, number: int, line: MarkLine) -> None:
