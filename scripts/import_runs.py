@@ -13,8 +13,9 @@ from rich.console import Console
 
 from golf.errors import GolfError
 from golf.imports.collection import collect
-from golf.imports.store import read_records, record, rows_of, store
+from golf.imports.store import read_records, record, store
 from golf.imports.tables import as_csv, as_json, explanation, fault_lines, summary, table
+from golf.report.imported import rows_of_record
 from golf.report.summary import PLAIN_WIDTH
 from golf.run.folder import runs_root
 
@@ -35,7 +36,7 @@ def main() -> int:
     options = arguments()
     try:
         records = _records(options)
-        rows = [row for values in records for row in rows_of(values)]
+        rows = [row for values in records for row in rows_of_record(values)]
         if options.explain:
             sys.stdout.write(explanation(records, options.explain))
         elif options.json or options.csv:

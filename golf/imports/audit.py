@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 from golf.imports.claims import claims_of_seeds, claims_of_the_whole, shown
 from golf.imports.figures import Figure
-from golf.imports.foreign import CAP_BYTES, ForeignRun
+from golf.imports.foreign import ForeignRun
 from golf.imports.scores import LoggedScore
 from golf.imports.submission import Submission
+from golf.report.imported import CAP_BYTES
 from golf.report.rows import bytes_per_token
 from golf.run.result import OK, OVER_BYTES, OVER_TIME
 

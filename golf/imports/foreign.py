@@ -11,7 +11,6 @@ from golf.imports.trainlog import LogRun
 from golf.run.result import CRASHED, DIVERGED, OK
 
 UNFINISHED = "unfinished"  # the log ends before a score of the artifact, without a crash
-CAP_BYTES = 16_000_000
 LAST_VALIDATION = 0.99  # of all steps, from which on a validation is that of the trained model
 
 

@@ -10,21 +10,12 @@ from typing import Any
 
 from golf.imports.collection import Imported
 from golf.imports.figures import Figure
-from golf.imports.foreign import CAP_BYTES, ForeignRun
-from golf.report.rows import IMPORTED, UNREADABLE, RunRow, bytes_per_token
+from golf.imports.foreign import ForeignRun
+from golf.report.imported import DAMAGED, imported_folder, imported_rows, rows_of_record
 from golf.run.files import write_json
 
 FORMAT = 1
-_DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError)
-_WHOLE = ("artifact_bytes", "code_bytes", "total_bytes", "steps")
-_REAL = (
-    *("pre_quant_bpb", "post_quant_bpb", "sliding_bpb", "ttt_bpb", "val_bpb", "val_loss"),
-    *("step_ms", "train_seconds", "eval_seconds"),
-)
-
-
-def imported_folder(root: Path) -> Path:
-    return root / "imported"
+__all__ = ["imported_rows", "read_records", "record", "store"]
 
 
 def store(values: dict[str, Any], root: Path) -> Path:
@@ -93,47 +84,8 @@ def read_records(root: Path) -> list[dict[str, Any]]:
     for path in sorted(imported_folder(root).glob("*/import.json")):
         try:
             values = json.loads(path.read_bytes())
-            rows_of(values, path)
+            rows_of_record(values)
             found.append(values)
-        except _DAMAGED:
+        except DAMAGED:
             continue
     return found
-
-
-def imported_rows(root: Path) -> list[RunRow]:
-    """A row for every imported run under the runs root; a file that cannot be read is a row that says so."""
-    rows: list[RunRow] = []
-    for path in sorted(imported_folder(root).glob("*/import.json")):
-        try:
-            rows += rows_of(json.loads(path.read_bytes()), path)
-        except _DAMAGED as error:
-            reason = f"import.json cannot be read ({type(error).__name__}: {error}): import it again"
-            rows.append(RunRow(path.parent.name, path.parent.name, None, UNREADABLE, reason, IMPORTED, path))
-    return rows
-
-
-def rows_of(values: dict[str, Any], path: Path | None = None) -> list[RunRow]:
-    """The rows of one record."""
-    return [_row(run, values, path) for run in values["runs"]]
-
-
-def _row(run: dict[str, Any], values: dict[str, Any], path: Path | None) -> RunRow:
-    figures = {name: float(figure["value"]) for name, figure in run["figures"].items()}
-    known: dict[str, Any] = {name: figures[name] for name in _REAL if name in figures}
-    known |= {name: int(figures[name]) for name in _WHOLE if math.isfinite(figures.get(name, math.nan))}
-    seed = figures.get("seed")
-    return RunRow(
-        variant=run["variant"],
-        name=run["name"],
-        seed=int(seed) if seed is not None else None,
-        state=run["state"],
-        reason=run["reason"],
-        source=IMPORTED,
-        path=path,
-        bytes_per_token=bytes_per_token(figures.get("val_loss"), figures.get("val_bpb")),
-        cap_bytes=CAP_BYTES,
-        faults=(*run["faults"], *values["faults"]),
-        machine=run["texts"].get("machine"),
-        how=run["texts"].get("how"),
-        **known,
-    )

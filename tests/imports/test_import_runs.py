@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from golf.config import RulesConfig
 from golf.data.own_text import OwnDataset
 from golf.imports.collection import collect
 from golf.imports.store import imported_rows
+from golf.report.study import read_study
+from golf.report.verdicts import judge
 from golf.run.result import read_result
 from tests.support import ROOT, golf_main, only_run, tiny_overrides
 
@@ -77,6 +80,18 @@ def test_what_holds_no_run_is_one_sentence(tmp_path: Path, runs: Path, name: str
     done = import_runs(tmp_path / name)
     assert done.returncode == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1
     assert done.stderr.startswith("error: ")
+
+
+def test_imported_runs_are_variants_of_a_report_and_references_of_verdicts(runs: Path) -> None:
+    import_runs(FIXTURES)
+    study = read_study(["a_standard", str(runs / "imported/g_lora")], reference="g_lora/train_v0")
+    assert [(v.label, len(v.rows)) for v in study.variants] == [("a_standard", 2), ("g_lora/train_v0", 1)]
+    assert study.reference is not None and study.reference.label == "g_lora/train_v0"
+    (verdict,) = judge(study.variants, study.reference, RulesConfig(), score="post_quant", sigma=0.0007).values()
+    assert verdict.difference_bpb == pytest.approx((1.2270971 + 1.22834084) / 2 - 1.2283713)
+    assert verdict.kind == "not distinguishable"
+    with_other_ways = judge(study.variants, study.reference, RulesConfig(), sigma=0.0007)
+    assert "not comparable: way of scoring" in next(iter(with_other_ways.values())).reason
 
 
 def test_a_record_that_was_spoilt_is_a_row_that_says_so(runs: Path) -> None:

@@ -17,6 +17,7 @@ from golf.imports.collection import Imported, collect
 from golf.imports.store import record
 from golf.imports.tables import as_csv, as_json, explanation, fault_lines, summary, table
 from golf.imports.trainlog import read_train_log
+from golf.report.imported import rows_of_record
 
 FIXTURES = Path(__file__).parent / "fixtures"
 LOGS = sorted(p for p in FIXTURES.glob("*/*") if p.suffix in (".log", ".txt"))
@@ -166,10 +167,8 @@ def is_written(value: float, line: str) -> bool:
 
 def assert_printable(found: Imported) -> None:
     """Whatever was read can be stored, listed, printed and explained."""
-    from golf.imports.store import rows_of
-
     values = record(found)
-    rows = rows_of(values)
+    rows = rows_of_record(values)
     assert len(as_csv(rows).splitlines()) >= 1 + len(rows) and as_json([values])
     assert table(rows).row_count >= len(rows) and (fault_lines([values]), summary([values]))
     for row in rows:
