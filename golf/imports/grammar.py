@@ -90,6 +90,7 @@ _PROGRESS = re.compile(
     r"\b(?:ttp|tttg|ttpp|ttpr|ttt_phase|sdttt_epoch|ttt_train|ttt_epoch):",
     _FLAGS,
 )
+_SOME_SCORE = re.compile(r"bpb\W{1,3}\d\.\d{3}")  # of a form that is not known: to be counted, not passed over
 _BYTES = rf"({NUMBER})\s*(?:bytes|B)\b"
 _SIZES = [
     ("raw", re.compile(rf"^\s*serialized model:\s*{_BYTES}", _FLAGS)),
@@ -166,7 +167,9 @@ def read_line(text: str) -> Line | None:
         return score
     if ("bytes" in lowered or "budget:" in lowered or "artifact" in lowered) and (size := _size_line(text)):
         return size
-    return read_mark(text, lowered) or _setting_line(text) or read_noise(text)
+    line = read_mark(text, lowered) or _setting_line(text) or read_noise(text)
+    is_unread_score = line is NOISE and "bpb" in lowered and _SOME_SCORE.search(lowered) and not _PROGRESS.search(text)
+    return None if is_unread_score else line
 
 
 def _step_line(text: str, lowered: str) -> Line | None:
