@@ -31,6 +31,7 @@ MAY_IMPORT = {
     "artifact": GROUND | {"artifact", "quant"},
     "scoring": GROUND | {"scoring", "ranks", "data", "model", "optim.adam"},
     "report": GROUND | {"report", "run", "dropping", "scoring.bits", "techniques.base"},
+    "imports": {"errors", "imports", "run", "report", "scoring.bits"},
     "loop": GROUND
     | {
         "loop",
@@ -94,6 +95,7 @@ def test_tables_and_identity_import_without_torch() -> None:
         *("golf.run.folder", "golf.run.identity", "golf.run.result", "golf.report.summary", "golf.report.curves"),
         *("golf.composition", "golf.env_vars", "golf.scoring.bits", "golf.run.claims", "golf.run.difference"),
         *("golf.sweep.jobs", "golf.sweep.record", "golf.report.sweep", "golf.report.ledger", "golf.report.page"),
+        *("golf.imports.collection", "golf.imports.store", "golf.imports.tables"),
     ]
     code = f"import sys; import {', '.join(imports)}; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)

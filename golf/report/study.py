@@ -10,6 +10,7 @@ from typing import Any
 
 from golf.errors import GolfError
 from golf.report.changes import Flat, change, differing_keys, required_by, techniques_of, why_not_separable, written
+from golf.report.imported import find_imported, imported_variants
 from golf.report.rows import WAITING, RunRow, row_of
 from golf.report.store import find_record, index_runs, latest_row, run_folders, seed_of
 from golf.report.variants import Variant
@@ -45,9 +46,13 @@ class _Asked:
 
 
 def read_study(targets: Sequence[str], reference: str | None = None) -> Study:
-    """Sweeps by name or folder, variants and runs by folder, all in one table. Reads files only, and any time."""
+    """Sweeps by name or folder, variants and runs by folder, imported submissions, all in one table.
+
+    Reads files only, and any time.
+    """
     asked: dict[str, _Asked] = {}
     records = []
+    imported: list[RunRow] = []
     root = runs_root()
     refused: list[Variant] = []
     for target in targets:
@@ -55,6 +60,8 @@ def read_study(targets: Sequence[str], reference: str | None = None) -> Study:
             records.append(record)
             _ask_for_record(asked, record, root)
             refused += [_refused(number, entry, record) for number, entry in enumerate(record.get("refused", []))]
+        elif rows := find_imported(target, root):
+            imported += rows
         else:
             _ask_for_folders(asked, run_folders(Path(target), target))
     swept = tuple(dict.fromkeys(key for record in records for key in record.get("swept", []) if key != "seed"))
@@ -63,7 +70,7 @@ def read_study(targets: Sequence[str], reference: str | None = None) -> Study:
     kinds = {str(record.get("kind", "")) for record in records}
     study = Study(
         title=" + ".join(names),
-        variants=(*(_variant(variant_id, item, swept) for variant_id, item in asked.items()), *refused),
+        variants=(*(_variant(id, item, swept) for id, item in asked.items()), *refused, *imported_variants(imported)),
         reference=None,
         kind=kinds.pop() if len(kinds) == 1 else "",
         swept=swept,

@@ -1,0 +1,86 @@
+"""Other people's runs as rows: `imported/<name>/import.json` under the runs root, one file a submission."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from golf.report.rows import IMPORTED, UNREADABLE, RunRow, bytes_per_token
+from golf.report.variants import Variant
+
+CAP_BYTES = 16_000_000
+DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError)
+_WHOLE = ("artifact_bytes", "code_bytes", "total_bytes", "steps")
+_REAL = (
+    *("pre_quant_bpb", "post_quant_bpb", "sliding_bpb", "ttt_bpb", "val_bpb", "val_loss"),
+    *("step_ms", "train_seconds", "eval_seconds"),
+)
+
+
+def imported_folder(root: Path) -> Path:
+    return root / "imported"
+
+
+def imported_rows(root: Path) -> list[RunRow]:
+    """A row for every imported run under the runs root; a file that cannot be read is a row that says so."""
+    return [row for path in sorted(imported_folder(root).glob("*/import.json")) for row in _rows_of_file(path)]
+
+
+def _rows_of_file(path: Path) -> list[RunRow]:
+    name = path.parent.name
+    try:
+        return rows_of_record(json.loads(path.read_bytes()), path.parent)
+    except DAMAGED as error:
+        reason = f"import.json cannot be read ({type(error).__name__}: {error}): import it again"
+        return [RunRow(name, name, None, UNREADABLE, reason, IMPORTED, path.parent)]
+
+
+def rows_of_record(values: dict[str, Any], folder: Path | None = None) -> list[RunRow]:
+    """The rows of one record. What is wrong with the submission as a whole is said once, with its first run."""
+    whole = [tuple(values["faults"]), *[()] * len(values["runs"])]
+    return [_row(run, faults, folder) for run, faults in zip(values["runs"], whole, strict=False)]
+
+
+def _row(run: dict[str, Any], of_whole: tuple[str, ...], folder: Path | None) -> RunRow:
+    figures = {name: float(figure["value"]) for name, figure in run["figures"].items()}
+    known: dict[str, Any] = {name: figures[name] for name in _REAL if name in figures}
+    known |= {name: int(figures[name]) for name in _WHOLE if math.isfinite(figures.get(name, math.nan))}
+    seed = figures.get("seed")
+    return RunRow(
+        variant=run["variant"],
+        name=run["name"],
+        seed=int(seed) if seed is not None else None,
+        state=run["state"],
+        reason=run["reason"],
+        source=IMPORTED,
+        path=folder,
+        bytes_per_token=bytes_per_token(figures.get("val_loss"), figures.get("val_bpb")),
+        cap_bytes=CAP_BYTES,
+        faults=(*run["faults"], *of_whole),
+        machine=run["texts"].get("machine"),
+        how=run["texts"].get("how"),
+        **known,
+    )
+
+
+def find_imported(target: str, root: Path) -> list[RunRow]:
+    """The rows of a submission named by its folder under the runs root or by its name; none if it is no import."""
+    for folder in (Path(target), imported_folder(root) / target):
+        if (folder / "import.json").is_file():
+            return _rows_of_file(folder / "import.json")
+    return []
+
+
+def imported_variants(rows: Iterable[RunRow]) -> tuple[Variant, ...]:
+    """The seeds of each variant gathered, named for what the names of its runs have in common."""
+    found: dict[str, list[RunRow]] = {}
+    for row in rows:
+        found.setdefault(row.variant, []).append(row)
+    return tuple(Variant(variant, _label(runs), tuple(runs)) for variant, runs in found.items())
+
+
+def _label(rows: list[RunRow]) -> str:
+    return rows[0].name if len(rows) == 1 else rows[0].name.rpartition("/")[0] or rows[0].name
