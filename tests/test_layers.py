@@ -31,6 +31,7 @@ MAY_IMPORT = {
     "artifact": GROUND | {"artifact", "quant"},
     "scoring": GROUND | {"scoring", "ranks", "data", "model", "optim.adam"},
     "report": GROUND | {"report", "run", "dropping", "scoring.bits", "techniques.base"},
+    "plan": GROUND | {"plan", "composition", "model", "quant", "artifact", "optim.groups", "loop.schedule", "run"},
     "loop": GROUND
     | {
         "loop",
@@ -50,7 +51,7 @@ MAY_IMPORT = {
     "worker": {"launch", "run"},
     "cluster": GROUND | {"cluster", "sweep", "run", "launch", "hardware"},
     "why": {"composition", "config", "errors", "run"},
-    "train": {"composition", "errors", "launch", "report", "run", "sweep", "why"},
+    "train": {"composition", "errors", "launch", "plan", "report", "run", "sweep", "why"},
 }
 ONLY_AT_THE_EDGE = {"hydra": {"composition", "train"}, "omegaconf": {"composition", "train"}}
 
