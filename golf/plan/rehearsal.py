@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from golf.artifact.container import pack
+from golf.artifact.entropy import stored_entropy_bits
 from golf.config import Config
 from golf.plan.tensors import StoredTensor
 from golf.quant.formats import CodedTensor
@@ -116,23 +117,6 @@ def _sample(units: Sequence[Sequence[StoredTensor]], weights: Weights) -> dict[s
             shape = (math.ceil(tensor.shape[0] * share), *tensor.shape[1:]) if tensor.shape else ()
             sample[tensor.name] = weights(tensor, shape).to(tensor.dtype)
     return sample
-
-
-def stored_entropy_bits(coded: CodedTensor) -> float:
-    """Order-0 entropy of what is stored, in bits: codes as symbols, floats byte plane by byte plane."""
-    planes = [coded.data] if coded.data.dtype == torch.int8 else _byte_planes(coded.data)
-    planes += _byte_planes(coded.scale) if coded.scale is not None else []
-    return sum(_entropy_bits(plane) for plane in planes)
-
-
-def _byte_planes(values: Tensor) -> list[Tensor]:
-    return list(values.contiguous().flatten().view(torch.uint8).view(-1, values.dtype.itemsize).T)
-
-
-def _entropy_bits(symbols: Tensor) -> float:
-    counts = torch.bincount(symbols.flatten().to(torch.int64) + 128).double()
-    counts = counts[counts > 0]
-    return float(-(counts * (counts / counts.sum()).log2()).sum())
 
 
 def _encode(cfg: Config, tensors: Sequence[StoredTensor], weights: Mapping[str, Tensor]) -> dict[str, CodedTensor]:

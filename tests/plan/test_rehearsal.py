@@ -45,7 +45,7 @@ def test_gaussian_weights_take_what_was_rehearsed(overrides: list[str], rms: flo
 
 
 def test_codes_of_a_fixed_step_cost_their_entropy() -> None:
-    """With the floor a step is 1/127: log2(σ·127·√(2πe)) bits, and what zlib and the scales need above it (records: 4.7 %)."""
+    """A floored step is 1/127: log2(σ·127·√(2πe)) bits, and what zlib and the scales need above it (records: 4.7 %)."""
     cfg = compose(["scale=laptop", "model=4l"])
     tensors = stored_tensors(cfg, shapeless_model(cfg).state_dict())
     rehearsed = rehearse(cfg, tensors, {t.role: 0.1 for t in tensors})
