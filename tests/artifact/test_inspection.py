@@ -81,7 +81,7 @@ def mixed_int6_int8(state: dict[str, torch.Tensor]) -> dict[str, Any]:
     for name, tensor in state.items():
         bits = 6 if "attn." in name else 8
         qmax = 2 ** (bits - 1) - 1
-        clip = tensor.float().abs().amax(1 if tensor.ndim == 2 else None)
+        clip = tensor.float().abs().amax(tuple(range(tensor.ndim))[-1:])
         scale = clip / qmax
         codes = torch.round(tensor.float() / (scale[:, None] if tensor.ndim == 2 else scale)).to(torch.int8)
         if bits == 6:
