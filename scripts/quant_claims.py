@@ -38,6 +38,7 @@ FORMATS = {
 EMBEDDINGS = {"own range": "quant.scale_floor=eps", "floor": "quant.scale_floor=one_over_qmax"}
 CODECS: dict[str, Callable[[bytes], bytes]] = {
     "zlib-9": lambda data: compress(data, "zlib", 9),
+    "zstd-12": lambda data: compress(data, "zstd", 12),
     "zstd-22": lambda data: compress(data, "zstd", 22),
     "lzma-6": lambda data: compress(data, "lzma", 6),
     "lzma-9e": lambda data: compress(data, "lzma", 9 | lzma.PRESET_EXTREME),

@@ -1,10 +1,12 @@
 """A model without memory has the names, shapes and bytes of the real one."""
 
+import dataclasses
+
 import pytest
 import torch
 
 from golf.composition import compose
-from golf.config import technique_types
+from golf.config import Config, technique_types
 from golf.model.build import build_model
 from golf.plan.tensors import shapeless_model, stored_tensors
 from golf.quant.policy import quantize
@@ -12,10 +14,15 @@ from golf.quant.policy import quantize
 RECORD = ["scale=record", "data=pydocs", "launch.device=cpu", "model.attention=sdpa", "model.compute_dtype=bf16"]
 
 
+@pytest.fixture(scope="module")
+def bare() -> Config:
+    return compose(["scale=laptop", "model=4l", "model.compute_dtype=bf16"])
+
+
 @pytest.mark.parametrize("name", sorted(technique_types()))
-def test_names_shapes_and_dtypes_are_the_real_ones(name: str) -> None:
+def test_names_shapes_and_dtypes_are_the_real_ones(name: str, bare: Config) -> None:
     needed = [name, *technique_types()[name].requires]  # type: ignore[attr-defined]
-    cfg = compose(["scale=laptop", "model=4l", f"tech=[{','.join(needed)}]", "model.compute_dtype=bf16"])
+    cfg = dataclasses.replace(bare, tech={n: technique_types()[n]() for n in needed})
     real = {k: (v.shape, v.dtype) for k, v in build_model(cfg).state_dict().items()}
     planned = {k: (v.shape, v.dtype) for k, v in shapeless_model(cfg).state_dict().items()}
     assert planned == real
