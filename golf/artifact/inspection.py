@@ -14,9 +14,8 @@ from golf.artifact.container import MAGIC, load
 from golf.artifact.entropy import stored_entropy_bits
 from golf.artifact.upstream import read_upstream
 from golf.errors import GolfError
-from golf.model.names import is_control
 from golf.quant.formats import FLOAT_DTYPES, QMAX, CodedTensor, decode
-from golf.quant.policy import tensor_class
+from golf.quant.policy import storage_class
 
 FLOAT_NAMES = {dtype: name for name, dtype in FLOAT_DTYPES.items()}
 
@@ -75,7 +74,7 @@ def _read(path: Path) -> tuple[str, int, dict[str, CodedTensor]]:
 def _row(name: str, tensor: CodedTensor, entropy: float, coded_bytes: float, weight: Tensor | None) -> InspectedTensor:
     return InspectedTensor(
         name,
-        "control" if is_control(name) else tensor_class(name),
+        storage_class(name),
         tuple(tensor.data.shape),
         _format(tensor),
         tensor.data.numel(),

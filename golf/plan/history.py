@@ -96,9 +96,9 @@ class FinishedRun:
 
 
 def machine_of(environment: dict[str, Any]) -> str:
-    """What has to be equal for speeds to compare."""
+    """`golf.run.environment.machine_kind` of the machine that wrote `environment`."""
     if environment.get("gpus"):
-        return f"{environment.get('gpu')}"
+        return f"{environment['gpus']}× {environment.get('gpu')}"
     return f"{environment.get('cpu')}, {environment.get('cpu_cores')} cores"
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from golf.artifact.code import code_bytes
 from golf.config import Config
 from golf.plan.flops import FlopsPerToken, flops_per_token
-from golf.plan.history import FinishedRun, finished_runs, machine_of
+from golf.plan.history import FinishedRun, finished_runs
 from golf.plan.size import ArtifactSize, Interval, artifact_size
 from golf.plan.speed import Speed, step_speed, steps_within_budget
 from golf.plan.tensors import StoredTensor, shapeless_model, stored_tensors
-from golf.run.environment import environment_record
+from golf.run.environment import machine_kind
 from golf.run.folder import runs_root
 
 RECORD_STEPS = 13_780  # of the public baseline on 8×H100; `scale.step_ratio` is in proportion to them
@@ -70,7 +70,7 @@ def make_plan(cfg: Config, history: Sequence[FinishedRun] | None = None, *, thor
     tensors = stored_tensors(cfg, model.state_dict())
     flops = flops_per_token(cfg, model)
     batch = cfg.data.train_batch_tokens
-    speed = step_speed(cfg, flops.total * batch, machine_of(environment_record([])), history)
+    speed = step_speed(cfg, flops.total * batch, machine_kind(), history)
     steps = steps_within_budget(cfg, speed.step_ms)
     expected_steps = round(steps.expected) if steps else max(1, round(RECORD_STEPS * cfg.scale.step_ratio))
     size = artifact_size(cfg, tensors, min(expected_steps, cfg.schedule.iterations), history, thorough=thorough)

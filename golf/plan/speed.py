@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from golf.config import Config
-from golf.plan.history import FinishedRun, machine_of
+from golf.plan.history import FinishedRun
 from golf.plan.size import Interval
 
 SIMILAR = 2.0  # a step of at most so many times the operations, or so many times fewer
@@ -41,7 +41,8 @@ def step_speed(cfg: Config, flops_per_step: float, machine: str, history: Sequen
 def _runs_alike(a: Config, b: Config) -> bool:
     def setting(cfg: Config) -> tuple[object, ...]:
         launch = cfg.launch
-        return launch.device, launch.nproc, launch.threads, launch.compile, cfg.model.compute_dtype, cfg.model.attention
+        ranks = launch.nproc, launch.nodes, launch.threads
+        return launch.device, ranks, launch.compile, cfg.model.compute_dtype, cfg.model.attention
 
     return setting(a) == setting(b)
 
@@ -55,6 +56,3 @@ def steps_within_budget(cfg: Config, step_ms: Interval | None) -> Interval | Non
         return None
     milliseconds = 1000.0 * cfg.budget.train_seconds
     return Interval(*(min(cap, math.floor(milliseconds / ms)) for ms in reversed(step_ms)))
-
-
-__all__ = ["Speed", "machine_of", "step_speed", "steps_within_budget"]

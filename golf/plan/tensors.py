@@ -13,9 +13,8 @@ from torch.overrides import TorchFunctionMode
 from golf.config import Config
 from golf.model.build import build_model
 from golf.model.gpt import GPT
-from golf.model.names import is_control
 from golf.quant.formats import QMAX
-from golf.quant.policy import format_of, tensor_class
+from golf.quant.policy import format_of, storage_class
 
 FLOAT_BITS = {"fp16": 16, "bf16": 16, "fp32": 32}
 ROW_SCALE_BITS, TENSOR_SCALE_BITS = 16, 32
@@ -80,7 +79,7 @@ def stored_tensors(cfg: Config, state_dict: dict[str, Tensor]) -> list[StoredTen
             name,
             tuple(tensor.shape),
             tensor.dtype,
-            "control" if is_control(name) else tensor_class(name),
+            storage_class(name),
             format_of(name, tensor, cfg.quant),
         )
         for name, tensor in state_dict.items()
