@@ -35,6 +35,7 @@ from golf.composition import (  # noqa: E402
 )
 from golf.errors import GolfError  # noqa: E402
 from golf.launch.launcher import train_and_score, train_once  # noqa: E402
+from golf.plan.lines import lines_before_run  # noqa: E402
 from golf.report.summary import print_plan, print_result  # noqa: E402
 from golf.report.sweep import print_sweep  # noqa: E402
 from golf.run.folder import RunFolder  # noqa: E402
@@ -69,7 +70,8 @@ def run(node: DictConfig) -> tuple[Result, RunFolder]:
     """Say what runs and run it; a job of a sweep only if it has not finished before."""
     cfg, remarks = settled_config(node)
     choices = HydraConfig.get().runtime.choices
-    print_plan(cfg, {group: choices[group] for group in SHOWN_GROUPS if choices.get(group)}, remarks)
+    shown = {group: choices[group] for group in SHOWN_GROUPS if choices.get(group)}
+    print_plan(cfg, shown, [*remarks, *lines_before_run(cfg)])
     return train_once(cfg) if HydraConfig.get().mode == RunMode.MULTIRUN else train_and_score(cfg)
 
 

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import random
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable
@@ -106,12 +107,22 @@ def golf_main(*overrides: str) -> Done:
     """`golf/train.py` in this process: everything but the start of an interpreter, which takes seconds."""
     from golf import train
 
+    return _in_process(train.command_line, ["golf/train.py", *overrides])
+
+
+def script_main(name: str, *arguments: str) -> Done:
+    """`scripts/<name>.py` in this process."""
+    path = ROOT / "scripts" / f"{name}.py"
+    return _in_process(runpy.run_path(str(path))["main"], [str(path), *arguments])
+
+
+def _in_process(main: Callable[[], int], argv: list[str]) -> Done:
     before = dict(os.environ), sys.argv
     out, err = io.StringIO(), io.StringIO()
-    sys.argv = ["golf/train.py", *overrides]
+    sys.argv = argv
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            status = train.command_line()
+            status = main()
     finally:
         os.environ.clear()
         os.environ.update(before[0])

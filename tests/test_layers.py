@@ -32,6 +32,7 @@ MAY_IMPORT = {
     "scoring": GROUND | {"scoring", "ranks", "data", "model", "optim.adam"},
     "report": GROUND | {"report", "run", "dropping", "scoring.bits", "techniques.base"},
     "imports": {"errors", "imports", "run", "report", "scoring.bits"},
+    "plan": GROUND | {"plan", "composition", "model", "quant", "artifact", "optim.groups", "loop.schedule", "run"},
     "loop": GROUND
     | {
         "loop",
@@ -51,7 +52,7 @@ MAY_IMPORT = {
     "worker": {"launch", "run"},
     "cluster": GROUND | {"cluster", "sweep", "run", "launch", "hardware"},
     "why": {"composition", "config", "errors", "run"},
-    "train": {"composition", "errors", "launch", "report", "run", "sweep", "why"},
+    "train": {"composition", "errors", "launch", "plan", "report", "run", "sweep", "why"},
 }
 ONLY_AT_THE_EDGE = {"hydra": {"composition", "train"}, "omegaconf": {"composition", "train"}}
 

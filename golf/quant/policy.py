@@ -26,6 +26,11 @@ def tensor_class(name: str) -> str:
     return "attn" if ".attn." in name else "other"
 
 
+def storage_class(name: str) -> str:
+    """`tensor_class`, but `control` for the gains and scales of the residual stream: what tables of bytes go by."""
+    return "control" if is_control(name) else tensor_class(name)
+
+
 def format_of(name: str, tensor: Tensor, quant: QuantConfig) -> str:
     """`int8` … `int4`, `fp16`, `fp32` or `raw` (integers and booleans stay as they are)."""
     if not tensor.is_floating_point():

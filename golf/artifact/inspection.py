@@ -1,0 +1,126 @@
+"""What an artifact spends its bytes on: formats, entropy, coded bytes and reconstruction error of every tensor."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from golf.artifact.container import MAGIC, load
+from golf.artifact.entropy import stored_entropy_bits
+from golf.artifact.upstream import read_upstream
+from golf.errors import GolfError
+from golf.quant.formats import FLOAT_DTYPES, QMAX, CodedTensor, decode
+from golf.quant.policy import storage_class
+
+FLOAT_NAMES = {dtype: name for name, dtype in FLOAT_DTYPES.items()}
+
+
+@dataclass(frozen=True)
+class InspectedTensor:
+    name: str
+    tensor_class: str  # embed | attn | mlp | other | control
+    shape: tuple[int, ...]
+    format: str  # the narrowest that holds its codes, or the dtype of what is not coded
+    params: int
+    stored_bytes: int  # codes at a byte each, and scales
+    entropy_bits: float  # of all of it, order 0
+    coded_bytes: float  # its share of the file, see `inspect_file`
+    error: float | None  # RMS(w - ŵ) / RMS(w); None without the weights
+
+
+@dataclass(frozen=True)
+class Inspection:
+    layout: str
+    file_bytes: int
+    tensors: tuple[InspectedTensor, ...]
+
+    @property
+    def entropy_bytes(self) -> float:
+        return sum(t.entropy_bits for t in self.tensors) / 8
+
+
+def inspect_file(path: Path, weights: Mapping[str, Tensor] | None = None) -> Inspection:
+    """Take an artifact of golf or of a public script apart; `weights` are those before quantization.
+
+    Codecs compress all tensors together, so the file's bytes are shared out in proportion to order-0 entropy. Raises
+    `GolfError` for a file that is neither, or not intact.
+    """
+    layout, file_bytes, coded = _read(path)
+    entropy = {name: stored_entropy_bits(tensor) for name, tensor in coded.items()}
+    overhead = file_bytes / max(sum(entropy.values()), 1.0)
+    rows = tuple(_row(n, t, entropy[n], overhead * entropy[n], (weights or {}).get(n)) for n, t in coded.items())
+    return Inspection(layout, file_bytes, rows)
+
+
+def _read(path: Path) -> tuple[str, int, dict[str, CodedTensor]]:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise GolfError(f"{path} cannot be read ({error.strerror}): check the path.") from error
+    if content.startswith(MAGIC):
+        return "golf", len(content), load(path).coded
+    try:
+        codec, layout, coded = read_upstream(content)
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, IndexError, struct.error) as error:
+        raise GolfError(f"{path} is no intact artifact ({error}): give an artifact.golf or a .ptz file.") from error
+    return f"{layout}, {codec}", len(content), coded
+
+
+def _row(name: str, tensor: CodedTensor, entropy: float, coded_bytes: float, weight: Tensor | None) -> InspectedTensor:
+    return InspectedTensor(
+        name,
+        storage_class(name),
+        tuple(tensor.data.shape),
+        _format(tensor),
+        tensor.data.numel(),
+        tensor.payload_bytes,
+        entropy,
+        coded_bytes,
+        _error(name, tensor, weight),
+    )
+
+
+def _format(tensor: CodedTensor) -> str:
+    if tensor.scale is None:
+        return FLOAT_NAMES.get(tensor.data.dtype, str(tensor.data.dtype).removeprefix("torch."))
+    largest = int(tensor.data.to(torch.int16).abs().max()) if tensor.data.numel() else 0
+    return next((name for name, qmax in reversed(QMAX.items()) if largest <= qmax), "int8")
+
+
+def _error(name: str, tensor: CodedTensor, weight: Tensor | None) -> float | None:
+    if weight is None or not weight.is_floating_point():
+        return None
+    if weight.shape != tensor.data.shape:
+        stored, given = tuple(tensor.data.shape), tuple(weight.shape)
+        raise GolfError(f"{name} is {stored} in the artifact and {given} in the weights: give the weights of that run.")
+    exact = weight.double()
+    size = exact.square().mean().sqrt()
+    return float((decode(tensor).double() - exact).square().mean().sqrt() / size) if size > 0 else 0.0
+
+
+def totals_by_class(tensors: Sequence[InspectedTensor]) -> list[InspectedTensor]:
+    """One row a class; its error is that of all its weights that have one, weighted by their number."""
+    rows = []
+    for name in dict.fromkeys(t.tensor_class for t in tensors):
+        mine = [t for t in tensors if t.tensor_class == name]
+        known = [(t.params, t.error) for t in mine if t.error is not None]
+        total = sum(params for params, _ in known)
+        rows.append(
+            InspectedTensor(
+                f"all {name}",
+                name,
+                (),
+                ", ".join(sorted({t.format for t in mine})),
+                sum(t.params for t in mine),
+                sum(t.stored_bytes for t in mine),
+                sum(t.entropy_bits for t in mine),
+                sum(t.coded_bytes for t in mine),
+                (sum(n * e * e for n, e in known) / total) ** 0.5 if total else None,
+            )
+        )
+    return rows

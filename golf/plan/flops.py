@@ -1,0 +1,45 @@
+"""Floating-point operations of a training step, by the convention of the field's MFU figures.
+
+6 a matrix weight and token (forward 2, backward 4; a layer that runs twice counts twice), and for causal attention
+6·T·H·D a layer and token: scores and values over an average context of T/2, times 3 with the backward pass
+(PaLM, arXiv 2204.02311, appendix B, halved for causality). Norms, rotary embedding, softmax and optimizer are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from torch import nn
+
+from golf.config import Config
+from golf.model.gpt import GPT
+
+
+class FlopsPerToken(NamedTuple):
+    """Of training, at the end of the run: late recurrence is on."""
+
+    matmul: float
+    attention: float
+
+    @property
+    def total(self) -> float:
+        return self.matmul + self.attention
+
+
+def flops_per_token(cfg: Config, model: GPT) -> FlopsPerToken:
+    """Of `model`, which may be on the meta device, at `data.train_seq_len`."""
+    layers = _layer_order(model)
+    weights = 0 if model.lm_head is not None else model.tok_emb.weight.numel()  # the tied head multiplies, too
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear):
+            block = re.match(r"blocks\.(\d+)\.", name)
+            weights += module.weight.numel() * (layers.count(int(block[1])) if block else 1)
+    attention = 6.0 * cfg.data.train_seq_len * cfg.model.model_dim * len(layers)
+    return FlopsPerToken(6.0 * weights, attention)
+
+
+def _layer_order(model: GPT) -> list[int]:
+    """Blocks in the order in which the finished model runs them."""
+    route = next((model.routes[name] for name in model.active_in_scoring if name in model.routes), model.route)
+    return [*route.storing, *route.joining]

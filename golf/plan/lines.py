@@ -1,0 +1,120 @@
+"""A plan in words: two lines before a run, a table for `scripts/plan.py`; no more digits than the interval allows."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rich.table import Table
+
+from golf.config import Config
+from golf.plan.plan import Plan, make_plan
+from golf.plan.size import ArtifactSize, Interval
+
+
+def lines_before_run(cfg: Config) -> list[str]:
+    """What a run says before it starts. A plan that cannot be made is no reason not to run."""
+    try:
+        return short_lines(make_plan(cfg, thorough=False))
+    except Exception as error:
+        return [f"plan: none, it failed ({type(error).__name__}: {error})"]
+
+
+def short_lines(plan: Plan) -> list[str]:
+    """Parameters, bytes, work and time in two lines."""
+    used = f"{rounded(plan.artifact.bytes)} artifact + {plan.code_bytes:,} code of {plan.cap_bytes:,} bytes"
+    return [f"plan: {plan.params:,} parameters; {used}{_warning(plan)}", f"plan: {work(plan)}; {duration(plan)}"]
+
+
+def _warning(plan: Plan) -> str:
+    if plan.headroom.high < 0:
+        return ", OVER THE CAP"
+    return ", which may be over the cap" if plan.headroom.low < 0 else ""
+
+
+def work(plan: Plan) -> str:
+    """Operations of training."""
+    step = plan.flops.total * plan.batch_tokens / 1e12
+    return f"{plan.flops.total / 1e6:.4g} MFLOP a token, {step:.3g} TFLOP a step"
+
+
+def duration(plan: Plan) -> str:
+    """Steps and seconds, as far as they are known."""
+    if plan.steps is None:
+        return f"steps in {plan.train_seconds:g} s unknown: {plan.speed.basis}"
+    steps = plan_range(plan.steps, "steps")
+    if plan.speed.step_ms is None or plan.seconds is None:
+        return f"{steps}, seconds unknown: {plan.speed.basis}"
+    pace = plan_range(plan.speed.step_ms, "ms")
+    return f"{steps} of {pace}, {plan_range(plan.seconds, 's')} ({plan.speed.basis})"
+
+
+def plan_range(value: Interval, unit: str) -> str:
+    """Such as `242 steps` or `230 to 260 steps`."""
+    low, high = (f"{v:,.0f}" if v >= 100 else f"{v:.3g}" for v in (value.low, value.high))
+    return f"{low} {unit}" if low == high else f"{low} to {high} {unit}"
+
+
+def rounded(value: Interval) -> str:
+    """Such as `366,000 ± 8,000`: two digits of the half-width, and the value no finer than them."""
+    half = max(value.high - value.expected, value.expected - value.low)
+    if half < 1:
+        return f"{value.expected:,.0f}"
+    unit = 10 ** max(math.floor(math.log10(half)) - 1, 0)
+    return f"{round(value.expected / unit) * unit:,} ± {math.ceil(half / unit) * unit:,}"
+
+
+def basis(artifact: ArtifactSize) -> str:
+    """What the prediction of bytes rests on."""
+    if not artifact.compared:
+        return "rests on no finished run of yours: Gaussian weights, and sizes that were measured elsewhere"
+    rests = f"rests on {artifact.compared} finished runs, factor {artifact.factor:.4f}"
+    return f"{rests}; size of the weights from {artifact.sized}" if artifact.sized else rests
+
+
+def plan_table(plan: Plan, title: str) -> Table:
+    """Parameters and bytes by class, then what becomes of the whole."""
+    table = Table(title=title, title_justify="left")
+    for column in ("class", "parameters", "formats", "raw bytes", "expected bytes", "bits a weight"):
+        table.add_column(column, justify="left" if column in ("class", "formats") else "right", overflow="fold")
+    for row in plan.classes:
+        if row.params:
+            bits = 8 * row.stored_bytes / row.params
+            raw, stored = f"{row.raw_bits // 8:,}", f"{row.stored_bytes:,.0f}"
+            table.add_row(row.name, f"{row.params:,}", ", ".join(row.formats), raw, stored, f"{bits:.2f}")
+    raw_bytes = sum(row.raw_bits for row in plan.classes) // 8
+    table.add_section()
+    table.add_row("all", f"{plan.params:,}", "", f"{raw_bytes:,}", f"{plan.artifact.bytes.expected:,.0f}", "")
+    return table
+
+
+def plan_lines(plan: Plan) -> list[str]:
+    """What stands below the table."""
+    return [
+        f"artifact   {rounded(plan.artifact.bytes)} bytes ({basis(plan.artifact)})",
+        f"code       {plan.code_bytes:,} bytes, wrapped",
+        f"headroom   {rounded(plan.headroom)} of {plan.cap_bytes:,} bytes{_warning(plan)}",
+        f"work       {work(plan)} (matrices {plan.flops.matmul / 1e6:.4g}, attention {plan.flops.attention / 1e6:.4g})",
+        f"time       {duration(plan)}",
+    ]
+
+
+def as_dict(plan: Plan) -> dict[str, Any]:
+    """For programs. Bytes, milliseconds, seconds; intervals are [low, expected, high]."""
+    return {
+        "params": plan.params,
+        "classes": [vars(row) | {"formats": list(row.formats)} for row in plan.classes],
+        "artifact_bytes": list(plan.artifact.bytes),
+        "finished_runs": plan.artifact.compared,
+        "factor": plan.artifact.factor,
+        "code_bytes": plan.code_bytes,
+        "cap_bytes": plan.cap_bytes,
+        "headroom_bytes": list(plan.headroom),
+        "flops_per_token": plan.flops.total,
+        "flops_per_token_attention": plan.flops.attention,
+        "tokens_per_step": plan.batch_tokens,
+        "step_ms": plan.speed.step_ms and list(plan.speed.step_ms),
+        "steps": plan.steps and list(plan.steps),
+        "train_seconds": plan.seconds and list(plan.seconds),
+        "speed_basis": plan.speed.basis,
+    }

@@ -1,0 +1,100 @@
+"""Everything about a run that can be known before it: parameters, bytes, operations, steps, headroom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from golf.artifact.code import code_bytes
+from golf.config import Config
+from golf.plan.flops import FlopsPerToken, flops_per_token
+from golf.plan.history import FinishedRun, finished_runs
+from golf.plan.size import ArtifactSize, Interval, artifact_size
+from golf.plan.speed import Speed, step_speed, steps_within_budget
+from golf.plan.tensors import StoredTensor, shapeless_model, stored_tensors
+from golf.run.environment import machine_kind
+from golf.run.folder import runs_root
+
+RECORD_STEPS = 13_780  # of the public baseline on 8×H100; `scale.step_ratio` is in proportion to them
+CLASSES = ("embed", "attn", "mlp", "other", "control")
+
+
+@dataclass(frozen=True)
+class ClassPlan:
+    """Tensors of one class. `stored_bytes` is what the prediction expects of them in the file."""
+
+    name: str
+    params: int
+    formats: tuple[str, ...]
+    raw_bits: int
+    stored_bytes: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `make_plan` knows of a run."""
+
+    params: int
+    classes: tuple[ClassPlan, ...]
+    artifact: ArtifactSize
+    code_bytes: int
+    cap_bytes: int
+    flops: FlopsPerToken
+    batch_tokens: int
+    speed: Speed
+    steps: Interval | None  # None: the clock ends it, and how fast a step is is not known
+    train_seconds: float  # budget; 0 = no clock
+
+    @property
+    def headroom(self) -> Interval:
+        """Bytes left under the cap; negative is over it."""
+        left = self.cap_bytes - self.code_bytes
+        low, expected, high = self.artifact.bytes
+        return Interval(left - high, left - expected, left - low)
+
+    @property
+    def seconds(self) -> Interval | None:
+        """Of training."""
+        if self.steps is None or self.speed.step_ms is None:
+            return None
+        return Interval(*(n * ms / 1000 for n, ms in zip(reversed(self.steps), self.speed.step_ms, strict=True)))
+
+
+def make_plan(cfg: Config, history: Sequence[FinishedRun] | None = None, *, thorough: bool = True) -> Plan:
+    """Plan `cfg`, a settled configuration, with the evidence of finished runs (default: those under the runs' root).
+
+    Not `thorough`, it takes a fraction of a second and learns only from runs in the same number formats.
+    """
+    history = finished_runs(runs_root()) if history is None else history
+    model = shapeless_model(cfg)
+    tensors = stored_tensors(cfg, model.state_dict())
+    flops = flops_per_token(cfg, model)
+    batch = cfg.data.train_batch_tokens
+    speed = step_speed(cfg, flops.total * batch, machine_kind(), history)
+    steps = steps_within_budget(cfg, speed.step_ms)
+    expected_steps = round(steps.expected) if steps else max(1, round(RECORD_STEPS * cfg.scale.step_ratio))
+    size = artifact_size(cfg, tensors, min(expected_steps, cfg.schedule.iterations), history, thorough=thorough)
+    return Plan(
+        params=sum(p.numel() for p in model.parameters()),
+        classes=tuple(_class_plan(name, tensors, size) for name in CLASSES),
+        artifact=size,
+        code_bytes=code_bytes(cfg.tech),
+        cap_bytes=cfg.budget.artifact_bytes,
+        flops=flops,
+        batch_tokens=batch,
+        speed=speed,
+        steps=steps,
+        train_seconds=cfg.budget.train_seconds,
+    )
+
+
+def _class_plan(name: str, tensors: Sequence[StoredTensor], size: ArtifactSize) -> ClassPlan:
+    mine = [t for t in tensors if t.tensor_class == name]
+    roles = {t.role for t in mine}
+    return ClassPlan(
+        name,
+        params=sum(t.numel for t in mine),
+        formats=tuple(sorted({t.format for t in mine})),
+        raw_bits=sum(t.raw_bits for t in mine),
+        stored_bytes=size.factor * sum(b for role, b in size.rehearsal.by_role.items() if role in roles),
+    )

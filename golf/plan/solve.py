@@ -1,0 +1,93 @@
+"""The value of one setting that fills the cap: bisection on the predicted bytes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from golf.composition import compose
+from golf.config import Config
+from golf.errors import GolfError
+from golf.plan.history import FinishedRun
+from golf.plan.plan import Plan, make_plan
+
+RANGE = 8.0  # a setting is searched from an eighth of its value to eight times it
+FLOAT_DIGITS = 4
+
+
+class Solution(NamedTuple):
+    override: str
+    plan: Plan
+
+
+def solve(
+    overrides: Sequence[str],
+    key: str,
+    history: Sequence[FinishedRun],
+    *,
+    margin_bytes: int | None = None,
+    multiple_of: int = 1,
+) -> Solution:
+    """The largest file that still fits, by the setting `key` alone: artifact + code ≤ cap - margin.
+
+    Without a margin the upper end of the prediction's interval has to fit, with one the expected value. Raises
+    `GolfError` if `key` is not a number, does not matter, or nothing in range fits.
+    """
+    value = _number(compose(overrides), key)
+    step = multiple_of if isinstance(value, int) else 10.0 ** (math.floor(math.log10(value)) + 1 - FLOAT_DIGITS)
+    plans: dict[int, Plan] = {}
+
+    def plan_at(i: int) -> Plan:
+        if i not in plans:
+            plans[i] = make_plan(compose([*overrides, _override(key, i * step)]), history)
+        return plans[i]
+
+    def left(i: int) -> float:
+        plan = plan_at(i)
+        return plan.headroom.low if margin_bytes is None else plan.headroom.expected - margin_bytes
+
+    smallest, largest = max(1, math.ceil(value / RANGE / step)), math.floor(value * RANGE / step)
+    found = _fitting(left, smallest, largest, _describe(key, smallest * step, largest * step))
+    return Solution(_override(key, found * step), plan_at(found))
+
+
+def _fitting(left: Callable[[int], float], low: int, high: int, described: str) -> int:
+    """The index in `low` … `high` with the least room left, by bisection on a monotonic `left`."""
+    at_low, at_high = left(low), left(high)
+    if abs(at_low - at_high) < 1:
+        raise GolfError(f"{described} changes the bytes by nothing: solve for a setting that does.")
+    if at_low < 0 and at_high < 0:
+        raise GolfError(
+            f"{described} brings it under the cap nowhere: at best it is {-max(at_low, at_high):,.0f} bytes over. "
+            "Choose a smaller model or number format first."
+        )
+    if at_low >= 0 and at_high >= 0:
+        raise GolfError(
+            f"{described} fits everywhere, with at least {min(at_low, at_high):,.0f} bytes left: nothing to solve."
+        )
+    fits, over = (low, high) if at_low >= 0 else (high, low)
+    while abs(fits - over) > 1:
+        middle = (fits + over) // 2
+        fits, over = (middle, over) if left(middle) >= 0 else (fits, middle)
+    return fits
+
+
+def _number(cfg: Config, key: str) -> int | float:
+    """The present value of a setting; what it stands for where it is null."""
+    node: object = cfg
+    for part in key.split("."):
+        node = node.get(part) if isinstance(node, dict) else getattr(node, part, None)
+    if key == "model.mlp_hidden" and node is None:
+        node = int(cfg.model.mlp_mult * cfg.model.model_dim)
+    if isinstance(node, bool) or not isinstance(node, int | float) or node <= 0:
+        raise GolfError(f"{key} is {node!r} here, not a number above zero: give it a value to start from.")
+    return node
+
+
+def _override(key: str, value: float) -> str:
+    return f"{key}={value}" if isinstance(value, int) else f"{key}={float(f'{value:.{FLOAT_DIGITS}g}'):g}"
+
+
+def _describe(key: str, low: float, high: float) -> str:
+    return f"{key} from {low:g} to {high:g}"

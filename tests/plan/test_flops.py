@@ -1,0 +1,45 @@
+"""Operations against what torch counts while a model runs, and against the figures of the public records."""
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from golf.composition import compose
+from golf.model.build import build_model
+from golf.plan.flops import flops_per_token
+from golf.plan.tensors import shapeless_model
+
+SMALL = ["scale=laptop", "model=4l", "model.model_dim=32", "data.train_seq_len=16", "model.compute_dtype=fp32"]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [],
+        ["model.tie_embeddings=false", "model.num_kv_heads=1"],
+        ["tech=[bigram,value_embed]"],
+        ["tech=[recurrence,swiglu]", "tech.recurrence.first=1", "tech.recurrence.last=2"],
+        ["tech=[fused_qkv,gated_attention]"],
+    ],
+    ids=lambda o: "+".join(o) or "baseline",
+)
+def test_as_counted_by_torch(overrides: list[str]) -> None:
+    cfg = compose([*SMALL, *overrides])
+    model = build_model(cfg)
+    ids = torch.randint(0, cfg.model.vocab_size, (2, cfg.data.train_seq_len))
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        model(ids, ids).backward()
+    counted = counter.get_flop_counts()["Global"]
+    batched = torch.ops.aten.bmm  # attention: all T × T pairs, of which causal attention needs half
+    planned = flops_per_token(cfg, shapeless_model(cfg))
+    assert sum(n for op, n in counted.items() if op != batched) == planned.matmul * ids.numel()
+    assert counted[batched] / 2 == planned.attention * ids.numel()
+
+
+@pytest.mark.parametrize(
+    "experiment, megaflops", [("naive_baseline", 130.5), ("gold6_11l", 228.0)], ids=["baseline", "11 layers"]
+)
+def test_public_figures(experiment: str, megaflops: float) -> None:
+    cfg = compose([f"experiment={experiment}", "scale=record", "data=pydocs", "launch.device=cpu"])
+    assert flops_per_token(cfg, shapeless_model(cfg)).total / 1e6 == pytest.approx(megaflops, rel=3e-3)

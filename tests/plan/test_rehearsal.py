@@ -1,0 +1,61 @@
+"""Rehearsed bytes against packing real Gaussian weights, and against the entropy of Gaussian codes."""
+
+import math
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from golf.artifact.container import pack
+from golf.composition import compose
+from golf.config import Config
+from golf.model.build import build_model
+from golf.plan.rehearsal import CONTROL_STD, rehearse
+from golf.plan.tensors import StoredTensor, shapeless_model, stored_tensors
+from golf.quant.policy import quantize
+
+
+def gaussian(cfg: Config, rms: float) -> tuple[Sequence[StoredTensor], dict[str, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(5)
+    tensors = stored_tensors(cfg, shapeless_model(cfg).state_dict())
+    weights = {}
+    for tensor in tensors:
+        drawn = torch.randn(tensor.shape, generator=generator)
+        weights[tensor.name] = 1 + CONTROL_STD * drawn if tensor.tensor_class == "control" else rms * drawn
+    return tensors, weights
+
+
+@pytest.mark.parametrize(
+    "rms, overrides",
+    [
+        (0.05, ["model=4l"]),
+        (0.3, ["model=4l"]),
+        (0.05, ["model=4l", "quant=int6_mixed", "quant.scale_floor=eps"]),
+        (0.05, ["model=9l", "model.model_dim=192", "tech=[bigram]", "quant.codec=zstd"]),  # too large to do it whole
+        (0.3, ["model=9l", "model.model_dim=192", "quant=int8_all"]),
+    ],
+)
+def test_gaussian_weights_take_what_was_rehearsed(rms: float, overrides: list[str]) -> None:
+    cfg = compose(["scale=laptop", *overrides])
+    tensors, weights = gaussian(cfg, rms)
+    actual = len(pack(quantize(weights, cfg.quant), cfg.model, cfg.quant, cfg.tech))
+    rehearsed = rehearse(cfg, tensors, {t.role: rms for t in tensors})
+    assert rehearsed.total == pytest.approx(actual, rel=0.02)
+
+
+def test_codes_of_a_fixed_step_cost_their_entropy() -> None:
+    """A floored step is 1/127: log2(σ·127·√(2πe)) bits, and what zlib and the scales need above it (records: 4.7 %)."""
+    cfg = compose(["scale=laptop", "model=4l"])
+    tensors = stored_tensors(cfg, shapeless_model(cfg).state_dict())
+    rehearsed = rehearse(cfg, tensors, {t.role: 0.1 for t in tensors})
+    matrices = [t for t in tensors if t.tensor_class in ("attn", "mlp") and t.format == "int8"]
+    bits = 8 * sum(rehearsed.by_role[role] for role in {t.role for t in matrices}) / sum(t.numel for t in matrices)
+    assert math.log2(0.1 * 127 * math.sqrt(2 * math.pi * math.e)) < bits < 1.06 * math.log2(0.1 * 127 * 4.1327)
+
+
+def test_the_same_plan_twice_and_only_what_is_stored_is_paid_for() -> None:
+    cfg = compose(["scale=laptop", "model=4l"])
+    tensors = stored_tensors(cfg, build_model(cfg).state_dict())
+    first, second = rehearse(cfg, tensors, {}), rehearse(cfg, tensors, {})
+    assert first == second
+    assert set(first.by_role) == {t.role for t in tensors}

@@ -1,0 +1,49 @@
+"""Solving for a setting: the last value that fits, and a sentence where there is none."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from golf.composition import compose
+from golf.errors import GolfError
+from golf.plan.plan import make_plan
+from golf.plan.solve import _fitting, solve
+
+SMALL = ["scale=laptop", "model=4l", "quant.scale_floor=eps", "model.model_dim=64"]
+
+
+@given(low=st.integers(1, 50), width=st.integers(1, 300), limit=st.floats(0, 1), rising=st.booleans())
+def test_bisection_finds_what_a_search_finds(low: int, width: int, limit: float, rising: bool) -> None:
+    high, edge = low + width, low + limit * (width - 1) + 0.5
+    values = {i: (edge - i if rising else i - edge) * 100 for i in range(low, high + 1)}
+    fitting = [i for i, left in values.items() if left >= 0]
+    assert _fitting(values.__getitem__, low, high, "x") == (max(fitting) if rising else min(fitting))
+
+
+@pytest.mark.parametrize(
+    "left, sentence",
+    [
+        (lambda i: 5.0, "changes the bytes by nothing"),
+        (lambda i: -1.0 * i, "nowhere"),
+        (lambda i: 1.0 * i, "everywhere"),
+    ],
+)
+def test_what_cannot_be_solved_says_so(left: object, sentence: str) -> None:
+    with pytest.raises(GolfError, match=sentence):
+        _fitting(left, 1, 100, "x from 1 to 100")  # type: ignore[arg-type]
+
+
+def test_the_largest_mlp_under_the_cap() -> None:
+    free = make_plan(compose([*SMALL, "model.mlp_hidden=150"]), []).headroom.expected
+    overrides = [*SMALL, f"budget.artifact_bytes={1_000_000 - round(free)}"]
+    solution = solve(overrides, "model.mlp_hidden", [], margin_bytes=0, multiple_of=5)
+    assert solution.override in ("model.mlp_hidden=145", "model.mlp_hidden=150", "model.mlp_hidden=155")
+    assert solution.plan.headroom.expected >= 0
+    hidden = int(solution.override.rpartition("=")[2])
+    assert make_plan(compose([*overrides, f"model.mlp_hidden={hidden + 5}"]), []).headroom.expected < 0
+
+
+@pytest.mark.parametrize("key", ["model.name", "quant.codec_levle", "model.tie_embeddings", "schedule.min_lr"])
+def test_only_numbers_above_zero_can_be_solved_for(key: str) -> None:
+    with pytest.raises(GolfError, match="not a number above zero"):
+        solve(SMALL, key, [])
