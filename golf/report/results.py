@@ -118,7 +118,8 @@ def _decimals(places: int) -> Callable[[float], str]:
 
 
 def signed(value: float) -> str:
-    return f"{value:+.4f}".replace("-", "−")
+    text = f"{value:+.4f}".replace("-", "−")
+    return text if text.strip("+−0.") else "0.0000"
 
 
 def interval_text(bounds: tuple[float, float]) -> str:

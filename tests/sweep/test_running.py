@@ -89,7 +89,7 @@ def test_each_run_is_made_once_however_it_is_asked_for(tiny: OwnDataset, runs: P
     arguments = ["-m", *small(tiny), "optim.matrix_lr=0.02,2e-2,.03", "note=one,two", "schedule.iterations=2"]
     done = golf_main(*arguments)
     assert done.returncode == 0, done.stderr + done.stdout
-    assert "6 jobs: 2 to run, 4 the same run as another" in done.stdout and "2 jobs" in done.stdout
+    assert "6 jobs: 2 to run, 4 the same run as another" in done.stdout and "2 variants, 2 runs" in done.stdout
     assert_each_finished_once(runs, 2)
     folders = [f for f in runs.glob("*/seed*") if (f / "output.log").read_text()]
     assert len(folders) == 2 and json.loads((folders[0] / "config.json").read_text())["launch"]["threads"] == 1
