@@ -25,6 +25,7 @@ OTHER_TECHNIQUES = 0.3  # as far as a path e^0.3 times as long
 PRIOR_SLOPE, PRIOR_SLOPE_SD = 0.7, 0.3  # of log size over log path
 PRIOR_SD = 0.15  # of log size around what the path says, without runs that say better
 SHIPPED_SD = 0.3
+SCHEDULE_POINTS = 2000
 # (path, RMS·√columns) of `blocks.attn.proj`, which starts at zero, and of `tok_emb`, at laptop scale
 SHIPPED = {
     "matrix": ((0.08, 0.042), (0.42, 0.183), (0.85, 0.41), (1.7, 0.84), (4.2, 1.65), (9.0, 2.54), (18.1, 4.23)),
@@ -51,17 +52,22 @@ class Walk:
 
 
 def path_length(cfg: Config, role: str, steps: int) -> float:
-    """Sum over the steps of learning rate · what decay leaves of it, for the optimizer group that `role` is in."""
+    """Sum over the steps of learning rate · what decay leaves of it, for the optimizer group that `role` is in.
+
+    The schedule is looked at `SCHEDULE_POINTS` times at most; in between the learning rate is taken to be constant.
+    """
     optim = cfg.optim
     group = group_of(role.replace("blocks.", "blocks.0."), torch.empty(0), techniques(cfg))
     embed_lr = optim.tied_embed_lr if cfg.model.tie_embeddings else optim.embed_lr
     lr = {"matrix": optim.matrix_lr, "scalar": optim.scalar_lr, "embed": embed_lr, "head": optim.head_lr}[group]
     decay = optim.muon_wd if group == "matrix" else optim.adam_wd
     seconds = cfg.budget.train_seconds / max(steps, 1)
-    path = 0.0
-    for step in range(steps):
+    path, points = 0.0, min(steps, SCHEDULE_POINTS)
+    for point in range(points):
+        step, end = steps * point // points, steps * (point + 1) // points
         stride = lr * lr_multiplier(cfg, step, step * seconds)
-        path = path * (1.0 - decay * stride) + stride
+        left = (1.0 - decay * stride) ** (end - step)
+        path = path * left + ((1.0 - left) / decay if decay * stride else (end - step) * stride)
     return path
 
 

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from golf.composition import compose
+from golf.loop.schedule import lr_multiplier
 from golf.plan.size import combined
-from golf.plan.spread import Walk, expected_size
+from golf.plan.spread import Walk, expected_size, path_length
 
 RATIOS = st.lists(st.floats(0.9, 1.1), min_size=2, max_size=8)
 
@@ -44,3 +46,15 @@ def test_far_from_every_run_the_size_is_less_certain() -> None:
     near, far = (expected_size("blocks.attn.c_q.weight", 64, p, frozenset(), walks) for p in (1.5, 500.0))
     shipped = expected_size("blocks.attn.c_q.weight", 64, 1.5, frozenset(), [])
     assert near.log_sd < shipped.log_sd < far.log_sd
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.04])
+def test_a_long_schedule_is_summed_as_the_steps_themselves(decay: float) -> None:
+    cfg = compose(["scale=record", "budget=unlimited", f"optim.muon_wd={decay}"])
+    steps, exact = 9000, 0.0
+    cfg.schedule.iterations = steps
+    for step in range(steps):
+        stride = cfg.optim.matrix_lr * lr_multiplier(cfg, step, 0.0)
+        exact = exact * (1 - decay * stride) + stride
+    assert path_length(cfg, "blocks.attn.proj.weight", steps) == pytest.approx(exact, rel=2e-3)
+    assert path_length(cfg, "blocks.attn.proj.weight", 10_000_000) > exact / 2  # and this returns at once
