@@ -25,6 +25,7 @@ _BOMS = {
     codecs.BOM_UTF16_BE: "utf-16",
 }
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]")
+UNREADABLE = "\ufffd"
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufeff]")
 _BINARY = bytes(set(range(256)) - set(range(32, 256)) - set(b"\t\n\r\f\x1b\x08"))
 # What launchers and loggers put before a line: rank, process, container, time, level.
@@ -96,11 +97,21 @@ def _pieces(line: str) -> Iterator[str]:
     for piece in line.split("\r") if "\r" in line else (line,):
         text = piece[:LONGEST_LINE]
         if "\x1b" in text:
-            text = _ESCAPES.sub("", text)
+            text = _removed(_ESCAPES, text)
         if not text.isprintable():
-            text = _CONTROL.sub("", text)
+            text = _removed(_CONTROL, text)
         if text and not text.isspace():
             yield text
+
+
+def _removed(pattern: re.Pattern[str], text: str) -> str:
+    """`text` without matches of `pattern`; within a number one leaves a mark, so that it does not become another."""
+    return pattern.sub(lambda m: UNREADABLE if _splits_a_number(m) else "", text)
+
+
+def _splits_a_number(match: re.Match[str]) -> bool:
+    before, after = match.string[: match.start()][-1:], match.string[match.end() :][:1]
+    return all(c.isalnum() or (c and c in ".,_+-") for c in (before, after))
 
 
 def without_prefix(text: str) -> tuple[str, int | None]:
