@@ -30,6 +30,7 @@ from golf.paths import ROOT
 
 CONF_DIR = str(ROOT / "conf")
 COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, ValueError)
+SWEEPER = "hydra_plugins.golf_sweeper.GolfSweeper"
 SUBMITTER = "hydra_plugins.golf_submitter.GolfSubmitter"
 RECORD_DIM, RECORD_HEAD_DIM = 512, 64
 
@@ -40,6 +41,7 @@ def _register() -> None:
     store.store(name="config_schema", node=Config)
     store.store(group="hydra/launcher", name="golf", node={"_target_": "hydra_plugins.golf_launcher.GolfLauncher"})
     store.store(group="hydra/launcher", name="golf_submit", node={"_target_": SUBMITTER})
+    store.store(group="hydra/sweeper", name="golf", node={"_target_": SWEEPER, "max_batch_size": None, "params": None})
     for group in ("model", "optim", "schedule", "data", "quant", "eval", "budget", "launch", "rules", "cluster"):
         node = getattr(schema, f"{group.capitalize()}Config")
         store.store(group=group, name=f"{group}_schema", node=node)

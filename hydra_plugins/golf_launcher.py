@@ -55,10 +55,11 @@ class GolfLauncher(Launcher):
         assert all(o.input_line is not None for o in values)
         rest = tuple(o for o in overrides if o not in {v.input_line for v in values})
         if rest not in self.composed:
-            self.composed[rest] = self.hydra_context.config_loader.load_sweep_config(self.config, list(rest))
+            node = self.hydra_context.config_loader.load_sweep_config(self.config, list(rest))
+            with read_write(node), open_dict(node):
+                del node["hydra"]
+            self.composed[rest] = node
         node = copy.deepcopy(self.composed[rest])
-        with read_write(node), open_dict(node):
-            del node["hydra"]
         for override in values:
             OmegaConf.update(node, override.key_or_group, override.value(), merge=True)
         return node

@@ -11,6 +11,7 @@ from hydra.core.utils import JobReturn, JobStatus, setup_globals
 from hydra_plugins.golf_launcher import GolfLauncher
 
 DRY_RUN = "GOLF_DRY_RUN"
+SUBMITS = ("hydra/launcher=golf_submit", "hydra/sweeper=golf")  # what scripts/submit.py adds to the command
 
 
 class GolfSubmitter(GolfLauncher):

@@ -10,7 +10,7 @@ import sys
 from golf import train
 from golf.cluster.shortcut import all_finished, assume_cluster
 from golf.errors import GolfError
-from hydra_plugins.golf_submitter import DRY_RUN
+from hydra_plugins.golf_submitter import DRY_RUN, SUBMITS
 
 
 def main() -> int:
@@ -28,7 +28,7 @@ def main() -> int:
         return train.EXIT_USAGE
     if "--dry-run" in sys.argv:
         os.environ[DRY_RUN] = "1"
-    sys.argv[1:] = ["-m", *arguments, "hydra/launcher=golf_submit"]
+    sys.argv[1:] = ["-m", *arguments, *SUBMITS]
     return train.command_line()
 
 

@@ -117,7 +117,7 @@ def submit(submission: Submission, name: str) -> list[str]:
 def note_asked(submission: Submission, name: str) -> None:
     """Write down what the sweep consists of, for reports and for the same command later."""
     write_record(make_record(name, sys.argv, submission.jobs, submission.refused, read_record(name)))
-    note_command(name, [a for a in sys.argv[1:] if a not in ("-m", "hydra/launcher=golf_submit")])
+    note_command(name, [a for a in sys.argv[1:] if a != "-m" and not a.startswith("hydra/")])
 
 
 def one_submission_at_a_time() -> Claim:
