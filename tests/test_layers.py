@@ -50,7 +50,7 @@ MAY_IMPORT = {
     "launch": GROUND | {"launch", "loop", "ranks", "run", "hardware", "data", "model", "report"},
     "sweep": GROUND | {"sweep", "run", "launch", "hardware"},
     "worker": {"launch", "run"},
-    "cluster": GROUND | {"cluster", "sweep", "run", "launch", "hardware"},
+    "cluster": GROUND | {"cluster", "sweep", "run", "launch", "hardware", "plan"},
     "why": {"composition", "config", "errors", "run"},
     "train": {"composition", "errors", "launch", "plan", "report", "run", "sweep", "why"},
 }

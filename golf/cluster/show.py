@@ -8,6 +8,7 @@ from rich.table import Table
 
 from golf.cluster.status import RunStatus, counts
 from golf.cluster.submit import Submission
+from golf.plan.lines import lines_before_run
 from golf.run.folder import runs_root
 from golf.sweep.jobs import common_overrides, label
 
@@ -36,6 +37,8 @@ def show_submission(submission: Submission, name: str) -> None:
         print(f"{cluster.minutes} minutes each at most, {cluster.at_once} at once, no GPUs")
     for remark in dict.fromkeys(remark for job in s.to_run for remark in job.remarks):
         print(f"  {remark}")
+    for line in lines_before_run(s.to_run[0].cfg):
+        print(f"  first run's {line}")
 
 
 def show_sent(ids: list[str], name: str) -> None:
