@@ -207,7 +207,7 @@ def test_a_sweeper_that_searches_gets_scores_batch_by_batch(
     (line,) = [line for line in out.splitlines() if line.startswith("searched ")]
     found = {read_result(p).final_score.val_bpb for p in runs.glob("*/seed*/result.json")}  # type: ignore[union-attr]
     assert set(json.loads(line.removeprefix("searched "))) == found and len(found) == 3
-    assert len(record(runs)["runs"]) == 3 and "3 jobs" in out  # type: ignore[arg-type]
+    assert len(record(runs)["runs"]) == 3 and "3 variants, 3 runs" in out  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
