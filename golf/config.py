@@ -105,8 +105,9 @@ class QuantConfig:
     clip_quantile: float = 0.9999984  # of |w| per row
     clip_search: list[float] = field(default_factory=list)  # below int8: quantiles to choose from, by row; [] = none
     scale_floor: str = "one_over_qmax"  # one_over_qmax: no step finer than 1/qmax | eps: rows keep their own range
-    codec: str = "zlib"
-    codec_level: int = 9
+    codec: str = "zlib"  # zlib | zstd | lzma | brotli | context: our own entropy coder; the last two need golf[codec]
+    codec_level: int = 9  # context has none
+    layout: list[str] = field(default_factory=list)  # of the values before a byte codec; [] = as listed, see golf/artifact/layouts.py
 
 
 @dataclass

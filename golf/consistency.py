@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import re
 
-from golf.config import Config, DataConfig, ModelConfig, RulesConfig, eval_seq_len, mlp_hidden, techniques, ttt_recipe
+from golf.config import (
+    Config,
+    DataConfig,
+    ModelConfig,
+    QuantConfig,
+    RulesConfig,
+    eval_seq_len,
+    mlp_hidden,
+    techniques,
+    ttt_recipe,
+)
 from golf.errors import GolfError
 
 COMPUTE_DTYPES = ("bf16", "fp32")
 TENSOR_FORMATS = ("int8", "int7", "int6", "int5", "int4", "fp16")
 ROTATIONS = ("none", "hadamard")
 SCALE_FLOORS = ("one_over_qmax", "eps")
-CODECS = ("zlib", "zstd", "lzma")
+CODEC_LEVELS = {"zlib": (0, 9), "zstd": (1, 22), "lzma": (0, 9), "brotli": (0, 11)}
+LAYOUTS = ("pack_bits", "by_role", "sort_rows", "byte_planes")
 ATTENTION_BACKENDS = ("sdpa", "cudnn", "fa2", "fa3")
 MUON_FORMS = ("sharded", "parallel")
 COMPILE_MODES = ("off", "blocks", "full")
@@ -206,10 +217,24 @@ def _check_choices(cfg: Config) -> None:
     _one_of("quant.rotation", cfg.quant.rotation, ROTATIONS)
     _require(0 <= cfg.quant.prune_ones <= 1, "quant.prune_ones is a share of the codes ±1: 0 to 1.")
     _one_of("quant.scale_floor", cfg.quant.scale_floor, SCALE_FLOORS)
-    _one_of("quant.codec", cfg.quant.codec, CODECS)
+    _check_codec(cfg.quant)
     _require(0 < cfg.quant.clip_quantile <= 1, "quant.clip_quantile has to lie above 0 and at most at 1.")
     _require(all(0 < q <= 1 for q in cfg.quant.clip_search), "quant.clip_search lists quantiles above 0, at most 1.")
     _require(cfg.quant.small_numel >= 0, "quant.small_numel is a number of elements: 0 or more.")
+
+
+def _check_codec(quant: QuantConfig) -> None:
+    _one_of("quant.codec", quant.codec, (*CODEC_LEVELS, "context"))
+    for name in quant.layout:
+        _one_of("quant.layout", name, LAYOUTS)
+    if quant.codec == "context":
+        _require(not quant.layout, "quant.codec=context reads codes, not bytes: leave quant.layout=[] with it.")
+        return
+    low, high = CODEC_LEVELS[quant.codec]
+    _require(
+        low <= quant.codec_level <= high,
+        f"quant.codec_level={quant.codec_level} is none of {quant.codec}'s: choose {low} to {high}.",
+    )
 
 
 def _check_techniques(cfg: Config) -> None:

@@ -19,17 +19,18 @@ NOT_SUBMITTED = {
     *("documents.py", "pydocs.py", "hub.py"),  # they make or fetch data
     *("upstream.py", "inspection.py", "entropy.py", "quant_gap.py"),  # they look at finished runs
 }
+ONLY_FOR_CODEC = {"context.py": "context", "context_kernel.py": "context", "context_tables.py": "context"}
 WRAPPER = 'import lzma,base64;exec(lzma.decompress(base64.b85decode("")))'
 
 
-def counted_files(techniques: Iterable[str] = ()) -> list[Path]:
-    """Source files of the package that a submission with these techniques contains, in lexical order by folder."""
+def counted_files(techniques: Iterable[str] = (), codec: str = "zlib") -> list[Path]:
+    """Source files of the package that a submission with these techniques and codec contains, in order by folder."""
     package = ROOT / "golf"
     found = _technique_files(package / "techniques", techniques)
     for name in COUNTED:
         path = package / name
         found += [path] if path.is_file() else sorted(path.glob("*.py"))
-    return [path for path in found if path.name not in NOT_SUBMITTED]
+    return [p for p in found if p.name not in NOT_SUBMITTED and ONLY_FOR_CODEC.get(p.name, codec) == codec]
 
 
 def _technique_files(folder: Path, selected: Iterable[str]) -> list[Path]:
@@ -44,7 +45,7 @@ def _technique_files(folder: Path, selected: Iterable[str]) -> list[Path]:
     return sorted(found)
 
 
-def code_bytes(techniques: Iterable[str] = ()) -> int:
+def code_bytes(techniques: Iterable[str] = (), codec: str = "zlib") -> int:
     """Size of the wrapped program in bytes."""
-    source = b"".join(path.read_bytes() for path in counted_files(techniques))
+    source = b"".join(path.read_bytes() for path in counted_files(techniques, codec))
     return len(WRAPPER) + len(base64.b85encode(lzma.compress(source, preset=9 | lzma.PRESET_EXTREME)))

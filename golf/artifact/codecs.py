@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+import importlib.util
 import lzma
 import platform
 import zlib
+from importlib.metadata import version
+from typing import Any
 
 import zstandard
 
-CODEC_IDS = {"zlib": 0, "zstd": 1, "lzma": 2}
+from golf.errors import GolfError
+
+CODEC_IDS = {"zlib": 0, "zstd": 1, "lzma": 2, "brotli": 3, "context": 4}
+NEEDS_PACKAGE = {"brotli": "brotli", "context": "numba"}  # the others come with golf
 LZMA_MEMORY_BYTES = 1 << 30
+
+
+class PackageMissing(GolfError):
+    """A codec's package is not installed."""
+
+
+def require_codec(codec: str) -> None:
+    """Raise `PackageMissing` if the package behind `codec` is not installed."""
+    package = NEEDS_PACKAGE.get(codec)
+    if package and importlib.util.find_spec(package) is None:
+        raise PackageMissing(
+            f"codec {codec} needs the package {package}, which is not installed: pip install {package} "
+            '(or ".[codec]" in the checkout); quant.codec=zlib, zstd and lzma need none.'
+        )
 
 
 def compress(data: bytes, codec: str, level: int) -> bytes:
@@ -18,28 +38,64 @@ def compress(data: bytes, codec: str, level: int) -> bytes:
         return zlib.compress(data, level)
     if codec == "lzma":
         return lzma.compress(data, preset=level)
+    if codec == "brotli":
+        return _brotli().compress(data, quality=level)
     return zstandard.ZstdCompressor(level=level).compress(data)
 
 
 def decompress(data: bytes, codec: str, size: int) -> bytes:
-    """Exactly `size` bytes, or `ValueError`; never allocates more than that, whatever `data` claims."""
+    """Exactly `size` bytes, or `ValueError`; never allocates much more than that, whatever `data` claims."""
     try:
-        if codec == "zlib":
-            decoder = zlib.decompressobj()
-            out = decoder.decompress(data, size + 1)
-            finished = decoder.eof and not decoder.unused_data
-        elif codec == "lzma":
-            unpacker = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=LZMA_MEMORY_BYTES)
-            out = unpacker.decompress(data, size + 1)
-            finished = unpacker.eof and not unpacker.unused_data
-        else:
-            out = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompress(data, max_output_size=size)
-            finished = True
+        out, finished = _DECOMPRESS[codec](data, size)
     except (zlib.error, lzma.LZMAError, EOFError, zstandard.ZstdError, MemoryError) as error:
         raise ValueError(str(error)) from error
     if len(out) != size or not finished:
         raise ValueError("the compressed data does not have the length it states")
     return out
+
+
+def _unzlib(data: bytes, size: int) -> tuple[bytes, bool]:
+    decoder = zlib.decompressobj()
+    out = decoder.decompress(data, size + 1)
+    return out, decoder.eof and not decoder.unused_data
+
+
+def _unlzma(data: bytes, size: int) -> tuple[bytes, bool]:
+    decoder = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=LZMA_MEMORY_BYTES)
+    out = decoder.decompress(data, size + 1)
+    return out, decoder.eof and not decoder.unused_data
+
+
+def _unzstd(data: bytes, size: int) -> tuple[bytes, bool]:
+    if zstandard.frame_content_size(data) not in (size, -1):  # the library allocates what the frame says
+        return b"", False
+    decoder = zstandard.ZstdDecompressor(max_window_size=1 << 27)
+    return decoder.decompress(data, max_output_size=size, allow_extra_data=False), True
+
+
+def _unbrotli(data: bytes, size: int) -> tuple[bytes, bool]:
+    brotli = _brotli()
+    decoder = brotli.Decompressor()
+    try:
+        out = decoder.process(data, output_buffer_limit=size + 1)
+        while len(out) <= size and not decoder.is_finished():
+            more = decoder.process(b"", output_buffer_limit=size + 1 - len(out))
+            if not more:
+                break
+            out += more
+    except brotli.error as error:
+        raise ValueError(str(error)) from error
+    return out, decoder.is_finished()
+
+
+_DECOMPRESS = {"zlib": _unzlib, "zstd": _unzstd, "lzma": _unlzma, "brotli": _unbrotli}
+
+
+def _brotli() -> Any:
+    require_codec("brotli")
+    import brotli
+
+    return brotli
 
 
 def codec_version(codec: str) -> str:
@@ -48,4 +104,6 @@ def codec_version(codec: str) -> str:
         return f"zlib {zlib.ZLIB_RUNTIME_VERSION}"
     if codec == "lzma":
         return f"lzma (Python {platform.python_version()})"
+    if codec in NEEDS_PACKAGE:
+        return f"{codec} ({NEEDS_PACKAGE[codec]} {version(NEEDS_PACKAGE[codec])})"
     return f"zstd {'.'.join(map(str, zstandard.ZSTD_VERSION))} (zstandard {zstandard.__version__})"

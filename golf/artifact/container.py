@@ -1,57 +1,47 @@
 """The artifact file: quantized tensors and what their model is made of in one compressed, checksummed container.
 
-No pickle anywhere. Version 1, little-endian:
+No pickle anywhere. Version 2, little-endian:
 
     4 B  magic "GOLF"
     1 B  version
-    1 B  codec (0 zlib, 1 zstd, 2 lzma)
-    8 B  length of the payload before compression
-    4 B  CRC-32 of the 14 bytes above and of everything after this field
-    …    compressed payload: u32 length of the JSON header, the header, then the tensors' bytes in its order
-
-The header is `{"model": {…ModelConfig…}, "tech": {name: {…settings…}}, "tensors": [[name, data dtype, dtype after
-decoding, shape, scale], …]}` where scale is null, "row" (float16 per row), "row+hadamard" (the same, of a rotated
-matrix) or "all" (one float32), stored right after the tensor's data.
+    1 B  codec (0 zlib, 1 zstd, 2 lzma, 3 brotli, 4 context)
+    1 B  layout: the sum of 1 pack_bits, 2 by_role, 4 sort_rows, 8 byte_planes (see `layouts`)
+    8 B  length of the content before compression
+    8 B  length of the content as compressed
+    4 B  CRC-32 of the 23 bytes above and of everything after this field
+    …    compressed content: u32 length of the JSON header, the header (see `header`), the values in the layout's order
+    …    context only: codes and row scales, in the header's order, coded by `context`; the content, compressed by lzma,
+         then holds all other values, in byte planes
 """
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import math
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from golf.artifact.codecs import CODEC_IDS, compress, decompress
-from golf.config import ModelConfig, QuantConfig, from_dict, techniques_from_dict
-from golf.consistency import check_model
+from golf.artifact.codecs import CODEC_IDS, PackageMissing, compress, decompress, require_codec
+from golf.artifact.header import MAX_CONTENT_BYTES, Entry, entry_of, read_header, write_header
+from golf.artifact.layouts import LAYOUT_BITS, bytes_to_values, packed_entry, values_to_bytes
+from golf.config import ModelConfig, QuantConfig
 from golf.errors import GolfError
-from golf.quant.formats import FLOAT_DTYPES, CodedTensor
+from golf.quant.formats import CodedTensor
 from golf.quant.policy import dequantize
 
 MAGIC = b"GOLF"
-VERSION = 1
-FIXED = struct.Struct("<4sBBQ")
+VERSION = 2
+FIXED = struct.Struct("<4sBBBQQ")
 CRC = struct.Struct("<I")
 LENGTH = struct.Struct("<I")
-MAX_PAYLOAD_BYTES = 1 << 32
-DTYPES = {
-    "i8": torch.int8,
-    "i16": torch.int16,
-    "i32": torch.int32,
-    "i64": torch.int64,
-    "u8": torch.uint8,
-    "bool": torch.bool,
-    **FLOAT_DTYPES,
-}
-DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+MAX_HEADER_BYTES = 1 << 22
+BESIDE_CONTEXT = ("lzma", 9)  # codec and level of the rest of a file whose codes have their own coder
+LAYOUT_BESIDE_CONTEXT = ("byte_planes",)
+NOT_INTACT = (GolfError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError, struct.error)
 
 
 @dataclass(frozen=True)
@@ -67,31 +57,54 @@ class Artifact:
         return dequantize(self.coded)
 
 
-def payload(coded: Mapping[str, CodedTensor], model: ModelConfig, tech: Mapping[str, Any] | None = None) -> bytes:
-    """The container's content before compression."""
-    entries, chunks = [], []
-    for name, tensor in coded.items():
-        scale = None if tensor.scale is None else "row" if tensor.scale.ndim else "all"
-        scale = "row+hadamard" if tensor.rotated else scale
-        data_dtype, dtype = DTYPE_NAMES[tensor.data.dtype], DTYPE_NAMES[tensor.dtype]
-        entries.append([name, data_dtype, dtype, list(tensor.data.shape), scale])
-        chunks.append(_to_bytes(tensor.data))
-        if tensor.scale is not None:
-            chunks.append(_to_bytes(tensor.scale))
-    shape = {k: v for k, v in dataclasses.asdict(model).items() if k not in ("name", "init_from")}
-    settings = {name: dataclasses.asdict(technique) for name, technique in (tech or {}).items()}
-    header = json.dumps({"model": shape, "tech": settings, "tensors": entries}, separators=(",", ":")).encode()
-    return b"".join([LENGTH.pack(len(header)), header, *chunks])
+def payload(
+    coded: Mapping[str, CodedTensor],
+    model: ModelConfig,
+    tech: Mapping[str, Any] | None = None,
+    layout: Collection[str] = (),
+) -> bytes:
+    """The container's content before compression by a byte codec."""
+    entries = [entry_of(name, tensor) for name, tensor in coded.items()]
+    if "pack_bits" in layout:
+        entries = [packed_entry(entry, coded[entry.name].data) for entry in entries]
+    return _content(entries, entries, coded, model, tech, layout)
+
+
+def _content(
+    listed: Sequence[Entry],
+    inside: Sequence[Entry],
+    coded: Mapping[str, CodedTensor],
+    model: ModelConfig,
+    tech: Mapping[str, Any] | None,
+    layout: Collection[str],
+) -> bytes:
+    """A header that lists all entries, and the values of those `inside`."""
+    header = write_header(model, tech, listed)
+    values = values_to_bytes([(entry, coded[entry.name]) for entry in inside], layout)
+    return LENGTH.pack(len(header)) + header + values
 
 
 def pack(
     coded: Mapping[str, CodedTensor], model: ModelConfig, quant: QuantConfig, tech: Mapping[str, Any] | None = None
 ) -> bytes:
     """The artifact file's bytes. `tech` are the techniques of the model, `cfg.tech`."""
-    content = payload(coded, model, tech)
-    body = compress(content, quant.codec, quant.codec_level)
-    fixed = FIXED.pack(MAGIC, VERSION, CODEC_IDS[quant.codec], len(content))
-    return fixed + CRC.pack(zlib.crc32(body, zlib.crc32(fixed))) + body
+    require_codec(quant.codec)
+    layout: Collection[str] = quant.layout
+    codes = b""
+    if quant.codec == "context":
+        from golf.artifact.context import encode  # imports numba
+
+        layout = LAYOUT_BESIDE_CONTEXT
+        entries = [entry_of(name, tensor) for name, tensor in coded.items()]
+        content = _content(entries, [e for e in entries if not e.has_codes], coded, model, tech, layout)
+        codes = encode((entry, coded[entry.name]) for entry in entries if entry.has_codes)
+        body = compress(content, *BESIDE_CONTEXT)
+    else:
+        content = payload(coded, model, tech, layout)
+        body = compress(content, quant.codec, quant.codec_level)
+    bits = sum(LAYOUT_BITS[name] for name in set(layout))
+    fixed = FIXED.pack(MAGIC, VERSION, CODEC_IDS[quant.codec], bits, len(content), len(body))
+    return fixed + CRC.pack(zlib.crc32(body + codes, zlib.crc32(fixed))) + body + codes
 
 
 def load(path: str | Path) -> Artifact:
@@ -102,58 +115,46 @@ def load(path: str | Path) -> Artifact:
         raise GolfError(f"The artifact {path} cannot be read ({error.strerror}): check the path.") from error
     try:
         return unpack(content)
-    except (GolfError, ValueError, KeyError, TypeError, IndexError, struct.error) as error:
+    except PackageMissing:
+        raise
+    except NOT_INTACT as error:
         raise GolfError(f"{path} is not an intact artifact ({error}): pack the run's weights again.") from error
 
 
 def unpack(content: bytes) -> Artifact:
-    """Inverse of `pack`; raises one of several errors for anything that `pack` did not write, see `load`."""
+    """Inverse of `pack`; raises one of `NOT_INTACT` for anything that `pack` did not write, see `load`."""
     if content[: len(MAGIC)] != MAGIC or len(content) < FIXED.size + CRC.size:
         raise ValueError("it does not start like one")
+    if content[len(MAGIC)] != VERSION:
+        raise ValueError(f"it has version {content[len(MAGIC)]} of the format, this golf reads version {VERSION}")
     fixed, rest = content[: FIXED.size], content[FIXED.size :]
-    _, version, codec_id, size = FIXED.unpack(fixed)
+    _, _, codec_id, layout_bits, size, compressed_size = FIXED.unpack(fixed)
     body = rest[CRC.size :]
     if zlib.crc32(body, zlib.crc32(fixed)) != CRC.unpack(rest[: CRC.size])[0]:
         raise ValueError("its checksum does not match")
     codecs = {number: name for name, number in CODEC_IDS.items()}
-    if version != VERSION or codec_id not in codecs or size > MAX_PAYLOAD_BYTES:
-        raise ValueError(f"version {version} or codec {codec_id} is unknown, or {size} bytes are too many")
-    return _parse(decompress(body, codecs[codec_id], size))
+    if codec_id not in codecs or layout_bits >> len(LAYOUT_BITS):
+        raise ValueError(f"codec {codec_id} or layout {layout_bits} is unknown")
+    if size > MAX_CONTENT_BYTES or compressed_size > len(body):
+        raise ValueError(f"{size} bytes are too many, or its parts are longer than the file")
+    layout = [name for name, bit in LAYOUT_BITS.items() if layout_bits & bit]
+    return _parse(body[:compressed_size], body[compressed_size:], codecs[codec_id], layout, size)
 
 
-def _parse(content: bytes) -> Artifact:
+def _parse(body: bytes, codes: bytes, codec: str, layout: list[str], size: int) -> Artifact:
+    require_codec(codec)
+    content = decompress(body, BESIDE_CONTEXT[0] if codec == "context" else codec, size)
     start = LENGTH.size + LENGTH.unpack(content[: LENGTH.size])[0]
-    header = json.loads(content[LENGTH.size : start])
-    coded: dict[str, CodedTensor] = {}
-    reader = _Reader(content, start)
-    for name, data_dtype, dtype, shape, scale in header["tensors"]:
-        data = reader.take(DTYPES[data_dtype], shape)
-        row = (torch.float16, shape[:1])
-        scales = {"row": row, "row+hadamard": row, "all": (torch.float32, [])}
-        stored = reader.take(*scales[scale]) if scale else None
-        coded[name] = CodedTensor(data, stored, DTYPES[dtype], rotated=scale == "row+hadamard")
-    if reader.position != len(content):
-        raise ValueError("bytes are left over behind the last tensor")
-    model = from_dict(ModelConfig, header["model"])
-    check_model(model)
-    return Artifact(model, techniques_from_dict(header["tech"]), coded)
+    if start > min(MAX_HEADER_BYTES, len(content)):
+        raise ValueError("its header is too long")
+    header = read_header(content[LENGTH.size : start])
+    apart = [entry for entry in header.entries if codec == "context" and entry.has_codes]
+    inside = [entry for entry in header.entries if codec != "context" or not entry.has_codes]
+    values = bytes_to_values(content[start:], inside, layout)
+    if codec == "context":
+        from golf.artifact.context import decode  # imports numba
 
-
-class _Reader:
-    def __init__(self, content: bytes, position: int):
-        self.content, self.position = content, position
-
-    def take(self, dtype: torch.dtype, shape: list[int]) -> Tensor:
-        if any(not isinstance(n, int) or n < 0 for n in shape):
-            raise ValueError("a tensor has an impossible shape")
-        size = math.prod(shape) * dtype.itemsize
-        if self.position + size > len(self.content):
-            raise ValueError("a tensor reaches beyond the end")
-        raw = bytearray(self.content[self.position : self.position + size])
-        self.position += size
-        return torch.frombuffer(raw, dtype=dtype).view(shape) if size else torch.zeros(shape, dtype=dtype)
-
-
-def _to_bytes(tensor: Tensor) -> bytes:
-    flat: Any = tensor.contiguous().flatten().view(torch.uint8)
-    return flat.numpy().tobytes()
+        values |= decode(codes, apart)
+    elif codes:
+        raise ValueError("bytes are left over behind the content")
+    return Artifact(header.model, header.tech, {entry.name: values[entry.name] for entry in header.entries})

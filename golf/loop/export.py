@@ -37,7 +37,7 @@ def export(cfg: Config, state_dict: Mapping[str, Tensor], folder: RunFolder, log
     packed = pack(coded, cfg.model, cfg.quant, cfg.tech)
     write_atomic(folder.artifact, packed)
     seconds = time.perf_counter() - start
-    sizes = Sizes(folder.weights.stat().st_size, len(packed), code_bytes(cfg.tech), seconds)
+    sizes = Sizes(folder.weights.stat().st_size, len(packed), code_bytes(cfg.tech, cfg.quant.codec), seconds)
     stored = sum(tensor.payload_bytes for tensor in coded.values())
     log.sizes(
         raw_model=sizes.raw_model,

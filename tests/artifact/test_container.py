@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from golf.artifact import container
 from golf.artifact.codecs import compress, decompress
 from golf.artifact.container import load, pack, unpack
+from golf.artifact.header import DTYPES
 from golf.composition import compose
 from golf.config import ModelConfig, QuantConfig
 from golf.errors import GolfError
@@ -22,12 +23,19 @@ from golf.quant.formats import CodedTensor
 from golf.quant.policy import dequantize, quantize
 
 MODEL = ModelConfig(vocab_size=64, num_layers=3, model_dim=16, num_heads=2, num_kv_heads=1, compute_dtype="bf16")
-CODECS = [
-    QuantConfig(),
-    QuantConfig(codec="zstd", codec_level=22),
-    QuantConfig(codec="lzma", codec_level=6),
-    QuantConfig(rotation="hadamard", by_name={"blocks.1.*": "int5", "*.mlp.fc.weight": "int4"}),
-]
+QUANTS = {
+    "zlib": QuantConfig(),
+    "zstd": QuantConfig(codec="zstd", codec_level=22),
+    "lzma": QuantConfig(codec="lzma", codec_level=6),
+    "brotli": QuantConfig(codec="brotli", codec_level=11),
+    "context": QuantConfig(codec="context"),
+    "mixed": QuantConfig(rotation="hadamard", by_name={"blocks.1.*": "int5", "*.mlp.fc.weight": "int4"}),
+    "mixed_context": QuantConfig(codec="context", rotation="hadamard", by_name={"blocks.1.*": "int5", "*fc*": "int4"}),
+    "packed": QuantConfig(layout=["pack_bits"]),
+    "sorted": QuantConfig(layout=["sort_rows", "by_role"]),
+    "planes": QuantConfig(layout=["byte_planes"], codec="zstd"),
+    "every_layout": QuantConfig(layout=["pack_bits", "by_role", "sort_rows", "byte_planes"], codec="brotli"),
+}
 
 
 def coded_model(quant: QuantConfig) -> dict[str, CodedTensor]:
@@ -36,7 +44,7 @@ def coded_model(quant: QuantConfig) -> dict[str, CodedTensor]:
     return quantize(state, quant)
 
 
-@pytest.mark.parametrize("quant", CODECS)
+@pytest.mark.parametrize("quant", QUANTS.values(), ids=QUANTS.keys())
 @pytest.mark.parametrize("formats", ["int8", "int6", "fp16"])
 def test_round_trip_is_exact(quant: QuantConfig, formats: str) -> None:
     quant = QuantConfig(**{**vars(quant), "attn": formats, "embed": formats, "small_numel": 20})
@@ -49,20 +57,52 @@ def test_round_trip_is_exact(quant: QuantConfig, formats: str) -> None:
     GPT(back.model).load_state_dict(back.state_dict())
 
 
+@st.composite
+def coded_tensors(draw: st.DrawFn) -> CodedTensor:
+    """Any tensor that a container can hold: codes of every width, plain values of every dtype, empty and scalar ones."""
+    shape = draw(st.lists(st.sampled_from([0, 1, 2, 3, 7, 33]), max_size=3))
+    scale = draw(st.sampled_from([None, "row", "all"] if shape else [None, "all"]))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 1000)))
+    if scale and draw(st.booleans()):
+        limit = draw(st.sampled_from([0, 1, 2, 7, 31, 127, 128]))
+        spread = draw(st.sampled_from([0.0, 0.6, 5.0, 300.0]))
+        data = (torch.randn(shape, generator=generator) * spread).clamp(-limit, min(limit, 127)).to(torch.int8)
+    else:
+        dtype = draw(st.sampled_from(list(DTYPES.values())))
+        data = torch.randint(-(2**62), 2**62, shape, generator=generator).to(dtype)
+    bits = torch.randint(-(2**15), 2**15, shape[:1], generator=generator).to(torch.int16)
+    smooth = draw(st.booleans())
+    scales = {
+        None: None,
+        "all": torch.tensor(draw(st.floats(width=32)), dtype=torch.float32),
+        "row": torch.rand(shape[:1], generator=generator).half() if smooth else bits.view(torch.float16),
+    }
+    rotated = scale == "row" and len(shape) == 2 and draw(st.booleans())
+    return CodedTensor(data, scales[scale], draw(st.sampled_from(list(DTYPES.values()))), rotated)
+
+
+def bits_of(tensor: torch.Tensor) -> bytes:
+    return bytes(tensor.contiguous().flatten().view(torch.uint8).numpy())
+
+
+@settings(max_examples=60, deadline=None)
 @given(
-    shape=st.lists(st.integers(0, 5), max_size=3),
-    dtype=st.sampled_from([torch.int8, torch.int64, torch.bool, torch.float16, torch.bfloat16, torch.float32]),
-    scale=st.sampled_from([None, "row", "all"]),
+    coded=st.dictionaries(st.sampled_from(["a.0", "a.1", "tok_emb.weight", "z"]), coded_tensors(), max_size=4),
+    quant=st.sampled_from(list(QUANTS.values())),
 )
-def test_any_tensor_round_trips(shape: list[int], dtype: torch.dtype, scale: str | None) -> None:
-    if scale == "row" and not shape:
-        scale = "all"
-    data = torch.randint(0, 2, shape).to(dtype)
-    scales = {None: None, "all": torch.tensor(0.5), "row": torch.rand(shape[:1]).half()}
-    coded = {"x": CodedTensor(data, scales[scale], torch.float32)}
-    back = unpack(pack(coded, MODEL, QuantConfig())).coded["x"]
-    assert torch.equal(back.data, data) and back.data.dtype == dtype
-    assert back.scale is None if scale is None else torch.equal(back.scale, coded["x"].scale)  # type: ignore[arg-type]
+def test_any_tensors_round_trip(coded: dict[str, CodedTensor], quant: QuantConfig) -> None:
+    back = unpack(pack(coded, MODEL, quant)).coded
+    assert list(back) == list(coded)
+    for name, tensor in coded.items():
+        assert back[name].data.shape == tensor.data.shape and back[name].data.dtype == tensor.data.dtype
+        assert bits_of(back[name].data) == bits_of(tensor.data)
+        assert (back[name].dtype, back[name].rotated) == (tensor.dtype, tensor.rotated)
+        if tensor.scale is None:
+            assert back[name].scale is None
+            continue
+        scale = back[name].scale
+        assert scale is not None and (scale.shape, scale.dtype) == (tensor.scale.shape, tensor.scale.dtype)
+        assert bits_of(scale) == bits_of(tensor.scale)
 
 
 def test_every_flipped_bit_is_noticed(tmp_path: Path) -> None:
@@ -82,10 +122,16 @@ def test_every_cut_is_noticed() -> None:
             unpack(content[:length])
 
 
-def forge(body: bytes, size: int, codec: int = 0, version: int = container.VERSION) -> bytes:
+def forge(body: bytes, size: int, codec: int = 0, version: int = container.VERSION, layout: int = 0) -> bytes:
     """A file whose checksum is right, whatever it says."""
-    fixed = container.FIXED.pack(container.MAGIC, version, codec, size)
+    fixed = container.FIXED.pack(container.MAGIC, version, codec, layout, size, len(body))
     return fixed + container.CRC.pack(zlib.crc32(body, zlib.crc32(fixed))) + body
+
+
+def forge_header(header: bytes, values: bytes = b"", **settings: int) -> bytes:
+    """The same around a header and values."""
+    inner = struct.pack("<I", len(header)) + header + values
+    return forge(zlib.compress(inner), len(inner), **settings)
 
 
 @pytest.mark.parametrize(
@@ -93,25 +139,44 @@ def forge(body: bytes, size: int, codec: int = 0, version: int = container.VERSI
     [
         forge(zlib.compress(bytes(100_000_000)), 10),  # says ten bytes, unpacks to a hundred million
         forge(zlib.compress(b"ten bytes!"), 1 << 31),  # says two billion
+        forge(zlib.compress(b"ten bytes!"), 1 << 29),
         forge(b"not zlib", 10),
         forge(b"not zstd", 10, codec=1),
+        forge(b"not brotli", 10, codec=3),
+        forge(b"not lzma, nor codes", 10, codec=4),
         forge(compress(bytes(50_000_000), "zstd", 3), 1000, codec=1),
+        forge(compress(bytes(50_000_000), "brotli", 3), 1000, codec=3),
         forge(zlib.compress(b"x"), 1, codec=7),
+        forge(zlib.compress(b"x"), 1, layout=16),
         forge(zlib.compress(b"x"), 1, version=9),
         forge(zlib.compress(struct.pack("<I", 99)), 4),
         forge(zlib.compress(struct.pack("<I", 2) + b"{}"), 6),
+        forge_header(b"[" * 100_000),
+        forge_header(b" " * (1 << 22) + b"{}"),
         *(
-            forge(zlib.compress(inner), len(inner))
-            for header in (
-                b'{"model":{},"tensors":[["a","fp32","fp32",[1000000000,1000000000],null]]}',
-                b'{"model":{},"tensors":[["a","fp32","fp32",[-1,4],null]]}',
-                b'{"model":{},"tensors":[["a","fp99","fp32",[1],null]]}',
-                b'{"model":{"unknown":1},"tensors":[]}',
-                b'{"model":{},"tensors":[["a"]]}',
-                b"[1]",
+            forge_header(b'{"model":{},"tech":{},"tensors":[%s]}' % tensors)
+            for tensors in (
+                b'["a","fp32","fp32",[1000000000,1000000000],null]',
+                b'["a","fp32","fp32",[-1,4],null]',
+                b'["a","fp32","fp32",[true,4],null]',
+                b'["a","fp32","fp32",[1,1,1,1,1,1,1,1,1],null]',
+                b'["a","fp32","fp32",7,null]',
+                b'["a","fp99","fp32",[1],null]',
+                b'["a","fp32",[],[1],null]',
+                b'["a","i6","fp32",[1],null]',
+                b'["a","i8","fp32",[],"row"]',
+                b'["a","i8","fp32",[0],"row"],["a","i8","fp32",[0],"row"]',
+                b'["a","i8","fp32",[1000000000,0],"row"]',
+                b'["a"]',
+                b"7",
             )
-            for inner in [struct.pack("<I", len(header)) + header]
         ),
+        forge_header(b'{"model":{"unknown":1},"tech":{},"tensors":[]}'),
+        forge_header(b'{"model":{"num_layers":0},"tech":{},"tensors":[]}'),
+        forge_header(b'{"model":{},"tech":{"unheard":{}},"tensors":[]}'),
+        forge_header(b'{"model":{},"tech":[],"tensors":{}}', b"more"),
+        forge_header(b"[1]"),
+        forge_header(b'{"model":{},"tech":{},"tensors":[["a","i8","fp32",[2,1],"row"]]}', bytes([0, 0, 0, 0, 1, 2] + 4 * [0]), layout=4),
     ],
 )
 def test_hostile_files_end_in_one_sentence(content: bytes, tmp_path: Path) -> None:
@@ -119,6 +184,11 @@ def test_hostile_files_end_in_one_sentence(content: bytes, tmp_path: Path) -> No
     path.write_bytes(content)
     with pytest.raises(GolfError, match=r"artifact\.golf"):
         load(path)
+
+
+def test_a_file_of_another_version_says_so() -> None:
+    with pytest.raises(ValueError, match="version 1 of the format"):
+        unpack(b"GOLF\x01" + bytes(40))
 
 
 def test_foreign_and_missing_files(tmp_path: Path) -> None:
@@ -129,7 +199,7 @@ def test_foreign_and_missing_files(tmp_path: Path) -> None:
         load(tmp_path / "b")
 
 
-@pytest.mark.parametrize("codec", ["zlib", "zstd", "lzma"])
+@pytest.mark.parametrize("codec", ["zlib", "zstd", "lzma", "brotli"])
 def test_codecs_never_give_more_than_asked_for(codec: str) -> None:
     packed = compress(b"a" * 1000, codec, 9)
     assert decompress(packed, codec, 1000) == b"a" * 1000

@@ -1,0 +1,348 @@
+"""The entropy coder's arithmetic, compiled: codes and their scales to bits and back, one function for both directions.
+
+A code is found by yes-no questions "is it at least t?" along a tree that halves a normal law. Each answer's probability is
+a logistic mix (as in PAQ) of four guesses: two normal laws, whose widths follow the column's energy with and without the
+row's, and two adaptive counters, one by width and one by the neighbours' size. With a predictor, the first law is centred
+on a linear prediction from the row's earlier columns, by the covariance of the rows before (tied embeddings hold a
+tenth of a bit to half a bit a weight there), and the second on the column's mean.
+
+Integers only: the same bits on every machine. Nothing here may index or divide by what a hostile file says without
+clamping it: numba checks neither. Compiling takes about ten seconds, once: the result is cached beside this file, or in the user's
+cache folder, or, where neither can be written, for the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from golf.artifact.context_tables import (
+    INVERSE_WIDTH,
+    LEVELS,
+    LOGISTIC,
+    LOGIT,
+    MAX_COUNT,
+    MOST_LIKELY,
+    NORMAL,
+    OCTAVES,
+    ONE,
+    RECIPROCAL,
+    UNIT_LEVEL,
+)
+
+LOW, HIGH, VALUE, POSITION, END, DECODING = range(6)  # of Coder.state
+WIDTHS = 32  # contexts of a counter
+INPUTS = 4  # guesses that are mixed
+NO_ROWS = 4  # rows of average energy that a column starts with
+FIRST_FIT = 16  # rows before the first prediction
+MAX_FIT_ROWS = 1 << 17  # rows that the covariance sums up: 127² times as many fit 32 bits
+
+
+class Coder(NamedTuple):
+    """A binary arithmetic coder of 32 bits: its registers and the bytes it writes or reads."""
+
+    state: np.ndarray  # int64 [6]
+    stream: np.ndarray  # uint8
+
+
+class Memory(NamedTuple):
+    """What has been learned about tensors of one role."""
+
+    by_width: np.ndarray  # int64 [WIDTHS, 256]: counters, probability << 10 | observations; 0 = none yet
+    by_neighbours: np.ndarray  # likewise
+    node_weights: np.ndarray  # int64 [256, INPUTS]: of the mix, 16 bits behind the point
+    width_weights: np.ndarray  # int64 [WIDTHS, INPUTS]
+    scale_counters: np.ndarray  # int64 [64]
+    codes_seen: np.ndarray  # int64 [1]
+
+
+def _compiled(function: Callable[..., Any]) -> Any:
+    options = {"error_model": "numpy", "nogil": True}
+    try:
+        return njit(cache=True, **options)(function)
+    except RuntimeError:  # no folder for the cache can be written
+        return njit(**options)(function)
+
+
+@_compiled
+def code_bit(coder, probability, bit):
+    """Write `bit`, or read one; `probability` is that of a one."""
+    state, stream = coder.state, coder.stream
+    low, high = state[LOW], state[HIGH]
+    span = high - low
+    middle = low + (span >> 16) * probability + (((span & 0xFFFF) * probability) >> 16)
+    if state[DECODING]:
+        bit = np.int64(state[VALUE] <= middle)
+    if bit:
+        high = middle
+    else:
+        low = middle + 1
+    while (low ^ high) >> 24 == 0:
+        position = state[POSITION]
+        inside = position < state[END]
+        if state[DECODING]:
+            byte = np.int64(stream[position]) if inside else np.int64(0)
+            state[VALUE] = ((state[VALUE] << 8) & 0xFFFFFFFF) | byte
+        elif inside:
+            stream[position] = high >> 24
+        state[POSITION] = position + 1
+        low = (low << 8) & 0xFFFFFFFF
+        high = ((high << 8) & 0xFFFFFFFF) | 255
+    state[LOW], state[HIGH] = low, high
+    return bit
+
+
+@_compiled
+def code_number(coder, number, bits):
+    """Write or read `bits` bits about which nothing is known."""
+    result = np.int64(0)
+    for shift in range(bits - 1, -1, -1):
+        result = (result << 1) | code_bit(coder, ONE >> 1, (number >> shift) & 1)
+    return result
+
+
+@_compiled
+def learned(counter, bit, limit):
+    """The counter after one more observation; the rate falls as 1/n until `limit` observations."""
+    probability, seen = counter >> 10, counter & 1023
+    target = (1 << 22) - 1 if bit else 0
+    probability += ((target - probability) * RECIPROCAL[seen]) >> 16
+    return (probability << 10) | min(seen + 1, limit)
+
+
+@_compiled
+def code_counted(coder, counters, index, bit):
+    """Write or read a bit by the probability of one counter, which learns from it."""
+    counter = counters[index]
+    if counter == 0:
+        counter = np.int64(1) << 31
+    probability = min(max(counter >> 16, ONE - MOST_LIKELY), MOST_LIKELY)
+    bit = code_bit(coder, probability, bit)
+    counters[index] = learned(counter, bit, 60)
+    return bit
+
+
+@_compiled
+def code_difference(coder, counters, difference):
+    """A signed number of up to 17 bits: length by counters, then its leading bit by a counter, the rest plainly."""
+    size = abs(difference) + 1
+    length = np.int64(0)
+    while size >> (length + 1) > 0:
+        length += 1
+    found = np.int64(0)
+    while found < 17 and code_counted(coder, counters, found, np.int64(length > found)):
+        found += 1
+    result = np.int64(1)
+    for shift in range(found - 1, -1, -1):
+        bit = (size >> shift) & 1
+        leading = shift == found - 1
+        bit = code_counted(coder, counters, 32 + found, bit) if leading else code_bit(coder, ONE >> 1, bit)
+        result = (result << 1) | bit
+    if result == 1:
+        return np.int64(0)
+    return 1 - result if code_bit(coder, ONE >> 1, np.int64(difference < 0)) else result - 1
+
+
+@_compiled
+def code_scales(coder, memory, scales):
+    """Write or read the bits of float16 scales `[rows]`, each as its distance from the mean of those before."""
+    mean = np.int64(0)
+    for i in range(len(scales)):
+        if coder.state[DECODING] and coder.state[POSITION] > coder.state[END]:
+            return
+        if i == 0:
+            scales[0] = code_number(coder, scales[0], 16)
+            mean = scales[0] << 8
+            continue
+        expected = (mean + 128) >> 8
+        scales[i] = expected + code_difference(coder, memory.scale_counters, scales[i] - expected)
+        mean += ((scales[i] << 8) - mean) // min(i + 1, 16)
+
+
+@_compiled
+def level_of(energy):
+    """32·log₂ of a positive number: with 8 bits behind its point, the level of that variance."""
+    octave, rest = 0, energy
+    for shift in (32, 16, 8, 4, 2, 1):
+        if rest >> shift:
+            rest >>= shift
+            octave += shift
+    mantissa = energy >> (octave - 8) if octave >= 8 else energy << (8 - octave)
+    return (octave << 5) + OCTAVES[mantissa & 255]
+
+
+@_compiled
+def below(code, mean, inverse_width, lowest):
+    """Weight of all that is less than `code`: a normal law, and 1 for each code so that none is impossible."""
+    z = ((((code << 8) - 128 - mean) * inverse_width) >> 16) + 2048
+    return NORMAL[min(max(z, 0), 4096)] + (code - lowest)
+
+
+@_compiled
+def grow_tree(lowest, highest, level, thresholds, children):
+    """Questions that halve a normal law of width `level` over the codes from `lowest` to `highest`."""
+    width = INVERSE_WIDTH[level]
+    todo = np.empty((512, 3), np.int64)  # interval and the place in `children` that it hangs from
+    todo[0] = lowest, highest, -1
+    open_count, nodes = 1, 0
+    while open_count > 0:
+        open_count -= 1
+        first, last, place = todo[open_count]
+        if first == last:
+            continue
+        both = below(first, 0, width, lowest) + below(last + 1, 0, width, lowest)
+        threshold, least = first + 1, np.int64(1) << 40
+        for code in range(first + 1, last + 1):
+            imbalance = abs(2 * below(code, 0, width, lowest) - both)
+            if imbalance < least:
+                threshold, least = code, imbalance
+        thresholds[nodes] = threshold
+        if place >= 0:
+            children[place >> 1, place & 1] = nodes
+        todo[open_count] = first, threshold - 1, 2 * nodes
+        todo[open_count + 1] = threshold, last, 2 * nodes + 1
+        open_count += 2
+        nodes += 1
+
+
+@_compiled
+def mixed(weights, row, a, b, c, d):
+    """Weighted sum of the guesses' logits."""
+    total = weights[row, 0] * a + weights[row, 1] * b + weights[row, 2] * c + weights[row, 3] * d
+    return min(max(total >> 16, -2047), 2047)
+
+
+@_compiled
+def teach(weights, row, a, b, c, d, error):
+    """Move the weights against the error of their guess."""
+    weights[row, 0] += (a * error) >> 18
+    weights[row, 1] += (b * error) >> 18
+    weights[row, 2] += (c * error) >> 18
+    weights[row, 3] += (d * error) >> 18
+
+
+@_compiled
+def code_symbol(coder, memory, tree, lowest, highest, code, mean_a, level_a, mean_b, level_b, width, size):
+    """Write or read one code. `width` and `size` (of the neighbours) are the counters' contexts."""
+    thresholds, children = tree
+    inverse_a, inverse_b = INVERSE_WIDTH[level_a], INVERSE_WIDTH[level_b]
+    under_a, over_a = below(lowest, mean_a, inverse_a, lowest), below(highest + 1, mean_a, inverse_a, lowest)
+    under_b, over_b = below(lowest, mean_b, inverse_b, lowest), below(highest + 1, mean_b, inverse_b, lowest)
+    seen = memory.codes_seen[0]
+    memory.codes_seen[0] = seen + 1
+    rate = 3 + (24 << 12) // (4096 + (seen >> 4))
+    first, last, node = lowest, highest, np.int64(0)
+    while first < last:
+        threshold = thresholds[node]
+        at_a, at_b = below(threshold, mean_a, inverse_a, lowest), below(threshold, mean_b, inverse_b, lowest)
+        guess_a = min(max(((over_a - at_a) << 12) // (over_a - under_a), 1), 4094)
+        guess_b = min(max(((over_b - at_b) << 12) // (over_b - under_b), 1), 4094)
+        place = threshold + 128
+        counter_c, counter_d = memory.by_width[width, place], memory.by_neighbours[size, place]
+        if counter_c == 0:
+            counter_c = guess_a << 20
+        if counter_d == 0:
+            counter_d = guess_b << 20
+        a, b, c, d = LOGIT[guess_a], LOGIT[guess_b], LOGIT[counter_c >> 20], LOGIT[counter_d >> 20]
+        by_node = mixed(memory.node_weights, place, a, b, c, d)
+        by_width = mixed(memory.width_weights, width, a, b, c, d)
+        bit = code_bit(coder, LOGISTIC[((by_node + by_width) >> 1) + 2048], np.int64(code >= threshold))
+        target = ONE if bit else 0
+        teach(memory.node_weights, place, a, b, c, d, (target - LOGISTIC[by_node + 2048]) * rate)
+        teach(memory.width_weights, width, a, b, c, d, (target - LOGISTIC[by_width + 2048]) * rate)
+        memory.by_width[width, place] = learned(counter_c, bit, MAX_COUNT)
+        memory.by_neighbours[size, place] = learned(counter_d, bit, MAX_COUNT)
+        if bit:
+            under_a, under_b, first = at_a, at_b, threshold
+        else:
+            over_a, over_b, last = at_a, at_b, threshold - 1
+        node = children[node, bit]
+    return first
+
+
+@_compiled
+def fit(covariance, ridge, work, factors):
+    """Factors L of covariance + ridge = L·D·Lᵀ, by columns, 14 bits behind the point, the diagonal left out."""
+    size = len(factors)
+    for j in range(size):
+        for k in range(j + 1):
+            work[k, j] = np.int64(covariance[k, j]) << 4
+        work[j, j] += ridge
+    for k in range(size):
+        pivot = max(work[k, k], 1)
+        for j in range(k + 1, size):
+            ratio = (work[k, j] << 20) // pivot
+            factors[k, j] = min(max(ratio >> 6, -(1 << 17)), 1 << 17)
+            if ratio:
+                for m in range(j, size):
+                    work[j, m] -= (ratio * work[k, m]) >> 20
+
+
+@_compiled
+def add_outer(covariance, codes):
+    """Add the outer product of a row with itself, upper triangle."""
+    for j in range(len(codes)):
+        code = np.int32(codes[j])
+        if code:
+            for k in range(j, len(codes)):
+                covariance[j, k] += code * np.int32(codes[k])
+
+
+@_compiled
+def code_matrix(coder, memory, codes, lowest, highest, level, predicts):
+    """Write or read `codes` int8 `[rows, columns]`, all from `lowest` to `highest`; stops where the bytes end early."""
+    rows, columns = codes.shape
+    thresholds, children = np.zeros(256, np.int64), np.full((256, 2), -1, np.int64)
+    grow_tree(lowest, highest, level, thresholds, children)
+    average = max(np.int64(1), (ONE << 8) // INVERSE_WIDTH[level] * ONE // INVERSE_WIDTH[level])  # 8 bits behind the point
+    energy_a, energy_b = np.full(columns, NO_ROWS * average, np.int64), np.full(columns, NO_ROWS * average, np.int64)
+    sums, above = np.zeros(columns, np.int64), np.zeros(columns, np.int64)
+    side = columns if predicts else 0
+    covariance, factors = np.zeros((side, side), np.int32), np.zeros((side, side), np.int32)
+    work, prediction = np.zeros((side, side), np.int64), np.zeros(columns, np.int32)
+    next_fit, fitted = FIRST_FIT, False
+    for i in range(rows):
+        if coder.state[DECODING] and coder.state[POSITION] > coder.state[END]:
+            return
+        if predicts and i >= next_fit:
+            fit(covariance, (average * columns) >> 6, work, factors)
+            next_fit, fitted = max(i + 8, i * 5 // 4), True
+        prediction[:] = 0
+        row_energy, expected_energy = average, average
+        left, further_left = np.int64(0), np.int64(0)
+        for j in range(columns):
+            variance = energy_a[j] // (NO_ROWS + i)
+            level_a = level_of(variance)
+            mean_a, mean_b, level_b = np.int64(0), np.int64(0), level_a
+            if predicts:
+                mean_a = min(max(np.int64(prediction[j]) >> 10, -ONE), ONE)
+                mean_b = (sums[j] << 8) // (i + 30)
+                level_b = level_of(energy_b[j] // (NO_ROWS + i))
+            level_a += level_of(row_energy) - level_of(expected_energy)
+            level_a, level_b = min(max(level_a, 0), LEVELS - 1), min(max(level_b, 0), LEVELS - 1)
+            width = min(max((level_a - level + 512) >> 5, 0), WIDTHS - 1)
+            near = level_of(((2 * left + further_left + above[j]) << 6) + 16) + UNIT_LEVEL - level
+            size = min(max((near >> 5) - 2, 0), WIDTHS - 1)
+            code = code_symbol(
+                coder, memory, (thresholds, children), lowest, highest, np.int64(codes[i, j]),
+                mean_a, level_a, mean_b, level_b, width, size,
+            )  # fmt: skip
+            codes[i, j] = code
+            energy = ((code << 8) - mean_a) ** 2 >> 8
+            energy_a[j] += energy
+            row_energy += energy
+            expected_energy += variance
+            further_left, left = left, code * code
+            above[j] = left
+            if predicts:
+                energy_b[j] += ((code << 8) - mean_b) ** 2 >> 8
+                sums[j] += code
+                if fitted:
+                    surprise = np.int32((code << 4) - (np.int64(prediction[j]) >> 14))
+                    for k in range(j + 1, columns):
+                        prediction[k] += factors[j, k] * surprise
+        if predicts and i < MAX_FIT_ROWS:
+            add_outer(covariance, codes[i])

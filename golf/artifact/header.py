@@ -1,0 +1,115 @@
+"""What an artifact says about its content before the content: the model, its techniques, every tensor's form, as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from golf.config import ModelConfig, from_dict, techniques_from_dict
+from golf.consistency import check_model
+from golf.quant.formats import FLOAT_DTYPES, CodedTensor
+
+MAX_CONTENT_BYTES = 1 << 30  # header and values before compression
+MAX_DIMENSIONS = 8
+DTYPES = {
+    "i8": torch.int8,
+    "i16": torch.int16,
+    "i32": torch.int32,
+    "i64": torch.int64,
+    "u8": torch.uint8,
+    "bool": torch.bool,
+    **FLOAT_DTYPES,
+}
+DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+SCALES = (None, "row", "row+hadamard", "all")
+PACKED = {f"i{bits}": bits for bits in range(1, 8)}  # codes without whole bytes of their own
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The stored form of one tensor."""
+
+    name: str
+    stored: str  # a key of DTYPES, or of PACKED
+    dtype: str  # after decoding
+    shape: tuple[int, ...]
+    scale: str | None  # row: float16 a row | row+hadamard: the same, of a rotated matrix | all: one float32
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def has_codes(self) -> bool:
+        return self.scale is not None and (self.stored == "i8" or self.stored in PACKED)
+
+    @property
+    def scale_shape(self) -> tuple[int, ...]:
+        return self.shape[:1] if self.scale in ("row", "row+hadamard") else ()
+
+    @property
+    def matrix_shape(self) -> tuple[int, int]:
+        """Rows and columns of the codes."""
+        if len(self.shape) < (1 if self.scale_shape else 2):
+            return 1, self.numel
+        return self.shape[0], math.prod(self.shape[1:])
+
+    @property
+    def role(self) -> str:
+        """The name without the numbers of layers."""
+        return re.sub(r"\d+", "#", self.name)
+
+
+@dataclass(frozen=True)
+class Header:
+    """What stands before the values."""
+
+    model: ModelConfig
+    tech: dict[str, Any]
+    entries: list[Entry]
+
+
+def entry_of(name: str, tensor: CodedTensor) -> Entry:
+    """The form of a coded tensor, its codes as whole bytes."""
+    scale = None if tensor.scale is None else "row" if tensor.scale.ndim else "all"
+    scale = "row+hadamard" if tensor.rotated else scale
+    return Entry(name, DTYPE_NAMES[tensor.data.dtype], DTYPE_NAMES[tensor.dtype], tuple(tensor.data.shape), scale)
+
+
+def write_header(model: ModelConfig, tech: Mapping[str, Any] | None, entries: Iterable[Entry]) -> bytes:
+    """JSON without spaces."""
+    shape = {k: v for k, v in dataclasses.asdict(model).items() if k not in ("name", "init_from")}
+    settings = {name: dataclasses.asdict(technique) for name, technique in (tech or {}).items()}
+    tensors = [[e.name, e.stored, e.dtype, list(e.shape), e.scale] for e in entries]
+    return json.dumps({"model": shape, "tech": settings, "tensors": tensors}, separators=(",", ":")).encode()
+
+
+def read_header(content: bytes) -> Header:
+    """Inverse of `write_header`; one of several errors for anything else, `ValueError` for what no tensor can be."""
+    values = json.loads(content)
+    entries = [_entry(*fields) for fields in values["tensors"]]
+    if len({entry.name for entry in entries}) != len(entries):
+        raise ValueError("a tensor is listed twice")
+    if sum(entry.numel + math.prod(entry.scale_shape) for entry in entries) > MAX_CONTENT_BYTES:
+        raise ValueError(f"its tensors have more than {MAX_CONTENT_BYTES} values")
+    model = from_dict(ModelConfig, values["model"])
+    check_model(model)
+    return Header(model, techniques_from_dict(values["tech"]), entries)
+
+
+def _entry(name: Any, stored: Any, dtype: Any, shape: Any, scale: Any) -> Entry:
+    known = isinstance(name, str) and (stored in DTYPES or stored in PACKED) and dtype in DTYPES and scale in SCALES
+    if not known or (stored in PACKED and scale is None):
+        raise ValueError("a tensor has an unknown form")
+    if len(shape) > MAX_DIMENSIONS or any(type(n) is not int or not 0 <= n <= MAX_CONTENT_BYTES for n in shape):
+        raise ValueError("a tensor has an impossible shape")
+    if scale in ("row", "row+hadamard") and not shape:
+        raise ValueError("a tensor without rows has a scale for each")
+    return Entry(name, stored, dtype, tuple(shape), scale)
