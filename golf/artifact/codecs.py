@@ -18,15 +18,15 @@ NEEDS_PACKAGE = {"brotli": "brotli", "context": "numba"}  # the others come with
 LZMA_MEMORY_BYTES = 1 << 30
 
 
-class PackageMissing(GolfError):
+class PackageMissingError(GolfError):
     """A codec's package is not installed."""
 
 
 def require_codec(codec: str) -> None:
-    """Raise `PackageMissing` if the package behind `codec` is not installed."""
+    """Raise `PackageMissingError` if the package behind `codec` is not installed."""
     package = NEEDS_PACKAGE.get(codec)
     if package and importlib.util.find_spec(package) is None:
-        raise PackageMissing(
+        raise PackageMissingError(
             f"codec {codec} needs the package {package}, which is not installed: pip install {package} "
             '(or ".[codec]" in the checkout); quant.codec=zlib, zstd and lzma need none.'
         )

@@ -25,7 +25,7 @@ from typing import Any
 
 from torch import Tensor
 
-from golf.artifact.codecs import CODEC_IDS, PackageMissing, compress, decompress, require_codec
+from golf.artifact.codecs import CODEC_IDS, PackageMissingError, compress, decompress, require_codec
 from golf.artifact.header import MAX_CONTENT_BYTES, Entry, entry_of, read_header, write_header
 from golf.artifact.layouts import LAYOUT_BITS, bytes_to_values, packed_entry, values_to_bytes
 from golf.config import ModelConfig, QuantConfig
@@ -41,7 +41,10 @@ LENGTH = struct.Struct("<I")
 MAX_HEADER_BYTES = 1 << 22
 BESIDE_CONTEXT = ("lzma", 9)  # codec and level of the rest of a file whose codes have their own coder
 LAYOUT_BESIDE_CONTEXT = ("byte_planes",)
-NOT_INTACT = (GolfError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError, struct.error)
+NOT_INTACT = (  # what reading raises for files that `pack` did not write
+    *(GolfError, ValueError, KeyError, TypeError, IndexError, AttributeError, struct.error),
+    *(OverflowError, MemoryError, RecursionError),
+)
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,7 @@ def load(path: str | Path) -> Artifact:
         raise GolfError(f"The artifact {path} cannot be read ({error.strerror}): check the path.") from error
     try:
         return unpack(content)
-    except PackageMissing:
+    except PackageMissingError:
         raise
     except NOT_INTACT as error:
         raise GolfError(f"{path} is not an intact artifact ({error}): pack the run's weights again.") from error

@@ -1,8 +1,8 @@
 """The entropy coder made for quantized weights: codes and row scales of a model to one stream, and back.
 
-Codes are coded in the order of the state dict; what tensors of one role have in common (their names without layer numbers)
-is learned once. Context mixing after PAQ (Mahoney 2005), with normal laws in place of histories. What else was tried, and what each part
-is worth: docs/benchmarks.md.
+Tensors come in the order of the state dict; those of one role (names without layer numbers) share what is learned.
+Context mixing after PAQ (Mahoney 2005), with normal laws in place of histories. What each part is worth, and what else
+was tried: docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -36,8 +36,13 @@ class CodeMatrix:
 
 def encode(coded: Iterable[tuple[Entry, CodedTensor]]) -> bytes:
     """The stream of all tensors; about 0.3 s a million codes on one core, once the code is compiled."""
+    return encode_matrices(_matrix(entry, tensor) for entry, tensor in coded)
+
+
+def encode_matrices(matrices: Iterable[CodeMatrix]) -> bytes:
+    """The same of codes and scales alone."""
     coder, chunks = _new_coder(0), []
-    for matrix, memory in _with_memory(_matrix(entry, tensor) for entry, tensor in coded):
+    for matrix, memory in _with_memory(matrices):
         settings = _settings(matrix.codes)
         capacity = 4096 + 2 * matrix.codes.size + 4 * matrix.scales.size
         while True:
@@ -134,7 +139,7 @@ def _code(coder: kernel.Coder, memory: kernel.Memory, matrix: CodeMatrix, settin
 
 
 def _settings(codes: np.ndarray) -> tuple[int, int, int, int]:
-    """Smallest and largest code (from -128 up), level of the mean square, whether to predict columns from each other."""
+    """Smallest and largest code (from -128 up), level of the mean square, whether columns are predicted."""
     if not codes.size:
         return 128, 128, UNIT_LEVEL, 0
     mean_square = max(float(np.square(codes, dtype=np.float32).mean(dtype=np.float64)), 2.0**-8)

@@ -1,14 +1,14 @@
-"""The entropy coder's arithmetic, compiled: codes and their scales to bits and back, one function for both directions.
+"""The entropy coder's arithmetic, compiled: codes and scales to bits and back, one function for both directions.
 
-A code is found by yes-no questions "is it at least t?" along a tree that halves a normal law. Each answer's probability is
-a logistic mix (as in PAQ) of four guesses: two normal laws, whose widths follow the column's energy with and without the
-row's, and two adaptive counters, one by width and one by the neighbours' size. With a predictor, the first law is centred
-on a linear prediction from the row's earlier columns, by the covariance of the rows before (tied embeddings hold a
-tenth of a bit to half a bit a weight there), and the second on the column's mean.
+A code is found by questions "is it at least t?" along a tree that halves a normal law. An answer's probability is
+a logistic mix (as in PAQ) of four guesses: two normal laws, whose widths follow the column's energy with and without
+the row's, and two adaptive counters, one by width and one by the size of the neighbours. With a predictor, the first
+law is centred on a linear prediction from the row's earlier columns, by the covariance of the rows before (in tied
+embeddings worth a quarter to half a bit a weight), the second on the column's mean.
 
 Integers only: the same bits on every machine. Nothing here may index or divide by what a hostile file says without
-clamping it: numba checks neither. Compiling takes about ten seconds, once: the result is cached beside this file, or in the user's
-cache folder, or, where neither can be written, for the process.
+clamping it, because nothing checks it. Compiling takes about ten seconds, once: the result is cached beside this file,
+else in the user's cache folder (NUMBA_CACHE_DIR names another), else, where none can be written, for the process.
 """
 
 from __future__ import annotations
@@ -59,8 +59,25 @@ class Memory(NamedTuple):
     codes_seen: np.ndarray  # int64 [1]
 
 
+class Columns(NamedTuple):
+    """What is known of a matrix's columns from the rows above, int64 `[columns]` each."""
+
+    energy_a: np.ndarray  # summed squares of the distance from the prediction, 8 bits behind the point
+    energy_b: np.ndarray  # of that from the mean
+    sums: np.ndarray
+    above: np.ndarray  # squares of the row above
+
+
+class Predictor(NamedTuple):
+    """A linear predictor of columns from those on their left."""
+
+    covariance: np.ndarray  # int32 [columns, columns], upper triangle: sums of products
+    factors: np.ndarray  # int32 [columns, columns]: what the surprise in one column adds to the others, see `fit`
+    prediction: np.ndarray  # int32 [columns]: of the row at hand, 18 bits behind the point
+
+
 def _compiled(function: Callable[..., Any]) -> Any:
-    options = {"error_model": "numpy", "nogil": True}
+    options: dict[str, Any] = {"error_model": "numpy", "nogil": True}
     try:
         return njit(cache=True, **options)(function)
     except RuntimeError:  # no folder for the cache can be written
@@ -282,67 +299,84 @@ def fit(covariance, ridge, work, factors):
 
 
 @_compiled
+def add_multiple(target, source, factor, start):
+    """Add `factor` times a row to another, from column `start` on, in 32 bits."""
+    for k in range(start, len(target)):
+        target[k] += source[k] * factor
+
+
+@_compiled
 def add_outer(covariance, codes):
     """Add the outer product of a row with itself, upper triangle."""
     for j in range(len(codes)):
-        code = np.int32(codes[j])
-        if code:
-            for k in range(j, len(codes)):
-                covariance[j, k] += code * np.int32(codes[k])
+        if codes[j]:
+            add_multiple(covariance[j], codes, np.int32(codes[j]), j)
+
+
+@_compiled
+def code_row(coder, memory, tree, columns, predictor, codes, row, lowest, highest, level, average, predicts, fitted):
+    """Write or read row number `row` of a matrix, `codes` int8 `[columns]`."""
+    prediction = predictor.prediction
+    prediction[:] = 0
+    row_energy, expected_energy = average, average
+    left, further_left = np.int64(0), np.int64(0)
+    for j in range(len(codes)):
+        variance = columns.energy_a[j] // (NO_ROWS + row)
+        level_a = level_of(variance)
+        mean_a, mean_b, level_b = np.int64(0), np.int64(0), level_a
+        if predicts:
+            mean_a = min(max(np.int64(prediction[j]) >> 10, np.int64(-ONE)), np.int64(ONE))
+            mean_b = (columns.sums[j] << 8) // (row + 30)
+            level_b = level_of(columns.energy_b[j] // (NO_ROWS + row))
+        level_a += level_of(row_energy) - level_of(expected_energy)
+        level_a, level_b = min(max(level_a, 0), LEVELS - 1), min(max(level_b, 0), LEVELS - 1)
+        width = min(max((level_a - level + 512) >> 5, 0), WIDTHS - 1)
+        near = level_of(((2 * left + further_left + columns.above[j]) << 6) + 16) + UNIT_LEVEL - level
+        size = min(max((near >> 5) - 2, 0), WIDTHS - 1)
+        code = code_symbol(
+            coder, memory, tree, lowest, highest, np.int64(codes[j]), mean_a, level_a, mean_b, level_b, width, size
+        )
+        codes[j] = code
+        energy = ((code << 8) - mean_a) ** 2 >> 8
+        columns.energy_a[j] += energy
+        row_energy += energy
+        expected_energy += variance
+        further_left, left = left, code * code
+        columns.above[j] = left
+        if predicts:
+            columns.energy_b[j] += ((code << 8) - mean_b) ** 2 >> 8
+            columns.sums[j] += code
+            if fitted:
+                add_multiple(prediction, predictor.factors[j], np.int32((code << 4) - (prediction[j] >> 14)), j + 1)
 
 
 @_compiled
 def code_matrix(coder, memory, codes, lowest, highest, level, predicts):
     """Write or read `codes` int8 `[rows, columns]`, all from `lowest` to `highest`; stops where the bytes end early."""
-    rows, columns = codes.shape
-    thresholds, children = np.zeros(256, np.int64), np.full((256, 2), -1, np.int64)
-    grow_tree(lowest, highest, level, thresholds, children)
-    average = max(np.int64(1), (ONE << 8) // INVERSE_WIDTH[level] * ONE // INVERSE_WIDTH[level])  # 8 bits behind the point
-    energy_a, energy_b = np.full(columns, NO_ROWS * average, np.int64), np.full(columns, NO_ROWS * average, np.int64)
-    sums, above = np.zeros(columns, np.int64), np.zeros(columns, np.int64)
-    side = columns if predicts else 0
-    covariance, factors = np.zeros((side, side), np.int32), np.zeros((side, side), np.int32)
-    work, prediction = np.zeros((side, side), np.int64), np.zeros(columns, np.int32)
-    next_fit, fitted = FIRST_FIT, False
-    for i in range(rows):
+    if lowest == highest:
+        codes[:] = lowest
+        return
+    rows, width = codes.shape
+    tree = np.zeros(256, np.int64), np.full((256, 2), -1, np.int64)
+    grow_tree(lowest, highest, level, tree[0], tree[1])
+    inverse = INVERSE_WIDTH[level]
+    average = max((ONE << 8) // inverse * ONE // inverse, np.int64(1))  # 8 bits behind the point
+    start = np.full((2, width), NO_ROWS * average, np.int64)
+    columns = Columns(start[0], start[1], np.zeros(width, np.int64), np.zeros(width, np.int64))
+    side = width if predicts else 0
+    square = (side, side)
+    predictor = Predictor(np.zeros(square, np.int32), np.zeros(square, np.int32), np.zeros(width, np.int32))
+    work = np.zeros(square, np.int64)
+    next_fit = FIRST_FIT
+    for row in range(rows):
         if coder.state[DECODING] and coder.state[POSITION] > coder.state[END]:
             return
-        if predicts and i >= next_fit:
-            fit(covariance, (average * columns) >> 6, work, factors)
-            next_fit, fitted = max(i + 8, i * 5 // 4), True
-        prediction[:] = 0
-        row_energy, expected_energy = average, average
-        left, further_left = np.int64(0), np.int64(0)
-        for j in range(columns):
-            variance = energy_a[j] // (NO_ROWS + i)
-            level_a = level_of(variance)
-            mean_a, mean_b, level_b = np.int64(0), np.int64(0), level_a
-            if predicts:
-                mean_a = min(max(np.int64(prediction[j]) >> 10, -ONE), ONE)
-                mean_b = (sums[j] << 8) // (i + 30)
-                level_b = level_of(energy_b[j] // (NO_ROWS + i))
-            level_a += level_of(row_energy) - level_of(expected_energy)
-            level_a, level_b = min(max(level_a, 0), LEVELS - 1), min(max(level_b, 0), LEVELS - 1)
-            width = min(max((level_a - level + 512) >> 5, 0), WIDTHS - 1)
-            near = level_of(((2 * left + further_left + above[j]) << 6) + 16) + UNIT_LEVEL - level
-            size = min(max((near >> 5) - 2, 0), WIDTHS - 1)
-            code = code_symbol(
-                coder, memory, (thresholds, children), lowest, highest, np.int64(codes[i, j]),
-                mean_a, level_a, mean_b, level_b, width, size,
-            )  # fmt: skip
-            codes[i, j] = code
-            energy = ((code << 8) - mean_a) ** 2 >> 8
-            energy_a[j] += energy
-            row_energy += energy
-            expected_energy += variance
-            further_left, left = left, code * code
-            above[j] = left
-            if predicts:
-                energy_b[j] += ((code << 8) - mean_b) ** 2 >> 8
-                sums[j] += code
-                if fitted:
-                    surprise = np.int32((code << 4) - (np.int64(prediction[j]) >> 14))
-                    for k in range(j + 1, columns):
-                        prediction[k] += factors[j, k] * surprise
-        if predicts and i < MAX_FIT_ROWS:
-            add_outer(covariance, codes[i])
+        if predicts and row >= next_fit:
+            fit(predictor.covariance, (average * width) >> 6, work, predictor.factors)
+            next_fit = max(row + 8, row * 5 // 4)
+        code_row(
+            coder, memory, tree, columns, predictor, codes[row], row, lowest, highest, level, average, predicts,
+            next_fit > FIRST_FIT,
+        )  # fmt: skip
+        if predicts and row < MAX_FIT_ROWS:
+            add_outer(predictor.covariance, codes[row])

@@ -1,4 +1,4 @@
-"""What an artifact says about its content before the content: the model, its techniques, every tensor's form, as JSON."""
+"""What stands before the values of an artifact: the model, its techniques and every tensor's form, as JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ DTYPES = {
     **FLOAT_DTYPES,
 }
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
-SCALES = (None, "row", "row+hadamard", "all")
+ROW_SCALES = ("row", "row+hadamard")
+SCALES = (None, "all", *ROW_SCALES)
 PACKED = {f"i{bits}": bits for bits in range(1, 8)}  # codes without whole bytes of their own
 
 
@@ -52,12 +53,12 @@ class Entry:
 
     @property
     def scale_shape(self) -> tuple[int, ...]:
-        return self.shape[:1] if self.scale in ("row", "row+hadamard") else ()
+        return self.shape[:1] if self.scale in ROW_SCALES else ()
 
     @property
     def matrix_shape(self) -> tuple[int, int]:
         """Rows and columns of the codes."""
-        if len(self.shape) < (1 if self.scale_shape else 2):
+        if len(self.shape) < 2:
             return 1, self.numel
         return self.shape[0], math.prod(self.shape[1:])
 
@@ -78,6 +79,12 @@ class Header:
 
 def entry_of(name: str, tensor: CodedTensor) -> Entry:
     """The form of a coded tensor, its codes as whole bytes."""
+    if (
+        tensor.scale is not None
+        and tensor.scale.ndim
+        and (tensor.data.ndim, *tensor.scale.shape) != (2, len(tensor.data))
+    ):
+        raise ValueError(f"{name} has {tensor.scale.numel()} scales: one for each row of a matrix, or a single one")
     scale = None if tensor.scale is None else "row" if tensor.scale.ndim else "all"
     scale = "row+hadamard" if tensor.rotated else scale
     return Entry(name, DTYPE_NAMES[tensor.data.dtype], DTYPE_NAMES[tensor.dtype], tuple(tensor.data.shape), scale)
@@ -110,6 +117,6 @@ def _entry(name: Any, stored: Any, dtype: Any, shape: Any, scale: Any) -> Entry:
         raise ValueError("a tensor has an unknown form")
     if len(shape) > MAX_DIMENSIONS or any(type(n) is not int or not 0 <= n <= MAX_CONTENT_BYTES for n in shape):
         raise ValueError("a tensor has an impossible shape")
-    if scale in ("row", "row+hadamard") and not shape:
-        raise ValueError("a tensor without rows has a scale for each")
+    if scale in ROW_SCALES and len(shape) != 2:
+        raise ValueError("what is not a matrix has a scale a row")
     return Entry(name, stored, dtype, tuple(shape), scale)

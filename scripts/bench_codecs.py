@@ -1,0 +1,175 @@
+"""Bytes of an artifact by codec and layout, against the order-0 entropy of its codes, and seconds to pack and unpack.
+
+`python scripts/bench_codecs.py` takes Gaussian weights of the 11-layer record's shapes; `--weights FILE` takes a run's
+`final_model.safetensors`. The entropy is exact: of each tensor's own codes, 16 bits a scale, and of every byte plane of
+all other values; no header. Every file is read back and compared. `--lrzip` adds the public per-role recipe (PR #1855),
+which needs Debian's package lrzip.
+"""
+
+import argparse
+import dataclasses
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+
+from golf.artifact.codecs import compress
+from golf.artifact.container import pack, payload, unpack
+from golf.artifact.header import entry_of
+from golf.config import ModelConfig, QuantConfig
+from golf.quant.formats import CodedTensor
+from golf.quant.policy import format_of, quantize
+
+WIDTH, MLP, KV, VOCAB = 512, 2048, 256, 8192
+MATRIX_RMS = 0.155  # of the public int6 records, whose step has a floor: codes of 4.8 steps
+SDCLIP = {"int8": 20.0, "int7": 15.0, "int6": 12.85}  # standard deviations that the largest code stands for
+QMAX = {"int8": 127, "int7": 63, "int6": 31}
+FORMATS = {
+    "sdclip": QuantConfig(attn="int6", mlp="int6", embed="int8", scale_floor="eps"),
+    "sdclip_int7": QuantConfig(attn="int6", mlp="int6", embed="int7", scale_floor="eps"),
+    "int8_rowmax": QuantConfig(scale_floor="eps"),
+    "int6_rowmax": QuantConfig(attn="int6", mlp="int6", scale_floor="eps"),
+    "int6_floor": QuantConfig(attn="int6", mlp="int6"),
+}
+CODECS = {
+    "zlib-9": QuantConfig(codec="zlib", codec_level=9),
+    "zlib-9, packed bits": QuantConfig(codec="zlib", codec_level=9, layout=["pack_bits"]),
+    "zstd-22": QuantConfig(codec="zstd", codec_level=22),
+    "zstd-22, by role, byte planes": QuantConfig(codec="zstd", codec_level=22, layout=["by_role", "byte_planes"]),
+    "lzma-9": QuantConfig(codec="lzma", codec_level=9),
+    "brotli-11": QuantConfig(codec="brotli", codec_level=11),
+    "brotli-11, byte planes": QuantConfig(codec="brotli", codec_level=11, layout=["byte_planes"]),
+    "brotli-11, by role, byte planes": QuantConfig(codec="brotli", codec_level=11, layout=["by_role", "byte_planes"]),
+    "brotli-11, sorted rows, byte planes": QuantConfig(
+        codec="brotli", codec_level=11, layout=["sort_rows", "byte_planes"]
+    ),
+    "brotli-11, packed bits": QuantConfig(codec="brotli", codec_level=11, layout=["pack_bits"]),
+    "context": QuantConfig(codec="context"),
+}
+
+
+def simulated(layers: int) -> dict[str, torch.Tensor]:
+    """Independent Gaussian weights in the matrices of the record with `layers` layers."""
+    shapes = {"tok_emb.weight": (VOCAB, WIDTH)}
+    for i in range(layers):
+        attn = {"c_q": (WIDTH, WIDTH), "c_k": (KV, WIDTH), "c_v": (KV, WIDTH), "proj": (WIDTH, WIDTH)}
+        shapes |= {f"blocks.{i}.attn.{name}.weight": shape for name, shape in attn.items()}
+        shapes |= {f"blocks.{i}.mlp.fc.weight": (MLP, WIDTH), f"blocks.{i}.mlp.proj.weight": (WIDTH, MLP)}
+    generator = torch.Generator().manual_seed(0)
+    return {name: torch.randn(shape, generator=generator) * MATRIX_RMS for name, shape in shapes.items()}
+
+
+def coded_as(name: str, weights: dict[str, torch.Tensor], small_numel: int) -> dict[str, CodedTensor]:
+    """Weights in one of FORMATS."""
+    quant = dataclasses.replace(FORMATS[name], small_numel=small_numel)
+    if not name.startswith("sdclip"):
+        return quantize(weights, quant)
+    formats = {n: format_of(n, t, quant) for n, t in weights.items()}
+    plain = {n: t for n, t in weights.items() if formats[n] not in QMAX or t.ndim != 2}
+    coded = quantize(plain, quant)
+    return {n: coded[n] if n in coded else clipped_at_deviations(t, formats[n]) for n, t in weights.items()}
+
+
+def clipped_at_deviations(matrix: torch.Tensor, fmt: str) -> CodedTensor:
+    """Scale = k standard deviations of the row / qmax (record 2026-04-05)."""
+    w = matrix.float()
+    scale = (SDCLIP[fmt] * w.std(1) / QMAX[fmt]).half().clamp_min(2.0**-24)
+    codes = (w / scale.float()[:, None]).round().clamp(-QMAX[fmt], QMAX[fmt])
+    return CodedTensor(codes.to(torch.int8), scale, matrix.dtype)
+
+
+def entropy_bytes(symbols: torch.Tensor) -> float:
+    """Order-0 entropy of all symbols together."""
+    counts = torch.bincount(symbols.flatten().to(torch.int64) + 128).double()
+    counts = counts[counts > 0]
+    return float(-(counts * (counts / counts.sum()).log2()).sum()) / 8
+
+
+def reference_bytes(coded: dict[str, CodedTensor]) -> float:
+    """Codes at each tensor's entropy, scales as stored, other values at the entropy of their byte planes."""
+    total, planes = 0.0, dict[tuple[int, int], list[torch.Tensor]]()
+    for name, tensor in coded.items():
+        if entry_of(name, tensor).has_codes and tensor.scale is not None:
+            total += entropy_bytes(tensor.data) + tensor.scale.nbytes
+            continue
+        width = tensor.data.dtype.itemsize
+        for i, plane in enumerate(tensor.data.contiguous().flatten().view(torch.uint8).view(-1, width).T):
+            planes.setdefault((width, i), []).append(plane)
+    return total + sum(entropy_bytes(torch.cat(parts)) for parts in planes.values())
+
+
+def same(one: dict[str, CodedTensor], other: dict[str, CodedTensor]) -> bool:
+    """Whether all codes, values and scales are equal."""
+
+    def equal(a: torch.Tensor | None, b: torch.Tensor | None) -> bool:
+        return a is None and b is None if a is None or b is None else torch.equal(a, b)
+
+    return all(equal(one[n].data, t.data) and equal(one[n].scale, t.scale) for n, t in other.items())
+
+
+def rows(coded: dict[str, CodedTensor], names: list[str], with_lrzip: bool) -> Iterator[tuple[str, int, float, float]]:
+    """Codec, bytes, seconds to pack and to unpack."""
+    model = ModelConfig()
+    for name in names:
+        start = time.perf_counter()
+        content = pack(coded, model, CODECS[name])
+        middle = time.perf_counter()
+        assert same(unpack(content).coded, coded), name
+        yield name, len(content), middle - start, time.perf_counter() - middle
+    if with_lrzip:
+        yield lrzip(coded)
+
+
+def lrzip(coded: dict[str, CodedTensor]) -> tuple[str, int, float, float]:
+    """Codes of each role as one file for `lrzip -z`, the rest by brotli."""
+    start, size, by_role = time.perf_counter(), 0, dict[str, list[torch.Tensor]]()
+    with_codes = {n: t for n, t in coded.items() if entry_of(n, t).has_codes}
+    for name, tensor in with_codes.items():
+        by_role.setdefault(entry_of(name, tensor).role, []).append(tensor.data.flatten())
+    with tempfile.TemporaryDirectory() as folder:
+        for i, parts in enumerate(by_role.values()):
+            path = Path(folder, str(i))
+            path.write_bytes(bytes(torch.cat(parts).view(torch.uint8).numpy()))
+            subprocess.run(
+                ["lrzip", "-q", "-z", "-T", "-L", "9", "-o", f"{path}.lrz", str(path)], check=True, capture_output=True
+            )
+            size += Path(f"{path}.lrz").stat().st_size
+    rest = {n: dataclasses.replace(t, data=t.data[:, :0]) if n in with_codes else t for n, t in coded.items()}
+    size += len(compress(payload(rest, ModelConfig(), layout=["byte_planes"]), "brotli", 11))
+    return "lrzip -z for each role, rest brotli-11", size, time.perf_counter() - start, float("nan")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--weights", type=Path, help="a .safetensors file; simulated weights without")
+    parser.add_argument("--layers", type=int, default=11, help="of the simulated record")
+    parser.add_argument("--formats", nargs="+", choices=FORMATS, default=["sdclip", "int8_rowmax", "int6_floor"])
+    parser.add_argument("--codecs", nargs="+", choices=CODECS, default=list(CODECS))
+    parser.add_argument("--small-numel", type=int, default=3136, help="tensors of a checkpoint up to this size: fp16")
+    parser.add_argument("--lrzip", action="store_true")
+    args = parser.parse_args()
+    if args.lrzip and not shutil.which("lrzip"):
+        parser.error("--lrzip needs lrzip: apt-get install lrzip")
+    weights = load_file(args.weights) if args.weights else simulated(args.layers)
+    if "context" in args.codecs:
+        start = time.perf_counter()
+        pack({"x": clipped_at_deviations(torch.randn(8, 4), "int6")}, ModelConfig(), CODECS["context"])
+        print(f"compiling or loading the entropy coder: {time.perf_counter() - start:.1f} s\n")
+    for name in args.formats:
+        coded = coded_as(name, weights, args.small_numel if args.weights else 0)
+        codes = sum(t.data.numel() for n, t in coded.items() if entry_of(n, t).has_codes)
+        reference = reference_bytes(coded)
+        print(f"{name}: {codes:,} codes in {len(coded)} tensors, order-0 entropy {reference:,.0f} bytes\n")
+        print("| codec | bytes | / entropy | pack s | unpack s |\n|---|---|---|---|---|", flush=True)
+        for codec, size, packing, unpacking in rows(coded, args.codecs, args.lrzip):
+            print(f"| {codec} | {size:,} | {size / reference:.4f} | {packing:.1f} | {unpacking:.1f} |", flush=True)
+        print()
+
+
+if __name__ == "__main__":
+    main()
