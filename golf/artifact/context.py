@@ -14,7 +14,8 @@ import numpy as np
 import torch
 
 from golf.artifact import context_kernel as kernel
-from golf.artifact.context_tables import LEVELS, ONE, UNIT_LEVEL
+from golf.artifact.context_kernel import LEVELS, ONE, UNIT_LEVEL
+from golf.artifact.context_tables import TABLES
 from golf.artifact.header import DTYPES, Entry
 from golf.quant.formats import CodedTensor
 
@@ -23,6 +24,7 @@ MAX_PREDICTED_COLUMNS = 1024  # a predictor costs columns²/2 multiplications a 
 WORTH_PREDICTING_BITS = 0.02  # saved a weight
 FIRST_WEIGHTS = (0.3, 0.3, 0.2, 0.2)
 REGISTER_BYTES = 4
+SPARE_BYTES = 4096  # beyond two a code and four a scale; a matrix that needs more is coded again
 
 
 @dataclass
@@ -44,9 +46,9 @@ def encode_matrices(matrices: Iterable[CodeMatrix]) -> bytes:
     coder, chunks = _new_coder(0), []
     for matrix, memory in _with_memory(matrices):
         settings = _settings(matrix.codes)
-        capacity = 4096 + 2 * matrix.codes.size + 4 * matrix.scales.size
+        capacity = SPARE_BYTES + 2 * matrix.codes.size + 4 * matrix.scales.size
         while True:
-            trial = kernel.Coder(coder.state.copy(), np.empty(capacity, np.uint8))
+            trial = kernel.Coder(coder.state.copy(), np.empty(capacity, np.uint8), TABLES)
             trial.state[kernel.END] = capacity
             learned = kernel.Memory(*(array.copy() for array in memory))
             _code(trial, learned, matrix, settings)
@@ -103,7 +105,7 @@ def _new_coder(size: int) -> kernel.Coder:
     state = np.zeros(6, np.int64)
     state[kernel.HIGH] = 0xFFFFFFFF
     state[kernel.END] = size
-    return kernel.Coder(state, np.empty(size, np.uint8))
+    return kernel.Coder(state, np.empty(size, np.uint8), TABLES)
 
 
 def _with_memory(matrices: Iterable[CodeMatrix]) -> Iterator[tuple[CodeMatrix, kernel.Memory]]:

@@ -7,8 +7,10 @@ law is centred on a linear prediction from the row's earlier columns, by the cov
 embeddings worth a quarter to half a bit a weight), the second on the column's mean.
 
 Integers only: the same bits on every machine. Nothing here may index or divide by what a hostile file says without
-clamping it, because nothing checks it. Compiling takes about ten seconds, once: the result is cached beside this file,
-else in the user's cache folder (NUMBA_CACHE_DIR names another), else, where none can be written, for the process.
+clamping it, because nothing checks it. One file, because numba's cache notices changes in no other.
+
+Compiling takes about ten seconds, once: the result is cached beside this file, else in the user's cache folder
+(NUMBA_CACHE_DIR names another), else, where none can be written, for the process.
 """
 
 from __future__ import annotations
@@ -19,20 +21,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from golf.artifact.context_tables import (
-    INVERSE_WIDTH,
-    LEVELS,
-    LOGISTIC,
-    LOGIT,
-    MAX_COUNT,
-    MOST_LIKELY,
-    NORMAL,
-    OCTAVES,
-    ONE,
-    RECIPROCAL,
-    UNIT_LEVEL,
-)
-
+ONE = 1 << 16  # probability one
+MOST_LIKELY = ONE - 32  # no bit is taken for surer than this
+LEVELS = 960  # of width: 1/32 octaves of variance
+UNIT_LEVEL = 256  # that of variance 1
+MAX_COUNT = 1023
 LOW, HIGH, VALUE, POSITION, END, DECODING = range(6)  # of Coder.state
 WIDTHS = 32  # contexts of a counter
 INPUTS = 4  # guesses that are mixed
@@ -41,11 +34,23 @@ FIRST_FIT = 16  # rows before the first prediction
 MAX_FIT_ROWS = 1 << 17  # rows that the covariance sums up: 127² times as many fit 32 bits
 
 
+class Tables(NamedTuple):
+    """See `context_tables`. Arguments, because what numba compiles in and caches does not notice a change there."""
+
+    logistic: np.ndarray
+    logit: np.ndarray
+    normal: np.ndarray
+    octaves: np.ndarray
+    inverse_width: np.ndarray
+    reciprocal: np.ndarray
+
+
 class Coder(NamedTuple):
     """A binary arithmetic coder of 32 bits: its registers and the bytes it writes or reads."""
 
     state: np.ndarray  # int64 [6]
     stream: np.ndarray  # uint8
+    tables: Tables
 
 
 class Memory(NamedTuple):
@@ -122,11 +127,11 @@ def code_number(coder, number, bits):
 
 
 @_compiled
-def learned(counter, bit, limit):
+def learned(reciprocal, counter, bit, limit):
     """The counter after one more observation; the rate falls as 1/n until `limit` observations."""
     probability, seen = counter >> 10, counter & 1023
     target = (1 << 22) - 1 if bit else 0
-    probability += ((target - probability) * RECIPROCAL[seen]) >> 16
+    probability += ((target - probability) * reciprocal[seen]) >> 16
     return (probability << 10) | min(seen + 1, limit)
 
 
@@ -138,7 +143,7 @@ def code_counted(coder, counters, index, bit):
         counter = np.int64(1) << 31
     probability = min(max(counter >> 16, ONE - MOST_LIKELY), MOST_LIKELY)
     bit = code_bit(coder, probability, bit)
-    counters[index] = learned(counter, bit, 60)
+    counters[index] = learned(coder.tables.reciprocal, counter, bit, 60)
     return bit
 
 
@@ -180,7 +185,7 @@ def code_scales(coder, memory, scales):
 
 
 @_compiled
-def level_of(energy):
+def level_of(octaves, energy):
     """32·log₂ of a positive number: with 8 bits behind its point, the level of that variance."""
     octave, rest = 0, energy
     for shift in (32, 16, 8, 4, 2, 1):
@@ -188,20 +193,20 @@ def level_of(energy):
             rest >>= shift
             octave += shift
     mantissa = energy >> (octave - 8) if octave >= 8 else energy << (8 - octave)
-    return (octave << 5) + OCTAVES[mantissa & 255]
+    return (octave << 5) + octaves[mantissa & 255]
 
 
 @_compiled
-def below(code, mean, inverse_width, lowest):
+def below(normal, code, mean, inverse_width, lowest):
     """Weight of all that is less than `code`: a normal law, and 1 for each code so that none is impossible."""
     z = ((((code << 8) - 128 - mean) * inverse_width) >> 16) + 2048
-    return NORMAL[min(max(z, 0), 4096)] + (code - lowest)
+    return normal[min(max(z, 0), 4096)] + (code - lowest)
 
 
 @_compiled
-def grow_tree(lowest, highest, level, thresholds, children):
+def grow_tree(tables, lowest, highest, level, thresholds, children):
     """Questions that halve a normal law of width `level` over the codes from `lowest` to `highest`."""
-    width = INVERSE_WIDTH[level]
+    normal, width = tables.normal, tables.inverse_width[level]
     todo = np.empty((512, 3), np.int64)  # interval and the place in `children` that it hangs from
     todo[0] = lowest, highest, -1
     open_count, nodes = 1, 0
@@ -210,10 +215,10 @@ def grow_tree(lowest, highest, level, thresholds, children):
         first, last, place = todo[open_count]
         if first == last:
             continue
-        both = below(first, 0, width, lowest) + below(last + 1, 0, width, lowest)
+        both = below(normal, first, 0, width, lowest) + below(normal, last + 1, 0, width, lowest)
         threshold, least = first + 1, np.int64(1) << 40
         for code in range(first + 1, last + 1):
-            imbalance = abs(2 * below(code, 0, width, lowest) - both)
+            imbalance = abs(2 * below(normal, code, 0, width, lowest) - both)
             if imbalance < least:
                 threshold, least = code, imbalance
         thresholds[nodes] = threshold
@@ -245,16 +250,26 @@ def teach(weights, row, a, b, c, d, error):
 def code_symbol(coder, memory, tree, lowest, highest, code, mean_a, level_a, mean_b, level_b, width, size):
     """Write or read one code. `width` and `size` (of the neighbours) are the counters' contexts."""
     thresholds, children = tree
-    inverse_a, inverse_b = INVERSE_WIDTH[level_a], INVERSE_WIDTH[level_b]
-    under_a, over_a = below(lowest, mean_a, inverse_a, lowest), below(highest + 1, mean_a, inverse_a, lowest)
-    under_b, over_b = below(lowest, mean_b, inverse_b, lowest), below(highest + 1, mean_b, inverse_b, lowest)
+    logistic, logit, normal, _, inverse_width, reciprocal = coder.tables
+    inverse_a, inverse_b = inverse_width[level_a], inverse_width[level_b]
+    under_a, over_a = (
+        below(normal, lowest, mean_a, inverse_a, lowest),
+        below(normal, highest + 1, mean_a, inverse_a, lowest),
+    )
+    under_b, over_b = (
+        below(normal, lowest, mean_b, inverse_b, lowest),
+        below(normal, highest + 1, mean_b, inverse_b, lowest),
+    )
     seen = memory.codes_seen[0]
     memory.codes_seen[0] = seen + 1
     rate = 3 + (24 << 12) // (4096 + (seen >> 4))
     first, last, node = lowest, highest, np.int64(0)
     while first < last:
         threshold = thresholds[node]
-        at_a, at_b = below(threshold, mean_a, inverse_a, lowest), below(threshold, mean_b, inverse_b, lowest)
+        at_a, at_b = (
+            below(normal, threshold, mean_a, inverse_a, lowest),
+            below(normal, threshold, mean_b, inverse_b, lowest),
+        )
         guess_a = min(max(((over_a - at_a) << 12) // (over_a - under_a), 1), 4094)
         guess_b = min(max(((over_b - at_b) << 12) // (over_b - under_b), 1), 4094)
         place = threshold + 128
@@ -263,15 +278,15 @@ def code_symbol(coder, memory, tree, lowest, highest, code, mean_a, level_a, mea
             counter_c = guess_a << 20
         if counter_d == 0:
             counter_d = guess_b << 20
-        a, b, c, d = LOGIT[guess_a], LOGIT[guess_b], LOGIT[counter_c >> 20], LOGIT[counter_d >> 20]
+        a, b, c, d = logit[guess_a], logit[guess_b], logit[counter_c >> 20], logit[counter_d >> 20]
         by_node = mixed(memory.node_weights, place, a, b, c, d)
         by_width = mixed(memory.width_weights, width, a, b, c, d)
-        bit = code_bit(coder, LOGISTIC[((by_node + by_width) >> 1) + 2048], np.int64(code >= threshold))
+        bit = code_bit(coder, logistic[((by_node + by_width) >> 1) + 2048], np.int64(code >= threshold))
         target = ONE if bit else 0
-        teach(memory.node_weights, place, a, b, c, d, (target - LOGISTIC[by_node + 2048]) * rate)
-        teach(memory.width_weights, width, a, b, c, d, (target - LOGISTIC[by_width + 2048]) * rate)
-        memory.by_width[width, place] = learned(counter_c, bit, MAX_COUNT)
-        memory.by_neighbours[size, place] = learned(counter_d, bit, MAX_COUNT)
+        teach(memory.node_weights, place, a, b, c, d, (target - logistic[by_node + 2048]) * rate)
+        teach(memory.width_weights, width, a, b, c, d, (target - logistic[by_width + 2048]) * rate)
+        memory.by_width[width, place] = learned(reciprocal, counter_c, bit, MAX_COUNT)
+        memory.by_neighbours[size, place] = learned(reciprocal, counter_d, bit, MAX_COUNT)
         if bit:
             under_a, under_b, first = at_a, at_b, threshold
         else:
@@ -316,22 +331,22 @@ def add_outer(covariance, codes):
 @_compiled
 def code_row(coder, memory, tree, columns, predictor, codes, row, lowest, highest, level, average, predicts, fitted):
     """Write or read row number `row` of a matrix, `codes` int8 `[columns]`."""
-    prediction = predictor.prediction
+    octaves, prediction = coder.tables.octaves, predictor.prediction
     prediction[:] = 0
     row_energy, expected_energy = average, average
     left, further_left = np.int64(0), np.int64(0)
     for j in range(len(codes)):
         variance = columns.energy_a[j] // (NO_ROWS + row)
-        level_a = level_of(variance)
+        level_a = level_of(octaves, variance)
         mean_a, mean_b, level_b = np.int64(0), np.int64(0), level_a
         if predicts:
             mean_a = min(max(np.int64(prediction[j]) >> 10, np.int64(-ONE)), np.int64(ONE))
             mean_b = (columns.sums[j] << 8) // (row + 30)
-            level_b = level_of(columns.energy_b[j] // (NO_ROWS + row))
-        level_a += level_of(row_energy) - level_of(expected_energy)
+            level_b = level_of(octaves, columns.energy_b[j] // (NO_ROWS + row))
+        level_a += level_of(octaves, row_energy) - level_of(octaves, expected_energy)
         level_a, level_b = min(max(level_a, 0), LEVELS - 1), min(max(level_b, 0), LEVELS - 1)
         width = min(max((level_a - level + 512) >> 5, 0), WIDTHS - 1)
-        near = level_of(((2 * left + further_left + columns.above[j]) << 6) + 16) + UNIT_LEVEL - level
+        near = level_of(octaves, ((2 * left + further_left + columns.above[j]) << 6) + 16) + UNIT_LEVEL - level
         size = min(max((near >> 5) - 2, 0), WIDTHS - 1)
         code = code_symbol(
             coder, memory, tree, lowest, highest, np.int64(codes[j]), mean_a, level_a, mean_b, level_b, width, size
@@ -358,8 +373,8 @@ def code_matrix(coder, memory, codes, lowest, highest, level, predicts):
         return
     rows, width = codes.shape
     tree = np.zeros(256, np.int64), np.full((256, 2), -1, np.int64)
-    grow_tree(lowest, highest, level, tree[0], tree[1])
-    inverse = INVERSE_WIDTH[level]
+    grow_tree(coder.tables, lowest, highest, level, tree[0], tree[1])
+    inverse = coder.tables.inverse_width[level]
     average = max((ONE << 8) // inverse * ONE // inverse, np.int64(1))  # 8 bits behind the point
     start = np.full((2, width), NO_ROWS * average, np.int64)
     columns = Columns(start[0], start[1], np.zeros(width, np.int64), np.zeros(width, np.int64))

@@ -10,11 +10,7 @@ from decimal import Decimal
 
 import numpy as np
 
-ONE = 1 << 16  # probability one
-MOST_LIKELY = ONE - 32  # no bit is taken for surer than this
-LEVELS = 960
-UNIT_LEVEL = 256  # of variance 1
-MAX_COUNT = 1023
+from golf.artifact.context_kernel import LEVELS, MAX_COUNT, MOST_LIKELY, ONE, UNIT_LEVEL, Tables
 
 
 def _rounded(values: list[Decimal]) -> np.ndarray:
@@ -53,5 +49,9 @@ def _inverse_width() -> np.ndarray:
     return _rounded([ONE * (Decimal(UNIT_LEVEL - i) / 64 * Decimal(2).ln()).exp() for i in range(LEVELS)])
 
 
-LOGISTIC, LOGIT, NORMAL, OCTAVES, INVERSE_WIDTH = _logistic(), _logit(), _normal(), _octaves(), _inverse_width()
-RECIPROCAL = np.array([2 * ONE // (2 * n + 3) for n in range(MAX_COUNT + 1)], dtype=np.int64)  # of n + 1.5
+def _reciprocal() -> np.ndarray:
+    """1/(n + 1.5) of each count n, in units of 2⁻¹⁶."""
+    return np.array([2 * ONE // (2 * n + 3) for n in range(MAX_COUNT + 1)], dtype=np.int64)
+
+
+TABLES = Tables(_logistic(), _logit(), _normal(), _octaves(), _inverse_width(), _reciprocal())
