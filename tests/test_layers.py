@@ -47,12 +47,8 @@ MAY_IMPORT = {
         "report",
         "run",
     },
-<<<<<<< HEAD
-    "launch": GROUND | {"launch", "loop", "ranks", "run", "hardware", "data", "model", "report"},
-    "sweep": GROUND | {"sweep", "run", "launch", "hardware"},
-=======
     "launch": GROUND | {"launch", "loop", "ranks", "run", "hardware", "data", "model", "artifact", "report"},
->>>>>>> 9f9565a (Artifact format 2: an entropy coder for quantized weights, brotli, and layouts before byte codecs)
+    "sweep": GROUND | {"sweep", "run", "launch", "hardware"},
     "worker": {"launch", "run"},
     "cluster": GROUND | {"cluster", "sweep", "run", "launch", "hardware", "plan"},
     "why": {"composition", "config", "errors", "run"},
