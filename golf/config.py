@@ -107,9 +107,7 @@ class QuantConfig:
     scale_floor: str = "one_over_qmax"  # one_over_qmax: no step finer than 1/qmax | eps: rows keep their own range
     codec: str = "zlib"  # zlib | zstd | lzma | brotli | context: our own entropy coder; the last two need golf[codec]
     codec_level: int = 9  # context has none
-    layout: list[str] = field(
-        default_factory=list
-    )  # of the values before a byte codec; [] = as listed, see golf/artifact/layouts.py
+    layout: list[str] = field(default_factory=list)  # before a byte codec, see golf/artifact/layouts.py; [] = plain
 
 
 @dataclass
