@@ -39,12 +39,18 @@ class Speed:
     runs: int
 
     @property
+    def slowdown(self) -> float | None:
+        """Times as long as a step took before, if this machine is slow."""
+        times = self.step_ms / self.reference_ms if self.reference_ms else 1.0
+        return times if times > SLOW else None
+
+    @property
     def warning(self) -> str | None:
         """A sentence if this machine is slow."""
-        if self.reference_ms is None or self.step_ms <= SLOW * self.reference_ms:
+        if self.slowdown is None:
             return None
         return (
-            f"slow machine: a step takes {self.step_ms:.1f} ms, {self.step_ms / self.reference_ms:.2f} times the "
+            f"slow machine: a step takes {self.step_ms:.1f} ms, {self.slowdown:.2f} times the "
             f"median of {self.runs} earlier runs on machines of its kind"
         )
 

@@ -125,6 +125,7 @@ def _prepare(cfg: Config, step: TrainStep, switches: Switches, result: Result, r
     with restored(step):
         speed = check_speed(cfg, step, ranks, switches.active, lambda: synthetic_batch(cfg))
     if speed and speed.warning:
+        result.slowdown = speed.slowdown
         _judge_machine(cfg, speed.warning, result, log)
     if ranks.is_first:
         failures += inert_techniques(cfg) + scoring_breaches(cfg)

@@ -89,10 +89,11 @@ def shown_verdict(findings: Findings, variant: Variant, verdict: Verdict | None)
 
 
 def shown_state(rows: Sequence[RunRow]) -> str:
-    """`ok`, or how many runs are in which state and why those that do not count do not."""
+    """`ok`, or how many runs are in which state and why those that do not count do not; slow machines are named."""
     states = Counter(row.state for row in rows)
     if set(states) == {OK}:
-        return OK
+        slow = [f"seed {row.seed} on a slow machine (×{row.slowdown:.2f})" for row in rows if row.slowdown]
+        return ", ".join([OK, *slow])
     if len(rows) == 1:
         return f"{rows[0].state}: {rows[0].reason}" if rows[0].reason else rows[0].state
     counts = ", ".join(f"{count} {state}" for state, count in states.items())

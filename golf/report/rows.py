@@ -54,6 +54,7 @@ class RunRow:
     eval_seconds: float | None = None
     faults: tuple[str, ...] = ()  # sentences about what contradicts itself; shown beside the row
     machine: str | None = None
+    slowdown: float | None = None  # of a slow machine: step time over that of others of its kind
     how: str | None = None  # how the score that counts was taken; different ways do not compare
     data: str | None = None  # fingerprint of the scored text; different texts do not compare
 
@@ -121,6 +122,7 @@ def row_of_result(values: Mapping[str, Any], folder: Path | None = None) -> RunR
         bytes_per_token=text_bytes / tokens if text_bytes and tokens else bytes_per_token(val_loss, val_bpb),
         **measured,
         machine=_machine(folder) if folder else None,
+        slowdown=values.get("slowdown"),
         how=final.get("how", STANDARD) if final else None,
         data=values.get("data_fingerprint") or None,
     )

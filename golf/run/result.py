@@ -27,7 +27,8 @@ class Result:
     state: str = CRASHED
     reason: str = ""
     attempt: int = 1  # 2 and more: the job was stopped and queued again
-    machine: str = ""  # kind of machine; `warnings` say if this one was slow or busy
+    machine: str = ""  # kind of machine; `warnings` say if this one was busy
+    slowdown: float | None = None  # step time over that of earlier runs on such machines, if this one was slow
     warnings: list[str] = field(default_factory=list)  # what a reader has to know besides the state
     tech: list[str] = field(default_factory=list)
     attention: str = ""  # the kernel that ran

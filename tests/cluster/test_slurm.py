@@ -13,6 +13,7 @@ import pytest
 
 from golf.data.own_text import OwnDataset
 from golf.run.result import OK, Result, read_result
+from tests.launch.test_processes import processes_of
 from tests.support import ROOT, metrics, tiny_overrides
 
 pytestmark = pytest.mark.slurm
@@ -143,3 +144,15 @@ def test_cancelling_a_sweep_stops_what_is_left(cluster: Environment, tiny: OwnDa
     wait_for("empty queue", lambda: queue_is_empty(cluster))
     assert not any(r.state == OK for r in results(runs).values())
     assert "ok" not in states(runs, cluster).splitlines()[0]
+    wait_for("end of all processes", lambda: not processes_of(runs))
+
+
+def test_a_time_limit_leaves_an_interrupted_run_and_no_process(
+    cluster: Environment, tiny: OwnDataset, runs: Path
+) -> None:
+    limits = ["cluster.minutes=2", "cluster.signal_seconds=30", "cluster.requeues=0"]
+    submit(cluster, tiny, "schedule.iterations=1000000", "eval.val_loss_every=0", "launch.nproc=2", *limits)
+    wait_for("empty queue", lambda: queue_is_empty(cluster))
+    (result,) = results(runs).values()
+    assert (result.state, result.reason) == ("interrupted", "stopped by SIGUSR2")
+    wait_for("end of all processes", lambda: not processes_of(runs))

@@ -91,6 +91,16 @@ def test_killing_the_command_leaves_no_process_and_no_result(tiny: OwnDataset, r
             assert read_result(folder / "result.json").state in ("interrupted", "crashed")
 
 
+def test_killing_torchrun_leaves_no_rank_and_is_a_crash(tiny: OwnDataset, runs: Path) -> None:
+    with endless_run(tiny, runs, 2) as (process, folder):
+        (agent,) = (p for p in processes_of(folder) if b"golf.launch.agent" in Path(f"/proc/{p}/cmdline").read_bytes())
+        os.kill(agent, signal.SIGKILL)
+        out, err = process.communicate(timeout=WAIT_SECONDS)
+        assert process.returncode == 1 and b"crashed" in out and b"Traceback" not in out + err
+        assert read_result(folder / "result.json").state == "crashed"
+        assert_nothing_is_left(folder)
+
+
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_rank_that_dies_is_a_crash(tiny: OwnDataset, runs: Path, victim: int) -> None:
     with endless_run(tiny, runs, 2) as (process, folder):

@@ -7,6 +7,7 @@ import pytest
 
 from golf.data.own_text import OwnDataset
 from golf.loop.speed import SLOW, Speed
+from golf.report.rows import row_of
 from golf.run.result import CRASHED, OK, read_result
 from tests.support import golf_main, tiny_overrides
 
@@ -35,6 +36,9 @@ def test_history_decides(tiny: OwnDataset, runs: Path) -> None:
     assert slow.state == OK
     (warning,) = (w for w in slow.warnings if "slow machine" in w)
     assert "the median of 2 earlier runs" in warning
+    assert f"{slow.slowdown:.2f} times" in warning
+    (folder,) = runs.glob("*/seed2")
+    assert row_of(folder).slowdown == slow.slowdown
 
     golf_main(*tiny_overrides(tiny), "launch.speed_steps=3", "seed=3", "launch.unfit=refuse")
     (refused,) = (read_result(p) for p in runs.glob("*/seed3/result.json"))

@@ -102,6 +102,15 @@ def test_machines_and_faults_are_named() -> None:
     assert any("8× H100; 8× H200" in note for note in notes) and "b, seed 1: no seed" in notes
 
 
+def test_runs_from_slow_machines_are_marked() -> None:
+    one, other = variant("a", [1.2, 1.21]), variant("b", [1.3, 1.31])
+    other = replace(other, rows=(other.rows[0], replace(other.rows[1], slowdown=1.312)))
+    rows = list(
+        csv.DictReader(io.StringIO(render(results_table(judged(Study("x", (one, other), one), RulesConfig())), "csv")))
+    )
+    assert [row["state"] for row in rows] == ["ok", "ok, seed 2 on a slow machine (×1.31)"]
+
+
 def test_jobs_without_a_record_show_what_varies_and_every_failure(
     capsys: pytest.CaptureFixture[str], runs: Path
 ) -> None:
