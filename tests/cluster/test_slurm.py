@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -124,6 +127,30 @@ def test_a_preempted_long_run_goes_on_from_its_checkpoint(cluster: Environment, 
     (folder,) = runs.glob("*/seed*")
     assert result.attempt == 2 and result.steps == 600
     assert metrics(folder, "resumed")[0]["step"] > 0
+
+
+def test_a_run_goes_on_elsewhere_when_its_node_is_lost(cluster: Environment, tiny: OwnDataset, runs: Path) -> None:
+    submit(cluster, tiny, "schedule.iterations=600", "launch.train_log_every=1", "launch.checkpoint_seconds=0.2")
+    wait_for("checkpoint", lambda: any(runs.glob("*/seed*/checkpoint/latest.json")))
+    node = slurm_says(cluster, "squeue", "--noheader", "--format=%N").strip()
+    daemon = Path(cluster["GOLF_SLURM_DIR"], f"slurmd.{node}.pid")
+    for pid in [int(daemon.read_text()), *processes_of(runs), *steps_of_jobs()]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    try:
+        wait_for("result", lambda: any(r.state == OK for r in results(runs).values()))
+    finally:
+        slurm_says(cluster, "slurmd", "-N", node)
+    (result,) = (r for r in results(runs).values() if r.state == OK)
+    assert result.attempt == 2 and result.steps == 600
+    assert metrics(next(runs.glob("*/seed*")), "resumed")[0]["step"] > 0
+    wait_for("both nodes", lambda: "down" not in slurm_says(cluster, "sinfo", "--noheader", "--format=%T"))
+
+
+def steps_of_jobs() -> list[int]:
+    """Slurm's own processes beside those of a job."""
+    found = subprocess.run(["pgrep", "-f", "^slurmstepd: "], capture_output=True, text=True, check=False).stdout
+    return [int(pid) for pid in found.split()]
 
 
 def test_one_run_on_two_nodes(cluster: Environment, tiny: OwnDataset, runs: Path) -> None:
