@@ -32,6 +32,10 @@ CONF_DIR = str(ROOT / "conf")
 COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, ValueError)
 SWEEPER = "hydra_plugins.golf_sweeper.GolfSweeper"
 SUBMITTER = "hydra_plugins.golf_submitter.GolfSubmitter"
+SCHEMA_GROUPS = (  # have a dataclass of that name in golf/config.py
+    *("model", "optim", "schedule", "data", "quant", "eval", "budget"),
+    *("launch", "rules", "cluster", "track"),
+)
 RECORD_DIM, RECORD_HEAD_DIM = 512, 64
 
 
@@ -42,7 +46,7 @@ def _register() -> None:
     store.store(group="hydra/launcher", name="golf", node={"_target_": "hydra_plugins.golf_launcher.GolfLauncher"})
     store.store(group="hydra/launcher", name="golf_submit", node={"_target_": SUBMITTER})
     store.store(group="hydra/sweeper", name="golf", node={"_target_": SWEEPER, "max_batch_size": None, "params": None})
-    for group in ("model", "optim", "schedule", "data", "quant", "eval", "budget", "launch", "rules", "cluster"):
+    for group in SCHEMA_GROUPS:
         node = getattr(schema, f"{group.capitalize()}Config")
         store.store(group=group, name=f"{group}_schema", node=node)
     OmegaConf.register_new_resolver("default_choice", hardware.default_choice, replace=True)

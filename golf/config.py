@@ -157,6 +157,7 @@ class RulesConfig:
     alpha: float = 0.05  # a verdict needs a one-sided p below it, corrected for the other verdicts of the sweep (Holm)
     confidence: float = 0.9  # of the two-sided intervals shown; 1 - 2 alpha agrees with an uncorrected verdict
     power: float = 0.8  # chance of finding what is there, where seeds needed or differences missed are computed
+    quiet_clock: bool = False  # nothing samples the machine while the clock runs, whatever track.system_metrics says
 
 
 @dataclass
@@ -209,8 +210,24 @@ class SweepConfig:
 
 
 @dataclass
+class TrackConfig:
+    """A mirror of the run folder; a process of its own, so that nothing here can hold up the training."""
+
+    backend: str = "none"  # none | wandb
+    mode: str = "auto"  # online | offline: upload later | disabled; auto = online where W&B's key is found
+    project: str = "golf"
+    entity: str | None = None  # team or user; null = the key's own
+    group: str | None = None  # what charts put together; null = the variant
+    tags: list[str] = field(default_factory=list)  # besides scale, data and techniques
+    attach: list[str] = field(default_factory=list)  # files that go along: config | log | curves | artifact
+    system_metrics: bool = True  # sample use of CPU and GPU every 15 s
+    init_seconds: float = 20.0  # to wait for the server before recording offline
+    finish_seconds: float = 30.0  # that the command waits for the upload after the run has ended
+
+
+@dataclass
 class Config:
-    """A whole experiment. `seed` makes a variant a run; `launch`, `rules`, `sweep` and `note` change no result."""
+    """A whole experiment. `seed` makes a variant a run; `launch`, `rules`, `track`, `sweep`, `note` change nothing."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
@@ -224,6 +241,7 @@ class Config:
     rules: RulesConfig = field(default_factory=RulesConfig)
     sweep: SweepConfig = field(default_factory=SweepConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
+    track: TrackConfig = field(default_factory=TrackConfig)
     tech: dict[str, Any] = field(default_factory=dict)  # selected techniques: name → settings, see golf/techniques
     drop: list[str] = field(default_factory=list)  # what was taken out again, already done; see golf/dropping.py
     seed: int = 1337
@@ -234,6 +252,11 @@ class Config:
 def mlp_hidden(model: ModelConfig) -> int:
     """Width of the MLP's hidden layer."""
     return model.mlp_hidden or int(model.mlp_mult * model.model_dim)
+
+
+def is_tracked(track: TrackConfig) -> bool:
+    """Whether the run has a mirror."""
+    return track.backend != "none" and track.mode != "disabled"
 
 
 def eval_seq_len(cfg: Config) -> int:

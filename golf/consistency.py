@@ -10,6 +10,7 @@ from golf.config import (
     ModelConfig,
     QuantConfig,
     RulesConfig,
+    TrackConfig,
     eval_seq_len,
     mlp_hidden,
     techniques,
@@ -32,6 +33,9 @@ TAILS = ("exact", "upstream")
 TTT_METHODS = ("off", "sgd", "lora")
 SWEEP_KINDS = ("grid", "seeds", "leave_one_out", "add_one", "quant_gap")
 SWEEP_REFERENCES = ("first", "none")
+TRACKERS = ("none", "wandb")
+TRACK_MODES = ("online", "offline", "disabled")
+ATTACHABLE = ("config", "log", "curves", "artifact")
 MAX_VOCAB_SIZE = 65_536  # tokens are stored as uint16
 
 
@@ -59,6 +63,7 @@ def check(cfg: Config) -> None:
     _check_sliding(cfg)
     _check_ttt(cfg)
     check_rules(cfg.rules)
+    _check_track(cfg.track)
     _require(
         re.fullmatch(r"[\w.+-]+", cfg.name) is not None,
         f"name={cfg.name} names a folder: use letters, digits and . _ + - only.",
@@ -191,6 +196,17 @@ def _check_ttt(cfg: Config) -> None:
             f"eval.ttt.chunk_tokens={recipe.chunk_tokens} is not a multiple of {key}, {unit}: the nearest that is: "
             f"{max(1, round(recipe.chunk_tokens / unit)) * unit}.",
         )
+
+
+def _check_track(track: TrackConfig) -> None:
+    _one_of("track.backend", track.backend, TRACKERS)
+    if track.backend == "none":
+        return
+    _one_of("track.mode", track.mode, TRACK_MODES)
+    for name in track.attach:
+        _one_of("track.attach", name, ATTACHABLE)
+    for key in ("init_seconds", "finish_seconds"):
+        _require(getattr(track, key) > 0, f"track.{key} has to be above 0: it is how long to wait for W&B.")
 
 
 def _check_choices(cfg: Config) -> None:

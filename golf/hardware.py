@@ -5,12 +5,15 @@ Every choice ends up in the resolved configuration and is printed with its reaso
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
+import netrc
 import os
 import platform
 import shutil
 import sysconfig
+import urllib.parse
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,6 +114,8 @@ def settle(cfg: Config) -> list[str]:
     choose("eval", "dtype", "bf16" if cuda else "fp32", "as upstream scores" if cuda else "exact gaps")
     choose("model", "attention", *_attention_choice(cfg, hardware))
     choose("launch", "compile", *_compile_choice(cfg, hardware))
+    if cfg.track.backend == "wandb":
+        choose("track", "mode", *_track_choice())
     if cuda and cfg.data.built_from and not FINEWEB_VAL.exists():
         chosen.append(f"data={cfg.data.name} (FineWeb is not in data/; `python scripts/get_data.py` fetches it)")
     return chosen
@@ -132,6 +137,17 @@ def _compile_choice(cfg: Config, hardware: Hardware) -> tuple[str, str]:
     if seconds * CPU_COMPILE_GAIN.get(cfg.model.compute_dtype, 0.0) < CPU_COMPILE_SECONDS:
         return "off", f"{seconds:g} s of training on this CPU do not pay back compiling"
     return ("blocks", "pays back") if hardware.cpu_compiler else ("off", "no C++ compiler or no Python headers found")
+
+
+def _track_choice() -> tuple[str, str]:
+    """Online where W&B's client would find a key: in the variable, or in netrc for the server's host."""
+    if os.environ.get("WANDB_API_KEY"):
+        return "online", "WANDB_API_KEY is set"
+    host = urllib.parse.urlsplit(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")).hostname or ""
+    with contextlib.suppress(OSError, netrc.NetrcParseError):
+        if netrc.netrc(os.environ.get("NETRC")).authenticators(host):
+            return "online", f"netrc has a key for {host}"
+    return "offline", "no W&B key found; scripts/sync_wandb.py uploads later"
 
 
 def _cpuinfo() -> list[tuple[str, str]]:

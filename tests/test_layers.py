@@ -33,6 +33,7 @@ MAY_IMPORT = {
     "report": GROUND | {"report", "run", "dropping", "scoring.bits", "techniques.base"},
     "imports": {"errors", "imports", "run", "report", "scoring.bits"},
     "plan": GROUND | {"plan", "composition", "model", "quant", "artifact", "optim.groups", "loop.schedule", "run"},
+    "track": GROUND | {"track", "run", "report", "imports"},
     "loop": GROUND
     | {
         "loop",
@@ -47,8 +48,8 @@ MAY_IMPORT = {
         "report",
         "run",
     },
-    "launch": GROUND | {"launch", "loop", "ranks", "run", "hardware", "data", "model", "artifact", "report"},
-    "sweep": GROUND | {"sweep", "run", "launch", "hardware"},
+    "launch": GROUND | {"launch", "loop", "ranks", "run", "hardware", "data", "model", "artifact", "report", "track"},
+    "sweep": GROUND | {"sweep", "run", "launch", "hardware", "track"},
     "worker": {"launch", "run"},
     "cluster": GROUND | {"cluster", "sweep", "run", "launch", "hardware", "plan"},
     "why": {"composition", "config", "errors", "run"},

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from dataclasses import replace
 
-from golf.config import Config, world_size
+from golf.config import Config, is_tracked, world_size
 from golf.errors import GolfError
 from golf.launch.fitness import check_machine
 from golf.launch.nodes import nodes_of_job
@@ -56,4 +57,14 @@ def run_ranks(folder: RunFolder) -> Result:
     cfg = folder.read_config()
     nodes = nodes_of_job(cfg.launch.nodes)
     folder.write_machine_warnings(nodes.rank, check_machine(cfg, folder.path))
-    return run_in_process(folder) if world_size(cfg) == 1 else run_under_torchrun(cfg, folder, nodes)
+    with _mirror(cfg, folder) if nodes.rank == 0 else contextlib.nullcontext():
+        return run_in_process(folder) if world_size(cfg) == 1 else run_under_torchrun(cfg, folder, nodes)
+
+
+def _mirror(cfg: Config, folder: RunFolder) -> contextlib.AbstractContextManager[None]:
+    if not is_tracked(cfg.track):
+        return contextlib.nullcontext()
+    from golf.track.companion import mirrored
+
+    quiet = cfg.rules.quiet_clock
+    return mirrored(folder, replace(cfg.track, system_metrics=cfg.track.system_metrics and not quiet))

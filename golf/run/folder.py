@@ -84,6 +84,11 @@ class RunFolder:
         return [s for path in sorted(self.path.glob("machine.node*.json")) for s in json.loads(path.read_text())]
 
     @property
+    def track_log(self) -> Path:
+        """What a mirror and its client had to say."""
+        return self.path / "track.log"
+
+    @property
     def rank_logs(self) -> Path:
         return self.path / "ranks"
 

@@ -1,7 +1,8 @@
 """Which variant a configuration is: a hash over everything that can change the result.
 
-Left out are the seed (it makes a variant a run), the groups `launch` (processes, device, logging), `rules` and `sweep`,
-notes and every `name`, which is only a label. A technique that was dropped and one never selected are the same.
+Left out are the seed (it makes a variant a run), the groups `launch` (processes, device, logging), `rules`, `track`
+and `sweep`, notes and every `name`, which is only a label. A technique that was dropped and one never selected are the
+same.
 Values are typed by the schema, so `1`, `1.0` and `2e-2`, `.02` give one id.
 """
 
@@ -14,7 +15,7 @@ from typing import Any
 
 from golf.config import Config, to_dict
 
-NOT_IDENTITY_GROUPS = ("cluster", "launch", "rules", "sweep", "drop")
+NOT_IDENTITY_GROUPS = ("cluster", "launch", "rules", "track", "sweep", "drop")
 NOT_IDENTITY_FIELDS = ("seed", "name", "note", "tag")
 
 

@@ -46,7 +46,7 @@ def setting_paths(node: Any, prefix: str = "") -> Iterator[str]:
 
 
 def test_every_other_field_counts() -> None:
-    """Change each field of the schema in turn: only labels, the seed and four groups may leave the id alone."""
+    """Change each field of the schema in turn: only labels, the seed and five groups may leave the id alone."""
     reference = variant_id(Config())
     free = set()
     for path in setting_paths(Config()):
@@ -61,7 +61,7 @@ def test_every_other_field_counts() -> None:
         setattr(owner, key, changed)
         if variant_id(cfg) == reference:
             free.add(path)
-    neutral = ("launch", "rules", "sweep", "cluster")
+    neutral = ("launch", "rules", "sweep", "cluster", "track")
     launch = {f"{g}.{f.name}" for g in neutral for f in dataclasses.fields(getattr(Config(), g))}
     labels = {"model.name", "data.name", "quant.name", "quant.tag", "scale.name"}
     assert free == {"seed", "name", "note", "drop"} | launch | labels
