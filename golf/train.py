@@ -40,6 +40,7 @@ from golf.report.summary import print_plan, print_result  # noqa: E402
 from golf.report.sweep import print_sweep  # noqa: E402
 from golf.run.folder import RunFolder  # noqa: E402
 from golf.run.result import INTERRUPTED, OK, Result  # noqa: E402
+from golf.sweep.mirroring import mirror_report  # noqa: E402
 from golf.sweep.record import discard_unused, sweep_folder, sweep_name  # noqa: E402
 from golf.sweep.sweep import Row, rows  # noqa: E402
 from golf.why import why  # noqa: E402
@@ -101,7 +102,8 @@ def command_line() -> int:
         return EXIT_USAGE
     finally:
         if len(rows) > 1:
-            print_sweep(name, rows, rules_selected(arguments))
+            print_sweep(name, [row[:3] for row in rows], rules_selected(arguments))
+            mirror_report(name, rows, rules_selected(arguments))
         discard_unused(name)
     if any(row.result is None for row in rows):
         return EXIT_USAGE

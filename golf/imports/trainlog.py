@@ -35,6 +35,7 @@ class LogRun:
     latest: dict[str, tuple[float, int]] = field(default_factory=dict)  # figures that every step replaces, and the line
     scores: list[LoggedScore] = field(default_factory=list)
     sizes: list[tuple[str, str, Figure]] = field(default_factory=list)  # (what, scheme, bytes)
+    curve: list[StepLine] = field(default_factory=list)  # its training and validation lines
     opened: set[str] = field(default_factory=set)
     steps: int | None = None
     of: int | None = None
@@ -196,6 +197,7 @@ class _Reader:
         self._keep_late()
         if (run.stopped or run.sizes) and run.steps is not None and line.val_bpb is None and line.step <= run.steps:
             return  # a loop of the export or of the evaluation
+        run.curve.append(line)
         if run.steps is None or line.step >= run.steps:
             run.steps = line.step
             run.latest["steps"] = (line.step, number)

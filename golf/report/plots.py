@@ -6,7 +6,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import matplotlib
@@ -25,6 +25,7 @@ from golf.report.verdicts import BETTER, WORSE
 WIDTH, ROW, MARGINS = 4.6, 0.28, 0.9  # inches; fonts stay readable when a phone shows the whole width
 MOST_ROWS, MOST_COLOURS, MOST_CURVES, MOST_POINTS = 30, 7, 40, 200
 LABEL_WIDTH, LEGEND_WIDTH = 20, 26  # characters a line
+DOTS_PER_INCH = 160
 GREY, BLUE, GREEN, RED = "#8a94a0", "#1f5fa8", "#2f7d4f", "#c2452d"
 COLOURS = (BLUE, "#d9822b", GREEN, "#8e4fa8", RED, "#1495a3", "#7a5c3a")
 STYLE: Any = {
@@ -43,11 +44,28 @@ STYLE: Any = {
 def figures(findings: Findings) -> list[tuple[str, str]]:
     """(caption, SVG) of every plot that these findings have something for."""
     with matplotlib.rc_context(STYLE):
-        drawn = (_scores(findings), _differences(findings), _bytes(findings), _curves(findings))
-    return [found for found in drawn if found]
+        return [(caption, _svg(figure, name)) for name, caption, figure in _drawn(findings)]
 
 
-def _scores(findings: Findings) -> tuple[str, str] | None:
+def pictures(findings: Findings) -> list[tuple[str, str, bytes]]:
+    """(name, caption, PNG) of the same plots, for places that show no SVG."""
+    found = []
+    with matplotlib.rc_context(STYLE):
+        for name, caption, figure in _drawn(findings):
+            out = io.BytesIO()
+            figure.savefig(out, format="png", dpi=DOTS_PER_INCH)
+            found.append((name, caption, out.getvalue()))
+    return found
+
+
+def _drawn(findings: Findings) -> Iterator[tuple[str, str, Figure]]:
+    plots = {"scores": _scores, "differences": _differences, "bytes": _bytes, "curves": _curves}
+    for name, plot in plots.items():
+        if drawn := plot(findings):
+            yield name, *drawn
+
+
+def _scores(findings: Findings) -> tuple[str, Figure] | None:
     shown = [v for v in findings.variants if v.scores(findings.score)]
     if not shown:
         return None
@@ -57,7 +75,7 @@ def _scores(findings: Findings) -> tuple[str, str] | None:
         figure, axes = _figure(3.3)
         _score_over_value(axes, findings, shown, numbers)
         key = findings.study.swept[0]
-        return f"{_capital(score_title(findings))} against {key}. Dots: seeds; {spread}.", _svg(figure, "scores")
+        return f"{_capital(score_title(findings))} against {key}. Dots: seeds; {spread}.", figure
     cut, left_out = _cut(shown, findings)
     figure, axes = _figure(_height(findings, cut))
     for y, variant in enumerate(cut):
@@ -70,7 +88,7 @@ def _scores(findings: Findings) -> tuple[str, str] | None:
     _name_rows(axes, findings, cut)
     axes.set_xlabel(f"{score_title(findings)} (bits per byte)")
     caption = f"{_capital(score_title(findings))} of the variants. Dots: seeds; {spread}.{left_out}"
-    return caption, _svg(figure, "scores")
+    return caption, figure
 
 
 def _score_over_value(axes: Axes, findings: Findings, shown: Sequence[Variant], numbers: dict[str, float]) -> None:
@@ -97,7 +115,7 @@ def _score_over_value(axes: Axes, findings: Findings, shown: Sequence[Variant], 
     _plain_numbers(axes.yaxis)
 
 
-def _differences(findings: Findings) -> tuple[str, str] | None:
+def _differences(findings: Findings) -> tuple[str, Figure] | None:
     """A forest plot: the difference to the reference with its interval, one row a variant."""
     shown = [v for v in findings.variants if (w := findings.verdicts.get(v.id)) and w.difference_bpb is not None]
     if not shown:
@@ -118,10 +136,10 @@ def _differences(findings: Findings) -> tuple[str, str] | None:
         f"Difference to {reference_name(findings)}, {findings.rules.confidence:.0%} intervals. Green: better, "
         f"red: worse, grey: neither shown; open: no test possible.{left_out}"
     )
-    return caption, _svg(figure, "differences")
+    return caption, figure
 
 
-def _bytes(findings: Findings) -> tuple[str, str] | None:
+def _bytes(findings: Findings) -> tuple[str, Figure] | None:
     field = SCORES[findings.score]
     shown = [v for v in findings.variants if any(_has(r, field, "total_bytes") for r in v.rows)]
     if not shown:
@@ -142,10 +160,10 @@ def _bytes(findings: Findings) -> tuple[str, str] | None:
     _plain_numbers(axes.yaxis)
     _legend(figure, findings, shown, colours)
     limit = f" Dashed: the cap of {', '.join(f'{cap:,}' for cap in caps)} bytes." if caps else ""
-    return f"Bytes against {score_title(findings)}, one dot a run.{limit}", _svg(figure, "bytes")
+    return f"Bytes against {score_title(findings)}, one dot a run.{limit}", figure
 
 
-def _curves(findings: Findings) -> tuple[str, str] | None:
+def _curves(findings: Findings) -> tuple[str, Figure] | None:
     colours = _variant_colours(findings, findings.variants)
     wanted = [v for v in findings.variants if v.id in colours]
     drawn = [(v, curve) for v in wanted for row in v.rows if len(curve := _curve(row)) > 1][:MOST_CURVES]
@@ -165,7 +183,7 @@ def _curves(findings: Findings) -> tuple[str, str] | None:
     _legend(figure, findings, [v for v in wanted if any(v is other for other, _ in drawn)], colours)
     hidden = len(findings.variants) - len(wanted)
     rest = f" The best {len(wanted)} variants; {hidden} more are in the table." if hidden else ""
-    return f"Training loss over the clock, one line a run.{rest}", _svg(figure, "curves")
+    return f"Training loss over the clock, one line a run.{rest}", figure
 
 
 def _curve(row: RunRow) -> list[tuple[float, float]]:

@@ -22,7 +22,9 @@ from golf.run.folder import runs_root
 from golf.sweep.jobs import Job, Refused
 
 # Flags, and settings that cannot change results.
-NOT_IN_NAME = re.compile(r"-|\+*(launch|rules|sweep|note|cluster)\.|\+*(rules|cluster|hydra/launcher|hydra/sweeper)=")
+NOT_IN_NAME = re.compile(
+    r"-|\+*(launch|rules|sweep|track|note|cluster)\.|\+*(rules|track|cluster|hydra/launcher|hydra/sweeper)="
+)
 REFERENCE_KINDS = ("leave_one_out", "add_one", "quant_gap")  # their first variant is what the others compare with
 LABEL_LENGTH = 40
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from golf.config import Config
+from golf.config import Config, TrackConfig
 from golf.errors import GolfError
 from golf.launch.preflight import check_inputs
 from golf.run.folder import finished_run
@@ -24,6 +24,7 @@ class Row(NamedTuple):
     overrides: Sequence[str]
     result: Result | None
     error: str = ""
+    track: TrackConfig | None = None  # where the run was mirrored
 
 
 rows: list[Row] = []  # of everything this process has run or tried to run, for its table and its exit status
@@ -51,7 +52,7 @@ def run_sweep(asked: Sequence[Job | Refused], *, name: str, first_batch: bool = 
         sweep.run()
     finally:
         rows.extend(Row(job.overrides, None, job.sentence) for job in refused)
-        rows.extend(Row(job.overrides, *_outcome(sweep, job)) for job in wanted)
+        rows.extend(Row(job.overrides, *_outcome(sweep, job), job.cfg.track) for job in wanted)
     return [sweep.results.get(job.key) if isinstance(job, Job) else None for job in asked]
 
 
