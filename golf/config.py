@@ -91,20 +91,31 @@ class DataConfig:
 
 
 @dataclass
+class TensorQuant:
+    """How the tensors of a class are stored: symmetric integer codes with a scale per row, or floats."""
+
+    format: str = "int8"  # int8 … int4 | ternary | fp16 | fp32
+    clip: str = "quantile"  # magnitude of the largest code in a row: quantile | std | absmean | search
+    clip_quantile: float = 0.9999984  # quantile: of |w|; 1 is the largest
+    clip_k: float = 12.85  # std: standard deviations
+    # search: quantiles to choose from, by row; by squared error, or by the layer's error with rounding=gptq
+    clip_search: list[float] = field(default_factory=lambda: [0.999, 0.9995, 0.9999, 0.99999, 1.0])
+    rotation: str = "none"  # none | hadamard: of the columns, before coding
+
+
+@dataclass
 class QuantConfig:
     name: str = "int8"
     tag: str = "int8"  # what log lines call it, the field's word
-    embed: str = "int8"  # format of tok_emb and lm_head
-    attn: str = "int8"
-    mlp: str = "int8"
-    other: str = "int8"
+    embed: TensorQuant = field(default_factory=TensorQuant)  # tok_emb and lm_head
+    attn: TensorQuant = field(default_factory=TensorQuant)
+    mlp: TensorQuant = field(default_factory=TensorQuant)
+    other: TensorQuant = field(default_factory=TensorQuant)
     by_name: dict[str, str] = field(default_factory=dict)  # pattern of tensor names → format, before all other rules
-    rotation: str = "none"  # none | hadamard: rotate columns before coding, formats below int8
-    prune_ones: float = 0.0  # share of the codes ±1 set to zero, cheapest rows first, formats below int8
     small_numel: int = 65_536  # float tensors up to this many elements are stored as fp16 (control tensors: fp32)
-    clip_quantile: float = 0.9999984  # of |w| per row
-    clip_search: list[float] = field(default_factory=list)  # below int8: quantiles to choose from, by row; [] = none
     scale_floor: str = "one_over_qmax"  # one_over_qmax: no step finer than 1/qmax | eps: rows keep their own range
+    scale_rounding: str = "after"  # codes are of the scale before it is rounded to float16 | before: of the rounded one
+    prune_ones: float = 0.0  # share of the codes ±1 set to zero, cheapest rows first, formats below int8
     codec: str = "zlib"  # zlib | zstd | lzma | brotli | context: our own entropy coder; the last two need golf[codec]
     codec_level: int = 9  # context has none
     layout: list[str] = field(default_factory=list)  # before a byte codec, see golf/artifact/layouts.py; [] = plain
@@ -247,6 +258,11 @@ class Config:
     seed: int = 1337
     name: str = "run"  # what folders and tables call the variant
     note: str = ""
+
+
+def tensor_classes(quant: QuantConfig) -> dict[str, TensorQuant]:
+    """The settings of every class of tensors, by its name."""
+    return {"embed": quant.embed, "attn": quant.attn, "mlp": quant.mlp, "other": quant.other}
 
 
 def mlp_hidden(model: ModelConfig) -> int:

@@ -10,18 +10,22 @@ from golf.config import (
     ModelConfig,
     QuantConfig,
     RulesConfig,
+    TensorQuant,
     TrackConfig,
     eval_seq_len,
     mlp_hidden,
     techniques,
+    tensor_classes,
     ttt_recipe,
 )
 from golf.errors import GolfError
 
 COMPUTE_DTYPES = ("bf16", "fp32")
-TENSOR_FORMATS = ("int8", "int7", "int6", "int5", "int4", "fp16")
+TENSOR_FORMATS = ("int8", "int7", "int6", "int5", "int4", "ternary", "fp16", "fp32")
+CLIPS = ("quantile", "std", "absmean", "search")
 ROTATIONS = ("none", "hadamard")
 SCALE_FLOORS = ("one_over_qmax", "eps")
+SCALE_ROUNDINGS = ("after", "before")
 CODEC_LEVELS = {"zlib": (0, 9), "zstd": (1, 22), "lzma": (0, 9), "brotli": (0, 11)}
 LAYOUTS = ("pack_bits", "by_role", "sort_rows", "byte_planes")
 ATTENTION_BACKENDS = ("sdpa", "cudnn", "fa2", "fa3")
@@ -226,17 +230,36 @@ def _check_choices(cfg: Config) -> None:
     _one_of("sweep.kind", cfg.sweep.kind or "grid", SWEEP_KINDS)
     _one_of("sweep.reference", cfg.sweep.reference or "none", SWEEP_REFERENCES)
     _one_of("launch.unfit", cfg.launch.unfit, ("warn", "refuse"))
-    for key in ("embed", "attn", "mlp", "other"):
-        _one_of(f"quant.{key}", getattr(cfg.quant, key), TENSOR_FORMATS)
-    for pattern, fmt in cfg.quant.by_name.items():
+    _check_quant(cfg.quant)
+
+
+def _check_quant(quant: QuantConfig) -> None:
+    for key, how in tensor_classes(quant).items():
+        _check_tensor_quant(f"quant.{key}", how)
+    for pattern, fmt in quant.by_name.items():
         _one_of(f"quant.by_name.{pattern}", fmt, TENSOR_FORMATS)
-    _one_of("quant.rotation", cfg.quant.rotation, ROTATIONS)
-    _require(0 <= cfg.quant.prune_ones <= 1, "quant.prune_ones is a share of the codes ±1: 0 to 1.")
-    _one_of("quant.scale_floor", cfg.quant.scale_floor, SCALE_FLOORS)
-    _check_codec(cfg.quant)
-    _require(0 < cfg.quant.clip_quantile <= 1, "quant.clip_quantile has to lie above 0 and at most at 1.")
-    _require(all(0 < q <= 1 for q in cfg.quant.clip_search), "quant.clip_search lists quantiles above 0, at most 1.")
-    _require(cfg.quant.small_numel >= 0, "quant.small_numel is a number of elements: 0 or more.")
+    _require(0 <= quant.prune_ones <= 1, "quant.prune_ones is a share of the codes ±1: 0 to 1.")
+    _one_of("quant.scale_floor", quant.scale_floor, SCALE_FLOORS)
+    _one_of("quant.scale_rounding", quant.scale_rounding, SCALE_ROUNDINGS)
+    _check_codec(quant)
+    _require(quant.small_numel >= 0, "quant.small_numel is a number of elements: 0 or more.")
+
+
+def _check_tensor_quant(key: str, how: TensorQuant) -> None:
+    _one_of(f"{key}.format", how.format, TENSOR_FORMATS)
+    _one_of(f"{key}.clip", how.clip, CLIPS)
+    _one_of(f"{key}.rotation", how.rotation, ROTATIONS)
+    _require(0 < how.clip_quantile <= 1, f"{key}.clip_quantile has to lie above 0 and at most at 1.")
+    _require(how.clip_k > 0, f"{key}.clip_k={how.clip_k} is a number of standard deviations: choose one above 0.")
+    _require(
+        bool(how.clip_search) and all(0 < q <= 1 for q in how.clip_search),
+        f"{key}.clip_search lists quantiles above 0, at most 1: give at least one.",
+    )
+    _require(
+        how.format != "ternary" or how.clip != "quantile",
+        f"{key}.format=ternary with {key}.clip=quantile would round nearly every weight to zero: "
+        f"set {key}.clip=absmean.",
+    )
 
 
 def _check_codec(quant: QuantConfig) -> None:

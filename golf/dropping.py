@@ -18,7 +18,7 @@ OFF: dict[str, dict[str, Any]] = {  # name → settings and what they are withou
     "loader": {"data.loader": "sequential"},
     "shard_order": {"data.shard_order": []},
     "parallel_muon": {"optim.muon": "sharded"},
-    "fp16_embed": {"quant.embed": "int8"},
+    "fp16_embed": {"quant.embed.format": "int8"},
     "sliding": {"eval.stride": 0},
     "ttt": {"eval.ttt.method": "off"},
     "gqa": {"model.num_kv_heads": lambda cfg: cfg.model.num_heads},

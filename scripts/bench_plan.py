@@ -21,7 +21,7 @@ def compared(run: FinishedRun, plan: Plan) -> tuple[str, float, bool]:
     """Table row, relative error of the expected bytes, whether the interval holds the actual ones."""
     actual, quant = run.result.artifact_bytes or 0, run.config.quant
     low, expected, high = plan.artifact.bytes
-    error, formats = expected / actual - 1, "/".join((quant.embed, quant.attn, quant.mlp))
+    error, formats = expected / actual - 1, "/".join(how.format for how in (quant.embed, quant.attn, quant.mlp))
     interval = f"{low / expected - 1:+.1%} … {high / expected - 1:+.1%}"
     scale = "floor" if plan.artifact.sized else "own range"
     cells = (run.result.name, formats, scale, quant.codec, f"{actual:,}", f"{expected:,.0f}", f"{error:+.2%}", interval)

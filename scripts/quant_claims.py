@@ -28,7 +28,7 @@ from golf.plan.tensors import shapeless_model
 from golf.quant.policy import quantize
 from golf.run.folder import RunFolder
 
-INT6 = ("quant.attn=int6", "quant.mlp=int6", "quant.embed=int6", "quant.other=int6")
+INT6 = ("quant.attn.format=int6", "quant.mlp.format=int6", "quant.embed.format=int6", "quant.other.format=int6")
 FORMATS = {
     "int8, own range": ("quant.scale_floor=eps",),
     "int8, floor": (),
@@ -61,7 +61,7 @@ def quant_of(cfg: Config, *overrides: str) -> QuantConfig:
 def embedding_gaps(cfg: Config, weights: Mapping[str, Tensor]) -> dict[str, tuple[float, float]]:
     """Gap in bpb with an int8 and with an fp16 embedding, for both kinds of scale."""
     quants = {
-        f"{embed} {name}": quant_of(cfg, floor, f"quant.embed={embed}")
+        f"{embed} {name}": quant_of(cfg, floor, f"quant.embed.format={embed}")
         for name, floor in EMBEDDINGS.items()
         for embed in ("int8", "fp16")
     }

@@ -74,7 +74,7 @@ def test_experiments_at_record_scale_are_the_public_runs(machine: None) -> None:
     lower = compose(["experiment=lower_lr", "scale=record"]).optim
     assert (lower.matrix_lr, lower.scalar_lr, lower.tied_embed_lr) == (0.02, 0.02, 0.03)
     wd = compose(["experiment=fp16_embed_wd3600", "scale=record"])
-    assert (wd.model.mlp_hidden, wd.optim.matrix_lr, wd.schedule.warmdown_iters, wd.quant.embed) == (
+    assert (wd.model.mlp_hidden, wd.optim.matrix_lr, wd.schedule.warmdown_iters, wd.quant.embed.format) == (
         992,
         0.06,
         3600,
@@ -88,7 +88,7 @@ def test_laptop_scale_shrinks_an_experiment_in_proportion(machine: None) -> None
     assert base.budget.artifact_bytes == 1_000_000 and base.budget.train_seconds == 120
     assert wd.model.mlp_hidden == round(992 / 512 * wd.model.model_dim)
     assert wd.schedule.warmdown_iters == 3 * base.schedule.warmdown_iters
-    assert (wd.optim.matrix_lr, wd.quant.embed) == (0.06, "fp16")
+    assert (wd.optim.matrix_lr, wd.quant.embed.format) == (0.06, "fp16")
 
 
 def test_a_number_on_the_command_line_is_not_scaled(machine: None) -> None:
@@ -170,10 +170,10 @@ def test_every_option_composes_and_says_what_it_is(path: Path, machine: None) ->
         (["seed=-1"], r"seed=-1 is negative"),
         (["name=a/b"], r"name=a/b names a folder"),
         (["quant.codec=gzip"], r"quant\.codec=gzip is not known: choose one of zlib, zstd, lzma"),
-        (["quant.attn=int9"], r"choose one of int8, int7, int6, int5, int4, fp16"),
+        (["quant.attn.format=int9"], r"choose one of int8, int7, int6, int5, int4, ternary, fp16"),
         (["launch.compile=yes"], r"choose one of off, blocks, full"),
         (["model.compute_dtype=fp8"], r"choose one of bf16, fp32"),
-        (["quant.clip_quantile=1.5"], r"clip_quantile has to lie"),
+        (["quant.mlp.clip_quantile=1.5"], r"quant\.mlp\.clip_quantile has to lie"),
         (["budget.train_seconds=-1"], r"budget\.train_seconds is negative"),
         (["schedule.iterations=0"], r"iterations has to be at least 1"),
         (["schedule.warmdown_fraction=20"], r"schedule\.warmdown_fraction=20\.0 is a fraction"),

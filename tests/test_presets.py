@@ -38,7 +38,7 @@ def test_single_h100_8l() -> None:
     assert (o.muon_momentum, o.muon_momentum_warmup_start, o.muon_momentum_warmup_steps) == (0.95, 0.85, 500)
     assert (cfg.schedule.warmdown_fraction, cfg.schedule.iterations, cfg.eval.stride) == (0.2, 35_000, 128)
     assert (cfg.data.train_seq_len, cfg.data.train_batch_tokens) == (2048, 524_288)
-    assert (cfg.quant.attn, cfg.quant.embed, cfg.quant.small_numel, cfg.quant.codec) == ("int8", "int8", 0, "zlib")
+    assert (cfg.quant.attn.format, cfg.quant.embed.format, cfg.quant.small_numel, cfg.quant.codec) == ("int8", "int8", 0, "zlib")
 
 
 def test_gold6_11l() -> None:
@@ -53,8 +53,8 @@ def test_gold6_11l() -> None:
     assert (o.muon_momentum, o.muon_momentum_warmup_start, o.muon_momentum_warmup_steps) == (0.99, 0.92, 1500)
     assert (o.grad_clip_norm, cfg.schedule.warmdown_iters, cfg.schedule.iterations) == (0.3, 3500, 20_000)
     assert (cfg.data.train_seq_len, cfg.data.train_batch_tokens) == (2048, 262_144)
-    assert (cfg.quant.attn, cfg.quant.mlp, cfg.quant.embed, cfg.quant.codec) == ("int6", "int6", "int8", "zstd")
-    assert len(cfg.quant.clip_search) == 5 and cfg.quant.codec_level == 22
+    assert [how.format for how in (cfg.quant.attn, cfg.quant.mlp, cfg.quant.embed)] == ["int6", "int6", "int8"]
+    assert cfg.quant.mlp.clip == "search" and (cfg.quant.codec, cfg.quant.codec_level) == ("zstd", 22)
 
 
 def test_pr593_11l() -> None:

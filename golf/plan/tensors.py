@@ -14,7 +14,7 @@ from golf.config import Config
 from golf.model.build import build_model
 from golf.model.gpt import GPT
 from golf.quant.formats import QMAX
-from golf.quant.policy import format_of, storage_class
+from golf.quant.policy import storage_class, storage_of
 
 FLOAT_BITS = {"fp16": 16, "bf16": 16, "fp32": 32}
 ROW_SCALE_BITS, TENSOR_SCALE_BITS = 16, 32
@@ -80,7 +80,7 @@ def stored_tensors(cfg: Config, state_dict: dict[str, Tensor]) -> list[StoredTen
             tuple(tensor.shape),
             tensor.dtype,
             storage_class(name),
-            format_of(name, tensor, cfg.quant),
+            storage_of(name, tensor, cfg.quant).format,
         )
         for name, tensor in state_dict.items()
     ]

@@ -5,16 +5,17 @@ Source: the public baseline's `int8_clean_per_row_v1`; int6 is the same with 31 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from golf.config import QuantConfig, TensorQuant
+from golf.quant.clipping import as_stored, row_clips, row_scale
 from golf.quant.rotation import rotate
 
-QMAX = {"int8": 127, "int7": 63, "int6": 31, "int5": 15, "int4": 7}
-SMALLEST_SCALE = 2.0**-24  # what float16 can still tell from zero
+QMAX = {"int8": 127, "int7": 63, "int6": 31, "int5": 15, "int4": 7, "ternary": 1}
 FLOAT_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 
 
@@ -33,61 +34,46 @@ class CodedTensor:
         return self.data.nbytes + scale_bytes
 
 
-def encode_integer(
-    tensor: Tensor, fmt: str, *, clip_quantile: float, scale_floor: str, clip_search: Sequence[float] = ()
-) -> CodedTensor:
-    """Code a float tensor as `fmt`, a key of `QMAX`.
+def encode_integer(tensor: Tensor, how: TensorQuant, quant: QuantConfig) -> CodedTensor:
+    """Code a float tensor in the integer format and with the clip that `how` says, rounding to the nearest code.
 
-    Rows of a matrix are clipped at their `clip_quantile` of |w| and divided by clip / qmax, which is not let below
-    1 / qmax if `scale_floor` is `one_over_qmax`, and only just above zero if it is `eps`. Tensors of other ranks get
-    one scale. Codes are computed with the float32 scale, as in the public baseline; float16 is stored. With a
-    `clip_search`, each row takes the quantile of the list that costs it the least squared error instead.
+    Scales of rows are stored as float16. Codes are computed with the float32 scale, as in the public baseline, or with
+    `quant.scale_rounding=before` with the one that is stored. Of several clips each row takes the one that costs it the least
+    squared error. Tensors that are not matrices have one float32 scale without a floor.
     """
-    qmax, w = QMAX[fmt], tensor.detach().float()
+    qmax, w = QMAX[how.format], tensor.detach().float()
     if w.ndim != 2:
-        return _encode_with_one_scale(tensor, w, qmax, clip_quantile)
-    if clip_search:
-        return _encode_with_best_clip(tensor, w, qmax, scale_floor, clip_search)
-    clip = row_clip(w, clip_quantile)
-    scale = _floored(clip / qmax, qmax, scale_floor)
-    clipped = torch.maximum(torch.minimum(w, clip[:, None]), -clip[:, None])
-    codes = (clipped / scale[:, None]).round().clamp(-qmax, qmax).to(torch.int8)
-    return CodedTensor(codes, scale.to(torch.float16), tensor.dtype)
+        return _encode_with_one_scale(tensor, w, how, qmax)
+    if rotated := how.rotation == "hadamard":
+        w = rotate(w)
+    clips = row_clips(w, how, qmax)
+    if len(clips) > 1:
+        codes, scale = nearest_codes(w, [as_stored(row_scale(clip, qmax, quant.scale_floor)) for clip in clips], qmax)
+    else:
+        clip, scale = clips[0], row_scale(clips[0], qmax, quant.scale_floor)
+        scale = as_stored(scale) if quant.scale_rounding == "before" else scale
+        clipped = torch.maximum(torch.minimum(w, clip[:, None]), -clip[:, None])
+        codes = (clipped / scale[:, None]).round().clamp(-qmax, qmax)
+    return CodedTensor(codes.to(torch.int8), scale.to(torch.float16), tensor.dtype, rotated)
 
 
-def _encode_with_best_clip(
-    tensor: Tensor, w: Tensor, qmax: int, scale_floor: str, quantiles: Sequence[float]
-) -> CodedTensor:
-    """GPTQ-lite (PR #414), choosing by row instead of by tensor and with the scale that will be stored."""
+def nearest_codes(w: Tensor, scales: list[Tensor], qmax: int) -> tuple[Tensor, Tensor]:
+    """Codes `[r, c]` of the scales `[r]` that give each row of `w` the least squared error, and those scales."""
     best_error = w.new_full((w.size(0),), torch.inf)
-    best_codes, best_scale = torch.zeros_like(w, dtype=torch.int8), w.new_zeros(w.size(0))
-    for quantile in quantiles:
-        scale = row_scale(w, qmax, quantile, scale_floor).half().float().clamp_min(SMALLEST_SCALE)
+    best_codes, best_scale = torch.zeros_like(w), w.new_zeros(w.size(0))
+    for scale in scales:
         codes = (w / scale[:, None]).round().clamp(-qmax, qmax)
         error = (codes * scale[:, None] - w).square().sum(1)
         better = error < best_error
         best_error = torch.where(better, error, best_error)
-        best_codes = torch.where(better[:, None], codes.to(torch.int8), best_codes)
+        best_codes = torch.where(better[:, None], codes, best_codes)
         best_scale = torch.where(better, scale, best_scale)
-    return CodedTensor(best_codes, best_scale.to(torch.float16), tensor.dtype)
+    return best_codes, best_scale
 
 
-def row_clip(w: Tensor, clip_quantile: float) -> Tensor:
-    """Magnitude at which each row of a float32 matrix is cut off, `[rows]`."""
-    return torch.quantile(w.abs(), clip_quantile, dim=1) if w.numel() else w.new_zeros(w.size(0))
-
-
-def row_scale(w: Tensor, qmax: int, clip_quantile: float, scale_floor: str) -> Tensor:
-    """Size of one step of the codes for each row, `[rows]` float32."""
-    return _floored(row_clip(w, clip_quantile) / qmax, qmax, scale_floor)
-
-
-def _floored(scale: Tensor, qmax: int, scale_floor: str) -> Tensor:
-    return scale.clamp_min(1.0 / qmax if scale_floor == "one_over_qmax" else SMALLEST_SCALE)
-
-
-def _encode_with_one_scale(tensor: Tensor, w: Tensor, qmax: int, clip_quantile: float) -> CodedTensor:
-    clip = float(torch.quantile(w.abs().flatten(), clip_quantile)) if w.numel() else 0.0
+def _encode_with_one_scale(tensor: Tensor, w: Tensor, how: TensorQuant, qmax: int) -> CodedTensor:
+    row, one_clip = w.reshape(1, -1), dataclasses.replace(how, clip="quantile") if how.clip == "search" else how
+    clip = float(row_clips(row, one_clip, qmax)[0])
     scale = torch.tensor(clip / qmax if clip > 0 else 1.0)
     codes = (w.clamp(-clip, clip) / scale).round().clamp(-qmax, qmax).to(torch.int8)
     return CodedTensor(codes, scale, tensor.dtype)

@@ -8,17 +8,16 @@ from fnmatch import fnmatch
 
 from torch import Tensor
 
-from golf.config import QuantConfig
+from golf.config import QuantConfig, TensorQuant, tensor_classes
 from golf.model.names import is_control
 from golf.quant.formats import QMAX, CodedTensor, decode, encode_float, encode_integer
 from golf.quant.pruning import prune_ones
-from golf.quant.rotation import rotate
 
 FLOAT_FORMATS = ("fp16", "fp32")
 
 
 def tensor_class(name: str) -> str:
-    """`embed`, `mlp`, `attn` or `other`, the keys of `QuantConfig` that hold their formats."""
+    """`embed`, `mlp`, `attn` or `other`, the keys of `QuantConfig` that say how they are stored."""
     if "tok_emb" in name or "lm_head" in name:
         return "embed"
     if ".mlp." in name:
@@ -31,48 +30,39 @@ def storage_class(name: str) -> str:
     return "control" if is_control(name) else tensor_class(name)
 
 
-def format_of(name: str, tensor: Tensor, quant: QuantConfig) -> str:
-    """`int8` … `int4`, `fp16`, `fp32` or `raw` (integers and booleans stay as they are)."""
+def storage_of(name: str, tensor: Tensor, quant: QuantConfig) -> TensorQuant:
+    """The settings of a tensor's class with the format that this tensor gets, which may also be `raw`.
+
+    Integers and booleans stay as they are. A format by name goes before all other rules, then come small tensors.
+    """
+    settings = tensor_classes(quant)[tensor_class(name)]
+    named = next((fmt for pattern, fmt in quant.by_name.items() if fnmatch(name, pattern)), None)
     if not tensor.is_floating_point():
-        return "raw"
-    for pattern, fmt in quant.by_name.items():
-        if fnmatch(name, pattern):
-            return fmt
-    if tensor.numel() <= quant.small_numel:
-        return "fp32" if is_control(name) else "fp16"
-    return getattr(quant, tensor_class(name))
+        fmt = "raw"
+    elif named is None and tensor.numel() <= quant.small_numel:
+        fmt = "fp32" if is_control(name) else "fp16"
+    else:
+        fmt = named or settings.format
+    return dataclasses.replace(settings, format=fmt)
 
 
 def quantize(state_dict: Mapping[str, Tensor], quant: QuantConfig) -> dict[str, CodedTensor]:
     """Every tensor of a state dict in its stored form, on the CPU. `dequantize` is the way back."""
     coded = {name: _encode(name, tensor.detach().cpu(), quant) for name, tensor in state_dict.items()}
     if quant.prune_ones > 0:
-        below_int8 = [n for n, t in state_dict.items() if format_of(n, t, quant) in QMAX.keys() - {"int8"}]
+        formats = {name: storage_of(name, tensor, quant).format for name, tensor in state_dict.items()}
+        below_int8 = [name for name, fmt in formats.items() if fmt in QMAX.keys() - {"int8"}]
         coded = prune_ones(coded, below_int8, quant.prune_ones)
     return coded
 
 
 def _encode(name: str, tensor: Tensor, quant: QuantConfig) -> CodedTensor:
-    fmt = format_of(name, tensor, quant)
-    if fmt in QMAX:
-        return encode_as_configured(tensor, fmt, quant)
-    if fmt in FLOAT_FORMATS:
-        return encode_float(tensor, fmt)
+    how = storage_of(name, tensor, quant)
+    if how.format in QMAX:
+        return encode_integer(tensor, how, quant)
+    if how.format in FLOAT_FORMATS:
+        return encode_float(tensor, how.format)
     return CodedTensor(tensor, None, tensor.dtype)
-
-
-def encode_as_configured(tensor: Tensor, fmt: str, quant: QuantConfig) -> CodedTensor:
-    """Integer codes of one tensor by the rules of `quant`; int8 has range enough for neither search nor rotation."""
-    plain = fmt == "int8"
-    rotated = quant.rotation == "hadamard" and not plain and tensor.ndim == 2
-    coded = encode_integer(
-        rotate(tensor.float()) if rotated else tensor,
-        fmt,
-        clip_quantile=quant.clip_quantile,
-        scale_floor=quant.scale_floor,
-        clip_search=() if plain else quant.clip_search,
-    )
-    return dataclasses.replace(coded, dtype=tensor.dtype, rotated=rotated)
 
 
 def dequantize(coded: Mapping[str, CodedTensor]) -> dict[str, Tensor]:

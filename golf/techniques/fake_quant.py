@@ -7,26 +7,26 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from golf.config import Config, QuantConfig
+from golf.config import Config, QuantConfig, TensorQuant
 from golf.errors import GolfError
 from golf.model.gpt import GPT
 from golf.model.layers import CastedLinear
-from golf.quant.formats import QMAX, decode
-from golf.quant.policy import encode_as_configured, format_of
+from golf.quant.formats import QMAX, decode, encode_integer
+from golf.quant.policy import storage_of
 from golf.techniques.base import Progress, Technique, technique
 
 
-def integer_linears(model: GPT, quant: QuantConfig) -> dict[str, tuple[CastedLinear, str]]:
-    """Linear layers whose weight the artifact stores as integers, with the format's name: blocks and untied head.
+def integer_linears(model: GPT, quant: QuantConfig) -> dict[str, tuple[CastedLinear, TensorQuant]]:
+    """Linear layers whose weight the artifact stores as integers, and how: those of the blocks and the untied head.
 
     Embeddings and what projects them are left alone, as in the public scripts.
     """
     found = {}
     for name, module in model.named_modules():
         if isinstance(module, CastedLinear) and name.startswith(("blocks.", "lm_head")):
-            fmt = format_of(f"{name}.weight", module.weight, quant)
-            if fmt in QMAX:
-                found[name] = (module, fmt)
+            how = storage_of(f"{name}.weight", module.weight, quant)
+            if how.format in QMAX:
+                found[name] = (module, how)
     return found
 
 
@@ -35,14 +35,14 @@ class RoundedWeight:
     """w + stopgrad(Q(w) - w) with Q the quantizer of the artifact: same clip, same scale, same codes."""
 
     switch: str
-    fmt: str
+    how: TensorQuant
     quant: QuantConfig
 
     def __call__(self, weight: Tensor, active: tuple[str, ...]) -> Tensor:
         if self.switch not in active:
             return weight
         with torch.no_grad():
-            delta = decode(encode_as_configured(weight, self.fmt, self.quant)) - weight
+            delta = decode(encode_integer(weight, self.how, self.quant)) - weight
         return weight + delta
 
 
@@ -66,8 +66,8 @@ class FakeQuant(Technique):
         check_start(self.name, self.start_fraction, self.lr_threshold)
 
     def edit_model(self, model: GPT, cfg: Config) -> None:
-        for linear, fmt in integer_linears(model, cfg.quant).values():
-            linear.weight_edits.append(RoundedWeight(self.name, fmt, cfg.quant))
+        for linear, how in integer_linears(model, cfg.quant).values():
+            linear.weight_edits.append(RoundedWeight(self.name, how, cfg.quant))
 
     def is_on(self, progress: Progress) -> bool:
         return has_started(self.start_fraction, self.lr_threshold, progress)

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from golf.config import Config, QuantConfig
+from golf.config import Config, QuantConfig, TensorQuant, tensor_classes
 from golf.errors import GolfError
 from golf.model.gpt import GPT
-from golf.quant.formats import QMAX
-from golf.quant.policy import encode_as_configured
+from golf.quant.formats import QMAX, encode_integer
 from golf.techniques.base import Progress, Technique, technique
 from golf.techniques.fake_quant import integer_linears
 
@@ -39,16 +38,16 @@ class SoftRoundedWeight:
     """scale · clamp(s_α(w / scale)) with the export quantizer's row scale, which is not differentiated."""
 
     switch: str
-    fmt: str
+    how: TensorQuant
     quant: QuantConfig
     sharpness: Sharpness
 
     def __call__(self, weight: Tensor, active: tuple[str, ...]) -> Tensor:
         if self.switch not in active:
             return weight
-        qmax = QMAX[self.fmt]
+        qmax = QMAX[self.how.format]
         with torch.no_grad():
-            stored = encode_as_configured(weight, self.fmt, self.quant).scale
+            stored = encode_integer(weight, self.how, self.quant).scale
             assert stored is not None
             scale = stored.to(weight.dtype)[:, None]
         return scale * soft_round(weight / scale, self.sharpness.alpha).clamp(-qmax, qmax)
@@ -69,13 +68,15 @@ class SoftRound(Technique):
     def check(self, cfg: Config) -> None:
         if not 0 < self.lr_threshold <= 1:
             raise GolfError(f"tech.soft_round.lr_threshold={self.lr_threshold} has to lie above 0, at most at 1.")
-        if cfg.quant.rotation != "none":
-            raise GolfError("soft_round rounds unrotated weights: set quant.rotation=none or drop soft_round.")
+        if rotated := [name for name, how in tensor_classes(cfg.quant).items() if how.rotation != "none"]:
+            raise GolfError(
+                f"soft_round rounds unrotated weights: set quant.{rotated[0]}.rotation=none or drop soft_round."
+            )
 
     def edit_model(self, model: GPT, cfg: Config) -> None:
         model.soft_round = Sharpness()
-        for linear, fmt in integer_linears(model, cfg.quant).values():
-            linear.weight_edits.append(SoftRoundedWeight(self.name, fmt, cfg.quant, model.soft_round))
+        for linear, how in integer_linears(model, cfg.quant).values():
+            linear.weight_edits.append(SoftRoundedWeight(self.name, how, cfg.quant, model.soft_round))
 
     def is_on(self, progress: Progress) -> bool:
         return progress.lr_multiplier < self.lr_threshold

@@ -1,5 +1,6 @@
 """The artifact file: exact round trips, and one sentence for everything that is not an intact one."""
 
+import dataclasses
 import random
 import struct
 import zlib
@@ -15,7 +16,7 @@ from golf.artifact.codecs import compress
 from golf.artifact.container import load, pack, unpack
 from golf.artifact.header import DTYPES
 from golf.composition import compose
-from golf.config import ModelConfig, QuantConfig
+from golf.config import ModelConfig, QuantConfig, TensorQuant
 from golf.errors import GolfError
 from golf.model.build import build_model
 from golf.model.gpt import GPT
@@ -23,14 +24,17 @@ from golf.quant.formats import CodedTensor
 from golf.quant.policy import dequantize, quantize
 
 MODEL = ModelConfig(vocab_size=64, num_layers=3, model_dim=16, num_heads=2, num_kv_heads=1, compute_dtype="bf16")
+ROTATED = TensorQuant(rotation="hadamard")
 QUANTS = {
     "zlib": QuantConfig(),
     "zstd": QuantConfig(codec="zstd", codec_level=22),
     "lzma": QuantConfig(codec="lzma", codec_level=6),
     "brotli": QuantConfig(codec="brotli", codec_level=11),
     "context": QuantConfig(codec="context"),
-    "mixed": QuantConfig(rotation="hadamard", by_name={"blocks.1.*": "int5", "*.mlp.fc.weight": "int4"}),
-    "mixed_context": QuantConfig(codec="context", rotation="hadamard", by_name={"blocks.1.*": "int5", "*fc*": "int4"}),
+    "mixed": QuantConfig(attn=ROTATED, mlp=ROTATED, by_name={"blocks.1.*": "int5", "*.mlp.fc.weight": "int4"}),
+    "mixed_context": QuantConfig(
+        codec="context", attn=ROTATED, mlp=ROTATED, by_name={"blocks.1.*": "int5", "*fc*": "int4"}
+    ),
     "packed": QuantConfig(layout=["pack_bits"]),
     "sorted": QuantConfig(layout=["sort_rows", "by_role"]),
     "planes": QuantConfig(layout=["byte_planes"], codec="zstd"),
@@ -47,7 +51,8 @@ def coded_model(quant: QuantConfig) -> dict[str, CodedTensor]:
 @pytest.mark.parametrize("quant", QUANTS.values(), ids=QUANTS.keys())
 @pytest.mark.parametrize("formats", ["int8", "int6", "fp16"])
 def test_round_trip_is_exact(quant: QuantConfig, formats: str) -> None:
-    quant = QuantConfig(**{**vars(quant), "attn": formats, "embed": formats, "small_numel": 20})
+    attn, embed = dataclasses.replace(quant.attn, format=formats), dataclasses.replace(quant.embed, format=formats)
+    quant = dataclasses.replace(quant, attn=attn, embed=embed, small_numel=20)
     coded = coded_model(quant)
     back = unpack(pack(coded, MODEL, quant))
     assert list(back.coded) == list(coded)

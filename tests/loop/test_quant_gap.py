@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from golf.config import Config, QuantConfig
+from golf.config import Config, QuantConfig, TensorQuant
 from golf.data.dataset import open_dataset
 from golf.loop.quant_gap import paired_gap, quant_gaps
 from golf.model.build import build_model
@@ -25,7 +25,8 @@ def weights(tiny_cfg: Config) -> dict[str, torch.Tensor]:
 
 
 def test_gaps_are_those_of_two_scores(tiny_cfg: Config, weights: dict[str, torch.Tensor]) -> None:
-    quants = {"int8": tiny_cfg.quant, "int4": QuantConfig(embed="int4", attn="int4", mlp="int4", small_numel=256)}
+    int4 = TensorQuant("int4")
+    quants = {"int8": tiny_cfg.quant, "int4": QuantConfig(embed=int4, attn=int4, mlp=int4, small_numel=256)}
     found = {gap.name: gap for gap in quant_gaps(tiny_cfg, weights, quants, tokens=0)}
     scorer = Scorer(tiny_cfg, open_dataset(tiny_cfg), Ranks())
     before = scorer(weights)

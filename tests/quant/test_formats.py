@@ -6,10 +6,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golf.config import QuantConfig
+from golf.config import QuantConfig, TensorQuant
 from golf.quant.formats import QMAX, decode, encode_float, encode_integer
-from golf.quant.policy import dequantize, format_of, quantize
+from golf.quant.policy import dequantize, quantize, storage_of
 from tests.support import parity
+
+FLOOR, OWN_RANGE = QuantConfig(), QuantConfig(scale_floor="eps")
 
 
 def test_parity_with_the_public_quantizer() -> None:
@@ -33,7 +35,9 @@ def test_parity_with_the_public_quantizer() -> None:
 def test_codes_equal_the_slow_definition(fmt: str, scale_floor: str, seed: int, spread: float) -> None:
     qmax = QMAX[fmt]
     w = (np.random.default_rng(seed).standard_normal((3, 17)) * spread).astype(np.float32)
-    coded = encode_integer(torch.from_numpy(w), fmt, clip_quantile=0.99, scale_floor=scale_floor)
+    coded = encode_integer(
+        torch.from_numpy(w), TensorQuant(fmt, clip_quantile=0.99), QuantConfig(scale_floor=scale_floor)
+    )
     for r, row in enumerate(w):
         ranked = np.sort(np.abs(row)).astype(np.float64)
         position = 0.99 * (ranked.size - 1)
@@ -50,7 +54,7 @@ def test_codes_equal_the_slow_definition(fmt: str, scale_floor: str, seed: int, 
 def test_range_and_error_bound(fmt: str, largest: int) -> None:
     torch.manual_seed(0)
     w = 3 * torch.randn(50, 64)
-    coded = encode_integer(w, fmt, clip_quantile=1.0, scale_floor="one_over_qmax")
+    coded = encode_integer(w, TensorQuant(fmt, clip_quantile=1.0), FLOOR)
     assert coded.data.abs().max() == largest and coded.data.dtype == torch.int8
     step = w.abs().amax(1, keepdim=True) / largest
     assert ((decode(coded) - w).abs() <= step * (0.5 + largest * 2**-11 + 1e-3)).all()  # fp16 scale: half an ulp
@@ -58,9 +62,9 @@ def test_range_and_error_bound(fmt: str, largest: int) -> None:
 
 def test_floor_makes_rows_below_one_share_a_step() -> None:
     w = torch.tensor([[0.5, -0.25], [0.004, 0.0]])
-    floored = encode_integer(w, "int8", clip_quantile=1.0, scale_floor="one_over_qmax")
+    floored = encode_integer(w, TensorQuant("int8", clip_quantile=1.0), FLOOR)
     assert torch.equal(floored.data, torch.tensor([[64, -32], [1, 0]], dtype=torch.int8))
-    own = encode_integer(w, "int8", clip_quantile=1.0, scale_floor="eps")
+    own = encode_integer(w, TensorQuant("int8", clip_quantile=1.0), OWN_RANGE)
     assert torch.equal(own.data, torch.tensor([[127, -64], [127, 0]], dtype=torch.int8))
 
 
@@ -68,32 +72,32 @@ def test_floor_makes_rows_below_one_share_a_step() -> None:
 def test_zeros_and_odd_shapes_come_back(shape: tuple[int, ...]) -> None:
     for tensor in (torch.zeros(shape), torch.ones(shape)):
         for fmt in ("int8", "int6"):
-            back = decode(encode_integer(tensor, fmt, clip_quantile=0.9999984, scale_floor="one_over_qmax"))
+            back = decode(encode_integer(tensor, TensorQuant(fmt), FLOOR))
             assert back.shape == tensor.shape
             torch.testing.assert_close(back, tensor, atol=1e-3, rtol=1e-3)
 
 
 def test_dtypes_come_back() -> None:
     tensor = torch.randn(4, 4, dtype=torch.bfloat16)
-    assert decode(encode_integer(tensor, "int8", clip_quantile=1.0, scale_floor="eps")).dtype == torch.bfloat16
+    assert decode(encode_integer(tensor, TensorQuant("int8"), OWN_RANGE)).dtype == torch.bfloat16
     assert torch.equal(decode(encode_float(tensor, "fp32")), tensor)
 
 
 def test_which_tensor_gets_which_format() -> None:
-    quant = QuantConfig(embed="fp16", attn="int6", mlp="int8", small_numel=16)
+    quant = QuantConfig(embed=TensorQuant("fp16"), attn=TensorQuant("int6"), mlp=TensorQuant("int8"), small_numel=16)
     big, small = torch.zeros(8, 8), torch.zeros(4, 4)
-    assert format_of("tok_emb.weight", big, quant) == "fp16"
-    assert format_of("blocks.0.attn.c_q.weight", big, quant) == "int6"
-    assert format_of("blocks.0.mlp.fc.weight", big, quant) == "int8"
-    assert format_of("blocks.0.attn.c_q.weight", small, quant) == "fp16"
-    assert format_of("blocks.0.resid_mix", small, quant) == "fp32"
-    assert format_of("blocks.0.resid_mix", big, quant) == "int8"
-    assert format_of("steps", torch.zeros(3, dtype=torch.int64), quant) == "raw"
+    assert storage_of("tok_emb.weight", big, quant).format == "fp16"
+    assert storage_of("blocks.0.attn.c_q.weight", big, quant).format == "int6"
+    assert storage_of("blocks.0.mlp.fc.weight", big, quant).format == "int8"
+    assert storage_of("blocks.0.attn.c_q.weight", small, quant).format == "fp16"
+    assert storage_of("blocks.0.resid_mix", small, quant).format == "fp32"
+    assert storage_of("blocks.0.resid_mix", big, quant).format == "int8"
+    assert storage_of("steps", torch.zeros(3, dtype=torch.int64), quant).format == "raw"
 
 
 def test_fp16_embedding_costs_bytes_and_loses_less() -> None:
     state = {"tok_emb.weight": torch.randn(1024, 64)}
-    int8, fp16 = (quantize(state, QuantConfig(embed=fmt, small_numel=0)) for fmt in ("int8", "fp16"))
+    int8, fp16 = (quantize(state, QuantConfig(embed=TensorQuant(fmt), small_numel=0)) for fmt in ("int8", "fp16"))
     errors = [(dequantize(c)["tok_emb.weight"] - state["tok_emb.weight"]).norm() for c in (int8, fp16)]
     assert errors[1] < errors[0] / 10
     assert fp16["tok_emb.weight"].payload_bytes > 1.9 * int8["tok_emb.weight"].payload_bytes
@@ -102,12 +106,11 @@ def test_fp16_embedding_costs_bytes_and_loses_less() -> None:
 @given(seed=st.integers(0, 1000))
 def test_clip_search_is_never_worse_than_any_of_its_quantiles(seed: int) -> None:
     w = torch.from_numpy(np.random.default_rng(seed).standard_t(3, (4, 64)).astype(np.float32))
-    quantiles = (0.8, 0.95, 1.0)
+    quantiles = [0.8, 0.95, 1.0]
 
-    def row_errors(**how: object) -> torch.Tensor:
-        return (decode(encode_integer(w, "int6", scale_floor="eps", **how)) - w).square().sum(1)  # type: ignore[arg-type]
+    def row_errors(*searched: float) -> torch.Tensor:
+        how = TensorQuant("int6", clip="search", clip_search=list(searched))
+        return (decode(encode_integer(w, how, OWN_RANGE)) - w).square().sum(1)
 
-    best = row_errors(clip_quantile=1.0, clip_search=quantiles)
-    alone = [row_errors(clip_quantile=1.0, clip_search=(quantile,)) for quantile in quantiles]
-    assert torch.equal(best, torch.stack(alone).amin(0))
-    assert (best <= row_errors(clip_quantile=1.0) * 1.01).all()
+    alone = [row_errors(quantile, quantile) for quantile in quantiles]
+    assert torch.equal(row_errors(*quantiles), torch.stack(alone).amin(0))

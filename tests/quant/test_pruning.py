@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from golf.config import QuantConfig
+from golf.config import QuantConfig, TensorQuant
 from golf.quant.formats import CodedTensor
 from golf.quant.policy import quantize
 from golf.quant.pruning import prune_ones
@@ -34,8 +34,8 @@ def test_share_and_order(fraction: float) -> None:
 
 def test_only_formats_below_int8_are_pruned() -> None:
     state = {f"blocks.0.{part}.weight": torch.randn(64, 64) * 0.05 for part in ("attn.c_q", "mlp.fc")}
-    quant = QuantConfig(mlp="int6", small_numel=0, prune_ones=1.0)
-    before, after = quantize(state, QuantConfig(mlp="int6", small_numel=0)), quantize(state, quant)
+    quant = QuantConfig(mlp=TensorQuant("int6"), small_numel=0, prune_ones=1.0)
+    before, after = quantize(state, QuantConfig(mlp=TensorQuant("int6"), small_numel=0)), quantize(state, quant)
     assert torch.equal(before["blocks.0.attn.c_q.weight"].data, after["blocks.0.attn.c_q.weight"].data)
     assert not (after["blocks.0.mlp.fc.weight"].data.abs() == 1).any()
     assert (before["blocks.0.mlp.fc.weight"].data.abs() == 1).any()

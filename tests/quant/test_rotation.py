@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from golf.config import QuantConfig
+from golf.config import QuantConfig, TensorQuant
 from golf.quant.policy import dequantize, quantize
 from golf.quant.rotation import block_size, rotate
 
@@ -30,7 +30,9 @@ def test_an_outlier_costs_its_row_less_when_rotated() -> None:
     state = {"blocks.0.mlp.fc.weight": w}
 
     def error(rotation: str) -> float:
-        quant = QuantConfig(mlp="int6", rotation=rotation, small_numel=0, scale_floor="eps", clip_quantile=1.0)
+        quant = QuantConfig(
+            mlp=TensorQuant("int6", clip_quantile=1.0, rotation=rotation), small_numel=0, scale_floor="eps"
+        )
         return (dequantize(quantize(state, quant))["blocks.0.mlp.fc.weight"] - w).square().sum().item()
 
     assert error("hadamard") < 0.5 * error("none")

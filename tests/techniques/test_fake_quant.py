@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from golf.composition import compose
-from golf.config import Config, ModelConfig, QuantConfig
+from golf.config import Config, ModelConfig, QuantConfig, TensorQuant
 from golf.model.build import build_model
 from golf.model.gpt import GPT
 from golf.quant.policy import dequantize, quantize
@@ -16,11 +16,16 @@ from golf.techniques.fake_quant import FakeQuant
 ON, OFF = ("fake_quant",), ()
 IDS = torch.randint(20, (2, 9), generator=torch.Generator().manual_seed(0))
 QUANTS = {
-    "int8": QuantConfig(small_numel=0, embed="fp16"),
-    "int6": QuantConfig(small_numel=0, attn="int6", mlp="int6", embed="fp16", scale_floor="eps"),
-    "int5": QuantConfig(small_numel=0, attn="int5", mlp="int5", embed="fp16"),
-    "searched": QuantConfig(small_numel=0, mlp="int5", attn="int6", scale_floor="eps", clip_search=[0.9, 0.97, 1.0]),
-    "clipped": QuantConfig(small_numel=0, attn="int6", clip_quantile=0.9, scale_floor="eps"),
+    "int8": QuantConfig(small_numel=0, embed=TensorQuant("fp16")),
+    "int6": QuantConfig(small_numel=0, attn=TensorQuant("int6"), mlp=TensorQuant("int6"), embed=TensorQuant("fp16"), scale_floor="eps"),
+    "int5": QuantConfig(small_numel=0, attn=TensorQuant("int5"), mlp=TensorQuant("int5"), embed=TensorQuant("fp16")),
+    "searched": QuantConfig(
+        small_numel=0,
+        attn=TensorQuant("int6", clip="search", clip_search=[0.9, 0.97, 1.0]),
+        mlp=TensorQuant("int5", clip="search", clip_search=[0.9, 0.97, 1.0]),
+        scale_floor="eps",
+    ),
+    "clipped": QuantConfig(small_numel=0, attn=TensorQuant("int6", clip_quantile=0.9), scale_floor="eps"),
 }
 
 
@@ -60,7 +65,7 @@ def test_logits_and_gradients_are_those_of_the_exported_weights(quant: QuantConf
 @pytest.mark.parametrize(("fmt", "qmax"), [("int8", 127), ("int6", 31), ("int5", 15)])
 @pytest.mark.parametrize("floor", ["one_over_qmax", "eps"])
 def test_a_row_is_clipped_at_its_quantile_and_rounded_to_its_grid(fmt: str, qmax: int, floor: str) -> None:
-    quant = QuantConfig(small_numel=0, mlp=fmt, clip_quantile=0.95, scale_floor=floor)
+    quant = QuantConfig(small_numel=0, mlp=TensorQuant(fmt, clip_quantile=0.95), scale_floor=floor)
     linear = small_model(quant, FakeQuant()).blocks[0].mlp.fc
     effective = linear(torch.eye(16), ON).T.detach().numpy()
     for row, found in zip(linear.weight.detach().double().numpy(), effective, strict=True):
@@ -73,7 +78,7 @@ def test_a_row_is_clipped_at_its_quantile_and_rounded_to_its_grid(fmt: str, qmax
 
 
 def test_only_linear_layers_that_are_stored_as_integers_are_rounded() -> None:
-    quant = QuantConfig(small_numel=511, attn="int6", embed="int5", by_name={"blocks.1.mlp.fc*": "fp16"})
+    quant = QuantConfig(small_numel=511, attn=TensorQuant("int6"), embed=TensorQuant("int5"), by_name={"blocks.1.mlp.fc*": "fp16"})
     model, plain = small_model(quant, FakeQuant()), small_model(quant)  # attention's matrices are smaller than 512
     rounded = {f"blocks.{i}.mlp.{part}.weight" for i in range(3) for part in ("fc", "proj")} - {
         "blocks.1.mlp.fc.weight"

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from golf.config import Config, ModelConfig, QuantConfig
+from golf.config import Config, ModelConfig, QuantConfig, TensorQuant
 from golf.model.build import build_model
 from golf.model.gpt import GPT
 from golf.techniques.base import Progress
@@ -82,7 +82,7 @@ def test_sharpness_grows_as_the_learning_rate_falls_below_the_threshold() -> Non
 @pytest.mark.parametrize("alpha", [1.0, 16.0])
 @pytest.mark.parametrize("floor", ["one_over_qmax", "eps"])
 def test_weights_are_scaled_clamped_and_differentiated_with_a_constant_scale(alpha: float, floor: str) -> None:
-    model = small_model(QuantConfig(small_numel=0, mlp="int5", clip_quantile=0.9, scale_floor=floor))
+    model = small_model(QuantConfig(small_numel=0, mlp=TensorQuant("int5", clip_quantile=0.9), scale_floor=floor))
     linear = model.blocks[0].mlp.fc
     linear.weight.data.normal_(0, 1.0, generator=torch.Generator().manual_seed(0))
     model.soft_round.alpha.fill_(alpha)
@@ -98,7 +98,7 @@ def test_weights_are_scaled_clamped_and_differentiated_with_a_constant_scale(alp
 
 
 def test_when_sharp_the_weights_are_the_exported_ones() -> None:
-    quant = QuantConfig(small_numel=0, mlp="int6")
+    quant = QuantConfig(small_numel=0, mlp=TensorQuant("int6"))
     model = small_model(quant)
     linear = model.blocks[0].mlp.fc
     model.soft_round.alpha.fill_(1e5)
