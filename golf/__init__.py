@@ -3,7 +3,7 @@
     cfg = golf.compose(["model=11l", "scale=laptop"])       # Config: typed, settled, checked
     model = golf.build_model(cfg)                           # model(input_ids, target_ids) → mean loss in nats
     optimizer = golf.build_optimizer(cfg, model)            # .zero_grad(), .step(lr_multiplier, momentum)
-    coded = golf.quantize(model.state_dict(), cfg.quant)    # {name: CodedTensor}
+    coded = golf.quantize(model.state_dict(), cfg.quant)    # {name: CodedTensor}; GPTQ wants golf.calibrate(…)
     content = golf.pack(coded, cfg.model, cfg.quant, cfg.tech)  # bytes of an artifact file
     artifact = golf.load("artifact.golf")                   # .model (shape), .tech, .state_dict() (dequantized)
     model.load_state_dict(artifact.state_dict())
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from golf.data.dataset import open_dataset
     from golf.errors import GolfError
     from golf.launch.launcher import train_and_score
+    from golf.loop.calibration import calibrate
     from golf.model.build import build_model
     from golf.optim.groups import build_optimizer
     from golf.quant.policy import dequantize, quantize
@@ -36,6 +37,7 @@ _HOMES = {
     "GolfError": "golf.errors",
     "build_model": "golf.model.build",
     "build_optimizer": "golf.optim.groups",
+    "calibrate": "golf.loop.calibration",
     "compose": "golf.composition",
     "dequantize": "golf.quant.policy",
     "load": "golf.artifact.container",
@@ -51,6 +53,7 @@ __all__ = [
     "GolfError",
     "build_model",
     "build_optimizer",
+    "calibrate",
     "compose",
     "dequantize",
     "load",

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hint
 
 from golf.errors import GolfError
 
+TENSOR_CLASSES = ("embed", "attn", "mlp", "other")  # the fields of QuantConfig that say how each is stored
 TECHNIQUE_TYPES: dict[str, type] = {}  # name → settings class; golf/techniques fills it when it is imported
 
 
@@ -98,9 +99,50 @@ class TensorQuant:
     clip: str = "quantile"  # magnitude of the largest code in a row: quantile | std | absmean | search
     clip_quantile: float = 0.9999984  # quantile: of |w|; 1 is the largest
     clip_k: float = 12.85  # std: standard deviations
-    # search: quantiles to choose from, by row; by squared error, or by the layer's error with rounding=gptq
+    # search: quantiles to choose from, by row: least squared error, or least error of the layer with rounding=gptq
     clip_search: list[float] = field(default_factory=lambda: [0.999, 0.9995, 0.9999, 0.99999, 1.0])
     rotation: str = "none"  # none | hadamard: of the columns, before coding
+    rounding: str = "nearest"  # nearest | gptq: of matrices that calibration sees the inputs of, see quant.gptq
+
+
+@dataclass
+class GPTQConfig:
+    """How classes with `rounding=gptq` are rounded; arXiv 2210.17323."""
+
+    block_size: int = 128  # columns between updates of all the others: speed only
+    damping: float = 0.01  # of the mean of the Hessian's diagonal, added to it
+    act_order: bool = True  # columns in descending order of their inputs' size
+    descent_sweeps: int = 0  # of coordinate descent over the codes afterwards (arXiv 2309.01885)
+
+
+@dataclass
+class CalibrationConfig:
+    """Where GPTQ's Hessians come from."""
+
+    source: str = "train"  # train: text, on training time | self_generated: the model's own, on evaluation time
+    tokens: int = 1_048_576  # over all ranks, at least
+    reserve_seconds: float = 10.0  # train: the training clock stops so much before the budget
+    temperature: float = 0.8  # self_generated
+    seq_len: int | None = None  # self_generated: tokens of a sample; null = eval.seq_len
+
+
+@dataclass
+class LQERConfig:
+    """Low-rank factors that repair the matrices rounded worst; arXiv 2402.02446."""
+
+    rank: int = 0  # 0 = none
+    top: int | None = None  # as many matrices below int8 as are repaired, those where it helps most; null = all
+    format: str = "int8"  # of the factors
+
+
+@dataclass
+class PruneConfig:
+    """Codes set to zero after rounding, cheapest first, in formats below int8."""
+
+    codes: str = "ones"  # ones: those of ±1 | all
+    fraction: float = 0.0  # of them
+    to_fit: bool = False  # instead as few as bring artifact and code under the cap
+    margin_bytes: int = 2000  # to_fit: that stay free under it
 
 
 @dataclass
@@ -115,7 +157,10 @@ class QuantConfig:
     small_numel: int = 65_536  # float tensors up to this many elements are stored as fp16 (control tensors: fp32)
     scale_floor: str = "one_over_qmax"  # one_over_qmax: no step finer than 1/qmax | eps: rows keep their own range
     scale_rounding: str = "after"  # codes are of the scale before it is rounded to float16 | before: of the rounded one
-    prune_ones: float = 0.0  # share of the codes ±1 set to zero, cheapest rows first, formats below int8
+    gptq: GPTQConfig = field(default_factory=GPTQConfig)
+    calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
+    lqer: LQERConfig = field(default_factory=LQERConfig)
+    prune: PruneConfig = field(default_factory=PruneConfig)
     codec: str = "zlib"  # zlib | zstd | lzma | brotli | context: our own entropy coder; the last two need golf[codec]
     codec_level: int = 9  # context has none
     layout: list[str] = field(default_factory=list)  # before a byte codec, see golf/artifact/layouts.py; [] = plain
@@ -262,7 +307,19 @@ class Config:
 
 def tensor_classes(quant: QuantConfig) -> dict[str, TensorQuant]:
     """The settings of every class of tensors, by its name."""
-    return {"embed": quant.embed, "attn": quant.attn, "mlp": quant.mlp, "other": quant.other}
+    return {name: getattr(quant, name) for name in TENSOR_CLASSES}
+
+
+def uses_gptq(quant: QuantConfig) -> bool:
+    """Whether any class of tensors is rounded by GPTQ, which has to be calibrated."""
+    return any(how.rounding == "gptq" for how in tensor_classes(quant).values())
+
+
+def training_seconds(cfg: Config) -> float:
+    """When the training clock stops: the budget less what calibration on training text keeps of it; 0 = no clock."""
+    calibrates = uses_gptq(cfg.quant) and cfg.quant.calibration.source == "train"
+    reserve = cfg.quant.calibration.reserve_seconds if calibrates else 0.0
+    return cfg.budget.train_seconds - reserve if cfg.budget.train_seconds else 0.0
 
 
 def mlp_hidden(model: ModelConfig) -> int:

@@ -16,14 +16,19 @@ from golf.config import (
     mlp_hidden,
     techniques,
     tensor_classes,
+    training_seconds,
     ttt_recipe,
+    uses_gptq,
 )
 from golf.errors import GolfError
 
 COMPUTE_DTYPES = ("bf16", "fp32")
-TENSOR_FORMATS = ("int8", "int7", "int6", "int5", "int4", "ternary", "fp16", "fp32")
+INTEGER_FORMATS = ("int8", "int7", "int6", "int5", "int4")
+TENSOR_FORMATS = (*INTEGER_FORMATS, "ternary", "fp16", "fp32")
 CLIPS = ("quantile", "std", "absmean", "search")
 ROTATIONS = ("none", "hadamard")
+ROUNDINGS = ("nearest", "gptq")
+CALIBRATION_SOURCES = ("train", "self_generated")
 SCALE_FLOORS = ("one_over_qmax", "eps")
 SCALE_ROUNDINGS = ("after", "before")
 CODEC_LEVELS = {"zlib": (0, 9), "zstd": (1, 22), "lzma": (0, 9), "brotli": (0, 11)}
@@ -230,25 +235,57 @@ def _check_choices(cfg: Config) -> None:
     _one_of("sweep.kind", cfg.sweep.kind or "grid", SWEEP_KINDS)
     _one_of("sweep.reference", cfg.sweep.reference or "none", SWEEP_REFERENCES)
     _one_of("launch.unfit", cfg.launch.unfit, ("warn", "refuse"))
-    _check_quant(cfg.quant)
+    _check_quant(cfg)
 
 
-def _check_quant(quant: QuantConfig) -> None:
+def _check_quant(cfg: Config) -> None:
+    quant = cfg.quant
     for key, how in tensor_classes(quant).items():
         _check_tensor_quant(f"quant.{key}", how)
     for pattern, fmt in quant.by_name.items():
         _one_of(f"quant.by_name.{pattern}", fmt, TENSOR_FORMATS)
-    _require(0 <= quant.prune_ones <= 1, "quant.prune_ones is a share of the codes ±1: 0 to 1.")
     _one_of("quant.scale_floor", quant.scale_floor, SCALE_FLOORS)
     _one_of("quant.scale_rounding", quant.scale_rounding, SCALE_ROUNDINGS)
     _check_codec(quant)
     _require(quant.small_numel >= 0, "quant.small_numel is a number of elements: 0 or more.")
+    _check_passes(quant)
+    if uses_gptq(quant) and quant.calibration.source == "train" and cfg.budget.train_seconds:
+        _require(
+            training_seconds(cfg) > 0,
+            f"quant.calibration.reserve_seconds={quant.calibration.reserve_seconds:g} leaves nothing of the "
+            f"{cfg.budget.train_seconds:g} s to train in: reserve less.",
+        )
+
+
+def _check_passes(quant: QuantConfig) -> None:
+    gptq, calibration, prune, lqer = quant.gptq, quant.calibration, quant.prune, quant.lqer
+    _require(gptq.block_size > 0, f"quant.gptq.block_size={gptq.block_size} has to be at least 1.")
+    _require(gptq.damping >= 0, "quant.gptq.damping is negative: 0.01 is usual.")
+    _require(gptq.descent_sweeps >= 0, "quant.gptq.descent_sweeps is negative: 0 turns them off.")
+    _one_of("quant.calibration.source", calibration.source, CALIBRATION_SOURCES)
+    _require(calibration.tokens > 0, f"quant.calibration.tokens={calibration.tokens} has to be at least 1.")
+    _require(calibration.reserve_seconds >= 0, "quant.calibration.reserve_seconds is negative: 0 reserves nothing.")
+    _require(calibration.temperature > 0, "quant.calibration.temperature has to be above 0.")
+    _require(calibration.seq_len is None or calibration.seq_len > 0, "quant.calibration.seq_len has to be at least 1.")
+    _require(
+        lqer.rank >= 0 and (lqer.top is None or lqer.top > 0),
+        "quant.lqer.rank is 0 or more, quant.lqer.top at least 1, or null for every matrix.",
+    )
+    _one_of("quant.lqer.format", lqer.format, INTEGER_FORMATS)
+    _one_of("quant.prune.codes", prune.codes, ("ones", "all"))
+    _require(0 <= prune.fraction <= 1, "quant.prune.fraction is a share of the codes: 0 to 1.")
+    _require(prune.margin_bytes >= 0, "quant.prune.margin_bytes is negative: 0 fills the cap.")
+    _require(
+        not (prune.to_fit and prune.fraction),
+        "quant.prune.to_fit finds the share itself: leave quant.prune.fraction=0 with it.",
+    )
 
 
 def _check_tensor_quant(key: str, how: TensorQuant) -> None:
     _one_of(f"{key}.format", how.format, TENSOR_FORMATS)
     _one_of(f"{key}.clip", how.clip, CLIPS)
     _one_of(f"{key}.rotation", how.rotation, ROTATIONS)
+    _one_of(f"{key}.rounding", how.rounding, ROUNDINGS)
     _require(0 < how.clip_quantile <= 1, f"{key}.clip_quantile has to lie above 0 and at most at 1.")
     _require(how.clip_k > 0, f"{key}.clip_k={how.clip_k} is a number of standard deviations: choose one above 0.")
     _require(

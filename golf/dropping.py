@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from golf.config import Config
+from golf.config import TENSOR_CLASSES, Config
 from golf.errors import GolfError
 
 OFF: dict[str, dict[str, Any]] = {  # name → settings and what they are without it
@@ -19,6 +19,10 @@ OFF: dict[str, dict[str, Any]] = {  # name → settings and what they are withou
     "shard_order": {"data.shard_order": []},
     "parallel_muon": {"optim.muon": "sharded"},
     "fp16_embed": {"quant.embed.format": "int8"},
+    "gptq": {f"quant.{key}.rounding": "nearest" for key in TENSOR_CLASSES},
+    "rotation": {f"quant.{key}.rotation": "none" for key in TENSOR_CLASSES},
+    "pruning": {"quant.prune.fraction": 0.0, "quant.prune.to_fit": False},
+    "lqer": {"quant.lqer.rank": 0},
     "sliding": {"eval.stride": 0},
     "ttt": {"eval.ttt.method": "off"},
     "gqa": {"model.num_kv_heads": lambda cfg: cfg.model.num_heads},

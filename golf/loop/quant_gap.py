@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 
 from golf.artifact.container import pack, unpack
-from golf.config import Config, QuantConfig
+from golf.config import Config, QuantConfig, uses_gptq
 from golf.data.dataset import Dataset, open_dataset
 from golf.errors import GolfError
-from golf.quant.policy import quantize
+from golf.loop.calibration import calibrate
+from golf.loop.export import quantized
 from golf.ranks import Ranks
 from golf.scoring.bits import bits_per_byte
 from golf.scoring.scorer import Scorer
@@ -38,7 +39,7 @@ class QuantGap:
     gap_bpb: float
     gap_standard_error: float
     artifact_bytes: int
-    seconds: float  # of quantizing and packing
+    seconds: float  # of calibrating, quantizing and packing
     tokens: int
 
 
@@ -56,7 +57,9 @@ def quant_gaps(
     before, nats_before, byte_count = _nats_by_batch(scorer, weights)
     for name, quant in quants.items():
         start = time.perf_counter()
-        packed = pack(quantize(weights, quant), cfg.model, quant, cfg.tech)
+        stored_as = dataclasses.replace(cfg, quant=quant)
+        hessians = calibrate(weights, stored_as, dataset) if uses_gptq(quant) else None
+        packed = pack(quantized(stored_as, weights, hessians), cfg.model, quant, cfg.tech)
         seconds = time.perf_counter() - start
         after, nats_after, _ = _nats_by_batch(scorer, unpack(packed).state_dict())
         gap, error = paired_gap(nats_before, nats_after, byte_count)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from golf.config import Config, OptimConfig
+from golf.config import Config, OptimConfig, training_seconds
 
 
 def lr_multiplier(cfg: Config, step: int, elapsed_seconds: float) -> float:
@@ -11,7 +11,7 @@ def lr_multiplier(cfg: Config, step: int, elapsed_seconds: float) -> float:
     With a clock the warm-down follows the time that is left, without one the steps.
     """
     warmdown = warmdown_length(cfg, step, elapsed_seconds)
-    budget, iterations = cfg.budget.train_seconds, cfg.schedule.iterations
+    budget, iterations = training_seconds(cfg), cfg.schedule.iterations
     left = max(budget - elapsed_seconds if budget else iterations - step, 0)
     return max(left / warmdown, cfg.schedule.min_lr) if left < warmdown else 1.0
 
@@ -22,7 +22,7 @@ def warmdown_length(cfg: Config, step: int, elapsed_seconds: float) -> float:
     `warmdown_iters` steps take as long as the mean pace so far says (public baseline); on slow hardware that can be
     more than the whole budget. `warmdown_fraction` is a share of the budget whatever the pace (PR #1559).
     """
-    schedule, budget = cfg.schedule, cfg.budget.train_seconds
+    schedule, budget = cfg.schedule, training_seconds(cfg)
     if schedule.warmdown_fraction > 0:
         constant = 1.0 - schedule.warmdown_fraction
         return budget - budget * constant if budget else schedule.iterations - int(schedule.iterations * constant)
@@ -31,7 +31,7 @@ def warmdown_length(cfg: Config, step: int, elapsed_seconds: float) -> float:
 
 def decays_from_the_start(cfg: Config, step: int, elapsed_seconds: float) -> str | None:
     """What to tell about a warm-down that leaves no constant part, judged by the pace of `step` finished steps."""
-    total = cfg.budget.train_seconds or cfg.schedule.iterations
+    total = training_seconds(cfg) or cfg.schedule.iterations
     share = warmdown_length(cfg, step, elapsed_seconds) / total
     if share < 1.0 or cfg.schedule.warmdown_fraction > 0:
         return None
@@ -50,5 +50,5 @@ def muon_momentum(optim: OptimConfig, step: int) -> float:
 
 def progress_fraction(cfg: Config, step: int, elapsed_seconds: float) -> float:
     """Share of the run that is behind it: of the time budget or of the steps, whichever ends first."""
-    budget = cfg.budget.train_seconds
+    budget = training_seconds(cfg)
     return min(1.0, max(step / cfg.schedule.iterations, elapsed_seconds / budget if budget else 0.0))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from golf.config import Config
+from golf.config import Config, training_seconds
 from golf.data.loader import Loader
 from golf.loop.checkpoint import Checkpoints, Start
 from golf.loop.clock import TrainClock
@@ -104,6 +104,6 @@ def _validation_is_due(cfg: Config, step: int) -> bool:
 
 def _steps_left(cfg: Config, step: int, seconds: float) -> float:
     """How many steps of mean length still end within the budget."""
-    if step == 0 or cfg.budget.train_seconds == 0:
+    if step == 0 or training_seconds(cfg) == 0:
         return math.inf
-    return (cfg.budget.train_seconds - seconds) / (seconds / step)
+    return (training_seconds(cfg) - seconds) / (seconds / step)

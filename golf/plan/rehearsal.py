@@ -22,7 +22,7 @@ from golf.artifact.entropy import stored_entropy_bits
 from golf.config import Config
 from golf.plan.tensors import StoredTensor
 from golf.quant.formats import CodedTensor
-from golf.quant.policy import quantize
+from golf.quant.policy import quantize, rounded_to_nearest
 
 WHOLE_WEIGHTS = 1 << 20  # a model of up to so many is rehearsed whole
 SAMPLE_WEIGHTS = 1 << 18  # of each part of a larger one; codecs are then within 0.3 % of what they do to millions
@@ -124,7 +124,7 @@ def _encode(cfg: Config, tensors: Sequence[StoredTensor], weights: Mapping[str, 
     coded: dict[str, CodedTensor] = {}
     for tensor in tensors:
         if tensor.name in weights:
-            quant = dataclasses.replace(cfg.quant, by_name={"*": tensor.format})
+            quant = dataclasses.replace(rounded_to_nearest(cfg.quant), by_name={"*": tensor.format})
             coded |= quantize({tensor.name: weights[tensor.name]}, quant)
     return coded
 

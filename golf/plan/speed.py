@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from golf.config import Config
+from golf.config import Config, training_seconds
 from golf.plan.history import FinishedRun
 from golf.plan.size import Interval
 
@@ -50,9 +50,9 @@ def _runs_alike(a: Config, b: Config) -> bool:
 def steps_within_budget(cfg: Config, step_ms: Interval | None) -> Interval | None:
     """Steps until the clock or the step cap ends the run; None if there is a clock and the speed is not known."""
     cap = float(cfg.schedule.iterations)
-    if not cfg.budget.train_seconds:
+    if not training_seconds(cfg):
         return Interval(cap, cap, cap)
     if step_ms is None:
         return None
-    milliseconds = 1000.0 * cfg.budget.train_seconds
+    milliseconds = 1000.0 * training_seconds(cfg)
     return Interval(*(min(cap, math.floor(milliseconds / ms)) for ms in reversed(step_ms)))

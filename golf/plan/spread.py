@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from golf.config import Config, techniques
+from golf.config import Config, techniques, training_seconds
 from golf.loop.schedule import lr_multiplier
 from golf.optim.groups import group_of
 from golf.plan.tensors import StoredTensor
@@ -61,7 +61,7 @@ def path_length(cfg: Config, role: str, steps: int) -> float:
     embed_lr = optim.tied_embed_lr if cfg.model.tie_embeddings else optim.embed_lr
     lr = {"matrix": optim.matrix_lr, "scalar": optim.scalar_lr, "embed": embed_lr, "head": optim.head_lr}[group]
     decay = optim.muon_wd if group == "matrix" else optim.adam_wd
-    seconds = cfg.budget.train_seconds / max(steps, 1)
+    seconds = training_seconds(cfg) / max(steps, 1)
     path, points = 0.0, min(steps, SCHEDULE_POINTS)
     for point in range(points):
         step, end = steps * point // points, steps * (point + 1) // points

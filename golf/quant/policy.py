@@ -8,10 +8,13 @@ from fnmatch import fnmatch
 
 from torch import Tensor
 
-from golf.config import QuantConfig, TensorQuant, tensor_classes
+from golf.config import QuantConfig, TensorQuant, tensor_classes, uses_gptq
+from golf.errors import GolfError
 from golf.model.names import is_control
 from golf.quant.formats import QMAX, CodedTensor, decode, encode_float, encode_integer
-from golf.quant.pruning import prune_ones
+from golf.quant.gptq import encode_gptq
+from golf.quant.low_rank import folded, repair
+from golf.quant.pruning import Pruning
 
 FLOAT_FORMATS = ("fp16", "fp32")
 
@@ -46,25 +49,59 @@ def storage_of(name: str, tensor: Tensor, quant: QuantConfig) -> TensorQuant:
     return dataclasses.replace(settings, format=fmt)
 
 
-def quantize(state_dict: Mapping[str, Tensor], quant: QuantConfig) -> dict[str, CodedTensor]:
-    """Every tensor of a state dict in its stored form, on the CPU. `dequantize` is the way back."""
-    coded = {name: _encode(name, tensor.detach().cpu(), quant) for name, tensor in state_dict.items()}
-    if quant.prune_ones > 0:
-        formats = {name: storage_of(name, tensor, quant).format for name, tensor in state_dict.items()}
-        below_int8 = [name for name, fmt in formats.items() if fmt in QMAX.keys() - {"int8"}]
-        coded = prune_ones(coded, below_int8, quant.prune_ones)
+def quantize(
+    state_dict: Mapping[str, Tensor], quant: QuantConfig, hessians: Mapping[str, Tensor] | None = None
+) -> dict[str, CodedTensor]:
+    """Every tensor of a state dict in its stored form, on the CPU. `dequantize` is the way back.
+
+    Where `quant` asks for GPTQ, `hessians` are those of `golf.calibrate`, and the work is done on their device; what has
+    none there is rounded to the nearest code. Raises `GolfError` if they are missing, or weights are not finite.
+    """
+    if hessians is None and uses_gptq(quant):
+        raise GolfError(
+            f"quant={quant.name} rounds by GPTQ, which needs the model's inputs: "
+            "give golf.calibrate(state_dict, cfg) as hessians."
+        )
+    coded = {name: _encode(name, tensor, quant, (hessians or {}).get(name)) for name, tensor in state_dict.items()}
+    if quant.prune.fraction > 0:
+        pruning = Pruning(coded, below_int8(state_dict, quant), quant.prune.codes)
+        coded = pruning.first(int(quant.prune.fraction * pruning.most))
+    if quant.lqer.rank > 0:
+        matrices = [name for name in below_int8(state_dict, quant) if state_dict[name].ndim == 2]
+        coded = repair(coded, state_dict, matrices, quant, hessians or {})
     return coded
 
 
-def _encode(name: str, tensor: Tensor, quant: QuantConfig) -> CodedTensor:
-    how = storage_of(name, tensor, quant)
-    if how.format in QMAX:
-        return encode_integer(tensor, how, quant)
-    if how.format in FLOAT_FORMATS:
-        return encode_float(tensor, how.format)
-    return CodedTensor(tensor, None, tensor.dtype)
+def below_int8(state_dict: Mapping[str, Tensor], quant: QuantConfig) -> list[str]:
+    """Names of the tensors that are stored in integer formats of fewer than eight bits."""
+    formats = {name: storage_of(name, tensor, quant).format for name, tensor in state_dict.items()}
+    return [name for name, fmt in formats.items() if fmt in QMAX.keys() - {"int8"}]
+
+
+def rounded_to_nearest(quant: QuantConfig) -> QuantConfig:
+    """`quant` without what needs more than the weights of one tensor: for samples of them, and estimates of bytes."""
+    nearest = {name: dataclasses.replace(how, rounding="nearest") for name, how in tensor_classes(quant).items()}
+    return dataclasses.replace(quant, **nearest, lqer=dataclasses.replace(quant.lqer, rank=0))
+
+
+def _encode(name: str, tensor: Tensor, quant: QuantConfig, hessian: Tensor | None) -> CodedTensor:
+    how, tensor = storage_of(name, tensor, quant), tensor.detach()
+    if how.format not in QMAX:
+        return encode_float(tensor.cpu(), how.format) if how.format in FLOAT_FORMATS else _as_it_is(tensor)
+    if not tensor.isfinite().all():
+        raise GolfError(f"{name} has weights that are not finite, which no integer stands for: train it again.")
+    if how.rounding == "gptq" and hessian is not None and tensor.ndim == 2:
+        try:
+            return encode_gptq(tensor, how, quant, hessian)
+        except GolfError as error:
+            raise GolfError(f"{name} cannot be rounded by GPTQ: {error}.") from error
+    return encode_integer(tensor.cpu(), how, quant)
+
+
+def _as_it_is(tensor: Tensor) -> CodedTensor:
+    return CodedTensor(tensor.cpu(), None, tensor.dtype)
 
 
 def dequantize(coded: Mapping[str, CodedTensor]) -> dict[str, Tensor]:
     """The state dict that a model loads from the stored tensors."""
-    return {name: decode(tensor) for name, tensor in coded.items()}
+    return folded({name: decode(tensor) for name, tensor in coded.items()})

@@ -1,4 +1,4 @@
-"""Zeroing the cheapest codes of ±1, for bytes: zeros compress, and those of rows with a small scale cost least.
+"""Setting the cheapest codes to zero, for bytes: zeros compress, and codes of rows with a small scale cost least.
 
 Source: selective ±1 pruning of PR #609 and PR #1019, which never happened there: its target of 15.9 MiB is above the
 cap. PR #670: less than 10 % is free, 28 to 37 % costs 0.004 to 0.005 bpb.
@@ -7,38 +7,80 @@ cap. PR #670: less than 10 % is free, 28 to 37 % costs 0.004 to 0.005 bpb.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
+from torch import Tensor
 
 from golf.quant.formats import CodedTensor
 
-
-def prune_ones(coded: Mapping[str, CodedTensor], names: list[str], fraction: float) -> dict[str, CodedTensor]:
-    """Set `fraction` of all codes ±1 of the tensors `names` to zero, by ascending scale² of their rows."""
-    costs = torch.cat([_costs(coded[name]) for name in names]) if names else torch.zeros(0)
-    count = int(fraction * costs.numel())
-    if count == 0:
-        return dict(coded)
-    limit = costs.kthvalue(count).values
-    ties = count - int((costs < limit).sum())  # rows whose scale is the limit itself are pruned in order until it fits
-    pruned = dict(coded)
-    for name in names:
-        tensor = coded[name]
-        cost = _cost_of_each_code(tensor)
-        ones = tensor.data.abs() == 1
-        at_limit = ones & (cost == limit)
-        chosen = (ones & (cost < limit)) | (at_limit & (at_limit.flatten().cumsum(0).view(cost.shape) <= ties))
-        ties -= int((chosen & at_limit).sum())
-        pruned[name] = dataclasses.replace(tensor, data=tensor.data.masked_fill(chosen, 0))
-    return pruned
+MOST_PACKS = 8
+CLOSE = 0.0005  # of the target: a file that is short of it by no more is not made fuller
 
 
-def _cost_of_each_code(tensor: CodedTensor) -> torch.Tensor:
+class Pruning:
+    """The codes of some tensors in the order in which they go: by what zeroing them adds to the squared error.
+
+    `ones` are the codes ±1 alone, `all` is every code that is not zero. Equal costs go in the order of the tensors.
+    """
+
+    def __init__(self, coded: Mapping[str, CodedTensor], names: Sequence[str], codes: str):
+        self.coded, self.names = coded, names
+        flat = [coded[name].data.flatten() for name in names]
+        self.values = torch.cat(flat) if flat else torch.zeros(0, dtype=torch.int8)
+        found = (self.values.abs() == 1 if codes == "ones" else self.values != 0).nonzero().flatten()
+        scales = [_scale_of_each_code(coded[name]) for name in names]
+        costs = (self.values[found] * torch.cat(scales)[found]).square() if scales else torch.zeros(0)
+        self.order = found[costs.argsort(stable=True)]
+
+    @property
+    def most(self) -> int:
+        """How many codes could go."""
+        return self.order.numel()
+
+    def first(self, count: int) -> dict[str, CodedTensor]:
+        """All tensors, with the first `count` codes zeroed."""
+        values = self.values.clone()
+        values[self.order[:count]] = 0
+        pruned, start = dict(self.coded), 0
+        for name in self.names:
+            shape = self.coded[name].data.shape
+            data = values[start : start + shape.numel()].view(shape)
+            pruned[name], start = dataclasses.replace(self.coded[name], data=data), start + shape.numel()
+        return pruned
+
+
+def prune_to_fit(
+    pruning: Pruning, packed_bytes: Callable[[Mapping[str, CodedTensor]], int], target_bytes: int
+) -> tuple[dict[str, CodedTensor], int] | None:
+    """Zero as few codes as bring `packed_bytes` to at most `target_bytes`: the tensors, and how many.
+
+    Packing is slow, so that the count is found by interpolation in at most `MOST_PACKS` of them and is a little more
+    than it had to be. None if not even zeroing all of them is enough.
+    """
+    over, size_over = 0, packed_bytes(pruning.first(0))
+    if size_over <= target_bytes:
+        return pruning.first(0), 0
+    fits, size_fits = pruning.most, packed_bytes(pruning.first(pruning.most))
+    if size_fits > target_bytes:
+        return None
+    for pack in range(MOST_PACKS - 2):
+        if fits - over <= 1 or target_bytes - size_fits <= CLOSE * target_bytes:
+            break
+        wanted = target_bytes * (1 - CLOSE / 2)
+        share = (size_over - wanted) / (size_over - size_fits)
+        if pack % 3 == 2:  # a curve that bends keeps one end where it is
+            share = 0.5
+        count = min(max(over + round(share * (fits - over)), over + 1), fits - 1)
+        size = packed_bytes(pruning.first(count))
+        if size <= target_bytes:
+            fits, size_fits = count, size
+        else:
+            over, size_over = count, size
+    return pruning.first(fits), fits
+
+
+def _scale_of_each_code(tensor: CodedTensor) -> Tensor:
     assert tensor.scale is not None
-    scale = tensor.scale.float().square()
-    return (scale[:, None] if scale.ndim else scale).expand(tensor.data.shape)
-
-
-def _costs(tensor: CodedTensor) -> torch.Tensor:
-    return _cost_of_each_code(tensor)[tensor.data.abs() == 1]
+    scale = tensor.scale.float()
+    return (scale[:, None] if scale.ndim else scale).expand(tensor.data.shape).flatten()

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any, TextIO
 
-from golf.config import Config, grad_accum_steps, ttt_recipe, world_size
+from golf.config import Config, grad_accum_steps, training_seconds, ttt_recipe, world_size
 from golf.report.console import Display, display_for
 from golf.run.files import disk_error
 from golf.run.folder import RunFolder
@@ -84,7 +84,7 @@ class RunLog:
                 lr_multiplier=round(lr_multiplier, 6),
                 tokens_per_second=round(tokens_per_second, 1),
             )
-        budget, iterations = self.cfg.budget.train_seconds, self.cfg.schedule.iterations
+        budget, iterations = training_seconds(self.cfg), self.cfg.schedule.iterations
         seconds_left = max(budget - seconds, 0.0) if budget else (iterations - step) * seconds / step
         fraction = max(step / iterations, seconds / budget if budget else 0.0)
         text = f"step {step}  loss {self._last_loss:.4f}  {tokens_per_second:,.0f} tokens/s  {seconds_left:.0f} s left"
@@ -125,6 +125,22 @@ class RunLog:
 
     def stopping_early(self, step: int, seconds: float) -> None:
         self.line(f"stopping_early: wallclock_cap train_time:{seconds * 1000:.0f}ms {self._step(step)}")
+
+    def calibrated(self, tokens: int, matrices: int, seconds: float) -> None:
+        """GPTQ has seen the inputs of the matrices that it rounds."""
+        source = self.cfg.quant.calibration.source
+        self.line(f"gptq:calibrated source={source} tokens={tokens} hessians={matrices} time={seconds * 1000:.0f}ms")
+        self.metric("calibrated", source=source, tokens=tokens, matrices=matrices, seconds=round(seconds, 4))
+        if tokens < self.cfg.quant.calibration.tokens:
+            self.warning(
+                f"calibration saw {tokens:,} of quant.calibration.tokens={self.cfg.quant.calibration.tokens:,} "
+                "tokens before the training time was over: raise quant.calibration.reserve_seconds."
+            )
+
+    def pruned(self, count: int, of: int) -> None:
+        """Codes were set to zero until the file was small enough."""
+        self.line(f"pruned:{count} of {of} codes to fit")
+        self.metric("pruned", codes=count, of=of)
 
     def peak_memory(self, allocated_mib: int, reserved_mib: int) -> None:
         self.line(f"peak memory allocated: {allocated_mib} MiB reserved: {reserved_mib} MiB")

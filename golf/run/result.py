@@ -54,8 +54,9 @@ class Result:
     cap_bytes: int | None = None
     codec: str | None = None  # compressor and library version
     warmup_seconds: float | None = None
+    calibration_seconds: float | None = None  # of GPTQ: training time on training text, evaluation time on own text
     quantize_seconds: float | None = None
-    eval_seconds: float | None = None  # of all scores of the artifact
+    eval_seconds: float | None = None  # of all scores of the artifact, and of calibrating on own text
     peak_memory_mib: int | None = None
 
     @property

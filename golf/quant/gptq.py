@@ -1,0 +1,158 @@
+"""GPTQ: codes of a matrix chosen so that the layer's output changes least, not each weight.
+
+For a matrix W `[r, c]` with inputs x the squared change of the output is Σ (w - ŵ)ᵀ H (w - ŵ) over the rows, with
+H = Σ x xᵀ `[c, c]`. Columns are rounded one after another, and what rounding one does to the output is taken back by
+the columns that still come. Source: arXiv 2210.17323, in the form of PR #593 and PR #1019. Everything is in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from golf.config import GPTQConfig, QuantConfig, TensorQuant
+from golf.errors import GolfError
+from golf.quant.clipping import as_stored, row_clips, row_scale
+from golf.quant.formats import QMAX, CodedTensor, nearest_codes
+from golf.quant.rotation import rotate
+
+MOST_DAMPING = 100.0  # of the diagonal's mean; a Hessian that needs more is none
+CPU_ROWS = 1024  # at once: what stays in the cache
+ROUNDING_ERROR = 1e-6  # of the largest entry: what may be below zero
+
+
+def encode_gptq(tensor: Tensor, how: TensorQuant, quant: QuantConfig, hessian: Tensor) -> CodedTensor:
+    """A matrix in the integer format and with the clips that `how` says, by `gptq_codes` with scales as stored.
+
+    Raises `GolfError` if the Hessian cannot be used.
+    """
+    qmax, w, h = QMAX[how.format], tensor.detach().float(), checked_hessian(hessian, tensor.size(1))
+    if rotated := how.rotation == "hadamard":
+        w, h = rotate(w), rotate(rotate(h).T)  # inputs are rotated as the columns are
+    scales = [as_stored(row_scale(clip, qmax, quant.scale_floor)) for clip in row_clips(w, how, qmax)]
+    codes, scale = gptq_codes(w, h, scales, qmax, quant.gptq)
+    return CodedTensor(codes.to(torch.int8).cpu(), scale.half().cpu(), tensor.dtype, rotated)
+
+
+def gptq_codes(
+    w: Tensor, hessian: Tensor, scales: Sequence[Tensor], qmax: int, gptq: GPTQConfig
+) -> tuple[Tensor, Tensor]:
+    """Codes `[r, c]` and for every row one of the candidate `scales` `[r]`, on the device of `hessian`.
+
+    All candidates are run through, and each row keeps the one with the least error under `hessian`: rows know nothing
+    of each other, so that is the best of all combinations. Columns whose input was always zero become zero; if all were,
+    rows are rounded to the nearest code. Raises `GolfError` for a Hessian that is not finite or cannot be decomposed.
+    """
+    h = checked_hessian(hessian, w.size(1))
+    w, scales = w.to(h), [scale.to(h) for scale in scales]
+    alive = h.diagonal() > 0
+    if not alive.any():
+        return nearest_codes(w, scales, qmax)
+    order = torch.arange(w.size(1), device=h.device)
+    if gptq.act_order:
+        order = h.diagonal().argsort(descending=True, stable=True)
+    w, h = (w * alive)[:, order], h[order][:, order]
+    damped, root = damped_root(h, gptq.damping)
+    found = []
+    for rows in torch.arange(w.size(0), device=h.device).split(CPU_ROWS if h.device.type == "cpu" else w.size(0) or 1):
+        candidates = [scale[rows] for scale in scales]
+        codes, scale = _best_candidate(w[rows], h, root, candidates, qmax, gptq.block_size)
+        if gptq.descent_sweeps:
+            codes = _descend(w[rows], h, damped, codes, scale, qmax, gptq)
+        found.append((codes, scale))
+    codes, scale = (torch.cat(parts) if parts else w.new_zeros(0) for parts in zip(*found, strict=True))
+    return codes[:, order.argsort()], scale
+
+
+def weighted_errors(w: Tensor, decoded: Tensor, hessian: Tensor) -> Tensor:
+    """(w - ŵ)ᵀ H (w - ŵ) of every row, `[r]`."""
+    change = w - decoded
+    return (change @ hessian * change).sum(1)
+
+
+def checked_hessian(hessian: Tensor, columns: int) -> Tensor:
+    """`hessian` in float64 and exactly symmetric; raises `GolfError` if it is none."""
+    if tuple(hessian.shape) != (columns, columns):
+        raise GolfError(f"the Hessian is {tuple(hessian.shape)} where the matrix has {columns} columns")
+    h = hessian.double()
+    if not h.isfinite().all() or (h.diagonal() < -ROUNDING_ERROR * h.abs().max()).any():
+        raise GolfError("the Hessian has entries that are not finite, or a negative diagonal")
+    return (h + h.T) / 2
+
+
+def damped_root(h: Tensor, damping: float) -> tuple[Tensor, Tensor]:
+    """H plus `damping` times its mean diagonal, and the upper triangular U with UᵀU = (that)⁻¹.
+
+    Inputs that were always zero get the mean. Damping grows tenfold until there is a decomposition.
+    """
+    alive = h.diagonal() > 0
+    mean = h.diagonal()[alive].mean()
+    eye = torch.eye(h.size(0), dtype=h.dtype, device=h.device)
+    while damping <= MOST_DAMPING:
+        damped = h + mean * torch.diag(torch.where(alive, damping, 1.0 + damping)).to(h)
+        # With J the reversal, J·H·J = L·Lᵀ makes J·L·J the upper R of H = R·Rᵀ, and U is its inverse.
+        lower, failed = torch.linalg.cholesky_ex(damped.flip(0, 1))
+        if not failed:
+            root = torch.linalg.solve_triangular(lower.flip(0, 1), eye, upper=True)
+            if root.isfinite().all():
+                return damped, root
+        damping = max(10 * damping, 1e-4)
+    raise GolfError(f"the Hessian has no Cholesky decomposition, even damped by {MOST_DAMPING:g} times its diagonal")
+
+
+def _best_candidate(
+    w: Tensor, h: Tensor, root: Tensor, scales: Sequence[Tensor], qmax: int, block_size: int
+) -> tuple[Tensor, Tensor]:
+    """Round `w` with every candidate at once; codes and scales of the least error of each row."""
+    steps, repeated = torch.cat(list(scales)), w.repeat(len(scales), 1)
+    codes = _with_feedback(repeated, root, steps, qmax, block_size)
+    errors = weighted_errors(repeated, codes * steps[:, None], h).view(len(scales), -1)
+    row = torch.arange(w.size(0), device=w.device)
+    choice = errors.argmin(0) * w.size(0) + row
+    return codes[choice], steps[choice]
+
+
+def _with_feedback(w: Tensor, root: Tensor, steps: Tensor, qmax: int, block_size: int) -> Tensor:
+    """Codes of `w` `[r, c]`, left to right: the columns that still come make up for the error of each.
+
+    `root` is the U of `damped_root`, `steps` `[r]` the scales. Within a block the others are told at once, the columns
+    behind it when it is done.
+    """
+    left = w.T.contiguous()  # [c, r]: what the columns still have to stand for
+    codes = torch.empty_like(left)
+    for first in range(0, left.size(0), block_size):
+        last = min(first + block_size, left.size(0))
+        errors = torch.empty_like(left[first:last])
+        for j in range(first, last):
+            codes[j] = (left[j] / steps).round_().clamp_(-qmax, qmax)
+            errors[j - first] = (left[j] - codes[j] * steps) / root[j, j]
+            left[j + 1 : last].addr_(root[j, j + 1 : last], errors[j - first], alpha=-1)
+        left[last:].addmm_(root[first:last, last:].T, errors, alpha=-1)
+    return codes.T
+
+
+def _descend(
+    w: Tensor, h: Tensor, damped: Tensor, codes: Tensor, steps: Tensor, qmax: int, gptq: GPTQConfig
+) -> Tensor:
+    """`codes` after sweeps of coordinate descent: each column is rounded again, given all the others.
+
+    Source: QuantEase, arXiv 2309.01885. It lowers the error under the damped Hessian; rows where that raises the error
+    under `h` keep what they had.
+    """
+    now = codes.T.contiguous()  # [c, r]
+    slope = damped @ (w.T - now * steps)  # H (w - ŵ)
+    for _ in range(gptq.descent_sweeps):
+        for first in range(0, now.size(0), gptq.block_size):
+            last = min(first + gptq.block_size, now.size(0))
+            moves = torch.empty_like(now[first:last])
+            for j in range(first, last):
+                code = (now[j] + slope[j] / (damped[j, j] * steps)).round_().clamp_(-qmax, qmax)
+                moves[j - first] = (code - now[j]) * steps
+                now[j] = code
+                slope[first:last].addr_(damped[first:last, j], moves[j - first], alpha=-1)
+            slope[:first].addmm_(damped[:first, first:last], moves, alpha=-1)
+            slope[last:].addmm_(damped[last:, first:last], moves, alpha=-1)
+    lower = weighted_errors(w, now.T * steps[:, None], h) < weighted_errors(w, codes * steps[:, None], h)
+    return torch.where(lower[:, None], now.T, codes)
