@@ -110,9 +110,9 @@ class GPTQConfig:
     """How classes with `rounding=gptq` are rounded; arXiv 2210.17323."""
 
     block_size: int = 128  # columns between updates of all the others: speed only
-    damping: float = 0.01  # of the mean of the Hessian's diagonal, added to it
+    # of the mean of the Hessian's diagonal, added to it: with each a row is rounded, and it keeps the best
+    damping: list[float] = field(default_factory=lambda: [0.01, 0.0201, 0.002])
     act_order: bool = True  # columns in descending order of their inputs' size
-    descent_sweeps: int = 0  # of coordinate descent over the codes afterwards (arXiv 2309.01885)
 
 
 @dataclass

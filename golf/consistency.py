@@ -260,8 +260,10 @@ def _check_quant(cfg: Config) -> None:
 def _check_passes(quant: QuantConfig) -> None:
     gptq, calibration, prune, lqer = quant.gptq, quant.calibration, quant.prune, quant.lqer
     _require(gptq.block_size > 0, f"quant.gptq.block_size={gptq.block_size} has to be at least 1.")
-    _require(gptq.damping >= 0, "quant.gptq.damping is negative: 0.01 is usual.")
-    _require(gptq.descent_sweeps >= 0, "quant.gptq.descent_sweeps is negative: 0 turns them off.")
+    _require(
+        bool(gptq.damping) and all(d >= 0 for d in gptq.damping),
+        "quant.gptq.damping lists shares of the diagonal's mean, at least one and none negative: [0.01] is usual.",
+    )
     _one_of("quant.calibration.source", calibration.source, CALIBRATION_SOURCES)
     _require(calibration.tokens > 0, f"quant.calibration.tokens={calibration.tokens} has to be at least 1.")
     _require(calibration.reserve_seconds >= 0, "quant.calibration.reserve_seconds is negative: 0 reserves nothing.")

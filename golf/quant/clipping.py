@@ -17,10 +17,12 @@ def row_clips(w: Tensor, how: TensorQuant, qmax: int) -> list[Tensor]:
     which fixes the entropy of the codes whatever the size of the weights (SDClip, record 2026-04-05_SP8192). absmean:
     the largest code stands for qmax times the mean of |w|, for ternary codes (BitNet b1.58, arXiv 2402.17764).
     """
-    if w.size(1) == 0:
+    if w.numel() == 0:
         return [w.new_zeros(w.size(0))]
     if how.clip == "std":
-        return [how.clip_k * w.std(1, correction=min(1, w.size(1) - 1))]
+        clip = how.clip_k * w.std(1, correction=min(1, w.size(1) - 1))
+        # A row that lies beyond its own clip is no spread around zero, such as gains that are all alike.
+        return [torch.where(clip < w.mean(1).abs(), w.abs().amax(1), clip)]
     if how.clip == "absmean":
         return [qmax * w.abs().mean(1)]
     quantiles = how.clip_search if how.clip == "search" else [how.clip_quantile]

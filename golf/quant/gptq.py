@@ -32,7 +32,8 @@ def encode_gptq(tensor: Tensor, how: TensorQuant, quant: QuantConfig, hessian: T
     if rotated := how.rotation == "hadamard":
         w, h = rotate(w), rotate(rotate(h).T)  # inputs are rotated as the columns are
     scales = [as_stored(row_scale(clip, qmax, quant.scale_floor)) for clip in row_clips(w, how, qmax)]
-    codes, scale = gptq_codes(w, h, scales, qmax, quant.gptq)
+    different = list(torch.stack(scales).unique(dim=0))  # under the floor all are the same
+    codes, scale = gptq_codes(w, h, different, qmax, quant.gptq)
     return CodedTensor(codes.to(torch.int8).cpu(), scale.half().cpu(), tensor.dtype, rotated)
 
 
@@ -41,9 +42,10 @@ def gptq_codes(
 ) -> tuple[Tensor, Tensor]:
     """Codes `[r, c]` and for every row one of the candidate `scales` `[r]`, on the device of `hessian`.
 
-    All candidates are run through, and each row keeps the one with the least error under `hessian`: rows know nothing
-    of each other, so that is the best of all combinations. Columns whose input was always zero become zero; if all were,
-    rows are rounded to the nearest code. Raises `GolfError` for a Hessian that is not finite or cannot be decomposed.
+    All scales are run through with the first damping and the best of them with the others; each row keeps what has the
+    least error under `hessian`. Rows know nothing of each other, so that no other choice of scales is better. Columns
+    whose input was always zero become zero; if all were, rows are rounded to the nearest code. Raises `GolfError` for a
+    Hessian that is not finite or cannot be decomposed.
     """
     h = checked_hessian(hessian, w.size(1))
     w, scales = w.to(h), [scale.to(h) for scale in scales]
@@ -54,15 +56,13 @@ def gptq_codes(
     if gptq.act_order:
         order = h.diagonal().argsort(descending=True, stable=True)
     w, h = (w * alive)[:, order], h[order][:, order]
-    damped, root = damped_root(h, gptq.damping)
-    found = []
-    for rows in torch.arange(w.size(0), device=h.device).split(CPU_ROWS if h.device.type == "cpu" else w.size(0) or 1):
-        candidates = [scale[rows] for scale in scales]
-        codes, scale = _best_candidate(w[rows], h, root, candidates, qmax, gptq.block_size)
-        if gptq.descent_sweeps:
-            codes = _descend(w[rows], h, damped, codes, scale, qmax, gptq)
-        found.append((codes, scale))
-    codes, scale = (torch.cat(parts) if parts else w.new_zeros(0) for parts in zip(*found, strict=True))
+    roots = [damped_root(h, damping) for damping in gptq.damping]
+    at_once = CPU_ROWS if h.device.type == "cpu" else max(w.size(0), 1)
+    found = [
+        _best_codes(w[rows], h, roots, [scale[rows] for scale in scales], qmax, gptq.block_size)
+        for rows in torch.arange(w.size(0), device=h.device).split(at_once)
+    ]
+    codes, scale = torch.cat([codes for codes, _ in found]), torch.cat([scale for _, scale in found])
     return codes[:, order.argsort()], scale
 
 
@@ -82,36 +82,42 @@ def checked_hessian(hessian: Tensor, columns: int) -> Tensor:
     return (h + h.T) / 2
 
 
-def damped_root(h: Tensor, damping: float) -> tuple[Tensor, Tensor]:
-    """H plus `damping` times its mean diagonal, and the upper triangular U with UᵀU = (that)⁻¹.
+def damped_root(h: Tensor, damping: float) -> Tensor:
+    """The upper triangular U with UᵀU = D⁻¹, where D is H plus `damping` times the mean of its diagonal.
 
-    Inputs that were always zero get the mean. Damping grows tenfold until there is a decomposition.
+    Inputs that were always zero get the mean alone. Damping grows tenfold until there is a decomposition.
     """
     alive = h.diagonal() > 0
     mean = h.diagonal()[alive].mean()
     eye = torch.eye(h.size(0), dtype=h.dtype, device=h.device)
     while damping <= MOST_DAMPING:
-        damped = h + mean * torch.diag(torch.where(alive, damping, 1.0 + damping)).to(h)
-        # With J the reversal, J·H·J = L·Lᵀ makes J·L·J the upper R of H = R·Rᵀ, and U is its inverse.
+        damped = h + mean * torch.where(alive, damping, 1.0).to(h).diag()
+        # With J the reversal, J·D·J = L·Lᵀ makes J·L·J the upper R of D = R·Rᵀ, and U is its inverse.
         lower, failed = torch.linalg.cholesky_ex(damped.flip(0, 1))
         if not failed:
             root = torch.linalg.solve_triangular(lower.flip(0, 1), eye, upper=True)
             if root.isfinite().all():
-                return damped, root
+                return root
         damping = max(10 * damping, 1e-4)
     raise GolfError(f"the Hessian has no Cholesky decomposition, even damped by {MOST_DAMPING:g} times its diagonal")
 
 
-def _best_candidate(
-    w: Tensor, h: Tensor, root: Tensor, scales: Sequence[Tensor], qmax: int, block_size: int
+def _best_codes(
+    w: Tensor, h: Tensor, roots: Sequence[Tensor], scales: Sequence[Tensor], qmax: int, block_size: int
 ) -> tuple[Tensor, Tensor]:
-    """Round `w` with every candidate at once; codes and scales of the least error of each row."""
+    """Codes and scales of the least error of each row of `w`; the scales are rounded with side by side."""
     steps, repeated = torch.cat(list(scales)), w.repeat(len(scales), 1)
-    codes = _with_feedback(repeated, root, steps, qmax, block_size)
+    codes = _with_feedback(repeated, roots[0], steps, qmax, block_size)
     errors = weighted_errors(repeated, codes * steps[:, None], h).view(len(scales), -1)
-    row = torch.arange(w.size(0), device=w.device)
-    choice = errors.argmin(0) * w.size(0) + row
-    return codes[choice], steps[choice]
+    least, scale = errors.min(0)
+    chosen = scale * w.size(0) + torch.arange(w.size(0), device=w.device)
+    best, step = codes[chosen], steps[chosen]
+    for root in roots[1:]:
+        codes = _with_feedback(w, root, step, qmax, block_size)
+        error = weighted_errors(w, codes * step[:, None], h)
+        best = torch.where((error < least)[:, None], codes, best)
+        least = torch.minimum(error, least)
+    return best, step
 
 
 def _with_feedback(w: Tensor, root: Tensor, steps: Tensor, qmax: int, block_size: int) -> Tensor:
@@ -131,28 +137,3 @@ def _with_feedback(w: Tensor, root: Tensor, steps: Tensor, qmax: int, block_size
             left[j + 1 : last].addr_(root[j, j + 1 : last], errors[j - first], alpha=-1)
         left[last:].addmm_(root[first:last, last:].T, errors, alpha=-1)
     return codes.T
-
-
-def _descend(
-    w: Tensor, h: Tensor, damped: Tensor, codes: Tensor, steps: Tensor, qmax: int, gptq: GPTQConfig
-) -> Tensor:
-    """`codes` after sweeps of coordinate descent: each column is rounded again, given all the others.
-
-    Source: QuantEase, arXiv 2309.01885. It lowers the error under the damped Hessian; rows where that raises the error
-    under `h` keep what they had.
-    """
-    now = codes.T.contiguous()  # [c, r]
-    slope = damped @ (w.T - now * steps)  # H (w - ŵ)
-    for _ in range(gptq.descent_sweeps):
-        for first in range(0, now.size(0), gptq.block_size):
-            last = min(first + gptq.block_size, now.size(0))
-            moves = torch.empty_like(now[first:last])
-            for j in range(first, last):
-                code = (now[j] + slope[j] / (damped[j, j] * steps)).round_().clamp_(-qmax, qmax)
-                moves[j - first] = (code - now[j]) * steps
-                now[j] = code
-                slope[first:last].addr_(damped[first:last, j], moves[j - first], alpha=-1)
-            slope[:first].addmm_(damped[:first, first:last], moves, alpha=-1)
-            slope[last:].addmm_(damped[last:, first:last], moves, alpha=-1)
-    lower = weighted_errors(w, now.T * steps[:, None], h) < weighted_errors(w, codes * steps[:, None], h)
-    return torch.where(lower[:, None], now.T, codes)

@@ -60,7 +60,7 @@ def _factors(
         u, s, v = torch.linalg.svd(residual, full_matrices=False)
     else:
         # With H = R·Rᵀ the layer's error of E is the plain error of E·R.
-        _, inverse = damped_root(checked_hessian(hessian, w.size(1)), quant.gptq.damping)
+        inverse = damped_root(checked_hessian(hessian, w.size(1)), quant.gptq.damping[0])
         root = torch.linalg.solve_triangular(inverse, torch.eye(len(inverse)).to(inverse), upper=True)
         u, s, v = torch.linalg.svd(residual @ root, full_matrices=False)
         v = v @ inverse

@@ -38,9 +38,12 @@ def case(rows: int, columns: int, *, tokens: int = 2000, correlation: float = 0.
     return torch.from_numpy(w.astype(np.float32)), torch.from_numpy(x.T @ x)
 
 
-def published(w: np.ndarray, h: np.ndarray, qmax: int, *, floor: bool, act_order: bool = True) -> np.ndarray:
-    """Decoded weights of PR #593's algorithm: one quantile for the matrix, chosen by plain squared error."""
-    w, h = w.astype(np.float64), h + 0.01 * np.diag(h).mean() * np.eye(len(h))
+def published(w: np.ndarray, h: np.ndarray, qmax: int, *, floor: bool, act_order: bool = True, twice: bool = True) -> np.ndarray:
+    """Decoded weights of PR #593's algorithm: one quantile for the matrix, chosen by plain squared error.
+
+    The Hessian is damped when it is collected and then again, unless it is not `twice`.
+    """
+    w, h = w.astype(np.float64), h + twice * 0.01 * np.diag(h).mean() * np.eye(len(h))
     dead = np.diag(h) == 0
     h[dead, dead], w[:, dead] = 1.0, 0.0
     h = h + 0.01 * np.diag(h).mean() * np.eye(len(h))
@@ -75,9 +78,10 @@ def test_never_worse_than_the_published_algorithm(
     for seed in range(4):
         w, h = case(rows, columns, tokens=tokens, correlation=correlation, seed=seed)
         w = w * (8.0 if seed % 2 else 1.0)  # with rows above one, where the floor has no say, and below
-        theirs = published(w.numpy(), h.numpy(), 31, floor=quant.scale_floor != "eps")
-        bound = float(weighted_errors(w.double(), torch.from_numpy(theirs), h).sum())
-        assert error_of(encode_gptq(w, SEARCH, quant, h), w, h) <= bound * (1 + 1e-9)
+        ours = error_of(encode_gptq(w, SEARCH, quant, h), w, h)
+        for twice in (True, False):
+            theirs = published(w.numpy(), h.numpy(), 31, floor=quant.scale_floor != "eps", twice=twice)
+            assert ours <= float(weighted_errors(w.double(), torch.from_numpy(theirs), h).sum()) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("quant", FLOORS.values(), ids=FLOORS.keys())
@@ -99,7 +103,7 @@ def test_without_the_floor_it_is_better() -> None:
 def test_codes_are_those_of_the_definition_whatever_the_block(block_size: int, act_order: bool) -> None:
     w, h = case(12, 50)
     step = as_stored(row_scale(row_clips(w, TensorQuant("int6"), 31)[0], 31, "eps"))
-    gptq = GPTQConfig(block_size=block_size, act_order=act_order)
+    gptq = GPTQConfig(block_size=block_size, act_order=act_order, damping=[0.01])
     codes, _ = gptq_codes(w, h, [step], 31, gptq)
     damped = h.numpy() + 0.01 * np.diag(h).mean() * np.eye(50)
     order = np.argsort(-np.diag(h)) if act_order else np.arange(50)
@@ -112,26 +116,14 @@ def test_codes_are_those_of_the_definition_whatever_the_block(block_size: int, a
 
 
 def test_each_row_takes_the_candidate_with_the_least_error() -> None:
-    w, h = case(40, 64)
-    scales = [as_stored(row_scale(clip, 7, "eps")) for clip in row_clips(w, TensorQuant(clip="search", clip_search=[0.9, 0.97, 1.0]), 7)]
-    alone = [gptq_codes(w, h, [scale], 7, GPTQConfig()) for scale in scales]
+    w, h = case(200, 64)
+    one = GPTQConfig(damping=[0.01])
+    scales = [as_stored(row_scale(clip, 7, "eps")) for clip in row_clips(w, TensorQuant(clip="search", clip_search=[0.9, 0.99, 1.0]), 7)]
+    alone = [gptq_codes(w, h, [scale], 7, one) for scale in scales]
     errors = torch.stack([weighted_errors(w.double(), codes.double() * s[:, None], h) for codes, s in alone])
-    codes, scale = gptq_codes(w, h, scales, 7, GPTQConfig())
+    codes, scale = gptq_codes(w, h, scales, 7, one)
     torch.testing.assert_close(weighted_errors(w.double(), codes.double() * scale[:, None], h), errors.amin(0))
     assert len(set(errors.argmin(0).tolist())) == 3
-
-
-@pytest.mark.parametrize("sweeps", [1, 3])
-@pytest.mark.parametrize("block_size", [5, 128])
-def test_descent_lowers_the_error_of_no_row_less(sweeps: int, block_size: int) -> None:
-    w, h = case(40, 64)
-    step = as_stored(row_scale(w.abs().amax(1), 7, "eps"))
-    errors = []
-    for gptq in (GPTQConfig(), GPTQConfig(descent_sweeps=sweeps, block_size=block_size)):
-        codes, scale = gptq_codes(w, h, [step], 7, gptq)
-        assert codes.abs().max() <= 7 and torch.equal(codes, codes.round())
-        errors.append(weighted_errors(w.double(), codes.double() * scale[:, None], h))
-    assert (errors[1] <= errors[0]).all() and errors[1].sum() < 0.99 * errors[0].sum()
 
 
 def test_rotation_with_the_hessian_of_rotated_inputs() -> None:
@@ -179,7 +171,7 @@ def test_without_any_input_it_rounds_to_nearest() -> None:
 def test_any_hessian_gives_codes(hessian: Callable[[Tensor], Tensor], damping: float) -> None:
     w, h = case(16, 24)
     h = hessian(h)
-    quant = QuantConfig(scale_floor="eps", gptq=GPTQConfig(damping=damping, descent_sweeps=1))
+    quant = QuantConfig(scale_floor="eps", gptq=GPTQConfig(damping=[damping]))
     coded = encode_gptq(w, SEARCH, quant, h)
     back = decode(coded)
     assert coded.data.abs().max() <= 31 and back.isfinite().all()
@@ -189,8 +181,8 @@ def test_any_hessian_gives_codes(hessian: Callable[[Tensor], Tensor], damping: f
 
 def test_root_is_that_of_the_inverse() -> None:
     _, h = case(1, 30)
-    damped, root = damped_root(h, 0.01)
-    torch.testing.assert_close(damped, h + 0.01 * h.diagonal().mean() * torch.eye(30))
+    root = damped_root(h, 0.01)
+    damped = h + 0.01 * h.diagonal().mean() * torch.eye(30).double()
     torch.testing.assert_close(root.T @ root @ damped, torch.eye(30, dtype=torch.float64), atol=1e-8, rtol=0)
     assert torch.equal(root, root.triu())
 
