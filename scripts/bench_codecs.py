@@ -21,20 +21,27 @@ from safetensors.torch import load_file
 from golf.artifact.codecs import compress
 from golf.artifact.container import pack, payload, unpack
 from golf.artifact.header import entry_of
-from golf.config import ModelConfig, QuantConfig
+from golf.config import ModelConfig, QuantConfig, TensorQuant
 from golf.quant.formats import CodedTensor
-from golf.quant.policy import format_of, quantize
+from golf.quant.policy import quantize
 
 WIDTH, MLP, KV, VOCAB = 512, 2048, 256, 8192
 MATRIX_RMS = 0.155  # of the public int6 records, whose step has a floor: codes of 4.8 steps
-SDCLIP = {"int8": 20.0, "int7": 15.0, "int6": 12.85}  # standard deviations that the largest code stands for
-QMAX = {"int8": 127, "int7": 63, "int6": 31}
+INT6 = TensorQuant("int6")
+
+
+def sdclip(embed: TensorQuant) -> QuantConfig:
+    """Steps of k standard deviations: record 2026-04-05_SP8192 with k 20 for an int8 embedding."""
+    matrices = TensorQuant("int6", clip="std", clip_k=12.85)
+    return QuantConfig(attn=matrices, mlp=matrices, embed=embed, scale_floor="eps")
+
+
 FORMATS = {
-    "sdclip": QuantConfig(attn="int6", mlp="int6", embed="int8", scale_floor="eps"),
-    "sdclip_int7": QuantConfig(attn="int6", mlp="int6", embed="int7", scale_floor="eps"),
+    "sdclip": sdclip(TensorQuant("int8", clip="std", clip_k=20.0)),
+    "sdclip_int7": sdclip(TensorQuant("int7", clip="std", clip_k=15.0)),
     "int8_rowmax": QuantConfig(scale_floor="eps"),
-    "int6_rowmax": QuantConfig(attn="int6", mlp="int6", scale_floor="eps"),
-    "int6_floor": QuantConfig(attn="int6", mlp="int6"),
+    "int6_rowmax": QuantConfig(attn=INT6, mlp=INT6, scale_floor="eps"),
+    "int6_floor": QuantConfig(attn=INT6, mlp=INT6),
 }
 CODECS = {
     "zlib-9": QuantConfig(codec="zlib", codec_level=9),
@@ -66,21 +73,7 @@ def simulated(layers: int) -> dict[str, torch.Tensor]:
 
 def coded_as(name: str, weights: dict[str, torch.Tensor], small_numel: int) -> dict[str, CodedTensor]:
     """Weights in one of FORMATS."""
-    quant = dataclasses.replace(FORMATS[name], small_numel=small_numel)
-    if not name.startswith("sdclip"):
-        return quantize(weights, quant)
-    formats = {n: format_of(n, t, quant) for n, t in weights.items()}
-    plain = {n: t for n, t in weights.items() if formats[n] not in QMAX or t.ndim != 2}
-    coded = quantize(plain, quant)
-    return {n: coded[n] if n in coded else clipped_at_deviations(t, formats[n]) for n, t in weights.items()}
-
-
-def clipped_at_deviations(matrix: torch.Tensor, fmt: str) -> CodedTensor:
-    """Scale = k standard deviations of the row / qmax (record 2026-04-05)."""
-    w = matrix.float()
-    scale = (SDCLIP[fmt] * w.std(1) / QMAX[fmt]).half().clamp_min(2.0**-24)
-    codes = (w / scale.float()[:, None]).round().clamp(-QMAX[fmt], QMAX[fmt])
-    return CodedTensor(codes.to(torch.int8), scale, matrix.dtype)
+    return quantize(weights, dataclasses.replace(FORMATS[name], small_numel=small_numel))
 
 
 def entropy_bytes(symbols: torch.Tensor) -> float:
@@ -158,7 +151,7 @@ def main() -> None:
     weights = load_file(args.weights) if args.weights else simulated(args.layers)
     if "context" in args.codecs:
         start = time.perf_counter()
-        pack({"x": clipped_at_deviations(torch.randn(8, 4), "int6")}, ModelConfig(), CODECS["context"])
+        pack(coded_as("sdclip", {"x": torch.randn(8, 4)}, 0), ModelConfig(), CODECS["context"])
         print(f"compiling or loading the entropy coder: {time.perf_counter() - start:.1f} s\n")
     for name in args.formats:
         coded = coded_as(name, weights, args.small_numel if args.weights else 0)

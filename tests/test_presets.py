@@ -38,7 +38,12 @@ def test_single_h100_8l() -> None:
     assert (o.muon_momentum, o.muon_momentum_warmup_start, o.muon_momentum_warmup_steps) == (0.95, 0.85, 500)
     assert (cfg.schedule.warmdown_fraction, cfg.schedule.iterations, cfg.eval.stride) == (0.2, 35_000, 128)
     assert (cfg.data.train_seq_len, cfg.data.train_batch_tokens) == (2048, 524_288)
-    assert (cfg.quant.attn.format, cfg.quant.embed.format, cfg.quant.small_numel, cfg.quant.codec) == ("int8", "int8", 0, "zlib")
+    assert (cfg.quant.attn.format, cfg.quant.embed.format, cfg.quant.small_numel, cfg.quant.codec) == (
+        "int8",
+        "int8",
+        0,
+        "zlib",
+    )
 
 
 def test_gold6_11l() -> None:

@@ -69,7 +69,7 @@ def quantized(
     if not cfg.quant.prune.to_fit:
         return coded
     pruning = Pruning(coded, below_int8(weights, cfg.quant), cfg.quant.prune.codes)
-    target = cfg.budget.artifact_bytes - code_bytes(cfg.tech) - cfg.quant.prune.margin_bytes
+    target = cfg.budget.artifact_bytes - code_bytes(cfg.tech, cfg.quant.codec) - cfg.quant.prune.margin_bytes
     fitted = prune_to_fit(pruning, lambda tensors: len(pack(tensors, cfg.model, cfg.quant, cfg.tech)), target)
     if log and fitted:
         log.pruned(fitted[1], pruning.most)

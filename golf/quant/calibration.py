@@ -52,7 +52,9 @@ class InputHessians:
             self._hooks.append(self._modules[name].register_forward_pre_hook(observe))
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()

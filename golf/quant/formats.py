@@ -38,8 +38,8 @@ def encode_integer(tensor: Tensor, how: TensorQuant, quant: QuantConfig) -> Code
     """Code a float tensor in the integer format and with the clip that `how` says, rounding to the nearest code.
 
     Scales of rows are stored as float16. Codes are computed with the float32 scale, as in the public baseline, or with
-    `quant.scale_rounding=before` with the one that is stored. Of several clips each row takes the one that costs it the least
-    squared error. Tensors that are not matrices have one float32 scale without a floor.
+    `quant.scale_rounding=before` with the one that is stored. Of several clips each row takes the one that costs it the
+    least squared error. Tensors that are not matrices have one float32 scale without a floor.
     """
     qmax, w = QMAX[how.format], tensor.detach().float()
     if w.ndim != 2:

@@ -126,7 +126,7 @@ def _with_feedback(w: Tensor, root: Tensor, steps: Tensor, qmax: int, block_size
     `root` is the U of `damped_root`, `steps` `[r]` the scales. Within a block the others are told at once, the columns
     behind it when it is done.
     """
-    left = w.T.contiguous()  # [c, r]: what the columns still have to stand for
+    left = w.T.clone(memory_format=torch.contiguous_format)  # [c, r]: what the columns still have to stand for
     codes = torch.empty_like(left)
     for first in range(0, left.size(0), block_size):
         last = min(first + block_size, left.size(0))

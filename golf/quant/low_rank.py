@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from golf.config import LQERConfig, QuantConfig, TensorQuant
+from golf.config import QuantConfig, TensorQuant
 from golf.quant.formats import CodedTensor, decode, encode_integer
 from golf.quant.gptq import checked_hessian, damped_root
 

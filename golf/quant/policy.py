@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from fnmatch import fnmatch
+from typing import Any
 
 from torch import Tensor
 
@@ -54,8 +55,8 @@ def quantize(
 ) -> dict[str, CodedTensor]:
     """Every tensor of a state dict in its stored form, on the CPU. `dequantize` is the way back.
 
-    Where `quant` asks for GPTQ, `hessians` are those of `golf.calibrate`, and the work is done on their device; what has
-    none there is rounded to the nearest code. Raises `GolfError` if they are missing, or weights are not finite.
+    Where `quant` asks for GPTQ, `hessians` are those of `golf.calibrate`, and the work is done on their device; what
+    has none there is rounded to the nearest code. Raises `GolfError` if they are missing, or weights are not finite.
     """
     if hessians is None and uses_gptq(quant):
         raise GolfError(
@@ -80,7 +81,7 @@ def below_int8(state_dict: Mapping[str, Tensor], quant: QuantConfig) -> list[str
 
 def rounded_to_nearest(quant: QuantConfig) -> QuantConfig:
     """`quant` without what needs more than the weights of one tensor: for samples of them, and estimates of bytes."""
-    nearest = {name: dataclasses.replace(how, rounding="nearest") for name, how in tensor_classes(quant).items()}
+    nearest: Any = {n: dataclasses.replace(how, rounding="nearest") for n, how in tensor_classes(quant).items()}
     return dataclasses.replace(quant, **nearest, lqer=dataclasses.replace(quant.lqer, rank=0))
 
 

@@ -17,7 +17,7 @@ import torch
 from golf.artifact import container
 from golf.artifact.codecs import compress, decompress
 from golf.artifact.container import NOT_INTACT, Artifact, pack, unpack
-from golf.config import ModelConfig, QuantConfig
+from golf.config import ModelConfig, QuantConfig, TensorQuant
 from golf.quant.formats import CodedTensor
 from golf.quant.policy import quantize
 
@@ -27,7 +27,7 @@ QUANTS = {
     "zstd": QuantConfig(small_numel=8, codec="zstd", codec_level=3, layout=ALL_LAYOUTS),
     "lzma": QuantConfig(small_numel=8, codec="lzma", codec_level=0, layout=["sort_rows"]),
     "brotli": QuantConfig(small_numel=8, codec="brotli", codec_level=3, layout=["pack_bits"]),
-    "context": QuantConfig(small_numel=8, codec="context", attn="int6"),
+    "context": QuantConfig(small_numel=8, codec="context", attn=TensorQuant("int6")),
 }
 MUTATIONS = 2200  # of each codec's file
 LARGE = [-1, 0, 1, 2**8, 2**16, 2**31 - 1, 2**31, 2**40, 2**63 - 1]

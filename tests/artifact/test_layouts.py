@@ -16,7 +16,7 @@ from golf.artifact.layouts import (
     unpack_bits,
     values_to_bytes,
 )
-from golf.config import QuantConfig
+from golf.config import QuantConfig, TensorQuant
 from golf.consistency import LAYOUTS
 from golf.quant.formats import CodedTensor
 from golf.quant.policy import quantize
@@ -46,7 +46,7 @@ def weights() -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("layout", [[], *([name] for name in LAYOUTS), list(LAYOUTS)])
 def test_layouts_come_back_and_take_the_bytes_that_the_header_implies(layout: list[str]) -> None:
-    coded = quantize(weights(), QuantConfig(attn="int6", small_numel=5))
+    coded = quantize(weights(), QuantConfig(attn=TensorQuant("int6"), small_numel=5))
     entries = [entry_of(name, tensor) for name, tensor in coded.items()]
     if "pack_bits" in layout:
         entries = [packed_entry(entry, coded[entry.name].data) for entry in entries]

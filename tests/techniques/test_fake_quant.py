@@ -17,7 +17,9 @@ ON, OFF = ("fake_quant",), ()
 IDS = torch.randint(20, (2, 9), generator=torch.Generator().manual_seed(0))
 QUANTS = {
     "int8": QuantConfig(small_numel=0, embed=TensorQuant("fp16")),
-    "int6": QuantConfig(small_numel=0, attn=TensorQuant("int6"), mlp=TensorQuant("int6"), embed=TensorQuant("fp16"), scale_floor="eps"),
+    "int6": QuantConfig(
+        small_numel=0, attn=TensorQuant("int6"), mlp=TensorQuant("int6"), embed=TensorQuant("fp16"), scale_floor="eps"
+    ),
     "int5": QuantConfig(small_numel=0, attn=TensorQuant("int5"), mlp=TensorQuant("int5"), embed=TensorQuant("fp16")),
     "searched": QuantConfig(
         small_numel=0,
@@ -78,7 +80,9 @@ def test_a_row_is_clipped_at_its_quantile_and_rounded_to_its_grid(fmt: str, qmax
 
 
 def test_only_linear_layers_that_are_stored_as_integers_are_rounded() -> None:
-    quant = QuantConfig(small_numel=511, attn=TensorQuant("int6"), embed=TensorQuant("int5"), by_name={"blocks.1.mlp.fc*": "fp16"})
+    quant = QuantConfig(
+        small_numel=511, attn=TensorQuant("int6"), embed=TensorQuant("int5"), by_name={"blocks.1.mlp.fc*": "fp16"}
+    )
     model, plain = small_model(quant, FakeQuant()), small_model(quant)  # attention's matrices are smaller than 512
     rounded = {f"blocks.{i}.mlp.{part}.weight" for i in range(3) for part in ("fc", "proj")} - {
         "blocks.1.mlp.fc.weight"
