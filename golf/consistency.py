@@ -261,8 +261,8 @@ def _check_passes(quant: QuantConfig) -> None:
     gptq, calibration, prune, lqer = quant.gptq, quant.calibration, quant.prune, quant.lqer
     _require(gptq.block_size > 0, f"quant.gptq.block_size={gptq.block_size} has to be at least 1.")
     _require(
-        bool(gptq.damping) and all(d >= 0 for d in gptq.damping),
-        "quant.gptq.damping lists shares of the diagonal's mean, at least one and none negative: [0.01] is usual.",
+        bool(gptq.damping) and all(0 <= d <= 1 for d in gptq.damping),
+        "quant.gptq.damping lists shares of the diagonal's mean, at least one, each from 0 to 1: [0.01] is usual.",
     )
     _one_of("quant.calibration.source", calibration.source, CALIBRATION_SOURCES)
     _require(calibration.tokens > 0, f"quant.calibration.tokens={calibration.tokens} has to be at least 1.")

@@ -216,6 +216,9 @@ def test_plain_settings_are_dropped_by_name(name: str, machine: None) -> None:
         "loader": ["data.loader=coprime"],
         "shard_order": ["data.shard_order=[1,0]"],
         "ttt": ["eval=ttt_lora"],
+        "rotation": ["quant.mlp.rotation=hadamard"],
+        "pruning": ["quant=gptq_own_text"],
+        "lqer": ["quant=int4_lqer"],
     }.get(name, ["experiment=pr593_11l"])
     cfg = compose([*on, f"drop=[{name}]"])
     assert name in droppable(compose(on)) and name not in droppable(cfg)

@@ -49,7 +49,7 @@ class StoredTensor:
         """Before any compression: the format's bits a weight, and the scales."""
         if self.format in QMAX:
             scales = self.shape[0] * ROW_SCALE_BITS if len(self.shape) == 2 else TENSOR_SCALE_BITS
-            return self.numel * int(self.format.removeprefix("int")) + scales
+            return self.numel * (QMAX[self.format].bit_length() + 1) + scales
         return self.numel * FLOAT_BITS.get(self.format, 8 * self.dtype.itemsize)
 
 

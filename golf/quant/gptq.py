@@ -43,9 +43,8 @@ def gptq_codes(
     """Codes `[r, c]` and for every row one of the candidate `scales` `[r]`, on the device of `hessian`.
 
     All scales are run through with the first damping and the best of them with the others; each row keeps what has the
-    least error under `hessian`. Rows know nothing of each other, so that no other choice of scales is better. Columns
-    whose input was always zero become zero; if all were, rows are rounded to the nearest code. Raises `GolfError` for a
-    Hessian that is not finite or cannot be decomposed.
+    least error under `hessian`. Columns whose input was always zero become zero; if all were, rows are rounded to the
+    nearest code. Raises `GolfError` for a Hessian that is not finite or cannot be decomposed.
     """
     h = checked_hessian(hessian, w.size(1))
     w, scales = w.to(h), [scale.to(h) for scale in scales]
@@ -57,9 +56,16 @@ def gptq_codes(
         order = h.diagonal().argsort(descending=True, stable=True)
     w, h = (w * alive)[:, order], h[order][:, order]
     roots = [damped_root(h, damping) for damping in gptq.damping]
+    thoroughly = 1
+    if not alive.all():  # the published algorithm takes unused inputs to be of size one when it sets the damping
+        size = torch.where(h.diagonal() > 0, h.diagonal(), 1.0).mean() / h.diagonal()[h.diagonal() > 0].mean()
+        roots.insert(1, damped_root(h, gptq.damping[0] * float(size)))
+        thoroughly = 2
     at_once = CPU_ROWS if h.device.type == "cpu" else max(w.size(0), 1)
     found = [
-        _best_codes(w[rows], h, roots, [scale[rows] for scale in scales], qmax, gptq.block_size)
+        _best_codes(
+            w[rows], h, roots[:thoroughly], roots[thoroughly:], [scale[rows] for scale in scales], qmax, gptq.block_size
+        )
         for rows in torch.arange(w.size(0), device=h.device).split(at_once)
     ]
     codes, scale = torch.cat([codes for codes, _ in found]), torch.cat([scale for _, scale in found])
@@ -90,7 +96,8 @@ def damped_root(h: Tensor, damping: float) -> Tensor:
     alive = h.diagonal() > 0
     mean = h.diagonal()[alive].mean()
     eye = torch.eye(h.size(0), dtype=h.dtype, device=h.device)
-    while damping <= MOST_DAMPING:
+    most = max(damping, MOST_DAMPING)
+    while damping <= most:
         damped = h + mean * torch.where(alive, damping, 1.0).to(h).diag()
         # With J the reversal, J·D·J = L·Lᵀ makes J·L·J the upper R of D = R·Rᵀ, and U is its inverse.
         lower, failed = torch.linalg.cholesky_ex(damped.flip(0, 1))
@@ -103,20 +110,31 @@ def damped_root(h: Tensor, damping: float) -> Tensor:
 
 
 def _best_codes(
-    w: Tensor, h: Tensor, roots: Sequence[Tensor], scales: Sequence[Tensor], qmax: int, block_size: int
+    w: Tensor,
+    h: Tensor,
+    roots: Sequence[Tensor],
+    more_roots: Sequence[Tensor],
+    scales: Sequence[Tensor],
+    qmax: int,
+    block_size: int,
 ) -> tuple[Tensor, Tensor]:
-    """Codes and scales of the least error of each row of `w`; the scales are rounded with side by side."""
+    """Codes and scales of the least error of each row of `w`, from every scale with `roots`, its best with the others.
+
+    The scales are rounded with side by side.
+    """
     steps, repeated = torch.cat(list(scales)), w.repeat(len(scales), 1)
-    codes = _with_feedback(repeated, roots[0], steps, qmax, block_size)
-    errors = weighted_errors(repeated, codes * steps[:, None], h).view(len(scales), -1)
-    least, scale = errors.min(0)
-    chosen = scale * w.size(0) + torch.arange(w.size(0), device=w.device)
-    best, step = codes[chosen], steps[chosen]
-    for root in roots[1:]:
+    best, step, least = w, steps[: len(w)], w.new_full((len(w),), torch.inf)
+    for root in roots:
+        codes = _with_feedback(repeated, root, steps, qmax, block_size)
+        error, scale = weighted_errors(repeated, codes * steps[:, None], h).view(len(scales), -1).min(0)
+        chosen = scale * len(w) + torch.arange(len(w), device=w.device)
+        better = ~(error >= least)
+        best, step = torch.where(better[:, None], codes[chosen], best), torch.where(better, steps[chosen], step)
+        least = torch.minimum(error, least)
+    for root in more_roots:
         codes = _with_feedback(w, root, step, qmax, block_size)
         error = weighted_errors(w, codes * step[:, None], h)
-        best = torch.where((error < least)[:, None], codes, best)
-        least = torch.minimum(error, least)
+        best, least = torch.where((error < least)[:, None], codes, best), torch.minimum(error, least)
     return best, step
 
 
