@@ -36,9 +36,10 @@ from golf.composition import (  # noqa: E402
 from golf.errors import GolfError  # noqa: E402
 from golf.launch.launcher import train_and_score, train_once  # noqa: E402
 from golf.plan.lines import lines_before_run  # noqa: E402
+from golf.quant_table import gaps_of_run, print_gaps  # noqa: E402
 from golf.report.summary import print_plan, print_result  # noqa: E402
 from golf.report.sweep import print_sweep  # noqa: E402
-from golf.run.folder import RunFolder  # noqa: E402
+from golf.run.folder import RunFolder, find_run  # noqa: E402
 from golf.run.result import INTERRUPTED, OK, Result  # noqa: E402
 from golf.sweep.mirroring import mirror_report  # noqa: E402
 from golf.sweep.record import discard_unused, sweep_folder, sweep_name  # noqa: E402
@@ -76,6 +77,14 @@ def run(node: DictConfig) -> tuple[Result, RunFolder]:
     return train_once(cfg) if HydraConfig.get().mode == RunMode.MULTIRUN else train_and_score(cfg)
 
 
+def print_quant_gaps() -> None:
+    """What `+sweep=quant_gap` asks for: the checkpoint of each run under every number format, none trained again."""
+    for row in rows:
+        if row.result and row.result.final_score and (folder := find_run(row.result.variant_id, row.result.seed)):
+            print(f"\n{folder.path}\n")
+            print_gaps(gaps_of_run(folder))
+
+
 def command_line() -> int:
     """Exit status: 0 all `ok`, 1 a run that is not, 2 something to mend in the command or its inputs."""
     if sys.argv[1:2] == ["--why"]:
@@ -102,8 +111,14 @@ def command_line() -> int:
         return EXIT_USAGE
     finally:
         if len(rows) > 1:
+<<<<<<< HEAD
             print_sweep(name, [row[:3] for row in rows], rules_selected(arguments))
             mirror_report(name, rows, rules_selected(arguments))
+=======
+            print_sweep(name, rows, rules_selected(arguments))
+        if any(a.lstrip("+") == "sweep=quant_gap" for a in arguments):
+            print_quant_gaps()
+>>>>>>> 9ee75e9 (quant_gap sweeps train once; every preset end to end; plans price k·std, ternary and low-rank formats)
         discard_unused(name)
     if any(row.result is None for row in rows):
         return EXIT_USAGE

@@ -10,46 +10,13 @@ import dataclasses
 import json
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-from golf.composition import CONF_DIR, compose
-from golf.config import Config, QuantConfig
 from golf.errors import GolfError
 from golf.launch.process import tune_allocator
-from golf.loop.quant_gap import ENOUGH_TOKENS, QuantGap, quant_gaps
-from golf.model.checkpoint import read_weights
+from golf.loop.quant_gap import ENOUGH_TOKENS
+from golf.quant_table import gaps_of_run, print_gaps
 from golf.run.folder import RunFolder
-
-HEAD = "| quant | before | after | gap | artifact bytes | seconds |\n|---|---|---|---|---|---|"
-
-
-def presets() -> list[str]:
-    """Options of the group, by name."""
-    return sorted(path.stem for path in Path(CONF_DIR, "quant").glob("*.yaml"))
-
-
-def quant_of(choice: str, cfg: Config) -> QuantConfig:
-    """`choice` as the run's own scale would have it."""
-    name, *overrides = choice.split()
-    return compose([f"quant={name}", f"scale={cfg.scale.name}", "launch.nproc=1", *overrides]).quant
-
-
-def markdown(gap: QuantGap) -> str:
-    scores = f"{gap.before_bpb:.4f} | {gap.after_bpb:.4f} | {gap.gap_bpb:+.5f} ± {gap.gap_standard_error:.5f}"
-    return f"| {gap.name} | {scores} | {gap.artifact_bytes:,} | {gap.seconds:.1f} |"
-
-
-def show(gaps: Iterator[QuantGap], as_json: bool) -> None:
-    if as_json:
-        print(json.dumps([dataclasses.asdict(gap) for gap in gaps], indent=2))
-        return
-    print(HEAD)
-    tokens = 0
-    for gap in gaps:
-        print(markdown(gap), flush=True)
-        tokens = gap.tokens
-    print(f"\n{tokens:,} tokens, float32; bits per byte")
 
 
 def main() -> int:
@@ -62,13 +29,12 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="for programs")
     arguments = parser.parse_args()
     tune_allocator()
-    folder = RunFolder(arguments.run)
     try:
-        if not folder.config.is_file() or not folder.weights.is_file():
-            raise GolfError(f"{arguments.run} is not the folder of a finished run: it needs config.json and weights.")
-        cfg = folder.read_config()
-        quants = {choice: quant_of(choice, cfg) for choice in arguments.presets or presets()}
-        show(quant_gaps(cfg, read_weights(folder.weights), quants, tokens=arguments.tokens), arguments.json)
+        gaps = gaps_of_run(RunFolder(arguments.run), arguments.presets, tokens=arguments.tokens)
+        if arguments.json:
+            print(json.dumps([dataclasses.asdict(gap) for gap in gaps], indent=2))
+        else:
+            print_gaps(gaps)
     except GolfError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -53,7 +53,8 @@ MAY_IMPORT = {
     "worker": {"launch", "run"},
     "cluster": GROUND | {"cluster", "sweep", "run", "launch", "hardware", "plan"},
     "why": {"composition", "config", "errors", "run"},
-    "train": {"composition", "errors", "launch", "plan", "report", "run", "sweep", "why"},
+    "quant_table": {"composition", "config", "errors", "loop", "model", "run"},
+    "train": {"composition", "errors", "launch", "plan", "quant_table", "report", "run", "sweep", "why"},
 }
 ONLY_AT_THE_EDGE = {"hydra": {"composition", "train"}, "omegaconf": {"composition", "train"}}
 

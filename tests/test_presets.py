@@ -1,11 +1,19 @@
 """Experiments have the effective values of the public runs they are named for."""
 
+import json
+import shutil
+from pathlib import Path
+
 import pytest
 import torch
 
 from golf.composition import compose
 from golf.config import Config
+from golf.data.own_text import OwnDataset
 from golf.model.build import build_model
+from tests.support import ROOT, golf_main, tiny_overrides
+
+GPTQ_PRESETS = {"gptq_int6", "gptq_own_text", "int4_lqer", "sdclip_gptq", "sdclip_lqer"}
 
 
 def parameters(cfg: Config) -> int:
@@ -69,3 +77,19 @@ def test_pr593_11l() -> None:
     assert (cfg.optim.muon, cfg.data.train_batch_tokens, cfg.schedule.iterations) == ("parallel", 786_432, 9000)
     assert (cfg.eval.stride, cfg.quant.codec, cfg.quant.codec_level) == (64, "lzma", 6)
     assert cfg.optim.matrix_lr == gold6.optim.matrix_lr and cfg.optim.grad_clip_norm == gold6.optim.grad_clip_norm
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "conf/quant").glob("*.yaml")))
+def test_a_run_in_every_number_format_from_training_to_the_score(name: str, tiny: OwnDataset, runs: Path) -> None:
+    """Once by the preset's codec and once by the entropy coder: the same score from another file."""
+    scores = []
+    for codec in ([], ["quant.codec=context", "quant.layout=[]"]):
+        done = golf_main(*tiny_overrides(tiny), f"quant={name}", "quant.calibration.tokens=1024", *codec)
+        assert done.returncode == 0, done.stderr + done.stdout
+        (result,) = [json.loads(path.read_text()) for path in runs.glob("*/*/result.json")]
+        assert result["state"] == "ok" and abs(result["quant_gap_bpb"]) < 0.5
+        assert (result["calibration_seconds"] is not None) == (name in GPTQ_PRESETS)
+        scores.append(result["post_quant"]["val_bpb"])
+        shutil.rmtree(runs)
+    assert scores[0] == scores[1]

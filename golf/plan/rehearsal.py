@@ -21,7 +21,7 @@ from golf.artifact.container import pack
 from golf.artifact.entropy import stored_entropy_bits
 from golf.config import Config
 from golf.plan.tensors import StoredTensor
-from golf.quant.formats import CodedTensor
+from golf.quant.formats import QMAX, CodedTensor
 from golf.quant.policy import quantize, rounded_to_nearest
 
 WHOLE_WEIGHTS = 1 << 20  # a model of up to so many is rehearsed whole
@@ -86,7 +86,7 @@ def _price(cfg: Config, tensors: Sequence[StoredTensor], weights: Weights) -> Re
             share = bits[role] / max(sum(bits.values()), 1.0)
             by_role[role] += priced * share * weights_in[role] / max(sampled[role], 1)
     nothing = _encode(cfg, tensors, {t.name: torch.zeros(0, *t.shape[1:], dtype=t.dtype) for t in tensors})
-    return Rehearsal(dict(by_role), len(_packed(cfg, nothing)))
+    return Rehearsal(dict(by_role), len(_packed(cfg, nothing)) + round(_repair_bytes(cfg, tensors)))
 
 
 def _parts(tensors: Sequence[StoredTensor]) -> list[list[list[StoredTensor]]]:
@@ -127,6 +127,14 @@ def _encode(cfg: Config, tensors: Sequence[StoredTensor], weights: Mapping[str, 
             quant = dataclasses.replace(rounded_to_nearest(cfg.quant), by_name={"*": tensor.format})
             coded |= quantize({tensor.name: weights[tensor.name]}, quant)
     return coded
+
+
+def _repair_bytes(cfg: Config, tensors: Sequence[StoredTensor]) -> float:
+    """Low-rank factors, as if their codes took the bits of their format: the largest ones, as many as are repaired."""
+    lqer = cfg.quant.lqer
+    matrices = [t.shape for t in tensors if len(t.shape) == 2 and t.format in QMAX and t.format != "int8"]
+    widest = sorted((min(lqer.rank, *shape) * sum(shape) for shape in matrices), reverse=True)[: lqer.top]
+    return sum(widest) * (QMAX[lqer.format].bit_length() + 1) / 8 if lqer.rank else 0.0
 
 
 def _emptied(tensor: CodedTensor) -> CodedTensor:

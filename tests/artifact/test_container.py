@@ -48,6 +48,24 @@ def coded_model(quant: QuantConfig) -> dict[str, CodedTensor]:
     return quantize(state, quant)
 
 
+@settings(max_examples=30, deadline=None)
+@given(
+    fmt=st.sampled_from(["int8", "int7", "int6", "int5", "int4", "ternary", "fp16", "fp32"]),
+    clip=st.sampled_from(["quantile", "std", "absmean", "search"]),
+    rotation=st.sampled_from(["none", "hadamard"]),
+    codec=st.sampled_from(list(QUANTS)),
+    small_numel=st.sampled_from([0, 20, 300]),
+)
+def test_every_format_comes_back_exactly(fmt: str, clip: str, rotation: str, codec: str, small_numel: int) -> None:
+    how = TensorQuant(fmt, clip=clip, rotation=rotation)
+    quant = dataclasses.replace(QUANTS[codec], attn=how, mlp=how, small_numel=small_numel)
+    coded = coded_model(quant)
+    for name, tensor in unpack(pack(coded, MODEL, quant)).coded.items():
+        assert torch.equal(tensor.data, coded[name].data) and tensor.rotated == coded[name].rotated
+        scales = tensor.scale, coded[name].scale
+        assert scales == (None, None) or torch.equal(*scales)
+
+
 @pytest.mark.parametrize("quant", QUANTS.values(), ids=QUANTS.keys())
 @pytest.mark.parametrize("formats", ["int8", "int6", "fp16"])
 def test_round_trip_is_exact(quant: QuantConfig, formats: str) -> None:

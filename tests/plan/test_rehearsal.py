@@ -12,7 +12,7 @@ from golf.config import Config
 from golf.model.build import build_model
 from golf.plan.rehearsal import CONTROL_STD, rehearse
 from golf.plan.tensors import StoredTensor, shapeless_model, stored_tensors
-from golf.quant.policy import quantize
+from golf.quant.policy import quantize, rounded_to_nearest
 
 
 def gaussian(cfg: Config, rms: float) -> tuple[Sequence[StoredTensor], dict[str, torch.Tensor]]:
@@ -41,6 +41,28 @@ def test_gaussian_weights_take_what_was_rehearsed(rms: float, overrides: list[st
     actual = len(pack(quantize(weights, cfg.quant), cfg.model, cfg.quant, cfg.tech))
     rehearsed = rehearse(cfg, tensors, {t.role: rms for t in tensors})
     assert rehearsed.total == pytest.approx(actual, rel=0.02)
+
+
+@pytest.mark.parametrize("rms", [0.02, 0.3])
+@pytest.mark.parametrize(
+    "codec",
+    [pytest.param("quant.codec=brotli quant.codec_level=11", marks=pytest.mark.slow), "quant.codec=context"],
+)
+def test_clips_of_k_deviations_are_known_to_a_percent_whatever_the_weights(rms: float, codec: str) -> None:
+    """Without a finished run and without their size: GPTQ and the size do not change the entropy of the codes."""
+    cfg = compose(["scale=laptop", "model=9l", "quant=sdclip_gptq", *codec.split()])
+    tensors, weights = gaussian(cfg, rms)
+    actual = len(pack(quantize(weights, rounded_to_nearest(cfg.quant)), cfg.model, cfg.quant, cfg.tech))
+    assert rehearse(cfg, tensors, {}).total == pytest.approx(actual, rel=0.01)
+
+
+def test_low_rank_factors_are_paid_for() -> None:
+    cfg, bare = (compose(["scale=laptop", "model=4l", "quant=int4_lqer", f"quant.lqer.rank={r}"]) for r in (8, 0))
+    tensors, weights = gaussian(cfg, 0.1)
+    hessians = {n: torch.eye(t.size(1)) for n, t in weights.items() if t.ndim == 2}
+    actual, without = (len(pack(quantize(weights, c.quant, hessians), c.model, c.quant, c.tech)) for c in (cfg, bare))
+    rehearsed, base = (rehearse(c, tensors, {t.role: 0.1 for t in tensors}).total for c in (cfg, bare))
+    assert rehearsed - base == pytest.approx(actual - without, rel=0.1)
 
 
 def test_codes_of_a_fixed_step_cost_their_entropy() -> None:

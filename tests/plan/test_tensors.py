@@ -28,14 +28,14 @@ def test_names_shapes_and_dtypes_are_the_real_ones(name: str, bare: Config) -> N
     assert planned == real
 
 
-@pytest.mark.parametrize("quant", ["int8", "int8_all", "int6_mixed", "fp16_embed"])
+@pytest.mark.parametrize("quant", ["int8", "int8_all", "int6_mixed", "fp16_embed", "ternary"])
 def test_raw_bits_are_those_of_the_codes(quant: str) -> None:
     """One byte a code in memory, whatever the format: the difference is the bits that a byte does not need."""
     cfg = compose(["scale=laptop", "model=4l", f"quant={quant}"])
     model = build_model(cfg)
     coded = quantize(model.state_dict(), cfg.quant)
     for tensor in stored_tensors(cfg, shapeless_model(cfg).state_dict()):
-        spare = {"int6": 2, "int5": 3, "int4": 4}.get(tensor.format, 0) * tensor.numel
+        spare = {"int6": 2, "int5": 3, "int4": 4, "ternary": 6}.get(tensor.format, 0) * tensor.numel
         assert tensor.raw_bits == 8 * coded[tensor.name].payload_bytes - spare, tensor.name
 
 

@@ -27,6 +27,17 @@ QUANTS = {
         mlp=TensorQuant("int5", clip="search", clip_search=[0.9, 0.97, 1.0]),
         scale_floor="eps",
     ),
+    **{
+        f"{fmt} {rotation}": QuantConfig(
+            small_numel=0,
+            attn=TensorQuant(fmt, clip=clip, clip_k=3.0, rotation=rotation),
+            mlp=TensorQuant(fmt, clip=clip, clip_k=3.0, rotation=rotation),
+            scale_floor="eps",
+            scale_rounding="before",
+        )
+        for fmt, clip in (("int8", "std"), ("int7", "std"), ("int4", "std"), ("ternary", "absmean"))
+        for rotation in ("none", "hadamard")
+    },
     "clipped": QuantConfig(small_numel=0, attn=TensorQuant("int6", clip_quantile=0.9), scale_floor="eps"),
 }
 
