@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from golf.data.own_text import OwnDataset
-from tests.support import golf_main, only_run, script_main, tiny_overrides
+from tests.support import ROOT, golf_main, only_run, script_main, tiny_overrides
 
 
 @pytest.fixture
@@ -55,3 +55,13 @@ def test_a_run_planned_taken_apart_and_quantized_again(finished: Path, tiny: Own
 def test_mistakes_end_in_one_sentence(command: list[str], sentence: str, runs: Path) -> None:
     done = script_main(*command)
     assert done.returncode == 2 and sentence in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
+@pytest.mark.slow
+def test_the_sweep_of_number_formats_trains_once(tiny: OwnDataset, runs: Path) -> None:
+    for _ in range(2):
+        done = golf_main("+sweep=quant_gap", *tiny_overrides(tiny))
+        assert done.returncode == 0, done.stderr
+        only_run(runs)
+        for preset in (ROOT / "conf/quant").glob("*.yaml"):
+            assert f"| {preset.stem} |" in done.stdout

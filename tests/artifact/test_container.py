@@ -62,8 +62,8 @@ def test_every_format_comes_back_exactly(fmt: str, clip: str, rotation: str, cod
     coded = coded_model(quant)
     for name, tensor in unpack(pack(coded, MODEL, quant)).coded.items():
         assert torch.equal(tensor.data, coded[name].data) and tensor.rotated == coded[name].rotated
-        scales = tensor.scale, coded[name].scale
-        assert scales == (None, None) or torch.equal(*scales)
+        one, other = tensor.scale, coded[name].scale
+        assert one is other is None or (one is not None and other is not None and torch.equal(one, other))
 
 
 @pytest.mark.parametrize("quant", QUANTS.values(), ids=QUANTS.keys())

@@ -61,7 +61,7 @@ def by_definition(cfg: Config, weights: dict[str, Tensor], ids: list[Tensor]) ->
         return original(x, weight, bias)
 
     original = nn.functional.linear
-    nn.functional.linear = linear
+    nn.functional.linear = linear  # type: ignore[assignment]
     try:
         with torch.no_grad():
             for batch in ids:
