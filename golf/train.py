@@ -111,14 +111,10 @@ def command_line() -> int:
         return EXIT_USAGE
     finally:
         if len(rows) > 1:
-<<<<<<< HEAD
             print_sweep(name, [row[:3] for row in rows], rules_selected(arguments))
             mirror_report(name, rows, rules_selected(arguments))
-=======
-            print_sweep(name, rows, rules_selected(arguments))
         if any(a.lstrip("+") == "sweep=quant_gap" for a in arguments):
             print_quant_gaps()
->>>>>>> 9ee75e9 (quant_gap sweeps train once; every preset end to end; plans price k·std, ternary and low-rank formats)
         discard_unused(name)
     if any(row.result is None for row in rows):
         return EXIT_USAGE

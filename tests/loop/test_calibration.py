@@ -101,6 +101,7 @@ def with_own_text(cfg: Config) -> Config:
     return dataclasses.replace(cfg, quant=dataclasses.replace(cfg.quant, calibration=calibration))
 
 
+@pytest.mark.slow
 def test_two_ranks_agree_on_the_sum_over_both(tiny: OwnDataset, tmp_path: Path) -> None:
     cfg = config(tiny, "data.micro_batches=2")
     weights = trained_weights(cfg)

@@ -56,6 +56,7 @@ def test_clips_of_k_deviations_are_known_to_a_percent_whatever_the_weights(rms: 
     assert rehearse(cfg, tensors, {}).total == pytest.approx(actual, rel=0.01)
 
 
+@pytest.mark.slow
 def test_low_rank_factors_are_paid_for() -> None:
     cfg, bare = (compose(["scale=laptop", "model=4l", "quant=int4_lqer", f"quant.lqer.rank={r}"]) for r in (8, 0))
     tensors, weights = gaussian(cfg, 0.1)
