@@ -55,6 +55,7 @@ def _register() -> None:
     OmegaConf.register_new_resolver("head_channels", _scaled_head_channels, replace=True)
     OmegaConf.register_new_resolver("decay", _scaled_decay, replace=True)
     OmegaConf.register_new_resolver("sum", lambda *terms: round(sum(terms), 12), replace=True)
+    OmegaConf.register_new_resolver("on_cpu", lambda value: None if hardware.detect().gpus else value, replace=True)
     for resolver in (leave_one_out, add_one):
         OmegaConf.register_new_resolver(resolver.__name__, functools.partial(_drops, resolver), replace=True)
 
