@@ -1,18 +1,26 @@
-"""Predicted against actual artifact bytes: `python scripts/bench_plan.py --evidence FOLDER --runs FOLDER`.
+"""Predicted against actual artifact bytes: `python scripts/bench_plan.py --runs FOLDER [--evidence FOLDER]`.
 
 Every finished run under `--runs` is planned again from its own configuration, with those under `--evidence` (none of
-them the same run) as history, and the prediction is set beside the bytes of its artifact.
+them the same run) as history, and the prediction is set beside the bytes of its artifact. With `--quant "PRESET
+quant.key=value"` each checkpoint is stored under that instead, without calibration, and predicted so.
 """
 
 import argparse
+import dataclasses
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from golf.artifact.container import pack
+from golf.config import uses_gptq
+from golf.errors import GolfError
+from golf.loop.export import quantized
+from golf.model.checkpoint import read_weights
 from golf.plan.history import FinishedRun, finished_runs
 from golf.plan.plan import Plan, make_plan
+from golf.quant_table import quant_of
 
 HEAD = "| run | formats | scale | codec | actual | predicted | error | interval |\n|---|---|---|---|---|---|---|---|"
 
@@ -23,9 +31,18 @@ def compared(run: FinishedRun, plan: Plan) -> tuple[str, float, bool]:
     low, expected, high = plan.artifact.bytes
     error, formats = expected / actual - 1, "/".join(how.format for how in (quant.embed, quant.attn, quant.mlp))
     interval = f"{low / expected - 1:+.1%} … {high / expected - 1:+.1%}"
-    scale = "floor" if plan.artifact.sized else "own range"
+    scale = "floor" if quant.scale_floor == "one_over_qmax" else "own range"
     cells = (run.result.name, formats, scale, quant.codec, f"{actual:,}", f"{expected:,.0f}", f"{error:+.2%}", interval)
     return f"| {' | '.join(cells)} |", error, low <= actual <= high
+
+
+def stored_as(run: FinishedRun, choice: str) -> FinishedRun:
+    """The run as if its weights had been stored under `choice`, a preset of conf/quant with overrides."""
+    cfg = dataclasses.replace(run.config, quant=quant_of(choice, run.config))
+    if uses_gptq(cfg.quant):
+        raise GolfError(f"--quant '{choice}' needs calibration: set rounding=nearest for every class.")
+    packed = pack(quantized(cfg, read_weights(run.folder.weights), None), cfg.model, cfg.quant, cfg.tech)
+    return dataclasses.replace(run, config=cfg, result=dataclasses.replace(run.result, artifact_bytes=len(packed)))
 
 
 def fixture(evidence: Sequence[FinishedRun], runs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
@@ -50,14 +67,22 @@ def fixture(evidence: Sequence[FinishedRun], runs: Sequence[FinishedRun]) -> lis
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--evidence", type=Path, required=True, help="runs that the predictions may learn from")
+    parser.add_argument("--evidence", type=Path, help="runs that the predictions may learn from")
     parser.add_argument("--runs", type=Path, required=True, help="runs to predict")
+    parser.add_argument("--quant", help="a preset of conf/quant with overrides, in quotes, instead of the runs' own")
     parser.add_argument("--fixture", type=Path, help="write what the test of predictions reads")
     arguments = parser.parse_args()
-    evidence, runs = finished_runs(arguments.evidence), finished_runs(arguments.runs)
+    evidence = finished_runs(arguments.evidence) if arguments.evidence else []
+    runs = finished_runs(arguments.runs)
     if not runs:
         print(f"error: there are no finished runs under {arguments.runs}.", file=sys.stderr)
         return 2
+    if arguments.quant:
+        try:
+            evidence, runs = ([stored_as(run, arguments.quant) for run in part] for part in (evidence, runs))
+        except GolfError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2
     print(HEAD)
     found = []
     for run in sorted(runs, key=lambda r: (r.config.quant.scale_floor, r.result.name)):

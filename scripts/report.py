@@ -3,6 +3,7 @@
 python scripts/report.py lr                                # a sweep by name, or folders of runs
 python scripts/report.py lr --rules strict --sigma 0.0007  # another rule; a borrowed standard deviation, in bpb
 python scripts/report.py lr --html lr.html                 # one file that a browser shows without a network
+python scripts/report.py lr --plots plots/                 # the page's plots as pictures, for documents
 """
 
 from __future__ import annotations
@@ -33,6 +34,11 @@ def main(arguments: list[str] | None = None) -> int:
             from golf.report.page import page  # brings matplotlib
 
             write_atomic(args.html, page(findings))
+        if args.plots:
+            from golf.report.plots import pictures
+
+            for name, _, png in pictures(findings):
+                write_atomic(args.plots / f"{name}.png", png)
     except GolfError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -51,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--test", choices=TESTS, default="auto", help="paired needs the same checkpoints in both")
     parser.add_argument("--format", choices=FORMATS, default="text")
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page with plots")
+    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="also write its plots as PNG files")
     return parser
 
 
