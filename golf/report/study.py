@@ -136,7 +136,8 @@ def _labelled(study: Study, wanted: str | None) -> Study:
     if study.swept and complete and all(key in flat for key in study.swept for flat in flats.values()):
         besides = [key for key in differing_keys(list(flats.values())) if key not in study.swept]
         if 0 < len(besides) <= MOST_KEYS_IN_A_LABEL:
-            note = f"{', '.join(besides)} moves along: no difference belongs to {' or '.join(study.swept)} alone."
+            verb = "move" if len(besides) > 1 else "moves"
+            note = f"{', '.join(besides)} {verb} along: no difference belongs to {' or '.join(study.swept)} alone."
             study = replace(study, notes=(*study.notes, note))
     labels = {v.id: " ".join(f"{key}={value}" for key, value in v.values.items()) or v.label for v in study.variants}
     return _with_reference(replace(study, variants=_renamed(study.variants, labels)), wanted)
