@@ -25,6 +25,7 @@ from golf.config import ModelConfig, QuantConfig, TensorQuant
 from golf.quant.formats import CodedTensor
 from golf.quant.policy import quantize
 
+LRZIP = ("lrzip", "-q", "-z", "-T", "-L", "9", "-N", "0")  # it would step back behind all other work
 WIDTH, MLP, KV, VOCAB = 512, 2048, 256, 8192
 MATRIX_RMS = 0.155  # of the public int6 records, whose step has a floor: codes of 4.8 steps
 INT6 = TensorQuant("int6")
@@ -128,9 +129,7 @@ def lrzip(coded: dict[str, CodedTensor]) -> tuple[str, int, float, float]:
         for i, parts in enumerate(by_role.values()):
             path = Path(folder, str(i))
             path.write_bytes(bytes(torch.cat(parts).view(torch.uint8).numpy()))
-            subprocess.run(
-                ["lrzip", "-q", "-z", "-T", "-L", "9", "-o", f"{path}.lrz", str(path)], check=True, capture_output=True
-            )
+            subprocess.run([*LRZIP, "-o", f"{path}.lrz", str(path)], check=True, capture_output=True)
             size += Path(f"{path}.lrz").stat().st_size
     rest = {n: dataclasses.replace(t, data=t.data[:, :0]) if n in with_codes else t for n, t in coded.items()}
     size += len(compress(payload(rest, ModelConfig(), layout=["byte_planes"]), "brotli", 11))

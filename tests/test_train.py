@@ -75,6 +75,7 @@ def losses(folder: Path) -> np.ndarray:
     return np.array([e["train_loss"] for e in metrics(folder, "train")])
 
 
+@pytest.mark.slow
 def test_public_trajectory_through_the_command_line(runs: Path, tmp_path: Path) -> None:
     arrays, _ = parity("trajectory_baseline")
     done = golf_main(*trajectory_overrides(tmp_path))
@@ -86,6 +87,7 @@ def test_public_trajectory_through_the_command_line(runs: Path, tmp_path: Path) 
     assert (last["val_loss"], last["val_bpb"]) == pytest.approx(tuple(arrays["val_last"][:2]), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_two_ranks_train_as_one_does_on_the_shared_data(runs: Path, tmp_path: Path) -> None:
     overrides = [*trajectory_overrides(tmp_path), "optim.muon_dtype=fp32"]
     for nproc in (1, 2):
@@ -108,6 +110,7 @@ def test_two_ranks_train_as_one_does(tiny: OwnDataset, runs: Path) -> None:
     assert (two / "ranks").is_dir()
 
 
+@pytest.mark.slow
 def test_parallel_muon_trains_as_plain_muon_does(tiny: OwnDataset, runs: Path) -> None:
     forms = ("name=plain",), ("name=one", "optim=parallel_muon"), ("name=two", "optim=parallel_muon", "launch.nproc=2")
     for form in forms:
