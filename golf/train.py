@@ -82,7 +82,10 @@ def print_quant_gaps() -> None:
     for row in rows:
         if row.result and row.result.final_score and (folder := find_run(row.result.variant_id, row.result.seed)):
             print(f"\n{folder.path}\n")
-            print_gaps(gaps_of_run(folder))
+            try:
+                print_gaps(gaps_of_run(folder))
+            except GolfError as error:
+                print(f"error: {error}", file=sys.stderr)
 
 
 def command_line() -> int:

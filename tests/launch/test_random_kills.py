@@ -84,7 +84,7 @@ def test_killed_at_random_moments_two_ranks_leave_nothing_that_is_not_so(tiny: O
         wait_for("end of all processes", lambda: not processes_of(runs))
         for folder, result in results(runs).items():
             assert_claims_no_more_than_was_done(folder, result, undisturbed)
-    assert any("golf.worker" in victim for victim in victims) or KILLS < 8
+    assert any(victim != "ended before" for victim in victims)
 
     assert start(overrides).wait(5 * WAIT_SECONDS) == 0
     last = max(results(runs), key=lambda folder: folder.stat().st_ctime)
