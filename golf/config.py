@@ -213,6 +213,8 @@ class RulesConfig:
     alpha: float = 0.05  # a verdict needs a one-sided p below it, corrected for the other verdicts of the sweep (Holm)
     confidence: float = 0.9  # of the two-sided intervals shown; 1 - 2 alpha agrees with an uncorrected verdict
     power: float = 0.8  # chance of finding what is there, where seeds needed or differences missed are computed
+    # Code counted with a run's artifact: exact, the wrapped script that would be submitted; or estimate, at once.
+    code_bytes: str = "exact"
     quiet_clock: bool = False  # nothing samples the machine while the clock runs, whatever track.system_metrics says
 
 
@@ -312,7 +314,12 @@ def tensor_classes(quant: QuantConfig) -> dict[str, TensorQuant]:
 
 def uses_gptq(quant: QuantConfig) -> bool:
     """Whether any class of tensors is rounded by GPTQ, which has to be calibrated."""
-    return any(how.rounding == "gptq" for how in tensor_classes(quant).values())
+    return "gptq" in (quant.embed.rounding, quant.attn.rounding, quant.mlp.rounding, quant.other.rounding)
+
+
+def rotates(quant: QuantConfig) -> bool:
+    """Whether any class of tensors is stored rotated."""
+    return "hadamard" in (quant.embed.rotation, quant.attn.rotation, quant.mlp.rotation, quant.other.rotation)
 
 
 def training_seconds(cfg: Config) -> float:

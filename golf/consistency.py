@@ -119,6 +119,7 @@ def check_model(m: ModelConfig) -> None:
 def check_rules(rules: RulesConfig) -> None:
     """Raise `GolfError` for rules that no verdict can follow."""
     _one_of("rules.failed_check", rules.failed_check, ("void", "stop"))
+    _one_of("rules.code_bytes", rules.code_bytes, ("exact", "estimate"))
     _require(rules.margin_nats >= 0, f"rules.margin_nats={rules.margin_nats} is negative: 0 asks for any improvement.")
     for key in ("alpha", "confidence", "power"):
         value = getattr(rules, key)

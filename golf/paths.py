@@ -1,5 +1,6 @@
 """Where things lie: the repository root and how relative paths of the configuration are meant."""
 
+import os
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -11,3 +12,8 @@ def resolve(path: str) -> Path:
     if given.is_absolute() or given.exists():
         return given.absolute()
     return ROOT / given
+
+
+def user_cache() -> Path:
+    """Where things are remembered that can be made again, XDG_CACHE_HOME/golf or ~/.cache/golf."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "golf"

@@ -50,8 +50,8 @@ class Ranks:
 
 def join_ranks(device: str) -> Ranks:
     """Join the group that torchrun describes in the environment; a process without one is alone."""
-    rank, world_size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    local_rank = int(os.environ.get("LOCAL_RANK", 0))
+    rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     here = torch.device("cuda", local_rank) if device == "cuda" else CPU
     if here.type == "cuda":
         torch.cuda.set_device(here)

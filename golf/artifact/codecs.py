@@ -24,8 +24,7 @@ class PackageMissingError(GolfError):
 
 def require_codec(codec: str) -> None:
     """Raise `PackageMissingError` if the package behind `codec` is not installed."""
-    package = NEEDS_PACKAGE.get(codec)
-    if package and importlib.util.find_spec(package) is None:
+    if codec in NEEDS_PACKAGE and importlib.util.find_spec(package := NEEDS_PACKAGE[codec]) is None:
         raise PackageMissingError(
             f"codec {codec} needs the package {package}, which is not installed: pip install {package} "
             '(or ".[codec]" in the checkout); quant.codec=zlib, zstd and lzma need none.'
@@ -45,10 +44,14 @@ def compress(data: bytes, codec: str, level: int) -> bytes:
 
 def decompress(data: bytes, codec: str, size: int) -> bytes:
     """Exactly `size` bytes, or `ValueError`; never allocates much more than that, whatever `data` claims."""
-    try:
-        out, finished = _DECOMPRESS[codec](data, size)
-    except (zlib.error, lzma.LZMAError, EOFError, zstandard.ZstdError, MemoryError) as error:
-        raise ValueError(str(error)) from error
+    if codec == "zlib":
+        out, finished = _unzlib(data, size)
+    elif codec == "lzma":
+        out, finished = _unlzma(data, size)
+    elif codec == "brotli":
+        out, finished = _unbrotli(data, size)
+    else:
+        out, finished = _unzstd(data, size)
     if len(out) != size or not finished:
         raise ValueError("the compressed data does not have the length it states")
     return out
@@ -56,21 +59,30 @@ def decompress(data: bytes, codec: str, size: int) -> bytes:
 
 def _unzlib(data: bytes, size: int) -> tuple[bytes, bool]:
     decoder = zlib.decompressobj()
-    out = decoder.decompress(data, size + 1)
+    try:
+        out = decoder.decompress(data, size + 1)
+    except (zlib.error, MemoryError) as error:
+        raise ValueError(str(error)) from error
     return out, decoder.eof and not decoder.unused_data
 
 
 def _unlzma(data: bytes, size: int) -> tuple[bytes, bool]:
     decoder = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=LZMA_MEMORY_BYTES)
-    out = decoder.decompress(data, size + 1)
+    try:
+        out = decoder.decompress(data, size + 1)
+    except (lzma.LZMAError, EOFError, MemoryError) as error:
+        raise ValueError(str(error)) from error
     return out, decoder.eof and not decoder.unused_data
 
 
 def _unzstd(data: bytes, size: int) -> tuple[bytes, bool]:
-    if zstandard.frame_content_size(data) not in (size, -1):  # the library allocates what the frame says
-        return b"", False
-    decoder = zstandard.ZstdDecompressor(max_window_size=1 << 27)
-    return decoder.decompress(data, max_output_size=size, allow_extra_data=False), True
+    try:
+        if zstandard.frame_content_size(data) not in (size, -1):  # the library allocates what the frame says
+            return b"", False
+        decoder = zstandard.ZstdDecompressor(max_window_size=1 << 27)
+        return decoder.decompress(data, max_output_size=size, allow_extra_data=False), True
+    except (zstandard.ZstdError, MemoryError) as error:
+        raise ValueError(str(error)) from error
 
 
 def _unbrotli(data: bytes, size: int) -> tuple[bytes, bool]:
@@ -83,12 +95,9 @@ def _unbrotli(data: bytes, size: int) -> tuple[bytes, bool]:
             if not more:
                 break
             out += more
-    except brotli.error as error:
+    except (brotli.error, MemoryError) as error:
         raise ValueError(str(error)) from error
     return out, decoder.is_finished()
-
-
-_DECOMPRESS = {"zlib": _unzlib, "zstd": _unzstd, "lzma": _unlzma, "brotli": _unbrotli}
 
 
 def _brotli() -> Any:

@@ -16,9 +16,10 @@ No pickle anywhere. Version 2, little-endian:
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,17 @@ from typing import Any
 from torch import Tensor
 
 from golf.artifact.codecs import CODEC_IDS, PackageMissingError, compress, decompress, require_codec
-from golf.artifact.header import MAX_CONTENT_BYTES, Entry, entry_of, read_header, write_header
+from golf.artifact.header import (
+    MAX_CONTENT_BYTES,
+    Entry,
+    check_entries,
+    entry_of,
+    read_header,
+    read_model,
+    write_header,
+)
 from golf.artifact.layouts import LAYOUT_BITS, bytes_to_values, packed_entry, values_to_bytes
-from golf.config import ModelConfig, QuantConfig
+from golf.config import ModelConfig, QuantConfig, rotates
 from golf.errors import GolfError
 from golf.quant.formats import CodedTensor
 from golf.quant.policy import dequantize
@@ -39,7 +48,7 @@ FIXED = struct.Struct("<4sBBBQQ")
 CRC = struct.Struct("<I")
 LENGTH = struct.Struct("<I")
 MAX_HEADER_BYTES = 1 << 22
-BESIDE_CONTEXT = ("lzma", 9)  # codec and level of the rest of a file whose codes have their own coder
+BESIDE_CONTEXT, BESIDE_LEVEL = "lzma", 9  # codec of the rest of a file whose codes have their own coder
 LAYOUT_BESIDE_CONTEXT = ("byte_planes",)
 NOT_INTACT = (  # what reading raises for files that `pack` did not write
     *(GolfError, ValueError, KeyError, TypeError, IndexError, AttributeError, struct.error),
@@ -101,23 +110,47 @@ def pack(
         entries = [entry_of(name, tensor) for name, tensor in coded.items()]
         content = _content(entries, [e for e in entries if not e.has_codes], coded, model, tech, layout)
         codes = encode((entry, coded[entry.name]) for entry in entries if entry.has_codes)
-        body = compress(content, *BESIDE_CONTEXT)
+        body = compress(content, BESIDE_CONTEXT, BESIDE_LEVEL)
     else:
         content = payload(coded, model, tech, layout)
         body = compress(content, quant.codec, quant.codec_level)
-    bits = sum(LAYOUT_BITS[name] for name in set(layout))
-    fixed = FIXED.pack(MAGIC, VERSION, CODEC_IDS[quant.codec], bits, len(content), len(body))
+    fixed = FIXED.pack(MAGIC, VERSION, CODEC_IDS[quant.codec], _layout_bits(layout), len(content), len(body))
     return fixed + CRC.pack(zlib.crc32(body + codes, zlib.crc32(fixed))) + body + codes
 
 
 def load(path: str | Path) -> Artifact:
     """Read an artifact file. Raises `GolfError` if it is missing, foreign, cut off or altered."""
+    content = _read(path)
+    with _intact(path):
+        return unpack(content)
+
+
+def load_weights_only(path: str | Path, quant: QuantConfig) -> dict[str, Tensor]:
+    """The dequantized weights of an artifact that was packed with `quant`, as an exported script reads its own.
+
+    Raises as `load`, but a header with a right checksum is trusted.
+    """
+    content = _read(path)
+    with _intact(path):
+        envelope = open_envelope(content)
+        layout = LAYOUT_BESIDE_CONTEXT if quant.codec == "context" else quant.layout
+        if (envelope.codec_id, envelope.layout_bits) != (CODEC_IDS[quant.codec], _layout_bits(layout)):
+            raise ValueError(f"its codec or layout is not the one of {quant.name}")
+        _, coded = _tensors(envelope, quant.codec, layout, trusted=True)
+        return dequantize(coded, may_be_rotated=rotates(quant), may_be_repaired=quant.lqer.rank > 0)
+
+
+def _read(path: str | Path) -> bytes:
     try:
-        content = Path(path).read_bytes()
+        return Path(path).read_bytes()
     except OSError as error:
         raise GolfError(f"The artifact {path} cannot be read ({error.strerror}): check the path.") from error
+
+
+@contextlib.contextmanager
+def _intact(path: str | Path) -> Iterator[None]:
     try:
-        return unpack(content)
+        yield
     except PackageMissingError:
         raise
     except NOT_INTACT as error:
@@ -126,6 +159,28 @@ def load(path: str | Path) -> Artifact:
 
 def unpack(content: bytes) -> Artifact:
     """Inverse of `pack`; raises one of `NOT_INTACT` for anything that `pack` did not write, see `load`."""
+    envelope = open_envelope(content)
+    codecs = {number: name for name, number in CODEC_IDS.items()}
+    if envelope.codec_id not in codecs or envelope.layout_bits >> len(LAYOUT_BITS):
+        raise ValueError(f"codec {envelope.codec_id} or layout {envelope.layout_bits} is unknown")
+    layout = [name for name, bit in LAYOUT_BITS.items() if envelope.layout_bits & bit]
+    header, coded = _tensors(envelope, codecs[envelope.codec_id], layout)
+    return Artifact(*read_model(header), coded)
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """The parts of an artifact file, its checksum verified."""
+
+    codec_id: int
+    layout_bits: int
+    size: int  # of the content before compression
+    body: bytes
+    codes: bytes  # behind the body: context only
+
+
+def open_envelope(content: bytes) -> Envelope:
+    """Take a file apart; raises `ValueError` if it is another kind of file, or a damaged one."""
     if content[: len(MAGIC)] != MAGIC or len(content) < FIXED.size + CRC.size:
         raise ValueError("it does not start like one")
     if content[len(MAGIC)] != VERSION:
@@ -135,29 +190,34 @@ def unpack(content: bytes) -> Artifact:
     body = rest[CRC.size :]
     if zlib.crc32(body, zlib.crc32(fixed)) != CRC.unpack(rest[: CRC.size])[0]:
         raise ValueError("its checksum does not match")
-    codecs = {number: name for name, number in CODEC_IDS.items()}
-    if codec_id not in codecs or layout_bits >> len(LAYOUT_BITS):
-        raise ValueError(f"codec {codec_id} or layout {layout_bits} is unknown")
     if size > MAX_CONTENT_BYTES or compressed_size > len(body):
         raise ValueError(f"{size} bytes are too many, or its parts are longer than the file")
-    layout = [name for name, bit in LAYOUT_BITS.items() if layout_bits & bit]
-    return _parse(body[:compressed_size], body[compressed_size:], codecs[codec_id], layout, size)
+    return Envelope(codec_id, layout_bits, size, body[:compressed_size], body[compressed_size:])
 
 
-def _parse(body: bytes, codes: bytes, codec: str, layout: list[str], size: int) -> Artifact:
+def _tensors(
+    envelope: Envelope, codec: str, layout: Collection[str], *, trusted: bool = False
+) -> tuple[dict[str, Any], dict[str, CodedTensor]]:
+    """The header as JSON, and every tensor as it is stored."""
     require_codec(codec)
-    content = decompress(body, BESIDE_CONTEXT[0] if codec == "context" else codec, size)
+    content = decompress(envelope.body, BESIDE_CONTEXT if codec == "context" else codec, envelope.size)
     start = LENGTH.size + LENGTH.unpack(content[: LENGTH.size])[0]
-    if start > min(MAX_HEADER_BYTES, len(content)):
+    if not trusted and start > min(MAX_HEADER_BYTES, len(content)):
         raise ValueError("its header is too long")
-    header = read_header(content[LENGTH.size : start])
-    apart = [entry for entry in header.entries if codec == "context" and entry.has_codes]
-    inside = [entry for entry in header.entries if codec != "context" or not entry.has_codes]
-    values = bytes_to_values(content[start:], inside, layout)
+    header, entries = read_header(content[LENGTH.size : start])
+    if not trusted:
+        check_entries(entries)
     if codec == "context":
         from golf.artifact.context import decode  # imports numba
 
-        values |= decode(codes, apart)
-    elif codes:
-        raise ValueError("bytes are left over behind the content")
-    return Artifact(header.model, header.tech, {entry.name: values[entry.name] for entry in header.entries})
+        values = bytes_to_values(content[start:], [entry for entry in entries if not entry.has_codes], layout)
+        values |= decode(envelope.codes, [entry for entry in entries if entry.has_codes])
+    else:
+        values = bytes_to_values(content[start:], entries, layout)
+        if envelope.codes:
+            raise ValueError("bytes are left over behind the content")
+    return header, {entry.name: values[entry.name] for entry in entries}
+
+
+def _layout_bits(layout: Collection[str]) -> int:
+    return sum(LAYOUT_BITS[name] for name in set(layout))

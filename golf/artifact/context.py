@@ -13,8 +13,23 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from golf.artifact import context_kernel as kernel
-from golf.artifact.context_kernel import LEVELS, ONE, UNIT_LEVEL
+from golf.artifact.context_kernel import (
+    DECODING,
+    END,
+    HIGH,
+    LEVELS,
+    LOW,
+    ONE,
+    POSITION,
+    UNIT_LEVEL,
+    VALUE,
+    WIDTHS,
+    Coder,
+    Memory,
+    code_matrix,
+    code_number,
+    code_scales,
+)
 from golf.artifact.context_tables import TABLES
 from golf.artifact.header import DTYPES, Entry
 from golf.quant.formats import CodedTensor
@@ -48,36 +63,36 @@ def encode_matrices(matrices: Iterable[CodeMatrix]) -> bytes:
         settings = _settings(matrix.codes)
         capacity = SPARE_BYTES + 2 * matrix.codes.size + 4 * matrix.scales.size
         while True:
-            trial = kernel.Coder(coder.state.copy(), np.empty(capacity, np.uint8), TABLES)
-            trial.state[kernel.END] = capacity
-            learned = kernel.Memory(*(array.copy() for array in memory))
+            trial = Coder(coder.state.copy(), np.empty(capacity, np.uint8), TABLES)
+            trial.state[END] = capacity
+            learned = Memory(*(array.copy() for array in memory))
             _code(trial, learned, matrix, settings)
-            written = int(trial.state[kernel.POSITION])
+            written = int(trial.state[POSITION])
             if written <= capacity:
                 break
             capacity = 2 * written
         chunks.append(trial.stream[:written].tobytes())
         for array, news in zip(memory, learned, strict=True):
             array[...] = news
-        trial.state[kernel.POSITION] = 0
+        trial.state[POSITION] = 0
         coder = trial
-    return b"".join([*chunks, int(coder.state[kernel.LOW]).to_bytes(REGISTER_BYTES, "big")])
+    return b"".join([*chunks, int(coder.state[LOW]).to_bytes(REGISTER_BYTES, "big")])
 
 
 def decode(stream: bytes, entries: Sequence[Entry]) -> dict[str, CodedTensor]:
     """The tensors that were encoded with these entries; `ValueError` unless the stream ends with the last one."""
     coder = _new_coder(len(stream))
     coder.stream[:] = np.frombuffer(stream, np.uint8)
-    coder.state[kernel.DECODING] = 1
-    coder.state[kernel.VALUE] = int.from_bytes(stream[:REGISTER_BYTES].ljust(REGISTER_BYTES, b"\0"), "big")
-    coder.state[kernel.POSITION] = REGISTER_BYTES
+    coder.state[DECODING] = 1
+    coder.state[VALUE] = int.from_bytes(stream[:REGISTER_BYTES].ljust(REGISTER_BYTES, b"\0"), "big")
+    coder.state[POSITION] = REGISTER_BYTES
     decoded = {}
     for entry, (matrix, memory) in zip(entries, _with_memory(_blank(entry) for entry in entries), strict=True):
         _code(coder, memory, matrix, (0, 0, 0, 0))
-        if coder.state[kernel.POSITION] > len(stream):
+        if coder.state[POSITION] > len(stream):
             break
         decoded[entry.name] = _tensor(entry, matrix)
-    if coder.state[kernel.POSITION] != len(stream):
+    if coder.state[POSITION] != len(stream):
         raise ValueError("the coded weights do not end where their bytes do")
     return decoded
 
@@ -101,15 +116,15 @@ def _tensor(entry: Entry, matrix: CodeMatrix) -> CodedTensor:
     return CodedTensor(data, scale, DTYPES[entry.dtype], rotated=entry.scale == "row+hadamard")
 
 
-def _new_coder(size: int) -> kernel.Coder:
+def _new_coder(size: int) -> Coder:
     state = np.zeros(6, np.int64)
-    state[kernel.HIGH] = 0xFFFFFFFF
-    state[kernel.END] = size
-    return kernel.Coder(state, np.empty(size, np.uint8), TABLES)
+    state[HIGH] = 0xFFFFFFFF
+    state[END] = size
+    return Coder(state, np.empty(size, np.uint8), TABLES)
 
 
-def _with_memory(matrices: Iterable[CodeMatrix]) -> Iterator[tuple[CodeMatrix, kernel.Memory]]:
-    memories: dict[str, kernel.Memory] = {}
+def _with_memory(matrices: Iterable[CodeMatrix]) -> Iterator[tuple[CodeMatrix, Memory]]:
+    memories: dict[str, Memory] = {}
     last = _new_memory()
     for matrix in matrices:
         if matrix.role not in memories and len(memories) < MAX_ROLES:
@@ -117,27 +132,27 @@ def _with_memory(matrices: Iterable[CodeMatrix]) -> Iterator[tuple[CodeMatrix, k
         yield matrix, memories.get(matrix.role, last)
 
 
-def _new_memory() -> kernel.Memory:
+def _new_memory() -> Memory:
     first = np.array([int(weight * ONE) for weight in FIRST_WEIGHTS], np.int64)
-    return kernel.Memory(
-        by_width=np.zeros((kernel.WIDTHS, 256), np.int64),
-        by_neighbours=np.zeros((kernel.WIDTHS, 256), np.int64),
+    return Memory(
+        by_width=np.zeros((WIDTHS, 256), np.int64),
+        by_neighbours=np.zeros((WIDTHS, 256), np.int64),
         node_weights=np.tile(first, (256, 1)),
-        width_weights=np.tile(first, (kernel.WIDTHS, 1)),
+        width_weights=np.tile(first, (WIDTHS, 1)),
         scale_counters=np.zeros(64, np.int64),
         codes_seen=np.zeros(1, np.int64),
     )
 
 
-def _code(coder: kernel.Coder, memory: kernel.Memory, matrix: CodeMatrix, settings: tuple[int, int, int, int]) -> None:
+def _code(coder: Coder, memory: Memory, matrix: CodeMatrix, settings: tuple[int, int, int, int]) -> None:
     """Write a matrix with its settings, or read both."""
     lowest, highest, level, predicts = (
-        int(kernel.code_number(coder, value, bits)) for value, bits in zip(settings, (8, 8, 10, 1), strict=True)
+        int(code_number(coder, value, bits)) for value, bits in zip(settings, (8, 8, 10, 1), strict=True)
     )
     if lowest > highest or level >= LEVELS or predicts > _may_predict(matrix.codes.shape):
         raise ValueError("a coded tensor has impossible settings")
-    kernel.code_scales(coder, memory, matrix.scales)
-    kernel.code_matrix(coder, memory, matrix.codes, lowest - 128, highest - 128, level, predicts)
+    code_scales(coder, memory, matrix.scales)
+    code_matrix(coder, memory, matrix.codes, lowest - 128, highest - 128, level, predicts)
 
 
 def _settings(codes: np.ndarray) -> tuple[int, int, int, int]:

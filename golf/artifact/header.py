@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,15 +68,6 @@ class Entry:
         return re.sub(r"\d+", "#", self.name)
 
 
-@dataclass(frozen=True)
-class Header:
-    """What stands before the values."""
-
-    model: ModelConfig
-    tech: dict[str, Any]
-    entries: list[Entry]
-
-
 def entry_of(name: str, tensor: CodedTensor) -> Entry:
     """The form of a coded tensor, its codes as whole bytes."""
     if (
@@ -98,20 +89,32 @@ def write_header(model: ModelConfig, tech: Mapping[str, Any] | None, entries: It
     return json.dumps({"model": shape, "tech": settings, "tensors": tensors}, separators=(",", ":")).encode()
 
 
-def read_header(content: bytes) -> Header:
-    """Inverse of `write_header`; one of several errors for anything else, `ValueError` for what no tensor can be."""
+def read_header(content: bytes) -> tuple[dict[str, Any], list[Entry]]:
+    """Inverse of `write_header`, the model and its techniques still as JSON for `read_model`; entries unchecked."""
     values = json.loads(content)
-    entries = [_entry(*fields) for fields in values["tensors"]]
+    return values, [
+        Entry(n, stored, dtype, tuple(shape), scale) for n, stored, dtype, shape, scale in values["tensors"]
+    ]
+
+
+def check_entries(entries: Sequence[Entry]) -> None:
+    """Raise one of several errors for entries that `write_header` did not write, `ValueError` for impossible ones."""
+    for entry in entries:
+        _check_entry(entry.name, entry.stored, entry.dtype, entry.shape, entry.scale)
     if len({entry.name for entry in entries}) != len(entries):
         raise ValueError("a tensor is listed twice")
     if sum(entry.numel + math.prod(entry.scale_shape) for entry in entries) > MAX_CONTENT_BYTES:
         raise ValueError(f"its tensors have more than {MAX_CONTENT_BYTES} values")
+
+
+def read_model(values: Mapping[str, Any]) -> tuple[ModelConfig, dict[str, Any]]:
+    """The model's shape and its techniques."""
     model = from_dict(ModelConfig, values["model"])
     check_model(model)
-    return Header(model, techniques_from_dict(values["tech"]), entries)
+    return model, techniques_from_dict(values["tech"])
 
 
-def _entry(name: Any, stored: Any, dtype: Any, shape: Any, scale: Any) -> Entry:
+def _check_entry(name: Any, stored: Any, dtype: Any, shape: Any, scale: Any) -> None:
     known = isinstance(name, str) and (stored in DTYPES or stored in PACKED) and dtype in DTYPES and scale in SCALES
     if not known or (stored in PACKED and scale is None):
         raise ValueError("a tensor has an unknown form")
@@ -119,4 +122,3 @@ def _entry(name: Any, stored: Any, dtype: Any, shape: Any, scale: Any) -> Entry:
         raise ValueError("a tensor has an impossible shape")
     if scale in ROW_SCALES and len(shape) != 2:
         raise ValueError("what is not a matrix has a scale a row")
-    return Entry(name, stored, dtype, tuple(shape), scale)

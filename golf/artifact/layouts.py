@@ -52,7 +52,7 @@ def values_to_bytes(coded: Sequence[tuple[Entry, CodedTensor]], layout: Collecti
             order = data.reshape(entry.matrix_shape).float().abs().mean(1).nan_to_num().argsort(stable=True)
             data = data[order]
             content[entry.name, "order"] = to_bytes(order.to(_order_dtype(entry)))
-        bits = PACKED.get(entry.stored)
+        bits = _packed_bits(entry, layout)
         content[entry.name, "data"] = _packed(data, bits) if bits else to_bytes(data)
         if tensor.scale is not None:
             content[entry.name, "scale"] = to_bytes(tensor.scale)
@@ -74,7 +74,7 @@ def bytes_to_values(content: bytes, entries: Sequence[Entry], layout: Collection
         start += chunk.size
     tensors = {}
     for entry in entries:
-        data = _codes_or_values(entry, pieces[entry.name, "data"])
+        data = _codes_or_values(entry, pieces[entry.name, "data"], _packed_bits(entry, layout))
         scale = from_bytes(pieces[entry.name, "scale"], _scale_dtype(entry), entry.scale_shape) if entry.scale else None
         if _is_sorted(entry, layout):
             order = from_bytes(pieces[entry.name, "order"], _order_dtype(entry), entry.shape[:1]).long() & 0xFFFF_FFFF
@@ -93,7 +93,7 @@ def chunks_of(entries: Iterable[Entry], layout: Collection[str]) -> list[Chunk]:
         if _is_sorted(entry, layout):
             width = _order_dtype(entry).itemsize
             chunks.append(Chunk(entry.name, "order", entry.shape[0] * width, width))
-        bits = PACKED.get(entry.stored)
+        bits = _packed_bits(entry, layout)
         width = 1 if bits else DTYPES[entry.stored].itemsize
         size = (entry.numel * bits + 7) // 8 if bits else entry.numel * width
         chunks.append(Chunk(entry.name, "data", size, width))
@@ -131,10 +131,13 @@ def _packed(codes: Tensor, bits: int) -> bytes:
     return pack_bits(codes.numpy().flatten().astype(np.int16) + (1 << bits - 1), bits)
 
 
-def _codes_or_values(entry: Entry, content: bytes) -> Tensor:
+def _packed_bits(entry: Entry, layout: Collection[str]) -> int | None:
+    return PACKED.get(entry.stored) if "pack_bits" in layout else None
+
+
+def _codes_or_values(entry: Entry, content: bytes, bits: int | None) -> Tensor:
     if entry.stored == "bool" and content.strip(b"\0\1"):
         raise ValueError("a truth value is neither 0 nor 1")
-    bits = PACKED.get(entry.stored)
     if not bits:
         return from_bytes(content, DTYPES[entry.stored], entry.shape)
     codes = unpack_bits(content, bits, entry.numel) - (1 << bits - 1)

@@ -35,7 +35,7 @@ def make_loader(cfg: Config, dataset: Dataset, ranks: Ranks = ALONE) -> Sequenti
     local_tokens = data.train_batch_tokens // data.micro_batches
     if data.loader == "sequential":
         return SequentialLoader(
-            listed_first(dataset.train, data.shard_order),
+            listed_first(dataset.train, data.shard_order) if data.shard_order else dataset.train,
             local_tokens=local_tokens,
             seq_len=data.train_seq_len,
             vocab_size=data.vocab_size,

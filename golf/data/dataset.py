@@ -56,10 +56,8 @@ def open_dataset(cfg: Config) -> Dataset:
         )
     tokenizer = load_tokenizer(resolve(data.tokenizer_path), data.vocab_size)
     train_files = find_shards(folder, data.train_files, "train")
-    val_files = find_shards(folder, data.val_files, "val")
     train = [open_shard(path) for path in train_files]
-    validation = np.concatenate([open_shard(path) for path in val_files])
-    _check_range(validation, data.vocab_size)
+    validation = validation_tokens(data)
     found = _fingerprint(tokenizer, train_files, train, validation)
     if data.fingerprint not in (None, found):
         raise GolfError(
@@ -67,11 +65,20 @@ def open_dataset(cfg: Config) -> Dataset:
             "would not compare. Remove the folder and its tokenizer to get the expected data, or accept this one "
             f"with data.fingerprint={found}."
         )
-    whole = _whole_sequences(validation, eval_seq_len(cfg))
+    whole = whole_sequences(validation, eval_seq_len(cfg))
     return Dataset(train_files, train, whole, byte_tables(tokenizer, data.vocab_size), found)
 
 
-def _whole_sequences(tokens: np.ndarray, seq_len: int) -> np.ndarray:
+def validation_tokens(data: DataConfig) -> np.ndarray:
+    """The whole validation split, uint16, checked to lie within the vocabulary."""
+    files = find_shards(resolve(data.path), data.val_files, "val")
+    tokens = np.concatenate([open_shard(path) for path in files])
+    _check_range(tokens, data.vocab_size)
+    return tokens
+
+
+def whole_sequences(tokens: np.ndarray, seq_len: int) -> np.ndarray:
+    """As much of `tokens` as fills sequences of `seq_len`, and one more as the last target."""
     if (usable := (tokens.size - 1) // seq_len * seq_len) <= 0:
         raise GolfError(f"The validation split has {tokens.size} tokens, less than one sequence of {seq_len} + 1.")
     return tokens[: usable + 1]

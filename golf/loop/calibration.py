@@ -44,6 +44,17 @@ def calibrate(state_dict: Mapping[str, Tensor], cfg: Config, dataset: Dataset | 
         return collect(cfg, state_dict, ranks, loader.next_batch).hessians
 
 
+def calibrate_after(
+    cfg: Config, weights: Mapping[str, Tensor], next_batch: NextBatch, trained_seconds: float, ranks: Ranks
+) -> Calibration:
+    """What GPTQ rounds by. Training text is seen on training time, so that what is left of it is the limit."""
+    if cfg.quant.calibration.source == "self_generated":
+        return collect(cfg, weights, ranks)
+    budget = cfg.budget.train_seconds
+    left = budget - ranks.sum(trained_seconds if ranks.is_first else 0.0)[0] if budget else math.inf
+    return collect(cfg, weights, ranks, next_batch, seconds_left=left)
+
+
 @torch.no_grad()
 def collect(
     cfg: Config,

@@ -16,12 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from golf.artifact.code import code_bytes
 from golf.artifact.container import pack, unpack
 from golf.config import Config, QuantConfig, uses_gptq
 from golf.data.dataset import Dataset, open_dataset
 from golf.errors import GolfError
 from golf.loop.calibration import calibrate
-from golf.loop.export import quantized
+from golf.loop.fitting import quantized
 from golf.ranks import Ranks
 from golf.scoring.bits import bits_per_byte
 from golf.scoring.scorer import Scorer
@@ -59,7 +60,8 @@ def quant_gaps(
         start = time.perf_counter()
         stored_as = dataclasses.replace(cfg, quant=quant)
         hessians = calibrate(weights, stored_as, dataset) if uses_gptq(quant) else None
-        packed = pack(quantized(stored_as, weights, hessians), cfg.model, quant, cfg.tech)
+        code = code_bytes(stored_as) if quant.prune.to_fit else 0
+        packed = pack(quantized(stored_as, weights, code, hessians), cfg.model, quant, cfg.tech)
         seconds = time.perf_counter() - start
         after, nats_after, _ = _nats_by_batch(scorer, unpack(packed).state_dict())
         gap, error = paired_gap(nats_before, nats_after, byte_count)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import resource
 import time
 
@@ -15,12 +14,13 @@ from golf.consistency import warnings
 from golf.data.batches import open_loader
 from golf.data.dataset import open_dataset
 from golf.errors import GolfError
-from golf.loop.calibration import Calibration, collect
+from golf.loop.calibration import calibrate_after
 from golf.loop.checkpoint import Checkpoints
 from golf.loop.checks import inert_techniques, scoring_breaches
 from golf.loop.export import Sizes, export
+from golf.loop.recompiles import RecompileWatch
 from golf.loop.speed import check_speed
-from golf.loop.steps import NextBatch, TrainStep
+from golf.loop.steps import TrainStep
 from golf.loop.switches import StepHooks, Switches
 from golf.loop.training import Training, train
 from golf.loop.warmup import restored, synthetic_batch, warm_up
@@ -59,6 +59,7 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
     params = sum(p.numel() for p in model.parameters())
     attention = choose_kernel(ranks.device, cfg)
     log.start(
+        name=str(folder.train_log),
         train_shards=len(dataset.train),
         val_tokens=dataset.validation.size - 1,
         model_params=params,
@@ -96,13 +97,17 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
     def validate(last: bool) -> Score:
         return scorer(hooks.final_weights() if last else model.state_dict(), switches.scored())
 
+    watch = RecompileWatch()
     with open_loader(cfg, dataset, ranks, after=start.step * step.accumulation) as loader:
-        training = train(cfg, step, loader, validate, ranks, log, switches, hooks, checkpoints)
+        training = train(cfg, step, loader, validate, ranks, log, switches, hooks, checkpoints, watch)
         calibration = None
         if uses_gptq(cfg.quant) and not training.diverged:
-            calibration = _calibrate(cfg, hooks.final_weights(), loader.next_batch, training, ranks, log)
+            own_text = cfg.quant.calibration.source == "self_generated"
+            log.display.update(1.0, "writing text to calibrate on" if own_text else "calibrating")
+            calibration = calibrate_after(cfg, hooks.final_weights(), loader.next_batch, training.seconds, ranks)
+            log.calibrated(calibration.tokens, len(calibration.hessians), calibration.seconds)
             result.calibration_seconds = calibration.seconds
-    _record_training(result, cfg, training, ranks, log)
+    _record_training(result, cfg, training, watch.causes, ranks, log)
     if training.diverged:
         result.state, result.reason = DIVERGED, f"the loss was {training.train_loss} at step {training.steps}"
         return result
@@ -119,26 +124,6 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
     if failures:
         result.state, result.reason = VOID, "; ".join(failures)
     return result
-
-
-def _calibrate(
-    cfg: Config,
-    weights: dict[str, torch.Tensor],
-    next_batch: NextBatch,
-    training: Training,
-    ranks: Ranks,
-    log: RunLog,
-) -> Calibration:
-    """What GPTQ rounds by. Training text is seen on training time, so that what is left of it is the limit."""
-    own_text, budget = cfg.quant.calibration.source == "self_generated", cfg.budget.train_seconds
-    log.display.update(1.0, "writing text to calibrate on" if own_text else "calibrating")
-    if own_text:
-        found = collect(cfg, weights, ranks)
-    else:
-        left = budget - ranks.sum(training.seconds if ranks.is_first else 0.0)[0] if budget else math.inf
-        found = collect(cfg, weights, ranks, next_batch, seconds_left=left)
-    log.calibrated(found.tokens, len(found.hessians), found.seconds)
-    return found
 
 
 def _prepare(cfg: Config, step: TrainStep, switches: Switches, result: Result, ranks: Ranks, log: RunLog) -> list[str]:
@@ -195,14 +180,16 @@ def _set_up_torch(cfg: Config) -> None:
     torch.backends.cudnn.allow_tf32 = True
 
 
-def _record_training(result: Result, cfg: Config, training: Training, ranks: Ranks, log: RunLog) -> None:
+def _record_training(
+    result: Result, cfg: Config, training: Training, recompiles: list[str], ranks: Ranks, log: RunLog
+) -> None:
     result.steps, result.train_seconds = training.steps, training.seconds
     result.tokens_seen = training.steps * cfg.data.train_batch_tokens
     result.step_ms = 1000 * training.seconds / max(training.steps, 1)
     result.train_loss, result.pre_quant = training.train_loss, training.score
     result.budget_train_seconds = cfg.budget.train_seconds
-    result.warnings += [f"recompiled while the clock ran: {cause}" for cause in training.recompiles]
-    for cause in training.recompiles:
+    result.warnings += [f"recompiled while the clock ran: {cause}" for cause in recompiles]
+    for cause in recompiles:
         log.warning(f"recompiled while the clock ran: {cause}")
     allocated, reserved = _peak_memory_mib(ranks.device)
     result.peak_memory_mib = allocated

@@ -15,7 +15,7 @@ from golf.loop.schedule import decays_from_the_start, lr_multiplier, muon_moment
 from golf.loop.steps import TrainStep
 from golf.loop.switches import StepHooks, Switches
 from golf.ranks import Ranks
-from golf.report.runlog import RunLog
+from golf.report.trainlog import TrainLog
 from golf.scoring.bits import Score
 from golf.techniques.base import Progress
 
@@ -33,7 +33,6 @@ class Training:
     train_loss: float | None  # nats, the last one logged
     score: Score | None  # of the final weights; None if the loss was not a number any more
     diverged: bool
-    recompiles: list[str]  # causes of graphs compiled while the clock ran
 
 
 def train(
@@ -42,21 +41,22 @@ def train(
     loader: Loader,
     validate: Callable[[bool], Score],
     ranks: Ranks,
-    log: RunLog,
+    log: TrainLog,
     switches: Switches,
     hooks: StepHooks,
     checkpoints: Checkpoints | None = None,
+    watch: RecompileWatch | None = None,
 ) -> Training:
     """Train in place. Every rank takes the same number of steps: rank 0's clock decides for all.
 
-    `validate(last)` scores the weights as they are, or with `last` those that are exported. If
-    `checkpoints` has loaded one, `loader` stands behind its batches.
+    `validate(last)` scores the weights as they are, or with `last` those that are exported. If `checkpoints` has
+    loaded one, `loader` stands behind its batches. `watch` learns what is compiled while the clock runs.
     """
     start = checkpoints.start if checkpoints else Start()
     clock, step, loss = TrainClock(ranks.device, start.train_seconds), start.step, start.train_loss
-    watch = RecompileWatch()
-    watch.start()
     clock.start()
+    if watch:
+        watch.start()
     while True:
         seconds = clock.agreed_seconds(ranks)
         if _steps_left(cfg, step, seconds) < EXACT_STEPS:
@@ -69,12 +69,14 @@ def train(
             clock.start()
         if last or _validation_is_due(cfg, step):
             clock.pause()
-            watch.stop()
+            if watch:
+                watch.stop()
             score = validate(last)
             log.validation(step, clock.seconds, score)
             if last or not math.isfinite(score.val_loss):
                 break
-            watch.start()
+            if watch:
+                watch.start()
             clock.start()
             seconds = clock.agreed_seconds(ranks)
         multiplier = lr_multiplier(cfg, step, seconds)
@@ -91,10 +93,10 @@ def train(
             log.warning(warning)
         if loss is not None and not math.isfinite(loss):
             clock.pause()
-            return Training(step, clock.seconds, loss, None, diverged=True, recompiles=watch.causes)
+            return Training(step, clock.seconds, loss, None, diverged=True)
     if out_of_time:
         log.stopping_early(step, clock.seconds)
-    return Training(step, clock.seconds, loss, score, not math.isfinite(score.val_loss), watch.causes)
+    return Training(step, clock.seconds, loss, score, not math.isfinite(score.val_loss))
 
 
 def _validation_is_due(cfg: Config, step: int) -> bool:

@@ -147,12 +147,24 @@ def build_optimizer(cfg: Config, model: nn.Module, *, rank: int = 0, world_size:
 def _build_muon(
     o: OptimConfig, model: nn.Module, params: list[nn.Parameter], rank: int, world_size: int
 ) -> MatrixOptimizer:
-    settings: dict[str, Any] = {
-        "lr": o.matrix_lr,
-        "backend_steps": o.muon_backend_steps,
-        "weight_decay": o.muon_wd,
-        "dtype": embed_dtype(o.muon_dtype),
-        "world_size": world_size,
-        "row_counts": declared_row_counts(model),
-    }
-    return ParallelMuon(params, **settings) if o.muon == "parallel" else Muon(params, rank=rank, **settings)
+    dtype, row_counts = embed_dtype(o.muon_dtype), declared_row_counts(model)
+    if o.muon == "parallel":
+        return ParallelMuon(
+            params,
+            lr=o.matrix_lr,
+            backend_steps=o.muon_backend_steps,
+            weight_decay=o.muon_wd,
+            dtype=dtype,
+            world_size=world_size,
+            row_counts=row_counts,
+        )
+    return Muon(
+        params,
+        lr=o.matrix_lr,
+        backend_steps=o.muon_backend_steps,
+        weight_decay=o.muon_wd,
+        dtype=dtype,
+        rank=rank,
+        world_size=world_size,
+        row_counts=row_counts,
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from golf.artifact.code import code_bytes
+from golf.artifact.code import code_bytes, estimated_code_bytes
 from golf.config import Config
 from golf.plan.flops import FlopsPerToken, flops_per_token
 from golf.plan.history import FinishedRun, finished_runs
@@ -78,7 +78,7 @@ def make_plan(cfg: Config, history: Sequence[FinishedRun] | None = None, *, thor
         params=sum(p.numel() for p in model.parameters()),
         classes=tuple(_class_plan(name, tensors, size) for name in CLASSES),
         artifact=size,
-        code_bytes=code_bytes(cfg.tech, cfg.quant.codec),
+        code_bytes=code_bytes(cfg) if thorough else estimated_code_bytes(cfg),
         cap_bytes=cfg.budget.artifact_bytes,
         flops=flops,
         batch_tokens=batch,

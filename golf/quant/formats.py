@@ -44,10 +44,11 @@ def encode_integer(tensor: Tensor, how: TensorQuant, quant: QuantConfig) -> Code
     qmax, w = QMAX[how.format], tensor.detach().float()
     if w.ndim != 2:
         return _encode_with_one_scale(tensor, w, how, qmax)
-    if rotated := how.rotation == "hadamard":
+    rotated = how.rotation == "hadamard"
+    if rotated:
         w = rotate(w)
     clips = row_clips(w, how, qmax)
-    if len(clips) > 1:
+    if how.clip == "search" and len(clips) > 1:
         codes, scale = nearest_codes(w, [as_stored(row_scale(clip, qmax, quant.scale_floor)) for clip in clips], qmax)
     else:
         clip, scale = clips[0], row_scale(clips[0], qmax, quant.scale_floor)
@@ -84,12 +85,12 @@ def encode_float(tensor: Tensor, fmt: str) -> CodedTensor:
     return CodedTensor(tensor.detach().to(FLOAT_DTYPES[fmt]), None, tensor.dtype)
 
 
-def decode(coded: CodedTensor) -> Tensor:
+def decode(coded: CodedTensor, *, may_be_rotated: bool = True) -> Tensor:
     """The tensor that the stored form stands for, in its original dtype."""
     if coded.scale is None:
         return coded.data.to(coded.dtype)
     scale = coded.scale.float()
     values = coded.data.float() * (scale[:, None] if scale.ndim else scale)
-    if coded.rotated:
+    if may_be_rotated and coded.rotated:
         values = rotate(values)
     return values.to(coded.dtype)

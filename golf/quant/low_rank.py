@@ -6,12 +6,13 @@ arXiv 2410.06040.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from golf.config import QuantConfig, TensorQuant
+from golf.config import QuantConfig
 from golf.quant.formats import CodedTensor, decode, encode_integer
 from golf.quant.gptq import checked_hessian, damped_root
 
@@ -65,7 +66,10 @@ def _factors(
         u, s, v = torch.linalg.svd(residual @ root, full_matrices=False)
         v = v @ inverse
     rank = quant.lqer.rank
-    how, own_range = TensorQuant(quant.lqer.format, clip_quantile=1.0), QuantConfig(scale_floor="eps")
+    how = dataclasses.replace(
+        quant.other, format=quant.lqer.format, clip="quantile", clip_quantile=1.0, rotation="none", rounding="nearest"
+    )
+    own_range = dataclasses.replace(quant, scale_floor="eps", scale_rounding="after")
     factors = ((u[:, :rank] * s[:rank]).T, v[:rank])
     a, b = (encode_integer(factor.float().cpu().contiguous(), how, own_range) for factor in factors)
     return a, b, float(s[:rank].square().sum())

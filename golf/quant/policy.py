@@ -63,7 +63,10 @@ def quantize(
             f"quant={quant.name} rounds by GPTQ, which needs the model's inputs: "
             "give golf.calibrate(state_dict, cfg) as hessians."
         )
-    coded = {name: _encode(name, tensor, quant, (hessians or {}).get(name)) for name, tensor in state_dict.items()}
+    coded = {
+        name: _encode(name, tensor, quant, hessians.get(name) if hessians else None)
+        for name, tensor in state_dict.items()
+    }
     if quant.prune.fraction > 0:
         pruning = Pruning(coded, below_int8(state_dict, quant), quant.prune.codes)
         coded = pruning.first(int(quant.prune.fraction * pruning.most))
@@ -103,6 +106,9 @@ def _as_it_is(tensor: Tensor) -> CodedTensor:
     return CodedTensor(tensor.cpu(), None, tensor.dtype)
 
 
-def dequantize(coded: Mapping[str, CodedTensor]) -> dict[str, Tensor]:
+def dequantize(
+    coded: Mapping[str, CodedTensor], *, may_be_rotated: bool = True, may_be_repaired: bool = True
+) -> dict[str, Tensor]:
     """The state dict that a model loads from the stored tensors."""
-    return folded({name: decode(tensor) for name, tensor in coded.items()})
+    weights = {name: decode(tensor, may_be_rotated=may_be_rotated) for name, tensor in coded.items()}
+    return folded(weights) if may_be_repaired else weights

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 
 import torch
@@ -14,7 +15,7 @@ from golf.model.build import build_model
 from golf.model.compiling import compile_for_scoring
 from golf.ranks import Ranks
 from golf.scoring.bits import Score
-from golf.scoring.forward import compiled_losses_at
+from golf.scoring.forward import LossesAt, compiled_losses_at
 from golf.scoring.lora import adapted_layers
 from golf.scoring.sliding import score_sliding
 from golf.scoring.standard import score_standard
@@ -35,9 +36,13 @@ class Scorer:
         scored = dataclasses.replace(cfg.model, compute_dtype=cfg.eval.dtype)
         self.model = build_model(dataclasses.replace(cfg, model=scored)).to(ranks.device).eval()
         self.token_losses = compile_for_scoring(self.model, cfg.launch.compile)
-        self.losses_at = compiled_losses_at(self.model, cfg.launch.compile)
         if cfg.eval.ttt.method == "lora":
             adapted_layers(self.model)  # raises before the training rather than after it
+
+    @functools.cached_property
+    def losses_at(self) -> LossesAt:
+        """Losses at some positions only, for windows that overlap."""
+        return compiled_losses_at(self.model, self.cfg.launch.compile)
 
     def __call__(
         self,

@@ -1,0 +1,88 @@
+"""One file out of the package: the program of `golf.train_gpt` with what one configuration needs of it.
+
+Modules are found by following imports, put into one namespace, given the configuration's values, and cut down to what
+can still be reached under them. A technique that is not selected is not imported, so it leaves no byte.
+"""
+
+from __future__ import annotations
+
+import ast
+from functools import cached_property
+from typing import Any
+
+from golf.bundle.flat import Flat, flatten
+from golf.bundle.fold import fold
+from golf.bundle.modules import PACKAGE, read_modules
+from golf.bundle.readable import readable
+from golf.bundle.scopes import walk
+from golf.bundle.settings import facts_of, submitted, write_settings
+from golf.bundle.shake import drop_unreached, shake
+from golf.bundle.wrapped import minified, wrapped
+from golf.config import Config
+from golf.errors import GolfError
+
+PROGRAM = "golf.train_gpt"
+
+
+class Bundle:
+    """The exported script of one configuration."""
+
+    def __init__(self, cfg: Config):
+        cfg = submitted(cfg)
+        techniques = dict.fromkeys(type(technique).__module__ for technique in cfg.tech.values())
+        modules = read_modules(["golf.config", *techniques, PROGRAM])
+        self.flat, facts = flatten(modules), facts_of(cfg)
+        write_settings(self.flat, cfg)
+        facts.open |= _set_by_environment(self.flat)
+        stored = {type(node).__name__ for node in (cfg.model, *cfg.tech.values())}  # whole, in the artifact's header
+        self.settings = set(facts.groups) - stored
+        drop_unreached(self.flat)
+        fold(self.flat, facts)
+        self.facts = facts
+        shake(self.flat, self.settings)
+        _refuse_leftovers(self.flat, set(facts.groups))
+        self.title = self.flat.sections[-1].about
+
+    @cached_property
+    def readable(self) -> str:
+        """Formatted, with comments and types."""
+        return readable(self.flat.copy(), self.title)
+
+    @cached_property
+    def wrapped(self) -> str:
+        """Minified, compressed, self-extracting: the bytes that count."""
+        return wrapped(self.minified)
+
+    @cached_property
+    def minified(self) -> str:
+        return minified(self.flat.copy(), self.facts, self.settings)
+
+    @property
+    def packages(self) -> list[str]:
+        """Top-level modules that the script imports."""
+        within = (n for s in self.flat.statements() for n in walk(s) if isinstance(n, ast.Import | ast.ImportFrom))
+        nodes: list[Any] = [*self.flat.imports.values(), *within]
+        found = {str(getattr(node, "module", None) or node.names[0].name) for node in nodes}
+        return sorted({name.split(".")[0] for name in found})
+
+
+def _set_by_environment(flat: Flat) -> set[tuple[str, ...]]:
+    """Settings that a variable can change when the script is run."""
+    for node in flat.statements():
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "ENVIRONMENT":
+            return {tuple(key.split(".")) for keys in ast.literal_eval(node.value).values() for key in keys.split()}
+    raise GolfError(f"{PROGRAM} has no ENVIRONMENT.")
+
+
+def _refuse_leftovers(flat: Flat, settings: set[str]) -> None:
+    """What a bundle would get wrong: modules as values, and settings that are not copies of the configuration's."""
+    for statement in flat.statements():
+        for node in walk(statement):
+            if isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] == PACKAGE:
+                raise GolfError(f"The export cannot follow `{ast.unparse(node)}`: import names from modules instead.")
+        for call in flat.uses(statement).calls if getattr(statement, "name", "") not in settings else ():
+            if isinstance(call.func, ast.Name) and call.func.id in settings and (call.args or call.keywords):
+                raise GolfError(
+                    f"The export cannot follow `{ast.unparse(call)}`, for it takes every {call.func.id} for the "
+                    "configuration's: make it by dataclasses.replace."
+                )
