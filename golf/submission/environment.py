@@ -1,0 +1,58 @@
+"""A clean environment: a Python that can import the packages it is given with what they need, and nothing else."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import sysconfig
+import venv
+from collections.abc import Iterable
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from golf.errors import GolfError
+
+KEPT_VARIABLES = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
+
+
+def clean_environment(folder: Path, packages: Iterable[str]) -> Path:
+    """Make a virtual environment in `folder` and return its interpreter.
+
+    The distributions are links to the ones installed here, so that nothing is downloaded; this package, which is
+    installed by a path file, is not among them.
+    """
+    venv.EnvBuilder(symlinks=True, with_pip=False).create(folder)
+    site = Path(sysconfig.get_path("purelib", "venv", {"base": str(folder), "platbase": str(folder)}))
+    for distribution in _with_dependencies(packages):
+        for name in {file.parts[0] for file in distribution.files or () if _is_importable(file.parts)}:
+            link = site / name
+            if not link.exists():
+                link.symlink_to(Path(str(distribution.locate_file(name))))
+    return folder / "bin" / "python"
+
+
+def _is_importable(parts: tuple[str, ...]) -> bool:
+    return parts[0] not in ("..", "/", "__pycache__") and not parts[0].endswith(".pth")
+
+
+def _with_dependencies(packages: Iterable[str]) -> list[importlib.metadata.Distribution]:
+    found: dict[str, importlib.metadata.Distribution] = {}
+    pending = list(packages)
+    while pending:
+        name = Requirement(pending.pop()).name.lower().replace("_", "-")
+        if name in found:
+            continue
+        try:
+            distribution = found[name] = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError as error:
+            raise GolfError(f"The package {name}, which the script needs, is not installed here.") from error
+        wanted = map(Requirement, distribution.requires or ())
+        pending += [str(r) for r in wanted if r.marker is None or r.marker.evaluate({"extra": ""})]
+    return list(found.values())
+
+
+def plain_variables(**values: str) -> dict[str, str]:
+    """The few variables that any process needs, and `values`; one thread, so that sums are taken in one order."""
+    kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+    return {**kept, "OMP_NUM_THREADS": "1", **values}

@@ -1,0 +1,116 @@
+"""README.md of a record folder: what was tried, what came out of it by seed, what that shows, how to run it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from golf.config import Config, techniques
+from golf.submission.manifest import Label
+from golf.submission.rehearsal import Rehearsal
+from golf.submission.runs import SubmittedRun, mean, sample_sd
+
+COUNTED_FORM = {
+    True: "`train_gpt.py` is minified and compressed; `train_gpt_readable.py` is the same program for reading.",
+    False: "`train_gpt.py` is counted as it is, readable.",
+}
+
+
+def readme(
+    runs: Sequence[SubmittedRun],
+    label: Label,
+    script_bytes: int,
+    *,
+    is_wrapped: bool,
+    verdict: str | None,
+    rehearsal: Rehearsal,
+) -> str:
+    """The whole text."""
+    cfg = runs[0].cfg
+    parts = [
+        f"# {label.name}\n\n{label.blurb}",
+        f"**{mean(runs, lambda r: r.score.val_bpb):.5f} bits per byte**, {_spread(runs)}. "
+        f"Score: {runs[0].score.how}. Track: `{label.track}`.",
+        f"## Verdict\n\n{verdict or 'Compared with nothing: no reference was given.'}",
+        f"## Seeds\n\n{_seed_table(runs, script_bytes)}",
+        f"## Techniques\n\n{_technique_table(cfg)}",
+        f"## Bytes\n\n{_bytes(runs, script_bytes)} {COUNTED_FORM[is_wrapped]}",
+        f"## Running it\n\n{_running(cfg)}",
+        f"## Checked\n\n{_checked(runs, rehearsal)}",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _spread(runs: Sequence[SubmittedRun]) -> str:
+    sd = sample_sd(runs, lambda r: r.score.val_bpb)
+    return "one seed" if sd is None else f"the mean of {len(runs)} seeds, sample standard deviation {sd:.5f}"
+
+
+def _seed_table(runs: Sequence[SubmittedRun], script_bytes: int) -> str:
+    head = "| seed | before quantization | from the artifact | steps | ms a step | training s | scoring s | bytes |"
+    rows = [head, "|---|---|---|---|---|---|---|---|"]
+    for run in runs:
+        result = run.result
+        before = f"{result.pre_quant.val_bpb:.5f}" if result.pre_quant else "–"
+        rows.append(
+            f"| {result.seed} | {before} | {run.score.val_bpb:.5f} | {result.steps:,} | {result.step_ms or 0:.1f} "
+            f"| {result.train_seconds:.1f} | {result.eval_seconds or 0:.1f} | {run.artifact_bytes + script_bytes:,} |"
+        )
+    return "\n".join(rows)
+
+
+def _technique_table(cfg: Config) -> str:
+    """Selected techniques with their settings, then the plain settings that make a stack."""
+    o, m, q = cfg.optim, cfg.model, cfg.quant
+    rows = ["| what | settings | source |", "|---|---|---|"]
+    for technique in techniques(cfg):
+        settings = ", ".join(f"{k} {v}" for k, v in dataclasses.asdict(technique).items())
+        rows.append(f"| {technique.name} | {settings or '–'} | {technique.source} |")
+    shape = f"{m.num_layers} layers of {m.model_dim}, {m.num_heads} heads, {m.num_kv_heads} key-value heads"
+    rows += [
+        f"| model | {shape}, vocabulary {m.vocab_size} | – |",
+        f"| Muon ({o.muon}) | learning rate {o.matrix_lr:g}, momentum {o.muon_momentum:g}, decay {o.muon_wd:g} | – |",
+        f"| Adam | learning rate {o.scalar_lr:g}, decay {o.adam_wd:g} | – |",
+        f"| batch | {cfg.data.train_batch_tokens:,} tokens in sequences of {cfg.data.train_seq_len} | – |",
+        f"| quantization | attention {q.attn}, MLP {q.mlp}, embedding {q.embed}; {q.codec} {q.codec_level} | – |",
+    ]
+    return "\n".join(rows)
+
+
+def _bytes(runs: Sequence[SubmittedRun], script_bytes: int) -> str:
+    largest = max(run.artifact_bytes for run in runs)
+    cap = runs[0].cfg.budget.artifact_bytes
+    total = largest + script_bytes
+    return (
+        f"The largest seed: {largest:,} of the artifact and {script_bytes:,} of `train_gpt.py` make {total:,} of "
+        f"{cap:,} bytes, {cap - total:,} less than allowed."
+    )
+
+
+def _running(cfg: Config) -> str:
+    command = f"torchrun --standalone --nproc_per_node={cfg.launch.nproc} train_gpt.py"
+    return f"""```bash
+pip install -r requirements.txt
+{command}    # trains, packs artifact.golf, scores it
+EVAL_ONLY=1 {command}    # scores the artifact.golf that is there
+```
+
+`DATA_PATH`, `TOKENIZER_PATH`, `SEED`, `RUN_ID` (the log is `logs/<RUN_ID>.txt`), `ARTIFACT_PATH`, `ITERATIONS`,
+`MAX_WALLCLOCK_SECONDS` and the others that `ENVIRONMENT` in the script lists are read from the environment. Any number
+of processes that divides {cfg.data.micro_batches} trains on the same tokens in every step."""
+
+
+def _checked(runs: Sequence[SubmittedRun], rehearsal: Rehearsal) -> str:
+    budget = runs[0].cfg.budget
+    lines = [
+        "`train_gpt.py` was run in a clean environment with nothing but `requirements.txt`, on a small model and text: "
+        f"{rehearsal.losses} lines of losses and scores are those of the framework that made the runs, the artifact of "
+        f"{rehearsal.artifact_bytes:,} bytes is the same to the byte, and `EVAL_ONLY=1` scores it alike.",
+        "In every run the guards were green: techniques and parameters are live, and no score breaks causality, "
+        "normalisation or the single pass, as far as changing tokens of a small text can show.",
+        f"Training ended within {budget.train_seconds:g} s and scoring within {budget.eval_seconds:g} s in every run."
+        if budget.train_seconds
+        else "The runs had no time budget.",
+        *sorted({f"Warning of a run: {warning}." for run in runs for warning in run.result.warnings}),
+    ]
+    return "\n".join(f"- {line}" for line in lines)

@@ -1,0 +1,88 @@
+"""The runs that a submission is made of: the seeds of one variant, as their folders tell."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from golf.config import Config
+from golf.errors import GolfError
+from golf.report.store import run_folders
+from golf.run.folder import RunFolder
+from golf.run.result import Result, read_result
+from golf.scoring.bits import Score
+
+RECORD_TRACK, OTHER_TRACK = "10min_16mb", "non_record_16mb"
+RECORD_SECONDS, RECORD_BYTES, RECORD_GPUS = 600.0, 16_000_000, 8
+SEEDS_WANTED = {RECORD_TRACK: 3, OTHER_TRACK: 1}
+
+
+@dataclass(frozen=True)
+class SubmittedRun:
+    """One seed."""
+
+    folder: RunFolder
+    cfg: Config
+    result: Result
+    environment: dict[str, Any]
+
+    @property
+    def score(self) -> Score:
+        """The score that counts; there is one in every run that has ended well."""
+        score = self.result.final_score
+        if score is None:
+            raise GolfError(
+                f"{self.folder.path} has no score of its artifact: only runs that ended well are submitted."
+            )
+        return score
+
+    @property
+    def artifact_bytes(self) -> int:
+        """Of the file that is there, whatever the result says."""
+        return self.folder.artifact.stat().st_size
+
+    @property
+    def hardware(self) -> str:
+        e = self.environment
+        return f"{e['gpus']}x {e['gpu']}" if e.get("gpus") else f"{e['cpu']}, {e['cpu_cores']} cores"
+
+
+def gather(paths: Sequence[Path]) -> list[SubmittedRun]:
+    """The runs at or below `paths`, by seed. Raises `GolfError` unless they are finished seeds of one variant."""
+    folders = list(dict.fromkeys(folder.resolve() for path in paths for folder in run_folders(path)))
+    runs = [_read(RunFolder(folder)) for folder in folders]
+    variants = {run.result.variant_id for run in runs}
+    if len(variants) > 1:
+        raise GolfError(f"These are runs of {len(variants)} variants: a submission is one variant in several seeds.")
+    seeds = [run.result.seed for run in runs]
+    if twice := sorted({seed for seed in seeds if seeds.count(seed) > 1}):
+        raise GolfError(f"There are two runs of seed {twice[0]}: name the one that you submit.")
+    return sorted(runs, key=lambda run: run.result.seed)
+
+
+def _read(folder: RunFolder) -> SubmittedRun:
+    if not folder.result.is_file():
+        raise GolfError(f"{folder.path} has no result.json: the run is still going or was killed.")
+    environment = json.loads((folder.path / "environment.json").read_text())
+    return SubmittedRun(folder, folder.read_config(), read_result(folder.result), environment)
+
+
+def mean(runs: Sequence[SubmittedRun], value: Callable[[SubmittedRun], float]) -> float:
+    return statistics.fmean(value(run) for run in runs)
+
+
+def sample_sd(runs: Sequence[SubmittedRun], value: Callable[[SubmittedRun], float]) -> float | None:
+    """Standard deviation over the seeds, with n − 1; None for one seed."""
+    return statistics.stdev(value(run) for run in runs) if len(runs) > 1 else None
+
+
+def track_of(runs: Sequence[SubmittedRun]) -> str:
+    """The challenge's track that the runs were made for, by their budget and machine."""
+    budgets = [run.cfg.budget for run in runs]
+    within = all(0 < b.train_seconds <= RECORD_SECONDS and b.artifact_bytes <= RECORD_BYTES for b in budgets)
+    h100 = all(run.environment.get("gpus") == RECORD_GPUS and "H100" in run.environment["gpu"] for run in runs)
+    return RECORD_TRACK if within and h100 else OTHER_TRACK
