@@ -84,6 +84,7 @@ def tiny_overrides(tiny: OwnDataset) -> list[str]:
         "launch.device=cpu",
         "launch.compile=off",
         "launch.threads=1",  # tests run side by side
+        "rules.code_bytes=estimate",  # the script of every run of every test would take minutes
     ]
 
 

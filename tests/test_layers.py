@@ -28,7 +28,8 @@ MAY_IMPORT = {
     "techniques": GROUND | {"techniques", "model", "quant"},
     "optim": GROUND | {"optim", "model"},
     "quant": GROUND | {"quant", "model.names"},
-    "artifact": GROUND | {"artifact", "quant"},
+    "bundle": GROUND | {"bundle"},
+    "artifact": GROUND | {"artifact", "quant", "bundle"},
     "scoring": GROUND | {"scoring", "ranks", "data", "model", "optim.adam"},
     "report": GROUND | {"report", "run", "dropping", "scoring.bits", "techniques.base"},
     "imports": {"errors", "imports", "run", "report", "scoring.bits"},
@@ -48,6 +49,13 @@ MAY_IMPORT = {
         "report",
         "run",
     },
+    "train_gpt": GROUND
+    | {
+        *("artifact.container", "data", "loop", "model", "optim", "quant", "ranks", "report.trainlog"),
+        *("scoring.bits", "scoring.scorer"),
+    },
+    "submission": GROUND
+    | {"submission", "bundle", "data", "imports", "model", "report", "run", "scoring", "train_gpt"},
     "launch": GROUND | {"launch", "loop", "ranks", "run", "hardware", "data", "model", "artifact", "report", "track"},
     "sweep": GROUND | {"sweep", "run", "launch", "hardware", "track"},
     "worker": {"launch", "run"},

@@ -1,0 +1,93 @@
+"""A record folder from real runs: every file, every refusal."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from golf.composition import compose
+from golf.data.own_text import OwnDataset
+from golf.errors import GolfError
+from golf.launch.launcher import train_and_score
+from golf.submission.audit import audit
+from golf.submission.checks import problems
+from golf.submission.manifest import CORE_NUMBERS, CORE_TEXTS
+from golf.submission.runs import gather
+from scripts import export_submission
+from tests.support import tiny_overrides
+
+WHO = ["--author", "A. Golfer", "--github-id", "agolfer"]
+
+
+@pytest.fixture(scope="module")
+def variant(tiny: OwnDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of one variant in two seeds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GOLF_RUNS", str(tmp_path_factory.mktemp("runs")))
+        for seed in (1, 2):
+            _, folder = train_and_score(
+                compose([*tiny_overrides(tiny), "rules.code_bytes=exact", "tech=[xsa]", f"seed={seed}"])
+            )
+    return folder.path.parent
+
+
+@pytest.mark.slow
+def test_a_folder_with_everything_in_it(variant: Path, tmp_path: Path) -> None:
+    target = tmp_path / "record"
+    options = ["--wrap", "--reference", "5.0", "--blurb", "XSA on a tiny model.", "--out", str(target)]
+    assert export_submission.main([str(variant), *WHO, *options]) == 0
+    names = {p.name for p in target.iterdir()}
+    assert names >= {"train_gpt.py", "train_gpt_readable.py", "submission.json", "README.md", "requirements.txt"}
+    assert names >= {"train_seed1.log", "train_seed2.log", "tiny_320_bpe.model"}
+    values = json.loads((target / "submission.json").read_text())
+    runs = gather([variant])
+    size = (target / "train_gpt.py").stat().st_size
+    assert all(key in values for key in (*CORE_TEXTS, *CORE_NUMBERS))
+    assert values["bytes_code"] == size == runs[0].result.code_bytes
+    assert values["bytes_total"] == max(run.artifact_bytes for run in runs) + size
+    assert values["val_bpb"] == pytest.approx(sum(run.score.val_bpb for run in runs) / 2)
+    assert values["seeds"] == [1, 2] and values["seed_results"]["1"]["steps"] == 6
+    assert values["verdict"] == "better" and values["track"] == "non_record_16mb"
+    text = (target / "README.md").read_text()
+    assert "| xsa | last_n 4 | arXiv 2603.09078; PR #413 |" in text and "**better** than 5 bpb" in text
+    assert str(variant) not in text and "/home/" not in (target / "train_gpt_readable.py").read_text()
+    assert (target / "requirements.txt").read_text().splitlines()[0].startswith("torch==")
+    found = audit(target, None, export_submission.rules_named("house"))
+    # the tiny text is not FineWeb, which the audit of the logs says, and nothing else is wrong
+    assert [fault for fault in found.faults if "MB of text" not in fault] == []
+    assert export_submission.main([str(variant), *WHO, "--out", str(target)]) == 2  # exists already
+
+
+def test_what_speaks_against_a_submission_is_said_and_nothing_is_written(
+    variant: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "record"
+    options = ["--track", "10min_16mb", "--out", str(target)]
+    assert export_submission.main([str(variant), *WHO, *options]) == 2
+    assert "2 of the 3 seeds that the rules want" in capsys.readouterr().err and not target.exists()
+
+
+def test_every_problem_of_a_run_is_found(variant: Path) -> None:
+    runs = gather([variant])
+    assert problems(runs, 20_000, 2) == []
+    run, other = runs
+    run.result.state, run.result.reason = "void", "xsa changed nothing"
+    run.cfg.budget.artifact_bytes = run.artifact_bytes
+    run.cfg.eval.tail = "upstream"
+    run.cfg.schedule.warmup_steps = 0
+    run.cfg.budget.train_seconds, run.result.train_seconds = 600.0, 660.0
+    run.cfg.budget.eval_seconds, run.result.eval_seconds = 600.0, 700.0
+    other.result.data_fingerprint = "another"
+    found = "\n".join(problems(runs, 20_000, 2))
+    for part in ("void: xsa", "20,000 over the cap", "more than once", "unproven", "660.0 of 600", "700.0 of 600"):
+        assert part in found
+    assert "2 different data sets" in found
+
+
+def test_runs_have_to_be_seeds_of_one_variant(variant: Path, tiny: OwnDataset, runs: Path) -> None:
+    _, folder = train_and_score(compose([*tiny_overrides(tiny), "seed=1"]))
+    with pytest.raises(GolfError, match="2 variants"):
+        gather([variant, folder.path])
+    folder.result.unlink()
+    with pytest.raises(GolfError, match=r"no result\.json"):
+        gather([folder.path])
