@@ -16,7 +16,7 @@ from typing import Any
 from golf.artifact.container import pack
 from golf.config import uses_gptq
 from golf.errors import GolfError
-from golf.loop.export import quantized
+from golf.loop.fitting import quantized
 from golf.model.checkpoint import read_weights
 from golf.plan.history import FinishedRun, finished_runs
 from golf.plan.plan import Plan, make_plan
@@ -41,7 +41,9 @@ def stored_as(run: FinishedRun, choice: str) -> FinishedRun:
     cfg = dataclasses.replace(run.config, quant=quant_of(choice, run.config))
     if uses_gptq(cfg.quant):
         raise GolfError(f"--quant '{choice}' needs calibration: set rounding=nearest for every class.")
-    packed = pack(quantized(cfg, read_weights(run.folder.weights), None), cfg.model, cfg.quant, cfg.tech)
+    packed = pack(
+        quantized(cfg, read_weights(run.folder.weights), run.result.code_bytes or 0), cfg.model, cfg.quant, cfg.tech
+    )
     return dataclasses.replace(run, config=cfg, result=dataclasses.replace(run.result, artifact_bytes=len(packed)))
 
 

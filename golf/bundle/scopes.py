@@ -28,7 +28,7 @@ def _node_fields(kind: type[ast.AST]) -> tuple[str, ...]:
 def children(node: ast.AST) -> list[ast.AST]:
     """As `ast.iter_child_nodes`, many times as fast, and without the contexts of names and the kinds of operators."""
     found: list[ast.AST] = []
-    for name in _node_fields(node.__class__):
+    for name in _node_fields(node.__class__):  # type: ignore[arg-type]
         value = getattr(node, name, None)
         if value.__class__ is list:
             found += [item for item in value if item is not None and item.__class__ is not str]

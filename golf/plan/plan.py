@@ -60,11 +60,16 @@ class Plan:
         return Interval(*(n * ms / 1000 for n, ms in zip(reversed(self.steps), self.speed.step_ms, strict=True)))
 
 
-def make_plan(cfg: Config, history: Sequence[FinishedRun] | None = None, *, thorough: bool = True) -> Plan:
+def make_plan(
+    cfg: Config, history: Sequence[FinishedRun] | None = None, *, thorough: bool = True, code: int | None = None
+) -> Plan:
     """Plan `cfg`, a settled configuration, with the evidence of finished runs (default: those under the runs' root).
 
-    Not `thorough`, it takes a fraction of a second and learns only from runs in the same number formats.
+    Not `thorough`, it takes a fraction of a second and learns only from runs in the same number formats. `code` are the
+    bytes of the script, if they are known already.
     """
+    if code is None:
+        code = code_bytes(cfg) if thorough else estimated_code_bytes(cfg)
     history = finished_runs(runs_root()) if history is None else history
     model = shapeless_model(cfg)
     tensors = stored_tensors(cfg, model.state_dict())
@@ -78,7 +83,7 @@ def make_plan(cfg: Config, history: Sequence[FinishedRun] | None = None, *, thor
         params=sum(p.numel() for p in model.parameters()),
         classes=tuple(_class_plan(name, tensors, size) for name in CLASSES),
         artifact=size,
-        code_bytes=code_bytes(cfg) if thorough else estimated_code_bytes(cfg),
+        code_bytes=code,
         cap_bytes=cfg.budget.artifact_bytes,
         flops=flops,
         batch_tokens=batch,

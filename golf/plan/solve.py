@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from golf.artifact.code import code_bytes
 from golf.composition import compose
 from golf.config import Config
 from golf.errors import GolfError
@@ -34,13 +35,14 @@ def solve(
     Without a margin the upper end of the prediction's interval has to fit, with one the expected value. Raises
     `GolfError` if `key` is not a number, does not matter, or nothing in range fits.
     """
-    value = _number(compose(overrides), key)
+    start = compose(overrides)
+    value, code = _number(start, key), code_bytes(start)  # a number's digits hardly change the script
     step = multiple_of if isinstance(value, int) else 10.0 ** (math.floor(math.log10(value)) + 1 - FLOAT_DIGITS)
     plans: dict[int, Plan] = {}
 
     def plan_at(i: int) -> Plan:
         if i not in plans:
-            plans[i] = make_plan(compose([*overrides, _override(key, i * step)]), history)
+            plans[i] = make_plan(compose([*overrides, _override(key, i * step)]), history, code=code)
         return plans[i]
 
     def left(i: int) -> float:

@@ -2,6 +2,7 @@
 
 import ast
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -157,7 +158,13 @@ class Config:
     a: Part = field(default_factory=Part)
     b: Part = field(default_factory=lambda: Part(size=2))
 """
-    values = {("a", "kind"): "x", ("b", "kind"): "x", ("Part", "kind"): "x", ("a", "size"): 1, ("b", "size"): 2}
+    values: dict[tuple[str, ...], Any] = {
+        ("a", "kind"): "x",
+        ("b", "kind"): "x",
+        ("Part", "kind"): "x",
+        ("a", "size"): 1,
+        ("b", "size"): 2,
+    }
     known = Facts({"Config": (), "Part": ("Part",)}, values, shared={("a",), ("b",)})
     text = cut(
         "def third(): return 3\ndef fourth(): return 4\n"

@@ -9,7 +9,7 @@ from golf.errors import GolfError
 from golf.plan.plan import make_plan
 from golf.plan.solve import _fitting, solve
 
-SMALL = ["scale=laptop", "model=4l", "quant.scale_floor=eps", "model.model_dim=64"]
+SMALL = ["scale=laptop", "model=4l", "quant.scale_floor=eps", "model.model_dim=64", "rules.code_bytes=estimate"]
 
 
 @given(low=st.integers(1, 50), width=st.integers(1, 300), limit=st.floats(0, 1), rising=st.booleans())

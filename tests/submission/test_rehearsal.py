@@ -18,6 +18,7 @@ FLOAT32 = ["model.compute_dtype=fp32", "optim.muon_dtype=fp32", "eval.dtype=fp32
 PRESETS = ("naive_baseline", "lower_lr", "fp16_embed_wd3600", "single_h100_8l", "gold6_11l", "pr593_11l")
 
 
+@pytest.mark.slow
 def test_script_and_framework_agree_and_a_changed_script_is_refused(tiny_cfg: Config, tmp_path: Path) -> None:
     bundle = Bundle(tiny_cfg)
     python = clean_environment(tmp_path / "environment", requirements(bundle))
