@@ -103,7 +103,9 @@ def configured(environment: Mapping[str, str]) -> Config:
     if cfg.data.micro_batches % cfg.launch.nproc:
         raise GolfError(f"{cfg.data.micro_batches} micro-batches cannot be dealt out to {cfg.launch.nproc} processes")
     if not torch.cuda.is_available():
-        cfg.launch.device, cfg.launch.compile, cfg.model.attention = "cpu", "off", "sdpa"
+        cfg.launch.device, cfg.model.attention = "cpu", "sdpa"
+        if cfg.launch.compile != "off":
+            torch.compiler.set_stance("force_eager")
     return cfg
 
 

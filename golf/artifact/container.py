@@ -51,7 +51,7 @@ MAX_HEADER_BYTES = 1 << 22
 BESIDE_CONTEXT, BESIDE_LEVEL = "lzma", 9  # codec of the rest of a file whose codes have their own coder
 LAYOUT_BESIDE_CONTEXT = ("byte_planes",)
 NOT_INTACT = (  # what reading raises for files that `pack` did not write
-    *(GolfError, ValueError, KeyError, TypeError, IndexError, AttributeError, struct.error),
+    *(GolfError, ValueError, LookupError, TypeError, AttributeError, struct.error),
     *(OverflowError, MemoryError, RecursionError),
 )
 

@@ -51,7 +51,7 @@ class Uses:
     """Of one top-level statement."""
 
     names: list[ast.Name] = field(default_factory=list)  # of the module's namespace, builtins included
-    attributes: set[str] = field(default_factory=set)  # also keywords, and what strings could name
+    attributes: set[str] = field(default_factory=set)  # that are read; also keywords, and what strings could name
     passed_on: set[str] = field(default_factory=set)  # names used other than by a call; attributes with a dot in front
     local: set[str] = field(default_factory=set)  # names that some function in it binds
     calls: list[ast.Call] = field(default_factory=list)
@@ -174,9 +174,12 @@ class _Reader:
 
     def _attribute_names(self, node: ast.AST, role: str) -> None:
         if isinstance(node, ast.Attribute):
-            self.uses.attributes.add(node.attr)
-            if role != "call" and isinstance(node.ctx, ast.Load):
-                self.uses.passed_on.add(f".{node.attr}")
+            if isinstance(node.ctx, ast.Load):
+                self.uses.attributes.add(node.attr)
+                if role != "call":
+                    self.uses.passed_on.add(f".{node.attr}")
+        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Attribute):
+            self.uses.attributes.add(node.target.attr)
         elif isinstance(node, ast.keyword) and node.arg:
             self.uses.attributes.add(node.arg)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and DOTTED.fullmatch(node.value):

@@ -15,7 +15,7 @@ def shake(flat: Flat, settings: set[str]) -> None:
     """Drop in place until nothing more falls. `settings` are classes whose fields go if no one reads them."""
     while True:
         drop_unreached(flat)
-        changes = [_drop_unnamed_members(flat, settings), _drop_idle_locals(flat)]
+        changes = [_drop_unnamed_members(flat, settings), _drop_idle_assignments(flat)]
         if not any(changes) and not _drop_unused_parameters(flat):
             break
     used = {name.id for node in flat.statements() for name in flat.uses(node).names}
@@ -38,8 +38,7 @@ def drop_unreached(flat: Flat) -> None:
 
 
 def _drop_unnamed_members(flat: Flat, settings: set[str]) -> bool:
-    named = CALLED_BY_OTHERS.union(*(flat.uses(node).attributes for node in flat.statements()))
-    dropped = False
+    named, dropped = _named(flat), False
     for node in flat.statements():
         if isinstance(node, ast.ClassDef):
             kept = [n for n in node.body if not _is_unnamed(n, node.name in settings, named)]
@@ -49,18 +48,27 @@ def _drop_unnamed_members(flat: Flat, settings: set[str]) -> bool:
     return dropped
 
 
+def _named(flat: Flat) -> set[str]:
+    """Attributes that somebody reads, calls or could mean."""
+    return CALLED_BY_OTHERS.union(*(flat.uses(node).attributes for node in flat.statements()))
+
+
 def _is_unnamed(node: ast.stmt, is_settings: bool, named: set[str]) -> bool:
     if isinstance(node, ast.FunctionDef):
         return node.name not in named and not (node.name.startswith("__") and node.name.endswith("__"))
     return is_settings and isinstance(node, ast.AnnAssign) and ast.unparse(node.target) not in named
 
 
-def _drop_idle_locals(flat: Flat) -> bool:
-    """Plain assignments of names and attributes to locals that nobody reads any more."""
-    dropped = False
+def _drop_idle_assignments(flat: Flat) -> bool:
+    """Plain assignments to locals, and to attributes of `self`, that nobody reads any more."""
+    named, dropped = _named(flat), False
+    own = {node.name for node in flat.statements() if isinstance(node, ast.ClassDef)} | {"nn.Module"}
     for statement in flat.statements():
+        is_own = isinstance(statement, ast.ClassDef) and own.issuperset(map(ast.unparse, statement.bases))
         for function in [n for n in walk(statement) if isinstance(n, ast.FunctionDef)]:
             read = {n.id for n in walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+            attributes = named if is_own else {n.attr for n in walk(function) if isinstance(n, ast.Attribute)}
+            read |= {f"self.{name}" for name in attributes}
             for block in _blocks(function):
                 kept = [part for part in block if not _is_idle(part, read)]
                 if len(kept) < len(block):
@@ -82,18 +90,19 @@ def _blocks(function: ast.FunctionDef) -> list[list[ast.stmt]]:
 
 def _is_idle(node: ast.stmt, read: set[str]) -> bool:
     """Whether all of an assignment can go; takes out what can where only a part of it can."""
-    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-        return node.target.id not in read and node.value is not None and is_plain(node.value)
+    if isinstance(node, ast.AnnAssign):
+        return node.value is not None and _is_unread(node.target, read) and is_plain(node.value)
     if not isinstance(node, ast.Assign) or len(node.targets) != 1:
         return False
     target, value = node.targets[0], node.value
-    if isinstance(target, ast.Name):
-        is_itself = isinstance(value, ast.Name) and value.id == target.id
-        return is_itself or (target.id not in read and is_plain(value))
+    if isinstance(target, ast.Name) and isinstance(value, ast.Name) and value.id == target.id:
+        return True
+    if isinstance(target, ast.Name | ast.Attribute):
+        return _is_unread(target, read) and is_plain(value)
     if not (isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts)):
         return False
     pairs = zip(target.elts, value.elts, strict=True)
-    kept = [(t, v) for t, v in pairs if not (isinstance(t, ast.Name) and t.id not in read and is_plain(v))]
+    kept = [(t, v) for t, v in pairs if not (_is_unread(t, read) and is_plain(v))]
     if len(kept) == 1:
         node.targets, node.value = [kept[0][0]], kept[0][1]
     else:
@@ -101,8 +110,18 @@ def _is_idle(node: ast.stmt, read: set[str]) -> bool:
     return not kept
 
 
+def _is_unread(target: ast.expr, read: set[str]) -> bool:
+    """Whether `target` is a local or an attribute of `self`, which `read` has with its dot, that nobody reads."""
+    is_own = isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self"
+    return (is_own or isinstance(target, ast.Name)) and ast.unparse(target) not in read
+
+
 def is_plain(node: ast.expr) -> bool:
     """Whether evaluating `node` does nothing."""
+    if isinstance(node, ast.List | ast.Tuple):
+        return all(map(is_plain, node.elts))
+    if isinstance(node, ast.Dict):
+        return not node.keys
     if isinstance(node, ast.BoolOp | ast.IfExp | ast.Compare):
         return all(is_plain(part) for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr))
     return isinstance(node, ast.Name | ast.Constant) or (isinstance(node, ast.Attribute) and is_plain(node.value))

@@ -21,7 +21,8 @@ ALONE = Ranks()
 def open_loader(cfg: Config, dataset: Dataset, ranks: Ranks, *, after: int = 0) -> Iterator[Loader]:
     """This rank's batches `after` so many; what works in the background has ended when the block is left."""
     loader = make_loader(cfg, dataset, ranks)
-    loader.skip(after)
+    if after:
+        loader.skip(after)
     if ranks.device.type != "cuda":  # where the same cores compute, a thread beside them gains nothing
         yield loader
     else:

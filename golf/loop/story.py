@@ -99,7 +99,7 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
 
     watch = RecompileWatch()
     with open_loader(cfg, dataset, ranks, after=start.step * step.accumulation) as loader:
-        training = train(cfg, step, loader, validate, ranks, log, switches, hooks, checkpoints, watch)
+        training = train(cfg, step, loader, validate, ranks, log, switches, hooks, checkpoints, watch, log.warning)
         calibration = None
         if uses_gptq(cfg.quant) and not training.diverged:
             own_text = cfg.quant.calibration.source == "self_generated"

@@ -46,11 +46,13 @@ def train(
     hooks: StepHooks,
     checkpoints: Checkpoints | None = None,
     watch: RecompileWatch | None = None,
+    warn: Callable[[str], None] | None = None,
 ) -> Training:
     """Train in place. Every rank takes the same number of steps: rank 0's clock decides for all.
 
     `validate(last)` scores the weights as they are, or with `last` those that are exported. If `checkpoints` has
-    loaded one, `loader` stands behind its batches. `watch` learns what is compiled while the clock runs.
+    loaded one, `loader` stands behind its batches. `watch` learns what is compiled while the clock runs, `warn` what
+    the pace makes of the schedule.
     """
     start = checkpoints.start if checkpoints else Start()
     clock, step, loss = TrainClock(ranks.device, start.train_seconds), start.step, start.train_loss
@@ -89,8 +91,8 @@ def train(
         if logged:
             loss = ranks.sum(tensor.item())[0] / ranks.world_size
         log.train_step(step, clock.seconds, loss if logged else None, multiplier)
-        if step == PACE_KNOWN_STEPS and (warning := decays_from_the_start(cfg, step, clock.seconds)):
-            log.warning(warning)
+        if warn and step == PACE_KNOWN_STEPS and (warning := decays_from_the_start(cfg, step, clock.seconds)):
+            warn(warning)
         if loss is not None and not math.isfinite(loss):
             clock.pause()
             return Training(step, clock.seconds, loss, None, diverged=True)

@@ -56,10 +56,3 @@ def test_a_technique_from_outside_the_package_is_not_counted(tiny_cfg: Config) -
 def test_a_technique_counts_only_where_it_is_selected(tiny_cfg: Config) -> None:
     plain = estimated_code_bytes(tiny_cfg)
     assert plain < estimated_code_bytes(dataclasses.replace(tiny_cfg, tech=compose(["tech=[xsa]"]).tech))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("experiment", ["naive_baseline", "gold6_11l", "pr593_11l", "negative/soft_round"])
-def test_the_estimate_is_within_a_few_kilobytes(remembered: Path, experiment: str) -> None:
-    cfg = compose([f"experiment={experiment}", "scale=record"])
-    assert abs(estimated_code_bytes(cfg) - code_bytes(cfg)) < 4000
