@@ -2,4 +2,4 @@
 
 
 class GolfError(Exception):
-    """Shown without a traceback; the process exits with status 2."""
+    """Shown without a traceback; the process exits with a status that is not 0."""

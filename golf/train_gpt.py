@@ -12,6 +12,7 @@ the log, logs/<RUN_ID>.txt. ARTIFACT_PATH is the artifact; EVAL_ONLY=1 scores th
 from __future__ import annotations
 
 import os
+import sys
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -79,6 +80,13 @@ class ScriptLog(TrainLog):
 
 
 def main() -> None:
+    try:
+        run()
+    except GolfError as error:
+        sys.exit(f"error: {error}")
+
+
+def run() -> None:
     cfg = configured(os.environ)
     torch.manual_seed(cfg.seed)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True

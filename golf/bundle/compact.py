@@ -48,11 +48,6 @@ class Inliner(Folder):
                 del part.values[(ends or [len(part.values)])[0] :]
         return node
 
-    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:  # noqa: N802
-        self.generic_visit(node)
-        node.values = [_as_text(part) for part in node.values]
-        return node
-
     def visit_keyword(self, node: ast.keyword) -> ast.AST:
         node.value = self.visit(node.value)
         return node
@@ -65,14 +60,6 @@ class Inliner(Folder):
             return None
         self.changed = True
         return ast.parse(repr(value), mode="eval").body
-
-
-def _as_text(part: ast.expr) -> ast.expr:
-    """A constant in braces as a part of the string around it."""
-    plain = isinstance(part, ast.FormattedValue) and part.conversion == -1 and part.format_spec is None
-    if plain and isinstance(part.value, ast.Constant):  # type: ignore[attr-defined]
-        return ast.Constant(str(part.value.value))  # type: ignore[attr-defined]
-    return part
 
 
 def pass_by_position(flat: Flat) -> None:

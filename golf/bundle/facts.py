@@ -39,6 +39,7 @@ class Facts:
     values: Mapping[Path, Any]
     shared: set[Path] = field(default_factory=set)  # groups whose class is not theirs alone
     open: set[Path] = field(default_factory=set)
+    given: dict[str, Any] = field(default_factory=dict)  # functions of which the configuration tells what they return
     attributes: dict[tuple[str, str], Path] = field(default_factory=dict)  # (class, attribute) → group it holds
     constants: dict[tuple[str, str], Any] = field(default_factory=dict)  # (function, parameter) → its only value
     literals: dict[str, Any] = field(default_factory=dict)  # constants at the top of modules

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import copy
 from typing import Any
 
 from golf.bundle.attributes import fixed, groups_held, never_passed
 from golf.bundle.calls import OMITTED, Callee, callee_name, callees
-from golf.bundle.facts import SCALARS, UNKNOWN, Facts, Scope, assignments
+from golf.bundle.facts import SCALARS, UNKNOWN, Facts, Scope
 from golf.bundle.flat import Flat
+from golf.bundle.known import changed_settings, literals, results
 from golf.bundle.scopes import parameters, walk
 from golf.bundle.shake import drop_unreached, is_plain
 
@@ -30,9 +30,9 @@ def fold(flat: Flat, facts: Facts, kind: type[Folder] | None = None) -> None:
     for node in flat.statements():
         if isinstance(node, ast.FunctionDef) and isinstance(node.returns, ast.Name) and node.returns.id in facts.groups:
             facts.makers[node.name] = facts.groups[node.returns.id]
-    facts.literals = _literals(flat)
+    facts.literals = literals(flat)
     facts.attributes.update(groups_held(flat, facts))
-    facts.open |= _changed_settings(flat, facts)
+    facts.open |= changed_settings(flat, facts)
     while True:
         drop_unreached(flat)
         folder = (kind or Folder)(facts, callees(flat))
@@ -41,7 +41,7 @@ def fold(flat: Flat, facts: Facts, kind: type[Folder] | None = None) -> None:
             if folder.changed:
                 flat.changed(statement)
                 folder.changed = False
-        known = folder.constants(), _results(flat, facts), {**never_passed(flat), **fixed(flat, facts)}
+        known = folder.constants(), results(flat, facts), {**never_passed(flat), **fixed(flat, facts)}
         if known == (facts.constants, facts.results, facts.fixed):
             return
         facts.constants, facts.results, facts.fixed = known
@@ -143,6 +143,11 @@ class Folder(ast.NodeTransformer):
         value = self.scope.value(node)
         return isinstance(value, tuple | list | dict) and not value
 
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
+        self.generic_visit(node)
+        node.values = [_as_text(part) for part in node.values]
+        return node
+
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         self.generic_visit(node)
         return self._simplified(node)
@@ -195,6 +200,14 @@ class Folder(ast.NodeTransformer):
         return node if len(kept) > 1 else kept[0]
 
 
+def _as_text(part: ast.expr) -> ast.expr:
+    """A constant in braces as a part of the string around it."""
+    plain = isinstance(part, ast.FormattedValue) and part.conversion == -1 and part.format_spec is None
+    if plain and isinstance(part.value, ast.Constant):  # type: ignore[attr-defined]
+        return ast.Constant(str(part.value.value))  # type: ignore[attr-defined]
+    return part
+
+
 def _of_nothing(node: ast.Call) -> ast.expr | None:
     """What a call of a builtin gives whose argument is an iterator over nothing."""
     called = node.func.id if isinstance(node.func, ast.Name) else ""
@@ -216,50 +229,3 @@ def _end_at_return(node: ast.AST) -> None:
             del body[end:]
             if name == "body" and not body:
                 body.append(ast.Pass())
-
-
-def _literals(flat: Flat) -> dict[str, Any]:
-    """Constants at the top of modules. Containers that somebody fills begin as empty ones, which do not count."""
-    found = {}
-    for node in flat.statements():
-        for target, value in assignments(node):
-            with contextlib.suppress(ValueError, SyntaxError):
-                literal = ast.literal_eval(value)
-                if isinstance(target, ast.Name) and (literal or not isinstance(literal, list | dict | set)):
-                    found[target.id] = literal
-    return found
-
-
-def _changed_settings(flat: Flat, facts: Facts) -> set[tuple[str, ...]]:
-    """Settings that the program may give another value: by assignment, or in a copy with replaced fields."""
-    new_values: list[tuple[str, ast.expr]] = []
-    for statement in flat.statements():
-        for node in walk(statement):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("dataclasses.replace", "replace"):
-                new_values += [(keyword.arg or "", keyword.value) for keyword in node.keywords]
-            new_values += [
-                (target.attr, value)
-                for target, value in assignments(node)
-                if isinstance(target, ast.Attribute) and ast.unparse(target.value) != "self"
-            ]
-    return {
-        path
-        for path, known in facts.values.items()
-        for name, value in new_values
-        if path[-1] == name and not (isinstance(value, ast.Constant) and value.value == known)
-    }
-
-
-def _results(flat: Flat, facts: Facts) -> dict[str, Any]:
-    """Functions that do nothing but return one known value."""
-    found = {"techniques": ()} if not any(path[0] == "tech" for path in facts.groups.values() if path) else {}
-    for node in flat.statements():
-        if isinstance(node, ast.FunctionDef):
-            body = [n for n in node.body if not (isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant))]
-            if not body or (len(body) == 1 and isinstance(body[0], ast.Return | ast.Pass)):
-                returned = getattr(body[0], "value", None) if body else None
-                returned = returned or ast.Constant(None)
-                value = Scope(facts).enter(node, node.name).value(returned)
-                if value is not UNKNOWN:
-                    found[node.name] = value
-    return found

@@ -52,7 +52,14 @@ def facts_of(cfg: Config) -> Facts:
                 if not dataclasses.is_dataclass(value) and name != "tech":
                     values[*path, name] = tuple(value) if isinstance(value, list) else value
     shared = {path for own in nodes.values() if len(own) > 1 for path, _ in own}
-    return Facts(groups, values, shared)
+    return Facts(groups, values, shared, given=_given(cfg))
+
+
+def _given(cfg: Config) -> dict[str, Any]:
+    """What functions return under `cfg` that no reading of them tells."""
+    dtypes = cfg.model.compute_dtype, cfg.eval.dtype
+    found: dict[str, Any] = {} if "fp32" in dtypes else {"trains_in_float32_on_cpu": False}
+    return found if cfg.tech else {**found, "techniques": ()}
 
 
 def _by_class(cfg: Config) -> dict[str, list[tuple[tuple[str, ...], Any]]]:

@@ -105,8 +105,9 @@ def _comparison(reference: str, verdict: Verdict | None) -> dict[str, Any]:
 
 
 def _mean_of(runs: Sequence[SubmittedRun], name: str) -> float | None:
+    """The mean of what the logs say of the weights before quantization, to four digits."""
     scores = [run.result.pre_quant for run in runs]
-    known = [getattr(score, name) for score in scores if score is not None]
+    known = [round(getattr(score, name), 4) for score in scores if score is not None]
     return round(sum(known) / len(known), 8) if len(known) == len(runs) else None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from golf.config import Config, techniques
+from golf.config import Config, QuantConfig, TensorQuant, techniques, tensor_classes
 from golf.submission.manifest import Label
 from golf.submission.rehearsal import Rehearsal
 from golf.submission.runs import SubmittedRun, mean, sample_sd
@@ -51,7 +51,7 @@ def _seed_table(runs: Sequence[SubmittedRun], script_bytes: int) -> str:
     rows = [head, "|---|---|---|---|---|---|---|---|"]
     for run in runs:
         result = run.result
-        before = f"{result.pre_quant.val_bpb:.5f}" if result.pre_quant else "–"
+        before = f"{result.pre_quant.val_bpb:.4f}" if result.pre_quant else "–"  # as the logs have it
         rows.append(
             f"| {result.seed} | {before} | {run.score.val_bpb:.5f} | {result.steps:,} | {result.step_ms or 0:.1f} "
             f"| {result.train_seconds:.1f} | {result.eval_seconds or 0:.1f} | {run.artifact_bytes + script_bytes:,} |"
@@ -72,9 +72,24 @@ def _technique_table(cfg: Config) -> str:
         f"| Muon ({o.muon}) | learning rate {o.matrix_lr:g}, momentum {o.muon_momentum:g}, decay {o.muon_wd:g} | – |",
         f"| Adam | learning rate {o.scalar_lr:g}, decay {o.adam_wd:g} | – |",
         f"| batch | {cfg.data.train_batch_tokens:,} tokens in sequences of {cfg.data.train_seq_len} | – |",
-        f"| quantization | attention {q.attn}, MLP {q.mlp}, embedding {q.embed}; {q.codec} {q.codec_level} | – |",
+        f"| quantization | {_formats(q)}; {q.codec} {q.codec_level} | – |",
     ]
     return "\n".join(rows)
+
+
+def _formats(quant: QuantConfig) -> str:
+    """The number format of every class of tensors; one word where it is one for all."""
+    named = {name: _format(how) for name, how in tensor_classes(quant).items()}
+    return (
+        next(iter(named.values())) if len({*named.values()}) == 1 else ", ".join(f"{k} {v}" for k, v in named.items())
+    )
+
+
+def _format(how: TensorQuant) -> str:
+    clip = {"quantile": f"clipped at quantile {how.clip_quantile:g}", "std": f"clipped at {how.clip_k:g} deviations"}
+    parts = [how.format, clip.get(how.clip, f"clip by {how.clip}")] if how.format.startswith("int") else [how.format]
+    parts += [how.rounding] * (how.rounding != "nearest") + ["rotated"] * (how.rotation != "none")
+    return " ".join([parts[0], f"({', '.join(parts[1:])})"] if len(parts) > 1 else parts)
 
 
 def _bytes(runs: Sequence[SubmittedRun], script_bytes: int) -> str:

@@ -31,7 +31,7 @@ from golf.train_gpt import set_from
 
 STEPS = 20
 TOKENS = 64  # per sequence, or as many as a window of the scoring is apart
-VOCAB, DOCUMENTS = 320, 150
+VOCAB, DOCUMENTS = 320, 48
 SEED = "7"
 HEAD_DIMS = (16, 32, 64)
 TIMES = re.compile(r"\b(\w*time|step_avg|elapsed)[:=][\d.]+(ms|s)|MiB.*")
