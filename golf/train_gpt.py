@@ -59,6 +59,7 @@ ENVIRONMENT = {
     "VAL_LOSS_EVERY": "eval.val_loss_every",
     "TRAIN_LOG_EVERY": "launch.train_log_every",
     "MODEL_DIM": "model.model_dim",
+    "KEEP_FLOAT_MAX_NUMEL": "quant.small_numel",
 }
 
 

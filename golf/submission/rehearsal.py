@@ -33,7 +33,8 @@ STEPS = 20
 TOKENS = 64  # per sequence, or as many as a window of the scoring is apart
 VOCAB, DOCUMENTS = 320, 48
 SEED = "7"
-HEAD_DIMS = (16, 32, 64)
+HEAD_DIMS = (8, 16, 32, 64)
+SMALL_NUMEL = "1000"  # or all tensors of so small a model would be stored as floats
 TIMES = re.compile(r"\b(\w*time|step_avg|elapsed)[:=][\d.]+(ms|s)|MiB.*")
 COMPARED = re.compile(r"(step:|final_|legal_ttt|late_switch|model_params)")
 
@@ -102,6 +103,7 @@ def small_variables(cfg: Config, data: OwnDataset, steps: int = STEPS) -> dict[s
         "VAL_BATCH_SIZE": batch,
         "VAL_LOSS_EVERY": str(steps // 2),
         "TRAIN_LOG_EVERY": "1",
+        "KEEP_FLOAT_MAX_NUMEL": SMALL_NUMEL,
     }
     widths = [cfg.model.num_heads * head_dim for head_dim in HEAD_DIMS] + [cfg.model.model_dim]
     return next(v for width in widths if _works(cfg, v := {**variables, "MODEL_DIM": str(width)}))
