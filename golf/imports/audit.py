@@ -33,16 +33,23 @@ _UNLIMITED = re.compile(r"non[_-]?record|unlimited", re.IGNORECASE)
 def audit_run(run: ForeignRun) -> None:
     """Add the faults of a run that its own source shows, and make it `over_bytes` or `over_time` if it is."""
     is_unlimited = bool(_UNLIMITED.search(f"{run.folder} {run.texts.get('track', '')}"))
-    run.faults += [*_bytes_faults(run), *_time_faults(run, is_unlimited), *_text_faults(run), *_seed_faults(run)]
-    if run.value("train_shards") == LEAKING_SHARDS:
-        run.faults.append("1,499 train shards: a preparation that leaves validation documents in the training data")
+    run.faults += [*rule_faults(run), *seed_faults(run)]
     if run.state == OK:
         run.state, run.reason = _state(run, is_unlimited)
 
 
+def rule_faults(run: ForeignRun) -> list[str]:
+    """What breaks a rule of the challenge: bytes, seconds, the text that was scored, the text that was trained on."""
+    is_unlimited = bool(_UNLIMITED.search(f"{run.folder} {run.texts.get('track', '')}"))
+    found = [*_bytes_faults(run), *_time_faults(run, is_unlimited), *_text_faults(run)]
+    if run.value("train_shards") == LEAKING_SHARDS:
+        found.append("1,499 train shards: a preparation that leaves validation documents in the training data")
+    return found
+
+
 def audit_folder(runs: Sequence[ForeignRun], submission: Submission | None) -> list[str]:
     """Faults that only several runs, or runs and a submission.json together, can show."""
-    faults = [*_same_seed_faults(runs), *_copy_faults(runs), *_shard_faults(runs)]
+    faults = [*_same_seed_faults(runs), *_copy_faults(runs), *shard_faults(runs)]
     if submission is not None:
         logged = [run for run in runs if run.files[0] != submission.name]
         faults += [f"{submission.name} {submission.problem}"] * bool(submission.problem)
@@ -136,7 +143,8 @@ def named_seed(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def _seed_faults(run: ForeignRun) -> list[str]:
+def seed_faults(run: ForeignRun) -> list[str]:
+    """A log that prints another seed than its name has."""
     named, logged = named_seed(run.files[0]), run.count("seed")
     if named is None or logged is None or named == logged:
         return []
@@ -153,8 +161,12 @@ def _same_seed_faults(runs: Sequence[ForeignRun]) -> list[str]:
 
 
 def _copy_faults(runs: Sequence[ForeignRun]) -> list[str]:
-    """To the last digit the same score and the same training time only ever belong to one run."""
-    seen: dict[tuple[float | None, ...], list[str]] = {}
+    return [f"{shown([run.name for run in same])} are copies of one run" for same in copies(runs)]
+
+
+def copies(runs: Sequence[ForeignRun]) -> list[list[ForeignRun]]:
+    """Runs that are one: to the last digit the same score and the same training time only ever belong to one run."""
+    seen: dict[tuple[float | None, ...], list[ForeignRun]] = {}
     for run in runs:
         if (
             run.has_score
@@ -162,11 +174,12 @@ def _copy_faults(runs: Sequence[ForeignRun]) -> list[str]:
             and run.figures["val_bpb"].unit_in_last_place < 1e-5
         ):
             key = tuple(run.value(k) for k in ("val_bpb", "val_loss", "train_seconds", "steps"))
-            seen.setdefault(key, []).append(run.name)
-    return [f"{shown(names)} are copies of one run" for names in seen.values() if len(names) > 1]
+            seen.setdefault(key, []).append(run)
+    return [same for same in seen.values() if len(same) > 1]
 
 
-def _shard_faults(runs: Sequence[ForeignRun]) -> list[str]:
+def shard_faults(runs: Sequence[ForeignRun]) -> list[str]:
+    """Runs of one variant that did not train on the same data."""
     found: dict[str, set[int]] = {}
     for run in runs:
         if (shards := run.count("train_shards")) is not None and run.has_score:

@@ -130,6 +130,8 @@ def without_prefix(text: str) -> tuple[str, int | None]:
 
 
 def _opened(path: Path) -> IO[bytes]:
+    if path.exists() and not path.is_file():
+        raise UnreadableError("is no file")  # a pipe would be waited for
     with path.open("rb") as file:
         head = file.read(8)
     for magic, opener in _MAGIC.items():

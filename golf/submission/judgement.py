@@ -2,32 +2,65 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
 from golf.config import RulesConfig
 from golf.errors import GolfError
+from golf.imports.foreign import ForeignRun
 from golf.report.results import shown_p
-from golf.report.rows import row_of
+from golf.report.rows import RunRow, bytes_per_token, row_of
 from golf.report.store import run_folders
 from golf.report.variants import Variant
-from golf.report.verdicts import Verdict, judge
+from golf.report.verdicts import BETTER, NO_DIFFERENCE, WORSE, Verdict, judge
+from golf.submission.claim_form import read_claims
+from golf.submission.findings import Audit
+from golf.submission.log_audit import read_logs, seed_of
 from golf.submission.runs import SubmittedRun
+from golf.submission.score_claim import submitted
+
+LINKS = {BETTER: "than", WORSE: "than", NO_DIFFERENCE: "from"}  # in a sentence; "against" for the others
 
 
 def reference_of(text: str) -> Variant | float:
-    """A published score in bits per byte, or the runs in a folder."""
+    """A published score in bits per byte, own runs in a folder, or the logs of a folder that is a submission."""
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
         pass
+    else:
+        if math.isfinite(value) and value > 0:
+            return value
+        raise GolfError(f"--reference {text} cannot be a score: give bits per byte, such as 1.2244.")
     path = Path(text)
-    if not path.exists():
-        raise GolfError(f"--reference {text} is neither a number of bits per byte nor a folder of runs.")
-    rows = tuple(row_of(folder) for folder in run_folders(path))
+    if not path.is_dir():
+        raise GolfError(f"--reference {text} is neither a number of bits per byte nor a folder of runs or logs.")
+    try:
+        rows = tuple(row_of(folder) for folder in run_folders(path))
+    except GolfError:
+        return _variant_of_logs(path)
     if len(variants := {row.variant for row in rows}) > 1:
         raise GolfError(f"--reference {text} holds {len(variants)} variants: name the folder of one.")
     return Variant(rows[0].variant, rows[0].name, rows)
+
+
+def _variant_of_logs(folder: Path) -> Variant:
+    submission = read_claims(folder, Audit())
+    runs = submitted(read_logs(folder, submission, Audit()), submission).runs
+    if not runs:
+        raise GolfError(f"--reference {folder} holds neither runs nor logs with a score.")
+    return Variant("reference", folder.absolute().name, rows_of_logs(runs))
+
+
+def rows_of_logs(runs: Sequence[ForeignRun]) -> tuple[RunRow, ...]:
+    """Somebody's runs as far as a verdict needs them."""
+    rows = []
+    for run in runs:
+        loss, bpb = run.value("val_loss"), run.value("val_bpb")
+        per_token = bytes_per_token(loss, bpb)
+        rows.append(RunRow("logs", run.name, seed_of(run), val_bpb=bpb, val_loss=loss, bytes_per_token=per_token))
+    return tuple(rows)
 
 
 def verdict_on(runs: Sequence[SubmittedRun], reference: Variant | float, rules: RulesConfig) -> Verdict:
@@ -44,11 +77,7 @@ def sentence(verdict: Verdict, reference: Variant | float, rules: RulesConfig) -
     )
     margin = f"by more than {rules.margin_nats:g} nats per token " if rules.margin_nats else ""
     rule = f"rules `{rules.name}`: better {margin}at p < {rules.alpha:g}"
-    parts = [
-        f"**{verdict.kind}** than {against}"
-        if verdict.kind in ("better", "worse")
-        else f"**{verdict.kind}** ({against})"
-    ]
+    parts = [f"**{verdict.kind}** {LINKS.get(verdict.kind, 'against')} {against}"]
     if verdict.difference_bpb is not None:
         parts.append(f"difference {verdict.difference_bpb:+.5f} bpb")
     if verdict.difference_nats is not None:

@@ -113,18 +113,3 @@ def _mean_of(runs: Sequence[SubmittedRun], name: str) -> float | None:
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 8)
-
-
-def core_problems(values: Any) -> list[str]:
-    """A sentence for every field of the core that is missing or of another type."""
-    if not isinstance(values, dict):
-        return ["submission.json is not an object"]
-    found = []
-    for key in (*CORE_TEXTS, *CORE_NUMBERS):
-        if key not in values:
-            found.append(f"submission.json has no {key}")
-        elif key in CORE_TEXTS and not isinstance(values[key], str):
-            found.append(f"submission.json: {key} is {values[key]!r}, not a text")
-        elif key in CORE_NUMBERS and (not isinstance(values[key], int | float) or isinstance(values[key], bool)):
-            found.append(f"submission.json: {key} is {values[key]!r}, not a number")
-    return found

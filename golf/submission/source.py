@@ -6,23 +6,30 @@ Static reading finds what is written plainly and nothing else; that is why what 
 from __future__ import annotations
 
 import ast
-import base64
-import binascii
-import bz2
-import lzma
+import io
 import re
 import sys
-import zlib
-from collections.abc import Callable, Iterator
+import tokenize
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-LARGEST_BYTES = 64 << 20  # that a script may unpack to
+from golf.submission.packing import LARGEST_BYTES, is_packed, unpacked
+
+MOST_LAYERS = 3  # of packing within packing
 NETWORK = {
     *("requests", "urllib", "urllib3", "http", "socket", "ftplib", "aiohttp", "httpx", "paramiko", "wget"),
     *("huggingface_hub", "datasets", "boto3", "gdown"),
 }
+HARMLESS = {"urllib.parse", "urllib.error", "http.HTTPStatus"}
+NETWORK_CALLS = {
+    *("urlopen", "urlretrieve", "hf_hub_download", "snapshot_download", "load_dataset"),
+    *("load_state_dict_from_url", "download_url_to_file"),
+}
+SHELL_CALLS = {"system", "popen", "run", "call", "check_call", "check_output", "Popen", "getoutput"}
+SHELL_NETWORK = re.compile(
+    r"\b(curl|wget|pip3? install|git clone|apt(?:-get)? install|huggingface-cli|gsutil|rclone|scp)\b"
+)
 TRAINING_TEXT = re.compile(r"train_files|_train_\*|train_\d*\.bin|train_loader|train_stream|\btrain_tokens\b")
 EVALUATION = re.compile(r"eval|score|valid|ttt", re.IGNORECASE)
 VALIDATION_TEXT = re.compile(r"val_tokens|_val_\*|val_files|validation_tokens")
@@ -37,90 +44,61 @@ class Script:
     layers: tuple[str, ...]
     tree: ast.Module | None
     problem: str = ""
+    is_still_packed: bool = False  # it executes a string that could not be unpacked
 
 
 def read_script(path: Path) -> Script:
     """Unpack and parse; a script that is not Python has a problem and no tree."""
     layers: list[str] = []
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        return Script("", (), None, f"{path.name} cannot be read as UTF-8 ({error})")
-    if not text.strip():
+    if path.stat().st_size > LARGEST_BYTES:
+        return Script("", (), None, f"{path.name} has {path.stat().st_size:,} bytes: no script is that large")
+    raw = path.read_bytes()
+    if not raw.strip():
         return Script("", (), None, f"{path.name} is empty")
-    while (inner := _unpacked(text)) is not None and len(layers) < 3:
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
+        text = raw.decode(encoding)
+    except (SyntaxError, UnicodeDecodeError) as error:
+        return Script("", (), None, f"{path.name} cannot be read as UTF-8, and declares no other encoding ({error})")
+    text = text.replace("\r\n", "\n")
+    while (inner := unpacked(text)) is not None and len(layers) < MOST_LAYERS:
         layers.append(inner[0])
         text = inner[1]
     try:
-        return Script(text, tuple(layers), ast.parse(text))
-    except (SyntaxError, ValueError, RecursionError) as error:
+        return Script(text, tuple(layers), ast.parse(text), is_still_packed=is_packed(text))
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return Script(text, tuple(layers), None, f"{path.name} is not Python that this version reads ({error})")
-
-
-def _unpacked(text: str) -> tuple[str, str] | None:
-    """(codec, source) of a script that is one long string and a call of exec; None for any other."""
-    if "exec(" not in text:
-        return None
-    try:
-        strings = [n.value for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Constant)]
-    except (SyntaxError, ValueError, RecursionError):
-        return None
-    packed = [s for s in strings if isinstance(s, str | bytes) and len(s) > len(text) // 2]
-    for candidate in packed:
-        for data in _decoded(candidate):
-            for codec, source in _decompressed(data):
-                try:
-                    return codec, source.decode("utf-8")
-                except UnicodeDecodeError:
-                    continue
-    return None
-
-
-def _decoded(text: str | bytes) -> Iterator[bytes]:
-    raw = text.encode("latin-1", "ignore") if isinstance(text, str) else text
-    for decode in (base64.b85decode, base64.a85decode, base64.b64decode, bytes):
-        try:
-            yield decode(raw)
-        except (ValueError, binascii.Error):
-            continue
-
-
-def _decompressed(data: bytes) -> Iterator[tuple[str, bytes]]:
-    """Every way in which `data` can be unpacked, into no more than `LARGEST_BYTES`."""
-    decoders: dict[str, Callable[[], Any]] = {
-        "lzma": lambda: lzma.LZMADecompressor(memlimit=1 << 30),
-        "lzma raw": lambda: lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=[{"id": lzma.FILTER_LZMA2}]),
-        "bz2": bz2.BZ2Decompressor,
-        "zlib": lambda: zlib.decompressobj(),
-        "gzip": lambda: zlib.decompressobj(31),
-    }
-    for codec, make in decoders.items():
-        try:
-            out = make().decompress(data, LARGEST_BYTES)
-        except (lzma.LZMAError, zlib.error, EOFError, OSError, ValueError, MemoryError):
-            continue
-        if out:
-            yield codec, out
 
 
 def imported_packages(tree: ast.Module) -> set[str]:
     """Top-level packages that are not Python's own."""
-    return {name for name in _imported(tree) if name not in sys.stdlib_module_names}
+    return {name for name in map(_top, _imported(tree)) if name not in sys.stdlib_module_names}
+
+
+def _top(module: str) -> str:
+    return module.partition(".")[0]
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:
+    """Modules by their whole names, those that are imported by a call with a plain name too."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name.split(".")[0] for alias in node.names)
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module.split(".")[0]
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and _called(node) in ("__import__", "import_module"):
+            names = [a.value for a in node.args[:1] if isinstance(a, ast.Constant)]
+            yield from (name for name in names if isinstance(name, str))
+
+
+def _called(node: ast.Call) -> str:
+    """The last part of what is called: `run` of `subprocess.run`."""
+    return getattr(node.func, "attr", getattr(node.func, "id", ""))
 
 
 def suspicions(tree: ast.Module) -> list[str]:
     """Places where a forbidden thing seems to be written: network, training text in scoring, validation in training."""
-    found = []
-    for name in sorted(set(_imported(tree)) & NETWORK):
-        found.append(f"imports {name}: there is no network during evaluation")
+    found = _network(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             body = ast.unparse(ast.Module(node.body, []))
@@ -129,3 +107,25 @@ def suspicions(tree: ast.Module) -> list[str]:
             if TRAINING.match(node.name) and VALIDATION_TEXT.search(body):
                 found.append(f"line {node.lineno}: {node.name} names validation text")
     return found
+
+
+def _network(tree: ast.Module) -> list[str]:
+    """Imports that open connections; failing those, calls and shell commands that do."""
+    modules = {name for name in _imported(tree) if _top(name) in NETWORK and not name.startswith(tuple(HARMLESS))}
+    found = [f"imports {name}: there is no network during evaluation" for name in sorted(set(map(_top, modules)))]
+    if found:
+        return found
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        if _called(node) in NETWORK_CALLS:
+            found.append(f"line {node.lineno}: {_called(node)} downloads: there is no network during evaluation")
+        if _called(node) in SHELL_CALLS and (match := SHELL_NETWORK.search(_words(node))):
+            found.append(f"line {node.lineno}: it runs {match[0]}: there is no network during evaluation")
+    return found
+
+
+def _words(call: ast.Call) -> str:
+    """The plain strings among the arguments, as a command line."""
+    strings = (n.value for argument in call.args for n in ast.walk(argument) if isinstance(n, ast.Constant))
+    return " ".join(s for s in strings if isinstance(s, str))
