@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from golf.imports.figures import Figure
+from golf.imports.figures import Figure, mean_of
 from golf.imports.foreign import ForeignRun
 from golf.imports.submission import Submission
 
@@ -25,28 +25,30 @@ def claims_of_seeds(runs: Sequence[ForeignRun], submission: Submission) -> list[
         for name, figure in claimed.items():
             found = _candidates(logs[0], name)
             slack = SAME_PACE if name in ("step_ms", "eval_seconds", "train_seconds") else 0.0
-            if found and not any(figure.agrees_with(v) or abs(figure.value - v) <= slack * v for v in found):
-                faults.append(f"{figure.source} is {_written(figure)}, the log says {_number(name, found[0])}")
+            if found and not any(
+                figure.agrees_with(f) or abs(figure.value - f.value) <= slack * f.value for f in found
+            ):
+                faults.append(f"{figure.source} is {_written(figure)}, the log says {_number(name, found[0].value)}")
     return faults
 
 
-def _candidates(run: ForeignRun, name: str) -> list[float]:
+def _candidates(run: ForeignRun, name: str) -> list[Figure]:
     """What a log gives for a claim. A score may be any of the run's, "artifact bytes" the model's or all."""
+    named = [run.figures[name]] if name in run.figures else []
     if name == "val_bpb":
-        return [v for v in [run.value("val_bpb"), *(s.val_bpb for s in run.scores)] if v is not None]
+        return [*named, *(Figure(s.val_bpb, "", s.bpb_text) for s in run.scores)]
     if name == "val_loss":
-        return [v for v in [run.value("val_loss"), *(s.val_loss for s in run.scores)] if v is not None]
+        return [*named, *(Figure(s.val_loss, "", s.loss_text) for s in run.scores if s.val_loss is not None)]
     if name == "total_bytes":
-        return [v for v in (run.value("total_bytes"), run.value("artifact_bytes")) if v is not None]
+        return [run.figures[key] for key in ("total_bytes", "artifact_bytes") if key in run.figures]
     if name == "eval_seconds":
-        times = [run.value("total_eval_seconds"), *(s.seconds for s in run.scores), run.value("eval_seconds")]
-        return [v for v in times if v is not None]
+        total = [run.figures["total_eval_seconds"]] if "total_eval_seconds" in run.figures else []
+        return [*total, *(Figure(s.seconds, "") for s in run.scores if s.seconds is not None), *named]
     if name == "step_ms":
         steps, seconds = run.value("steps"), run.value("train_seconds")
-        computed = seconds * 1000 / steps if steps and seconds else None
-        return [v for v in (run.value("step_ms"), computed) if v is not None]
-    value = run.value({"model_bytes": "artifact_bytes"}.get(name, name))
-    return [] if value is None else [value]
+        return [*named, *([Figure(seconds * 1000 / steps, "")] if steps and seconds else [])]
+    key = {"model_bytes": "artifact_bytes"}.get(name, name)
+    return [run.figures[key]] if key in run.figures else []
 
 
 def claims_of_the_whole(runs: Sequence[ForeignRun], submission: Submission) -> list[str]:
@@ -67,9 +69,10 @@ def claims_of_the_whole(runs: Sequence[ForeignRun], submission: Submission) -> l
             )
     for name in ("code_bytes", "model_bytes", "pre_quant_bpb", "steps"):
         if claimed := submission.figures.get(name):
-            found = [v for run in scored for v in _candidates(run, name)]
+            found = [figure for run in scored for figure in _candidates(run, name)]
+            values = [figure.value for figure in found]
             if found and not _is_one_or_mean(claimed, found):
-                faults.append(f"{claimed.source} is {_written(claimed)}, the logs say {_numbers(name, found)}")
+                faults.append(f"{claimed.source} is {_written(claimed)}, the logs say {_numbers(name, values)}")
     return faults
 
 
@@ -81,16 +84,16 @@ def _score_claim(scored: Sequence[ForeignRun], submission: Submission) -> list[s
     groups: dict[str, list[ForeignRun]] = {}
     for run in scored:
         groups.setdefault(run.variant, []).append(run)
-    all_scores = [v for run in scored for v in _candidates(run, "val_bpb") if math.isfinite(v)]
+    all_scores = [f for run in scored for f in _candidates(run, "val_bpb") if math.isfinite(f.value)]
     for group in groups.values():
         finals = [v for run in group if (v := run.value("val_bpb")) is not None]
-        if claimed.agrees_with(statistics.fmean(finals)) or _means_of_a_kind(claimed, group):
+        if claimed.agrees_with(mean_of([run.figures["val_bpb"] for run in group])) or _means_of_a_kind(claimed, group):
             return []
-        if len(finals) > 1 and (same := [r for r in group if claimed.agrees_with(r.value("val_bpb") or 0.0)]):
+        if len(finals) > 1 and (same := [r for r in group if claimed.agrees_with(r.figures["val_bpb"])]):
             best = ", the best" if same[0].value("val_bpb") == min(finals) else ""
             mean = f"the mean of {len(finals)} runs is {statistics.fmean(finals):.6f}"
             return [f"{claimed.source} {_written(claimed)} is one run's{best} ({same[0].name}): {mean}"]
-    if any(claimed.agrees_with(v) for v in all_scores):
+    if any(claimed.agrees_with(f) for f in all_scores):
         return []
     finals = [v for run in scored if (v := run.value("val_bpb")) is not None]
     return [f"{claimed.source} {_written(claimed)} is in no log: they say {_numbers('val_bpb', finals)}"]
@@ -98,8 +101,8 @@ def _score_claim(scored: Sequence[ForeignRun], submission: Submission) -> list[s
 
 def _means_of_a_kind(claimed: Figure, group: Sequence[ForeignRun]) -> bool:
     for name in ("post_quant_bpb", "sliding_bpb", "ttt_bpb"):
-        values = [v for run in group if (v := run.value(name)) is not None]
-        if values and claimed.agrees_with(statistics.fmean(values)):
+        figures = [run.figures[name] for run in group if name in run.figures]
+        if figures and claimed.agrees_with(mean_of(figures)):
             return True
     return False
 
@@ -118,8 +121,8 @@ def _spread_claim(scored: Sequence[ForeignRun], submission: Submission) -> list[
     ]
 
 
-def _is_one_or_mean(claimed: Figure, found: Sequence[float]) -> bool:
-    return any(claimed.agrees_with(v) for v in [*found, statistics.fmean(found)])
+def _is_one_or_mean(claimed: Figure, found: Sequence[Figure]) -> bool:
+    return any(claimed.agrees_with(f) for f in [*found, mean_of(found)])
 
 
 def _written(figure: Figure) -> str:

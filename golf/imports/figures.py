@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,9 +44,17 @@ class Figure:
         shift = int(exponent) if re.fullmatch(r"[-+]?\d{1,3}", exponent) else 0
         return float(10.0 ** (shift - decimals))
 
-    def agrees_with(self, other: float) -> bool:
-        """Whether `other`, rounded or cut to the digits written here, is this number."""
-        return abs(self.value - other) < max(self.unit_in_last_place * (1 - 1e-6), AS_PRINTED)
+    def agrees_with(self, other: float | Figure) -> bool:
+        """Whether `other` is this number, rounded or cut to the digits written here or, if those are fewer, there."""
+        value = other.value if isinstance(other, Figure) else other
+        unit = other.unit_in_last_place if isinstance(other, Figure) and other.text else 0.0
+        return abs(self.value - value) < max(max(self.unit_in_last_place, unit) * (1 - 1e-6), AS_PRINTED)
+
+
+def mean_of(figures: Sequence[Figure]) -> Figure:
+    """Their mean, no more exact than the one with the fewest digits."""
+    coarsest = max((f for f in figures if f.text), key=lambda f: f.unit_in_last_place, default=None)
+    return Figure(statistics.fmean(f.value for f in figures), "", coarsest.text if coarsest else "")
 
 
 def parse_number(text: str) -> float | None:

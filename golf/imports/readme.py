@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from golf.imports.figures import Figure, parse_number
+from golf.imports.figures import Figure, mean_of, parse_number
 from golf.imports.foreign import ForeignRun
 from golf.imports.grammar import ScoreLine, read_line
 from golf.imports.scores import OTHER, claimed_kind
@@ -75,9 +74,9 @@ def _row_faults(where: str, header: Sequence[str], cells: Sequence[str], scored:
             and 1_000_000 < value < 10**9
             and ("byte" in column or "size" in column or "artifact" in column)
         ):
-            found, what = [v for k in ("total_bytes", "artifact_bytes") if (v := run.value(k)) is not None], "size"
+            found, what = [run.figures[k] for k in ("total_bytes", "artifact_bytes") if k in run.figures], "size"
         elif column.strip() in ("steps", "step", "train steps", "training steps") and value == int(value):
-            found, what = [v for v in [run.value("steps")] if v is not None], "number of steps"
+            found, what = [run.figures[k] for k in ("steps",) if k in run.figures], "number of steps"
         if what and found and not any(figure.agrees_with(v) for v in found):
             yield f"{where} gives seed {run.count('seed')} a {what} of {cell}, its log does not"
 
@@ -90,19 +89,18 @@ def _quoted(text: str) -> Figure | None:
     return figure if len(line.bpb_text.partition(".")[2]) >= _QUOTED_DIGITS else None
 
 
-def _scores(run: ForeignRun) -> list[float]:
-    return [
-        v for v in (run.value("pre_quant_bpb"), run.value("val_bpb"), *(s.val_bpb for s in run.scores)) if v is not None
-    ]
+def _scores(run: ForeignRun) -> list[Figure]:
+    named = [run.figures[name] for name in ("pre_quant_bpb", "val_bpb") if name in run.figures]
+    return [*named, *(Figure(s.val_bpb, "", s.bpb_text) for s in run.scores)]
 
 
-def _losses(run: ForeignRun) -> list[float]:
-    return [s.val_loss for s in run.scores if s.val_loss is not None]
+def _losses(run: ForeignRun) -> list[Figure]:
+    return [Figure(s.val_loss, "", s.loss_text) for s in run.scores if s.val_loss is not None]
 
 
-def _means(runs: Sequence[ForeignRun]) -> list[float]:
+def _means(runs: Sequence[ForeignRun]) -> list[Figure]:
     """Of all runs and of each variant's, for every kind of score."""
     groups = [list(runs), *([r for r in runs if r.variant == v] for v in {r.variant for r in runs})]
     names = ("val_bpb", "pre_quant_bpb", "post_quant_bpb", "sliding_bpb", "ttt_bpb")
-    values = [[v for run in group if (v := run.value(name)) is not None] for group in groups for name in names]
-    return [statistics.fmean(found) for found in values if found]
+    figures = [[run.figures[name] for run in group if name in run.figures] for group in groups for name in names]
+    return [mean_of(found) for found in figures if found]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from golf.imports.claims import shown
-from golf.imports.figures import Figure
+from golf.imports.figures import Figure, mean_of
 from golf.imports.foreign import ForeignRun
 from golf.imports.scores import ARTIFACT_KINDS
 from golf.imports.submission import Submission
@@ -41,11 +41,16 @@ def submitted(logs: Logs, submission: Submission | None) -> Submitted:
     if logs.missing_seeds or logs.copied:
         return Submitted(groups[0])  # its mean cannot be the claimed one
     candidates = [*_listed(groups, submission), *groups, logs.last, logs.scored]
-    for is_it in (lambda mean: abs(claimed.value - mean) <= claimed.unit_in_last_place / 2, claimed.agrees_with):
+    for is_it in (_rounds_to, Figure.agrees_with):
         for runs in candidates:
-            if any(is_it(mean) for mean in _means(runs, "bpb")):
+            if any(is_it(claimed, mean) for mean in _means(runs, "bpb")):
                 return Submitted(*_chosen(claimed, runs, groups), is_matched=True)
     return Submitted(*_not_the_mean(claimed, groups))
+
+
+def _rounds_to(claimed: Figure, mean: Figure) -> bool:
+    """Closer than a cut number may be: of several that it could be, the one that it is."""
+    return abs(claimed.value - mean.value) <= max(claimed.unit_in_last_place, mean.unit_in_last_place) / 2
 
 
 def _groups(logs: Logs) -> list[list[ForeignRun]]:
@@ -63,13 +68,12 @@ def _listed(groups: Sequence[Sequence[ForeignRun]], submission: Submission) -> I
             yield runs
 
 
-def _means(runs: Sequence[ForeignRun], unit: str) -> Iterator[float]:
+def _means(runs: Sequence[ForeignRun], unit: str) -> Iterator[Figure]:
     """Of every kind of score that all the runs have."""
-    for kind in KINDS:
-        values = [run.value(f"{kind}_{unit}") for run in runs]
-        known = [v for v in values if v is not None and math.isfinite(v)]
-        if known and len(known) == len(values):
-            yield statistics.fmean(known)
+    for name in (f"{kind}_{unit}" for kind in KINDS):
+        known = [run.figures[name] for run in runs if name in run.figures]
+        if known and len(known) == len(runs) and all(math.isfinite(figure.value) for figure in known):
+            yield mean_of(known)
 
 
 def _chosen(
@@ -88,12 +92,12 @@ def _not_the_mean(claimed: Figure, groups: Sequence[list[ForeignRun]]) -> tuple[
     for group in groups:
         lowest = sorted(group, key=_bpb)
         for count in range(2, len(group)):
-            if claimed.agrees_with(statistics.fmean(map(_bpb, lowest[:count]))):
+            if claimed.agrees_with(mean_of([run.figures["val_bpb"] for run in lowest[:count]])):
                 return _best_of(claimed, count, group)
-        if same := [run for run in group if any(claimed.agrees_with(v) for v in _artifact_scores(run))]:
+        if same := [run for run in group if any(map(claimed.agrees_with, _artifact_scores(run)))]:
             return group, _of_one(claimed, same[0], group)
-        before = [v for run in group if (v := run.value("pre_quant_bpb")) is not None]
-        if any(claimed.agrees_with(v) for v in [*before, *([statistics.fmean(before)] if before else [])]):
+        before = [run.figures["pre_quant_bpb"] for run in group if "pre_quant_bpb" in run.figures]
+        if before and any(map(claimed.agrees_with, [*before, mean_of(before)])):
             mean = statistics.fmean(map(_bpb, group))
             return group, f"{_as_claimed(claimed)} is the score before quantization: the artifact's is {mean:.6f}"
     values = [f"{_bpb(run):.6f}" for group in groups for run in group]
@@ -101,8 +105,9 @@ def _not_the_mean(claimed: Figure, groups: Sequence[list[ForeignRun]]) -> tuple[
     return groups[0], f"{_as_claimed(claimed)} is in no log: they say {shown(values)}{their}"
 
 
-def _artifact_scores(run: ForeignRun) -> list[float]:
-    return [_bpb(run), *(score.val_bpb for score in run.scores if score.kind in ARTIFACT_KINDS)]
+def _artifact_scores(run: ForeignRun) -> list[Figure]:
+    others = [Figure(score.val_bpb, "", score.bpb_text) for score in run.scores if score.kind in ARTIFACT_KINDS]
+    return [run.figures["val_bpb"], *others]
 
 
 def _of_one(claimed: Figure, run: ForeignRun, group: list[ForeignRun]) -> str:
@@ -123,11 +128,11 @@ def _best_of(claimed: Figure, count: int, group: list[ForeignRun]) -> tuple[list
 def loss_fault(runs: Sequence[ForeignRun], submission: Submission) -> list[str]:
     """A claimed loss that is neither the mean of the runs nor one run's."""
     claimed = submission.figures.get("val_loss")
-    of_kinds = [s.val_loss for run in runs for s in run.scores if s.kind in ARTIFACT_KINDS and s.val_loss is not None]
-    known = [*of_kinds, *_means(runs, "loss")]
-    if claimed is None or not known or any(claimed.agrees_with(v) for v in known):
+    scores = [s for run in runs for s in run.scores if s.kind in ARTIFACT_KINDS]
+    known = [*_means(runs, "loss"), *(Figure(s.val_loss, "", s.loss_text) for s in scores if s.val_loss is not None)]
+    if claimed is None or not known or any(map(claimed.agrees_with, known)):
         return []
-    return [f"{_as_claimed(claimed)} is in no log: their mean is {next(_means(runs, 'loss'), known[-1]):.6f}"]
+    return [f"{_as_claimed(claimed)} is in no log: their mean is {known[0].value:.6f}"]
 
 
 def spread_fault(runs: Sequence[ForeignRun], submission: Submission) -> tuple[list[str], list[str]]:
@@ -137,9 +142,10 @@ def spread_fault(runs: Sequence[ForeignRun], submission: Submission) -> tuple[li
         return [], []
     scores = [_bpb(run) for run in runs]
     sample, population = statistics.stdev(scores), statistics.pstdev(scores)
-    if claimed.agrees_with(sample):
+    digits = mean_of([run.figures["val_bpb"] for run in runs]).text
+    if claimed.agrees_with(Figure(sample, "", digits)):
         return [], []
-    if claimed.agrees_with(population):
+    if claimed.agrees_with(Figure(population, "", digits)):
         return [f"{_as_claimed(claimed)} is the population's ({len(runs)} in it), the sample's is {sample:.5f}"], []
     sentence = f"{_as_claimed(claimed)} is not the logs': their sample standard deviation is {sample:.5f}"
     is_near = abs(claimed.value - sample) < LAST_DIGITS * claimed.unit_in_last_place
