@@ -18,6 +18,12 @@ if str(ROOT) not in sys.path:  # started as a module from elsewhere: Hydra looks
 # otherwise takes up to 20 times as long (docs/benchmarks.md). Read when torch is imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
+if __name__ == "__main__" and {"-h", "--help"} & set(sys.argv[1:]):  # before anything that takes time to import
+    from golf.usage import usage
+
+    print(usage())
+    sys.exit()
+
 import hydra  # noqa: E402
 from hydra.core.hydra_config import HydraConfig  # noqa: E402
 from hydra.types import RunMode  # noqa: E402

@@ -64,14 +64,18 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("overrides", nargs="*", help="as for golf/train.py")
     parser.add_argument("--parts", default=",".join(PARTS), help=f"any of {','.join(PARTS)} (default: all), or none")
-    parser.add_argument("--experiments", default="naive_baseline,gold6_11l", help="presets, or none for overrides alone")
+    parser.add_argument(
+        "--experiments", default="naive_baseline,gold6_11l", help="presets, or none for overrides alone"
+    )
     parser.add_argument("--compile", default="off,full", help="launch.compile to try (default: off,full)")
     parser.add_argument("--dtypes", default=native, help=f"model.compute_dtype to try (default here: {native})")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--sequences", type=int, default=128, help="of T tokens, scored each time (default: 128)")
     parser.add_argument("--against", type=Path, metavar="DIR", help="folder with a public train_gpt.py")
     parser.add_argument("--allocator", choices=("golf", "glibc"), default="golf", help="glibc: leave it as it is")
-    parser.add_argument("--json", type=Path, default=Path("bench.json"), help="where all figures go (default: bench.json)")
+    parser.add_argument(
+        "--json", type=Path, default=Path("bench.json"), help="where all figures go (default: bench.json)"
+    )
     return parser.parse_intermixed_args()
 
 
@@ -80,7 +84,11 @@ def measure(a: argparse.Namespace) -> None:
     if unknown := set(parts) - set(PARTS):
         raise GolfError(f"--parts does not know {', '.join(sorted(unknown))}: choose from {', '.join(PARTS)}.")
     script = public_script(a.against) if a.against else None
-    scale = [] if any(o.startswith("scale=") for o in a.overrides) else [f"scale={'single_gpu' if detect().gpus else 'laptop'}"]
+    scale = (
+        []
+        if any(o.startswith("scale=") for o in a.overrides)
+        else [f"scale={'single_gpu' if detect().gpus else 'laptop'}"]
+    )
     named = [[]] if a.experiments == "none" else [[f"experiment={name}"] for name in a.experiments.split(",")]
     settings = [[*scale, *name, *a.overrides] for name in named]
     device, threads = torch.device(compose(settings[0]).launch.device), compose(settings[0]).launch.threads

@@ -3,6 +3,7 @@
 The last line is JSON, phase by phase as `golf.bench.start.PHASES` names them.
 """
 
+import itertools
 import json
 import sys
 import time
@@ -36,7 +37,7 @@ def main() -> None:
             marks.append(time.perf_counter())
     from golf.bench.start import PHASES
 
-    seconds = [after - before for before, after in zip(marks, marks[1:], strict=False)]
+    seconds = [after - before for before, after in itertools.pairwise(marks)]
     print(json.dumps(dict(zip(PHASES, seconds, strict=True))))
 
 

@@ -34,7 +34,6 @@ ENDLESS = 1_000_000
 NOT_PASSED = ("RUN_ID", "SEED", "MLP_HIDDEN", "MLP_MULT", "WARMUP_STEPS", "TRAIN_LOG_EVERY", "VAL_LOSS_EVERY")
 WORK_FDS = "GOLF_BENCH_FDS"
 END_OF_TURN = b"."
-MINUTES_TO_START = "it did not get to its first step"
 
 
 def public_script(given: Path) -> Path:
@@ -135,8 +134,11 @@ class Contestant:
         with self.output.open("wb") as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
-                **{"cwd": folder, "env": environment, "pass_fds": (waits, tells)},
-                **{"stdout": output, "stderr": subprocess.STDOUT},
+                cwd=folder,
+                env=environment,
+                pass_fds=(waits, tells),
+                stdout=output,
+                stderr=subprocess.STDOUT,
             )
         os.close(waits)
         os.close(tells)

@@ -11,10 +11,11 @@ from golf.bench.machine import Machine
 from golf.bench.table import Row
 from golf.bench.tokens import random_dataset
 from golf.bench.turns import paired_ratio, take_turns
-from golf.bench.work import scoring_flops
 from golf.config import Config, eval_seq_len
 from golf.data.dataset import Dataset
 from golf.model.build import build_model
+from golf.plan.flops import flops_per_scored_token
+from golf.plan.tensors import shapeless_model
 from golf.ranks import Ranks
 from golf.scoring.bits import Score
 from golf.scoring.scorer import Scorer
@@ -28,11 +29,9 @@ def scoring_rows(cfg: Config, machine: Machine, device: torch.device, rounds: in
     seq_len, stride = eval_seq_len(cfg), cfg.eval.stride
     ways = score_ways(cfg, random_dataset(cfg, sequences), device)
     seconds = take_turns(ways, rounds, device, warm_up=1)
-    with torch.device("meta"):
-        model = build_model(cfg)
-    rows = []
+    model, rows = shapeless_model(cfg), []
     for name, step in (("flat", 0), ("sliding", stride)):
-        work = scoring_flops(cfg, model, step) * sequences * seq_len
+        work = flops_per_scored_token(cfg, model, step) * sequences * seq_len
         what = f"{cfg.name} {name} compile={cfg.launch.compile} {cfg.eval.dtype}, T={seq_len}"
         floor = machine.floor_seconds(cfg.eval.dtype, work)
         rows.append(Row("score", what, seconds[name], sequences * seq_len, work, cfg.eval.dtype, floor))

@@ -62,7 +62,7 @@ def pause_after_steps() -> None:
 
 def replace_cuda() -> None:
     """Answers of `torch.cuda` for one device, and that device is the CPU."""
-    import torch._dynamo  # looks at `torch.device` once, at import: before there is another one  # noqa: F401
+    import torch._dynamo  # looks at `torch.device` once, at import: before there is another one
 
     nothing: dict[str, Any] = {"is_available": True, "device_count": 1, "current_device": 0}
     zeros = ("max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved")

@@ -30,6 +30,7 @@ from golf.model.build import build_model
 from golf.model.compiling import compile_for_training
 from golf.optim.groups import build_optimizer
 from golf.plan.flops import flops_per_token
+from golf.plan.tensors import shapeless_model
 from golf.ranks import Ranks
 from golf.report.console import display_for
 from golf.report.runlog import RunLog
@@ -74,8 +75,7 @@ def prepared_step(cfg: Config, device: torch.device) -> TrainStep:
 
 
 def _step_row(name: str, cfg: Config, seconds: list[float], machine: Machine) -> Row:
-    with torch.device("meta"):
-        model = build_model(cfg)
+    model = shapeless_model(cfg)
     dtype, tokens = cfg.model.compute_dtype, cfg.data.train_batch_tokens
     flops = flops_per_token(cfg, model).total * tokens
     floor = machine.floor_seconds(dtype, flops, step_bytes(cfg, model))

@@ -1,4 +1,4 @@
-"""Measuring ways to do one thing against each other: they take turns, so that a machine whose speed drifts slows all."""
+"""Ways to do one thing against each other: they take turns, so that a machine whose speed drifts slows all of them."""
 
 from __future__ import annotations
 

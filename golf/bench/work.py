@@ -1,13 +1,12 @@
-"""The least work of a step, a score: operations and bytes that no implementation of the same arithmetic avoids."""
+"""The least traffic of a training step: bytes that no implementation of the same arithmetic avoids moving."""
 
 from __future__ import annotations
 
 from torch import nn
 
-from golf.config import Config, eval_seq_len
+from golf.config import Config
 from golf.model.gpt import GPT
 from golf.model.layers import embed_dtype
-from golf.plan.flops import flops_per_token
 
 MASTER_BYTES = 4
 MUON_PASSES, ADAM_PASSES = 5, 7  # read gradient, state and weight, write state and weight; Adam has two states
@@ -28,13 +27,3 @@ def step_bytes(cfg: Config, model: GPT) -> float:
     passes = cfg.data.micro_batches * (2 * width + MASTER_BYTES) * params
     update = MASTER_BYTES * (MUON_PASSES * weights + ADAM_PASSES * (params - weights))
     return activations + passes + update
-
-
-def scoring_flops(cfg: Config, model: GPT, stride: int = 0) -> float:
-    """A scored token: the forward third of training, of all T tokens of a window for each `stride` of them."""
-    forward = flops_per_token(cfg, model)
-    head = 2.0 * cfg.model.vocab_size * cfg.model.model_dim
-    seq_len = eval_seq_len(cfg)
-    attention = forward.attention / 3 * seq_len / cfg.data.train_seq_len
-    body = forward.matmul / 3 - head + attention
-    return body * (seq_len / stride if stride else 1.0) + head
