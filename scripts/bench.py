@@ -1,4 +1,4 @@
-"""How fast this machine is and how fast golf is on it: `python scripts/bench.py [overrides]`; one table, JSON beside it.
+"""How fast this machine is, and golf on it: `python scripts/bench.py [overrides]` prints a table, JSON beside it.
 
 `--parts` chooses: step (every compile mode and dtype), breakdown (where the loop's time goes), start (import, data,
 compiling cold and warm), score (flat, sliding), pack (quantize, codecs). `--against DIR` runs the public train_gpt.py
@@ -79,20 +79,25 @@ def options() -> argparse.Namespace:
     return parser.parse_intermixed_args()
 
 
+def experiments(a: argparse.Namespace) -> list[list[str]]:
+    """Overrides of every experiment that is measured; at laptop scale without a GPU, else at the record's shape."""
+    scale = [f"scale={'single_gpu' if detect().gpus else 'laptop'}"]
+    if any(o.startswith("scale=") for o in a.overrides):
+        scale = []
+    named = [[]] if a.experiments == "none" else [[f"experiment={name}"] for name in a.experiments.split(",")]
+    return [[*scale, *name, *a.overrides] for name in named]
+
+
 def measure(a: argparse.Namespace) -> None:
+    """Measure what was asked for, print the table, write the JSON."""
     parts = [] if a.parts == "none" else a.parts.split(",")
     if unknown := set(parts) - set(PARTS):
         raise GolfError(f"--parts does not know {', '.join(sorted(unknown))}: choose from {', '.join(PARTS)}.")
     script = public_script(a.against) if a.against else None
-    scale = (
-        []
-        if any(o.startswith("scale=") for o in a.overrides)
-        else [f"scale={'single_gpu' if detect().gpus else 'laptop'}"]
-    )
-    named = [[]] if a.experiments == "none" else [[f"experiment={name}"] for name in a.experiments.split(",")]
-    settings = [[*scale, *name, *a.overrides] for name in named]
-    device, threads = torch.device(compose(settings[0]).launch.device), compose(settings[0]).launch.threads
-    torch.set_num_threads(threads or torch.get_num_threads())
+    settings = experiments(a)
+    launch = compose(settings[0]).launch
+    device = torch.device(launch.device)
+    torch.set_num_threads(launch.threads or torch.get_num_threads())
     dtypes = sorted({*a.dtypes.split(","), "fp32", *(["bf16"] if device.type == "cuda" else [])})
     machine, rows = measure_machine(device, dtypes, a.rounds), list[Row]()
     for overrides in settings:

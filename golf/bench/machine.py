@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Callable
@@ -55,8 +56,8 @@ def _matmul_flops(device: torch.device, dtype: str, rounds: int) -> float:
     for size in MATRIX_SIZES[device.type]:
         # Random numbers: GPUs compress constant memory and then look faster than they are.
         a, b = (torch.randn(size, size, device=device).to(embed_dtype(dtype)) for _ in range(2))
-        out = torch.empty_like(a)
-        best = max(best, 2 * size**3 / _best_seconds(lambda a=a, b=b, out=out: torch.mm(a, b, out=out), device, rounds))
+        multiply = functools.partial(torch.mm, a, b, out=torch.empty_like(a))
+        best = max(best, 2 * size**3 / _best_seconds(multiply, device, rounds))
     return best
 
 
