@@ -4,38 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from golf.model import eager_cpu
+
 
 def rms_norm(x: Tensor, eps: float | None = None) -> Tensor:
     """Scale the last dimension of `x` to unit RMS; torch's default eps is 1.19e-7, for bf16 inputs too."""
-    on_cpu = x.device.type == "cpu" and x.dtype == torch.float32 and x.requires_grad
-    if on_cpu and not torch.compiler.is_compiling():  # a compiler fuses torch's own
-        return _EagerRMSNorm.apply(x, torch.finfo(x.dtype).eps if eps is None else eps)
+    if eager_cpu.suits(x):
+        return eager_cpu.rms_norm(x, torch.finfo(x.dtype).eps if eps is None else eps)
     return F.rms_norm(x, (x.size(-1),), eps=eps)
-
-
-class _EagerRMSNorm(torch.autograd.Function):
-    """Half the passes over memory of what autograd makes of `F.rms_norm` in float32 on a CPU."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, eps: float) -> Tensor:
-        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        factor = norm.square_().div_(x.size(-1)).add_(eps).rsqrt_()
-        ctx.save_for_backward(x, factor)
-        return x * factor
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        x, factor = ctx.saved_tensors
-        (dy,) = gradients
-        product = dy * x
-        along = product.sum(-1, keepdim=True).mul_(factor.square()).div_(-x.size(-1))
-        return torch.addcmul(dy, x, along, out=product).mul_(factor), None
 
 
 @dataclass(frozen=True)
@@ -66,10 +47,14 @@ class CastedLinear(nn.Linear):
 
     def forward(self, x: Tensor, active: tuple[str, ...] = ()) -> Tensor:
         """`x` `[..., in]` → `[..., out]`; `active` names the late switches that are on (see golf/techniques)."""
-        weight = self.weight
+        return F.linear(x, self.edited_weight(active).to(x.dtype))
+
+    def edited_weight(self, active: tuple[str, ...]) -> Tensor:
+        """`[out, in]` as techniques see it."""
+        weight: Tensor = self.weight
         for edit in self.weight_edits:
             weight = edit(weight, active)
-        return F.linear(x, weight.to(x.dtype))
+        return weight
 
 
 def embed_dtype(compute_dtype: str) -> torch.dtype:
