@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -17,6 +18,13 @@ if str(ROOT) not in sys.path:  # started as a module from elsewhere: Hydra looks
 # Idle OpenMP threads go to sleep after some 30 µs instead of milliseconds: beside another busy process a training step
 # otherwise takes up to 20 times as long (docs/benchmarks.md). Read when torch is imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+
+if __name__ == "__main__" and {"-h", "--help"} & set(sys.argv[1:]):  # before anything that takes time to import
+    from golf.usage import usage
+
+    with contextlib.suppress(BrokenPipeError):  # `--help | head`
+        print(usage(), flush=True)
+    os._exit(0)  # at once: an ordinary exit would try to write what the reader did not want
 
 import hydra  # noqa: E402
 from hydra.core.hydra_config import HydraConfig  # noqa: E402

@@ -60,9 +60,15 @@ MAY_IMPORT = {
     "sweep": GROUND | {"sweep", "run", "launch", "hardware", "track"},
     "worker": {"launch", "run"},
     "cluster": GROUND | {"cluster", "sweep", "run", "launch", "hardware", "plan"},
+    "bench": GROUND
+    | {
+        *("bench", "composition", "hardware", "env_vars", "run", "launch", "loop", "plan", "scoring", "data", "model"),
+        *("optim", "quant", "artifact", "ranks", "report"),
+    },
+    "usage": {"paths"},
     "why": {"composition", "config", "errors", "run"},
     "quant_table": {"composition", "config", "errors", "loop", "model", "run"},
-    "train": {"composition", "errors", "launch", "plan", "quant_table", "report", "run", "sweep", "why"},
+    "train": {"composition", "errors", "launch", "plan", "quant_table", "report", "run", "sweep", "usage", "why"},
 }
 ONLY_AT_THE_EDGE = {"hydra": {"composition", "train"}, "omegaconf": {"composition", "train"}}
 

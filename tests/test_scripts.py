@@ -39,22 +39,6 @@ def test_tokenize_docs_prints_a_command_that_trains(tmp_path: Path, runs: Path) 
 
 
 @pytest.mark.slow
-def test_bench_step_compares_framework_and_plain_loop(tiny: OwnDataset) -> None:
-    done = script("bench_step", "--rounds", "2", *tiny_overrides(tiny))
-    assert done.returncode == 0, done.stderr
-    rows = [line for line in done.stdout.splitlines() if "compile=off" in line and "tokens/s" not in line]
-    assert len(rows) == 4 and all("framework" in r or "plain" in r for r in rows)
-
-
-@pytest.mark.slow
-def test_bench_scoring_compares_flat_and_sliding(tiny: OwnDataset) -> None:
-    done = script("bench_scoring", "--rounds", "2", "--sequences", "16", *tiny_overrides(tiny), "eval.stride=8")
-    assert done.returncode == 0, done.stderr
-    assert "T=32, stride=8, 16 sequences" in done.stdout and "T / stride 4.00" in done.stdout
-    assert done.stdout.count("tokens/s") == 2
-
-
-@pytest.mark.slow
 def test_gpu_check_runs_through_on_a_cpu(tiny: OwnDataset, runs: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.md"
     options = ["--device", "cpu", "--steps", "2", "--train-seconds", "1", "--report", str(report)]

@@ -15,7 +15,16 @@ import torch
 import golf
 from golf.data.own_text import OwnDataset
 from golf.run.result import read_result
-from tests.support import PARITY, golf_main, golf_train, metrics, only_run, parity, tiny_overrides
+from tests.support import PARITY, ROOT, golf_main, golf_train, metrics, only_run, parity, tiny_overrides
+
+
+def test_help_names_every_group_and_needs_no_torch() -> None:
+    code = "import sys, golf.usage; print(golf.usage.usage()); print('torch' in sys.modules, 'hydra' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout.endswith("False False\n"), done.stderr
+    assert golf_train("--help").stdout in done.stdout and "negative/ttt_sgd" in done.stdout
+    groups = {line.split()[0] for line in done.stdout.splitlines() if line.startswith("  ") and line.strip()}
+    assert groups >= {path.name for path in (ROOT / "conf").iterdir() if path.is_dir()}
 
 
 def test_main_job_trains_packs_reloads_and_scores(tiny: OwnDataset, runs: Path) -> None:

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from golf.config import ModelConfig, mlp_hidden
+from golf.model import eager_cpu
 from golf.model.attention import CausalSelfAttention
 from golf.model.context import Context
 from golf.model.layers import CastedLinear, RMSNorm, embed_dtype
@@ -50,9 +51,9 @@ class Block(nn.Module):
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """The residual stream `[B, T, d]` after this block."""
         mix = self.resid_mix.to(x.dtype)
-        x = mix[0] * x + mix[1] * context.x0
-        x = x + self.attn_scale.to(x.dtype) * self.attn(self.attn_norm(x), context)
-        return x + self.mlp_scale.to(x.dtype) * self.mlp(self.mlp_norm(x), context.active)
+        x = torch.addcmul(mix[0] * x, mix[1], context.x0)
+        x = torch.addcmul(x, self.attn_scale.to(x.dtype), self.attn(self.attn_norm(x), context))
+        return torch.addcmul(x, self.mlp_scale.to(x.dtype), self.mlp(self.mlp_norm(x), context.active))
 
 
 def join_weighted(model: GPT, x: Tensor, stored: Tensor, i: int) -> Tensor:
@@ -96,8 +97,15 @@ class GPT(nn.Module):
 
     def token_losses(self, input_ids: Tensor, target_ids: Tensor, active: tuple[str, ...] | None = None) -> Tensor:
         """Cross-entropy in nats of every target, `[B, T]` float32."""
-        logits = self.logits(input_ids, active).float().flatten(0, 1)
-        return F.cross_entropy(logits, target_ids.flatten(), reduction="none").view(target_ids.shape)
+        return self.losses_of(self.hidden(input_ids, active), target_ids, active or ())
+
+    def losses_of(self, x: Tensor, target_ids: Tensor, active: tuple[str, ...] = ()) -> Tensor:
+        """Nats `[...]` float32 of targets `[...]` given normalised hidden states `[..., d]`."""
+        weight, cap = self.head_weight(active), self.cfg.logit_softcap
+        if cap <= eager_cpu.LARGEST_CAP and eager_cpu.suits(x):
+            return eager_cpu.softcapped_losses(x, weight, target_ids, cap)
+        logits = self.softcap(F.linear(x, weight.to(x.dtype))).float()
+        return F.cross_entropy(logits.flatten(0, -2), target_ids.flatten(), reduction="none").view(target_ids.shape)
 
     def logits(self, input_ids: Tensor, active: tuple[str, ...] | None = None) -> Tensor:
         """Next-token logits `[B, T, V]` in the compute dtype, softly capped to ±`logit_softcap`."""
@@ -105,7 +113,11 @@ class GPT(nn.Module):
 
     def head(self, x: Tensor, active: tuple[str, ...] = ()) -> Tensor:
         """Raw logits `[..., V]` of normalised hidden states `[..., d]`."""
-        return F.linear(x, self.tok_emb.weight) if self.lm_head is None else self.lm_head(x, active)
+        return F.linear(x, self.head_weight(active).to(x.dtype))
+
+    def head_weight(self, active: tuple[str, ...] = ()) -> Tensor:
+        """`[V, d]`; the embedding's, if they are tied."""
+        return self.tok_emb.weight if self.lm_head is None else self.lm_head.edited_weight(active)
 
     def softcap(self, logits: Tensor) -> Tensor:
         return self.cfg.logit_softcap * torch.tanh(logits / self.cfg.logit_softcap)

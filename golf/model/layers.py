@@ -9,10 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from golf.model import eager_cpu
 
-def rms_norm(x: Tensor) -> Tensor:
+
+def rms_norm(x: Tensor, eps: float | None = None) -> Tensor:
     """Scale the last dimension of `x` to unit RMS; torch's default eps is 1.19e-7, for bf16 inputs too."""
-    return F.rms_norm(x, (x.size(-1),))
+    if eager_cpu.suits(x):
+        return eager_cpu.rms_norm(x, torch.finfo(x.dtype).eps if eps is None else eps)
+    return F.rms_norm(x, (x.size(-1),), eps=eps)
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,7 @@ class RMSNorm:
     factor: float = 1.0
 
     def __call__(self, x: Tensor) -> Tensor:
-        y = F.rms_norm(x, (x.size(-1),), eps=self.eps)
+        y = rms_norm(x, self.eps)
         return y if self.factor == 1.0 else y * self.factor
 
 
@@ -43,10 +47,14 @@ class CastedLinear(nn.Linear):
 
     def forward(self, x: Tensor, active: tuple[str, ...] = ()) -> Tensor:
         """`x` `[..., in]` → `[..., out]`; `active` names the late switches that are on (see golf/techniques)."""
-        weight = self.weight
+        return F.linear(x, self.edited_weight(active).to(x.dtype))
+
+    def edited_weight(self, active: tuple[str, ...]) -> Tensor:
+        """`[out, in]` as techniques see it."""
+        weight: Tensor = self.weight
         for edit in self.weight_edits:
             weight = edit(weight, active)
-        return F.linear(x, weight.to(x.dtype))
+        return weight
 
 
 def embed_dtype(compute_dtype: str) -> torch.dtype:

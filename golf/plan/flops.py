@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from torch import nn
 
-from golf.config import Config
+from golf.config import Config, eval_seq_len
 from golf.model.gpt import GPT
 
 
@@ -37,6 +37,14 @@ def flops_per_token(cfg: Config, model: GPT) -> FlopsPerToken:
             weights += module.weight.numel() * (layers.count(int(block[1])) if block else 1)
     attention = 6.0 * cfg.data.train_seq_len * cfg.model.model_dim * len(layers)
     return FlopsPerToken(6.0 * weights, attention)
+
+
+def flops_per_scored_token(cfg: Config, model: GPT, stride: int = 0) -> float:
+    """The forward third; with a `stride` the body reads all T tokens of a window for that many scored ones."""
+    seq_len, training = eval_seq_len(cfg), flops_per_token(cfg, model)
+    head = 2.0 * cfg.model.vocab_size * cfg.model.model_dim
+    body = training.matmul / 3 - head + training.attention / 3 * seq_len / cfg.data.train_seq_len
+    return body * (seq_len / stride if stride else 1.0) + head
 
 
 def _layer_order(model: GPT) -> list[int]:

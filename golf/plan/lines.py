@@ -9,6 +9,7 @@ from rich.table import Table
 
 from golf.config import Config
 from golf.plan.plan import Plan, make_plan
+from golf.plan.scoring import VALIDATION_TOKENS
 from golf.plan.size import ArtifactSize, Interval
 
 
@@ -47,6 +48,17 @@ def duration(plan: Plan) -> str:
         return f"{steps}, seconds unknown: {plan.speed.basis}"
     pace = plan_range(plan.speed.step_ms, "ms")
     return f"{steps} of {pace}, {plan_range(plan.seconds, 's')} ({plan.speed.basis})"
+
+
+def scoring(plan: Plan) -> str:
+    """What a sliding score over the challenge's validation split takes."""
+    what = f"stride {plan.sliding.stride} over {VALIDATION_TOKENS / 1e6:.0f} M tokens"
+    if plan.sliding.seconds is None:
+        return f"{what}: seconds unknown: {plan.sliding.basis}"
+    times = ", ".join(
+        f"{seconds:,.0f} s on {ranks} rank{'s' * (ranks > 1)}" for ranks, seconds in plan.sliding.seconds.items()
+    )
+    return f"{what}: {times} ({plan.sliding.basis})"
 
 
 def plan_range(value: Interval, unit: str) -> str:
@@ -96,6 +108,7 @@ def plan_lines(plan: Plan) -> list[str]:
         f"headroom   {rounded(plan.headroom)} of {plan.cap_bytes:,} bytes{_warning(plan)}",
         f"work       {work(plan)} (matrices {plan.flops.matmul / 1e6:.4g}, attention {plan.flops.attention / 1e6:.4g})",
         f"time       {duration(plan)}",
+        f"scoring    {scoring(plan)}",
     ]
 
 
@@ -117,4 +130,6 @@ def as_dict(plan: Plan) -> dict[str, Any]:
         "steps": plan.steps and list(plan.steps),
         "train_seconds": plan.seconds and list(plan.seconds),
         "speed_basis": plan.speed.basis,
+        "sliding_stride": plan.sliding.stride,
+        "sliding_seconds": plan.sliding.seconds,
     }

@@ -9,6 +9,7 @@ from golf.artifact.code import code_bytes, estimated_code_bytes
 from golf.config import Config
 from golf.plan.flops import FlopsPerToken, flops_per_token
 from golf.plan.history import FinishedRun, finished_runs
+from golf.plan.scoring import SlidingScore, sliding_score
 from golf.plan.size import ArtifactSize, Interval, artifact_size
 from golf.plan.speed import Speed, step_speed, steps_within_budget
 from golf.plan.tensors import StoredTensor, shapeless_model, stored_tensors
@@ -44,6 +45,7 @@ class Plan:
     speed: Speed
     steps: Interval | None  # None: the clock ends it, and how fast a step is is not known
     train_seconds: float  # budget; 0 = no clock
+    sliding: SlidingScore
 
     @property
     def headroom(self) -> Interval:
@@ -90,6 +92,7 @@ def make_plan(
         speed=speed,
         steps=steps,
         train_seconds=cfg.budget.train_seconds,
+        sliding=sliding_score(cfg, model, machine_kind(), history),
     )
 
 

@@ -18,7 +18,9 @@ def losses_at(model: GPT, ids: Tensor, positions: Tensor, targets: Tensor, head:
     """Nats `[B, S]` float32 of `targets` `[B, S]`, predicted at `positions` `[B, S]` of `ids` `[B, T]`."""
     x = model.hidden(ids)  # [B, T, d]
     x = x.gather(1, positions[..., None].expand(-1, -1, x.size(-1)))
-    logits = model.softcap((head or model.head)(x)).float()
+    if head is None:
+        return model.losses_of(x, targets)
+    logits = model.softcap(head(x)).float()
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
 
 

@@ -1,0 +1,1 @@
+"""Speed of this machine and of the framework on it, as `scripts/bench.py` measures it."""

@@ -1,0 +1,130 @@
+"""How fast this machine is, and golf on it: `python scripts/bench.py [overrides]` prints a table, JSON beside it.
+
+`--parts` chooses: step (every compile mode and dtype), breakdown (where the loop's time goes), start (import, data,
+compiling cold and warm), score (flat, sliding), pack (quantize, codecs). `--against DIR` runs the public train_gpt.py
+of that folder in turns with golf, on the same data, shape and compile setting. What is compared takes turns, so that
+a machine whose speed drifts slows all alike: read the ratios.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # as golf/train.py; read when torch is imported
+
+import torch
+
+from golf.bench.machine import Machine, measure_machine
+from golf.bench.packing import packing_rows
+from golf.bench.public import against_rows, against_sliding_rows, public_script
+from golf.bench.scoring import scoring_rows
+from golf.bench.start import start_rows
+from golf.bench.step import breakdown_rows, step_rows
+from golf.bench.table import Row, as_json, markdown
+from golf.composition import COMPOSITION_ERRORS, compose, explain
+from golf.errors import GolfError
+from golf.hardware import detect
+from golf.launch.process import tune_allocator
+
+PARTS = ("step", "breakdown", "score", "pack", "start")
+
+
+def rows_of(part: str, overrides: list[str], a: argparse.Namespace, machine: Machine) -> Iterator[Row]:
+    """All rows of one part for one experiment."""
+    device, modes = torch.device(machine.device), a.compile.split(",")
+    if part == "step":
+        yield from step_rows(overrides, modes, a.dtypes.split(","), machine, device, a.rounds)
+    elif part == "breakdown":
+        for mode in modes:
+            yield from breakdown_rows(compose([*overrides, f"launch.compile={mode}"]), machine, device, a.rounds)
+    elif part == "score":
+        yield from scoring_rows(compose(overrides), machine, device, a.rounds, a.sequences)
+    elif part == "pack":
+        yield from packing_rows(compose(overrides), min(a.rounds, 3))
+    elif part == "start":
+        yield from start_rows(overrides, modes, min(a.rounds, 3))
+
+
+def against(script: Path, overrides: list[str], a: argparse.Namespace, machine: Machine) -> Iterator[Row]:
+    """Golf and the public script under every compile mode and dtype that was asked for."""
+    device = torch.device(machine.device)
+    for dtype in a.dtypes.split(","):
+        for mode in a.compile.split(","):
+            settings = [f"launch.compile={mode}", f"model.compute_dtype={dtype}", f"optim.muon_dtype={dtype}"]
+            cfg = compose([*overrides, *settings])
+            yield from against_rows(script, cfg, machine, device, a.rounds)
+            yield from against_sliding_rows(script, cfg, a.rounds, a.sequences)
+
+
+def options() -> argparse.Namespace:
+    hardware = detect()
+    native = "bf16" if hardware.gpus else "fp32,bf16" if hardware.cpu_bf16 else "fp32"
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("overrides", nargs="*", help="as for golf/train.py")
+    parser.add_argument("--parts", default=",".join(PARTS), help=f"any of {','.join(PARTS)} (default: all), or none")
+    parser.add_argument(
+        "--experiments", default="naive_baseline,gold6_11l", help="presets, or none for overrides alone"
+    )
+    parser.add_argument("--compile", default="off,full", help="launch.compile to try (default: off,full)")
+    parser.add_argument("--dtypes", default=native, help=f"model.compute_dtype to try (default here: {native})")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--sequences", type=int, default=128, help="of T tokens, scored each time (default: 128)")
+    parser.add_argument("--against", type=Path, metavar="DIR", help="folder with a public train_gpt.py")
+    parser.add_argument("--allocator", choices=("golf", "glibc"), default="golf", help="glibc: leave it as it is")
+    parser.add_argument(
+        "--json", type=Path, default=Path("bench.json"), help="where all figures go (default: bench.json)"
+    )
+    return parser.parse_intermixed_args()
+
+
+def experiments(a: argparse.Namespace) -> list[list[str]]:
+    """Overrides of every experiment that is measured; at laptop scale without a GPU, else at the record's shape."""
+    scale = [f"scale={'single_gpu' if detect().gpus else 'laptop'}"]
+    if any(o.startswith("scale=") for o in a.overrides):
+        scale = []
+    named = [[]] if a.experiments == "none" else [[f"experiment={name}"] for name in a.experiments.split(",")]
+    return [[*scale, *name, *a.overrides] for name in named]
+
+
+def measure(a: argparse.Namespace) -> None:
+    """Measure what was asked for, print the table, write the JSON."""
+    parts = [] if a.parts == "none" else a.parts.split(",")
+    if unknown := set(parts) - set(PARTS):
+        raise GolfError(f"--parts does not know {', '.join(sorted(unknown))}: choose from {', '.join(PARTS)}.")
+    script = public_script(a.against) if a.against else None
+    settings = experiments(a)
+    launch = compose(settings[0]).launch
+    device = torch.device(launch.device)
+    torch.set_num_threads(launch.threads or torch.get_num_threads())
+    dtypes = sorted({*a.dtypes.split(","), "fp32", *(["bf16"] if device.type == "cuda" else [])})
+    machine, rows = measure_machine(device, dtypes, a.rounds), list[Row]()
+    for overrides in settings:
+        for part in parts:
+            rows += rows_of(part, overrides, a, machine)
+            print(f"measured {part} of {' '.join(overrides)}", file=sys.stderr)
+        if script:
+            rows += against(script, overrides, a, machine)
+    print(markdown(machine, rows))
+    a.json.write_text(as_json(machine, rows, sys.argv))
+    print(f"\n{a.json}")
+
+
+def main() -> int:
+    a = options()
+    if a.allocator == "golf":
+        tune_allocator()
+    try:
+        measure(a)
+    except GolfError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except COMPOSITION_ERRORS as error:
+        print(f"error: {explain(error)}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
