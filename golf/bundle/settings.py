@@ -57,8 +57,7 @@ def facts_of(cfg: Config) -> Facts:
 
 def _given(cfg: Config) -> dict[str, Any]:
     """What functions return under `cfg` that no reading of them tells."""
-    dtypes = cfg.model.compute_dtype, cfg.eval.dtype
-    found: dict[str, Any] = {} if "fp32" in dtypes else {"trains_in_float32_on_cpu": False}
+    found: dict[str, Any] = {"suits_eager_cpu": False}  # its functions are worth their bytes on a CPU only
     return found if cfg.tech else {**found, "techniques": ()}
 
 

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from golf.config import Config, ModelConfig
 from golf.errors import GolfError
-from golf.model import eager_cpu
 from golf.model.context import Context
+from golf.model.eager_cpu import suits_eager_cpu
+from golf.model.eager_cpu.attention import LONGEST, attend_in_blocks
 from golf.model.layers import CastedLinear, RMSNorm
 from golf.model.rotary import apply_rotary
 
@@ -22,8 +23,8 @@ FLASH_MODULES = {"fa2": "flash_attn", "fa3": "flash_attn_interface"}
 
 def attend_sdpa(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Causal softmax attention at scale 1/√D: `q` is `[B, T, H, D]`, `k` and `v` are `[B, T, K, D]`, H % K = 0."""
-    if eager_cpu.suits_attention(q):
-        return eager_cpu.attend(q, k, v)
+    if suits_eager_cpu(q) and q.requires_grad and q.size(1) <= LONGEST:  # scoring is faster with torch's kernel
+        return attend_in_blocks(q, k, v)
     q, k, v = (t.transpose(1, 2) for t in (q, k, v))
     y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.size(1) != k.size(1))
     return y.transpose(1, 2)

@@ -14,9 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from golf.config import ModelConfig, mlp_hidden
-from golf.model import eager_cpu
 from golf.model.attention import CausalSelfAttention
 from golf.model.context import Context
+from golf.model.eager_cpu import suits_eager_cpu
+from golf.model.eager_cpu.loss import LARGEST_CAP, softcapped_losses
 from golf.model.layers import CastedLinear, RMSNorm, embed_dtype
 from golf.model.mlp import MLP
 from golf.model.rotary import Rotary
@@ -102,8 +103,8 @@ class GPT(nn.Module):
     def losses_of(self, x: Tensor, target_ids: Tensor, active: tuple[str, ...] = ()) -> Tensor:
         """Nats `[...]` float32 of targets `[...]` given normalised hidden states `[..., d]`."""
         weight, cap = self.head_weight(active), self.cfg.logit_softcap
-        if cap <= eager_cpu.LARGEST_CAP and eager_cpu.suits(x):
-            return eager_cpu.softcapped_losses(x, weight, target_ids, cap)
+        if suits_eager_cpu(x) and cap <= LARGEST_CAP:
+            return softcapped_losses(x, weight, target_ids, cap)
         logits = self.softcap(F.linear(x, weight.to(x.dtype))).float()
         return F.cross_entropy(logits.flatten(0, -2), target_ids.flatten(), reduction="none").view(target_ids.shape)
 

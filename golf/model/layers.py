@@ -9,13 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from golf.model import eager_cpu
+from golf.model.eager_cpu import suits_eager_cpu
+from golf.model.eager_cpu.norm import eager_rms_norm
 
 
 def rms_norm(x: Tensor, eps: float | None = None) -> Tensor:
     """Scale the last dimension of `x` to unit RMS; torch's default eps is 1.19e-7, for bf16 inputs too."""
-    if eager_cpu.suits(x):
-        return eager_cpu.rms_norm(x, torch.finfo(x.dtype).eps if eps is None else eps)
+    if suits_eager_cpu(x):
+        return eager_rms_norm(x, torch.finfo(x.dtype).eps if eps is None else eps)
     return F.rms_norm(x, (x.size(-1),), eps=eps)
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from golf.model import eager_cpu
+from golf.model.eager_cpu import suits_eager_cpu
+from golf.model.eager_cpu.rotary import turn_whole_rows
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,8 @@ class Rotary:
 def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate every head of `x` `[B, T, H, D]`: (a, b) → (a·cos + b·sin, b·cos - a·sin); other channels pass."""
     dims = 2 * cos.size(-1)
-    if dims == x.size(-1) and eager_cpu.suits(x):
-        return eager_cpu.apply_rotary(x, cos, sin)
+    if dims == x.size(-1) and suits_eager_cpu(x):
+        return turn_whole_rows(x, cos, sin)
     turning, still = (x, None) if dims == x.size(-1) else (x[..., :dims], x[..., dims:])
     a, b = turning.chunk(2, dim=-1)
     parts = (a * cos + b * sin, b * cos - a * sin)

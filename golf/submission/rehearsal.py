@@ -138,7 +138,7 @@ def _framework(cfg: Config, variables: dict[str, str], folder: Path) -> RunFolde
     run = RunFolder(folder / "framework")
     run.path.mkdir()
     write_json(run.config, to_dict(_small(cfg, variables)))
-    environment = plain_variables(PYTHONPATH=str(ROOT))
+    environment = plain_variables(PYTHONPATH=str(ROOT), GOLF_EAGER_CPU="off")  # as the script: not one bit may differ
     command = [sys.executable, "-m", "golf.worker", str(run.path)]
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
     if not run.artifact.is_file():

@@ -2,19 +2,18 @@
 
 torch's separate elementwise kernels and small attention tiles leave a CPU waiting for memory. The functions here do the
 same arithmetic in fewer passes, with backward passes of their own. docs/benchmarks.md has what each is worth.
+
+A submitted script does without them: it is made for GPUs, and its bytes count. GOLF_EAGER_CPU=off does without them here.
 """
+
+import os
 
 import torch
 from torch import Tensor
 
-from golf.model.eager_cpu.attention import attend, suits_attention
-from golf.model.eager_cpu.loss import LARGEST_CAP, softcapped_losses
-from golf.model.eager_cpu.norm import rms_norm
-from golf.model.eager_cpu.rotary import apply_rotary
-
-__all__ = ["LARGEST_CAP", "apply_rotary", "attend", "rms_norm", "softcapped_losses", "suits", "suits_attention"]
+OFF = os.environ.get("GOLF_EAGER_CPU") == "off"
 
 
-def suits(x: Tensor) -> bool:
+def suits_eager_cpu(x: Tensor) -> bool:
     """Whether activations like `x` are computed here; a compiler fuses torch's own operations better."""
-    return x.device.type == "cpu" and x.dtype == torch.float32 and not torch.compiler.is_compiling()
+    return not OFF and x.device.type == "cpu" and x.dtype == torch.float32 and not torch.compiler.is_compiling()

@@ -60,12 +60,7 @@ def _hide_the_future(scores: Tensor, start: int, stop: int, shared: int) -> None
     scores.view(-1, size, shared, stop)[..., start:] += future[:, None]
 
 
-def suits_attention(q: Tensor) -> bool:
-    """Whether this is made for queries `[B, T, H, D]` of the kind; without gradients torch's kernel is faster."""
-    return q.device.type == "cpu" and q.dtype == torch.float32 and q.requires_grad and q.size(1) <= LONGEST
-
-
-def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def attend_in_blocks(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Causal softmax attention at scale 1/√D: `q` is `[B, T, H, D]`, `k` and `v` are `[B, T, K, D]`, H % K = 0."""
     batch, tokens, heads, dim = q.shape
     shared = heads // k.size(2)

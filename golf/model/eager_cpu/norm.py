@@ -25,6 +25,6 @@ class _RMSNorm(torch.autograd.Function):
         return torch.addcmul(dy, x, along, out=product).mul_(factor), None
 
 
-def rms_norm(x: Tensor, eps: float) -> Tensor:
+def eager_rms_norm(x: Tensor, eps: float) -> Tensor:
     """Scale the last dimension of float32 `x` to unit RMS."""
     return _RMSNorm.apply(x, eps)

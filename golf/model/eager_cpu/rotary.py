@@ -33,7 +33,7 @@ def _swap_halves(x: Tensor) -> Tensor:
     return torch.cat((b, a), dim=-1)
 
 
-def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def turn_whole_rows(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Turn all channels of every head of `x` `[B, T, H, D]`; `cos` and `sin` are `[1, T, 1, D/2]`."""
     heads = (-1, x.size(2), -1)
     same = torch.cat((cos, cos), dim=-1)[0].expand(heads).flatten(1)
