@@ -3,7 +3,7 @@
 torch's separate elementwise kernels and small attention tiles leave a CPU waiting for memory. The functions here do the
 same arithmetic in fewer passes, with backward passes of their own. docs/benchmarks.md has what each is worth.
 
-A submitted script does without them: it is made for GPUs, and its bytes count. GOLF_EAGER_CPU=off does without them here.
+A submitted script does without them: it is made for GPUs, and its bytes count. So does GOLF_EAGER_CPU=off.
 """
 
 import os
