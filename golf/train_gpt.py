@@ -60,6 +60,7 @@ ENVIRONMENT = {
     "TRAIN_LOG_EVERY": "launch.train_log_every",
     "MODEL_DIM": "model.model_dim",
     "KEEP_FLOAT_MAX_NUMEL": "quant.small_numel",
+    "CALIBRATION_TOKENS": "quant.calibration.tokens",
 }
 
 

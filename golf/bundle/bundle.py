@@ -33,12 +33,17 @@ class Bundle:
         modules = read_modules(["golf.config", *techniques, PROGRAM])
         self.flat, facts = flatten(modules), facts_of(cfg)
         write_settings(self.flat, cfg)
-        facts.open |= _set_by_environment(self.flat)
+        variables = _variables(self.flat)
+        facts.open |= {
+            tuple(key.split(".")) for keys in ast.literal_eval(variables.value).values() for key in keys.split()
+        }
         stored = {type(node).__name__ for node in (cfg.model, *cfg.tech.values())}  # whole, in the artifact's header
         self.settings = set(facts.groups) - stored
         drop_unreached(self.flat)
         fold(self.flat, facts)
         self.facts = facts
+        shake(self.flat, self.settings)
+        _keep_useful(variables, self.flat)
         shake(self.flat, self.settings)
         _refuse_leftovers(self.flat, set(facts.groups))
         self.title = self.flat.sections[-1].about
@@ -66,12 +71,21 @@ class Bundle:
         return sorted({name.split(".")[0] for name in found})
 
 
-def _set_by_environment(flat: Flat) -> set[tuple[str, ...]]:
-    """Settings that a variable can change when the script is run."""
+def _variables(flat: Flat) -> ast.Assign:
+    """Where the program says which variable changes which settings when it is run."""
     for node in flat.statements():
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "ENVIRONMENT":
-            return {tuple(key.split(".")) for keys in ast.literal_eval(node.value).values() for key in keys.split()}
+            return node
     raise GolfError(f"{PROGRAM} has no ENVIRONMENT.")
+
+
+def _keep_useful(variables: ast.Assign, flat: Flat) -> None:
+    """Only the variables for settings that the rest of the program reads."""
+    read = set().union(*(flat.uses(node).attributes for node in flat.statements() if node is not variables))
+    known = ast.literal_eval(variables.value)
+    kept = {name: keys for name, keys in known.items() if read.issuperset(keys.replace(".", " ").split())}
+    variables.value = ast.parse(repr(kept), mode="eval").body
+    flat.changed(variables)
 
 
 def _refuse_leftovers(flat: Flat, settings: set[str]) -> None:

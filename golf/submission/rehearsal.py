@@ -104,6 +104,7 @@ def small_variables(cfg: Config, data: OwnDataset, steps: int = STEPS) -> dict[s
         "VAL_LOSS_EVERY": str(steps // 2),
         "TRAIN_LOG_EVERY": "1",
         "KEEP_FLOAT_MAX_NUMEL": SMALL_NUMEL,
+        "CALIBRATION_TOKENS": batch,
     }
     widths = [cfg.model.num_heads * head_dim for head_dim in HEAD_DIMS] + [cfg.model.model_dim]
     return next(v for width in widths if _works(cfg, v := {**variables, "MODEL_DIM": str(width)}))
