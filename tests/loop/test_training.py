@@ -56,7 +56,7 @@ def run_loop(cfg: Config, folder: Path, fake_time: FakeTime, step_seconds: float
     loader = SequentialLoader(dataset.train, local_tokens=32, seq_len=32, vocab_size=320)
     try:
         switches, hooks = Switches(cfg, log.switched_on), StepHooks(cfg, build_model(cfg))
-        return train(cfg, step, loader, validate, Ranks(), log, switches, hooks)  # type: ignore[arg-type]
+        return train(cfg, step, loader, validate, Ranks(), log, switches, hooks, warn=log.warning)  # type: ignore[arg-type]
     finally:
         log.close()
 

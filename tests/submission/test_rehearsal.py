@@ -142,8 +142,9 @@ def test_two_ranks_under_torchrun_train_on_the_same_tokens(
     (tmp_path / "two").mkdir()
     (tmp_path / "two" / "train_gpt.py").write_text(bundle.wrapped)
     command = [str(python), "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "train_gpt.py"]
-    variables_of_two = plain_variables(**variables, RUN_ID="two")
-    done = subprocess.run(command, cwd=tmp_path / "two", env=variables_of_two, capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=tmp_path / "two", env=plain_variables(**variables, RUN_ID="two"), capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert "world_size:2 grad_accum_steps:4" in done.stdout
     losses = [
