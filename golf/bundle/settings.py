@@ -56,9 +56,9 @@ def facts_of(cfg: Config) -> Facts:
 
 
 def _given(cfg: Config) -> dict[str, Any]:
-    """What functions return under `cfg` that no reading of them tells."""
+    """What functions return under `cfg` that no reading of them tells; those of golf/model/eager_cpu: for float32."""
     dtypes = cfg.model.compute_dtype, cfg.eval.dtype
-    found: dict[str, Any] = {} if "fp32" in dtypes else {"trains_in_float32_on_cpu": False}
+    found: dict[str, Any] = {} if "fp32" in dtypes else {"suits": False, "suits_attention": False}
     return found if cfg.tech else {**found, "techniques": ()}
 
 
