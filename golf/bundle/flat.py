@@ -57,6 +57,8 @@ class Flat:
 def flatten(modules: Sequence[Module]) -> Flat:
     """Put `modules` together, each after those that it needs."""
     new_names = _unique_names(modules)
+    for module in modules:  # what a package's __init__ imports has its name there, too
+        new_names.update({(module.name, name): new_names[source] for name, source in module.names.items()})
     sections, imports = [], {}
     for module in modules:
         section = Section(module.name, ast.get_docstring(module.tree) or "")
@@ -113,6 +115,18 @@ def _external(node: ast.AST) -> dict[str, ast.stmt]:
     return {}
 
 
+class _Namespaces(ast.NodeTransformer):
+    """`module.name` as the name that the bundle has for it."""
+
+    def __init__(self, module: Module, new_names: dict[tuple[str, str], str]):
+        self.modules, self.new_names = module.modules, new_names
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        self.generic_visit(node)
+        source = self.modules.get(node.value.id, "") if isinstance(node.value, ast.Name) else ""
+        return ast.Name(self.new_names[source, node.attr], node.ctx) if source else node
+
+
 def _rename(node: ast.stmt, module: Module, new_names: dict[tuple[str, str], str]) -> None:
     """Give what a top-level statement defines and refers to its name in the bundle."""
     imported_here = {
@@ -129,6 +143,7 @@ def _rename(node: ast.stmt, module: Module, new_names: dict[tuple[str, str], str
         name.id = new_names.get(source, name.id)
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         node.name = new_names[module.name, node.name]
+    _Namespaces(module, new_names).visit(node)
 
 
 def _without_lazy_imports(node: ast.stmt) -> None:

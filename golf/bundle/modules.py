@@ -25,12 +25,14 @@ class Module:
     name: str  # golf.model.gpt
     tree: ast.Module
     names: dict[str, tuple[str, str]] = field(default_factory=dict)  # local name → module, name there
+    modules: dict[str, str] = field(default_factory=dict)  # local name → module that is called so here
     lazy: set[str] = field(default_factory=set)  # modules that are imported within functions only
 
     @property
     def needs(self) -> list[str]:
         """Modules that have to come before this one."""
-        return [m for m in dict.fromkeys(module for module, _ in self.names.values()) if m not in self.lazy]
+        named = [*(module for module, _ in self.names.values()), *self.modules.values()]
+        return [m for m in dict.fromkeys(named) if m not in self.lazy]
 
 
 def read_modules(entries: Sequence[str]) -> list[Module]:
@@ -70,7 +72,9 @@ def _read(name: str) -> Module:
             for alias in node.names:
                 target = f"{node.module}.{alias.name}"
                 if is_module(target):
-                    continue  # a module as a value: the bundle has to do without it, or says so
+                    if node in tree.body:  # elsewhere the bundle has to do without it, or says so
+                        module.modules[alias.asname or alias.name] = target
+                    continue
                 module.names[alias.asname or alias.name] = (str(node.module), alias.name)
                 if node in tree.body:
                     at_the_top.add(str(node.module))

@@ -54,7 +54,8 @@ def assert_only_what_is_selected(cfg: Config, found: Bundle) -> None:
 def words_of_what_is_left_out(found: Bundle) -> dict[str, str]:
     """Names and texts that only modules outside the bundle have (a technique's, a codec's) → the module."""
     kept = {section.name for section in found.flat.sections}
-    files = {".".join(f.relative_to(ROOT).with_suffix("").parts): f.read_text() for f in (ROOT / "golf").rglob("*.py")}
+    paths = {".".join(f.relative_to(ROOT).with_suffix("").parts): f for f in (ROOT / "golf").rglob("*.py")}
+    files = {name.removesuffix(".__init__"): path.read_text() for name, path in paths.items()}
     common = {word for name in kept for word in re.findall(r"\w+", files[name])}
     words: dict[str, str] = {}
     for name in files.keys() - kept:

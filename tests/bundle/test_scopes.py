@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from golf.bundle.flat import flatten
+from golf.bundle.modules import Module
 from golf.bundle.scopes import bound_names, uses_of
 from tests.support import ROOT
 
@@ -49,3 +51,14 @@ def test_bound_names_of_every_kind_of_statement() -> None:
     source += "try: pass\nexcept E as m: pass\ndef n(o): p = 1\nclass q: r = 1\n[s for s in x if (t := s)]"
     expected = {"a", "d", "f", "g", "h", "i", "j", "k", "l", "m", "n", "q", "t"}
     assert bound_names(ast.parse(source).body) == expected
+
+
+def test_modules_as_namespaces_become_plain_names() -> None:
+    kernel = Module("golf.model.kernel", ast.parse("def turn(x):\n    return -x"))
+    package = Module("golf.model.fast", ast.parse(""), names={"turn": ("golf.model.kernel", "turn")})
+    user = Module("golf.user", ast.parse("def main():\n    return fast.turn(1)"), modules={"fast": "golf.model.fast"})
+    assert user.needs == ["golf.model.fast"]
+    assert [ast.unparse(node) for node in flatten([kernel, package, user]).statements()] == [
+        "def turn(x):\n    return -x",
+        "def main():\n    return turn(1)",
+    ]
