@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import hypothesis
 import pytest
 import torch
 
@@ -14,6 +15,8 @@ from golf.data.own_text import OwnDataset, make_dataset
 from tests.support import make_text, tiny_overrides
 
 torch.set_num_threads(1)
+hypothesis.settings.register_profile("golf", deadline=None)  # a busy machine is not a failure
+hypothesis.settings.load_profile("golf")
 
 
 @pytest.fixture(scope="session")
