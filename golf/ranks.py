@@ -51,12 +51,11 @@ class Ranks:
 def join_ranks(device: str) -> Ranks:
     """Join the group that torchrun describes in the environment; a process without one is alone."""
     rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-    here = torch.device("cuda", local_rank) if device == "cuda" else CPU
-    if here.type == "cuda":
+    here = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if device == "cuda" else CPU
+    if device == "cuda":
         torch.cuda.set_device(here)
     if "WORLD_SIZE" in os.environ and not dist.is_initialized():
-        dist.init_process_group("cpu:gloo,cuda:nccl" if here.type == "cuda" else "gloo")
+        dist.init_process_group("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo")
     return Ranks(rank, world_size, here)
 
 

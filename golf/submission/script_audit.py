@@ -74,7 +74,9 @@ def check_code_size(size: int, submission: Submission | None, runs: Sequence[For
         others = f"; {in_logs}" if logged and claimed.value not in logged else " as in the logs" if logged else ""
         found.untrue.append(f"{claimed.source} is {claimed.value:,.0f}{others}, but {SCRIPT} has {size:,} bytes")
     elif logged and size not in logged:
-        found.look_at.append(f"{in_logs} bytes of code, {SCRIPT} has {size:,}: it was changed after the runs")
+        found.look_at.append(
+            f"{in_logs} bytes of code, {SCRIPT} has {size:,}: they ran another form of it, or it was changed"
+        )
     models = [(v, run) for run in runs if (v := run.value("artifact_bytes")) is not None]
     if not models:
         over = size - RECORD_BYTES
