@@ -220,6 +220,7 @@ class RulesConfig:
 class ScaleConfig:
     name: str = "record"
     step_ratio: float = 1.0  # steps expected here / 13,780 of the record; `${steps:N}` in YAML shrinks by it
+    small_tensor: int = 65_536  # elements; quant.small_numel of every preset of conf/quant that does not say its own
 
 
 @dataclass

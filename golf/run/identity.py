@@ -16,7 +16,7 @@ from typing import Any
 from golf.config import Config, to_dict
 
 NOT_IDENTITY_GROUPS = ("cluster", "launch", "rules", "track", "sweep", "drop")
-NOT_IDENTITY_FIELDS = ("seed", "name", "note", "tag")
+NOT_IDENTITY_FIELDS = ("seed", "name", "note", "tag", "small_tensor")  # the last is quant.small_numel or nothing
 
 
 def identity(cfg: Config) -> dict[str, Any]:
