@@ -107,6 +107,12 @@ def expected_size(role: str, columns: int, path: float, tech: frozenset[str], wa
     return Size(math.exp(mean_y - slope * mean_x) * columns**-0.5, log_sd, len(found))
 
 
+def uniform_start(role: str, tech: frozenset[str]) -> float:
+    """RMS·√columns that a matrix starts from, uniformly distributed: torch's 1/√3; 0 for zeros and other laws."""
+    starts_at_zero = role.endswith("proj.weight") or "emb" in role or role.startswith("lm_head")
+    return 0.0 if starts_at_zero or "ortho_init" in tech else 3**-0.5
+
+
 def _shipped(role: str, path: float) -> float:
     """RMS·√columns by log-log interpolation, the last slope beyond the ends; matrices start from torch's 1/√3."""
     points = SHIPPED["embed" if "emb" in role and "proj" not in role else "matrix"]
@@ -115,5 +121,4 @@ def _shipped(role: str, path: float) -> float:
     i = min(max(sum(a <= x for a, _ in logs) - 1, 0), len(logs) - 2)
     (xa, ya), (xb, yb) = logs[i], logs[i + 1]
     grown = math.exp(ya + (x - xa) * (yb - ya) / (xb - xa))
-    starts_at_zero = role.endswith("proj.weight") or "emb" in role
-    return grown if starts_at_zero else math.hypot(grown, 3**-0.5)
+    return math.hypot(grown, uniform_start(role, frozenset()))
