@@ -70,3 +70,9 @@ def test_every_other_field_counts() -> None:
 def test_identity_is_flat_and_sorted() -> None:
     flat = identity(Config())
     assert list(flat) == sorted(flat) and flat["optim.matrix_lr"] == 0.04
+
+
+def test_a_floor_of_a_class_counts_and_none_is_as_before_there_were_any() -> None:
+    cfg, own = Config(), Config()
+    own.quant.mlp.scale_floor = "eps"
+    assert variant_id(own) != variant_id(cfg) and "quant.mlp.scale_floor" not in identity(cfg)
