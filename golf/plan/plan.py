@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from golf.artifact.code import code_bytes
 from golf.config import Config
+from golf.plan.fitting import Pruned, fitted
 from golf.plan.flops import FlopsPerToken, flops_per_token
 from golf.plan.history import FinishedRun, finished_runs
 from golf.plan.size import ArtifactSize, Interval, artifact_size
@@ -44,6 +45,7 @@ class Plan:
     speed: Speed
     steps: Interval | None  # None: the clock ends it, and how fast a step is is not known
     train_seconds: float  # budget; 0 = no clock
+    pruned: Pruned | None  # with quant.prune.to_fit
 
     @property
     def headroom(self) -> Interval:
@@ -74,6 +76,9 @@ def make_plan(cfg: Config, history: Sequence[FinishedRun] | None = None, *, thor
     steps = steps_within_budget(cfg, speed.step_ms)
     expected_steps = round(steps.expected) if steps else max(1, round(RECORD_STEPS * cfg.scale.step_ratio))
     size = artifact_size(cfg, tensors, min(expected_steps, cfg.schedule.iterations), history, thorough=thorough)
+    pruned = None
+    if cfg.quant.prune.to_fit:
+        size, pruned = fitted(cfg, tensors, size)
     return Plan(
         params=sum(p.numel() for p in model.parameters()),
         classes=tuple(_class_plan(name, tensors, size) for name in CLASSES),
@@ -85,6 +90,7 @@ def make_plan(cfg: Config, history: Sequence[FinishedRun] | None = None, *, thor
         speed=speed,
         steps=steps,
         train_seconds=cfg.budget.train_seconds,
+        pruned=pruned,
     )
 
 
@@ -96,5 +102,5 @@ def _class_plan(name: str, tensors: Sequence[StoredTensor], size: ArtifactSize) 
         params=sum(t.numel for t in mine),
         formats=tuple(sorted({t.format for t in mine})),
         raw_bits=sum(t.raw_bits for t in mine),
-        stored_bytes=size.factor * sum(b for role, b in size.rehearsal.by_role.items() if role in roles),
+        stored_bytes=sum(stored for role, stored in size.by_role.items() if role in roles),
     )

@@ -45,11 +45,34 @@ class Rehearsal:
         return self.container + sum(self.by_role.values())
 
 
-def rehearse(cfg: Config, tensors: Sequence[StoredTensor], rms: Mapping[str, float]) -> Rehearsal:
+def rehearse(
+    cfg: Config, tensors: Sequence[StoredTensor], rms: Mapping[str, float], *, apart: bool = False
+) -> Rehearsal:
     """Price `tensors` with Gaussian weights; `rms` is their size by role, 1/√columns where it does not say.
 
-    What is left in a matrix of its uniform initial values is not Gaussian, and so much less than its size is.
+    What is left in a matrix of its uniform initial values is not Gaussian. `apart`, every role is compressed alone.
     """
+    return _price(cfg, tensors, _gaussian(cfg, rms), apart)
+
+
+def rehearse_trained(
+    cfg: Config, tensors: Sequence[StoredTensor], trained: Mapping[str, Tensor], *, apart: bool = False
+) -> Rehearsal:
+    """The same with a sample of `trained` weights, rows spread evenly over each tensor."""
+
+    def weights(tensor: StoredTensor, shape: tuple[int, ...]) -> Tensor:
+        whole = trained[tensor.name]
+        return whole[torch.arange(shape[0]) * whole.size(0) // shape[0]] if shape and whole.numel() else whole
+
+    return _price(cfg, tensors, weights, apart)
+
+
+def gaussian_codes(cfg: Config, tensors: Sequence[StoredTensor], rms: Mapping[str, float]) -> dict[str, CodedTensor]:
+    """Codes of Gaussian weights for a sample of the rows of each of `tensors`, the same share of all."""
+    return _encode(cfg, tensors, _sample([tensors], _gaussian(cfg, rms)))
+
+
+def _gaussian(cfg: Config, rms: Mapping[str, float]) -> Weights:
     generator = torch.Generator().manual_seed(0)
     tech = frozenset(cfg.tech)
 
@@ -64,22 +87,12 @@ def rehearse(cfg: Config, tensors: Sequence[StoredTensor], rms: Mapping[str, flo
         initial = torch.rand(shape, generator=generator).sub_(0.5) * (math.sqrt(12) * start)
         return drawn * math.sqrt(size**2 - start**2) + initial
 
-    return _price(cfg, tensors, weights)
+    return weights
 
 
-def rehearse_trained(cfg: Config, tensors: Sequence[StoredTensor], trained: Mapping[str, Tensor]) -> Rehearsal:
-    """The same with a sample of `trained` weights, rows spread evenly over each tensor."""
-
-    def weights(tensor: StoredTensor, shape: tuple[int, ...]) -> Tensor:
-        whole = trained[tensor.name]
-        return whole[torch.arange(shape[0]) * whole.size(0) // shape[0]] if shape and whole.numel() else whole
-
-    return _price(cfg, tensors, weights)
-
-
-def _price(cfg: Config, tensors: Sequence[StoredTensor], weights: Weights) -> Rehearsal:
+def _price(cfg: Config, tensors: Sequence[StoredTensor], weights: Weights, apart: bool) -> Rehearsal:
     by_role: dict[str, float] = defaultdict(float)
-    for units in _parts(tensors, cfg.quant.codec):
+    for units in _parts(tensors, apart or cfg.quant.codec == "context"):
         sample = _sample(units, weights)
         part = [tensor for unit in units for tensor in unit]
         coded = _encode(cfg, part, sample)
@@ -99,14 +112,14 @@ def _price(cfg: Config, tensors: Sequence[StoredTensor], weights: Weights) -> Re
     return Rehearsal(dict(by_role), len(_packed(cfg, nothing)) + round(_repair_bytes(cfg, tensors)))
 
 
-def _parts(tensors: Sequence[StoredTensor], codec: str) -> list[list[list[StoredTensor]]]:
+def _parts(tensors: Sequence[StoredTensor], apart: bool) -> list[list[list[StoredTensor]]]:
     """What is priced together, in units that may stand for each other: a small model whole, of a larger one the layers
     that look alike, and anything else by itself.
 
     Byte codecs adapt block by block and pay for a change of distribution, so what lies side by side is priced so. Golf's
     own learns role by role.
     """
-    if codec == "context":
+    if apart:
         by_role: dict[str, list[list[StoredTensor]]] = defaultdict(list)
         for tensor in tensors:
             by_role[tensor.role if tensor.format in QMAX else ""].append([tensor])

@@ -31,7 +31,7 @@ def solve(
 ) -> Solution:
     """The largest file that still fits, by the setting `key` alone: artifact + code ≤ cap - margin.
 
-    Without a margin the upper end of the prediction's interval has to fit, with one the expected value. Raises
+    Nothing is pruned for it. Without a margin the upper end of the prediction's interval has to fit, with one the expected value. Raises
     `GolfError` if `key` is not a number, does not matter, or nothing in range fits.
     """
     value = _number(compose(overrides), key)
@@ -40,7 +40,7 @@ def solve(
 
     def plan_at(i: int) -> Plan:
         if i not in plans:
-            plans[i] = make_plan(compose([*overrides, _override(key, i * step)]), history)
+            plans[i] = make_plan(compose([*overrides, _override(key, i * step), "quant.prune.to_fit=false"]), history)
         return plans[i]
 
     def left(i: int) -> float:

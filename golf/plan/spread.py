@@ -25,6 +25,7 @@ OTHER_TECHNIQUES = 0.3  # as far as a path e^0.3 times as long
 PRIOR_SLOPE, PRIOR_SLOPE_SD = 0.7, 0.3  # of log size over log path
 PRIOR_SD = 0.15  # of log size around what the path says, without runs that say better
 SHIPPED_SD = 0.3
+LEAST_GROWTH = 0.1  # of the size
 SCHEDULE_POINTS = 2000
 # (path, RMS·√columns) of `blocks.attn.proj`, which starts at zero, and of `tok_emb`, at laptop scale
 SHIPPED = {
@@ -82,11 +83,15 @@ def measured_sizes(tensors: Sequence[StoredTensor], weights: Mapping[str, Tensor
 
 
 def expected_size(role: str, columns: int, path: float, tech: frozenset[str], walks: Sequence[Walk]) -> Size:
-    """Weighted regression of log size on log path around `path`; without `walks` from the shipped measurements."""
+    """Weighted regression of log growth on log path around `path`; without `walks` from the shipped measurements.
+
+    Growth is what the steps have added to the initial values, in squares, because it is at a right angle to them.
+    """
     if path <= 0 or not (found := [w for w in walks if w.path > 0 and w.size > 0]):
         return Size(_shipped(role, path) * columns**-0.5, SHIPPED_SD, 0)
     x = [math.log(w.path / path) for w in found]
-    y = [math.log(w.size) for w in found]
+    starts = [uniform_start(role, w.tech) for w in found]
+    y = [math.log(max(w.size**2 - s**2, (LEAST_GROWTH * w.size) ** 2)) / 2 for w, s in zip(found, starts, strict=True)]
     far = [
         math.hypot(dx / KERNEL, OTHER_TECHNIQUES / KERNEL * (w.tech != tech)) for dx, w in zip(x, found, strict=True)
     ]
@@ -104,7 +109,9 @@ def expected_size(role: str, columns: int, path: float, tech: frozenset[str], wa
     variance = (PRIOR_SD**2 + scatter) / (1.0 + total)
     slope_variance = variance / (spread_x + ridge)
     log_sd = math.sqrt(variance * (1.0 + 1.0 / total) + slope_variance * mean_x**2)
-    return Size(math.exp(mean_y - slope * mean_x) * columns**-0.5, log_sd, len(found))
+    growth = math.exp(mean_y - slope * mean_x)
+    size = math.hypot(growth, uniform_start(role, tech))
+    return Size(size * columns**-0.5, log_sd * (growth / size) ** 2, len(found))
 
 
 def uniform_start(role: str, tech: frozenset[str]) -> float:
