@@ -1,9 +1,9 @@
 """How many bits a weight trained matrices take above or below Gaussian ones: the gap that corrects a rehearsal.
 
-Trained rows are nearly Gaussian, but not independent: columns of embeddings are correlated, which golf's own coder uses,
-columns of wide matrices differ in size, and where the largest weight sets the scale, heavy tails count. A gap changes
-smoothly with the path that the optimizer walked, the batch, the matrix's shape and the techniques, so that those of
-finished runs say what to expect: a Gaussian process around a shipped plane, by role (docs/benchmarks.md).
+Trained rows are nearly Gaussian, but not independent: columns of embeddings are correlated, which golf's own coder
+uses, columns of wide matrices differ in size, and where the largest weight sets the scale, heavy tails count. A gap
+changes smoothly with the path that the optimizer walked, the batch, the matrix's shape and the techniques, so that those
+of finished runs say what to expect: a Gaussian process around a shipped plane, by role (docs/benchmarks.md).
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-
-from golf.config import QuantConfig, TensorQuant
 
 # distances that count as one: of log path, log batch, log columns / rows, log columns
 SCALES = (0.7, 1.0, 0.4, 0.7)

@@ -57,7 +57,7 @@ class FinishedRun:
         return quant == self.config.quant and not quant.prune.to_fit
 
     def gaps(self, quant: QuantConfig) -> dict[str, float] | None:
-        """Bits a weight, by role, that the trained weights take above Gaussian ones under `quant`; None if they are gone.
+        """Bits a weight, by role, that trained weights take above Gaussian ones under `quant`; None if they are gone.
 
         With what GPTQ and repair add if its artifact `was_stored_as` that, else with all codes rounded to the nearest.
         """

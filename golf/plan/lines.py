@@ -22,7 +22,9 @@ def lines_before_run(cfg: Config) -> list[str]:
 
 def short_lines(plan: Plan) -> list[str]:
     """Parameters, bytes, work and time in two lines."""
-    used = f"{rounded(plan.artifact.bytes)} artifact + {plan.code_bytes:,} code of {plan.cap_bytes:,} bytes{pruning(plan)}"
+    used = (
+        f"{rounded(plan.artifact.bytes)} artifact + {plan.code_bytes:,} code of {plan.cap_bytes:,} bytes{pruning(plan)}"
+    )
     return [f"plan: {plan.params:,} parameters; {used}{_warning(plan)}", f"plan: {work(plan)}; {duration(plan)}"]
 
 

@@ -17,6 +17,7 @@ from golf.run.environment import machine_kind
 from golf.run.folder import runs_root
 
 RECORD_STEPS = 13_780  # of the public baseline on 8×H100; `scale.step_ratio` is in proportion to them
+STEPS_LOG_SD = 0.5  # of those of the scale, where nothing says how fast a step is
 CLASSES = ("embed", "attn", "mlp", "other", "control")
 
 
@@ -75,7 +76,14 @@ def make_plan(cfg: Config, history: Sequence[FinishedRun] | None = None, *, thor
     speed = step_speed(cfg, flops.total * batch, machine_kind(), history)
     steps = steps_within_budget(cfg, speed.step_ms)
     expected_steps = round(steps.expected) if steps else max(1, round(RECORD_STEPS * cfg.scale.step_ratio))
-    size = artifact_size(cfg, tensors, min(expected_steps, cfg.schedule.iterations), history, thorough=thorough)
+    size = artifact_size(
+        cfg,
+        tensors,
+        min(expected_steps, cfg.schedule.iterations),
+        history,
+        thorough=thorough,
+        steps_log_sd=0.0 if steps else STEPS_LOG_SD,
+    )
     pruned = None
     if cfg.quant.prune.to_fit:
         size, pruned = fitted(cfg, tensors, size)

@@ -116,8 +116,8 @@ def _parts(tensors: Sequence[StoredTensor], apart: bool) -> list[list[list[Store
     """What is priced together, in units that may stand for each other: a small model whole, of a larger one the layers
     that look alike, and anything else by itself.
 
-    Byte codecs adapt block by block and pay for a change of distribution, so what lies side by side is priced so. Golf's
-    own learns role by role.
+    Byte codecs adapt block by block and pay for a change of distribution, so what lies side by side is priced so.
+    `apart`, as golf's own learns, every role is a part.
     """
     if apart:
         by_role: dict[str, list[list[StoredTensor]]] = defaultdict(list)

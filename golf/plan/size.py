@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from golf.config import Config, QuantConfig, scale_floor, tensor_classes
@@ -16,10 +17,12 @@ from golf.plan.tensors import StoredTensor, matrix_roles, shapeless_model, store
 from golf.quant.policy import tensor_class
 
 NORMAL_95 = 1.96  # two-sided 95 %, in standard deviations
-REHEARSAL_ERROR = 0.002  # standard deviation of what the sample and the codec make of the same weights
+# standard deviation of what the sample and the codec make of weights of one distribution
+REHEARSAL_ERROR = {"context": 0.002, "zlib": 0.002, "zstd": 0.006, "lzma": 0.003, "brotli": 0.003}
 MOST_COMPARED = 12
 MATRIX = "blocks.mlp.fc.weight"
 SIZE_NEIGHBOURS = 6
+SIZE_BY_PATH, GAP_BY_PATH = 0.7, 0.03  # how log size and bits a weight change with log path, about
 
 
 class Interval(NamedTuple):
@@ -40,10 +43,22 @@ class ArtifactSize(NamedTuple):
 
 
 def artifact_size(
-    cfg: Config, tensors: Sequence[StoredTensor], steps: int, history: Sequence[FinishedRun], *, thorough: bool = True
+    cfg: Config,
+    tensors: Sequence[StoredTensor],
+    steps: int,
+    history: Sequence[FinishedRun],
+    *,
+    thorough: bool = True,
+    steps_log_sd: float = 0.0,
 ) -> ArtifactSize:
-    """Predict the artifact of `cfg` trained for `steps`; `thorough` stores older checkpoints again in its formats."""
+    """Predict the artifact of `cfg` trained for `steps`; `thorough` stores older checkpoints again in its formats.
+
+    `steps_log_sd` says how uncertain the steps are: the standard deviation of their logarithm.
+    """
     sizes = weight_sizes(cfg, tensors, steps, history)
+    if steps_log_sd:
+        unsure = SIZE_BY_PATH * steps_log_sd
+        sizes = {role: replace(size, log_sd=math.hypot(size.log_sd, unsure)) for role, size in sizes.items()}
     rms = {role: size.rms for role, size in sizes.items()}
     rehearsal = rehearse(cfg, tensors, rms)
     gaps, compared = role_gaps(cfg, tensors, steps, history, thorough)
@@ -53,7 +68,9 @@ def artifact_size(
         by_role[role] = max(by_role[role] + gap.bits * weights[role] / 8, 0.0)
     expected = rehearsal.container + sum(by_role.values())
     # What moves the gap of one role, such as a longer path, moves others too: their errors are added, not squared.
-    spread = math.hypot(sum(gap.sd * weights[role] / 8 for role, gap in gaps.items()), REHEARSAL_ERROR * expected)
+    unsure = steps_log_sd * GAP_BY_PATH
+    of_gaps = sum(math.hypot(gap.sd, unsure) * weights[role] / 8 for role, gap in gaps.items())
+    spread = math.hypot(of_gaps, REHEARSAL_ERROR[cfg.quant.codec] * expected)
     low, high = _other_sizes(cfg, tensors, sizes, rehearsal)
     below, above = math.hypot(NORMAL_95 * spread, low), math.hypot(NORMAL_95 * spread, high)
     sized = min((size.runs for size in sizes.values()), default=0)
@@ -105,9 +122,7 @@ def role_gaps(
     return {r: Gap(gap.bits + gptq[r].bits, math.hypot(gap.sd, gptq[r].sd)) for r, gap in gaps.items()}, compared
 
 
-def _nearest(
-    own: Mapping[str, Place], history: Sequence[FinishedRun]
-) -> list[tuple[FinishedRun, dict[str, Place]]]:
+def _nearest(own: Mapping[str, Place], history: Sequence[FinishedRun]) -> list[tuple[FinishedRun, dict[str, Place]]]:
     """The finished runs whose roles lie nearest, and where they lie."""
     found = []
     for run in history:

@@ -31,8 +31,8 @@ def solve(
 ) -> Solution:
     """The largest file that still fits, by the setting `key` alone: artifact + code ≤ cap - margin.
 
-    Nothing is pruned for it. Without a margin the upper end of the prediction's interval has to fit, with one the expected value. Raises
-    `GolfError` if `key` is not a number, does not matter, or nothing in range fits.
+    Nothing is pruned for it. Without a margin the upper end of the prediction's interval has to fit, with one the
+    expected value. Raises `GolfError` if `key` is not a number, does not matter, or nothing in range fits.
     """
     value = _number(compose(overrides), key)
     step = multiple_of if isinstance(value, int) else 10.0 ** (math.floor(math.log10(value)) + 1 - FLOAT_DIGITS)

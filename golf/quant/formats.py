@@ -48,7 +48,9 @@ def encode_integer(tensor: Tensor, how: TensorQuant, quant: QuantConfig) -> Code
         w = rotate(w)
     clips = row_clips(w, how, qmax)
     if len(clips) > 1:
-        codes, scale = nearest_codes(w, [as_stored(row_scale(clip, qmax, scale_floor(how, quant))) for clip in clips], qmax)
+        codes, scale = nearest_codes(
+            w, [as_stored(row_scale(clip, qmax, scale_floor(how, quant))) for clip in clips], qmax
+        )
     else:
         clip, scale = clips[0], row_scale(clips[0], qmax, scale_floor(how, quant))
         scale = as_stored(scale) if quant.scale_rounding == "before" else scale

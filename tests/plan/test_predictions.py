@@ -1,6 +1,6 @@
 """Predicted bytes of runs that were really trained and that neither the prediction nor its shipped gaps know of.
 
-finished_runs.*.json hold what `scripts/bench_plan.py --fixture` measured on them: sizes of their weights, bytes of their
+finished_runs.*.json hold what `scripts/bench_plan.py --fixture` measured on them: sizes of their weights, bytes of the
 checkpoints in one number format, and the gaps of the runs that are evidence. docs/benchmarks.md has the trainings.
 """
 
@@ -21,9 +21,16 @@ from golf.quant_table import quant_of
 from golf.run.folder import RunFolder
 from golf.run.result import Result
 
-RECORDED = {law: json.loads(Path(__file__).with_name(f"finished_runs.{law}.json").read_text()) for law in ("std", "max")}
+RECORDED = {
+    law: json.loads(Path(__file__).with_name(f"finished_runs.{law}.json").read_text()) for law in ("std", "max")
+}
 LIMIT = {"std": 0.01, "max": 0.03}
-PREDICTED = [run["name"] for run in RECORDED["std"]["runs"] if not run["gaps"]]
+FAST = ("t1", "t7", "t10", "t12")
+PREDICTED = [
+    pytest.param(run["name"], marks=[] if run["name"] in FAST else pytest.mark.slow)
+    for run in RECORDED["std"]["runs"]
+    if not run["gaps"]
+]
 HARDEST = {"std": {"t10"}, "max": set[str]()}  # untied, of which the shipped gaps know two and the evidence one
 
 

@@ -46,7 +46,7 @@ def setting_paths(node: Any, prefix: str = "") -> Iterator[str]:
 
 
 def test_every_other_field_counts() -> None:
-    """Change each field in turn: only labels, the seed, five groups and defaults of other fields may leave the id alone."""
+    """Change each field in turn: only labels, the seed, five groups and a default of another may leave the id alone."""
     reference = variant_id(Config())
     free = set()
     for path in setting_paths(Config()):
