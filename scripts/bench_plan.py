@@ -97,7 +97,8 @@ def _plane(known: Sequence[tuple[list[float], float]]) -> Plane:
     x, y = np.array([where for where, _ in known]), np.array([bits for _, bits in known])
     found = np.linalg.solve(x.T @ x + np.diag([1e-6, RIDGE, RIDGE, RIDGE]), x.T @ y)
     left = float(np.square(y - x @ found).sum() / max(len(y) - 3, 1)) ** 0.5
-    return Plane(*(round(float(v), 3) for v in found), sd=round(left if len(y) > FEW else max(left, 0.1), 3))
+    bits, path, batch, aspect = (round(float(v), 3) for v in found)
+    return Plane(bits, path, batch, aspect, sd=round(left if len(y) > FEW else max(left, 0.1), 3))
 
 
 def main() -> int:
@@ -135,8 +136,8 @@ def main() -> int:
         arguments.fixture.write_text(json.dumps(fixture(arguments.quant, evidence, runs), indent=1) + "\n")
     errors = sorted(abs(error) for error, _ in found)
     held = sum(holds for _, holds in found)
-    learned = f"{len(evidence)} as evidence" + (" and each other" if arguments.leave_one_out else "")
-    print(f"\n{len(found)} runs, {learned}: largest error {errors[-1]:.2%}, ", end="")
+    basis = f"{len(evidence)} as evidence" + (" and each other" if arguments.leave_one_out else "")
+    print(f"\n{len(found)} runs, {basis}: largest error {errors[-1]:.2%}, ", end="")
     print(f"median {errors[len(errors) // 2]:.2%}; {held} intervals hold the actual bytes")
     return 0
 

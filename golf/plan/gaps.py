@@ -2,8 +2,8 @@
 
 Trained rows are nearly Gaussian, but not independent: columns of embeddings are correlated, which golf's own coder
 uses, columns of wide matrices differ in size, and where the largest weight sets the scale, heavy tails count. A gap
-changes smoothly with the path that the optimizer walked, the batch, the matrix's shape and the techniques, so that those
-of finished runs say what to expect: a Gaussian process around a shipped plane, by role (docs/benchmarks.md).
+changes smoothly with the path that the optimizer walked, the batch, the matrix's shape and the techniques: those of
+finished runs say what to expect, by a Gaussian process around a shipped plane for each role (docs/benchmarks.md).
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def role_gaps(
 
 def _nearest(own: Mapping[str, Place], history: Sequence[FinishedRun]) -> list[tuple[FinishedRun, dict[str, Place]]]:
     """The finished runs whose roles lie nearest, and where they lie."""
-    found = []
+    found: list[tuple[float, int, FinishedRun, dict[str, Place]]] = []
     for run in history:
         cfg = run.config
         theirs = places(cfg, stored_tensors(cfg, shapeless_model(cfg).state_dict()), run.result.steps)
@@ -137,7 +137,7 @@ def places(cfg: Config, tensors: Sequence[StoredTensor], steps: int) -> dict[str
     """Where the roles of a run lie whose matrices are integers."""
     tech, batch, tied = frozenset(cfg.tech), cfg.data.train_batch_tokens, cfg.model.tie_embeddings
     return {
-        role: Place(path_length(cfg, role, steps), batch, *tensor.shape, tech, tied)
+        role: Place(path_length(cfg, role, steps), batch, tensor.shape[0], tensor.columns, tech, tied)
         for role, tensor in matrix_roles(tensors).items()
     }
 

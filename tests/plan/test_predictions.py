@@ -4,6 +4,7 @@ finished_runs.*.json hold what `scripts/bench_plan.py --fixture` measured on the
 checkpoints in one number format, and the gaps of the runs that are evidence. docs/benchmarks.md has the trainings.
 """
 
+import functools
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -25,23 +26,25 @@ RECORDED = {
     law: json.loads(Path(__file__).with_name(f"finished_runs.{law}.json").read_text()) for law in ("std", "max")
 }
 LIMIT = {"std": 0.01, "max": 0.03}
-FAST = ("t1", "t7", "t10", "t12")
+FAST = ("t1", "t7")
 PREDICTED = [
     pytest.param(run["name"], marks=[] if run["name"] in FAST else pytest.mark.slow)
     for run in RECORDED["std"]["runs"]
     if not run["gaps"]
 ]
-HARDEST = {"std": {"t10"}, "max": set[str]()}  # untied, of which the shipped gaps know two and the evidence one
+HARDEST = {"std": {"t10"}, "max": set[str]()}  # untied: the shipped gaps know two such runs, the evidence one
 
 
-def config(run: dict[str, Any], law: str) -> Config:
+@functools.cache
+def config(name: str, law: str) -> Config:
+    run = next(run for run in RECORDED[law]["runs"] if run["name"] == name)
     cfg = compose([*run["overrides"], "model.compute_dtype=fp32"])
     return replace(cfg, quant=quant_of(RECORDED[law]["quant"], cfg))
 
 
 def finished(run: dict[str, Any], law: str, folder: Path) -> FinishedRun:
     """A run as history knows it, whose checkpoint has been stored in these formats already."""
-    cfg = config(run, law)
+    cfg = config(run["name"], law)
     gaps = {json.dumps(asdict(rounded_to_nearest(cfg.quant)), sort_keys=True): run["gaps"]}
     folder.mkdir()
     (folder / "plan_statistics.json").write_text(json.dumps(asdict(Statistics(run["sizes"], gaps))))
@@ -55,7 +58,7 @@ def finished(run: dict[str, Any], law: str, folder: Path) -> FinishedRun:
 def test_within_the_limit_and_the_interval(name: str, law: str, learns: bool, tmp_path: Path) -> None:
     recorded = {run["name"]: run for run in RECORDED[law]["runs"]}
     run = recorded[name]
-    cfg = config(run, law)
+    cfg = config(run["name"], law)
     evidence = [known for known in recorded.values() if known["gaps"] and learns]
     history = [finished(known, law, tmp_path / known["name"]) for known in evidence]
     tensors = stored_tensors(cfg, shapeless_model(cfg).state_dict())
