@@ -101,6 +101,7 @@ class TensorQuant:
     clip_k: float = 12.85  # std: standard deviations
     # search: quantiles to choose from, by row: least squared error, or least error of the layer with rounding=gptq
     clip_search: list[float] = field(default_factory=lambda: [0.999, 0.9995, 0.9999, 0.99999, 1.0])
+    scale_floor: str | None = None  # null = quant.scale_floor
     rotation: str = "none"  # none | hadamard: of the columns, before coding
     rounding: str = "nearest"  # nearest | gptq: of matrices that calibration sees the inputs of, see quant.gptq
 
@@ -222,6 +223,7 @@ class RulesConfig:
 class ScaleConfig:
     name: str = "record"
     step_ratio: float = 1.0  # steps expected here / 13,780 of the record; `${steps:N}` in YAML shrinks by it
+    small_tensor: int = 65_536  # elements; quant.small_numel of every preset of conf/quant that does not say its own
 
 
 @dataclass
@@ -310,6 +312,11 @@ class Config:
 def tensor_classes(quant: QuantConfig) -> dict[str, TensorQuant]:
     """The settings of every class of tensors, by its name."""
     return {name: getattr(quant, name) for name in TENSOR_CLASSES}
+
+
+def scale_floor(how: TensorQuant, quant: QuantConfig) -> str:
+    """The floor of the scales of a class of tensors: its own, else that of all of them."""
+    return how.scale_floor or quant.scale_floor
 
 
 def uses_gptq(quant: QuantConfig) -> bool:

@@ -14,6 +14,7 @@ from golf.config import (
     TrackConfig,
     eval_seq_len,
     mlp_hidden,
+    scale_floor,
     techniques,
     tensor_classes,
     training_seconds,
@@ -243,6 +244,7 @@ def _check_quant(cfg: Config) -> None:
     quant = cfg.quant
     for key, how in tensor_classes(quant).items():
         _check_tensor_quant(f"quant.{key}", how)
+        _one_of(f"quant.{key}.scale_floor", scale_floor(how, quant), SCALE_FLOORS)
     for pattern, fmt in quant.by_name.items():
         _one_of(f"quant.by_name.{pattern}", fmt, TENSOR_FORMATS)
     _one_of("quant.scale_floor", quant.scale_floor, SCALE_FLOORS)

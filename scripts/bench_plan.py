@@ -1,27 +1,38 @@
 """Predicted against actual artifact bytes: `python scripts/bench_plan.py --runs FOLDER [--evidence FOLDER]`.
 
 Every finished run under `--runs` is planned again from its own configuration, with those under `--evidence` (none of
-them the same run) as history, and the prediction is set beside the bytes of its artifact. With `--quant "PRESET
-quant.key=value"` each checkpoint is stored under that instead, without calibration, and predicted so.
+them the same run) as history, and the prediction is set beside the bytes of its artifact. With `--leave-one-out` the
+other runs of `--runs` are evidence, too, but for copies that differ in nothing but the seed or the name. With `--quant
+"PRESET quant.key=value"` each checkpoint is stored under that instead, without calibration, and predicted so. `--fit`
+prints golf/plan/planes.py's lines for these runs.
 """
 
 import argparse
 import dataclasses
 import json
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from golf.artifact.container import pack
 from golf.config import uses_gptq
 from golf.errors import GolfError
 from golf.loop.fitting import quantized
 from golf.model.checkpoint import read_weights
+from golf.plan.gaps import NORMAL_BATCH, NORMAL_PATH, Plane
 from golf.plan.history import FinishedRun, finished_runs
 from golf.plan.plan import Plan, make_plan
+from golf.plan.planes import matrix_kind
+from golf.plan.size import places
+from golf.plan.tensors import shapeless_model, stored_tensors
 from golf.quant_table import quant_of
+from golf.run.identity import variant_id
 
+RIDGE, FEW = 0.3, 3  # runs that say little about what is left over
 HEAD = "| run | formats | scale | codec | actual | predicted | error | interval |\n|---|---|---|---|---|---|---|---|"
 
 
@@ -47,24 +58,49 @@ def stored_as(run: FinishedRun, choice: str) -> FinishedRun:
     return dataclasses.replace(run, config=cfg, result=dataclasses.replace(run.result, artifact_bytes=len(packed)))
 
 
-def fixture(evidence: Sequence[FinishedRun], runs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
-    """What a prediction needs of both kinds of runs, without their weights: tests/plan/finished_runs.json."""
-    return [
-        {
-            "name": run.result.name,
-            "overrides": [a for a in run.environment["command"][1:] if not a.startswith("launch.")],
-            "steps": run.result.steps,
-            "artifact_bytes": run.result.artifact_bytes,
-            "model_params": run.result.model_params,
-            "sizes": {role: round(size, 4) for role, size in (run.sizes() or {}).items()},
-            "ratios": {
-                other.result.name: round(run.ratio(other.config.quant, store_again=True) or 1, 5)
-                for other in runs
-                if run in evidence
-            },
-        }
-        for run in [*evidence, *runs]
-    ]
+def fixture(choice: str, evidence: Sequence[FinishedRun], runs: Sequence[FinishedRun]) -> dict[str, Any]:
+    """What a prediction needs of both kinds of runs, without their weights: tests/plan/finished_runs.*.json."""
+    return {"quant": choice, "runs": [_recorded(run, run in evidence) for run in [*evidence, *runs]]}
+
+
+def _recorded(run: FinishedRun, is_evidence: bool) -> dict[str, Any]:
+    gaps = (run.gaps(run.config.quant) or {}) if is_evidence else {}
+    return {
+        "name": run.result.name,
+        "overrides": [a for a in run.environment["command"][1:] if not a.startswith("launch.")],
+        "steps": run.result.steps,
+        "artifact_bytes": run.result.artifact_bytes,
+        "model_params": run.result.model_params,
+        "sizes": {role: round(size, 4) for role, size in (run.sizes() or {}).items()},
+        "gaps": {role: round(bits, 5) for role, bits in gaps.items()},
+    }
+
+
+def others(run: FinishedRun, runs: Sequence[FinishedRun]) -> list[FinishedRun]:
+    """All of `runs` that are not of the same variant."""
+    return [other for other in runs if variant_id(other.config) != variant_id(run.config)]
+
+
+def fitted(runs: Sequence[FinishedRun]) -> dict[str, Plane]:
+    """Least squares of the gaps of each kind of matrix on log path, log batch and log columns / rows."""
+    rows: dict[str, list[tuple[list[float], float]]] = {}
+    for run in runs:
+        cfg = run.config
+        tensors = stored_tensors(cfg, shapeless_model(cfg).state_dict())
+        gaps = run.gaps(cfg.quant) or {}
+        for role, place in places(cfg, tensors, run.result.steps).items():
+            path, batch, aspect, _ = place.coordinates()
+            known = ([1.0, path - math.log(NORMAL_PATH), batch - math.log(NORMAL_BATCH), aspect], gaps[role])
+            rows.setdefault(matrix_kind(role, cfg.model.tie_embeddings), []).append(known)
+    return {kind: _plane(known) for kind, known in rows.items()}
+
+
+def _plane(known: Sequence[tuple[list[float], float]]) -> Plane:
+    x, y = np.array([where for where, _ in known]), np.array([bits for _, bits in known])
+    found = np.linalg.solve(x.T @ x + np.diag([1e-6, RIDGE, RIDGE, RIDGE]), x.T @ y)
+    left = float(np.square(y - x @ found).sum() / max(len(y) - 3, 1)) ** 0.5
+    bits, path, batch, aspect = (round(float(v), 3) for v in found)
+    return Plane(bits, path, batch, aspect, sd=round(left if len(y) > FEW else max(left, 0.1), 3))
 
 
 def main() -> int:
@@ -72,6 +108,8 @@ def main() -> int:
     parser.add_argument("--evidence", type=Path, help="runs that the predictions may learn from")
     parser.add_argument("--runs", type=Path, required=True, help="runs to predict")
     parser.add_argument("--quant", help="a preset of conf/quant with overrides, in quotes, instead of the runs' own")
+    parser.add_argument("--leave-one-out", action="store_true", help="learn from the other --runs, too")
+    parser.add_argument("--fit", action="store_true", help="print what the gaps of --runs come to, predict nothing")
     parser.add_argument("--fixture", type=Path, help="write what the test of predictions reads")
     arguments = parser.parse_args()
     evidence = finished_runs(arguments.evidence) if arguments.evidence else []
@@ -85,17 +123,23 @@ def main() -> int:
         except GolfError as error:
             print(f"error: {error}", file=sys.stderr)
             return 2
+    if arguments.fit:
+        for kind, plane in fitted(runs).items():
+            print(f'"{kind}": {plane},')
+        return 0
     print(HEAD)
     found = []
     for run in sorted(runs, key=lambda r: (r.config.quant.scale_floor, r.result.name)):
-        row, *rest = compared(run, make_plan(run.config, evidence))
+        learned = [*evidence, *others(run, runs)] if arguments.leave_one_out else evidence
+        row, *rest = compared(run, make_plan(run.config, learned))
         found.append(rest)
         print(row, flush=True)
     if arguments.fixture:
-        arguments.fixture.write_text(json.dumps(fixture(evidence, runs), indent=1) + "\n")
+        arguments.fixture.write_text(json.dumps(fixture(arguments.quant, evidence, runs), indent=1) + "\n")
     errors = sorted(abs(error) for error, _ in found)
     held = sum(holds for _, holds in found)
-    print(f"\n{len(found)} runs, {len(evidence)} as evidence: largest error {errors[-1]:.2%}, ", end="")
+    basis = f"{len(evidence)} as evidence" + (" and each other" if arguments.leave_one_out else "")
+    print(f"\n{len(found)} runs, {basis}: largest error {errors[-1]:.2%}, ", end="")
     print(f"median {errors[len(errors) // 2]:.2%}; {held} intervals hold the actual bytes")
     return 0
 

@@ -1,8 +1,10 @@
 """What an artifact spends its bytes on: `python scripts/inspect_artifact.py FILE [--weights FILE]`.
 
 FILE is an artifact.golf or a public `final_model.*.ptz` (zlib, zstd or lzma). Weights before quantization are found
-beside it in a run folder. Entropy is order 0, in bits a weight; coded bytes are the file's, shared out by entropy,
-since codecs compress all tensors together; error is RMS(w - ŵ) / RMS(w).
+beside it in a run folder. A format is the narrowest that holds the codes, which with scales of k deviations is less
+than its name in the configuration. Entropy is order 0, in bits a weight; coded bytes are the file's, counted for golf's
+own coder and else shared out by entropy, since byte codecs compress all tensors together; error is RMS(w - ŵ) / RMS(w)
+with low-rank factors (lqer_a, lqer_b) added.
 """
 
 import argparse

@@ -93,3 +93,10 @@ def test_a_run_in_every_number_format_from_training_to_the_score(name: str, tiny
         scores.append(result["post_quant"]["val_bpb"])
         shutil.rmtree(runs)
     assert scores[0] == scores[1]
+
+
+def test_a_preset_decides_on_small_tensors_and_the_scale_only_where_it_does_not() -> None:
+    small = {name: compose([f"quant={name}", "scale=laptop"]).quant.small_numel for name in ("int8", "int8_all")}
+    assert small == {"int8": 3136, "int8_all": 0} and compose(["scale=record"]).quant.small_numel == 65_536
+    assert compose(["quant=int6_int8_packed", "scale=laptop"]).quant.small_numel == 0
+    assert compose(["quant=int6_mixed", "scale=laptop", "quant.small_numel=7"]).quant.small_numel == 7

@@ -16,6 +16,7 @@ from golf.errors import GolfError
 CODEC_IDS = {"zlib": 0, "zstd": 1, "lzma": 2, "brotli": 3, "context": 4}
 NEEDS_PACKAGE = {"brotli": "brotli", "context": "numba"}  # the others come with golf
 LZMA_MEMORY_BYTES = 1 << 30
+ZSTD_SEARCHING_LEVEL = 19  # from here on it optimises its parse by statistics
 
 
 class PackageMissingError(GolfError):
@@ -39,7 +40,20 @@ def compress(data: bytes, codec: str, level: int) -> bytes:
         return lzma.compress(data, preset=level)
     if codec == "brotli":
         return _brotli().compress(data, quality=level)
-    return zstandard.ZstdCompressor(level=level).compress(data)
+    return _zstd(data, level)
+
+
+def _zstd(data: bytes, level: int) -> bytes:
+    """The smaller of two frames: as the level has it, and with matches of seven bytes at least.
+
+    On quantized weights the search of levels 19 to 22 starts from short matches and settles, by chance, for 5 % more
+    bytes than another run's weights of the same distribution take.
+    """
+    plain = zstandard.ZstdCompressor(level=level).compress(data)
+    if level < ZSTD_SEARCHING_LEVEL:
+        return plain
+    long = zstandard.ZstdCompressionParameters.from_level(level, source_size=len(data), min_match=7)
+    return min(plain, zstandard.ZstdCompressor(compression_params=long).compress(data), key=len)
 
 
 def decompress(data: bytes, codec: str, size: int) -> bytes:

@@ -58,7 +58,19 @@ def encode(coded: Iterable[tuple[Entry, CodedTensor]]) -> bytes:
 
 def encode_matrices(matrices: Iterable[CodeMatrix]) -> bytes:
     """The same of codes and scales alone."""
-    coder, chunks = _new_coder(0), []
+    return b"".join(_coded(matrices))
+
+
+def coded_bytes(coded: Iterable[tuple[Entry, CodedTensor]]) -> list[int]:
+    """How much of the stream each tensor takes, scales included; the coder's last register counts to the last one."""
+    *chunks, register = _coded(_matrix(entry, tensor) for entry, tensor in coded)
+    sizes = [len(chunk) for chunk in chunks]
+    return [*sizes[:-1], sizes[-1] + len(register)] if sizes else []
+
+
+def _coded(matrices: Iterable[CodeMatrix]) -> Iterator[bytes]:
+    """The stream, matrix by matrix, and the coder's register at its end."""
+    coder = _new_coder(0)
     for matrix, memory in _with_memory(matrices):
         settings = _settings(matrix.codes)
         capacity = SPARE_BYTES + 2 * matrix.codes.size + 4 * matrix.scales.size
@@ -71,12 +83,12 @@ def encode_matrices(matrices: Iterable[CodeMatrix]) -> bytes:
             if written <= capacity:
                 break
             capacity = 2 * written
-        chunks.append(trial.stream[:written].tobytes())
+        yield trial.stream[:written].tobytes()
         for array, news in zip(memory, learned, strict=True):
             array[...] = news
         trial.state[POSITION] = 0
         coder = trial
-    return b"".join([*chunks, int(coder.state[LOW]).to_bytes(REGISTER_BYTES, "big")])
+    yield int(coder.state[LOW]).to_bytes(REGISTER_BYTES, "big")
 
 
 def decode(stream: bytes, entries: Sequence[Entry]) -> dict[str, CodedTensor]:

@@ -10,12 +10,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from golf.artifact.codecs import CODEC_IDS
 from golf.artifact.container import MAGIC, load
 from golf.artifact.entropy import stored_entropy_bits
+from golf.artifact.header import entry_of
 from golf.artifact.upstream import read_upstream
 from golf.errors import GolfError
-from golf.quant.formats import FLOAT_DTYPES, QMAX, CodedTensor, decode
-from golf.quant.policy import storage_class
+from golf.quant.formats import FLOAT_DTYPES, QMAX, CodedTensor
+from golf.quant.policy import dequantize, storage_class
 
 FLOAT_NAMES = {dtype: name for name, dtype in FLOAT_DTYPES.items()}
 
@@ -47,31 +49,60 @@ class Inspection:
 def inspect_file(path: Path, weights: Mapping[str, Tensor] | None = None) -> Inspection:
     """Take an artifact of golf or of a public script apart; `weights` are those before quantization.
 
-    Codecs compress all tensors together, so the file's bytes are shared out in proportion to order-0 entropy. Raises
-    `GolfError` for a file that is neither, or not intact.
+    Byte codecs compress all tensors together, so the file's bytes are shared out in proportion to order-0 entropy; what
+    golf's own coder takes of them is counted. The error is that of the matrix that the model loads, repaired where it
+    is. Raises `GolfError` for a file that is neither, or not intact.
     """
-    layout, file_bytes, coded = _read(path)
+    layout, file_bytes, codec, coded = _read(path)
     entropy = {name: stored_entropy_bits(tensor) for name, tensor in coded.items()}
-    overhead = file_bytes / max(sum(entropy.values()), 1.0)
-    rows = tuple(_row(n, t, entropy[n], overhead * entropy[n], (weights or {}).get(n)) for n, t in coded.items())
-    return Inspection(layout, file_bytes, rows)
+    sizes = _coded_bytes(file_bytes, codec, coded, entropy)
+    loaded = dequantize(coded) if weights else {}
+    return Inspection(
+        layout,
+        file_bytes,
+        tuple(
+            _row(name, tensor, entropy[name], sizes[name], (weights or {}).get(name), loaded.get(name))
+            for name, tensor in coded.items()
+        ),
+    )
 
 
-def _read(path: Path) -> tuple[str, int, dict[str, CodedTensor]]:
+def _coded_bytes(
+    file_bytes: int, codec: str, coded: Mapping[str, CodedTensor], entropy: Mapping[str, float]
+) -> dict[str, float]:
+    """Each tensor's share of the file."""
+    counted: dict[str, float] = {}
+    if codec == "context":
+        from golf.artifact.context import coded_bytes  # imports numba
+
+        entries = [(entry_of(name, tensor), tensor) for name, tensor in coded.items()]
+        apart = [(entry, tensor) for entry, tensor in entries if entry.has_codes]
+        counted = {entry.name: float(size) for (entry, _), size in zip(apart, coded_bytes(apart), strict=True)}
+    rest = file_bytes - sum(counted.values())
+    of_rest = sum(bits for name, bits in entropy.items() if name not in counted)
+    return counted | {n: rest * bits / max(of_rest, 1.0) for n, bits in entropy.items() if n not in counted}
+
+
+def _read(path: Path) -> tuple[str, int, str, dict[str, CodedTensor]]:
+    """Layout, bytes, codec, tensors."""
     try:
         content = path.read_bytes()
     except OSError as error:
         raise GolfError(f"{path} cannot be read ({error.strerror}): check the path.") from error
     if content.startswith(MAGIC):
-        return "golf", len(content), load(path).coded
+        artifact = load(path)
+        codec = next(name for name, number in CODEC_IDS.items() if number == content[len(MAGIC) + 1])
+        return f"golf, {codec}", len(content), codec, artifact.coded
     try:
         codec, layout, coded = read_upstream(content)
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, IndexError, struct.error) as error:
         raise GolfError(f"{path} is no intact artifact ({error}): give an artifact.golf or a .ptz file.") from error
-    return f"{layout}, {codec}", len(content), coded
+    return f"{layout}, {codec}", len(content), codec, coded
 
 
-def _row(name: str, tensor: CodedTensor, entropy: float, coded_bytes: float, weight: Tensor | None) -> InspectedTensor:
+def _row(
+    name: str, tensor: CodedTensor, entropy: float, coded_bytes: float, weight: Tensor | None, loaded: Tensor | None
+) -> InspectedTensor:
     return InspectedTensor(
         name,
         storage_class(name),
@@ -81,7 +112,7 @@ def _row(name: str, tensor: CodedTensor, entropy: float, coded_bytes: float, wei
         tensor.payload_bytes,
         entropy,
         coded_bytes,
-        _error(name, tensor, weight),
+        _error(name, loaded, weight),
     )
 
 
@@ -89,18 +120,19 @@ def _format(tensor: CodedTensor) -> str:
     if tensor.scale is None:
         return FLOAT_NAMES.get(tensor.data.dtype, str(tensor.data.dtype).removeprefix("torch."))
     largest = int(tensor.data.to(torch.int16).abs().max()) if tensor.data.numel() else 0
-    return next((name for name, qmax in reversed(QMAX.items()) if largest <= qmax), "int8")
+    narrowest = next((name for name, qmax in reversed(QMAX.items()) if largest <= qmax), "int8")
+    return f"{narrowest}, rotated" if tensor.rotated else narrowest
 
 
-def _error(name: str, tensor: CodedTensor, weight: Tensor | None) -> float | None:
-    if weight is None or not weight.is_floating_point():
+def _error(name: str, loaded: Tensor | None, weight: Tensor | None) -> float | None:
+    if loaded is None or weight is None or not weight.is_floating_point():
         return None
-    if weight.shape != tensor.data.shape:
-        stored, given = tuple(tensor.data.shape), tuple(weight.shape)
+    if weight.shape != loaded.shape:
+        stored, given = tuple(loaded.shape), tuple(weight.shape)
         raise GolfError(f"{name} is {stored} in the artifact and {given} in the weights: give the weights of that run.")
     exact = weight.double()
     size = exact.square().mean().sqrt()
-    return float((decode(tensor).double() - exact).square().mean().sqrt() / size) if size > 0 else 0.0
+    return float((loaded.double() - exact).square().mean().sqrt() / size) if size > 0 else 0.0
 
 
 def totals_by_class(tensors: Sequence[InspectedTensor]) -> list[InspectedTensor]:

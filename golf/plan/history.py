@@ -8,18 +8,19 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from golf.config import Config, QuantConfig
+from golf.config import Config, QuantConfig, uses_gptq
 from golf.errors import GolfError
 from golf.model.checkpoint import read_weights
 from golf.plan.flops import flops_per_token
 from golf.plan.rehearsal import rehearse, rehearse_trained
 from golf.plan.spread import measured_sizes
-from golf.plan.tensors import shapeless_model, stored_tensors
+from golf.plan.tensors import matrix_roles, shapeless_model, stored_tensors, weights_by_role
+from golf.quant.policy import rounded_to_nearest
 from golf.run.files import write_json
 from golf.run.folder import RunFolder
 from golf.run.result import Result, read_result
 
-VERSION = 2  # of what `statistics.json` holds
+VERSION = 3  # of what `plan_statistics.json` holds
 MOST_RUNS = 200  # the newest ones
 
 
@@ -28,7 +29,7 @@ class Statistics:
     """Measured on a run's trained weights; kept as `plan_statistics.json` in its folder."""
 
     sizes: dict[str, float]  # RMS·√columns by role
-    ratios: dict[str, float] = field(default_factory=dict)  # by number formats: stored / rehearsed bytes
+    gaps: dict[str, dict[str, float]] = field(default_factory=dict)  # by number formats and role, see `golf.plan.gaps`
     version: int = VERSION
 
 
@@ -51,26 +52,43 @@ class FinishedRun:
         kept = self._kept_statistics()
         return kept.sizes if kept else None
 
-    def ratio(self, quant: QuantConfig, *, store_again: bool) -> float | None:
-        """By how much trained weights differ from Gaussian ones when stored under `quant`; None if not known.
+    def was_stored_as(self, quant: QuantConfig) -> bool:
+        """Whether its artifact tells what `quant` takes; one that was pruned to fit tells the cap."""
+        return quant == self.config.quant and not quant.prune.to_fit
 
-        The artifact itself tells if the run was stored so; else its checkpoint is stored again, once, if that may be.
+    def gaps(self, quant: QuantConfig) -> dict[str, float] | None:
+        """Bits a weight, by role, that trained weights take above Gaussian ones under `quant`; None if they are gone.
+
+        With what GPTQ and repair add if its artifact `was_stored_as` that, else with all codes rounded to the nearest.
         """
         kept = self._kept_statistics()
+        if not (own := self.was_stored_as(quant)):
+            quant = rounded_to_nearest(quant)
         key = json.dumps(asdict(quant), sort_keys=True)
-        if kept is None or (key not in kept.ratios and quant != self.config.quant and not store_again):
-            return None
-        if key not in kept.ratios:
-            cfg = replace(self.config, quant=quant)
-            tensors = stored_tensors(cfg, shapeless_model(cfg).state_dict())
-            rms = {t.role: kept.sizes[t.role] * t.columns**-0.5 for t in tensors if t.role in kept.sizes}
-            if quant == self.config.quant:
-                stored = float(self.result.artifact_bytes or 0)
-            else:
-                stored = rehearse_trained(cfg, tensors, read_weights(self.folder.weights)).total
-            kept.ratios[key] = stored / rehearse(cfg, tensors, rms).total
+        if kept is not None and key not in kept.gaps:
+            artifact = self.result.artifact_bytes if own and uses_gptq(quant) else None
+            try:
+                kept.gaps[key] = self._measured_gaps(replace(self.config, quant=quant), kept.sizes, artifact)
+            except (GolfError, KeyError):
+                return None
             self._keep(kept)
-        return kept.ratios[key]
+        return kept.gaps.get(key) if kept else None
+
+    def _measured_gaps(self, cfg: Config, sizes: dict[str, float], artifact: int | None) -> dict[str, float]:
+        """Each role's own, compressed alone, and an equal share of what makes the whole file larger or smaller."""
+        tensors = stored_tensors(cfg, shapeless_model(cfg).state_dict())
+        rms = {t.role: sizes[t.role] * t.columns**-0.5 for t in tensors if t.role in sizes}
+        trained = read_weights(self.folder.weights)
+        gaussian = rehearse(cfg, tensors, rms, apart=True).by_role
+        stored = rehearse_trained(cfg, tensors, trained, apart=True).by_role
+        weights = weights_by_role(tensors)
+        bits = {role: 8 * (stored[role] - gaussian[role]) / weights[role] for role in matrix_roles(tensors)}
+        if cfg.quant.codec == "context" and artifact is None:
+            return bits
+        together = artifact or rehearse_trained(cfg, tensors, trained).total
+        alone = sum(bits[role] * weights[role] for role in bits) / 8
+        rest = 8 * (together - rehearse(cfg, tensors, rms).total - alone) / max(sum(weights[role] for role in bits), 1)
+        return {role: own + rest for role, own in bits.items()}
 
     @property
     def _statistics_path(self) -> Path:

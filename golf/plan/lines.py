@@ -23,7 +23,9 @@ def lines_before_run(cfg: Config) -> list[str]:
 
 def short_lines(plan: Plan) -> list[str]:
     """Parameters, bytes, work and time in two lines."""
-    used = f"{rounded(plan.artifact.bytes)} artifact + {plan.code_bytes:,} code of {plan.cap_bytes:,} bytes"
+    used = (
+        f"{rounded(plan.artifact.bytes)} artifact + {plan.code_bytes:,} code of {plan.cap_bytes:,} bytes{pruning(plan)}"
+    )
     return [f"plan: {plan.params:,} parameters; {used}{_warning(plan)}", f"plan: {work(plan)}; {duration(plan)}"]
 
 
@@ -31,6 +33,14 @@ def _warning(plan: Plan) -> str:
     if plan.headroom.high < 0:
         return ", OVER THE CAP"
     return ", which may be over the cap" if plan.headroom.low < 0 else ""
+
+
+def pruning(plan: Plan) -> str:
+    """What `quant.prune.to_fit` will have to zero, as far as it has to."""
+    if plan.pruned is None or plan.pruned.high == 0:
+        return ""
+    low, expected, high = (f"{share:.0%}" for share in plan.pruned)
+    return f", pruned to fit: about {expected} ({low} to {high}) of the codes that may go"
 
 
 def work(plan: Plan) -> str:
@@ -78,10 +88,10 @@ def rounded(value: Interval) -> str:
 
 def basis(artifact: ArtifactSize) -> str:
     """What the prediction of bytes rests on."""
+    gap = f"{artifact.gap:+.2%} from Gaussian weights"
     if not artifact.compared:
-        return "rests on no finished run of yours: Gaussian weights, and sizes that were measured elsewhere"
-    rests = f"rests on {artifact.compared} finished runs, factor {artifact.factor:.4f}"
-    return f"{rests}; size of the weights from {artifact.sized}" if artifact.sized else rests
+        return f"{gap}; rests on no finished run of yours, but on runs that were measured elsewhere"
+    return f"{gap}; rests on {artifact.compared} finished runs, size of the weights on {artifact.sized}"
 
 
 def plan_table(plan: Plan, title: str) -> Table:
@@ -103,7 +113,7 @@ def plan_table(plan: Plan, title: str) -> Table:
 def plan_lines(plan: Plan) -> list[str]:
     """What stands below the table."""
     return [
-        f"artifact   {rounded(plan.artifact.bytes)} bytes ({basis(plan.artifact)})",
+        f"artifact   {rounded(plan.artifact.bytes)} bytes ({basis(plan.artifact)}){pruning(plan)}",
         f"code       {plan.code_bytes:,} bytes, wrapped",
         f"headroom   {rounded(plan.headroom)} of {plan.cap_bytes:,} bytes{_warning(plan)}",
         f"work       {work(plan)} (matrices {plan.flops.matmul / 1e6:.4g}, attention {plan.flops.attention / 1e6:.4g})",
@@ -119,9 +129,10 @@ def as_dict(plan: Plan) -> dict[str, Any]:
         "classes": [vars(row) | {"formats": list(row.formats)} for row in plan.classes],
         "artifact_bytes": list(plan.artifact.bytes),
         "finished_runs": plan.artifact.compared,
-        "factor": plan.artifact.factor,
+        "gap": plan.artifact.gap,
         "code_bytes": plan.code_bytes,
         "cap_bytes": plan.cap_bytes,
+        "pruned_share": plan.pruned and list(plan.pruned),
         "headroom_bytes": list(plan.headroom),
         "flops_per_token": plan.flops.total,
         "flops_per_token_attention": plan.flops.attention,

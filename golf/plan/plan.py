@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from golf.artifact.code import code_bytes, estimated_code_bytes
 from golf.config import Config
+from golf.plan.fitting import Pruned, fitted
 from golf.plan.flops import FlopsPerToken, flops_per_token
 from golf.plan.history import FinishedRun, finished_runs
 from golf.plan.scoring import SlidingScore, sliding_score
@@ -17,6 +18,7 @@ from golf.run.environment import machine_kind
 from golf.run.folder import runs_root
 
 RECORD_STEPS = 13_780  # of the public baseline on 8×H100; `scale.step_ratio` is in proportion to them
+STEPS_LOG_SD = 0.5  # of those of the scale, where nothing says how fast a step is
 CLASSES = ("embed", "attn", "mlp", "other", "control")
 
 
@@ -46,6 +48,7 @@ class Plan:
     steps: Interval | None  # None: the clock ends it, and how fast a step is is not known
     train_seconds: float  # budget; 0 = no clock
     sliding: SlidingScore
+    pruned: Pruned | None  # with quant.prune.to_fit
 
     @property
     def headroom(self) -> Interval:
@@ -80,7 +83,17 @@ def make_plan(
     speed = step_speed(cfg, flops.total * batch, machine_kind(), history)
     steps = steps_within_budget(cfg, speed.step_ms)
     expected_steps = round(steps.expected) if steps else max(1, round(RECORD_STEPS * cfg.scale.step_ratio))
-    size = artifact_size(cfg, tensors, min(expected_steps, cfg.schedule.iterations), history, thorough=thorough)
+    size = artifact_size(
+        cfg,
+        tensors,
+        min(expected_steps, cfg.schedule.iterations),
+        history,
+        thorough=thorough,
+        steps_log_sd=0.0 if steps else STEPS_LOG_SD,
+    )
+    pruned = None
+    if cfg.quant.prune.to_fit:
+        size, pruned = fitted(cfg, tensors, size, code)
     return Plan(
         params=sum(p.numel() for p in model.parameters()),
         classes=tuple(_class_plan(name, tensors, size) for name in CLASSES),
@@ -93,6 +106,7 @@ def make_plan(
         steps=steps,
         train_seconds=cfg.budget.train_seconds,
         sliding=sliding_score(cfg, model, machine_kind(), history),
+        pruned=pruned,
     )
 
 
@@ -104,5 +118,5 @@ def _class_plan(name: str, tensors: Sequence[StoredTensor], size: ArtifactSize) 
         params=sum(t.numel for t in mine),
         formats=tuple(sorted({t.format for t in mine})),
         raw_bits=sum(t.raw_bits for t in mine),
-        stored_bytes=size.factor * sum(b for role, b in size.rehearsal.by_role.items() if role in roles),
+        stored_bytes=sum(stored for role, stored in size.by_role.items() if role in roles),
     )

@@ -20,6 +20,7 @@ from torch import Tensor
 from golf.artifact.container import pack
 from golf.artifact.entropy import stored_entropy_bits
 from golf.config import Config
+from golf.plan.spread import uniform_start
 from golf.plan.tensors import StoredTensor
 from golf.quant.formats import QMAX, CodedTensor
 from golf.quant.policy import quantize, rounded_to_nearest
@@ -44,32 +45,54 @@ class Rehearsal:
         return self.container + sum(self.by_role.values())
 
 
-def rehearse(cfg: Config, tensors: Sequence[StoredTensor], rms: Mapping[str, float]) -> Rehearsal:
-    """Price `tensors` with Gaussian weights; `rms` is their size by role, 1/√columns where it does not say."""
-    generator = torch.Generator().manual_seed(0)
+def rehearse(
+    cfg: Config, tensors: Sequence[StoredTensor], rms: Mapping[str, float], *, apart: bool = False
+) -> Rehearsal:
+    """Price `tensors` with Gaussian weights; `rms` is their size by role, 1/√columns where it does not say.
 
-    def weights(tensor: StoredTensor, shape: tuple[int, ...]) -> Tensor:
-        drawn = torch.randn(shape, generator=generator)
-        if tensor.tensor_class == "control":
-            return CONTROL_MEAN + CONTROL_STD * drawn
-        return drawn * rms.get(tensor.role, tensor.columns**-0.5)
-
-    return _price(cfg, tensors, weights)
+    What is left in a matrix of its uniform initial values is not Gaussian. `apart`, every role is compressed alone.
+    """
+    return _price(cfg, tensors, _gaussian(cfg, rms), apart)
 
 
-def rehearse_trained(cfg: Config, tensors: Sequence[StoredTensor], trained: Mapping[str, Tensor]) -> Rehearsal:
+def rehearse_trained(
+    cfg: Config, tensors: Sequence[StoredTensor], trained: Mapping[str, Tensor], *, apart: bool = False
+) -> Rehearsal:
     """The same with a sample of `trained` weights, rows spread evenly over each tensor."""
 
     def weights(tensor: StoredTensor, shape: tuple[int, ...]) -> Tensor:
         whole = trained[tensor.name]
         return whole[torch.arange(shape[0]) * whole.size(0) // shape[0]] if shape and whole.numel() else whole
 
-    return _price(cfg, tensors, weights)
+    return _price(cfg, tensors, weights, apart)
 
 
-def _price(cfg: Config, tensors: Sequence[StoredTensor], weights: Weights) -> Rehearsal:
+def gaussian_codes(cfg: Config, tensors: Sequence[StoredTensor], rms: Mapping[str, float]) -> dict[str, CodedTensor]:
+    """Codes of Gaussian weights for a sample of the rows of each of `tensors`, the same share of all."""
+    return _encode(cfg, tensors, _sample([tensors], _gaussian(cfg, rms)))
+
+
+def _gaussian(cfg: Config, rms: Mapping[str, float]) -> Weights:
+    generator = torch.Generator().manual_seed(0)
+    tech = frozenset(cfg.tech)
+
+    def weights(tensor: StoredTensor, shape: tuple[int, ...]) -> Tensor:
+        drawn = torch.randn(shape, generator=generator)
+        if tensor.tensor_class == "control":
+            return CONTROL_MEAN + CONTROL_STD * drawn
+        size = rms.get(tensor.role, tensor.columns**-0.5)
+        start = min(uniform_start(tensor.role, tech) * tensor.columns**-0.5, size)
+        if len(shape) != 2 or not start:
+            return drawn * size
+        initial = torch.rand(shape, generator=generator).sub_(0.5) * (math.sqrt(12) * start)
+        return drawn * math.sqrt(size**2 - start**2) + initial
+
+    return weights
+
+
+def _price(cfg: Config, tensors: Sequence[StoredTensor], weights: Weights, apart: bool) -> Rehearsal:
     by_role: dict[str, float] = defaultdict(float)
-    for units in _parts(tensors):
+    for units in _parts(tensors, apart or cfg.quant.codec == "context"):
         sample = _sample(units, weights)
         part = [tensor for unit in units for tensor in unit]
         coded = _encode(cfg, part, sample)
@@ -89,12 +112,18 @@ def _price(cfg: Config, tensors: Sequence[StoredTensor], weights: Weights) -> Re
     return Rehearsal(dict(by_role), len(_packed(cfg, nothing)) + round(_repair_bytes(cfg, tensors)))
 
 
-def _parts(tensors: Sequence[StoredTensor]) -> list[list[list[StoredTensor]]]:
+def _parts(tensors: Sequence[StoredTensor], apart: bool) -> list[list[list[StoredTensor]]]:
     """What is priced together, in units that may stand for each other: a small model whole, of a larger one the layers
     that look alike, and anything else by itself.
 
-    Codecs that adapt block by block pay for a change of distribution, so what lies side by side is priced so.
+    Byte codecs adapt block by block and pay for a change of distribution, so what lies side by side is priced so.
+    `apart`, as golf's own learns, every role is a part.
     """
+    if apart:
+        by_role: dict[str, list[list[StoredTensor]]] = defaultdict(list)
+        for tensor in tensors:
+            by_role[tensor.role if tensor.format in QMAX else ""].append([tensor])
+        return list(by_role.values())
     if sum(t.numel for t in tensors) <= WHOLE_WEIGHTS:
         return [[list(tensors)]]
     units: dict[str, list[StoredTensor]] = defaultdict(list)
@@ -108,11 +137,11 @@ def _parts(tensors: Sequence[StoredTensor]) -> list[list[list[StoredTensor]]]:
 
 def _sample(units: Sequence[Sequence[StoredTensor]], weights: Weights) -> dict[str, Tensor]:
     """Weights of as many whole units as the sample holds; of a larger one, some rows of each tensor."""
-    size = sum(t.numel for t in units[0])
-    whole = len(units) == 1 and size <= WHOLE_WEIGHTS
-    share = 1.0 if whole else min(1.0, SAMPLE_WEIGHTS / size)
+    size = max(sum(t.numel for t in units[0]), 1)
+    most = WHOLE_WEIGHTS if len(units) == 1 or len(units) * size <= WHOLE_WEIGHTS else SAMPLE_WEIGHTS
+    share = min(1.0, most / size)
     sample: dict[str, Tensor] = {}
-    for unit in units[: max(1, SAMPLE_WEIGHTS // size)]:
+    for unit in units[: max(1, most // size)]:
         for tensor in unit:
             shape = (math.ceil(tensor.shape[0] * share), *tensor.shape[1:]) if tensor.shape else ()
             sample[tensor.name] = weights(tensor, shape).to(tensor.dtype)

@@ -1,29 +1,28 @@
-"""Bytes of the artifact as an interval: the rehearsal, corrected by how far it was off for finished runs like this."""
+"""Predicted bytes of an artifact: the rehearsal, and the gaps of finished runs or shipped ones that correct it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from scipy.special import stdtrit
-
-from golf.config import Config, QuantConfig
+from golf.config import Config, QuantConfig, scale_floor, tensor_classes
+from golf.plan.gaps import Gap, Measured, Place, distance, expected_gap
 from golf.plan.history import FinishedRun
+from golf.plan.planes import gptq_gap, plane_of
 from golf.plan.rehearsal import Rehearsal, rehearse
-from golf.plan.spread import Walk, expected_size, path_length
-from golf.plan.tensors import StoredTensor
-from golf.quant.formats import QMAX
+from golf.plan.spread import Size, Walk, expected_size, path_length
+from golf.plan.tensors import StoredTensor, matrix_roles, shapeless_model, stored_tensors, weights_by_role
+from golf.quant.policy import tensor_class
 
-PRIOR_RUNS = 3  # what is assumed of the rehearsal's error counts as much as so many runs
-ROW_MAX_ERROR = 0.01  # standard deviation of actual / rehearsed bytes where the largest weight sets the scale
-CONFIDENCE = 0.975  # two-sided 95 %
-MOST_COMPARED = 5
-PRIOR_WEIGHT = 0.2  # of a factor of one, beside the nearest run
-SIMILARITY = 0.35  # a run whose optimizer walked e^0.35 times as far counts for a third
-OTHER_TECHNIQUES, OTHER_HEAD = 0.2, 1.0  # as different as a path e^0.2 or e times as long
+NORMAL_95 = 1.96  # two-sided 95 %, in standard deviations
+# standard deviation of what the sample and the codec make of weights of one distribution
+REHEARSAL_ERROR = {"context": 0.002, "zlib": 0.002, "zstd": 0.006, "lzma": 0.003, "brotli": 0.003}
+MOST_COMPARED = 12
 MATRIX = "blocks.mlp.fc.weight"
 SIZE_NEIGHBOURS = 6
+SIZE_BY_PATH, GAP_BY_PATH = 0.7, 0.03  # how log size and bits a weight change with log path, about
 
 
 class Interval(NamedTuple):
@@ -36,45 +35,59 @@ class Interval(NamedTuple):
 
 class ArtifactSize(NamedTuple):
     bytes: Interval
-    rehearsal: Rehearsal
-    factor: float  # actual / rehearsed bytes of finished runs
-    compared: int  # finished runs the factor rests on
-    sized: int  # finished runs the size of the weights rests on; 0 where it does not matter
+    by_role: dict[str, float]  # expected bytes
+    gap: float  # expected / rehearsed bytes - 1
+    compared: int  # finished runs the gaps rest on; with none, on shipped ones alone
+    rms: dict[str, float]  # expected size of the weights
+    sized: int  # finished runs it rests on
 
 
 def artifact_size(
-    cfg: Config, tensors: Sequence[StoredTensor], steps: int, history: Sequence[FinishedRun], *, thorough: bool = True
+    cfg: Config,
+    tensors: Sequence[StoredTensor],
+    steps: int,
+    history: Sequence[FinishedRun],
+    *,
+    thorough: bool = True,
+    steps_log_sd: float = 0.0,
 ) -> ArtifactSize:
-    """Predict the artifact of `cfg` trained for `steps`; `thorough` stores older checkpoints again in its formats."""
+    """Predict the artifact of `cfg` trained for `steps`; `thorough` stores older checkpoints again in its formats.
+
+    `steps_log_sd` says how uncertain the steps are: the standard deviation of their logarithm.
+    """
     sizes = weight_sizes(cfg, tensors, steps, history)
+    if steps_log_sd:
+        unsure = SIZE_BY_PATH * steps_log_sd
+        sizes = {role: replace(size, log_sd=math.hypot(size.log_sd, unsure)) for role, size in sizes.items()}
     rms = {role: size.rms for role, size in sizes.items()}
     rehearsal = rehearse(cfg, tensors, rms)
-    ratios, weights = _ratios(cfg, tensors, steps, history, thorough)
-    factor, half_width = combined(ratios, weights, ROW_MAX_ERROR)
-    expected = rehearsal.total * factor
-    low, high = expected * (1 - half_width), expected * (1 + half_width)
-    if rms:
-        off = {role: math.exp(2 * size.log_sd) for role, size in sizes.items()}
-        small, large = (
-            rehearse(cfg, tensors, {role: value * off[role] ** sign for role, value in rms.items()}).total * factor
-            for sign in (-1, 1)
-        )
-        low = expected - math.hypot(expected - small, expected - low)
-        high = expected + math.hypot(large - expected, high - expected)
+    gaps, compared = role_gaps(cfg, tensors, steps, history, thorough)
+    weights = weights_by_role(tensors)
+    by_role = dict(rehearsal.by_role)
+    for role, gap in gaps.items():
+        by_role[role] = max(by_role[role] + gap.bits * weights[role] / 8, 0.0)
+    expected = rehearsal.container + sum(by_role.values())
+    # What moves the gap of one role, such as a longer path, moves others too: their errors are added, not squared.
+    unsure = steps_log_sd * GAP_BY_PATH
+    of_gaps = sum(math.hypot(gap.sd, unsure) * weights[role] / 8 for role, gap in gaps.items())
+    spread = math.hypot(of_gaps, REHEARSAL_ERROR[cfg.quant.codec] * expected)
+    low, high = _other_sizes(cfg, tensors, sizes, rehearsal)
+    below, above = math.hypot(NORMAL_95 * spread, low), math.hypot(NORMAL_95 * spread, high)
     sized = min((size.runs for size in sizes.values()), default=0)
-    return ArtifactSize(Interval(low, expected, high), rehearsal, factor, len(ratios), sized)
+    interval = Interval(max(expected - below, 0.0), expected, expected + above)
+    return ArtifactSize(interval, by_role, expected / rehearsal.total - 1, compared, rms, sized)
 
 
 def has_floor(quant: QuantConfig) -> bool:
-    """Whether the size of the weights decides on the codes."""
-    return quant.scale_floor != "eps"
+    """Whether the size of the weights of any class decides on its codes."""
+    return any(scale_floor(how, quant) != "eps" for how in tensor_classes(quant).values())
 
 
-def weight_sizes(cfg: Config, tensors: Sequence[StoredTensor], steps: int, history: Sequence[FinishedRun]):
-    """`Size` of every role whose matrices are stored as integers above a floor; empty without one."""
-    if not has_floor(cfg.quant):
-        return {}
-    columns = {t.role: t.columns for t in tensors if t.format in QMAX and len(t.shape) == 2}
+def weight_sizes(
+    cfg: Config, tensors: Sequence[StoredTensor], steps: int, history: Sequence[FinishedRun]
+) -> dict[str, Size]:
+    """How large the matrices of every role become that is stored as integers."""
+    columns = {role: tensor.columns for role, tensor in matrix_roles(tensors).items()}
     tech = frozenset(cfg.tech)
     matrix_paths = {id(run): path_length(run.config, MATRIX, run.result.steps) for run in history}
     own = path_length(cfg, MATRIX, steps)
@@ -90,36 +103,53 @@ def weight_sizes(cfg: Config, tensors: Sequence[StoredTensor], steps: int, histo
     }
 
 
-def combined(ratios: Sequence[float], weights: Sequence[float], prior_error: float) -> tuple[float, float]:
-    """Factor to correct by, and the relative half-width of a 95 % interval around it.
-
-    `weights` are of evidence; a run just like the planned one has 1. The rehearsal itself counts as `PRIOR_RUNS` runs
-    with `prior_error`, which keeps a few that happen to agree from promising more than they can.
-    """
-    nearest = max(weights, default=1.0)
-    relative = [w / nearest for w in weights]
-    factor = PRIOR_WEIGHT + sum(w * r for w, r in zip(relative, ratios, strict=True))
-    factor /= PRIOR_WEIGHT + sum(relative)
-    scatter = sum(w * (r - factor) ** 2 for w, r in zip(weights, ratios, strict=True))
-    freedom = PRIOR_RUNS + sum(weights)
-    variance = (PRIOR_RUNS * prior_error**2 + scatter) / freedom
-    return factor, float(stdtrit(freedom, CONFIDENCE)) * math.sqrt(variance * (1 + 1 / (1.0 + sum(weights))))
-
-
-def _ratios(
+def role_gaps(
     cfg: Config, tensors: Sequence[StoredTensor], steps: int, history: Sequence[FinishedRun], thorough: bool
-) -> tuple[list[float], list[float]]:
-    """Stored over rehearsed bytes of the finished runs that are most like this one, in the formats of `cfg`."""
-    path, params = path_length(cfg, MATRIX, steps), sum(t.numel for t in tensors)
+) -> tuple[dict[str, Gap], int]:
+    """Expected gap of every role, and on how many finished runs they rest: those that are most like this one."""
+    own = places(cfg, tensors, steps)
+    planes = {role: plane_of(role, tensor_classes(cfg.quant)[tensor_class(role)], cfg) for role in own}
+    gptq = {role: gptq_gap(role, tensor_classes(cfg.quant)[tensor_class(role)], cfg.quant) for role in own}
+    evidence: dict[str, list[Measured]] = {role: [] for role in own}
+    compared = 0
+    for run, theirs in _nearest(own, [run for run in history if thorough or run.config.quant == cfg.quant]):
+        measured = run.gaps(cfg.quant) or {}
+        compared += bool(measured)
+        for role in own.keys() & theirs.keys() & measured.keys():
+            rounding = gptq[role].bits if run.was_stored_as(cfg.quant) else 0.0
+            evidence[role].append(Measured(theirs[role], measured[role] - rounding))
+    gaps = {role: expected_gap(planes[role], place, evidence[role]) for role, place in own.items()}
+    return {r: Gap(gap.bits + gptq[r].bits, math.hypot(gap.sd, gptq[r].sd)) for r, gap in gaps.items()}, compared
 
-    def distance(run: FinishedRun) -> float:
-        far = 0.5 * abs(math.log((run.result.model_params or 1) / params))
-        far += abs(math.log(path_length(run.config, MATRIX, run.result.steps) / path))
-        far += OTHER_TECHNIQUES * (run.config.tech.keys() != cfg.tech.keys())
-        return far + OTHER_HEAD * (run.config.model.tie_embeddings != cfg.model.tie_embeddings)
 
-    of_use = [i for i, run in enumerate(history) if thorough or run.config.quant == cfg.quant]
-    near = sorted((distance(history[i]), i) for i in of_use)[:MOST_COMPARED]
-    found = [(history[i].ratio(cfg.quant, store_again=thorough), math.exp(-far / SIMILARITY)) for far, i in near]
-    known = [(ratio, weight) for ratio, weight in found if ratio is not None]
-    return [ratio for ratio, _ in known], [weight for _, weight in known]
+def _nearest(own: Mapping[str, Place], history: Sequence[FinishedRun]) -> list[tuple[FinishedRun, dict[str, Place]]]:
+    """The finished runs whose roles lie nearest, and where they lie."""
+    found: list[tuple[float, int, FinishedRun, dict[str, Place]]] = []
+    for run in history:
+        cfg = run.config
+        theirs = places(cfg, stored_tensors(cfg, shapeless_model(cfg).state_dict()), run.result.steps)
+        if shared := own.keys() & theirs.keys():
+            found.append((sum(distance(own[r], theirs[r]) for r in shared) / len(shared), len(found), run, theirs))
+    return [(run, theirs) for _, _, run, theirs in sorted(found, key=lambda entry: entry[:2])[:MOST_COMPARED]]
+
+
+def places(cfg: Config, tensors: Sequence[StoredTensor], steps: int) -> dict[str, Place]:
+    """Where the roles of a run lie whose matrices are integers."""
+    tech, batch, tied = frozenset(cfg.tech), cfg.data.train_batch_tokens, cfg.model.tie_embeddings
+    return {
+        role: Place(path_length(cfg, role, steps), batch, tensor.shape[0], tensor.columns, tech, tied)
+        for role, tensor in matrix_roles(tensors).items()
+    }
+
+
+def _other_sizes(
+    cfg: Config, tensors: Sequence[StoredTensor], sizes: Mapping[str, Size], rehearsal: Rehearsal
+) -> tuple[float, float]:
+    """How many bytes less and more it becomes where weights are as small and as large as they may be."""
+    if not has_floor(cfg.quant):
+        return 0.0, 0.0
+    small, large = (
+        rehearse(cfg, tensors, {r: s.rms * math.exp(sign * NORMAL_95 * s.log_sd) for r, s in sizes.items()}).total
+        for sign in (-1, 1)
+    )
+    return rehearsal.total - small, large - rehearsal.total

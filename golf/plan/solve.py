@@ -32,8 +32,8 @@ def solve(
 ) -> Solution:
     """The largest file that still fits, by the setting `key` alone: artifact + code ≤ cap - margin.
 
-    Without a margin the upper end of the prediction's interval has to fit, with one the expected value. Raises
-    `GolfError` if `key` is not a number, does not matter, or nothing in range fits.
+    Nothing is pruned for it. Without a margin the upper end of the prediction's interval has to fit, with one the
+    expected value. Raises `GolfError` if `key` is not a number, does not matter, or nothing in range fits.
     """
     start = compose(overrides)
     value, code = _number(start, key), code_bytes(start)  # a number's digits hardly change the script
@@ -42,7 +42,8 @@ def solve(
 
     def plan_at(i: int) -> Plan:
         if i not in plans:
-            plans[i] = make_plan(compose([*overrides, _override(key, i * step)]), history, code=code)
+            overridden = [*overrides, _override(key, i * step), "quant.prune.to_fit=false"]
+            plans[i] = make_plan(compose(overridden), history, code=code)
         return plans[i]
 
     def left(i: int) -> float:

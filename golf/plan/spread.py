@@ -24,7 +24,9 @@ KERNEL = 0.5  # runs whose path is e^0.5 times as long count for a third
 OTHER_TECHNIQUES = 0.3  # as far as a path e^0.3 times as long
 PRIOR_SLOPE, PRIOR_SLOPE_SD = 0.7, 0.3  # of log size over log path
 PRIOR_SD = 0.15  # of log size around what the path says, without runs that say better
-SHIPPED_SD = 0.3
+SHIPPED_SD = 0.15
+MLP_GROWTH = 1.2  # of MLP matrices, in attn.proj's
+LEAST_GROWTH = 0.1  # of the size
 SCHEDULE_POINTS = 2000
 # (path, RMS·√columns) of `blocks.attn.proj`, which starts at zero, and of `tok_emb`, at laptop scale
 SHIPPED = {
@@ -82,11 +84,15 @@ def measured_sizes(tensors: Sequence[StoredTensor], weights: Mapping[str, Tensor
 
 
 def expected_size(role: str, columns: int, path: float, tech: frozenset[str], walks: Sequence[Walk]) -> Size:
-    """Weighted regression of log size on log path around `path`; without `walks` from the shipped measurements."""
+    """Weighted regression of log growth on log path around `path`; without `walks` from the shipped measurements.
+
+    Growth is what the steps have added to the initial values, in squares, because it is at a right angle to them.
+    """
     if path <= 0 or not (found := [w for w in walks if w.path > 0 and w.size > 0]):
-        return Size(_shipped(role, path) * columns**-0.5, SHIPPED_SD, 0)
+        return Size(_shipped(role, path, tech) * columns**-0.5, _shipped_sd(role, path), 0)
     x = [math.log(w.path / path) for w in found]
-    y = [math.log(w.size) for w in found]
+    starts = [_start(role, w.tech) for w in found]
+    y = [math.log(max(w.size**2 - s**2, (LEAST_GROWTH * w.size) ** 2)) / 2 for w, s in zip(found, starts, strict=True)]
     far = [
         math.hypot(dx / KERNEL, OTHER_TECHNIQUES / KERNEL * (w.tech != tech)) for dx, w in zip(x, found, strict=True)
     ]
@@ -104,16 +110,37 @@ def expected_size(role: str, columns: int, path: float, tech: frozenset[str], wa
     variance = (PRIOR_SD**2 + scatter) / (1.0 + total)
     slope_variance = variance / (spread_x + ridge)
     log_sd = math.sqrt(variance * (1.0 + 1.0 / total) + slope_variance * mean_x**2)
-    return Size(math.exp(mean_y - slope * mean_x) * columns**-0.5, log_sd, len(found))
+    growth = math.exp(mean_y - slope * mean_x)
+    size = math.hypot(growth, _start(role, tech))
+    return Size(size * columns**-0.5, log_sd * (growth / size) ** 2, len(found))
 
 
-def _shipped(role: str, path: float) -> float:
-    """RMS·√columns by log-log interpolation, the last slope beyond the ends; matrices start from torch's 1/√3."""
+def uniform_start(role: str, tech: frozenset[str]) -> float:
+    """RMS·√columns that a matrix starts from, uniformly distributed: torch's 1/√3; 0 for zeros and other laws."""
+    starts_at_zero = role.endswith("proj.weight") or "emb" in role or role.startswith("lm_head")
+    return 0.0 if starts_at_zero or "ortho_init" in tech else 3**-0.5
+
+
+def _shipped(role: str, path: float, tech: frozenset[str]) -> float:
+    """RMS·√columns by log-log interpolation, the last slope beyond the ends, on top of what the matrix starts from."""
     points = SHIPPED["embed" if "emb" in role and "proj" not in role else "matrix"]
     logs = [(math.log(p), math.log(z)) for p, z in points]
     x = math.log(max(path, 1e-6))
     i = min(max(sum(a <= x for a, _ in logs) - 1, 0), len(logs) - 2)
     (xa, ya), (xb, yb) = logs[i], logs[i + 1]
-    grown = math.exp(ya + (x - xa) * (yb - ya) / (xb - xa))
-    starts_at_zero = role.endswith("proj.weight") or "emb" in role
-    return grown if starts_at_zero else math.hypot(grown, 3**-0.5)
+    grown = math.exp(ya + (x - xa) * (yb - ya) / (xb - xa)) * (MLP_GROWTH if ".mlp." in role else 1.0)
+    return math.hypot(grown, _start(role, tech))
+
+
+def _shipped_sd(role: str, path: float) -> float:
+    """More where nothing was measured."""
+    points = SHIPPED["embed" if "emb" in role and "proj" not in role else "matrix"]
+    beyond = max(math.log(points[0][0] / path), math.log(path / points[-1][0]), 0.0) if path > 0 else 1.0
+    return SHIPPED_SD * (1.0 + beyond)
+
+
+def _start(role: str, tech: frozenset[str]) -> float:
+    """RMS·√columns that a matrix starts from; an orthogonal one that is tall has 1/√(rows / columns), taken as 1/√3."""
+    if "ortho_init" not in tech or not (start := uniform_start(role, tech - {"ortho_init"})):
+        return uniform_start(role, tech)
+    return start if role.endswith("fc.weight") else 1.0

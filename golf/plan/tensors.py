@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,3 +85,17 @@ def stored_tensors(cfg: Config, state_dict: dict[str, Tensor]) -> list[StoredTen
         )
         for name, tensor in state_dict.items()
     ]
+
+
+def matrix_roles(tensors: Sequence[StoredTensor]) -> dict[str, StoredTensor]:
+    """Roles whose matrices are stored as integers, each with its first tensor."""
+    roles: dict[str, StoredTensor] = {}
+    for tensor in tensors:
+        if tensor.format in QMAX and len(tensor.shape) == 2 and tensor.numel:
+            roles.setdefault(tensor.role, tensor)
+    return roles
+
+
+def weights_by_role(tensors: Sequence[StoredTensor]) -> dict[str, int]:
+    """How many weights the tensors of each role hold."""
+    return {role: sum(t.numel for t in tensors if t.role == role) for role in dict.fromkeys(t.role for t in tensors)}

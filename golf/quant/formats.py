@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from golf.config import QuantConfig, TensorQuant
+from golf.config import QuantConfig, TensorQuant, scale_floor
 from golf.quant.clipping import as_stored, row_clips, row_scale
 from golf.quant.rotation import rotate
 
@@ -49,9 +49,11 @@ def encode_integer(tensor: Tensor, how: TensorQuant, quant: QuantConfig) -> Code
         w = rotate(w)
     clips = row_clips(w, how, qmax)
     if how.clip == "search" and len(clips) > 1:
-        codes, scale = nearest_codes(w, [as_stored(row_scale(clip, qmax, quant.scale_floor)) for clip in clips], qmax)
+        codes, scale = nearest_codes(
+            w, [as_stored(row_scale(clip, qmax, scale_floor(how, quant))) for clip in clips], qmax
+        )
     else:
-        clip, scale = clips[0], row_scale(clips[0], qmax, quant.scale_floor)
+        clip, scale = clips[0], row_scale(clips[0], qmax, scale_floor(how, quant))
         scale = as_stored(scale) if quant.scale_rounding == "before" else scale
         clipped = torch.maximum(torch.minimum(w, clip[:, None]), -clip[:, None])
         codes = (clipped / scale[:, None]).round().clamp(-qmax, qmax)

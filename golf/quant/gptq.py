@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from golf.config import GPTQConfig, QuantConfig, TensorQuant
+from golf.config import GPTQConfig, QuantConfig, TensorQuant, scale_floor
 from golf.errors import GolfError
 from golf.quant.clipping import as_stored, row_clips, row_scale
 from golf.quant.formats import QMAX, CodedTensor, nearest_codes
@@ -31,7 +31,7 @@ def encode_gptq(tensor: Tensor, how: TensorQuant, quant: QuantConfig, hessian: T
     qmax, w, h = QMAX[how.format], tensor.detach().float(), checked_hessian(hessian, tensor.size(1))
     if rotated := how.rotation == "hadamard":
         w, h = rotate(w), rotate(rotate(h).T)  # inputs are rotated as the columns are
-    scales = [as_stored(row_scale(clip, qmax, quant.scale_floor)) for clip in row_clips(w, how, qmax)]
+    scales = [as_stored(row_scale(clip, qmax, scale_floor(how, quant))) for clip in row_clips(w, how, qmax)]
     different = list(torch.stack(scales).unique(dim=0))  # under the floor all are the same
     codes, scale = gptq_codes(w, h, different, qmax, quant.gptq)
     return CodedTensor(codes.to(torch.int8).cpu(), scale.half().cpu(), tensor.dtype, rotated)

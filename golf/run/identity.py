@@ -16,7 +16,8 @@ from typing import Any
 from golf.config import Config, to_dict
 
 NOT_IDENTITY_GROUPS = ("cluster", "launch", "rules", "track", "sweep", "drop")
-NOT_IDENTITY_FIELDS = ("seed", "name", "note", "tag")
+NOT_IDENTITY_FIELDS = ("seed", "name", "note", "tag", "small_tensor")  # the last is quant.small_numel or nothing
+ADDED_LATER = (".scale_floor",)  # null there is what runs were before the setting existed
 
 
 def identity(cfg: Config) -> dict[str, Any]:
@@ -27,7 +28,8 @@ def identity(cfg: Config) -> dict[str, Any]:
 def identity_of(values: dict[str, Any]) -> dict[str, Any]:
     """The same from a configuration's plain dict, such as a config.json that an older version wrote."""
     groups = {k: v for k, v in values.items() if k not in (*NOT_IDENTITY_GROUPS, *NOT_IDENTITY_FIELDS)}
-    return dict(sorted(flat(groups, left_out=NOT_IDENTITY_FIELDS)))
+    fields = flat(groups, left_out=NOT_IDENTITY_FIELDS)
+    return dict(sorted((key, value) for key, value in fields if value is not None or not key.endswith(ADDED_LATER)))
 
 
 def flat(values: dict[str, Any], prefix: str = "", *, left_out: Sequence[str] = ()) -> Iterator[tuple[str, Any]]:

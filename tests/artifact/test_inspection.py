@@ -27,7 +27,7 @@ from golf.composition import compose
 from golf.errors import GolfError
 from golf.model.build import build_model
 from golf.quant.formats import CodedTensor
-from golf.quant.policy import quantize
+from golf.quant.policy import dequantize, quantize
 
 COMPRESSORS = {
     "zlib": lambda raw: zlib.compress(raw, 9),
@@ -229,3 +229,28 @@ def test_weights_of_another_run_are_refused(tmp_path: Path) -> None:
     path = write(int8_clean_per_row(weights()), tmp_path / "a.ptz")
     with pytest.raises(GolfError, match="give the weights of that run"):
         inspect_file(path, {"tok_emb.weight": torch.zeros(3, 3)})
+
+
+def test_the_error_of_a_repaired_matrix_is_that_of_what_the_model_loads(tmp_path: Path) -> None:
+    cfg = compose(["scale=laptop", "quant=int4_lqer", "quant.small_numel=0"])
+    state = {"blocks.0.mlp.fc.weight": torch.randn(47, 23, generator=torch.Generator().manual_seed(0))}
+    coded = quantize(state, cfg.quant, {name: torch.eye(23) for name in state})
+    (path := tmp_path / "artifact.golf").write_bytes(pack(coded, cfg.model, cfg.quant))
+    repaired, *factors = inspect_file(path, state).tensors
+    loaded, exact = dequantize(coded)["blocks.0.mlp.fc.weight"], state["blocks.0.mlp.fc.weight"]
+    assert repaired.error == pytest.approx(float((loaded - exact).norm() / exact.norm()), rel=1e-4)
+    assert [t.error for t in factors] == [None, None]
+
+
+def test_bytes_of_golfs_own_coder_are_counted(tmp_path: Path) -> None:
+    """Alike columns cost it less than their order-0 entropy; a share by entropy would not show which tensor that is."""
+    cfg = compose(["scale=laptop", "quant.codec=context", "quant.small_numel=0", "quant.scale_floor=eps"])
+    generator = torch.Generator().manual_seed(0)
+    alike = torch.randn(512, 1, generator=generator) + 0.1 * torch.randn(512, 32, generator=generator)
+    state = {"tok_emb.weight": alike, "blocks.0.mlp.fc.weight": torch.randn(512, 32, generator=generator)}
+    (path := tmp_path / "artifact.golf").write_bytes(pack(quantize(state, cfg.quant), cfg.model, cfg.quant))
+    inspection = inspect_file(path)
+    embed, matrix = inspection.tensors
+    assert 8 * embed.coded_bytes < 0.9 * embed.entropy_bits and 8 * matrix.coded_bytes > 0.95 * matrix.entropy_bits
+    assert inspection.layout == "golf, context"
+    assert embed.coded_bytes + matrix.coded_bytes <= inspection.file_bytes

@@ -1,11 +1,12 @@
-"""Predicted bytes of runs that were really trained and that the prediction knows nothing of.
+"""Predicted bytes of runs that were really trained and that neither the prediction nor its shipped gaps know of.
 
-finished_runs.json holds what `scripts/bench_plan.py --fixture` measured on them: sizes of their weights, bytes of their
-artifacts, and how other runs' checkpoints weigh in their formats. docs/benchmarks.md has the trainings.
+finished_runs.*.json hold what `scripts/bench_plan.py --fixture` measured on them: sizes of their weights, bytes of the
+checkpoints in one number format, and the gaps of the runs that are evidence. docs/benchmarks.md has the trainings.
 """
 
+import functools
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,37 +17,54 @@ from golf.config import Config
 from golf.plan.history import FinishedRun, Statistics
 from golf.plan.size import artifact_size
 from golf.plan.tensors import shapeless_model, stored_tensors
+from golf.quant.policy import rounded_to_nearest
+from golf.quant_table import quant_of
 from golf.run.folder import RunFolder
 from golf.run.result import Result
 
-RECORDED = {run["name"]: run for run in json.loads(Path(__file__).with_name("finished_runs.json").read_text())}
-EVIDENCE = [run for run in RECORDED.values() if run["ratios"]]
-PREDICTED = ["t1", "t3", "t5", "t9", "t10", "t12"]
-SLOW = ["t2", "t4", "t6", "t7", "t8", "t13", "t14", "t15", "t16", "t17"]
+RECORDED = {
+    law: json.loads(Path(__file__).with_name(f"finished_runs.{law}.json").read_text()) for law in ("std", "max")
+}
+LIMIT = {"std": 0.01, "max": 0.03}
+FAST = ("t1", "t7")
+PREDICTED = [
+    pytest.param(run["name"], marks=[] if run["name"] in FAST else pytest.mark.slow)
+    for run in RECORDED["std"]["runs"]
+    if not run["gaps"]
+]
+HARDEST = {"std": {"t10"}, "max": set[str]()}  # untied: the shipped gaps know two such runs, the evidence one
 
 
-def config(run: dict[str, Any]) -> Config:
-    return compose([*run["overrides"], "model.compute_dtype=fp32"])
+@functools.cache
+def config(name: str, law: str) -> Config:
+    run = next(run for run in RECORDED[law]["runs"] if run["name"] == name)
+    cfg = compose([*run["overrides"], "model.compute_dtype=fp32"])
+    return replace(cfg, quant=quant_of(RECORDED[law]["quant"], cfg))
 
 
-def finished(run: dict[str, Any], planned: dict[str, Any], cfg: Config, folder: Path) -> FinishedRun:
-    """A run as history knows it, whose checkpoint has been stored in the formats of `planned` already."""
-    of = config(run)
-    ratios = {json.dumps(asdict(cfg.quant), sort_keys=True): run["ratios"][planned["name"]]}
+def finished(run: dict[str, Any], law: str, folder: Path) -> FinishedRun:
+    """A run as history knows it, whose checkpoint has been stored in these formats already."""
+    cfg = config(run["name"], law)
+    gaps = {json.dumps(asdict(rounded_to_nearest(cfg.quant)), sort_keys=True): run["gaps"]}
     folder.mkdir()
-    (folder / "plan_statistics.json").write_text(json.dumps(asdict(Statistics(run["sizes"], ratios))))
+    (folder / "plan_statistics.json").write_text(json.dumps(asdict(Statistics(run["sizes"], gaps))))
     known = {key: run[key] for key in ("steps", "artifact_bytes", "model_params")}
-    return FinishedRun(RunFolder(folder), of, Result(run["name"], "", of.seed, **known), {})
+    return FinishedRun(RunFolder(folder), cfg, Result(run["name"], "", cfg.seed, **known), {})
 
 
-@pytest.mark.parametrize("name", [*PREDICTED, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
-def test_within_three_percent_and_the_interval(name: str, tmp_path: Path) -> None:
-    run = RECORDED[name]
-    cfg = config(run)
-    history = [finished(known, run, cfg, tmp_path / known["name"]) for known in EVIDENCE]
+@pytest.mark.parametrize("learns", [True, False])
+@pytest.mark.parametrize("law", ["std", "max"])
+@pytest.mark.parametrize("name", PREDICTED)
+def test_within_the_limit_and_the_interval(name: str, law: str, learns: bool, tmp_path: Path) -> None:
+    recorded = {run["name"]: run for run in RECORDED[law]["runs"]}
+    run = recorded[name]
+    cfg = config(run["name"], law)
+    evidence = [known for known in recorded.values() if known["gaps"] and learns]
+    history = [finished(known, law, tmp_path / known["name"]) for known in evidence]
     tensors = stored_tensors(cfg, shapeless_model(cfg).state_dict())
     size = artifact_size(cfg, tensors, run["steps"], history)
     low, expected, high = size.bytes
-    assert expected == pytest.approx(run["artifact_bytes"], rel=0.03)
-    assert low < run["artifact_bytes"] < high
-    assert sum(t.numel for t in tensors) == run["model_params"] and size.compared == 5
+    assert low < run["artifact_bytes"] < high and size.compared == len(history)
+    limit = LIMIT[law] * (2 if name in HARDEST[law] else 1)
+    assert expected == pytest.approx(run["artifact_bytes"], rel=limit)
+    assert sum(t.numel for t in tensors) == run["model_params"]

@@ -30,7 +30,7 @@ def gaussian(cfg: Config, rms: float) -> tuple[Sequence[StoredTensor], dict[str,
     [
         (0.05, ["model=4l"]),
         (0.3, ["model=4l"]),
-        (0.05, ["model=4l", "quant=int6_mixed", "quant.scale_floor=eps"]),
+        (0.05, ["model=4l", "quant=int6_mixed", "quant.scale_floor=eps", "tech=[ortho_init]"]),  # not uniform
         (0.05, ["model=9l", "model.model_dim=192", "tech=[bigram]", "quant.codec=zstd"]),  # too large to do it whole
         (0.3, ["model=9l", "model.model_dim=192", "quant=int8_all"]),
     ],

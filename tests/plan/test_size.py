@@ -2,42 +2,86 @@
 
 import itertools
 import math
+from dataclasses import replace
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from golf.composition import compose
 from golf.loop.schedule import lr_multiplier
-from golf.plan.size import combined
+from golf.plan.gaps import Measured, Place, Plane, expected_gap
+from golf.plan.plan import make_plan
+from golf.plan.planes import PLANES, UNKNOWN, plane_of
+from golf.plan.size import has_floor
 from golf.plan.spread import Walk, expected_size, path_length
 
-RATIOS = st.lists(st.floats(0.9, 1.1), min_size=2, max_size=8)
+PLANE = Plane(-0.6, path=0.1, sd=0.03, noise=0.01)
+GAPS = st.lists(st.floats(-0.1, 0.1), min_size=2, max_size=8)
 
 
-@given(RATIOS)
-def test_never_more_precise_than_the_spread(ratios: list[float]) -> None:
-    factor, half_width = combined(ratios, [1.0] * len(ratios), 0.01)
-    mean = sum(ratios) / len(ratios)
-    spread = math.sqrt(sum((r - mean) ** 2 for r in ratios) / (len(ratios) - 1))
-    assert half_width >= spread and min(1.0, *ratios) - 1e-9 <= factor <= max(1.0, *ratios) + 1e-9
+def place(path: float = 3.0, **changes: Any) -> Place:
+    return replace(Place(path, 8192, 1024, 112, frozenset(), True), **changes)
 
 
-@given(st.floats(0.9, 1.1))
-def test_more_of_the_same_narrows_but_not_to_nothing(ratio: float) -> None:
-    widths = [combined([ratio] * n, [1.0] * n, 0.01)[1] for n in (1, 2, 4, 8, 16)]
-    assert all(a > b for a, b in itertools.pairwise(widths)) and widths[-1] > 0.004
+@settings(deadline=None)  # of milliseconds, which a busy machine does not keep
+@given(GAPS)
+def test_gaps_of_the_same_place_are_averaged_and_their_error_is_kept(off: list[float]) -> None:
+    """The posterior of a Gaussian process where all evidence lies at one place has a closed form."""
+    gap = expected_gap(PLANE, place(), [Measured(place(), -0.6 + x) for x in off])
+    share = PLANE.sd**2 / (PLANE.sd**2 + PLANE.noise**2 / len(off))
+    assert gap.bits == pytest.approx(-0.6 + share * sum(off) / len(off), abs=1e-6)
+    assert gap.sd == pytest.approx(math.sqrt(PLANE.sd**2 * (1 - share) + PLANE.noise**2), abs=1e-6)
 
 
-def test_without_evidence_the_prior_speaks() -> None:
-    factor, half_width = combined([], [], 0.01)
-    assert factor == 1.0 and half_width == pytest.approx(0.045, abs=0.001)  # t(3) · 1 % · √2
+@settings(deadline=None)
+@given(path=st.floats(0.1, 100.0))
+def test_far_from_every_run_the_plane_speaks(path: float) -> None:
+    near, far = place(path), place(path, tied=False, rows=64, tech=frozenset({"ema"}))
+    gap = expected_gap(PLANE, far, [Measured(near, 5.0)])
+    assert gap.bits == pytest.approx(PLANE.at(far), abs=0.05) and gap.sd > 0.9 * expected_gap(PLANE, far, []).sd
+    assert PLANE.at(near) == pytest.approx(-0.6 + 0.1 * math.log(path / 3))
+
+
+def test_more_of_the_same_narrows_but_not_to_nothing() -> None:
+    sds = [expected_gap(PLANE, place(), [Measured(place(), -0.6)] * n).sd for n in (0, 1, 2, 4, 8)]
+    assert all(a > b for a, b in itertools.pairwise(sds)) and sds[-1] > PLANE.noise
+
+
+@pytest.mark.parametrize(
+    "setting, law",
+    [("quant.mlp.clip=std", "std"), ("quant.mlp.clip=quantile", "max"), ("quant.mlp.format=int5", "floor")],
+)
+def test_planes_go_by_what_sets_the_scale(setting: str, law: str) -> None:
+    floor = "one_over_qmax" if law == "floor" else "eps"
+    cfg = compose(["quant.codec=zlib", setting, f"quant.mlp.scale_floor={floor}"])
+    shipped = PLANES.get((law, "bytes"), {}).get("fc", UNKNOWN[law])
+    assert plane_of("blocks.mlp.fc.weight", cfg.quant.mlp, cfg) == shipped
+    assert has_floor(cfg.quant)  # of the other classes
+
+
+@pytest.mark.parametrize("cap, ends", [(1_000_000, (0, 0)), (300_000, (0.01, 0.99)), (100_000, (1, 1))])
+def test_pruning_to_fit_ends_at_the_cap_if_it_can(cap: int, ends: tuple[float, float]) -> None:
+    overrides = ["scale=laptop", "model=4l", "quant=int6_mixed", "quant.codec=zlib", "quant.codec_level=9"]
+    overrides += ["quant.scale_floor=eps", "quant.prune.codes=all", "schedule.iterations=60", "budget.train_seconds=0"]
+    free = make_plan(compose(overrides), [])
+    plan = make_plan(
+        compose([*overrides, "quant.prune.to_fit=true", f"budget.artifact_bytes={cap + free.code_bytes}"]), []
+    )
+    assert plan.pruned is not None and ends[0] <= plan.pruned.expected <= ends[1]
+    if cap == 1_000_000:
+        assert plan.artifact.bytes == free.artifact.bytes
+    if cap == 300_000:
+        assert plan.artifact.bytes.expected == cap - 2000 < free.artifact.bytes.expected
+    if cap == 100_000:
+        assert cap < plan.artifact.bytes.expected < free.artifact.bytes.expected
 
 
 @given(slope=st.floats(0.4, 1.0), path=st.floats(1.0, 10.0))
 def test_sizes_follow_a_power_of_the_path(slope: float, path: float) -> None:
     walks = [Walk(p, 0.5 * p**slope, frozenset()) for p in (1.0, 2.0, 4.0, 8.0)]
-    size = expected_size("blocks.mlp.fc.weight", 100, path, frozenset(), walks)
+    size = expected_size("blocks.mlp.proj.weight", 100, path, frozenset(), walks)  # starts at zero
     assert size.rms == pytest.approx(0.05 * path**slope, rel=0.15) and size.runs == 4
 
 

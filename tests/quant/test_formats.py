@@ -1,5 +1,7 @@
 """Integer formats: the public codes bit for bit, a slow definition, and bounds on the error."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -114,3 +116,12 @@ def test_clip_search_is_never_worse_than_any_of_its_quantiles(seed: int) -> None
 
     alone = [row_errors(quantile, quantile) for quantile in quantiles]
     assert torch.equal(row_errors(*quantiles), torch.stack(alone).amin(0))
+
+
+def test_a_class_may_have_its_own_floor() -> None:
+    state = {f"blocks.0.{part}.weight": torch.randn(8, 32) * 0.01 for part in ("attn.c_q", "mlp.fc")}
+    mixed = quantize(state, QuantConfig(small_numel=0, mlp=TensorQuant(scale_floor="eps")))
+    floor, own = (quantize(state, dataclasses.replace(quant, small_numel=0)) for quant in (FLOOR, OWN_RANGE))
+    for name, expected in (("blocks.0.attn.c_q.weight", floor), ("blocks.0.mlp.fc.weight", own)):
+        assert torch.equal(mixed[name].data, expected[name].data)
+        assert not torch.equal(floor[name].data, own[name].data)

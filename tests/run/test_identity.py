@@ -46,7 +46,7 @@ def setting_paths(node: Any, prefix: str = "") -> Iterator[str]:
 
 
 def test_every_other_field_counts() -> None:
-    """Change each field of the schema in turn: only labels, the seed and five groups may leave the id alone."""
+    """Change each field in turn: only labels, the seed, five groups and a default of another may leave the id alone."""
     reference = variant_id(Config())
     free = set()
     for path in setting_paths(Config()):
@@ -63,10 +63,16 @@ def test_every_other_field_counts() -> None:
             free.add(path)
     neutral = ("launch", "rules", "sweep", "cluster", "track")
     launch = {f"{g}.{f.name}" for g in neutral for f in dataclasses.fields(getattr(Config(), g))}
-    labels = {"model.name", "data.name", "quant.name", "quant.tag", "scale.name"}
+    labels = {"model.name", "data.name", "quant.name", "quant.tag", "scale.name", "scale.small_tensor"}
     assert free == {"seed", "name", "note", "drop"} | launch | labels
 
 
 def test_identity_is_flat_and_sorted() -> None:
     flat = identity(Config())
     assert list(flat) == sorted(flat) and flat["optim.matrix_lr"] == 0.04
+
+
+def test_a_floor_of_a_class_counts_and_none_is_as_before_there_were_any() -> None:
+    cfg, own = Config(), Config()
+    own.quant.mlp.scale_floor = "eps"
+    assert variant_id(own) != variant_id(cfg) and "quant.mlp.scale_floor" not in identity(cfg)

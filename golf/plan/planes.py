@@ -1,0 +1,96 @@
+"""Shipped gaps: what trained matrices took above Gaussian ones elsewhere, for whoever has no finished runs.
+
+Least squares with a small ridge over small runs (`scripts/bench_plan.py --fit`, docs/benchmarks.md), for each way of
+setting the scale, each kind of codec and each kind of matrix.
+"""
+
+from __future__ import annotations
+
+from golf.config import Config, QuantConfig, TensorQuant, scale_floor
+from golf.plan.gaps import Gap, Plane
+from golf.quant.policy import tensor_class
+
+# bits, and by log path, log batch, log columns / rows; what is left over
+PLANES: dict[tuple[str, str], dict[str, Plane]] = {
+    ("std", "context"): {
+        "tok_emb": Plane(-0.644, 0.075, 0.057, 0.007, sd=0.032),
+        "c_q": Plane(-0.005, -0.004, -0.004, 0.0, sd=0.02),
+        "c_k": Plane(-0.038, -0.026, 0.008, -0.0, sd=0.029),
+        "c_v": Plane(-0.066, -0.036, -0.002, -0.0, sd=0.044),
+        "proj": Plane(-0.001, -0.003, -0.013, -0.092, sd=0.02),
+        "fc": Plane(-0.036, 0.014, -0.005, -0.051, sd=0.02),
+        "table": Plane(-0.243, 0.075, 0.0, -0.046, sd=0.03),
+        "untied tok_emb": Plane(-0.165, 0.016, 0.0, 0.006, sd=0.1),
+        "lm_head": Plane(-1.255, 0.041, 0.0, 0.017, sd=0.1),
+    },
+    ("max", "context"): {
+        "tok_emb": Plane(-0.652, 0.06, 0.002, 0.02, sd=0.058, noise=0.02),
+        "c_q": Plane(-0.054, -0.02, 0.002, 0.0, sd=0.04, noise=0.02),
+        "c_k": Plane(-0.14, -0.082, 0.048, -0.0, sd=0.087, noise=0.02),
+        "c_v": Plane(-0.198, -0.11, 0.014, -0.0, sd=0.122, noise=0.02),
+        "proj": Plane(-0.019, -0.004, -0.019, -0.297, sd=0.04, noise=0.02),
+        "fc": Plane(0.12, -0.052, -0.004, 0.156, sd=0.051, noise=0.02),
+        "table": Plane(0.137, 0.039, 0.0, 0.036, sd=0.04, noise=0.02),
+        "untied tok_emb": Plane(-0.021, 0.001, 0.0, 0.0, sd=0.1, noise=0.02),
+        "lm_head": Plane(-1.414, 0.034, 0.0, 0.014, sd=0.1, noise=0.02),
+    },
+    ("std", "bytes"): {  # zstd 22
+        "tok_emb": Plane(-0.378, 0.026, 0.064, 0.009, sd=0.052),
+        "c_q": Plane(-0.002, -0.0, 0.01, 0.0, sd=0.022),
+        "c_k": Plane(0.01, 0.013, 0.005, 0.0, sd=0.031),
+        "c_v": Plane(-0.004, 0.016, -0.011, -0.0, sd=0.029),
+        "proj": Plane(-0.021, 0.0, -0.007, 0.016, sd=0.02),
+        "fc": Plane(-0.032, 0.026, -0.011, -0.033, sd=0.021),
+        "table": Plane(0.04, -0.0, 0.0, 0.006, sd=0.1),
+        "untied tok_emb": Plane(-0.033, sd=0.1),
+        "lm_head": Plane(-1.093, sd=0.1),
+    },
+    ("max", "bytes"): {  # zlib 9
+        "tok_emb": Plane(0.047, -0.067, -0.061, 0.042, sd=0.08, noise=0.02),
+        "c_q": Plane(-0.052, -0.001, -0.002, 0.0, sd=0.04, noise=0.02),
+        "c_k": Plane(-0.104, -0.027, 0.031, -0.0, sd=0.068, noise=0.02),
+        "c_v": Plane(-0.118, -0.043, 0.025, -0.0, sd=0.1, noise=0.02),
+        "proj": Plane(-0.019, -0.009, 0.001, -0.148, sd=0.04, noise=0.02),
+        "fc": Plane(0.112, -0.064, 0.012, 0.104, sd=0.053, noise=0.02),
+        "table": Plane(0.329, -0.0, 0.0, 0.046, sd=0.1, noise=0.02),
+        "untied tok_emb": Plane(0.183, sd=0.1, noise=0.02),
+        "lm_head": Plane(-1.527, sd=0.1, noise=0.02),
+    },
+}
+UNKNOWN = {"std": Plane(0.0, sd=0.06), "max": Plane(0.0, sd=0.1, noise=0.02), "floor": Plane(0.0, sd=0.1, noise=0.02)}
+# what rounding by GPTQ adds: it makes codes wider, and columns that were alike less so
+GPTQ = {"std": Gap(0.045, 0.017), "max": Gap(0.002, 0.005), "floor": Gap(0.01, 0.01)}
+GPTQ_EMBED = {**GPTQ, "std": Gap(0.086, 0.03)}
+
+
+def law_of(how: TensorQuant, quant: QuantConfig) -> str:
+    """What sets the scale of a row: k deviations, its largest weights, or the floor."""
+    if scale_floor(how, quant) != "eps":
+        return "floor"
+    return "std" if how.clip == "std" else "max"
+
+
+def matrix_kind(role: str, tied: bool) -> str:
+    """Matrices that behave alike."""
+    if role.startswith("tok_emb"):
+        return "tok_emb" if tied else "untied tok_emb"
+    if role.startswith("lm_head"):
+        return "lm_head"
+    if "emb" in role and "proj" not in role:
+        return "table"
+    return role.split(".")[-2]
+
+
+def plane_of(role: str, how: TensorQuant, cfg: Config) -> Plane:
+    """The shipped gap of a role stored as `how`."""
+    law = law_of(how, cfg.quant)
+    codec = "context" if cfg.quant.codec == "context" else "bytes"
+    kind = matrix_kind(role, cfg.model.tie_embeddings)
+    return PLANES.get((law, codec), {}).get(kind, UNKNOWN[law])
+
+
+def gptq_gap(role: str, how: TensorQuant, quant: QuantConfig) -> Gap:
+    """What GPTQ adds to a role's gap."""
+    if how.rounding != "gptq":
+        return Gap(0.0, 0.0)
+    return (GPTQ_EMBED if tensor_class(role) == "embed" else GPTQ)[law_of(how, quant)]
