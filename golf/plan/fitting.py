@@ -26,7 +26,7 @@ class Pruned(NamedTuple):
 def fitted(
     cfg: Config, tensors: Sequence[StoredTensor], size: ArtifactSize, code_bytes: int
 ) -> tuple[ArtifactSize, Pruned]:
-    """`size` after pruning to the cap, `code_bytes` of it the script's, and how much that takes: Gaussian codes zeroed."""
+    """`size` after pruning to the cap, `code_bytes` of it the script's, and how much goes: Gaussian codes zeroed."""
     target = cfg.budget.artifact_bytes - code_bytes - cfg.quant.prune.margin_bytes
     names = [t.name for t in tensors if t.format in QMAX.keys() - {"int8"}]
     roles = {t.role for t in tensors if t.name in set(names)}
