@@ -38,7 +38,8 @@ HARDEST = {"std": {"t10"}, "max": set[str]()}  # untied: the shipped gaps know t
 @functools.cache
 def config(name: str, law: str) -> Config:
     run = next(run for run in RECORDED[law]["runs"] if run["name"] == name)
-    cfg = compose([*run["overrides"], "model.compute_dtype=fp32"])
+    trained = [o for o in run["overrides"] if not o.startswith("quant")]  # its weights are stored as `law` says
+    cfg = compose([*trained, "model.compute_dtype=fp32"])
     return replace(cfg, quant=quant_of(RECORDED[law]["quant"], cfg))
 
 
