@@ -42,7 +42,8 @@ def rows_of(part: str, overrides: list[str], a: argparse.Namespace, machine: Mac
     elif part == "score":
         yield from scoring_rows(compose(overrides), machine, device, a.rounds, a.sequences)
     elif part == "pack":
-        yield from packing_rows(compose(overrides), min(a.rounds, 3))
+        for quant in ([], ["quant=gptq_int6"]):
+            yield from packing_rows(compose([*overrides, *quant]), min(a.rounds, 3))
     elif part == "start":
         yield from start_rows(overrides, modes, min(a.rounds, 3))
 

@@ -1,4 +1,4 @@
-"""From weights to the artifact and back: seconds of every part, by number format and codec."""
+"""From weights to the artifact and back: seconds of every part, by number format and codec; GPTQ calibrated first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from golf.artifact.codecs import PackageMissingError, require_codec
 from golf.artifact.container import pack, unpack
 from golf.bench.machine import seconds_of
 from golf.bench.table import Row
-from golf.config import Config, QuantConfig
+from golf.bench.tokens import random_dataset
+from golf.config import Config, QuantConfig, uses_gptq
+from golf.loop.calibration import calibrate
 from golf.model.build import build_model
 from golf.quant.policy import dequantize, quantize
 
@@ -25,8 +27,15 @@ def packing_rows(cfg: Config, rounds: int) -> Iterator[Row]:
     weights = random_weights(cfg)
     params = sum(tensor.numel() for tensor in weights.values())
     formats = f"{cfg.name} {cfg.quant.name}"
-    yield _row(f"{formats}: quantize", [seconds_of(lambda: quantize(weights, cfg.quant), CPU) for _ in range(rounds)])
-    coded = quantize(weights, cfg.quant)
+    hessians = None
+    if uses_gptq(cfg.quant):
+        step, dataset = _calibrated_by_one_step(cfg), random_dataset(cfg)
+        seconds = [seconds_of(lambda: calibrate(weights, step, dataset), CPU) for _ in range(rounds)]
+        yield _row(f"{formats}: calibrate", seconds, f"{step.quant.calibration.tokens:,} tokens")
+        hessians = calibrate(weights, step, dataset)
+    seconds = [seconds_of(lambda: quantize(weights, cfg.quant, hessians), CPU) for _ in range(rounds)]
+    yield _row(f"{formats}: quantize", seconds)
+    coded = quantize(weights, cfg.quant, hessians)
     yield _row(f"{formats}: dequantize", [seconds_of(lambda: dequantize(coded), CPU) for _ in range(rounds)])
     for quant in _installed(cfg.quant):
         content = pack(coded, cfg.model, quant, cfg.tech)
@@ -42,6 +51,12 @@ def random_weights(cfg: Config) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(cfg.seed)
     state = build_model(cfg).state_dict()
     return {n: (torch.randn(t.shape, generator=generator) * WEIGHT_STD).to(t.dtype) for n, t in state.items()}
+
+
+def _calibrated_by_one_step(cfg: Config) -> Config:
+    """`cfg` with the tokens of a training step for calibration, which takes as long for each."""
+    calibration = dataclasses.replace(cfg.quant.calibration, source="train", tokens=cfg.data.train_batch_tokens)
+    return dataclasses.replace(cfg, quant=dataclasses.replace(cfg.quant, calibration=calibration))
 
 
 def _installed(quant: QuantConfig) -> Iterator[QuantConfig]:

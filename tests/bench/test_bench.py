@@ -104,6 +104,13 @@ def test_codecs_are_packed_and_unpacked(tiny_cfg: Config) -> None:
     assert what[:4] == ["quantize", "dequantize", "pack zlib", "unpack zlib"] and "pack lzma" in what
 
 
+def test_gptq_is_calibrated_first(tiny_cfg: Config) -> None:
+    tiny_cfg.quant.mlp = dataclasses.replace(tiny_cfg.quant.mlp, format="int6", clip="absmax", rounding="gptq")
+    rows = list(packing_rows(tiny_cfg, rounds=1))
+    assert [row.what.rpartition(": ")[2] for row in rows[:2]] == ["calibrate", "quantize"]
+    assert rows[0].note == f"{tiny_cfg.data.train_batch_tokens:,} tokens"
+
+
 def test_a_machine_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_module, "MATRIX_SIZES", {"cpu": (64,)})
     monkeypatch.setattr(machine_module, "COPY_BYTES", {"cpu": 1 << 12})
