@@ -83,6 +83,8 @@ def contents(script: Path, cfg: Config, task: str, sequences: int = 0) -> Iterat
         public = Contestant("golf.bench.shim", [*arguments, str(script)], environment, folder)
         golf = Contestant("golf.bench.contestant", arguments, {}, folder)
         ways = {"public": stack.enter_context(public), "golf": stack.enter_context(golf)}
+        for contestant in ways.values():  # after both have been entered: if one fails, the other is ended, too
+            contestant.await_pause()
         yield {name: contestant.turn for name, contestant in ways.items()}
 
 
@@ -144,15 +146,15 @@ class Contestant:
         os.close(tells)
 
     def __enter__(self) -> Contestant:
-        self._await_pause()
         return self
 
     def turn(self) -> None:
         """One step, or one score."""
         os.write(self._go, b"g")
-        self._await_pause()
+        self.await_pause()
 
-    def _await_pause(self) -> None:
+    def await_pause(self) -> None:
+        """Until it has prepared itself, or its turn is over; raises `GolfError` if it ends instead."""
         if os.read(self._told, 1) != END_OF_TURN:
             self._process.wait()
             lines = self.output.read_text(errors="replace").strip().splitlines() or ["it said nothing"]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -192,6 +193,8 @@ def test_a_script_that_fails_is_quoted(tiny_cfg: Config, tmp_path: Path) -> None
     cfg = dataclasses.replace(tiny_cfg, launch=dataclasses.replace(tiny_cfg.launch, compile="off"))
     with pytest.raises(GolfError, match="no such thing here"), contents(path, cfg, "train"):
         pass
+    with pytest.raises(ChildProcessError):  # neither contestant is left behind
+        os.waitpid(-1, os.WNOHANG)
 
 
 @pytest.mark.slow
