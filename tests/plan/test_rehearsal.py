@@ -58,7 +58,10 @@ def test_clips_of_k_deviations_are_known_to_a_percent_whatever_the_weights(rms: 
 
 @pytest.mark.slow
 def test_low_rank_factors_are_paid_for() -> None:
-    cfg, bare = (compose(["scale=laptop", "model=4l", "quant=int4_lqer", f"quant.lqer.rank={r}"]) for r in (8, 0))
+    cfg, bare = (
+        compose(["scale=laptop", "model=4l", "quant=int4_lqer", "quant.codec=context", f"quant.lqer.rank={r}"])
+        for r in (8, 0)
+    )
     tensors, weights = gaussian(cfg, 0.1)
     hessians = {n: torch.eye(t.size(1)) for n, t in weights.items() if t.ndim == 2}
     actual, without = (len(pack(quantize(weights, c.quant, hessians), c.model, c.quant, c.tech)) for c in (cfg, bare))
