@@ -9,7 +9,7 @@ import time
 import torch
 
 from golf.composition import compose
-from golf.plan.tensors import shapeless_model
+from golf.model.shapeless import shapeless_model
 from golf.quant.calibration import rounded_by_gptq
 from golf.quant.policy import quantize
 

@@ -23,12 +23,13 @@ from golf.config import uses_gptq
 from golf.errors import GolfError
 from golf.loop.fitting import quantized
 from golf.model.checkpoint import read_weights
+from golf.model.shapeless import shapeless_model
 from golf.plan.gaps import NORMAL_BATCH, NORMAL_PATH, Plane
 from golf.plan.history import FinishedRun, finished_runs
 from golf.plan.plan import Plan, make_plan
 from golf.plan.planes import matrix_kind
 from golf.plan.size import places
-from golf.plan.tensors import shapeless_model, stored_tensors
+from golf.plan.tensors import stored_tensors
 from golf.quant_table import quant_of
 from golf.run.identity import variant_id
 

@@ -24,7 +24,7 @@ from golf.errors import GolfError
 from golf.launch.process import tune_allocator
 from golf.loop.quant_gap import quant_gaps
 from golf.model.checkpoint import read_weights
-from golf.plan.tensors import shapeless_model
+from golf.model.shapeless import shapeless_model
 from golf.quant.policy import quantize
 from golf.run.folder import RunFolder
 

@@ -60,7 +60,12 @@ def _tools() -> str:
 
 def estimated_code_bytes(cfg: Config) -> int:
     """About `code_bytes`, at once: from the size of the modules that a script of `cfg` would be made of."""
-    techniques = [type(technique).__module__ for technique in _exportable(cfg).tech.values()]
+    techniques = dict.fromkeys(type(technique).__module__ for technique in _exportable(cfg).tech.values())
+    return _estimate(tuple(techniques))
+
+
+@functools.cache
+def _estimate(techniques: tuple[str, ...]) -> int:
     modules = read_modules([*techniques, PROGRAM])
     source = b"".join(source_of(module.name).read_bytes() for module in modules)
     return round(WRAPPED_SHARE * len(lzma.compress(source)))

@@ -26,9 +26,9 @@ from golf.config import Config, mlp_hidden, to_dict
 from golf.data.dataset import is_unbuilt, open_dataset
 from golf.env_vars import KEYS
 from golf.errors import GolfError
+from golf.model.shapeless import shapeless_model
 from golf.paths import ROOT, resolve
 from golf.plan.flops import flops_per_token
-from golf.plan.tensors import shapeless_model
 
 ENDLESS = 1_000_000
 NOT_PASSED = ("RUN_ID", "SEED", "MLP_HIDDEN", "MLP_MULT", "WARMUP_STEPS", "TRAIN_LOG_EVERY", "VAL_LOSS_EVERY")

@@ -14,8 +14,8 @@ from golf.bench.turns import paired_ratio, take_turns
 from golf.config import Config, eval_seq_len
 from golf.data.dataset import Dataset
 from golf.model.build import build_model
+from golf.model.shapeless import shapeless_model
 from golf.plan.flops import flops_per_scored_token
-from golf.plan.tensors import shapeless_model
 from golf.ranks import Ranks
 from golf.scoring.bits import Score
 from golf.scoring.scorer import Scorer

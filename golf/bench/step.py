@@ -28,9 +28,9 @@ from golf.loop.training import train
 from golf.model.attention import choose_kernel
 from golf.model.build import build_model
 from golf.model.compiling import compile_for_training
+from golf.model.shapeless import shapeless_model
 from golf.optim.groups import build_optimizer
 from golf.plan.flops import flops_per_token
-from golf.plan.tensors import shapeless_model
 from golf.ranks import Ranks
 from golf.report.console import display_for
 from golf.report.runlog import RunLog

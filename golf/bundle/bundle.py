@@ -12,7 +12,7 @@ from typing import Any
 
 from golf.bundle.flat import Flat, flatten
 from golf.bundle.fold import fold
-from golf.bundle.modules import PACKAGE, read_modules
+from golf.bundle.modules import PACKAGE, attach_comments, read_modules
 from golf.bundle.readable import readable
 from golf.bundle.scopes import walk
 from golf.bundle.settings import facts_of, submitted, write_settings
@@ -31,6 +31,8 @@ class Bundle:
         cfg = submitted(cfg)
         techniques = dict.fromkeys(type(technique).__module__ for technique in cfg.tech.values())
         modules = read_modules(["golf.config", *techniques, PROGRAM])
+        for module in modules:
+            attach_comments(module)
         self.flat, facts = flatten(modules), facts_of(cfg)
         write_settings(self.flat, cfg)
         variables = _variables(self.flat)

@@ -1,4 +1,4 @@
-"""Reading the package's own sources: modules as syntax trees with their comments, and what they import.
+"""Reading the package's own sources: modules as syntax trees, what they import, and their comments.
 
 Nothing is imported here but syntax: a bundle is made from files, so that what runs and what is exported is one text.
 """
@@ -61,9 +61,7 @@ def read_modules(entries: Sequence[str]) -> list[Module]:
 
 def _read(name: str) -> Module:
     path = source_of(name)
-    source = path.read_text()
-    tree = ast.parse(source, str(path))
-    attach_comments(tree, source)
+    tree = ast.parse(path.read_text(), str(path))
     module = Module(name, tree)
     tree.body = [node for node in tree.body if not _is_for_types(node)]
     at_the_top = set()
@@ -101,14 +99,15 @@ def _is_for_types(node: ast.stmt) -> bool:
     return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
-def attach_comments(tree: ast.Module, source: str) -> None:
+def attach_comments(module: Module) -> None:
     """Give every statement the comments above it (`above`) and behind it or within it (`behind`), as attributes."""
+    source = source_of(module.name).read_text()
     comments = {
         token.start[0]: (token.string, token.line[: token.start[1]].strip() == "")
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
         if token.type == tokenize.COMMENT and not token.string.startswith(("# fmt:", "# noqa", "# type:"))
     }
-    statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
+    statements = [node for node in ast.walk(module.tree) if isinstance(node, ast.stmt)]
     for node in statements:
         end = node.lineno if hasattr(node, "body") else node.end_lineno or node.lineno
         own = [comments[line] for line in range(node.lineno, end + 1) if line in comments]

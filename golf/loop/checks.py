@@ -18,6 +18,7 @@ from golf.data.dataset import Dataset
 from golf.data.tokenizer import ByteTables
 from golf.model.build import build_model
 from golf.model.gpt import GPT
+from golf.model.shapeless import shapeless_model
 from golf.scoring.legality import check_scoring
 from golf.techniques.base import CHANGES_GRADIENT, CHANGES_INIT, Progress, Technique
 
@@ -55,8 +56,7 @@ def without(cfg: Config, name: str) -> Config:
 def _random_model(cfg: Config) -> GPT:
     """The model of `cfg` in float64 with random weights, equal for equal names. Initialisation, which is slow for large
     matrices, is left out by building it without storage first."""
-    with torch.device("meta"):
-        model = build_model(cfg)
+    model = shapeless_model(cfg)
     model.to_empty(device="cpu").double()
     for name, tensor in model.state_dict().items():
         seed = sum(name.encode()) + 1009 * tensor.numel()

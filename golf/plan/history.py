@@ -11,10 +11,11 @@ from typing import Any
 from golf.config import Config, QuantConfig, uses_gptq
 from golf.errors import GolfError
 from golf.model.checkpoint import read_weights
+from golf.model.shapeless import shapeless_model
 from golf.plan.flops import flops_per_token
 from golf.plan.rehearsal import rehearse, rehearse_trained
 from golf.plan.spread import measured_sizes
-from golf.plan.tensors import matrix_roles, shapeless_model, stored_tensors, weights_by_role
+from golf.plan.tensors import matrix_roles, stored_tensors, weights_by_role
 from golf.quant.policy import rounded_to_nearest
 from golf.run.files import write_json
 from golf.run.folder import RunFolder

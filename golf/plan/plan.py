@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from golf.artifact.code import code_bytes, estimated_code_bytes
 from golf.config import Config
+from golf.model.shapeless import shapeless_model
 from golf.plan.fitting import Pruned, fitted
 from golf.plan.flops import FlopsPerToken, flops_per_token
 from golf.plan.history import FinishedRun, finished_runs
 from golf.plan.scoring import SlidingScore, sliding_score
 from golf.plan.size import ArtifactSize, Interval, artifact_size
 from golf.plan.speed import Speed, step_speed, steps_within_budget
-from golf.plan.tensors import StoredTensor, shapeless_model, stored_tensors
+from golf.plan.tensors import StoredTensor, stored_tensors
 from golf.run.environment import machine_kind
 from golf.run.folder import runs_root
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from golf.config import Config, eval_seq_len, world_size
 from golf.model.gpt import GPT
+from golf.model.shapeless import shapeless_model
 from golf.plan.flops import flops_per_scored_token
 from golf.plan.history import FinishedRun
-from golf.plan.tensors import shapeless_model
 
 STRIDE = 64
 VALIDATION_TOKENS = 62_021_632  # of fineweb10B_sp1024 in whole sequences of 1,024

@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from golf.config import Config, QuantConfig, scale_floor, tensor_classes
+from golf.model.shapeless import shapeless_model
 from golf.plan.gaps import Gap, Measured, Place, distance, expected_gap
 from golf.plan.history import FinishedRun
 from golf.plan.planes import gptq_gap, plane_of
 from golf.plan.rehearsal import Rehearsal, rehearse
 from golf.plan.spread import Size, Walk, expected_size, path_length
-from golf.plan.tensors import StoredTensor, matrix_roles, shapeless_model, stored_tensors, weights_by_role
+from golf.plan.tensors import StoredTensor, matrix_roles, stored_tensors, weights_by_role
 from golf.quant.policy import tensor_class
 
 NORMAL_95 = 1.96  # two-sided 95 %, in standard deviations

@@ -1,19 +1,15 @@
-"""What the artifact of a configuration will store, from shapes alone: a model without memory, techniques included."""
+"""What the artifact of a configuration will store, from shapes alone."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from golf.config import Config
-from golf.model.build import build_model
-from golf.model.gpt import GPT
 from golf.quant.formats import QMAX
 from golf.quant.policy import storage_class, storage_of
 
@@ -52,25 +48,6 @@ class StoredTensor:
             scales = self.shape[0] * ROW_SCALE_BITS if len(self.shape) == 2 else TENSOR_SCALE_BITS
             return self.numel * (QMAX[self.format].bit_length() + 1) + scales
         return self.numel * FLOAT_BITS.get(self.format, 8 * self.dtype.itemsize)
-
-
-class _NoNumbers(TorchFunctionMode):
-    """Leaves out what imports for two seconds on the meta device and could fill nothing there anyway."""
-
-    RANDOM = ("normal_", "uniform_", "trunc_normal_")
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if getattr(func, "__name__", "") in self.RANDOM:
-            return args[0] if args else kwargs["tensor"]
-        if func is torch.stack and not kwargs:
-            return torch.empty(len(args[0]), *args[0][0].shape)
-        return func(*args, **(kwargs or {}))
-
-
-def shapeless_model(cfg: Config) -> GPT:
-    """The model of `cfg` on the meta device: names and shapes, no numbers."""
-    with torch.device("meta"), _NoNumbers():
-        return build_model(cfg)
 
 
 def stored_tensors(cfg: Config, state_dict: dict[str, Tensor]) -> list[StoredTensor]:

@@ -24,8 +24,8 @@ from golf.config import Config
 from golf.data.own_text import OwnDataset
 from golf.data.shards import open_shard
 from golf.errors import GolfError
+from golf.model.shapeless import shapeless_model
 from golf.plan.flops import flops_per_scored_token, flops_per_token
-from golf.plan.tensors import shapeless_model
 from tests.support import script_main, tiny_overrides
 
 CPU = torch.device("cpu")

@@ -14,9 +14,10 @@ import pytest
 
 from golf.composition import compose
 from golf.config import Config
+from golf.model.shapeless import shapeless_model
 from golf.plan.history import FinishedRun, Statistics
 from golf.plan.size import artifact_size
-from golf.plan.tensors import shapeless_model, stored_tensors
+from golf.plan.tensors import stored_tensors
 from golf.quant.policy import rounded_to_nearest
 from golf.quant_table import quant_of
 from golf.run.folder import RunFolder

@@ -10,8 +10,9 @@ from golf.artifact.container import pack
 from golf.composition import compose
 from golf.config import Config
 from golf.model.build import build_model
+from golf.model.shapeless import shapeless_model
 from golf.plan.rehearsal import CONTROL_STD, rehearse
-from golf.plan.tensors import StoredTensor, shapeless_model, stored_tensors
+from golf.plan.tensors import StoredTensor, stored_tensors
 from golf.quant.policy import quantize, rounded_to_nearest
 
 

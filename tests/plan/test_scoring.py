@@ -4,10 +4,10 @@ import pytest
 
 from golf.composition import compose
 from golf.config import Config
+from golf.model.shapeless import shapeless_model
 from golf.plan.flops import flops_per_scored_token
 from golf.plan.history import FinishedRun
 from golf.plan.scoring import VALIDATION_TOKENS, sliding_score
-from golf.plan.tensors import shapeless_model
 from golf.run.folder import RunFolder
 from golf.run.result import Result
 from golf.scoring.bits import Score

@@ -7,11 +7,11 @@ import pytest
 
 from golf.composition import compose
 from golf.config import Config
+from golf.model.shapeless import shapeless_model
 from golf.plan.flops import flops_per_token
 from golf.plan.history import FinishedRun
 from golf.plan.size import Interval
 from golf.plan.speed import step_speed, steps_within_budget
-from golf.plan.tensors import shapeless_model
 from golf.run.folder import RunFolder
 from golf.run.result import Result
 

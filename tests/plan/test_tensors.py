@@ -8,7 +8,8 @@ import torch
 from golf.composition import compose
 from golf.config import Config, technique_types
 from golf.model.build import build_model
-from golf.plan.tensors import shapeless_model, stored_tensors
+from golf.model.shapeless import shapeless_model
+from golf.plan.tensors import stored_tensors
 from golf.quant.policy import quantize
 
 RECORD = ["scale=record", "data=pydocs", "launch.device=cpu", "model.attention=sdpa", "model.compute_dtype=bf16"]
