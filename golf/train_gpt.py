@@ -57,6 +57,7 @@ ENVIRONMENT = {
     "TRAIN_SEQ_LEN": "data.train_seq_len",
     "VAL_BATCH_SIZE": "eval.val_batch_tokens",
     "VAL_LOSS_EVERY": "eval.val_loss_every",
+    "EVAL_STRIDE": "eval.stride",  # of a sliding score; where there is none, nothing of it is in the script
     "TRAIN_LOG_EVERY": "launch.train_log_every",
     "MODEL_DIM": "model.model_dim",
     "KEEP_FLOAT_MAX_NUMEL": "quant.small_numel",

@@ -100,14 +100,14 @@ def test_public_trajectory_through_the_command_line(runs: Path, tmp_path: Path) 
 def test_two_ranks_train_as_one_does_on_the_shared_data(runs: Path, tmp_path: Path) -> None:
     overrides = [*trajectory_overrides(tmp_path), "optim.muon_dtype=fp32"]
     for nproc in (1, 2):
-        assert golf_train(*overrides, f"launch.nproc={nproc}").returncode == 0
+        assert golf_main(*overrides, f"launch.nproc={nproc}").returncode == 0
     one, two = (losses(p) for p in sorted(runs.glob("*/seed*")))
     assert len(one) == 24 and np.max(np.abs(one - two)) < 1e-3
 
 
 def test_two_ranks_train_as_one_does(tiny: OwnDataset, runs: Path) -> None:
     for nproc in (1, 2):
-        done = golf_train(*tiny_overrides(tiny), f"launch.nproc={nproc}", "schedule.iterations=10")
+        done = golf_main(*tiny_overrides(tiny), f"launch.nproc={nproc}", "schedule.iterations=10")
         assert done.returncode == 0, done.stderr
     one, two = sorted(runs.glob("*/seed*"))
     assert np.max(np.abs(losses(one) - losses(two))) < 1e-3
@@ -123,7 +123,7 @@ def test_two_ranks_train_as_one_does(tiny: OwnDataset, runs: Path) -> None:
 def test_parallel_muon_trains_as_plain_muon_does(tiny: OwnDataset, runs: Path) -> None:
     forms = ("name=plain",), ("name=one", "optim=parallel_muon"), ("name=two", "optim=parallel_muon", "launch.nproc=2")
     for form in forms:
-        done = golf_train(*tiny_overrides(tiny), *form, "optim.grad_clip_norm=0.3", "schedule.iterations=10")
+        done = golf_main(*tiny_overrides(tiny), *form, "optim.grad_clip_norm=0.3", "schedule.iterations=10")
         assert done.returncode == 0, done.stderr
     plain, one, two = (next(runs.glob(f"{name}-*/seed*")) for name in ("plain", "one", "two"))
     assert metrics(one, "train")[-1]["train_loss"] == metrics(plain, "train")[-1]["train_loss"]

@@ -7,6 +7,7 @@ can still be reached under them. A technique that is not selected is not importe
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -36,6 +37,7 @@ class Bundle:
         self.flat, facts = flatten(modules), facts_of(cfg)
         write_settings(self.flat, cfg)
         variables = _variables(self.flat)
+        _keep(variables, self.flat, lambda name: name != "EVAL_STRIDE" or cfg.eval.stride > 0)
         facts.open |= {
             tuple(key.split(".")) for keys in ast.literal_eval(variables.value).values() for key in keys.split()
         }
@@ -85,7 +87,11 @@ def _keep_useful(variables: ast.Assign, flat: Flat) -> None:
     """Only the variables for settings that the rest of the program reads."""
     read = set().union(*(flat.uses(node).attributes for node in flat.statements() if node is not variables))
     known = ast.literal_eval(variables.value)
-    kept = {name: keys for name, keys in known.items() if read.issuperset(keys.replace(".", " ").split())}
+    _keep(variables, flat, lambda name: read.issuperset(known[name].replace(".", " ").split()))
+
+
+def _keep(variables: ast.Assign, flat: Flat, wanted: Callable[[str], bool]) -> None:
+    kept = {name: keys for name, keys in ast.literal_eval(variables.value).items() if wanted(name)}
     variables.value = ast.parse(repr(kept), mode="eval").body
     flat.changed(variables)
 

@@ -21,7 +21,7 @@ from golf.config import Config, to_dict
 from golf.consistency import check
 from golf.data.own_text import OwnDataset, make_dataset
 from golf.errors import GolfError
-from golf.model.build import build_model
+from golf.model.shapeless import shapeless_model
 from golf.paths import ROOT
 from golf.run.files import write_json
 from golf.run.folder import RunFolder
@@ -30,7 +30,7 @@ from golf.submission.environment import plain_variables
 from golf.train_gpt import set_from
 
 STEPS = 20
-TOKENS = 64  # per sequence, or as many as a window of the scoring is apart
+TOKENS = 64  # per sequence
 VOCAB, DOCUMENTS = 320, 48
 SEED = "7"
 HEAD_DIMS = (8, 16, 32, 64)
@@ -87,8 +87,7 @@ def small_data(folder: Path, cfg: Config) -> OwnDataset:
 
 def small_variables(cfg: Config, data: OwnDataset, steps: int = STEPS) -> dict[str, str]:
     """The environment that makes a script of `cfg` train for seconds on a CPU."""
-    seq_len = max(TOKENS, cfg.eval.stride)
-    batch = str(cfg.data.micro_batches * seq_len)
+    batch = str(cfg.data.micro_batches * TOKENS)
     variables = {
         "DATA_PATH": str(data.folder),
         "TOKENIZER_PATH": str(data.tokenizer_path),
@@ -99,13 +98,15 @@ def small_variables(cfg: Config, data: OwnDataset, steps: int = STEPS) -> dict[s
         "WARMUP_STEPS": "1",
         "WARMDOWN_ITERS": str(steps // 2),
         "TRAIN_BATCH_TOKENS": batch,
-        "TRAIN_SEQ_LEN": str(seq_len),
+        "TRAIN_SEQ_LEN": str(TOKENS),
         "VAL_BATCH_SIZE": batch,
         "VAL_LOSS_EVERY": str(steps // 2),
         "TRAIN_LOG_EVERY": "1",
         "KEEP_FLOAT_MAX_NUMEL": SMALL_NUMEL,
         "CALIBRATION_TOKENS": batch,
     }
+    if cfg.eval.stride:
+        variables["EVAL_STRIDE"] = str(min(cfg.eval.stride, TOKENS // 2))
     widths = [cfg.model.num_heads * head_dim for head_dim in HEAD_DIMS] + [cfg.model.model_dim]
     return next(v for width in widths if _works(cfg, v := {**variables, "MODEL_DIM": str(width)}))
 
@@ -119,7 +120,7 @@ def _works(cfg: Config, variables: dict[str, str]) -> bool:
         check(small)
         with torch.device("meta"):
             ids = torch.zeros(1, small.data.train_seq_len, dtype=torch.int64)
-            build_model(small)(ids, ids)
+            shapeless_model(small)(ids, ids)
     except (GolfError, RuntimeError, ValueError):
         return False
     return True
@@ -131,6 +132,7 @@ def _small(cfg: Config, variables: dict[str, str]) -> Config:
     small.data.built_from = small.data.fingerprint = None
     small.launch.nproc, small.launch.device, small.launch.compile, small.launch.threads = 1, "cpu", "off", 1
     small.model.attention = "sdpa"
+    small.rules.code_bytes = "estimate"
     small.rules.failed_check = "void"  # proofs were given by the run itself; here only the training is compared
     return small
 

@@ -18,7 +18,7 @@ from golf.data.shards import open_shard, write_shard
 from golf.errors import GolfError
 from golf.ranks import Ranks
 from golf.run.result import read_result
-from tests.support import golf_main, golf_train, metrics, only_run, tiny_overrides
+from tests.support import golf_main, metrics, only_run, tiny_overrides
 
 LOADERS = ("sequential", "coprime", "shuffled")
 
@@ -90,7 +90,7 @@ def test_loaders_train_on_different_text(tiny: OwnDataset, parts: Path, runs: Pa
 
 def test_two_ranks_train_as_one_does_with_windows(tiny: OwnDataset, parts: Path, runs: Path) -> None:
     for nproc in (1, 2):
-        done = golf_train(*tiny_overrides(tiny), f"data.path={parts}", "data.loader=coprime", f"launch.nproc={nproc}")
+        done = golf_main(*tiny_overrides(tiny), f"data.path={parts}", "data.loader=coprime", f"launch.nproc={nproc}")
         assert done.returncode == 0, done.stderr
     one, two = (np.array(losses(p)) for p in sorted(runs.glob("*/seed*")))
     assert len(one) == 6 and np.max(np.abs(one - two)) < 1e-3

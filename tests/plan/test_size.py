@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from golf.composition import compose
+from golf.config import PruneConfig
 from golf.loop.schedule import lr_multiplier
 from golf.plan.gaps import Measured, Place, Plane, expected_gap
 from golf.plan.plan import make_plan
@@ -65,6 +66,7 @@ def test_planes_go_by_what_sets_the_scale(setting: str, law: str) -> None:
 def test_pruning_to_fit_ends_at_the_cap_if_it_can(cap: int, ends: tuple[float, float]) -> None:
     overrides = ["scale=laptop", "model=4l", "quant=int6_mixed", "quant.codec=zlib", "quant.codec_level=9"]
     overrides += ["quant.scale_floor=eps", "quant.prune.codes=all", "schedule.iterations=60", "budget.train_seconds=0"]
+    overrides += ["rules.code_bytes=estimate"]
     free = make_plan(compose(overrides), [])
     plan = make_plan(
         compose([*overrides, "quant.prune.to_fit=true", f"budget.artifact_bytes={cap + free.code_bytes}"]), []
@@ -73,7 +75,7 @@ def test_pruning_to_fit_ends_at_the_cap_if_it_can(cap: int, ends: tuple[float, f
     if cap == 1_000_000:
         assert plan.artifact.bytes == free.artifact.bytes
     if cap == 300_000:
-        target = plan.cap_bytes - plan.code_bytes - 2000  # the script that prunes is longer
+        target = plan.cap_bytes - plan.code_bytes - PruneConfig().margin_bytes
         assert plan.artifact.bytes.expected == target < free.artifact.bytes.expected
     if cap == 100_000:
         assert cap < plan.artifact.bytes.expected < free.artifact.bytes.expected

@@ -11,7 +11,7 @@ from golf.ranks import Ranks
 from golf.run.result import read_result
 from golf.scoring.bits import STANDARD
 from golf.scoring.scorer import Scorer
-from tests.support import golf_main, golf_train, metrics, only_run, tiny_overrides
+from tests.support import golf_main, metrics, only_run, tiny_overrides
 
 EXTRA = {
     "sliding": ["eval=sliding64", "eval.stride=8"],
@@ -89,7 +89,7 @@ def test_sliding_score_is_that_of_the_file_on_disk(tiny: OwnDataset, runs: Path)
 def test_two_ranks_score_as_one(how: str, tiny: OwnDataset, runs: Path) -> None:
     frozen = ["schedule.iterations=1", "optim.matrix_lr=0", "optim.scalar_lr=0", "optim.tied_embed_lr=0"]
     for nproc in (1, 2):
-        done = golf_train(*tiny_overrides(tiny), *EXTRA[how], *frozen, f"launch.nproc={nproc}")
+        done = golf_main(*tiny_overrides(tiny), *EXTRA[how], *frozen, f"launch.nproc={nproc}")
         assert done.returncode == 0, done.stderr
     one, two = (read_result(p / "result.json") for p in sorted(runs.glob("*/seed*")))
     assert one.variant_id == two.variant_id and len(one.artifact_scores) == len(two.artifact_scores) > 1
