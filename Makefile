@@ -13,7 +13,7 @@ test: lint
 	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 -m "not slow and not slurm and not gpu" $(ARGS)
 
 test-slow: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -q -m "slow and not slurm and not gpu" $(ARGS)
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 -m "slow and not slurm and not gpu" $(ARGS)
 
 test-slurm: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q -m slurm $(ARGS)
