@@ -1,6 +1,9 @@
 """A run that is killed goes on from its checkpoint and ends as if nothing had happened."""
 
+import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -17,6 +20,7 @@ from golf.config import Config
 from golf.loop.checkpoint import checkpoint_seconds, flatten, unflatten
 from golf.run.folder import RunFolder, create_run_folder
 from golf.run.result import OK, read_result
+from tests.launch.test_processes import processes_of
 from tests.support import ROOT, metrics
 
 EVERY_STEP = 1e-9  # seconds
@@ -44,14 +48,17 @@ def finish(folder: RunFolder, ranks: int) -> dict[str, torch.Tensor]:
 
 
 def kill_at(folder: RunFolder, step: int, ranks: int) -> None:
-    """SIGKILL once `step` steps are logged."""
+    """SIGKILL to all processes of the run once `step` steps are logged."""
     process = start(folder, ranks)
     deadline = time.monotonic() + 60
     while not folder.metrics.exists() or max((m["step"] for m in metrics(folder.path, "train")), default=0) < step:
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.01)
-    process.kill()
-    process.wait()
+    while left := processes_of(folder.path):  # ranks left alone for a moment would finish so short a run
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.poll()
 
 
 @pytest.mark.slow
