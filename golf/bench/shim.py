@@ -32,7 +32,7 @@ def main() -> None:
     cfg = from_dict(Config, json.loads(Path(config).read_text()))
     if cfg.launch.device == "cpu":
         torch.set_num_threads(cfg.launch.threads or cpu_cores())
-        replace_cuda()
+        replace_cuda(script)
         replace_casts(cfg.model.compute_dtype)
     if cfg.launch.compile == "off":
         replace(torch, "compile", lambda f=None, **_: f if f is not None else (lambda g: g))
@@ -60,15 +60,17 @@ def pause_after_steps() -> None:
     builtins.print = print_and_pause
 
 
-def replace_cuda() -> None:
+def replace_cuda(script: str) -> None:
     """Answers of `torch.cuda` for one device, and that device is the CPU."""
     import torch._dynamo  # looks at `torch.device` once, at import: before there is another one
 
-    nothing: dict[str, Any] = {"is_available": True, "device_count": 1, "current_device": 0}
+    nothing: dict[str, Any] = {"device_count": 1, "current_device": 0}
     zeros = ("max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved")
     silent = ("set_device", "synchronize", "manual_seed", "manual_seed_all", "empty_cache", "reset_peak_memory_stats")
     for name, value in {**nothing, **dict.fromkeys(zeros, 0), **dict.fromkeys(silent)}.items():
         replace(torch.cuda, name, _returning(value))
+    # Only the script is told that there is one: torch.compile asks, too, and would talk to it.
+    replace(torch.cuda, "is_available", lambda: sys._getframe(1).f_code.co_filename == script)
     replace(torch, "device", Device)
     for kind in (torch.Tensor, torch.nn.Module):
         replace(kind, "cuda", lambda self, *_, **__: self)
