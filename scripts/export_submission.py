@@ -15,6 +15,7 @@ from golf.errors import GolfError
 from golf.submission.export import Order, export
 from golf.submission.judgement import reference_of
 from golf.submission.manifest import Label
+from golf.submission.readme import in_a_sentence
 from golf.submission.runs import SEEDS_WANTED, gather, track_of
 
 
@@ -24,7 +25,8 @@ def main(arguments: list[str] | None = None) -> int:
         runs = gather(args.runs)
         track = args.track or track_of(runs)
         name = args.name or runs[0].result.name
-        label = Label(args.author, args.github_id, name, args.blurb or runs[0].cfg.note or name, track)
+        blurb = args.blurb or runs[0].cfg.note or in_a_sentence(runs[0].cfg)
+        label = Label(args.author, args.github_id, name, blurb, track)
         wanted = SEEDS_WANTED[track] if args.seeds is None else args.seeds
         reference = reference_of(args.reference) if args.reference else None
         order = Order(label, rules_named(args.rules), wanted, reference, args.wrap)
@@ -46,7 +48,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--author", required=True)
     parser.add_argument("--github-id", required=True)
     parser.add_argument("--name", help="title (default: the variant's name)")
-    parser.add_argument("--blurb", help="what was done, in a sentence or two (default: the runs' note)")
+    parser.add_argument(
+        "--blurb", help="what was done, in a sentence or two (default: the runs' note, or what they ran)"
+    )
     parser.add_argument("--track", choices=list(SEEDS_WANTED), help="default: told from budget and hardware")
     parser.add_argument("--wrap", action="store_true", help="minified and compressed, for fewer bytes of code")
     parser.add_argument("--reference", metavar="BPB|FOLDER", help="a published score or runs, to be better than")

@@ -41,6 +41,12 @@ def readme(
     return "\n\n".join(parts) + "\n"
 
 
+def in_a_sentence(cfg: Config) -> str:
+    """What a run was, for whoever did not say."""
+    techniques = f" with {', '.join(cfg.tech)}" if cfg.tech else ""
+    return f"{cfg.model.num_layers} layers of {cfg.model.model_dim}{techniques}, quantized as {cfg.quant.name}."
+
+
 def _spread(runs: Sequence[SubmittedRun]) -> str:
     sd = sample_sd(runs, lambda r: r.score.val_bpb)
     return "one seed" if sd is None else f"the mean of {len(runs)} seeds, sample standard deviation {sd:.5f}"

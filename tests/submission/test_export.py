@@ -12,6 +12,7 @@ from golf.launch.launcher import train_and_score
 from golf.submission.audit import audit
 from golf.submission.checks import problems
 from golf.submission.manifest import CORE_NUMBERS, CORE_TEXTS
+from golf.submission.readme import in_a_sentence
 from golf.submission.runs import gather
 from scripts import export_submission
 from tests.support import tiny_overrides
@@ -91,3 +92,9 @@ def test_runs_have_to_be_seeds_of_one_variant(variant: Path, tiny: OwnDataset, r
     folder.result.unlink()
     with pytest.raises(GolfError, match=r"no result\.json"):
         gather([folder.path])
+
+
+def test_a_submission_nobody_described_says_what_it_is() -> None:
+    cfg = compose(["scale=record", "model=9l", "tech=[xsa]", "quant=int6_mixed"])
+    assert in_a_sentence(cfg) == "9 layers of 512 with xsa, quantized as int6_mixed."
+    assert "with" not in in_a_sentence(compose(["experiment=naive_baseline"]))
