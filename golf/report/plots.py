@@ -6,6 +6,7 @@ import io
 import json
 import math
 import re
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from golf.report.verdicts import BETTER, WORSE
 WIDTH, ROW, MARGINS = 4.6, 0.28, 0.9  # inches; fonts stay readable when a phone shows the whole width
 MOST_ROWS, MOST_COLOURS, MOST_CURVES, MOST_POINTS = 30, 7, 40, 200
 LABEL_WIDTH, LEGEND_WIDTH = 20, 26  # characters a line
+CHARACTER, BELOW_AXES = 0.075, 0.6  # inches: of an axis label; what the other axis takes
 DOTS_PER_INCH = 160
 GREY, BLUE, GREEN, RED = "#8a94a0", "#1f5fa8", "#2f7d4f", "#c2452d"
 COLOURS = (BLUE, "#d9822b", GREEN, "#8e4fa8", RED, "#1495a3", "#7a5c3a")
@@ -278,13 +280,16 @@ def _figure(height: float) -> tuple[Figure, Axes]:
 
 def _height(findings: Findings, rows: Sequence[Variant]) -> float:
     lines = sum(_wrapped(variant_name(findings, v)).count("\n") + 1 for v in rows)
-    return MARGINS + ROW * max(len(rows), 0.7 * lines, 2)
+    longest = max((len(key) for key in findings.study.swept), default=0)
+    return max(MARGINS + ROW * max(len(rows), 0.7 * lines, 2), BELOW_AXES + CHARACTER * longest)
 
 
 def _name_rows(axes: Axes, findings: Findings, rows: Sequence[Variant]) -> None:
     axes.set_yticks(range(len(rows)), [_wrapped(variant_name(findings, v)) for v in rows])
     axes.set_ylim(-0.6, len(rows) - 0.4)
-    axes.set_ylabel(" ".join(findings.study.swept))
+    keys = " ".join(findings.study.swept)
+    a_line = round((_height(findings, rows) - BELOW_AXES) / CHARACTER)
+    axes.set_ylabel(textwrap.fill(keys, a_line, break_long_words=False))
     axes.xaxis.set_major_locator(MaxNLocator(4))
     _plain_numbers(axes.xaxis)
 
