@@ -60,6 +60,18 @@ def ablation(runs: Path) -> Findings:
     return judged(read_study(["ablation"]), RulesConfig())
 
 
+def two_variants(runs: Path) -> Findings:
+    """Few rows beside a long name."""
+    asked = []
+    for layers, bpb in ((4, 1.21), (9, 1.22)):
+        cfg = replace(Config(), model=replace(Config().model, num_layers=layers))
+        for seed, noise in enumerate(NOISE):
+            write_run(runs, cfg, bpb + noise, seed)
+            asked.append(([f"model.num_layers={layers}"], cfg, seed))
+    write_sweep(runs, "two", asked, swept=["model.num_layers"])
+    return judged(read_study(["two"]), RulesConfig())
+
+
 def single_run(runs: Path) -> Findings:
     return judged(read_study([str(write_run(runs, Config(), 1.2244))]), RulesConfig())
 
@@ -68,7 +80,7 @@ def nothing_counted(runs: Path) -> Findings:
     return judged(read_study([str(write_run(runs, Config(), None))]), RulesConfig())
 
 
-CASES = {"lr": lr_sweep, "ablation": ablation, "single": single_run, "nothing": nothing_counted}
+CASES = {"lr": lr_sweep, "ablation": ablation, "two": two_variants, "single": single_run, "nothing": nothing_counted}
 
 
 class Links(HTMLParser):
@@ -90,7 +102,7 @@ def test_a_page_fetches_nothing_and_has_a_plot_for_what_there_is(case: str, runs
     links = Links()
     links.feed(text)
     assert links.found == [] and not re.search(r"@import|url\((?!#)", text)
-    assert text.count("<figure>") == {"lr": 4, "ablation": 4, "single": 3, "nothing": 1}[case]
+    assert text.count("<figure>") == {"lr": 4, "ablation": 4, "two": 4, "single": 3, "nothing": 1}[case]
     assert "<metadata>" not in text and str(runs) not in text
 
 
@@ -111,7 +123,7 @@ def test_names_are_text_not_markup() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="needs a Chromium (Debian: apt-get install chromium)")
 @pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("case", ["lr", "ablation", "single"])
+@pytest.mark.parametrize("case", ["lr", "ablation", "two", "single"])
 def test_a_page_can_be_read_in_a_browser(case: str, width: int, runs: Path, tmp_path: Path) -> None:
     found = looked_at(page(CASES[case](runs)), width, tmp_path)
     assert found["requests"] == []
