@@ -37,6 +37,7 @@ class Bundle:
         self.flat, facts = flatten(modules), facts_of(cfg)
         write_settings(self.flat, cfg)
         variables = _variables(self.flat)
+        # A variable keeps both ways of its setting in the script: without a sliding score there is none to choose.
         _keep(variables, self.flat, lambda name: name != "EVAL_STRIDE" or cfg.eval.stride > 0)
         facts.open |= {
             tuple(key.split(".")) for keys in ast.literal_eval(variables.value).values() for key in keys.split()

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from golf.composition import compose
@@ -26,7 +26,6 @@ def place(path: float = 3.0, **changes: Any) -> Place:
     return replace(Place(path, 8192, 1024, 112, frozenset(), True), **changes)
 
 
-@settings(deadline=None)  # of milliseconds, which a busy machine does not keep
 @given(GAPS)
 def test_gaps_of_the_same_place_are_averaged_and_their_error_is_kept(off: list[float]) -> None:
     """The posterior of a Gaussian process where all evidence lies at one place has a closed form."""
@@ -36,7 +35,6 @@ def test_gaps_of_the_same_place_are_averaged_and_their_error_is_kept(off: list[f
     assert gap.sd == pytest.approx(math.sqrt(PLANE.sd**2 * (1 - share) + PLANE.noise**2), abs=1e-6)
 
 
-@settings(deadline=None)
 @given(path=st.floats(0.1, 100.0))
 def test_far_from_every_run_the_plane_speaks(path: float) -> None:
     near, far = place(path), place(path, tied=False, rows=64, tech=frozenset({"ema"}))
