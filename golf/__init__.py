@@ -19,55 +19,45 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from golf.registry import load_techniques_with
+
 if TYPE_CHECKING:
-    from golf.artifact.container import load, pack
-    from golf.composition import compose
-    from golf.config import Config
-    from golf.data.dataset import open_dataset
-    from golf.errors import GolfError
-    from golf.launch.launcher import train_and_score
-    from golf.loop.calibration import calibrate
-    from golf.model.build import build_model
-    from golf.optim.groups import build_optimizer
-    from golf.quant.policy import dequantize, quantize
-    from golf.scoring.scorer import score
+    from golf.artifact.container import load as load
+    from golf.artifact.container import pack as pack
+    from golf.artifact.quant.policy import dequantize as dequantize
+    from golf.artifact.quant.policy import quantize as quantize
+    from golf.errors import GolfError as GolfError
+    from golf.jobs.launch.launcher import train_and_score as train_and_score
+    from golf.settings.composition import compose as compose
+    from golf.settings.config import Config as Config
+    from golf.training.data.dataset import open_dataset as open_dataset
+    from golf.training.loop.calibration import calibrate as calibrate
+    from golf.training.model.build import build_model as build_model
+    from golf.training.optim.groups import build_optimizer as build_optimizer
+    from golf.training.scoring.scorer import score as score
 
-_HOMES = {
-    "Config": "golf.config",
-    "GolfError": "golf.errors",
-    "build_model": "golf.model.build",
-    "build_optimizer": "golf.optim.groups",
-    "calibrate": "golf.loop.calibration",
-    "compose": "golf.composition",
-    "dequantize": "golf.quant.policy",
-    "load": "golf.artifact.container",
-    "open_dataset": "golf.data.dataset",
-    "pack": "golf.artifact.container",
-    "quantize": "golf.quant.policy",
-    "score": "golf.scoring.scorer",
-    "train_and_score": "golf.launch.launcher",
+_MODULES = {
+    "golf.artifact.container": ("load", "pack"),
+    "golf.artifact.quant.policy": ("dequantize", "quantize"),
+    "golf.errors": ("GolfError",),
+    "golf.jobs.launch.launcher": ("train_and_score",),
+    "golf.settings.composition": ("compose",),
+    "golf.settings.config": ("Config",),
+    "golf.training.data.dataset": ("open_dataset",),
+    "golf.training.loop.calibration": ("calibrate",),
+    "golf.training.model.build": ("build_model",),
+    "golf.training.optim.groups": ("build_optimizer",),
+    "golf.training.scoring.scorer": ("score",),
 }
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+__all__ = sorted(_MODULE_OF)
 
-__all__ = [
-    "Config",
-    "GolfError",
-    "build_model",
-    "build_optimizer",
-    "calibrate",
-    "compose",
-    "dequantize",
-    "load",
-    "open_dataset",
-    "pack",
-    "quantize",
-    "score",
-    "train_and_score",
-]
+load_techniques_with(lambda: importlib.import_module("golf.training.techniques"))
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'golf' has no attribute '{name}'")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
+    value = getattr(importlib.import_module(_MODULE_OF[name]), name)
     globals()[name] = value
     return value

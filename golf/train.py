@@ -20,7 +20,7 @@ if str(ROOT) not in sys.path:  # started as a module from elsewhere: Hydra looks
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 if __name__ == "__main__" and {"-h", "--help"} & set(sys.argv[1:]):  # before anything that takes time to import
-    from golf.usage import usage
+    from golf.settings.usage import usage
 
     with contextlib.suppress(BrokenPipeError):  # `--help | head`
         print(usage(), flush=True)
@@ -31,7 +31,18 @@ from hydra.core.hydra_config import HydraConfig  # noqa: E402
 from hydra.types import RunMode  # noqa: E402
 from omegaconf import DictConfig  # noqa: E402
 
-from golf.composition import (  # noqa: E402
+from golf.errors import GolfError  # noqa: E402
+from golf.jobs.launch.launcher import train_and_score, train_once  # noqa: E402
+from golf.jobs.sweep.mirroring import mirror_report  # noqa: E402
+from golf.jobs.sweep.record import discard_unused, sweep_folder, sweep_name  # noqa: E402
+from golf.jobs.sweep.sweep import Row, rows  # noqa: E402
+from golf.plan.lines import lines_before_run  # noqa: E402
+from golf.report.summary import print_plan, print_result  # noqa: E402
+from golf.report.sweep import print_sweep  # noqa: E402
+from golf.report.why import why  # noqa: E402
+from golf.run.folder import RunFolder, find_run  # noqa: E402
+from golf.run.result import INTERRUPTED, OK, Result  # noqa: E402
+from golf.settings.composition import (  # noqa: E402
     COMPOSITION_ERRORS,
     CONF_DIR,
     completed,
@@ -41,18 +52,7 @@ from golf.composition import (  # noqa: E402
     settled_config,
     sweep_label,
 )
-from golf.errors import GolfError  # noqa: E402
-from golf.launch.launcher import train_and_score, train_once  # noqa: E402
-from golf.plan.lines import lines_before_run  # noqa: E402
-from golf.quant_table import gaps_of_run, print_gaps  # noqa: E402
-from golf.report.summary import print_plan, print_result  # noqa: E402
-from golf.report.sweep import print_sweep  # noqa: E402
-from golf.run.folder import RunFolder, find_run  # noqa: E402
-from golf.run.result import INTERRUPTED, OK, Result  # noqa: E402
-from golf.sweep.mirroring import mirror_report  # noqa: E402
-from golf.sweep.record import discard_unused, sweep_folder, sweep_name  # noqa: E402
-from golf.sweep.sweep import Row, rows  # noqa: E402
-from golf.why import why  # noqa: E402
+from golf.training.loop.quant_gap import gaps_of_run, print_gaps  # noqa: E402
 
 SHOWN_GROUPS = ("experiment", "model", "optim", "schedule", "quant", "data", "eval", "budget", "rules", "scale")
 MULTIRUN_FLAGS = ("-m", "--multirun")

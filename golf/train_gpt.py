@@ -6,8 +6,8 @@ Settings are the defaults of the dataclasses; those in `ENVIRONMENT` can be set 
 the log, logs/<RUN_ID>.txt. ARTIFACT_PATH is the artifact; EVAL_ONLY=1 scores the one that is there, and trains nothing.
 """
 
-# The entry of an exported script: `golf.bundle` puts it and what it needs into one file and the resolved configuration
-# into the dataclasses. Inside the framework, `golf.loop.story` is what a rank does.
+# The entry of an exported script: `golf.artifact.script` puts it and what it needs into one file, and the resolved
+# configuration into the dataclasses. Inside the framework, `golf.training.loop.rank` is what a rank does.
 
 from __future__ import annotations
 
@@ -22,27 +22,26 @@ import torch
 from torch import Tensor
 
 from golf.artifact.container import load_weights_only, pack, payload
-from golf.config import Config, eval_seq_len, uses_gptq
-from golf.data.batches import open_loader
-from golf.data.dataset import Dataset, validation_tokens, whole_sequences
-from golf.data.shards import find_shards, open_shard
-from golf.data.tokenizer import byte_tables, load_tokenizer
+from golf.bits import Score
 from golf.errors import GolfError
-from golf.loop.calibration import calibrate_after
-from golf.loop.fitting import quantized
-from golf.loop.steps import TrainStep
-from golf.loop.switches import StepHooks, Switches
-from golf.loop.training import train
-from golf.loop.warmup import warm_up
-from golf.model.attention import choose_kernel
-from golf.model.build import build_model
-from golf.model.compiling import compile_for_training
-from golf.optim.groups import build_optimizer
 from golf.paths import resolve
-from golf.ranks import Ranks, join_ranks, leave_ranks
-from golf.report.trainlog import TrainLog
-from golf.scoring.bits import Score
-from golf.scoring.scorer import Scorer
+from golf.run.trainlog import TrainLog
+from golf.settings.config import Config, eval_seq_len, uses_gptq
+from golf.training.data.batches import open_loader
+from golf.training.data.byte_tables import byte_tables, load_tokenizer
+from golf.training.data.dataset import Dataset, validation_tokens, whole_sequences
+from golf.training.data.shards import find_shards, open_shard
+from golf.training.loop.calibration import calibrate_after
+from golf.training.loop.export import quantized
+from golf.training.loop.steps import TrainStep
+from golf.training.loop.switches import StepHooks, Switches
+from golf.training.loop.training import train
+from golf.training.loop.warmup import warm_up
+from golf.training.model.attention import choose_kernel
+from golf.training.model.build import build_model, compile_for_training
+from golf.training.optim.groups import build_optimizer
+from golf.training.ranks import Ranks, join_ranks, leave_ranks
+from golf.training.scoring.scorer import Scorer
 
 ENVIRONMENT = {
     "DATA_PATH": "data.path",

@@ -1,4 +1,4 @@
-"""Hydra's launcher for sweeps on this machine: composes the jobs of a batch and hands them to `golf.sweep`.
+"""Hydra's launcher for sweeps on this machine: composes the jobs of a batch and hands them to `golf.jobs.sweep`.
 
 Hydra accepts plugins from the namespace package `hydra_plugins` only. Every sweeper works with it: it asks for batches
 of overrides and gets the bits per byte of each back. `hydra/launcher=` names another one.
@@ -29,8 +29,8 @@ class GolfLauncher(Launcher):
         self.composed: dict[tuple[str, ...], DictConfig] = {}
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        from golf.launch.process import Interrupted
-        from golf.sweep.sweep import run_sweep
+        from golf.jobs.launch.process import Interrupted
+        from golf.jobs.sweep.sweep import run_sweep
 
         setup_globals()
         nodes, asked = zip(*self.jobs(job_overrides), strict=True)
@@ -71,9 +71,9 @@ def _is_value(override: Override) -> bool:
 
 
 def _job(overrides: Sequence[str], node: DictConfig) -> Any:
-    from golf.composition import settled_config
     from golf.errors import GolfError
-    from golf.sweep.jobs import Job, Refused
+    from golf.jobs.sweep.jobs import Job, Refused
+    from golf.settings.composition import settled_config
 
     try:
         return Job.of(overrides, *settled_config(node))

@@ -18,9 +18,9 @@ class GolfSubmitter(GolfLauncher):
     """Returns at once, with no scores: a sweeper that searches needs the launchers that wait."""
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        from golf.cluster.show import show_sent, show_submission
-        from golf.cluster.submit import note_asked, one_submission_at_a_time, sort_out, submit
         from golf.errors import GolfError
+        from golf.jobs.cluster.show import show_sent, show_submission
+        from golf.jobs.cluster.submit import note_asked, one_submission_at_a_time, sort_out, submit
 
         setup_globals()
         if initial_job_idx:

@@ -11,12 +11,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from golf.composition import rules_named
 from golf.errors import GolfError
-from golf.submission.audit import audit
-from golf.submission.byte_audit import audit_bytes
-from golf.submission.findings import Audit
-from golf.submission.judgement import reference_of
+from golf.foreign.audit import audit
+from golf.foreign.byte_audit import audit_bytes
+from golf.foreign.findings import Audit
+from golf.foreign.judgement import reference_of
+from golf.settings.composition import rules_named
 
 TITLES = {
     "against_rules": "against the rules: such a submission does not count",

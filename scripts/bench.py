@@ -12,21 +12,22 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+sys.path[0] = str(Path(__file__).resolve().parents[1])  # for the folder bench/, which is no part of the package
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # as golf/train.py; read when torch is imported
 
 import torch
 
-from golf.bench.machine import Machine, measure_machine
-from golf.bench.packing import packing_rows
-from golf.bench.public import against_rows, against_sliding_rows, public_script
-from golf.bench.scoring import scoring_rows
-from golf.bench.start import start_rows
-from golf.bench.step import breakdown_rows, step_rows
-from golf.bench.table import Row, as_json, markdown
-from golf.composition import COMPOSITION_ERRORS, compose, explain
+from bench.machine import Machine, measure_machine
+from bench.packing import packing_rows
+from bench.public import against_rows, against_sliding_rows, public_script
+from bench.scoring import scoring_rows
+from bench.start import start_rows
+from bench.step import breakdown_rows, step_rows
+from bench.table import Row, as_json, markdown
 from golf.errors import GolfError
-from golf.hardware import detect
-from golf.launch.process import tune_allocator
+from golf.jobs.launch.process import tune_allocator
+from golf.settings.composition import COMPOSITION_ERRORS, compose, explain
+from golf.settings.hardware import detect
 
 PARTS = ("step", "breakdown", "score", "pack", "start")
 

@@ -18,12 +18,12 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from golf.artifact.codecs import compress
+from golf.artifact.codec.codecs import compress
 from golf.artifact.container import pack, payload, unpack
 from golf.artifact.header import entry_of
-from golf.config import ModelConfig, QuantConfig, TensorQuant
-from golf.quant.formats import CodedTensor
-from golf.quant.policy import quantize
+from golf.artifact.quant.formats import CodedTensor
+from golf.artifact.quant.policy import quantize
+from golf.settings.config import ModelConfig, QuantConfig, TensorQuant
 
 LRZIP = ("lrzip", "-q", "-z", "-T", "-L", "9", "-N", "0")  # it would step back behind all other work
 WIDTH, MLP, KV, VOCAB = 512, 2048, 256, 8192

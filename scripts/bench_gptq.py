@@ -8,10 +8,10 @@ import time
 
 import torch
 
-from golf.composition import compose
-from golf.model.shapeless import shapeless_model
-from golf.quant.calibration import rounded_by_gptq
-from golf.quant.policy import quantize
+from golf.artifact.quant.hessians import rounded_by_gptq
+from golf.artifact.quant.policy import quantize
+from golf.settings.composition import compose
+from golf.training.model.build import shapeless_model
 
 
 def main() -> None:

@@ -19,19 +19,19 @@ from typing import Any
 import numpy as np
 
 from golf.artifact.container import pack
-from golf.config import uses_gptq
 from golf.errors import GolfError
-from golf.loop.fitting import quantized
-from golf.model.checkpoint import read_weights
-from golf.model.shapeless import shapeless_model
 from golf.plan.gaps import NORMAL_BATCH, NORMAL_PATH, Plane
 from golf.plan.history import FinishedRun, finished_runs
 from golf.plan.plan import Plan, make_plan
 from golf.plan.planes import matrix_kind
 from golf.plan.size import places
 from golf.plan.tensors import stored_tensors
-from golf.quant_table import quant_of
 from golf.run.identity import variant_id
+from golf.settings.config import uses_gptq
+from golf.training.loop.export import quantized
+from golf.training.loop.quant_gap import quant_of
+from golf.training.model.build import shapeless_model
+from golf.training.model.weights import read_weights
 
 RIDGE, FEW = 0.3, 3  # runs that say little about what is left over
 HEAD = "| run | formats | scale | codec | actual | predicted | error | interval |\n|---|---|---|---|---|---|---|---|"

@@ -17,21 +17,19 @@ from pathlib import Path
 
 import torch
 
-from golf.composition import compose
-from golf.config import Config, TrackConfig, grad_accum_steps
-from golf.launch.process import tune_allocator
-from golf.loop.steps import TrainStep
-from golf.loop.warmup import synthetic_batch
-from golf.model.build import build_model
-from golf.model.compiling import compile_for_training
-from golf.optim.groups import build_optimizer
-from golf.ranks import Ranks
-from golf.report.console import NoDisplay
-from golf.report.runlog import RunLog
+from golf.jobs.launch.process import tune_allocator
+from golf.jobs.track.companion import descendants, end, start
+from golf.jobs.track.record import read_record
+from golf.run.console import NoDisplay
 from golf.run.folder import RunFolder, create_run_folder
-from golf.track.companion import end, start
-from golf.track.descendants import descendants
-from golf.track.record import read_record
+from golf.run.runlog import RunLog
+from golf.settings.composition import compose
+from golf.settings.config import Config, TrackConfig, grad_accum_steps
+from golf.training.loop.steps import TrainStep
+from golf.training.loop.warmup import synthetic_batch
+from golf.training.model.build import build_model, compile_for_training
+from golf.training.optim.groups import build_optimizer
+from golf.training.ranks import Ranks
 
 TICKS = os.sysconf("SC_CLK_TCK")
 

@@ -2,11 +2,11 @@
 
 import sys
 
-from golf.cluster.queue import OPEN, cancel, job_states
-from golf.cluster.status import find_record
-from golf.cluster.submit import read_submitted
 from golf.errors import GolfError
-from golf.sweep.record import sweep_folder
+from golf.jobs.cluster.queue import OPEN, cancel, job_states
+from golf.jobs.cluster.status import find_record
+from golf.jobs.cluster.submit import read_submitted
+from golf.jobs.sweep.record import sweep_folder
 
 
 def main() -> int:

@@ -22,7 +22,7 @@ def main() -> int:
     if importlib.util.find_spec("wandb_workspaces") is None:
         print("error: this needs the package wandb-workspaces: `pip install 'golf[wandb]'`.", file=sys.stderr)
         return 2
-    from golf.track import dashboard
+    from golf.jobs.track import dashboard
 
     if a.print:
         print(json.dumps(dashboard.specification(a.entity or "ENTITY", a.project), indent=2))

@@ -10,13 +10,14 @@ import argparse
 import sys
 from pathlib import Path
 
-from golf.composition import rules_named
+from golf.challenge import SEEDS_WANTED
 from golf.errors import GolfError
+from golf.foreign.judgement import reference_of
+from golf.settings.composition import rules_named
 from golf.submission.export import Order, export
-from golf.submission.judgement import reference_of
 from golf.submission.manifest import Label
 from golf.submission.readme import in_a_sentence
-from golf.submission.runs import SEEDS_WANTED, gather, track_of
+from golf.submission.runs import gather, track_of
 
 
 def main(arguments: list[str] | None = None) -> int:

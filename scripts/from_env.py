@@ -7,9 +7,9 @@ are named on standard error, and the exit status is then 1: without them it woul
 import shlex
 import sys
 
-from golf.composition import compose
-from golf.env_vars import translate
 from golf.errors import GolfError
+from golf.settings.composition import compose
+from golf.settings.env_vars import translate
 
 
 def main() -> int:

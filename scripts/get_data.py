@@ -4,9 +4,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from golf.data.hub import fetch_variant
 from golf.errors import GolfError
 from golf.paths import ROOT
+from golf.training.data.hub import fetch_variant
 
 
 def main() -> int:

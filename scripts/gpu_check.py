@@ -14,16 +14,15 @@ from pathlib import Path
 
 import torch
 
-from golf.composition import compose
-from golf.config import Config
-from golf.loop.steps import TrainStep
-from golf.loop.warmup import synthetic_batch
-from golf.model.attention import choose_kernel
-from golf.model.build import build_model
-from golf.model.compiling import compile_for_training
-from golf.optim.groups import build_optimizer
 from golf.paths import ROOT
-from golf.ranks import Ranks
+from golf.settings.composition import compose
+from golf.settings.config import Config
+from golf.training.loop.steps import TrainStep
+from golf.training.loop.warmup import synthetic_batch
+from golf.training.model.attention import choose_kernel
+from golf.training.model.build import build_model, compile_for_training
+from golf.training.optim.groups import build_optimizer
+from golf.training.ranks import Ranks
 
 SMALL = ["scale=laptop", "model=4l", "launch.compile=off"]
 

@@ -18,8 +18,8 @@ from rich.table import Table
 
 from golf.artifact.inspection import InspectedTensor, Inspection, inspect_file, totals_by_class
 from golf.errors import GolfError
-from golf.model.checkpoint import read_weights
 from golf.run.folder import RunFolder
+from golf.training.model.weights import read_weights
 
 COLUMNS = ("tensor", "shape", "format", "parameters", "stored", "entropy bits", "coded bits", "coded bytes", "error")
 

@@ -12,12 +12,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from golf.composition import rules_named
 from golf.errors import GolfError
 from golf.report.ledger import beside_catalogue, ledger
 from golf.report.table import FORMATS, render
 from golf.report.variants import SCORES
 from golf.run.folder import runs_root
+from golf.settings.composition import rules_named
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -10,13 +10,13 @@ import sys
 
 from rich.console import Console
 
-from golf.composition import compose
 from golf.errors import GolfError
 from golf.plan.history import finished_runs
 from golf.plan.lines import as_dict, plan_lines, plan_table
 from golf.plan.plan import Plan, make_plan
 from golf.plan.solve import solve
 from golf.run.folder import runs_root
+from golf.settings.composition import compose
 
 
 def show(plan: Plan, title: str, as_json: bool) -> None:

@@ -13,13 +13,13 @@ import argparse
 import math
 import sys
 
-from golf.composition import rules_named
-from golf.config import RulesConfig
+from golf.bits import bits_per_byte
 from golf.errors import GolfError
 from golf.report.statistics import detection_power, pooled_sd, seeds_needed, smallest_difference
 from golf.report.study import read_study
 from golf.report.table import FORMATS, Column, Table, render
-from golf.scoring.bits import bits_per_byte
+from golf.settings.composition import rules_named
+from golf.settings.config import RulesConfig
 
 SP1024_BYTES_PER_TOKEN = 2.43593  # FineWeb at vocabulary 1024
 SEEDS = (2, 3, 4, 5, 6, 8, 10, 16)

@@ -17,16 +17,16 @@ import torch
 from scipy.special import stdtrit
 from torch import Tensor
 
-from golf.artifact.codecs import compress
-from golf.composition import compose
-from golf.config import Config, QuantConfig
+from golf.artifact.codec.codecs import compress
+from golf.artifact.quant.policy import quantize
 from golf.errors import GolfError
-from golf.launch.process import tune_allocator
-from golf.loop.quant_gap import quant_gaps
-from golf.model.checkpoint import read_weights
-from golf.model.shapeless import shapeless_model
-from golf.quant.policy import quantize
+from golf.jobs.launch.process import tune_allocator
 from golf.run.folder import RunFolder
+from golf.settings.composition import compose
+from golf.settings.config import Config, QuantConfig
+from golf.training.loop.quant_gap import quant_gaps
+from golf.training.model.build import shapeless_model
+from golf.training.model.weights import read_weights
 
 INT6 = ("quant.attn.format=int6", "quant.mlp.format=int6", "quant.embed.format=int6", "quant.other.format=int6")
 FORMATS = {

@@ -13,10 +13,9 @@ import sys
 from pathlib import Path
 
 from golf.errors import GolfError
-from golf.launch.process import tune_allocator
-from golf.loop.quant_gap import ENOUGH_TOKENS
-from golf.quant_table import gaps_of_run, print_gaps
+from golf.jobs.launch.process import tune_allocator
 from golf.run.folder import RunFolder
+from golf.training.loop.quant_gap import ENOUGH_TOKENS, gaps_of_run, print_gaps
 
 
 def main() -> int:

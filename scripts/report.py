@@ -12,15 +12,15 @@ import argparse
 import sys
 from pathlib import Path
 
-from golf.composition import rules_named
 from golf.errors import GolfError
+from golf.files import write_atomic
 from golf.report.findings import judged
 from golf.report.results import results_table
 from golf.report.study import read_study
 from golf.report.table import FORMATS, render
 from golf.report.variants import SCORES
 from golf.report.verdicts import TESTS
-from golf.run.files import write_atomic
+from golf.settings.composition import rules_named
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -6,9 +6,9 @@ import time
 from rich.console import Console
 from rich.live import Live
 
-from golf.cluster.show import status_table
-from golf.cluster.status import RUNNING, WAITING, find_record, sweep_status
 from golf.errors import GolfError
+from golf.jobs.cluster.show import status_table
+from golf.jobs.cluster.status import RUNNING, WAITING, find_record, sweep_status
 
 SECONDS_BETWEEN = 5.0
 

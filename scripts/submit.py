@@ -8,8 +8,8 @@ import os
 import sys
 
 from golf import train
-from golf.cluster.shortcut import all_finished, assume_cluster
 from golf.errors import GolfError
+from golf.jobs.cluster.shortcut import all_finished, assume_cluster
 from hydra_plugins.golf_submitter import DRY_RUN, SUBMITS
 
 

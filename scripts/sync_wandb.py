@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 from golf.errors import GolfError
+from golf.jobs.track.backfill import back_fill, folders, has_ended, pending, settings_of, unhurried
+from golf.jobs.track.companion import check_installed
 from golf.run.folder import runs_root
-from golf.track.backfill import back_fill, folders, has_ended, pending, settings_of, unhurried
-from golf.track.companion import check_installed
 
 
 def main() -> int:

@@ -4,9 +4,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from golf.data.own_text import make_dataset
 from golf.errors import GolfError
 from golf.paths import ROOT
+from golf.training.data.own_text import make_dataset
 
 
 def main() -> int:

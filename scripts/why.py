@@ -2,7 +2,7 @@
 
 import sys
 
-from golf.why import why
+from golf.report.why import why
 
 if __name__ == "__main__":
     sys.exit(why(sys.argv[1:]))

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import torch
 
-from golf.data.own_text import OwnDataset
+from golf.training.data.own_text import OwnDataset
 
 ROOT = Path(__file__).resolve().parents[1]
 PARITY = ROOT.parent / "shared" / "parity"

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from golf.data.own_text import OwnDataset
 from golf.run.result import read_result
+from golf.training.data.own_text import OwnDataset
 from tests.support import golf_train, only_run, tiny_overrides
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]

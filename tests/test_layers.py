@@ -1,120 +1,85 @@
-"""Imports run one way: a module may import only from its own layer's list."""
+"""Imports run one way: a wing may import only itself and the wings below it."""
 
 import ast
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.support import ROOT
 
-GROUND = {"config", "consistency", "errors", "paths"}
-MAY_IMPORT = {
-    "errors": set(),
-    "paths": set(),
-    "config": {"errors"},
-    "hardware": {"config", "paths"},
-    "env_techniques": set(),
-    "env_vars": {"errors", "env_techniques"},
-    "consistency": {"config", "errors"},
-    "dropping": {"config", "errors"},
-    "ablation": {"config", "dropping", "errors"},
-    "composition": GROUND | {"hardware", "dropping", "ablation"},
-    "ranks": set(),
-    "run": GROUND | {"hardware", "run", "scoring.bits"},
-    "data": GROUND | {"data", "ranks", "run.files"},
-    "model": GROUND | {"model"},
-    "techniques": GROUND | {"techniques", "model", "quant"},
-    "optim": GROUND | {"optim", "model"},
-    "quant": GROUND | {"quant", "model.names"},
-    "bundle": GROUND | {"bundle"},
-    "artifact": GROUND | {"artifact", "quant", "bundle"},
-    "scoring": GROUND | {"scoring", "ranks", "data", "model", "optim.adam"},
-    "report": GROUND | {"report", "run", "dropping", "scoring.bits", "techniques.base"},
-    "imports": {"errors", "imports", "run", "report", "scoring.bits"},
-    "plan": GROUND | {"plan", "composition", "model", "quant", "artifact", "optim.groups", "loop.schedule", "run"},
-    "track": GROUND | {"track", "run", "report", "imports"},
-    "loop": GROUND
-    | {
-        "loop",
-        "techniques",
-        "model",
-        "optim",
-        "quant",
-        "artifact",
-        "data",
-        "scoring",
-        "ranks",
-        "report",
-        "run",
-    },
-    "train_gpt": GROUND
-    | {
-        *("artifact.container", "data", "loop", "model", "optim", "quant", "ranks", "report.trainlog"),
-        *("scoring.bits", "scoring.scorer"),
-    },
-    "submission": GROUND
-    | {"submission", "bundle", "data", "imports", "model", "report", "run", "scoring", "train_gpt"},
-    "launch": GROUND | {"launch", "loop", "ranks", "run", "hardware", "data", "model", "artifact", "report", "track"},
-    "sweep": GROUND | {"sweep", "run", "launch", "hardware", "track"},
-    "worker": {"launch", "run"},
-    "cluster": GROUND | {"cluster", "sweep", "run", "launch", "hardware", "plan"},
-    "bench": GROUND
-    | {
-        *("bench", "composition", "hardware", "env_vars", "run", "launch", "loop", "plan", "scoring", "data", "model"),
-        *("optim", "quant", "artifact", "ranks", "report"),
-    },
-    "usage": {"paths"},
-    "why": {"composition", "config", "errors", "run"},
-    "quant_table": {"composition", "config", "errors", "loop", "model", "run"},
-    "train": {"composition", "errors", "launch", "plan", "quant_table", "report", "run", "sweep", "usage", "why"},
-}
-ONLY_AT_THE_EDGE = {"hydra": {"composition", "train"}, "omegaconf": {"composition", "train"}}
-
-
-def golf_imports(path: Path) -> set[str]:
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "golf":
-            base = node.module.removeprefix("golf").removeprefix(".")
-            found |= {base} if base else {alias.name for alias in node.names}
-        elif isinstance(node, ast.Import):
-            found |= {a.name.removeprefix("golf.") for a in node.names if a.name.startswith("golf")}
-    return found
+# Lowest first: a wing imports itself and the wings before it.
+WINGS = ["settings", "run", "artifact", "training", "report", "foreign", "plan", "submission", "jobs"]
+GROUND = {
+    "errors",
+    "paths",
+    "files",
+    "bits",
+    "challenge",
+    "registry",
+}  # every wing may import these
+ENTRIES = {"train", "train_gpt", "__init__"}  # what people start; nothing imports them
+HYDRA_IS_KNOWN_TO = {"golf/train.py", "golf/settings/composition.py"}
+WITHOUT_TORCH = [
+    *("golf.bits", "golf.challenge", "golf.files", "golf.settings.composition", "golf.settings.env_vars"),
+    *(
+        "golf.run.folder",
+        "golf.run.identity",
+        "golf.run.result",
+        "golf.run.locks",
+        "golf.run.difference",
+        "golf.run.curves",
+    ),
+    *("golf.run.curves", "golf.report.summary", "golf.report.sweep", "golf.report.ledger", "golf.report.page"),
+    *("golf.foreign.collection", "golf.foreign.imported", "golf.foreign.tables"),
+    *("golf.jobs.sweep.jobs", "golf.jobs.sweep.record"),
+]
 
 
 def modules() -> list[Path]:
-    return [p for p in sorted((ROOT / "golf").rglob("*.py")) if p != ROOT / "golf/__init__.py"]
+    return sorted((ROOT / "golf").rglob("*.py"))
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
-def test_imports_run_one_way(path: Path) -> None:
-    layer = path.relative_to(ROOT / "golf").parts[0].removesuffix(".py")
-    allowed = MAY_IMPORT[layer]
-    wrong = {m for m in golf_imports(path) if m.split(".")[0] not in allowed and m not in allowed}
-    assert not wrong, f"{layer} must not import {', '.join(sorted(wrong))}"
+def imported(path: Path) -> set[str]:
+    """Dotted names that the file imports at any depth, `from x import y` as `x`."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    named = {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+    return named | {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+
+
+def allowed(room: str) -> set[str]:
+    """Parts of the package that a wing, ground file or entry may import."""
+    if room in GROUND:
+        return GROUND
+    if room in ENTRIES:
+        return {*GROUND, *WINGS}
+    program = {"train_gpt"} if room == "submission" else set()  # what a submission is made of
+    return {*GROUND, *program, *WINGS[: WINGS.index(room) + 1]}
+
+
+def test_imports_run_one_way() -> None:
+    wrong = []
+    for path in modules():
+        room = path.relative_to(ROOT / "golf").parts[0].removesuffix(".py")
+        parts = {name.split(".")[1] for name in imported(path) if name.startswith("golf.")}
+        wrong += [f"{path.relative_to(ROOT)} imports golf.{part}" for part in parts - allowed(room)]
+    assert wrong == []
+
+
+def test_every_wing_says_what_it_is_for() -> None:
+    folders = {path.name for path in (ROOT / "golf").iterdir() if (path / "__init__.py").exists()}
+    assert folders == set(WINGS)
+    assert all(ast.get_docstring(ast.parse((ROOT / "golf" / wing / "__init__.py").read_text())) for wing in WINGS)
 
 
 def test_hydra_is_known_at_the_edge_only() -> None:
-    for path in modules():
-        layer = path.relative_to(ROOT / "golf").parts[0].removesuffix(".py")
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            names += [a.name for a in node.names] if isinstance(node, ast.Import) else []
-            for name in names:
-                edge = ONLY_AT_THE_EDGE.get(name.split(".")[0])
-                assert edge is None or layer in edge, f"{path} imports {name}"
+    known = {str(p.relative_to(ROOT)) for p in modules() if any(n.split(".")[0] == "hydra" for n in imported(p))}
+    assert known == HYDRA_IS_KNOWN_TO
+    typed = {str(p.relative_to(ROOT)) for p in modules() if any(n.split(".")[0] == "omegaconf" for n in imported(p))}
+    assert typed == HYDRA_IS_KNOWN_TO
 
 
 def test_tables_and_identity_import_without_torch() -> None:
-    imports = [
-        *("golf.run.folder", "golf.run.identity", "golf.run.result", "golf.report.summary", "golf.report.curves"),
-        *("golf.composition", "golf.env_vars", "golf.scoring.bits", "golf.run.claims", "golf.run.difference"),
-        *("golf.sweep.jobs", "golf.sweep.record", "golf.report.sweep", "golf.report.ledger", "golf.report.page"),
-        *("golf.imports.collection", "golf.imports.store", "golf.imports.tables"),
-    ]
-    code = f"import sys; import {', '.join(imports)}; print('torch' in sys.modules)"
+    code = f"import sys; import {', '.join(WITHOUT_TORCH)}; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout.strip() == "False", done.stderr
 

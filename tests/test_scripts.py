@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from golf.data.own_text import OwnDataset
+from golf.training.data.own_text import OwnDataset
 from tests.support import ROOT, golf_main, make_text, tiny_overrides
 
 

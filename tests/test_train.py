@@ -13,13 +13,14 @@ import safetensors.torch
 import torch
 
 import golf
-from golf.data.own_text import OwnDataset
 from golf.run.result import read_result
+from golf.training.data.own_text import OwnDataset
 from tests.support import PARITY, ROOT, golf_main, golf_train, metrics, only_run, parity, tiny_overrides
 
 
 def test_help_names_every_group_and_needs_no_torch() -> None:
-    code = "import sys, golf.usage; print(golf.usage.usage()); print('torch' in sys.modules, 'hydra' in sys.modules)"
+    code = "import sys; from golf.settings.usage import usage; print(usage()); "
+    code += "print('torch' in sys.modules, 'hydra' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout.endswith("False False\n"), done.stderr
     assert golf_train("--help").stdout in done.stdout and "negative/ttt_sgd" in done.stdout

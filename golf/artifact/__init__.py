@@ -1,1 +1,4 @@
-"""The bytes that count: `container` is the file, `codecs` compress it, `code` measures the program beside it."""
+"""The bytes that count: the artifact file, and the size of the script that is counted with it.
+
+Public: `container.pack` and `load`, `quant.policy.quantize`, `script.code_bytes.code_bytes`.
+"""

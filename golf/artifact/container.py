@@ -26,7 +26,8 @@ from typing import Any
 
 from torch import Tensor
 
-from golf.artifact.codecs import CODEC_IDS, PackageMissingError, compress, decompress, require_codec
+from golf.artifact.codec.codecs import CODEC_IDS, PackageMissingError, compress, decompress, require_codec
+from golf.artifact.codec.layouts import LAYOUT_BITS, bytes_to_values, packed_entry, values_to_bytes
 from golf.artifact.header import (
     MAX_CONTENT_BYTES,
     Entry,
@@ -36,11 +37,10 @@ from golf.artifact.header import (
     read_model,
     write_header,
 )
-from golf.artifact.layouts import LAYOUT_BITS, bytes_to_values, packed_entry, values_to_bytes
-from golf.config import ModelConfig, QuantConfig, rotates
+from golf.artifact.quant.formats import CodedTensor
+from golf.artifact.quant.policy import dequantize
 from golf.errors import GolfError
-from golf.quant.formats import CodedTensor
-from golf.quant.policy import dequantize
+from golf.settings.config import ModelConfig, QuantConfig, rotates
 
 MAGIC = b"GOLF"
 VERSION = 2
@@ -104,7 +104,7 @@ def pack(
     layout: Collection[str] = quant.layout
     codes = b""
     if quant.codec == "context":
-        from golf.artifact.context import encode  # imports numba
+        from golf.artifact.codec.context import encode  # imports numba
 
         layout = LAYOUT_BESIDE_CONTEXT
         entries = [entry_of(name, tensor) for name, tensor in coded.items()]
@@ -208,7 +208,7 @@ def _tensors(
     if not trusted:
         check_entries(entries)
     if codec == "context":
-        from golf.artifact.context import decode  # imports numba
+        from golf.artifact.codec.context import decode  # imports numba
 
         values = bytes_to_values(content[start:], [entry for entry in entries if not entry.has_codes], layout)
         values |= decode(envelope.codes, [entry for entry in entries if entry.has_codes])

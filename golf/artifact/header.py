@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from golf.config import ModelConfig, from_dict, techniques_from_dict
-from golf.consistency import check_model
-from golf.quant.formats import FLOAT_DTYPES, CodedTensor
+from golf.artifact.quant.formats import FLOAT_DTYPES, CodedTensor
+from golf.settings.config import ModelConfig, from_dict, techniques_from_dict
+from golf.settings.consistency import check_model
 
 MAX_CONTENT_BYTES = 1 << 30  # header and values before compression
 MAX_DIMENSIONS = 8

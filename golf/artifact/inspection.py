@@ -10,14 +10,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from golf.artifact.codecs import CODEC_IDS
+from golf.artifact.codec.codecs import CODEC_IDS
+from golf.artifact.codec.entropy import stored_entropy_bits
 from golf.artifact.container import MAGIC, load
-from golf.artifact.entropy import stored_entropy_bits
 from golf.artifact.header import entry_of
+from golf.artifact.quant.formats import FLOAT_DTYPES, QMAX, CodedTensor
+from golf.artifact.quant.policy import dequantize, storage_class
 from golf.artifact.upstream import read_upstream
 from golf.errors import GolfError
-from golf.quant.formats import FLOAT_DTYPES, QMAX, CodedTensor
-from golf.quant.policy import dequantize, storage_class
 
 FLOAT_NAMES = {dtype: name for name, dtype in FLOAT_DTYPES.items()}
 
@@ -73,7 +73,7 @@ def _coded_bytes(
     """Each tensor's share of the file."""
     counted: dict[str, float] = {}
     if codec == "context":
-        from golf.artifact.context import coded_bytes  # imports numba
+        from golf.artifact.codec.context import coded_bytes  # imports numba
 
         entries = [(entry_of(name, tensor), tensor) for name, tensor in coded.items()]
         apart = [(entry, tensor) for entry, tensor in entries if entry.has_codes]

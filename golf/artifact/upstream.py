@@ -21,7 +21,7 @@ import torch
 import zstandard
 from torch import Tensor
 
-from golf.quant.formats import CodedTensor
+from golf.artifact.quant.formats import CodedTensor
 
 LARGEST_BYTES = 1 << 29  # after decompression; a submission of 16 MB at four bits a weight is 32 MB of codes
 ZSTD, XZ, ZIP = b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00", b"PK\x03\x04"

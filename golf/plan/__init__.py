@@ -1,1 +1,1 @@
-"""What a run will be before it starts: `tensors`, `flops`, `rehearsal` of its bytes, `history` of finished runs."""
+"""What can be known before a run: parameters, FLOPs, bytes, seconds. Public: `plan.plan`, `solve.solve`."""

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from torch import nn
 
-from golf.config import Config, eval_seq_len
-from golf.model.gpt import GPT
+from golf.settings.config import Config, eval_seq_len
+from golf.training.model.gpt import GPT
 
 
 class FlopsPerToken(NamedTuple):

@@ -8,18 +8,18 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from golf.config import Config, QuantConfig, uses_gptq
+from golf.artifact.quant.policy import rounded_to_nearest
 from golf.errors import GolfError
-from golf.model.checkpoint import read_weights
-from golf.model.shapeless import shapeless_model
+from golf.files import write_json
 from golf.plan.flops import flops_per_token
 from golf.plan.rehearsal import rehearse, rehearse_trained
 from golf.plan.spread import measured_sizes
 from golf.plan.tensors import matrix_roles, stored_tensors, weights_by_role
-from golf.quant.policy import rounded_to_nearest
-from golf.run.files import write_json
 from golf.run.folder import RunFolder
 from golf.run.result import Result, read_result
+from golf.settings.config import Config, QuantConfig, uses_gptq
+from golf.training.model.build import shapeless_model
+from golf.training.model.weights import read_weights
 
 VERSION = 3  # of what `plan_statistics.json` holds
 MOST_RUNS = 200  # the newest ones

@@ -7,10 +7,10 @@ from typing import Any
 
 from rich.table import Table
 
-from golf.config import Config
+from golf.challenge import VALIDATION_TOKENS
 from golf.plan.plan import Plan, make_plan
-from golf.plan.scoring import VALIDATION_TOKENS
 from golf.plan.size import ArtifactSize, Interval
+from golf.settings.config import Config
 
 
 def lines_before_run(cfg: Config) -> list[str]:

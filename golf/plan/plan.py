@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from golf.artifact.code import code_bytes, estimated_code_bytes
-from golf.config import Config
-from golf.model.shapeless import shapeless_model
-from golf.plan.fitting import Pruned, fitted
+from golf.artifact.script.code_bytes import code_bytes, estimated_code_bytes
+from golf.challenge import RECORD_STEPS
 from golf.plan.flops import FlopsPerToken, flops_per_token
 from golf.plan.history import FinishedRun, finished_runs
-from golf.plan.scoring import SlidingScore, sliding_score
+from golf.plan.pruned import Pruned, fitted
+from golf.plan.seconds import SlidingScore, Speed, sliding_score, step_speed, steps_within_budget
 from golf.plan.size import ArtifactSize, Interval, artifact_size
-from golf.plan.speed import Speed, step_speed, steps_within_budget
 from golf.plan.tensors import StoredTensor, stored_tensors
 from golf.run.environment import machine_kind
 from golf.run.folder import runs_root
+from golf.settings.config import Config
+from golf.training.model.build import shapeless_model
 
-RECORD_STEPS = 13_780  # of the public baseline on 8×H100; `scale.step_ratio` is in proportion to them
 STEPS_LOG_SD = 0.5  # of those of the scale, where nothing says how fast a step is
 CLASSES = ("embed", "attn", "mlp", "other", "control")
 

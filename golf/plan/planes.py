@@ -7,9 +7,9 @@ untied head, with eight runs behind them, never below 0.04: few runs leave less 
 
 from __future__ import annotations
 
-from golf.config import Config, QuantConfig, TensorQuant, scale_floor
+from golf.artifact.quant.policy import tensor_class
 from golf.plan.gaps import Gap, Plane
-from golf.quant.policy import tensor_class
+from golf.settings.config import Config, QuantConfig, TensorQuant, scale_floor
 
 # bits, and by log path, log batch, log columns / rows; what is left over
 PLANES: dict[tuple[str, str], dict[str, Plane]] = {

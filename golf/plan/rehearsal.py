@@ -17,13 +17,13 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from golf.artifact.codec.entropy import stored_entropy_bits
 from golf.artifact.container import pack
-from golf.artifact.entropy import stored_entropy_bits
-from golf.config import Config
+from golf.artifact.quant.formats import QMAX, CodedTensor
+from golf.artifact.quant.policy import quantize, rounded_to_nearest
 from golf.plan.spread import uniform_start
 from golf.plan.tensors import StoredTensor
-from golf.quant.formats import QMAX, CodedTensor
-from golf.quant.policy import quantize, rounded_to_nearest
+from golf.settings.config import Config
 
 WHOLE_WEIGHTS = 1 << 20  # a model of up to so many is rehearsed whole
 SAMPLE_WEIGHTS = 1 << 18  # of each part of a larger one; codecs are then within 0.3 % of what they do to millions

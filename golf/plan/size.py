@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from golf.config import Config, QuantConfig, scale_floor, tensor_classes
-from golf.model.shapeless import shapeless_model
+from golf.artifact.quant.policy import tensor_class
 from golf.plan.gaps import Gap, Measured, Place, distance, expected_gap
 from golf.plan.history import FinishedRun
 from golf.plan.planes import gptq_gap, plane_of
 from golf.plan.rehearsal import Rehearsal, rehearse
 from golf.plan.spread import Size, Walk, expected_size, path_length
 from golf.plan.tensors import StoredTensor, matrix_roles, stored_tensors, weights_by_role
-from golf.quant.policy import tensor_class
+from golf.settings.config import Config, QuantConfig, scale_floor, tensor_classes
+from golf.training.model.build import shapeless_model
 
 NORMAL_95 = 1.96  # two-sided 95 %, in standard deviations
 # standard deviation of what the sample and the codec make of weights of one distribution

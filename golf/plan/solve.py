@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from golf.artifact.code import code_bytes
-from golf.composition import compose
-from golf.config import Config
+from golf.artifact.script.code_bytes import code_bytes
 from golf.errors import GolfError
 from golf.plan.history import FinishedRun
 from golf.plan.plan import Plan, make_plan
+from golf.settings.composition import compose
+from golf.settings.config import Config
 
 RANGE = 8.0  # a setting is searched from an eighth of its value to eight times it
 FLOAT_DIGITS = 4

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from golf.config import Config, techniques, training_seconds
-from golf.loop.schedule import lr_multiplier
-from golf.optim.groups import group_of
 from golf.plan.tensors import StoredTensor
+from golf.settings.config import Config, techniques, training_seconds
+from golf.training.loop.schedule import lr_multiplier
+from golf.training.optim.groups import group_of
 
 KERNEL = 0.5  # runs whose path is e^0.5 times as long count for a third
 OTHER_TECHNIQUES = 0.3  # as far as a path e^0.3 times as long

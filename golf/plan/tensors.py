@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from golf.config import Config
-from golf.quant.formats import QMAX
-from golf.quant.policy import storage_class, storage_of
+from golf.artifact.quant.formats import QMAX
+from golf.artifact.quant.policy import storage_class, storage_of
+from golf.settings.config import Config
 
 FLOAT_BITS = {"fp16": 16, "bf16": 16, "fp32": 32}
 ROW_SCALE_BITS, TENSOR_SCALE_BITS = 16, 32

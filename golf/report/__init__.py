@@ -1,1 +1,4 @@
-"""What people look at: `runlog` while a run goes on, `summary` and `curves` when it has ended."""
+"""What may be said about runs: rows, statistics, verdicts, tables, plots and pages. Imports no torch.
+
+Public: `study.read_study`, `findings.judged`, `results.results_table`, `page.page`.
+"""

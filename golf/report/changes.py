@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from golf.dropping import OFF
 from golf.paths import ROOT
+from golf.settings.dropping import OFF
 
 MISSING = object()
 Flat = Mapping[str, Any]  # `group.key` → value, as golf.run.identity makes it

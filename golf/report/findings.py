@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from golf.config import RulesConfig
+from golf.bits import nats_per_token
 from golf.errors import GolfError
 from golf.report.statistics import KNOWN_SIGMA, ONE_SEED, pooled_sd, smallest_difference
 from golf.report.study import Study
 from golf.report.variants import SCORES, Variant
 from golf.report.verdicts import NOT_COMPARABLE, Verdict, judge, tied_with_best
-from golf.scoring.bits import nats_per_token
+from golf.settings.config import RulesConfig
 
 SCORE_TITLES = {
     "final": "final bpb",

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from golf.challenge import CAP_BYTES
 from golf.report.rows import IMPORTED, UNREADABLE, RunRow, bytes_per_token
 from golf.report.variants import Variant
 
-CAP_BYTES = 16_000_000
 DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError)
 _WHOLE = ("artifact_bytes", "code_bytes", "total_bytes", "steps")
 _REAL = (

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from golf.config import RulesConfig
 from golf.errors import GolfError
 from golf.report.findings import Findings, judged, reference_name
 from golf.report.results import interval_text, result_row, shown_p, signed
@@ -16,6 +15,7 @@ from golf.report.study import read_study
 from golf.report.table import Column, Table
 from golf.report.variants import Variant
 from golf.run.folder import runs_root
+from golf.settings.config import RulesConfig
 
 CATALOGUE_FIELDS = ("category", "technique", "base", "delta_bpb", "measured", "evidence", "source")
 # Experiments of conf/experiment/negative and how the catalogue's row of PR #670 begins.

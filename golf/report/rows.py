@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from golf.bits import STANDARD
 from golf.run.result import OK
-from golf.scoring.bits import STANDARD
 
 OWN, IMPORTED = "own", "imported"
 UNFINISHED = "unfinished"  # a folder without a result: running or killed

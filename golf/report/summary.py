@@ -9,10 +9,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from golf.config import Config
+from golf.bits import Score
 from golf.run.identity import variant_id
 from golf.run.result import OK, Result
-from golf.scoring.bits import Score
+from golf.settings.config import Config
 
 PLAIN_WIDTH = 140
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from golf.config import RulesConfig
 from golf.report.findings import judged
 from golf.report.results import results_table
 from golf.report.rows import row_of_result
@@ -14,6 +13,7 @@ from golf.report.table import render
 from golf.report.variants import Variant
 from golf.run.folder import runs_root
 from golf.run.result import Result, to_json
+from golf.settings.config import RulesConfig
 
 Job = tuple[Sequence[str], Result | None, str]  # overrides, result, error
 

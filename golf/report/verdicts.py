@@ -10,12 +10,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from golf.config import RulesConfig
+from golf.bits import bits_per_byte, nats_per_token
 from golf.errors import GolfError
 from golf.report.statistics import Comparison, holm, known_sigma, one_sample, paired, welch
 from golf.report.variants import SCORES, Variant
 from golf.run.result import DIVERGED
-from golf.scoring.bits import bits_per_byte, nats_per_token
+from golf.settings.config import RulesConfig
 
 BETTER, WORSE, NO_DIFFERENCE, NO_VERDICT = "better", "worse", "not distinguishable", "no verdict"
 MARGIN_NOT_SHOWN = "margin not shown"  # better, but not by as much as the rule asks for

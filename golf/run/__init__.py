@@ -1,1 +1,4 @@
-"""What a run is outside the training process: its folder, identity, environment record and result."""
+"""What a run leaves: its folder, identity, logs and result. Imports no torch.
+
+Public: `folder.RunFolder`, `result.Result`, `identity.variant_id`, `runlog.RunLog`.
+"""

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from golf.config import Config, to_dict
 from golf.run.identity import flat, identity
+from golf.settings.config import Config, to_dict
 
 ENVIRONMENT_KEYS = ("python", "packages", "cpu", "cpu_cores", "gpus", "gpu", "cuda", "git", "variables")
 

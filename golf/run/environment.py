@@ -9,8 +9,8 @@ import subprocess
 import sys
 from typing import Any
 
-from golf.hardware import cpu_cores, cpu_name, detect
 from golf.paths import ROOT
+from golf.settings.hardware import cpu_cores, cpu_name, detect
 
 PACKAGES = ("torch", "numpy", "sentencepiece", "zstandard", "safetensors", "hydra-core", "omegaconf")
 ENVIRONMENT_PREFIXES = ("NCCL_", "OMP_", "MKL_", "CUDA_VISIBLE", "TORCH", "PYTORCH", "MALLOC_", "THP_")

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import yaml
 
-from golf.config import Config, from_dict, to_dict
 from golf.errors import GolfError
+from golf.files import disk_error, write_atomic, write_json
 from golf.paths import ROOT
 from golf.run.environment import environment_record
-from golf.run.files import disk_error, write_atomic, write_json
 from golf.run.identity import variant_id
 from golf.run.result import FINAL, Result, read_result, to_json
+from golf.settings.config import Config, from_dict, to_dict
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class RunFolder:
 
     @property
     def checkpoint(self) -> Path:
-        """Of a long run, see golf/loop/checkpoint.py."""
+        """Of a long run, see golf/training/loop/checkpoint.py."""
         return self.path / "checkpoint"
 
     @property

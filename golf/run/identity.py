@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from golf.config import Config, to_dict
+from golf.settings.config import Config, to_dict
 
 NOT_IDENTITY_GROUPS = ("cluster", "launch", "rules", "track", "sweep", "drop")
 NOT_IDENTITY_FIELDS = ("seed", "name", "note", "tag", "small_tensor")  # the last is quant.small_numel or nothing

@@ -1,4 +1,1 @@
-"""A submission: `export` makes a record folder out of runs and proves it by running it, `audit` looks at anybody's.
-
-The script itself is made by `golf.bundle`.
-"""
+"""A record folder: `export` writes it from finished runs and proves its script by running it."""

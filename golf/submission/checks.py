@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from golf.config import Config
 from golf.run.result import OK
+from golf.settings.config import Config
 from golf.submission.runs import SubmittedRun
 
 

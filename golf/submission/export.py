@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from golf.bundle.bundle import Bundle
-from golf.config import Config, RulesConfig
+from golf.artifact.script.bundle import Bundle
 from golf.errors import GolfError
+from golf.files import new_folder, write_atomic, write_json
+from golf.foreign.judgement import sentence
 from golf.paths import resolve
 from golf.report.variants import Variant
-from golf.run.files import new_folder, write_atomic, write_json
+from golf.settings.config import Config, RulesConfig
 from golf.submission.checks import problems
-from golf.submission.environment import clean_environment
-from golf.submission.judgement import sentence, verdict_on
+from golf.submission.clean_env import clean_environment
 from golf.submission.manifest import Label, manifest
 from golf.submission.readme import readme
 from golf.submission.rehearsal import Rehearsal, rehearse
-from golf.submission.runs import SubmittedRun
+from golf.submission.runs import SubmittedRun, verdict_on
 
 DISTRIBUTIONS = {"torch": "torch", "numpy": "numpy", "sentencepiece": "sentencepiece", "zstandard": "zstandard"}
 DISTRIBUTIONS |= {"brotli": "brotli", "numba": "numba"}

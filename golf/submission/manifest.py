@@ -13,9 +13,6 @@ from typing import Any
 from golf.report.verdicts import Verdict
 from golf.submission.runs import SubmittedRun, mean, sample_sd
 
-CORE_TEXTS = ("author", "github_id", "name", "blurb", "date")
-CORE_NUMBERS = ("val_loss", "val_bpb", "bytes_total", "bytes_code")
-
 
 @dataclass(frozen=True)
 class Label:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from golf.config import Config, QuantConfig, TensorQuant, techniques, tensor_classes
+from golf.settings.config import Config, QuantConfig, TensorQuant, techniques, tensor_classes
 from golf.submission.manifest import Label
 from golf.submission.rehearsal import Rehearsal
 from golf.submission.runs import SubmittedRun, mean, sample_sd

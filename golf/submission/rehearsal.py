@@ -17,17 +17,17 @@ from pathlib import Path
 
 import torch
 
-from golf.config import Config, to_dict
-from golf.consistency import check
-from golf.data.own_text import OwnDataset, make_dataset
 from golf.errors import GolfError
-from golf.model.shapeless import shapeless_model
+from golf.files import write_json
 from golf.paths import ROOT
-from golf.run.files import write_json
 from golf.run.folder import RunFolder
 from golf.run.result import read_result
-from golf.submission.environment import plain_variables
+from golf.settings.config import Config, to_dict
+from golf.settings.consistency import check
+from golf.submission.clean_env import plain_variables
 from golf.train_gpt import set_from
+from golf.training.data.own_text import OwnDataset, make_dataset
+from golf.training.model.build import shapeless_model
 
 STEPS = 20
 TOKENS = 64  # per sequence
@@ -142,7 +142,7 @@ def _framework(cfg: Config, variables: dict[str, str], folder: Path) -> RunFolde
     run.path.mkdir()
     write_json(run.config, to_dict(_small(cfg, variables)))
     environment = plain_variables(PYTHONPATH=str(ROOT), GOLF_EAGER_CPU="off")  # as the script: not one bit may differ
-    command = [sys.executable, "-m", "golf.worker", str(run.path)]
+    command = [sys.executable, "-m", "golf.jobs.launch.worker", str(run.path)]
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
     if not run.artifact.is_file():
         reason = read_result(run.result).reason if run.result.is_file() else done.stderr[-2000:]

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from golf.config import Config
+from golf.bits import Score
+from golf.challenge import CAP_BYTES, OTHER_TRACK, RECORD_GPUS, RECORD_TRACK, TRAIN_SECONDS
 from golf.errors import GolfError
+from golf.report.rows import row_of
 from golf.report.store import run_folders
+from golf.report.variants import Variant
+from golf.report.verdicts import Verdict, judge
 from golf.run.folder import RunFolder
 from golf.run.result import Result, read_result
-from golf.scoring.bits import Score
-
-RECORD_TRACK, OTHER_TRACK = "10min_16mb", "non_record_16mb"
-RECORD_SECONDS, RECORD_BYTES, RECORD_GPUS = 600.0, 16_000_000, 8
-SEEDS_WANTED = {RECORD_TRACK: 3, OTHER_TRACK: 1}
+from golf.settings.config import Config, RulesConfig
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,13 @@ def sample_sd(runs: Sequence[SubmittedRun], value: Callable[[SubmittedRun], floa
 def track_of(runs: Sequence[SubmittedRun]) -> str:
     """The challenge's track that the runs were made for, by their budget and machine."""
     budgets = [run.cfg.budget for run in runs]
-    within = all(0 < b.train_seconds <= RECORD_SECONDS and b.artifact_bytes <= RECORD_BYTES for b in budgets)
+    within = all(0 < b.train_seconds <= TRAIN_SECONDS and b.artifact_bytes <= CAP_BYTES for b in budgets)
     h100 = all(run.environment.get("gpus") == RECORD_GPUS and "H100" in run.environment["gpu"] for run in runs)
     return RECORD_TRACK if within and h100 else OTHER_TRACK
+
+
+def verdict_on(runs: Sequence[SubmittedRun], reference: Variant | float, rules: RulesConfig) -> Verdict:
+    """`runs` against the reference."""
+    rows = tuple(row_of(run.folder.path) for run in runs)
+    mine = Variant("submission", rows[0].name, rows)
+    return judge([mine], reference, rules)[mine.id]

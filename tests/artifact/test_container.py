@@ -13,16 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from golf.artifact import container
-from golf.artifact.codecs import compress, decompress
+from golf.artifact.codec.codecs import compress, decompress
 from golf.artifact.container import load, pack, unpack
 from golf.artifact.header import DTYPES
-from golf.composition import compose
-from golf.config import ModelConfig, QuantConfig, TensorQuant
+from golf.artifact.quant.formats import CodedTensor
+from golf.artifact.quant.policy import dequantize, quantize
 from golf.errors import GolfError
-from golf.model.build import build_model
-from golf.model.gpt import GPT
-from golf.quant.formats import CodedTensor
-from golf.quant.policy import dequantize, quantize
+from golf.settings.composition import compose
+from golf.settings.config import ModelConfig, QuantConfig, TensorQuant
+from golf.training.model.build import build_model
+from golf.training.model.gpt import GPT
 
 MODEL = ModelConfig(vocab_size=64, num_layers=3, model_dim=16, num_heads=2, num_kv_heads=1, compute_dtype="bf16")
 ROTATED = TensorQuant(rotation="hadamard")

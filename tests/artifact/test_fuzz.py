@@ -15,11 +15,11 @@ import pytest
 import torch
 
 from golf.artifact import container
-from golf.artifact.codecs import compress, decompress
+from golf.artifact.codec.codecs import compress, decompress
 from golf.artifact.container import NOT_INTACT, Artifact, pack, unpack
-from golf.config import ModelConfig, QuantConfig, TensorQuant
-from golf.quant.formats import CodedTensor
-from golf.quant.policy import quantize
+from golf.artifact.quant.formats import CodedTensor
+from golf.artifact.quant.policy import quantize
+from golf.settings.config import ModelConfig, QuantConfig, TensorQuant
 
 ALL_LAYOUTS = ["pack_bits", "by_role", "sort_rows", "byte_planes"]
 QUANTS = {

@@ -19,15 +19,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from golf.artifact import upstream
+from golf.artifact.codec.entropy import stored_entropy_bits
 from golf.artifact.container import pack
-from golf.artifact.entropy import stored_entropy_bits
 from golf.artifact.inspection import inspect_file, totals_by_class
+from golf.artifact.quant.formats import CodedTensor
+from golf.artifact.quant.policy import dequantize, quantize
 from golf.artifact.upstream import unpack_int6
-from golf.composition import compose
 from golf.errors import GolfError
-from golf.model.build import build_model
-from golf.quant.formats import CodedTensor
-from golf.quant.policy import dequantize, quantize
+from golf.settings.composition import compose
+from golf.training.model.build import build_model
 
 COMPRESSORS = {
     "zlib": lambda raw: zlib.compress(raw, 9),

@@ -9,23 +9,23 @@ from pathlib import Path
 import pytest
 import torch
 
-from golf.bench import machine as machine_module
-from golf.bench.machine import Machine, measure_machine
-from golf.bench.packing import packing_rows
-from golf.bench.public import contents, linked_data, public_script, public_variables
-from golf.bench.scoring import scoring_rows, with_stride
-from golf.bench.shim import Device
-from golf.bench.step import BACKWARD, FORWARD, LOADER, OPTIMIZER, REST, Stopwatch, breakdown_rows, step_rows
-from golf.bench.table import COLUMNS, Row, as_json, markdown
-from golf.bench.turns import paired_ratio, take_turns
-from golf.bench.work import step_bytes
-from golf.composition import compose
-from golf.config import Config
-from golf.data.own_text import OwnDataset
-from golf.data.shards import open_shard
+from bench import machine as machine_module
+from bench.machine import Machine, measure_machine
+from bench.packing import packing_rows
+from bench.public import contents, linked_data, public_script, public_variables
+from bench.scoring import scoring_rows, with_stride
+from bench.shim import Device
+from bench.step import BACKWARD, FORWARD, LOADER, OPTIMIZER, REST, Stopwatch, breakdown_rows, step_rows
+from bench.table import COLUMNS, Row, as_json, markdown
+from bench.turns import paired_ratio, take_turns
+from bench.work import step_bytes
 from golf.errors import GolfError
-from golf.model.shapeless import shapeless_model
 from golf.plan.flops import flops_per_scored_token, flops_per_token
+from golf.settings.composition import compose
+from golf.settings.config import Config
+from golf.training.data.own_text import OwnDataset
+from golf.training.data.shards import open_shard
+from golf.training.model.build import shapeless_model
 from tests.support import script_main, tiny_overrides
 
 CPU = torch.device("cpu")
@@ -66,7 +66,7 @@ def test_table_and_json_hold_every_row() -> None:
 
 def test_every_second_belongs_to_one_phase(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks: Iterator[float] = iter(range(100))
-    monkeypatch.setattr("golf.bench.step.time.perf_counter", lambda: next(ticks))
+    monkeypatch.setattr("bench.step.time.perf_counter", lambda: next(ticks))
     watch = Stopwatch(CPU)
     doubled = watch.around(REST, lambda x: 2 * x, LOADER)
     assert doubled(4) == 8

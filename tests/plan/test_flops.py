@@ -5,10 +5,9 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from golf.composition import compose
-from golf.model.build import build_model
-from golf.model.shapeless import shapeless_model
 from golf.plan.flops import flops_per_token
+from golf.settings.composition import compose
+from golf.training.model.build import build_model, shapeless_model
 
 SMALL = ["scale=laptop", "model=4l", "model.model_dim=32", "data.train_seq_len=16", "model.compute_dtype=fp32"]
 

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from golf.composition import compose
-from golf.config import Config
-from golf.model.shapeless import shapeless_model
+from golf.artifact.quant.policy import rounded_to_nearest
 from golf.plan.history import FinishedRun, Statistics
 from golf.plan.size import artifact_size
 from golf.plan.tensors import stored_tensors
-from golf.quant.policy import rounded_to_nearest
-from golf.quant_table import quant_of
 from golf.run.folder import RunFolder
 from golf.run.result import Result
+from golf.settings.composition import compose
+from golf.settings.config import Config
+from golf.training.loop.quant_gap import quant_of
+from golf.training.model.build import shapeless_model
 
 LIMIT = {"std": 0.01, "max": 0.03, "floor": 0.03}
 # Under a floor the size of the weights counts, which only finished runs tell well enough.

@@ -7,13 +7,12 @@ import pytest
 import torch
 
 from golf.artifact.container import pack
-from golf.composition import compose
-from golf.config import Config
-from golf.model.build import build_model
-from golf.model.shapeless import shapeless_model
+from golf.artifact.quant.policy import quantize, rounded_to_nearest
 from golf.plan.rehearsal import CONTROL_STD, rehearse
 from golf.plan.tensors import StoredTensor, stored_tensors
-from golf.quant.policy import quantize, rounded_to_nearest
+from golf.settings.composition import compose
+from golf.settings.config import Config
+from golf.training.model.build import build_model, shapeless_model
 
 
 def gaussian(cfg: Config, rms: float) -> tuple[Sequence[StoredTensor], dict[str, torch.Tensor]]:

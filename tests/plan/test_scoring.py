@@ -2,15 +2,16 @@
 
 import pytest
 
-from golf.composition import compose
-from golf.config import Config
-from golf.model.shapeless import shapeless_model
+from golf.bits import Score
+from golf.challenge import VALIDATION_TOKENS
 from golf.plan.flops import flops_per_scored_token
 from golf.plan.history import FinishedRun
-from golf.plan.scoring import VALIDATION_TOKENS, sliding_score
+from golf.plan.seconds import sliding_score
 from golf.run.folder import RunFolder
 from golf.run.result import Result
-from golf.scoring.bits import Score
+from golf.settings.composition import compose
+from golf.settings.config import Config
+from golf.training.model.build import shapeless_model
 from tests.support import ROOT
 
 CFG = compose(["scale=laptop", "model=4l", "eval.stride=64", "launch.device=cpu", "eval.dtype=fp32"])

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golf.composition import compose
-from golf.config import PruneConfig
-from golf.loop.schedule import lr_multiplier
 from golf.plan.gaps import Measured, Place, Plane, expected_gap
 from golf.plan.plan import make_plan
 from golf.plan.planes import PLANES, UNKNOWN, plane_of
 from golf.plan.size import has_floor
 from golf.plan.spread import Walk, expected_size, path_length
+from golf.settings.composition import compose
+from golf.settings.config import PruneConfig
+from golf.training.loop.schedule import lr_multiplier
 
 PLANE = Plane(-0.6, path=0.1, sd=0.03, noise=0.01)
 GAPS = st.lists(st.floats(-0.1, 0.1), min_size=2, max_size=8)

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golf.composition import compose
 from golf.errors import GolfError
 from golf.plan.plan import make_plan
 from golf.plan.solve import _fitting, solve
+from golf.settings.composition import compose
 
 SMALL = ["scale=laptop", "model=4l", "quant.scale_floor=eps", "model.model_dim=64", "rules.code_bytes=estimate"]
 

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from golf.composition import compose
-from golf.config import Config
-from golf.model.shapeless import shapeless_model
 from golf.plan.flops import flops_per_token
 from golf.plan.history import FinishedRun
+from golf.plan.seconds import step_speed, steps_within_budget
 from golf.plan.size import Interval
-from golf.plan.speed import step_speed, steps_within_budget
 from golf.run.folder import RunFolder
 from golf.run.result import Result
+from golf.settings.composition import compose
+from golf.settings.config import Config
+from golf.training.model.build import shapeless_model
 
 HERE = {"cpu": "Abacus", "cpu_cores": 2}
 

@@ -5,12 +5,12 @@ import dataclasses
 import pytest
 import torch
 
-from golf.composition import compose
-from golf.config import Config, technique_types
-from golf.model.build import build_model
-from golf.model.shapeless import shapeless_model
+from golf.artifact.quant.policy import quantize
 from golf.plan.tensors import stored_tensors
-from golf.quant.policy import quantize
+from golf.registry import technique_types
+from golf.settings.composition import compose
+from golf.settings.config import Config
+from golf.training.model.build import build_model, shapeless_model
 
 RECORD = ["scale=record", "data=pydocs", "launch.device=cpu", "model.attention=sdpa", "model.compute_dtype=bf16"]
 

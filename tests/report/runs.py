@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from golf.config import Config, OptimConfig, to_dict
+from golf.bits import Score, nats_per_token
+from golf.files import write_json
 from golf.report.rows import RunRow
 from golf.report.variants import Variant
-from golf.run.files import write_json
 from golf.run.identity import variant_id
 from golf.run.result import Result, to_json
-from golf.scoring.bits import Score, nats_per_token
+from golf.settings.config import Config, OptimConfig, to_dict
 
 BYTES_PER_TOKEN = 2.43593
 TOKENS = 100_000

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from golf.data.own_text import OwnDataset
-from golf.report import console
+from golf.run import console
+from golf.training.data.own_text import OwnDataset
 from tests.support import ROOT, tiny_overrides
 
 

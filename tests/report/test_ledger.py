@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from golf.config import Config, OptimConfig, RulesConfig
 from golf.errors import GolfError
 from golf.report.ledger import PUBLISHED, beside_catalogue, ledger, read_catalogue
+from golf.settings.config import Config, OptimConfig, RulesConfig
 from tests.report.runs import write_lr_sweep, write_run, write_sweep
 from tests.support import ROOT
 

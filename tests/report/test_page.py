@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from golf.config import Config, RulesConfig
 from golf.report.findings import Findings, judged
 from golf.report.page import page
 from golf.report.study import Study, read_study
+from golf.settings.config import Config, RulesConfig
 from tests.report.runs import LOWER_LR, variant, with_lr, write_lr_sweep, write_run, write_sweep
 
 NOISE = (-0.0006, 0.0001, 0.0005)

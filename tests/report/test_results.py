@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from golf.config import RulesConfig
 from golf.report.findings import judged
 from golf.report.results import results_table
 from golf.report.rows import RunRow
@@ -16,6 +15,7 @@ from golf.report.sweep import print_sweep
 from golf.report.table import Column, Table, as_text, render
 from golf.report.variants import Variant
 from golf.run.result import Result
+from golf.settings.config import RulesConfig
 from tests.report.runs import LOWER_LR, finished, score, variant, with_lr
 
 NOISE = (-0.0006, 0.0001, 0.0005)

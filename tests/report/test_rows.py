@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from golf.config import Config
 from golf.report.rows import bytes_per_token, row_of, rows_of
 from golf.report.store import latest_row
 from golf.run.identity import variant_id
+from golf.settings.config import Config
 from tests.report.runs import BYTES_PER_TOKEN, score, with_lr, write_run
 
 

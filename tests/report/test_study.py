@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from golf.config import Config, ModelConfig, OptimConfig
 from golf.errors import GolfError
 from golf.report import changes
 from golf.report.changes import Declared, change, declarations, why_not_separable
@@ -15,9 +14,10 @@ from golf.report.results import results_table
 from golf.report.study import read_study
 from golf.report.table import render
 from golf.run.identity import identity_of, variant_id
-from golf.techniques.ema import EMA
-from golf.techniques.smear import Smear
-from golf.techniques.xsa import XSA
+from golf.settings.config import Config, ModelConfig, OptimConfig
+from golf.training.techniques.ema import EMA
+from golf.training.techniques.smear import Smear
+from golf.training.techniques.xsa import XSA
 from tests.report.runs import with_lr, write_lr_sweep, write_run, write_sweep
 
 
@@ -77,7 +77,7 @@ def with_tech(**techniques: Any) -> Config:
 
 
 def flat(cfg: Config) -> dict[str, Any]:
-    from golf.config import to_dict
+    from golf.settings.config import to_dict
 
     return identity_of(to_dict(cfg))
 
@@ -104,7 +104,7 @@ def test_what_changes_two_things_separates_neither(monkeypatch: pytest.MonkeyPat
 
 
 def test_declarations_read_from_the_source_are_the_techniques_own() -> None:
-    from golf.config import technique_types
+    from golf.registry import technique_types
 
     types: dict[str, Any] = technique_types()
     assert declarations() == {name: Declared(kind.requires, kind.conflicts) for name, kind in types.items()}

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from golf.report.curves import draw_curves
+from golf.bits import Score
 from golf.report.summary import print_result
+from golf.run.curves import draw_curves
 from golf.run.result import Result
-from golf.scoring.bits import Score
 
 
 def finished() -> Result:

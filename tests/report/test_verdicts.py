@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from golf.config import RulesConfig
+from golf.bits import nats_per_token
 from golf.errors import GolfError
 from golf.report.rows import RunRow
 from golf.report.statistics import detection_power, smallest_difference
@@ -21,7 +21,7 @@ from golf.report.verdicts import (
     judge,
     tied_with_best,
 )
-from golf.scoring.bits import nats_per_token
+from golf.settings.config import RulesConfig
 from tests.report.runs import BYTES_PER_TOKEN, LOWER_LR, variant
 
 HOUSE = RulesConfig()

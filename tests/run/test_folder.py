@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from golf.config import Config, from_dict, to_dict
+from golf.bits import Score
 from golf.errors import GolfError
 from golf.run.folder import create_run_folder
 from golf.run.identity import variant_id
 from golf.run.result import Result, read_result
-from golf.scoring.bits import Score
+from golf.settings.config import Config, from_dict, to_dict
 
 
 def test_a_run_gets_its_own_folder_every_time(runs: Path) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from golf.composition import compose
-from golf.config import Config
 from golf.run.identity import identity, variant_id
+from golf.settings.composition import compose
+from golf.settings.config import Config
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from golf.bits import Score
 from golf.run.result import Result, read_result, to_json
-from golf.scoring.bits import Score
 
 STANDARD = Score(2.0, 1.25, 100, 50, 1.0)
 SLIDING = Score(1.9, 1.2, 100, 50, 4.0, "sliding window, stride 64")

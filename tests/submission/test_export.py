@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from golf.composition import compose
-from golf.data.own_text import OwnDataset
+from golf.challenge import SUBMISSION_NUMBERS, SUBMISSION_TEXTS
 from golf.errors import GolfError
-from golf.launch.launcher import train_and_score
-from golf.submission.audit import audit
+from golf.foreign.audit import audit
+from golf.jobs.launch.launcher import train_and_score
+from golf.settings.composition import compose
 from golf.submission.checks import problems
-from golf.submission.manifest import CORE_NUMBERS, CORE_TEXTS
 from golf.submission.readme import in_a_sentence
 from golf.submission.runs import gather
+from golf.training.data.own_text import OwnDataset
 from scripts import export_submission
 from tests.support import tiny_overrides
 
@@ -43,7 +43,7 @@ def test_a_folder_with_everything_in_it(variant: Path, tmp_path: Path) -> None:
     values = json.loads((target / "submission.json").read_text())
     runs = gather([variant])
     size = (target / "train_gpt.py").stat().st_size
-    assert all(key in values for key in (*CORE_TEXTS, *CORE_NUMBERS))
+    assert all(key in values for key in (*SUBMISSION_TEXTS, *SUBMISSION_NUMBERS))
     assert values["bytes_code"] == size == runs[0].result.code_bytes
     assert values["bytes_total"] == max(run.artifact_bytes for run in runs) + size
     assert values["val_bpb"] == pytest.approx(sum(run.score.val_bpb for run in runs) / 2)

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from golf.artifact.code import estimated_code_bytes
-from golf.bundle.bundle import Bundle
-from golf.composition import compose
-from golf.config import Config, technique_types
+from golf.artifact.script.bundle import Bundle
+from golf.artifact.script.code_bytes import estimated_code_bytes
 from golf.errors import GolfError
-from golf.submission.environment import clean_environment, plain_variables
+from golf.registry import technique_types
+from golf.settings.composition import compose
+from golf.settings.config import Config
+from golf.submission.clean_env import clean_environment, plain_variables
 from golf.submission.export import requirements
 from golf.submission.rehearsal import Rehearsal, rehearse, run_script, small_data, small_variables
-from tests.bundle.contents import ON_H100, PRESETS, assert_only_what_is_selected
+from tests.artifact.script.contents import ON_H100, PRESETS, assert_only_what_is_selected
 
 ON_CPU = ["scale=record", "launch.device=cpu", "launch.compile=off", "model.attention=sdpa", "data=fineweb_sp1024"]
 FLOAT32 = ["model.compute_dtype=fp32", "optim.muon_dtype=fp32", "eval.dtype=fp32"]

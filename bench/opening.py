@@ -1,0 +1,45 @@
+"""`python -m bench.opening OVERRIDES`: does what a run does before and in its first step, and prints the seconds.
+
+The last line is JSON, phase by phase as `bench.start.PHASES` names them.
+"""
+
+import itertools
+import json
+import sys
+import time
+
+
+def main() -> None:
+    marks = [time.perf_counter()]
+    import torch
+
+    from bench.step import prepared_step
+    from bench.tokens import random_dataset
+    from golf.jobs.launch.process import tune_allocator
+    from golf.settings.composition import compose
+    from golf.training.data.batches import open_loader
+    from golf.training.data.dataset import open_dataset
+    from golf.training.ranks import Ranks
+
+    marks.append(time.perf_counter())
+    cfg = compose(sys.argv[1:])
+    tune_allocator()
+    device = torch.device(cfg.launch.device)
+    torch.set_num_threads(cfg.launch.threads or torch.get_num_threads())
+    marks.append(time.perf_counter())
+    open_dataset(cfg)
+    marks.append(time.perf_counter())
+    step = prepared_step(cfg, device)
+    marks.append(time.perf_counter())
+    with open_loader(cfg, random_dataset(cfg), Ranks(device=device)) as loader:
+        for _ in range(2):
+            step(loader.next_batch, 1.0, 0.95).item()
+            marks.append(time.perf_counter())
+    from bench.start import PHASES
+
+    seconds = [after - before for before, after in itertools.pairwise(marks)]
+    print(json.dumps(dict(zip(PHASES, seconds, strict=True))))
+
+
+if __name__ == "__main__":
+    main()

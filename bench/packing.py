@@ -1,0 +1,72 @@
+"""From weights to the artifact and back: seconds of every part, by number format and codec; GPTQ calibrated first."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import torch
+
+from bench.machine import seconds_of
+from bench.table import Row
+from bench.tokens import random_dataset
+from golf.artifact.codec.codecs import PackageMissingError, require_codec
+from golf.artifact.container import pack, unpack
+from golf.artifact.quant.policy import dequantize, quantize
+from golf.settings.config import Config, QuantConfig, uses_gptq
+from golf.training.loop.calibration import calibrate
+from golf.training.model.build import build_model
+
+CPU = torch.device("cpu")
+CODECS = {"zlib": 9, "zstd": 22, "lzma": 9, "brotli": 11, "context": 0}
+WEIGHT_STD = 0.1  # of the random weights; training leaves matrices of about this size
+
+
+def packing_rows(cfg: Config, rounds: int) -> Iterator[Row]:
+    """Quantizing as configured, then packing and unpacking under every codec that is installed."""
+    weights = random_weights(cfg)
+    params = sum(tensor.numel() for tensor in weights.values())
+    formats = f"{cfg.name} {cfg.quant.name}"
+    hessians = None
+    if uses_gptq(cfg.quant):
+        step, dataset = _calibrated_by_one_step(cfg), random_dataset(cfg)
+        seconds = [seconds_of(lambda: calibrate(weights, step, dataset), CPU) for _ in range(rounds)]
+        yield _row(f"{formats}: calibrate", seconds, f"{step.quant.calibration.tokens:,} tokens")
+        hessians = calibrate(weights, step, dataset)
+    seconds = [seconds_of(lambda: quantize(weights, cfg.quant, hessians), CPU) for _ in range(rounds)]
+    yield _row(f"{formats}: quantize", seconds)
+    coded = quantize(weights, cfg.quant, hessians)
+    yield _row(f"{formats}: dequantize", [seconds_of(lambda: dequantize(coded), CPU) for _ in range(rounds)])
+    for quant in _installed(cfg.quant):
+        content = pack(coded, cfg.model, quant, cfg.tech)
+        note = f"{len(content):,} bytes, {8 * len(content) / params:.2f} bits a parameter"
+        packing = [seconds_of(lambda q=quant: pack(coded, cfg.model, q, cfg.tech), CPU) for _ in range(rounds)]  # type: ignore[misc]
+        unpacking = [seconds_of(lambda c=content: unpack(c), CPU) for _ in range(rounds)]  # type: ignore[misc]
+        yield _row(f"{formats}: pack {quant.codec}", packing, note)
+        yield _row(f"{formats}: unpack {quant.codec}", unpacking)
+
+
+def random_weights(cfg: Config) -> dict[str, torch.Tensor]:
+    """Weights in the model's shapes, Gaussian, because those a model starts with compress like nothing trained."""
+    generator = torch.Generator().manual_seed(cfg.seed)
+    state = build_model(cfg).state_dict()
+    return {n: (torch.randn(t.shape, generator=generator) * WEIGHT_STD).to(t.dtype) for n, t in state.items()}
+
+
+def _calibrated_by_one_step(cfg: Config) -> Config:
+    """`cfg` with the tokens of a training step for calibration, which takes as long for each."""
+    calibration = dataclasses.replace(cfg.quant.calibration, source="train", tokens=cfg.data.train_batch_tokens)
+    return dataclasses.replace(cfg, quant=dataclasses.replace(cfg.quant, calibration=calibration))
+
+
+def _installed(quant: QuantConfig) -> Iterator[QuantConfig]:
+    for codec, level in CODECS.items():
+        try:
+            require_codec(codec)
+        except PackageMissingError:
+            continue
+        yield dataclasses.replace(quant, codec=codec, codec_level=level)
+
+
+def _row(what: str, seconds: list[float], note: str = "") -> Row:
+    return Row("pack", what, seconds, note=note)

@@ -1,0 +1,54 @@
+"""Scored tokens a second: sequences that do not overlap, and a sliding window."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import torch
+
+from bench.machine import Machine
+from bench.table import Row
+from bench.tokens import random_dataset
+from bench.turns import paired_ratio, take_turns
+from golf.bits import Score
+from golf.plan.flops import flops_per_scored_token
+from golf.settings.config import Config, eval_seq_len
+from golf.training.data.dataset import Dataset
+from golf.training.model.build import build_model, shapeless_model
+from golf.training.ranks import Ranks
+from golf.training.scoring.scorer import Scorer
+
+STRIDE = 64  # where the configuration does not slide
+
+
+def scoring_rows(cfg: Config, machine: Machine, device: torch.device, rounds: int, sequences: int) -> list[Row]:
+    """Flat and sliding, in turns, of a model with random weights on `sequences` sequences of random tokens."""
+    cfg = with_stride(cfg)
+    seq_len, stride = eval_seq_len(cfg), cfg.eval.stride
+    ways = score_ways(cfg, random_dataset(cfg, sequences), device)
+    seconds = take_turns(ways, rounds, device, warm_up=1)
+    model, rows = shapeless_model(cfg), []
+    for name, step in (("flat", 0), ("sliding", stride)):
+        work = flops_per_scored_token(cfg, model, step) * sequences * seq_len
+        what = f"{cfg.name} {name} compile={cfg.launch.compile} {cfg.eval.dtype}, T={seq_len}"
+        floor = machine.floor_seconds(cfg.eval.dtype, work)
+        rows.append(Row("score", what, seconds[name], sequences * seq_len, work, cfg.eval.dtype, floor))
+    ratio = paired_ratio(seconds["sliding"], seconds["flat"])
+    note = f"stride {stride}: {ratio:.2f} times flat, of T / stride = {seq_len / stride:.0f}"
+    rows[1] = dataclasses.replace(rows[1], note=note)
+    return rows
+
+
+def with_stride(cfg: Config) -> Config:
+    """`cfg` with a sliding window, of STRIDE tokens (fewer for short sequences) if it has none."""
+    stride = cfg.eval.stride or min(STRIDE, eval_seq_len(cfg) // 2)
+    return dataclasses.replace(cfg, eval=dataclasses.replace(cfg.eval, stride=stride))
+
+
+def score_ways(cfg: Config, dataset: Dataset, device: torch.device) -> dict[str, Callable[[], Score]]:
+    """The two ways to score `dataset` with a model of random weights."""
+    scorer = Scorer(cfg, dataset, Ranks(device=device))
+    torch.manual_seed(cfg.seed)
+    weights = build_model(cfg).state_dict()
+    return {"flat": lambda: scorer(weights), "sliding": lambda: scorer.sliding(weights)}

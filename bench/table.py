@@ -1,0 +1,81 @@
+"""What was measured, as rows: a table to read, and the same as JSON for programs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench.machine import Machine
+
+COLUMNS = ("part", "what", "ms", "fastest … slowest", "tokens/s", "GFLOP/s", "of peak", "floor ms", "× floor", "")
+
+
+@dataclass(frozen=True)
+class Row:
+    """Seconds of all rounds of one thing; `tokens` and `flops` are what one round does, 0 where that means nothing."""
+
+    part: str
+    what: str
+    seconds: list[float]
+    tokens: float = 0.0
+    flops: float = 0.0
+    dtype: str = ""  # of the matrices that are multiplied: which peak the operations are held against
+    floor_seconds: float = 0.0
+    note: str = ""
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+    def cells(self, machine: Machine) -> list[str]:
+        """As in COLUMNS; what does not apply is empty."""
+        rate = self.flops / self.median
+        return [
+            self.part,
+            self.what,
+            _number(1000 * self.median),
+            f"{_number(1000 * min(self.seconds))} … {_number(1000 * max(self.seconds))}",
+            f"{self.tokens / self.median:,.0f}" if self.tokens else "",
+            _number(rate / 1e9) if self.flops else "",
+            f"{rate / machine.matmul_flops[self.dtype]:.1%}" if self.flops else "",
+            _number(1000 * self.floor_seconds) if self.floor_seconds else "",
+            f"{self.median / self.floor_seconds:.2f}" if self.floor_seconds else "",
+            self.note,
+        ]
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def heading(machine: Machine) -> list[str]:
+    """What was measured on, in three lines."""
+    peaks = ", ".join(f"{dtype} {flops / 1e9:,.0f} GFLOP/s" for dtype, flops in machine.matmul_flops.items())
+    versions = ", ".join(f"{name} {machine.packages[name]}" for name in ("torch", "numpy"))
+    return [
+        f"{machine.kind}, {machine.threads} threads, {versions}, commit {str(machine.git.get('commit', '?'))[:8]}",
+        f"measured here: matrix product {peaks}; memory {machine.bytes_per_second / 1e9:,.1f} GB/s (copy, both ways)",
+        f"load before: {machine.load:.1f}" + (", so read the ratios only" if machine.load > 0.5 else ""),
+    ]
+
+
+def markdown(machine: Machine, rows: Sequence[Row]) -> str:
+    """Heading and one table, for a terminal and for docs/benchmarks.md alike."""
+    table = [list(COLUMNS), ["---"] * len(COLUMNS), *(row.cells(machine) for row in rows)]
+    widths = [max(len(line[i]) for line in table) for i in range(len(COLUMNS))]
+    lines = [" | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in table]
+    return "\n".join([*heading(machine), "", *(f"| {line} |" for line in lines)])
+
+
+def as_json(machine: Machine, rows: Sequence[Row], command: Sequence[str]) -> str:
+    """Everything in the table and every single measurement."""
+    found: dict[str, Any] = {
+        "command": list(command),
+        "machine": dataclasses.asdict(machine),
+        "rows": [dataclasses.asdict(row) | {"median_seconds": row.median} for row in rows],
+    }
+    return json.dumps(found, indent=1) + "\n"

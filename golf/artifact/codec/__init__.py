@@ -1,0 +1,1 @@
+"""Lossless compression of the artifact: byte codecs, layouts before them, and the entropy coder `context`."""

@@ -1,0 +1,25 @@
+"""Order-0 entropy of stored tensors: what a perfect coder that knows no context would need."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from golf.artifact.quant.formats import CodedTensor
+
+
+def stored_entropy_bits(coded: CodedTensor) -> float:
+    """Order-0 entropy of what is stored, in bits: codes as symbols, floats byte plane by byte plane."""
+    planes = [coded.data] if coded.data.dtype == torch.int8 else _byte_planes(coded.data)
+    planes += _byte_planes(coded.scale) if coded.scale is not None else []
+    return sum(_entropy_bits(plane) for plane in planes)
+
+
+def _byte_planes(values: Tensor) -> list[Tensor]:
+    return list(values.contiguous().flatten().view(torch.uint8).view(-1, values.dtype.itemsize).T)
+
+
+def _entropy_bits(symbols: Tensor) -> float:
+    counts = torch.bincount(symbols.flatten().to(torch.int64) + 128).double()
+    counts = counts[counts > 0]
+    return float(-(counts * (counts / counts.sum()).log2()).sum())

@@ -1,0 +1,170 @@
+"""How the values of an artifact lie one after another before a byte compressor sees them.
+
+Plain: tensor after tensor as the header lists them, each with its scales behind it. `quant.layout` names departures:
+
+    pack_bits    codes of b bits without gaps, the first one in the lowest bits (PR #1559 for b = 6)
+    by_role      tensors of one role side by side, whatever their layer
+    sort_rows    rows of codes by their mean magnitude, and 2 or 4 bytes a row for where they belong
+    byte_planes  first bytes of all 16-bit values, then their second bytes; likewise for 32 and 64 bits (PR #1089)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Collection, Iterable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from golf.artifact.header import DTYPES, PACKED, Entry
+from golf.artifact.quant.formats import CodedTensor
+
+LAYOUT_BITS = {"pack_bits": 1, "by_role": 2, "sort_rows": 4, "byte_planes": 8}
+
+
+@dataclasses.dataclass(frozen=True)
+class Chunk:
+    """A run of bytes that belong to one tensor: how many, and of how many bytes each value is."""
+
+    name: str
+    part: str  # data | scale | order
+    size: int
+    value_bytes: int
+
+
+def packed_entry(entry: Entry, codes: Tensor) -> Entry:
+    """The entry with as few bits a code as its codes need."""
+    if not entry.has_codes:
+        return entry
+    lowest, highest = (int(codes.min()), int(codes.max())) if codes.numel() else (0, 0)
+    bits = next(b for b in range(1, 9) if -(1 << b - 1) <= lowest and highest < 1 << b - 1)
+    return dataclasses.replace(entry, stored=f"i{bits}")
+
+
+def values_to_bytes(coded: Sequence[tuple[Entry, CodedTensor]], layout: Collection[str]) -> bytes:
+    """All values in the order of `layout`; entries are those that `packed_entry` made if it packs bits."""
+    content: dict[tuple[str, str], bytes] = {}
+    for entry, tensor in coded:
+        data = tensor.data
+        if _is_sorted(entry, layout):
+            order = data.reshape(entry.matrix_shape).float().abs().mean(1).nan_to_num().argsort(stable=True)
+            data = data[order]
+            content[entry.name, "order"] = to_bytes(order.to(_order_dtype(entry)))
+        bits = _packed_bits(entry, layout)
+        content[entry.name, "data"] = _packed(data, bits) if bits else to_bytes(data)
+        if tensor.scale is not None:
+            content[entry.name, "scale"] = to_bytes(tensor.scale)
+    chunks = chunks_of((entry for entry, _ in coded), layout)
+    joined = b"".join(content[chunk.name, chunk.part] for chunk in chunks)
+    return _swap_planes(joined, chunks, to_planes=True) if "byte_planes" in layout else joined
+
+
+def bytes_to_values(content: bytes, entries: Sequence[Entry], layout: Collection[str]) -> dict[str, CodedTensor]:
+    """Inverse of `values_to_bytes`; `ValueError` if the bytes are not exactly as many."""
+    chunks = chunks_of(entries, layout)
+    if sum(chunk.size for chunk in chunks) != len(content):
+        raise ValueError("its tensors need more or fewer bytes than there are")
+    if "byte_planes" in layout:
+        content = _swap_planes(content, chunks, to_planes=False)
+    pieces, start = {}, 0
+    for chunk in chunks:
+        pieces[chunk.name, chunk.part] = content[start : start + chunk.size]
+        start += chunk.size
+    tensors = {}
+    for entry in entries:
+        data = _codes_or_values(entry, pieces[entry.name, "data"], _packed_bits(entry, layout))
+        scale = from_bytes(pieces[entry.name, "scale"], _scale_dtype(entry), entry.scale_shape) if entry.scale else None
+        if _is_sorted(entry, layout):
+            order = from_bytes(pieces[entry.name, "order"], _order_dtype(entry), entry.shape[:1]).long() & 0xFFFF_FFFF
+            if not torch.equal(order.sort().values, torch.arange(entry.shape[0])):
+                raise ValueError("the order of a tensor's rows is none")
+            data = torch.empty_like(data).index_copy_(0, order, data)
+        tensors[entry.name] = CodedTensor(data, scale, DTYPES[entry.dtype], rotated=entry.scale == "row+hadamard")
+    return tensors
+
+
+def chunks_of(entries: Iterable[Entry], layout: Collection[str]) -> list[Chunk]:
+    """What lies one after another, from the header alone."""
+    entries = sorted(entries, key=lambda entry: entry.role) if "by_role" in layout else entries
+    chunks = []
+    for entry in entries:
+        if _is_sorted(entry, layout):
+            width = _order_dtype(entry).itemsize
+            chunks.append(Chunk(entry.name, "order", entry.shape[0] * width, width))
+        bits = _packed_bits(entry, layout)
+        width = 1 if bits else DTYPES[entry.stored].itemsize
+        size = (entry.numel * bits + 7) // 8 if bits else entry.numel * width
+        chunks.append(Chunk(entry.name, "data", size, width))
+        if entry.scale:
+            width = _scale_dtype(entry).itemsize
+            chunks.append(Chunk(entry.name, "scale", math.prod(entry.scale_shape) * width, width))
+    return sorted(chunks, key=lambda chunk: chunk.value_bytes) if "byte_planes" in layout else chunks
+
+
+def pack_bits(values: np.ndarray, bits: int) -> bytes:
+    """Unsigned numbers below 2^`bits`, the first in the lowest bits of the first byte; zero bits at the end."""
+    planes = (values[:, None].astype(np.uint16) >> np.arange(bits, dtype=np.uint16)) & 1
+    return np.packbits(planes.astype(np.uint8), bitorder="little").tobytes()
+
+
+def unpack_bits(content: bytes, bits: int, count: int) -> np.ndarray:
+    """Inverse of `pack_bits`: `count` numbers, int16."""
+    planes = np.unpackbits(np.frombuffer(content, np.uint8), count=count * bits, bitorder="little")
+    return (planes.reshape(count, bits).astype(np.int16) << np.arange(bits, dtype=np.int16)).sum(1, dtype=np.int16)
+
+
+def to_bytes(tensor: Tensor) -> bytes:
+    """A tensor's values, little-endian."""
+    return bytes(tensor.contiguous().flatten().view(torch.uint8).numpy())
+
+
+def from_bytes(content: bytes, dtype: torch.dtype, shape: Sequence[int]) -> Tensor:
+    """Inverse of `to_bytes`."""
+    if not content:
+        return torch.zeros(tuple(shape), dtype=dtype)
+    return torch.frombuffer(bytearray(content), dtype=dtype).view(tuple(shape))
+
+
+def _packed(codes: Tensor, bits: int) -> bytes:
+    return pack_bits(codes.numpy().flatten().astype(np.int16) + (1 << bits - 1), bits)
+
+
+def _packed_bits(entry: Entry, layout: Collection[str]) -> int | None:
+    return PACKED.get(entry.stored) if "pack_bits" in layout else None
+
+
+def _codes_or_values(entry: Entry, content: bytes, bits: int | None) -> Tensor:
+    if entry.stored == "bool" and content.strip(b"\0\1"):
+        raise ValueError("a truth value is neither 0 nor 1")
+    if not bits:
+        return from_bytes(content, DTYPES[entry.stored], entry.shape)
+    codes = unpack_bits(content, bits, entry.numel) - (1 << bits - 1)
+    return torch.from_numpy(codes.astype(np.int8)).view(entry.shape)
+
+
+def _is_sorted(entry: Entry, layout: Collection[str]) -> bool:
+    return "sort_rows" in layout and entry.has_codes and len(entry.shape) > 1
+
+
+def _order_dtype(entry: Entry) -> torch.dtype:
+    return torch.uint16 if entry.shape[0] <= 1 << 16 else torch.int32
+
+
+def _scale_dtype(entry: Entry) -> torch.dtype:
+    return torch.float32 if entry.scale == "all" else torch.float16
+
+
+def _swap_planes(content: bytes, chunks: Sequence[Chunk], *, to_planes: bool) -> bytes:
+    """Values to planes of bytes, or back; `chunks` are sorted by the bytes of their values."""
+    sizes: dict[int, int] = {}
+    for chunk in chunks:
+        sizes[chunk.value_bytes] = sizes.get(chunk.value_bytes, 0) + chunk.size
+    start, swapped = 0, []
+    for width, size in sizes.items():
+        shape = (-1, width) if to_planes else (width, size // width)
+        part = np.frombuffer(content[start : start + size], np.uint8).reshape(shape if size else (0, width))
+        swapped.append(part.T.tobytes())
+        start += size
+    return b"".join(swapped)

@@ -1,0 +1,150 @@
+"""Symmetric integer codes with a scale per row, and their way back.
+
+Source: the public baseline's `int8_clean_per_row_v1`; int6 is the same with 31 in place of 127.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from golf.settings.config import QuantConfig, TensorQuant, scale_floor
+
+QMAX = {"int8": 127, "int7": 63, "int6": 31, "int5": 15, "int4": 7, "ternary": 1}
+FLOAT_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
+
+
+@dataclass(frozen=True)
+class CodedTensor:
+    """One tensor as it is stored. `data` holds integer codes (int8) if there is a `scale`, else plain values."""
+
+    data: Tensor
+    scale: Tensor | None  # float16 [rows] for matrices, float32 [] for other shapes
+    dtype: torch.dtype  # of the tensor that `decode` gives back
+    rotated: bool = False  # the codes stand for the matrix times a Hadamard matrix
+
+    @property
+    def payload_bytes(self) -> int:
+        scale_bytes = 0 if self.scale is None else self.scale.nbytes
+        return self.data.nbytes + scale_bytes
+
+
+def encode_integer(tensor: Tensor, how: TensorQuant, quant: QuantConfig) -> CodedTensor:
+    """Code a float tensor in the integer format and with the clip that `how` says, rounding to the nearest code.
+
+    Scales of rows are stored as float16. Codes are computed with the float32 scale, as in the public baseline, or with
+    `quant.scale_rounding=before` with the one that is stored. Of several clips each row takes the one that costs it the
+    least squared error. Tensors that are not matrices have one float32 scale without a floor.
+    """
+    qmax, w = QMAX[how.format], tensor.detach().float()
+    if w.ndim != 2:
+        return _encode_with_one_scale(tensor, w, how, qmax)
+    rotated = how.rotation == "hadamard"
+    if rotated:
+        w = rotate(w)
+    clips = row_clips(w, how, qmax)
+    if how.clip == "search" and len(clips) > 1:
+        codes, scale = nearest_codes(
+            w, [as_stored(row_scale(clip, qmax, scale_floor(how, quant))) for clip in clips], qmax
+        )
+    else:
+        clip, scale = clips[0], row_scale(clips[0], qmax, scale_floor(how, quant))
+        scale = as_stored(scale) if quant.scale_rounding == "before" else scale
+        clipped = torch.maximum(torch.minimum(w, clip[:, None]), -clip[:, None])
+        codes = (clipped / scale[:, None]).round().clamp(-qmax, qmax)
+    return CodedTensor(codes.to(torch.int8), scale.to(torch.float16), tensor.dtype, rotated)
+
+
+def nearest_codes(w: Tensor, scales: list[Tensor], qmax: int) -> tuple[Tensor, Tensor]:
+    """Codes `[r, c]` of the scales `[r]` that give each row of `w` the least squared error, and those scales."""
+    best_error = w.new_full((w.size(0),), torch.inf)
+    best_codes, best_scale = torch.zeros_like(w), w.new_zeros(w.size(0))
+    for scale in scales:
+        codes = (w / scale[:, None]).round().clamp(-qmax, qmax)
+        error = (codes * scale[:, None] - w).square().sum(1)
+        better = error < best_error
+        best_error = torch.where(better, error, best_error)
+        best_codes = torch.where(better[:, None], codes, best_codes)
+        best_scale = torch.where(better, scale, best_scale)
+    return best_codes, best_scale
+
+
+def _encode_with_one_scale(tensor: Tensor, w: Tensor, how: TensorQuant, qmax: int) -> CodedTensor:
+    row, one_clip = w.reshape(1, -1), dataclasses.replace(how, clip="quantile") if how.clip == "search" else how
+    clip = float(row_clips(row, one_clip, qmax)[0])
+    scale = torch.tensor(clip / qmax if clip > 0 else 1.0)
+    codes = (w.clamp(-clip, clip) / scale).round().clamp(-qmax, qmax).to(torch.int8)
+    return CodedTensor(codes, scale, tensor.dtype)
+
+
+def encode_float(tensor: Tensor, fmt: str) -> CodedTensor:
+    """Store as `fp16` or `fp32`; the original dtype comes back on decoding."""
+    return CodedTensor(tensor.detach().to(FLOAT_DTYPES[fmt]), None, tensor.dtype)
+
+
+def decode(coded: CodedTensor, *, may_be_rotated: bool = True) -> Tensor:
+    """The tensor that the stored form stands for, in its original dtype."""
+    if coded.scale is None:
+        return coded.data.to(coded.dtype)
+    scale = coded.scale.float()
+    values = coded.data.float() * (scale[:, None] if scale.ndim else scale)
+    if may_be_rotated and coded.rotated:
+        values = rotate(values)
+    return values.to(coded.dtype)
+
+
+SMALLEST_SCALE, LARGEST_SCALE = 2.0**-24, 65504.0  # what float16 can tell from zero and from infinity
+
+
+def row_clips(w: Tensor, how: TensorQuant, qmax: int) -> list[Tensor]:
+    """Candidates for the magnitude at which the rows of `w` `[r, c]` are cut off, each `[r]`; one unless it searches.
+
+    quantile: the public baseline's, of |w|. search: several of them (GPTQ-lite, PR #414). std: k standard deviations,
+    which fixes the entropy of the codes whatever the size of the weights (SDClip, record 2026-04-05_SP8192). absmean:
+    the largest code stands for qmax times the mean of |w|, for ternary codes (BitNet b1.58, arXiv 2402.17764).
+    """
+    if w.numel() == 0:
+        return [w.new_zeros(w.size(0))]
+    if how.clip == "std":
+        clip = how.clip_k * w.std(1, correction=min(1, w.size(1) - 1))
+        # A row that lies beyond its own clip is no spread around zero, such as gains that are all alike.
+        return [torch.where(clip < w.mean(1).abs(), w.abs().amax(1), clip)]
+    if how.clip == "absmean":
+        return [qmax * w.abs().mean(1)]
+    quantiles = how.clip_search if how.clip == "search" else [how.clip_quantile]
+    return [torch.quantile(w.abs(), quantile, dim=1) for quantile in quantiles]
+
+
+def row_scale(clip: Tensor, qmax: int, scale_floor: str) -> Tensor:
+    """Size of one step of the codes for each row: clip / qmax within what float16 can hold.
+
+    With the floor `one_over_qmax` it is at least 1 / qmax, with `eps` only just above zero.
+    """
+    floor = 1.0 / qmax if scale_floor == "one_over_qmax" else SMALLEST_SCALE
+    return (clip / qmax).clamp(floor, LARGEST_SCALE)
+
+
+def as_stored(scale: Tensor) -> Tensor:
+    """`scale` as float16 keeps it, in float32."""
+    return scale.half().float().clamp(SMALLEST_SCALE, LARGEST_SCALE)
+
+
+def block_size(columns: int) -> int:
+    """Largest power of two that divides `columns`: the width of a block of the rotation."""
+    return columns & -columns
+
+
+def rotate(matrix: Tensor) -> Tensor:
+    """`matrix` `[r, c]` times the block-diagonal Sylvester-Hadamard matrix, by a fast transform; float32 or wider."""
+    block = block_size(matrix.size(1))
+    x = matrix.reshape(matrix.size(0), -1, block)
+    width = 1
+    while width < block:
+        pairs = x.reshape(*x.shape[:2], -1, 2, width)
+        a, b = pairs.unbind(-2)
+        x = torch.stack((a + b, a - b), dim=-2).reshape(*x.shape)
+        width *= 2
+    return (x * block**-0.5).reshape(matrix.shape)

@@ -1,0 +1,77 @@
+"""What goes into the matrices of a model: Σ x xᵀ over all tokens that pass, which is what GPTQ rounds by.
+
+A table that is only looked up has no use for it: its inputs are single tokens, the Hessian is the diagonal of their
+counts, and under that nothing is better than the nearest code. The tied embedding counts as the matrix of the head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from types import TracebackType
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from golf.artifact.quant.formats import QMAX
+from golf.artifact.quant.policy import storage_of
+from golf.settings.config import QuantConfig
+
+
+def rounded_by_gptq(weights: Mapping[str, Tensor], quant: QuantConfig) -> set[str]:
+    """Names of the matrices that `quant` wants rounded by GPTQ."""
+    found = set()
+    for name, tensor in weights.items():
+        how = storage_of(name, tensor, quant)
+        if how.rounding == "gptq" and how.format in QMAX and tensor.ndim == 2:
+            found.add(name)
+    return found
+
+
+class InputHessians:
+    """While open, sums up x xᵀ over all inputs x of the linear layers of `model` whose weights are among `names`.
+
+    Layers that run several times a pass count each time. Linear layers that share their input share the sum.
+    """
+
+    def __init__(self, model: nn.Module, names: Collection[str]):
+        self.names, self.sums = names, dict[str, Tensor]()
+        self._same_as: dict[str, str] = {}
+        self._latest: tuple[Tensor, str] | None = None
+        self._hooks: list[RemovableHandle] = []
+        self._modules = {
+            f"{name}.weight": module for name, module in model.named_modules() if isinstance(module, nn.Linear)
+        }
+
+    def __enter__(self) -> InputHessians:
+        for name in self._modules.keys() & self.names:
+
+            def observe(module: nn.Module, inputs: tuple[Tensor, ...], name: str = name) -> None:
+                self.add(name, inputs[0])
+
+            self._hooks.append(self._modules[name].register_forward_pre_hook(observe))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+        self._latest = None
+
+    @torch.no_grad()
+    def add(self, name: str, inputs: Tensor) -> None:
+        """Count `inputs` `[..., c]` of the matrix `name`, for what is not a linear layer."""
+        if self._latest is not None and self._latest[0] is inputs:
+            self._same_as[name] = self._latest[1]
+            return
+        self._latest = inputs, name
+        x = inputs.detach().flatten(0, -2).float()
+        if name not in self.sums:
+            self.sums[name] = x.new_zeros(x.size(1), x.size(1))
+        self.sums[name].addmm_(x.T, x)
+
+    def result(self) -> dict[str, Tensor]:
+        """Σ x xᵀ `[c, c]` float32 by name, on the model's device; what no input has reached is missing."""
+        return self.sums | {name: self.sums[other] for name, other in self._same_as.items()}

@@ -1,0 +1,75 @@
+"""Low-rank repair of rounded matrices: W ≈ Ŵ + AᵀB with A `[rank, r]` and B `[rank, c]`, themselves quantized.
+
+Sources: LQER, arXiv 2402.02446, in record 2026-04-27_SP8192_LQER; the best factors under the inputs' Hessian, QERA,
+arXiv 2410.06040.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from golf.artifact.quant.formats import CodedTensor, decode, encode_integer
+from golf.artifact.quant.gptq import checked_hessian, damped_root
+from golf.settings.config import QuantConfig
+
+A, B = ".lqer_a", ".lqer_b"  # after the name of the matrix
+
+
+def repair(
+    coded: Mapping[str, CodedTensor],
+    weights: Mapping[str, Tensor],
+    names: list[str],
+    quant: QuantConfig,
+    hessians: Mapping[str, Tensor],
+) -> dict[str, CodedTensor]:
+    """`coded` with factors behind the matrices of `names` whose error they lower most, as `quant.lqer` says."""
+    found = {}
+    for name in names:
+        a, b, gain = _factors(weights[name], decode(coded[name]), quant, hessians.get(name))
+        found[name] = gain, a, b
+    lqer = quant.lqer
+    most = sorted(found, key=lambda name: found[name][0], reverse=True)[: lqer.top]
+    repaired: dict[str, CodedTensor] = {}
+    for name, tensor in coded.items():
+        repaired[name] = tensor
+        if name in most:
+            repaired[name + A], repaired[name + B] = found[name][1:]
+    return repaired
+
+
+def folded(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Decoded tensors with every repair added to its matrix, under the names of the model."""
+    whole = {name: tensor for name, tensor in weights.items() if not name.endswith((A, B))}
+    for name in whole:
+        if name + A in weights:
+            added = weights[name + A].float().T @ weights[name + B].float()
+            whole[name] = (whole[name].float() + added).to(whole[name].dtype)
+    return whole
+
+
+def _factors(
+    w: Tensor, decoded: Tensor, quant: QuantConfig, hessian: Tensor | None
+) -> tuple[CodedTensor, CodedTensor, float]:
+    """A and B of one matrix, coded, and by how much they lower its squared error (the layer's, with a Hessian)."""
+    residual = w.detach().double() - decoded.double()  # [r, c]
+    residual = residual if hessian is None else residual.to(hessian.device)
+    if hessian is None:
+        u, s, v = torch.linalg.svd(residual, full_matrices=False)
+    else:
+        # With H = R·Rᵀ the layer's error of E is the plain error of E·R.
+        inverse = damped_root(checked_hessian(hessian, w.size(1)), quant.gptq.damping[0])
+        root = torch.linalg.solve_triangular(inverse, torch.eye(len(inverse)).to(inverse), upper=True)
+        u, s, v = torch.linalg.svd(residual @ root, full_matrices=False)
+        v = v @ inverse
+    rank = quant.lqer.rank
+    how = dataclasses.replace(
+        quant.other, format=quant.lqer.format, clip="quantile", clip_quantile=1.0, rotation="none", rounding="nearest"
+    )
+    own_range = dataclasses.replace(quant, scale_floor="eps", scale_rounding="after")
+    factors = ((u[:, :rank] * s[:rank]).T, v[:rank])
+    a, b = (encode_integer(factor.float().cpu().contiguous(), how, own_range) for factor in factors)
+    return a, b, float(s[:rank].square().sum())

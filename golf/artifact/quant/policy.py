@@ -1,0 +1,114 @@
+"""Which tensor of a state dict is stored in which format, by class of name and by size."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from fnmatch import fnmatch
+from typing import Any
+
+from torch import Tensor
+
+from golf.artifact.quant.formats import QMAX, CodedTensor, decode, encode_float, encode_integer
+from golf.artifact.quant.gptq import encode_gptq
+from golf.artifact.quant.low_rank import folded, repair
+from golf.artifact.quant.names import is_control
+from golf.artifact.quant.pruning import Pruning
+from golf.errors import GolfError
+from golf.settings.config import QuantConfig, TensorQuant, tensor_classes, uses_gptq
+
+FLOAT_FORMATS = ("fp16", "fp32")
+
+
+def tensor_class(name: str) -> str:
+    """`embed`, `mlp`, `attn` or `other`, the keys of `QuantConfig` that say how they are stored."""
+    if "tok_emb" in name or "lm_head" in name:
+        return "embed"
+    if ".mlp." in name:
+        return "mlp"
+    return "attn" if ".attn." in name else "other"
+
+
+def storage_class(name: str) -> str:
+    """`tensor_class`, but `control` for the gains and scales of the residual stream: what tables of bytes go by."""
+    return "control" if is_control(name) else tensor_class(name)
+
+
+def storage_of(name: str, tensor: Tensor, quant: QuantConfig) -> TensorQuant:
+    """The settings of a tensor's class with the format that this tensor gets, which may also be `raw`.
+
+    Integers and booleans stay as they are. A format by name goes before all other rules, then come small tensors.
+    """
+    settings = tensor_classes(quant)[tensor_class(name)]
+    named = next((fmt for pattern, fmt in quant.by_name.items() if fnmatch(name, pattern)), None)
+    if not tensor.is_floating_point():
+        fmt = "raw"
+    elif named is None and tensor.numel() <= quant.small_numel:
+        fmt = "fp32" if is_control(name) else "fp16"
+    else:
+        fmt = named or settings.format
+    return dataclasses.replace(settings, format=fmt)
+
+
+def quantize(
+    state_dict: Mapping[str, Tensor], quant: QuantConfig, hessians: Mapping[str, Tensor] | None = None
+) -> dict[str, CodedTensor]:
+    """Every tensor of a state dict in its stored form, on the CPU. `dequantize` is the way back.
+
+    Where `quant` asks for GPTQ, `hessians` are those of `golf.calibrate`, and the work is done on their device; what
+    has none there is rounded to the nearest code. Raises `GolfError` if they are missing, or weights are not finite.
+    """
+    if hessians is None and uses_gptq(quant):
+        raise GolfError(
+            f"quant={quant.name} rounds by GPTQ, which needs the model's inputs: "
+            "give golf.calibrate(state_dict, cfg) as hessians."
+        )
+    coded = {
+        name: _encode(name, tensor, quant, hessians.get(name) if hessians else None)
+        for name, tensor in state_dict.items()
+    }
+    if quant.prune.fraction > 0:
+        pruning = Pruning(coded, below_int8(state_dict, quant), quant.prune.codes)
+        coded = pruning.first(int(quant.prune.fraction * pruning.most))
+    if quant.lqer.rank > 0:
+        matrices = [name for name in below_int8(state_dict, quant) if state_dict[name].ndim == 2]
+        coded = repair(coded, state_dict, matrices, quant, hessians or {})
+    return coded
+
+
+def below_int8(state_dict: Mapping[str, Tensor], quant: QuantConfig) -> list[str]:
+    """Names of the tensors that are stored in integer formats of fewer than eight bits."""
+    formats = {name: storage_of(name, tensor, quant).format for name, tensor in state_dict.items()}
+    return [name for name, fmt in formats.items() if fmt in QMAX.keys() - {"int8"}]
+
+
+def rounded_to_nearest(quant: QuantConfig) -> QuantConfig:
+    """`quant` without what needs more than the weights of one tensor: for samples of them, and estimates of bytes."""
+    nearest: Any = {n: dataclasses.replace(how, rounding="nearest") for n, how in tensor_classes(quant).items()}
+    return dataclasses.replace(quant, **nearest, lqer=dataclasses.replace(quant.lqer, rank=0))
+
+
+def _encode(name: str, tensor: Tensor, quant: QuantConfig, hessian: Tensor | None) -> CodedTensor:
+    how, tensor = storage_of(name, tensor, quant), tensor.detach()
+    if how.format not in QMAX:
+        return encode_float(tensor.cpu(), how.format) if how.format in FLOAT_FORMATS else _as_it_is(tensor)
+    if not tensor.isfinite().all():
+        raise GolfError(f"{name} has weights that are not finite, which no integer stands for: train it again.")
+    if how.rounding == "gptq" and hessian is not None and tensor.ndim == 2:
+        try:
+            return encode_gptq(tensor, how, quant, hessian)
+        except GolfError as error:
+            raise GolfError(f"{name} cannot be rounded by GPTQ: {error}.") from error
+    return encode_integer(tensor.cpu(), how, quant)
+
+
+def _as_it_is(tensor: Tensor) -> CodedTensor:
+    return CodedTensor(tensor.cpu(), None, tensor.dtype)
+
+
+def dequantize(
+    coded: Mapping[str, CodedTensor], *, may_be_rotated: bool = True, may_be_repaired: bool = True
+) -> dict[str, Tensor]:
+    """The state dict that a model loads from the stored tensors."""
+    weights = {name: decode(tensor, may_be_rotated=may_be_rotated) for name, tensor in coded.items()}
+    return folded(weights) if may_be_repaired else weights

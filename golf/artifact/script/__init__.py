@@ -1,0 +1,1 @@
+"""The package as one file: `bundle` makes the script of a submission, `code_bytes` measures it."""

@@ -1,0 +1,121 @@
+"""Reading the package's own sources: modules as syntax trees, what they import, and their comments.
+
+Nothing is imported here but syntax: a bundle is made from files, so that what runs and what is exported is one text.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from golf.errors import GolfError
+from golf.paths import ROOT
+
+PACKAGE = "golf"
+
+
+@dataclass
+class Module:
+    """One file. `names` are what its imports of the package's other modules are called here."""
+
+    name: str  # golf.training.model.gpt
+    tree: ast.Module
+    names: dict[str, tuple[str, str]] = field(default_factory=dict)  # local name → module, name there
+    modules: dict[str, str] = field(default_factory=dict)  # local name → module that is called so here
+    lazy: set[str] = field(default_factory=set)  # modules that are imported within functions only
+
+    @property
+    def needs(self) -> list[str]:
+        """Modules that have to come before this one."""
+        named = [*(module for module, _ in self.names.values()), *self.modules.values()]
+        return [m for m in dict.fromkeys(named) if m not in self.lazy]
+
+
+def read_modules(entries: Sequence[str]) -> list[Module]:
+    """The modules of `entries` and all that they import, each after those that it imports at the top.
+
+    The last entry, which runs the others, is the last of all.
+    """
+    found: dict[str, Module] = {}
+    ordered: list[Module] = []
+    pending: list[str] = list(entries)
+
+    def visit(name: str) -> None:
+        if name in found:
+            return
+        module = found[name] = _read(name)
+        for needed in module.needs:
+            visit(needed)
+        ordered.append(module)
+        pending.extend(module.lazy)
+
+    while pending:
+        visit(pending.pop(0))
+    ordered.sort(key=lambda module: module.name == entries[-1])
+    return ordered
+
+
+def _read(name: str) -> Module:
+    path = source_of(name)
+    tree = ast.parse(path.read_text(), str(path))
+    module = Module(name, tree)
+    tree.body = [node for node in tree.body if not _is_for_types(node)]
+    at_the_top = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == PACKAGE:
+            for alias in node.names:
+                target = f"{node.module}.{alias.name}"
+                if is_module(target):
+                    if node in tree.body:  # elsewhere the bundle has to do without it, or says so
+                        module.modules[alias.asname or alias.name] = target
+                    continue
+                module.names[alias.asname or alias.name] = (str(node.module), alias.name)
+                if node in tree.body:
+                    at_the_top.add(str(node.module))
+    module.lazy = {m for m, _ in module.names.values()} - at_the_top
+    return module
+
+
+def source_of(name: str) -> Path:
+    """The file of module `name`."""
+    path = ROOT / Path(*name.split("."))
+    found = path.with_suffix(".py") if path.with_suffix(".py").is_file() else path / "__init__.py"
+    if not (name.startswith(f"{PACKAGE}.") and found.is_file()):
+        raise GolfError(f"{name} is no module of {PACKAGE}, so it cannot be exported: put it into the package.")
+    return found
+
+
+def is_module(name: str) -> bool:
+    """Whether `name` is a module or package of ours, rather than something in one."""
+    path = ROOT / Path(*name.split("."))
+    return path.with_suffix(".py").is_file() or path.is_dir()
+
+
+def _is_for_types(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+
+
+def attach_comments(module: Module) -> None:
+    """Give every statement the comments above it (`above`) and behind it or within it (`behind`), as attributes."""
+    source = source_of(module.name).read_text()
+    comments = {
+        token.start[0]: (token.string, token.line[: token.start[1]].strip() == "")
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT and not token.string.startswith(("# fmt:", "# noqa", "# type:"))
+    }
+    statements = [node for node in ast.walk(module.tree) if isinstance(node, ast.stmt)]
+    for node in statements:
+        end = node.lineno if hasattr(node, "body") else node.end_lineno or node.lineno
+        own = [comments[line] for line in range(node.lineno, end + 1) if line in comments]
+        node.behind = [text for text, _ in own]  # type: ignore[attr-defined]
+        above: list[str] = []
+        decorators = getattr(node, "decorator_list", [])
+        line = min([node.lineno, *(d.lineno for d in decorators)]) - 1
+        while line in comments and comments[line][1]:
+            above.insert(0, comments[line][0])
+            line -= 1
+        node.above = above  # type: ignore[attr-defined]

@@ -1,0 +1,135 @@
+"""A bundle as source that a reviewer can read: formatted, in the order of its modules, with their comments."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import textwrap
+
+from golf.artifact.script.flat import Flat, Section
+from golf.artifact.script.modules import PACKAGE
+from golf.errors import GolfError
+
+LINE_LENGTH = 120
+ABOVE, BEHIND = "\0above ", "\0behind "  # marks of comments, which a syntax tree cannot hold
+MARK = re.compile(r"^( *)(['\"]\\x00(above|behind) .*['\"])$")
+TUPLE = re.compile(r"^( *(?:return|yield|[\w\s.,\[\]:]+ =) )\((.*)\)$")
+LONG_STRING = re.compile(r"^( *)(return |\w+ = )?(f?)\"(.*)\"(,?)$")
+
+
+def readable(flat: Flat, title: str) -> str:
+    """Source of `flat`, which is used up; `title` is its docstring."""
+    imports = "\n".join(ast.unparse(node) for node in flat.imports.values())
+    parts = [f'"""{title}\n"""', "from __future__ import annotations", imports, *map(_section, flat.sections)]
+    return formatted(_with_short_strings(formatted("\n\n".join(parts) + "\n")))
+
+
+def _section(section: Section) -> str:
+    name = section.name.removeprefix(f"{PACKAGE}.").replace(".", "/")
+    about = [f"# {name}.py"]
+    if not any(isinstance(node, ast.If) for node in section.body):  # the program's own docstring is the file's
+        about += [f"# {part}".rstrip() for line in section.about.splitlines() for part in _broken(line)]
+    tree = ast.fix_missing_locations(ast.Module(_with_marks(section.body), []))
+    return "\n".join(about) + "\n\n\n" + _with_comments(ast.unparse(tree))
+
+
+def _broken(line: str) -> list[str]:
+    """`line` of a docstring, short enough for a comment."""
+    if len(line) + 2 <= LINE_LENGTH:
+        return [line]
+    indent = " " * (len(line) - len(line.lstrip()))
+    return textwrap.wrap(line, LINE_LENGTH - 2, subsequent_indent=indent)
+
+
+def _with_marks(body: list[ast.stmt]) -> list[ast.stmt]:
+    """`body` with the comments of its statements as strings before and behind them."""
+    marked: list[ast.stmt] = []
+    for node in body:
+        for name in ("body", "orelse", "finalbody"):
+            if isinstance(inner := getattr(node, name, None), list):
+                setattr(node, name, _with_marks(inner))
+        for handler in getattr(node, "handlers", ()):
+            handler.body = _with_marks(handler.body)
+        marked += [_mark(ABOVE, text) for text in getattr(node, "above", ())]
+        behind = [_mark(BEHIND, text) for text in getattr(node, "behind", ())]
+        if isinstance(inner := getattr(node, "body", None), list):  # a comment behind the head of a block
+            marked.append(node)
+            inner[:0] = behind
+        else:
+            marked += [node, *behind]
+    return marked
+
+
+def _mark(place: str, comment: str) -> ast.stmt:
+    return ast.Expr(ast.Constant(place + comment))
+
+
+def _with_comments(text: str) -> str:
+    """Comments in place of their marks: behind the statement where there is room, else above it."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        if not (match := MARK.match(line)):
+            lines.append(_without_parentheses(line))
+            continue
+        indent, mark, place = match.groups()
+        comment = ast.literal_eval(mark).partition(" ")[2]
+        has_room = len(lines[-1]) + len(comment) + 2 <= LINE_LENGTH and "  #" not in lines[-1]
+        if place == "behind" and has_room:
+            lines[-1] += f"  {comment}"
+        else:
+            lines.insert(len(lines) - (place == "behind"), indent + comment)
+    return "\n".join(lines)
+
+
+def _without_parentheses(line: str) -> str:
+    """`a, b = (c, d)` as people write it: without those that change nothing."""
+    if not (match := TUPLE.match(line)):
+        return line
+    shorter = match[1] + match[2]
+    try:
+        same = ast.dump(ast.parse(shorter.strip())) == ast.dump(ast.parse(line.strip()))
+    except SyntaxError:
+        return line
+    return shorter if same else line
+
+
+def _with_short_strings(source: str) -> str:
+    """Lines that one string makes too long, cut between words."""
+    lines: list[str] = []
+    for line in source.splitlines():
+        match = LONG_STRING.match(line) if len(line) > LINE_LENGTH else None
+        if match is None or '"""' in line:
+            lines.append(line)
+            continue
+        indent, before, prefix, text, comma = match.groups()
+        inner = indent + " " * 4 if before else indent
+        pieces = [f'{inner}{prefix}"{piece}"' for piece in _cut(text, LINE_LENGTH - len(inner) - 4)]
+        lines += [f"{indent}{before}(", *pieces, f"{indent})"] if before else [*pieces[:-1], pieces[-1] + comma]
+    return "\n".join(lines) + "\n"
+
+
+def _cut(text: str, width: int) -> list[str]:
+    """`text` in pieces of up to `width`, cut behind spaces outside of braces."""
+    pieces, start, last, depth = [], 0, 0, 0
+    for i, character in enumerate(text):
+        depth += (character == "{") - (character == "}")
+        if i - start >= width and last > start:
+            pieces.append(text[start:last])
+            start = last
+        if character == " " and depth == 0:
+            last = i + 1
+    return [*pieces, text[start:]]
+
+
+def formatted(source: str) -> str:
+    """`source` with sorted imports, as ruff formats it."""
+    common = ["--line-length", str(LINE_LENGTH), "--isolated", "--quiet", "--stdin-filename", "train_gpt.py", "-"]
+    for command in (["check", "--select", "I,UP034", "--fix"], ["format"]):
+        arguments = [sys.executable, "-m", "ruff", *command, *common]
+        done = subprocess.run(arguments, input=source, capture_output=True, text=True, encoding="utf-8")
+        if done.returncode:
+            raise GolfError(f"ruff cannot format the exported source: {done.stderr.strip() or done.stdout.strip()}")
+        source = done.stdout
+    return source

@@ -1,1 +1,0 @@
-"""The package as one file: `bundle` puts together what a configuration needs, the other modules are its steps."""

@@ -1,0 +1,162 @@
+"""One run that somebody else made, in the words of Golf's own results, each number with its source."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from golf.foreign.figures import Figure, whole
+from golf.foreign.log_reader import LogRun
+from golf.foreign.scores import ARTIFACT_KINDS, POST, PRE, SLIDING, TTT, LoggedScore, last_of, settled, that_counts
+from golf.run.result import CRASHED, DIVERGED, OK
+
+UNFINISHED = "unfinished"  # the log ends before a score of the artifact, without a crash
+LAST_VALIDATION = 0.99  # of all steps, from which on a validation is that of the trained model
+
+
+@dataclass
+class ForeignRun:
+    """Figures by the name of a `RunRow` field, and more; what the source does not tell is absent."""
+
+    name: str
+    files: list[str]
+    figures: dict[str, Figure] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)  # scheme, machine, how, tag, track
+    scores: list[LoggedScore] = field(default_factory=list)
+    state: str = OK
+    reason: str = ""
+    faults: list[str] = field(default_factory=list)
+    variant: str = ""
+    folder: str = ""
+
+    def value(self, name: str) -> float | None:
+        figure = self.figures.get(name)
+        return figure.value if figure is not None else None
+
+    def count(self, name: str) -> int | None:
+        return whole(self.value(name))
+
+    @property
+    def has_score(self) -> bool:
+        value = self.value("val_bpb")
+        return value is not None and math.isfinite(value)
+
+
+def foreign_run(run: LogRun, name: str, file: str) -> ForeignRun:
+    """What a run in a log amounts to: which score is which, which bytes are the artifact's, how it ended."""
+    foreign = ForeignRun(name, [file], dict(run.figures))
+    _take_scores(foreign, run, file)
+    _take_sizes(foreign, run)
+    _take_pace(foreign, run)
+    if run.gpu:
+        ranks = foreign.count("world_size") or run.gpus
+        foreign.texts["machine"] = f"{ranks}× {run.gpu}"
+    foreign.state, foreign.reason = _ending(foreign, run)
+    return foreign
+
+
+def score_figures(score: LoggedScore, prefix: str, file: str) -> dict[str, Figure]:
+    source = f"{file}:{score.line} ({score.tag})"
+    found = {f"{prefix}_bpb": Figure(score.val_bpb, source, score.bpb_text)}
+    if score.val_loss is not None:
+        found[f"{prefix}_loss"] = Figure(score.val_loss, source, score.loss_text)
+    if score.seconds is not None:
+        found[f"{prefix}_eval_seconds"] = Figure(score.seconds, f"{file}:{score.seconds_line} ({score.tag})")
+    return found
+
+
+def _take_scores(foreign: ForeignRun, run: LogRun, file: str) -> None:
+    before = [s for s in run.scores if s.kind == PRE]
+    pre = before[-1] if before else _last_validation(run)
+    setting = foreign.count("eval_stride") or run.sliding_stride
+    foreign.scores = settled(
+        run.scores,
+        sliding_from=run.sliding_from,
+        stride=setting,
+        pre_quant_bpb=pre.val_bpb if pre else None,
+        averaged=run.averaged and not before,
+    )
+    foreign.faults += list(dict.fromkeys(s.doubt for s in foreign.scores if s.doubt))
+    if pre is not None:
+        foreign.figures |= score_figures(pre, PRE, file)
+    for kind in (POST, SLIDING, TTT):
+        if score := last_of(foreign.scores, kind):
+            foreign.figures |= score_figures(score, kind, file)
+    counted, fault = that_counts(foreign.scores)
+    if counted is not None:
+        figures = score_figures(counted, "val", file)
+        foreign.figures |= {name: figures[name] for name in ("val_bpb", "val_loss") if name in figures}
+        foreign.texts |= {"how": counted.how, "tag": counted.tag}
+    foreign.faults += [fault] * bool(fault)
+    of_kinds = [last_of(foreign.scores, kind) for kind in ARTIFACT_KINDS]
+    timed = [score for score in of_kinds if score is not None and score.seconds is not None]
+    if timed:
+        total = sum(score.seconds or 0.0 for score in timed)
+        lines = ", ".join(f"{file}:{score.seconds_line}" for score in timed)
+        foreign.figures["eval_seconds"] = Figure(round(total, 6), f"sum of {lines}" if len(timed) > 1 else lines)
+    elif "total_eval_seconds" in foreign.figures:
+        foreign.figures["eval_seconds"] = foreign.figures["total_eval_seconds"]
+
+
+def _last_validation(run: LogRun) -> LoggedScore | None:
+    """The last validation in training, if it is that of the trained model."""
+    line = run.last_val
+    if line is None or line.val_bpb is None or run.steps is None or line.step < LAST_VALIDATION * run.steps:
+        return None
+    tag = f"validation at step {line.step}"
+    return LoggedScore(PRE, PRE, tag, line.val_bpb, line.bpb_text, run.last_val_line, line.val_loss)
+
+
+def _take_sizes(foreign: ForeignRun, run: LogRun) -> None:
+    """The last artifact whose bytes, with the code, are a total that was printed; else the last of each."""
+    raw, artifacts, codes, totals = ([(s, f) for w, s, f in run.sizes if w == what] for what in _SIZES)
+    code = next((f for s, f in reversed(codes) if s == "compressed"), codes[-1][1] if codes else None)
+    block = [f for what, _, f in run.sizes if what == "block"]
+    uncompressed = {r.value + c.value for _, r in raw for _, c in codes} if raw else set()
+    real = [
+        (s, f) for s, f in totals if s or f.value not in uncompressed or any(f.value == a.value for _, a in artifacts)
+    ]
+    fits = [(a, t) for t in real for a in artifacts if code and a[1].value + code.value == t[1].value]
+    artifact, total = fits[-1] if fits else (artifacts[-1] if artifacts else None, real[-1] if real else None)
+    if artifact:
+        foreign.figures["artifact_bytes"] = artifact[1]
+        foreign.texts["scheme"] = artifact[0]
+    if code:
+        foreign.figures["code_bytes"] = code
+    if total:
+        foreign.figures["total_bytes"] = total[1]
+    elif block:
+        foreign.figures["total_bytes"] = block[-1]
+    elif artifact and code:
+        source = f"{artifact[1].source} + {code.source}"
+        foreign.figures["total_bytes"] = Figure(artifact[1].value + code.value, source)
+    if total and artifact and code and not fits:
+        foreign.faults.append(
+            f"{total[1].value:,.0f} bytes in total are not {artifact[1].value:,.0f} of the model"
+            f" + {code.value:,.0f} of code"
+        )
+
+
+_SIZES = ("raw", "artifact", "code", "total")
+
+
+def _take_pace(foreign: ForeignRun, run: LogRun) -> None:
+    """The step time that was printed at the last step, else training time over steps."""
+    steps, seconds = foreign.figures.get("steps"), foreign.figures.get("train_seconds")
+    if "step_ms" in foreign.figures and run.paced_step == run.steps:
+        return
+    foreign.figures.pop("step_ms", None)
+    if steps and seconds and steps.value > 0 and seconds.value > 0:
+        source = f"{seconds.source} over {steps.source}"
+        foreign.figures["step_ms"] = Figure(round(seconds.value * 1000 / steps.value, 4), source)
+
+
+def _ending(foreign: ForeignRun, run: LogRun) -> tuple[str, str]:
+    if "val_bpb" in foreign.figures:
+        return (OK, "") if foreign.has_score else (DIVERGED, "its final score is no number")
+    where = f"at step {run.steps}" if run.steps is not None else "before its first step"
+    if run.diverged_line is not None:
+        return DIVERGED, f"the loss is no number {where} (line {run.diverged_line})"
+    if run.crash_line is not None:
+        return CRASHED, f"{run.crash} (line {run.crash_line}, {where})"
+    return UNFINISHED, f"the log ends {where}{f' of {run.of}' if run.of else ''} without a score of the artifact"

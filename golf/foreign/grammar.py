@@ -1,0 +1,264 @@
+"""What one line of a train log says, in every dialect of the public challenge.
+
+The families and how often each occurs are those of the challenge's own records and of some 4,000 logs of its pull
+requests: three forms of training and validation lines, several hundred tags of final scores, sizes with and without a
+scheme. A line that is none of them says nothing here: numbers are never taken from free text.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from golf.foreign.figures import NUMBER, parse_number, parse_seconds
+from golf.foreign.marks import NOISE, MarkLine, read_mark, read_noise
+
+_FLAGS = re.IGNORECASE
+LOSS_KEYS, BPB_KEYS = ("val_loss", "validation_loss"), ("val_bpb", "validation_bpb")
+
+
+@dataclass(frozen=True)
+class StepLine:
+    """A training or validation line: step `step` is done."""
+
+    step: int
+    of: int | None
+    seconds: float | None = None  # of training so far; None where the log gives it in minutes, which is too coarse
+    step_ms: float | None = None
+    train_loss: float | None = None
+    val_loss: float | None = None
+    val_bpb: float | None = None
+    bpb_text: str = ""
+
+
+@dataclass(frozen=True)
+class StopLine:
+    reason: str
+    seconds: float | None
+    step: int | None
+
+
+@dataclass(frozen=True)
+class ScoreLine:
+    """A score that is not tied to a step; `tag` is what stands before it."""
+
+    tag: str
+    val_bpb: float
+    bpb_text: str
+    val_loss: float | None = None
+    loss_text: str = ""
+    seconds: float | None = None
+    stride: int | None = None
+
+
+@dataclass(frozen=True)
+class SizeLine:
+    """`what` is raw, artifact, code or total; `scheme` is how it was quantized and compressed, as written."""
+
+    sizes: tuple[tuple[str, str, int], ...]  # (what, scheme, bytes)
+
+
+@dataclass(frozen=True)
+class SettingLine:
+    """Settings that matter here, by name, as written."""
+
+    values: dict[str, str] = field(default_factory=dict)
+    opens: str = ""  # what of a run's beginning this is, such as `model_params`
+
+
+Line = StepLine | StopLine | ScoreLine | SizeLine | SettingLine | MarkLine
+
+_COUNT = r"(?:\d{1,3}(?:,\d{3})+|\d{1,12})(?![\w.,]*\d)"
+_STEP = re.compile(
+    r"\s*(?:\[[^\]]{1,30}\]\s*|[A-Za-z_]{2,20}:\s+)?"
+    rf"(?:(?:step|iter|iteration)\s*[:=]?\s*({_COUNT})(?:\s*/\s*({_COUNT}))?|({_COUNT})\s*/\s*({_COUNT}))"
+    r"[:,|]?\s+(?=\S)",
+    _FLAGS,
+)
+_PAIR = re.compile(rf"([A-Za-z_][\w/.-]*)\s*[:=]\s*({NUMBER})\s*(ms|s|m|min|h)?(?![\w/])", _FLAGS)
+_STEP_MS = re.compile(rf"({NUMBER})\s*ms/step", _FLAGS)
+_STOP = re.compile(
+    rf"stopping_early:\s*(\w+)(?:.*?\btrain_time:\s*({NUMBER}\s*(?:ms|s|m)))?(?:.*?\bstep:\s*({_COUNT}))?", _FLAGS
+)
+_BPB = re.compile(rf"(?:\bval[_ ]?bpb|\bvalidation_bpb|\bbpb)\"?\s*[:=]\s*\"?({NUMBER})", _FLAGS)
+_LOSS = re.compile(rf"\b(?:val[_ ]?loss|validation_loss)\"?\s*[:=]\s*\"?({NUMBER})", _FLAGS)
+_FIRST_KEY = re.compile(r"\"?\b(?:val[_ ]?loss|val[_ ]?bpb|validation_loss|validation_bpb|stride\s*[:=])", _FLAGS)
+_SCORE_TIME = re.compile(rf"\b(?:eval_time|time|elapsed|t)\s*[:=]\s*({NUMBER}\s*(?:ms|s|m))(?![\w/])", _FLAGS)
+_STRIDE = re.compile(rf"\bstride\s*[:=]\s*({_COUNT})", _FLAGS)
+_PROGRESS = re.compile(
+    r"running_|\bpartial|_chunk\b|_progress|\[\s*\d+\s*/\s*\d+\s*\]|\d+/\d+ (?:windows|chunks|batches|docs|batch)|"
+    r"\b(?:ttp|tttg|ttpp|ttpr|ttt_phase|sdttt_epoch|ttt_train|ttt_epoch):",
+    _FLAGS,
+)
+_SOME_SCORE = re.compile(r"bpb\W{1,3}\d\.\d{3}")  # of a form that is not known: to be counted, not passed over
+_BYTES = rf"({NUMBER})\s*(?:bytes|B)\b"
+_SIZES = [
+    ("raw", re.compile(rf"^\s*serialized model:\s*{_BYTES}", _FLAGS)),
+    ("artifact", re.compile(rf"^\s*serialized model\s+([^:]{{1,60}}):\s*{_BYTES}", _FLAGS)),
+    ("artifact", re.compile(rf"^\s*serialized_(?:model|artifact)_(\w+):\s*{_BYTES}", _FLAGS)),
+    ("code", re.compile(rf"^\s*code size(?:\s*\((\w+)\))?:\s*{_BYTES}", _FLAGS)),
+    ("code", re.compile(rf"^\s*(?:code_bytes|bytes_code)(?:_(\w+))?:\s*({NUMBER})\s*(?:bytes)?\s*$", _FLAGS)),
+    (
+        "total",
+        re.compile(
+            rf"^\s*total (?:submission size|submission|size|artifact|artifact size)\s*([^:]{{0,60}}):\s*{_BYTES}",
+            _FLAGS,
+        ),
+    ),
+    (
+        "total",
+        re.compile(
+            rf"^\s*(?:total_submission_size|bytes_total|total_bytes)(?:_(\w+))?:\s*({NUMBER})\s*(?:bytes)?\s*$", _FLAGS
+        ),
+    ),
+    ("block", re.compile(rf"^\s*(?:artifact_bytes|artifact size):\s*({NUMBER})\s*(?:bytes)?\s*$", _FLAGS)),
+    ("total", re.compile(rf"^\s*budget:\s*({NUMBER})\s*/\s*[\d,_]+", _FLAGS)),
+    ("code", re.compile(rf"^\s*artifact:\s*[\d.]+\s*MB\b.*\bcode:\s*({NUMBER})", _FLAGS)),
+]
+_PIPED_SIZE = re.compile(rf"^\s*(\S+) model:\s*{_BYTES}\s*\|\s*total submission:\s*{_BYTES}", _FLAGS)
+_SETTING_NAMES = {
+    "seed": "seed",
+    "max_wallclock_seconds": "max_wallclock_seconds",
+    "wall": "max_wallclock_seconds",
+    "vocab_size": "vocab_size",
+    "eval_stride": "eval_stride",
+    "train_seq_len": "train_seq_len",
+    "eval_seq_len": "eval_seq_len",
+    "train_batch_tokens": "train_batch_tokens",
+    "world_size": "world_size",
+    "ws": "world_size",
+    "iterations": "iterations",
+    "model_params": "model_params",
+    "params": "model_params",
+    "train_shards": "train_shards",
+    "val_tokens": "val_tokens",
+    "tokens": "val_tokens",
+    "bytes": "val_tokens",  # of a model of bytes
+}
+_SETTING = re.compile(
+    rf"(?<![\w.-])({'|'.join(sorted(_SETTING_NAMES, key=len, reverse=True))})\s*[:=]\s*({NUMBER})s?(?![\w/])", _FLAGS
+)
+_OPENS = re.compile(
+    r"^(val_bpb:enabled|train_loader:|hyperparameters:|model_params:|running python|train_shards:|mlx_version:"
+    r"|params:\d|logs/\S+\.txt$)",
+    _FLAGS,
+)
+
+
+# Nine lines in ten: one look each.
+_TRAIN_A = re.compile(r"step:(\d{1,12})/(\d{1,12}) train_loss:(\d+\.\d+) train_time:(\d+)ms step_avg:(\d+\.\d+)ms\s*$")
+_TRAIN_B = re.compile(r"(\d{1,12})/(\d{1,12}) train_loss: (\d+\.\d+) train_time: \d+\.\dm tok/s: \d+\s*$")
+_PROGRESS_LINES = ("ttp:", "tttg:", "ttt_chunk", "warmup_step", "sliding_eval", "ttt_progress", "val_progress")
+
+
+def read_line(text: str) -> Line | None:
+    """What a line says, None if that is not understood. `text` has no launcher's prefix."""
+    if match := _TRAIN_A.match(text):
+        return StepLine(int(match[1]), int(match[2]), int(match[4]) / 1000, float(match[5]), float(match[3]))
+    if match := _TRAIN_B.match(text):
+        return StepLine(int(match[1]), int(match[2]), train_loss=float(match[3]))
+    if text.lstrip().startswith(_PROGRESS_LINES):
+        return NOISE
+    lowered = text.lower()
+    has_step = "step" in lowered or "stopping" in lowered or "/" in lowered[:24] or "iter" in lowered[:24]
+    if has_step and (line := _step_line(text, lowered)):
+        return line
+    if "bpb" in lowered and (score := _score_line(text)):
+        return score
+    if ("bytes" in lowered or "budget:" in lowered or "artifact" in lowered) and (size := _size_line(text)):
+        return size
+    line = read_mark(text, lowered) or _setting_line(text) or read_noise(text)
+    is_unread_score = line is NOISE and "bpb" in lowered and _SOME_SCORE.search(lowered) and not _PROGRESS.search(text)
+    return None if is_unread_score else line
+
+
+def _step_line(text: str, lowered: str) -> Line | None:
+    if "stopping_early" in lowered:
+        return _stop_line(text)
+    match = _STEP.match(text)
+    if not match or not ("loss" in lowered or "fitness" in lowered or "bpb" in lowered) or _PROGRESS.search(text):
+        return None
+    step, of = (match[1] or match[3]).replace(",", ""), (match[2] or match[4] or "").replace(",", "")
+    pairs = {name.lower(): (number, unit or "") for name, number, unit in _PAIR.findall(text, match.end())}
+    values = {name: parse_number(number) for name, (number, _) in pairs.items()}
+    loss = _first(values, "train_loss", "loss", "mean_microbatch_loss", "fitness")
+    val_bpb = _first(values, *BPB_KEYS)
+    val_loss = _first(values, *LOSS_KEYS)
+    if loss is None and val_bpb is None and val_loss is None:
+        return None
+    seconds = next((_seconds(*pairs[k]) for k in ("train_time", "t", "time", "elapsed") if k in pairs), None)
+    average = next((pairs[k] for k in ("step_avg", "avg", "step_time") if k in pairs), None)
+    printed = _STEP_MS.search(text)
+    pace = average or ((printed[1], "ms") if printed else ("", ""))
+    value = parse_number(pace[0]) if pace[1].lower() in ("ms", "s") else None
+    step_ms = value * 1000 if value is not None and pace[1].lower() == "s" else value
+    bpb_text = next((pairs[k][0] for k in BPB_KEYS if k in pairs), "")
+    return StepLine(int(step), int(of) if of else None, seconds, step_ms, loss, val_loss, val_bpb, bpb_text)
+
+
+def _stop_line(text: str) -> Line | None:
+    match = _STOP.search(text)
+    if match is None:
+        return None
+    step = int(match[3].replace(",", "")) if match[3] else None
+    return StopLine(match[1], parse_seconds(match[2]) if match[2] else None, step)
+
+
+def _seconds(number: str, unit: str) -> float | None:
+    """Minutes have one decimal: three seconds of error, so they are no time to divide by."""
+    return None if unit.lower() in ("", "m", "min", "h") else parse_seconds(number + unit)
+
+
+def _score_line(text: str) -> Line | None:
+    match = _BPB.search(text)
+    if match is None or text.lstrip().startswith("#"):
+        return None
+    if _PROGRESS.search(text):
+        return NOISE
+    loss = _LOSS.search(text)
+    first = _FIRST_KEY.search(text)
+    tag = text[: first.start() if first else match.start()].strip(" \t:|-{(,\"'")
+    value = parse_number(match[1])
+    if value is None or (first is None and not tag):
+        return None
+    time, stride = _SCORE_TIME.search(text), _STRIDE.search(text)
+    return ScoreLine(
+        tag[:120],
+        value,
+        match[1],
+        parse_number(loss[1]) if loss else None,
+        loss[1] if loss else "",
+        parse_seconds(time[1]) if time else None,
+        int(stride[1].replace(",", "")) if stride else None,
+    )
+
+
+def _size_line(text: str) -> Line | None:
+    if match := _PIPED_SIZE.match(text):
+        sizes = (("artifact", match[1], _bytes(match[2])), ("total", match[1], _bytes(match[3])))
+        return SizeLine(tuple((what, scheme, n) for what, scheme, n in sizes if n is not None))
+    for what, pattern in _SIZES:
+        if match := pattern.match(text):
+            scheme = (match[1] or "").strip() if pattern.groups == 2 else ""
+            count = _bytes(match[pattern.groups])
+            return None if count is None else SizeLine(((what, scheme, count),))
+    return None
+
+
+def _bytes(text: str) -> int | None:
+    value = parse_number(text)
+    return int(value) if value is not None and 0 <= value < 1e15 and value == int(value) else None
+
+
+def _setting_line(text: str) -> Line | None:
+    opens = _OPENS.match(text)
+    found = _SETTING.findall(text) if ":" in text or "=" in text else []
+    values: dict[str, str] = {}
+    for name, value in found:
+        if name.lower() not in ("tokens", "bytes") or "val_loader" in text:
+            values.setdefault(_SETTING_NAMES[name.lower()], value)
+    return SettingLine(values, opens[1].lower() if opens else "") if values or opens else None
+
+
+def _first(values: dict[str, float | None], *names: str) -> float | None:
+    return next((values[name] for name in names if values.get(name) is not None), None)

@@ -1,0 +1,81 @@
+"""The reference that a submission is compared with, and the verdict on it in a sentence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from golf.errors import GolfError
+from golf.foreign.claim_form import read_claims
+from golf.foreign.findings import Audit
+from golf.foreign.foreign_run import ForeignRun
+from golf.foreign.log_audit import read_logs, seed_of
+from golf.foreign.score_claim import submitted
+from golf.report.results import shown_p
+from golf.report.rows import RunRow, bytes_per_token, row_of
+from golf.report.store import run_folders
+from golf.report.variants import Variant
+from golf.report.verdicts import BETTER, NO_DIFFERENCE, WORSE, Verdict
+from golf.settings.config import RulesConfig
+
+LINKS = {BETTER: "than", WORSE: "than", NO_DIFFERENCE: "from"}  # in a sentence; "against" for the others
+
+
+def reference_of(text: str) -> Variant | float:
+    """A published score in bits per byte, own runs in a folder, or the logs of a folder that is a submission."""
+    try:
+        value = float(text)
+    except ValueError:
+        pass
+    else:
+        if math.isfinite(value) and value > 0:
+            return value
+        raise GolfError(f"--reference {text} cannot be a score: give bits per byte, such as 1.2244.")
+    path = Path(text)
+    if not path.is_dir():
+        raise GolfError(f"--reference {text} is neither a number of bits per byte nor a folder of runs or logs.")
+    try:
+        rows = tuple(row_of(folder) for folder in run_folders(path))
+    except GolfError:
+        return _variant_of_logs(path)
+    if len(variants := {row.variant for row in rows}) > 1:
+        raise GolfError(f"--reference {text} holds {len(variants)} variants: name the folder of one.")
+    return Variant(rows[0].variant, rows[0].name, rows)
+
+
+def _variant_of_logs(folder: Path) -> Variant:
+    submission = read_claims(folder, Audit())
+    runs = submitted(read_logs(folder, submission, Audit()), submission).runs
+    if not runs:
+        raise GolfError(f"--reference {folder} holds neither runs nor logs with a score.")
+    return Variant("reference", folder.absolute().name, rows_of_logs(runs))
+
+
+def rows_of_logs(runs: Sequence[ForeignRun]) -> tuple[RunRow, ...]:
+    """Somebody's runs as far as a verdict needs them."""
+    rows = []
+    for run in runs:
+        loss, bpb = run.value("val_loss"), run.value("val_bpb")
+        per_token = bytes_per_token(loss, bpb)
+        rows.append(RunRow("logs", run.name, seed_of(run), val_bpb=bpb, val_loss=loss, bytes_per_token=per_token))
+    return tuple(rows)
+
+
+def sentence(verdict: Verdict, reference: Variant | float, rules: RulesConfig) -> str:
+    """The verdict for people, with what it rests on."""
+    against = (
+        f"{reference:g} bpb" if isinstance(reference, float) else f"{reference.label} ({len(reference.counted)} seeds)"
+    )
+    margin = f"by more than {rules.margin_nats:g} nats per token " if rules.margin_nats else ""
+    rule = f"rules `{rules.name}`: better {margin}at p < {rules.alpha:g}"
+    parts = [f"**{verdict.kind}** {LINKS.get(verdict.kind, 'against')} {against}"]
+    if verdict.difference_bpb is not None:
+        parts.append(f"difference {verdict.difference_bpb:+.5f} bpb")
+    if verdict.difference_nats is not None:
+        parts.append(f"{verdict.difference_nats:+.5f} nats per token")
+    if verdict.comparison is not None:
+        parts.append(verdict.comparison.test)
+    if verdict.p is not None:
+        parts.append(f"p {shown_p(verdict.p)}")
+    return ", ".join([*parts, *([verdict.reason] if verdict.reason else [])]) + f" ({rule})"

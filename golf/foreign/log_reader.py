@@ -1,0 +1,268 @@
+"""A train log as runs: its lines gathered, cut where one run ends and another begins."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from golf.foreign.figures import Figure, parse_number, parse_seconds
+from golf.foreign.grammar import Line, ScoreLine, SettingLine, SizeLine, StepLine, StopLine, read_line
+from golf.foreign.marks import NOISE, RULE, MarkLine, looks_like_source, may_end_source, opens_source
+from golf.foreign.scores import LoggedScore, logged
+from golf.foreign.text import TextFile, without_prefix
+
+EXAMPLES_KEPT = 5
+SCORES_KEPT = 400  # of one run: sweeps of evaluation settings print many
+LONGEST_SAMPLE = 200  # lines of output in the documentation of a script
+SURE_SIGNS = (
+    "val_bpb:enabled",
+    "train_loader:",
+    "hyperparameters:",
+    "running python",
+    "model_params:",
+    "train_shards:",
+)
+
+
+@dataclass
+class LogRun:
+    """One training in a log: what its lines say, nothing concluded yet."""
+
+    first_line: int
+    figures: dict[str, Figure] = field(default_factory=dict)
+    latest: dict[str, tuple[float, int]] = field(default_factory=dict)  # figures that every step replaces, and the line
+    scores: list[LoggedScore] = field(default_factory=list)
+    sizes: list[tuple[str, str, Figure]] = field(default_factory=list)  # (what, scheme, bytes)
+    curve: list[StepLine] = field(default_factory=list)  # its training and validation lines
+    opened: set[str] = field(default_factory=set)
+    steps: int | None = None
+    of: int | None = None
+    paced_step: int | None = None  # the step that figures["step_ms"] was printed at
+    last_val: StepLine | None = None
+    last_val_line: int = 0
+    stopped: bool = False
+    diverged_line: int | None = None
+    crash_line: int | None = None
+    crash: str = ""
+    last_figure_line: int = 0
+    sliding_from: int | None = None
+    sliding_stride: int | None = None
+    averaged: bool = False
+    gpu: str = ""
+    gpus: int = 0
+    last_line: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return self.steps is None and not self.scores and not any(what != "code" for what, *_ in self.sizes)
+
+
+@dataclass
+class TrainLog:
+    """What a file holds. `not_understood` counts lines, `examples` are some of them with their numbers."""
+
+    path: Path
+    runs: list[LogRun] = field(default_factory=list)
+    lines: int = 0
+    source_lines: int = 0
+    other_rank_lines: int = 0
+    not_understood: int = 0
+    examples: list[str] = field(default_factory=list)
+    problem: str = ""
+
+
+def read_train_log(path: Path, name: str = "") -> TrainLog:
+    """Read a log of any length line by line. Raises `golf.foreign.text.UnreadableError` for what is not text."""
+    file = TextFile(path)
+    reader = _Reader(path, name or path.name)
+    reader.read(file)
+    reader.log.problem = file.problem
+    return reader.log
+
+
+class _Reader:
+    def __init__(self, path: Path, name: str):
+        self.log, self.name = TrainLog(path), name
+        self.run = LogRun(1)
+        self.rank: int | None = None  # the rank whose lines count, of a log that several ranks wrote
+        self.in_source = False
+        self.left_source = 0  # the line that seemed to end an echoed script
+        self.late: dict[str, Figure] = {}  # settings after the end of training: of this run or of the next one
+        self.shapes: set[str] = set()
+
+    def read(self, lines: Iterable[tuple[int, str]]) -> None:
+        for number, raw in lines:
+            self.log.lines += 1
+            self._take(number, raw)
+        self._end_run()
+
+    def _take(self, number: int, raw: str) -> None:
+        text, rank = without_prefix(raw)
+        if self.in_source:
+            self.in_source = self._still_source(text)
+            if self.in_source:
+                self.log.source_lines += 1
+                return
+            self.left_source = number
+        if opens_source(text) and self._may_be_source(number) and looks_like_source(text):
+            self.in_source, self.run = True, LogRun(number)
+            self.log.source_lines += 1
+            return
+        line = read_line(text)
+        if line is NOISE or line is RULE:
+            return
+        if line is None:
+            self._not_understood(number, text)
+            return
+        if rank is not None and not isinstance(line, MarkLine):
+            self.rank = rank if self.rank is None or rank == 0 else self.rank
+            if rank != self.rank:
+                self.log.other_rank_lines += 1
+                return
+        self._feed(number, line, text)
+
+    def _still_source(self, text: str) -> bool:
+        """An echoed script ends with a line of equals signs; some logs leave that out."""
+        line = read_line(text) if may_end_source(text) else None
+        if line is RULE:
+            return False
+        if isinstance(line, SettingLine):
+            return line.opens not in SURE_SIGNS or looks_like_source(text)
+        timed = isinstance(line, StepLine) and (line.seconds is not None or line.of is not None)
+        return not (timed or isinstance(line, (StopLine, SizeLine)))
+
+    def _may_be_source(self, number: int) -> bool:
+        """A script comes before its run; what it shows of its own output in its documentation is no run."""
+        is_sample = not self.run.opened and 0 < number - self.left_source <= LONGEST_SAMPLE and self.left_source > 0
+        return self.run.is_empty or is_sample
+
+    def _feed(self, number: int, line: Line, text: str) -> None:
+        if isinstance(line, StepLine):
+            self._step(number, line)
+        elif isinstance(line, ScoreLine):
+            self._score(number, line)
+        elif isinstance(line, SizeLine):
+            for what, scheme, count in line.sizes:
+                self.run.sizes.append((what, scheme, self._figure(count, number)))
+        elif isinstance(line, SettingLine):
+            self._settings(number, line)
+        elif isinstance(line, StopLine):
+            self._stop(number, line)
+        else:
+            self._mark(number, line)
+        if not isinstance(line, MarkLine):
+            self.run.last_figure_line = number
+        self.run.last_line = number
+
+    def _figure(self, value: float, number: int, text: str = "") -> Figure:
+        return Figure(value, f"{self.name}:{number}", text or repr(value))
+
+    def _end_run(self) -> None:
+        self._keep_late()
+        if not self.run.is_empty:
+            self.run.figures |= {name: self._figure(*found) for name, found in self.run.latest.items()}
+            self.log.runs.append(self.run)
+
+    def _begin_run(self, number: int) -> None:
+        late, self.late = self.late, {}
+        self._end_run()
+        self.run = LogRun(number, late)
+
+    def _keep_late(self) -> None:
+        """The settings were this run's: it goes on."""
+        self.run.figures = self.late | self.run.figures
+        self.late = {}
+
+    def _settings(self, number: int, line: SettingLine) -> None:
+        has_started = self.run.steps is not None or bool(self.run.scores)
+        if line.opens and line.opens.split("/")[0] in self.run.opened and has_started:
+            self._begin_run(number)
+        if line.opens:
+            self.run.opened.add(line.opens.split("/")[0])
+        for name, text in line.values.items():
+            value = parse_number(text)
+            if value is not None and math.isfinite(value):
+                settings = self.late if self.run.stopped or self.run.scores else self.run.figures
+                settings.setdefault(name, self._figure(value, number, text))
+
+    def _step(self, number: int, line: StepLine) -> None:
+        run = self.run
+        if run.steps is None and self._continues_last(line):
+            run = self.run = self.log.runs.pop()
+        if run.steps is not None and self._starts_over(run, line):
+            self._begin_run(number)
+            run = self.run
+        self._keep_late()
+        if (run.stopped or run.sizes) and run.steps is not None and line.val_bpb is None and line.step <= run.steps:
+            return  # a loop of the export or of the evaluation
+        run.curve.append(line)
+        if run.steps is None or line.step >= run.steps:
+            run.steps = line.step
+            run.latest["steps"] = (line.step, number)
+        run.of = line.of or run.of
+        if line.seconds is not None:
+            run.latest["train_seconds"] = (line.seconds, number)
+        if line.step_ms is not None and math.isfinite(line.step_ms) and line.step:
+            run.latest["step_ms"], run.paced_step = (line.step_ms, number), line.step
+        if line.val_bpb is not None or line.val_loss is not None:
+            run.last_val, run.last_val_line = line, number
+        total = (line.train_loss or 0.0) + (line.val_loss or 0.0) + (line.val_bpb or 0.0)
+        run.diverged_line = None if math.isfinite(total) else number
+
+    def _starts_over(self, run: LogRun, line: StepLine) -> bool:
+        """Steps count from the start again: another run, not a line of a late rank or of an inner loop."""
+        if run.steps is None or run.steps < 10 or line.step >= run.steps / 2:
+            return False
+        before = run.latest.get("train_seconds")
+        if line.seconds is not None and before is not None:
+            return line.seconds < before[0]
+        return line.of is not None and line.of == run.of
+
+    def _continues_last(self, line: StepLine) -> bool:
+        """A header was printed again by a run that goes on from a checkpoint."""
+        last = self.log.runs[-1] if self.log.runs else None
+        if last is None or last.steps is None or last.stopped or last.scores or last.sizes:
+            return False
+        return line.step > last.steps and line.of == last.of
+
+    def _stop(self, number: int, line: StopLine) -> None:
+        self.run.stopped = True
+        if line.step is not None and line.step >= (self.run.steps or 0):
+            self.run.steps = line.step
+            self.run.latest["steps"] = (line.step, number)
+        if line.seconds is not None:
+            self.run.latest["train_seconds"] = (line.seconds, number)
+
+    def _score(self, number: int, line: ScoreLine) -> None:
+        score = logged(line, number)
+        if score is None:
+            self._not_understood(number, f"{line.tag} val_bpb:{line.bpb_text}")
+        elif len(self.run.scores) < SCORES_KEPT:
+            self._keep_late()
+            self.run.scores.append(score)
+
+    def _mark(self, number: int, line: MarkLine) -> None:
+        run = self.run
+        if line.kind == "crash":
+            run.crash_line, run.crash = number, line.value
+        elif line.kind == "eval_clock" and (seconds := parse_seconds(line.value)) is not None:
+            run.figures["total_eval_seconds"] = self._figure(seconds, number)
+        elif line.kind == "sliding_mode":
+            run.sliding_from = number
+            run.sliding_stride = int(line.value) if line.value else run.sliding_stride
+        elif line.kind == "averaging":
+            run.averaged = True
+        elif line.kind == "gpu":
+            run.gpu, run.gpus = line.value, run.gpus + 1
+
+    def _not_understood(self, number: int, text: str) -> None:
+        if looks_like_source(text):
+            self.log.source_lines += 1
+            return
+        self.log.not_understood += 1
+        shape = "".join("#" if c.isdigit() else c for c in text.strip()[:40])
+        if len(self.log.examples) < EXAMPLES_KEPT and shape not in self.shapes:
+            self.shapes.add(shape)
+            self.log.examples.append(f"{self.name}:{number}: {text.strip()[:100]}")

@@ -1,0 +1,96 @@
+"""Lines of a train log that hold no result: what went on, what the machine is, echoed source, and mere noise."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from golf.foreign.figures import NUMBER
+
+_FLAGS = re.IGNORECASE
+
+
+@dataclass(frozen=True)
+class MarkLine:
+    """`kind` is crash, sliding_mode, eval_clock, averaging, gpu, rule (a line of equals signs) or noise."""
+
+    kind: str
+    value: str = ""
+
+
+NOISE, RULE = MarkLine("noise"), MarkLine("rule")
+_CRASH = re.compile(
+    r"Traceback \(most recent call last\)|ChildFailedError|OutOfMemoryError|CUDA out of memory|CUDA error:"
+    r"|Segmentation fault|^Killed\b|exitcode\s*:\s*-?[1-9]|ProcessRaisedException|DUE TO (?:TIME LIMIT|PREEMPTION)"
+)
+_SLIDING_MODE = re.compile(
+    r"eval_mode:\s*sliding|starting sliding|for sliding window eval|sliding.window eval.*start", _FLAGS
+)
+_EVAL_CLOCK = re.compile(rf"^\s*total_eval_time:\s*({NUMBER}\s*(?:ms|s|m))", _FLAGS)
+_AVERAGING = re.compile(r"^\s*(?:ema|swa|lawa|averag\w+)\b.*\b(?:apply|applying|averag|loading)", _FLAGS)
+_GPU = re.compile(r"^\|\s*\d+\s+((?:NVIDIA|Tesla|GeForce|AMD)[\w ]*?)\s+(?:On|Off|N/A)?\s*\|")
+_SOURCE = re.compile(
+    r"^(?:import |from \w[\w.]* import |def \w+\(|class \w+[(:]|async def |@\w+|#!|if __name__|\"\"\"|'''|try:|except |"
+    r"[A-Z_]{3,} = |return |#\s)|^\s+(?:return\b|if .*:$|for .* in .*:$|self\.|log0?\(|f\"|assert |with .*:$|else:|"
+    r"elif .*:|raise |[\w.\[\]]+ = |\w+\()|^\s*[)\]}],?$"
+)
+_NOISE = re.compile(
+    r"^\s*(?:\||\+[-=]|[-=*_#~─━]{3,}|\[?[WEIF]\d{3,4}[ \d]|\[W\d|NCCL |\*+|setting omp_num|\[(?:modal|local)\]|"
+    r"(?:\w+_)*warmup|(?:base|recur|loop)\w*_step|ttp:|tttg:|ttpp:|ttpr:|ttt|swa|ema|lawa|gptq|qat|late_qat|late_switch|"
+    r"layer_loop|slid|ngram|slot|xsa|rope|sdp_backends|attention|tie_embeddings|prun|selective|quantiz|serializ|deserializ|"
+    r"compil|compress|decompress|running |\w+_progress:|peak memory|diagnostic|mixed_precision|awq:|bigram|smear|mtp|"
+    r"saved_model:|submission_valid|logs/|/|\./|https?:|uploading|download|launch|pip |nvidia-smi|#|\$ |passthrough|"
+    r"\w{3} \w{3} +\d)",
+    _FLAGS,
+)
+_PAIRS_ONLY = re.compile(r"^\s*[A-Za-z_][\w.+/-]{0,60}(?:\[[^\]]{0,20}\])?\s*[:=](?:\s|\S|$)")
+_FOREIGN_NOISE = re.compile(
+    r"torch/distributed|site-packages|warning|deprecat|nccl|triton|inductor|^\s*File \"|beginning \w+ eval timer",
+    _FLAGS,
+)
+_ENDS_SOURCE = re.compile(
+    r"=|val_bpb:e|train_loader:d|hyperparam|running py|model_params:\d|train_shards:\s*\d|step|\[|\d|stopping"
+    r"|serialized|code size|total sub|artifact:|budget:",
+    _FLAGS,
+)
+
+
+def read_mark(text: str, lowered: str) -> MarkLine | None:
+    """What a line says about the run's course or machine."""
+    if match := _EVAL_CLOCK.match(text):
+        return MarkLine("eval_clock", match[1])
+    if _CRASH.search(text):
+        return MarkLine("crash", text.strip()[:200])
+    if "sliding" in lowered and _SLIDING_MODE.search(text):
+        stride = re.search(r"\bstride\s*[:=]\s*(\d{1,9})", text)
+        return MarkLine("sliding_mode", stride[1] if stride else "")
+    if text.startswith("|") and (match := _GPU.match(text)):
+        return MarkLine("gpu", match[1].strip())
+    if _AVERAGING.match(text):
+        return MarkLine("averaging")
+    return RULE if is_rule(text) else None
+
+
+def read_noise(text: str) -> MarkLine | None:
+    """`NOISE` for a line of a known kind that holds nothing of use here."""
+    is_noise = _NOISE.match(text) or _PAIRS_ONLY.match(text) or _FOREIGN_NOISE.search(text)
+    return NOISE if is_noise else None
+
+
+def may_end_source(text: str) -> bool:
+    """A quick no for almost every line of an echoed script."""
+    return bool(_ENDS_SOURCE.match(text))
+
+
+def looks_like_source(text: str) -> bool:
+    """Whether it is a line of a Python program rather than of a log."""
+    return bool(_SOURCE.match(text))
+
+
+def opens_source(text: str) -> bool:
+    """Whether an echoed script may begin here."""
+    return text.startswith(("import ", "from ", '"""', "'''", "#!", "# "))
+
+
+def is_rule(text: str) -> bool:
+    return len(text) >= 60 and not text.strip("= ")

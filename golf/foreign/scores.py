@@ -1,0 +1,232 @@
+"""What the several hundred tags of final scores mean, and which score of a run is which.
+
+A tag is what its author called a score, not what it is: `final_int8_zlib_roundtrip_exact` often repeats the sliding
+score of an int6 model. So a tag is believed only as far as nothing else in the same run contradicts it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from golf.bits import STANDARD
+from golf.foreign.grammar import ScoreLine
+
+PRE, POST, SLIDING, TTT, MIXED, OTHER = "pre_quant", "post_quant", "sliding", "ttt", "mixed", "other"
+ARTIFACT_KINDS = (POST, SLIDING, TTT, MIXED)  # the more elaborate later: the last one there is counts
+FLAT_CANNOT_GAIN_BPB = 0.012  # by which no flat score of a quantized model beats the one before quantization
+SLIDING_IS_SLOW = 15.0  # seconds; flat takes 1.4 to 6 s on eight GPUs
+AVERAGING_GAINS_BPB = 0.1  # at the most, over the last step's weights
+SLIDING_GAINS_BPB = 0.06  # at the most, over the same model scored flat; 0.035 is the most that was seen
+COLLAPSED_BPB = 0.05  # by which adaptation made a score worse, so that it cannot be the one that was meant
+_HIGHEST_BPB = 60.0
+
+_QUOTED = re.compile(
+    r"\b(?:best|baseline|target|previous|prior|sota|record|reference|ref|delta|improv\w*|mean|avg|average|std|leaderboard|"
+    r"expected|claim\w*|vs|gap|gain|savings?|naive|oracle|est|score to beat)\b|^#|^\s*[|>]|^import\b",
+    re.IGNORECASE,
+)
+_MIXED = re.compile(r"n_?gram|ppm|mixer|mixture|knn|hedge|bandit|backoff|cache|corrected|correction|logit_bias")
+_ADAPTED = re.compile(r"ttt|slot|test_time|lora_eval|adapter|sdttt|online")
+_SLID = re.compile(r"slid|stride|(?:^|_)sw(?:_|$)|(?:^|_)s(?:16|32|64|96|128|256|512)(?:_|$)|overlap")
+_PRE = re.compile(
+    r"pre_?quant|prequant|post_?(?:ema|swa|lawa|avg|averaging|train)|unquantized|(?:^|_)(?:bf16|fp32|fp16|float|raw)(?:_|$)|"
+    r"trained_validation|^diagnostic(?!.*quantized)|^(?:ema|swa|lawa)(?:_|$)|(?:^|_)(?:ema|swa)_(?:eval|val|only)|full_precision"
+)
+_POST = re.compile(
+    r"round_?trip|quantized|dequant|post_?quant|(?:^|_)q?int\d|^final(?:_|$)|gptq|ternary|binary|artifact|zlib|zstd|lzma|brotli"
+)
+_COMPATIBLE = re.compile(r"^final_int8_zlib_roundtrip")
+
+
+@dataclass(frozen=True)
+class LoggedScore:
+    """A score as the log gives it. `kind` is what it is taken for, `claimed` what its tag says."""
+
+    kind: str
+    claimed: str
+    tag: str
+    val_bpb: float
+    bpb_text: str
+    line: int
+    val_loss: float | None = None
+    loss_text: str = ""
+    seconds: float | None = None
+    seconds_line: int = 0
+    stride: int | None = None
+    doubt: str = ""  # why kind is not what is claimed
+
+    @property
+    def digits(self) -> int:
+        return len(self.bpb_text.partition(".")[2])
+
+    @property
+    def is_finite(self) -> bool:
+        return math.isfinite(self.val_bpb)
+
+    @property
+    def how(self) -> str:
+        """In the words that Golf's own scores use where it is the same way of scoring."""
+        stride = f", stride {self.stride}" if self.stride else ""
+        if self.kind in (PRE, POST):
+            return STANDARD
+        if self.kind == SLIDING:
+            return f"sliding window{stride}"
+        return f"adapted to the text ({base_tag(self.tag)})" if self.tag else "not told"
+
+
+def claimed_kind(tag: str, stride: int | None = None) -> str:
+    """What a tag says; `other` for a tag that says nothing about the artifact or about the model before it."""
+    words = re.sub(r"[^a-z0-9]+", "_", tag.lower()).strip("_")
+    if not words or _QUOTED.search(re.sub(r"_", " ", tag.lower())):
+        return OTHER
+    is_pre = bool(_PRE.search(words)) and not re.search(r"round_?trip|(?:^|_)q?int\d", words)
+    if _ADAPTED.search(words) or _MIXED.search(words):
+        if is_pre:
+            return OTHER  # adapted before quantization: not the artifact's, and not the bare model's
+        return MIXED if _MIXED.search(words) else TTT
+    if _SLID.search(words) or stride:
+        return OTHER if is_pre else SLIDING
+    return PRE if is_pre else POST if _POST.search(words) else OTHER
+
+
+def base_tag(tag: str) -> str:
+    """Without what only says how many digits follow."""
+    return re.sub(r"[_ ](?:exact|precise|full)$", "", tag.strip().rstrip(":"))
+
+
+def logged(line: ScoreLine, number: int) -> LoggedScore | None:
+    """A score, None for a number that cannot be one."""
+    if math.isfinite(line.val_bpb) and not 0 < line.val_bpb < _HIGHEST_BPB:
+        return None
+    kind = claimed_kind(line.tag, line.stride)
+    return LoggedScore(
+        kind=kind,
+        claimed=kind,
+        tag=line.tag,
+        val_bpb=line.val_bpb,
+        bpb_text=line.bpb_text,
+        line=number,
+        val_loss=line.val_loss,
+        loss_text=line.loss_text,
+        seconds=line.seconds,
+        seconds_line=number,
+        stride=line.stride,
+    )
+
+
+def settled(
+    scores: Sequence[LoggedScore],
+    *,
+    sliding_from: int | None = None,
+    stride: int | None = None,
+    pre_quant_bpb: float | None = None,
+    averaged: bool = False,
+) -> list[LoggedScore]:
+    """The scores with the kind that the whole run shows them to be, exact digits and seconds joined.
+
+    `sliding_from` is the line from which on the log says that it scores with a sliding window, `stride` the run's
+    setting, `pre_quant_bpb` the flat score before quantization, `averaged` whether weights were averaged after it.
+    """
+    found: list[LoggedScore] = []
+    for score in _joined(scores):
+        if score.kind == POST and _COMPATIBLE.match(score.tag):
+            score = _of_compatible_tag(score, found)
+        if score.kind == POST and score.is_finite:
+            score = _slid_after_all(score, sliding_from, pre_quant_bpb, averaged)
+        if score.kind == SLIDING:
+            score = _more_than_slid(score, last_of(found, POST), None if averaged else pre_quant_bpb)
+            score = replace(score, stride=score.stride or stride)
+        found.append(score)
+    return found
+
+
+def last_of(scores: Sequence[LoggedScore], kind: str) -> LoggedScore | None:
+    return next((s for s in reversed(scores) if s.kind == kind), None)
+
+
+def that_counts(scores: Sequence[LoggedScore]) -> tuple[LoggedScore | None, str]:
+    """The run's score, and a sentence if it is not the most elaborate one that was taken."""
+    found = [s for kind in ARTIFACT_KINDS if (s := last_of(scores, kind))]
+    found = found or [s for s in scores[-1:] if s.kind == OTHER and not s.tag]  # a bare number at the very end
+    finite = [s for s in found if s.is_finite]
+    if not finite:
+        return (found[-1] if found else None), ""
+    plain = [s for s in finite if s.kind in (POST, SLIDING)]
+    final = finite[-1]
+    if plain and final.kind in (TTT, MIXED) and final.val_bpb > plain[-1].val_bpb + COLLAPSED_BPB:
+        return plain[-1], f"{final.tag} got worse, {final.val_bpb:.4f} after {plain[-1].val_bpb:.4f}: not counted"
+    return final, ""
+
+
+def _joined(scores: Sequence[LoggedScore]) -> list[LoggedScore]:
+    """`tag` and `tag_exact` are one score: the digits of the one, the seconds of the other."""
+    found: list[LoggedScore] = []
+    for score in scores:
+        same = [i for i, s in enumerate(found) if base_tag(s.tag) == base_tag(score.tag) and _same_value(s, score)]
+        if not same:
+            found.append(score)
+            continue
+        old = found.pop(same[-1])
+        exact, other = (old, score) if old.digits > score.digits else (score, old)
+        timed = other if exact.seconds is None else exact
+        found.append(
+            replace(
+                exact,
+                seconds=timed.seconds,
+                seconds_line=timed.seconds_line,
+                stride=exact.stride or other.stride,
+                kind=exact.kind if exact.kind != POST else other.kind,
+                claimed=exact.claimed if exact.claimed != POST else other.claimed,
+            )
+        )
+    return found
+
+
+def _same_value(a: LoggedScore, b: LoggedScore) -> bool:
+    digits = min(a.digits, b.digits)
+    if not a.is_finite or not b.is_finite:
+        return str(a.val_bpb) == str(b.val_bpb)
+    return a.val_bpb == b.val_bpb or abs(a.val_bpb - b.val_bpb) <= 0.51 * 10.0**-digits
+
+
+def _of_compatible_tag(score: LoggedScore, before: Sequence[LoggedScore]) -> LoggedScore:
+    """The tag that scripts go on printing for old parsers, whatever its score is."""
+    others = [s for s in before if s.kind in ARTIFACT_KINDS]
+    same = next((s for s in reversed(others) if s.val_bpb == score.val_bpb), None)
+    if same is not None and same.kind != POST:
+        doubt = f"{base_tag(score.tag)} repeats the {same.kind} score of {base_tag(same.tag)}"
+        return replace(score, kind=OTHER, doubt=doubt)
+    if same is None and any(s.kind == POST for s in others):
+        return replace(
+            score, kind=OTHER, doubt=f"{score.tag} is a further score that its tag does not tell the kind of"
+        )
+    return score
+
+
+def _slid_after_all(
+    score: LoggedScore, sliding_from: int | None, pre_quant_bpb: float | None, averaged: bool
+) -> LoggedScore:
+    """A round trip that was scored with a sliding window: the log says so, or nothing else explains the number."""
+    if sliding_from is not None and score.line > sliding_from and not re.search("flat|standard", score.tag):
+        return replace(score, kind=SLIDING, doubt=f"{base_tag(score.tag)} is a sliding-window score")
+    gain = pre_quant_bpb - score.val_bpb if pre_quant_bpb is not None else 0.0
+    if gain <= (AVERAGING_GAINS_BPB if averaged else FLAT_CANNOT_GAIN_BPB):
+        return score
+    doubt = f"{base_tag(score.tag)} is {gain:.4f} below the score before quantization, which no flat score can be"
+    is_slow = score.seconds is not None and score.seconds >= SLIDING_IS_SLOW
+    has_slid = is_slow and gain <= SLIDING_GAINS_BPB
+    return replace(score, kind=SLIDING if has_slid else score.kind, doubt=doubt)
+
+
+def _more_than_slid(score: LoggedScore, flat: LoggedScore | None, pre_quant_bpb: float | None) -> LoggedScore:
+    """A longer context alone does not explain it: a cache or a mixture is in the score, whatever the tag says."""
+    against = flat.val_bpb if flat is not None and flat.is_finite else pre_quant_bpb
+    if against is None or not score.is_finite or against - score.val_bpb <= SLIDING_GAINS_BPB:
+        return score
+    doubt = (
+        f"{base_tag(score.tag)} is {against - score.val_bpb:.4f} below the flat score: more than a sliding window gives"
+    )
+    return replace(score, kind=MIXED, doubt=doubt)

@@ -1,0 +1,90 @@
+"""The script of a submission as it would be counted, and what it seems to do that it should not."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from pathlib import Path
+
+from golf.challenge import CAP_BYTES
+from golf.foreign.claims import shown
+from golf.foreign.findings import Audit
+from golf.foreign.foreign_run import ForeignRun
+from golf.foreign.source import NETWORK, imported_packages, read_script, suspicions
+from golf.foreign.submission_json import Submission
+
+SCRIPT = "train_gpt.py"
+EXPECTED = {"torch", "triton", "numpy", "sentencepiece"}  # on every machine that runs such a script
+CODE_ENDINGS = (".py", ".so", ".c", ".cpp", ".cu", ".cuh", ".pyx")
+
+
+def check_script(folder: Path, found: Audit) -> int | None:
+    """Read the script without running it; returns the bytes that count."""
+    path = folder / SCRIPT
+    if not path.is_file():
+        found.unchecked.append(f"code bytes, imports and forbidden patterns: there is no {SCRIPT}")
+        return None
+    script = read_script(path)
+    if script.problem and path.stat().st_size <= CAP_BYTES:  # else its size is the fault
+        found.unusable.append(script.problem)
+    if script.tree is None:
+        found.unchecked.append(f"imports and forbidden patterns: {SCRIPT} cannot be read")
+        return path.stat().st_size
+    if script.layers:
+        found.in_order.append(f"{SCRIPT} unpacks ({', '.join(script.layers)}) to {len(script.text.encode()):,} bytes")
+    if script.is_still_packed:
+        found.unchecked.append(f"what {SCRIPT} unpacks and runs: it is packed in a way that is not read here")
+    beside = _code_beside(folder, script.tree)
+    found.untrue += [
+        f"{SCRIPT} uses {name} of the folder: all code counts, and belongs in the script" for name in beside
+    ]
+    suspected = suspicions(script.tree)
+    found.look_at += [f"{SCRIPT}: {suspicion}" for suspicion in suspected]
+    if not (suspected or script.is_still_packed):
+        found.in_order.append(f"no network, no training text in scoring in {SCRIPT}, as far as its text shows")
+    _packages(folder, script.tree, beside, found)
+    return path.stat().st_size
+
+
+def _code_beside(folder: Path, tree: ast.Module) -> list[str]:
+    """Modules and code files of the folder that the script imports or names."""
+    names = {name for name in imported_packages(tree) if (folder / f"{name}.py").is_file() or (folder / name).is_dir()}
+    strings = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+    for text in strings:
+        is_code = text.endswith(CODE_ENDINGS) and len(text) < 200 and "\n" not in text and text != SCRIPT
+        if is_code and (folder / text).is_file():
+            names.add(text)
+    return sorted(names)
+
+
+def _packages(folder: Path, tree: ast.Module, beside: Sequence[str], found: Audit) -> None:
+    others = sorted(imported_packages(tree) - EXPECTED - NETWORK - set(beside))
+    files = [folder / name for name in ("requirements.txt", "README.md") if (folder / name).is_file()]
+    told = " ".join(file.read_text(encoding="utf-8", errors="replace") for file in files).lower().replace("_", "-")
+    if missing := [name for name in others if name.lower().replace("_", "-") not in told]:
+        found.look_at.append(f"{SCRIPT} needs {shown(missing)}: neither requirements.txt nor the README names that")
+
+
+def check_code_size(size: int, submission: Submission | None, runs: Sequence[ForeignRun], found: Audit) -> None:
+    """The script's size against what was claimed and logged, and against the cap."""
+    claimed = submission.figures.get("code_bytes") if submission else None
+    logged = sorted({code for run in runs if (code := run.count("code_bytes")) is not None})
+    in_logs = f"the logs count {shown([f'{code:,}' for code in logged])}"
+    if claimed is not None and claimed.value != size:
+        others = f"; {in_logs}" if logged and claimed.value not in logged else " as in the logs" if logged else ""
+        found.untrue.append(f"{claimed.source} is {claimed.value:,.0f}{others}, but {SCRIPT} has {size:,} bytes")
+    elif logged and size not in logged:
+        found.look_at.append(
+            f"{in_logs} bytes of code, {SCRIPT} has {size:,}: they ran another form of it, or it was changed"
+        )
+    models = [(v, run) for run in runs if (v := run.value("artifact_bytes")) is not None]
+    if not models:
+        over = size - CAP_BYTES
+        found.against_rules += [f"{SCRIPT} alone is {over:,} bytes over {CAP_BYTES:,}"] * (over > 0)
+        return
+    model, run = max(models, key=lambda pair: pair[0])
+    over = int(model) + size - CAP_BYTES
+    if over > 0 and (run.value("total_bytes") or 0) <= CAP_BYTES:
+        found.against_rules.append(f"{run.name}: its model and {SCRIPT} are {over:,} bytes over {CAP_BYTES:,}")
+    if over <= 0:
+        found.in_order.append(f"the largest model and {SCRIPT} make {int(model) + size:,} of {CAP_BYTES:,} bytes")

@@ -1,0 +1,131 @@
+"""A submission's script, read without running it: what it is when it is unpacked, what it imports, what it should not.
+
+Static reading finds what is written plainly and nothing else; that is why what it finds is to be looked at.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from golf.foreign.unwrapping import LARGEST_BYTES, is_packed, unpacked
+
+MOST_LAYERS = 3  # of packing within packing
+NETWORK = {
+    *("requests", "urllib", "urllib3", "http", "socket", "ftplib", "aiohttp", "httpx", "paramiko", "wget"),
+    *("huggingface_hub", "datasets", "boto3", "gdown"),
+}
+HARMLESS = {"urllib.parse", "urllib.error", "http.HTTPStatus"}
+NETWORK_CALLS = {
+    *("urlopen", "urlretrieve", "hf_hub_download", "snapshot_download", "load_dataset"),
+    *("load_state_dict_from_url", "download_url_to_file"),
+}
+SHELL_CALLS = {"system", "popen", "run", "call", "check_call", "check_output", "Popen", "getoutput"}
+SHELL_NETWORK = re.compile(
+    r"\b(curl|wget|pip3? install|git clone|apt(?:-get)? install|huggingface-cli|gsutil|rclone|scp)\b"
+)
+TRAINING_TEXT = re.compile(r"train_files|_train_\*|train_\d*\.bin|train_loader|train_stream|\btrain_tokens\b")
+EVALUATION = re.compile(r"eval|score|valid|ttt", re.IGNORECASE)
+VALIDATION_TEXT = re.compile(r"val_tokens|_val_\*|val_files|validation_tokens")
+TRAINING = re.compile(r"^(train|train_loop|training_step|calibrate\w*|collect_hessians?\w*)$")
+
+
+@dataclass(frozen=True)
+class Script:
+    """`text` is what runs in the end; `layers` names what it was packed in."""
+
+    text: str
+    layers: tuple[str, ...]
+    tree: ast.Module | None
+    problem: str = ""
+    is_still_packed: bool = False  # it executes a string that could not be unpacked
+
+
+def read_script(path: Path) -> Script:
+    """Unpack and parse; a script that is not Python has a problem and no tree."""
+    layers: list[str] = []
+    if path.stat().st_size > LARGEST_BYTES:
+        return Script("", (), None, f"{path.name} has {path.stat().st_size:,} bytes: no script is that large")
+    raw = path.read_bytes()
+    if not raw.strip():
+        return Script("", (), None, f"{path.name} is empty")
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
+        text = raw.decode(encoding)
+    except (SyntaxError, UnicodeDecodeError) as error:
+        return Script("", (), None, f"{path.name} cannot be read as UTF-8, and declares no other encoding ({error})")
+    text = text.replace("\r\n", "\n")
+    while (inner := unpacked(text)) is not None and len(layers) < MOST_LAYERS:
+        layers.append(inner[0])
+        text = inner[1]
+    try:
+        return Script(text, tuple(layers), ast.parse(text), is_still_packed=is_packed(text))
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return Script(text, tuple(layers), None, f"{path.name} is not Python that this version reads ({error})")
+
+
+def imported_packages(tree: ast.Module) -> set[str]:
+    """Top-level packages that are not Python's own."""
+    return {name for name in map(_top, _imported(tree)) if name not in sys.stdlib_module_names}
+
+
+def _top(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    """Modules by their whole names, those that are imported by a call with a plain name too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and _called(node) in ("__import__", "import_module"):
+            names = [a.value for a in node.args[:1] if isinstance(a, ast.Constant)]
+            yield from (name for name in names if isinstance(name, str))
+
+
+def _called(node: ast.Call) -> str:
+    """The last part of what is called: `run` of `subprocess.run`."""
+    return getattr(node.func, "attr", getattr(node.func, "id", ""))
+
+
+def suspicions(tree: ast.Module) -> list[str]:
+    """Places where a forbidden thing seems to be written: network, training text in scoring, validation in training."""
+    found = _network(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            body = ast.unparse(ast.Module(node.body, []))
+            if EVALUATION.search(node.name) and not TRAINING.match(node.name) and TRAINING_TEXT.search(body):
+                found.append(f"line {node.lineno}: {node.name} names training text")
+            if TRAINING.match(node.name) and VALIDATION_TEXT.search(body):
+                found.append(f"line {node.lineno}: {node.name} names validation text")
+    return found
+
+
+def _network(tree: ast.Module) -> list[str]:
+    """Imports that open connections; failing those, calls and shell commands that do."""
+    modules = {name for name in _imported(tree) if _top(name) in NETWORK and not name.startswith(tuple(HARMLESS))}
+    found = [f"imports {name}: there is no network during evaluation" for name in sorted(set(map(_top, modules)))]
+    if found:
+        return found
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        if _called(node) in NETWORK_CALLS:
+            found.append(f"line {node.lineno}: {_called(node)} downloads: there is no network during evaluation")
+        if _called(node) in SHELL_CALLS and (match := SHELL_NETWORK.search(_words(node))):
+            found.append(f"line {node.lineno}: it runs {match[0]}: there is no network during evaluation")
+    return found
+
+
+def _words(call: ast.Call) -> str:
+    """The plain strings among the arguments, as a command line."""
+    strings = (n.value for argument in call.args for n in ast.walk(argument) if isinstance(n, ast.Constant))
+    return " ".join(s for s in strings if isinstance(s, str))

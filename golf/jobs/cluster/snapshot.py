@@ -1,0 +1,63 @@
+"""A copy of code and configuration that a sweep's jobs run from, whatever happens to the working tree meanwhile."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from golf.files import new_folder, write_json
+from golf.paths import ROOT
+from golf.run.environment import git_state, package_versions
+
+COPIED = ("golf", "conf", "hydra_plugins", "pyproject.toml")
+NOT_COPIED = shutil.ignore_patterns("__pycache__", "*.egg-info")
+
+
+def take_snapshot(folder: Path) -> Path:
+    """Copy the code into `folder`/<hash of it>, once for each content; returns that path.
+
+    `snapshot.json` says which commit, what differed from it (`dirty.diff`), and the versions of packages. `data` is a
+    link: data sets stay where they are.
+    """
+    digest = code_digest()
+    place = folder / digest
+    if place.exists():
+        return place
+    with new_folder(place) as unfinished:
+        for name in COPIED:
+            source = ROOT / name
+            if source.is_dir():
+                shutil.copytree(source, unfinished / name, ignore=NOT_COPIED)
+            else:
+                shutil.copy2(source, unfinished / name)
+        (unfinished / "data").symlink_to(ROOT / "data")
+        if diff := _diff():
+            (unfinished / "dirty.diff").write_bytes(diff)
+        write_json(
+            unfinished / "snapshot.json",
+            {"of": str(ROOT), "git": git_state(), "python": sys.version.split()[0], "packages": package_versions()},
+        )
+    return place
+
+
+def code_digest() -> str:
+    """Twelve hex digits for the content of everything that is copied."""
+    total = hashlib.sha256()
+    for name in COPIED:
+        files = sorted((ROOT / name).rglob("*")) if (ROOT / name).is_dir() else [ROOT / name]
+        for path in files:
+            if path.is_file() and "__pycache__" not in path.parts:
+                total.update(f"{path.relative_to(ROOT)}\0".encode())
+                total.update(hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()[:12]
+
+
+def _diff() -> bytes:
+    try:
+        command = ["git", "-C", str(ROOT), "diff", "HEAD", "--", *COPIED]
+        return subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
+    except (OSError, subprocess.SubprocessError):
+        return b""

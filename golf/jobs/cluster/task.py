@@ -1,0 +1,101 @@
+"""What one job of a submitted sweep does, on every node that it has: a run folder, the run, and the queue again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from golf.errors import GolfError
+from golf.files import write_atomic
+from golf.jobs.launch.launcher import run_ranks
+from golf.jobs.launch.nodes import nodes_of_job
+from golf.jobs.launch.preflight import check_inputs
+from golf.run.folder import RunFolder, attempts, create_run_folder, finished_run
+from golf.run.identity import variant_id
+from golf.run.locks import run_claim, try_claim
+from golf.run.result import INTERRUPTED, Result
+from golf.settings.config import Config, from_dict
+
+NOTICE = "SIGUSR2"  # Slurm's, before a time limit or, where the site sends it, a preemption
+OTHERS_WAIT_SECONDS = 120
+
+
+def run_task(job_file: str) -> str:
+    """Run the job that `job_file` describes; a word about how that went, for Slurm's log.
+
+    The first node claims the run and makes its folder; the others find it by a note beside the job file. A job that
+    was told to stop goes back into the queue itself; one that Slurm takes away or loses is requeued by Slurm.
+    """
+    path = Path(job_file)
+    job = json.loads(path.read_text())
+    cfg = from_dict(Config, job["config"])
+    nodes = nodes_of_job(cfg.launch.nodes)
+    if not nodes.is_first:
+        return run_ranks(_announced(path)).state
+    with _claimed(cfg) as is_ours:
+        if not is_ours:
+            return "another job or sweep is at work on it"
+        if not cfg.launch.fresh and (done := finished_run(variant_id(cfg), cfg.seed)):
+            return f"finished before: {done[0].state}"
+        check_inputs(cfg)
+        folder = _folder(cfg, job["command"])
+        write_atomic(_note(path), str(folder.path))
+        result = run_ranks(folder)
+    if _was_told_to_stop(result) and restarts() < job["requeues"]:
+        _requeue()
+    return result.state
+
+
+def restarts() -> int:
+    """Times that Slurm has started this job before."""
+    return int(os.environ.get("SLURM_RESTART_COUNT", 0))
+
+
+@contextlib.contextmanager
+def _claimed(cfg: Config) -> Iterator[bool]:
+    claim = try_claim(run_claim(variant_id(cfg), cfg.seed))
+    try:
+        yield claim is not None
+    finally:
+        if claim:
+            claim.release()
+
+
+def _folder(cfg: Config, command: list[str]) -> RunFolder:
+    """A new folder, or the one of the last attempt if that left a checkpoint to go on from."""
+    earlier = attempts(variant_id(cfg), cfg.seed)
+    if earlier and earlier[-1].has_checkpoint:
+        earlier[-1].result.unlink(missing_ok=True)
+        earlier[-1].error.unlink(missing_ok=True)
+        return earlier[-1]
+    return create_run_folder(cfg, command)
+
+
+def _note(path: Path) -> Path:
+    """Where the first node tells the others the folder of this start of the job."""
+    return path.with_suffix(f".{os.environ.get('SLURM_JOB_ID', '0')}.{restarts()}.folder")
+
+
+def _announced(path: Path) -> RunFolder:
+    until = time.monotonic() + OTHERS_WAIT_SECONDS
+    while not _note(path).exists():
+        if time.monotonic() > until:
+            raise GolfError(f"The first node did not start the run within {OTHERS_WAIT_SECONDS} s: see its log.")
+        time.sleep(0.2)
+    return RunFolder(Path(_note(path).read_text()))
+
+
+def _was_told_to_stop(result: Result) -> bool:
+    return result.state == INTERRUPTED and NOTICE in result.reason
+
+
+def _requeue() -> None:
+    print("told to stop: back into the queue", file=sys.stderr, flush=True)
+    subprocess.run(["scontrol", "requeue", os.environ["SLURM_JOB_ID"]], check=False, timeout=60)
+    time.sleep(OTHERS_WAIT_SECONDS)  # Slurm ends this process now

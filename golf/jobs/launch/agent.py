@@ -1,0 +1,9 @@
+"""`python -m golf.jobs.launch.agent …`: torchrun that ends with the process that started it."""
+
+from golf.jobs.launch.process import die_with_parent
+
+if __name__ == "__main__":
+    die_with_parent()
+    from torch.distributed.run import main
+
+    main()

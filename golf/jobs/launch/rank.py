@@ -1,0 +1,74 @@
+"""One rank in this process, from the run folder's config.json to a result in it, whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import traceback
+
+from golf.errors import GolfError
+from golf.jobs.launch.process import Interrupted, interruptible, tune_allocator
+from golf.run.folder import RunFolder
+from golf.run.identity import variant_id
+from golf.run.result import CRASHED, INTERRUPTED, Result
+from golf.settings.config import Config
+from golf.settings.hardware import cpu_cores
+
+
+def run_in_process(folder: RunFolder) -> Result:
+    """Run this rank. The first rank writes the result; a failure is a result with its state, raised nowhere."""
+    cfg = folder.read_config()
+    if cfg.launch.device == "cpu":
+        tune_allocator()
+    import torch
+
+    from golf.training.loop.rank import run_rank
+    from golf.training.ranks import join_ranks, leave_ranks
+
+    torch.set_num_threads(cfg.launch.threads or max(1, cpu_cores() // cfg.launch.nproc))
+    is_first = True
+    try:
+        with interruptible():
+            ranks = join_ranks(cfg.launch.device)
+            is_first = ranks.is_first
+            result = run_rank(cfg, folder, ranks)
+            leave_ranks()
+    except (Exception, Interrupted) as error:
+        result = failed(cfg, folder, error)
+    if is_first:
+        result.attempt = 1 + int(os.environ.get("SLURM_RESTART_COUNT", 0))
+        folder.write_result(result)
+        _draw(folder, result)
+    return result
+
+
+def failed(cfg: Config, folder: RunFolder, error: BaseException) -> Result:
+    """The result of a run that `error` ended. The first failure of any rank is kept in error.txt."""
+    result = Result(name=cfg.name, variant_id=variant_id(cfg), seed=cfg.seed, scale=cfg.scale.name)
+    result.data_name, result.budget_train_seconds = cfg.data.name, cfg.budget.train_seconds
+    if isinstance(error, Interrupted) and not folder.error.exists():
+        result.state, result.reason = INTERRUPTED, str(error)
+        return result
+    sentence = str(error) if isinstance(error, GolfError) else f"{type(error).__name__}: {error}"
+    details = "" if isinstance(error, GolfError) else "".join(traceback.format_exception(error))
+    try:
+        with folder.error.open("x") as file:
+            file.write(f"{' '.join(sentence.split())}\n{details}")
+    except OSError:  # another rank failed first, or the disk is full
+        pass
+    result.state, result.reason = CRASHED, _first_line(folder, sentence)
+    return result
+
+
+def _first_line(folder: RunFolder, otherwise: str) -> str:
+    try:
+        return folder.error.read_text().partition("\n")[0] or otherwise
+    except OSError:
+        return otherwise
+
+
+def _draw(folder: RunFolder, result: Result) -> None:
+    from golf.run.curves import draw_curves
+
+    with contextlib.suppress(OSError):  # the picture is not worth losing the run's exit for
+        draw_curves(folder.metrics, result, folder.curves)

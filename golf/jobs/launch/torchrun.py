@@ -1,0 +1,89 @@
+"""Several ranks on this machine, or on each of several: torchrun as a child process, its signals, logs and end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import FrameType
+
+from golf.jobs.launch.nodes import Nodes
+from golf.jobs.launch.process import STOP_SIGNALS, Interrupted
+from golf.jobs.launch.rank import failed
+from golf.paths import ROOT
+from golf.run.folder import RunFolder
+from golf.run.result import INTERRUPTED, Result, read_result
+from golf.settings.config import Config
+from golf.settings.hardware import cpu_cores
+
+
+def run_under_torchrun(cfg: Config, folder: RunFolder, nodes: Nodes) -> Result:
+    """Run this machine's ranks of `folder`; the result that the first rank wrote, or what their end means.
+
+    Every node calls this with the same folder, which they have to see alike. The first one has the last word on it.
+    """
+    logs = folder.rank_logs if nodes.count == 1 else folder.rank_logs / f"node{nodes.rank}"
+    logs.mkdir(parents=True, exist_ok=True)
+    with (logs / "torchrun.log").open("ab") as log:
+        command = _command(cfg, folder, nodes, logs)
+        agent = subprocess.Popen(command, env=_environment(cfg), stderr=log, start_new_session=True)
+    received: list[int] = []
+
+    def forward(number: int, _: FrameType | None) -> None:
+        received.append(number)
+        agent.send_signal(signal.SIGTERM if len(received) == 1 else signal.SIGKILL)
+
+    before = {number: signal.signal(number, forward) for number in STOP_SIGNALS}
+    try:
+        status = agent.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return _outcome(cfg, folder, nodes, status, received)
+
+
+def _outcome(cfg: Config, folder: RunFolder, nodes: Nodes, status: int, received: list[int]) -> Result:
+    result = read_result(folder.result) if folder.result.exists() else None
+    if received and (result is None or result.state == INTERRUPTED):
+        result = failed(cfg, folder, Interrupted(received[0]))
+    elif result is None or result.state == INTERRUPTED:  # nobody asked: a rank died without a word
+        result = failed(
+            cfg,
+            folder,
+            RuntimeError(f"a rank ended unexpectedly (torchrun: {status}); see {folder.rank_logs}"),
+        )
+    else:
+        return result
+    if nodes.is_first:
+        folder.write_result(result)
+    return result
+
+
+def _command(cfg: Config, folder: RunFolder, nodes: Nodes, logs: Path) -> list[str]:
+    """The first rank keeps the terminal for its progress; errors and the other ranks go to files."""
+    to_files = ",".join(["0:2", *(f"{rank}:3" for rank in range(1, cfg.launch.nproc))])
+    return [
+        *(sys.executable, "-m", "golf.jobs.launch.agent"),
+        *_meeting(nodes),
+        *("--nproc-per-node", str(cfg.launch.nproc)),
+        *("--signals-to-handle", "SIGTERM,SIGINT,SIGUSR2"),
+        *("--log-dir", str(logs), "--redirects", to_files),
+        *("-m", "golf.jobs.launch.worker", str(folder.path)),
+    ]
+
+
+def _meeting(nodes: Nodes) -> list[str]:
+    if nodes.count == 1:
+        return ["--standalone"]
+    # Static, because torchrun's elastic rendezvous numbers the nodes in the order of their arrival, and the first
+    # rank, which writes the run folder, has to be where that folder's result is judged.
+    here = ("--nnodes", str(nodes.count), "--node-rank", str(nodes.rank))
+    return [*here, "--master-addr", nodes.address, "--master-port", str(nodes.port)]
+
+
+def _environment(cfg: Config) -> dict[str, str]:
+    threads = cfg.launch.threads or max(1, cpu_cores() // cfg.launch.nproc)
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": str(threads)}

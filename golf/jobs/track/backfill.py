@@ -1,0 +1,98 @@
+"""Runs that are over, mirrored from their folders."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from golf.errors import GolfError
+from golf.jobs.track.companion import end, start
+from golf.jobs.track.keys import read_object
+from golf.jobs.track.record import (
+    OFFLINE,
+    UPLOADED,
+    Record,
+    is_import,
+    is_sweep,
+    open_record,
+    read_record,
+    record_path,
+)
+from golf.run.folder import RunFolder
+from golf.settings.config import RulesConfig, TrackConfig, from_dict
+
+UPLOAD_SECONDS = 300.0  # nobody is waiting for a GPU
+IN_A_RUNS_ROOT = ("seed*/config.json", "*/seed*/config.json", "sweeps/*/sweep.json", "imported/*/import.json")
+
+
+def folders(paths: Iterable[Path]) -> list[Path]:
+    """The folders of runs, sweeps and imports that `paths` are or hold. Raises `GolfError` for a path without any."""
+    found: list[Path] = []
+    for path in paths:
+        inside = [path / name for name in ("config.json", "sweep.json", "import.json")]
+        for pattern in IN_A_RUNS_ROOT:
+            inside += sorted(path.glob(pattern))
+        here = [file.parent.absolute() for file in inside if file.is_file()]
+        if not here:
+            raise GolfError(f"{path} is no run, sweep or import and holds none: give multirun/ or a folder in it.")
+        found += here
+    return list(dict.fromkeys(found))
+
+
+def pending(folder: Path, *, offline: bool) -> bool:
+    """Whether the run is still to be uploaded, or with `offline` to be recorded; so is what has changed since."""
+    record = read_record(folder)
+    if record is None or record.state not in ((UPLOADED, OFFLINE) if offline else (UPLOADED,)):
+        return True
+    mirrored_at = record_path(folder).stat().st_mtime
+    return any(path.stat().st_mtime > mirrored_at for path in _sources(folder) if path.is_file())
+
+
+def has_ended(folder: Path) -> bool:
+    """Whether a run has its result; a sweep can be reported at any time."""
+    return is_sweep(folder) or is_import(folder) or (folder / "result.json").is_file()
+
+
+def back_fill(folder: Path, track: TrackConfig, rules: RulesConfig | None = None) -> Record | None:
+    """Mirror a run, a sweep's report or an import; None, after a warning, if not all of it arrived.
+
+    Without `rules` a report judges by those that its runs were made with.
+    """
+    run = RunFolder(folder)
+    return open_record(folder) if end(start(run, track, rules), run, track.finish_seconds) else None
+
+
+def settings_of(folder: Path) -> TrackConfig:
+    """The run's own, or those of a sweep's first run, where made with a mirror; else the defaults of `track=wandb`."""
+    if is_sweep(folder):
+        folder = next(_runs_of_sweep(folder), folder)
+    values = read_object(folder / "config.json").get("track", {})
+    if values.get("backend", "none") != "none":
+        return from_dict(TrackConfig, values)
+    environment = os.environ
+    project, entity = environment.get("WANDB_PROJECT", TrackConfig.project), environment.get("WANDB_ENTITY")
+    return TrackConfig(backend="wandb", project=project, entity=entity)
+
+
+def unhurried(track: TrackConfig, mode: str, project: str | None, entity: str | None) -> TrackConfig:
+    """`track` for an upload that nothing waits for, elsewhere if a `project` or an `entity` is given."""
+    return dataclasses.replace(
+        track,
+        mode=mode,
+        project=project or track.project,
+        entity=entity or track.entity,
+        finish_seconds=UPLOAD_SECONDS,
+    )
+
+
+def _sources(folder: Path) -> list[Path]:
+    """What a mirror of `folder` shows."""
+    results = [run / "result.json" for run in _runs_of_sweep(folder)] if is_sweep(folder) else []
+    return [folder / name for name in ("result.json", "sweep.json", "import.json")] + results
+
+
+def _runs_of_sweep(folder: Path) -> Iterator[Path]:
+    for run in read_object(folder / "sweep.json").get("runs", []):
+        yield from folder.parent.parent.glob(f"*-{run['variant_id']}/seed{run['seed']}*")

@@ -1,0 +1,115 @@
+"""Views of a W&B project that compare seeds and variants, by the names of `keys`. Needs wandb-workspaces.
+
+W&B computes mean and standard deviation of a group in charts, of at most 100 runs, and in no table of its own
+(wandb #1846, #3404): the table is the one that golf has computed and logged.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import wandb_workspaces.expr as expr
+import wandb_workspaces.reports.v2 as reports
+import wandb_workspaces.workspaces as workspaces
+
+NAME = "Golf: variants and seeds"
+MOST_RUNS = 100  # that W&B samples in a grouped chart
+RESULTS = "results"  # key of the table in runs of type `report`, see golf/jobs/track/sweep_report.py
+CURVES = (
+    ("Validation, bits per byte over seconds of training", "val/bpb", "train_seconds"),
+    ("Validation, bits per byte over tokens", "val/bpb", "tokens"),
+    ("Training loss, nats per token over seconds of training", "train/loss", "train_seconds"),
+    ("Learning-rate multiplier over seconds of training", "train/lr_multiplier", "train_seconds"),
+)
+EXPLANATION = (
+    "Curves and bars are means over the seeds of a variant with one standard deviation. Only runs whose state is ok "
+    "are shown; `results` has differences, p-values and verdicts as `scripts/report.py` computes them."
+)
+
+
+def finished() -> expr.FilterExpr:
+    """Only what ended `ok`: every other state is a failed run to W&B."""
+    return expr.Metric("State") == "finished"
+
+
+def seeds_together() -> dict[str, Any]:
+    """Settings of a chart that shows a variant's mean and standard deviation."""
+    return {"groupby": reports.Config("variant"), "groupby_aggfunc": "mean", "groupby_rangefunc": "stddev"}
+
+
+def curves() -> list[reports.LinePlot]:
+    titles = {"train_seconds": "seconds", "tokens": "tokens"}
+    return [
+        reports.LinePlot(
+            title=title,
+            x=x,
+            y=[y],
+            title_x=titles[x],
+            max_runs_to_show=MOST_RUNS,
+            smoothing_type="none",
+            **seeds_together(),
+        )
+        for title, y, x in CURVES
+    ]
+
+
+def comparisons() -> list[Any]:
+    score_and_bytes = reports.SummaryMetric("total_bytes"), reports.SummaryMetric("val_bpb")
+    return [
+        reports.BarPlot(
+            title="From the artifact, bits per byte",
+            metrics=["post_quant/val_bpb"],
+            max_runs_to_show=MOST_RUNS,
+            **seeds_together(),
+        ),
+        reports.BarPlot(
+            title="Quantization gap, bits per byte",
+            metrics=["quant_gap_bpb"],
+            max_runs_to_show=MOST_RUNS,
+            **seeds_together(),
+        ),
+        reports.ScatterPlot(title="Final score against bytes", x=score_and_bytes[0], y=score_and_bytes[1]),
+    ]
+
+
+def table() -> reports.WeavePanelSummaryTable:
+    return reports.WeavePanelSummaryTable(table_name=RESULTS, layout=reports.Layout(w=24, h=12))
+
+
+def workspace(entity: str, project: str) -> workspaces.Workspace:
+    """The project's page as a saved view."""
+    sections = {"Table": [table()], "Variants": comparisons(), "Curves": curves()}
+    return workspaces.Workspace(
+        entity=entity,
+        project=project,
+        name=NAME,
+        sections=[workspaces.Section(name=name, panels=panels, is_open=True) for name, panels in sections.items()],
+        settings=workspaces.WorkspaceSettings(x_axis="train_seconds", max_runs=MOST_RUNS),
+        runset_settings=workspaces.RunsetSettings(
+            filters=[finished()],
+            groupby=[expr.Config("variant")],
+            order=[expr.Ordering(expr.Summary("val_bpb"), ascending=True)],
+        ),
+    )
+
+
+def report(entity: str, project: str) -> reports.Report:
+    """The same as a page to read and share."""
+    runs = reports.Runset(name="runs that are ok", filters=[finished()])  # of the report's own project
+    return reports.Report(
+        entity=entity,
+        project=project,
+        title=NAME,
+        width="fluid",
+        blocks=[reports.P(EXPLANATION), reports.PanelGrid(runsets=[runs], panels=[table(), *comparisons(), *curves()])],
+    )
+
+
+def specification(entity: str, project: str) -> dict[str, Any]:
+    """Both views as plain JSON values, without any account or network."""
+    made: dict[str, Any] = {"workspace": workspace(entity, project), "report": report(entity, project)}
+    return {
+        name: json.loads(view._to_model().model_dump_json(by_alias=True, exclude_none=True))
+        for name, view in made.items()
+    }

@@ -1,0 +1,115 @@
+"""Other people's runs in W&B: a run each, from the record that `scripts/import_runs.py` keeps of a submission.
+
+Summaries have the keys of our own runs. Curves are read from the imported logs, where those are still in their place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from golf.errors import GolfError
+from golf.foreign.grammar import StepLine
+from golf.foreign.log_reader import read_train_log
+from golf.foreign.text import UnreadableError
+from golf.jobs.track.keys import read_object
+from golf.jobs.track.record import Record, write_record
+from golf.jobs.track.stream import CHARTS, DEFAULT_AXIS
+from golf.jobs.track.wandb_client import open_run
+from golf.report.imported import DAMAGED, imported_variants, rows_of_record
+from golf.report.rows import MEASURED, RunRow
+from golf.run.result import OK
+from golf.settings.config import TrackConfig
+
+SCORES = {
+    "pre_quant_bpb": "pre_quant/val_bpb",
+    "post_quant_bpb": "post_quant/val_bpb",
+    "sliding_bpb": "post_quant_sliding/val_bpb",
+    "ttt_bpb": "post_quant_ttt/val_bpb",
+}
+SAME_NAME = ("state", "reason", "val_bpb", "val_loss", "how", *MEASURED)
+
+
+def stream_import(folder: Path, track: TrackConfig, record: Record) -> None:
+    """Mirror every run of the submission in `folder`. Raises `TrackError`, or `GolfError` for a damaged record."""
+    values = read_object(folder / "import.json")
+    try:
+        rows, runs = rows_of_record(values, folder), values["runs"]
+        logs = _curves(Path(values["imported_from"]), runs)
+    except DAMAGED as error:
+        raise GolfError(f"{folder / 'import.json'} cannot be read: import it again") from error
+    labels = {row: variant.label for variant in imported_variants(rows) for row in variant.rows}
+    for number, (row, imported, curve) in enumerate(zip(rows, runs, logs, strict=True), start=1):
+        config = {**_settings(imported), **_identity(row, labels[row], values)}
+        run = open_run(track, folder, **_description(config, track, f"{record.id}-{number}"))
+        record.url, record.files = run.url, str(run.files.parent.relative_to(folder))
+        write_record(folder, record)
+        run.set_axis(CHARTS, DEFAULT_AXIS)
+        for line in curve:
+            run.log(history_row(line, config.get("train_batch_tokens")))
+        run.finish(summary_values(row), exit_code=int(row.state != OK))
+
+
+def history_row(line: StepLine, batch_tokens: float | None) -> dict[str, Any]:
+    """What a log says of a step by the names of golf/jobs/track/keys.py; `batch_tokens` a step give the tokens."""
+    row = {
+        "step": line.step,
+        "train_seconds": line.seconds,
+        "tokens": line.step * int(batch_tokens) if batch_tokens else None,
+        "train/loss": line.train_loss,
+        "val/loss": line.val_loss,
+        "val/bpb": line.val_bpb,
+    }
+    return {key: value for key, value in row.items() if value is not None}
+
+
+def summary_values(row: RunRow) -> dict[str, Any]:
+    """A row by the names of an own run's summary, and what contradicts itself in it."""
+    values = {key: getattr(row, key) for key in SAME_NAME} | {name: getattr(row, key) for key, name in SCORES.items()}
+    if row.pre_quant_bpb is not None and row.post_quant_bpb is not None:
+        values["quant_gap_bpb"] = row.post_quant_bpb - row.pre_quant_bpb
+    values["faults"] = list(row.faults)
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _identity(row: RunRow, label: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    about = {"name": row.name, "variant": label, "seed": row.seed, "machine/gpu": row.machine}
+    about |= {"submission": values["name"], "imported_from": values["imported_from"]}
+    return {key: value for key, value in about.items() if value is not None}
+
+
+def _settings(run: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers that the log printed of its settings and that are no figure of a row."""
+    known = {*SAME_NAME, *SCORES, "seed"}
+    found = {key: float(figure["value"]) for key, figure in run["figures"].items() if key not in known}
+    return {key: value for key, value in found.items() if math.isfinite(value)}
+
+
+def _description(config: Mapping[str, Any], track: TrackConfig, id: str) -> dict[str, Any]:
+    return {
+        "id": id,
+        "name": config["name"],
+        "group": track.group or config["submission"],
+        "job_type": "import",
+        "tags": ["imported", *track.tags],
+        "config": config,
+    }
+
+
+def _curves(origin: Path, runs: Sequence[Mapping[str, Any]]) -> Iterator[list[StepLine]]:
+    """Of each run the training and validation lines; none where its log is gone. A log's runs are in its order."""
+    taken: Counter[str] = Counter()
+    for file in (run["files"][0] for run in runs):
+        found = _curves_of_log(origin / file)
+        yield found[taken[file]] if taken[file] < len(found) else []
+        taken[file] += 1
+
+
+def _curves_of_log(path: Path) -> list[list[StepLine]]:
+    try:
+        return [run.curve for run in read_train_log(path).runs] if path.is_file() else []
+    except UnreadableError:
+        return []

@@ -1,0 +1,75 @@
+"""A sweep's table and plots as one W&B run of type `report`: W&B shows no standard deviation of a group in a table."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from golf.jobs.track.keys import flat, read_object
+from golf.jobs.track.record import Record, write_record
+from golf.jobs.track.stream import attached
+from golf.jobs.track.wandb_client import open_run
+from golf.report.findings import Findings, judged
+from golf.report.plots import pictures
+from golf.report.results import results_table
+from golf.report.study import Study, read_study
+from golf.report.table import Table
+from golf.run.folder import RunFolder
+from golf.run.result import OK
+from golf.settings.config import RulesConfig, TrackConfig, from_dict
+
+RESULTS = "results"
+
+
+def stream_report(folder: Path, track: TrackConfig, record: Record, rules: RulesConfig | None = None) -> None:
+    """Log what `scripts/report.py` prints of the sweep. Raises `TrackError`.
+
+    Without `rules` it is judged by those that its runs were made with.
+    """
+    study = read_study([str(folder)])
+    findings = judged(study, rules or rules_of(study))
+    table = results_table(findings)
+    run = open_run(track, folder, **_description(findings, track, record.id))
+    record.url, record.files = run.url, str(run.files.relative_to(folder))
+    write_record(folder, record)
+    run.log_table(RESULTS, *cells(table))
+    with tempfile.TemporaryDirectory() as temporary:
+        for name, caption, png in pictures(findings):
+            path = Path(temporary, f"{name}.png")
+            path.write_bytes(png)
+            run.log_image(f"plots/{name}", path, caption)
+        best = findings.best.counted[0].path if findings.best else None
+        files = attached(RunFolder(best), track.attach) if best else []
+        run.finish({"state": OK, "variants": len(findings.variants), "best": _best(findings)}, files)
+
+
+def rules_of(study: Study) -> RulesConfig:
+    """Of the first run that can be read, the defaults where there is none."""
+    paths = [row.path for variant in study.variants for row in variant.rows if row.path]
+    found = (read_object(path / "config.json").get("rules") for path in paths)
+    return from_dict(RulesConfig, next((rules for rules in found if rules), {}))
+
+
+def cells(table: Table) -> tuple[list[str], list[list[Any]]]:
+    """Names of the columns and rows of plain values, as the CSV form has them."""
+    columns = [column.key for column in table.columns if column.in_csv]
+    return columns, [[row.get(key) for key in columns] for row in table.rows]
+
+
+def _description(findings: Findings, track: TrackConfig, id: str) -> dict[str, Any]:
+    study = findings.study
+    about = {"sweep": study.title, "kind": study.kind, "swept": list(study.swept), "command": study.command}
+    return {
+        "id": id,
+        "name": f"report {study.title}",
+        "group": track.group or study.title,
+        "job_type": "report",
+        "tags": ["report", *track.tags],
+        "notes": "\n".join(findings.remarks) or None,
+        "config": {**about, **dict(flat({"rules": vars(findings.rules)}))},
+    }
+
+
+def _best(findings: Findings) -> str | None:
+    return findings.best.label if findings.best else None

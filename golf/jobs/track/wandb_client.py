@@ -1,0 +1,117 @@
+"""The only module that imports wandb: a run, what it is told, and whether that arrived."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from golf.errors import GolfError
+from golf.settings.config import TrackConfig
+
+os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # without it, offline runs look up a telemetry host, too
+
+import wandb
+
+FLUSH_SECONDS = 2.0  # of the local file: what a killed process loses
+MAX_TAG_CHARS = 64
+HARMLESS_ERRORS = ("api:", "stream: failed to shut down analytics")  # single attempts, which are repeated; telemetry
+
+
+class TrackError(GolfError):
+    """W&B did not take something; the text is what is known about it."""
+
+
+class TrackedRun:
+    """A run of W&B's. Its methods raise `TrackError`, whatever it is that the client raises."""
+
+    def __init__(self, run: Any):
+        self._run = run
+        self.url: str = run.url or ""
+        self.files = Path(run.settings.sync_dir)
+
+    def set_axis(self, patterns: Sequence[str], axis: str) -> None:
+        """Draw the metrics of `patterns` over `axis` unless a chart says otherwise."""
+        with _as_track_error():
+            for pattern in patterns:
+                self._run.define_metric(pattern, step_metric=axis)
+
+    def log(self, row: Mapping[str, Any]) -> None:
+        with _as_track_error():
+            self._run.log(dict(row))
+
+    def log_table(self, key: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        with _as_track_error():
+            self._run.log({key: wandb.Table(columns=list(columns), data=[list(row) for row in rows])})
+
+    def log_image(self, key: str, path: Path, caption: str) -> None:
+        with _as_track_error():
+            self._run.log({key: wandb.Image(str(path), caption=caption)})
+
+    def finish(self, summary: Mapping[str, Any], files: Sequence[Path] = (), *, exit_code: int = 0) -> None:
+        """Attach `files`, write the summary and wait for the upload, which has to have no error."""
+        with _as_track_error():
+            self._run.summary.update(dict(summary))
+            if files:
+                artifact = wandb.Artifact(f"files-{self._run.id}", type="run-files")
+                for path in files:
+                    artifact.add_file(str(path), policy="immutable")  # no copy of it in the home folder
+                self._run.log_artifact(artifact)
+            self._run.finish(exit_code=exit_code)
+        if error := upload_error(self.files):
+            raise TrackError(error)
+
+
+def open_run(track: TrackConfig, root: Path, *, sampled_process: int | None = None, **description: Any) -> TrackedRun:
+    """A run whose local files go to `root/wandb`; `description` goes to `wandb.init`.
+
+    `sampled_process` is the one whose use of the machine is recorded; None records nothing. Raises `TrackError` after
+    `track.init_seconds` if no server answers.
+    """
+    mode: Any = track.mode  # a string to us, one of a few to the client
+    settings = wandb.Settings(
+        mode=mode,
+        root_dir=str(root),
+        init_timeout=track.init_seconds,
+        x_transaction_log_flush_interval=FLUSH_SECONDS,
+        x_disable_stats=sampled_process is None,
+        x_stats_pid=sampled_process or os.getpid(),
+        x_stats_track_process_tree=True,
+        silent=True,
+        console="off",
+        program="golf/train.py",
+        disable_git=True,  # it would be that of the current folder; environment.json has ours
+        disable_code=True,
+        x_disable_meta=True,
+        x_save_requirements=False,
+    )
+    description["tags"] = [tag[:MAX_TAG_CHARS] for tag in description["tags"]]
+    with _as_track_error():
+        return TrackedRun(wandb.init(project=track.project, entity=track.entity, settings=settings, **description))
+
+
+def upload_error(files: Path) -> str:
+    """What W&B's uploader gave up on; empty if nothing. Finishing a run and `wandb sync` succeed without it (0.31)."""
+    try:
+        lines = (files / "logs" / "debug-internal.log").read_text().splitlines()
+    except OSError:
+        return ""
+    for line in lines:
+        with contextlib.suppress(ValueError):
+            entry = json.loads(line)
+            if str(entry.get("level")).startswith("ERROR") and not str(entry.get("msg")).startswith(HARMLESS_ERRORS):
+                return " ".join(filter(None, (entry["msg"], entry.get("error"))))
+    return ""
+
+
+@contextlib.contextmanager
+def _as_track_error() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        text = " ".join(str(error).split()).replace("<no message>", "")
+        reason = text.partition(" Consider ")[0].rstrip(".")
+        raise TrackError(reason or "the server refused; the API key may be wrong") from error

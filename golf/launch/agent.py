@@ -1,9 +1,0 @@
-"""`python -m golf.launch.agent …`: torchrun that ends with the process that started it."""
-
-from golf.launch.process import die_with_parent
-
-if __name__ == "__main__":
-    die_with_parent()
-    from torch.distributed.run import main
-
-    main()

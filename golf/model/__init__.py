@@ -1,1 +1,0 @@
-"""The network: `gpt` puts `attention`, `mlp`, `rotary` and `layers` together."""

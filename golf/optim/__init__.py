@@ -1,1 +1,0 @@
-"""Optimizers and who gets which: `groups` assigns parameters, `muon` and `adam` update them."""

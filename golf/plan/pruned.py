@@ -1,0 +1,58 @@
+"""What `quant.prune.to_fit` will do to a run: bytes end at the target, and so many codes go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from golf.artifact.quant.formats import QMAX
+from golf.artifact.quant.pruning import Pruning
+from golf.plan.rehearsal import gaussian_codes
+from golf.plan.size import ArtifactSize, Interval
+from golf.plan.tensors import StoredTensor
+from golf.settings.config import Config
+
+
+class Pruned(NamedTuple):
+    """Share of the codes that may go which will have to; 1 where even all of them are not enough."""
+
+    low: float
+    expected: float
+    high: float
+
+
+def fitted(
+    cfg: Config, tensors: Sequence[StoredTensor], size: ArtifactSize, code_bytes: int
+) -> tuple[ArtifactSize, Pruned]:
+    """`size` after pruning to the cap, `code_bytes` of it the script's, and how much goes: Gaussian codes zeroed."""
+    target = cfg.budget.artifact_bytes - code_bytes - cfg.quant.prune.margin_bytes
+    names = [t.name for t in tensors if t.format in QMAX.keys() - {"int8"}]
+    roles = {t.role for t in tensors if t.name in set(names)}
+    held = sum(size.by_role.get(role, 0.0) for role in roles)
+    gone, left = _entropy_left(cfg, tensors, names, size.rms)
+
+    def after(stored: float) -> tuple[float, float]:
+        if stored <= target:
+            return stored, 0.0
+        wanted = 1.0 - (stored - target) / max(held * stored / size.bytes.expected, 1.0)
+        if wanted < left[-1]:
+            return stored - held * (1.0 - left[-1]), 1.0
+        return float(target), float(np.interp(-wanted, -left, gone))
+
+    ends = [after(stored) for stored in size.bytes]
+    fitting = size._replace(bytes=Interval(*(stored for stored, _ in ends)))
+    return fitting, Pruned(*(share for _, share in ends))
+
+
+def _entropy_left(
+    cfg: Config, tensors: Sequence[StoredTensor], names: Sequence[str], rms: Mapping[str, float]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Shares of the codes that may go, and what is left of the codes' entropy when they have gone."""
+    coded = gaussian_codes(cfg, [t for t in tensors if t.name in set(names)], rms)
+    pruning = Pruning(coded, list(coded), cfg.quant.prune.codes)
+    if not pruning.most:
+        return np.zeros(1), np.ones(1)
+    counts, entropy = pruning.entropy_bytes()
+    return counts / pruning.most, entropy / entropy[0]

@@ -1,0 +1,20 @@
+"""The registry of techniques: each enters its settings class under its name when it is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+TECHNIQUE_TYPES: dict[str, type] = {}
+_loaders: list[Callable[[], object]] = []
+
+
+def load_techniques_with(loader: Callable[[], object]) -> None:
+    """Call `loader` when the registry is first read. `golf/__init__.py` sets it: no wing imports upwards."""
+    _loaders.append(loader)
+
+
+def technique_types() -> dict[str, type]:
+    """Name → settings class of every technique. The first call imports them, and torch with them."""
+    while _loaders:
+        _loaders.pop()()
+    return TECHNIQUE_TYPES

@@ -1,0 +1,98 @@
+"""`--why A B`: which settings two things differ in, each a run folder, a variant or a list of overrides."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from golf.errors import GolfError
+from golf.run.difference import Difference, differences, environment_differences
+from golf.run.folder import runs_root
+from golf.run.identity import variant_id
+from golf.settings.composition import compose
+from golf.settings.config import Config, from_dict
+
+USAGE = 'Name two things to compare: --why A B, each a run folder, a variant or quoted overrides ("model=11l seed=2").'
+EXIT_USAGE = 2
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two."""
+
+    cfg: Config
+    folder: Path | None = None  # of a run, if it is one
+
+
+def why(arguments: Sequence[str]) -> int:
+    """Print the difference; exit status 0, or 2 for something that cannot be found or composed."""
+    try:
+        if len(arguments) != 2:
+            raise GolfError(USAGE)
+        one, other = (side(text) for text in arguments)
+        for line in explained(one, other):
+            print(line)
+    except GolfError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    return 0
+
+
+def side(text: str) -> Side:
+    """What `text` names. Raises `GolfError` if it names nothing."""
+    path = Path(text).expanduser()
+    if text and path.exists():
+        return _of_folder(path)
+    if re.fullmatch(r"(?:[\w.+-]+-)?[0-9a-f]{8}", text):
+        found = sorted(runs_root().glob(f"*{text}" if "-" in text else f"*-{text}"))
+        if not found:
+            raise GolfError(f"There is no variant {text} in {runs_root()}.")
+        return _of_folder(found[0])
+    try:
+        overrides = shlex.split(text)
+    except ValueError as error:
+        raise GolfError(f"The overrides {text} cannot be read: {error}.") from error
+    return Side(compose(overrides))
+
+
+def _of_folder(path: Path) -> Side:
+    """A run's folder, a file in it, or a variant's folder, of which any run serves."""
+    for folder in (path, path.parent, *sorted(path.glob("seed*"))):
+        if (folder / "config.json").is_file():
+            try:
+                cfg = from_dict(Config, json.loads((folder / "config.json").read_text()))
+            except (OSError, ValueError) as error:
+                raise GolfError(f"{folder / 'config.json'} cannot be read ({error}).") from error
+            return Side(cfg, folder if path == folder or path.parent == folder else None)
+    raise GolfError(f"{path} is not the folder of a run or a variant: there is no config.json in it.")
+
+
+def explained(one: Side, other: Side) -> list[str]:
+    """Lines about what differs: first what makes two variants, then what does not."""
+    variant, besides = differences(one.cfg, other.cfg)
+    ids = variant_id(one.cfg), variant_id(other.cfg)
+    lines = [f"one variant, {ids[0]}" if not variant else f"two variants, {ids[0]} and {ids[1]}: they differ in"]
+    lines += map(_shown, variant)
+    lines += _section("different, but no part of the variant:", besides)
+    if one.folder and other.folder:
+        with contextlib.suppress(OSError, ValueError):
+            lines += _section("made with:", environment_differences(one.folder, other.folder))
+    return lines
+
+
+def _section(title: str, found: Sequence[Difference]) -> list[str]:
+    return [title, *map(_shown, found)] if found else []
+
+
+def _shown(difference: Difference) -> str:
+    return f"  {difference.key}: {_value(difference.one)} → {_value(difference.other)}"
+
+
+def _value(value: object) -> str:
+    return "–" if value is None else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,131 @@
+"""What a run writes while it goes on: `train.log` for the field's readers, `metrics.jsonl` for programs.
+
+Ranks other than the first have a log that writes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, TextIO
+
+from golf.bits import Score
+from golf.files import disk_error
+from golf.run.console import Display, display_for
+from golf.run.folder import RunFolder
+from golf.run.progress import Progress
+from golf.run.trainlog import TrainLog, timing
+from golf.settings.config import Config, training_seconds
+
+
+class RunLog(TrainLog):
+    """Each event goes to the files, and to the display."""
+
+    def __init__(self, folder: RunFolder, cfg: Config, *, is_first: bool):
+        super().__init__(cfg)
+        self.folder = folder
+        self.display: Display = display_for(is_first)
+        self._log = _open(folder.train_log) if is_first else None
+        self._metrics = _open(folder.metrics) if is_first else None
+        self._last_loss = float("nan")
+
+    def line(self, text: str) -> None:
+        _write(self._log, self.folder.train_log, text)
+
+    def metric(self, event: str, **values: Any) -> None:
+        _write(self._metrics, self.folder.metrics, json.dumps({"event": event, **values}))
+
+    def close(self) -> None:
+        self.display.close()
+        for file in (self._log, self._metrics):
+            if file is not None:
+                file.close()
+
+    def warmup_step(self, step: int) -> None:
+        super().warmup_step(step)
+        self.display.update(0.0, f"warm-up {step}/{self.cfg.schedule.warmup_steps}")
+
+    def train_step(self, step: int, seconds: float, loss: float | None, lr_multiplier: float) -> None:
+        super().train_step(step, seconds, loss, lr_multiplier)
+        tokens_per_second = step * self.cfg.data.train_batch_tokens / max(seconds, 1e-9)
+        if loss is not None:
+            self._last_loss = loss
+            self.metric(
+                "train",
+                step=step,
+                train_seconds=round(seconds, 4),
+                tokens=step * self.cfg.data.train_batch_tokens,
+                train_loss=loss,
+                lr_multiplier=round(lr_multiplier, 6),
+                tokens_per_second=round(tokens_per_second, 1),
+            )
+        budget, iterations = training_seconds(self.cfg), self.cfg.schedule.iterations
+        seconds_left = max(budget - seconds, 0.0) if budget else (iterations - step) * seconds / step
+        fraction = max(step / iterations, seconds / budget if budget else 0.0)
+        text = f"step {step}  loss {self._last_loss:.4f}  {tokens_per_second:,.0f} tokens/s  {seconds_left:.0f} s left"
+        self.display.update(min(fraction, 1.0), text)
+
+    def validation(self, step: int, seconds: float, score: Score) -> None:
+        super().validation(step, seconds, score)
+        self.metric(
+            "validation",
+            step=step,
+            train_seconds=round(seconds, 4),
+            tokens=step * self.cfg.data.train_batch_tokens,
+            val_loss=score.val_loss,
+            val_bpb=score.val_bpb,
+        )
+        self.display.say(f"step {step:>5}  validation loss {score.val_loss:.4f}  {score.val_bpb:.4f} bits per byte")
+
+    def warning(self, text: str) -> None:
+        super().warning(text)
+        self.display.say(f"warning: {text}")
+
+    def switched_on(self, name: str, progress: Progress) -> None:
+        super().switched_on(name, progress)
+        self.metric("switched_on", name=name, step=progress.step, fraction=round(progress.fraction, 4))
+        self.display.say(f"step {progress.step:>5}  {name} is on")
+
+    def resumed(self, step: int, seconds: float) -> None:
+        """Training goes on from a checkpoint."""
+        self.line(f"resumed {self.step_of_all(step)} {timing(step, seconds)}")
+        self.metric("resumed", step=step, train_seconds=round(seconds, 4))
+        self.display.say(f"going on from the checkpoint at step {step}, {seconds:.0f} s into training")
+
+    def calibrated(self, tokens: int, matrices: int, seconds: float) -> None:
+        super().calibrated(tokens, matrices, seconds)
+        source = self.cfg.quant.calibration.source
+        self.metric("calibrated", source=source, tokens=tokens, matrices=matrices, seconds=round(seconds, 4))
+
+    def pruned(self, count: int, of: int) -> None:
+        super().pruned(count, of)
+        self.metric("pruned", codes=count, of=of)
+
+    def ttt_start(self, parts: int, windows: int) -> None:
+        super().ttt_start(parts, windows)
+        if parts == 1 and self.cfg.eval.ttt.method == "sgd":
+            self.display.say("the whole split is one chunk: test-time training trains nothing")
+
+    def ttt_part(self, done: int, parts: int, val_bpb: float, seconds: float) -> None:
+        super().ttt_part(done, parts, val_bpb, seconds)
+        self.display.update(done / parts, f"test-time training {done}/{parts}  {val_bpb:.4f} bits per byte")
+
+    def final_score(self, tag: str, event: str, score: Score, setting: str = "") -> None:
+        super().final_score(tag, event, score, setting)
+        self.metric(event, val_loss=score.val_loss, val_bpb=score.val_bpb, how=score.how)
+
+
+def _open(path: Path) -> TextIO:
+    try:
+        return path.open("a", buffering=1)
+    except OSError as error:
+        raise disk_error(path, error) from error
+
+
+def _write(file: TextIO | None, path: Path, text: str) -> None:
+    if file is None:
+        return
+    try:
+        file.write(text + "\n")
+    except OSError as error:
+        raise disk_error(path, error) from error

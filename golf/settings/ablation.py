@@ -1,0 +1,60 @@
+"""Leave-one-out and add-one: the lists of `drop` that take a stack of techniques apart one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from golf.errors import GolfError
+from golf.settings.config import Config
+from golf.settings.dropping import OFF, is_on
+
+NOT_ABLATED = ("parallel_muon", "sliding", "ttt")  # the same mathematics, and other scores of the same weights
+
+
+def leave_one_out(cfg: Config) -> list[list[str]]:
+    """Nothing dropped, then each thing that `cfg` switches on, with those that need it."""
+    names = separable(cfg)
+    return [[], *_unique(sorted(_with_dependents(cfg, name)) for name in names)]
+
+
+def add_one(cfg: Config) -> list[list[str]]:
+    """Everything dropped, then everything but one thing and those that it needs."""
+    names = separable(cfg)
+    kept = [_with_needed(cfg, name) for name in names]
+    return [names, *_unique([name for name in names if name not in keep] for keep in kept)]
+
+
+def separable(cfg: Config) -> list[str]:
+    """Techniques of `cfg`, and the settings among `OFF` that the plain baseline does not have on.
+
+    Raises `GolfError` if there is nothing to take apart, or if it is taken apart already.
+    """
+    if cfg.drop:
+        raise GolfError(
+            f"this sweep drops one thing at a time, so drop=[{','.join(cfg.drop)}] has no place in it: "
+            "name an experiment or tech=[…] without what you do not want."
+        )
+    plain = Config()
+    settings = [name for name in OFF if is_on(cfg, name) and not is_on(plain, name) and name not in NOT_ABLATED]
+    if not (names := sorted([*cfg.tech, *settings])):
+        raise GolfError("there is nothing to take out one at a time: name one experiment, or techniques by tech=[…].")
+    return names
+
+
+def _with_dependents(cfg: Config, name: str) -> set[str]:
+    """`name` and every technique of `cfg` that needs it, directly or through others."""
+    found = {name}
+    while more := {t for t, settings in cfg.tech.items() if found & set(settings.requires)} - found:
+        found |= more
+    return found
+
+
+def _with_needed(cfg: Config, name: str) -> set[str]:
+    found = {name}
+    while more := {need for n in found if n in cfg.tech for need in cfg.tech[n].requires} - found:
+        found |= more
+    return found
+
+
+def _unique(lists: Iterable[list[str]]) -> list[list[str]]:
+    return [list(names) for names in dict.fromkeys(map(tuple, lists))]

@@ -1,0 +1,166 @@
+"""The public scripts' environment variables as overrides of this configuration.
+
+People of this field exchange experiments as command lines: `MATRIX_LR=0.06 … torchrun … train_gpt.py`. `translate`
+gives the override list that is the same experiment and names every variable that this configuration does not know.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass, field
+
+from golf.errors import GolfError
+from golf.settings.env_techniques import DETAILS, SELECTS, is_zero, technique_overrides
+
+BASE = ("model=9l", "scale=record")  # the public baseline's defaults
+KEYS = {
+    "DATA_PATH": "data.path",
+    "TOKENIZER_PATH": "data.tokenizer_path",
+    "RUN_ID": "name",
+    "SEED": "seed",
+    "VAL_BATCH_SIZE": "eval.val_batch_tokens",
+    "VAL_LOSS_EVERY": "eval.val_loss_every",
+    "TRAIN_LOG_EVERY": "launch.train_log_every",
+    "ITERATIONS": "schedule.iterations",
+    "WARMDOWN_ITERS": "schedule.warmdown_iters",
+    "WARMDOWN_LAST_FRAC": "schedule.warmdown_fraction",
+    "WARMDOWN_FRAC": "schedule.warmdown_fraction",
+    "MIN_LR": "schedule.min_lr",
+    "WARMUP_STEPS": "schedule.warmup_steps",
+    "TRAIN_BATCH_TOKENS": "data.train_batch_tokens",
+    "TRAIN_SEQ_LEN": "data.train_seq_len",
+    "EVAL_SEQ_LEN": "eval.seq_len",
+    "MAX_WALLCLOCK_SECONDS": "budget.train_seconds",
+    "QK_GAIN_INIT": "model.qk_gain_init",
+    "VOCAB_SIZE": "data.vocab_size",
+    "NUM_LAYERS": "model.num_layers",
+    "NUM_KV_HEADS": "model.num_kv_heads",
+    "MODEL_DIM": "model.model_dim",
+    "NUM_HEADS": "model.num_heads",
+    "MLP_MULT": "model.mlp_mult",
+    "MLP_HIDDEN": "model.mlp_hidden",
+    "TIE_EMBEDDINGS": "model.tie_embeddings",
+    "TIED_EMBED_INIT_STD": "model.tied_embed_init_std",
+    "ROPE_BASE": "model.rope_base",
+    "LOGIT_SOFTCAP": "model.logit_softcap",
+    "EMBED_LR": "optim.embed_lr",
+    "HEAD_LR": "optim.head_lr",
+    "TIED_EMBED_LR": "optim.tied_embed_lr",
+    "MATRIX_LR": "optim.matrix_lr",
+    "SCALAR_LR": "optim.scalar_lr",
+    "MUON_MOMENTUM": "optim.muon_momentum",
+    "MUON_MOMENTUM_WARMUP_START": "optim.muon_momentum_warmup_start",
+    "MUON_MOMENTUM_WARMUP_STEPS": "optim.muon_momentum_warmup_steps",
+    "MUON_BACKEND_STEPS": "optim.muon_backend_steps",
+    "MUON_WD": "optim.muon_wd",
+    "MUON_WEIGHT_DECAY": "optim.muon_wd",
+    "ADAM_WD": "optim.adam_wd",
+    "ADAM_WEIGHT_DECAY": "optim.adam_wd",
+    "EMBED_WD": "optim.embed_wd",
+    "BETA1": "optim.beta1",
+    "BETA2": "optim.beta2",
+    "ADAM_EPS": "optim.adam_eps",
+    "GRAD_CLIP_NORM": "optim.grad_clip_norm",
+    "EVAL_STRIDE": "eval.stride",
+    "EVAL_BATCH_SEQS": "eval.stride_batch_seqs",
+    "TTT_LR": "eval.ttt.lr",
+    "TTT_EPOCHS": "eval.ttt.epochs",
+    "TTT_CHUNK_TOKENS": "eval.ttt.chunk_tokens",
+    "TTT_FREEZE_BLOCKS": "eval.ttt.freeze_blocks",
+    "TTT_MOMENTUM": "eval.ttt.momentum",
+    "TTT_BATCH_SEQS": "eval.ttt.batch_seqs",
+    "TTT_GRAD_CLIP": "eval.ttt.grad_clip",
+    "TTT_LORA_RANK": "eval.ttt.lora_rank",
+    "TTT_LORA_LR": "eval.ttt.lr",
+    "TTT_CHUNK_SIZE": "eval.ttt.chunk_tokens",
+    "TTT_EVAL_SEQ_LEN": "eval.ttt.seq_len",
+    "TTT_BATCH_SIZE": "eval.ttt.batch_seqs",
+}
+LORA_ONLY = {"TTT_LORA_RANK", "TTT_LORA_LR", "TTT_CHUNK_SIZE", "TTT_EVAL_SEQ_LEN", "TTT_BATCH_SIZE"}
+SGD_ON = "eval.ttt.method=sgd"
+SGD_STRIDE = 64  # default of EVAL_STRIDE in the scripts that know TTT_ENABLED
+ABSENT_AT_ZERO = {"MLP_HIDDEN"}  # 0 means "not given" there
+OFF_AT_ZERO = {  # switches that are off here unless chosen
+    *("MTP_NUM_HEADS", "DTG_ENABLED", "TTT_ENABLED", "USE_GPTQ", "FP16_EMBED_EXPORT", "PRUNE_PCT"),
+    *("PRUNE_RATIO", "MUON_ROW_NORMALIZE", "INT4_LAYERS"),
+}
+WITHOUT_EFFECT = {"MUON_BETA2", "LATE_QAT"}  # declared or passed upstream, read nowhere
+MACHINE = re.compile(
+    r"(NCCL|CUDA|OMP|MKL|TORCH|PYTORCH|PYTHON|TRITON|HF|WANDB|LD)_\w+|PATH|MASTER_(ADDR|PORT)|USE_FLASH_ATTN_INTERFACE"
+)
+
+
+@dataclass
+class Translation:
+    """`overrides` for golf/train.py; `unknown` and `machine` settings as they were written."""
+
+    overrides: list[str] = field(default_factory=lambda: list(BASE))
+    unknown: list[str] = field(default_factory=list)
+    machine: list[str] = field(default_factory=list)
+    techniques: dict[str, str] = field(default_factory=dict)  # variables that belong together, translated at the end
+    lora: bool = False  # whether a variable of the script with low-rank test-time training was set
+
+
+def translate(command_line: str) -> Translation:
+    """Translate the assignments in front of a command, and torchrun's number of processes."""
+    result = Translation()
+    for word in _words(command_line):
+        if match := re.fullmatch(r"--nproc[-_]per[-_]node=(\d+)", word):
+            result.overrides.append(f"launch.nproc={match[1]}")
+        elif match := re.fullmatch(r"([A-Za-z_]\w*)=(.*)", word, re.DOTALL):
+            _assign(match[1], match[2], result)
+    _complete_ttt(result)
+    overrides, idle = technique_overrides(result.techniques)
+    result.overrides += overrides
+    result.unknown += idle
+    return result
+
+
+def _complete_ttt(result: Translation) -> None:
+    """What the scripts with test-time training do unasked: slide if they train by SGD, train if they know LoRA."""
+    overrides = result.overrides
+    if SGD_ON in overrides and not any(o.startswith("eval.stride=") for o in overrides):
+        overrides.append(f"eval.stride={SGD_STRIDE}")
+    if result.lora and SGD_ON not in overrides:
+        overrides.append("eval.ttt.method=lora")
+
+
+def _words(command_line: str) -> list[str]:
+    try:
+        words = shlex.split(command_line.replace("\\\n", " "), comments=True)
+    except ValueError as error:
+        raise GolfError(f"The command line cannot be read ({error}): check its quotes.") from error
+    for i in range(len(words) - 1):  # torchrun takes its option with a space, too
+        if words[i] in ("--nproc_per_node", "--nproc-per-node"):
+            words[i] += f"={words[i + 1]}"
+    return words
+
+
+def _assign(name: str, value: str, result: Translation) -> None:
+    off = is_zero(value)
+    result.lora |= name in LORA_ONLY
+    if name in SELECTS or name in DETAILS:
+        result.techniques[name] = value
+    elif name == "FP16_EMBED_EXPORT" and not off:
+        result.overrides.append("quant=fp16_embed")
+    elif name == "TTT_ENABLED" and not off:
+        result.overrides.append(SGD_ON)
+    elif name == "TIE_EMBEDDINGS":
+        result.overrides.append(f"{KEYS[name]}={'false' if off else 'true'}")
+    elif name == "SHARD_ORDER":
+        if shards := re.findall(r"[^,\s]+", value):
+            result.overrides.append(f"data.shard_order=[{','.join(map(_quoted, shards))}]")
+    elif name in KEYS and not (name in ABSENT_AT_ZERO and off):
+        result.overrides.append(f"{KEYS[name]}={_quoted(value)}")
+    elif name in ABSENT_AT_ZERO or name in WITHOUT_EFFECT or (name in OFF_AT_ZERO and off):
+        return
+    elif MACHINE.fullmatch(name):
+        result.machine.append(f"{name}={value}")
+    else:
+        result.unknown.append(f"{name}={value}")
+
+
+def _quoted(value: str) -> str:
+    """`value` so that Hydra's grammar reads it as one string."""
+    return value if re.fullmatch(r"[\w./+:-]+", value) else "'" + value.replace("'", r"\'") + "'"

@@ -1,0 +1,162 @@
+"""What this machine is, and what a run does on it where the user left the choice open (`auto`).
+
+Every choice ends up in the resolved configuration and is printed with its reason.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import netrc
+import os
+import platform
+import shutil
+import sysconfig
+import urllib.parse
+from dataclasses import dataclass
+from pathlib import Path
+
+from golf.challenge import RECORD_GPUS
+from golf.paths import ROOT
+from golf.settings.config import Config
+
+FINEWEB_VAL = ROOT / "data/datasets/fineweb10B_sp1024/fineweb_val_000000.bin"
+CPU_COMPILE_SECONDS = 25  # one block, cold, on two cores
+CPU_COMPILE_GAIN = {"fp32": 0.15, "bf16": 0.4}  # share of the training it saves; docs/benchmarks.md
+
+
+@dataclass(frozen=True)
+class Hardware:
+    gpus: int
+    gpu_name: str
+    hopper: bool  # flash attention 3 runs on nothing else
+    cpu_cores: int
+    cpu_bf16: bool  # the CPU multiplies bf16 matrices natively; elsewhere bf16 is ten times slower than fp32
+    cpu_compiler: bool  # torch.compile needs a C++ compiler and Python's headers for CPU code
+
+
+_elsewhere: list[Hardware] = []
+
+
+def assume(gpus: int, gpu_name: str) -> None:
+    """Have `detect` describe another machine from now on: the one that a run is composed for."""
+    hopper = any(name in gpu_name for name in ("H100", "H200", "H800", "GH200"))
+    _elsewhere[:] = [Hardware(gpus, gpu_name, hopper, cpu_cores(), cpu_bf16=False, cpu_compiler=True)]
+
+
+def detect() -> Hardware:
+    """This machine, or the one that is assumed."""
+    return _elsewhere[0] if _elsewhere else _this_machine()
+
+
+@functools.cache
+def _this_machine() -> Hardware:
+    """Looked at once per process."""
+    import torch
+
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    return Hardware(
+        gpus=gpus,
+        gpu_name=torch.cuda.get_device_name(0) if gpus else "",
+        hopper=bool(gpus) and torch.cuda.get_device_capability(0)[0] == 9,
+        cpu_cores=cpu_cores(),
+        cpu_bf16=_cpu_flags() & {"amx_bf16", "avx512_bf16"} != set(),
+        cpu_compiler=_can_compile(),
+    )
+
+
+def _can_compile() -> bool:
+    compiler = any(shutil.which(c) for c in (os.environ.get("CXX", "g++"), "clang++"))
+    return compiler and Path(sysconfig.get_paths()["include"], "Python.h").exists()
+
+
+def cpu_cores() -> int:
+    """Cores this process may use (containers and taskset often allow fewer than the machine has)."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def cpu_name() -> str:
+    """Model name of the CPU as the system reports it."""
+    return next((v for k, v in _cpuinfo() if k == "model name"), platform.processor() or platform.machine())
+
+
+def default_choice(group: str, scale: str = "") -> str:
+    """The option of a config group when the command line names none; `scale` is the scale chosen."""
+    has_fineweb = FINEWEB_VAL.exists()
+    if group == "scale":
+        gpus = detect().gpus
+        return "laptop" if gpus == 0 else "record" if gpus >= RECORD_GPUS and has_fineweb else "single_gpu"
+    if group == "model":
+        return "9l" if detect().gpus else "4l"
+    assert group == "data", group
+    return "fineweb_sp1024" if scale == "record" or (scale == "single_gpu" and has_fineweb) else "pydocs"
+
+
+def settle(cfg: Config) -> list[str]:
+    """Replace every `auto` in `cfg` in place; returns one `key=value (reason)` line for each."""
+    hardware, chosen = detect(), []
+
+    def choose(group: str, key: str, value: str, reason: str) -> None:
+        node = getattr(cfg, group)
+        if getattr(node, key) == "auto":
+            setattr(node, key, value)
+            chosen.append(f"{group}.{key}={value} ({reason})")
+
+    choose("launch", "device", "cuda" if hardware.gpus else "cpu", hardware.gpu_name or "no GPU found")
+    cuda = cfg.launch.device == "cuda"
+    native = "GPU" if cuda else "this CPU multiplies bf16 natively"
+    dtype, reason = ("bf16", native) if cuda or hardware.cpu_bf16 else ("fp32", "bf16 is emulated on this CPU")
+    choose("model", "compute_dtype", dtype, reason)
+    choose("optim", "muon_dtype", dtype, reason)
+    choose("eval", "dtype", "bf16" if cuda else "fp32", "as upstream scores" if cuda else "exact gaps")
+    choose("model", "attention", *_attention_choice(cfg, hardware))
+    choose("launch", "compile", *_compile_choice(cfg, hardware))
+    if cfg.track.backend == "wandb":
+        choose("track", "mode", *_track_choice())
+    if cuda and cfg.data.built_from and not FINEWEB_VAL.exists():
+        chosen.append(f"data={cfg.data.name} (FineWeb is not in data/; `python scripts/get_data.py` fetches it)")
+    return chosen
+
+
+def _attention_choice(cfg: Config, hardware: Hardware) -> tuple[str, str]:
+    """Flash attention 3 on Hopper and 2 on other GPUs where they are installed, else torch's own."""
+    if {cfg.launch.device, cfg.model.compute_dtype, cfg.eval.dtype} != {"cuda", "bf16"}:
+        return "sdpa", "runs everywhere"
+    if hardware.hopper and importlib.util.find_spec("flash_attn_interface"):
+        return "fa3", "installed, and the GPU is a Hopper"
+    return ("fa2", "installed") if importlib.util.find_spec("flash_attn") else ("sdpa", "no flash-attn package found")
+
+
+def _compile_choice(cfg: Config, hardware: Hardware) -> tuple[str, str]:
+    if cfg.launch.device == "cuda":
+        return "full", "one graph on a GPU"
+    seconds = cfg.budget.train_seconds
+    if seconds * CPU_COMPILE_GAIN.get(cfg.model.compute_dtype, 0.0) < CPU_COMPILE_SECONDS:
+        return "off", f"{seconds:g} s of training on this CPU do not pay back compiling"
+    return ("blocks", "pays back") if hardware.cpu_compiler else ("off", "no C++ compiler or no Python headers found")
+
+
+def _track_choice() -> tuple[str, str]:
+    """Online where W&B's client would find a key: in the variable, or in netrc for the server's host."""
+    if os.environ.get("WANDB_API_KEY"):
+        return "online", "WANDB_API_KEY is set"
+    host = urllib.parse.urlsplit(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")).hostname or ""
+    with contextlib.suppress(OSError, netrc.NetrcParseError):
+        if netrc.netrc(os.environ.get("NETRC")).authenticators(host):
+            return "online", f"netrc has a key for {host}"
+    return "offline", "no W&B key found; scripts/sync_wandb.py uploads later"
+
+
+def _cpuinfo() -> list[tuple[str, str]]:
+    try:
+        pairs = [line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines()]
+    except OSError:
+        return []
+    return [(key.strip(), value.strip()) for key, _, value in pairs]
+
+
+def _cpu_flags() -> set[str]:
+    return set(next((v for k, v in _cpuinfo() if k == "flags"), "").split())

@@ -1,0 +1,63 @@
+"""The training batches of a run: the loader that `data.loader` names, and a thread that keeps it ahead of a GPU."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from golf.settings.config import Config
+from golf.training.data.coprime import CoprimeOrder
+from golf.training.data.dataset import Dataset
+from golf.training.data.loader import Loader, SequentialLoader, listed_first
+from golf.training.data.prefetch import Prefetched
+from golf.training.data.shuffled import ShuffledOrder
+from golf.training.data.windows import WindowLoader, WindowOrder
+from golf.training.ranks import Ranks
+
+ALONE = Ranks()
+
+
+@contextlib.contextmanager
+def open_loader(cfg: Config, dataset: Dataset, ranks: Ranks, *, after: int = 0) -> Iterator[Loader]:
+    """This rank's batches `after` so many; what works in the background has ended when the block is left."""
+    loader = make_loader(cfg, dataset, ranks)
+    if after:
+        loader.skip(after)
+    if ranks.device.type != "cuda":  # where the same cores compute, a thread beside them gains nothing
+        yield loader
+    else:
+        with Prefetched(loader, ranks.device) as prefetched:
+            yield prefetched
+
+
+def make_loader(cfg: Config, dataset: Dataset, ranks: Ranks = ALONE) -> SequentialLoader | WindowLoader:
+    """The loader itself. Raises `GolfError` for shards that it cannot read from."""
+    data = cfg.data
+    local_tokens = data.train_batch_tokens // data.micro_batches
+    if data.loader == "sequential":
+        return SequentialLoader(
+            listed_first(dataset.train, data.shard_order) if data.shard_order else dataset.train,
+            local_tokens=local_tokens,
+            seq_len=data.train_seq_len,
+            vocab_size=data.vocab_size,
+            rank=ranks.rank,
+            world_size=ranks.world_size,
+        )
+    return WindowLoader(
+        dataset.train,
+        _order(cfg, dataset),
+        micro_batches=data.micro_batches,
+        local_tokens=local_tokens,
+        seq_len=data.train_seq_len,
+        vocab_size=data.vocab_size,
+        rank=ranks.rank,
+        world_size=ranks.world_size,
+    )
+
+
+def _order(cfg: Config, dataset: Dataset) -> WindowOrder:
+    data, sizes = cfg.data, [shard.size for shard in dataset.train]
+    if data.loader == "coprime":
+        return CoprimeOrder(sizes, seq_len=data.train_seq_len, micro_batches=data.micro_batches, seed=data.loader_seed)
+    assert data.loader == "shuffled", data.loader
+    return ShuffledOrder(sizes, seq_len=data.train_seq_len, seed=data.loader_seed)

@@ -1,0 +1,102 @@
+"""From documents to training data: a SentencePiece tokenizer, then shards in the field's format."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import sentencepiece
+
+from golf.errors import GolfError
+from golf.training.data.shards import write_shard
+
+BOS_ID = 1
+SHARD_TOKENS = 100_000_000
+
+
+def train_tokenizer(texts: Sequence[str], vocab_size: int) -> bytes:
+    """A BPE model of `vocab_size` pieces with byte fallback that reproduces its input exactly.
+
+    As the field's tokenizers (pad 0, BOS 1, EOS 2, unknown 3, digits split, no dummy prefix), but without
+    normalisation, so that line ends and runs of spaces survive and decoded bytes equal the text's. The same texts
+    give the same bytes on every machine: reading from memory keeps paths out of the model, and the number of
+    threads, which SentencePiece writes down, is fixed.
+    """
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=(line for text in texts for line in text.splitlines(keepends=True)),
+            model_writer=model,
+            model_type="bpe",
+            vocab_size=vocab_size,
+            byte_fallback=True,
+            split_digits=True,
+            normalization_rule_name="identity",
+            remove_extra_whitespaces=False,
+            add_dummy_prefix=False,
+            character_coverage=0.999,
+            max_sentence_length=1 << 20,
+            pad_id=0,
+            bos_id=BOS_ID,
+            eos_id=2,
+            unk_id=3,
+            num_threads=4,
+            minloglevel=2,
+        )
+    except (RuntimeError, OSError) as error:
+        raise GolfError(
+            f"SentencePiece cannot make {vocab_size} pieces from this text ({str(error).strip()}): "
+            "choose another --vocab-size or give more text."
+        ) from error
+    return model.getvalue()
+
+
+def encode_documents(
+    tokenizer: sentencepiece.SentencePieceProcessor, texts: Iterable[str], batch: int = 1024
+) -> Iterator[np.ndarray]:
+    """Token ids of every text, uint16, each with BOS in front and no EOS."""
+    remaining = iter(texts)
+    while group := list(itertools.islice(remaining, batch)):
+        for ids in tokenizer.encode(group):
+            yield np.array([BOS_ID, *ids], dtype=np.uint16)
+
+
+class ShardWriter:
+    """Writes documents end to end as `<folder>/<prefix>_000000.bin`, …; they may straddle shards."""
+
+    def __init__(self, folder: Path, prefix: str, shard_tokens: int = SHARD_TOKENS):
+        self.folder, self.prefix, self.shard_tokens = folder, prefix, shard_tokens
+        self.total_tokens = self.shards = self._pending_tokens = 0
+        self._pending: list[np.ndarray] = []
+
+    def add(self, tokens: np.ndarray) -> None:
+        self.total_tokens += tokens.size
+        while self._pending_tokens + tokens.size >= self.shard_tokens:
+            room = self.shard_tokens - self._pending_tokens
+            self._pending.append(tokens[:room])
+            self._flush()
+            tokens = tokens[room:]
+        self._pending.append(tokens)
+        self._pending_tokens += tokens.size
+
+    def close(self) -> None:
+        """Write what is left."""
+        if self._pending_tokens:
+            self._flush()
+
+    def _flush(self) -> None:
+        write_shard(self.folder / f"{self.prefix}_{self.shards:06d}.bin", np.concatenate(self._pending))
+        self._pending, self._pending_tokens = [], 0
+        self.shards += 1
+
+
+def write_split(folder: Path, prefix: str, documents: Iterable[np.ndarray]) -> ShardWriter:
+    """Write one split into `folder`, which has to exist."""
+    writer = ShardWriter(folder, prefix)
+    for document in documents:
+        writer.add(document)
+    writer.close()
+    return writer

@@ -1,0 +1,120 @@
+"""The inputs that GPTQ rounds by: of training text, on training time, or of text that the model writes itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from golf.artifact.quant.hessians import InputHessians, rounded_by_gptq
+from golf.settings.config import Config, eval_seq_len
+from golf.training.data.batches import open_loader
+from golf.training.data.dataset import Dataset, open_dataset
+from golf.training.loop.steps import NextBatch
+from golf.training.model.build import build_model
+from golf.training.model.gpt import GPT
+from golf.training.ranks import Ranks
+
+SAMPLES = 8  # sequences that a rank writes at once
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Σ x xᵀ of every matrix that GPTQ rounds, over `tokens` of all ranks, and the seconds that it took."""
+
+    hessians: dict[str, Tensor]
+    tokens: int
+    seconds: float
+
+
+def calibrate(state_dict: Mapping[str, Tensor], cfg: Config, dataset: Dataset | None = None) -> dict[str, Tensor]:
+    """Hessians for `golf.quantize` of `state_dict`, in this process on `cfg.launch.device`, as long as it takes.
+
+    Training text is read from its start.
+    """
+    ranks = Ranks(device=torch.device(cfg.launch.device))
+    if cfg.quant.calibration.source == "self_generated":
+        return collect(cfg, state_dict, ranks).hessians
+    with open_loader(cfg, dataset or open_dataset(cfg), ranks) as loader:
+        return collect(cfg, state_dict, ranks, loader.next_batch).hessians
+
+
+def calibrate_after(
+    cfg: Config, weights: Mapping[str, Tensor], next_batch: NextBatch, trained_seconds: float, ranks: Ranks
+) -> Calibration:
+    """What GPTQ rounds by. Training text is seen on training time, so that what is left of it is the limit."""
+    if cfg.quant.calibration.source == "self_generated":
+        return collect(cfg, weights, ranks)
+    budget = cfg.budget.train_seconds
+    left = budget - ranks.sum(trained_seconds if ranks.is_first else 0.0)[0] if budget else math.inf
+    return collect(cfg, weights, ranks, next_batch, seconds_left=left)
+
+
+@torch.no_grad()
+def collect(
+    cfg: Config,
+    state_dict: Mapping[str, Tensor],
+    ranks: Ranks,
+    next_batch: NextBatch | None = None,
+    *,
+    seconds_left: float = math.inf,
+) -> Calibration:
+    """Run `quant.calibration.tokens` through the model in the arithmetic of scoring and sum up over the ranks.
+
+    Batches are those of `next_batch`, or without it the model's own text. Before the batch that would not end within
+    `seconds_left` it stops, after one at least. All ranks get the same.
+    """
+    start = time.perf_counter()
+    model = _scored_model(cfg, state_dict, ranks.device)
+    batches = _own_text(cfg, model, ranks) if next_batch is None else _inputs(next_batch, ranks.device)
+    names, tokens = rounded_by_gptq(state_dict, cfg.quant), 0
+    head = "tok_emb.weight" if model.lm_head is None else "lm_head.weight"
+    inputs = InputHessians(model, names)
+    for done, ids in enumerate(batches, start=1):
+        with inputs:  # not while the model writes
+            hidden = model.hidden(ids)
+        if head in names:
+            inputs.add(head, hidden)
+        tokens += ids.numel() * ranks.world_size
+        if tokens >= cfg.quant.calibration.tokens or _agreed(start, ranks) * (done + 1) / done > seconds_left:
+            break
+    ranks.sum_tensors(list(inputs.sums.values()))
+    return Calibration(inputs.result(), tokens, _agreed(start, ranks))
+
+
+def _scored_model(cfg: Config, state_dict: Mapping[str, Tensor], device: torch.device) -> GPT:
+    """A model of its own, never compiled: compiled ones do not see hooks."""
+    scored = dataclasses.replace(cfg.model, compute_dtype=cfg.eval.dtype)
+    model = build_model(dataclasses.replace(cfg, model=scored)).to(device).eval()
+    model.load_state_dict(state_dict)
+    return model
+
+
+def _inputs(next_batch: NextBatch, device: torch.device) -> Iterator[Tensor]:
+    while True:
+        yield next_batch()[0].to(device)
+
+
+def _own_text(cfg: Config, model: GPT, ranks: Ranks) -> Iterator[Tensor]:
+    """Samples `[SAMPLES, T]` that the model writes, token by token from a uniformly random first one (PR #1019)."""
+    seq_len = cfg.quant.calibration.seq_len or eval_seq_len(cfg)
+    random = torch.Generator(ranks.device).manual_seed(cfg.seed * ranks.world_size + ranks.rank)
+    while True:
+        ids = torch.randint(cfg.model.vocab_size, (SAMPLES, 1), generator=random, device=ranks.device)
+        for _ in range(seq_len - 1):
+            last = model.softcap(model.head(model.hidden(ids)[:, -1])).float()
+            likely = (last / cfg.quant.calibration.temperature).softmax(-1)
+            ids = torch.cat((ids, torch.multinomial(likely, 1, generator=random)), dim=1)
+        yield ids
+
+
+def _agreed(start: float, ranks: Ranks) -> float:
+    """Seconds since `start` on the first rank's clock."""
+    if ranks.device.type == "cuda":
+        torch.cuda.synchronize(ranks.device)
+    return ranks.sum(time.perf_counter() - start if ranks.is_first else 0.0)[0]

@@ -1,0 +1,177 @@
+"""The state of a long run on disk, so that it goes on after its machine was taken away. Short runs start over instead.
+
+`checkpoint/step<n>/` holds one safetensors file a rank: the first rank's has weights, averages and Adam's moments,
+which are the same everywhere; each rank's has the momentum of the matrices it owns and its random states. The folder
+counts from the moment `latest.json` names it, after every rank has written its part.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from golf.errors import GolfError
+from golf.files import disk_error, write_json
+from golf.run.folder import RunFolder
+from golf.settings.config import Config
+from golf.training.loop.steps import TrainStep
+from golf.training.loop.switches import StepHooks
+from golf.training.ranks import Ranks
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where training begins: at nothing, or where the last checkpoint left it."""
+
+    step: int = 0
+    train_seconds: float = 0.0
+    train_loss: float | None = None
+    active: tuple[str, ...] = ()  # late switches that are on
+
+
+CHECKPOINT_SECONDS = 600.0  # of a run without a clock, unless it says otherwise
+
+
+def checkpoint_seconds(cfg: Config) -> float:
+    """Training time between checkpoints, 0 for none: a run of ten minutes that is stopped starts over."""
+    if cfg.launch.checkpoint_seconds is not None:
+        return cfg.launch.checkpoint_seconds
+    return 0.0 if cfg.budget.train_seconds else CHECKPOINT_SECONDS
+
+
+class Checkpoints:
+    """Saves a run's state every `checkpoint_seconds` of training."""
+
+    def __init__(self, cfg: Config, folder: RunFolder, ranks: Ranks, step: TrainStep, hooks: StepHooks):
+        self.every_seconds = checkpoint_seconds(cfg)
+        self.folder, self.ranks = folder.checkpoint, ranks
+        self.model, self.optimizer, self.averagers = step.model, step.optimizer, hooks.averagers
+        self.start = Start()  # where this run's training begins
+        self._saved_at = 0.0
+
+    def is_due(self, train_seconds: float) -> bool:
+        """`train_seconds` is the clock that all ranks agree on, so that they save together."""
+        return self.every_seconds > 0 and train_seconds - self._saved_at >= self.every_seconds
+
+    def save(self, start: Start) -> None:
+        """Write the state after `start.step` steps; what was there before stays valid until this is complete."""
+        place = self.folder / f"step{start.step}"
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            save_file(flatten(self._state()), self._part(place, self.ranks.rank))
+        except OSError as error:
+            raise disk_error(place, error) from error
+        self.ranks.barrier()
+        if self.ranks.is_first:
+            write_json(self._latest, {**asdict(start), "ranks": self.ranks.world_size})
+            for older in self._older_than(start.step):  # another rank may be writing the next one already
+                shutil.rmtree(older, ignore_errors=True)
+        self._saved_at = start.train_seconds
+
+    def _older_than(self, step: int) -> list[Path]:
+        return [path for path in self.folder.glob("step*") if int(path.name.removeprefix("step")) < step]
+
+    def load(self) -> Start:
+        """Put model, optimizer, averages and random states back, if there is a checkpoint; where training begins."""
+        if not self._latest.exists():
+            return self.start
+        values = json.loads(self._latest.read_text())
+        if (ranks := values.pop("ranks")) != self.ranks.world_size:
+            raise GolfError(
+                f"The checkpoint in {self.folder} is of {ranks} ranks, this run has {self.ranks.world_size}: "
+                "go on with as many, or remove the folder to start over."
+            )
+        self.start = Start(**{**values, "active": tuple(values["active"])})
+        place = self.folder / f"step{self.start.step}"
+        shared = unflatten(self._read(place, 0))
+        self._restore(shared, shared if self.ranks.is_first else unflatten(self._read(place, self.ranks.rank)))
+        self._saved_at = self.start.train_seconds
+        return self.start
+
+    @property
+    def _latest(self) -> Path:
+        return self.folder / "latest.json"
+
+    def _part(self, place: Path, rank: int) -> Path:
+        return place / f"rank{rank}.safetensors"
+
+    def _read(self, place: Path, rank: int) -> dict[str, Tensor]:
+        part = self._part(place, rank)
+        try:
+            return load_file(part)
+        except Exception as error:  # safetensors has errors of its own
+            raise GolfError(
+                f"The checkpoint {part} cannot be read ({error}): remove {self.folder} to start over."
+            ) from error
+
+    def _state(self) -> dict[str, Any]:
+        optimizer = self.optimizer.state_dict()
+        state: dict[str, Any] = {"muon": optimizer["muon"], "random": _random_states(self.ranks.device)}
+        if self.ranks.is_first:
+            state["model"] = self.model.state_dict()
+            state["adams"] = optimizer["adams"]
+            state["averages"] = {name: averager.state_dict() for name, averager in self.averagers.items()}
+        return state
+
+    def _restore(self, shared: dict[str, Any], own: dict[str, Any]) -> None:
+        self.model.load_state_dict(shared["model"])
+        device = self.ranks.device
+        self.optimizer.load_state_dict(_to(device, {"muon": own.get("muon", {}), "adams": shared.get("adams", [])}))
+        for name, averager in self.averagers.items():
+            averager.load_state_dict(_to(device, shared["averages"][name]))
+        torch.set_rng_state(own["random"]["cpu"])
+        if device.type == "cuda":
+            torch.cuda.set_rng_state(own["random"]["cuda"], device)
+
+
+def _random_states(device: torch.device) -> dict[str, Tensor]:
+    states = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    return states
+
+
+def flatten(tree: Any, prefix: str = "") -> dict[str, Tensor]:
+    """Tensors in nested dicts and lists under names like `adams/0/exp_avg/3`."""
+    if isinstance(tree, Tensor):
+        return {prefix: tree.detach().contiguous().cpu().clone()}
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    flat: dict[str, Tensor] = {}
+    for key, value in items:
+        flat |= flatten(value, f"{prefix}/{key}" if prefix else str(key))
+    return flat
+
+
+def unflatten(flat: dict[str, Tensor]) -> dict[str, Any]:
+    """Inverse of `flatten`; what held nothing is missing."""
+    tree: dict[str, Any] = {}
+    for name, tensor in flat.items():
+        *path, last = name.split("/")
+        node = tree
+        for key in path:
+            node = node.setdefault(key, {})
+        node[last] = tensor
+    return _with_lists(tree)
+
+
+def _with_lists(tree: Any) -> Any:
+    if not isinstance(tree, dict):
+        return tree
+    if tree and all(key.isdigit() for key in tree):
+        return [_with_lists(tree[key]) for key in sorted(tree, key=int)]
+    return {key: _with_lists(value) for key, value in tree.items()}
+
+
+def _to(device: torch.device, tree: Any) -> Any:
+    if isinstance(tree, Tensor):
+        return tree.to(device)
+    if isinstance(tree, dict):
+        return {key: _to(device, value) for key, value in tree.items()}
+    return [_to(device, value) for value in tree]

@@ -1,0 +1,151 @@
+"""One trained checkpoint under many number formats: what each costs in bits per byte and in bytes, without training.
+
+Before and after are scored in the same batches of the same text in float32, so that most of the text's noise cancels:
+the standard error is that of the paired differences between batches.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from golf.artifact.container import pack, unpack
+from golf.artifact.script.code_bytes import code_bytes
+from golf.bits import bits_per_byte
+from golf.errors import GolfError
+from golf.run.folder import RunFolder
+from golf.settings.composition import CONF_DIR, compose
+from golf.settings.config import Config, QuantConfig, uses_gptq
+from golf.training.data.dataset import Dataset, open_dataset
+from golf.training.loop.calibration import calibrate
+from golf.training.loop.export import quantized
+from golf.training.model.weights import read_weights
+from golf.training.ranks import Ranks
+from golf.training.scoring.scorer import Scorer
+
+ENOUGH_TOKENS = 131_072  # standard errors of int8 gaps are then about 0.0001 bpb
+
+
+@dataclass(frozen=True)
+class QuantGap:
+    """Bits per byte before and after quantization under one format, and what the artifact weighs."""
+
+    name: str
+    before_bpb: float
+    after_bpb: float
+    gap_bpb: float
+    gap_standard_error: float
+    artifact_bytes: int
+    seconds: float  # of calibrating, quantizing and packing
+    tokens: int
+
+
+def quant_gaps(
+    cfg: Config, weights: Mapping[str, Tensor], quants: Mapping[str, QuantConfig], *, tokens: int = ENOUGH_TOKENS
+) -> Iterator[QuantGap]:
+    """A row for each of `quants` by name, as it is finished; `weights` are those of a run of `cfg` before quantization.
+
+    At least `tokens` of the validation split are scored if it has so many, all of it for 0.
+    """
+    cfg = _in_float32(cfg)
+    dataset = _first_tokens(open_dataset(cfg), tokens, cfg)
+    scorer = Scorer(cfg, dataset, Ranks(device=torch.device(cfg.launch.device)))
+    weights = _in_order(weights, scorer.model.state_dict())
+    before, nats_before, byte_count = _nats_by_batch(scorer, weights)
+    for name, quant in quants.items():
+        start = time.perf_counter()
+        stored_as = dataclasses.replace(cfg, quant=quant)
+        hessians = calibrate(weights, stored_as, dataset) if uses_gptq(quant) else None
+        code = code_bytes(stored_as) if quant.prune.to_fit else 0
+        packed = pack(quantized(stored_as, weights, code, hessians), cfg.model, quant, cfg.tech)
+        seconds = time.perf_counter() - start
+        after, nats_after, _ = _nats_by_batch(scorer, unpack(packed).state_dict())
+        gap, error = paired_gap(nats_before, nats_after, byte_count)
+        scored = dataset.validation.size - 1
+        yield QuantGap(name, before, after, gap, error, len(packed), seconds, scored)
+
+
+def _in_order(weights: Mapping[str, Tensor], state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """`weights` as the run packed them: a file of weights sorts its names, and codecs notice."""
+    if weights.keys() != state_dict.keys():
+        raise GolfError("The weights are not those of the run's model: give the folder as the run left it.")
+    return {name: weights[name] for name in state_dict}
+
+
+def paired_gap(before: np.ndarray, after: np.ndarray, byte_count: int) -> tuple[float, float]:
+    """Difference in bits per byte and its standard error, from the nats of each batch `[n]` before and after.
+
+    Batches are taken as independent; with one batch there is no error to estimate, which gives NaN.
+    """
+    per_byte = (after - before) / math.log(2) / byte_count
+    error = math.sqrt(per_byte.size * per_byte.var(ddof=1)) if per_byte.size > 1 else math.nan
+    return float(per_byte.sum()), error
+
+
+def _nats_by_batch(scorer: Scorer, weights: Mapping[str, Tensor]) -> tuple[float, np.ndarray, int]:
+    nats: list[float] = []
+    score = scorer(weights, observe=lambda _, losses: nats.append(float(losses.sum())))
+    assert math.isclose(bits_per_byte(sum(nats) / score.tokens, score.tokens, score.bytes), score.val_bpb)
+    return score.val_bpb, np.array(nats), score.bytes
+
+
+def _in_float32(cfg: Config) -> Config:
+    """As the run was, but scored exactly, in one process, eagerly, on whatever this machine has."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return dataclasses.replace(
+        cfg,
+        model=dataclasses.replace(cfg.model, attention="sdpa"),
+        eval=dataclasses.replace(cfg.eval, dtype="fp32"),
+        launch=dataclasses.replace(cfg.launch, nproc=1, device=device, compile="off"),
+    )
+
+
+def _first_tokens(dataset: Dataset, tokens: int, cfg: Config) -> Dataset:
+    """The start of the split, in whole batches of the scorer."""
+    batch = cfg.eval.val_batch_tokens // cfg.data.micro_batches
+    wanted = math.ceil(tokens / batch) * batch + 1
+    return dataclasses.replace(dataset, validation=dataset.validation[:wanted]) if tokens else dataset
+
+
+HEAD = "| quant | before | after | gap | artifact bytes | seconds |\n|---|---|---|---|---|---|"
+FIRST = "int8"
+
+
+def presets() -> list[str]:
+    """Options of the group, by name, the baseline's first."""
+    names = (path.stem for path in Path(CONF_DIR, "quant").glob("*.yaml"))
+    return sorted(names, key=lambda name: (name != FIRST, name))
+
+
+def quant_of(choice: str, cfg: Config) -> QuantConfig:
+    """`choice`, a preset and overrides, as the run's own scale would have it."""
+    name, *overrides = choice.split()
+    return compose([f"quant={name}", f"scale={cfg.scale.name}", "launch.nproc=1", *overrides]).quant
+
+
+def gaps_of_run(folder: RunFolder, choices: Sequence[str] = (), *, tokens: int = ENOUGH_TOKENS) -> Iterator[QuantGap]:
+    """`quant_gaps` of the weights in `folder` under `choices`, or all presets; `GolfError` if it has none."""
+    if not folder.config.is_file() or not folder.weights.is_file():
+        raise GolfError(f"{folder.path} is not the folder of a finished run: it needs config.json and weights.")
+    cfg = folder.read_config()
+    quants = {choice: quant_of(choice, cfg) for choice in choices or presets()}
+    return quant_gaps(cfg, read_weights(folder.weights), quants, tokens=tokens)
+
+
+def print_gaps(gaps: Iterator[QuantGap]) -> None:
+    """A row in Markdown for each, as it is finished."""
+    print(HEAD, flush=True)
+    tokens = 0
+    for gap in gaps:
+        scores = f"{gap.before_bpb:.4f} | {gap.after_bpb:.4f} | {gap.gap_bpb:+.5f} ± {gap.gap_standard_error:.5f}"
+        print(f"| {gap.name} | {scores} | {gap.artifact_bytes:,} | {gap.seconds:.1f} |", flush=True)
+        tokens = gap.tokens
+    print(f"\n{tokens:,} tokens, float32; bits per byte")

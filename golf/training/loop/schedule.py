@@ -1,0 +1,94 @@
+"""What changes over a run as a function of step and clock: the learning-rate multiplier and Muon's momentum."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from golf.settings.config import Config, OptimConfig, training_seconds
+from golf.training.ranks import Ranks
+
+
+def lr_multiplier(cfg: Config, step: int, elapsed_seconds: float) -> float:
+    """Factor on every learning rate for the update after `step` finished ones: 1, then linearly down to `min_lr`.
+
+    With a clock the warm-down follows the time that is left, without one the steps.
+    """
+    warmdown = warmdown_length(cfg, step, elapsed_seconds)
+    budget, iterations = training_seconds(cfg), cfg.schedule.iterations
+    left = max(budget - elapsed_seconds if budget else iterations - step, 0)
+    return max(left / warmdown, cfg.schedule.min_lr) if left < warmdown else 1.0
+
+
+def warmdown_length(cfg: Config, step: int, elapsed_seconds: float) -> float:
+    """Seconds that the warm-down takes, or steps if there is no clock.
+
+    `warmdown_iters` steps take as long as the mean pace so far says (public baseline); on slow hardware that can be
+    more than the whole budget. `warmdown_fraction` is a share of the budget whatever the pace (PR #1559).
+    """
+    schedule, budget = cfg.schedule, training_seconds(cfg)
+    if schedule.warmdown_fraction > 0:
+        constant = 1.0 - schedule.warmdown_fraction
+        return budget - budget * constant if budget else schedule.iterations - int(schedule.iterations * constant)
+    return schedule.warmdown_iters * elapsed_seconds / max(step, 1) if budget else schedule.warmdown_iters
+
+
+def decays_from_the_start(cfg: Config, step: int, elapsed_seconds: float) -> str | None:
+    """What to tell about a warm-down that leaves no constant part, judged by the pace of `step` finished steps."""
+    total = training_seconds(cfg) or cfg.schedule.iterations
+    share = warmdown_length(cfg, step, elapsed_seconds) / total
+    if share < 1.0 or cfg.schedule.warmdown_fraction > 0:
+        return None
+    return (
+        f"schedule.warmdown_iters={cfg.schedule.warmdown_iters} is {share:.1f} times the run at this pace "
+        f"({1000 * elapsed_seconds / step:.0f} ms a step): the learning rate decays from the start. "
+        "Set fewer, or schedule.warmdown_fraction=0.2 for the last fifth of the run."
+    )
+
+
+def muon_momentum(optim: OptimConfig, step: int) -> float:
+    """Momentum, warmed up linearly over the first `muon_momentum_warmup_steps`."""
+    f = min(step / optim.muon_momentum_warmup_steps, 1.0) if optim.muon_momentum_warmup_steps else 1.0
+    return (1.0 - f) * optim.muon_momentum_warmup_start + f * optim.muon_momentum
+
+
+def progress_fraction(cfg: Config, step: int, elapsed_seconds: float) -> float:
+    """Share of the run that is behind it: of the time budget or of the steps, whichever ends first."""
+    budget = training_seconds(cfg)
+    return min(1.0, max(step / cfg.schedule.iterations, elapsed_seconds / budget if budget else 0.0))
+
+
+class TrainClock:
+    """Seconds of training so far, measured on the host with the device finished at both ends of a segment."""
+
+    def __init__(self, device: torch.device, seconds: float = 0.0):
+        self.device = device
+        self._finished_seconds = seconds
+        self._started_at: float | None = None
+
+    def start(self) -> None:
+        self._synchronize()
+        self._started_at = time.perf_counter()
+
+    def pause(self) -> None:
+        self._synchronize()
+        self._finished_seconds, self._started_at = self.seconds, None
+
+    @property
+    def seconds(self) -> float:
+        running = 0.0 if self._started_at is None else time.perf_counter() - self._started_at
+        return self._finished_seconds + running
+
+    def agreed_seconds(self, ranks: Ranks, *, exact: bool = False) -> float:
+        """Rank 0's reading on every rank, so that all use the same learning rate and stop at the same step.
+
+        `exact` waits for the device; without it the reading leaves out what is queued there.
+        """
+        if exact:
+            self._synchronize()
+        return ranks.sum(self.seconds if ranks.is_first else 0.0)[0]
+
+    def _synchronize(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)

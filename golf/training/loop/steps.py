@@ -1,0 +1,53 @@
+"""One optimizer step: the rank's micro-batches forward and backward, gradients averaged over ranks, the update.
+
+The average is taken by the optimizer if it says so, otherwise by DDP during the last micro-batch's backward pass.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from golf.settings.config import Config, grad_accum_steps
+from golf.training.model.gpt import GPT
+from golf.training.optim.groups import Optimizer
+from golf.training.ranks import Ranks
+
+NextBatch = Callable[[], tuple[Tensor, Tensor]]
+
+
+class TrainStep:
+    """Callable that trains `model` in place on one global batch."""
+
+    def __init__(self, cfg: Config, model: GPT, optimizer: Optimizer, ranks: Ranks):
+        self.model, self.optimizer, self.device = model, optimizer, ranks.device
+        self.accumulation = grad_accum_steps(cfg)
+        needs_ddp = ranks.world_size > 1 and not optimizer.reduces_gradients
+        self.parallel = DistributedDataParallel(model) if needs_ddp else None
+
+    def __call__(
+        self, next_batch: NextBatch, lr_multiplier: float, momentum: float, active: tuple[str, ...] = ()
+    ) -> Tensor:
+        """Update once on `accumulation` batches of `next_batch`; returns this rank's mean loss in nats (scalar).
+
+        `active` are the late switches that are on.
+        """
+        self.optimizer.zero_grad()
+        total = torch.zeros((), device=self.device)
+        for micro in range(self.accumulation):
+            inputs, targets = (t.to(self.device, non_blocking=True) for t in next_batch())
+            with self._reduce_gradients(on=micro == self.accumulation - 1):
+                loss = (self.parallel or self.model)(inputs, targets, active) / self.accumulation
+                loss.backward()
+            total += loss.detach()
+        self.optimizer.step(lr_multiplier, momentum)
+        return total
+
+    def _reduce_gradients(self, on: bool) -> contextlib.AbstractContextManager:
+        if self.parallel is None or on:
+            return contextlib.nullcontext()
+        return self.parallel.no_sync()

@@ -1,0 +1,91 @@
+"""What changes within a run besides the weights: late switches, values in buffers, averages."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from golf.run.progress import Progress
+from golf.settings.config import Config, techniques
+from golf.training.model.gpt import GPT
+from golf.training.techniques.base import Averager, Technique
+
+
+class Switches:
+    """The late switches of a run: which are on, in the order of application."""
+
+    def __init__(self, cfg: Config, on_switch: Callable[[str, Progress], None]):
+        self.selected: list[Technique] = [t for t in techniques(cfg) if t.is_switch]
+        self.active = self._on_at(Progress(0, 0.0, 1.0))
+        self._on_switch = on_switch
+
+    def advance(self, progress: Progress) -> tuple[str, ...]:
+        """Those that are on in the step at `progress`; what was on stays on."""
+        now = self._on_at(progress)
+        for name in now:
+            if name not in self.active:
+                self._on_switch(name, progress)
+        self.active = tuple(t.name for t in self.selected if t.name in {*self.active, *now})
+        return self.active
+
+    def resume(self, active: tuple[str, ...]) -> None:
+        """Begin with `active` on, as a run does that goes on from a checkpoint."""
+        self.active = tuple(t.name for t in self.selected if t.name in {*self.active, *active})
+
+    def never_on(self) -> list[str]:
+        """A sentence for every switch that the run ended without."""
+        return [f"{t.name} was never switched on" for t in self.selected if t.name not in self.active]
+
+    def scored(self) -> tuple[str, ...]:
+        """The part of what is on now that the model is scored with."""
+        return tuple(t.name for t in self.selected if t.name in self.active and t.scored_with)
+
+    def reachable(self) -> Iterator[tuple[str, ...]]:
+        """Every set that can be on during the run, the one at the start first."""
+        late = [t.name for t in self.selected if t.name not in self.active]
+        for count in range(len(late) + 1):
+            for names in itertools.combinations(late, count):
+                yield tuple(t.name for t in self.selected if t.name in {*self.active, *names})
+
+    def _on_at(self, progress: Progress) -> tuple[str, ...]:
+        return tuple(t.name for t in self.selected if t.is_on(progress))
+
+
+class StepHooks:
+    """What techniques do before and after every step of a run."""
+
+    def __init__(self, cfg: Config, model: GPT):
+        self.model, self.selected = model, techniques(cfg)
+        self.averagers: dict[str, Averager] = {
+            t.name: averager for t in self.selected if (averager := t.averager(model)) is not None
+        }
+        self._before = [t for t in self.selected if type(t).before_step is not Technique.before_step]
+
+    def before_step(self, progress: Progress) -> None:
+        for technique in self._before:
+            technique.before_step(self.model, progress)
+
+    def after_step(self, progress: Progress) -> None:
+        for averager in self.averagers.values():
+            averager.update(progress)
+
+    def idle_averages(self) -> list[str]:
+        """A sentence for every average that is not an average, so that it was not tested."""
+        last = self.model.state_dict()
+        failures = []
+        for name, averager in self.averagers.items():
+            if averager.updates == 0:
+                failures.append(f"{name} averaged nothing: no step met its conditions")
+            elif all(torch.equal(tensor, last[key]) for key, tensor in averager.weights().items()):
+                failures.append(f"{name} left the weights as they were")
+        return failures
+
+    def final_weights(self) -> dict[str, Tensor]:
+        """The weights that are scored and exported: averaged if a technique does that, else the last ones."""
+        weights = dict(self.model.state_dict())
+        for averager in self.averagers.values():
+            weights.update(averager.weights())
+        return weights

@@ -1,0 +1,93 @@
+"""Building blocks of attention, MLP and techniques: parameter-free RMSNorm and the master-weight linear layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from golf.training.model.eager_cpu import suits_eager_cpu
+from golf.training.model.eager_cpu.norm import eager_rms_norm
+
+
+def rms_norm(x: Tensor, eps: float | None = None) -> Tensor:
+    """Scale the last dimension of `x` to unit RMS; torch's default eps is 1.19e-7, for bf16 inputs too."""
+    if suits_eager_cpu(x):
+        return eager_rms_norm(x, torch.finfo(x.dtype).eps if eps is None else eps)
+    return F.rms_norm(x, (x.size(-1),), eps=eps)
+
+
+@dataclass(frozen=True)
+class RMSNorm:
+    """`rms_norm` with an eps of its own (None: torch's default) and a constant factor on the output."""
+
+    eps: float | None = None
+    factor: float = 1.0
+
+    def __call__(self, x: Tensor) -> Tensor:
+        y = rms_norm(x, self.eps)
+        return y if self.factor == 1.0 else y * self.factor
+
+
+class CastedLinear(nn.Linear):
+    """Bias-free linear layer whose float32 master weight is cast to the activation dtype at every use.
+
+    Matmuls then run in bf16 without an autocast context while the optimizer sees float32.
+    `zero_init` marks output projections that start as zeros, so that a block starts as the identity.
+    """
+
+    def __init__(self, in_features: int, out_features: int, *, zero_init: bool = False):
+        super().__init__(in_features, out_features, bias=False)
+        self.zero_init = zero_init
+        self.weight_edits: list[Callable[[Tensor, tuple[str, ...]], Tensor]] = []  # techniques: weight, active
+        if zero_init:
+            nn.init.zeros_(self.weight)
+
+    def forward(self, x: Tensor, active: tuple[str, ...] = ()) -> Tensor:
+        """`x` `[..., in]` → `[..., out]`; `active` names the late switches that are on."""
+        return F.linear(x, self.edited_weight(active).to(x.dtype))
+
+    def edited_weight(self, active: tuple[str, ...]) -> Tensor:
+        """`[out, in]` as techniques see it."""
+        weight: Tensor = self.weight
+        for edit in self.weight_edits:
+            weight = edit(weight, active)
+        return weight
+
+
+def embed_dtype(compute_dtype: str) -> torch.dtype:
+    """Dtype of the embedding and thereby of all activations for a `compute_dtype` of the configuration."""
+    return torch.bfloat16 if compute_dtype == "bf16" else torch.float32
+
+
+def relu_squared(x: Tensor) -> Tensor:
+    """relu(x)², Primer, arXiv 2109.08668."""
+    return x.relu().square()
+
+
+class MLP(nn.Module):
+    """W₂ · activation(W₁x). `hidden` is absolute; W₂ starts at zero."""
+
+    def __init__(self, dim: int, hidden: int):
+        super().__init__()
+        self.fc = CastedLinear(dim, hidden)
+        self.proj = CastedLinear(hidden, dim, zero_init=True)
+        self.activation: Callable[[Tensor], Tensor] = relu_squared
+
+    def forward(self, x: Tensor, active: tuple[str, ...] = ()) -> Tensor:
+        return self.proj(self.activation(self.fc(x, active)), active)
+
+
+class Context(NamedTuple):
+    """Made once a forward pass, read by every layer."""
+
+    ids: Tensor  # [B, T] int64
+    x0: Tensor  # [B, T, d], the residual stream before the first layer
+    cos: Tensor  # [1, T, 1, R/2]
+    sin: Tensor
+    shared: dict[str, Tensor]  # what techniques pass between layers
+    active: tuple[str, ...]  # late switches that are on

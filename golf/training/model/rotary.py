@@ -1,0 +1,53 @@
+"""Rotary position embedding, half-split pairing: channel j turns together with channel j + R/2."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from golf.training.model.eager_cpu import suits_eager_cpu
+from golf.training.model.eager_cpu.rotary import turn_whole_rows
+
+
+@dataclass(frozen=True)
+class Rotary:
+    """Which channels turn and how fast: the first `dims` of a head, at frequencies base^(-2j/dims).
+
+    With a `reference_len`, the base grows by (T / reference_len)^(dims / (dims - 2)) for longer sequences of T tokens
+    (NTK scaling). T is that of the call, or `seq_len` where that is given, which makes it independent of the call.
+    """
+
+    dims: int
+    base: float
+    reference_len: int | None = None
+    seq_len: int | None = None
+
+    def base_for(self, seq_len: int) -> float:
+        """The base that sequences of `seq_len` tokens turn with."""
+        length = self.seq_len or seq_len
+        if self.reference_len is None or length <= self.reference_len or self.dims == 2:
+            return self.base
+        return self.base * (length / self.reference_len) ** (self.dims / (self.dims - 2))
+
+    def tables(self, seq_len: int, like: Tensor) -> tuple[Tensor, Tensor]:
+        """`(cos, sin)` for positions 0..T-1, each `[1, T, 1, dims/2]`, computed in float32, given in `like.dtype`.
+
+        Source: RoFormer, arXiv 2104.09864.
+        """
+        channel = torch.arange(0, self.dims, 2, dtype=torch.float32, device=like.device)
+        position = torch.arange(seq_len, dtype=torch.float32, device=like.device)
+        angle = torch.outer(position, self.base_for(seq_len) ** (-channel / self.dims))[None, :, None, :]
+        return angle.cos().to(like.dtype), angle.sin().to(like.dtype)
+
+
+def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate every head of `x` `[B, T, H, D]`: (a, b) → (a·cos + b·sin, b·cos - a·sin); other channels pass."""
+    dims = 2 * cos.size(-1)
+    if dims == x.size(-1) and suits_eager_cpu(x):
+        return turn_whole_rows(x, cos, sin)
+    turning, still = (x, None) if dims == x.size(-1) else (x[..., :dims], x[..., dims:])
+    a, b = turning.chunk(2, dim=-1)
+    parts = (a * cos + b * sin, b * cos - a * sin)
+    return torch.cat(parts if still is None else (*parts, still), dim=-1)

@@ -1,0 +1,1 @@
+"""Optimizers: `groups` assigns every parameter to one, `muon` and `adam` update them."""

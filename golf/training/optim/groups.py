@@ -1,0 +1,170 @@
+"""Which optimizer updates which parameter: exactly one for each, or an error."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from golf.errors import GolfError
+from golf.settings.config import Config, OptimConfig, techniques
+from golf.training.model.layers import embed_dtype
+from golf.training.optim.adam import Adam
+from golf.training.optim.clipping import scale_to_norm, squared_norm
+from golf.training.optim.matrices import declared_row_counts
+from golf.training.optim.muon import Muon
+from golf.training.optim.parallel_muon import ParallelMuon
+
+BASELINE_MATRICES = re.compile(r"blocks\.\d+\.(attn\.(c_q|c_k|c_v|proj)|mlp\.(fc|proj))\.weight")
+BASELINE_SCALARS = re.compile(r"skip_weights|blocks\.\d+\.(attn_scale|mlp_scale|resid_mix|attn\.q_gain)")
+
+
+def group_of(name: str, param: torch.Tensor, selected: Sequence[Any] = ()) -> str:
+    """`embed`, `head`, `matrix` or `scalar`; raises `GolfError` for a parameter that nobody claims.
+
+    `selected` are the techniques of the run, which say where their own parameters belong.
+    """
+    for technique in selected:
+        if group := technique.group_of(name):
+            return str(group)
+    if name == "tok_emb.weight":
+        return "embed"
+    if name == "lm_head.weight":
+        return "head"
+    if BASELINE_SCALARS.fullmatch(name):
+        return "scalar"
+    if BASELINE_MATRICES.fullmatch(name):
+        return "matrix"
+    raise GolfError(
+        f"Parameter {name} {tuple(param.shape)} belongs to no optimizer group: the technique that made it has "
+        "to claim it in its `groups`."
+    )
+
+
+def group_parameters(model: nn.Module, selected: Sequence[Any] = ()) -> dict[str, list[nn.Parameter]]:
+    """Parameters of `model` by group, in the order of `named_parameters`."""
+    groups: dict[str, list[nn.Parameter]] = {"embed": [], "head": [], "matrix": [], "scalar": []}
+    for name, param in model.named_parameters():
+        groups[group_of(name, param, selected)].append(param)
+    return groups
+
+
+class MatrixOptimizer(Protocol):
+    """What the two forms of Muon have in common. In a step the methods are called in the order given here."""
+
+    params: list[nn.Parameter]
+    lr: float  # before the schedule's multiplier
+    reduces_gradients: bool  # whether it averages the gradients over ranks itself, instead of the backward pass
+
+    def zero_grad(self) -> None: ...
+    def reduce_gradients(self, others: Sequence[nn.Parameter]) -> None:
+        """Begin to average its own gradients over ranks, if it does that, and average those of `others`."""
+
+    def squared_norm(self) -> Tensor:
+        """Sum of squares of its averaged gradients over all ranks, a float64 scalar."""
+
+    def gradients(self) -> list[Tensor]:
+        """The averaged gradients that this rank goes on with, for changes in place."""
+
+    def step(self, lr_multiplier: float, momentum: float) -> None: ...
+    def state_dict(self) -> dict[str, Tensor]: ...
+    def load_state_dict(self, state: dict[str, Tensor]) -> None: ...
+
+
+class Optimizer:
+    """Muon on the matrices and Adam on the rest, stepped as one; `clip_norm` 0 does not clip."""
+
+    def __init__(self, muon: MatrixOptimizer, adams: list[Adam], clip_norm: float = 0.0):
+        self.muon, self.adams, self.clip_norm = muon, adams, clip_norm
+
+    @property
+    def reduces_gradients(self) -> bool:
+        """Whether `step` averages the gradients over ranks; otherwise they have to be averages already."""
+        return self.muon.reduces_gradients
+
+    def step(self, lr_multiplier: float = 1.0, momentum: float = 0.95) -> None:
+        """Update every parameter; `lr_multiplier` scales all base learning rates, `momentum` is Muon's."""
+        self.muon.reduce_gradients([p for adam in self.adams for p in adam.params])
+        if self.clip_norm > 0:
+            self._clip()
+        for adam in self.adams:  # before Muon, whose gradients may still be on their way
+            adam.step(lr_multiplier)
+        self.muon.step(lr_multiplier, momentum)
+
+    @torch.no_grad()
+    def _clip(self) -> None:
+        rest = [p.grad for adam in self.adams for p in adam.params if p.grad is not None]
+        squared = self.muon.squared_norm()
+        scale_to_norm([*self.muon.gradients(), *rest], squared + squared_norm(rest, squared.device), self.clip_norm)
+
+    def zero_grad(self) -> None:
+        self.muon.zero_grad()
+        for adam in self.adams:
+            for param in adam.params:
+                param.grad = None
+
+    def parts(self) -> list[MatrixOptimizer | Adam]:
+        """The optimizers, each with its `params` and its base `lr`."""
+        return [self.muon, *self.adams]
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        for part in self.parts():
+            yield from part.params
+
+    def state_dict(self) -> dict:
+        return {"muon": self.muon.state_dict(), "adams": [adam.state_dict() for adam in self.adams]}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.muon.load_state_dict(state["muon"])
+        for adam, adam_state in zip(self.adams, state["adams"], strict=True):
+            adam.load_state_dict(adam_state)
+
+
+def build_optimizer(cfg: Config, model: nn.Module, *, rank: int = 0, world_size: int = 1) -> Optimizer:
+    """The optimizer of `cfg` over `model`, which has to be on its final device already."""
+    o, groups = cfg.optim, group_parameters(model, techniques(cfg))
+    lrs = {
+        "embed": o.tied_embed_lr if cfg.model.tie_embeddings else o.embed_lr,
+        "head": o.head_lr,
+        "scalar": o.scalar_lr,
+    }
+    decays = {
+        "embed": o.adam_wd if o.embed_wd is None else o.embed_wd,
+        "head": o.adam_wd if o.head_wd is None else o.head_wd,
+        "scalar": o.adam_wd,
+    }
+    adams = [
+        Adam(groups[name], lr=lr, betas=(o.beta1, o.beta2), eps=o.adam_eps, weight_decay=decays[name])
+        for name, lr in lrs.items()
+        if groups[name]
+    ]
+    return Optimizer(_build_muon(cfg.optim, model, groups["matrix"], rank, world_size), adams, o.grad_clip_norm)
+
+
+def _build_muon(
+    o: OptimConfig, model: nn.Module, params: list[nn.Parameter], rank: int, world_size: int
+) -> MatrixOptimizer:
+    dtype, row_counts = embed_dtype(o.muon_dtype), declared_row_counts(model)
+    if o.muon == "parallel":
+        return ParallelMuon(
+            params,
+            lr=o.matrix_lr,
+            backend_steps=o.muon_backend_steps,
+            weight_decay=o.muon_wd,
+            dtype=dtype,
+            world_size=world_size,
+            row_counts=row_counts,
+        )
+    return Muon(
+        params,
+        lr=o.matrix_lr,
+        backend_steps=o.muon_backend_steps,
+        weight_decay=o.muon_wd,
+        dtype=dtype,
+        rank=rank,
+        world_size=world_size,
+        row_counts=row_counts,
+    )

@@ -1,0 +1,173 @@
+"""Muon that averages the gradients itself, each matrix on the rank that orthogonalises it (PR #399, #549).
+
+Plain Muon averages every gradient on every rank during the backward pass (DDP) and all-reduces the updates. Here each
+rank receives only the gradients of its own matrices (reduce-scatter) and sends their updates (all-gather): a third of
+the bytes in bf16, and both overlap with work on other matrices. Momentum is float32 and part of the state dict;
+upstream's is neither.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from golf.training.optim.banks import Segment, make_banks
+from golf.training.optim.clipping import squared_norm
+from golf.training.optim.matrices import RowCounts
+from golf.training.optim.muon import decay_and_add, momentum_from_state, momentum_to_state, momentum_update
+
+# Renamed in torch 2.13. NCCL and gloo, the backends that `training.ranks` joins, do both in bf16 and float32 with any
+# number of ranks from torch 2.11 on, so there is no other way around for backends that cannot.
+reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+
+
+class Exchange:
+    """The matrices of one shape on their way: to their owners as gradients, and to everyone as updates.
+
+    Rank k owns the matrices k·n … k·n + n − 1 of the batch `[W·n, r, c]`, n = ⌈N / W⌉; the last W·n − N are padding
+    that stays zero, because the update of a zero gradient is zero.
+    """
+
+    def __init__(self, segments: Sequence[Segment], dtype: torch.dtype, world_size: int):
+        self.segments, self.world_size = list(segments), world_size
+        self.shape = self.segments[0].shape
+        first = self.segments[0].values
+        self.sizes = [len(s.values) for s in self.segments]
+        self.per_rank = -(-sum(self.sizes) // world_size)
+        self.batch = torch.zeros(
+            (self.per_rank * world_size, *self.shape),
+            dtype=dtype if world_size > 1 else first.dtype,  # alone, nothing is sent and nothing rounded
+            device=first.device,
+        )
+        self._work: dist.Work | None = None
+        self._own: Tensor | None = None  # gradients of this rank's matrices, between reduction and gather
+        self._updates = self.batch
+
+    def start_reduction(self) -> None:
+        """Send the gradients; the mean over ranks of this rank's share comes back."""
+        for part, segment in zip(self.batch[: sum(self.sizes)].split(self.sizes), self.segments, strict=True):
+            part.copy_(segment.grads)
+        if self.world_size == 1:
+            self._own = self.batch
+            return
+        self._own = torch.empty_like(self.batch[: self.per_rank])
+        self._work = reduce_scatter(self._own, self.batch, op=dist.ReduceOp.AVG, async_op=True)
+
+    def own_gradients(self) -> Tensor:
+        """Averaged gradients `[n, r, c]` of this rank's matrices, float32; may be changed in place."""
+        assert self._own is not None, "gradients are reduced before they are used"
+        if self._work is not None:
+            self._finish()
+            self._own = self._own.float()
+        return self._own
+
+    def start_gather(self, updates: Tensor) -> None:
+        """Send the updates `[n, r, c]` of this rank's matrices to everyone."""
+        self._own = None
+        if self.world_size == 1:
+            self._updates = updates
+            return
+        self._updates = self.batch  # the gradients in it have arrived
+        self._work = all_gather(self.batch, updates.contiguous(), async_op=True)
+
+    def apply(self, lr: float, weight_decay: float) -> None:
+        """Update every matrix with what has been gathered."""
+        self._finish()
+        parts = self._updates[: sum(self.sizes)].split(self.sizes)
+        for part, segment in zip(parts, self.segments, strict=True):
+            decay_and_add(segment.values, part, lr, weight_decay)
+
+    def _finish(self) -> None:
+        if self._work is not None:
+            self._work.wait()
+            self._work = None
+
+
+class ParallelMuon:
+    """Optimizer for 2-D parameters, which it moves into banks. Gradients are this rank's own, not reduced yet."""
+
+    reduces_gradients = True
+
+    def __init__(
+        self,
+        params: Sequence[nn.Parameter],
+        *,
+        lr: float,
+        backend_steps: int = 5,
+        weight_decay: float = 0.0,
+        dtype: torch.dtype = torch.bfloat16,
+        world_size: int = 1,
+        row_counts: RowCounts | None = None,
+    ):
+        self.params = list(params)
+        self.lr, self.backend_steps, self.weight_decay, self.dtype = lr, backend_steps, weight_decay, dtype
+        self.world_size = world_size
+        self.banks = make_banks(self.params, row_counts or {})
+        by_shape: dict[torch.Size, list[Segment]] = defaultdict(list)
+        for segment in (s for bank in self.banks for s in bank.segments()):
+            by_shape[segment.shape].append(segment)
+        exchanges = [Exchange(segments, dtype, world_size) for segments in by_shape.values()]
+        self.exchanges = sorted(exchanges, key=lambda e: -e.batch.numel())  # what takes longest starts first
+        self.momentum_buffers: dict[torch.Size, Tensor] = {}  # [n, r, c] per shape
+
+    def zero_grad(self) -> None:
+        for bank in self.banks:
+            bank.zero_grad()
+
+    @torch.no_grad()
+    def reduce_gradients(self, others: Sequence[nn.Parameter]) -> None:
+        """Start averaging the banks over the ranks, then average the gradients of `others` in one call."""
+        for bank in self.banks:
+            bank.collect()
+        for exchange in self.exchanges:
+            exchange.start_reduction()
+        if self.world_size > 1:
+            _average([p.grad for p in others if p.grad is not None])
+
+    def gradients(self) -> list[Tensor]:
+        """Averaged gradients of the matrices that this rank owns."""
+        return [exchange.own_gradients() for exchange in self.exchanges]
+
+    def squared_norm(self) -> Tensor:
+        """Sum of squares of all gradients over all ranks, a float64 scalar."""
+        own = [matrix for grads in self.gradients() for matrix in grads.unbind()]
+        squared = squared_norm(own, self.params[0].device)
+        if self.world_size > 1:
+            dist.all_reduce(squared)
+        return squared
+
+    @torch.no_grad()
+    def step(self, lr_multiplier: float, momentum: float) -> None:
+        """Apply one update at `lr · lr_multiplier`; while one shape's updates travel, the next are computed."""
+        lr, travelling = self.lr * lr_multiplier, None
+        for exchange in self.exchanges:
+            grads = exchange.own_gradients()
+            buffer = self.momentum_buffers.setdefault(exchange.shape, torch.zeros_like(grads))
+            exchange.start_gather(momentum_update(grads, buffer, momentum, self.backend_steps, self.dtype))
+            if travelling is not None:
+                travelling.apply(lr, self.weight_decay)
+            travelling = exchange
+        if travelling is not None:
+            travelling.apply(lr, self.weight_decay)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Momentum of the matrices this rank owns; differs between ranks."""
+        return momentum_to_state(self.momentum_buffers)
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        self.momentum_buffers = momentum_from_state(state)
+
+
+def _average(grads: Sequence[Tensor]) -> None:
+    """Replace tensors of any dtype by their means over the ranks, exchanged as one float32 vector."""
+    if not grads:
+        return
+    flat = torch.cat([g.float().flatten() for g in grads])
+    dist.all_reduce(flat, op=dist.ReduceOp.AVG)
+    for grad, mean in zip(grads, flat.split([g.numel() for g in grads]), strict=True):
+        grad.copy_(mean.view_as(grad))

@@ -1,0 +1,38 @@
+"""The model as scoring calls it: losses at some positions only, so that the head is not computed for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from golf.training.model.gpt import GPT
+
+Head = Callable[[Tensor], Tensor]  # [..., d] → [..., V], before the soft cap
+LossesAt = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def losses_at(model: GPT, ids: Tensor, positions: Tensor, targets: Tensor, head: Head | None = None) -> Tensor:
+    """Nats `[B, S]` float32 of `targets` `[B, S]`, predicted at `positions` `[B, S]` of `ids` `[B, T]`."""
+    x = model.hidden(ids)  # [B, T, d]
+    x = x.gather(1, positions[..., None].expand(-1, -1, x.size(-1)))
+    if head is None:
+        return model.losses_of(x, targets)
+    logits = model.softcap(head(x)).float()
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
+
+
+def all_losses(model: GPT, ids: Tensor, targets: Tensor) -> Tensor:
+    """Nats `[B, T]` float32 of every target `[B, T]` of `ids` `[B, T]`, for training on them."""
+    return model.token_losses(ids, targets)
+
+
+def compiled_losses_at(model: GPT, mode: str) -> LossesAt:
+    """`losses_at` of `model`, compiled as `launch.compile` says; `blocks` are compiled with the model itself."""
+
+    def losses(ids: Tensor, positions: Tensor, targets: Tensor) -> Tensor:
+        return losses_at(model, ids, positions, targets)
+
+    return torch.compile(losses, dynamic=False, fullgraph=True) if mode == "full" else losses

@@ -1,0 +1,119 @@
+"""Looks for scores that the rules forbid, by what a scoring does to a small text, not by how it is written.
+
+The conditions are those of the community's Issue #1017. A text is scored again and again with one token changed:
+
+* causality: no target before the changed one may get another score;
+* a distribution that does not know its target: the scores that target t gets when it is each token of the vocabulary
+  in turn have to be probabilities that sum to one. They do not if the distribution is not normalised, and they do not
+  if it was computed from weights or a context that had seen target t already;
+* one pass: every target is scored exactly once.
+
+This catches breaches and proves nothing: it sees one small model, one short text and a few of its targets.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from torch import Tensor
+
+from golf.settings.config import Config
+from golf.training.data.dataset import Dataset
+from golf.training.ranks import Ranks
+from golf.training.scoring.scorer import Scorer
+from golf.training.scoring.tally import Observe
+
+ScoreText = Callable[[np.ndarray, Observe], object]  # scores tokens [N + 1], tells the observer target by target
+MODES = ("standard", "sliding", "ttt")
+TOLERANCE = 1e-4  # nats, and of a sum of probabilities; float32 rounds below 1e-5 here, leaks are far above
+
+
+class _Record:
+    """Scores by target: the first one of each, and how many there were."""
+
+    def __init__(self, targets: int):
+        self.nats, self.times = np.full(targets, np.nan), np.zeros(targets, dtype=np.int64)
+
+    def __call__(self, indices: np.ndarray, nats: np.ndarray) -> None:
+        for i, value in zip(indices, nats, strict=True):
+            if not self.times[i]:
+                self.nats[i] = value
+            self.times[i] += 1
+
+
+def find_breaches(
+    score_text: ScoreText, tokens: np.ndarray, vocab_size: int, probes: Sequence[int], tolerance: float = TOLERANCE
+) -> list[str]:
+    """A sentence for every breach found when `tokens` `[N + 1]` are scored and the targets `probes` are changed."""
+
+    def scored(text: np.ndarray) -> _Record:
+        record = _Record(text.size - 1)
+        score_text(text, record)
+        return record
+
+    original = scored(tokens)
+    breaches = _not_once(original.times)
+    for t in probes:
+        changed_before, total = 0.0, 0.0
+        for token in range(vocab_size):
+            text = tokens.copy()
+            text[t + 1] = token
+            found = scored(text).nats
+            difference = np.abs(found[:t] - original.nats[:t])
+            changed_before = max(changed_before, float(np.nan_to_num(difference).max(initial=0.0)))
+            total += float(np.exp(-found[t]))
+        if changed_before > tolerance:
+            breaches.append(f"changing target {t} changes an earlier score by {changed_before:.2g} nats")
+        if not abs(total - 1.0) <= tolerance:
+            breaches.append(
+                f"the probabilities of target {t} sum to {total:.6g}: they are not normalised, or know the target"
+            )
+    return breaches
+
+
+def _not_once(times: np.ndarray) -> list[str]:
+    never, again = np.flatnonzero(times == 0), np.flatnonzero(times > 1)
+    breaches = []
+    if never.size:
+        breaches.append(f"{never.size} targets are never scored, the first of them is {never[0]}")
+    if again.size:
+        breaches.append(f"{again.size} targets are scored more than once, the first of them is {again[0]}")
+    return breaches
+
+
+def modes_of(cfg: Config) -> list[str]:
+    """The scores that a run of `cfg` takes of its artifact."""
+    wanted = {"standard": True, "sliding": cfg.eval.stride > 0, "ttt": cfg.eval.ttt.method != "off"}
+    return [mode for mode in MODES if wanted[mode]]
+
+
+def check_scoring(
+    cfg: Config,
+    weights: Mapping[str, Tensor],
+    dataset: Dataset,
+    probes: Sequence[int],
+) -> dict[str, list[str]]:
+    """Breaches by kind of score, for `cfg`'s scores of `weights` on `dataset`: the very code that scores a run.
+
+    It takes vocabulary × probes + 1 scorings of each kind, so `cfg` and `dataset` have to be small.
+    """
+    scorer = Scorer(cfg, dataset, Ranks())
+
+    def score_text(mode: str) -> ScoreText:
+        def score(tokens: np.ndarray, observe: Observe) -> None:
+            scorer.dataset = dataclasses.replace(dataset, validation=tokens)
+            if mode == "standard":
+                scorer(weights, observe=observe)
+            elif mode == "sliding":
+                scorer.sliding(weights, observe=observe)
+            else:
+                scorer.test_time_trained(weights, observe=observe)
+
+        return score
+
+    return {
+        mode: find_breaches(score_text(mode), dataset.validation, cfg.model.vocab_size, probes)
+        for mode in modes_of(cfg)
+    }

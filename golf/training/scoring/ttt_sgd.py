@@ -1,0 +1,155 @@
+"""Score-first test-time training of all parameters with SGD, along the whole validation split.
+
+The split is cut into chunks. A chunk is scored with weights that were trained on the chunks before it alone; then, and
+unless it is the last one, it is trained on. Scores are final. Source: PR #461, PR #549.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from golf.bits import Score
+from golf.settings.config import TTTConfig, TTTRecipe
+from golf.training.data.byte_tables import ByteTables
+from golf.training.model.gpt import GPT
+from golf.training.ranks import Ranks
+from golf.training.scoring.forward import LossesAt, all_losses
+from golf.training.scoring.sliding import add_scores
+from golf.training.scoring.tally import Observe, Tally, Watcher
+from golf.training.scoring.windows import batches, list_windows, split_first
+
+
+class Chunk(NamedTuple):
+    windows: np.ndarray  # [n, 3]: start, first scored target, end
+    sequences: np.ndarray  # [k]: starts of the sequences that are trained on after the windows were scored
+
+
+def list_chunks(targets: int, *, seq_len: int, stride: int, chunk_tokens: int) -> list[Chunk]:
+    """The chunks of a split, each with the windows whose first scored target lies in it.
+
+    `chunk_tokens` is a multiple of `seq_len` and of `stride`.
+    """
+    windows = split_first(list_windows(targets, seq_len, stride), stride)
+    first_of_chunk = np.arange(0, targets, chunk_tokens)
+    bounds = [*np.searchsorted(windows[:, 1], first_of_chunk), len(windows)]
+    chunks = []
+    for i, begin in enumerate(first_of_chunk):
+        is_last = i == len(first_of_chunk) - 1
+        count = 0 if is_last else chunk_tokens // seq_len
+        chunks.append(Chunk(windows[bounds[i] : bounds[i + 1]], begin + seq_len * np.arange(count)))
+    _assert_scored_first(chunks, seq_len)
+    return chunks
+
+
+def _assert_scored_first(chunks: list[Chunk], seq_len: int) -> None:
+    """Every target that a chunk is trained on has been scored by the end of the chunk, and none is scored twice."""
+    windows = np.concatenate([chunk.windows for chunk in chunks])
+    assert windows[0, 1] == 0 and (windows[1:, 1] == windows[:-1, 2]).all()
+    for chunk in chunks:
+        assert not chunk.sequences.size or chunk.sequences[-1] + seq_len <= chunk.windows[-1, 2]
+
+
+class SGDTrainer:
+    """Trains `model` in place on sequences of `tokens`; momentum lives as long as this object.
+
+    An update's gradient is the mean over all its tokens, whatever the number of ranks: a rank without a sequence adds
+    zeros, so that all ranks take part in the same reductions.
+    """
+
+    def __init__(self, model: GPT, tokens: np.ndarray, ttt: TTTConfig, recipe: TTTRecipe, ranks: Ranks):
+        self.model, self.tokens, self.ttt, self.recipe, self.ranks = model, tokens, ttt, recipe, ranks
+        frozen = tuple(f"blocks.{i}." for i in range(ttt.freeze_blocks))
+        self.params: list[Tensor] = [p for name, p in model.named_parameters() if not name.startswith(frozen)]
+        self.momentum = [torch.zeros_like(p) for p in self.params]
+
+    def train(self, sequences: np.ndarray, lr: float) -> None:
+        """All epochs over the sequences that begin at `sequences` `[k]`."""
+        for _ in range(self.ttt.epochs):
+            for begin in range(0, len(sequences), self.recipe.batch_seqs):
+                self._update(sequences[begin : begin + self.recipe.batch_seqs], lr)
+
+    @torch.no_grad()
+    def _update(self, sequences: np.ndarray, lr: float) -> None:
+        own = sequences[slice(*self.ranks.share(len(sequences)))]
+        gradients = self._gradients(own, len(sequences)) if own.size else [torch.zeros_like(p) for p in self.params]
+        self.ranks.sum_tensors(gradients)
+        if self.ttt.grad_clip > 0:  # after the reduction: every rank scales alike
+            norm = nn.utils.get_total_norm(gradients)
+            torch._foreach_mul_(gradients, (self.ttt.grad_clip / (norm + 1e-6)).clamp(max=1.0))
+        torch._foreach_mul_(self.momentum, self.ttt.momentum)
+        torch._foreach_add_(self.momentum, gradients)
+        torch._foreach_add_(self.params, self.momentum, alpha=-lr)
+
+    @torch.enable_grad()
+    def _gradients(self, starts: np.ndarray, sequences: int) -> list[Tensor]:
+        """This rank's part of the gradient of the mean loss over `sequences` sequences."""
+        span = self.tokens[starts[:, None] + np.arange(self.recipe.seq_len + 1)].astype(np.int64)
+        ids = torch.from_numpy(span).to(self.ranks.device)
+        losses = all_losses(self.model, ids[:, :-1], ids[:, 1:])
+        loss = losses.sum() / (sequences * self.recipe.seq_len)
+        gradients = torch.autograd.grad(loss, self.params, materialize_grads=True)
+        return [gradient.contiguous() for gradient in gradients]  # as reductions want them
+
+
+@torch.no_grad()
+def score_ttt_sgd(
+    model: GPT,
+    losses_at: LossesAt,
+    tokens: np.ndarray,
+    tables: ByteTables,
+    *,
+    ttt: TTTConfig,
+    recipe: TTTRecipe,
+    stride: int,
+    batch_seqs: int,
+    ranks: Ranks | None = None,
+    observe: Observe | None = None,
+    watcher: Watcher | None = None,
+) -> Score:
+    """Score `tokens` `[N + 1]` with `model`, whose weights are as before afterwards; `losses_at` is of that model.
+
+    The ranks share the windows of a chunk and the sequences of an update. `stride` 0 scores without overlap.
+    """
+    ranks, stride = ranks or Ranks(), stride or recipe.seq_len
+    chunks = list_chunks(tokens.size - 1, seq_len=recipe.seq_len, stride=stride, chunk_tokens=recipe.chunk_tokens)
+    tally = Tally(tokens, tables, ranks, observe)
+    if watcher is not None:
+        watcher.ttt_start(len(chunks), sum(len(c.windows) for c in chunks))
+    with weights_restored(model):
+        trainer = SGDTrainer(model, tokens, ttt, recipe, ranks)
+        for i, chunk in enumerate(chunks):
+            score_chunk(tally, trainer, losses_at, chunk, stride, batch_seqs)
+            lr = recipe.lr * 0.5 * (1.0 + math.cos(math.pi * i / max(len(chunks) - 1, 1)))
+            trainer.train(chunk.sequences, lr)
+            if watcher is not None:
+                watcher.ttt_part(i + 1, len(chunks), tally.own_bpb(), tally.seconds)
+    return tally.score(f"test-time training (sgd), stride {stride}")
+
+
+def score_chunk(
+    tally: Tally, trainer: SGDTrainer, losses_at: LossesAt, chunk: Chunk, stride: int, batch_seqs: int
+) -> None:
+    """Score this rank's windows of `chunk` with the weights as they are."""
+    own = chunk.windows[slice(*tally.ranks.share(len(chunk.windows)))]
+    seq_len = trainer.recipe.seq_len
+    parts = batches(tally.tokens, own, seq_len=seq_len, width=stride, batch_seqs=batch_seqs)
+    add_scores(tally, losses_at, parts)
+
+
+@contextlib.contextmanager
+def weights_restored(model: nn.Module) -> Iterator[None]:
+    """Whatever happens to the parameters of `model` inside is undone."""
+    saved = [p.detach().clone() for p in model.parameters()]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for param, value in zip(model.parameters(), saved, strict=True):
+                param.copy_(value)

@@ -1,0 +1,90 @@
+"""Training through the export quantizer: weights are rounded in the forward pass, gradients pass straight through."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from golf.artifact.quant.formats import QMAX, decode, encode_integer
+from golf.artifact.quant.policy import storage_of
+from golf.errors import GolfError
+from golf.run.progress import Progress
+from golf.settings.config import Config, QuantConfig, TensorQuant
+from golf.training.model.gpt import GPT
+from golf.training.model.layers import CastedLinear
+from golf.training.techniques.base import Technique, technique
+
+
+def integer_linears(model: GPT, quant: QuantConfig) -> dict[str, tuple[CastedLinear, TensorQuant]]:
+    """Linear layers whose weight the artifact stores as integers, and how: those of the blocks and the untied head.
+
+    Embeddings and what projects them are left alone, as in the public scripts.
+    """
+    found = {}
+    for name, module in model.named_modules():
+        if isinstance(module, CastedLinear) and name.startswith(("blocks.", "lm_head")):
+            how = storage_of(f"{name}.weight", module.weight, quant)
+            if how.format in QMAX:
+                found[name] = (module, how)
+    return found
+
+
+@dataclass(frozen=True)
+class RoundedWeight:
+    """w + stopgrad(Q(w) - w) with Q the quantizer of the artifact: same clip, same scale, same codes."""
+
+    switch: str
+    how: TensorQuant
+    quant: QuantConfig
+
+    def __call__(self, weight: Tensor, active: tuple[str, ...]) -> Tensor:
+        if self.switch not in active:
+            return weight
+        with torch.no_grad():
+            delta = decode(encode_integer(weight, self.how, self.quant)) - weight
+        return weight + delta
+
+
+@technique("fake_quant")
+@dataclass
+class FakeQuant(Technique):
+    """On from a fraction of the run, or below a learning-rate multiplier; with neither from the first step.
+
+    In the public scripts up to PR #593 this switch was folded away by the compiler and never did anything.
+    """
+
+    source = "PR #1559 (fraction), PR #374 (threshold)"
+    is_switch = True
+    stage = 3  # sees the final matrices
+    conflicts = ("soft_round",)
+
+    start_fraction: float | None = None  # of the run; S0's QAT_LAST_FRAC=0.15 is 0.85
+    lr_threshold: float | None = None  # multiplier of the learning rate
+
+    def check(self, cfg: Config) -> None:
+        check_start(self.name, self.start_fraction, self.lr_threshold)
+
+    def edit_model(self, model: GPT, cfg: Config) -> None:
+        for linear, how in integer_linears(model, cfg.quant).values():
+            linear.weight_edits.append(RoundedWeight(self.name, how, cfg.quant))
+
+    def is_on(self, progress: Progress) -> bool:
+        return has_started(self.start_fraction, self.lr_threshold, progress)
+
+
+def check_start(name: str, start_fraction: float | None, lr_threshold: float | None) -> None:
+    """Raise `GolfError` unless at most one way to start is given, and within its range."""
+    if start_fraction is not None and lr_threshold is not None:
+        raise GolfError(f"tech.{name} starts by start_fraction or by lr_threshold: give one of them.")
+    if start_fraction is not None and not 0 <= start_fraction < 1:
+        raise GolfError(f"tech.{name}.start_fraction={start_fraction} has to lie from 0 to below 1.")
+    if lr_threshold is not None and not 0 < lr_threshold <= 1:
+        raise GolfError(f"tech.{name}.lr_threshold={lr_threshold} has to lie above 0, at most at 1.")
+
+
+def has_started(start_fraction: float | None, lr_threshold: float | None, progress: Progress) -> bool:
+    if lr_threshold is not None:
+        return progress.lr_multiplier < lr_threshold
+    return progress.fraction >= (start_fraction or 0.0)

@@ -1,0 +1,53 @@
+"""Orthogonal initialisation of every matrix that is large enough, with a switch for output projections."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from golf.errors import GolfError
+from golf.settings.config import Config
+from golf.training.model.gpt import GPT
+from golf.training.model.layers import CastedLinear
+from golf.training.techniques.base import CHANGES_INIT, Technique, technique
+
+PROJ_INITS = ("zero", "ortho_depth_scaled", "default")
+
+
+@technique("ortho_init")
+@dataclass
+class OrthoInit(Technique):
+    """`proj_init` decides on the output projections of attention and MLP, which start at zero without this technique:
+    `zero`, orthogonal times 1/√(2L), or torch's default. (Public scripts announce the second and do the first.)
+
+    Projections of embeddings (bigram, value embeddings) are orthogonal times 1/√(2L) in any case.
+    """
+
+    claim = CHANGES_INIT
+    source = "public 11-layer records; PR #1559"
+    stage = 1  # sees the matrices of all techniques
+
+    proj_init: str = "zero"
+    min_dim: int = 64  # a matrix with a smaller side keeps its own initialisation
+
+    def check(self, cfg: Config) -> None:
+        if self.proj_init not in PROJ_INITS:
+            raise GolfError(f"tech.ortho_init.proj_init={self.proj_init}: choose one of {', '.join(PROJ_INITS)}.")
+
+    def edit_model(self, model: GPT, cfg: Config) -> None:
+        depth_scale = (2 * cfg.model.num_layers) ** -0.5
+        for name, module in model.named_modules():
+            if not isinstance(module, CastedLinear):
+                continue
+            is_proj = name.endswith("proj")
+            if module.zero_init and is_proj:
+                self._init_output(module, depth_scale)
+            elif not module.zero_init and min(module.weight.shape) >= self.min_dim:
+                nn.init.orthogonal_(module.weight, gain=depth_scale if is_proj else 1.0)
+
+    def _init_output(self, module: CastedLinear, depth_scale: float) -> None:
+        if self.proj_init == "default":
+            module.reset_parameters()
+        elif self.proj_init == "ortho_depth_scaled" and min(module.weight.shape) >= self.min_dim:
+            nn.init.orthogonal_(module.weight, gain=depth_scale)

@@ -1,0 +1,87 @@
+"""Soft rounding: a differentiable rounding of the weights that sharpens as the learning rate falls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from golf.artifact.quant.formats import QMAX, encode_integer
+from golf.errors import GolfError
+from golf.run.progress import Progress
+from golf.settings.config import Config, QuantConfig, TensorQuant, tensor_classes
+from golf.training.model.gpt import GPT
+from golf.training.techniques.base import Technique, technique
+from golf.training.techniques.fake_quant import integer_linears
+
+ALPHA_START, ALPHA_RANGE = 1.0, 15.0
+
+
+def soft_round(y: Tensor, alpha: Tensor) -> Tensor:
+    """⌊y⌋ + ½ + ½·tanh(α·r)/tanh(α/2) with r = y - ⌊y⌋ - ½: the identity for α → 0, rounding for α → ∞."""
+    floor = y.floor()
+    r = y - floor - 0.5
+    return floor + 0.5 + 0.5 * torch.tanh(alpha * r) / torch.tanh(alpha / 2)
+
+
+class Sharpness(nn.Module):
+    """α as a buffer, so that compiled code reads it anew in every step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alpha: Tensor
+        self.register_buffer("alpha", torch.tensor(ALPHA_START), persistent=False)
+
+
+@dataclass(frozen=True)
+class SoftRoundedWeight:
+    """scale · clamp(s_α(w / scale)) with the export quantizer's row scale, which is not differentiated."""
+
+    switch: str
+    how: TensorQuant
+    quant: QuantConfig
+    sharpness: Sharpness
+
+    def __call__(self, weight: Tensor, active: tuple[str, ...]) -> Tensor:
+        if self.switch not in active:
+            return weight
+        qmax = QMAX[self.how.format]
+        with torch.no_grad():
+            stored = encode_integer(weight, self.how, self.quant).scale
+            assert stored is not None
+            scale = stored.to(weight.dtype)[:, None]
+        return scale * soft_round(weight / scale, self.sharpness.alpha).clamp(-qmax, qmax)
+
+
+@technique("soft_round")
+@dataclass
+class SoftRound(Technique):
+    """On below `lr_threshold`; α = 1 + 15·(1 - multiplier / threshold)."""
+
+    source = "PR #606, PR #670"
+    is_switch = True
+    stage = 3
+    conflicts = ("fake_quant",)
+
+    lr_threshold: float = 0.5
+
+    def check(self, cfg: Config) -> None:
+        if not 0 < self.lr_threshold <= 1:
+            raise GolfError(f"tech.soft_round.lr_threshold={self.lr_threshold} has to lie above 0, at most at 1.")
+        if rotated := [name for name, how in tensor_classes(cfg.quant).items() if how.rotation != "none"]:
+            raise GolfError(
+                f"soft_round rounds unrotated weights: set quant.{rotated[0]}.rotation=none or drop soft_round."
+            )
+
+    def edit_model(self, model: GPT, cfg: Config) -> None:
+        model.soft_round = Sharpness()
+        for linear, how in integer_linears(model, cfg.quant).values():
+            linear.weight_edits.append(SoftRoundedWeight(self.name, how, cfg.quant, model.soft_round))
+
+    def is_on(self, progress: Progress) -> bool:
+        return progress.lr_multiplier < self.lr_threshold
+
+    def before_step(self, model: GPT, progress: Progress) -> None:
+        annealed = 1 - min(progress.lr_multiplier / self.lr_threshold, 1.0)
+        model.soft_round.alpha.fill_(ALPHA_START + ALPHA_RANGE * annealed)

@@ -1,0 +1,64 @@
+"""Stochastic weight averaging: the mean of snapshots taken while the learning rate decays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from golf.errors import GolfError
+from golf.run.progress import Progress
+from golf.settings.config import Config
+from golf.training.model.gpt import GPT
+from golf.training.techniques.base import CHANGES_WEIGHTS, Averager, Technique, technique
+
+
+class SnapshotMean:
+    """Mean in float32 of the weights at every `every`-th step whose learning-rate multiplier is below `start`."""
+
+    def __init__(self, model: GPT, start: float, every: int):
+        self.start, self.every, self.updates = start, every, 0
+        self.live = {k: t.detach() for k, t in model.state_dict().items() if t.is_floating_point()}
+        self.total: dict[str, Tensor] = {}
+
+    @torch.no_grad()
+    def update(self, progress: Progress) -> None:
+        if progress.lr_multiplier >= self.start or progress.step % self.every:
+            return
+        self.updates += 1
+        if not self.total:
+            self.total = {k: torch.zeros_like(t, dtype=torch.float32) for k, t in self.live.items()}
+        torch._foreach_add_(list(self.total.values()), [t.float() for t in self.live.values()])
+
+    def weights(self) -> dict[str, Tensor]:
+        if not self.updates:
+            return {k: t.clone() for k, t in self.live.items()}
+        return {k: (t / self.updates).to(self.live[k].dtype) for k, t in self.total.items()}
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {**self.total, "updates": torch.tensor(self.updates)}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        self.updates = int(state["updates"])
+        self.total = {k: t.clone() for k, t in state.items() if k != "updates"}
+
+
+@technique("swa")
+@dataclass
+class SWA(Technique):
+    """Public scripts from PR #414 on collect these snapshots and then export EMA weights; here they are used."""
+
+    source = "record 2026-03-20_Int6_MLP3x_SmearGate_BigramHash_MuonWD_SWA"
+    claim = CHANGES_WEIGHTS
+    conflicts = ("ema",)
+
+    start: float = 0.5  # learning-rate multiplier below which snapshots are taken
+    every: int = 50  # steps between two snapshots
+
+    def check(self, cfg: Config) -> None:
+        if self.every < 1 or not 0 < self.start <= 1:
+            raise GolfError("tech.swa.every has to be at least 1 step and start a multiplier above 0 up to 1.")
+
+    def averager(self, model: GPT) -> Averager:
+        return SnapshotMean(model, self.start, self.every)

@@ -1,0 +1,127 @@
+"""Integer formats: the public codes bit for bit, a slow definition, and bounds on the error."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from golf.artifact.quant.formats import QMAX, decode, encode_float, encode_integer
+from golf.artifact.quant.policy import dequantize, quantize, storage_of
+from golf.settings.config import QuantConfig, TensorQuant
+from tests.support import parity
+
+FLOOR, OWN_RANGE = QuantConfig(), QuantConfig(scale_floor="eps")
+
+
+def test_parity_with_the_public_quantizer() -> None:
+    arrays, config = parity("quant_int8_per_row")
+    state = {k.removeprefix("in/"): torch.from_numpy(v) for k, v in arrays.items() if k.startswith("in/")}
+    coded = quantize(state, QuantConfig())
+    for name, tensor in coded.items():
+        if f"q/{name}" in arrays:
+            assert np.array_equal(tensor.data, arrays[f"q/{name}"])
+            assert tensor.scale is not None and np.array_equal(tensor.scale.float(), arrays[f"scale/{name}"])
+        else:
+            assert np.array_equal(tensor.data.float(), arrays[f"pass/{name}"])
+            assert np.array_equal(decode(tensor), arrays[f"dequant/{name}"])
+    assert sum(t.payload_bytes for t in coded.values()) == config["stats"]["int8_payload_bytes"]
+    assert sum(t.nbytes for t in state.values()) == config["stats"]["baseline_tensor_bytes"]
+
+
+@pytest.mark.parametrize("fmt", ["int8", "int6"])
+@pytest.mark.parametrize("scale_floor", ["one_over_qmax", "eps"])
+@given(seed=st.integers(0, 1000), spread=st.floats(0.001, 10))
+def test_codes_equal_the_slow_definition(fmt: str, scale_floor: str, seed: int, spread: float) -> None:
+    qmax = QMAX[fmt]
+    w = (np.random.default_rng(seed).standard_normal((3, 17)) * spread).astype(np.float32)
+    coded = encode_integer(
+        torch.from_numpy(w), TensorQuant(fmt, clip_quantile=0.99), QuantConfig(scale_floor=scale_floor)
+    )
+    for r, row in enumerate(w):
+        ranked = np.sort(np.abs(row)).astype(np.float64)
+        position = 0.99 * (ranked.size - 1)
+        low = int(position)
+        clip = ranked[low] + (position - low) * (ranked[low + 1] - ranked[low])
+        scale = max(clip / qmax, 1 / qmax) if scale_floor == "one_over_qmax" else clip / qmax
+        for c, value in enumerate(row):
+            exact = min(max(value, -clip), clip) / scale
+            assert abs(coded.data[r, c].item() - exact) <= 0.5 + 1e-3
+        assert coded.scale is not None and coded.scale[r].item() == pytest.approx(scale, rel=1e-3, abs=2**-25)
+
+
+@pytest.mark.parametrize(("fmt", "largest"), [("int8", 127), ("int6", 31)])
+def test_range_and_error_bound(fmt: str, largest: int) -> None:
+    torch.manual_seed(0)
+    w = 3 * torch.randn(50, 64)
+    coded = encode_integer(w, TensorQuant(fmt, clip_quantile=1.0), FLOOR)
+    assert coded.data.abs().max() == largest and coded.data.dtype == torch.int8
+    step = w.abs().amax(1, keepdim=True) / largest
+    assert ((decode(coded) - w).abs() <= step * (0.5 + largest * 2**-11 + 1e-3)).all()  # fp16 scale: half an ulp
+
+
+def test_floor_makes_rows_below_one_share_a_step() -> None:
+    w = torch.tensor([[0.5, -0.25], [0.004, 0.0]])
+    floored = encode_integer(w, TensorQuant("int8", clip_quantile=1.0), FLOOR)
+    assert torch.equal(floored.data, torch.tensor([[64, -32], [1, 0]], dtype=torch.int8))
+    own = encode_integer(w, TensorQuant("int8", clip_quantile=1.0), OWN_RANGE)
+    assert torch.equal(own.data, torch.tensor([[127, -64], [127, 0]], dtype=torch.int8))
+
+
+@pytest.mark.parametrize("shape", [(4, 5), (7,), (), (2, 3, 4), (0, 3)])
+def test_zeros_and_odd_shapes_come_back(shape: tuple[int, ...]) -> None:
+    for tensor in (torch.zeros(shape), torch.ones(shape)):
+        for fmt in ("int8", "int6"):
+            back = decode(encode_integer(tensor, TensorQuant(fmt), FLOOR))
+            assert back.shape == tensor.shape
+            torch.testing.assert_close(back, tensor, atol=1e-3, rtol=1e-3)
+
+
+def test_dtypes_come_back() -> None:
+    tensor = torch.randn(4, 4, dtype=torch.bfloat16)
+    assert decode(encode_integer(tensor, TensorQuant("int8"), OWN_RANGE)).dtype == torch.bfloat16
+    assert torch.equal(decode(encode_float(tensor, "fp32")), tensor)
+
+
+def test_which_tensor_gets_which_format() -> None:
+    quant = QuantConfig(embed=TensorQuant("fp16"), attn=TensorQuant("int6"), mlp=TensorQuant("int8"), small_numel=16)
+    big, small = torch.zeros(8, 8), torch.zeros(4, 4)
+    assert storage_of("tok_emb.weight", big, quant).format == "fp16"
+    assert storage_of("blocks.0.attn.c_q.weight", big, quant).format == "int6"
+    assert storage_of("blocks.0.mlp.fc.weight", big, quant).format == "int8"
+    assert storage_of("blocks.0.attn.c_q.weight", small, quant).format == "fp16"
+    assert storage_of("blocks.0.resid_mix", small, quant).format == "fp32"
+    assert storage_of("blocks.0.resid_mix", big, quant).format == "int8"
+    assert storage_of("steps", torch.zeros(3, dtype=torch.int64), quant).format == "raw"
+
+
+def test_fp16_embedding_costs_bytes_and_loses_less() -> None:
+    state = {"tok_emb.weight": torch.randn(1024, 64)}
+    int8, fp16 = (quantize(state, QuantConfig(embed=TensorQuant(fmt), small_numel=0)) for fmt in ("int8", "fp16"))
+    errors = [(dequantize(c)["tok_emb.weight"] - state["tok_emb.weight"]).norm() for c in (int8, fp16)]
+    assert errors[1] < errors[0] / 10
+    assert fp16["tok_emb.weight"].payload_bytes > 1.9 * int8["tok_emb.weight"].payload_bytes
+
+
+@given(seed=st.integers(0, 1000))
+def test_clip_search_is_never_worse_than_any_of_its_quantiles(seed: int) -> None:
+    w = torch.from_numpy(np.random.default_rng(seed).standard_t(3, (4, 64)).astype(np.float32))
+    quantiles = [0.8, 0.95, 1.0]
+
+    def row_errors(*searched: float) -> torch.Tensor:
+        how = TensorQuant("int6", clip="search", clip_search=list(searched))
+        return (decode(encode_integer(w, how, OWN_RANGE)) - w).square().sum(1)
+
+    alone = [row_errors(quantile, quantile) for quantile in quantiles]
+    assert torch.equal(row_errors(*quantiles), torch.stack(alone).amin(0))
+
+
+def test_a_class_may_have_its_own_floor() -> None:
+    state = {f"blocks.0.{part}.weight": torch.randn(8, 32) * 0.01 for part in ("attn.c_q", "mlp.fc")}
+    mixed = quantize(state, QuantConfig(small_numel=0, mlp=TensorQuant(scale_floor="eps")))
+    floor, own = (quantize(state, dataclasses.replace(quant, small_numel=0)) for quant in (FLOOR, OWN_RANGE))
+    for name, expected in (("blocks.0.attn.c_q.weight", floor), ("blocks.0.mlp.fc.weight", own)):
+        assert torch.equal(mixed[name].data, expected[name].data)
+        assert not torch.equal(floor[name].data, own[name].data)

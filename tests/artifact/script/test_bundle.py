@@ -1,0 +1,67 @@
+"""The exported script of the public presets: small, clean, and without a trace of what is not selected."""
+
+import functools
+import subprocess
+import sys
+
+import pytest
+
+from golf.artifact.script.bundle import Bundle
+from golf.errors import GolfError
+from golf.settings.composition import compose
+from golf.settings.config import Config
+from tests.artifact.script.contents import ON_H100, assert_only_what_is_selected
+
+
+@functools.cache
+def bundle(experiment: str) -> tuple[Config, Bundle]:
+    cfg = compose([f"experiment={experiment}", *ON_H100])
+    return cfg, Bundle(cfg)
+
+
+def assert_clean(readable: str) -> None:
+    checked = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "--isolated", "-"], input=readable, capture_output=True, text=True
+    )
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_a_script_for_a_cpu_is_small_and_clean() -> None:
+    cpu = ["launch.device=cpu", "model.compute_dtype=fp32", "optim.muon_dtype=fp32", "eval.dtype=fp32"]
+    found = Bundle(compose(["experiment=naive_baseline", "scale=laptop", *cpu]))
+    assert len(found.wrapped.encode()) <= 16_000
+    assert "eager_cpu" not in found.readable and "sigmoid" not in found.readable  # faster on a CPU only
+    assert_clean(found.readable)
+
+
+def test_the_baseline_is_small_and_clean() -> None:
+    _, found = bundle("naive_baseline")
+    assert len(found.wrapped.encode()) <= 16_000
+    assert_clean(found.readable)
+    assert max(map(len, found.readable.splitlines())) <= 120
+    assert "CRC-32 of the" in found.readable and "# nats per token" in found.readable  # comments are there
+
+
+def test_what_is_not_selected_leaves_no_byte() -> None:
+    assert_only_what_is_selected(*bundle("naive_baseline"))
+
+
+def test_settings_are_those_of_the_configuration() -> None:
+    _, found = bundle("naive_baseline")
+    assert "train_seconds: float = 600.0" in found.readable
+    assert 'path: str = "data/datasets/fineweb10B_sp1024"' in found.readable
+    assert "matrix_lr: float = 0.04  # Muon, on the matrices of the blocks" in found.readable
+
+
+def test_a_script_is_that_of_the_variant_whoever_makes_it_and_wherever() -> None:
+    _, found = bundle("naive_baseline")
+    here = ["data.path=/home/me/data/datasets/fineweb10B_sp1024", "seed=7", "rules=strict", "note=mine"]
+    other = Bundle(compose(["experiment=naive_baseline", *ON_H100, *here]))
+    assert other.wrapped == found.wrapped
+
+
+def test_starting_weights_cannot_be_exported() -> None:
+    cfg = compose(["experiment=lower_lr", *ON_H100])
+    cfg.model.init_from = "weights.pt"
+    with pytest.raises(GolfError, match="train from scratch"):
+        Bundle(cfg)

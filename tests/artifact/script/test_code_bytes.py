@@ -1,0 +1,58 @@
+"""Code bytes are those of the wrapped script; what a plan takes them to be is close."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from golf.artifact.script import code_bytes as code
+from golf.artifact.script.bundle import Bundle
+from golf.artifact.script.code_bytes import code_bytes, estimated_code_bytes
+from golf.errors import GolfError
+from golf.run.identity import variant_id
+from golf.settings.composition import compose
+from golf.settings.config import Config
+from golf.training.data.own_text import OwnDataset
+from golf.training.techniques.base import Technique
+from tests.support import tiny_overrides
+
+
+@pytest.fixture
+def remembered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A folder of the test's own in which counts are remembered."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    code._code_bytes.cache_clear()
+    return tmp_path / "golf" / "code_bytes"
+
+
+def test_code_bytes_are_the_scripts_and_are_remembered(remembered: Path, tiny: OwnDataset) -> None:
+    exact = compose([*tiny_overrides(tiny), "rules.code_bytes=exact"])
+    size = code_bytes(exact)
+    assert size == len(Bundle(exact).wrapped.encode())
+    (known,) = remembered.iterdir()
+    assert known.read_text() == str(size)
+    known.write_text("12345")
+    code._code_bytes.cache_clear()
+    assert code_bytes(exact) == 12345
+    assert code_bytes(dataclasses.replace(exact, seed=99)) == 12345  # one script for all seeds
+
+
+def test_an_estimate_is_asked_for_by_the_rules_and_is_the_same_variant(tiny: OwnDataset) -> None:
+    exact, estimate = (compose([*tiny_overrides(tiny), f"rules.code_bytes={how}"]) for how in ("exact", "estimate"))
+    assert code_bytes(estimate) == estimated_code_bytes(exact)
+    assert variant_id(estimate) == variant_id(exact)
+    with pytest.raises(GolfError, match=r"rules\.code_bytes=guess"):
+        compose(["rules.code_bytes=guess"])
+
+
+def test_a_technique_from_outside_the_package_is_not_counted(tiny_cfg: Config) -> None:
+    class Outside(Technique):
+        name = "outside"
+
+    foreign = dataclasses.replace(tiny_cfg, tech={"outside": Outside()})
+    assert code_bytes(foreign) == code_bytes(tiny_cfg)
+
+
+def test_a_technique_counts_only_where_it_is_selected(tiny_cfg: Config) -> None:
+    plain = estimated_code_bytes(tiny_cfg)
+    assert plain < estimated_code_bytes(dataclasses.replace(tiny_cfg, tech=compose(["tech=[xsa]"]).tech))

@@ -1,0 +1,60 @@
+"""Reading scripts without running them."""
+
+import ast
+import base64
+import lzma
+import zlib
+from pathlib import Path
+
+import pytest
+
+from golf.artifact.script.wrapped import wrapped
+from golf.foreign.source import imported_packages, read_script, suspicions
+
+PROGRAM = "import torch\n" + "".join(f"print({i**5})\n" for i in range(300))
+RAW = lzma.compress(PROGRAM.encode(), lzma.FORMAT_RAW, filters=[{"id": lzma.FILTER_LZMA2}])
+LZMA, ZLIB = lzma.compress(PROGRAM.encode()), zlib.compress(PROGRAM.encode())
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        wrapped(PROGRAM),
+        f"import lzma,base64\nexec(lzma.decompress(base64.b85decode({base64.b85encode(LZMA)!r})))",
+        f"import lzma as L,base64 as B\nexec(L.decompress(B.b85decode({base64.b85encode(RAW)!r}),L.FORMAT_RAW))",
+        f"import zlib,base64;exec(zlib.decompress(base64.b64decode('{base64.b64encode(ZLIB).decode()}')))",
+    ],
+)
+def test_packed_scripts_are_unpacked(tmp_path: Path, script: str) -> None:
+    (tmp_path / "train_gpt.py").write_text(script)
+    found = read_script(tmp_path / "train_gpt.py")
+    assert found.text == PROGRAM and found.layers and found.tree is not None
+
+
+def test_a_plain_script_stays_as_it_is_and_a_broken_one_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "train_gpt.py"
+    path.write_text(PROGRAM)
+    assert read_script(path).text == PROGRAM and not read_script(path).layers
+    path.write_text("def f(:\n")
+    assert "is not Python" in read_script(path).problem
+    path.write_text("")
+    assert "is empty" in read_script(path).problem
+
+
+def test_suspicions_are_about_network_and_text_in_the_wrong_place() -> None:
+    tree = ast.parse(
+        "import requests\n"
+        "def eval_val(x):\n    return load('fineweb_train_*.bin')\n"
+        "def train(x):\n    return val_tokens[x]\n"
+        "def main():\n    return val_tokens, train_files\n"
+    )
+    found = suspicions(tree)
+    assert len(found) == 3
+    assert "imports requests" in found[0] and "eval_val names training" in found[1] and "train names val" in found[2]
+
+
+def test_packages_are_those_outside_the_standard_library() -> None:
+    tree = ast.parse(
+        "import os, torch.nn\nfrom brotli import compress\nfrom . import x\ndef f():\n    import zstandard"
+    )
+    assert imported_packages(tree) == {"torch", "brotli", "zstandard"}

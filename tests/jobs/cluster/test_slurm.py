@@ -1,0 +1,185 @@
+"""Sweeps on a real Slurm: sent as one array, complete afterwards, nothing twice, through crashes and preemption."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from golf.run.result import OK, Result, read_result
+from golf.training.data.own_text import OwnDataset
+from tests.jobs.launch.test_processes import processes_of
+from tests.support import ROOT, metrics, tiny_overrides
+
+pytestmark = pytest.mark.slurm
+WAIT_SECONDS = 240
+Environment = dict[str, str]
+
+
+def script(name: str, environment: Environment, *arguments: str) -> str:
+    """What a script prints; it has to succeed."""
+    command = [sys.executable, str(ROOT / "scripts" / f"{name}.py"), *arguments]
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def submit(environment: Environment, tiny: OwnDataset, *overrides: str) -> str:
+    return script("submit", environment, "cluster=slurm_cpu", *tiny_overrides(tiny), *overrides)
+
+
+def slurm_says(environment: Environment, *command: str) -> str:
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def wait_for(what: str, condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < until, f"no {what} within {WAIT_SECONDS} s"
+        time.sleep(0.5)
+
+
+def queue_is_empty(environment: Environment) -> bool:
+    return not slurm_says(environment, "squeue", "--noheader").strip()
+
+
+def results(runs: Path) -> dict[tuple[str, int], Result]:
+    found = [read_result(path) for path in runs.glob("*/seed*/result.json")]
+    return {(r.variant_id, r.seed): r for r in found}
+
+
+def sweep_of(runs: Path) -> dict:
+    (path,) = runs.glob("sweeps/*/sweep.json")
+    return json.loads(path.read_text())
+
+
+def states(runs: Path, environment: Environment) -> str:
+    return script("status", {**environment, "COLUMNS": "200"}, sweep_of(runs)["name"])
+
+
+def test_a_sweep_is_complete_but_for_what_crashed_and_what_was_cancelled(
+    cluster: Environment, tiny: OwnDataset, runs: Path
+) -> None:
+    sweep = ["optim.matrix_lr=0.01,0.02,0.03,0.04", "seed=range(1,4)", "cluster.at_once=2"]
+    dies = "cluster.setup=['[ $SLURM_ARRAY_TASK_ID != 9 ] || exit 3']"
+    shown = submit(cluster, tiny, *sweep, dies)
+    assert "12 to submit" in shown and "submitted 12 jobs" in shown
+    array = first_job(runs).partition("_")[0]
+    assert "0 to submit" in submit(cluster, tiny, *sweep)
+    slurm_says(cluster, "scancel", f"{array}_11")
+
+    wait_for("end of the jobs", lambda: queue_is_empty(cluster))
+    assert [r.state for r in results(runs).values()] == [OK] * 10
+    table = states(runs, cluster)
+    assert "10 ok, 2 lost" in table and "Slurm says FAILED" in table and "knows it no more" in table
+
+    assert "2 to submit, 10 finished" in submit(cluster, tiny, *sweep)
+    wait_for("end of the jobs", lambda: queue_is_empty(cluster))
+    assert len(results(runs)) == 12 == len(list(runs.glob("*/seed*")))
+    assert "0 to submit, 12 finished" in submit(cluster, tiny, *sweep)
+    assert "12 ok" in states(runs, cluster)
+    assert {(r["variant_id"], r["seed"]) for r in sweep_of(runs)["runs"]} == set(results(runs))
+
+
+def test_jobs_run_the_code_of_their_submission(cluster: Environment, tiny: OwnDataset, runs: Path) -> None:
+    submit(cluster, tiny, "seed=1,2")
+    wait_for("end of the jobs", lambda: queue_is_empty(cluster))
+    (snapshot,) = runs.glob("sweeps/*/snapshots/*")
+    assert (snapshot / "golf/train.py").exists() and json.loads((snapshot / "snapshot.json").read_text())["packages"]
+    for log in runs.glob("sweeps/*/slurm/*_submission.sh"):
+        assert f"export PYTHONPATH='{snapshot}" in log.read_text()
+
+
+def started(runs: Path, step: int) -> bool:
+    folders = [path.parent for path in runs.glob("*/seed*/metrics.jsonl")]
+    return any(metric["step"] >= step for folder in folders for metric in metrics(folder, "train"))
+
+
+def test_a_requeued_job_starts_over_and_says_so(cluster: Environment, tiny: OwnDataset, runs: Path) -> None:
+    submit(cluster, tiny, "schedule.iterations=600", "launch.train_log_every=1", "launch.checkpoint_seconds=0")
+    wait_for("steps", lambda: started(runs, 3))
+    slurm_says(cluster, "scontrol", "requeue", first_job(runs))
+    wait_for("result of the second attempt", lambda: any(r.state == OK for r in results(runs).values()))
+    (result,) = (r for r in results(runs).values() if r.state == OK)
+    assert result.attempt == 2 and result.steps == 600
+    assert len(list(runs.glob("*/seed*"))) == 2
+
+
+def first_job(runs: Path) -> str:
+    return json.loads(next(runs.glob("sweeps/*/submitted.jsonl")).read_text().splitlines()[0])["job"]
+
+
+def test_a_preempted_long_run_goes_on_from_its_checkpoint(cluster: Environment, tiny: OwnDataset, runs: Path) -> None:
+    settings = ["schedule.iterations=600", "launch.train_log_every=1", "launch.checkpoint_seconds=0.2"]
+    submit(cluster, tiny, *settings, "+cluster.sbatch.partition=low")
+    wait_for("checkpoint", lambda: any(runs.glob("*/seed*/checkpoint/latest.json")))
+    slurm_says(cluster, "srun", "--partition=main", "--nodes=2", "--exclusive", "sleep", "1")
+    wait_for("result", lambda: any(r.state == OK for r in results(runs).values()))
+    (result,) = (r for r in results(runs).values() if r.state == OK)
+    (folder,) = runs.glob("*/seed*")
+    assert result.attempt == 2 and result.steps == 600
+    assert metrics(folder, "resumed")[0]["step"] > 0
+
+
+def test_a_run_goes_on_elsewhere_when_its_node_is_lost(cluster: Environment, tiny: OwnDataset, runs: Path) -> None:
+    submit(cluster, tiny, "schedule.iterations=600", "launch.train_log_every=1", "launch.checkpoint_seconds=0.2")
+    wait_for("checkpoint", lambda: any(runs.glob("*/seed*/checkpoint/latest.json")))
+    node = slurm_says(cluster, "squeue", "--noheader", "--format=%N").strip()
+    daemon = Path(cluster["GOLF_SLURM_DIR"], f"slurmd.{node}.pid")
+    for pid in [int(daemon.read_text()), *processes_of(runs), *steps_of_jobs()]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    try:
+        wait_for("result", lambda: any(r.state == OK for r in results(runs).values()))
+    finally:
+        slurm_says(cluster, "slurmd", "-N", node)
+    (result,) = (r for r in results(runs).values() if r.state == OK)
+    assert result.attempt == 2 and result.steps == 600
+    assert metrics(next(runs.glob("*/seed*")), "resumed")[0]["step"] > 0
+    wait_for("both nodes", lambda: "down" not in slurm_says(cluster, "sinfo", "--noheader", "--format=%T"))
+
+
+def steps_of_jobs() -> list[int]:
+    """Slurm's own processes beside those of a job."""
+    found = subprocess.run(["pgrep", "-f", "^slurmstepd: "], capture_output=True, text=True, check=False).stdout
+    return [int(pid) for pid in found.split()]
+
+
+def test_one_run_on_two_nodes(cluster: Environment, tiny: OwnDataset, runs: Path) -> None:
+    submit(cluster, tiny, "cluster.nodes=2")
+    wait_for("end of the job", lambda: queue_is_empty(cluster))
+    (folder,) = runs.glob("*/seed*")
+    result = read_result(folder / "result.json")
+    assert result.state == OK, result.reason
+    assert "world_size:2 grad_accum_steps:2" in (folder / "train.log").read_text()
+    assert {p.name for p in (folder / "ranks").iterdir()} >= {"node0", "node1"}
+
+
+def test_cancelling_a_sweep_stops_what_is_left(cluster: Environment, tiny: OwnDataset, runs: Path) -> None:
+    endless = ["schedule.iterations=1000000", "eval.val_loss_every=0"]
+    submit(cluster, tiny, *endless, "seed=range(1,7)", "cluster.at_once=2")
+    wait_for("steps", lambda: started(runs, 1))
+    assert "6 of 6 jobs were waiting or running" in script("cancel", cluster, sweep_of(runs)["name"])
+    wait_for("empty queue", lambda: queue_is_empty(cluster))
+    assert not any(r.state == OK for r in results(runs).values())
+    assert "ok" not in states(runs, cluster).splitlines()[0]
+    wait_for("end of all processes", lambda: not processes_of(runs))
+
+
+def test_a_time_limit_leaves_an_interrupted_run_and_no_process(
+    cluster: Environment, tiny: OwnDataset, runs: Path
+) -> None:
+    limits = ["cluster.minutes=2", "cluster.signal_seconds=30", "cluster.requeues=0"]
+    submit(cluster, tiny, "schedule.iterations=1000000", "eval.val_loss_every=0", "launch.nproc=2", *limits)
+    wait_for("empty queue", lambda: queue_is_empty(cluster))
+    (result,) = results(runs).values()
+    assert (result.state, result.reason) == ("interrupted", "stopped by SIGUSR2")
+    wait_for("end of all processes", lambda: not processes_of(runs))

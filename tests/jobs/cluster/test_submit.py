@@ -1,0 +1,80 @@
+"""Submitting without a Slurm: what is counted, what is refused, and that jobs are what their overrides say."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from golf.errors import GolfError
+from golf.jobs.cluster.shortcut import assume_cluster
+from golf.run.result import OK, read_result
+from golf.settings import hardware
+from golf.settings.composition import compose
+from golf.settings.config import to_dict
+from golf.training.data.own_text import OwnDataset
+from tests.support import ROOT, Done, golf_main, tiny_overrides
+
+SUBMITS = ("-m", "hydra/launcher=golf_submit", "hydra/sweeper=golf")
+
+
+def dry_run(monkeypatch: pytest.MonkeyPatch, *overrides: str) -> Done:
+    monkeypatch.setenv("GOLF_DRY_RUN", "1")
+    return golf_main(*SUBMITS, *overrides)
+
+
+def test_duplicates_are_counted_once_and_nothing_is_written(
+    tiny: OwnDataset, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = dry_run(monkeypatch, *tiny_overrides(tiny), "optim.matrix_lr=0.02,2e-2,0.04", "seed=1,2")
+    assert done.returncode == 0, done.stderr
+    assert "4 to submit, 2 the same run as another" in done.stdout
+    assert "first run's plan:" in done.stdout and "artifact" in done.stdout
+    assert not list(runs.glob("*-*/seed*")) and not list(runs.glob("sweeps/*/sweep.json"))
+
+
+def test_a_typo_in_a_swept_value_is_one_sentence(tiny: OwnDataset, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = dry_run(monkeypatch, *tiny_overrides(tiny), "optim.matrix_lr=0.02,high")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "optim.matrix_lr takes a float, not 'high'" in done.stderr
+
+
+def test_what_does_not_fit_the_clusters_nodes_is_refused_and_the_rest_counted(
+    tiny: OwnDataset, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = [*tiny_overrides(tiny), "cluster=slurm_cpu", "cluster.nodes=3", "data.micro_batches=4,6"]
+    done = dry_run(monkeypatch, *settings, "data.train_batch_tokens=768")
+    assert "1 to submit, 1 refused" in done.stdout
+    assert "launch.nproc=1 on 3 nodes does not divide data.micro_batches=4" in done.stderr
+
+
+def test_auto_is_settled_for_the_clusters_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "_elsewhere", [])
+    assume_cluster(["cluster=slurm_h100_1gpu", "optim.matrix_lr=0.02"])
+    cfg = compose(["scale=single_gpu", "data=pydocs"])
+    assert (cfg.launch.device, cfg.model.compute_dtype, cfg.launch.compile) == ("cuda", "bf16", "full")
+    assert hardware.detect().gpus == 1 and hardware.detect().hopper
+    with pytest.raises(GolfError, match="cluster=slurm_a100 does not exist: there are local, "):
+        assume_cluster(["cluster=slurm_a100"])
+
+
+@pytest.mark.slow
+def test_jobs_left_alone_on_this_machine_are_what_their_overrides_say(tiny: OwnDataset, runs: Path) -> None:
+    overrides = [*tiny_overrides(tiny), "experiment=gold6_11l", "model=4l", "optim.matrix_lr=0.02", "drop=[xsa]"]
+    command = [sys.executable, str(ROOT / "scripts/submit.py"), "cluster=local", *overrides, "seed=1,2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)
+    assert done.returncode == 0 and "submitted 2 jobs" in done.stdout, done.stderr
+    until = time.monotonic() + 120
+    while len(found := list(runs.glob("*/seed*/result.json"))) < 2:
+        assert time.monotonic() < until
+        time.sleep(0.5)
+    assert [read_result(path).state for path in found] == [OK, OK]
+    for path in found:
+        ran, asked = json.loads((path.parent / "config.json").read_text()), to_dict(compose(overrides))
+        assert {k: v for k, v in ran.items() if k not in ("seed", "launch", "cluster")} == {
+            k: v for k, v in asked.items() if k not in ("seed", "launch", "cluster")
+        }

@@ -1,0 +1,79 @@
+"""What makes a machine unfit is named with what to do about it, and nothing is ever ended."""
+
+from pathlib import Path
+
+import pytest
+
+from golf.errors import GolfError
+from golf.files import write_json
+from golf.jobs.launch import preflight as fitness
+from golf.jobs.launch.preflight import busy_gpus, check_machine
+from golf.run.environment import package_versions
+from golf.settings.config import Config
+
+
+@pytest.fixture
+def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program of that name, first in the PATH, which lists what the test writes into it."""
+    program = tmp_path / "bin" / "nvidia-smi"
+    program.parent.mkdir()
+    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+    return program
+
+
+def lists(program: Path, *lines: str) -> None:
+    program.write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines))
+    program.chmod(0o755)
+
+
+def test_processes_on_the_gpus_are_listed(nvidia_smi: Path) -> None:
+    lists(nvidia_smi, "4711, 38012, /usr/bin/python, old", "12, 4, Xorg", "13, [N/A], ghost")
+    (sentence,) = busy_gpus()
+    assert sentence.startswith("process 4711 (/usr/bin/python, old) holds 38012 MiB")
+
+
+def test_no_driver_means_nothing_to_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert busy_gpus() == []
+
+
+def test_a_fit_machine_has_nothing_to_say(tiny_cfg: Config, tmp_path: Path) -> None:
+    assert check_machine(tiny_cfg, tmp_path) == []
+
+
+def test_harmful_settings_are_named_and_refused_if_wanted(
+    tiny_cfg: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NCCL_IB_DISABLE", "1")
+    (sentence,) = check_machine(tiny_cfg, tmp_path)
+    assert sentence.startswith("NCCL_IB_DISABLE=1")
+    tiny_cfg.launch.unfit = "refuse"
+    with pytest.raises(GolfError, match=r"not fit for a run: NCCL_IB_DISABLE=1 .* \(launch\.unfit=warn"):
+        check_machine(tiny_cfg, tmp_path)
+
+
+def test_a_full_disk_is_named(tiny_cfg: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fitness, "FREE_BYTES", 1 << 60)
+    (sentence,) = check_machine(tiny_cfg, tmp_path)
+    assert "GB are free" in sentence
+
+
+def test_versions_are_those_of_the_snapshot(tiny_cfg: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fitness, "ROOT", tmp_path)
+    write_json(tmp_path / "snapshot.json", {"packages": package_versions()})
+    assert check_machine(tiny_cfg, tmp_path) == []
+    write_json(tmp_path / "snapshot.json", {"packages": {**package_versions(), "torch": "1.0"}})
+    (sentence,) = check_machine(tiny_cfg, tmp_path)
+    assert sentence.startswith("torch is ") and "was 1.0 where the sweep was submitted" in sentence
+
+
+def test_shards_are_counted_against_the_manifest(tiny_cfg: Config, tmp_path: Path) -> None:
+    folder = tmp_path / "datasets" / "fineweb10B_sp1024"
+    folder.mkdir(parents=True)
+    (folder / "fineweb_train_000000.bin").touch()
+    tiny_cfg.data.path = str(folder)
+    tiny_cfg.data.train_files = "fineweb_train_*.bin"
+    stats = {"name": folder.name, "stats": {"files_train": 80}}
+    write_json(folder.parent / "manifest.json", {"datasets": [stats]})
+    (sentence,) = check_machine(tiny_cfg, tmp_path)
+    assert sentence.startswith("1 of the 80 published training shards")

@@ -1,0 +1,67 @@
+"""plan, inspect_artifact and quant_gap from the command line, on a run that is really made."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from golf.training.data.own_text import OwnDataset
+from tests.support import ROOT, golf_main, only_run, script_main, tiny_overrides
+
+
+@pytest.fixture
+def finished(tiny: OwnDataset, runs: Path) -> Path:
+    done = golf_main(*tiny_overrides(tiny))
+    assert done.returncode == 0, done.stderr
+    assert "plan: " in done.stdout and "TFLOP a step; 6 steps" in done.stdout
+    return only_run(runs)
+
+
+def test_a_run_planned_taken_apart_and_quantized_again(finished: Path, tiny: OwnDataset) -> None:
+    result = json.loads((finished / "result.json").read_text())
+    plan = script_main("plan", "--json", *tiny_overrides(tiny))
+    assert plan.returncode == 0, plan.stderr
+    planned = json.loads(plan.stdout)
+    assert planned["params"] == result["model_params"] and planned["finished_runs"] == 1
+    assert planned["steps"] == [6, 6, 6] and planned["step_ms"] == pytest.approx([result["step_ms"]] * 3)
+    assert planned["artifact_bytes"][0] < result["artifact_bytes"] < planned["artifact_bytes"][2]
+
+    shown = script_main("inspect_artifact", str(finished / "artifact.golf"))
+    assert shown.returncode == 0 and "all embed" in shown.stdout and "order-0 entropy" in shown.stdout
+    taken = json.loads(script_main("inspect_artifact", str(finished / "artifact.golf"), "--json").stdout)
+    assert taken["file_bytes"] == result["artifact_bytes"]
+    assert all(t["error"] is not None for t in taken["tensors"])
+
+    gaps = script_main("quant_gap", str(finished), "int8 quant.small_numel=256", "int6_mixed", "--json")
+    assert gaps.returncode == 0, gaps.stderr
+    first, second = json.loads(gaps.stdout)
+    assert first["artifact_bytes"] == result["artifact_bytes"]
+    assert first["gap_bpb"] == pytest.approx(result["quant_gap_bpb"], abs=1e-6)
+    assert second["name"] == "int6_mixed"
+
+
+@pytest.mark.parametrize(
+    "command, sentence",
+    [
+        (["plan", "model=12l"], "model=12l does not exist"),
+        (["plan", "scale=laptop", "model=4l", "--solve", "optim.matrix_lr", "--margin", "0"], "fits everywhere"),
+        (["plan", "scale=laptop", "--solve", "model.name"], "not a number above zero"),
+        (["inspect_artifact", "README.md"], "is no intact artifact"),
+        (["inspect_artifact", "README.md", "--weights", "nowhere.pt"], "nowhere.pt does not exist"),
+        (["quant_gap", "docs"], "is not the folder of a finished run"),
+    ],
+    ids=lambda x: "+".join(x) if isinstance(x, list) else "",
+)
+def test_mistakes_end_in_one_sentence(command: list[str], sentence: str, runs: Path) -> None:
+    done = script_main(*command)
+    assert done.returncode == 2 and sentence in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
+@pytest.mark.slow
+def test_the_sweep_of_number_formats_trains_once(tiny: OwnDataset, runs: Path) -> None:
+    for _ in range(2):
+        done = golf_main("+sweep=quant_gap", *tiny_overrides(tiny))
+        assert done.returncode == 0, done.stderr
+        only_run(runs)
+        for preset in (ROOT / "conf/quant").glob("*.yaml"):
+            assert f"| {preset.stem} |" in done.stdout

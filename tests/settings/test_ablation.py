@@ -1,0 +1,69 @@
+"""Leave-one-out and add-one lists over the techniques of an experiment."""
+
+from __future__ import annotations
+
+import pytest
+
+from golf.errors import GolfError
+from golf.registry import technique_types
+from golf.settings.ablation import add_one, leave_one_out, separable
+from golf.settings.composition import compose
+from golf.settings.config import Config
+
+GOLD6 = [
+    "bigram",
+    "ema",
+    "grad_clip",
+    "ln_scale",
+    "ortho_init",
+    "partial_rope",
+    "smear",
+    "value_embed",
+    "weight_decay",
+    "xsa",
+]
+
+
+def gold6() -> Config:
+    return compose(["experiment=gold6_11l", "scale=laptop"])
+
+
+def test_every_technique_and_setting_that_the_stack_switches_on() -> None:
+    assert separable(gold6()) == GOLD6
+    assert separable(compose(["experiment=fp16_embed_wd3600", "scale=laptop"])) == ["fp16_embed"]
+    assert separable(compose(["tech=[xsa]", "eval=sliding64", "scale=laptop", "optim=parallel_muon"])) == ["xsa"]
+
+
+def test_lists_of_a_stack_of_separate_techniques() -> None:
+    assert leave_one_out(gold6()) == [[], *([name] for name in GOLD6)]
+    assert add_one(gold6()) == [GOLD6, *([n for n in GOLD6 if n != name] for name in GOLD6)]
+
+
+def test_every_row_is_a_variant_of_its_own() -> None:
+    for lists in (leave_one_out(gold6()), add_one(gold6())):
+        cfgs = [compose(["experiment=gold6_11l", "scale=laptop", f"drop=[{','.join(names)}]"]) for names in lists]
+        assert len({str(cfg.tech) + str(cfg.optim) for cfg in cfgs}) == len(GOLD6) + 1
+
+
+def test_entangled_techniques_go_and_come_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """xsa needs smear, smear needs bigram; ema stands alone."""
+    monkeypatch.setattr(technique_types()["xsa"], "requires", ("smear",))
+    monkeypatch.setattr(technique_types()["smear"], "requires", ("bigram",))
+    cfg = compose(["tech=[bigram,smear,xsa,ema]", "scale=laptop"])
+    assert leave_one_out(cfg) == [[], ["bigram", "smear", "xsa"], ["ema"], ["smear", "xsa"], ["xsa"]]
+    everything = ["bigram", "ema", "smear", "xsa"]
+    assert add_one(cfg) == [everything, ["ema", "smear", "xsa"], ["bigram", "smear", "xsa"], ["ema", "xsa"], ["ema"]]
+    for names in (*leave_one_out(cfg), *add_one(cfg)):
+        compose(["tech=[bigram,smear,xsa,ema]", "scale=laptop", f"drop=[{','.join(names)}]"])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        ([], "nothing to take out one at a time"),
+        (["tech=[xsa]", "drop=[xsa]"], r"drop=\[xsa\] has no place in it"),
+    ],
+)
+def test_what_cannot_be_taken_apart(overrides: list[str], sentence: str) -> None:
+    with pytest.raises(GolfError, match=sentence):
+        separable(compose([*overrides, "scale=laptop"]))

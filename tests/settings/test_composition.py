@@ -1,0 +1,224 @@
+"""Composing configurations: what the groups give, what a scale changes, and one sentence for every mistake."""
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from golf.errors import GolfError
+from golf.settings import hardware
+from golf.settings.composition import compose
+from golf.settings.config import ttt_recipe
+from golf.settings.dropping import OFF, droppable
+from golf.settings.hardware import Hardware
+from tests.support import ROOT
+
+CPU = Hardware(gpus=0, gpu_name="", hopper=False, cpu_cores=2, cpu_bf16=False, cpu_compiler=True)
+H100 = Hardware(gpus=1, gpu_name="H100", hopper=True, cpu_cores=16, cpu_bf16=True, cpu_compiler=True)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "detect", lambda: CPU)
+    monkeypatch.setattr(hardware, "FINEWEB_VAL", Path("/nowhere"))
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, found: Hardware, has_fineweb: bool) -> None:
+    monkeypatch.setattr(hardware, "detect", lambda: found)
+    monkeypatch.setattr(hardware, "FINEWEB_VAL", ROOT / "README.md" if has_fineweb else Path("/nowhere"))
+
+
+@pytest.mark.parametrize(
+    ("found", "has_fineweb", "expected"),
+    [
+        (CPU, False, ("laptop", "4l", "pydocs", "cpu", "fp32", "fp32", "off")),
+        (dataclasses.replace(CPU, cpu_bf16=True), True, ("laptop", "4l", "pydocs", "cpu", "bf16", "fp32", "blocks")),
+        (H100, False, ("single_gpu", "9l", "pydocs", "cuda", "bf16", "bf16", "full")),
+        (H100, True, ("single_gpu", "9l", "fineweb_sp1024", "cuda", "bf16", "bf16", "full")),
+        (dataclasses.replace(H100, gpus=8), True, ("record", "9l", "fineweb_sp1024", "cuda", "bf16", "bf16", "full")),
+        (dataclasses.replace(H100, gpus=8), False, ("single_gpu", "9l", "pydocs", "cuda", "bf16", "bf16", "full")),
+    ],
+)
+def test_what_is_chosen_when_nothing_is_said(
+    found: Hardware, has_fineweb: bool, expected: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(monkeypatch, found, has_fineweb)
+    c = compose()
+    chosen = (c.scale.name, c.model.name, c.data.name, c.launch.device, c.model.compute_dtype, c.eval.dtype)
+    assert (*chosen, c.launch.compile) == expected
+
+
+def test_a_long_cpu_run_compiles_where_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch, CPU, False)
+    assert compose(["budget.train_seconds=600"]).launch.compile == "blocks"
+    pretend(monkeypatch, dataclasses.replace(CPU, cpu_compiler=False), False)
+    assert compose(["budget.train_seconds=600"]).launch.compile == "off"
+
+
+def test_what_is_said_is_never_changed(machine: None) -> None:
+    cfg = compose(
+        ["launch.device=cuda", "model.compute_dtype=bf16", "launch.compile=blocks", "scale=record", "model=11l"]
+    )
+    assert (cfg.launch.device, cfg.model.compute_dtype, cfg.launch.compile) == ("cuda", "bf16", "blocks")
+    assert (cfg.launch.nproc, cfg.model.num_layers) == (8, 11)
+
+
+def test_experiments_at_record_scale_are_the_public_runs(machine: None) -> None:
+    base = compose(["experiment=naive_baseline", "scale=record"])
+    assert (base.data.train_batch_tokens, base.data.train_seq_len, base.budget.train_seconds) == (524_288, 1024, 600)
+    assert (base.optim.matrix_lr, base.optim.scalar_lr, base.optim.tied_embed_lr) == (0.04, 0.04, 0.05)
+    assert (base.schedule.warmdown_iters, base.schedule.iterations, base.quant.codec) == (1200, 20_000, "zlib")
+    lower = compose(["experiment=lower_lr", "scale=record"]).optim
+    assert (lower.matrix_lr, lower.scalar_lr, lower.tied_embed_lr) == (0.02, 0.02, 0.03)
+    wd = compose(["experiment=fp16_embed_wd3600", "scale=record"])
+    assert (wd.model.mlp_hidden, wd.optim.matrix_lr, wd.schedule.warmdown_iters, wd.quant.embed.format) == (
+        992,
+        0.06,
+        3600,
+        "fp16",
+    )
+
+
+def test_laptop_scale_shrinks_an_experiment_in_proportion(machine: None) -> None:
+    base, wd = (compose([f"experiment={name}", "scale=laptop"]) for name in ("naive_baseline", "fp16_embed_wd3600"))
+    assert base.model.num_layers == wd.model.num_layers == 9
+    assert base.budget.artifact_bytes == 1_000_000 and base.budget.train_seconds == 120
+    assert wd.model.mlp_hidden == round(992 / 512 * wd.model.model_dim)
+    assert wd.schedule.warmdown_iters == 3 * base.schedule.warmdown_iters
+    assert (wd.optim.matrix_lr, wd.quant.embed.format) == (0.06, "fp16")
+
+
+def test_a_number_on_the_command_line_is_not_scaled(machine: None) -> None:
+    assert compose(["scale=laptop", "schedule.warmdown_iters=77"]).schedule.warmdown_iters == 77
+
+
+def test_what_test_time_training_leaves_open_is_its_recipes(machine: None) -> None:
+    sgd, lora = (ttt_recipe(compose([f"eval=ttt_{method}", "scale=record"])) for method in ("sgd", "lora"))
+    assert sgd == (0.002, 32_768, 32, 1024) and lora == (0.01, 256, 64, 1024)
+    assert ttt_recipe(compose(["eval=ttt_lora", "scale=laptop"])) == (0.01, 64, 64, 256)
+    given = ["eval.ttt.lr=0.5", "eval.ttt.chunk_tokens=32", "eval.ttt.batch_seqs=3", "eval.ttt.seq_len=128"]
+    assert ttt_recipe(compose(["eval=ttt_lora", "scale=record", *given])) == (0.5, 32, 3, 128)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "conf").glob("*/*.yaml")), ids=lambda p: f"{p.parent.name}-{p.stem}")
+def test_every_option_composes_and_says_what_it_is(path: Path, machine: None) -> None:
+    text = path.read_text()
+    assert text.lstrip().startswith("#") or path.parent.name == "launch", "begin with a comment that says what it is"
+    needs = ["data.path=x", "data.tokenizer_path=x", "data.vocab_size=9"] if path.stem == "own" else []
+    cfg = compose([f"{path.parent.name}={path.stem}", *needs])
+    name = yaml.safe_load(text).get("name", path.stem)
+    assert name in (path.stem, cfg.name) or path.parent.name == "data"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (["optim.matrix_lrr=1"], r"There is no setting optim\.matrix_lrr; did you mean matrix_lr\?"),
+        (["+optim.foo=1"], r"There is no setting optim\.foo"),
+        (["+foo=1"], r"There is no setting foo"),
+        (["sed=1"], r"There is no setting sed; did you mean seed\?"),
+        (["modle=9l"], r"There is no setting modle; did you mean model\?"),
+        (["model=12l"], r"model=12l does not exist; did you mean 11l\?"),
+        (["tech=[zzz]"], r"There is no technique zzz; known are bigram"),
+        (["tech=[xas]"], r"There is no technique xas; did you mean xsa\?"),
+        (["tech=[xsa]", "tech.xsa.last=3"], r"There is no setting tech\.xsa\.last; did you mean last_n\?"),
+        (["tech=[xsa]", "tech.bigram.dim=3"], r"Technique bigram is not selected: add it with \+tech=bigram"),
+        (["+tech.foo.bar=3"], r"There is no technique foo"),
+        (["tech=[xsa]", "tech.xsa.last_n=many"], r"tech\.xsa\.last_n takes an integer, not 'many'"),
+        (["tech=[ema,swa]"], r"tech ema and swa exclude each other: drop one of them"),
+        (["drop=[xsa]"], r"drop=\[xsa\]: it is not switched on\. On are gqa, momentum_warmup"),
+        (["tech=[partial_rope]", "tech.partial_rope.dims=5"], r"dims=5 has to be even and at most the head's 28"),
+        (["tech=[recurrence]", "tech.recurrence.last=9"], r"runs layers 0 to 9, but there are 0 to 3"),
+        (["tech=[value_embed]", "tech.value_embed.layers=[7]"], r"names layer 7, but the model has 4 layers"),
+        (["model.attention=fa3"], r"model\.attention=fa3 needs a GPU and bf16 throughout"),
+        (["experiment=nope"], r"experiment=nope does not exist; known are fp16_embed_wd3600"),
+        (["scale=huge"], r"scale=huge does not exist"),
+        (["model.num_layers=abc"], r"model\.num_layers takes an integer, not 'abc'"),
+        (["model.num_layers=4.5"], r"model\.num_layers takes an integer, not '4\.5'"),
+        (["optim.matrix_lr=fast"], r"optim\.matrix_lr takes a float, not 'fast'"),
+        (["model.num_heads=5"], r"model\.num_heads=5 does not divide model\.model_dim=112"),
+        (["model.num_kv_heads=3"], r"model\.num_kv_heads=3 does not divide model\.num_heads=4"),
+        (["model.model_dim=12"], r"heads are 3 wide .* choose an even width"),
+        (["model.num_layers=0"], r"model\.num_layers=0 has to be at least 1"),
+        (["data.vocab_size=70000"], r"is over 65536"),
+        (["data.train_batch_tokens=8000"], r"not a multiple of .* = 1024: the nearest that is: 8192"),
+        (["launch.nproc=3"], r"launch\.nproc=3 does not divide data\.micro_batches=4"),
+        (["eval.val_batch_tokens=512"], r"set it to 1024 or more"),
+        (["eval.stride=256"], r"eval\.stride=256 has to be below the sequence length of 256: choose 1 to 255"),
+        (["eval.stride=-1"], r"eval\.stride=-1 has to be below"),
+        (["eval.stride_batch_seqs=0"], r"eval\.stride_batch_seqs=0 has to be at least 1"),
+        (["eval.tail=none"], r"eval\.tail=none is not known: choose one of exact, upstream"),
+        (["eval.tail=upstream"], r"eval\.tail=upstream scores the last tokens twice, .*: set eval\.stride"),
+        (["eval=ttt_sgd", "eval.tail=upstream"], r"leave eval\.ttt\.method=off"),
+        (["eval.ttt.typo=1"], r"There is no setting eval\.ttt\.typo; known are method, lr"),
+        (["eval.ttt.methd=sgd"], r"There is no setting eval\.ttt\.methd; did you mean method\?"),
+        (["+eval.ttt.rank=1"], r"There is no setting eval\.ttt\.rank; did you mean lora_rank\?"),
+        (["eval.ttt.method=adam"], r"eval\.ttt\.method=adam is not known: choose one of off, sgd, lora"),
+        (["eval.ttt.lr=high"], r"eval\.ttt\.lr takes a float, not 'high'"),
+        (["eval=ttt_sgd", "eval.ttt.lr=0"], r"eval\.ttt\.lr=0\.0 has to be above 0"),
+        (["eval=ttt_sgd", "eval.ttt.chunk_tokens=1000"], r"a multiple of the sequence length, 256: .*: 1024"),
+        (["eval=ttt_sgd", "eval.stride=48"], r"not a multiple of eval\.stride, 48: the nearest that is: 32784"),
+        (["eval=ttt_sgd", "eval.ttt.epochs=0"], r"eval\.ttt\.epochs=0 has to be at least 1"),
+        (["eval=ttt_sgd", "eval.ttt.momentum=1"], r"eval\.ttt\.momentum=1\.0 has to lie"),
+        (["eval=ttt_sgd", "eval.ttt.grad_clip=-1"], r"eval\.ttt\.grad_clip is negative"),
+        (["eval=ttt_sgd", "model=4l", "eval.ttt.freeze_blocks=5"], r"not among the model's 4 blocks"),
+        (["eval=ttt_lora", "eval.ttt.chunk_tokens=512"], r"does not fit into windows of 256 tokens"),
+        (["eval=ttt_lora", "eval.ttt.batch_seqs=0"], r"eval\.ttt\.batch_seqs=0 has to be at least 1"),
+        (["seed=-1"], r"seed=-1 is negative"),
+        (["name=a/b"], r"name=a/b names a folder"),
+        (["quant.codec=gzip"], r"quant\.codec=gzip is not known: choose one of zlib, zstd, lzma"),
+        (["quant.attn.format=int9"], r"choose one of int8, int7, int6, int5, int4, ternary, fp16"),
+        (["launch.compile=yes"], r"choose one of off, blocks, full"),
+        (["model.compute_dtype=fp8"], r"choose one of bf16, fp32"),
+        (["quant.mlp.clip_quantile=1.5"], r"quant\.mlp\.clip_quantile has to lie"),
+        (["budget.train_seconds=-1"], r"budget\.train_seconds is negative"),
+        (["schedule.iterations=0"], r"iterations has to be at least 1"),
+        (["schedule.warmdown_fraction=20"], r"schedule\.warmdown_fraction=20\.0 is a fraction"),
+        (["data=own"], r"tokenize_docs\.py prints all three"),
+        (["seed=[1"], r"cannot be composed"),
+        (["foo"], r"cannot be composed.*foo"),
+        (["seed=1,2"], r"--multirun"),
+        (["model=null"], r"cannot be composed"),
+        (["optim.matrix_lr=null"], r"optim\.matrix_lr"),
+    ],
+)
+def test_mistakes_end_in_one_sentence(overrides: list[str], sentence: str, machine: None) -> None:
+    with pytest.raises(GolfError, match=sentence) as caught:
+        compose(["scale=laptop", *overrides] if not overrides[0].startswith("scale") else overrides)
+    assert "\n" not in str(caught.value)
+
+
+def test_importing_golf_imports_nothing_heavy() -> None:
+    code = "import golf, sys; print(sorted({'torch', 'hydra', 'numpy', 'matplotlib'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_settings_of_a_technique_that_is_not_selected_are_no_half_technique(machine: None) -> None:
+    """An experiment sets tech.bigram.buckets; the command line then selects other techniques."""
+    cfg = compose(["experiment=gold6_11l", "tech=[smear]", "scale=laptop"])
+    assert list(cfg.tech) == ["smear"]
+    assert cfg.tech == compose(["model=11l", "tech=[smear]", "scale=laptop"]).tech
+
+
+def test_a_technique_is_added_to_an_experiment_and_taken_out_of_it(machine: None) -> None:
+    base = compose(["experiment=gold6_11l"])
+    more = compose(["experiment=gold6_11l", "+tech=lawa", "drop=[ema]"])
+    assert set(more.tech) == {*base.tech, "lawa"} - {"ema"}
+
+
+@pytest.mark.parametrize("name", sorted(OFF))
+def test_plain_settings_are_dropped_by_name(name: str, machine: None) -> None:
+    on = {
+        "fp16_embed": ["experiment=fp16_embed_wd3600"],
+        "loader": ["data.loader=coprime"],
+        "shard_order": ["data.shard_order=[1,0]"],
+        "ttt": ["eval=ttt_lora"],
+        "rotation": ["quant.mlp.rotation=hadamard"],
+        "pruning": ["quant=gptq_own_text"],
+        "lqer": ["quant=int4_lqer"],
+    }.get(name, ["experiment=pr593_11l"])
+    cfg = compose([*on, f"drop=[{name}]"])
+    assert name in droppable(compose(on)) and name not in droppable(cfg)

@@ -1,0 +1,153 @@
+"""Public command lines as overrides: the same experiment, and nothing dropped in silence."""
+
+import dataclasses
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from golf.errors import GolfError
+from golf.registry import technique_types
+from golf.settings.composition import compose
+from golf.settings.config import ttt_recipe
+from golf.settings.env_techniques import DETAILS, SELECTS
+from golf.settings.env_vars import KEYS, translate
+from tests.support import ROOT
+
+S2 = """
+NCCL_IB_DISABLE=1 RUN_ID=fp16embed DATA_PATH=./data/datasets/fineweb10B_sp1024 \\
+TOKENIZER_PATH=./data/tokenizers/fineweb_1024_bpe.model VOCAB_SIZE=1024 MLP_HIDDEN=992 \\
+MATRIX_LR=0.06 WARMDOWN_ITERS=3600 FP16_EMBED_EXPORT=1 MAX_WALLCLOCK_SECONDS=600 \\
+torchrun --standalone --nproc_per_node=8 train_gpt.py
+"""
+
+
+def test_a_record_command_is_the_experiment_preset() -> None:
+    found = translate(S2)
+    assert found.unknown == [] and found.machine == ["NCCL_IB_DISABLE=1"]
+    ours = compose([*found.overrides, "launch.device=cuda"])
+    preset = compose(["experiment=fp16_embed_wd3600", "scale=record", "launch.device=cuda"])
+    assert ours.name == "fp16embed"
+    ours.name, ours.data.path, ours.data.tokenizer_path = preset.name, preset.data.path, preset.data.tokenizer_path
+    assert ours == preset
+
+
+@pytest.mark.parametrize("name", sorted(KEYS))
+def test_every_known_variable_sets_its_field(name: str) -> None:
+    values = {
+        "NUM_HEADS": "16",
+        "NUM_KV_HEADS": "2",
+        "MODEL_DIM": "256",
+        "VOCAB_SIZE": "2048",
+        "TIE_EMBEDDINGS": "0",
+        "TRAIN_BATCH_TOKENS": "262144",
+        "TRAIN_SEQ_LEN": "2048",
+        "EVAL_SEQ_LEN": "2048",
+        "VAL_BATCH_SIZE": "65536",
+        "RUN_ID": "x1",
+        "DATA_PATH": "./a/b",
+        "TOKENIZER_PATH": "./t.model",
+        "WARMDOWN_LAST_FRAC": "0.2",
+        "WARMDOWN_FRAC": "0.667",
+        "MIN_LR": "0.1",
+        "BETA1": "0.8",
+        "BETA2": "0.99",
+        "TTT_MOMENTUM": "0.5",
+        "TTT_EVAL_SEQ_LEN": "512",
+    }
+    value = values.get(name, "3")
+    cfg = compose(translate(f"{name}={value} torchrun train_gpt.py").overrides)
+    found = cfg
+    for part in KEYS[name].split("."):
+        found = getattr(found, part)
+    assert str(found) in (value, f"{value}.0") or (name == "TIE_EMBEDDINGS" and found is False)
+
+
+def test_unknown_variables_are_named_and_switched_off_ones_are_not() -> None:
+    found = translate(
+        "MTP_NUM_HEADS=2 XSA_LAST_N=0 TTT_ENABLED=0 MUON_BETA2=0.95 NEW_IDEA=7 LN_SCALE=0 VE_DIM=64 python train_gpt.py"
+    )
+    assert found.unknown == ["MTP_NUM_HEADS=2", "NEW_IDEA=7", "VE_DIM=64"]
+    assert found.overrides == ["model=9l", "scale=record"]
+
+
+def test_the_eleven_layer_stack_in_its_own_terms() -> None:
+    line = (
+        "NUM_LAYERS=11 BIGRAM_VOCAB_SIZE=1536 BIGRAM_DIM=96 XSA_LAST_N=4 ROPE_DIMS=16 LN_SCALE=1 VE_ENABLED=1 "
+        "VE_DIM=64 VE_LAYERS=9,10 EMA_ENABLED=1 EMA_DECAY=0.99 SWA_ENABLED=0 QAT_LAST_FRAC=0.15 NEGATIVE_SLOPE=0.5 "
+        "LATE_QAT=1 NUM_LOOPS=2 LOOP_START=4 LOOP_END=5 ENABLE_LOOPING_AT=0.5 USE_SMEARGATE=1 torchrun train_gpt.py"
+    )
+    found = translate(line)
+    assert found.unknown == []
+    tech = compose([*found.overrides, "launch.device=cuda"]).tech
+    selected = "bigram ema fake_quant leaky_relu ln_scale partial_rope recurrence smear value_embed xsa"
+    assert sorted(tech) == selected.split()
+    assert (tech["bigram"].buckets, tech["bigram"].dim, tech["xsa"].last_n, tech["partial_rope"].dims) == (
+        1536,
+        96,
+        4,
+        16,
+    )
+    assert (tech["value_embed"].layers, tech["value_embed"].dim, tech["ema"].decay) == ([9, 10], 64, 0.99)
+    assert tech["fake_quant"].start_fraction == 0.85 and tech["smear"].form == "keep"
+    loop = tech["recurrence"]
+    assert (loop.first, loop.last, loop.passes, loop.enable_at) == (4, 5, 3, 0.5)
+
+
+@pytest.mark.parametrize("name", sorted({**SELECTS, **DETAILS}))
+def test_every_variable_of_a_technique_names_a_setting_that_exists(name: str) -> None:
+    technique, field = {**SELECTS, **DETAILS}[name]
+    kind = technique_types()[technique]
+    assert not field or field in {f.name for f in dataclasses.fields(kind)}
+
+
+LEGAL_TTT = "EVAL_STRIDE=64 TTT_ENABLED=1 TTT_LR=0.002 TTT_EPOCHS=3 TTT_CHUNK_TOKENS=32768 TTT_FREEZE_BLOCKS=0"
+
+
+def test_public_test_time_training_is_the_preset() -> None:
+    """PR #549's command line; its script slides with stride 64 whether that is said or not."""
+    preset = compose(["model=9l", "scale=record", "eval=ttt_sgd", "launch.device=cuda"])
+    given = [f"eval.ttt.{key}" for key in ("lr=0.002", "epochs=3", "chunk_tokens=32768")]
+    expected = compose(["model=9l", "scale=record", "eval=ttt_sgd", "launch.device=cuda", *given])
+    for line in (LEGAL_TTT, LEGAL_TTT.removeprefix("EVAL_STRIDE=64 ")):
+        found = compose([*translate(line).overrides, "launch.device=cuda"])
+        assert found == expected and ttt_recipe(found) == ttt_recipe(preset)
+    assert compose([*translate("TTT_ENABLED=1 EVAL_STRIDE=128").overrides]).eval.stride == 128
+
+
+def test_public_low_rank_training_is_the_preset() -> None:
+    line = "TTT_LORA_RANK=8 TTT_LORA_LR=0.01 TTT_CHUNK_SIZE=256 TTT_EVAL_SEQ_LEN=1024 TTT_BATCH_SIZE=64 torchrun t.py"
+    found = compose([*translate(line).overrides, "launch.device=cuda"])
+    preset = compose(["model=9l", "scale=record", "eval=ttt_lora", "launch.device=cuda"])
+    assert found.eval.ttt.method == "lora" and ttt_recipe(found) == ttt_recipe(preset)
+    assert found.eval.ttt.lora_rank == preset.eval.ttt.lora_rank and found.eval.stride == 0
+
+
+def test_odd_spellings() -> None:
+    assert "launch.nproc=4" in translate("torchrun --nproc-per-node 4 t.py").overrides
+    assert "model.mlp_hidden=0" not in translate("MLP_HIDDEN=0 x").overrides
+    assert translate("SHARD_ORDER='3, 1,2' torchrun").overrides[2:] == ["data.shard_order=[3,1,2]"]
+    assert translate("SHARD_ORDER= torchrun").overrides[2:] == translate("SHARD_ORDER= torchrun").unknown == []
+    assert "name=a.b-c" in translate('export RUN_ID="a.b-c" MATRIX_LR=".02"; torchrun').overrides[2]
+    with pytest.raises(GolfError, match="check its quotes"):
+        translate('RUN_ID="x')
+
+
+def from_env(line: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "scripts/from_env.py", line], capture_output=True, text=True, cwd=ROOT)
+
+
+def test_script_prints_overrides_and_names_the_rest() -> None:
+    done = from_env("MATRIX_LR=0.06 WARMDOWN_ITERS=3600 MLP_HIDDEN=992 torchrun --nproc_per_node=8 train_gpt.py")
+    assert done.returncode == 0 and done.stderr == ""
+    assert done.stdout.split() == [
+        *("model=9l", "scale=record", "optim.matrix_lr=0.06", "schedule.warmdown_iters=3600"),
+        *("model.mlp_hidden=992", "launch.nproc=8"),
+    ]
+    unknown = from_env("MATRIX_LR=0.06 FOO=1 torchrun train_gpt.py")
+    assert unknown.returncode == 1 and "FOO=1" in unknown.stderr and "FOO" not in unknown.stdout
+    order = from_env("SHARD_ORDER=44,7 torchrun train_gpt.py").stdout
+    assert compose([*shlex.split(order), "launch.device=cuda"]).data.shard_order == [44, 7]
+    wrong = from_env("MATRIX_LR=fast torchrun train_gpt.py")
+    assert wrong.returncode == 2 and "optim.matrix_lr takes a float" in wrong.stderr

@@ -1,0 +1,54 @@
+"""Files appear whole or not at all."""
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from golf.errors import GolfError
+from golf.files import disk_error, new_folder, write_atomic
+
+
+def test_content_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "deep/file"
+    write_atomic(path, "one")
+    write_atomic(path, b"two")
+    assert path.read_bytes() == b"two"
+    assert [p.name for p in path.parent.iterdir()] == ["file"]
+
+
+def test_a_full_disk_keeps_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    write_atomic(path, "old")
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(GolfError, match="No space left to write"):
+        write_atomic(path, "new")
+    assert path.read_text() == "old" and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), new_folder(tmp_path / "made") as unfinished:
+        (unfinished / "a").write_text("a")
+        raise KeyError
+    assert list(tmp_path.iterdir()) == []
+    with new_folder(tmp_path / "made") as unfinished:
+        (unfinished / "a").write_text("a")
+        assert not (tmp_path / "made").exists()
+    assert (tmp_path / "made/a").read_text() == "a" and len(list(tmp_path.iterdir())) == 1
+
+
+def test_the_first_of_two_builders_wins(tmp_path: Path) -> None:
+    with new_folder(tmp_path / "made") as slow:
+        (slow / "who").write_text("slow")
+        with new_folder(tmp_path / "made") as fast:
+            (fast / "who").write_text("fast")
+    assert (tmp_path / "made/who").read_text() == "fast" and len(list(tmp_path.iterdir())) == 1
+
+
+def test_sentences_for_what_the_disk_refuses() -> None:
+    assert "free some" in str(disk_error(Path("x"), OSError(errno.ENOSPC, "")))
+    assert "permissions" in str(disk_error(Path("x"), OSError(errno.EACCES, "Permission denied")))

@@ -1,0 +1,62 @@
+"""Opening data: the fingerprint, the validation tokens, and what does not fit."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from golf.errors import GolfError
+from golf.settings.composition import compose
+from golf.settings.config import Config
+from golf.training.data.dataset import open_dataset
+from golf.training.data.own_text import OwnDataset
+from golf.training.data.shards import open_shard, write_shard
+from tests.support import tiny_overrides
+
+
+def test_validation_tokens_are_whole_sequences_and_one_target(tiny: OwnDataset, tiny_cfg: Config) -> None:
+    everything = open_shard(tiny.folder / "tiny_val_000000.bin")
+    found = open_dataset(tiny_cfg).validation
+    assert (found.size - 1) % 32 == 0 and 0 <= everything.size - found.size < 32
+    assert np.array_equal(found, everything[: found.size])
+
+
+def test_fingerprint_follows_content_not_place_or_sequence_length(tiny: OwnDataset, tmp_path: Path) -> None:
+    original = open_dataset(compose(tiny_overrides(tiny))).fingerprint
+    folder = Path(shutil.copytree(tiny.folder, tmp_path / "copy"))
+    overrides = [*tiny_overrides(tiny), f"data.path={folder}"]
+    assert open_dataset(compose([*overrides, "eval.seq_len=64"])).fingerprint == original
+    for name in ("tiny_val_000000.bin", "tiny_train_000000.bin"):
+        tokens = np.array(open_shard(folder / name))
+        changed = tokens.copy()
+        changed[0] = 5
+        write_shard(folder / name, changed)
+        assert open_dataset(compose(overrides)).fingerprint != original
+        write_shard(folder / name, tokens)
+
+
+def test_an_unexpected_fingerprint_stops(tiny: OwnDataset) -> None:
+    with pytest.raises(GolfError, match=r"fingerprint \w{16}, but data\.fingerprint is abc"):
+        open_dataset(compose([*tiny_overrides(tiny), "data.fingerprint=abc"]))
+
+
+def test_a_vocabulary_that_is_not_the_tokenizers_stops(tiny: OwnDataset) -> None:
+    with pytest.raises(GolfError, match=r"model\.vocab_size=512"):
+        open_dataset(compose([*tiny_overrides(tiny), "model.vocab_size=512"]))
+    with pytest.raises(GolfError, match=r"set data\.vocab_size=320"):
+        open_dataset(compose([*tiny_overrides(tiny), "data.vocab_size=300"]))
+
+
+def test_validation_tokens_beyond_the_vocabulary_stop(tiny: OwnDataset, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(tiny.folder, tmp_path / "copy"))
+    write_shard(folder / "tiny_val_000000.bin", np.full(100, 320))
+    with pytest.raises(GolfError, match="hold token 320"):
+        open_dataset(compose([*tiny_overrides(tiny), f"data.path={folder}"]))
+
+
+def test_too_little_validation_text_stops(tiny: OwnDataset, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(tiny.folder, tmp_path / "copy"))
+    write_shard(folder / "tiny_val_000000.bin", np.arange(32))
+    with pytest.raises(GolfError, match="less than one sequence"):
+        open_dataset(compose([*tiny_overrides(tiny), f"data.path={folder}"]))

@@ -1,0 +1,112 @@
+"""Downloading through the real hub client from a small server on loopback."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from golf.training.data.shards import open_shard, write_shard
+from tests.hub_server import Hub, serve
+from tests.support import ROOT
+
+FOLDER = "datasets/fineweb10B_sp1024"
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Path:
+    """A repository with three small training shards, one validation shard and a tokenizer file."""
+    root = tmp_path / "published"
+    remote = root / "datasets"
+    (remote / FOLDER).mkdir(parents=True)
+    (remote / "tokenizers").mkdir()
+    for i in range(3):
+        write_shard(remote / FOLDER / f"fineweb_train_{i:06d}.bin", np.arange(1000 + i))
+    write_shard(remote / FOLDER / "fineweb_val_000000.bin", np.arange(500))
+    (remote / "tokenizers/fineweb_1024_bpe.model").write_bytes(b"pieces")
+    stats = {"files_train": 3, "files_val": 1, "tokens_val": 500, "tokens_train": 3003}
+    manifest = {
+        "datasets": [{"name": "fineweb10B_sp1024", "tokenizer_name": "sp_bpe_1024", "stats": stats}],
+        "tokenizers": [{"name": "sp_bpe_1024", "model_path": "tokenizers/fineweb_1024_bpe.model"}],
+    }
+    (remote / "manifest.json").write_text(json.dumps(manifest))
+    return root
+
+
+def get_data(hub: Hub, root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "HF_ENDPOINT": hub.endpoint, "HF_HUB_DISABLE_TELEMETRY": "1"}
+    command = [sys.executable, "scripts/get_data.py", "--root", str(root), *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+
+
+def fetched(hub: Hub) -> list[str]:
+    return [name.rpartition("/")[2] for method, name, _ in hub.requests if method == "GET" and name.endswith("bin")]
+
+
+def test_fetches_what_was_asked_for_once(published: Path, tmp_path: Path) -> None:
+    with serve(published) as hub:
+        done = get_data(hub, tmp_path / "data", "--variant", "sp1024", "--train-shards", "2")
+        assert done.returncode == 0, done.stderr
+        assert "[1/4] datasets/fineweb10B_sp1024/fineweb_val_000000.bin" in done.stdout
+        assert fetched(hub) == ["fineweb_val_000000.bin", "fineweb_train_000000.bin", "fineweb_train_000001.bin"]
+        assert open_shard(tmp_path / "data" / FOLDER / "fineweb_train_000001.bin").size == 1001
+        assert (tmp_path / "data/tokenizers/fineweb_1024_bpe.model").read_bytes() == b"pieces"
+        hub.requests.clear()
+        again = get_data(hub, tmp_path / "data", "--train-shards", "3")
+        assert again.returncode == 0, again.stderr
+        assert fetched(hub) == ["fineweb_train_000002.bin"]
+
+
+def test_a_cut_off_file_is_fetched_again(published: Path, tmp_path: Path) -> None:
+    with serve(published) as hub:
+        assert get_data(hub, tmp_path / "data", "--train-shards", "1").returncode == 0
+        target = tmp_path / "data" / FOLDER / "fineweb_train_000000.bin"
+        target.write_bytes(target.read_bytes()[:-10])
+        assert get_data(hub, tmp_path / "data", "--train-shards", "1").returncode == 0
+        assert open_shard(target).size == 1000
+
+
+@pytest.mark.slow
+def test_a_broken_transfer_goes_on_where_it_stopped(published: Path, tmp_path: Path) -> None:
+    big = published / "datasets" / FOLDER / "fineweb_train_000000.bin"
+    write_shard(big, np.arange(12_000_000) % 60_000)
+    with serve(published) as hub:
+        hub.cut_after[f"datasets/{FOLDER}/fineweb_train_000000.bin"] = 21_000_000
+        done = get_data(hub, tmp_path / "data", "--train-shards", "1")
+        assert done.returncode == 0, done.stderr
+        ranges = [r for method, name, r in hub.requests if method == "GET" and name.endswith("train_000000.bin")]
+        assert len(ranges) == 2 and ranges[0] is None and ranges[1] is not None
+    target = tmp_path / "data" / FOLDER / big.name
+    assert hashlib.sha256(target.read_bytes()).digest() == hashlib.sha256(big.read_bytes()).digest()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--variant", "sp9"], "The published data has no fineweb10B_sp9: --variant can be sp1024."),
+        (["--train-shards", "9"], "sp1024 has 3 training shards"),
+    ],
+)
+def test_impossible_wishes_are_named(published: Path, tmp_path: Path, arguments: list[str], sentence: str) -> None:
+    with serve(published) as hub:
+        done = get_data(hub, tmp_path / "data", *arguments)
+    assert done.returncode == 2 and sentence in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_published_file_that_is_not_a_shard_is_not_taken(published: Path, tmp_path: Path) -> None:
+    (published / "datasets" / FOLDER / "fineweb_train_000000.bin").write_bytes(b"x" * 3000)
+    with serve(published) as hub:
+        done = get_data(hub, tmp_path / "data", "--train-shards", "1")
+    assert done.returncode == 2 and "not a token shard" in done.stderr and "Traceback" not in done.stderr
+    assert not (tmp_path / "data" / FOLDER / "fineweb_train_000000.bin").exists()
+
+
+def test_totals_are_checked_against_the_manifest(published: Path, tmp_path: Path) -> None:
+    write_shard(published / "datasets" / FOLDER / "fineweb_val_000000.bin", np.arange(400))
+    with serve(published) as hub:
+        done = get_data(hub, tmp_path / "data", "--train-shards", "0")
+    assert done.returncode == 2 and "hold 400 tokens, but the manifest says 500" in done.stderr

@@ -1,0 +1,137 @@
+"""A run that is killed goes on from its checkpoint and ends as if nothing had happened."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+
+from golf.run.folder import RunFolder, create_run_folder
+from golf.run.result import OK, read_result
+from golf.settings.config import Config
+from golf.training.loop.checkpoint import checkpoint_seconds, flatten, unflatten
+from tests.jobs.launch.test_processes import processes_of
+from tests.support import ROOT, metrics
+
+EVERY_STEP = 1e-9  # seconds
+
+
+@pytest.fixture
+def cfg(tiny_cfg: Config, runs: Path) -> Config:
+    tiny_cfg.schedule.iterations, tiny_cfg.budget.train_seconds = 12, 0.0
+    tiny_cfg.launch.checkpoint_seconds, tiny_cfg.launch.threads = EVERY_STEP, 1
+    return tiny_cfg
+
+
+def start(folder: RunFolder, ranks: int) -> subprocess.Popen[bytes]:
+    """The ranks of a run as a launcher starts them."""
+    worker = ["-m", "golf.jobs.launch.worker", str(folder.path)]
+    torchrun = ["-m", "golf.jobs.launch.agent", "--standalone", "--nproc-per-node", str(ranks)]
+    command = [sys.executable, *(worker if ranks == 1 else torchrun + worker)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def finish(folder: RunFolder, ranks: int) -> dict[str, torch.Tensor]:
+    assert start(folder, ranks).wait(timeout=120) == 0
+    assert read_result(folder.result).state == OK
+    return load_file(folder.weights)
+
+
+def kill_at(folder: RunFolder, step: int, ranks: int) -> None:
+    """SIGKILL to all processes of the run once `step` steps are logged."""
+    process = start(folder, ranks)
+    deadline = time.monotonic() + 60
+    while not folder.metrics.exists() or max((m["step"] for m in metrics(folder.path, "train")), default=0) < step:
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    while left := processes_of(folder.path):  # ranks left alone for a moment would finish so short a run
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.poll()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "ranks, settings",
+    [
+        (1, {"loader": "sequential", "muon": "sharded", "tech": ["ema"]}),
+        (1, {"loader": "coprime", "muon": "parallel", "tech": ["swa"]}),
+        (1, {"loader": "shuffled", "muon": "sharded", "tech": ["lawa"]}),
+        (2, {"loader": "coprime", "muon": "parallel", "tech": ["ema"]}),
+        (2, {"loader": "sequential", "muon": "sharded", "tech": []}),
+    ],
+)
+def test_killed_and_started_again_equals_uninterrupted(cfg: Config, ranks: int, settings: dict) -> None:
+    from golf.registry import technique_types
+
+    cfg.data.loader, cfg.optim.muon, cfg.launch.nproc = settings["loader"], settings["muon"], ranks
+    sooner: dict[str, dict[str, Any]] = {"swa": {"every": 1, "start": 1.0}, "lawa": {"every": 3, "count": 3}}
+    cfg.tech = {name: technique_types()[name](**sooner.get(name, {})) for name in settings["tech"]}
+    cfg.launch.train_log_every, cfg.schedule.warmdown_iters = 1, 6
+    undisturbed, killed = create_run_folder(cfg, []), create_run_folder(cfg, [])
+    expected = finish(undisturbed, ranks)
+    kill_at(killed, 5, ranks)
+    weights = finish(killed, ranks)
+    (resumed,) = metrics(killed.path, "resumed")
+    assert 4 <= resumed["step"] < 12
+    for name, tensor in expected.items():
+        torch.testing.assert_close(weights[name], tensor, rtol=1e-5, atol=1e-6)
+    losses = {m["step"]: m["train_loss"] for m in metrics(undisturbed.path, "train")}
+    assert {m["step"]: m["train_loss"] for m in metrics(killed.path, "train")} == pytest.approx(losses, rel=1e-5)
+
+
+@pytest.mark.slow
+def test_seconds_already_used_stay_on_the_clock(cfg: Config) -> None:
+    folder = create_run_folder(cfg, [])
+    kill_at(folder, 5, 1)
+    saved = json.loads((folder.path / "checkpoint/latest.json").read_text())
+    finish(folder, 1)
+    assert read_result(folder.result).train_seconds > saved["train_seconds"] > 0
+    assert metrics(folder.path, "resumed")[0]["train_seconds"] == pytest.approx(saved["train_seconds"], abs=1e-4)
+
+
+@pytest.mark.slow
+def test_a_damaged_checkpoint_or_another_number_of_ranks_is_one_sentence(cfg: Config) -> None:
+    folder = create_run_folder(cfg, [])
+    kill_at(folder, 5, 1)
+    latest = folder.path / "checkpoint/latest.json"
+    values = json.loads(latest.read_text())
+    latest.write_text(json.dumps({**values, "ranks": 2}))
+    assert start(folder, 1).wait(timeout=60) == 1
+    assert "is of 2 ranks, this run has 1" in read_result(folder.result).reason
+    folder.error.unlink()
+    latest.write_text(json.dumps(values))
+    part = folder.path / f"checkpoint/step{values['step']}/rank0.safetensors"
+    part.write_bytes(part.read_bytes()[:100])
+    assert start(folder, 1).wait(timeout=60) == 1
+    assert "cannot be read" in read_result(folder.result).reason
+
+
+def test_short_runs_have_no_checkpoints_and_long_ones_do(tiny_cfg: Config) -> None:
+    tiny_cfg.launch.checkpoint_seconds, tiny_cfg.budget.train_seconds = None, 600.0
+    assert checkpoint_seconds(tiny_cfg) == 0
+    tiny_cfg.budget.train_seconds = 0.0
+    assert checkpoint_seconds(tiny_cfg) == 600
+    tiny_cfg.launch.checkpoint_seconds = 0.0
+    assert checkpoint_seconds(tiny_cfg) == 0
+
+
+tensors = st.integers(0, 3).map(lambda n: torch.arange(n).float())
+names = st.text("abcxyz_.", min_size=1, max_size=5)
+
+
+@given(st.dictionaries(names, st.one_of(tensors, st.lists(tensors, min_size=1, max_size=12)), min_size=1))
+def test_flatten_has_an_inverse(tree: dict) -> None:
+    back = unflatten(flatten(tree))
+    torch.testing.assert_close(back, tree)

@@ -1,0 +1,184 @@
+"""Every guard finds the public bug it is there for: each is planted here."""
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from golf.errors import GolfError
+from golf.jobs.launch.launcher import train_and_score
+from golf.registry import TECHNIQUE_TYPES
+from golf.run.progress import Progress
+from golf.run.result import OK, VOID, Result
+from golf.settings.composition import compose
+from golf.settings.config import Config
+from golf.training.data.own_text import OwnDataset
+from golf.training.loop.proofs import inert_techniques
+from golf.training.loop.steps import TrainStep
+from golf.training.loop.switches import StepHooks, Switches
+from golf.training.loop.warmup import warm_up
+from golf.training.model.build import build_model, compile_for_training
+from golf.training.model.gpt import GPT
+from golf.training.optim.groups import build_optimizer
+from golf.training.ranks import Ranks
+from golf.training.techniques.base import Technique, technique
+from golf.training.techniques.bigram import Bigram
+from golf.training.techniques.smear import Smear, SmearGate
+from tests.support import tiny_overrides
+
+
+@pytest.fixture(autouse=True)
+def registry() -> Iterator[None]:
+    """Techniques that a test plants are gone after it."""
+    before = dict(TECHNIQUE_TYPES)
+    yield
+    TECHNIQUE_TYPES.clear()
+    TECHNIQUE_TYPES.update(before)
+
+
+def prepared(cfg: Config) -> list[str]:
+    model = build_model(cfg)
+    step = TrainStep(cfg, model, build_optimizer(cfg, model), Ranks())
+    compile_for_training(model, cfg.launch.compile)
+    return warm_up(cfg, step, Switches(cfg, lambda *_: None), StepHooks(cfg, model), lambda _: None)
+
+
+def with_technique(cfg: Config, planted: Technique) -> Config:
+    return dataclasses.replace(cfg, tech={**cfg.tech, planted.name: planted})
+
+
+def test_a_sound_run_has_no_findings(tiny_cfg: Config) -> None:
+    assert prepared(tiny_cfg) == [] and inert_techniques(tiny_cfg) == []
+
+
+def test_finds_a_switch_that_reads_a_class_attribute(tiny_cfg: Config) -> None:
+    """Late QAT of the public scripts: the flag is set on the class, and nothing that is compiled looks at it."""
+
+    @technique("class_flag_qat")
+    @dataclass
+    class ClassFlagQat(Technique):
+        source = "planted"
+        is_switch = True
+        enabled = False
+
+        def edit_model(self, model: GPT, cfg: Config) -> None:
+            for block in model.blocks:
+                block.mlp.fc.weight_edits.append(lambda w, active: w.round() if ClassFlagQat.enabled else w)
+
+        def is_on(self, progress: Progress) -> bool:
+            return progress.fraction > 0.5
+
+    cfg = with_technique(tiny_cfg, ClassFlagQat())
+    assert "late switch class_flag_qat changed nothing when it was switched on" in prepared(cfg)
+
+
+def test_finds_a_parameter_in_no_group(tiny_cfg: Config) -> None:
+    """The bigram projection that no optimizer of a public script ever saw."""
+
+    @technique("bigram")
+    @dataclass
+    class Ungrouped(Bigram):
+        groups = (("bigram.embed.weight", "embed"), ("bigram.scale", "scalar"))
+
+    cfg = with_technique(tiny_cfg, Ungrouped())
+    with pytest.raises(GolfError, match=r"bigram\.proj\.weight .* belongs to no optimizer group"):
+        build_optimizer(cfg, build_model(cfg))
+
+
+def test_finds_a_parameter_that_does_not_move(tiny_cfg: Config) -> None:
+    """A table and a projection that both start at zero pass no gradient to each other."""
+
+    @technique("bigram")
+    @dataclass
+    class Deadlocked(Bigram):
+        def edit_model(self, model: GPT, cfg: Config) -> None:
+            super().edit_model(model, cfg)
+            nn.init.zeros_(model.bigram.proj.weight)
+
+    findings = prepared(with_technique(tiny_cfg, Deadlocked()))
+    assert [f.split(" did not")[0] for f in findings] == [
+        f"parameter bigram.{name}" for name in ("scale", "embed.weight", "proj.weight")
+    ]
+
+
+def test_finds_a_technique_without_effect(tiny_cfg: Config) -> None:
+    @technique("unplugged")
+    @dataclass
+    class Unplugged(Technique):
+        source = "planted"
+
+        def edit_model(self, model: GPT, cfg: Config) -> None:
+            model.unplugged = SmearGate(cfg.model.model_dim, "blend", None)
+
+    cfg = with_technique(tiny_cfg, Unplugged())
+    assert inert_techniques(cfg) == ["unplugged changed neither the loss nor a gradient"]
+    cfg = compose([*overrides_of(tiny_cfg), "tech=[partial_rope]", "tech.partial_rope.dims=8"])
+    cfg.tech["partial_rope"].reference_len = None
+    assert inert_techniques(cfg) == ["partial_rope changed neither the loss nor a gradient"]  # 8 are all channels
+
+
+def overrides_of(cfg: Config) -> list[str]:
+    return [
+        *("scale=laptop", "model=4l", "model.model_dim=32", "model.compute_dtype=fp32", "optim.muon_dtype=fp32"),
+        *("data=own", f"data.path={cfg.data.path}", f"data.tokenizer_path={cfg.data.tokenizer_path}"),
+        f"data.vocab_size={cfg.data.vocab_size}",
+    ]
+
+
+def test_finds_a_leak_across_documents(tiny_cfg: Config) -> None:
+    """SmearGate over packed documents: masked by its own account, but mixing over the boundary."""
+
+    class Leaking(SmearGate):
+        def forward(self, x: Tensor, ids: Tensor) -> Tensor:
+            return super().forward(x, torch.zeros_like(ids))
+
+    @technique("smear")
+    @dataclass
+    class LeakingSmear(Smear):
+        def edit_model(self, model: GPT, cfg: Config) -> None:
+            model.smear = Leaking(cfg.model.model_dim, self.form, self.bos_id)
+            model.after_norm.append(model.smear)
+
+    (finding,) = inert_techniques(with_technique(tiny_cfg, LeakingSmear(mask_bos=True)))
+    assert finding == "smear mixes tokens across document starts although it says it does not"
+    TECHNIQUE_TYPES["smear"] = Smear
+    Smear.name = "smear"
+    assert inert_techniques(with_technique(tiny_cfg, Smear(mask_bos=True))) == []
+
+
+@pytest.mark.parametrize("failed_check", ["void", "stop"])
+def test_a_failed_check_is_the_result(failed_check: str, tiny: OwnDataset, runs: object) -> None:
+    swa = ["tech=[swa]", "tech.swa.every=1000"] if failed_check == "void" else ["tech=[partial_rope]"]
+    whole_head = ["tech.partial_rope.dims=8", "tech.partial_rope.reference_len=null"] if failed_check == "stop" else []
+    result, folder = train_and_score(
+        compose([*tiny_overrides(tiny), *swa, *whole_head, f"rules.failed_check={failed_check}"])
+    )
+    assert result.state == VOID
+    if failed_check == "void":
+        assert result.reason == "swa averaged nothing: no step met its conditions" and folder.artifact.exists()
+    else:
+        assert result.reason == "partial_rope changed neither the loss nor a gradient" and result.steps == 0
+
+
+def run_tiny(tiny: OwnDataset, *overrides: str) -> Result:
+    return train_and_score(compose([*tiny_overrides(tiny), *overrides]))[0]
+
+
+def test_averages_and_late_switches_reach_the_score(tiny: OwnDataset, runs: object) -> None:
+    plain = run_tiny(tiny)
+    for overrides in (
+        ["tech=[ema]", "tech.ema.decay=0.5"],
+        ["tech=[fake_quant]", "tech.fake_quant.start_fraction=0.5"],
+        ["tech=[recurrence]", "tech.recurrence.enable_at=0.5"],
+    ):
+        result = run_tiny(tiny, *overrides)
+        assert result.state == OK and plain.post_quant and result.post_quant
+        assert result.post_quant.val_loss != plain.post_quant.val_loss
+
+
+def test_finds_a_switch_that_never_was_on(tiny: OwnDataset, runs: object) -> None:
+    result = run_tiny(tiny, "tech=[soft_round]", "tech.soft_round.lr_threshold=0.01")
+    assert (result.state, result.reason) == (VOID, "soft_round was never switched on")

@@ -1,0 +1,73 @@
+"""Gaps of one checkpoint under many formats: like for like, with an error that matches its definition."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from golf.artifact.quant.policy import dequantize, quantize
+from golf.settings.config import Config, QuantConfig, TensorQuant
+from golf.training.data.dataset import open_dataset
+from golf.training.loop.quant_gap import paired_gap, quant_gaps
+from golf.training.model.build import build_model
+from golf.training.ranks import Ranks
+from golf.training.scoring.scorer import Scorer
+
+
+@pytest.fixture
+def weights(tiny_cfg: Config) -> dict[str, torch.Tensor]:
+    """Not trained, but with an output: the projections of a fresh model are zero."""
+    torch.manual_seed(0)
+    state = build_model(tiny_cfg).state_dict()
+    return {name: 0.3 * torch.randn_like(t) if t.ndim == 2 else t for name, t in state.items()}
+
+
+def test_gaps_are_those_of_two_scores(tiny_cfg: Config, weights: dict[str, torch.Tensor]) -> None:
+    int4 = TensorQuant("int4")
+    quants = {"int8": tiny_cfg.quant, "int4": QuantConfig(embed=int4, attn=int4, mlp=int4, small_numel=256)}
+    found = {gap.name: gap for gap in quant_gaps(tiny_cfg, weights, quants, tokens=0)}
+    scorer = Scorer(tiny_cfg, open_dataset(tiny_cfg), Ranks())
+    before = scorer(weights)
+    for name, quant in quants.items():
+        after = scorer(dequantize(quantize(weights, quant)))
+        assert found[name].before_bpb == pytest.approx(before.val_bpb, abs=1e-9)
+        assert found[name].gap_bpb == pytest.approx(after.val_bpb - before.val_bpb, abs=1e-7)
+        assert found[name].tokens == before.tokens
+    assert found["int4"].gap_bpb > 5 * abs(found["int8"].gap_bpb)
+    assert found["int4"].artifact_bytes < found["int8"].artifact_bytes
+
+
+def test_what_is_not_changed_has_no_gap(tiny_cfg: Config, weights: dict[str, torch.Tensor]) -> None:
+    exact = {name: t.half().float() for name, t in weights.items()}
+    everything = QuantConfig(small_numel=1 << 30)
+    (gap,) = quant_gaps(tiny_cfg, exact, {"fp16": everything}, tokens=0)
+    assert gap.gap_bpb == 0 and gap.gap_standard_error == 0
+
+
+def test_fewer_tokens_are_scored_in_whole_batches(tiny_cfg: Config, weights: dict[str, torch.Tensor]) -> None:
+    batch = tiny_cfg.eval.val_batch_tokens // tiny_cfg.data.micro_batches
+    (gap,) = quant_gaps(tiny_cfg, weights, {"int8": tiny_cfg.quant}, tokens=batch + 1)
+    assert gap.tokens == 2 * batch
+
+
+def test_a_run_in_another_arithmetic_is_scored_in_float32(tiny_cfg: Config, weights: dict[str, torch.Tensor]) -> None:
+    other = dataclasses.replace(
+        tiny_cfg,
+        eval=dataclasses.replace(tiny_cfg.eval, dtype="bf16"),
+        launch=dataclasses.replace(tiny_cfg.launch, nproc=2, compile="full"),
+    )
+    (a,), (b,) = (quant_gaps(cfg, weights, {"int8": cfg.quant}) for cfg in (tiny_cfg, other))
+    assert a.after_bpb == b.after_bpb
+
+
+def test_standard_error_by_its_definition() -> None:
+    before, after = np.array([10.0, 20.0, 30.0]), np.array([11.0, 20.0, 32.0])
+    gap, error = paired_gap(before, after, byte_count=100)
+    differences = [(b - a) / math.log(2) for a, b in zip(before, after, strict=True)]
+    mean = sum(differences) / 3
+    variance = sum((d - mean) ** 2 for d in differences) / 2
+    assert gap == pytest.approx(sum(differences) / 100)
+    assert error == pytest.approx(3 * math.sqrt(variance / 3) / 100)  # n times the standard error of a mean
+    assert math.isnan(paired_gap(before[:1], after[:1], 100)[1])

@@ -1,0 +1,154 @@
+"""The timed loop on a clock that the test moves, and the public trajectory over 24 steps."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from golf.bits import Score
+from golf.run.folder import RunFolder
+from golf.run.runlog import RunLog
+from golf.settings.config import Config
+from golf.training.data.dataset import open_dataset
+from golf.training.data.loader import SequentialLoader
+from golf.training.loop import schedule as clock_module
+from golf.training.loop.steps import TrainStep
+from golf.training.loop.switches import StepHooks, Switches
+from golf.training.loop.training import Training, train
+from golf.training.model.build import build_model
+from golf.training.optim.groups import build_optimizer
+from golf.training.ranks import Ranks
+from golf.training.scoring.scorer import Scorer
+from tests.support import PARITY, metrics, parity
+
+
+class FakeTime:
+    """Stands in for the module `time`: every training step and every validation takes what the test says."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def fake_time(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
+    fake = FakeTime()
+    monkeypatch.setattr(clock_module, "time", fake)
+    return fake
+
+
+def run_loop(cfg: Config, folder: Path, fake_time: FakeTime, step_seconds: float, loss: float = 2.0) -> Training:
+    """The loop with steps that only move the clock."""
+
+    def step(*_: object) -> torch.Tensor:
+        fake_time.now += step_seconds
+        return torch.tensor(loss)
+
+    def validate(last: bool) -> Score:
+        fake_time.now += 100.0
+        return Score(loss, loss, 1, 1, 0.0)
+
+    log = RunLog(RunFolder(folder), cfg, is_first=True)
+    dataset = open_dataset(cfg)
+    loader = SequentialLoader(dataset.train, local_tokens=32, seq_len=32, vocab_size=320)
+    try:
+        switches, hooks = Switches(cfg, log.switched_on), StepHooks(cfg, build_model(cfg))
+        return train(cfg, step, loader, validate, Ranks(), log, switches, hooks, warn=log.warning)  # type: ignore[arg-type]
+    finally:
+        log.close()
+
+
+def test_stops_before_the_step_that_would_not_fit(tiny_cfg: Config, tmp_path: Path, fake_time: FakeTime) -> None:
+    tiny_cfg.budget.train_seconds, tiny_cfg.schedule.iterations = 10.0, 1000
+    done = run_loop(tiny_cfg, tmp_path, fake_time, step_seconds=0.3)
+    assert done.steps == 33 and done.seconds == pytest.approx(9.9)
+    assert "stopping_early: wallclock_cap train_time:9900ms step:33/1000" in (tmp_path / "train.log").read_text()
+
+
+def test_validation_does_not_use_the_clock(tiny_cfg: Config, tmp_path: Path, fake_time: FakeTime) -> None:
+    tiny_cfg.eval.val_loss_every = 2
+    done = run_loop(tiny_cfg, tmp_path, fake_time, step_seconds=1.0)
+    assert done.seconds == pytest.approx(6.0)
+    assert [(v["step"], v["train_seconds"]) for v in metrics(tmp_path, "validation")] == [
+        (0, 0),
+        (2, 2),
+        (4, 4),
+        (6, 6),
+    ]
+
+
+def test_step_cap_ends_the_run_and_the_last_weights_are_scored(
+    tiny_cfg: Config, tmp_path: Path, fake_time: FakeTime
+) -> None:
+    tiny_cfg.eval.val_loss_every = 0
+    done = run_loop(tiny_cfg, tmp_path, fake_time, step_seconds=1.0)
+    assert done.steps == 6 and done.score is not None and not done.diverged
+    assert [v["step"] for v in metrics(tmp_path, "validation")] == [6]
+
+
+@pytest.mark.parametrize(("warmdown_iters", "warnings"), [(33, 0), (34, 1)])
+def test_a_warmdown_longer_than_the_run_is_warned_about_once(
+    warmdown_iters: int,
+    warnings: int,
+    tiny_cfg: Config,
+    tmp_path: Path,
+    fake_time: FakeTime,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tiny_cfg.budget.train_seconds, tiny_cfg.schedule.iterations = 10.0, 1000
+    tiny_cfg.schedule.warmdown_iters = warmdown_iters
+    run_loop(tiny_cfg, tmp_path, fake_time, step_seconds=0.3)
+    for text in ((tmp_path / "train.log").read_text(), capsys.readouterr().out):
+        assert text.count("warning: ") == warnings
+        assert text.count(f"warmdown_iters={warmdown_iters} is 1.0 times the run") == warnings
+
+
+def test_a_loss_that_is_no_number_ends_the_run(tiny_cfg: Config, tmp_path: Path, fake_time: FakeTime) -> None:
+    tiny_cfg.eval.val_loss_every = 0
+    done = run_loop(tiny_cfg, tmp_path, fake_time, step_seconds=1.0, loss=float("nan"))
+    assert done.diverged and done.steps == 1 and done.score is None
+
+
+@pytest.mark.parametrize("muon_dtype", ["bf16"])
+def test_public_trajectory(muon_dtype: str) -> None:
+    """24 steps of the public baseline, within 1e-3 of each loss.
+
+    The bound is relative: Newton-Schulz in bf16 turns rounding noise of 1e-7 in the gradients into 1e-3 nats (3e-4 to
+    7e-4 of the loss, over 40 draws), so CPUs of different kinds cannot agree better than that.
+    """
+    arrays, settings = parity("trajectory_baseline")
+    cfg = trajectory_config(settings)
+    cfg.optim.muon_dtype = muon_dtype
+    model, dataset = build_model(cfg), open_dataset(cfg)
+    model.load_state_dict({k[5:]: torch.from_numpy(v) for k, v in arrays.items() if k.startswith("init/")})
+    step = TrainStep(cfg, model, build_optimizer(cfg, model), Ranks())
+    loader = SequentialLoader(dataset.train, local_tokens=256, seq_len=32, vocab_size=400)
+    score = Scorer(cfg, dataset, Ranks())
+    first = score(model.state_dict())
+    multipliers, momenta = arrays["lr_mult"], arrays["momentum"]
+    losses = [step(loader.next_batch, multipliers[i], momenta[i]).item() for i in range(24)]
+    last = score(model.state_dict())
+    assert np.max(np.abs(losses - arrays["train_loss"]) / arrays["train_loss"]) < 1e-3
+    for found, expected in ((first, arrays["val_first"]), (last, arrays["val_last"])):
+        assert (found.val_loss, found.val_bpb) == pytest.approx(tuple(expected[:2]), rel=1e-3)
+        assert (found.tokens, found.bytes) == tuple(expected[2:])
+    for name, param in model.named_parameters():
+        assert param.norm().item() == pytest.approx(float(arrays[f"norm_final/{name}"]), rel=1e-2)
+
+
+def trajectory_config(settings: dict) -> Config:
+    """The parity case's configuration in our terms."""
+    cfg = Config()
+    for key, value in settings["model"].items():
+        setattr(cfg.model, key, value)
+    cfg.model.compute_dtype, cfg.eval.dtype, cfg.launch.compile = "fp32", "fp32", "off"
+    cfg.launch.device = "cpu"
+    cfg.data.path = str(PARITY / "tiny_dataset")
+    cfg.data.tokenizer_path = str(PARITY / "tiny_dataset/tiny_400_bpe.model")
+    cfg.data.vocab_size = settings["vocab"]
+    cfg.data.train_batch_tokens, cfg.data.train_seq_len = settings["tokens"], settings["seq_len"]
+    cfg.eval.val_batch_tokens = 4096
+    return cfg

@@ -1,0 +1,134 @@
+"""What eager float32 computes on a CPU against torch's own operations."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from golf.training.model.attention import attend_sdpa
+from golf.training.model.eager_cpu import suits_eager_cpu
+from golf.training.model.eager_cpu.attention import BLOCK, LONGEST, attend_in_blocks, blocks
+from golf.training.model.eager_cpu.loss import LARGEST_CAP, softcapped_losses
+from golf.training.model.eager_cpu.rotary import turn_whole_rows
+from golf.training.model.layers import rms_norm
+from golf.training.model.rotary import apply_rotary
+
+
+def inputs(batch: int, tokens: int, heads: int, shared: int, dim: int) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(batch + tokens + heads)
+    sizes = (heads * shared, heads, heads)
+    return [torch.randn(batch, tokens, n, dim, generator=generator, requires_grad=True) for n in sizes]
+
+
+def by_torch(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    q, k, v = (t.transpose(1, 2).double() for t in (q, k, v))
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True).transpose(1, 2).float()
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(1, 3), st.sampled_from([1, 5, BLOCK, BLOCK + 1, 3 * BLOCK - 7]), st.integers(1, 3), st.integers(1, 3)
+)
+def test_outputs_and_gradients_are_those_of_torch(batch: int, tokens: int, heads: int, shared: int) -> None:
+    qkv = inputs(batch, tokens, heads, shared, 8)
+    dy = torch.randn(batch, tokens, heads * shared, 8, generator=torch.Generator().manual_seed(0))
+    found, expected = attend_in_blocks(*qkv), by_torch(*qkv)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    gradients = torch.autograd.grad(found, qkv, dy)
+    torch.testing.assert_close(gradients, torch.autograd.grad(expected, qkv, dy), rtol=1e-4, atol=2e-5)
+
+
+def test_blocks_cover_every_position_once() -> None:
+    covered = [p for start, stop in blocks(2 * BLOCK + 3) for p in range(start, stop)]
+    assert covered == list(range(2 * BLOCK + 3))
+
+
+def test_training_on_a_cpu_takes_it_and_scoring_does_not() -> None:
+    q, k, v = inputs(1, 8, 2, 2, 4)
+    assert "Blockwise" in _ancestors(attend_sdpa(q, k, v))
+    longer = inputs(1, LONGEST + 1, 1, 1, 1)
+    assert "Blockwise" not in _ancestors(attend_sdpa(*longer))
+    assert not suits_eager_cpu(q.bfloat16()) and not suits_eager_cpu(q.to("meta"))
+    with torch.no_grad():
+        torch.testing.assert_close(attend_sdpa(q, k, v), by_torch(q, k, v))
+
+
+def _ancestors(tensor: Tensor) -> str:
+    names, node = [], tensor.grad_fn
+    while node is not None:
+        names.append(type(node).__name__)
+        node = node.next_functions[0][0] if node.next_functions else None
+    return " ".join(names)
+
+
+@pytest.mark.parametrize("eps", [None, 1e-2])
+def test_the_eager_norm_is_torch_s(eps: float | None) -> None:
+    x = torch.randn(4, 6, 10, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    dy = torch.randn(4, 6, 10, generator=torch.Generator().manual_seed(1))
+    found, expected = rms_norm(x, eps), F.rms_norm(x, (10,), eps=eps)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(torch.autograd.grad(found, x, dy), torch.autograd.grad(expected, x, dy))
+
+
+def test_the_eager_norm_of_zeros_has_a_gradient() -> None:
+    x = torch.zeros(2, 4, requires_grad=True)
+    rms_norm(x).sum().backward()
+    assert x.grad is not None and x.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("needs_gradient", [True, False])
+@settings(max_examples=20, deadline=None)
+@given(rows=st.integers(1, 40), vocabulary=st.sampled_from([2, 7, 300]), cap=st.sampled_from([5.0, 30.0, 60.0]))
+def test_capped_losses_and_their_gradients_are_those_of_torch(
+    needs_gradient: bool, rows: int, vocabulary: int, cap: float
+) -> None:
+    generator = torch.Generator().manual_seed(rows * vocabulary)
+    x = torch.randn(2, rows, 6, generator=generator, dtype=torch.float64).mul_(8).requires_grad_()
+    weight = torch.randn(vocabulary, 6, generator=generator, dtype=torch.float64, requires_grad=True)
+    targets = torch.randint(vocabulary, (2, rows), generator=generator)
+    each = torch.rand(2, rows, generator=generator, dtype=torch.float64)
+    capped = cap * torch.tanh(x @ weight.T / cap)
+    expected = F.cross_entropy(capped.flatten(0, 1), targets.flatten(), reduction="none").view(2, rows)
+    own = [t.detach().float().requires_grad_(needs_gradient) for t in (x, weight)]
+    found = softcapped_losses(own[0], own[1], targets, cap)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=2e-5)
+    if needs_gradient:
+        gradients = torch.autograd.grad(found, own, each.float())
+        exact = torch.autograd.grad(expected, (x, weight), each)
+        torch.testing.assert_close([g.double() for g in gradients], list(exact), rtol=2e-4, atol=2e-4)
+
+
+def test_losses_at_the_cap_are_finite() -> None:
+    x, weight = torch.full((1, 1, 4), 1e6), torch.cat((torch.ones(1, 4), -torch.ones(2, 4)))
+    losses = [softcapped_losses(x, weight, torch.tensor([[t]]), LARGEST_CAP).item() for t in (0, 1)]
+    assert losses == pytest.approx([0.0, 2 * LARGEST_CAP], abs=1e-4)
+
+
+def test_chunks_of_logits_do_not_change_losses(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, weight = torch.randn(1, 50, 8, generator=generator), torch.randn(64, 8, generator=generator)
+    targets = torch.randint(64, (1, 50), generator=generator)
+    whole = softcapped_losses(x, weight, targets, 30.0)
+    monkeypatch.setattr("golf.training.model.eager_cpu.loss.CHUNK_BYTES", 64 * 4 * 7)
+    torch.testing.assert_close(softcapped_losses(x, weight, targets, 30.0), whole)
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+def test_whole_rows_turn_as_halves_do(heads: int) -> None:
+    generator = torch.Generator().manual_seed(heads)
+    x = torch.randn(2, 5, heads, 8, generator=generator, requires_grad=True)
+    angle = torch.rand(1, 5, 1, 4, generator=generator)
+    found, expected = turn_whole_rows(x, angle.cos(), angle.sin()), turned_by_hand(x, angle)
+    dy = torch.randn(x.shape, generator=generator)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(torch.autograd.grad(found, x, dy), torch.autograd.grad(expected, x, dy))
+    assert torch.equal(found, apply_rotary(x, angle.cos(), angle.sin()))
+
+
+def turned_by_hand(x: Tensor, angle: Tensor) -> Tensor:
+    """Channel j and j + D/2 as a complex number, turned by minus the angle."""
+    a, b = x.chunk(2, dim=-1)
+    turned = torch.complex(a, b) * torch.exp(-1j * angle)
+    return torch.cat((turned.real, turned.imag), dim=-1)

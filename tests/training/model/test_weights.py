@@ -1,0 +1,59 @@
+"""Starting weights: what loads, and the sentence for what does not."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from torch import nn
+
+from golf.errors import GolfError
+from golf.training.model.weights import load_weights, read_weights, weights_to_bytes
+
+
+def test_both_formats_give_the_weights_back(tmp_path: Path) -> None:
+    weights = nn.Linear(3, 2).state_dict()
+    (tmp_path / "w.safetensors").write_bytes(weights_to_bytes(weights))
+    torch.save(weights, tmp_path / "w.pt")
+    for name in ("w.safetensors", "w.pt"):
+        model = nn.Linear(3, 2)
+        load_weights(model, tmp_path / name)
+        assert torch.equal(model.weight, weights["weight"])
+
+
+def test_wrong_names_and_shapes_are_named(tmp_path: Path) -> None:
+    safetensors.torch.save_file({"weight": torch.zeros(2, 4), "extra": torch.zeros(1)}, tmp_path / "w.safetensors")
+    with pytest.raises(
+        GolfError, match=r"bias is missing; extra is not in the model; weight is \(2, 4\), not \(2, 3\)"
+    ):
+        load_weights(nn.Linear(3, 2), tmp_path / "w.safetensors")
+
+
+class Payload:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return (print, ("unpickled code ran",))
+
+
+@pytest.mark.parametrize("content", [b"", b"not weights", pickle.dumps(Payload()), pickle.dumps([1, 2])])
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
+def test_anything_else_is_refused_unread(
+    content: bytes, suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / f"w{suffix}"
+    path.write_bytes(content)
+    with pytest.raises(GolfError, match=r"w\.(pt|safetensors)"):
+        read_weights(path)
+    assert "ran" not in capsys.readouterr().out
+
+
+def test_a_pickled_object_inside_a_checkpoint_is_not_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.save({"weight": Payload()}, tmp_path / "w.pt")
+    with pytest.raises(GolfError, match="read safely"):
+        read_weights(tmp_path / "w.pt")
+    assert "ran" not in capsys.readouterr().out
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(GolfError, match=r"nothing\.pt do not exist"):
+        read_weights(tmp_path / "nothing.pt")

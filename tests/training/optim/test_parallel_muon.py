@@ -1,0 +1,122 @@
+"""Parallel Muon is plain Muon: to the bit on one rank, to rounding on several, which are real processes here."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from golf.training.optim.adam import Adam
+from golf.training.optim.groups import MatrixOptimizer, Optimizer
+from golf.training.optim.muon import Muon
+from golf.training.optim.parallel_muon import ParallelMuon
+from tests.support import on_ranks
+
+SHAPES = [(48, 16), (16, 48), (24, 24), (32, 16), (24, 24), (16, 48), (24, 24), (32, 16)]
+ROWS = {3: [16, 8, 8], 7: [16, 8, 8]}  # fused parameters by index
+VECTORS = [(5,), (2, 3)]
+
+
+def parameters(shapes: Sequence[tuple[int, ...]]) -> list[nn.Parameter]:
+    torch.manual_seed(0)
+    return [nn.Parameter(torch.randn(shape)) for shape in shapes]
+
+
+def gradients(like: list[nn.Parameter], step: int, rank: int) -> list[Tensor]:
+    """Of lengths that differ between steps and ranks, so that it matters to momentum who clips what."""
+    generator = torch.Generator().manual_seed(1000 * step + rank)
+    length = (1.0, 0.01, 10.0, 0.1, 1.0)[step] * (1 + 3 * rank)
+    return [length * torch.randn(p.shape, generator=generator) for p in like]
+
+
+def muon(form: Any, params: list[nn.Parameter], **settings: Any) -> MatrixOptimizer:
+    row_counts = {params[i]: rows for i, rows in ROWS.items()}
+    return form(params, lr=0.02, weight_decay=0.1, row_counts=row_counts, **settings)
+
+
+def optimizer(form: Any, clip_norm: float = 0.0, **settings: Any) -> Optimizer:
+    vectors = [nn.Parameter(p.detach().to(torch.bfloat16)) for p in parameters(VECTORS[:1])] + parameters(VECTORS[1:])
+    return Optimizer(muon(form, parameters(SHAPES), **settings), [Adam(vectors, lr=0.01)], clip_norm)
+
+
+def set_mean_gradients(opt: Optimizer, step: int, ranks: list[int]) -> None:
+    """Gradients as a backward pass leaves them: of this rank alone, or averaged over all by DDP."""
+    opt.zero_grad()
+    params = list(opt.parameters())
+    for p, *parts in zip(params, *(gradients(params, step, rank) for rank in ranks), strict=True):
+        mean = torch.stack(parts).mean(0).to(p.dtype)
+        if p.grad is None:
+            p.grad = mean
+        else:
+            p.grad.add_(mean)
+
+
+def weights(opt: Optimizer) -> list[Tensor]:
+    return [p.detach().clone() for p in opt.parameters()]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("clip_norm", [0.0, 3.0])
+def test_on_one_rank_it_is_plain_muon_to_the_bit(dtype: torch.dtype, clip_norm: float) -> None:
+    plain, parallel = (optimizer(form, clip_norm, dtype=dtype) for form in (Muon, ParallelMuon))
+    start = weights(plain)
+    for step in range(5):
+        for opt in (plain, parallel):
+            set_mean_gradients(opt, step, [0])
+            opt.step(1.0 / (step + 1), 0.9)
+    assert all(torch.equal(p, q) for p, q in zip(weights(plain), weights(parallel), strict=True))
+    assert not any(torch.equal(p, q) for p, q in zip(weights(plain), start, strict=True))
+
+
+def train_on_rank(rank: int, world_size: int, clip_norm: float, dtype: torch.dtype) -> dict[str, list[Tensor]]:
+    """Weights after five steps of each form; plain Muon gets the mean gradients that DDP would give it."""
+    parallel = optimizer(ParallelMuon, clip_norm, world_size=world_size, dtype=dtype)
+    plain = optimizer(Muon, clip_norm, rank=rank, world_size=world_size, dtype=dtype)
+    for step in range(5):
+        set_mean_gradients(parallel, step, [rank])
+        set_mean_gradients(plain, step, list(range(world_size)))
+        for opt in (parallel, plain):
+            opt.step(1.0 / (step + 1), 0.9)
+    assert list(parallel.muon.state_dict()) != [] and all(
+        buffer.dtype == torch.float32 for buffer in parallel.muon.state_dict().values()
+    )
+    return {"parallel": weights(parallel), "plain": weights(plain)}
+
+
+@pytest.mark.parametrize(("world_size", "clip_norm"), [(2, 0.0), (2, 3.0), (3, 3.0)])
+def test_several_ranks_train_as_plain_muon_on_mean_gradients(world_size: int, clip_norm: float, tmp_path: Path) -> None:
+    ranks = on_ranks(world_size, tmp_path, train_on_rank, clip_norm, torch.float32)
+    alone = optimizer(Muon, clip_norm, dtype=torch.float32)
+    for step in range(5):
+        set_mean_gradients(alone, step, list(range(world_size)))
+        alone.step(1.0 / (step + 1), 0.9)
+    for found in ranks:
+        assert all(torch.equal(p, q) for p, q in zip(found["parallel"], ranks[0]["parallel"], strict=True))
+        for p, q, one in zip(found["parallel"], found["plain"], weights(alone), strict=True):
+            tolerance = 1e-6 if p.dtype == torch.float32 else 1e-2
+            assert (p - q).norm() <= tolerance * q.norm() and (p - one).norm() <= tolerance * one.norm()
+
+
+def test_in_bf16_the_ranks_stay_equal_and_near_plain_muon(tmp_path: Path) -> None:
+    first, second = on_ranks(2, tmp_path, train_on_rank, 0.0, torch.bfloat16)
+    assert all(torch.equal(p, q) for p, q in zip(first["parallel"], second["parallel"], strict=True))
+    found, expected = (torch.cat([w.flatten() for w in first[form][: len(SHAPES)]]) for form in ("parallel", "plain"))
+    start = torch.cat([w.flatten() for w in weights(optimizer(Muon))[: len(SHAPES)]])
+    assert 0 < (found - expected).norm() < 0.05 * (expected - start).norm()
+
+
+@pytest.mark.parametrize("form", [Muon, ParallelMuon])
+def test_state_survives_saving_and_is_no_alias(form: Any) -> None:
+    first, second = optimizer(form), optimizer(form)
+    for step in range(2):
+        set_mean_gradients(first, step, [0])
+        first.step(1.0, 0.9)
+    second.load_state_dict(first.state_dict())
+    for p, q in zip(first.parameters(), second.parameters(), strict=True):
+        q.data.copy_(p.data)
+    for opt in (first, second):
+        set_mean_gradients(opt, 2, [0])
+        opt.step(0.5, 0.9)
+    assert all(torch.equal(p, q) for p, q in zip(weights(first), weights(second), strict=True))

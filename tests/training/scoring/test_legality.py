@@ -1,0 +1,121 @@
+"""Every kind of score passes the check, and each sabotage is found by it."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch.nn.functional as F
+from torch import Tensor
+
+from golf.settings.config import Config, DataConfig, EvalConfig, TTTConfig
+from golf.training.data.dataset import Dataset
+from golf.training.model import attention
+from golf.training.scoring import ttt_lora, ttt_sgd
+from golf.training.scoring.legality import check_scoring, find_breaches
+from golf.training.scoring.tally import Observe
+from golf.training.scoring.ttt_sgd import Chunk, SGDTrainer
+from tests.training.scoring.small import SEQ_LEN, TABLES, VOCAB, small_model, small_tokens
+
+TARGETS = 5 * SEQ_LEN
+PROBES = (29, 55)  # the first inside the longest document of the text
+SGD = TTTConfig(method="sgd", lr=0.1, chunk_tokens=32, epochs=1, freeze_blocks=0)
+LORA = TTTConfig(method="lora", lr=0.05, chunk_tokens=4, lora_rank=2)
+MODES = {
+    "standard": EvalConfig(),
+    "sliding": EvalConfig(stride=4),
+    "sliding, stride 7": EvalConfig(stride=7),
+    "ttt_sgd": EvalConfig(stride=4, ttt=SGD),
+    "ttt_sgd without overlap": EvalConfig(ttt=SGD),
+    "ttt_lora": EvalConfig(ttt=LORA),
+}
+
+
+def breaches(scoring: EvalConfig) -> dict[str, list[str]]:
+    model = small_model(layers=2)
+    evaluation = dataclasses.replace(scoring, dtype="fp32", val_batch_tokens=2 * SEQ_LEN, stride_batch_seqs=8)
+    cfg = Config(
+        model=model.cfg, eval=evaluation, data=DataConfig(train_seq_len=SEQ_LEN, micro_batches=1, vocab_size=VOCAB)
+    )
+    cfg.launch.device, cfg.launch.compile = "cpu", "off"
+    dataset = Dataset([], [], small_tokens(TARGETS), TABLES, "")
+    return check_scoring(cfg, model.state_dict(), dataset, PROBES)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_kind_of_score_passes(mode: str) -> None:
+    found = breaches(MODES[mode])
+    kind = mode.split("_")[0].split(",")[0]
+    assert kind in found and found == {key: [] for key in found}
+
+
+def test_tail_that_is_scored_twice_is_found() -> None:
+    (sentence,) = breaches(EvalConfig(stride=4, tail="upstream"))["sliding"]
+    assert sentence == "4 targets are scored more than once, the first of them is 76"
+
+
+def test_training_on_a_chunk_before_scoring_it_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    score_chunk = ttt_sgd.score_chunk
+
+    def train_first(tally: object, trainer: SGDTrainer, losses_at: object, chunk: Chunk, *rest: object) -> None:
+        trainer.train(chunk.sequences, lr=0.1)
+        score_chunk(tally, trainer, losses_at, chunk, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ttt_sgd, "score_chunk", train_first)
+    found = breaches(MODES["ttt_sgd"])
+    assert found["standard"] == found["sliding"] == []
+    for t in PROBES:
+        assert any(f"the probabilities of target {t} sum to 1." in s for s in found["ttt"])
+        assert any(f"changing target {t} changes an earlier score" in s for s in found["ttt"])
+
+
+def test_windows_that_end_with_the_document_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The public low-rank recipe: how far back a window reaches depends on where the document ends."""
+    chunk_batch = ttt_lora.chunk_batch
+
+    def windows_end_with_documents(
+        tokens: np.ndarray, documents: np.ndarray, chunk: int, chunk_tokens: int, seq_len: int
+    ) -> object:
+        ((_, length),) = documents
+        missing = max(0, (chunk + 1) * chunk_tokens - length)
+        return chunk_batch(tokens, documents, chunk, chunk_tokens, seq_len + missing)
+
+    monkeypatch.setattr(ttt_lora, "chunk_batch", windows_end_with_documents)
+    one_by_one = dataclasses.replace(LORA, batch_seqs=1, chunk_tokens=8, seq_len=8)
+    found = breaches(EvalConfig(ttt=one_by_one))["ttt"]
+    assert any("changes an earlier score" in sentence for sentence in found)
+
+
+def test_attention_without_a_mask_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+        return F.scaled_dot_product_attention(q, k, v, enable_gqa=True).transpose(1, 2)
+
+    monkeypatch.setattr(attention, "attend_sdpa", attend)
+    for found in breaches(MODES["ttt_sgd"]).values():
+        assert any("changes an earlier score" in sentence for sentence in found)
+        assert any("know the target" in sentence for sentence in found)
+
+
+@pytest.mark.parametrize(
+    ("nats", "sentence"),
+    [
+        (lambda tokens: np.full(tokens.size - 1, np.log(5)), None),
+        (lambda tokens: np.full(tokens.size - 1, np.log(4)), "sum to 1.25"),
+        (lambda tokens: np.full(tokens.size - 1, np.nan), "sum to nan"),
+        (lambda tokens: np.log(5) + 0.01 * (tokens[1:].sum() % 2) * np.ones(tokens.size - 1), "by 0.01 nats"),
+    ],
+)
+def test_faults_of_made_up_scores(nats: object, sentence: str | None) -> None:
+    def score_text(tokens: np.ndarray, observe: Observe) -> None:
+        observe(np.arange(tokens.size - 1), nats(tokens))  # type: ignore[operator]
+
+    found = find_breaches(score_text, np.arange(10) % 5, 5, [3])
+    assert not found if sentence is None else any(sentence in s for s in found)
+
+
+def test_a_target_that_is_left_out_is_found() -> None:
+    def score_text(tokens: np.ndarray, observe: Observe) -> None:
+        observe(np.arange(tokens.size - 2), np.full(tokens.size - 2, np.log(5)))
+
+    found = find_breaches(score_text, np.arange(10) % 5, 5, [3])
+    assert found == ["1 targets are never scored, the first of them is 8"]

@@ -1,0 +1,120 @@
+"""Runs from the command line that score their artifact in more than the standard way."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import golf
+from golf.bits import STANDARD
+from golf.run.result import read_result
+from golf.training.data.own_text import OwnDataset
+from golf.training.ranks import Ranks
+from golf.training.scoring.scorer import Scorer
+from tests.support import golf_main, metrics, only_run, tiny_overrides
+
+EXTRA = {
+    "sliding": ["eval=sliding64", "eval.stride=8"],
+    "sgd": ["eval=ttt_sgd", "eval.stride=8", "eval.ttt.chunk_tokens=256", "eval.ttt.batch_seqs=4"],
+    "sgd without overlap": ["eval=ttt_sgd", "eval.stride=0", "eval.ttt.chunk_tokens=256"],
+    "lora": ["eval=ttt_lora", "eval.ttt.batch_seqs=4"],
+}
+SCORES = r"val_loss:\d\.\d{4} val_bpb:\d\.\d{4}"
+EXACT = r"val_loss:\d\.\d{8} val_bpb:\d\.\d{8}"
+SLIDING_LINES = [
+    rf"final_int8_zlib_sliding_window {SCORES} stride:8 eval_time:\d+ms",
+    rf"final_int8_zlib_sliding_window_exact {EXACT}",
+]
+TTT_LINES = [rf"legal_ttt {SCORES} eval_time:\d+ms", rf"legal_ttt_exact {EXACT}"]
+SGD_LINES = [
+    r"ttt_sliding:start chunks=\d+ chunk_tokens=256 total_windows=\d+ stride=\d+ ttt_lr=0\.002 ttt_epochs=3 "
+    r"freeze_blocks=0",
+    r"  ttt_chunk \[1/\d+\] bpb=\d\.\d{6} time=\d+\.\ds",
+    r"ttt_sliding:done val_loss=\d\.\d{6} val_bpb=\d\.\d{6} elapsed=\d+\.\ds",
+    *TTT_LINES,
+]
+LORA_LINES = [
+    r"ttt_lora:start batches=\d+ documents=\d+ chunk_tokens=8 ttt_lr=0\.01 rank=8",
+    r"  ttt_chunk \[1/\d+\] bpb=\d\.\d{6} time=\d+\.\ds",
+    r"ttt_lora:done val_loss=\d\.\d{6} val_bpb=\d\.\d{6} elapsed=\d+\.\ds",
+    *TTT_LINES,
+]
+LINES = {
+    "sliding": SLIDING_LINES,
+    "sgd": SLIDING_LINES + SGD_LINES,
+    "sgd without overlap": SGD_LINES,
+    "lora": LORA_LINES,
+}
+
+
+@pytest.mark.parametrize("how", EXTRA)
+def test_a_run_scores_its_artifact_as_asked(how: str, tiny: OwnDataset, runs: Path) -> None:
+    done = golf_main(*tiny_overrides(tiny), *EXTRA[how])
+    assert done.returncode == 0, done.stderr
+    folder = only_run(runs)
+    result = read_result(folder / "result.json")
+    assert result.pre_quant and result.post_quant and result.final_score and result.eval_seconds
+    assert result.pre_quant.how == result.post_quant.how == STANDARD
+    assert result.quant_gap_bpb == result.post_quant.val_bpb - result.pre_quant.val_bpb
+    assert (result.post_quant_sliding is not None) == (how in ("sliding", "sgd"))
+    assert (result.post_quant_ttt is not None) == (how != "sliding")
+    assert len({(s.tokens, s.bytes) for s in result.artifact_scores}) == 1
+    assert result.eval_seconds == pytest.approx(sum(s.seconds for s in result.artifact_scores))
+    for score in result.artifact_scores[1:]:
+        assert score.how != STANDARD and score.how in done.stdout
+        assert f"{score.val_bpb:.4f} bits per byte" in done.stdout
+    log = (folder / "train.log").read_text().splitlines()
+    for pattern in LINES[how]:
+        assert [line for line in log if re.fullmatch(pattern, line)], pattern
+    (event,) = metrics(folder, "post_quant_sliding" if how == "sliding" else "post_quant_ttt")
+    assert (event["val_bpb"], event["how"]) == (result.final_score.val_bpb, result.final_score.how)
+
+
+def test_sliding_score_is_that_of_the_file_on_disk(tiny: OwnDataset, runs: Path) -> None:
+    """Also after other scores of the same run, and with test-time training that starts from the same weights."""
+    overrides = [*tiny_overrides(tiny), *EXTRA["sgd"]]
+    assert golf_main(*overrides).returncode == 0
+    result = read_result(only_run(runs) / "result.json")
+    cfg = golf.compose(overrides)
+    weights = golf.load(only_run(runs) / "artifact.golf").state_dict()
+    scorer = Scorer(cfg, golf.open_dataset(cfg), Ranks())
+    trained = scorer.test_time_trained(weights)
+    sliding, standard = scorer.sliding(scorer.model.state_dict()), scorer(scorer.model.state_dict())
+    for found, written in zip((standard, sliding, trained), result.artifact_scores, strict=True):
+        assert found.val_bpb == pytest.approx(written.val_bpb, rel=1e-6)
+    assert trained.val_bpb != sliding.val_bpb
+
+
+@pytest.mark.parametrize("how", ["sgd", "lora"])
+def test_two_ranks_score_as_one(how: str, tiny: OwnDataset, runs: Path) -> None:
+    frozen = ["schedule.iterations=1", "optim.matrix_lr=0", "optim.scalar_lr=0", "optim.tied_embed_lr=0"]
+    for nproc in (1, 2):
+        done = golf_main(*tiny_overrides(tiny), *EXTRA[how], *frozen, f"launch.nproc={nproc}")
+        assert done.returncode == 0, done.stderr
+    one, two = (read_result(p / "result.json") for p in sorted(runs.glob("*/seed*")))
+    assert one.variant_id == two.variant_id and len(one.artifact_scores) == len(two.artifact_scores) > 1
+    for first, second in zip(one.artifact_scores, two.artifact_scores, strict=True):
+        assert first.val_bpb == pytest.approx(second.val_bpb, rel=1e-5)
+        assert (first.tokens, first.bytes, first.how) == (second.tokens, second.bytes, second.how)
+
+
+def test_all_scores_count_against_the_evaluation_budget(tiny: OwnDataset, runs: Path) -> None:
+    done = golf_main(*tiny_overrides(tiny), *EXTRA["sliding"], "budget.eval_seconds=0.0001")
+    assert done.returncode == 1
+    result = read_result(only_run(runs) / "result.json")
+    assert result.state == "over_time" and "scoring took" in result.reason
+
+
+def test_upstream_tail_is_named_wherever_the_score_is_and_voids_the_run(tiny: OwnDataset, runs: Path) -> None:
+    done = golf_main(*tiny_overrides(tiny), *EXTRA["sliding"], "eval.tail=upstream")
+    result = read_result(only_run(runs) / "result.json")
+    assert done.returncode == 1 and result.state == "void" and "targets are scored more than once" in result.reason
+    assert result.post_quant and result.post_quant_sliding and "upstream tail" in result.post_quant_sliding.how
+    assert result.post_quant_sliding.tokens == result.post_quant.tokens + 24
+    assert "upstream tail" in done.stdout and "stride:8 tail:upstream" in (only_run(runs) / "train.log").read_text()
+
+
+def test_a_sweep_compares_scores_of_one_kind(tiny: OwnDataset, runs: Path) -> None:
+    done = golf_main("-m", *tiny_overrides(tiny), "eval.stride=0,8")
+    assert done.returncode == 0, done.stderr
+    assert "taken in 2 ways: compared is the standard one" in " ".join(done.stdout.split())

@@ -1,0 +1,172 @@
+"""Test-time training with SGD against the recipe written out, and what may and may not come of it."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from golf.bits import Score
+from golf.settings.config import TTTConfig, TTTRecipe
+from golf.training.model.gpt import GPT
+from golf.training.ranks import Ranks
+from golf.training.scoring import ttt_sgd
+from golf.training.scoring.forward import compiled_losses_at
+from golf.training.scoring.sliding import score_sliding
+from golf.training.scoring.ttt_sgd import list_chunks, score_ttt_sgd
+from tests.training.scoring.small import SEQ_LEN, TABLES, Observed, on_ranks, small_model, small_tokens
+
+STRIDE, CHUNK = 4, 32
+RECIPE = TTTRecipe(lr=0.05, chunk_tokens=CHUNK, batch_seqs=2, seq_len=SEQ_LEN)
+TTT = TTTConfig(method="sgd", epochs=2, freeze_blocks=1, grad_clip=0.5)
+
+
+def run(model: GPT, tokens: np.ndarray, ttt: TTTConfig = TTT, recipe: TTTRecipe = RECIPE, **more: object) -> Score:
+    settings = {"stride": STRIDE, "batch_seqs": 3, **more}
+    losses_at = compiled_losses_at(model, "off")
+    return score_ttt_sgd(model, losses_at, tokens, TABLES, ttt=ttt, recipe=recipe, **settings)  # type: ignore[arg-type]
+
+
+def plain_losses(model: GPT, tokens: np.ndarray, start: int, end: int) -> torch.Tensor:
+    ids = torch.from_numpy(tokens[start : end + 1].astype(np.int64))[None]
+    return torch.nn.functional.cross_entropy(model.logits(ids[:, :-1])[0], ids[0, 1:], reduction="none")
+
+
+def recipe_written_out(tokens: np.ndarray, targets: int) -> np.ndarray:
+    """Nats of every target: windows one at a time, torch's SGD, gradients of each update's mean loss."""
+    model, nats = small_model(), np.full(targets, np.nan)
+    params = [p for name, p in model.named_parameters() if not name.startswith("blocks.0.")]
+    optimizer = torch.optim.SGD(params, lr=RECIPE.lr, momentum=TTT.momentum)
+    chunks = math.ceil(targets / CHUNK)
+    for chunk in range(chunks):
+        for start in range(0, targets, STRIDE):
+            first = 0 if start == 0 else start + SEQ_LEN - STRIDE
+            end = min(start + SEQ_LEN, targets)
+            if first < end and first // CHUNK == chunk:
+                with torch.no_grad():
+                    nats[first:end] = plain_losses(model, tokens, start, end)[first - start :].numpy()
+        if chunk == chunks - 1:
+            return nats
+        starts = [chunk * CHUNK + i * SEQ_LEN for i in range(CHUNK // SEQ_LEN)]
+        optimizer.param_groups[0]["lr"] = RECIPE.lr * 0.5 * (1 + math.cos(math.pi * chunk / (chunks - 1)))
+        for _ in range(TTT.epochs):
+            for i in range(0, len(starts), RECIPE.batch_seqs):
+                optimizer.zero_grad()
+                parts = [plain_losses(model, tokens, s, s + SEQ_LEN) for s in starts[i : i + RECIPE.batch_seqs]]
+                torch.cat(parts).mean().backward()
+                torch.nn.utils.clip_grad_norm_(params, TTT.grad_clip)
+                optimizer.step()
+    return nats
+
+
+@pytest.mark.parametrize("targets", [CHUNK - 3, 3 * CHUNK, 3 * CHUNK + 5])
+def test_equals_the_recipe_written_out(targets: int) -> None:
+    tokens, observed = small_tokens(targets), Observed()
+    found = run(small_model(), tokens, observe=observed)
+    expected = recipe_written_out(tokens, targets)
+    assert observed.per_target(targets) == pytest.approx(expected, rel=1e-3)
+    assert found.tokens == targets and found.val_loss == pytest.approx(expected.mean(), rel=1e-5)
+
+
+def test_weights_are_as_before_even_if_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = small_model()
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    first, second = (run(model, small_tokens(80)) for _ in range(2))
+    assert first.val_loss == second.val_loss
+    calls: list[int] = []
+
+    def fail_at_the_third_chunk(*arguments: object) -> None:
+        calls.append(1)
+        if len(calls) == 3:
+            raise RuntimeError("enough")
+
+    monkeypatch.setattr(ttt_sgd, "score_chunk", fail_at_the_third_chunk)
+    with pytest.raises(RuntimeError, match="enough"):
+        run(model, small_tokens(80))
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+
+
+def test_training_happens_and_frozen_blocks_do_not_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, seen = small_model(), {}
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    restored = ttt_sgd.SGDTrainer.train
+
+    def note(self: ttt_sgd.SGDTrainer, sequences: np.ndarray, lr: float) -> None:
+        restored(self, sequences, lr)
+        seen.update({k: v.clone() for k, v in self.model.state_dict().items()})
+
+    monkeypatch.setattr(ttt_sgd.SGDTrainer, "train", note)
+    run(model, small_tokens(80))
+    moved = {name for name, value in seen.items() if not torch.equal(value, before[name])}
+    assert moved == {name for name in before if not name.startswith("blocks.0.")}
+
+
+def test_ranks_change_nothing() -> None:
+    """Three ranks share updates of two sequences: one of them never has any, and nobody waits for it."""
+    tokens = small_tokens(3 * CHUNK + 5)
+    alone = run(small_model(), tokens)
+
+    def work(ranks: Ranks) -> Score:
+        return run(models[ranks.rank], tokens, ranks=ranks)
+
+    for world_size in (2, 3):
+        models = [small_model() for _ in range(world_size)]
+        for found in on_ranks(world_size, work):
+            assert found.val_loss == pytest.approx(alone.val_loss, rel=1e-5)
+            assert (found.tokens, found.bytes) == (alone.tokens, alone.bytes)
+
+
+def test_it_learns_a_text_that_repeats() -> None:
+    tokens = np.tile(small_tokens(24), 40)[: 16 * CHUNK + 1]
+    model, recipe = small_model(), RECIPE._replace(lr=0.1)
+    untrained = score_sliding(
+        compiled_losses_at(model, "off"), tokens, TABLES, seq_len=SEQ_LEN, stride=STRIDE, batch_seqs=8
+    )
+    found = run(model, tokens, recipe=recipe)
+    assert found.val_loss < 0.9 * untrained.val_loss
+    assert (found.tokens, found.bytes) == (untrained.tokens, untrained.bytes)
+
+
+def test_stride_0_scores_without_overlap_and_trains() -> None:
+    tokens, observed = small_tokens(3 * CHUNK), Observed()
+    model = small_model()
+    found = run(model, tokens, observe=observed, stride=0)
+    nats = observed.per_target(3 * CHUNK)
+    with torch.no_grad():
+        untrained = torch.cat([plain_losses(model, tokens, s, s + SEQ_LEN) for s in range(0, 3 * CHUNK, SEQ_LEN)])
+    assert nats[:CHUNK] == pytest.approx(untrained[:CHUNK].numpy(), rel=1e-4)
+    assert np.abs(nats[CHUNK:] - untrained[CHUNK:].numpy()).max() > 0.01
+    assert "stride 16" in found.how
+
+
+def test_chunks_of_the_public_split() -> None:
+    chunks = list_chunks(62_021_632, seq_len=2048, stride=64, chunk_tokens=32_768)
+    assert len(chunks) == 1893 and not chunks[-1].sequences.size
+    assert {len(c.sequences) for c in chunks[:-1]} == {16}
+    assert all(c.windows[0, 1] == i * 32_768 for i, c in enumerate(chunks))
+
+
+def test_training_before_scoring_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows that leave out the end of a chunk would leave its targets unscored when they are trained on."""
+    complete = ttt_sgd.list_windows
+    monkeypatch.setattr(ttt_sgd, "list_windows", lambda *a: np.delete(complete(*a), 5, axis=0))
+    with pytest.raises(AssertionError):
+        list_chunks(200, seq_len=SEQ_LEN, stride=STRIDE, chunk_tokens=CHUNK)
+
+
+def test_watcher_is_told_every_chunk() -> None:
+    class Watcher:
+        def __init__(self) -> None:
+            self.told: list[tuple[float, ...]] = []
+
+        def ttt_start(self, parts: int, windows: int) -> None:
+            self.told.append((parts, windows))
+
+        def ttt_part(self, done: int, parts: int, val_bpb: float, seconds: float) -> None:
+            self.told.append((done, parts, val_bpb))
+
+    watcher = Watcher()
+    found = run(small_model(), small_tokens(2 * CHUNK + 1), watcher=watcher)
+    start, *parts = watcher.told
+    assert start[0] == 3 and [p[:2] for p in parts] == [(1, 3), (2, 3), (3, 3)]
+    assert parts[-1][2] == pytest.approx(found.val_bpb)

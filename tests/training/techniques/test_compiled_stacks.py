@@ -1,0 +1,132 @@
+"""Stacks of techniques compile to one graph, compute what eager ones do, and switch late without compiling again."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+
+from golf.jobs.launch.launcher import train_and_score
+from golf.registry import TECHNIQUE_TYPES
+from golf.run.progress import Progress
+from golf.run.result import OK, read_result
+from golf.settings.composition import compose
+from golf.settings.config import Config
+from golf.training.data.own_text import OwnDataset
+from golf.training.loop.steps import TrainStep
+from golf.training.loop.switches import StepHooks, Switches
+from golf.training.loop.warmup import synthetic_batch, warm_up
+from golf.training.model.build import build_model, compile_for_training
+from golf.training.model.gpt import GPT
+from golf.training.optim.groups import build_optimizer
+from golf.training.ranks import Ranks
+from golf.training.techniques.base import Technique, technique
+from tests.support import golf_train, metrics, only_run, tiny_overrides
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile on a CPU needs g++"),
+]
+GOLD6 = "bigram,smear,xsa,partial_rope,ln_scale,value_embed,ortho_init"
+STACKS = {
+    "gold6": f"tech=[{GOLD6}]",
+    "everything": f"tech=[{GOLD6},value_residual,gated_attention,skip_gates,phase_mix,leaky_relu,norm_eps]",
+    "late": f"tech=[{GOLD6},recurrence,soft_round]",
+}
+
+
+@pytest.fixture(autouse=True)
+def forget_compiled_code() -> None:
+    torch._dynamo.reset()
+    counters.clear()
+
+
+def configured(tiny: OwnDataset, stack: str) -> Config:
+    late = ["tech.recurrence.enable_at=0.5"] if "recurrence" in STACKS[stack] else []
+    return compose([*tiny_overrides(tiny), STACKS[stack], *late])
+
+
+@pytest.mark.parametrize("stack", ["gold6", "everything"])
+def test_one_graph_that_equals_eager(stack: str, tiny: OwnDataset) -> None:
+    cfg = configured(tiny, stack)
+    eager, compiled = build_model(cfg), build_model(cfg)
+    for p in eager.parameters():
+        p.data += 0.1 * torch.randn_like(p)
+    compiled.load_state_dict(eager.state_dict())
+    compile_for_training(compiled, "full")
+    inputs, targets = synthetic_batch(cfg)
+    losses = [model(inputs, targets) for model in (eager, compiled)]
+    assert counters["stats"]["unique_graphs"] == 1 and not counters["graph_break"]
+    assert losses[0].item() == pytest.approx(losses[1].item(), rel=1e-5)
+    for loss in losses:
+        loss.backward()
+    for p, q in zip(eager.parameters(), compiled.parameters(), strict=True):
+        assert p.grad is not None and q.grad is not None
+        assert (q.grad - p.grad).norm() <= 1e-4 * p.grad.norm() + 1e-7
+
+
+@pytest.mark.parametrize("mode", ["blocks", "full"])
+def test_switches_are_compiled_in_the_warm_up(mode: str, tiny: OwnDataset) -> None:
+    cfg = configured(tiny, "late")
+    cfg.launch.compile = mode
+    model = build_model(cfg)
+    compile_for_training(model, mode)
+    step = TrainStep(cfg, model, build_optimizer(cfg, model), Ranks())
+    switches, hooks = Switches(cfg, lambda *_: None), StepHooks(cfg, model)
+    assert warm_up(cfg, step, switches, hooks, lambda _: None) == []
+    losses = {}
+    with torch.compiler.set_stance("fail_on_recompile"):
+        for progress in (Progress(0, 0.1, 1.0), Progress(1, 0.6, 1.0), Progress(2, 0.9, 0.3), Progress(3, 0.95, 0.1)):
+            hooks.before_step(progress)
+            active = switches.advance(progress)
+            losses[active] = step(lambda: synthetic_batch(cfg), 0.0, 0.9, active).item()
+    assert list(losses) == [(), ("recurrence",), ("recurrence", "soft_round")]
+
+
+def test_a_compiled_run_switches_and_reports_no_recompilation(tiny: OwnDataset, runs: Path) -> None:
+    late = ["tech.recurrence.enable_at=0.5", "schedule.warmdown_iters=4"]
+    done = golf_train(*tiny_overrides(tiny), STACKS["late"], *late, "launch.compile=blocks")
+    assert done.returncode == 0, done.stderr
+    result = read_result(only_run(runs) / "result.json")
+    assert result.state == OK and not any("recompiled" in warning for warning in result.warnings)
+    assert [e["name"] for e in metrics(only_run(runs), "switched_on")] == ["recurrence", "soft_round"]
+
+
+def test_a_graph_compiled_while_the_clock_runs_is_reported(tiny: OwnDataset, runs: Path) -> None:
+    """A number that changes with the step, kept as an attribute instead of in a buffer."""
+    before = dict(TECHNIQUE_TYPES)
+
+    @technique("annealed_attribute")
+    @dataclass
+    class AnnealedAttribute(Technique):
+        source = "planted"
+
+        def edit_model(self, model: GPT, cfg: Config) -> None:
+            for block in model.blocks:
+                block.mlp.sharpness = 1.5
+                block.mlp.activation = Sharpened(block.mlp)
+
+        def before_step(self, model: GPT, progress: Progress) -> None:
+            for block in model.blocks:
+                block.mlp.sharpness = 1.5 + (progress.step > 3)
+
+    try:
+        cfg = compose([*tiny_overrides(tiny), "launch.compile=full"])
+        cfg.tech["annealed_attribute"] = AnnealedAttribute()
+        result, _ = train_and_score(cfg)
+    finally:
+        TECHNIQUE_TYPES.clear()
+        TECHNIQUE_TYPES.update(before)
+    assert result.state == OK
+    (warning,) = result.warnings
+    assert warning.startswith("recompiled while the clock ran: forward:") and "sharpness" in warning
+
+
+@dataclass
+class Sharpened:
+    mlp: torch.nn.Module
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return (x * self.mlp.sharpness).relu().square()
