@@ -1,4 +1,4 @@
-"""The artifact file: quantized tensors and what their model is made of in one compressed, checksummed container.
+"""The artifact file: quantized tensors, the model's shape and its techniques in one compressed, checksummed container.
 
 No pickle anywhere. Version 2, little-endian:
 
@@ -48,9 +48,9 @@ FIXED = struct.Struct("<4sBBBQQ")
 CRC = struct.Struct("<I")
 LENGTH = struct.Struct("<I")
 MAX_HEADER_BYTES = 1 << 22
-BESIDE_CONTEXT, BESIDE_LEVEL = "lzma", 9  # codec of the rest of a file whose codes have their own coder
+BESIDE_CONTEXT, BESIDE_LEVEL = "lzma", 9  # byte codec for everything but codes and row scales under codec=context
 LAYOUT_BESIDE_CONTEXT = ("byte_planes",)
-NOT_INTACT = (  # what reading raises for files that `pack` did not write
+NOT_INTACT = (  # errors that reading raises for a foreign or damaged file
     *(GolfError, ValueError, LookupError, TypeError, AttributeError, struct.error),
     *(OverflowError, MemoryError, RecursionError),
 )
@@ -58,14 +58,14 @@ NOT_INTACT = (  # what reading raises for files that `pack` did not write
 
 @dataclass(frozen=True)
 class Artifact:
-    """What an artifact file holds: the model's shape, its techniques, and its tensors as they are stored."""
+    """The content of an artifact file: the model's shape, its techniques, and its tensors as they are stored."""
 
     model: ModelConfig
     tech: dict[str, Any]
     coded: dict[str, CodedTensor]
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Dequantized weights, ready for `load_state_dict(strict=True)`."""
+        """Return the dequantized weights, ready for `load_state_dict(strict=True)`."""
         return dequantize(self.coded)
 
 
@@ -75,7 +75,7 @@ def payload(
     tech: Mapping[str, Any] | None = None,
     layout: Collection[str] = (),
 ) -> bytes:
-    """The container's content before compression by a byte codec."""
+    """Return the container's content before compression by a byte codec."""
     entries = [entry_of(name, tensor) for name, tensor in coded.items()]
     if "pack_bits" in layout:
         entries = [packed_entry(entry, coded[entry.name].data) for entry in entries]
@@ -90,7 +90,7 @@ def _content(
     tech: Mapping[str, Any] | None,
     layout: Collection[str],
 ) -> bytes:
-    """A header that lists all entries, and the values of those `inside`."""
+    """Return a header that lists all entries, followed by the values of the entries `inside`."""
     header = write_header(model, tech, listed)
     values = values_to_bytes([(entry, coded[entry.name]) for entry in inside], layout)
     return LENGTH.pack(len(header)) + header + values
@@ -99,7 +99,7 @@ def _content(
 def pack(
     coded: Mapping[str, CodedTensor], model: ModelConfig, quant: QuantConfig, tech: Mapping[str, Any] | None = None
 ) -> bytes:
-    """The artifact file's bytes. `tech` are the techniques of the model, `cfg.tech`."""
+    """Return the bytes of an artifact file. `tech` are the model's techniques, `cfg.tech`."""
     require_codec(quant.codec)
     layout: Collection[str] = quant.layout
     codes = b""
@@ -126,9 +126,9 @@ def load(path: str | Path) -> Artifact:
 
 
 def load_weights_only(path: str | Path, quant: QuantConfig) -> dict[str, Tensor]:
-    """The dequantized weights of an artifact that was packed with `quant`, as an exported script reads its own.
+    """Read the dequantized weights of an artifact that was packed with `quant`. Exported scripts read theirs so.
 
-    Raises as `load`, but a header with a right checksum is trusted.
+    Raises `GolfError` as `load` does, but trusts a header whose checksum matches.
     """
     content = _read(path)
     with _intact(path):
@@ -158,7 +158,7 @@ def _intact(path: str | Path) -> Iterator[None]:
 
 
 def unpack(content: bytes) -> Artifact:
-    """Inverse of `pack`; raises one of `NOT_INTACT` for anything that `pack` did not write, see `load`."""
+    """Invert `pack`. Raises one of `NOT_INTACT` for other bytes; `load` turns it into `GolfError`."""
     envelope = open_envelope(content)
     codecs = {number: name for name, number in CODEC_IDS.items()}
     if envelope.codec_id not in codecs or envelope.layout_bits >> len(LAYOUT_BITS):
@@ -174,13 +174,13 @@ class Envelope:
 
     codec_id: int
     layout_bits: int
-    size: int  # of the content before compression
+    size: int  # bytes of the content before compression
     body: bytes
-    codes: bytes  # behind the body: context only
+    codes: bytes  # stream of the entropy coder, behind the body; empty for byte codecs
 
 
 def open_envelope(content: bytes) -> Envelope:
-    """Take a file apart; raises `ValueError` if it is another kind of file, or a damaged one."""
+    """Split a file into its parts. Raises `ValueError` for another kind of file and for a damaged one."""
     if content[: len(MAGIC)] != MAGIC or len(content) < FIXED.size + CRC.size:
         raise ValueError("it does not start like one")
     if content[len(MAGIC)] != VERSION:
@@ -198,7 +198,7 @@ def open_envelope(content: bytes) -> Envelope:
 def _tensors(
     envelope: Envelope, codec: str, layout: Collection[str], *, trusted: bool = False
 ) -> tuple[dict[str, Any], dict[str, CodedTensor]]:
-    """The header as JSON, and every tensor as it is stored."""
+    """Return the header as JSON, and every tensor as it is stored."""
     require_codec(codec)
     content = decompress(envelope.body, BESIDE_CONTEXT if codec == "context" else codec, envelope.size)
     start = LENGTH.size + LENGTH.unpack(content[: LENGTH.size])[0]

@@ -1,4 +1,4 @@
-"""What stands before the values of an artifact: the model, its techniques and every tensor's form, as JSON."""
+"""The header of an artifact, as JSON: the model's shape, its techniques and the form of every tensor."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Entry:
 
     name: str
     stored: str  # a key of DTYPES, or of PACKED
-    dtype: str  # after decoding
+    dtype: str  # dtype of the decoded tensor
     shape: tuple[int, ...]
     scale: str | None  # row: float16 a row | row+hadamard: the same, of a rotated matrix | all: one float32
 
@@ -57,19 +57,19 @@ class Entry:
 
     @property
     def matrix_shape(self) -> tuple[int, int]:
-        """Rows and columns of the codes."""
+        """Return rows and columns of the codes."""
         if len(self.shape) < 2:
             return 1, self.numel
         return self.shape[0], math.prod(self.shape[1:])
 
     @property
     def role(self) -> str:
-        """The name without the numbers of layers."""
+        """Return the name without layer numbers."""
         return re.sub(r"\d+", "#", self.name)
 
 
 def entry_of(name: str, tensor: CodedTensor) -> Entry:
-    """The form of a coded tensor, its codes as whole bytes."""
+    """Return the form of a coded tensor with one byte per code."""
     if (
         tensor.scale is not None
         and tensor.scale.ndim
@@ -82,7 +82,7 @@ def entry_of(name: str, tensor: CodedTensor) -> Entry:
 
 
 def write_header(model: ModelConfig, tech: Mapping[str, Any] | None, entries: Iterable[Entry]) -> bytes:
-    """JSON without spaces."""
+    """Return the header as JSON without spaces."""
     shape = {k: v for k, v in dataclasses.asdict(model).items() if k not in ("name", "init_from")}
     settings = {name: dataclasses.asdict(technique) for name, technique in (tech or {}).items()}
     tensors = [[e.name, e.stored, e.dtype, list(e.shape), e.scale] for e in entries]
@@ -90,7 +90,7 @@ def write_header(model: ModelConfig, tech: Mapping[str, Any] | None, entries: It
 
 
 def read_header(content: bytes) -> tuple[dict[str, Any], list[Entry]]:
-    """Inverse of `write_header`, the model and its techniques still as JSON for `read_model`; entries unchecked."""
+    """Parse a header into its JSON values, for `read_model`, and its entries, which `check_entries` checks."""
     values = json.loads(content)
     return values, [
         Entry(n, stored, dtype, tuple(shape), scale) for n, stored, dtype, shape, scale in values["tensors"]
@@ -98,7 +98,7 @@ def read_header(content: bytes) -> tuple[dict[str, Any], list[Entry]]:
 
 
 def check_entries(entries: Sequence[Entry]) -> None:
-    """Raise one of several errors for entries that `write_header` did not write, `ValueError` for impossible ones."""
+    """Raise `ValueError` for impossible entries. Entries of a wrong type raise other errors of `NOT_INTACT`."""
     for entry in entries:
         _check_entry(entry.name, entry.stored, entry.dtype, entry.shape, entry.scale)
     if len({entry.name for entry in entries}) != len(entries):
@@ -108,7 +108,7 @@ def check_entries(entries: Sequence[Entry]) -> None:
 
 
 def read_model(values: Mapping[str, Any]) -> tuple[ModelConfig, dict[str, Any]]:
-    """The model's shape and its techniques."""
+    """Return the model's shape and its techniques. Raises `GolfError` if they cannot be built."""
     model = from_dict(ModelConfig, values["model"])
     check_model(model)
     return model, techniques_from_dict(values["tech"])

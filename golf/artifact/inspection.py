@@ -1,4 +1,4 @@
-"""What an artifact spends its bytes on: formats, entropy, coded bytes and reconstruction error of every tensor."""
+"""Inspection of an artifact: format, entropy, coded bytes and reconstruction error of every tensor."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class InspectedTensor:
     name: str
     tensor_class: str  # embed | attn | mlp | other | control
     shape: tuple[int, ...]
-    format: str  # the narrowest that holds its codes, or the dtype of what is not coded
+    format: str  # narrowest format that holds its codes; dtype of a tensor without codes
     params: int
-    stored_bytes: int  # codes at a byte each, and scales
-    entropy_bits: float  # of all of it, order 0
-    coded_bytes: float  # its share of the file, see `inspect_file`
+    stored_bytes: int  # codes at one byte each, plus scales
+    entropy_bits: float  # order-0 entropy of codes and scales together
+    coded_bytes: float  # share of the file, see `inspect_file`
     error: float | None  # RMS(w - ŵ) / RMS(w); None without the weights
 
 
@@ -47,11 +47,11 @@ class Inspection:
 
 
 def inspect_file(path: Path, weights: Mapping[str, Tensor] | None = None) -> Inspection:
-    """Take an artifact of golf or of a public script apart; `weights` are those before quantization.
+    """Inspect an artifact of golf or of a public script. `weights` are those before quantization.
 
-    Byte codecs compress all tensors together, so the file's bytes are shared out in proportion to order-0 entropy; what
-    golf's own coder takes of them is counted. The error is that of the matrix that the model loads, repaired where it
-    is. Raises `GolfError` for a file that is neither, or not intact.
+    Byte codecs compress all tensors together, so the file's bytes are shared out in proportion to order-0 entropy. The
+    entropy coder's bytes are counted per tensor. The error is that of the matrix that the model loads, low-rank repair
+    included. Raises `GolfError` for a foreign or damaged file.
     """
     layout, file_bytes, codec, coded = _read(path)
     entropy = {name: stored_entropy_bits(tensor) for name, tensor in coded.items()}
@@ -70,7 +70,7 @@ def inspect_file(path: Path, weights: Mapping[str, Tensor] | None = None) -> Ins
 def _coded_bytes(
     file_bytes: int, codec: str, coded: Mapping[str, CodedTensor], entropy: Mapping[str, float]
 ) -> dict[str, float]:
-    """Each tensor's share of the file."""
+    """Return each tensor's share of the file, in bytes."""
     counted: dict[str, float] = {}
     if codec == "context":
         from golf.artifact.codec.context import coded_bytes  # imports numba
@@ -84,7 +84,7 @@ def _coded_bytes(
 
 
 def _read(path: Path) -> tuple[str, int, str, dict[str, CodedTensor]]:
-    """Layout, bytes, codec, tensors."""
+    """Return layout, file size in bytes, codec and tensors."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -136,7 +136,7 @@ def _error(name: str, loaded: Tensor | None, weight: Tensor | None) -> float | N
 
 
 def totals_by_class(tensors: Sequence[InspectedTensor]) -> list[InspectedTensor]:
-    """One row a class; its error is that of all its weights that have one, weighted by their number."""
+    """Return one row per class. Its error is the root mean square over the class, weighted by parameters."""
     rows = []
     for name in dict.fromkeys(t.tensor_class for t in tensors):
         mine = [t for t in tensors if t.tensor_class == name]

@@ -4,7 +4,7 @@
 - `mixed_int6_int8_per_row_v1` (PR #1559): the same, int6 packed four to three bytes, `qmeta` has bits and shape
 - `{"w": {name.q, name.scale | name}, "m": …}` (PR #414 and after): int6 in bytes
 
-Files are somebody else's, so nothing is unpickled but tensors and plain containers, and nothing grows without bound.
+The files may be hostile: only tensors and plain containers are unpickled, and decompression is bounded.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from torch import Tensor
 
 from golf.artifact.quant.formats import CodedTensor
 
-LARGEST_BYTES = 1 << 29  # after decompression; a submission of 16 MB at four bits a weight is 32 MB of codes
+LARGEST_BYTES = 1 << 29  # limit after decompression; 16 MB at four bits a weight hold 32 MB of codes
 ZSTD, XZ, ZIP = b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00", b"PK\x03\x04"
 FORMAT_KEY = "__quant_format__"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def read_upstream(content: bytes) -> tuple[str, str, dict[str, CodedTensor]]:
-    """Codec, layout and tensors of a public artifact. Raises `ValueError` for anything else."""
+    """Return codec, layout and tensors of a public artifact. Raises `ValueError` for anything else."""
     codec, raw = _decompress(content)
     try:
         with zipfile.ZipFile(io.BytesIO(raw)) as archive:  # torch writes its records uncompressed
@@ -46,7 +46,7 @@ def read_upstream(content: bytes) -> tuple[str, str, dict[str, CodedTensor]]:
 
 
 def _decompress(content: bytes) -> tuple[str, bytes]:
-    """Codec and at most `LARGEST_BYTES` of what it held."""
+    """Return the codec and at most `LARGEST_BYTES` of decompressed content."""
     try:
         if content.startswith(ZIP):
             codec, raw = "none", content
@@ -78,7 +78,7 @@ def _tensors(saved: Any) -> tuple[str, dict[str, CodedTensor]]:
 
 
 def _from_clean(saved: Mapping[str, Any]) -> dict[str, CodedTensor]:
-    """Layouts with a dictionary for each kind of content."""
+    """Read a layout that has a dictionary for each kind of content."""
     coded = {}
     metas, dtypes = saved.get("qmeta") or {}, saved.get("dtypes") or {}
     for name, codes in saved["quantized"].items():
@@ -91,7 +91,7 @@ def _from_clean(saved: Mapping[str, Any]) -> dict[str, CodedTensor]:
 
 
 def _from_flat(weights: Mapping[str, Tensor]) -> dict[str, CodedTensor]:
-    """The layout that marks codes and scales by the end of their names."""
+    """Read the layout that marks codes and scales by suffixes of their names."""
     coded = {}
     for name, value in weights.items():
         whole = name.removesuffix(".q")
@@ -107,7 +107,7 @@ def _plain(value: Tensor) -> CodedTensor:
 
 
 def unpack_int6(packed: Tensor, shape: list[int]) -> Tensor:
-    """Codes -32 … 31 of the given shape from three bytes for four of them, lowest bits first, offset 32 (PR #1559)."""
+    """Unpack codes -32 … 31 of the given shape: four codes in three bytes, lowest bits first, offset 32 (PR #1559)."""
     numel = torch.Size(shape).numel()
     groups = packed.flatten()[: -(-numel // 4) * 3].view(-1, 3).to(torch.int32)
     word = groups[:, 0] | groups[:, 1] << 8 | groups[:, 2] << 16
@@ -116,7 +116,7 @@ def unpack_int6(packed: Tensor, shape: list[int]) -> Tensor:
 
 
 def _check(name: str, tensor: CodedTensor) -> None:
-    """Refuse tensors that say they are larger than what is stored for them, and scales that do not fit."""
+    """Raise `ValueError` for tensors larger than their storage and for scales that do not fit the codes."""
     for part in (tensor.data, tensor.scale):
         if part is not None and part.numel() * part.element_size() > part.untyped_storage().nbytes():
             raise ValueError(f"{name} claims to be larger than what is stored of it")

@@ -14,9 +14,9 @@ import zstandard
 from golf.errors import GolfError
 
 CODEC_IDS = {"zlib": 0, "zstd": 1, "lzma": 2, "brotli": 3, "context": 4}
-NEEDS_PACKAGE = {"brotli": "brotli", "context": "numba"}  # the others come with golf
+NEEDS_PACKAGE = {"brotli": "brotli", "context": "numba"}  # packages of the extra golf[codec]
 LZMA_MEMORY_BYTES = 1 << 30
-ZSTD_SEARCHING_LEVEL = 19  # from here on it optimises its parse by statistics
+ZSTD_SEARCHING_LEVEL = 19  # lowest level that optimises its parse by statistics
 
 
 class PackageMissingError(GolfError):
@@ -33,7 +33,7 @@ def require_codec(codec: str) -> None:
 
 
 def compress(data: bytes, codec: str, level: int) -> bytes:
-    """`data` compressed by `codec` at `level`."""
+    """Compress `data` by the byte codec `codec` at `level`."""
     if codec == "zlib":
         return zlib.compress(data, level)
     if codec == "lzma":
@@ -44,10 +44,10 @@ def compress(data: bytes, codec: str, level: int) -> bytes:
 
 
 def _zstd(data: bytes, level: int) -> bytes:
-    """The smaller of two frames: as the level has it, and with matches of seven bytes at least.
+    """Return the smaller of two frames: the level's own, and one whose matches have at least seven bytes.
 
-    On quantized weights the search of levels 19 to 22 starts from short matches and settles, by chance, for 5 % more
-    bytes than another run's weights of the same distribution take.
+    On quantized weights the search of levels 19 to 22 starts from short matches. For some runs it ends at 5 % more
+    bytes than for other runs whose weights have the same distribution.
     """
     plain = zstandard.ZstdCompressor(level=level).compress(data)
     if level < ZSTD_SEARCHING_LEVEL:
@@ -57,7 +57,7 @@ def _zstd(data: bytes, level: int) -> bytes:
 
 
 def decompress(data: bytes, codec: str, size: int) -> bytes:
-    """Exactly `size` bytes, or `ValueError`; never allocates much more than that, whatever `data` claims."""
+    """Return exactly `size` bytes or raise `ValueError`. Never allocates much more, whatever `data` claims."""
     if codec == "zlib":
         out, finished = _unzlib(data, size)
     elif codec == "lzma":
@@ -91,7 +91,8 @@ def _unlzma(data: bytes, size: int) -> tuple[bytes, bool]:
 
 def _unzstd(data: bytes, size: int) -> tuple[bytes, bool]:
     try:
-        if zstandard.frame_content_size(data) not in (size, -1):  # the library allocates what the frame says
+        # The library allocates the size that the frame states, which a hostile file chooses.
+        if zstandard.frame_content_size(data) not in (size, -1):
             return b"", False
         decoder = zstandard.ZstdDecompressor(max_window_size=1 << 27)
         return decoder.decompress(data, max_output_size=size, allow_extra_data=False), True
@@ -122,7 +123,7 @@ def _brotli() -> Any:
 
 
 def codec_version(codec: str) -> str:
-    """Library and version that compress, recorded because sizes depend on it."""
+    """Return the codec's library and version. Sizes depend on them, so results record them."""
     if codec == "zlib":
         return f"zlib {zlib.ZLIB_RUNTIME_VERSION}"
     if codec == "lzma":

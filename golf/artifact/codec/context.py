@@ -1,8 +1,8 @@
-"""The entropy coder made for quantized weights: codes and row scales of a model to one stream, and back.
+"""The entropy coder `context` for quantized weights: codes and row scales of a model to one stream, and back.
 
-Tensors come in the order of the state dict; those of one role (names without layer numbers) share what is learned.
-Context mixing after PAQ (Mahoney 2005), with normal laws in place of histories. What each part is worth, and what else
-was tried: docs/benchmarks.md.
+Tensors come in the order of the state dict. Tensors of one role (names without layer numbers) share their statistics.
+Context mixing after PAQ (Mahoney 2005), with normal distributions in place of histories. docs/benchmarks.md has the
+bytes that each part saves, and what was tried and dropped.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from golf.artifact.codec.context_tables import TABLES
 from golf.artifact.header import DTYPES, Entry
 from golf.artifact.quant.formats import CodedTensor
 
-MAX_ROLES = 64  # further roles share one memory
-MAX_PREDICTED_COLUMNS = 1024  # a predictor costs columns²/2 multiplications a row, columns³/6 a fit
-WORTH_PREDICTING_BITS = 0.02  # saved a weight
+MAX_ROLES = 64  # roles with statistics of their own; further roles share one set
+MAX_PREDICTED_COLUMNS = 1024  # a predictor costs columns²/2 multiplications a row and columns³/6 a fit
+WORTH_PREDICTING_BITS = 0.02  # saving per weight, in bits, from which a matrix gets a predictor
 FIRST_WEIGHTS = (0.3, 0.3, 0.2, 0.2)
 REGISTER_BYTES = 4
-SPARE_BYTES = 4096  # beyond two a code and four a scale; a matrix that needs more is coded again
+SPARE_BYTES = 4096  # buffer beyond two bytes a code and four a scale; a matrix that needs more is coded again
 
 
 @dataclass
 class CodeMatrix:
-    """Codes of one tensor and the bits of its scales; both are zeros until they are decoded."""
+    """Codes of one tensor and the bits of its scales. A decoder starts from zeros."""
 
     role: str
     codes: np.ndarray  # int8 [rows, columns]
@@ -52,24 +52,24 @@ class CodeMatrix:
 
 
 def encode(coded: Iterable[tuple[Entry, CodedTensor]]) -> bytes:
-    """The stream of all tensors; about 0.3 s a million codes on one core, once the code is compiled."""
+    """Return the stream of all tensors. Takes about 0.3 s per million codes on one core, compilation apart."""
     return encode_matrices(_matrix(entry, tensor) for entry, tensor in coded)
 
 
 def encode_matrices(matrices: Iterable[CodeMatrix]) -> bytes:
-    """The same of codes and scales alone."""
+    """Return the stream of codes and scales without tensors."""
     return b"".join(_coded(matrices))
 
 
 def coded_bytes(coded: Iterable[tuple[Entry, CodedTensor]]) -> list[int]:
-    """How much of the stream each tensor takes, scales included; the coder's last register counts to the last one."""
+    """Return the bytes of the stream per tensor, scales included. The coder's register counts for the last one."""
     *chunks, register = _coded(_matrix(entry, tensor) for entry, tensor in coded)
     sizes = [len(chunk) for chunk in chunks]
     return [*sizes[:-1], sizes[-1] + len(register)] if sizes else []
 
 
 def _coded(matrices: Iterable[CodeMatrix]) -> Iterator[bytes]:
-    """The stream, matrix by matrix, and the coder's register at its end."""
+    """Yield the stream matrix by matrix, and the coder's register at the end."""
     coder = _new_coder(0)
     for matrix, memory in _with_memory(matrices):
         settings = _settings(matrix.codes)
@@ -92,7 +92,7 @@ def _coded(matrices: Iterable[CodeMatrix]) -> Iterator[bytes]:
 
 
 def decode(stream: bytes, entries: Sequence[Entry]) -> dict[str, CodedTensor]:
-    """The tensors that were encoded with these entries; `ValueError` unless the stream ends with the last one."""
+    """Decode the tensors of these entries. Raises `ValueError` unless the stream ends with the last tensor."""
     coder = _new_coder(len(stream))
     coder.stream[:] = np.frombuffer(stream, np.uint8)
     coder.state[DECODING] = 1
@@ -168,7 +168,7 @@ def _code(coder: Coder, memory: Memory, matrix: CodeMatrix, settings: tuple[int,
 
 
 def _settings(codes: np.ndarray) -> tuple[int, int, int, int]:
-    """Smallest and largest code (from -128 up), level of the mean square, whether columns are predicted."""
+    """Return the smallest and largest code plus 128, the level of the mean square, and 1 if columns are predicted."""
     if not codes.size:
         return 128, 128, UNIT_LEVEL, 0
     mean_square = max(float(np.square(codes, dtype=np.float32).mean(dtype=np.float64)), 2.0**-8)
@@ -182,7 +182,7 @@ def _may_predict(shape: tuple[int, ...]) -> bool:
 
 
 def _predictable_bits(codes: np.ndarray) -> float:
-    """Bits a weight that the covariance of every other row saves on the rows between, by mean magnitudes."""
+    """Estimate the bits per weight that a predictor saves: fitted on every other row, judged on the rows between."""
     if not _may_predict(codes.shape):
         return 0.0
     known, unknown = codes[::2].astype(np.float64), codes[1::2].astype(np.float64)

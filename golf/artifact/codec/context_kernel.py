@@ -1,16 +1,17 @@
-"""The entropy coder's arithmetic, compiled: codes and scales to bits and back, one function for both directions.
+"""The compiled arithmetic of the entropy coder: codes and scales to bits and back, one function for both directions.
 
-A code is found by questions "is it at least t?" along a tree that halves a normal law. An answer's probability is
-a logistic mix (as in PAQ) of four guesses: two normal laws, whose widths follow the column's energy with and without
-the row's, and two adaptive counters, one by width and one by the size of the neighbours. With a predictor, the first
-law is centred on a linear prediction from the row's earlier columns, by the covariance of the rows before (in tied
-embeddings worth a quarter to half a bit a weight), the second on the column's mean.
+A code is found by binary decisions "is it at least t?" along a tree that halves a normal distribution. The probability
+of a decision is a logistic mix (as in PAQ) of four models: two normal distributions, whose widths follow the column's
+energy with and without the row's, and two adaptive counters, one by width and one by the size of the neighbours. With a
+predictor, the first distribution is centred on a linear prediction from the row's earlier columns, which uses the
+covariance of the rows above. In tied embeddings that saves a quarter to half a bit per weight. The second is centred on
+the column's mean.
 
-Integers only: the same bits on every machine. Nothing here may index or divide by what a hostile file says without
-clamping it, because nothing checks it. One file, because numba's cache notices changes in no other.
+All arithmetic is integer, so the bits are the same on every machine. A hostile file can reach any value here: clamp
+before indexing and dividing. Everything is one file, because numba's cache notices changes in no other file.
 
-Compiling takes about ten seconds, once: the result is cached beside this file, else in the user's cache folder
-(NUMBA_CACHE_DIR names another), else, where none can be written, for the process.
+Compiling takes about ten seconds, once. The result is cached beside this file, else in the user's cache folder or in
+NUMBA_CACHE_DIR. Where no folder can be written, it lasts for the process.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ import numpy as np
 from numba import njit
 
 ONE = 1 << 16  # probability one
-MOST_LIKELY = ONE - 32  # no bit is taken for surer than this
-LEVELS = 960  # of width: 1/32 octaves of variance
-UNIT_LEVEL = 256  # that of variance 1
+MOST_LIKELY = ONE - 32  # largest probability of a bit
+LEVELS = 960  # number of width levels, 1/32 octave of variance each
+UNIT_LEVEL = 256  # level of variance 1
 MAX_COUNT = 1023
-LOW, HIGH, VALUE, POSITION, END, DECODING = range(6)  # of Coder.state
+LOW, HIGH, VALUE, POSITION, END, DECODING = range(6)  # indices of Coder.state
 WIDTHS = 32  # contexts of a counter
-INPUTS = 4  # guesses that are mixed
+INPUTS = 4  # models that are mixed
 NO_ROWS = 4  # rows of average energy that a column starts with
 FIRST_FIT = 16  # rows before the first prediction
-MAX_FIT_ROWS = 1 << 17  # rows that the covariance sums up: 127² times as many fit 32 bits
+MAX_FIT_ROWS = 1 << 17  # rows in the covariance: their products, at most 127² each, fit 32 bits
 
 
 class Tables(NamedTuple):
-    """See `context_tables`. Arguments, because what numba compiles in and caches does not notice a change there."""
+    """Lookup tables, see `context_tables`. As globals, a change to them would escape numba's cache."""
 
     logistic: np.ndarray
     logit: np.ndarray
@@ -54,31 +55,31 @@ class Coder(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What has been learned about tensors of one role."""
+    """Statistics of the tensors of one role."""
 
     by_width: np.ndarray  # int64 [WIDTHS, 256]: counters, probability << 10 | observations; 0 = none yet
-    by_neighbours: np.ndarray  # likewise
-    node_weights: np.ndarray  # int64 [256, INPUTS]: of the mix, 16 bits behind the point
+    by_neighbours: np.ndarray  # int64 [WIDTHS, 256]: counters of the same form
+    node_weights: np.ndarray  # int64 [256, INPUTS]: weights of the mix, 16 fractional bits
     width_weights: np.ndarray  # int64 [WIDTHS, INPUTS]
     scale_counters: np.ndarray  # int64 [64]
     codes_seen: np.ndarray  # int64 [1]
 
 
 class Columns(NamedTuple):
-    """What is known of a matrix's columns from the rows above, int64 `[columns]` each."""
+    """Statistics of a matrix's columns from the rows above, int64 `[columns]` each."""
 
-    energy_a: np.ndarray  # summed squares of the distance from the prediction, 8 bits behind the point
-    energy_b: np.ndarray  # of that from the mean
+    energy_a: np.ndarray  # summed squares of the distance from the prediction, 8 fractional bits
+    energy_b: np.ndarray  # summed squares of the distance from the mean, 8 fractional bits
     sums: np.ndarray
     above: np.ndarray  # squares of the row above
 
 
 class Predictor(NamedTuple):
-    """A linear predictor of columns from those on their left."""
+    """A linear predictor of each column from the columns on its left."""
 
     covariance: np.ndarray  # int32 [columns, columns], upper triangle: sums of products
-    factors: np.ndarray  # int32 [columns, columns]: what the surprise in one column adds to the others, see `fit`
-    prediction: np.ndarray  # int32 [columns]: of the row at hand, 18 bits behind the point
+    factors: np.ndarray  # int32 [columns, columns]: what the error in one column adds to later predictions, see `fit`
+    prediction: np.ndarray  # int32 [columns]: prediction of the current row, 18 fractional bits
 
 
 def _compiled(function: Callable[..., Any]) -> Any:
@@ -91,7 +92,7 @@ def _compiled(function: Callable[..., Any]) -> Any:
 
 @_compiled
 def code_bit(coder, probability, bit):
-    """Write `bit`, or read one; `probability` is that of a one."""
+    """Write `bit`, or read and return one. `probability` is that of a one."""
     state, stream = coder.state, coder.stream
     low, high = state[LOW], state[HIGH]
     span = high - low
@@ -119,7 +120,7 @@ def code_bit(coder, probability, bit):
 
 @_compiled
 def code_number(coder, number, bits):
-    """Write or read `bits` bits about which nothing is known."""
+    """Write or read `bits` bits at even probability."""
     result = np.int64(0)
     for shift in range(bits - 1, -1, -1):
         result = (result << 1) | code_bit(coder, ONE >> 1, (number >> shift) & 1)
@@ -128,7 +129,7 @@ def code_number(coder, number, bits):
 
 @_compiled
 def learned(reciprocal, counter, bit, limit):
-    """The counter after one more observation; the rate falls as 1/n until `limit` observations."""
+    """Return the counter after one more observation. Its rate falls as 1/n until `limit` observations."""
     probability, seen = counter >> 10, counter & 1023
     target = (1 << 22) - 1 if bit else 0
     probability += ((target - probability) * reciprocal[seen]) >> 16
@@ -149,7 +150,7 @@ def code_counted(coder, counters, index, bit):
 
 @_compiled
 def code_difference(coder, counters, difference):
-    """A signed number of up to 17 bits: length by counters, then its leading bit by a counter, the rest plainly."""
+    """Write or read a signed number of up to 17 bits: its length and leading bit by counters, the rest at even odds."""
     size = abs(difference) + 1
     length = np.int64(0)
     while size >> (length + 1) > 0:
@@ -170,7 +171,7 @@ def code_difference(coder, counters, difference):
 
 @_compiled
 def code_scales(coder, memory, scales):
-    """Write or read the bits of float16 scales `[rows]`, each as its distance from the mean of those before."""
+    """Write or read the bits of float16 scales `[rows]`, each as its distance from the mean of the scales before."""
     mean = np.int64(0)
     for i in range(len(scales)):
         if coder.state[DECODING] and coder.state[POSITION] > coder.state[END]:
@@ -186,7 +187,7 @@ def code_scales(coder, memory, scales):
 
 @_compiled
 def level_of(octaves, energy):
-    """32·log₂ of a positive number: with 8 bits behind its point, the level of that variance."""
+    """Return 32·log₂ of a positive number: the level of a variance with 8 fractional bits."""
     octave, rest = 0, energy
     for shift in (32, 16, 8, 4, 2, 1):
         if rest >> shift:
@@ -198,14 +199,14 @@ def level_of(octaves, energy):
 
 @_compiled
 def below(normal, code, mean, inverse_width, lowest):
-    """Weight of all that is less than `code`: a normal law, and 1 for each code so that none is impossible."""
+    """Return the weight of all smaller codes: a normal distribution plus 1 per code, so that none is impossible."""
     z = ((((code << 8) - 128 - mean) * inverse_width) >> 16) + 2048
     return normal[min(max(z, 0), 4096)] + (code - lowest)
 
 
 @_compiled
 def grow_tree(tables, lowest, highest, level, thresholds, children):
-    """Questions that halve a normal law of width `level` over the codes from `lowest` to `highest`."""
+    """Fill the decision tree that halves a normal distribution of width `level` over `lowest` to `highest`."""
     normal, width = tables.normal, tables.inverse_width[level]
     todo = np.empty((512, 3), np.int64)  # interval and the place in `children` that it hangs from
     todo[0] = lowest, highest, -1
@@ -232,14 +233,14 @@ def grow_tree(tables, lowest, highest, level, thresholds, children):
 
 @_compiled
 def mixed(weights, row, a, b, c, d):
-    """Weighted sum of the guesses' logits."""
+    """Return the weighted sum of the models' logits."""
     total = weights[row, 0] * a + weights[row, 1] * b + weights[row, 2] * c + weights[row, 3] * d
     return min(max(total >> 16, -2047), 2047)
 
 
 @_compiled
 def teach(weights, row, a, b, c, d, error):
-    """Move the weights against the error of their guess."""
+    """Move the weights of the mix against the error."""
     weights[row, 0] += (a * error) >> 18
     weights[row, 1] += (b * error) >> 18
     weights[row, 2] += (c * error) >> 18
@@ -297,7 +298,7 @@ def code_symbol(coder, memory, tree, lowest, highest, code, mean_a, level_a, mea
 
 @_compiled
 def fit(covariance, ridge, work, factors):
-    """Factors L of covariance + ridge = L·D·Lᵀ, by columns, 14 bits behind the point, the diagonal left out."""
+    """Compute L of covariance + ridge = L·D·Lᵀ, by columns, 14 fractional bits, without the diagonal."""
     size = len(factors)
     for j in range(size):
         for k in range(j + 1):

@@ -1,7 +1,7 @@
-"""Integer tables of the entropy coder, computed in decimal arithmetic: the same on every machine and library.
+"""Integer tables of the entropy coder, computed in decimal arithmetic, so that every machine gets the same.
 
-Units: probabilities are 16 bits, logits 1/256 nat, widths a level that counts 1/32 octaves of variance, level 256 being
-a variance of one squared step of the codes.
+Units: probabilities have 16 bits, logits are in 1/256 nat, and widths are levels of 1/32 octave of variance. Level 256
+is a variance of one squared step of the codes.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ def _rounded(values: list[Decimal]) -> np.ndarray:
 
 
 def _logistic() -> np.ndarray:
-    """Probability of each logit from -8 to 8 nats, kept off zero and one."""
+    """Return the probability of each logit from -8 to 8 nats, clipped away from zero and one."""
     values = [ONE / (1 + (Decimal(2048 - i) / 256).exp()) for i in range(4096)]
     return np.clip(_rounded(values), ONE - MOST_LIKELY, MOST_LIKELY)
 
 
 def _logit() -> np.ndarray:
-    """Logit of each of 4,096 probabilities."""
+    """Return the logit of each of 4,096 probabilities."""
     odds = [Decimal(2 * i + 1) / Decimal(8191 - 2 * i) for i in range(4096)]
     return np.clip(_rounded([256 * x.ln() for x in odds]), -2047, 2047)
 
 
 def _normal() -> np.ndarray:
-    """Distribution function of the normal law from -8 to 8 in steps of 1/256, in units of 2⁻¹⁸."""
+    """Return the normal distribution function from -8 to 8 in steps of 1/256, in units of 2⁻¹⁸."""
     density = [(-((Decimal(i - 2048) / 256) ** 2) / 2).exp() for i in range(4097)]
     below, total, values = Decimal(0), sum(density), []
     for value in density:
@@ -40,17 +40,17 @@ def _normal() -> np.ndarray:
 
 
 def _octaves() -> np.ndarray:
-    """32·log₂ of 1 to 2 in steps of 1/256."""
+    """Return 32·log₂ of 1 to 2 in steps of 1/256."""
     return _rounded([32 * (1 + Decimal(i) / 256).ln() / Decimal(2).ln() for i in range(256)])
 
 
 def _inverse_width() -> np.ndarray:
-    """1/σ of each level, in units of 2⁻¹⁶."""
+    """Return 1/σ of each level, in units of 2⁻¹⁶."""
     return _rounded([ONE * (Decimal(UNIT_LEVEL - i) / 64 * Decimal(2).ln()).exp() for i in range(LEVELS)])
 
 
 def _reciprocal() -> np.ndarray:
-    """1/(n + 1.5) of each count n, in units of 2⁻¹⁶."""
+    """Return 1/(n + 1.5) of each count n, in units of 2⁻¹⁶."""
     return np.array([2 * ONE // (2 * n + 3) for n in range(MAX_COUNT + 1)], dtype=np.int64)
 
 

@@ -1,4 +1,4 @@
-"""Order-0 entropy of stored tensors: what a perfect coder that knows no context would need."""
+"""Order-0 entropy of stored tensors: the bits of an ideal coder without context."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from golf.artifact.quant.formats import CodedTensor
 
 
 def stored_entropy_bits(coded: CodedTensor) -> float:
-    """Order-0 entropy of what is stored, in bits: codes as symbols, floats byte plane by byte plane."""
+    """Return the order-0 entropy of a stored tensor in bits: of its codes, and of floats per byte plane."""
     planes = [coded.data] if coded.data.dtype == torch.int8 else _byte_planes(coded.data)
     planes += _byte_planes(coded.scale) if coded.scale is not None else []
     return sum(_entropy_bits(plane) for plane in planes)

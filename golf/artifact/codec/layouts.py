@@ -1,6 +1,6 @@
-"""How the values of an artifact lie one after another before a byte compressor sees them.
+"""Layout: the order of an artifact's values before a byte codec compresses them.
 
-Plain: tensor after tensor as the header lists them, each with its scales behind it. `quant.layout` names departures:
+Plain: tensor after tensor in the header's order, each followed by its scales. `quant.layout` names the changes to that:
 
     pack_bits    codes of b bits without gaps, the first one in the lowest bits (PR #1559 for b = 6)
     by_role      tensors of one role side by side, whatever their layer
@@ -26,7 +26,7 @@ LAYOUT_BITS = {"pack_bits": 1, "by_role": 2, "sort_rows": 4, "byte_planes": 8}
 
 @dataclasses.dataclass(frozen=True)
 class Chunk:
-    """A run of bytes that belong to one tensor: how many, and of how many bytes each value is."""
+    """A run of bytes that belong to one tensor: its length, and the bytes of each value."""
 
     name: str
     part: str  # data | scale | order
@@ -35,7 +35,7 @@ class Chunk:
 
 
 def packed_entry(entry: Entry, codes: Tensor) -> Entry:
-    """The entry with as few bits a code as its codes need."""
+    """Return the entry with the fewest bits per code that hold its codes."""
     if not entry.has_codes:
         return entry
     lowest, highest = (int(codes.min()), int(codes.max())) if codes.numel() else (0, 0)
@@ -44,7 +44,7 @@ def packed_entry(entry: Entry, codes: Tensor) -> Entry:
 
 
 def values_to_bytes(coded: Sequence[tuple[Entry, CodedTensor]], layout: Collection[str]) -> bytes:
-    """All values in the order of `layout`; entries are those that `packed_entry` made if it packs bits."""
+    """Return all values in the order of `layout`. With `pack_bits`, the entries come from `packed_entry`."""
     content: dict[tuple[str, str], bytes] = {}
     for entry, tensor in coded:
         data = tensor.data
@@ -62,7 +62,7 @@ def values_to_bytes(coded: Sequence[tuple[Entry, CodedTensor]], layout: Collecti
 
 
 def bytes_to_values(content: bytes, entries: Sequence[Entry], layout: Collection[str]) -> dict[str, CodedTensor]:
-    """Inverse of `values_to_bytes`; `ValueError` if the bytes are not exactly as many."""
+    """Invert `values_to_bytes`. Raises `ValueError` if there are more or fewer bytes than the entries need."""
     chunks = chunks_of(entries, layout)
     if sum(chunk.size for chunk in chunks) != len(content):
         raise ValueError("its tensors need more or fewer bytes than there are")
@@ -79,14 +79,14 @@ def bytes_to_values(content: bytes, entries: Sequence[Entry], layout: Collection
         if _is_sorted(entry, layout):
             order = from_bytes(pieces[entry.name, "order"], _order_dtype(entry), entry.shape[:1]).long() & 0xFFFF_FFFF
             if not torch.equal(order.sort().values, torch.arange(entry.shape[0])):
-                raise ValueError("the order of a tensor's rows is none")
+                raise ValueError("the order of a tensor's rows is no permutation")
             data = torch.empty_like(data).index_copy_(0, order, data)
         tensors[entry.name] = CodedTensor(data, scale, DTYPES[entry.dtype], rotated=entry.scale == "row+hadamard")
     return tensors
 
 
 def chunks_of(entries: Iterable[Entry], layout: Collection[str]) -> list[Chunk]:
-    """What lies one after another, from the header alone."""
+    """Return the chunks of the content in their order, from the header alone."""
     entries = sorted(entries, key=lambda entry: entry.role) if "by_role" in layout else entries
     chunks = []
     for entry in entries:
@@ -104,24 +104,24 @@ def chunks_of(entries: Iterable[Entry], layout: Collection[str]) -> list[Chunk]:
 
 
 def pack_bits(values: np.ndarray, bits: int) -> bytes:
-    """Unsigned numbers below 2^`bits`, the first in the lowest bits of the first byte; zero bits at the end."""
+    """Pack unsigned numbers below 2^`bits`, the first in the lowest bits of the first byte, padded with zero bits."""
     planes = (values[:, None].astype(np.uint16) >> np.arange(bits, dtype=np.uint16)) & 1
     return np.packbits(planes.astype(np.uint8), bitorder="little").tobytes()
 
 
 def unpack_bits(content: bytes, bits: int, count: int) -> np.ndarray:
-    """Inverse of `pack_bits`: `count` numbers, int16."""
+    """Invert `pack_bits`: return `count` numbers as int16."""
     planes = np.unpackbits(np.frombuffer(content, np.uint8), count=count * bits, bitorder="little")
     return (planes.reshape(count, bits).astype(np.int16) << np.arange(bits, dtype=np.int16)).sum(1, dtype=np.int16)
 
 
 def to_bytes(tensor: Tensor) -> bytes:
-    """A tensor's values, little-endian."""
+    """Return a tensor's values, little-endian."""
     return bytes(tensor.contiguous().flatten().view(torch.uint8).numpy())
 
 
 def from_bytes(content: bytes, dtype: torch.dtype, shape: Sequence[int]) -> Tensor:
-    """Inverse of `to_bytes`."""
+    """Invert `to_bytes`."""
     if not content:
         return torch.zeros(tuple(shape), dtype=dtype)
     return torch.frombuffer(bytearray(content), dtype=dtype).view(tuple(shape))
@@ -157,7 +157,7 @@ def _scale_dtype(entry: Entry) -> torch.dtype:
 
 
 def _swap_planes(content: bytes, chunks: Sequence[Chunk], *, to_planes: bool) -> bytes:
-    """Values to planes of bytes, or back; `chunks` are sorted by the bytes of their values."""
+    """Turn values into byte planes, or back. `chunks` are sorted by the bytes of their values."""
     sizes: dict[int, int] = {}
     for chunk in chunks:
         sizes[chunk.value_bytes] = sizes.get(chunk.value_bytes, 0) + chunk.size

@@ -1,6 +1,7 @@
-"""Symmetric integer codes with a scale per row, and their way back.
+"""Number formats: symmetric integer codes with a scale per row, clipping, Hadamard rotation, and decoding.
 
-Source: the public baseline's `int8_clean_per_row_v1`; int6 is the same with 31 in place of 127.
+Source: the public baseline's `int8_clean_per_row_v1`. The other integer formats differ in the largest code only.
+The rotation happens offline: W·H is quantized, and the model loads (W·H)·H = W.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ FLOAT_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.flo
 
 @dataclass(frozen=True)
 class CodedTensor:
-    """One tensor as it is stored. `data` holds integer codes (int8) if there is a `scale`, else plain values."""
+    """A tensor as it is stored. `data` holds int8 codes if there is a `scale`, else plain values."""
 
     data: Tensor
     scale: Tensor | None  # float16 [rows] for matrices, float32 [] for other shapes
-    dtype: torch.dtype  # of the tensor that `decode` gives back
-    rotated: bool = False  # the codes stand for the matrix times a Hadamard matrix
+    dtype: torch.dtype  # dtype of the decoded tensor
+    rotated: bool = False  # True: the codes are those of the matrix times a Hadamard matrix
 
     @property
     def payload_bytes(self) -> int:
@@ -33,11 +34,11 @@ class CodedTensor:
 
 
 def encode_integer(tensor: Tensor, how: TensorQuant, quant: QuantConfig) -> CodedTensor:
-    """Code a float tensor in the integer format and with the clip that `how` says, rounding to the nearest code.
+    """Code a float tensor in the integer format and with the clip of `how`, rounding to the nearest code.
 
-    Scales of rows are stored as float16. Codes are computed with the float32 scale, as in the public baseline, or with
-    `quant.scale_rounding=before` with the one that is stored. Of several clips each row takes the one that costs it the
-    least squared error. Tensors that are not matrices have one float32 scale without a floor.
+    A matrix gets one float16 scale per row. Any other shape gets one float32 scale without a floor. The codes are
+    computed with the float32 scale, as in the public baseline, or with the stored scale under
+    `quant.scale_rounding=before`. With several clips each row keeps the one of least squared error.
     """
     qmax, w = QMAX[how.format], tensor.detach().float()
     if w.ndim != 2:
@@ -59,7 +60,7 @@ def encode_integer(tensor: Tensor, how: TensorQuant, quant: QuantConfig) -> Code
 
 
 def nearest_codes(w: Tensor, scales: list[Tensor], qmax: int) -> tuple[Tensor, Tensor]:
-    """Codes `[r, c]` of the scales `[r]` that give each row of `w` the least squared error, and those scales."""
+    """Return codes `[r, c]` and, for each row of `w`, the scale `[r]` of least squared error."""
     best_error = w.new_full((w.size(0),), torch.inf)
     best_codes, best_scale = torch.zeros_like(w), w.new_zeros(w.size(0))
     for scale in scales:
@@ -81,12 +82,12 @@ def _encode_with_one_scale(tensor: Tensor, w: Tensor, how: TensorQuant, qmax: in
 
 
 def encode_float(tensor: Tensor, fmt: str) -> CodedTensor:
-    """Store as `fp16` or `fp32`; the original dtype comes back on decoding."""
+    """Store a tensor as `fp16` or `fp32`. Decoding restores its original dtype."""
     return CodedTensor(tensor.detach().to(FLOAT_DTYPES[fmt]), None, tensor.dtype)
 
 
 def decode(coded: CodedTensor, *, may_be_rotated: bool = True) -> Tensor:
-    """The tensor that the stored form stands for, in its original dtype."""
+    """Return the tensor that the codes and scales stand for, in its original dtype."""
     if coded.scale is None:
         return coded.data.to(coded.dtype)
     scale = coded.scale.float()
@@ -96,21 +97,21 @@ def decode(coded: CodedTensor, *, may_be_rotated: bool = True) -> Tensor:
     return values.to(coded.dtype)
 
 
-SMALLEST_SCALE, LARGEST_SCALE = 2.0**-24, 65504.0  # what float16 can tell from zero and from infinity
+SMALLEST_SCALE, LARGEST_SCALE = 2.0**-24, 65504.0  # smallest positive and largest finite float16
 
 
 def row_clips(w: Tensor, how: TensorQuant, qmax: int) -> list[Tensor]:
-    """Candidates for the magnitude at which the rows of `w` `[r, c]` are cut off, each `[r]`; one unless it searches.
+    """Return candidate clips for the rows of `w` `[r, c]`, each `[r]`. Only `search` gives more than one.
 
-    quantile: the public baseline's, of |w|. search: several of them (GPTQ-lite, PR #414). std: k standard deviations,
-    which fixes the entropy of the codes whatever the size of the weights (SDClip, record 2026-04-05_SP8192). absmean:
-    the largest code stands for qmax times the mean of |w|, for ternary codes (BitNet b1.58, arXiv 2402.17764).
+    quantile: a quantile of |w|, as in the public baseline. search: several quantiles (GPTQ-lite, PR #414). std: k
+    standard deviations, so that the entropy of the codes does not depend on the size of the weights (SDClip, record
+    2026-04-05_SP8192). absmean: qmax times the mean of |w|, for ternary codes (BitNet b1.58, arXiv 2402.17764).
     """
     if w.numel() == 0:
         return [w.new_zeros(w.size(0))]
     if how.clip == "std":
         clip = how.clip_k * w.std(1, correction=min(1, w.size(1) - 1))
-        # A row that lies beyond its own clip is no spread around zero, such as gains that are all alike.
+        # Equal gains have a large mean and no spread: k deviations would cut all of them off.
         return [torch.where(clip < w.mean(1).abs(), w.abs().amax(1), clip)]
     if how.clip == "absmean":
         return [qmax * w.abs().mean(1)]
@@ -119,26 +120,26 @@ def row_clips(w: Tensor, how: TensorQuant, qmax: int) -> list[Tensor]:
 
 
 def row_scale(clip: Tensor, qmax: int, scale_floor: str) -> Tensor:
-    """Size of one step of the codes for each row: clip / qmax within what float16 can hold.
+    """Return the step between codes for each row, `[r]`: clip / qmax within the range of float16.
 
-    With the floor `one_over_qmax` it is at least 1 / qmax, with `eps` only just above zero.
+    The floor `one_over_qmax` keeps it at 1 / qmax or more, the floor `eps` just above zero.
     """
     floor = 1.0 / qmax if scale_floor == "one_over_qmax" else SMALLEST_SCALE
     return (clip / qmax).clamp(floor, LARGEST_SCALE)
 
 
 def as_stored(scale: Tensor) -> Tensor:
-    """`scale` as float16 keeps it, in float32."""
+    """Round `scale` to float16 and return it as float32."""
     return scale.half().float().clamp(SMALLEST_SCALE, LARGEST_SCALE)
 
 
 def block_size(columns: int) -> int:
-    """Largest power of two that divides `columns`: the width of a block of the rotation."""
+    """Return the largest power of two that divides `columns`: the block width of the rotation."""
     return columns & -columns
 
 
 def rotate(matrix: Tensor) -> Tensor:
-    """`matrix` `[r, c]` times the block-diagonal Sylvester-Hadamard matrix, by a fast transform; float32 or wider."""
+    """Multiply `matrix` `[r, c]`, float32 or wider, by the block-diagonal Sylvester-Hadamard matrix."""
     block = block_size(matrix.size(1))
     x = matrix.reshape(matrix.size(0), -1, block)
     width = 1

@@ -1,8 +1,8 @@
-"""GPTQ: codes of a matrix chosen so that the layer's output changes least, not each weight.
+"""GPTQ: rounding that changes the layer's output least, not each weight.
 
 For a matrix W `[r, c]` with inputs x the squared change of the output is Σ (w - ŵ)ᵀ H (w - ŵ) over the rows, with
-H = Σ x xᵀ `[c, c]`. Columns are rounded one after another, and what rounding one does to the output is taken back by
-the columns that still come. Source: arXiv 2210.17323, in the form of PR #593 and PR #1019. Everything is in float64.
+H = Σ x xᵀ `[c, c]`. Columns are rounded one after another, and the later columns compensate for the error of each.
+Source: arXiv 2210.17323, in the form of PR #593 and PR #1019. All arithmetic is float64.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ from golf.artifact.quant.formats import QMAX, CodedTensor, as_stored, nearest_co
 from golf.errors import GolfError
 from golf.settings.config import GPTQConfig, QuantConfig, TensorQuant, scale_floor
 
-MOST_DAMPING = 100.0  # of the diagonal's mean; a Hessian that needs more is none
-CPU_ROWS = 1024  # at once: what stays in the cache
-ROUNDING_ERROR = 1e-6  # of the largest entry: what may be below zero
+MOST_DAMPING = 100.0  # largest damping, relative to the mean diagonal; a Hessian that needs more is refused
+CPU_ROWS = 1024  # rows rounded together on a CPU, so that they stay in its cache
+ROUNDING_ERROR = 1e-6  # negative diagonal entries that rounding explains, relative to the largest entry
 
 
 def encode_gptq(tensor: Tensor, how: TensorQuant, quant: QuantConfig, hessian: Tensor) -> CodedTensor:
-    """A matrix in the integer format and with the clips that `how` says, by `gptq_codes` with scales as stored.
+    """Code a matrix `[r, c]` by GPTQ in the format and with the clips of `how`. Scales are rounded to float16 first.
 
     Raises `GolfError` if the Hessian cannot be used.
     """
     qmax, w, h = QMAX[how.format], tensor.detach().float(), checked_hessian(hessian, tensor.size(1))
     if rotated := how.rotation == "hadamard":
-        w, h = rotate(w), rotate(rotate(h).T)  # inputs are rotated as the columns are
+        w, h = rotate(w), rotate(rotate(h).T)  # the inputs rotate with the columns
     scales = [as_stored(row_scale(clip, qmax, scale_floor(how, quant))) for clip in row_clips(w, how, qmax)]
-    different = list(torch.stack(scales).unique(dim=0))  # under the floor all are the same
+    # Under the floor several clips give one scale: rounding with it once is enough.
+    different = list(torch.stack(scales).unique(dim=0))
     codes, scale = gptq_codes(w, h, different, qmax, quant.gptq)
     return CodedTensor(codes.to(torch.int8).cpu(), scale.half().cpu(), tensor.dtype, rotated)
 
@@ -38,11 +39,11 @@ def encode_gptq(tensor: Tensor, how: TensorQuant, quant: QuantConfig, hessian: T
 def gptq_codes(
     w: Tensor, hessian: Tensor, scales: Sequence[Tensor], qmax: int, gptq: GPTQConfig
 ) -> tuple[Tensor, Tensor]:
-    """Codes `[r, c]` and for every row one of the candidate `scales` `[r]`, on the device of `hessian`.
+    """Return codes `[r, c]` and, for every row, one of the candidate `scales` `[r]`, on the device of `hessian`.
 
-    All scales are run through with the first damping and the best of them with the others; each row keeps what has the
-    least error under `hessian`. Columns whose input was always zero become zero; if all were, rows are rounded to the
-    nearest code. Raises `GolfError` for a Hessian that is not finite or cannot be decomposed.
+    Every scale is tried with the first damping, the best scale with the other dampings. Each row keeps the result of
+    least error under `hessian`. Columns whose input was always zero become zero. If all inputs were zero, rows are
+    rounded to the nearest code. Raises `GolfError` for a Hessian that is not finite or cannot be decomposed.
     """
     h = checked_hessian(hessian, w.size(1))
     w, scales = w.to(h), [scale.to(h) for scale in scales]
@@ -55,7 +56,8 @@ def gptq_codes(
     w, h = (w * alive)[:, order], h[order][:, order]
     roots = [damped_root(h, damping) for damping in gptq.damping]
     thoroughly = 1
-    if not alive.all():  # the published algorithm takes unused inputs to be of size one when it sets the damping
+    # The published algorithm counts unused inputs as one in the mean that scales the damping: try that damping, too.
+    if not alive.all():
         size = torch.where(h.diagonal() > 0, h.diagonal(), 1.0).mean() / h.diagonal()[h.diagonal() > 0].mean()
         roots.insert(1, damped_root(h, gptq.damping[0] * float(size)))
         thoroughly = 2
@@ -71,13 +73,13 @@ def gptq_codes(
 
 
 def weighted_errors(w: Tensor, decoded: Tensor, hessian: Tensor) -> Tensor:
-    """(w - ŵ)ᵀ H (w - ŵ) of every row, `[r]`."""
+    """Return (w - ŵ)ᵀ H (w - ŵ) of every row, `[r]`."""
     change = w - decoded
     return (change @ hessian * change).sum(1)
 
 
 def checked_hessian(hessian: Tensor, columns: int) -> Tensor:
-    """`hessian` in float64 and exactly symmetric; raises `GolfError` if it is none."""
+    """Return `hessian` in float64 and exactly symmetric. Raises `GolfError` for a wrong shape or impossible entries."""
     if tuple(hessian.shape) != (columns, columns):
         raise GolfError(f"the Hessian is {tuple(hessian.shape)} where the matrix has {columns} columns")
     h = hessian.double()
@@ -87,9 +89,9 @@ def checked_hessian(hessian: Tensor, columns: int) -> Tensor:
 
 
 def damped_root(h: Tensor, damping: float) -> Tensor:
-    """The upper triangular U with UᵀU = D⁻¹, where D is H plus `damping` times the mean of its diagonal.
+    """Return the upper triangular U with UᵀU = D⁻¹, where D is H plus `damping` times its mean diagonal.
 
-    Inputs that were always zero get the mean alone. Damping grows tenfold until there is a decomposition.
+    Inputs that were always zero get the mean alone. The damping grows tenfold until the decomposition exists.
     """
     alive = h.diagonal() > 0
     mean = h.diagonal()[alive].mean()
@@ -116,9 +118,9 @@ def _best_codes(
     qmax: int,
     block_size: int,
 ) -> tuple[Tensor, Tensor]:
-    """Codes and scales of the least error of each row of `w`, from every scale with `roots`, its best with the others.
+    """Return codes `[r, c]` and scales `[r]` of least error: all scales with `roots`, the best one with `more_roots`.
 
-    The scales are rounded with side by side.
+    All scales are rounded in one batch.
     """
     steps, repeated = torch.cat(list(scales)), w.repeat(len(scales), 1)
     best, step, least = w, steps[: len(w)], w.new_full((len(w),), torch.inf)
@@ -137,12 +139,12 @@ def _best_codes(
 
 
 def _with_feedback(w: Tensor, root: Tensor, steps: Tensor, qmax: int, block_size: int) -> Tensor:
-    """Codes of `w` `[r, c]`, left to right: the columns that still come make up for the error of each.
+    """Round `w` `[r, c]` column by column and pass the error of each on to the later columns. Returns the codes.
 
-    `root` is the U of `damped_root`, `steps` `[r]` the scales. Within a block the others are told at once, the columns
-    behind it when it is done.
+    `root` is the U of `damped_root`, `steps` `[r]` are the scales. Columns of the same block get the error at once,
+    columns behind the block when it is done.
     """
-    left = w.T.clone(memory_format=torch.contiguous_format)  # [c, r]: what the columns still have to stand for
+    left = w.T.clone(memory_format=torch.contiguous_format)  # [c, r]: weights plus the error passed on to them
     codes = torch.empty_like(left)
     for first in range(0, left.size(0), block_size):
         last = min(first + block_size, left.size(0))

@@ -1,7 +1,7 @@
-"""What goes into the matrices of a model: Σ x xᵀ over all tokens that pass, which is what GPTQ rounds by.
+"""Hessians for GPTQ: Σ x xᵀ over the inputs of a model's matrices.
 
-A table that is only looked up has no use for it: its inputs are single tokens, the Hessian is the diagonal of their
-counts, and under that nothing is better than the nearest code. The tied embedding counts as the matrix of the head.
+An embedding that is only looked up needs none: its Hessian is the diagonal of the token counts, under which the
+nearest code is the best one. A tied embedding counts as the matrix of the head.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from golf.settings.config import QuantConfig
 
 
 def rounded_by_gptq(weights: Mapping[str, Tensor], quant: QuantConfig) -> set[str]:
-    """Names of the matrices that `quant` wants rounded by GPTQ."""
+    """Return the names of the matrices that `quant` rounds by GPTQ."""
     found = set()
     for name, tensor in weights.items():
         how = storage_of(name, tensor, quant)
@@ -29,9 +29,9 @@ def rounded_by_gptq(weights: Mapping[str, Tensor], quant: QuantConfig) -> set[st
 
 
 class InputHessians:
-    """While open, sums up x xᵀ over all inputs x of the linear layers of `model` whose weights are among `names`.
+    """A context manager that sums x xᵀ over the inputs of the linear layers of `model` whose weights are in `names`.
 
-    Layers that run several times a pass count each time. Linear layers that share their input share the sum.
+    A layer that runs several times a pass counts each time. Linear layers that share their input share the sum.
     """
 
     def __init__(self, model: nn.Module, names: Collection[str]):
@@ -62,7 +62,7 @@ class InputHessians:
 
     @torch.no_grad()
     def add(self, name: str, inputs: Tensor) -> None:
-        """Count `inputs` `[..., c]` of the matrix `name`, for what is not a linear layer."""
+        """Add `inputs` `[..., c]` of the matrix `name`. Modules other than linear layers call it themselves."""
         if self._latest is not None and self._latest[0] is inputs:
             self._same_as[name] = self._latest[1]
             return
@@ -73,5 +73,5 @@ class InputHessians:
         self.sums[name].addmm_(x.T, x)
 
     def result(self) -> dict[str, Tensor]:
-        """Σ x xᵀ `[c, c]` float32 by name, on the model's device; what no input has reached is missing."""
+        """Return Σ x xᵀ `[c, c]` float32 by name, on the model's device. Matrices without any input are left out."""
         return self.sums | {name: self.sums[other] for name, other in self._same_as.items()}

@@ -16,7 +16,7 @@ from golf.artifact.quant.formats import CodedTensor, decode, encode_integer
 from golf.artifact.quant.gptq import checked_hessian, damped_root
 from golf.settings.config import QuantConfig
 
-A, B = ".lqer_a", ".lqer_b"  # after the name of the matrix
+A, B = ".lqer_a", ".lqer_b"  # suffixes of the matrix's name
 
 
 def repair(
@@ -26,7 +26,7 @@ def repair(
     quant: QuantConfig,
     hessians: Mapping[str, Tensor],
 ) -> dict[str, CodedTensor]:
-    """`coded` with factors behind the matrices of `names` whose error they lower most, as `quant.lqer` says."""
+    """Return `coded` with factors added for those matrices of `names` that gain most, as `quant.lqer` says."""
     found = {}
     for name in names:
         a, b, gain = _factors(weights[name], decode(coded[name]), quant, hessians.get(name))
@@ -42,7 +42,7 @@ def repair(
 
 
 def folded(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Decoded tensors with every repair added to its matrix, under the names of the model."""
+    """Add every pair of decoded factors to its matrix. Returns the tensors under the names of the model."""
     whole = {name: tensor for name, tensor in weights.items() if not name.endswith((A, B))}
     for name in whole:
         if name + A in weights:
@@ -54,7 +54,10 @@ def folded(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _factors(
     w: Tensor, decoded: Tensor, quant: QuantConfig, hessian: Tensor | None
 ) -> tuple[CodedTensor, CodedTensor, float]:
-    """A and B of one matrix, coded, and by how much they lower its squared error (the layer's, with a Hessian)."""
+    """Return coded factors A and B of one matrix, and by how much they lower its squared error.
+
+    With a Hessian it is the squared error of the layer's output.
+    """
     residual = w.detach().double() - decoded.double()  # [r, c]
     residual = residual if hessian is None else residual.to(hessian.device)
     if hessian is None:

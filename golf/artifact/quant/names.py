@@ -1,4 +1,4 @@
-"""What a parameter's name says about it. Names are the public scripts'."""
+"""Names of control parameters. They are those of the public scripts."""
 
 from golf.registry import technique_types
 
@@ -6,6 +6,6 @@ CONTROL_PATTERNS = ("attn_scale", "mlp_scale", "resid_mix", "q_gain", "skip_weig
 
 
 def is_control(name: str) -> bool:
-    """Whether a parameter steers the residual stream elementwise, although it may be 2-D like `resid_mix`."""
+    """Tell whether a parameter is a control parameter: a gain or scale, which may be 2-D like `resid_mix`."""
     of_techniques = (pattern for kind in technique_types().values() for pattern in kind.control_names)  # type: ignore[attr-defined]
     return any(pattern in name for pattern in (*CONTROL_PATTERNS, *of_techniques))

@@ -1,4 +1,4 @@
-"""Which tensor of a state dict is stored in which format, by class of name and by size."""
+"""Policy: which tensor of a state dict is stored in which format, by class of name and by size."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FLOAT_FORMATS = ("fp16", "fp32")
 
 
 def tensor_class(name: str) -> str:
-    """`embed`, `mlp`, `attn` or `other`, the keys of `QuantConfig` that say how they are stored."""
+    """Return `embed`, `mlp`, `attn` or `other`: the field of `QuantConfig` that decides on the tensor."""
     if "tok_emb" in name or "lm_head" in name:
         return "embed"
     if ".mlp." in name:
@@ -30,14 +30,15 @@ def tensor_class(name: str) -> str:
 
 
 def storage_class(name: str) -> str:
-    """`tensor_class`, but `control` for the gains and scales of the residual stream: what tables of bytes go by."""
+    """Return the class that byte tables group by: `control` for control parameters, else `tensor_class`."""
     return "control" if is_control(name) else tensor_class(name)
 
 
 def storage_of(name: str, tensor: Tensor, quant: QuantConfig) -> TensorQuant:
-    """The settings of a tensor's class with the format that this tensor gets, which may also be `raw`.
+    """Return the settings of the tensor's class with the format that this tensor gets.
 
-    Integers and booleans stay as they are. A format by name goes before all other rules, then come small tensors.
+    Integers and booleans get the format `raw`: they are stored unchanged. `quant.by_name` wins over all other rules,
+    then comes the rule for small tensors.
     """
     settings = tensor_classes(quant)[tensor_class(name)]
     named = next((fmt for pattern, fmt in quant.by_name.items() if fnmatch(name, pattern)), None)
@@ -53,10 +54,10 @@ def storage_of(name: str, tensor: Tensor, quant: QuantConfig) -> TensorQuant:
 def quantize(
     state_dict: Mapping[str, Tensor], quant: QuantConfig, hessians: Mapping[str, Tensor] | None = None
 ) -> dict[str, CodedTensor]:
-    """Every tensor of a state dict in its stored form, on the CPU. `dequantize` is the way back.
+    """Quantize every tensor of a state dict; the result is on the CPU. `dequantize` is the inverse.
 
-    Where `quant` asks for GPTQ, `hessians` are those of `golf.calibrate`, and the work is done on their device; what
-    has none there is rounded to the nearest code. Raises `GolfError` if they are missing, or weights are not finite.
+    GPTQ takes `hessians` from `golf.calibrate` and works on their device. A matrix without a Hessian is rounded to the
+    nearest code. Raises `GolfError` if the Hessians are missing or weights are not finite.
     """
     if hessians is None and uses_gptq(quant):
         raise GolfError(
@@ -77,13 +78,13 @@ def quantize(
 
 
 def below_int8(state_dict: Mapping[str, Tensor], quant: QuantConfig) -> list[str]:
-    """Names of the tensors that are stored in integer formats of fewer than eight bits."""
+    """Return the names of the tensors that are stored in integer formats of fewer than eight bits."""
     formats = {name: storage_of(name, tensor, quant).format for name, tensor in state_dict.items()}
     return [name for name, fmt in formats.items() if fmt in QMAX.keys() - {"int8"}]
 
 
 def rounded_to_nearest(quant: QuantConfig) -> QuantConfig:
-    """`quant` without what needs more than the weights of one tensor: for samples of them, and estimates of bytes."""
+    """Return `quant` without GPTQ and low-rank repair, which need more than one tensor. Byte estimates use it."""
     nearest: Any = {n: dataclasses.replace(how, rounding="nearest") for n, how in tensor_classes(quant).items()}
     return dataclasses.replace(quant, **nearest, lqer=dataclasses.replace(quant.lqer, rank=0))
 
@@ -109,6 +110,6 @@ def _as_it_is(tensor: Tensor) -> CodedTensor:
 def dequantize(
     coded: Mapping[str, CodedTensor], *, may_be_rotated: bool = True, may_be_repaired: bool = True
 ) -> dict[str, Tensor]:
-    """The state dict that a model loads from the stored tensors."""
+    """Return the state dict that a model loads."""
     weights = {name: decode(tensor, may_be_rotated=may_be_rotated) for name, tensor in coded.items()}
     return folded(weights) if may_be_repaired else weights

@@ -1,7 +1,7 @@
-"""Setting the cheapest codes to zero, for bytes: zeros compress, and codes of rows with a small scale cost least.
+"""Pruning of codes after rounding: the cheapest codes become zero, because zeros compress.
 
-Source: selective ±1 pruning of PR #609 and PR #1019, which never happened there: its target of 15.9 MiB is above the
-cap. PR #670: less than 10 % is free, 28 to 37 % costs 0.004 to 0.005 bpb.
+Source: selective ±1 pruning of PR #609 and PR #1019. It never ran there, since its target of 15.9 MiB is above the
+cap. PR #670: pruning less than 10 % is free, 28 to 37 % costs 0.004 to 0.005 bpb.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from golf.artifact.quant.formats import CodedTensor
 
 MOST_PACKS = 8
 GRID, SYMBOLS = 64, 256
-CLOSE = 0.0005  # of the target: a file that is short of it by no more is not made fuller
+CLOSE = 0.0005  # the search stops once the file is this close below the target, as a share of it
 
 
 class Pruning:
-    """The codes of some tensors in the order in which they go: by what zeroing them adds to the squared error.
+    """The codes of some tensors, ordered by the squared error that zeroing each of them adds.
 
-    `ones` are the codes ±1 alone, `all` is every code that is not zero. Equal costs go in the order of the tensors.
+    `codes` is `ones` (codes ±1 only) or `all` (every code that is not zero). Ties keep the order of the tensors.
     """
 
     def __init__(self, coded: Mapping[str, CodedTensor], names: Sequence[str], codes: str):
@@ -38,11 +38,11 @@ class Pruning:
 
     @property
     def most(self) -> int:
-        """How many codes could go."""
+        """Return the number of codes that may be zeroed."""
         return self.order.numel()
 
     def first(self, count: int) -> dict[str, CodedTensor]:
-        """All tensors, with the first `count` codes zeroed."""
+        """Return all tensors with the cheapest `count` codes zeroed."""
         values = self.values.clone()
         values[self.order[:count]] = 0
         pruned, start = dict(self.coded), 0
@@ -53,7 +53,7 @@ class Pruning:
         return pruned
 
     def entropy_bytes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Order-0 entropy of the codes, tensor by tensor, after so many have gone: counts and bytes."""
+        """Return counts of zeroed codes and, for each count, the order-0 entropy of the codes in bytes."""
         sizes = torch.tensor([self.coded[name].data.numel() for name in self.names])
         tensor = torch.arange(len(sizes)).repeat_interleave(sizes)
         symbol = tensor * SYMBOLS + self.values.to(torch.int64) + SYMBOLS // 2
@@ -71,10 +71,10 @@ class Pruning:
 def prune_to_fit(
     pruning: Pruning, packed_bytes: Callable[[Mapping[str, CodedTensor]], int], target_bytes: int
 ) -> tuple[dict[str, CodedTensor], int] | None:
-    """Zero as few codes as bring `packed_bytes` to at most `target_bytes`: the tensors, and how many.
+    """Zero as few codes as bring `packed_bytes` down to `target_bytes`. Returns the tensors and the count.
 
-    Packing is slow, so that the count is found by interpolation along the entropy of the codes, which bytes follow, in
-    at most `MOST_PACKS` of them, and is a little more than it had to be. None if not even zeroing all is enough.
+    Packing is slow. The count is therefore interpolated along the entropy of the codes, in at most `MOST_PACKS` packs,
+    and is slightly larger than necessary. Returns None if zeroing all codes is not enough.
     """
     over, size_over = 0, packed_bytes(pruning.first(0))
     if size_over <= target_bytes:

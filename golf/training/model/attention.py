@@ -21,8 +21,9 @@ FLASH_MODULES = {"fa2": "flash_attn", "fa3": "flash_attn_interface"}
 
 
 def attend_sdpa(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Causal softmax attention at scale 1/√D: `q` is `[B, T, H, D]`, `k` and `v` are `[B, T, K, D]`, H % K = 0."""
-    if suits_eager_cpu(q) and q.requires_grad and q.size(1) <= LONGEST:  # scoring is faster with torch's kernel
+    """Compute causal softmax attention `[B, T, H, D]` at scale 1/√D: `q` is `[B, T, H, D]`, `k` and `v` are `[B, T, K, D]`, H % K = 0."""
+    # Only in training: without a backward pass torch's kernel is as fast or faster.
+    if suits_eager_cpu(q) and q.requires_grad and q.size(1) <= LONGEST:
         return attend_in_blocks(q, k, v)
     q, k, v = (t.transpose(1, 2) for t in (q, k, v))
     y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.size(1) != k.size(1))
@@ -30,7 +31,7 @@ def attend_sdpa(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def kernel(backend: str) -> Attend:
-    """The function behind `model.attention`; raises `GolfError` if its library is not installed."""
+    """Return the function behind `model.attention`. Raises `GolfError` if its library is not installed."""
     if backend not in FLASH_MODULES:
         return attend_sdpa
     try:
@@ -43,16 +44,16 @@ def kernel(backend: str) -> Attend:
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         y = flash_attn_func(q, k, v, causal=True)
-        return y[0] if isinstance(y, tuple) else y  # some versions of FA3 give the softmax statistics, too
+        return y[0] if isinstance(y, tuple) else y  # some versions of FA3 return the softmax statistics, too
 
     return attend
 
 
 def choose_kernel(device: torch.device, cfg: Config) -> str:
-    """Set which SDPA kernels may run and return the log line that names what does.
+    """Choose which SDPA kernels may run. Returns the log line that names the kernel.
 
-    A GPU that computes in bf16 only uses flash attention alone, as the public scripts do, or cuDNN's; flash needs
-    16-bit inputs, so other combinations keep torch's own choice.
+    A GPU that computes in bf16 only gets flash attention alone, as in the public scripts, or cuDNN's. Flash attention
+    needs 16-bit inputs, so other combinations keep torch's own choice.
     """
     backend = cfg.model.attention
     if backend in FLASH_MODULES:
@@ -68,7 +69,7 @@ def choose_kernel(device: torch.device, cfg: Config) -> str:
 
 
 def project_separately(attn: CausalSelfAttention, x: Tensor, active: tuple[str, ...]) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries `[B, T, H·D]`, keys and values `[B, T, K·D]` from one matrix each."""
+    """Project `x` to queries `[B, T, H·D]`, keys and values `[B, T, K·D]`, by one matrix each."""
     return attn.c_q(x, active), attn.c_k(x, active), attn.c_v(x, active)
 
 

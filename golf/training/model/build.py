@@ -1,4 +1,4 @@
-"""A model as a configuration asks for it: the baseline, then the edits of the selected techniques."""
+"""Construction of a model: the baseline, the edits of the selected techniques, compiling, and models without numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from golf.training.model.gpt import GPT
 
 
 def build_model(cfg: Config) -> GPT:
-    """The model of `cfg` on the CPU, initialised from `cfg.seed` without touching the global random state."""
+    """Build the model of `cfg` on the CPU, initialised from `cfg.seed`. The global random state stays as it is."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(cfg.seed)
         model = GPT(cfg.model)
@@ -28,7 +28,7 @@ def compile_for_training(model: GPT, mode: str) -> None:
     if mode == "full":
         model.compile(dynamic=False, fullgraph=True)
     elif mode == "blocks":
-        import torch._dynamo  # here, because it takes 1.7 s
+        import torch._dynamo  # imported here, because it takes 1.7 s
 
         # techniques make blocks differ, and each late switch doubles what a block is compiled for
         torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 16 * len(model.blocks))
@@ -37,7 +37,7 @@ def compile_for_training(model: GPT, mode: str) -> None:
 
 
 def compile_for_scoring(model: GPT, mode: str) -> Callable[..., Tensor]:
-    """`model.token_losses`, compiled as `mode` says."""
+    """Return `model.token_losses`, compiled as `mode` says."""
     if mode == "full":
         return torch.compile(model.token_losses, dynamic=False, fullgraph=True)
     compile_for_training(model, mode)
@@ -45,7 +45,7 @@ def compile_for_scoring(model: GPT, mode: str) -> Callable[..., Tensor]:
 
 
 class _NoNumbers(TorchFunctionMode):
-    """Leaves out what imports for two seconds on the meta device and could fill nothing there anyway."""
+    """Skip initialisers on the meta device: they have nothing to fill there, and importing them takes two seconds."""
 
     RANDOM = ("normal_", "uniform_", "trunc_normal_")
 
@@ -58,6 +58,6 @@ class _NoNumbers(TorchFunctionMode):
 
 
 def shapeless_model(cfg: Config) -> GPT:
-    """The model of `cfg` on the meta device: names and shapes, no numbers."""
+    """Build the model of `cfg` on the meta device: names and shapes without numbers."""
     with torch.device("meta"), _NoNumbers():
         return build_model(cfg)

@@ -1,7 +1,7 @@
 """The baseline language model: a U-shaped stack of attention/MLP blocks over a tied embedding.
 
 Parameter names are those of the public scripts, so that their checkpoints load here and ours there. Techniques edit a
-model once, at construction, through the attributes that say so; what is not selected leaves nothing behind.
+model once, at construction, through the attributes that the classes list. A technique that is not selected leaves no trace.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from golf.training.model.rotary import Rotary
 
 
 class Route(NamedTuple):
-    """Which blocks run in which order: outputs of the first half are stored, the second half takes them back."""
+    """The order of the blocks: outputs of the first half are stored, the second half adds them again."""
 
     storing: list[int]
     joining: list[int]
 
 
 def route_through(blocks: list[int]) -> Route:
-    """The two halves of `blocks`; the second is the longer one if their number is odd."""
+    """Split `blocks` into two halves. The second is the longer one if their number is odd."""
     half = len(blocks) // 2
     return Route(blocks[:half], blocks[half:])
 
@@ -48,7 +48,7 @@ class Block(nn.Module):
         self.resid_mix = nn.Parameter(torch.stack((torch.ones(dim), torch.zeros(dim))))
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
-        """The residual stream `[B, T, d]` after this block."""
+        """Return the residual stream `[B, T, d]` after this block."""
         mix = self.resid_mix.to(x.dtype)
         x = torch.addcmul(mix[0] * x, mix[1], context.x0)
         x = torch.addcmul(x, self.attn_scale.to(x.dtype), self.attn(self.attn_norm(x), context))
@@ -56,7 +56,7 @@ class Block(nn.Module):
 
 
 def join_weighted(model: GPT, x: Tensor, stored: Tensor, i: int) -> Tensor:
-    """Add what the first half stored, weighted per channel, before the i-th block of the second half."""
+    """Add the stored output, weighted per channel, before the i-th block of the second half."""
     return x + model.skip_weights[i].to(x.dtype) * stored
 
 
@@ -91,15 +91,15 @@ class GPT(nn.Module):
         self.active_in_scoring: tuple[str, ...] = ()
 
     def forward(self, input_ids: Tensor, target_ids: Tensor, active: tuple[str, ...] | None = None) -> Tensor:
-        """Mean cross-entropy in nats per token (scalar, float32) of `target_ids` `[B, T]` given `input_ids`."""
+        """Return the mean cross-entropy in nats per token (scalar, float32) of `target_ids` `[B, T]` given `input_ids`."""
         return self.token_losses(input_ids, target_ids, active).mean()
 
     def token_losses(self, input_ids: Tensor, target_ids: Tensor, active: tuple[str, ...] | None = None) -> Tensor:
-        """Cross-entropy in nats of every target, `[B, T]` float32."""
+        """Return the cross-entropy in nats of every target, `[B, T]` float32."""
         return self.losses_of(self.hidden(input_ids, active), target_ids, active or ())
 
     def losses_of(self, x: Tensor, target_ids: Tensor, active: tuple[str, ...] = ()) -> Tensor:
-        """Nats `[...]` float32 of targets `[...]` given normalised hidden states `[..., d]`."""
+        """Return the nats `[...]` float32 of targets `[...]` given normalised hidden states `[..., d]`."""
         weight, cap = self.head_weight(active), self.cfg.logit_softcap
         if suits_eager_cpu(x) and cap <= LARGEST_CAP:
             return softcapped_losses(x, weight, target_ids, cap)
@@ -107,22 +107,22 @@ class GPT(nn.Module):
         return F.cross_entropy(logits.flatten(0, -2), target_ids.flatten(), reduction="none").view(target_ids.shape)
 
     def logits(self, input_ids: Tensor, active: tuple[str, ...] | None = None) -> Tensor:
-        """Next-token logits `[B, T, V]` in the compute dtype, softly capped to ±`logit_softcap`."""
+        """Return next-token logits `[B, T, V]` in the compute dtype, softly capped to ±`logit_softcap`."""
         return self.softcap(self.head(self.hidden(input_ids, active), active or ()))
 
     def head(self, x: Tensor, active: tuple[str, ...] = ()) -> Tensor:
-        """Raw logits `[..., V]` of normalised hidden states `[..., d]`."""
+        """Return the raw logits `[..., V]` of normalised hidden states `[..., d]`."""
         return F.linear(x, self.head_weight(active).to(x.dtype))
 
     def head_weight(self, active: tuple[str, ...] = ()) -> Tensor:
-        """`[V, d]`; the embedding's, if they are tied."""
+        """Return the head's matrix `[V, d]`, which is the embedding's if they are tied."""
         return self.tok_emb.weight if self.lm_head is None else self.lm_head.edited_weight(active)
 
     def softcap(self, logits: Tensor) -> Tensor:
         return self.cfg.logit_softcap * torch.tanh(logits / self.cfg.logit_softcap)
 
     def hidden(self, input_ids: Tensor, active: tuple[str, ...] | None = None) -> Tensor:
-        """Normalised output of the last block, `[B, T, d]`.
+        """Return the normalised output of the last block, `[B, T, d]`.
 
         The first half of the blocks stores its outputs, the second half adds them back last in, first out.
         """
@@ -143,7 +143,7 @@ class GPT(nn.Module):
         return self.final_norm(x)
 
     def stream_start(self, input_ids: Tensor) -> Tensor:
-        """The residual stream before the first block, `[B, T, d]`."""
+        """Return the residual stream before the first block, `[B, T, d]`."""
         x = self.tok_emb(input_ids)
         for edit in self.before_norm:
             x = edit(x, input_ids)

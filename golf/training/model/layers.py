@@ -1,4 +1,4 @@
-"""Building blocks of attention, MLP and techniques: parameter-free RMSNorm and the master-weight linear layer."""
+"""Layers: parameter-free RMSNorm, the master-weight linear layer, the MLP, and the context that all layers share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from golf.training.model.eager_cpu.norm import eager_rms_norm
 
 
 def rms_norm(x: Tensor, eps: float | None = None) -> Tensor:
-    """Scale the last dimension of `x` to unit RMS; torch's default eps is 1.19e-7, for bf16 inputs too."""
+    """Scale the last dimension of `x` to unit RMS. torch's default eps is 1.19e-7, for bf16 inputs too."""
     if suits_eager_cpu(x):
         return eager_rms_norm(x, torch.finfo(x.dtype).eps if eps is None else eps)
     return F.rms_norm(x, (x.size(-1),), eps=eps)
@@ -43,16 +43,18 @@ class CastedLinear(nn.Linear):
     def __init__(self, in_features: int, out_features: int, *, zero_init: bool = False):
         super().__init__(in_features, out_features, bias=False)
         self.zero_init = zero_init
-        self.weight_edits: list[Callable[[Tensor, tuple[str, ...]], Tensor]] = []  # techniques: weight, active
+        self.weight_edits: list[
+            Callable[[Tensor, tuple[str, ...]], Tensor]
+        ] = []  # of techniques: (weight, active) → weight
         if zero_init:
             nn.init.zeros_(self.weight)
 
     def forward(self, x: Tensor, active: tuple[str, ...] = ()) -> Tensor:
-        """`x` `[..., in]` → `[..., out]`; `active` names the late switches that are on."""
+        """Map `x` `[..., in]` to `[..., out]`. `active` names the late switches that are on."""
         return F.linear(x, self.edited_weight(active).to(x.dtype))
 
     def edited_weight(self, active: tuple[str, ...]) -> Tensor:
-        """`[out, in]` as techniques see it."""
+        """Return the weight `[out, in]` after the edits of techniques."""
         weight: Tensor = self.weight
         for edit in self.weight_edits:
             weight = edit(weight, active)
@@ -60,17 +62,17 @@ class CastedLinear(nn.Linear):
 
 
 def embed_dtype(compute_dtype: str) -> torch.dtype:
-    """Dtype of the embedding and thereby of all activations for a `compute_dtype` of the configuration."""
+    """Return the dtype of the embedding, and thereby of all activations, for `model.compute_dtype`."""
     return torch.bfloat16 if compute_dtype == "bf16" else torch.float32
 
 
 def relu_squared(x: Tensor) -> Tensor:
-    """relu(x)², Primer, arXiv 2109.08668."""
+    """Return relu(x)² (Primer, arXiv 2109.08668)."""
     return x.relu().square()
 
 
 class MLP(nn.Module):
-    """W₂ · activation(W₁x). `hidden` is absolute; W₂ starts at zero."""
+    """The feed-forward half of a block: W₂ · activation(W₁x). `hidden` is the absolute width, W₂ starts at zero."""
 
     def __init__(self, dim: int, hidden: int):
         super().__init__()
@@ -83,11 +85,11 @@ class MLP(nn.Module):
 
 
 class Context(NamedTuple):
-    """Made once a forward pass, read by every layer."""
+    """Values of one forward pass that every layer reads."""
 
     ids: Tensor  # [B, T] int64
     x0: Tensor  # [B, T, d], the residual stream before the first layer
     cos: Tensor  # [1, T, 1, R/2]
     sin: Tensor
-    shared: dict[str, Tensor]  # what techniques pass between layers
+    shared: dict[str, Tensor]  # tensors that techniques pass between layers
     active: tuple[str, ...]  # late switches that are on

@@ -13,7 +13,7 @@ from golf.training.model.eager_cpu.rotary import turn_whole_rows
 
 @dataclass(frozen=True)
 class Rotary:
-    """Which channels turn and how fast: the first `dims` of a head, at frequencies base^(-2j/dims).
+    """The channels that turn and their frequencies: the first `dims` of a head, at base^(-2j/dims).
 
     With a `reference_len`, the base grows by (T / reference_len)^(dims / (dims - 2)) for longer sequences of T tokens
     (NTK scaling). T is that of the call, or `seq_len` where that is given, which makes it independent of the call.
@@ -25,14 +25,14 @@ class Rotary:
     seq_len: int | None = None
 
     def base_for(self, seq_len: int) -> float:
-        """The base that sequences of `seq_len` tokens turn with."""
+        """Return the base for sequences of `seq_len` tokens."""
         length = self.seq_len or seq_len
         if self.reference_len is None or length <= self.reference_len or self.dims == 2:
             return self.base
         return self.base * (length / self.reference_len) ** (self.dims / (self.dims - 2))
 
     def tables(self, seq_len: int, like: Tensor) -> tuple[Tensor, Tensor]:
-        """`(cos, sin)` for positions 0..T-1, each `[1, T, 1, dims/2]`, computed in float32, given in `like.dtype`.
+        """Return `(cos, sin)` for positions 0..T-1, each `[1, T, 1, dims/2]` in `like.dtype`, computed in float32.
 
         Source: RoFormer, arXiv 2104.09864.
         """

@@ -1,4 +1,4 @@
-"""Weights in files: safetensors for our own, weights-only `.pt` for the field's. Nothing is unpickled."""
+"""Files of weights: safetensors for our own, weights-only `.pt` for the field's. No other object is unpickled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from golf.errors import GolfError
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """State dict in a `.safetensors` or `.pt` file, on the CPU."""
+    """Read the state dict of a `.safetensors` or `.pt` file, on the CPU. Raises `GolfError` for any other file."""
     if not path.is_file():
         raise GolfError(f"The starting weights {path} do not exist: check model.init_from.")
     try:
@@ -39,7 +39,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
-    """Load `path` into `model`, all names and shapes required to match."""
+    """Load `path` into `model`. Raises `GolfError` unless all names and shapes match."""
     weights, own = read_weights(path), model.state_dict()
     problems = [f"{name} is missing" for name in own if name not in weights]
     problems += [f"{name} is not in the model" for name in weights if name not in own]
@@ -58,5 +58,5 @@ def load_weights(model: nn.Module, path: Path) -> None:
 
 
 def weights_to_bytes(weights: dict[str, Tensor]) -> bytes:
-    """A state dict as the content of a `.safetensors` file."""
+    """Return a state dict as the content of a `.safetensors` file."""
     return safetensors.torch.save({name: t.detach().cpu().contiguous() for name, t in weights.items()})

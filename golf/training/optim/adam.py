@@ -30,7 +30,7 @@ class Adam:
 
     @torch.no_grad()
     def step(self, lr_multiplier: float) -> None:
-        """Apply one update at `lr · lr_multiplier`; parameters without a gradient stay as they are."""
+        """Apply one update at `lr · lr_multiplier`. Parameters without a gradient stay as they are."""
         if not self.state:
             self.state = {
                 "exp_avg": [torch.zeros_like(p) for p in self.params],

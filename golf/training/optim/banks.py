@@ -1,8 +1,8 @@
 """Parameter banks: parameters of one shape as views of one tensor, and their gradients as views of another.
 
 A whole bank is cast, reduced and updated by one operation each. Names and state dict of the model stay as they are:
-the parameters keep their identity and only change where their numbers lie (source: PR #399, whose model has the banks
-themselves as parameters and takes them apart again for the export).
+the parameters keep their identity, only their storage moves. Source: PR #399, whose model has the banks themselves as
+parameters and takes them apart for the export.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Bank:
             param.data, param.grad = value, grad
 
     def segments(self) -> list[Segment]:
-        """One for each row block, whose matrices have one shape."""
+        """Return one segment per row block. Its matrices have one shape."""
         return [Segment(self.values[:, start:stop], self.grads[:, start:stop]) for start, stop in self.blocks]
 
     def zero_grad(self) -> None:
@@ -37,7 +37,7 @@ class Bank:
             param.grad = grad
 
     def collect(self) -> None:
-        """Take in gradients that someone has put in place of the views, instead of overlooking them in silence."""
+        """Copy in gradients that replaced the views, for instance after `param.grad = …`."""
         for param, value, grad in zip(self.params, self._value_views, self._grad_views, strict=True):
             if param.data_ptr() != value.data_ptr():
                 raise RuntimeError("A parameter was moved after its optimizer was built: build the optimizer last.")
@@ -60,7 +60,7 @@ class Segment:
 
 
 def make_banks(params: Sequence[nn.Parameter], row_counts: RowCounts) -> list[Bank]:
-    """Move `params` into banks, one for each shape and division into rows. On their final device, please."""
+    """Move `params` into banks, one per shape and division into rows. Call it when they are on their final device."""
     groups: dict[tuple, list[nn.Parameter]] = defaultdict(list)
     for param in params:
         groups[(param.shape, *row_blocks(param, row_counts))].append(param)

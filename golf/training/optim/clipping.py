@@ -1,4 +1,4 @@
-"""Global-norm clipping on gradients that are reduced over the ranks already, so that every rank clips alike.
+"""Gradient clipping by global norm, after the reduction over ranks, so that every rank clips alike.
 
 The public scripts with parameter banks clip before the reduction: each rank by the norm of its own part of the batch.
 """
@@ -10,11 +10,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-EPS = 1e-6  # torch.nn.utils.clip_grad_norm_'s
+EPS = 1e-6  # as in torch.nn.utils.clip_grad_norm_
 
 
 def squared_norm(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
-    """Sum of squares of all elements, a float64 scalar: the grouping into tensors does not show in the result."""
+    """Return the sum of squares of all elements, a float64 scalar that does not depend on the grouping into tensors."""
     if not tensors:
         return torch.zeros((), dtype=torch.float64, device=device)
     norms = torch._foreach_norm(list(tensors), 2.0, torch.float32)
@@ -22,6 +22,6 @@ def squared_norm(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
 
 
 def scale_to_norm(gradients: Sequence[Tensor], squared: Tensor, max_norm: float) -> None:
-    """Scale `gradients` in place by min(1, max_norm / √squared); nothing waits for the device."""
+    """Scale `gradients` in place by min(1, max_norm / √squared), without waiting for the device."""
     factor = (max_norm / (squared.sqrt() + EPS)).clamp(max=1.0).float()
     torch._foreach_mul_(list(gradients), factor)

@@ -1,4 +1,4 @@
-"""Which optimizer updates which parameter: exactly one for each, or an error."""
+"""Parameter groups: every parameter belongs to exactly one optimizer, or construction fails."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ BASELINE_SCALARS = re.compile(r"skip_weights|blocks\.\d+\.(attn_scale|mlp_scale|
 
 
 def group_of(name: str, param: torch.Tensor, selected: Sequence[Any] = ()) -> str:
-    """`embed`, `head`, `matrix` or `scalar`; raises `GolfError` for a parameter that nobody claims.
+    """Return `embed`, `head`, `matrix` or `scalar`. Raises `GolfError` for a parameter without a group.
 
-    `selected` are the techniques of the run, which say where their own parameters belong.
+    `selected` are the techniques of the run. They name the groups of their own parameters.
     """
     for technique in selected:
         if group := technique.group_of(name):
@@ -45,7 +45,7 @@ def group_of(name: str, param: torch.Tensor, selected: Sequence[Any] = ()) -> st
 
 
 def group_parameters(model: nn.Module, selected: Sequence[Any] = ()) -> dict[str, list[nn.Parameter]]:
-    """Parameters of `model` by group, in the order of `named_parameters`."""
+    """Return the parameters of `model` by group, in the order of `named_parameters`."""
     groups: dict[str, list[nn.Parameter]] = {"embed": [], "head": [], "matrix": [], "scalar": []}
     for name, param in model.named_parameters():
         groups[group_of(name, param, selected)].append(param)
@@ -53,21 +53,21 @@ def group_parameters(model: nn.Module, selected: Sequence[Any] = ()) -> dict[str
 
 
 class MatrixOptimizer(Protocol):
-    """What the two forms of Muon have in common. In a step the methods are called in the order given here."""
+    """The interface of both forms of Muon. A step calls the methods in this order."""
 
     params: list[nn.Parameter]
-    lr: float  # before the schedule's multiplier
-    reduces_gradients: bool  # whether it averages the gradients over ranks itself, instead of the backward pass
+    lr: float  # base learning rate, before the schedule's multiplier
+    reduces_gradients: bool  # True: it averages the gradients over ranks itself, not the backward pass
 
     def zero_grad(self) -> None: ...
     def reduce_gradients(self, others: Sequence[nn.Parameter]) -> None:
-        """Begin to average its own gradients over ranks, if it does that, and average those of `others`."""
+        """Start averaging its own gradients over ranks, if it does so, and average those of `others`."""
 
     def squared_norm(self) -> Tensor:
-        """Sum of squares of its averaged gradients over all ranks, a float64 scalar."""
+        """Return the sum of squares of its averaged gradients over all ranks, a float64 scalar."""
 
     def gradients(self) -> list[Tensor]:
-        """The averaged gradients that this rank goes on with, for changes in place."""
+        """Return the averaged gradients of this rank, for changes in place."""
 
     def step(self, lr_multiplier: float, momentum: float) -> None: ...
     def state_dict(self) -> dict[str, Tensor]: ...
@@ -82,15 +82,16 @@ class Optimizer:
 
     @property
     def reduces_gradients(self) -> bool:
-        """Whether `step` averages the gradients over ranks; otherwise they have to be averages already."""
+        """Tell whether `step` averages the gradients over ranks. Otherwise they have to be averages already."""
         return self.muon.reduces_gradients
 
     def step(self, lr_multiplier: float = 1.0, momentum: float = 0.95) -> None:
-        """Update every parameter; `lr_multiplier` scales all base learning rates, `momentum` is Muon's."""
+        """Update every parameter. `lr_multiplier` scales all base learning rates, `momentum` is Muon's."""
         self.muon.reduce_gradients([p for adam in self.adams for p in adam.params])
         if self.clip_norm > 0:
             self._clip()
-        for adam in self.adams:  # before Muon, whose gradients may still be on their way
+        # Adam first: Muon's gradients may still be on their way between ranks.
+        for adam in self.adams:
             adam.step(lr_multiplier)
         self.muon.step(lr_multiplier, momentum)
 
@@ -107,7 +108,7 @@ class Optimizer:
                 param.grad = None
 
     def parts(self) -> list[MatrixOptimizer | Adam]:
-        """The optimizers, each with its `params` and its base `lr`."""
+        """Return the optimizers, each with its `params` and its base `lr`."""
         return [self.muon, *self.adams]
 
     def parameters(self) -> Iterator[nn.Parameter]:
@@ -124,7 +125,7 @@ class Optimizer:
 
 
 def build_optimizer(cfg: Config, model: nn.Module, *, rank: int = 0, world_size: int = 1) -> Optimizer:
-    """The optimizer of `cfg` over `model`, which has to be on its final device already."""
+    """Build the optimizer of `cfg` over `model`, which has to be on its final device already."""
     o, groups = cfg.optim, group_parameters(model, techniques(cfg))
     lrs = {
         "embed": o.tied_embed_lr if cfg.model.tie_embeddings else o.embed_lr,

@@ -32,19 +32,19 @@ class Matrix:
 
     @property
     def value(self) -> Tensor:
-        """View `[r, c]` of the parameter, for in-place updates."""
+        """Return a view `[r, c]` of the parameter, for in-place updates."""
         return self.param.detach()[self.start : self.stop]
 
     @property
     def grad(self) -> Tensor:
-        """View `[r, c]` of the gradient; zeros if there is none."""
+        """Return a view `[r, c]` of the gradient, or zeros if there is none."""
         if self.param.grad is None:
             return torch.zeros_like(self.value)
         return self.param.grad[self.start : self.stop]
 
 
 def row_blocks(param: nn.Parameter, row_counts: RowCounts) -> list[tuple[int, int]]:
-    """First and last row (exclusive) of every matrix in `param`; one block if `row_counts` does not list it."""
+    """Return the first and last row (exclusive) of every matrix in `param`: one block if `row_counts` lacks it."""
     blocks, start = [], 0
     for rows in row_counts.get(param, (param.shape[0],)):
         blocks.append((start, start + rows))
@@ -53,12 +53,12 @@ def row_blocks(param: nn.Parameter, row_counts: RowCounts) -> list[tuple[int, in
 
 
 def matrices_of(params: Sequence[nn.Parameter], row_counts: RowCounts) -> list[Matrix]:
-    """All matrices of `params`, in their order and from top to bottom."""
+    """Return all matrices of `params`, in their order and from top to bottom."""
     return [Matrix(p, start, stop) for p in params for start, stop in row_blocks(p, row_counts)]
 
 
 def declared_row_counts(model: nn.Module) -> dict[nn.Parameter, list[int]]:
-    """What the modules of `model` declare in `separate_rows`; raises `GolfError` if counts do not add up."""
+    """Collect `separate_rows` of the modules of `model`. Raises `GolfError` if counts do not add up."""
     found: dict[nn.Parameter, list[int]] = {}
     for path, module in model.named_modules():
         declared: dict[str, list[int]] = getattr(module, "separate_rows", {})

@@ -39,7 +39,7 @@ def orthogonalize(updates: Tensor, steps: int = 5, dtype: torch.dtype = torch.bf
 
 
 def momentum_update(grads: Tensor, buffer: Tensor, momentum: float, backend_steps: int, dtype: torch.dtype) -> Tensor:
-    """Nesterov momentum, orthogonalised and scaled: `[N, r, c]` in `dtype`. Overwrites `grads` and `buffer`."""
+    """Return the orthogonalised, scaled Nesterov momentum `[N, r, c]` in `dtype`. Overwrites `grads` and `buffer`."""
     buffer.mul_(momentum).add_(grads)
     nesterov = grads.add_(buffer, alpha=momentum)
     scale = max(1.0, grads.size(1) / grads.size(2)) ** 0.5
@@ -47,7 +47,7 @@ def momentum_update(grads: Tensor, buffer: Tensor, momentum: float, backend_step
 
 
 def decay_and_add(value: Tensor, update: Tensor, lr: float, weight_decay: float) -> None:
-    """W ← W·(1 − lr·weight_decay) − lr·update, in place; `lr` is the scheduled one, also for the decay."""
+    """Set W ← W·(1 − lr·weight_decay) − lr·update in place. The decay, too, uses the scheduled `lr`."""
     if weight_decay:
         value.mul_(1.0 - lr * weight_decay)
     value.add_(update, alpha=-lr)
@@ -89,13 +89,13 @@ class Muon:
             param.grad = None
 
     def reduce_gradients(self, others: Sequence[nn.Parameter]) -> None:
-        """Nothing: the backward pass has averaged the gradients over the ranks."""
+        """Do nothing: the backward pass has averaged the gradients over the ranks."""
 
     def gradients(self) -> list[Tensor]:
         return [p.grad for p in self.params if p.grad is not None]
 
     def squared_norm(self) -> Tensor:
-        """Sum of squares of all gradients over all ranks, a float64 scalar."""
+        """Return the sum of squares of all gradients over all ranks, a float64 scalar."""
         return squared_norm(self.gradients(), self.params[0].device)
 
     @torch.no_grad()
@@ -126,7 +126,7 @@ class Muon:
         return views
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Momentum of the matrices this rank owns; differs between ranks."""
+        """Return the momentum of the matrices that this rank owns. It differs between ranks."""
         return momentum_to_state(self.momentum_buffers)
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
@@ -134,10 +134,10 @@ class Muon:
 
 
 def momentum_to_state(buffers: dict[torch.Size, Tensor]) -> dict[str, Tensor]:
-    """Momentum `[N, r, c]` by shape, under names like `512x256`."""
+    """Return the momentum `[N, r, c]` by shape, under names like `512x256`."""
     return {"x".join(map(str, shape)): buffer for shape, buffer in buffers.items()}
 
 
 def momentum_from_state(state: dict[str, Tensor]) -> dict[torch.Size, Tensor]:
-    """Inverse of `momentum_to_state`, with tensors of its own."""
+    """Invert `momentum_to_state`, with tensors of its own."""
     return {torch.Size(map(int, key.split("x"))): buffer.clone() for key, buffer in state.items()}

@@ -49,7 +49,7 @@ class Exchange:
         self._updates = self.batch
 
     def start_reduction(self) -> None:
-        """Send the gradients; the mean over ranks of this rank's share comes back."""
+        """Send the gradients. This rank receives the mean over ranks of its share."""
         for part, segment in zip(self.batch[: sum(self.sizes)].split(self.sizes), self.segments, strict=True):
             part.copy_(segment.grads)
         if self.world_size == 1:
@@ -59,7 +59,7 @@ class Exchange:
         self._work = reduce_scatter(self._own, self.batch, op=dist.ReduceOp.AVG, async_op=True)
 
     def own_gradients(self) -> Tensor:
-        """Averaged gradients `[n, r, c]` of this rank's matrices, float32; may be changed in place."""
+        """Return the averaged gradients `[n, r, c]` of this rank's matrices, float32. They may be changed in place."""
         assert self._own is not None, "gradients are reduced before they are used"
         if self._work is not None:
             self._finish()
@@ -76,7 +76,7 @@ class Exchange:
         self._work = all_gather(self.batch, updates.contiguous(), async_op=True)
 
     def apply(self, lr: float, weight_decay: float) -> None:
-        """Update every matrix with what has been gathered."""
+        """Update every matrix with the gathered updates."""
         self._finish()
         parts = self._updates[: sum(self.sizes)].split(self.sizes)
         for part, segment in zip(parts, self.segments, strict=True):
@@ -130,11 +130,11 @@ class ParallelMuon:
             _average([p.grad for p in others if p.grad is not None])
 
     def gradients(self) -> list[Tensor]:
-        """Averaged gradients of the matrices that this rank owns."""
+        """Return the averaged gradients of the matrices that this rank owns."""
         return [exchange.own_gradients() for exchange in self.exchanges]
 
     def squared_norm(self) -> Tensor:
-        """Sum of squares of all gradients over all ranks, a float64 scalar."""
+        """Return the sum of squares of all gradients over all ranks, a float64 scalar."""
         own = [matrix for grads in self.gradients() for matrix in grads.unbind()]
         squared = squared_norm(own, self.params[0].device)
         if self.world_size > 1:
@@ -143,7 +143,7 @@ class ParallelMuon:
 
     @torch.no_grad()
     def step(self, lr_multiplier: float, momentum: float) -> None:
-        """Apply one update at `lr · lr_multiplier`; while one shape's updates travel, the next are computed."""
+        """Apply one update at `lr · lr_multiplier`. While one shape's updates travel, the next are computed."""
         lr, travelling = self.lr * lr_multiplier, None
         for exchange in self.exchanges:
             grads = exchange.own_gradients()
@@ -156,7 +156,7 @@ class ParallelMuon:
             travelling.apply(lr, self.weight_decay)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Momentum of the matrices this rank owns; differs between ranks."""
+        """Return the momentum of the matrices that this rank owns. It differs between ranks."""
         return momentum_to_state(self.momentum_buffers)
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:

@@ -2,7 +2,7 @@
 
 torch's own CPU kernel multiplies many small tiles, which in the backward pass of short sequences costs more than
 keeping the attention weights. Here a block of queries meets all keys up to its end at once, and the query heads that
-share a key head are rows of one product. docs/benchmarks.md has what it is worth.
+share a key head are rows of one product. docs/benchmarks.md has the gain.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-BLOCK = 64  # queries; half a block of scores on average is computed in vain
-LONGEST = 1024  # tokens; the weights that are kept for the backward pass grow with their square
+BLOCK = 64  # queries; on average half a block of masked scores is computed in vain
+LONGEST = 1024  # tokens; memory of the attention weights grows with their square
 
 
 class _Blockwise(torch.autograd.Function):
@@ -49,19 +49,19 @@ class _Blockwise(torch.autograd.Function):
 
 
 def blocks(tokens: int) -> list[tuple[int, int]]:
-    """First and last position (exclusive) of every block of queries."""
+    """Return the first and last position (exclusive) of every block of queries."""
     return [(start, min(start + BLOCK, tokens)) for start in range(0, tokens, BLOCK)]
 
 
 def _hide_the_future(scores: Tensor, start: int, stop: int, shared: int) -> None:
-    """Put `[…, (stop - start)·shared, stop]` scores of keys behind their query to -inf, in place."""
+    """Set `[…, (stop - start)·shared, stop]` scores of later keys to -inf, in place."""
     size = stop - start
     future = torch.full((size, size), float("-inf"), dtype=scores.dtype, device=scores.device).triu(1)
     scores.view(-1, size, shared, stop)[..., start:] += future[:, None]
 
 
 def attend_in_blocks(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Causal softmax attention at scale 1/√D: `q` is `[B, T, H, D]`, `k` and `v` are `[B, T, K, D]`, H % K = 0."""
+    """Compute causal softmax attention `[B, T, H, D]` at scale 1/√D: `q` is `[B, T, H, D]`, `k` and `v` are `[B, T, K, D]`, H % K = 0."""
     batch, tokens, heads, dim = q.shape
     shared = heads // k.size(2)
     grouped = (q * dim**-0.5).view(batch, tokens, -1, shared, dim).transpose(1, 2)

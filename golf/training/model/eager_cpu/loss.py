@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-CHUNK_BYTES = 2**20  # of logits
-LARGEST_CAP = 60.0  # exp of a logit at the cap, summed over any vocabulary, is a float32; of 88 it is not
+CHUNK_BYTES = 2**20  # bytes of logits at a time
+LARGEST_CAP = 60.0  # up to this cap a sum of exponentials over any vocabulary fits float32; at 88 it does not
 
 
 class _Losses(torch.autograd.Function):
@@ -44,5 +44,5 @@ class _Losses(torch.autograd.Function):
 
 
 def softcapped_losses(x: Tensor, weight: Tensor, targets: Tensor, cap: float) -> Tensor:
-    """Nats `[...]` of `targets` `[...]` under logits cap·tanh(x·weightᵀ / cap): `x` `[..., d]`, `weight` `[V, d]`."""
+    """Return the nats `[...]` of `targets` `[...]` under logits cap·tanh(x·weightᵀ / cap): `x` `[..., d]`, `weight` `[V, d]`."""
     return _Losses.apply(x.flatten(0, -2), weight, targets.flatten(), cap).view(targets.shape)

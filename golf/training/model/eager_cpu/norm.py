@@ -1,4 +1,4 @@
-"""RMS norm in half the passes over memory of what autograd makes of torch's."""
+"""RMS norm with a backward pass of its own, in half the passes over memory that autograd needs for torch's."""
 
 from __future__ import annotations
 
