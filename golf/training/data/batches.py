@@ -19,11 +19,12 @@ ALONE = Ranks()
 
 @contextlib.contextmanager
 def open_loader(cfg: Config, dataset: Dataset, ranks: Ranks, *, after: int = 0) -> Iterator[Loader]:
-    """This rank's batches `after` so many; what works in the background has ended when the block is left."""
+    """Open this rank's loader after skipping `after` batches. Its prefetch thread stops when the block exits."""
     loader = make_loader(cfg, dataset, ranks)
     if after:
         loader.skip(after)
-    if ranks.device.type != "cuda":  # where the same cores compute, a thread beside them gains nothing
+    # On a CPU a thread would compete with the training for the same cores.
+    if ranks.device.type != "cuda":
         yield loader
     else:
         with Prefetched(loader, ranks.device) as prefetched:
@@ -31,7 +32,7 @@ def open_loader(cfg: Config, dataset: Dataset, ranks: Ranks, *, after: int = 0) 
 
 
 def make_loader(cfg: Config, dataset: Dataset, ranks: Ranks = ALONE) -> SequentialLoader | WindowLoader:
-    """The loader itself. Raises `GolfError` for shards that it cannot read from."""
+    """Build the loader of `cfg`. Raises `GolfError` for shards that it cannot read."""
     data = cfg.data
     local_tokens = data.train_batch_tokens // data.micro_batches
     if data.loader == "sequential":

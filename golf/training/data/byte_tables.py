@@ -15,7 +15,7 @@ SPACE = "\u2581"  # how SentencePiece writes a space inside a piece
 
 @dataclass(frozen=True)
 class ByteTables:
-    """UTF-8 bytes that each token stands for, as arrays over token ids `[V]`.
+    """The UTF-8 bytes of each token, as arrays over token ids `[V]`.
 
     A piece that begins with a space owns that space only if some text came before it: `leading_space` marks such
     pieces, `boundary` the control tokens after which no space is written.
@@ -26,13 +26,13 @@ class ByteTables:
     boundary: np.ndarray  # bool
 
     def count(self, previous: np.ndarray, target: np.ndarray) -> int:
-        """Total bytes of the `target` tokens, each following its `previous` one; arrays of one shape."""
+        """Return the total bytes of the `target` tokens, each after its `previous` token. The arrays have one shape."""
         spaces = self.leading_space[target] & ~self.boundary[previous]
         return int(self.base_bytes[target].sum(dtype=np.int64)) + int(spaces.sum())
 
 
 def load_tokenizer(path: Path, vocab_size: int) -> sentencepiece.SentencePieceProcessor:
-    """The SentencePiece model at `path`, which has to know exactly `vocab_size` pieces."""
+    """Load the SentencePiece model at `path`. Raises `GolfError` unless it has exactly `vocab_size` pieces."""
     if not path.is_file():
         raise GolfError(
             f"The tokenizer {path} does not exist: fetch it with `python scripts/get_data.py` or give "
@@ -51,7 +51,7 @@ def load_tokenizer(path: Path, vocab_size: int) -> sentencepiece.SentencePiecePr
 
 
 def byte_tables(tokenizer: sentencepiece.SentencePieceProcessor, vocab_size: int) -> ByteTables:
-    """Tables over `max(vocab_size, pieces)` ids; ids without a piece count zero bytes."""
+    """Build the tables over `max(vocab_size, pieces)` ids. Ids without a piece count zero bytes."""
     size = max(vocab_size, tokenizer.vocab_size())
     base_bytes = np.zeros(size, dtype=np.int16)
     leading_space = np.zeros(size, dtype=bool)

@@ -15,14 +15,14 @@ import numpy as np
 
 from golf.training.data.windows import draw_phase, usable_shards
 
-MIXING_STEPS = 1800  # until the mixture is as broad as it gets
-WEIGHT_EXPONENT = (0.90, 0.50)  # of a shard's remaining blocks, at the first step and after MIXING_STEPS
-FEWEST_SHARDS, MOST_SHARDS = 8, 32  # distinct shards in a step then; at least W and 8 W
+MIXING_STEPS = 1800  # steps until the mixture is at its broadest
+WEIGHT_EXPONENT = (0.90, 0.50)  # exponent of a shard's remaining blocks, at the first step and after MIXING_STEPS
+FEWEST_SHARDS, MOST_SHARDS = 8, 32  # distinct shards in a step at the same two times; at least W and 8 W
 SHARDS_PER_MICRO_BATCH = 8
 
 
 class Cursor:
-    """Goes through one shard's blocks, each once a pass: the j-th is block (start + j · stride) mod blocks."""
+    """A walk over one shard's blocks, each once a pass: the j-th is block (start + j · stride) mod blocks."""
 
     def __init__(self, tokens: int, seq_len: int, random: np.random.Generator):
         self.tokens, self.seq_len, self.random = tokens, seq_len, random
@@ -35,11 +35,11 @@ class Cursor:
 
     @property
     def weight(self) -> int:
-        """Blocks left in this pass; a shard that is used up counts as one until it is chosen again, as upstream."""
+        """Return the blocks left in this pass. A used-up shard counts as one until it is chosen again, as upstream."""
         return max(self.blocks - self.used, 1)
 
     def take(self, count: int) -> np.ndarray:
-        """First tokens of the next `count` windows, int64 `[count]`, into as many new passes as that needs."""
+        """Return the first tokens of the next `count` windows, int64 `[count]`, starting new passes as needed."""
         parts = []
         while count:
             if self.used == self.blocks:
@@ -52,7 +52,7 @@ class Cursor:
 
 
 def coprime_stride(blocks: int, random: np.random.Generator) -> int:
-    """Uniform among the numbers from 1 to `blocks` − 1 that share no factor with it, so that strides miss no block."""
+    """Draw a stride uniformly among 1 … `blocks` − 1 coprime to `blocks`, so that it misses no block."""
     while blocks > 1:
         stride = int(random.integers(1, blocks))
         if math.gcd(stride, blocks) == 1:
@@ -61,7 +61,7 @@ def coprime_stride(blocks: int, random: np.random.Generator) -> int:
 
 
 class CoprimeOrder:
-    """Draws the windows of one optimizer step after the other; `sizes` are the shards' tokens."""
+    """A `WindowOrder` that draws the windows of one optimizer step at a time. `sizes` are the shards' tokens."""
 
     def __init__(self, sizes: Sequence[int], *, seq_len: int, micro_batches: int, seed: int):
         self.random = np.random.Generator(np.random.PCG64(seed))
@@ -70,7 +70,7 @@ class CoprimeOrder:
         self.micro_batches, self.steps = micro_batches, 0
 
     def draw(self, count: int) -> np.ndarray:
-        """The `count` windows of the next step, int64 `[count, 2]`: shard, first token."""
+        """Return the `count` windows of the next step, int64 `[count, 2]`: shard, first token."""
         windows, rounds = [], []
         for i, own in self._windows_per_shard(count):
             first = self.random.permutation(self.cursors[i].take(own))
@@ -82,7 +82,7 @@ class CoprimeOrder:
         return np.concatenate(windows)[order]
 
     def _windows_per_shard(self, count: int) -> list[tuple[int, int]]:
-        """Chosen shards (their places in `cursors`) and how many windows each gives: one, and its share of the rest."""
+        """Choose shards, by index of `cursors`, and how many windows each gives: one, plus its share of the rest."""
         progress = min(self.steps / MIXING_STEPS, 1.0)
         at_first, at_last = WEIGHT_EXPONENT
         weights = np.array([c.weight for c in self.cursors]) ** (at_first + progress * (at_last - at_first))

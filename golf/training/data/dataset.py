@@ -1,4 +1,4 @@
-"""Everything a run reads: training shards, validation tokens, the byte tables, and a fingerprint of it all."""
+"""The data of a run: training shards, validation tokens, byte tables, and their fingerprint."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Dataset:
 
 
 def is_unbuilt(data: DataConfig) -> bool:
-    """Whether `data` is an embedded corpus whose files are missing."""
+    """Tell whether `data` is an embedded corpus whose files are missing."""
     return data.built_from is not None and not (resolve(data.path).is_dir() and resolve(data.tokenizer_path).is_file())
 
 
@@ -70,7 +70,7 @@ def open_dataset(cfg: Config) -> Dataset:
 
 
 def validation_tokens(data: DataConfig) -> np.ndarray:
-    """The whole validation split, uint16, checked to lie within the vocabulary."""
+    """Return the whole validation split, uint16. Raises `GolfError` for tokens outside the vocabulary."""
     files = find_shards(resolve(data.path), data.val_files, "val")
     tokens = np.concatenate([open_shard(path) for path in files])
     _check_range(tokens, data.vocab_size)
@@ -78,7 +78,7 @@ def validation_tokens(data: DataConfig) -> np.ndarray:
 
 
 def whole_sequences(tokens: np.ndarray, seq_len: int) -> np.ndarray:
-    """As much of `tokens` as fills sequences of `seq_len`, and one more as the last target."""
+    """Cut `tokens` to whole sequences of `seq_len`, plus one token as the last target."""
     if (usable := (tokens.size - 1) // seq_len * seq_len) <= 0:
         raise GolfError(f"The validation split has {tokens.size} tokens, less than one sequence of {seq_len} + 1.")
     return tokens[: usable + 1]
@@ -98,7 +98,7 @@ def _fingerprint(
     train: list[np.ndarray],
     validation: np.ndarray,
 ) -> str:
-    """16 hex digits. All validation tokens and pieces count; training shards by name, length and probes."""
+    """Return 16 hex digits over validation tokens, pieces, and name, length and probes of the training shards."""
     digest = hashlib.blake2b(digest_size=8)
     for i in range(tokenizer.vocab_size()):
         digest.update(tokenizer.id_to_piece(i).encode() + b"\0")

@@ -1,4 +1,4 @@
-"""From documents to training data: a SentencePiece tokenizer, then shards in the field's format."""
+"""Documents to training data: a SentencePiece tokenizer, then shards in the field's format."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHARD_TOKENS = 100_000_000
 
 
 def train_tokenizer(texts: Sequence[str], vocab_size: int) -> bytes:
-    """A BPE model of `vocab_size` pieces with byte fallback that reproduces its input exactly.
+    """Train a BPE model of `vocab_size` pieces with byte fallback that reproduces its input exactly.
 
     As the field's tokenizers (pad 0, BOS 1, EOS 2, unknown 3, digits split, no dummy prefix), but without
     normalisation, so that line ends and runs of spaces survive and decoded bytes equal the text's. The same texts
@@ -57,7 +57,7 @@ def train_tokenizer(texts: Sequence[str], vocab_size: int) -> bytes:
 def encode_documents(
     tokenizer: sentencepiece.SentencePieceProcessor, texts: Iterable[str], batch: int = 1024
 ) -> Iterator[np.ndarray]:
-    """Token ids of every text, uint16, each with BOS in front and no EOS."""
+    """Yield the token ids of every text, uint16, each with BOS in front and no EOS."""
     remaining = iter(texts)
     while group := list(itertools.islice(remaining, batch)):
         for ids in tokenizer.encode(group):
@@ -65,7 +65,7 @@ def encode_documents(
 
 
 class ShardWriter:
-    """Writes documents end to end as `<folder>/<prefix>_000000.bin`, …; they may straddle shards."""
+    """A writer of documents end to end as `<folder>/<prefix>_000000.bin`, …. Documents may straddle shards."""
 
     def __init__(self, folder: Path, prefix: str, shard_tokens: int = SHARD_TOKENS):
         self.folder, self.prefix, self.shard_tokens = folder, prefix, shard_tokens
@@ -83,7 +83,7 @@ class ShardWriter:
         self._pending_tokens += tokens.size
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the last, partly filled shard."""
         if self._pending_tokens:
             self._flush()
 

@@ -22,7 +22,7 @@ STAGING = ".hub"  # the client keeps unfinished downloads here and resumes them
 def fetch_variant(variant: str, train_shards: int, root: Path, report: Callable[[str], None]) -> Path:
     """Fetch all validation shards, the first `train_shards` training shards and the tokenizer of e.g. `sp1024`.
 
-    Complete files that are there already are kept. Returns the folder of the shards; raises `GolfError`.
+    Complete files are kept. Returns the folder of the shards. Raises `GolfError` if a file cannot be had.
     """
     manifest = json.loads(_download("manifest.json", root).read_text())
     dataset = _entry(manifest, "datasets", f"fineweb10B_{variant}")
@@ -53,7 +53,7 @@ def _entry(manifest: dict[str, Any], kind: str, name: str | None) -> dict[str, A
 
 
 def _fetch(name: str, root: Path) -> None:
-    """Make `root/name` exist and be whole."""
+    """Fetch `root/name` unless it is there and complete."""
     target = root / name
     if target.is_file() and _is_whole(target):
         return
@@ -86,7 +86,7 @@ def _check_total(folder: Path, split: str, expected: int | None) -> None:
 
 
 def _download(name: str, root: Path) -> Path:
-    """The hub's file in the staging folder, downloaded or continued."""
+    """Download or resume the hub's file in the staging folder. Returns its path."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 

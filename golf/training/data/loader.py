@@ -1,4 +1,4 @@
-"""What a loader is, and the baseline's: shards one after the other, read straight through, wrapping forever."""
+"""Loaders: the protocol, and the baseline's sequential loader, which reads shard after shard and wraps around."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Loader(Protocol):
     """An endless supply of this rank's micro-batches."""
 
     def next_batch(self) -> tuple[Tensor, Tensor]:
-        """Inputs and targets, `[B, T]` int64 each, on the CPU."""
+        """Return inputs and targets, `[B, T]` int64 each, on the CPU."""
 
 
 class SequentialLoader:
@@ -46,7 +46,7 @@ class SequentialLoader:
         self.position = 0  # tokens of the stream consumed by all ranks together
 
     def next_batch(self) -> tuple[Tensor, Tensor]:
-        """Inputs and targets, `[local_tokens / seq_len, seq_len]` int64 each, on the CPU."""
+        """Return inputs and targets, `[local_tokens / seq_len, seq_len]` int64 each, on the CPU."""
         span = self.local_tokens + 1
         tokens = self._read(self.position + self.rank * span, span)
         self.position += self.world_size * span
@@ -55,11 +55,11 @@ class SequentialLoader:
         return batch[:-1].view(-1, self.seq_len), batch[1:].view(-1, self.seq_len)
 
     def skip(self, batches: int) -> None:
-        """Pass over as many, without reading them."""
+        """Skip `batches` micro-batches without reading them."""
         self.position += batches * self.world_size * (self.local_tokens + 1)
 
     def _read(self, start: int, count: int) -> np.ndarray:
-        """`count` tokens of the endless stream from `start`, as int64."""
+        """Read `count` tokens of the endless stream from `start`, as int64."""
         parts, total = [], int(self.ends[-1])
         while count:
             start %= total
@@ -72,7 +72,7 @@ class SequentialLoader:
 
 
 def check_tokens(tokens: np.ndarray, vocab_size: int) -> None:
-    """Raise `GolfError` for training tokens beyond the vocabulary, which an embedding would answer with a crash."""
+    """Raise `GolfError` for training tokens beyond the vocabulary, on which an embedding would crash."""
     if (largest := int(tokens.max())) >= vocab_size:
         raise GolfError(
             f"The training shards hold token {largest}, but the vocabulary ends at {vocab_size - 1}: "
@@ -81,7 +81,7 @@ def check_tokens(tokens: np.ndarray, vocab_size: int) -> None:
 
 
 def listed_first(shards: Sequence[np.ndarray], listed: Sequence[int]) -> list[np.ndarray]:
-    """`shards` in the order of `data.shard_order`: those `listed` by index, then the rest as they were (PR #650)."""
+    """Return `shards` in the order of `data.shard_order`: the `listed` indices first, then the rest (PR #650)."""
     for place, index in enumerate(listed):
         if not 0 <= index < len(shards):
             raise GolfError(

@@ -1,4 +1,4 @@
-"""A person's own text: reading documents from files and making a data set of them, tokenizer included."""
+"""Data sets of one's own text: documents are read from files, tokenized and written as shards."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from golf.files import new_folder, write_atomic
 from golf.training.data.byte_tables import load_tokenizer
 from golf.training.data.documents import ShardWriter, encode_documents, train_tokenizer
 
-TOKENIZER_SAMPLE_CHARS = 50_000_000  # the tokenizer learns from the first training documents up to this much
+TOKENIZER_SAMPLE_CHARS = 50_000_000  # characters of training documents that the tokenizer is trained on
 
 
 def read_documents(sources: Iterable[Path], text_key: str = "text") -> Iterator[str]:
-    """Documents of `.jsonl` files (one object a line, text under `text_key`), of text files, and of folders of both.
+    """Yield the documents of `.jsonl` files (objects with text under `text_key`), text files, and folders of both.
 
     A text file is one document. Empty documents are left out.
     """
@@ -52,7 +52,7 @@ def _jsonl_texts(file: Path, text_key: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class OwnDataset:
-    """What `make_dataset` made."""
+    """The files and counts of a data set that `make_dataset` wrote."""
 
     folder: Path
     tokenizer_path: Path

@@ -15,11 +15,11 @@ BATCHES_AHEAD = 4
 
 
 class Prefetched:
-    """The batches of `loader`, in its order, some of them made before they are asked for.
+    """A loader that makes the next batches of `loader`, in its order, in a background thread.
 
-    For a GPU they are in pinned memory, from which the step's non-blocking copy does not hold up the host. What the
-    loader raises is raised by the `next_batch` that would have returned the batch. Leaving its `with` block waits for
-    the batch in the making and ends the thread; one that never gets there ends with the interpreter.
+    For a GPU the batches are in pinned memory, so that the step's non-blocking copy does not hold up the host. An error
+    of the loader is raised by the `next_batch` that would have returned the batch. Leaving the `with` block waits for
+    the current batch and ends the thread. A thread whose block is never left ends with the interpreter.
     """
 
     def __init__(self, loader: Loader, device: torch.device, ahead: int = BATCHES_AHEAD):
@@ -30,7 +30,7 @@ class Prefetched:
             self._ahead.append(self._thread.submit(self._make))
 
     def next_batch(self) -> tuple[Tensor, Tensor]:
-        """As the loader's."""
+        """Return the next batch of the loader."""
         self._ahead.append(self._thread.submit(self._make))
         return self._ahead.popleft().result()
 

@@ -36,9 +36,9 @@ VALIDATION_ONE_IN = 16
 def build(folder: Path, tokenizer_path: Path, vocab_size: int) -> None:
     """Write the corpus' tokenizer and `pydocs_{train,val}_*.bin` shards; about ten seconds on two cores.
 
-    A document is a top-level class or function with what is said in and before it. Validation takes whole modules,
-    and both splits are in a frozen random order. The folder appears whole or not at all, so that a build cut short
-    is simply done again and two at once do not mix.
+    A document is a top-level class or function with its docstrings and comments. Validation takes whole modules, and
+    both splits are in a frozen random order. The folder appears whole or not at all: an interrupted build is repeated,
+    and two builds at once do not mix.
     """
     _check_versions()
     splits: dict[bool, list[tuple[bytes, str]]] = {False: [], True: []}
@@ -71,7 +71,7 @@ def _digest(name: str) -> bytes:
 
 
 def _modules() -> Iterator[tuple[str, list[str]]]:
-    """`(file name, documents)` of every module, each block of text at its first occurrence only."""
+    """Yield `(file name, documents)` of every module, each block of text at its first occurrence only."""
     seen: set[str] = set()
     for package in sorted(set(VERSIONS) - {"sentencepiece"}):
         for file in sorted(importlib.metadata.files(package) or [], key=str):
@@ -88,7 +88,7 @@ def _modules() -> Iterator[tuple[str, list[str]]]:
 
 
 def _prose(source: str) -> Iterator[tuple[int, str]]:
-    """Docstrings and runs of whole-line comments in the order of the file, with the section they belong to.
+    """Yield docstrings and runs of whole-line comments in the order of the file, with the section they belong to.
 
     A section ends where a top-level class or function does.
     """

@@ -19,7 +19,7 @@ TOKEN_DTYPE = np.dtype("<u2")
 
 
 def find_shards(folder: Path, pattern: str, what: str) -> list[Path]:
-    """Shard files of `folder` in lexical order; `what` names them in the error if there are none."""
+    """Return the shard files of `folder` in lexical order. Raises a `GolfError` that names `what` if there are none."""
     if not folder.is_dir():
         raise GolfError(
             f"The data folder {folder} does not exist: fetch it with `python scripts/get_data.py`, give data.path, "
@@ -31,7 +31,7 @@ def find_shards(folder: Path, pattern: str, what: str) -> list[Path]:
 
 
 def open_shard(path: Path) -> np.ndarray:
-    """Memory-mapped tokens `[n]` uint16 of one shard. Raises `GolfError` for a foreign or truncated file."""
+    """Return the memory-mapped tokens `[n]` uint16 of a shard. Raises `GolfError` for a foreign or truncated file."""
     size = path.stat().st_size
     if size < HEADER_BYTES:
         raise GolfError(f"{path} is {size} bytes, less than a shard's header: fetch it again.")

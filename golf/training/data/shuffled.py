@@ -1,4 +1,4 @@
-"""The shuffled order: every block of every shard once, in random order, then all over again with other blocks.
+"""The shuffled order: every block of every shard once, in random order, then a new pass with other blocks.
 
 After openai/parameter-golf record 2026-04-05_SP8192…, which permutes the blocks of each shard and picks, sequence by
 sequence, a shard with probability proportional to the blocks it has left. That is the same as one uniformly random
@@ -17,7 +17,7 @@ from golf.training.data.windows import draw_phase, usable_shards
 
 
 class ShuffledOrder:
-    """Draws windows without repeating a block until all are used up; `sizes` are the shards' tokens."""
+    """A `WindowOrder` that repeats no block until all are used up. `sizes` are the shards' tokens."""
 
     def __init__(self, sizes: Sequence[int], *, seq_len: int, seed: int):
         self.random = np.random.Generator(np.random.PCG64(seed))
@@ -34,7 +34,7 @@ class ShuffledOrder:
         self.used = 0
 
     def draw(self, count: int) -> np.ndarray:
-        """The next `count` windows, int64 `[count, 2]`: shard, first token."""
+        """Return the next `count` windows, int64 `[count, 2]`: shard, first token."""
         parts = []
         while count:
             if self.used == self.blocks.size:
@@ -45,7 +45,7 @@ class ShuffledOrder:
         return np.concatenate(parts)
 
     def _windows(self, blocks: np.ndarray) -> np.ndarray:
-        """Windows of numbered blocks `[n]`."""
+        """Return the windows of numbered blocks `[n]`."""
         place = np.searchsorted(self.ends, blocks, side="right")
         within = blocks - np.concatenate([[0], self.ends])[place]
         return np.stack([self.shards[place], self.phases[place] + within * self.seq_len], axis=1)

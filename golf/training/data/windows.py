@@ -21,7 +21,7 @@ class WindowOrder(Protocol):
     """An endless order of windows."""
 
     def draw(self, count: int) -> np.ndarray:
-        """The next `count` windows, int64 `[count, 2]`: index of the shard, position of the first token in it."""
+        """Return the next `count` windows, int64 `[count, 2]`: index of the shard, first token in it."""
 
 
 class WindowLoader:
@@ -52,7 +52,7 @@ class WindowLoader:
         self.windows = np.empty((0, 2), dtype=np.int64)  # of this step, all ranks'
 
     def next_batch(self) -> tuple[Tensor, Tensor]:
-        """Inputs and targets, `[local_tokens / seq_len, seq_len]` int64 each, on the CPU."""
+        """Return inputs and targets, `[local_tokens / seq_len, seq_len]` int64 each, on the CPU."""
         own = self._next_windows()
         tokens = np.stack([self.shards[shard][first : first + self.seq_len + 1] for shard, first in own])  # [B, T+1]
         check_tokens(tokens, self.vocab_size)
@@ -60,12 +60,12 @@ class WindowLoader:
         return torch.from_numpy(tokens[:, :-1].astype(np.int64)), torch.from_numpy(tokens[:, 1:].astype(np.int64))
 
     def skip(self, batches: int) -> None:
-        """Pass over as many: their windows are drawn, their tokens not read."""
+        """Skip `batches` micro-batches: their windows are drawn, their tokens are not read."""
         for _ in range(batches):
             self._next_windows()
 
     def _next_windows(self) -> np.ndarray:
-        """This rank's windows of its next micro-batch, `[B, 2]`."""
+        """Return this rank's windows of its next micro-batch, `[B, 2]`."""
         if self.micro == self.micro_batches:
             self.windows, self.micro = self.order.draw(self.micro_batches * self.sequences), 0
         own = self.windows[self.micro + self.rank :: self.micro_batches]
@@ -74,7 +74,7 @@ class WindowLoader:
 
 
 def usable_shards(sizes: Sequence[int], seq_len: int) -> list[int]:
-    """Indices of the shards that hold a window; `sizes` are their tokens. The others are passed over."""
+    """Return the indices of the shards that hold a window. `sizes` are the shards' tokens."""
     if not (usable := [i for i, tokens in enumerate(sizes) if tokens > seq_len]):
         raise GolfError(
             f"None of the {len(sizes)} training shards holds a sequence of {seq_len} tokens and its last target: "
@@ -84,6 +84,6 @@ def usable_shards(sizes: Sequence[int], seq_len: int) -> list[int]:
 
 
 def draw_phase(tokens: int, seq_len: int, random: np.random.Generator) -> tuple[int, int]:
-    """Where the grid of a new pass over a shard of `tokens` begins, and how many blocks it has (at least one)."""
+    """Draw where a new pass over a shard of `tokens` begins. Returns the first token and the number of blocks (≥ 1)."""
     phase = int(random.integers(min(seq_len, tokens - seq_len)))
     return phase, (tokens - 1 - phase) // seq_len

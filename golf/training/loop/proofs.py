@@ -36,11 +36,11 @@ def inert_techniques(cfg: Config) -> list[str]:
     """
     failures = []
     selected = techniques(cfg)
-    whole = _loss_and_gradients(cfg) if any(t.claim == CHANGES_GRADIENT for t in selected) else {}
+    whole = _loss_and_gradients(cfg) if any(t.effect == CHANGES_GRADIENT for t in selected) else {}
     for technique in selected:
-        if technique.claim == CHANGES_INIT and _same_start(cfg, technique):
+        if technique.effect == CHANGES_INIT and _same_start(cfg, technique):
             failures.append(f"{technique.name} changed no weight at the start")
-        if technique.claim == CHANGES_GRADIENT and _loss_and_gradients(without(cfg, technique.name)) == whole:
+        if technique.effect == CHANGES_GRADIENT and _loss_and_gradients(without(cfg, technique.name)) == whole:
             failures.append(f"{technique.name} changed neither the loss nor a gradient")
         if technique.separates_documents() and _leaks_across_documents(cfg, technique):
             failures.append(f"{technique.name} mixes tokens across document starts although it says it does not")

@@ -21,7 +21,7 @@ FLASH_MODULES = {"fa2": "flash_attn", "fa3": "flash_attn_interface"}
 
 
 def attend_sdpa(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Compute causal softmax attention `[B, T, H, D]` at scale 1/√D: `q` is `[B, T, H, D]`, `k` and `v` are `[B, T, K, D]`, H % K = 0."""
+    """Compute causal softmax attention at scale 1/√D: `q` `[B, T, H, D]`, `k` and `v` `[B, T, K, D]`, H % K = 0."""
     # Only in training: without a backward pass torch's kernel is as fast or faster.
     if suits_eager_cpu(q) and q.requires_grad and q.size(1) <= LONGEST:
         return attend_in_blocks(q, k, v)

@@ -1,4 +1,4 @@
-"""Construction of a model: the baseline, the edits of the selected techniques, compiling, and models without numbers."""
+"""Construction of a model: the baseline, the edits of the selected techniques, compiling, models on the meta device."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The baseline language model: a U-shaped stack of attention/MLP blocks over a tied embedding.
 
 Parameter names are those of the public scripts, so that their checkpoints load here and ours there. Techniques edit a
-model once, at construction, through the attributes that the classes list. A technique that is not selected leaves no trace.
+model once, at construction, through the attributes that the classes list. Other techniques leave no trace.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class GPT(nn.Module):
         self.active_in_scoring: tuple[str, ...] = ()
 
     def forward(self, input_ids: Tensor, target_ids: Tensor, active: tuple[str, ...] | None = None) -> Tensor:
-        """Return the mean cross-entropy in nats per token (scalar, float32) of `target_ids` `[B, T]` given `input_ids`."""
+        """Return the mean cross-entropy in nats per token (float32) of `target_ids` `[B, T]` given `input_ids`."""
         return self.token_losses(input_ids, target_ids, active).mean()
 
     def token_losses(self, input_ids: Tensor, target_ids: Tensor, active: tuple[str, ...] | None = None) -> Tensor:

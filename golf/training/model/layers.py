@@ -43,9 +43,8 @@ class CastedLinear(nn.Linear):
     def __init__(self, in_features: int, out_features: int, *, zero_init: bool = False):
         super().__init__(in_features, out_features, bias=False)
         self.zero_init = zero_init
-        self.weight_edits: list[
-            Callable[[Tensor, tuple[str, ...]], Tensor]
-        ] = []  # of techniques: (weight, active) → weight
+        # Techniques append functions (weight, active) → weight.
+        self.weight_edits: list[Callable[[Tensor, tuple[str, ...]], Tensor]] = []
         if zero_init:
             nn.init.zeros_(self.weight)
 

@@ -1,4 +1,4 @@
-"""One file a technique; importing the package registers all of them. docs/adding_a_technique.md shows how."""
+"""One file per technique. Importing the package registers all of them. docs/adding_a_technique.md adds one."""
 
 import importlib
 import pkgutil

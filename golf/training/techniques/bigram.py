@@ -13,12 +13,12 @@ from golf.training.model.gpt import GPT
 from golf.training.model.layers import CastedLinear, embed_dtype
 from golf.training.techniques.base import Technique, technique
 
-FACTORS = (36313, 27191, 51497)  # of the token, the one before, and the one before that
+FACTORS = (36313, 27191, 51497)  # hash factors of the token, its predecessor, and the token before that
 SCALE_INIT = 0.05
 
 
 def ngram_buckets(ids: Tensor, buckets: int, order: int = 2) -> Tensor:
-    """Bucket of every position of `ids` `[B, T]`; the first `order - 1` positions share the reserved last bucket.
+    """Return the bucket of every position of `ids` `[B, T]`. The first `order - 1` positions get the reserved last one.
 
     The hash is (36313·t XOR 27191·t₋₁ [XOR 51497·t₋₂]) mod (buckets - 1), exact in int64.
     """
@@ -44,7 +44,7 @@ class NgramEmbedding(nn.Module):
         self.scale = nn.Parameter(torch.tensor(SCALE_INIT))
 
     def forward(self, x: Tensor, ids: Tensor) -> Tensor:
-        """`x` `[B, T, d]` plus the embedding of what ends at each position."""
+        """Add the embedding of the n-gram that ends at each position to `x` `[B, T, d]`."""
         term = self.embed(ngram_buckets(ids, self.embed.num_embeddings, self.order))
         if self.proj is not None:
             term = self.proj(term)

@@ -42,10 +42,10 @@ class MovingAverage:
 @technique("ema")
 @dataclass
 class EMA(Technique):
-    """The horizon is 1 / (1 - decay) steps: 333 at 0.997, which a scale with fewer steps shortens with them."""
+    """Horizon: 1 / (1 - decay) steps, 333 at 0.997. `${decay:…}` shortens it with the steps of the scale."""
 
     source = "PR #287"
-    claim = CHANGES_WEIGHTS
+    effect = CHANGES_WEIGHTS
     conflicts = ("swa",)
 
     decay: float = 0.997

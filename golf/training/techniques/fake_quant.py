@@ -18,9 +18,9 @@ from golf.training.techniques.base import Technique, technique
 
 
 def integer_linears(model: GPT, quant: QuantConfig) -> dict[str, tuple[CastedLinear, TensorQuant]]:
-    """Linear layers whose weight the artifact stores as integers, and how: those of the blocks and the untied head.
+    """Return the linear layers of blocks and untied head that the artifact stores as integers, with their settings.
 
-    Embeddings and what projects them are left alone, as in the public scripts.
+    Embeddings and their projections are left out, as in the public scripts.
     """
     found = {}
     for name, module in model.named_modules():
@@ -33,7 +33,7 @@ def integer_linears(model: GPT, quant: QuantConfig) -> dict[str, tuple[CastedLin
 
 @dataclass(frozen=True)
 class RoundedWeight:
-    """w + stopgrad(Q(w) - w) with Q the quantizer of the artifact: same clip, same scale, same codes."""
+    """The weight edit w + stopgrad(Q(w) - w), with Q the artifact's quantizer: same clip, same scale, same codes."""
 
     switch: str
     how: TensorQuant
@@ -50,7 +50,7 @@ class RoundedWeight:
 @technique("fake_quant")
 @dataclass
 class FakeQuant(Technique):
-    """On from a fraction of the run, or below a learning-rate multiplier; with neither from the first step.
+    """A switch that is on from a fraction of the run, or below a learning-rate multiplier; by default from the start.
 
     In the public scripts up to PR #593 this switch was folded away by the compiler and never did anything.
     """
@@ -60,8 +60,8 @@ class FakeQuant(Technique):
     stage = 3  # sees the final matrices
     conflicts = ("soft_round",)
 
-    start_fraction: float | None = None  # of the run; S0's QAT_LAST_FRAC=0.15 is 0.85
-    lr_threshold: float | None = None  # multiplier of the learning rate
+    start_fraction: float | None = None  # fraction of the run at which it starts; QAT_LAST_FRAC=0.15 upstream is 0.85
+    lr_threshold: float | None = None  # learning-rate multiplier below which it is on
 
     def check(self, cfg: Config) -> None:
         check_start(self.name, self.start_fraction, self.lr_threshold)

@@ -36,7 +36,7 @@ class FusedQKV(Technique):
     """Slower on 8×H100 (PR #670: 3 to 17 % of the product), because the split views have to be copied."""
 
     source = "PR #670"
-    claim = CHANGES_STORAGE  # the same function of the same numbers
+    effect = CHANGES_STORAGE  # the same function of the same numbers
     stage = 2  # of initialisation: fuses what the separate matrices were initialised to
     groups = (("*.attn.c_qkv.weight", "matrix"),)
 

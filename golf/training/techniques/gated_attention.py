@@ -17,7 +17,7 @@ BIAS_INIT = 4.0  # σ(4) = 0.982: nearly open at the start
 
 
 def gate_heads(attn: CausalSelfAttention, y: Tensor, v: Tensor, x: Tensor) -> Tensor:
-    """`y` `[B, T, H, D]` times σ(W·x + b) `[B, T, H]`, with x the normalised input of the layer."""
+    """Multiply `y` `[B, T, H, D]` by σ(W·x + b) `[B, T, H]`, with x the normalised input of the layer."""
     gate = F.linear(x, attn.attn_gate.weight.to(x.dtype), attn.attn_gate.bias.to(x.dtype))
     return y * torch.sigmoid(gate)[..., None]
 

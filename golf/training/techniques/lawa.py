@@ -48,7 +48,7 @@ class LatestMean:
 @dataclass
 class LAWA(Technique):
     source = "arXiv 2209.14981"
-    claim = CHANGES_WEIGHTS
+    effect = CHANGES_WEIGHTS
     conflicts = ("ema", "swa")
 
     count: int = 10  # snapshots that are averaged

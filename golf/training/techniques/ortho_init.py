@@ -24,7 +24,7 @@ class OrthoInit(Technique):
     Projections of embeddings (bigram, value embeddings) are orthogonal times 1/√(2L) in any case.
     """
 
-    claim = CHANGES_INIT
+    effect = CHANGES_INIT
     source = "public 11-layer records; PR #1559"
     stage = 1  # sees the matrices of all techniques
 

@@ -17,7 +17,7 @@ from golf.training.techniques.base import CHANGES_INIT, Technique, technique
 class PhaseMix(Technique):
     """Layer i of L starts with m₀ = σ(3(i/(L-1) - ½)) on the stream and 1 - m₀ on the embedding output."""
 
-    claim = CHANGES_INIT
+    effect = CHANGES_INIT
     source = "record 2026-03-19_SlidingWindow_FP16Emb_10L_MuonWD_OvertoneInit; PR #569"
 
     sharpness: float = 3.0

@@ -1,4 +1,4 @@
-"""Gated U-net skips: a learned gate per channel blends what was stored with the stream, instead of adding it."""
+"""Gated U-net skips: a learned gate per channel blends the stored output with the stream, instead of adding it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from golf.training.techniques.base import Technique, technique
 
 
 def join_gated(model: GPT, x: Tensor, stored: Tensor, i: int) -> Tensor:
-    """g·x + (1-g)·w⊙stored with g = σ(gate), before the i-th block of the second half."""
+    """Return g·x + (1-g)·w⊙stored with g = σ(gate), before the i-th block of the second half."""
     weighted = model.skip_weights[i].to(x.dtype) * stored
     return torch.lerp(weighted, x, torch.sigmoid(model.skip_gates[i].to(x.dtype)).expand_as(x))
 

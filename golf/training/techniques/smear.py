@@ -25,7 +25,7 @@ class SmearGate(nn.Module):
         self.gate = nn.Parameter(torch.full((dim,), FORMS[form]))
 
     def forward(self, x: Tensor, ids: Tensor) -> Tensor:
-        """`x` `[B, T, d]` → the same shape; a token `bos_id` gets nothing from the document before it."""
+        """Mix `x` `[B, T, d]`; with `mask_bos`, a BOS token gets nothing from the document before it."""
         previous = F.pad(x[:, :-1], (0, 0, 1, 0))
         if self.bos_id is not None:
             previous = previous * (ids != self.bos_id)[..., None].to(x.dtype)
@@ -43,7 +43,7 @@ class Smear(Technique):
     control_names = ("smear",)
 
     form: str = "blend"
-    mask_bos: bool = False  # upstream leaks the last token of a document into the next one's first until PR #1851
+    mask_bos: bool = False  # False leaks across documents, as upstream does until PR #1851
     bos_id: int = 1
 
     def check(self, cfg: Config) -> None:

@@ -19,7 +19,7 @@ ALPHA_START, ALPHA_RANGE = 1.0, 15.0
 
 
 def soft_round(y: Tensor, alpha: Tensor) -> Tensor:
-    """⌊y⌋ + ½ + ½·tanh(α·r)/tanh(α/2) with r = y - ⌊y⌋ - ½: the identity for α → 0, rounding for α → ∞."""
+    """Return ⌊y⌋ + ½ + ½·tanh(α·r)/tanh(α/2) with r = y - ⌊y⌋ - ½: the identity for α → 0, rounding for α → ∞."""
     floor = y.floor()
     r = y - floor - 0.5
     return floor + 0.5 + 0.5 * torch.tanh(alpha * r) / torch.tanh(alpha / 2)

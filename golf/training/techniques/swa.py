@@ -50,7 +50,7 @@ class SWA(Technique):
     """Public scripts from PR #414 on collect these snapshots and then export EMA weights; here they are used."""
 
     source = "record 2026-03-20_Int6_MLP3x_SmearGate_BigramHash_MuonWD_SWA"
-    claim = CHANGES_WEIGHTS
+    effect = CHANGES_WEIGHTS
     conflicts = ("ema",)
 
     start: float = 0.5  # learning-rate multiplier below which snapshots are taken

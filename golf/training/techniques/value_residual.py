@@ -23,13 +23,13 @@ def keep_values(attn: CausalSelfAttention, v: Tensor, context: Context) -> Tenso
 
 
 def mix_lambda(attn: CausalSelfAttention, v: Tensor, context: Context) -> Tensor:
-    """λ₀·V₀ + λ₁·v."""
+    """Return λ₀·V₀ + λ₁·v."""
     weights = attn.vr_lambda.to(v.dtype)
     return weights[0] * context.shared[SHARED_KEY] + weights[1] * v
 
 
 def mix_sigmoid(attn: CausalSelfAttention, v: Tensor, context: Context) -> Tensor:
-    """v + σ(α)·V₀."""
+    """Return v + σ(α)·V₀."""
     return v + torch.sigmoid(attn.vr_alpha.to(v.dtype)) * context.shared[SHARED_KEY]
 
 

@@ -82,7 +82,7 @@ def test_parameters_are_in_one_group_and_move(name: str) -> None:
 def test_changes_what_it_claims(name: str) -> None:
     cfg = configured(name)
     assert inert_techniques(cfg) == []
-    if technique_types()[name].claim == CHANGES_WEIGHTS:
+    if technique_types()[name].effect == CHANGES_WEIGHTS:
         model = build_model(cfg)
         hooks = StepHooks(cfg, model)
         assert [f"{name} averaged nothing" in sentence for sentence in hooks.idle_averages()] == [True]

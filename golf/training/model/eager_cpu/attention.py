@@ -61,7 +61,7 @@ def _hide_the_future(scores: Tensor, start: int, stop: int, shared: int) -> None
 
 
 def attend_in_blocks(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Compute causal softmax attention `[B, T, H, D]` at scale 1/√D: `q` is `[B, T, H, D]`, `k` and `v` are `[B, T, K, D]`, H % K = 0."""
+    """Compute causal softmax attention at scale 1/√D: `q` `[B, T, H, D]`, `k` and `v` `[B, T, K, D]`, H % K = 0."""
     batch, tokens, heads, dim = q.shape
     shared = heads // k.size(2)
     grouped = (q * dim**-0.5).view(batch, tokens, -1, shared, dim).transpose(1, 2)
