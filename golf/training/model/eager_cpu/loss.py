@@ -44,5 +44,5 @@ class _Losses(torch.autograd.Function):
 
 
 def softcapped_losses(x: Tensor, weight: Tensor, targets: Tensor, cap: float) -> Tensor:
-    """Return the nats `[...]` of `targets` under logits cap·tanh(x·weightᵀ / cap), `x` `[..., d]`, `weight` `[V, d]`."""
+    """Return nats `[...]` of `targets` under logits cap·tanh(x·weightᵀ / cap): `x` is `[..., d]`, `weight` `[V, d]`."""
     return _Losses.apply(x.flatten(0, -2), weight, targets.flatten(), cap).view(targets.shape)
