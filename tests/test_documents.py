@@ -15,6 +15,7 @@ import pytest
 import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+import golf
 from golf.errors import GolfError
 from golf.registry import technique_types
 from golf.settings.composition import compose
@@ -230,6 +231,13 @@ def test_the_readme_is_short_and_names_wings_and_presets() -> None:
 def test_a_page_names_every_option_of_its_group(page: str, folder: str) -> None:
     text = (ROOT / f"docs/{page}.md").read_text()
     assert [path.stem for path in (ROOT / "conf" / folder).glob("*.yaml") if f"`{path.stem}`" not in text] == []
+
+
+def test_the_library_page_uses_names_that_exist() -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/library.md").read_text(), re.DOTALL)
+    compile(block, "docs/library.md", "exec")
+    used = set(re.findall(r"golf\.(\w+)\(", block))
+    assert used and used - set(golf.__all__) == set()
 
 
 def test_negative_results_are_listed_in_the_sweep_and_in_the_document() -> None:

@@ -44,10 +44,10 @@ python golf/train.py +sweep=add_one experiment=gold6_11l                # each o
 `drop` also takes plain settings by name, such as `weight_decay` or `grad_clip`. The result is the same variant as if
 it had never been selected.
 
-"Changes" is what every run checks before or after training. "Here" is bits per byte with the technique less without
-it, in the 11-layer stack at laptop scale: 86 steps, one seed, so values below 0.02 are hints
-([log](benchmarks_log.md#the-11-layer-stack-against-the-baseline-at-laptop-scale)). "Published" is what PR #670
-measured ([study](studies/negative_results.md)). Negative is better in both columns.
+"Changes" is what every run checks before or after training. The effect is in bits per byte, with the technique less
+without it, so that negative is better. "Here" is the 11-layer stack at laptop scale: 86 steps, one seed, values below
+0.02 are hints ([log](benchmarks_log.md#the-11-layer-stack-against-the-baseline-at-laptop-scale)). "PR #670" is what
+that pull request measured ([study](studies/negative_results.md)).
 """
 PLAIN_SETTINGS = """\
 ## Plain settings
@@ -73,19 +73,22 @@ def techniques_page() -> str:
     groups = yaml.safe_load((ROOT / "docs/techniques.yaml").read_text())
     parts = [INTRODUCTION]
     for group, effects in groups.items():
-        head = ["| technique | what it is | source | changes | settings | here | published |", "|---" * 7 + "|"]
+        head = ["| technique | what it is, settings | source | changes | effect |", "|---" * 5 + "|"]
         rows = [_row(technique_types()[name], effect) for name, effect in effects.items()]
         parts.append("\n".join([f"## {group}", "", *head, *rows, ""]))
     return "\n".join([*parts, PLAIN_SETTINGS])
 
 
 def _row(kind: type[Technique], effect: dict[str, float | str]) -> str:
-    here, published = effect.get("here"), effect.get("published", "")
-    shown = f"{here:+.3f}".replace("-", "−") if isinstance(here, float) else ""
-    file = f"../golf/training/techniques/{kind.name}.py"
     changes = CHANGES[kind.claim] + (", late switch" if kind.is_switch else "")
-    cells = [f"[`{kind.name}`]({file})", _description(kind), kind.source, changes, _settings(kind), shown, published]
-    return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
+    cells = [
+        f"[`{kind.name}`](../golf/training/techniques/{kind.name}.py)",
+        " ".join([_description(kind), _settings(kind)]).strip(),
+        kind.source,
+        changes,
+        _effect(effect),
+    ]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def _description(kind: type[Technique]) -> str:
@@ -105,6 +108,12 @@ def _shown(field: dataclasses.Field) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
     return f"{value:.3g}" if isinstance(value, float) else str(value).replace(" ", "")
+
+
+def _effect(effect: dict[str, float | str]) -> str:
+    here, published = effect.get("here"), effect.get("published")
+    parts = [f"here {here:+.3f}".replace("-", "−")] if isinstance(here, float) else []
+    return "; ".join([*parts, f"PR #670: {published}"] if published else parts)
 
 
 def _with_quote(match: re.Match[str]) -> str:
