@@ -1,7 +1,8 @@
 """Three public claims about quantization and codecs, tested on runs of one variant with different seeds.
 
 `python scripts/quant_claims.py RUN RUN RUN …`, run folders as golf/train.py leaves them. Prints Markdown: means over
-the runs and 95 % intervals (t, runs as the sample). docs/quantization_claims.md has what came out and the commands.
+the runs and 95 % intervals (t, runs as the sample). docs/studies/quantization_claims.md has the
+results.
 """
 
 import argparse

@@ -1,10 +1,243 @@
-"""Documents that list what is in the repository list all of it."""
+"""Documents: what they list is complete, their links lead somewhere, and their commands compose or parse."""
 
+from __future__ import annotations
+
+import argparse
 import re
+import runpy
+import shlex
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+import pytest
 import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from tests.support import ROOT
+import golf
+from golf.errors import GolfError
+from golf.registry import technique_types
+from golf.settings.composition import compose
+from golf.training.data.own_text import OwnDataset
+from golf.training.techniques.base import Technique
+from tests.support import ROOT, golf_main, only_run, script_main, tiny_overrides
+from tests.test_layers import WINGS
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+HISTORY = ROOT / "docs/benchmarks_log.md"  # its commands are those of their day
+SHELL_BLOCK = re.compile(r"^```(?:bash|sh)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+ANY_BLOCK = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+INDENTED_LINE = re.compile(r"^ {4}((?:python|make|pip) .*)$", re.MULTILINE)
+INLINE_CODE = re.compile(r"`([^`]+)`")
+QUOTED_OR_COMMENT = re.compile(r"'[^']*'|\"[^\"]*\"|(?:^|\s)#.*")
+NOT_OURS = {".", "wandb", "script"}  # commands of the shell and of other packages
+FLAGS = {"-m", "--multirun", "--cfg", "job", "--dry-run"}
+RUNS_FOR_REAL = {"inspect_artifact", "quant_gap", "plan", "power", "ledger", "from_env", "report"}
+
+
+class ParsedError(Exception):
+    """Raised in place of a script's work, once its arguments are parsed."""
+
+
+def page_names(pages: list[Path]) -> list[str]:
+    return [str(page.relative_to(ROOT)) for page in pages]
+
+
+def commands(page: Path) -> list[str]:
+    """Return the shell commands of a page: lines of shell blocks, indented lines, and inline code that names one."""
+    text = page.read_text()
+    lines = [line for block in SHELL_BLOCK.findall(text) for line in block.splitlines()]
+    rest = ANY_BLOCK.sub("", text)
+    inline = [" ".join(code.split()) for code in INLINE_CODE.findall(rest)]
+    inline = [code for code in inline if code.startswith(("python ", "pip install", "make ")) and "…" not in code]
+    inline = [code for code in inline if len(code.split()) > 2 or code.startswith("make")]  # else it names a script
+    return [line for line in [*lines, *INDENTED_LINE.findall(rest), *inline] if line.strip()]
+
+
+def check_command(command: str) -> None:
+    """Raise an error for a command that would not start: unknown names, values that do not compose, wrong options."""
+    match shlex.split(command, comments=True):
+        case ["python", "golf/train.py", *arguments]:
+            check_training(arguments)
+        case ["python", script, *arguments] if script.startswith("scripts/"):
+            check_script(script, arguments)
+        case ["python", "-m", "pytest", *arguments]:
+            assert all((ROOT / path).exists() for path in arguments if path.startswith("tests"))
+        case ["make", target, *arguments]:
+            assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE), target
+            assert all(argument.startswith(("ARGS=", "PYTHON=")) for argument in arguments)
+        case ["pip", "install", "-e", package]:
+            extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+            assert package.removeprefix(".").strip("[]") in extras
+        case [program, *_] if program not in NOT_OURS:
+            raise AssertionError(f"no check is known for {program}")
+
+
+def check_training(arguments: list[str]) -> None:
+    if arguments in (["--help"], ["-h"]):
+        return
+    if arguments[:1] == ["--why"]:
+        assert golf_main(*arguments).returncode == 0
+        return
+    for combination in combinations([a for a in arguments if a not in FLAGS]):
+        compose(combination)
+
+
+def combinations(overrides: list[str]) -> list[list[str]]:
+    """Return the overrides of a sweep's first and last job, or the overrides themselves."""
+    named = next((o.partition("=")[2] for o in overrides if o.lstrip("+").startswith("sweep=")), None)
+    swept = swept_by(named) if named else []
+    parsed = OverridesParser.create().parse_overrides([*overrides, *swept])
+    ends: list[list[str]] = [[], []]
+    for override in parsed:
+        values = list(override.sweep_string_iterator()) if override.is_sweep_override() else []
+        key = override.get_key_element()
+        for end, index in zip(ends, (0, -1), strict=True):
+            end.append(f"{key}={values[index]}" if values else str(override.input_line))
+    return ends if ends[0] != ends[1] else ends[:1]
+
+
+def swept_by(name: str) -> list[str]:
+    """Return what conf/sweep/NAME.yaml sweeps over, without what it computes from the configuration."""
+    values = yaml.safe_load((ROOT / f"conf/sweep/{name}.yaml").read_text())
+    params = values["hydra"].get("sweeper", {}).get("params", {})
+    return [f"{key}={value}" for key, value in params.items() if "${" not in str(value)]
+
+
+def check_script(script: str, arguments: list[str]) -> None:
+    name = Path(script).stem
+    if name == "submit":
+        check_training(arguments)
+    elif name in ("status", "cancel"):
+        assert len([a for a in arguments if a != "--watch"]) == 1
+    elif name == "from_env":
+        assert script_main(name, *arguments).returncode in (0, 1)  # 1: it names what it does not know
+    elif Path(script).parent != Path("scripts") or name == "bench_report":
+        assert (ROOT / script).exists()
+    else:
+        with pytest.raises(ParsedError) as caught:
+            script_main(name, *arguments)
+        check_parsed(caught.value.args[0])
+
+
+def check_parsed(options: argparse.Namespace) -> None:
+    """Compose what a script would compose from its options."""
+    check_training(getattr(options, "overrides", []))
+    for preset in getattr(options, "presets", []):
+        compose([f"quant={preset.split()[0]}", *preset.split()[1:]])
+
+
+@pytest.fixture
+def parse_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """End every script as soon as its arguments are parsed."""
+
+    def stopping(parse: Callable[..., argparse.Namespace]) -> Callable[..., Any]:
+        def parse_and_stop(*args: Any, **kwargs: Any) -> Any:
+            raise ParsedError(parse(*args, **kwargs))
+
+        return parse_and_stop
+
+    for method in ("parse_args", "parse_intermixed_args"):
+        monkeypatch.setattr(argparse.ArgumentParser, method, stopping(getattr(argparse.ArgumentParser, method)))
+
+
+@pytest.mark.parametrize("page", page_names([page for page in PAGES if page != HISTORY]))
+def test_every_command_composes_or_parses(page: str, runs: Path, parse_only: None) -> None:
+    wrong = []
+    for command in commands(ROOT / page):
+        try:
+            check_command(command)
+        except (Exception, SystemExit) as error:
+            wrong.append(f"{command}: {type(error).__name__} {error}")
+    assert wrong == []
+
+
+def test_commands_that_are_wrong_are_found(runs: Path, parse_only: None) -> None:
+    for command in ("python golf/train.py modle=9l", "python golf/train.py -m seed=1,2 quant=int8,int77"):
+        with pytest.raises(GolfError):
+            check_command(command)
+    with pytest.raises(SystemExit):
+        check_command("python scripts/report.py lower_lr --rulse strict")
+    with pytest.raises(AssertionError):
+        check_command("make tset")
+
+
+def test_zsh_can_paste_every_command() -> None:
+    """Outside quotes zsh takes brackets, and asterisks in an override, for patterns of file names."""
+    wrong = []
+    for page in PAGES:
+        overrides = re.findall(r"`(\S+=\S[^`]*)`", ANY_BLOCK.sub("", page.read_text()))
+        for command in [*commands(page), *overrides]:
+            bare = QUOTED_OR_COMMENT.sub(" ", command).replace("…", "")
+            if re.search(r"^[^=]*[\[\]()]|=\S*[\[\]()*?]", bare):
+                wrong.append(f"{page.relative_to(ROOT)}: {command}")
+    assert wrong == []
+
+
+def test_every_link_leads_to_a_file_and_a_heading() -> None:
+    wrong = []
+    for page in [*PAGES, ROOT / "CHANGELOG.md", ROOT / "multirun/README.md"]:
+        text = ANY_BLOCK.sub("", page.read_text())
+        for link in re.findall(r"\]\(([^)\s]+)\)|(?:src|href)=\"([^\"]+)\"", text):
+            path, _, heading = "".join(link).partition("#")
+            target = page.parent / path if path else page
+            if path.startswith("http"):
+                continue
+            if not target.exists() or (heading and heading not in headings(target)):
+                wrong.append(f"{page.relative_to(ROOT)}: {''.join(link)}")
+    assert wrong == []
+
+
+def headings(page: Path) -> set[str]:
+    """Return the anchors that GitHub makes of a page's headings."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_every_file_that_a_document_names_exists() -> None:
+    pattern = re.compile(r"(?<![\w./])(?:docs|scripts|tests|golf|conf|bench)/[\w/-]+\.(?:py|md|yaml|sh|svg|png)")
+    named = {(page.name, path) for page in PAGES if page != HISTORY for path in pattern.findall(page.read_text())}
+    assert named and sorted((page, path) for page, path in named if not (ROOT / path).exists()) == []
+
+
+def test_generated_pages_are_up_to_date() -> None:
+    pages: dict[Path, str] = runpy.run_path(str(ROOT / "scripts/dev/write_docs.py"))["pages"]()
+    stale = [str(path.relative_to(ROOT)) for path, text in pages.items() if path.read_text() != text]
+    assert stale == [], "run python scripts/dev/write_docs.py"
+
+
+def test_every_technique_has_a_row_in_one_group() -> None:
+    groups = yaml.safe_load((ROOT / "docs/techniques.yaml").read_text())
+    assert sorted(name for group in groups.values() for name in group) == sorted(technique_types())
+
+
+def test_the_guide_names_the_seams_there_are() -> None:
+    table = re.findall(r"^\| (`.*?) \|", (ROOT / "docs/adding_a_technique.md").read_text(), re.MULTILINE)
+    named = {name for cell in table for name in re.findall(r"`(\w+)`", cell)}
+    seams = {*vars(Technique), *Technique.__annotations__}
+    assert named and named - seams == set()
+
+
+def test_the_readme_is_short_and_names_wings_and_presets() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 180
+    assert [wing for wing in WINGS if f"  {wing}/ " not in text] == []
+    presets = {path.stem for path in (ROOT / "conf/experiment").glob("*.yaml")}
+    assert [preset for preset in presets if f"`{preset}`" not in text] == []
+
+
+@pytest.mark.parametrize(("page", "folder"), [("quantization", "quant"), ("sweeps", "sweep"), ("sweeps", "scale")])
+def test_a_page_names_every_option_of_its_group(page: str, folder: str) -> None:
+    text = (ROOT / f"docs/{page}.md").read_text()
+    assert [path.stem for path in (ROOT / "conf" / folder).glob("*.yaml") if f"`{path.stem}`" not in text] == []
+
+
+def test_the_library_page_uses_names_that_exist() -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/library.md").read_text(), re.DOTALL)
+    compile(block, "docs/library.md", "exec")
+    used = set(re.findall(r"golf\.(\w+)\(", block))
+    assert used and used - set(golf.__all__) == set()
 
 
 def test_negative_results_are_listed_in_the_sweep_and_in_the_document() -> None:
@@ -12,11 +245,23 @@ def test_negative_results_are_listed_in_the_sweep_and_in_the_document() -> None:
     sweep = yaml.safe_load((ROOT / "conf/sweep/negative_results.yaml").read_text())
     swept = {name.strip() for name in sweep["hydra"]["sweeper"]["params"]["experiment"].split(",")}
     assert swept - presets == {"pr593_11l"} and presets <= swept
-    named = re.findall(r"`(\w+)`", (ROOT / "docs/negative_results.md").read_text())
+    named = re.findall(r"`(\w+)`", (ROOT / "docs/studies/negative_results.md").read_text())
     assert {name.removeprefix("negative/") for name in presets} <= set(named)
 
 
-def test_every_file_that_the_readme_names_exists() -> None:
-    text = (ROOT / "README.md").read_text()
-    paths = re.findall(r"(?:docs|scripts|tests|golf|conf)/[\w/]+\.(?:py|md|yaml)", text)
-    assert paths and [path for path in paths if not (ROOT / path).exists()] == []
+@pytest.mark.slow
+def test_a_handful_of_commands_runs(tiny: OwnDataset, runs: Path, tmp_path: Path) -> None:
+    assert golf_main(*tiny_overrides(tiny)).returncode == 0
+    folder = str(only_run(runs))
+    ran, wrong = set(), []
+    for command in dict.fromkeys(command for page in PAGES if page != HISTORY for command in commands(page)):
+        words = shlex.split(command, comments=True)
+        name = Path(words[1]).stem if words[0] == "python" else ""
+        if name not in RUNS_FOR_REAL or {"FILE", "SWEEP", "lr", "--html"} & set(words):
+            continue
+        words = [re.sub(r"^(RUN|lower_lr|multirun)\b", folder, word) for word in words]
+        words = [str(tmp_path) if word in ("plots", ".", "docs/examples/lower_lr") else word for word in words]
+        ran.add(name)
+        if (done := script_main(name, *words[2:])).returncode:
+            wrong.append(f"{command}: {done.stderr}")
+    assert wrong == [] and ran == RUNS_FOR_REAL
