@@ -80,7 +80,7 @@ def techniques_page() -> str:
 
 
 def _row(kind: type[Technique], effect: dict[str, float | str]) -> str:
-    changes = CHANGES[kind.claim] + (", late switch" if kind.is_switch else "")
+    changes = CHANGES[kind.effect] + (", late switch" if kind.is_switch else "")
     cells = [
         f"[`{kind.name}`](../golf/training/techniques/{kind.name}.py)",
         " ".join([_description(kind), _settings(kind)]).strip(),
