@@ -1,4 +1,8 @@
-"""Plots of findings as SVG text: score over what was swept, differences, bytes, curves. Only this brings matplotlib."""
+"""Plots of findings as SVG or PNG: scores, differences, bytes and training curves. The only importer of matplotlib.
+
+Diamonds are coloured by verdict: blue for the reference, green for better, red for worse, grey for neither. Plots
+with a colour for each variant avoid green and red.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -23,13 +28,16 @@ from golf.report.statistics import known_sigma, one_sample
 from golf.report.variants import SCORES, Variant
 from golf.report.verdicts import BETTER, WORSE
 
-WIDTH, ROW, MARGINS = 4.6, 0.28, 0.9  # inches; fonts stay readable when a phone shows the whole width
-MOST_ROWS, MOST_COLOURS, MOST_CURVES, MOST_POINTS = 30, 7, 40, 200
-LABEL_WIDTH, LEGEND_WIDTH = 20, 26  # characters a line
-CHARACTER, BELOW_AXES = 0.075, 0.6  # inches: of an axis label; what the other axis takes
+WIDTH = 4.6  # inches: fonts stay readable when a phone shows the whole width
+ROW, MARGINS = 0.28, 1.15  # inches: height of a variant's row; room for the axis below the rows and the legend
+CHARACTER, BELOW_AXES = 0.075, 0.85  # inches: length of a letter of an axis label; height of axis and legend
 DOTS_PER_INCH = 160
-GREY, BLUE, GREEN, RED = "#8a94a0", "#1f5fa8", "#2f7d4f", "#c2452d"
-COLOURS = (BLUE, "#d9822b", GREEN, "#8e4fa8", RED, "#1495a3", "#7a5c3a")
+MOST_ROWS, MOST_CURVES, MOST_POINTS = 30, 40, 200  # variants, runs, points of a curve
+LABEL_WIDTH, LEGEND_WIDTH = 20, 26  # characters a line
+GREY, BLUE, GREEN, RED, BLACK = "#8a94a0", "#1f5fa8", "#2f7d4f", "#c2452d", "#333333"
+COLOURS = ("#d9822b", "#8e4fa8", "#1495a3", "#7a5c3a", "#d45fa0", "#a39a2c")  # of variants beside the reference
+SEEDS: Any = {"marker": "o", "linestyle": "", "color": GREY, "markersize": 3.5, "alpha": 0.8}
+MEAN: Any = {"marker": "D", "linestyle": "", "markersize": 4.5}
 STYLE: Any = {
     "svg.fonttype": "none",  # text stays text: it can be read out, searched and copied
     "font.family": ["DejaVu Sans", "sans-serif"],
@@ -44,13 +52,13 @@ STYLE: Any = {
 
 
 def figures(findings: Findings) -> list[tuple[str, str]]:
-    """(caption, SVG) of every plot that these findings have something for."""
+    """Return caption and SVG text of every plot for which the findings have data."""
     with matplotlib.rc_context(STYLE):
         return [(caption, _svg(figure, name)) for name, caption, figure in _drawn(findings)]
 
 
 def pictures(findings: Findings) -> list[tuple[str, str, bytes]]:
-    """(name, caption, PNG) of the same plots, for places that show no SVG."""
+    """Return name, caption and PNG of the same plots, for places that show no SVG."""
     found = []
     with matplotlib.rc_context(STYLE):
         for name, caption, figure in _drawn(findings):
@@ -68,38 +76,37 @@ def _drawn(findings: Findings) -> Iterator[tuple[str, str, Figure]]:
 
 
 def _scores(findings: Findings) -> tuple[str, Figure] | None:
+    """Draw the score of every seed and variant, over the swept number if there is one, else one row a variant."""
     shown = [v for v in findings.variants if v.scores(findings.score)]
     if not shown:
         return None
-    spread = "bars: " + _interval_words(findings)
+    bars = f"Bars: {findings.rules.confidence:.0%} interval of the mean."
     numbers = _swept_numbers(findings, shown)
     if numbers:
-        figure, axes = _figure(3.3)
+        figure, axes = _figure(3.5)
         _score_over_value(axes, findings, shown, numbers)
-        key = findings.study.swept[0]
-        return f"{_capital(score_title(findings))} against {key}. Dots: seeds; {spread}.", figure
+        _verdict_legend(figure, findings, shown, [Line2D([], [], label="seed", **SEEDS)])
+        return f"{_capital(score_title(findings))} against {findings.study.swept[0]}. {bars}", figure
     cut, left_out = _cut(shown, findings)
     figure, axes = _figure(_height(findings, cut))
     for y, variant in enumerate(cut):
-        values = variant.scores(findings.score)
-        axes.plot(values, [y] * len(values), "o", color=GREY, markersize=3.5, alpha=0.8)
-        low, high = _mean_interval(findings, variant)
-        mean = _mean(findings, variant)
-        axes.plot([low, high], [y, y], color=_colour(findings, variant), linewidth=1.6)
-        axes.plot([mean], [y], "D", color=_colour(findings, variant), markersize=4.5)
+        values, colour = variant.scores(findings.score), _colour(findings, variant)
+        axes.plot(values, np.full(len(values), y), **SEEDS)
+        axes.plot(_mean_interval(findings, variant), [y, y], color=colour, linewidth=1.6)
+        axes.plot([_mean(findings, variant)], [y], color=colour, **MEAN)
     _name_rows(axes, findings, cut)
-    axes.set_xlabel(f"{score_title(findings)} (bits per byte)")
-    caption = f"{_capital(score_title(findings))} of the variants. Dots: seeds; {spread}.{left_out}"
-    return caption, figure
+    axes.set_xlabel(_score_label(findings))
+    _verdict_legend(figure, findings, cut, [Line2D([], [], label="seed", **SEEDS)])
+    return f"{_capital(score_title(findings))} of the variants. {bars}{left_out}", figure
 
 
 def _score_over_value(axes: Axes, findings: Findings, shown: Sequence[Variant], numbers: dict[str, float]) -> None:
     for variant in shown:
         x, colour = numbers[variant.id], _colour(findings, variant)
         values = variant.scores(findings.score)
-        axes.plot([x] * len(values), values, "o", color=GREY, markersize=3.5, alpha=0.8)
+        axes.plot(np.full(len(values), x), values, **SEEDS)
         axes.plot([x, x], _mean_interval(findings, variant), color=colour, linewidth=1.6)
-        axes.plot([x], [_mean(findings, variant)], "D", color=colour, markersize=4.5)
+        axes.plot([x], [_mean(findings, variant)], color=colour, **MEAN)
     ordered = sorted(shown, key=lambda v: numbers[v.id])
     axes.plot(
         [numbers[v.id] for v in ordered], [_mean(findings, v) for v in ordered], color=GREY, linewidth=0.8, zorder=0
@@ -113,35 +120,39 @@ def _score_over_value(axes: Axes, findings: Findings, shown: Sequence[Variant], 
     axes.set_xticks(_apart(positions, axes.get_xscale() == "log"))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.set_xlabel(findings.study.swept[0])
-    axes.set_ylabel(f"{score_title(findings)}\n(bits per byte)")
+    axes.set_ylabel(_score_label(findings, "\n"))
     _plain_numbers(axes.yaxis)
 
 
 def _differences(findings: Findings) -> tuple[str, Figure] | None:
-    """A forest plot: the difference to the reference with its interval, one row a variant."""
+    """Draw a forest plot: the difference to the reference with its interval, one row a variant."""
     shown = [v for v in findings.variants if (w := findings.verdicts.get(v.id)) and w.difference_bpb is not None]
     if not shown:
         return None
     cut, left_out = _cut(shown, findings)
     figure, axes = _figure(_height(findings, cut))
-    axes.axvline(0.0, color="#333333", linewidth=0.8)
+    axes.axvline(0.0, color=BLUE, linewidth=1.0)
+    untested: Any = {**MEAN, "marker": "o", "markerfacecolor": "white", "color": GREY}
     for y, variant in enumerate(cut):
         verdict, colour = findings.verdicts[variant.id], _colour(findings, variant)
         if verdict.comparison:
             axes.plot(verdict.comparison.interval(findings.rules.confidence), [y, y], color=colour, linewidth=1.6)
-        marker = "D" if verdict.comparison else "o"
-        face = colour if verdict.comparison else "white"
-        axes.plot([verdict.difference_bpb or 0.0], [y], marker, color=colour, markerfacecolor=face, markersize=4.5)
+        axes.plot(
+            [verdict.difference_bpb or 0.0], [y], **({"color": colour, **MEAN} if verdict.comparison else untested)
+        )
     _name_rows(axes, findings, cut)
     axes.set_xlabel("difference in bits per byte; left is better")
-    caption = (
-        f"Difference to {reference_name(findings)}, {findings.rules.confidence:.0%} intervals. Green: better, "
-        f"red: worse, grey: neither shown; open: no test possible.{left_out}"
-    )
+    besides = [Line2D([], [], color=BLUE, linewidth=1.0, label="reference")]
+    if any(findings.verdicts[v.id].comparison is None for v in cut):
+        besides.append(Line2D([], [], label="no test possible", **untested))
+    tested = [v for v in cut if findings.verdicts[v.id].comparison]
+    _verdict_legend(figure, findings, tested, besides)
+    caption = f"Difference to {reference_name(findings)}, {findings.rules.confidence:.0%} intervals.{left_out}"
     return caption, figure
 
 
 def _bytes(findings: Findings) -> tuple[str, Figure] | None:
+    """Draw the score of every run over the bytes of its artifact and code."""
     field = SCORES[findings.score]
     shown = [v for v in findings.variants if any(_has(r, field, "total_bytes") for r in v.rows)]
     if not shown:
@@ -154,18 +165,20 @@ def _bytes(findings: Findings) -> tuple[str, Figure] | None:
         axes.plot(x, y, "o", color=colours.get(variant.id, GREY), markersize=4.5, alpha=0.85)
     caps = sorted({row.cap_bytes for v in shown for row in v.rows if row.cap_bytes})
     for cap in caps:
-        axes.axvline(cap / 1e6, color=RED, linestyle="--", linewidth=1.0)
+        axes.axvline(cap / 1e6, color=BLACK, linestyle="--", linewidth=1.0)
     axes.set_xlabel("artifact + code (MB of 1,000,000 bytes)")
-    axes.set_ylabel(f"{score_title(findings)}\n(bits per byte)")
+    axes.set_ylabel(_score_label(findings, "\n"))
     axes.xaxis.set_major_locator(MaxNLocator(5))
     _plain_numbers(axes.xaxis)
     _plain_numbers(axes.yaxis)
-    _legend(figure, findings, shown, colours)
+    cap_line = Line2D([], [], color=BLACK, linestyle="--", linewidth=1.0, label="cap")
+    _variant_legend(figure, findings, shown, colours, [cap_line] if caps else [])
     limit = f" Dashed: the cap of {', '.join(f'{cap:,}' for cap in caps)} bytes." if caps else ""
     return f"Bytes against {score_title(findings)}, one dot a run.{limit}", figure
 
 
 def _curves(findings: Findings) -> tuple[str, Figure] | None:
+    """Draw the training loss of every run over its training seconds."""
     colours = _variant_colours(findings, findings.variants)
     wanted = [v for v in findings.variants if v.id in colours]
     drawn = [(v, curve) for v in wanted for row in v.rows if len(curve := _curve(row)) > 1][:MOST_CURVES]
@@ -175,6 +188,7 @@ def _curves(findings: Findings) -> tuple[str, Figure] | None:
     for variant, curve in reversed(drawn):
         x, y = [point[0] for point in curve], [point[1] for point in curve]
         axes.plot(x, y, color=colours[variant.id], linewidth=1.0, alpha=0.85)
+    # The first tenth of a curve falls so far that it would flatten the rest.
     losses = sorted(loss for _, curve in drawn for _, loss in curve[len(curve) // 10 :])
     room = 0.05 * (losses[-1] - losses[0]) or 0.1
     axes.set_ylim(losses[0] - room, losses[-1] + room)
@@ -182,14 +196,14 @@ def _curves(findings: Findings) -> tuple[str, Figure] | None:
     axes.set_xlabel("seconds of training")
     axes.set_ylabel("training loss (nats per token)")
     _plain_numbers(axes.yaxis)
-    _legend(figure, findings, [v for v in wanted if any(v is other for other, _ in drawn)], colours)
+    _variant_legend(figure, findings, [v for v in wanted if any(v is other for other, _ in drawn)], colours)
     hidden = len(findings.variants) - len(wanted)
     rest = f" The best {len(wanted)} variants; {hidden} more are in the table." if hidden else ""
     return f"Training loss over the clock, one line a run.{rest}", figure
 
 
 def _curve(row: RunRow) -> list[tuple[float, float]]:
-    """(seconds, training loss) of a run of our own, thinned."""
+    """Return (seconds, training loss) of an own run, at most `MOST_POINTS` of them; nothing for an imported run."""
     try:
         lines = (row.path / "metrics.jsonl").read_text().splitlines() if row.path else []
         events = [json.loads(line) for line in lines if line.startswith('{"event": "train"')]
@@ -211,7 +225,7 @@ def _mean(findings: Findings, variant: Variant) -> float:
 
 
 def _mean_interval(findings: Findings, variant: Variant) -> tuple[float, float]:
-    """Of the mean; the mean itself where nothing is known about the noise."""
+    """Return the confidence interval of the mean; the mean itself if nothing is known about the noise."""
     scores = variant.scores(findings.score)
     try:
         if findings.sigma is not None and len(scores) < 2:
@@ -223,12 +237,8 @@ def _mean_interval(findings: Findings, variant: Variant) -> tuple[float, float]:
     return found.interval(findings.rules.confidence)
 
 
-def _interval_words(findings: Findings) -> str:
-    return f"{findings.rules.confidence:.0%} interval of the mean"
-
-
 def _swept_numbers(findings: Findings, shown: Iterable[Variant]) -> dict[str, float]:
-    """Variant id → value, if one key was swept over three or more numbers."""
+    """Return the swept number by variant id, if one key was swept over three or more numbers; else nothing."""
     swept = findings.study.swept
     try:
         numbers = {v.id: float(v.values[swept[0]]) for v in shown} if len(swept) == 1 else {}
@@ -238,18 +248,18 @@ def _swept_numbers(findings: Findings, shown: Iterable[Variant]) -> dict[str, fl
 
 
 def _apart(positions: Sequence[float], is_log: bool) -> list[float]:
-    """Those of the swept values whose labels have room beside each other."""
-    places = [math.log(p) for p in positions] if is_log else list(positions)
-    room = (places[-1] - places[0]) / 7
+    """Return the swept values whose labels have room beside each other."""
+    on_axis = [math.log(p) for p in positions] if is_log else list(positions)
+    room = (on_axis[-1] - on_axis[0]) / 7
     kept = [0]
-    for index in range(1, len(places)):
-        if places[index] - places[kept[-1]] >= room:
+    for index in range(1, len(on_axis)):
+        if on_axis[index] - on_axis[kept[-1]] >= room:
             kept.append(index)
     return [positions[index] for index in kept]
 
 
 def _cut(shown: list[Variant], findings: Findings) -> tuple[list[Variant], str]:
-    """The best ones, the worst at the bottom, as many as can be read; and the words for what is left out."""
+    """Return as many of the best variants as can be read, worst first, and the sentence about those left out."""
     cut = shown[:MOST_ROWS]
     if isinstance(findings.reference, Variant) and findings.reference in shown[MOST_ROWS:]:
         cut[-1] = findings.reference
@@ -258,6 +268,7 @@ def _cut(shown: list[Variant], findings: Findings) -> tuple[list[Variant], str]:
 
 
 def _colour(findings: Findings, variant: Variant) -> str:
+    """Return the colour of the variant's verdict."""
     if variant is findings.reference:
         return BLUE
     verdict = findings.verdicts.get(variant.id)
@@ -265,10 +276,10 @@ def _colour(findings: Findings, variant: Variant) -> str:
 
 
 def _variant_colours(findings: Findings, shown: Sequence[Variant]) -> dict[str, str]:
-    """A colour each for the reference and the best; the others stay grey."""
-    first = [v for v in shown if v is findings.reference]
-    chosen = [*first, *(v for v in shown if v is not findings.reference)][:MOST_COLOURS]
-    return {v.id: colour for v, colour in zip(chosen, COLOURS, strict=False)}
+    """Return a colour by variant id for the reference and the best variants; all others are drawn in grey."""
+    others = (v for v in shown if v is not findings.reference)
+    colours = {v.id: colour for v, colour in zip(others, COLOURS, strict=False)}
+    return {v.id: BLUE for v in shown if v is findings.reference} | colours
 
 
 def _figure(height: float) -> tuple[Figure, Axes]:
@@ -295,9 +306,10 @@ def _name_rows(axes: Axes, findings: Findings, rows: Sequence[Variant]) -> None:
 
 
 def _wrapped(label: str) -> str:
-    """On at most two lines; what is still too long loses its middle, because names tend to differ at their ends."""
+    """Return the label on at most two lines."""
     if len(label) <= LABEL_WIDTH:
         return label
+    # Names tend to differ at their ends, so the middle is cut out.
     if len(label) > 2 * LABEL_WIDTH:
         label = f"{label[: LABEL_WIDTH - 1]}…{label[-LABEL_WIDTH:]}"
     breaks = [i + 1 for i, letter in enumerate(label) if letter in " _/.,=…" and 0 <= len(label) - i - 1 <= LABEL_WIDTH]
@@ -306,21 +318,52 @@ def _wrapped(label: str) -> str:
 
 
 def _plain_numbers(axis: Any) -> None:
-    """No offset above the axis: 1.2234, not 3.4e-3 + 1.22."""
+    """Show 1.2234 on the axis, not 3.4e-3 with an offset of 1.22 above it."""
     axis.set_major_formatter(ScalarFormatter(useOffset=False))
 
 
-def _legend(figure: Figure, findings: Findings, shown: Sequence[Variant], colours: dict[str, str]) -> None:
-    named = [v for v in shown if v.id in colours]
+def _score_label(findings: Findings, separator: str = " ") -> str:
+    """Return the axis label of the compared score, such as `post-quant score (bits per byte)`."""
+    return f"{score_title(findings).replace('bpb', 'score')}{separator}(bits per byte)"
+
+
+def _verdict_legend(figure: Figure, findings: Findings, shown: Sequence[Variant], besides: Sequence[Line2D]) -> None:
+    """Explain the colours of the verdicts on `shown` below the axes, then the marks in `besides`."""
+    words = {BLUE: "reference", GREEN: "better", RED: "worse", GREY: "neither shown" if findings.verdicts else "mean"}
+    used = {_colour(findings, v) for v in shown}
+    handles = [Line2D([], [], color=colour, label=word, **MEAN) for colour, word in words.items() if colour in used]
+    _legend(figure, [*handles, *besides], columns=5)
+
+
+def _variant_legend(
+    figure: Figure,
+    findings: Findings,
+    shown: Sequence[Variant],
+    colours: dict[str, str],
+    besides: Sequence[Line2D] = (),
+) -> None:
+    """Name the variants by their colours below the axes, then the marks in `besides`."""
+    named = sorted((v for v in shown if v.id in colours), key=lambda v: v is not findings.reference)
     style: Any = {"marker": "o", "linestyle": ""}
-    handles = [Line2D([], [], color=colours[v.id], label=_short(variant_name(findings, v)), **style) for v in named]
+    handles = []
+    for variant in named:
+        suffix = " (reference)" if variant is findings.reference else ""
+        label = _short(variant_name(findings, variant), LEGEND_WIDTH - len(suffix)) + suffix
+        handles.append(Line2D([], [], color=colours[variant.id], label=label, **style))
     if len(named) < len(shown):
         handles.append(Line2D([], [], color=GREY, label="others", **style))
-    figure.legend(handles=handles, loc="outside lower center", ncols=2, columnspacing=1.0, handletextpad=0.2)
+    _legend(figure, [*handles, *besides], columns=2)
 
 
-def _short(label: str) -> str:
-    return label if len(label) <= LEGEND_WIDTH else f"{label[:9]}…{label[10 - LEGEND_WIDTH :]}"
+def _legend(figure: Figure, handles: Sequence[Line2D], columns: int) -> None:
+    place: Any = {"loc": "outside lower center", "ncols": min(columns, len(handles))}
+    figure.legend(handles=handles, columnspacing=1.0, handlelength=1.4, handletextpad=0.4, **place)
+
+
+def _short(label: str, width: int) -> str:
+    """Return the label in at most `width` characters; a longer one loses its middle."""
+    begin = width // 3
+    return label if len(label) <= width else f"{label[:begin]}…{label[begin + 1 - width :]}"
 
 
 def _capital(text: str) -> str:
@@ -328,7 +371,7 @@ def _capital(text: str) -> str:
 
 
 def _svg(figure: Figure, salt: str) -> str:
-    """The figure as an element to put into a page: no prologue, no metadata, ids of its own."""
+    """Return the figure as an SVG element for a page, without prologue and metadata; `salt` makes its ids unique."""
     out = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": salt}):
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})

@@ -11,7 +11,7 @@ from golf.report.findings import judged
 from golf.report.results import results_table
 from golf.report.rows import RunRow
 from golf.report.study import Study
-from golf.report.sweep import print_sweep
+from golf.report.sweep_table import print_sweep
 from golf.report.table import Column, Table, as_text, render
 from golf.report.variants import Variant
 from golf.run.result import Result
