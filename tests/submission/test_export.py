@@ -10,8 +10,8 @@ from golf.errors import GolfError
 from golf.foreign.audit import audit
 from golf.jobs.launch.launcher import train_and_score
 from golf.settings.composition import compose
-from golf.submission.checks import problems
 from golf.submission.readme import in_a_sentence
+from golf.submission.record_folder import problems
 from golf.submission.runs import gather
 from golf.training.data.own_text import OwnDataset
 from scripts import export_submission

@@ -14,7 +14,7 @@ from golf.registry import technique_types
 from golf.settings.composition import compose
 from golf.settings.config import Config
 from golf.submission.clean_env import clean_environment, plain_variables
-from golf.submission.export import requirements
+from golf.submission.record_folder import requirements
 from golf.submission.rehearsal import Rehearsal, rehearse, run_script, small_data, small_variables
 from tests.artifact.script.contents import ON_H100, PRESETS, assert_only_what_is_selected
 
