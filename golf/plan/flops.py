@@ -37,6 +37,7 @@ def flops_per_token(cfg: Config, model: GPT) -> FlopsPerToken:
         if isinstance(module, nn.Linear):
             block = re.match(r"blocks\.(\d+)\.", name)
             weights += module.weight.numel() * (layers.count(int(block[1])) if block else 1)
+    # Heads share model_dim, so their number does not count; keys and values are read by every query head.
     attention = 6.0 * cfg.data.train_seq_len * cfg.model.model_dim * len(layers)
     return FlopsPerToken(6.0 * weights, attention)
 
@@ -54,5 +55,6 @@ def flops_per_scored_token(cfg: Config, model: GPT, stride: int = 0) -> float:
 
 def _layer_order(model: GPT) -> list[int]:
     """Return the block indices in the order in which the finished model runs them."""
+    # Late recurrence changes the route; the finished model scores with it.
     route = next((model.routes[name] for name in model.active_in_scoring if name in model.routes), model.route)
     return [*route.storing, *route.joining]

@@ -69,6 +69,7 @@ class FinishedRun:
         nearest.
         """
         kept = self._kept_statistics()
+        # Hessians are not kept, so GPTQ cannot be repeated on a checkpoint.
         if not (own := self.was_stored_as(quant)):
             quant = rounded_to_nearest(quant)
         key = json.dumps(asdict(quant), sort_keys=True)
@@ -87,6 +88,7 @@ class FinishedRun:
         The rest is the difference of the whole file, `artifact` bytes if that is known, from its parts.
         """
         tensors = stored_tensors(cfg, shapeless_model(cfg).state_dict())
+        # The Gaussian weights get the size of the trained ones, so that only their distribution differs.
         rms = {t.role: sizes[t.role] * t.columns**-0.5 for t in tensors if t.role in sizes}
         trained = read_weights(self.folder.weights)
         gaussian = simulate(cfg, tensors, rms, apart=True).by_role

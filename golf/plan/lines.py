@@ -83,6 +83,7 @@ def rounded(value: Interval) -> str:
     half = max(value.high - value.expected, value.expected - value.low)
     if half < 1:
         return f"{value.expected:,.0f}"
+    # Digits below the uncertainty would promise a precision that is not there.
     unit = 10 ** max(math.floor(math.log10(half)) - 1, 0)
     return f"{round(value.expected / unit) * unit:,} ± {math.ceil(half / unit) * unit:,}"
 

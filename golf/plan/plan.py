@@ -62,6 +62,7 @@ class Plan:
         """Return the seconds of training; None if unknown."""
         if self.steps is None or self.step_time.step_ms is None:
             return None
+        # Many steps go with short ones: both ends come from the same speed.
         return Interval(*(n * ms / 1000 for n, ms in zip(reversed(self.steps), self.step_time.step_ms, strict=True)))
 
 
@@ -82,6 +83,7 @@ def make_plan(
     batch = cfg.data.train_batch_tokens
     step_time = expected_step_time(cfg, flops.total * batch, machine_kind(), history)
     steps = steps_within_budget(cfg, step_time.step_ms)
+    # Without a known time of a step, the scale's share of a record run's steps is the best guess.
     expected_steps = round(steps.expected) if steps else max(1, round(RECORD_STEPS * cfg.scale.step_ratio))
     size = artifact_size(
         cfg,

@@ -98,6 +98,7 @@ def matrix_kind(role: str, tied: bool) -> str:
         return "tok_emb" if tied else "untied tok_emb"
     if role.startswith("lm_head"):
         return "lm_head"
+    # Tables of techniques, such as bigrams, are looked up like embeddings.
     if "emb" in role and "proj" not in role:
         return "table"
     return role.split(".")[-2]
@@ -106,6 +107,7 @@ def matrix_kind(role: str, tied: bool) -> str:
 def prior_of(role: str, how: TensorQuant, cfg: Config) -> Prior:
     """Return the shipped prior of a role stored as `how`."""
     rule = scale_rule(how, cfg.quant)
+    # Byte codecs do not see columns, so they share their priors.
     codec = "context" if cfg.quant.codec == "context" else "bytes"
     kind = matrix_kind(role, cfg.model.tie_embeddings)
     return PRIORS.get((rule, codec), {}).get(kind, UNKNOWN[rule])

@@ -31,6 +31,7 @@ def fitted(
     The codes of Gaussian weights stand for those of trained ones.
     """
     target = cfg.budget.artifact_bytes - code_bytes - cfg.quant.prune.margin_bytes
+    # int8 tensors are never pruned.
     names = [t.name for t in tensors if t.format in QMAX.keys() - {"int8"}]
     roles = {t.role for t in tensors if t.name in set(names)}
     held = sum(size.by_role.get(role, 0.0) for role in roles)
@@ -39,9 +40,11 @@ def fitted(
     def after(stored: float) -> tuple[float, float]:
         if stored <= target:
             return stored, 0.0
+        # Bytes are taken to shrink in proportion to the entropy of the codes.
         wanted = 1.0 - (stored - target) / max(held * stored / size.bytes.expected, 1.0)
         if wanted < left[-1]:
             return stored - held * (1.0 - left[-1]), 1.0
+        # np.interp needs increasing positions, and the entropy left decreases.
         return float(target), float(np.interp(-wanted, -left, gone))
 
     ends = [after(stored) for stored in size.bytes]

@@ -50,6 +50,7 @@ def expected_step_time(cfg: Config, flops_per_step: float, machine: str, history
             rated.append((far, run.result.step_ms / flops))
     if not rated:
         return StepTime(None, f"no finished run of a similar step on this machine ({machine})")
+    # Similar work comes first: utilisation changes with the size of the model.
     per_flop = [rate for _, rate in sorted(rated)[:MOST_COMPARED]]
     values = (min(per_flop), statistics.median(per_flop), max(per_flop))
     return StepTime(Interval(*(rate * flops_per_step for rate in values)), f"{len(per_flop)} finished runs here")
@@ -74,6 +75,7 @@ def steps_within_budget(cfg: Config, step_ms: Interval | None) -> Interval | Non
     if step_ms is None:
         return None
     milliseconds = 1000.0 * training_seconds(cfg)
+    # A fast step makes many of them, so the ends are reversed.
     return Interval(*(min(cap, math.floor(milliseconds / ms)) for ms in reversed(step_ms)))
 
 
@@ -100,4 +102,5 @@ def _rank_seconds_per_flop(run: FinishedRun, *, sliding: bool) -> float | None:
         return None
     stride = run.config.eval.stride if sliding else 0
     work = flops_per_scored_token(run.config, shapeless_model(run.config), stride) * score.tokens
+    # Ranks share a score, and each is busy for its whole time.
     return score.seconds * world_size(run.config) / work

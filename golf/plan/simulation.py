@@ -83,9 +83,11 @@ def _gaussian(cfg: Config, rms: Mapping[str, float]) -> Weights:
         if tensor.tensor_class == "control":
             return CONTROL_MEAN + CONTROL_STD * drawn
         size = rms.get(tensor.role, tensor.columns**-0.5)
+        # If the predicted size is smaller than that of the initial values, no Gaussian part is left.
         start = min(uniform_start(tensor.role, tech) * tensor.columns**-0.5, size)
         if len(shape) != 2 or not start:
             return drawn * size
+        # A uniform distribution over ±a has the standard deviation a / √3, so its width is √12 deviations.
         initial = torch.rand(shape, generator=generator).sub_(0.5) * (math.sqrt(12) * start)
         return drawn * math.sqrt(size**2 - start**2) + initial
 
@@ -99,6 +101,7 @@ def _price(cfg: Config, tensors: Sequence[StoredTensor], weights: Weights, apart
         sample = _sample(units, weights)
         part = [tensor for unit in units for tensor in unit]
         coded = _encode(cfg, part, sample)
+        # The header is counted once for the whole file, so it is taken off here.
         priced = len(_packed(cfg, coded)) - len(_packed(cfg, {n: _emptied(t) for n, t in coded.items()}))
         bits: dict[str, float] = defaultdict(float)
         weights_in: dict[str, int] = defaultdict(int)

@@ -40,11 +40,13 @@ def solve(
     """
     start = compose(overrides)
     value, code = _number(start, key), code_bytes(start)  # a number's digits hardly change the script
+    # Bisection runs over whole multiples of the step, which a float has by its significant digits.
     step = multiple_of if isinstance(value, int) else 10.0 ** (math.floor(math.log10(value)) + 1 - FLOAT_DIGITS)
     plans: dict[int, Plan] = {}
 
     def plan_at(i: int) -> Plan:
         if i not in plans:
+            # Pruning would make everything fit.
             overridden = [*overrides, _override(key, i * step), "quant.prune.to_fit=false"]
             plans[i] = make_plan(compose(overridden), history, code=code)
         return plans[i]

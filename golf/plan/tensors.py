@@ -47,6 +47,7 @@ class StoredTensor:
         """Return the bits of codes and scales before compression."""
         if self.format in QMAX:
             scales = self.shape[0] * ROW_SCALE_BITS if len(self.shape) == 2 else TENSOR_SCALE_BITS
+            # The largest code of n bits with a sign is 2^(n-1) - 1.
             return self.numel * (QMAX[self.format].bit_length() + 1) + scales
         return self.numel * FLOAT_BITS.get(self.format, 8 * self.dtype.itemsize)
 

@@ -51,6 +51,7 @@ def written(value: Any) -> str:
 def change(reference: Flat, variant: Flat) -> Change:
     """Return the change that turns `reference` into `variant`."""
     before, after = techniques_of(reference), techniques_of(variant)
+    # The settings of a technique that only one side has come and go with it, so they are no changes of their own.
     in_one_only = before ^ after
     keys = [
         key

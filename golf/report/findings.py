@@ -66,9 +66,11 @@ def judged(
     verdicts = {}
     if reference is not None:
         verdicts = judge(study.variants, reference, rules, score=chosen, sigma=sigma, test=test)
+    # A score on another text or taken in another way must not become the best one.
     alike = [v for v in study.variants if v.id not in verdicts or not verdicts[v.id].reason.startswith(NOT_COMPARABLE)]
     best, tied = tied_with_best(alike, rules, score=chosen, sigma=sigma)
     findings = Findings(study, rules, chosen, reference, verdicts, best, tied, sigma, ())
+    # The remarks read the findings, so they are written last.
     remarks = [*_about_score(findings, ways, score), *_about_rule(findings), *_about_noise(findings)]
     remarks += [*_about_runs(study), *study.notes]
     return Findings(study, rules, chosen, reference, verdicts, best, tied, sigma, tuple(remarks))
@@ -129,6 +131,7 @@ def _about_noise(findings: Findings) -> Iterable[str]:
     sigma, df = pooled
     family = max(1, sum(v.comparison is not None for v in verdicts))
     published = not isinstance(findings.reference, Variant)
+    # Holm's first and strictest step tests at alpha / family.
     found = smallest_difference(sigma, min(seeds), alpha=rules.alpha / family, power=rules.power, published=published)
     per_token = next((v.bytes_per_token for v in findings.study.variants if v.bytes_per_token), None)
     nats = f" ({nats_per_token(found, per_token):.4f} nats per token)" if per_token else ""

@@ -55,6 +55,7 @@ def rows_of_record(values: dict[str, Any], folder: Path | None = None) -> list[R
 def _row(run: dict[str, Any], folder: Path | None) -> RunRow:
     figures = {name: float(figure["value"]) for name, figure in run["figures"].items()}
     known: dict[str, Any] = {name: figures[name] for name in _REAL if name in figures}
+    # Logs of diverged runs have nan, which is no integer.
     known |= {name: int(figures[name]) for name in _WHOLE if math.isfinite(figures.get(name, math.nan))}
     seed = figures.get("seed")
     return RunRow(

@@ -112,6 +112,7 @@ def _rows(findings: Findings) -> list[dict[str, Any]]:
 
 def _row(findings: Findings, variant: Variant, reference: str | None) -> dict[str, Any]:
     row = result_row(findings, variant)
+    # The state says why there is no verdict.
     if not variant.counted:
         row["verdict"] = row["state"]
     own = {
@@ -125,6 +126,7 @@ def _row(findings: Findings, variant: Variant, reference: str | None) -> dict[st
 
 def _loose(rules: RulesConfig, seen: set[str]) -> list[dict[str, Any]]:
     """Return the rows of finished variants that no sweep asked for; `seen` are the ids of all others."""
+    # A folder without a result belongs to a run that goes on or was killed; the ledger has finished runs only.
     folders = [path for id, paths in index_runs(runs_root()).items() if id not in seen for path in sorted(paths)]
     targets = [str(path) for path in folders if (path / "result.json").is_file()]
     if not targets:

@@ -12,6 +12,7 @@ from golf.report.table import Column, Table
 from golf.report.verdicts import BETTER, WORSE
 
 LONG = 24  # characters; longer cells may wrap
+# `string.Template` and not `str.format`, because CSS is full of braces.
 PAGE = Template("""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -93,5 +94,6 @@ def _class(column: Column, extra: str = "") -> str:
 
 
 def _figure(caption: str, svg: str) -> str:
+    # Screen readers read the caption instead of every tick label.
     labelled = svg.replace("<svg", f'<svg role="img" aria-label="{escape(caption)}"', 1)
     return f"<figure>\n{labelled}\n<figcaption>{escape(caption)}</figcaption>\n</figure>"

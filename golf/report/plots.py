@@ -112,6 +112,7 @@ def _score_over_value(axes: Axes, findings: Findings, shown: Sequence[Variant], 
         [numbers[v.id] for v in ordered], [_mean(findings, v) for v in ordered], color=GREY, linewidth=0.8, zorder=0
     )
     positions = sorted(set(numbers.values()))
+    # A wide range of positive values was nearly always chosen on a logarithmic scale.
     if positions[0] > 0 and positions[-1] / positions[0] >= 4:
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(ScalarFormatter())
@@ -159,6 +160,7 @@ def _bytes(findings: Findings) -> tuple[str, Figure] | None:
         return None
     figure, axes = _figure(3.6)
     colours = _variant_colours(findings, shown)
+    # The best variants are drawn last and so on top.
     for variant in reversed(shown):
         points = [(r.total_bytes or 0, getattr(r, field)) for r in variant.rows if _has(r, field, "total_bytes")]
         x, y = [point[0] / 1e6 for point in points], [point[1] for point in points]
@@ -185,6 +187,7 @@ def _curves(findings: Findings) -> tuple[str, Figure] | None:
     if not drawn:
         return None
     figure, axes = _figure(3.6)
+    # The best variants are drawn last and so on top.
     for variant, curve in reversed(drawn):
         x, y = [point[0] for point in curve], [point[1] for point in curve]
         axes.plot(x, y, color=colours[variant.id], linewidth=1.0, alpha=0.85)
@@ -261,6 +264,7 @@ def _apart(positions: Sequence[float], is_log: bool) -> list[float]:
 def _cut(shown: list[Variant], findings: Findings) -> tuple[list[Variant], str]:
     """Return as many of the best variants as can be read, worst first, and the sentence about those left out."""
     cut = shown[:MOST_ROWS]
+    # All others are compared with the reference, so it is always shown.
     if isinstance(findings.reference, Variant) and findings.reference in shown[MOST_ROWS:]:
         cut[-1] = findings.reference
     left_out = f" The best {len(cut)} of {len(shown)}." if len(cut) < len(shown) else ""
@@ -373,6 +377,7 @@ def _capital(text: str) -> str:
 def _svg(figure: Figure, salt: str) -> str:
     """Return the figure as an SVG element for a page, without prologue and metadata; `salt` makes its ids unique."""
     out = io.StringIO()
+    # Without a salt the ids would be random, and the same findings would give different pages.
     with matplotlib.rc_context({"svg.hashsalt": salt}):
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     text = out.getvalue()

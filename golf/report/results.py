@@ -75,6 +75,7 @@ def result_row(findings: Findings, variant: Variant) -> dict[str, Any]:
         "interval_high_bpb": interval[1] if interval else None,
         "p": verdict.p if verdict else None,
         "verdict": shown_verdict(findings, variant, verdict),
+        # The largest seed has to fit under the cap.
         "total_bytes": max((r.total_bytes for r in variant.counted or variant.rows if r.total_bytes), default=None),
         "steps": _mean(variant, "steps"),
         "step_ms": _mean(variant, "step_ms"),

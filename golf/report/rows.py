@@ -100,11 +100,13 @@ def row_of(folder: Path) -> RunRow:
 def row_of_result(values: Mapping[str, Any], folder: Path | None = None) -> RunRow:
     """Return the row of a result as plain dict. Raises KeyError, TypeError or AttributeError if `values` is none."""
     scores = {key: values.get(key) or {} for key in ("pre_quant", "post_quant", "post_quant_sliding", "post_quant_ttt")}
+    # The same order as `Result.final_score`: the most elaborate way of scoring counts.
     final = next((scores[k] for k in ("post_quant_ttt", "post_quant_sliding", "post_quant") if scores[k]), {})
     val_loss, val_bpb = final.get("val_loss"), final.get("val_bpb")
     text_bytes, tokens = final.get("bytes"), final.get("tokens")
     measured: dict[str, Any] = {key: values.get(key) for key in MEASURED}
     state, reason = values["state"], values.get("reason", "")
+    # A score of nan would make every mean nan.
     if state == OK and not is_number(val_bpb):
         state, reason = UNREADABLE, "the result says ok and has no finite score"
     return RunRow(

@@ -75,6 +75,7 @@ def paired(variant: Mapping[str, float], reference: Mapping[str, float]) -> Comp
     differences = [variant[key] - reference[key] for key in variant]
     if differences and not any(differences):
         raise GolfError("the scores are the same to the last digit: the change changes nothing")
+    # A paired test is a one-sample test of the differences.
     comparison = one_sample(differences, 0.0)
     return Comparison(comparison.difference, comparison.standard_error, comparison.df, PAIRED)
 
@@ -140,6 +141,7 @@ def smallest_difference(
     def is_found(difference: float) -> bool:
         return detection_power(difference, sigma, seeds, alpha=alpha, margin=margin, published=published) >= power
 
+    # Power grows with the difference, so doubling finds an upper end and bisection the value.
     low, high = margin, margin + sigma
     while not is_found(high):
         low, high = high, margin + 2 * (high - margin)
@@ -165,6 +167,7 @@ def seeds_needed(
     def enough(n: int) -> bool:
         return detection_power(difference, sigma, n, alpha=alpha, margin=margin, published=published) >= power
 
+    # One seed has no standard deviation. Power grows with the seeds, so doubling and bisection find the fewest.
     high = 2
     while not enough(high):
         if high > MOST_SEEDS:

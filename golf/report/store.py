@@ -21,10 +21,12 @@ def find_record(target: str, root: Path) -> dict[str, Any] | None:
 
     Returns None if `target` is no sweep. Raises `GolfError` for an ambiguous name or a damaged record.
     """
+    # The pattern keeps wildcards and slashes out of the glob.
     begun = list((root / "sweeps").glob(f"{target}-*/sweep.json")) if re.fullmatch(r"[\w.]+", target) else []
     if len(begun) > 1 and not (root / "sweeps" / target).exists():
         names = ", ".join(path.parent.name for path in sorted(begun))
         raise GolfError(f"{target} begins the names of several sweeps; say which: {names}.")
+    # A path comes before a name, and a whole name before the start of one.
     for path in (Path(target) / "sweep.json", Path(target), root / "sweeps" / target / "sweep.json", *begun):
         if path.name == "sweep.json" and path.is_file():
             try:
@@ -69,6 +71,7 @@ def latest_row(folders: Iterable[Path]) -> RunRow:
     """Return the latest finished attempt at a seed. Crashed and interrupted attempts count only if no other ended."""
     rows = [row_of(folder) for folder in sorted(folders, key=_attempt)]
     ended = [row for row in rows if not row.is_open]
+    # A later attempt that crashed says nothing against an earlier result.
     telling = [row for row in ended if row.state not in SAYS_NOTHING]
     return (telling or ended or rows)[-1]
 

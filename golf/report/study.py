@@ -64,6 +64,7 @@ def read_study(targets: Sequence[str], reference: str | None = None) -> Study:
             imported += rows
         else:
             _ask_for_folders(asked, run_folders(Path(target), target))
+    # Seeds are the repetitions within a variant, not something that variants differ in.
     swept = tuple(dict.fromkeys(key for record in records for key in record.get("swept", []) if key != "seed"))
     first = records[0] if records else {}
     names = [str(record["name"]) for record in records] or [Path(target).resolve().name for target in targets]
@@ -134,6 +135,7 @@ def _labelled(study: Study, wanted: str | None) -> Study:
             variants = tuple(replace(v, values=values.get(v.id, {})) for v in study.variants)
             study = replace(study, swept=tuple(keys), variants=variants)
     if study.swept and complete and all(key in flat for key in study.swept for flat in flats.values()):
+        # A key that changes together with the swept one, such as one computed from it, shares its effect.
         besides = [key for key in differing_keys(list(flats.values())) if key not in study.swept]
         if 0 < len(besides) <= MOST_KEYS_IN_A_LABEL:
             verb = "move" if len(besides) > 1 else "moves"
@@ -157,6 +159,7 @@ def _as_ablation(study: Study, flats: Mapping[str, Flat], wanted: str | None) ->
         labels[variant.id] = str(change(base, flats[variant.id])) or variant.label
         if why := why_not_separable(base, flats[variant.id]):
             inseparable[variant.id] = why
+    # Its own label would be an empty change.
     labels[study.reference.id] = study.reference.rows[0].name or study.reference.id
     reference_id = study.reference.id
     study = replace(study, variants=_renamed(study.variants, labels), inseparable=inseparable, swept=())

@@ -31,6 +31,7 @@ def print_result(result: Result, folder: Path) -> None:
     """Print a table: state, scores before and after quantization, bytes and seconds against their caps, files."""
     table = Table(title=f"{result.name} · seed {result.seed}", title_justify="left", show_header=False)
     table.add_column("what")
+    # Paths are folded and not cut, so that they can be copied.
     table.add_column("value", overflow="fold")
     table.add_row("state", result.state if result.state == OK else f"{result.state}: {result.reason}")
     table.add_row("before quantization", _score(result.pre_quant))

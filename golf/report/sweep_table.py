@@ -36,6 +36,7 @@ def study_of(name: str, jobs: Sequence[Job]) -> Study:
         if result is None:
             variant = refused_variant(len(found), label, error)
         else:
+            # Through JSON, so that a row has the same values as one read from the run's folder.
             row = row_of_result(to_json(result))
             before = found[row.variant].rows if row.variant in found else ()
             variant = Variant(row.variant, label or row.name, (*before, row))

@@ -118,6 +118,7 @@ def as_markdown(table: Table) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
     columns = table.filled
+    # Dashes with a colon align numbers to the right.
     rule = "|" + "|".join("---" if c.is_text else "---:" for c in columns) + "|"
     lines = [f"**{table.title}**", ""] if table.title else []
     lines += [line([c.title for c in columns]), rule, *(line([c.cell(row) for c in columns]) for row in table.rows)]
@@ -141,6 +142,7 @@ def as_latex(table: Table) -> str:
     lines = [rf"\begin{{tabular}}{{{''.join('l' if c.is_text else 'r' for c in columns)}}}", r"\toprule"]
     lines += [_latex_line([c.title for c in columns]), r"\midrule"]
     lines += [_latex_line([c.cell(row) for c in columns]) for row in table.rows]
+    # A line feed in a note would end the comment.
     notes = [f"% {' '.join(note.split())}" for note in table.notes]
     return "\n".join([*notes, *lines, r"\bottomrule", r"\end{tabular}"])
 

@@ -69,6 +69,7 @@ def judge(
     done = {variant.id for variant, *_ in tested}
     # Unfinished variants count as comparisons already, so that a verdict does not get easier halfway through a sweep.
     family = len(tested) + sum(v.is_open for v in others if v.id not in done)
+    # One family for each hypothesis: better by the margin, better at all, worse.
     better = holm([c.p_below(-margin) for _, _, c, margin in tested], family)
     any_better = holm([c.p_below(0.0) for _, _, c, _ in tested], family)
     worse = holm([c.p_above(0.0) for _, _, c, _ in tested], family)
@@ -149,6 +150,7 @@ def _scores(variant: Variant, score: str) -> list[float]:
 def _with_few_seeds(scores: list[float], reference: list[float] | float, sigma: float | None) -> Comparison | None:
     """Compare by the given `sigma`; None without one or if the samples have a standard deviation of their own."""
     samples = [scores] if isinstance(reference, float) else [scores, reference]
+    # Scores that are all equal have a standard deviation of zero, which is no estimate of the noise.
     has_own = all(len(x) > 1 for x in samples) and any(min(x) != max(x) for x in samples)
     return None if sigma is None or has_own else known_sigma(scores, reference, sigma)
 
@@ -210,6 +212,7 @@ def _decided(
         kind, p = WORSE, p_worse
     else:
         kind = MARGIN_NOT_SHOWN if p_any_better < rules.alpha else NO_DIFFERENCE
+        # Without a finding, p is that of the direction in which the difference lies.
         p = p_better if (verdict.difference_bpb or 0.0) < 0 else p_worse
     diverged = sum(row.state == DIVERGED for row in variant.rows)
     reason = f"{diverged} of {len(variant.rows)} runs diverged" if diverged else ""

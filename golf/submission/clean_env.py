@@ -50,6 +50,7 @@ def _with_dependencies(packages: Iterable[str]) -> list[importlib.metadata.Distr
         except importlib.metadata.PackageNotFoundError as error:
             raise GolfError(f"The package {name}, which the script needs, is not installed here.") from error
         wanted = map(Requirement, distribution.requires or ())
+        # Optional dependencies have a marker that names an extra.
         pending += [str(r) for r in wanted if r.marker is None or r.marker.evaluate({"extra": ""})]
     return list(found.values())
 

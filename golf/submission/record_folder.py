@@ -48,6 +48,7 @@ def export(runs: Sequence[SubmittedRun], order: Order, target: Path, say: Callab
         raise GolfError(f"{target} exists already: remove it or name another folder with --out.")
     cfg = runs[0].cfg
     bundle = Bundle(cfg)
+    # The script that is counted is the one that is rehearsed.
     script = bundle.wrapped if order.is_wrapped else bundle.readable
     script_bytes = len(script.encode())
     if found := problems(runs, script_bytes, order.seeds_wanted):

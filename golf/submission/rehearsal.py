@@ -35,6 +35,7 @@ VOCAB, DOCUMENTS = 320, 48
 SEED = "7"
 HEAD_DIMS = (8, 16, 32, 64)  # widths of a head that are tried, smallest first
 SMALL_NUMEL = "1000"  # elements; with the usual limit all tensors of the small model would be stored as floats
+# Times and memory differ between any two runs.
 TIMES = re.compile(r"\b(\w*time|step_avg|elapsed)[:=][\d.]+(ms|s)|MiB.*")
 COMPARED = re.compile(r"(step:|final_|legal_ttt|late_switch|model_params)")
 
@@ -53,6 +54,7 @@ def rehearse(cfg: Config, script: str, python: Path, folder: Path, *, steps: int
 
     Raises `GolfError` with the first difference.
     """
+    # Both sides read the same shards and the same environment variables.
     data = small_data(folder, cfg)
     variables = small_variables(cfg, data, steps)
     own = _framework(cfg, variables, folder)
@@ -76,6 +78,7 @@ def rehearse(cfg: Config, script: str, python: Path, folder: Path, *, steps: int
 def small_data(folder: Path, cfg: Config) -> OwnDataset:
     """Write a few thousand tokens of random words into shards that the file patterns of `cfg` match."""
     choose = random.Random(0)
+    # Characters of several bytes and digits exercise byte counting in the tokenizer.
     words = ["ü", "漢", "1", "22", *("".join(choose.choices("abcdefghijklmnop", k=5)) for _ in range(60))]
     docs = folder / "documents"
     docs.mkdir(parents=True, exist_ok=True)
@@ -131,6 +134,7 @@ def _small(cfg: Config, variables: dict[str, str]) -> Config:
     """Return the configuration of the framework's side of the rehearsal."""
     small = copy.deepcopy(cfg)
     set_from(variables, small)
+    # The small text replaces the data set, so nothing may build or check the original one.
     small.data.built_from = small.data.fingerprint = None
     small.launch.nproc, small.launch.device, small.launch.compile, small.launch.threads = 1, "cpu", "off", 1
     small.model.attention = "sdpa"
@@ -168,6 +172,7 @@ def run_script(script: str, python: Path, folder: Path, variables: dict[str, str
 def _score_again(script: str, python: Path, folder: Path, variables: dict[str, str], data: OwnDataset) -> None:
     """Raise `GolfError` unless EVAL_ONLY=1 finds the artifact's score again without any training data."""
     validation = folder / "validation"
+    # A folder with validation shards alone proves that scoring reads no training data.
     validation.mkdir()
     for shard in data.folder.glob("*_val_*.bin"):
         shutil.copy(shard, validation)

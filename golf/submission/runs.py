@@ -85,6 +85,7 @@ def sample_sd(runs: Sequence[SubmittedRun], value: Callable[[SubmittedRun], floa
 def track_of(runs: Sequence[SubmittedRun]) -> str:
     """Return the challenge's track whose budget and machine the runs meet."""
     budgets = [run.cfg.budget for run in runs]
+    # A budget of 0 is unlimited.
     within = all(0 < b.train_seconds <= TRAIN_SECONDS and b.artifact_bytes <= CAP_BYTES for b in budgets)
     h100 = all(run.environment.get("gpus") == RECORD_GPUS and "H100" in run.environment["gpu"] for run in runs)
     return RECORD_TRACK if within and h100 else OTHER_TRACK
