@@ -360,8 +360,8 @@ def _variant_legend(
 
 
 def _legend(figure: Figure, handles: Sequence[Line2D], columns: int) -> None:
-    place: Any = {"loc": "outside lower center", "ncols": min(columns, len(handles))}
-    figure.legend(handles=handles, columnspacing=1.0, handlelength=1.4, handletextpad=0.4, **place)
+    position: Any = {"loc": "outside lower center", "ncols": min(columns, len(handles))}
+    figure.legend(handles=handles, columnspacing=1.0, handlelength=1.4, handletextpad=0.4, **position)
 
 
 def _short(label: str, width: int) -> str:

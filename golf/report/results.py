@@ -123,8 +123,8 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _decimals(places: int) -> Callable[[float], str]:
-    return lambda value: f"{value:.{places}f}"
+def _decimals(digits: int) -> Callable[[float], str]:
+    return lambda value: f"{value:.{digits}f}"
 
 
 def signed(value: float) -> str:

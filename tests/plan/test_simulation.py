@@ -1,4 +1,4 @@
-"""Rehearsed bytes against packing real Gaussian weights, and against the entropy of Gaussian codes."""
+"""Simulated bytes against packed Gaussian weights, and against the entropy of Gaussian codes."""
 
 import math
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ def gaussian(cfg: Config, rms: float) -> tuple[Sequence[StoredTensor], dict[str,
         (0.3, ["model=9l", "model.model_dim=192", "quant=int8_all"]),
     ],
 )
-def test_gaussian_weights_take_what_was_rehearsed(rms: float, overrides: list[str]) -> None:
+def test_gaussian_weights_take_the_simulated_bytes(rms: float, overrides: list[str]) -> None:
     cfg = compose(["scale=laptop", *overrides])
     tensors, weights = gaussian(cfg, rms)
     actual = len(pack(quantize(weights, cfg.quant), cfg.model, cfg.quant, cfg.tech))
@@ -49,7 +49,7 @@ def test_gaussian_weights_take_what_was_rehearsed(rms: float, overrides: list[st
     [pytest.param("quant.codec=brotli quant.codec_level=11", marks=pytest.mark.slow), "quant.codec=context"],
 )
 def test_clips_of_k_deviations_are_known_to_a_percent_whatever_the_weights(rms: float, codec: str) -> None:
-    """Without a finished run and without their size: GPTQ and the size do not change the entropy of the codes."""
+    """Neither GPTQ nor the size of the weights changes the entropy of the codes, so no finished run is needed."""
     cfg = compose(["scale=laptop", "model=9l", "quant=sdclip_gptq", *codec.split()])
     tensors, weights = gaussian(cfg, rms)
     actual = len(pack(quantize(weights, rounded_to_nearest(cfg.quant)), cfg.model, cfg.quant, cfg.tech))
@@ -70,7 +70,7 @@ def test_low_rank_factors_are_paid_for() -> None:
 
 
 def test_codes_of_a_fixed_step_cost_their_entropy() -> None:
-    """A floored step is 1/127: log2(σ·127·√(2πe)) bits, and what zlib and the scales need above it (records: 4.7 %)."""
+    """A floored step is 1/127, so codes have log2(σ·127·√(2πe)) bits; zlib and scales need 4.7 % more in records."""
     cfg = compose(["scale=laptop", "model=4l"])
     tensors = stored_tensors(cfg, shapeless_model(cfg).state_dict())
     simulated = simulate(cfg, tensors, {t.role: 0.1 for t in tensors})

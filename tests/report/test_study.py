@@ -1,4 +1,4 @@
-"""Sweeps and folders gathered into variants, and what an ablation can and cannot separate."""
+"""Studies from sweeps and folders, and the effects that an ablation can and cannot separate."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -57,7 +57,7 @@ def test_the_reference_can_be_named(runs: Path, wanted: str) -> None:
         read_study(["lr"], "0.9")
 
 
-def test_what_is_no_sweep_says_which_there_are(runs: Path) -> None:
+def test_an_unknown_target_lists_the_sweeps(runs: Path) -> None:
     write_lr_sweep(runs, {0.04: [1.2286]})
     with pytest.raises(GolfError, match=r"nothing is no sweep and no folder of runs\. Sweeps: lr\."):
         read_study(["nothing"])
@@ -83,7 +83,7 @@ def flat(cfg: Config) -> dict[str, Any]:
 
 
 def smear_requires_xsa() -> dict[str, Any]:
-    """A registry in which one technique requires another; none of the real ones does."""
+    """Return a registry in which one technique requires another; none of the real ones does."""
     return {"smear": SimpleNamespace(requires=("xsa",), conflicts=())}
 
 

@@ -1,4 +1,4 @@
-"""Step times come from finished runs of similar work on the same machine, or are said to be unknown."""
+"""Step times come from finished runs of similar work on the same machine, or are unknown."""
 
 import dataclasses
 from pathlib import Path
