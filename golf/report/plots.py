@@ -1,16 +1,10 @@
-"""Plots of findings as SVG or PNG: scores, differences, bytes and training curves. The only importer of matplotlib.
-
-Diamonds are coloured by verdict: blue for the reference, green for better, red for worse, grey for neither. Plots
-with a colour for each variant avoid green and red.
-"""
+"""Plots of findings as SVG or PNG: scores, differences, bytes and training curves."""
 
 from __future__ import annotations
 
 import io
 import json
-import math
 import re
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -22,33 +16,31 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, ScalarFormatter
 
 from golf.errors import GolfError
-from golf.report.findings import Findings, reference_name, score_title, variant_name
+from golf.report.findings import Findings, reference_name, score_title
+from golf.report.plot_parts import (
+    BLACK,
+    BLUE,
+    GREY,
+    MEAN,
+    SEEDS,
+    STYLE,
+    figure_height,
+    name_rows,
+    new_figure,
+    plain_numbers,
+    score_label,
+    ticks_apart,
+    variant_colours,
+    variant_legend,
+    verdict_colour,
+    verdict_legend,
+)
 from golf.report.rows import RunRow, is_number
 from golf.report.statistics import known_sigma, one_sample
 from golf.report.variants import SCORES, Variant
-from golf.report.verdicts import BETTER, WORSE
 
-WIDTH = 4.6  # inches: fonts stay readable when a phone shows the whole width
-ROW, MARGINS = 0.28, 1.15  # inches: height of a variant's row; room for the axis below the rows and the legend
-CHARACTER, BELOW_AXES = 0.075, 0.85  # inches: length of a letter of an axis label; height of axis and legend
 DOTS_PER_INCH = 160
 MOST_ROWS, MOST_CURVES, MOST_POINTS = 30, 40, 200  # variants, runs, points of a curve
-LABEL_WIDTH, LEGEND_WIDTH = 20, 26  # characters a line
-GREY, BLUE, GREEN, RED, BLACK = "#8a94a0", "#1f5fa8", "#2f7d4f", "#c2452d", "#333333"
-COLOURS = ("#d9822b", "#8e4fa8", "#1495a3", "#7a5c3a", "#d45fa0", "#a39a2c")  # of variants beside the reference
-SEEDS: Any = {"marker": "o", "linestyle": "", "color": GREY, "markersize": 3.5, "alpha": 0.8}
-MEAN: Any = {"marker": "D", "linestyle": "", "markersize": 4.5}
-STYLE: Any = {
-    "svg.fonttype": "none",  # text stays text: it can be read out, searched and copied
-    "font.family": ["DejaVu Sans", "sans-serif"],
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "axes.titlesize": 9.5,
-    "legend.fontsize": 8,
-    "legend.frameon": False,
-}
 
 
 def figures(findings: Findings) -> list[tuple[str, str]]:
@@ -83,26 +75,26 @@ def _scores(findings: Findings) -> tuple[str, Figure] | None:
     bars = f"Bars: {findings.rules.confidence:.0%} interval of the mean."
     numbers = _swept_numbers(findings, shown)
     if numbers:
-        figure, axes = _figure(3.5)
+        figure, axes = new_figure(3.5)
         _score_over_value(axes, findings, shown, numbers)
-        _verdict_legend(figure, findings, shown, [Line2D([], [], label="seed", **SEEDS)])
+        verdict_legend(figure, findings, shown, [Line2D([], [], label="seed", **SEEDS)])
         return f"{_capital(score_title(findings))} against {findings.study.swept[0]}. {bars}", figure
     cut, left_out = _cut(shown, findings)
-    figure, axes = _figure(_height(findings, cut))
+    figure, axes = new_figure(figure_height(findings, cut))
     for y, variant in enumerate(cut):
-        values, colour = variant.scores(findings.score), _colour(findings, variant)
+        values, colour = variant.scores(findings.score), verdict_colour(findings, variant)
         axes.plot(values, np.full(len(values), y), **SEEDS)
         axes.plot(_mean_interval(findings, variant), [y, y], color=colour, linewidth=1.6)
         axes.plot([_mean(findings, variant)], [y], color=colour, **MEAN)
-    _name_rows(axes, findings, cut)
-    axes.set_xlabel(_score_label(findings))
-    _verdict_legend(figure, findings, cut, [Line2D([], [], label="seed", **SEEDS)])
+    name_rows(axes, findings, cut)
+    axes.set_xlabel(score_label(findings))
+    verdict_legend(figure, findings, cut, [Line2D([], [], label="seed", **SEEDS)])
     return f"{_capital(score_title(findings))} of the variants. {bars}{left_out}", figure
 
 
 def _score_over_value(axes: Axes, findings: Findings, shown: Sequence[Variant], numbers: dict[str, float]) -> None:
     for variant in shown:
-        x, colour = numbers[variant.id], _colour(findings, variant)
+        x, colour = numbers[variant.id], verdict_colour(findings, variant)
         values = variant.scores(findings.score)
         axes.plot(np.full(len(values), x), values, **SEEDS)
         axes.plot([x, x], _mean_interval(findings, variant), color=colour, linewidth=1.6)
@@ -118,11 +110,11 @@ def _score_over_value(axes: Axes, findings: Findings, shown: Sequence[Variant], 
         axes.xaxis.set_major_formatter(ScalarFormatter())
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.minorticks_off()
-    axes.set_xticks(_apart(positions, axes.get_xscale() == "log"))
+    axes.set_xticks(ticks_apart(positions, axes.get_xscale() == "log"))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.set_xlabel(findings.study.swept[0])
-    axes.set_ylabel(_score_label(findings, "\n"))
-    _plain_numbers(axes.yaxis)
+    axes.set_ylabel(score_label(findings, "\n"))
+    plain_numbers(axes.yaxis)
 
 
 def _differences(findings: Findings) -> tuple[str, Figure] | None:
@@ -131,23 +123,23 @@ def _differences(findings: Findings) -> tuple[str, Figure] | None:
     if not shown:
         return None
     cut, left_out = _cut(shown, findings)
-    figure, axes = _figure(_height(findings, cut))
+    figure, axes = new_figure(figure_height(findings, cut))
     axes.axvline(0.0, color=BLUE, linewidth=1.0)
     untested: Any = {**MEAN, "marker": "o", "markerfacecolor": "white", "color": GREY}
     for y, variant in enumerate(cut):
-        verdict, colour = findings.verdicts[variant.id], _colour(findings, variant)
+        verdict, colour = findings.verdicts[variant.id], verdict_colour(findings, variant)
         if verdict.comparison:
             axes.plot(verdict.comparison.interval(findings.rules.confidence), [y, y], color=colour, linewidth=1.6)
         axes.plot(
             [verdict.difference_bpb or 0.0], [y], **({"color": colour, **MEAN} if verdict.comparison else untested)
         )
-    _name_rows(axes, findings, cut)
+    name_rows(axes, findings, cut)
     axes.set_xlabel("difference in bits per byte; left is better")
     besides = [Line2D([], [], color=BLUE, linewidth=1.0, label="reference")]
     if any(findings.verdicts[v.id].comparison is None for v in cut):
         besides.append(Line2D([], [], label="no test possible", **untested))
     tested = [v for v in cut if findings.verdicts[v.id].comparison]
-    _verdict_legend(figure, findings, tested, besides)
+    verdict_legend(figure, findings, tested, besides)
     caption = f"Difference to {reference_name(findings)}, {findings.rules.confidence:.0%} intervals.{left_out}"
     return caption, figure
 
@@ -158,8 +150,8 @@ def _bytes(findings: Findings) -> tuple[str, Figure] | None:
     shown = [v for v in findings.variants if any(_has(r, field, "total_bytes") for r in v.rows)]
     if not shown:
         return None
-    figure, axes = _figure(3.6)
-    colours = _variant_colours(findings, shown)
+    figure, axes = new_figure(3.6)
+    colours = variant_colours(findings, shown)
     # The best variants are drawn last and so on top.
     for variant in reversed(shown):
         points = [(r.total_bytes or 0, getattr(r, field)) for r in variant.rows if _has(r, field, "total_bytes")]
@@ -169,24 +161,24 @@ def _bytes(findings: Findings) -> tuple[str, Figure] | None:
     for cap in caps:
         axes.axvline(cap / 1e6, color=BLACK, linestyle="--", linewidth=1.0)
     axes.set_xlabel("artifact + code (MB of 1,000,000 bytes)")
-    axes.set_ylabel(_score_label(findings, "\n"))
+    axes.set_ylabel(score_label(findings, "\n"))
     axes.xaxis.set_major_locator(MaxNLocator(5))
-    _plain_numbers(axes.xaxis)
-    _plain_numbers(axes.yaxis)
+    plain_numbers(axes.xaxis)
+    plain_numbers(axes.yaxis)
     cap_line = Line2D([], [], color=BLACK, linestyle="--", linewidth=1.0, label="cap")
-    _variant_legend(figure, findings, shown, colours, [cap_line] if caps else [])
+    variant_legend(figure, findings, shown, colours, [cap_line] if caps else [])
     limit = f" Dashed: the cap of {', '.join(f'{cap:,}' for cap in caps)} bytes." if caps else ""
     return f"Bytes against {score_title(findings)}, one dot a run.{limit}", figure
 
 
 def _curves(findings: Findings) -> tuple[str, Figure] | None:
     """Draw the training loss of every run over its training seconds."""
-    colours = _variant_colours(findings, findings.variants)
+    colours = variant_colours(findings, findings.variants)
     wanted = [v for v in findings.variants if v.id in colours]
     drawn = [(v, curve) for v in wanted for row in v.rows if len(curve := _curve(row)) > 1][:MOST_CURVES]
     if not drawn:
         return None
-    figure, axes = _figure(3.6)
+    figure, axes = new_figure(3.6)
     # The best variants are drawn last and so on top.
     for variant, curve in reversed(drawn):
         x, y = [point[0] for point in curve], [point[1] for point in curve]
@@ -198,8 +190,8 @@ def _curves(findings: Findings) -> tuple[str, Figure] | None:
     axes.set_xlim(left=0)
     axes.set_xlabel("seconds of training")
     axes.set_ylabel("training loss (nats per token)")
-    _plain_numbers(axes.yaxis)
-    _variant_legend(figure, findings, [v for v in wanted if any(v is other for other, _ in drawn)], colours)
+    plain_numbers(axes.yaxis)
+    variant_legend(figure, findings, [v for v in wanted if any(v is other for other, _ in drawn)], colours)
     hidden = len(findings.variants) - len(wanted)
     rest = f" The best {len(wanted)} variants; {hidden} more are in the table." if hidden else ""
     return f"Training loss over the clock, one line a run.{rest}", figure
@@ -250,17 +242,6 @@ def _swept_numbers(findings: Findings, shown: Iterable[Variant]) -> dict[str, fl
     return numbers if len(set(numbers.values())) > 2 else {}
 
 
-def _apart(positions: Sequence[float], is_log: bool) -> list[float]:
-    """Return the swept values whose labels have room beside each other."""
-    on_axis = [math.log(p) for p in positions] if is_log else list(positions)
-    room = (on_axis[-1] - on_axis[0]) / 7
-    kept = [0]
-    for index in range(1, len(on_axis)):
-        if on_axis[index] - on_axis[kept[-1]] >= room:
-            kept.append(index)
-    return [positions[index] for index in kept]
-
-
 def _cut(shown: list[Variant], findings: Findings) -> tuple[list[Variant], str]:
     """Return as many of the best variants as can be read, worst first, and the sentence about those left out."""
     cut = shown[:MOST_ROWS]
@@ -269,105 +250,6 @@ def _cut(shown: list[Variant], findings: Findings) -> tuple[list[Variant], str]:
         cut[-1] = findings.reference
     left_out = f" The best {len(cut)} of {len(shown)}." if len(cut) < len(shown) else ""
     return cut[::-1], left_out
-
-
-def _colour(findings: Findings, variant: Variant) -> str:
-    """Return the colour of the variant's verdict."""
-    if variant is findings.reference:
-        return BLUE
-    verdict = findings.verdicts.get(variant.id)
-    return {BETTER: GREEN, WORSE: RED}.get(verdict.kind if verdict else "", GREY)
-
-
-def _variant_colours(findings: Findings, shown: Sequence[Variant]) -> dict[str, str]:
-    """Return a colour by variant id for the reference and the best variants; all others are drawn in grey."""
-    others = (v for v in shown if v is not findings.reference)
-    colours = {v.id: colour for v, colour in zip(others, COLOURS, strict=False)}
-    return {v.id: BLUE for v in shown if v is findings.reference} | colours
-
-
-def _figure(height: float) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    axes = figure.subplots()
-    axes.grid(alpha=0.25)
-    return figure, axes
-
-
-def _height(findings: Findings, rows: Sequence[Variant]) -> float:
-    lines = sum(_wrapped(variant_name(findings, v)).count("\n") + 1 for v in rows)
-    longest = max((len(key) for key in findings.study.swept), default=0)
-    return max(MARGINS + ROW * max(len(rows), 0.7 * lines, 2), BELOW_AXES + CHARACTER * longest)
-
-
-def _name_rows(axes: Axes, findings: Findings, rows: Sequence[Variant]) -> None:
-    axes.set_yticks(range(len(rows)), [_wrapped(variant_name(findings, v)) for v in rows])
-    axes.set_ylim(-0.6, len(rows) - 0.4)
-    keys = " ".join(findings.study.swept)
-    a_line = round((_height(findings, rows) - BELOW_AXES) / CHARACTER)
-    axes.set_ylabel(textwrap.fill(keys, a_line, break_long_words=False))
-    axes.xaxis.set_major_locator(MaxNLocator(4))
-    _plain_numbers(axes.xaxis)
-
-
-def _wrapped(label: str) -> str:
-    """Return the label on at most two lines."""
-    if len(label) <= LABEL_WIDTH:
-        return label
-    # Names tend to differ at their ends, so the middle is cut out.
-    if len(label) > 2 * LABEL_WIDTH:
-        label = f"{label[: LABEL_WIDTH - 1]}…{label[-LABEL_WIDTH:]}"
-    breaks = [i + 1 for i, letter in enumerate(label) if letter in " _/.,=…" and 0 <= len(label) - i - 1 <= LABEL_WIDTH]
-    middle = min((i for i in breaks if i <= LABEL_WIDTH), key=lambda i: abs(2 * i - len(label)), default=LABEL_WIDTH)
-    return f"{label[:middle].strip()}\n{label[middle:].strip()}"
-
-
-def _plain_numbers(axis: Any) -> None:
-    """Show 1.2234 on the axis, not 3.4e-3 with an offset of 1.22 above it."""
-    axis.set_major_formatter(ScalarFormatter(useOffset=False))
-
-
-def _score_label(findings: Findings, separator: str = " ") -> str:
-    """Return the axis label of the compared score, such as `post-quant score (bits per byte)`."""
-    return f"{score_title(findings).replace('bpb', 'score')}{separator}(bits per byte)"
-
-
-def _verdict_legend(figure: Figure, findings: Findings, shown: Sequence[Variant], besides: Sequence[Line2D]) -> None:
-    """Explain the colours of the verdicts on `shown` below the axes, then the marks in `besides`."""
-    words = {BLUE: "reference", GREEN: "better", RED: "worse", GREY: "neither shown" if findings.verdicts else "mean"}
-    used = {_colour(findings, v) for v in shown}
-    handles = [Line2D([], [], color=colour, label=word, **MEAN) for colour, word in words.items() if colour in used]
-    _legend(figure, [*handles, *besides], columns=5)
-
-
-def _variant_legend(
-    figure: Figure,
-    findings: Findings,
-    shown: Sequence[Variant],
-    colours: dict[str, str],
-    besides: Sequence[Line2D] = (),
-) -> None:
-    """Name the variants by their colours below the axes, then the marks in `besides`."""
-    named = sorted((v for v in shown if v.id in colours), key=lambda v: v is not findings.reference)
-    style: Any = {"marker": "o", "linestyle": ""}
-    handles = []
-    for variant in named:
-        suffix = " (reference)" if variant is findings.reference else ""
-        label = _short(variant_name(findings, variant), LEGEND_WIDTH - len(suffix)) + suffix
-        handles.append(Line2D([], [], color=colours[variant.id], label=label, **style))
-    if len(named) < len(shown):
-        handles.append(Line2D([], [], color=GREY, label="others", **style))
-    _legend(figure, [*handles, *besides], columns=2)
-
-
-def _legend(figure: Figure, handles: Sequence[Line2D], columns: int) -> None:
-    position: Any = {"loc": "outside lower center", "ncols": min(columns, len(handles))}
-    figure.legend(handles=handles, columnspacing=1.0, handlelength=1.4, handletextpad=0.4, **position)
-
-
-def _short(label: str, width: int) -> str:
-    """Return the label in at most `width` characters; a longer one loses its middle."""
-    begin = width // 3
-    return label if len(label) <= width else f"{label[:begin]}…{label[begin + 1 - width :]}"
 
 
 def _capital(text: str) -> str:
