@@ -38,7 +38,7 @@ from golf.jobs.sweep.record import discard_unused, sweep_folder, sweep_name  # n
 from golf.jobs.sweep.sweep import Row, rows  # noqa: E402
 from golf.plan.lines import lines_before_run  # noqa: E402
 from golf.report.summary import print_plan, print_result  # noqa: E402
-from golf.report.sweep import print_sweep  # noqa: E402
+from golf.report.sweep_table import print_sweep  # noqa: E402
 from golf.report.why import why  # noqa: E402
 from golf.run.folder import RunFolder, find_run  # noqa: E402
 from golf.run.result import INTERRUPTED, OK, Result  # noqa: E402

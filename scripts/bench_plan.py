@@ -4,7 +4,7 @@ Every finished run under `--runs` is planned again from its own configuration, w
 them the same run) as history, and the prediction is set beside the bytes of its artifact. With `--leave-one-out` the
 other runs of `--runs` are evidence, too, but for copies that differ in nothing but the seed or the name. With `--quant
 "PRESET quant.key=value"` each checkpoint is stored under that instead, without calibration, and predicted so. `--fit`
-prints golf/plan/planes.py's lines for these runs.
+prints golf/plan/priors.py's lines for these runs.
 """
 
 import argparse
@@ -20,11 +20,11 @@ import numpy as np
 
 from golf.artifact.container import pack
 from golf.errors import GolfError
-from golf.plan.gaps import NORMAL_BATCH, NORMAL_PATH, Plane
+from golf.plan.artifact_size import role_features
+from golf.plan.excess_bits import NORMAL_BATCH, NORMAL_PATH, Prior
 from golf.plan.history import FinishedRun, finished_runs
 from golf.plan.plan import Plan, make_plan
-from golf.plan.planes import matrix_kind
-from golf.plan.size import places
+from golf.plan.priors import matrix_kind
 from golf.plan.tensors import stored_tensors
 from golf.run.identity import variant_id
 from golf.settings.config import uses_gptq
@@ -65,7 +65,7 @@ def fixture(choice: str, evidence: Sequence[FinishedRun], runs: Sequence[Finishe
 
 
 def _recorded(run: FinishedRun, is_evidence: bool) -> dict[str, Any]:
-    gaps = (run.gaps(run.config.quant) or {}) if is_evidence else {}
+    excess_bits = (run.excess_bits(run.config.quant) or {}) if is_evidence else {}
     return {
         "name": run.result.name,
         "overrides": [a for a in run.environment["command"][1:] if not a.startswith("launch.")],
@@ -73,7 +73,7 @@ def _recorded(run: FinishedRun, is_evidence: bool) -> dict[str, Any]:
         "artifact_bytes": run.result.artifact_bytes,
         "model_params": run.result.model_params,
         "sizes": {role: round(size, 4) for role, size in (run.sizes() or {}).items()},
-        "gaps": {role: round(bits, 5) for role, bits in gaps.items()},
+        "excess_bits": {role: round(bits, 5) for role, bits in excess_bits.items()},
     }
 
 
@@ -82,26 +82,26 @@ def others(run: FinishedRun, runs: Sequence[FinishedRun]) -> list[FinishedRun]:
     return [other for other in runs if variant_id(other.config) != variant_id(run.config)]
 
 
-def fitted(runs: Sequence[FinishedRun]) -> dict[str, Plane]:
-    """Least squares of the gaps of each kind of matrix on log path, log batch and log columns / rows."""
+def fitted(runs: Sequence[FinishedRun]) -> dict[str, Prior]:
+    """Fit the excess bits of each kind of matrix to log path, log batch and log columns / rows by least squares."""
     rows: dict[str, list[tuple[list[float], float]]] = {}
     for run in runs:
         cfg = run.config
         tensors = stored_tensors(cfg, shapeless_model(cfg).state_dict())
-        gaps = run.gaps(cfg.quant) or {}
-        for role, place in places(cfg, tensors, run.result.steps).items():
-            path, batch, aspect, _ = place.coordinates()
-            known = ([1.0, path - math.log(NORMAL_PATH), batch - math.log(NORMAL_BATCH), aspect], gaps[role])
+        excess_bits = run.excess_bits(cfg.quant) or {}
+        for role, features in role_features(cfg, tensors, run.result.steps).items():
+            path, batch, aspect, _ = features.coordinates()
+            known = ([1.0, path - math.log(NORMAL_PATH), batch - math.log(NORMAL_BATCH), aspect], excess_bits[role])
             rows.setdefault(matrix_kind(role, cfg.model.tie_embeddings), []).append(known)
-    return {kind: _plane(known) for kind, known in rows.items()}
+    return {kind: _prior(known) for kind, known in rows.items()}
 
 
-def _plane(known: Sequence[tuple[list[float], float]]) -> Plane:
+def _prior(known: Sequence[tuple[list[float], float]]) -> Prior:
     x, y = np.array([where for where, _ in known]), np.array([bits for _, bits in known])
     found = np.linalg.solve(x.T @ x + np.diag([1e-6, RIDGE, RIDGE, RIDGE]), x.T @ y)
     left = float(np.square(y - x @ found).sum() / max(len(y) - 3, 1)) ** 0.5
     bits, path, batch, aspect = (round(float(v), 3) for v in found)
-    return Plane(bits, path, batch, aspect, sd=round(left if len(y) > FEW else max(left, 0.1), 3))
+    return Prior(bits, path, batch, aspect, sd=round(left if len(y) > FEW else max(left, 0.1), 3))
 
 
 def main() -> int:
@@ -110,7 +110,7 @@ def main() -> int:
     parser.add_argument("--runs", type=Path, required=True, help="runs to predict")
     parser.add_argument("--quant", help="a preset of conf/quant with overrides, in quotes, instead of the runs' own")
     parser.add_argument("--leave-one-out", action="store_true", help="learn from the other --runs, too")
-    parser.add_argument("--fit", action="store_true", help="print what the gaps of --runs come to, predict nothing")
+    parser.add_argument("--fit", action="store_true", help="print priors fitted to --runs, predict nothing")
     parser.add_argument("--fixture", type=Path, help="write what the test of predictions reads")
     arguments = parser.parse_args()
     evidence = finished_runs(arguments.evidence) if arguments.evidence else []
@@ -125,8 +125,8 @@ def main() -> int:
             print(f"error: {error}", file=sys.stderr)
             return 2
     if arguments.fit:
-        for kind, plane in fitted(runs).items():
-            print(f'"{kind}": {plane},')
+        for kind, prior in fitted(runs).items():
+            print(f'"{kind}": {prior},')
         return 0
     print(HEAD)
     found = []

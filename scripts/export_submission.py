@@ -14,9 +14,9 @@ from golf.challenge import SEEDS_WANTED
 from golf.errors import GolfError
 from golf.foreign.judgement import reference_of
 from golf.settings.composition import rules_named
-from golf.submission.export import Order, export
 from golf.submission.manifest import Label
 from golf.submission.readme import in_a_sentence
+from golf.submission.record_folder import Order, export
 from golf.submission.runs import gather, track_of
 
 

@@ -15,7 +15,7 @@ from golf.errors import GolfError
 from golf.foreign.collection import collect
 from golf.foreign.imported import read_records, record, store
 from golf.foreign.tables import as_csv, as_json, explanation, fault_lines, summary, table
-from golf.report.imported import rows_of_record
+from golf.report.imported_rows import rows_of_record
 from golf.report.summary import PLAIN_WIDTH
 from golf.run.folder import runs_root
 

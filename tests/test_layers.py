@@ -29,7 +29,7 @@ WITHOUT_TORCH = [
         "golf.run.difference",
         "golf.run.curves",
     ),
-    *("golf.run.curves", "golf.report.summary", "golf.report.sweep", "golf.report.ledger", "golf.report.page"),
+    *("golf.run.curves", "golf.report.summary", "golf.report.sweep_table", "golf.report.ledger", "golf.report.page"),
     *("golf.foreign.collection", "golf.foreign.imported", "golf.foreign.tables"),
     *("golf.jobs.sweep.jobs", "golf.jobs.sweep.record"),
 ]

@@ -12,7 +12,7 @@ from golf.files import write_json
 from golf.foreign.collection import Imported
 from golf.foreign.figures import Figure
 from golf.foreign.foreign_run import ForeignRun
-from golf.report.imported import DAMAGED, imported_folder, imported_rows, rows_of_record
+from golf.report.imported_rows import DAMAGED, imported_folder, imported_rows, rows_of_record
 
 FORMAT = 1
 __all__ = ["imported_rows", "read_records", "record", "store"]

@@ -1,1 +1,1 @@
-"""What can be known before a run: parameters, FLOPs, bytes, seconds. Public: `plan.plan`, `solve.solve`."""
+"""Predictions before a run: parameters, FLOPs, bytes, seconds. Public: `plan.make_plan`, `solve.solve`."""

@@ -1,8 +1,8 @@
-"""Floating-point operations of a training step, by the convention of the field's MFU figures.
+"""Floating-point operations of a training step, by the convention of MFU figures (PaLM, arXiv 2204.02311, appendix B).
 
-6 a matrix weight and token (forward 2, backward 4; a layer that runs twice counts twice), and for causal attention
-6·T·H·D a layer and token: scores and values over an average context of T/2, times 3 with the backward pass
-(PaLM, arXiv 2204.02311, appendix B, halved for causality). Norms, rotary embedding, softmax and optimizer are left out.
+A matrix weight takes 6 operations a token, 2 forward and 4 backward; a layer that runs twice counts twice. Causal
+attention takes 6·T·H·D a layer and token: scores and values over an average context of T/2, times 3 with the backward
+pass. That is half of PaLM's figure, which is not causal. Norms, rotary embedding, softmax and optimizer are left out.
 """
 
 from __future__ import annotations
@@ -17,30 +17,36 @@ from golf.training.model.gpt import GPT
 
 
 class FlopsPerToken(NamedTuple):
-    """Of training, at the end of the run: late recurrence is on."""
+    """Training operations for each token at the end of the run, when late recurrence is on."""
 
     matmul: float
     attention: float
 
     @property
     def total(self) -> float:
+        """Return the sum of both."""
         return self.matmul + self.attention
 
 
 def flops_per_token(cfg: Config, model: GPT) -> FlopsPerToken:
-    """Of `model`, which may be on the meta device, at `data.train_seq_len`."""
+    """Return the operations of `model`, which may be on the meta device, at `data.train_seq_len`."""
     layers = _layer_order(model)
-    weights = 0 if model.lm_head is not None else model.tok_emb.weight.numel()  # the tied head multiplies, too
+    # A tied head multiplies by the embedding, which is no nn.Linear.
+    weights = 0 if model.lm_head is not None else model.tok_emb.weight.numel()
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear):
             block = re.match(r"blocks\.(\d+)\.", name)
             weights += module.weight.numel() * (layers.count(int(block[1])) if block else 1)
+    # Heads share model_dim, so their number does not count; keys and values are read by every query head.
     attention = 6.0 * cfg.data.train_seq_len * cfg.model.model_dim * len(layers)
     return FlopsPerToken(6.0 * weights, attention)
 
 
 def flops_per_scored_token(cfg: Config, model: GPT, stride: int = 0) -> float:
-    """The forward third; with a `stride` the body reads all T tokens of a window for that many scored ones."""
+    """Return the forward operations for each scored token.
+
+    With a `stride` the body reads all T tokens of a window to score `stride` of them; the head reads the scored ones.
+    """
     seq_len, training = eval_seq_len(cfg), flops_per_token(cfg, model)
     head = 2.0 * cfg.model.vocab_size * cfg.model.model_dim
     body = training.matmul / 3 - head + training.attention / 3 * seq_len / cfg.data.train_seq_len
@@ -48,6 +54,7 @@ def flops_per_scored_token(cfg: Config, model: GPT, stride: int = 0) -> float:
 
 
 def _layer_order(model: GPT) -> list[int]:
-    """Blocks in the order in which the finished model runs them."""
+    """Return the block indices in the order in which the finished model runs them."""
+    # Late recurrence changes the route; the finished model scores with it.
     route = next((model.routes[name] for name in model.active_in_scoring if name in model.routes), model.route)
     return [*route.storing, *route.joining]

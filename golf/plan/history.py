@@ -1,4 +1,4 @@
-"""Finished runs as evidence: what they were, what came out, and what can be measured on their weights once."""
+"""Finished runs as evidence: configurations, results, and statistics of their weights, which are measured once."""
 
 from __future__ import annotations
 
@@ -12,30 +12,32 @@ from golf.artifact.quant.policy import rounded_to_nearest
 from golf.errors import GolfError
 from golf.files import write_json
 from golf.plan.flops import flops_per_token
-from golf.plan.rehearsal import rehearse, rehearse_trained
-from golf.plan.spread import measured_sizes
+from golf.plan.simulation import simulate, simulate_trained
 from golf.plan.tensors import matrix_roles, stored_tensors, weights_by_role
+from golf.plan.weight_size import measured_sizes
 from golf.run.folder import RunFolder
 from golf.run.result import Result, read_result
 from golf.settings.config import Config, QuantConfig, uses_gptq
 from golf.training.model.build import shapeless_model
 from golf.training.model.weights import read_weights
 
-VERSION = 3  # of what `plan_statistics.json` holds
-MOST_RUNS = 200  # the newest ones
+VERSION = 4  # version of the keys of `plan_statistics.json`
+MOST_RUNS = 200  # newest runs that are read
 
 
 @dataclass
 class Statistics:
-    """Measured on a run's trained weights; kept as `plan_statistics.json` in its folder."""
+    """Measurements on a run's trained weights, kept as `plan_statistics.json` in its folder."""
 
     sizes: dict[str, float]  # RMS·√columns by role
-    gaps: dict[str, dict[str, float]] = field(default_factory=dict)  # by number formats and role, see `golf.plan.gaps`
+    excess_bits: dict[str, dict[str, float]] = field(default_factory=dict)  # by number formats and role
     version: int = VERSION
 
 
 @dataclass(frozen=True)
 class FinishedRun:
+    """A run that left an artifact."""
+
     folder: RunFolder
     config: Config
     result: Result
@@ -43,52 +45,62 @@ class FinishedRun:
 
     @property
     def machine(self) -> str:
+        """Return the kind of machine that the run was made on."""
         return machine_of(self.environment)
 
     def flops_per_step(self) -> float:
+        """Return the floating-point operations of one training step."""
         return flops_per_token(self.config, shapeless_model(self.config)).total * self.config.data.train_batch_tokens
 
     def sizes(self) -> dict[str, float] | None:
-        """RMS·√columns of the trained weights by role; None if they are gone."""
+        """Return RMS·√columns of the trained weights by role; None if the weights are gone."""
         kept = self._kept_statistics()
         return kept.sizes if kept else None
 
     def was_stored_as(self, quant: QuantConfig) -> bool:
-        """Whether its artifact tells what `quant` takes; one that was pruned to fit tells the cap."""
+        """Tell whether the artifact's bytes are those of `quant`."""
+        # An artifact that was pruned to fit has the size of the cap, whatever its weights.
         return quant == self.config.quant and not quant.prune.to_fit
 
-    def gaps(self, quant: QuantConfig) -> dict[str, float] | None:
-        """Bits a weight, by role, that trained weights take above Gaussian ones under `quant`; None if they are gone.
+    def excess_bits(self, quant: QuantConfig) -> dict[str, float] | None:
+        """Return the excess bits of the trained weights under `quant` by role; None if the weights are gone.
 
-        With what GPTQ and repair add if its artifact `was_stored_as` that, else with all codes rounded to the nearest.
+        They include what GPTQ and repair add if the artifact `was_stored_as` that; else all codes are rounded to
+        nearest.
         """
         kept = self._kept_statistics()
+        # Hessians are not kept, so GPTQ cannot be repeated on a checkpoint.
         if not (own := self.was_stored_as(quant)):
             quant = rounded_to_nearest(quant)
         key = json.dumps(asdict(quant), sort_keys=True)
-        if kept is not None and key not in kept.gaps:
+        if kept is not None and key not in kept.excess_bits:
             artifact = self.result.artifact_bytes if own and uses_gptq(quant) else None
             try:
-                kept.gaps[key] = self._measured_gaps(replace(self.config, quant=quant), kept.sizes, artifact)
+                kept.excess_bits[key] = self._measured_excess(replace(self.config, quant=quant), kept.sizes, artifact)
             except (GolfError, KeyError):
                 return None
             self._keep(kept)
-        return kept.gaps.get(key) if kept else None
+        return kept.excess_bits.get(key) if kept else None
 
-    def _measured_gaps(self, cfg: Config, sizes: dict[str, float], artifact: int | None) -> dict[str, float]:
-        """Each role's own, compressed alone, and an equal share of what makes the whole file larger or smaller."""
+    def _measured_excess(self, cfg: Config, sizes: dict[str, float], artifact: int | None) -> dict[str, float]:
+        """Return the excess bits by role: each role compressed alone, plus an equal share a weight of the rest.
+
+        The rest is the difference of the whole file, `artifact` bytes if that is known, from its parts.
+        """
         tensors = stored_tensors(cfg, shapeless_model(cfg).state_dict())
+        # The Gaussian weights get the size of the trained ones, so that only their distribution differs.
         rms = {t.role: sizes[t.role] * t.columns**-0.5 for t in tensors if t.role in sizes}
         trained = read_weights(self.folder.weights)
-        gaussian = rehearse(cfg, tensors, rms, apart=True).by_role
-        stored = rehearse_trained(cfg, tensors, trained, apart=True).by_role
+        gaussian = simulate(cfg, tensors, rms, apart=True).by_role
+        stored = simulate_trained(cfg, tensors, trained, apart=True).by_role
         weights = weights_by_role(tensors)
         bits = {role: 8 * (stored[role] - gaussian[role]) / weights[role] for role in matrix_roles(tensors)}
+        # Golf's own coder compresses every role alone, so there is no rest.
         if cfg.quant.codec == "context" and artifact is None:
             return bits
-        together = artifact or rehearse_trained(cfg, tensors, trained).total
+        together = artifact or simulate_trained(cfg, tensors, trained).total
         alone = sum(bits[role] * weights[role] for role in bits) / 8
-        rest = 8 * (together - rehearse(cfg, tensors, rms).total - alone) / max(sum(weights[role] for role in bits), 1)
+        rest = 8 * (together - simulate(cfg, tensors, rms).total - alone) / max(sum(weights[role] for role in bits), 1)
         return {role: own + rest for role, own in bits.items()}
 
     @property
@@ -96,7 +108,7 @@ class FinishedRun:
         return self.folder.path / "plan_statistics.json"
 
     def _kept_statistics(self) -> Statistics | None:
-        """Read or, the first time, measured."""
+        """Return the statistics from the run's folder, measured now if they are missing; None without weights."""
         with contextlib.suppress(OSError, ValueError, TypeError):
             if (kept := Statistics(**json.loads(self._statistics_path.read_text()))).version == VERSION:
                 return kept
@@ -110,19 +122,20 @@ class FinishedRun:
         return measured
 
     def _keep(self, statistics: Statistics) -> None:
-        with contextlib.suppress(GolfError):  # somebody else's folder: measured again next time
+        # In a folder without write permission they are measured again next time.
+        with contextlib.suppress(GolfError):
             write_json(self._statistics_path, asdict(statistics))
 
 
 def machine_of(environment: dict[str, Any]) -> str:
-    """`golf.run.environment.machine_kind` of the machine that wrote `environment`."""
+    """Return `golf.run.environment.machine_kind` of the machine that wrote `environment`."""
     if environment.get("gpus"):
         return f"{environment['gpus']}× {environment.get('gpu')}"
     return f"{environment.get('cpu')}, {environment.get('cpu_cores')} cores"
 
 
 def finished_runs(root: Path) -> list[FinishedRun]:
-    """Runs under `root` that left an artifact, newest first; what another version wrote is passed over."""
+    """Return the runs under `root` that left an artifact, newest first; unreadable ones are skipped."""
     results = sorted(root.glob("*/seed*/result.json"), key=lambda p: p.stat().st_mtime, reverse=True)
     found = []
     for path in results[:MOST_RUNS]:

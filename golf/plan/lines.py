@@ -1,4 +1,4 @@
-"""A plan in words: two lines before a run, a table for `scripts/plan.py`; no more digits than the interval allows."""
+"""Text of a plan: two lines before a run, a table for `scripts/plan.py`. Digits are cut to what the interval allows."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any
 from rich.table import Table
 
 from golf.challenge import VALIDATION_TOKENS
+from golf.plan.artifact_size import ArtifactSize, Interval
 from golf.plan.plan import Plan, make_plan
-from golf.plan.size import ArtifactSize, Interval
 from golf.settings.config import Config
 
 
 def lines_before_run(cfg: Config) -> list[str]:
-    """What a run says before it starts. A plan that cannot be made is no reason not to run."""
+    """Return the plan's lines that a run prints before it starts."""
+    # A failing prediction must not stop a run.
     try:
         return short_lines(make_plan(cfg, thorough=False))
     except Exception as error:
@@ -22,7 +23,7 @@ def lines_before_run(cfg: Config) -> list[str]:
 
 
 def short_lines(plan: Plan) -> list[str]:
-    """Parameters, bytes, work and time in two lines."""
+    """Return two lines: parameters and bytes, work and time."""
     used = (
         f"{rounded(plan.artifact.bytes)} artifact + {plan.code_bytes:,} code of {plan.cap_bytes:,} bytes{pruning(plan)}"
     )
@@ -36,7 +37,7 @@ def _warning(plan: Plan) -> str:
 
 
 def pruning(plan: Plan) -> str:
-    """What `quant.prune.to_fit` will have to zero, as far as it has to."""
+    """Return the share of codes that `quant.prune.to_fit` is expected to zero, in words; empty if none."""
     if plan.pruned is None or plan.pruned.high == 0:
         return ""
     low, expected, high = (f"{share:.0%}" for share in plan.pruned)
@@ -44,24 +45,24 @@ def pruning(plan: Plan) -> str:
 
 
 def work(plan: Plan) -> str:
-    """Operations of training."""
+    """Return the training operations of a token and a step, in words."""
     step = plan.flops.total * plan.batch_tokens / 1e12
     return f"{plan.flops.total / 1e6:.4g} MFLOP a token, {step:.3g} TFLOP a step"
 
 
 def duration(plan: Plan) -> str:
-    """Steps and seconds, as far as they are known."""
+    """Return steps and seconds in words, as far as they are known."""
     if plan.steps is None:
-        return f"steps in {plan.train_seconds:g} s unknown: {plan.speed.basis}"
+        return f"steps in {plan.train_seconds:g} s unknown: {plan.step_time.basis}"
     steps = plan_range(plan.steps, "steps")
-    if plan.speed.step_ms is None or plan.seconds is None:
-        return f"{steps}, seconds unknown: {plan.speed.basis}"
-    pace = plan_range(plan.speed.step_ms, "ms")
-    return f"{steps} of {pace}, {plan_range(plan.seconds, 's')} ({plan.speed.basis})"
+    if plan.step_time.step_ms is None or plan.seconds is None:
+        return f"{steps}, seconds unknown: {plan.step_time.basis}"
+    pace = plan_range(plan.step_time.step_ms, "ms")
+    return f"{steps} of {pace}, {plan_range(plan.seconds, 's')} ({plan.step_time.basis})"
 
 
 def scoring(plan: Plan) -> str:
-    """What a sliding score over the challenge's validation split takes."""
+    """Return the seconds of a sliding score over the challenge's validation split, in words."""
     what = f"stride {plan.sliding.stride} over {VALIDATION_TOKENS / 1e6:.0f} M tokens"
     if plan.sliding.seconds is None:
         return f"{what}: seconds unknown: {plan.sliding.basis}"
@@ -72,30 +73,31 @@ def scoring(plan: Plan) -> str:
 
 
 def plan_range(value: Interval, unit: str) -> str:
-    """Such as `242 steps` or `230 to 260 steps`."""
+    """Return a range such as `242 steps` or `230 to 260 steps`."""
     low, high = (f"{v:,.0f}" if v >= 100 else f"{v:.3g}" for v in (value.low, value.high))
     return f"{low} {unit}" if low == high else f"{low} to {high} {unit}"
 
 
 def rounded(value: Interval) -> str:
-    """Such as `366,000 ± 8,000`: two digits of the half-width, and the value no finer than them."""
+    """Return a value such as `366,000 ± 8,000`, with two digits of the half-width and no finer ones of the value."""
     half = max(value.high - value.expected, value.expected - value.low)
     if half < 1:
         return f"{value.expected:,.0f}"
+    # Digits below the uncertainty would promise a precision that is not there.
     unit = 10 ** max(math.floor(math.log10(half)) - 1, 0)
     return f"{round(value.expected / unit) * unit:,} ± {math.ceil(half / unit) * unit:,}"
 
 
 def basis(artifact: ArtifactSize) -> str:
-    """What the prediction of bytes rests on."""
-    gap = f"{artifact.gap:+.2%} from Gaussian weights"
+    """Return the evidence behind the predicted bytes, in words."""
+    excess = f"{artifact.excess_share:+.2%} from Gaussian weights"
     if not artifact.compared:
-        return f"{gap}; rests on no finished run of yours, but on runs that were measured elsewhere"
-    return f"{gap}; rests on {artifact.compared} finished runs, size of the weights on {artifact.sized}"
+        return f"{excess}; rests on no finished run of yours, but on runs that were measured elsewhere"
+    return f"{excess}; rests on {artifact.compared} finished runs, size of the weights on {artifact.sized}"
 
 
 def plan_table(plan: Plan, title: str) -> Table:
-    """Parameters and bytes by class, then what becomes of the whole."""
+    """Return the table of parameters and bytes by class, with a last row for the whole model."""
     table = Table(title=title, title_justify="left")
     for column in ("class", "parameters", "formats", "raw bytes", "expected bytes", "bits a weight"):
         table.add_column(column, justify="left" if column in ("class", "formats") else "right", overflow="fold")
@@ -111,7 +113,7 @@ def plan_table(plan: Plan, title: str) -> Table:
 
 
 def plan_lines(plan: Plan) -> list[str]:
-    """What stands below the table."""
+    """Return the lines below the table."""
     return [
         f"artifact   {rounded(plan.artifact.bytes)} bytes ({basis(plan.artifact)}){pruning(plan)}",
         f"code       {plan.code_bytes:,} bytes, wrapped",
@@ -123,13 +125,13 @@ def plan_lines(plan: Plan) -> list[str]:
 
 
 def as_dict(plan: Plan) -> dict[str, Any]:
-    """For programs. Bytes, milliseconds, seconds; intervals are [low, expected, high]."""
+    """Return the plan for programs, with units in the keys; intervals are [low, expected, high]."""
     return {
         "params": plan.params,
         "classes": [vars(row) | {"formats": list(row.formats)} for row in plan.classes],
         "artifact_bytes": list(plan.artifact.bytes),
         "finished_runs": plan.artifact.compared,
-        "gap": plan.artifact.gap,
+        "excess_share": plan.artifact.excess_share,
         "code_bytes": plan.code_bytes,
         "cap_bytes": plan.cap_bytes,
         "pruned_share": plan.pruned and list(plan.pruned),
@@ -137,10 +139,10 @@ def as_dict(plan: Plan) -> dict[str, Any]:
         "flops_per_token": plan.flops.total,
         "flops_per_token_attention": plan.flops.attention,
         "tokens_per_step": plan.batch_tokens,
-        "step_ms": plan.speed.step_ms and list(plan.speed.step_ms),
+        "step_ms": plan.step_time.step_ms and list(plan.step_time.step_ms),
         "steps": plan.steps and list(plan.steps),
         "train_seconds": plan.seconds and list(plan.seconds),
-        "speed_basis": plan.speed.basis,
+        "speed_basis": plan.step_time.basis,
         "sliding_stride": plan.sliding.stride,
         "sliding_seconds": plan.sliding.seconds,
     }

@@ -1,4 +1,4 @@
-"""Everything about a run that can be known before it: parameters, bytes, operations, steps, headroom."""
+"""The plan of a run: parameters, bytes, operations, steps and headroom, predicted before it starts."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from dataclasses import dataclass
 
 from golf.artifact.script.code_bytes import code_bytes, estimated_code_bytes
 from golf.challenge import RECORD_STEPS
+from golf.plan.artifact_size import ArtifactSize, Interval, artifact_size
 from golf.plan.flops import FlopsPerToken, flops_per_token
 from golf.plan.history import FinishedRun, finished_runs
 from golf.plan.pruned import Pruned, fitted
-from golf.plan.seconds import SlidingScore, Speed, sliding_score, step_speed, steps_within_budget
-from golf.plan.size import ArtifactSize, Interval, artifact_size
+from golf.plan.seconds import SlidingScore, StepTime, expected_step_time, sliding_score, steps_within_budget
 from golf.plan.tensors import StoredTensor, stored_tensors
 from golf.run.environment import machine_kind
 from golf.run.folder import runs_root
 from golf.settings.config import Config
 from golf.training.model.build import shapeless_model
 
-STEPS_LOG_SD = 0.5  # of those of the scale, where nothing says how fast a step is
+STEPS_LOG_SD = 0.5  # standard deviation of log steps if no finished run tells the time of a step
 CLASSES = ("embed", "attn", "mlp", "other", "control")
 
 
 @dataclass(frozen=True)
 class ClassPlan:
-    """Tensors of one class. `stored_bytes` is what the prediction expects of them in the file."""
+    """Tensors of one class."""
 
     name: str
     params: int
     formats: tuple[str, ...]
-    raw_bits: int
-    stored_bytes: float
+    raw_bits: int  # before compression
+    stored_bytes: float  # expected after compression
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What `make_plan` knows of a run."""
+    """The prediction for one run."""
 
     params: int
     classes: tuple[ClassPlan, ...]
@@ -44,34 +44,35 @@ class Plan:
     cap_bytes: int
     flops: FlopsPerToken
     batch_tokens: int
-    speed: Speed
-    steps: Interval | None  # None: the clock ends it, and how fast a step is is not known
-    train_seconds: float  # budget; 0 = no clock
+    step_time: StepTime
+    steps: Interval | None  # None if the clock ends the run and the time of a step is unknown
+    train_seconds: float  # budget; 0 without a clock
     sliding: SlidingScore
-    pruned: Pruned | None  # with quant.prune.to_fit
+    pruned: Pruned | None  # None without quant.prune.to_fit
 
     @property
     def headroom(self) -> Interval:
-        """Bytes left under the cap; negative is over it."""
+        """Return the bytes left under the cap; negative if the artifact is over it."""
         left = self.cap_bytes - self.code_bytes
         low, expected, high = self.artifact.bytes
         return Interval(left - high, left - expected, left - low)
 
     @property
     def seconds(self) -> Interval | None:
-        """Of training."""
-        if self.steps is None or self.speed.step_ms is None:
+        """Return the seconds of training; None if unknown."""
+        if self.steps is None or self.step_time.step_ms is None:
             return None
-        return Interval(*(n * ms / 1000 for n, ms in zip(reversed(self.steps), self.speed.step_ms, strict=True)))
+        # Many steps go with short ones: both ends come from the same speed.
+        return Interval(*(n * ms / 1000 for n, ms in zip(reversed(self.steps), self.step_time.step_ms, strict=True)))
 
 
 def make_plan(
     cfg: Config, history: Sequence[FinishedRun] | None = None, *, thorough: bool = True, code: int | None = None
 ) -> Plan:
-    """Plan `cfg`, a settled configuration, with the evidence of finished runs (default: those under the runs' root).
+    """Plan `cfg` with the evidence of finished runs; by default those under the runs root.
 
-    Not `thorough`, it takes a fraction of a second and learns only from runs in the same number formats. `code` are the
-    bytes of the script, if they are known already.
+    Without `thorough` the plan takes a fraction of a second: it learns only from runs in the same number formats and
+    estimates the bytes of the script. `code` gives those bytes if they are known already.
     """
     if code is None:
         code = code_bytes(cfg) if thorough else estimated_code_bytes(cfg)
@@ -80,8 +81,9 @@ def make_plan(
     tensors = stored_tensors(cfg, model.state_dict())
     flops = flops_per_token(cfg, model)
     batch = cfg.data.train_batch_tokens
-    speed = step_speed(cfg, flops.total * batch, machine_kind(), history)
-    steps = steps_within_budget(cfg, speed.step_ms)
+    step_time = expected_step_time(cfg, flops.total * batch, machine_kind(), history)
+    steps = steps_within_budget(cfg, step_time.step_ms)
+    # Without a known time of a step, the scale's share of a record run's steps is the best guess.
     expected_steps = round(steps.expected) if steps else max(1, round(RECORD_STEPS * cfg.scale.step_ratio))
     size = artifact_size(
         cfg,
@@ -102,7 +104,7 @@ def make_plan(
         cap_bytes=cfg.budget.artifact_bytes,
         flops=flops,
         batch_tokens=batch,
-        speed=speed,
+        step_time=step_time,
         steps=steps,
         train_seconds=cfg.budget.train_seconds,
         sliding=sliding_score(cfg, model, machine_kind(), history),

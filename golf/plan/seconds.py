@@ -1,4 +1,4 @@
-"""Milliseconds a step from finished runs on the same machine, and the steps that a time budget holds."""
+"""Predicted times on this machine: milliseconds a step, steps within the budget, seconds of a sliding score."""
 
 from __future__ import annotations
 
@@ -8,26 +8,39 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from golf.challenge import VALIDATION_TOKENS
+from golf.plan.artifact_size import Interval
 from golf.plan.flops import flops_per_scored_token
 from golf.plan.history import FinishedRun
-from golf.plan.size import Interval
 from golf.settings.config import Config, eval_seq_len, training_seconds, world_size
 from golf.training.model.build import shapeless_model
 from golf.training.model.gpt import GPT
 
-SIMILAR = 2.0  # a step of at most so many times the operations, or so many times fewer
-MOST_COMPARED = 5
+SIMILAR = 2.0  # largest ratio of operations a step between runs that are compared
+MOST_COMPARED = 5  # finished runs
+STRIDE = 64  # tokens, for configurations without a sliding score
+RANKS = (1, 8)
 
 
-class Speed(NamedTuple):
-    """`step_ms` is None where no finished run says anything; `basis` says what it rests on."""
+class StepTime(NamedTuple):
+    """Time of a training step."""
 
-    step_ms: Interval | None
-    basis: str
+    step_ms: Interval | None  # None if no finished run tells
+    basis: str  # evidence in words
 
 
-def step_speed(cfg: Config, flops_per_step: float, machine: str, history: Sequence[FinishedRun]) -> Speed:
-    """Time of a step: median operations per second of the most similar finished runs, lowest and highest as ends."""
+class SlidingScore(NamedTuple):
+    """Time of a sliding score over the challenge's validation split."""
+
+    stride: int
+    seconds: dict[int, float] | None  # by number of ranks; None if no finished run tells
+    basis: str  # evidence in words
+
+
+def expected_step_time(cfg: Config, flops_per_step: float, machine: str, history: Sequence[FinishedRun]) -> StepTime:
+    """Predict the time of a step from the most similar finished runs on `machine`.
+
+    The median of their operations per second gives the expected time, the extremes give the ends.
+    """
     here = [run for run in history if run.machine == machine and _runs_alike(run.config, cfg)]
     rated = []
     for run in here:
@@ -36,13 +49,16 @@ def step_speed(cfg: Config, flops_per_step: float, machine: str, history: Sequen
         if far <= math.log(SIMILAR) and run.result.step_ms:
             rated.append((far, run.result.step_ms / flops))
     if not rated:
-        return Speed(None, f"no finished run of a similar step on this machine ({machine})")
+        return StepTime(None, f"no finished run of a similar step on this machine ({machine})")
+    # Similar work comes first: utilisation changes with the size of the model.
     per_flop = [rate for _, rate in sorted(rated)[:MOST_COMPARED]]
     values = (min(per_flop), statistics.median(per_flop), max(per_flop))
-    return Speed(Interval(*(rate * flops_per_step for rate in values)), f"{len(per_flop)} finished runs here")
+    return StepTime(Interval(*(rate * flops_per_step for rate in values)), f"{len(per_flop)} finished runs here")
 
 
 def _runs_alike(a: Config, b: Config) -> bool:
+    """Tell whether two configurations compute in the same way: device, ranks, compilation, dtype, attention."""
+
     def setting(cfg: Config) -> tuple[object, ...]:
         launch = cfg.launch
         ranks = launch.nproc, launch.nodes, launch.threads
@@ -52,31 +68,22 @@ def _runs_alike(a: Config, b: Config) -> bool:
 
 
 def steps_within_budget(cfg: Config, step_ms: Interval | None) -> Interval | None:
-    """Steps until the clock or the step cap ends the run; None if there is a clock and the speed is not known."""
+    """Return the steps until the clock or the step cap ends the run; None with a clock and an unknown step time."""
     cap = float(cfg.schedule.iterations)
     if not training_seconds(cfg):
         return Interval(cap, cap, cap)
     if step_ms is None:
         return None
     milliseconds = 1000.0 * training_seconds(cfg)
+    # A fast step makes many of them, so the ends are reversed.
     return Interval(*(min(cap, math.floor(milliseconds / ms)) for ms in reversed(step_ms)))
 
 
-STRIDE = 64
-RANKS = (1, 8)
-MOST_COMPARED = 5
-
-
-class SlidingScore(NamedTuple):
-    """`seconds` by number of ranks; None where no finished run says how fast this machine scores."""
-
-    stride: int
-    seconds: dict[int, float] | None
-    basis: str
-
-
 def sliding_score(cfg: Config, model: GPT, machine: str, history: Sequence[FinishedRun]) -> SlidingScore:
-    """From seconds per operation of finished runs here; of sliding scores if there are any, else of flat ones."""
+    """Predict the seconds of a sliding score from the scores of finished runs on `machine`.
+
+    Sliding scores are used if there are any, else flat ones, by seconds per operation.
+    """
     stride = cfg.eval.stride or min(STRIDE, eval_seq_len(cfg))
     here = [run for run in history if run.machine == machine and run.config.eval.dtype == cfg.eval.dtype]
     sliding = [r for run in here if (r := _rank_seconds_per_flop(run, sliding=True))][:MOST_COMPARED]
@@ -89,9 +96,11 @@ def sliding_score(cfg: Config, model: GPT, machine: str, history: Sequence[Finis
 
 
 def _rank_seconds_per_flop(run: FinishedRun, *, sliding: bool) -> float | None:
+    """Return the seconds per operation of one rank of `run` when it scored; None without such a score."""
     score = run.result.post_quant_sliding if sliding else run.result.post_quant
     if score is None or not score.seconds:
         return None
     stride = run.config.eval.stride if sliding else 0
     work = flops_per_scored_token(run.config, shapeless_model(run.config), stride) * score.tokens
+    # Ranks share a score, and each is busy for its whole time.
     return score.seconds * world_size(run.config) / work

@@ -1,4 +1,4 @@
-"""The value of one setting that fills the cap: bisection on the predicted bytes."""
+"""Solving for the value of one setting that fills the cap, by bisection on the predicted bytes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from golf.plan.plan import Plan, make_plan
 from golf.settings.composition import compose
 from golf.settings.config import Config
 
-RANGE = 8.0  # a setting is searched from an eighth of its value to eight times it
-FLOAT_DIGITS = 4
+RANGE = 8.0  # ratio of the ends of the search to the present value
+FLOAT_DIGITS = 4  # significant digits of a solved value that is no integer
 
 
 class Solution(NamedTuple):
+    """The override that fills the cap, and the plan with it."""
+
     override: str
     plan: Plan
 
@@ -30,18 +32,21 @@ def solve(
     margin_bytes: int | None = None,
     multiple_of: int = 1,
 ) -> Solution:
-    """The largest file that still fits, by the setting `key` alone: artifact + code ≤ cap - margin.
+    """Find the value of the setting `key` with the largest file that still fits: artifact + code ≤ cap - margin.
 
-    Nothing is pruned for it. Without a margin the upper end of the prediction's interval has to fit, with one the
-    expected value. Raises `GolfError` if `key` is not a number, does not matter, or nothing in range fits.
+    Nothing is pruned. Without a margin the upper end of the prediction's interval has to fit, with one the expected
+    value. A whole number is a multiple of `multiple_of`. Raises `GolfError` if `key` is not a number, does not change
+    the bytes, or if nothing or everything in range fits.
     """
     start = compose(overrides)
     value, code = _number(start, key), code_bytes(start)  # a number's digits hardly change the script
+    # Bisection runs over whole multiples of the step, which a float has by its significant digits.
     step = multiple_of if isinstance(value, int) else 10.0 ** (math.floor(math.log10(value)) + 1 - FLOAT_DIGITS)
     plans: dict[int, Plan] = {}
 
     def plan_at(i: int) -> Plan:
         if i not in plans:
+            # Pruning would make everything fit.
             overridden = [*overrides, _override(key, i * step), "quant.prune.to_fit=false"]
             plans[i] = make_plan(compose(overridden), history, code=code)
         return plans[i]
@@ -56,7 +61,7 @@ def solve(
 
 
 def _fitting(left: Callable[[int], float], low: int, high: int, described: str) -> int:
-    """The index in `low` … `high` with the least room left, by bisection on a monotonic `left`."""
+    """Return the index in `low` … `high` with the fewest bytes left, zero or more; `left` has to be monotonic."""
     at_low, at_high = left(low), left(high)
     if abs(at_low - at_high) < 1:
         raise GolfError(f"{described} changes the bytes by nothing: solve for a setting that does.")
@@ -77,10 +82,11 @@ def _fitting(left: Callable[[int], float], low: int, high: int, described: str) 
 
 
 def _number(cfg: Config, key: str) -> int | float:
-    """The present value of a setting; what it stands for where it is null."""
+    """Return the present value of a setting. Raises `GolfError` unless it is a number above zero."""
     node: object = cfg
     for part in key.split("."):
         node = node.get(part) if isinstance(node, dict) else getattr(node, part, None)
+    # Null stands for the width that mlp_mult gives.
     if key == "model.mlp_hidden" and node is None:
         node = int(cfg.model.mlp_mult * cfg.model.model_dim)
     if isinstance(node, bool) or not isinstance(node, int | float) or node <= 0:

@@ -1,4 +1,4 @@
-"""What the artifact of a configuration will store, from shapes alone."""
+"""The tensors that the artifact of a configuration stores, known from shapes alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROW_SCALE_BITS, TENSOR_SCALE_BITS = 16, 32
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """One entry of the state dict and how the artifact will hold it."""
+    """One entry of the state dict and the format in which the artifact stores it."""
 
     name: str
     shape: tuple[int, ...]
@@ -29,29 +29,31 @@ class StoredTensor:
 
     @property
     def role(self) -> str:
-        """Its name without the number of the layer: what all layers have one of."""
+        """Return the name without the number of the layer; the tensors of a role differ in their layer only."""
         return re.sub(r"\.\d+", "", self.name)
 
     @property
     def numel(self) -> int:
+        """Return the number of weights."""
         return torch.Size(self.shape).numel()
 
     @property
     def columns(self) -> int:
-        """Inputs of a matrix: how many weights share a scale."""
+        """Return the number of weights that share a scale: a matrix's inputs, or all of another tensor."""
         return self.shape[-1] if len(self.shape) == 2 else self.numel
 
     @property
     def raw_bits(self) -> int:
-        """Before any compression: the format's bits a weight, and the scales."""
+        """Return the bits of codes and scales before compression."""
         if self.format in QMAX:
             scales = self.shape[0] * ROW_SCALE_BITS if len(self.shape) == 2 else TENSOR_SCALE_BITS
+            # The largest code of n bits with a sign is 2^(n-1) - 1.
             return self.numel * (QMAX[self.format].bit_length() + 1) + scales
         return self.numel * FLOAT_BITS.get(self.format, 8 * self.dtype.itemsize)
 
 
 def stored_tensors(cfg: Config, state_dict: dict[str, Tensor]) -> list[StoredTensor]:
-    """Every tensor of `state_dict` as `cfg.quant` will store it."""
+    """Return every tensor of `state_dict` as `cfg.quant` stores it."""
     return [
         StoredTensor(
             name,
@@ -65,7 +67,7 @@ def stored_tensors(cfg: Config, state_dict: dict[str, Tensor]) -> list[StoredTen
 
 
 def matrix_roles(tensors: Sequence[StoredTensor]) -> dict[str, StoredTensor]:
-    """Roles whose matrices are stored as integers, each with its first tensor."""
+    """Return the first tensor of every role whose matrices are stored as integers."""
     roles: dict[str, StoredTensor] = {}
     for tensor in tensors:
         if tensor.format in QMAX and len(tensor.shape) == 2 and tensor.numel:
@@ -74,5 +76,5 @@ def matrix_roles(tensors: Sequence[StoredTensor]) -> dict[str, StoredTensor]:
 
 
 def weights_by_role(tensors: Sequence[StoredTensor]) -> dict[str, int]:
-    """How many weights the tensors of each role hold."""
+    """Return the number of weights by role."""
     return {role: sum(t.numel for t in tensors if t.role == role) for role in dict.fromkeys(t.role for t in tensors)}

@@ -1,39 +1,31 @@
-"""What makes two variants different, in words: techniques taken out or put in, settings changed."""
+"""Differences between two variants in words: techniques removed or added, settings changed."""
 
 from __future__ import annotations
 
-import ast
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-from golf.paths import ROOT
+from golf.registry import technique_types
 from golf.settings.dropping import OFF
 
 MISSING = object()
-Flat = Mapping[str, Any]  # `group.key` → value, as golf.run.identity makes it
-
-
-class Declared(NamedTuple):
-    """Which techniques one cannot be without, and which it cannot be with."""
-
-    requires: tuple[str, ...] = ()
-    conflicts: tuple[str, ...] = ()
+Flat = Mapping[str, Any]  # `group.key` → value, as `golf.run.identity.identity_of` returns it
 
 
 @dataclass(frozen=True)
 class Change:
-    """From a reference to a variant."""
+    """The difference between a reference and a variant."""
 
-    removed: tuple[str, ...]  # techniques
-    added: tuple[str, ...]
-    settings: Mapping[str, Any]  # new values of other keys, those of techniques in both included
+    removed: tuple[str, ...]  # names of techniques
+    added: tuple[str, ...]  # names of techniques
+    settings: Mapping[str, Any]  # new values of changed keys, those of techniques that both have included
 
     @property
     def things(self) -> list[str]:
-        """What changed, one entry for each thing that can be switched on its own."""
+        """Return the names of everything that changed, one entry for each thing that can be switched on its own."""
         keys, named = set(self.settings), []
+        # `drop=[weight_decay]` sets several keys at once: they count as one thing.
         for name, off in OFF.items():
             if keys & set(off):
                 named.append(name)
@@ -46,7 +38,7 @@ class Change:
 
 
 def written(value: Any) -> str:
-    """A value as an override has it."""
+    """Return `value` as an override spells it."""
     if value is None or value is MISSING:
         return "null"
     if isinstance(value, bool):
@@ -57,8 +49,9 @@ def written(value: Any) -> str:
 
 
 def change(reference: Flat, variant: Flat) -> Change:
-    """What turns `reference` into `variant`."""
+    """Return the change that turns `reference` into `variant`."""
     before, after = techniques_of(reference), techniques_of(variant)
+    # The settings of a technique that only one side has come and go with it, so they are no changes of their own.
     in_one_only = before ^ after
     keys = [
         key
@@ -72,18 +65,18 @@ def change(reference: Flat, variant: Flat) -> Change:
 
 
 def techniques_of(flat: Flat) -> set[str]:
-    """Names of the selected techniques; one without settings is a key of its own."""
+    """Return the names of the selected techniques."""
     return {name for name in map(_technique, flat) if name}
 
 
 def differing_keys(flats: Sequence[Flat]) -> list[str]:
-    """Keys that are not the same in all."""
+    """Return the keys whose values are not the same in all of `flats`."""
     keys = sorted(set().union(*flats))
     return [key for key in keys if any(flat.get(key, MISSING) != flats[0].get(key, MISSING) for flat in flats)]
 
 
 def why_not_separable(reference: Flat, variant: Flat) -> str:
-    """Why a row of an ablation says nothing about one thing alone; empty if it does."""
+    """Return why a row of an ablation shows no single effect; empty if it shows one."""
     found = change(reference, variant)
     things = found.things
     if not things:
@@ -94,47 +87,27 @@ def why_not_separable(reference: Flat, variant: Flat) -> str:
 
 
 def required_by(name: str, selected: set[str]) -> list[str]:
-    """The techniques among `selected` that cannot be without `name`."""
-    declared = declarations()
-    return sorted(other for other in selected if name in declared.get(other, Declared()).requires)
-
-
-@functools.cache
-def declarations() -> dict[str, Declared]:
-    """What every technique declares, read from the source: importing them would import torch."""
-    found = {}
-    for path in sorted((ROOT / "golf" / "techniques").glob("*.py")):
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.ClassDef) and (name := _registered_name(node)):
-                found[name] = Declared(_literal(node, "requires"), _literal(node, "conflicts"))
-    return found
-
-
-def _registered_name(node: ast.ClassDef) -> str:
-    for decorator in node.decorator_list:
-        if isinstance(decorator, ast.Call) and getattr(decorator.func, "id", "") == "technique":
-            return str(ast.literal_eval(decorator.args[0]))
-    return ""
-
-
-def _literal(node: ast.ClassDef, attribute: str) -> tuple[str, ...]:
-    for statement in node.body:
-        if isinstance(statement, ast.Assign) and getattr(statement.targets[0], "id", "") == attribute:
-            return tuple(ast.literal_eval(statement.value))
-    return ()
+    """Return the techniques among `selected` that require `name`."""
+    return sorted(other for other in selected if name in _declared(other, "requires"))
 
 
 def _technique(key: str) -> str:
+    """Return the technique that a flat key belongs to; a technique without settings is a key of its own."""
     return key.split(".")[1] if key.startswith("tech.") else ""
 
 
 def _because(things: list[str]) -> str:
-    """The declaration that ties two of them, if there is one."""
+    """Return the declaration that ties two of `things`, such as `: a requires b`; empty if there is none."""
     for name in things:
-        declared = declarations().get(name, Declared())
         for other in things:
-            if other in declared.requires:
+            if other in _declared(name, "requires"):
                 return f": {name} requires {other}"
-            if other in declared.conflicts:
+            if other in _declared(name, "conflicts"):
                 return f": {name} and {other} exclude each other"
     return ""
+
+
+def _declared(name: str, attribute: str) -> tuple[str, ...]:
+    """Return `requires` or `conflicts` of a technique; empty for anything that is not a technique."""
+    # The first call imports torch. Only reports of ablations get here; all others are made without it.
+    return getattr(technique_types().get(name), attribute, ())

@@ -1,4 +1,4 @@
-"""A study judged: verdicts, the best and what ties with it, and the sentences a reader needs to trust them."""
+"""A judged study: verdicts, the best variant, its ties, and remarks on how far they can be trusted."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ SCORE_TITLES = {
     "sliding": "sliding bpb",
     "ttt": "TTT bpb",
 }
-MOST_NAMES = 4
+MOST_NAMES = 4  # machines that a remark names
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What a study shows under a rule. Scores and `sigma` are in bits per byte."""
+    """Verdicts on a study under a rule. Scores are in bits per byte."""
 
     study: Study
     rules: RulesConfig
     score: str  # key of SCORES
-    reference: Variant | float | None  # a float is a published number
-    verdicts: dict[str, Verdict]
+    reference: Variant | float | None  # a float is a published score
+    verdicts: dict[str, Verdict]  # by variant id; the reference has none
     best: Variant | None
-    tied: set[str]
-    sigma: float | None  # given from outside
-    remarks: tuple[str, ...]
+    tied: set[str]  # ids of variants that are not shown to be worse than the best
+    sigma: float | None  # standard deviation over seeds that the user gave, bits per byte
+    remarks: tuple[str, ...]  # sentences below the table
 
     @property
     def variants(self) -> list[Variant]:
-        """Best first, those without a score last, in the order they were asked for."""
+        """Return the variants, best first; those without a score come last, in the order they were asked for."""
         means = {v.id: v.mean(self.score) for v in self.study.variants}
         return sorted(self.study.variants, key=lambda v: (means[v.id] is None, means[v.id] or 0.0))
 
@@ -53,10 +53,10 @@ def judged(
     against: float | None = None,
     test: str = "auto",
 ) -> Findings:
-    """Judge every variant against the study's reference, or `against` a published number (bpb).
+    """Judge every variant against the study's reference, or `against` a published score in bits per byte.
 
-    Without `score` it is the one that counts, unless the runs took theirs in different ways: then it is the standard
-    score after quantization, which all have.
+    Without `score` the final score is compared. If the runs took their final scores in different ways, the standard
+    score after quantization is compared instead, because all runs have it. Raises `GolfError` for an unknown `score`.
     """
     ways = {row.how for v in study.variants for row in v.counted} - {None}
     chosen = score or ("final" if len(ways) < 2 else "post_quant")
@@ -66,16 +66,18 @@ def judged(
     verdicts = {}
     if reference is not None:
         verdicts = judge(study.variants, reference, rules, score=chosen, sigma=sigma, test=test)
+    # A score on another text or taken in another way must not become the best one.
     alike = [v for v in study.variants if v.id not in verdicts or not verdicts[v.id].reason.startswith(NOT_COMPARABLE)]
     best, tied = tied_with_best(alike, rules, score=chosen, sigma=sigma)
     findings = Findings(study, rules, chosen, reference, verdicts, best, tied, sigma, ())
+    # The remarks read the findings, so they are written last.
     remarks = [*_about_score(findings, ways, score), *_about_rule(findings), *_about_noise(findings)]
     remarks += [*_about_runs(study), *study.notes]
     return Findings(study, rules, chosen, reference, verdicts, best, tied, sigma, tuple(remarks))
 
 
 def score_title(findings: Findings) -> str:
-    """The name of the score by how it was taken, where all were taken alike."""
+    """Return the name of the compared score; final scores that are all standard ones are called post-quant bpb."""
     ways = {row.how for v in findings.study.variants for row in v.counted} - {None}
     if findings.score == "final" and ways == {"standard"}:
         return SCORE_TITLES["post_quant"]
@@ -83,12 +85,13 @@ def score_title(findings: Findings) -> str:
 
 
 def reference_name(findings: Findings) -> str:
+    """Return the reference's label, or `the published 1.2244` for a number."""
     reference = findings.reference
     return reference.label if isinstance(reference, Variant) else f"the published {reference:g}"
 
 
 def variant_name(findings: Findings, variant: Variant) -> str:
-    """The swept values alone where all have them, for use beside or under a title that names what was swept."""
+    """Return the swept values alone if the variant has them all, else its label. A title names the swept keys."""
     values = [variant.values.get(key) for key in findings.study.swept]
     return " ".join(map(str, values)) if values and None not in values else variant.label
 
@@ -128,6 +131,7 @@ def _about_noise(findings: Findings) -> Iterable[str]:
     sigma, df = pooled
     family = max(1, sum(v.comparison is not None for v in verdicts))
     published = not isinstance(findings.reference, Variant)
+    # Holm's first and strictest step tests at alpha / family.
     found = smallest_difference(sigma, min(seeds), alpha=rules.alpha / family, power=rules.power, published=published)
     per_token = next((v.bytes_per_token for v in findings.study.variants if v.bytes_per_token), None)
     nats = f" ({nats_per_token(found, per_token):.4f} nats per token)" if per_token else ""

@@ -1,9 +1,9 @@
-"""Everything that was tried: each finished variant of the run store against its reference, whatever came of it."""
+"""The ledger: every finished variant of the run store with its verdict, negative results included."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from golf.run.folder import runs_root
 from golf.settings.config import RulesConfig
 
 CATALOGUE_FIELDS = ("category", "technique", "base", "delta_bpb", "measured", "evidence", "source")
-# Experiments of conf/experiment/negative and how the catalogue's row of PR #670 begins.
+# Experiment of conf/experiment/negative → first words of its row from PR #670 in the catalogue
 PUBLISHED = {
     "batch_1m": "1M-token batch",
     "fused_qkv": "QKV fusion",
@@ -51,9 +51,9 @@ JUDGED = (
 
 
 def ledger(rules: RulesConfig, **options: Any) -> Table:
-    """One row for every variant with a finished run; `options` are those of `judged`.
+    """Return one row for every variant with a finished run; `options` are those of `judged`.
 
-    Variants of no sweep are listed too: without a reference there is no verdict about them.
+    Variants outside all sweeps are listed without a verdict, because they have no reference.
     """
     rows, seen = [], set()
     for name in sweep_names(runs_root()):
@@ -66,7 +66,10 @@ def ledger(rules: RulesConfig, **options: Any) -> Table:
 
 
 def beside_catalogue(path: Path, own: Table) -> Table:
-    """The published negative results of a CSV file, with our own verdicts where the same change was run."""
+    """Return the published negative results of a CSV file, beside the verdicts of `own` on the same changes.
+
+    Raises `GolfError` if the file is no catalogue.
+    """
     published = read_catalogue(path)
     rows: list[Mapping[str, Any]] = []
     for entry in published:
@@ -90,7 +93,7 @@ def beside_catalogue(path: Path, own: Table) -> Table:
 
 
 def read_catalogue(path: Path) -> list[dict[str, str]]:
-    """Rows of the catalogue; raises `GolfError` if it is not one."""
+    """Return the rows of the catalogue by column name; raises `GolfError` if the file is none."""
     try:
         with path.open(newline="") as file:
             rows = list(csv.DictReader(file))
@@ -109,6 +112,7 @@ def _rows(findings: Findings) -> list[dict[str, Any]]:
 
 def _row(findings: Findings, variant: Variant, reference: str | None) -> dict[str, Any]:
     row = result_row(findings, variant)
+    # The state says why there is no verdict.
     if not variant.counted:
         row["verdict"] = row["state"]
     own = {
@@ -121,16 +125,15 @@ def _row(findings: Findings, variant: Variant, reference: str | None) -> dict[st
 
 
 def _loose(rules: RulesConfig, seen: set[str]) -> list[dict[str, Any]]:
-    """Variants that no sweep asked for."""
+    """Return the rows of finished variants that no sweep asked for; `seen` are the ids of all others."""
+    # A folder without a result belongs to a run that goes on or was killed; the ledger has finished runs only.
     folders = [path for id, paths in index_runs(runs_root()).items() if id not in seen for path in sorted(paths)]
     targets = [str(path) for path in folders if (path / "result.json").is_file()]
     if not targets:
         return []
     study = read_study(targets)
-    alone = [Findings(study, rules, "final", None, {}, None, set(), None, ())]
-    return [
-        {**row, "sweep": "", "rank": "", "verdict": row["verdict"] or "no reference"} for f in alone for row in _rows(f)
-    ]
+    alone = Findings(study, rules, "final", None, {}, None, set(), None, ())
+    return [{**row, "sweep": "", "rank": "", "verdict": row["verdict"] or "no reference"} for row in _rows(alone)]
 
 
 def _is_same(entry: Mapping[str, str], name: str) -> bool:
@@ -139,8 +142,8 @@ def _is_same(entry: Mapping[str, str], name: str) -> bool:
 
 
 def _notes(rules: RulesConfig) -> Sequence[str]:
-    by: Iterable[str] = [f" by more than {rules.margin_nats:g} nats per token"] if rules.margin_nats else []
+    margin = f" by more than {rules.margin_nats:g} nats per token" if rules.margin_nats else ""
     return [
-        f"Better{''.join(by)} or worse at one-sided p < {rules.alpha:g}, Holm-corrected within each sweep; "
+        f"Better{margin} or worse at one-sided p < {rules.alpha:g}, Holm-corrected within each sweep; "
         f"{rules.confidence:.0%} intervals."
     ]

@@ -1,4 +1,4 @@
-"""One self-contained HTML page of findings: the table, the plots, the sentences. Nothing is fetched, nothing runs."""
+"""A self-contained HTML page of findings: table, remarks and plots. It fetches nothing and runs no script."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from golf.report.results import results_table
 from golf.report.table import Column, Table
 from golf.report.verdicts import BETTER, WORSE
 
-LONG = 24  # characters from which a cell gets room for a sentence
+LONG = 24  # characters; longer cells may wrap
+# `string.Template` and not `str.format`, because CSS is full of braces.
 PAGE = Template("""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -60,7 +61,7 @@ $plots
 
 
 def page(findings: Findings) -> str:
-    """The whole page as text."""
+    """Return the HTML text of the whole page."""
     table = results_table(findings)
     command = findings.study.command
     return PAGE.substitute(
@@ -81,7 +82,9 @@ def _table(table: Table) -> str:
 
 def _cell(column: Column, text: str) -> str:
     kind = text.partition(":")[0]
-    extra = kind if column.key == "verdict" and kind in (BETTER, WORSE) else "long" if len(text) > LONG else ""
+    extra = "long" if len(text) > LONG else ""
+    if column.key == "verdict" and kind in (BETTER, WORSE):
+        extra = kind
     return f"<td{_class(column, extra)}>{escape(text)}</td>"
 
 
@@ -91,5 +94,6 @@ def _class(column: Column, extra: str = "") -> str:
 
 
 def _figure(caption: str, svg: str) -> str:
+    # Screen readers read the caption instead of every tick label.
     labelled = svg.replace("<svg", f'<svg role="img" aria-label="{escape(caption)}"', 1)
     return f"<figure>\n{labelled}\n<figcaption>{escape(caption)}</figcaption>\n</figure>"

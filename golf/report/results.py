@@ -1,4 +1,4 @@
-"""The table that a sweep ends with: one row a variant, best first."""
+"""The table of results: one row for each variant, best first."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from golf.report.verdicts import Verdict
 from golf.run.result import OK
 
 BEST, TIED = "best", "tied"
-SMALLEST_P = 1e-4
+SMALLEST_P = 1e-4  # smaller values are shown as `<0.0001`
 
 
 def results_table(findings: Findings) -> Table:
-    """Means over the runs that count; every other run is named with its state and reason."""
+    """Return means over the runs that count; the column `state` names every other run with its reason."""
     rows = [result_row(findings, variant) for variant in findings.variants]
     runs = sum(len(v.rows) for v in findings.study.variants)
     title = f"{findings.study.title}: {_count(len(rows), 'variant')}, {_count(runs, 'run')}"
@@ -52,6 +52,12 @@ def _columns(findings: Findings) -> tuple[Column, ...]:
 
 
 def result_row(findings: Findings, variant: Variant) -> dict[str, Any]:
+    """Return the values of a variant by column key; scores in bits per byte, None for what is unknown."""
+    rank = ""
+    if variant is findings.best:
+        rank = BEST
+    elif variant.id in findings.tied:
+        rank = TIED
     verdict = findings.verdicts.get(variant.id)
     comparison = verdict.comparison if verdict else None
     interval = comparison.interval(findings.rules.confidence) if comparison else None
@@ -60,7 +66,7 @@ def result_row(findings: Findings, variant: Variant) -> dict[str, Any]:
         "mean_bpb": variant.mean(findings.score),
         "sd_bpb": variant.sd(findings.score),
         "n": len(variant.scores(findings.score)),
-        "rank": BEST if variant is findings.best else TIED if variant.id in findings.tied else "",
+        "rank": rank,
         "pre_quant_bpb": variant.mean("pre_quant") if findings.score != "pre_quant" else None,
         "difference_bpb": verdict.difference_bpb if verdict else None,
         "difference_nats_per_token": verdict.difference_nats if verdict else None,
@@ -69,6 +75,7 @@ def result_row(findings: Findings, variant: Variant) -> dict[str, Any]:
         "interval_high_bpb": interval[1] if interval else None,
         "p": verdict.p if verdict else None,
         "verdict": shown_verdict(findings, variant, verdict),
+        # The largest seed has to fit under the cap.
         "total_bytes": max((r.total_bytes for r in variant.counted or variant.rows if r.total_bytes), default=None),
         "steps": _mean(variant, "steps"),
         "step_ms": _mean(variant, "step_ms"),
@@ -78,7 +85,7 @@ def result_row(findings: Findings, variant: Variant) -> dict[str, Any]:
 
 
 def shown_verdict(findings: Findings, variant: Variant, verdict: Verdict | None) -> str:
-    """The verdict with its reason; what changes several things at once gets none of its own."""
+    """Return the verdict with its reason; a variant that changes several things at once is not separable."""
     if variant is findings.reference:
         return "reference"
     if verdict is None:
@@ -89,7 +96,7 @@ def shown_verdict(findings: Findings, variant: Variant, verdict: Verdict | None)
 
 
 def shown_state(rows: Sequence[RunRow]) -> str:
-    """`ok`, or how many runs are in which state and why those that do not count do not; slow machines are named."""
+    """Return `ok`, with slow machines named, or the number of runs in each state with the reasons."""
     states = Counter(row.state for row in rows)
     if set(states) == {OK}:
         slow = [f"seed {row.seed} on a slow machine (×{row.slowdown:.2f})" for row in rows if row.slowdown]
@@ -102,10 +109,12 @@ def shown_state(rows: Sequence[RunRow]) -> str:
 
 
 def shown_p(p: float) -> str:
+    """Return p with four decimals."""
     return f"<{SMALLEST_P:.4f}" if p < SMALLEST_P else f"{p:.4f}"
 
 
 def _mean(variant: Variant, attribute: str) -> float | None:
+    # A variant without a run that counts still shows how far its runs came.
     found = [value for row in variant.counted or variant.rows if (value := getattr(row, attribute))]
     return float(np.mean(found)) if found else None
 
@@ -114,16 +123,18 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _decimals(places: int) -> Callable[[float], str]:
-    return lambda value: f"{value:.{places}f}"
+def _decimals(digits: int) -> Callable[[float], str]:
+    return lambda value: f"{value:.{digits}f}"
 
 
 def signed(value: float) -> str:
+    """Return a difference with its sign and four decimals; zero has no sign."""
     text = f"{value:+.4f}".replace("-", "−")
     return text if text.strip("+−0.") else "0.0000"
 
 
 def interval_text(bounds: tuple[float, float]) -> str:
+    """Return an interval such as `−0.0066 to −0.0046`."""
     return f"{signed(bounds[0])} to {signed(bounds[1])}"
 
 

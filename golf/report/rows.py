@@ -1,6 +1,6 @@
-"""One run as a row of a table: our own, read from its folder, or somebody else's, read from a log.
+"""Rows of tables: one run each, an own one from its folder or an imported one from its record. Unknown values are None.
 
-What is not known is None. Reads JSON only, so that a thousand runs take a second: no schema, no torch.
+Plain JSON is read, without the schema and without torch, so that a thousand runs take a second.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from golf.bits import STANDARD
 from golf.run.result import OK
 
 OWN, IMPORTED = "own", "imported"
-UNFINISHED = "unfinished"  # a folder without a result: running or killed
-WAITING = "waiting"  # asked for by a sweep and not started
+UNFINISHED = "unfinished"  # folder without a result: the run goes on or was killed
+WAITING = "waiting"  # planned by a sweep, not started
 OPEN_STATES = (UNFINISHED, WAITING)
-UNREADABLE = "unreadable"  # a result that is not JSON or lacks what makes it one
+UNREADABLE = "unreadable"  # result that is not JSON or lacks a required key
 MEASURED = (
     *("artifact_bytes", "code_bytes", "total_bytes", "cap_bytes"),
     *("steps", "step_ms", "train_seconds", "eval_seconds"),
@@ -28,12 +28,12 @@ MEASURED = (
 
 @dataclass(frozen=True)
 class RunRow:
-    """One seed of a variant. Scores are bits per byte unless named otherwise; bytes are decimal."""
+    """One seed of a variant. Scores are in bits per byte unless the name says otherwise."""
 
-    variant: str  # variant id; for imported runs a hash of folder and name
+    variant: str  # variant id; a hash of folder and name for imported runs
     name: str
     seed: int | None = None
-    state: str = OK  # only rows that are `ok` enter a mean
+    state: str = OK  # only `ok` rows enter means
     reason: str = ""
     source: str = OWN
     path: Path | None = None
@@ -41,9 +41,9 @@ class RunRow:
     post_quant_bpb: float | None = None
     sliding_bpb: float | None = None
     ttt_bpb: float | None = None
-    val_bpb: float | None = None  # the score that counts
-    val_loss: float | None = None  # nats per token of that score
-    bytes_per_token: float | None = None  # of the scored text: val_loss / (ln 2 · val_bpb)
+    val_bpb: float | None = None  # final score
+    val_loss: float | None = None  # final score in nats per token
+    bytes_per_token: float | None = None  # bytes per token of the scored text: val_loss / (ln 2 · val_bpb)
     artifact_bytes: int | None = None
     code_bytes: int | None = None
     total_bytes: int | None = None
@@ -52,41 +52,42 @@ class RunRow:
     step_ms: float | None = None
     train_seconds: float | None = None
     eval_seconds: float | None = None
-    faults: tuple[str, ...] = ()  # sentences about what contradicts itself; shown beside the row
+    faults: tuple[str, ...] = ()  # sentences about contradictions in a record; shown below the table
     machine: str | None = None
-    slowdown: float | None = None  # of a slow machine: step time over that of others of its kind
-    how: str | None = None  # how the score that counts was taken; different ways do not compare
+    slowdown: float | None = None  # step time relative to other machines of the kind; only for slow machines
+    how: str | None = None  # way in which the final score was taken; different ways do not compare
     data: str | None = None  # fingerprint of the scored text; different texts do not compare
 
     @property
     def counts(self) -> bool:
-        """Whether the run enters means and verdicts: `ok`, with a finite score."""
+        """Tell whether the run enters means and verdicts: it is `ok` and has a finite score."""
         return self.state == OK and is_number(self.val_bpb)
 
     @property
     def is_open(self) -> bool:
-        """Whether the run has not ended."""
+        """Tell whether the run has not ended."""
         return self.state in OPEN_STATES
 
 
 def is_number(value: float | None) -> bool:
+    """Tell whether `value` is known and finite."""
     return value is not None and math.isfinite(value)
 
 
 def bytes_per_token(val_loss: float | None, val_bpb: float | None) -> float | None:
-    """Bytes that a token stands for, from one score in both units; None if either is missing or not positive."""
+    """Return bytes per token from one score in nats per token and bits per byte; None unless both are positive."""
     if val_loss is None or val_bpb is None or not (is_number(val_loss) and is_number(val_bpb)):
         return None
     return val_loss / (math.log(2) * val_bpb) if val_loss > 0 and val_bpb > 0 else None
 
 
 def rows_of(folders: Iterable[Path]) -> list[RunRow]:
-    """A row for every run folder, in the order given; what cannot be read is a row that says so."""
+    """Return a row for every run folder, in the order given; a folder that cannot be read gets a row that says so."""
     return [row_of(Path(folder)) for folder in folders]
 
 
 def row_of(folder: Path) -> RunRow:
-    """The row of one run folder: `result.json`, or the reason why there is none."""
+    """Return the row of one run folder from its `result.json`; without one, a row with the reason."""
     try:
         values = json.loads((folder / "result.json").read_bytes())
         return row_of_result(values, folder)
@@ -97,13 +98,15 @@ def row_of(folder: Path) -> RunRow:
 
 
 def row_of_result(values: Mapping[str, Any], folder: Path | None = None) -> RunRow:
-    """The row of a result's plain dict; raises KeyError, TypeError or AttributeError for what is not one."""
+    """Return the row of a result as plain dict. Raises KeyError, TypeError or AttributeError if `values` is none."""
     scores = {key: values.get(key) or {} for key in ("pre_quant", "post_quant", "post_quant_sliding", "post_quant_ttt")}
+    # The same order as `Result.final_score`: the most elaborate way of scoring counts.
     final = next((scores[k] for k in ("post_quant_ttt", "post_quant_sliding", "post_quant") if scores[k]), {})
     val_loss, val_bpb = final.get("val_loss"), final.get("val_bpb")
     text_bytes, tokens = final.get("bytes"), final.get("tokens")
     measured: dict[str, Any] = {key: values.get(key) for key in MEASURED}
     state, reason = values["state"], values.get("reason", "")
+    # A score of nan would make every mean nan.
     if state == OK and not is_number(val_bpb):
         state, reason = UNREADABLE, "the result says ok and has no finite score"
     return RunRow(
@@ -129,7 +132,7 @@ def row_of_result(values: Mapping[str, Any], folder: Path | None = None) -> RunR
 
 
 def _without_result(folder: Path, state: str, reason: str) -> RunRow:
-    """What the folder's own names tell: `<name>-<variant id>/seed<k>[.n]`."""
+    """Return a row with what the folder's names tell: `<name>-<variant id>/seed<k>[.n]`."""
     name, _, variant = folder.parent.name.rpartition("-")
     seed = folder.name.removeprefix("seed").partition(".")[0]
     return RunRow(
@@ -138,7 +141,7 @@ def _without_result(folder: Path, state: str, reason: str) -> RunRow:
 
 
 def _machine(folder: Path) -> str | None:
-    """Such as `8× NVIDIA H100 80GB HBM3` or `AMD EPYC, 2 cores`."""
+    """Return the machine's kind, such as `8× NVIDIA H100 80GB HBM3` or `AMD EPYC, 2 cores`; None if unknown."""
     try:
         found = json.loads((folder / "environment.json").read_bytes())
         if found.get("gpus"):

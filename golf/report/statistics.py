@@ -1,7 +1,7 @@
-"""Tests of two sets of scores, and how many seeds a difference needs. Distributions are scipy's, in its fast form.
+"""Significance tests of two sets of scores, and the number of seeds that a difference needs.
 
-Every function works in one unit, whichever the caller uses throughout; lower is better. A difference is the variant's
-mean minus the reference's. What cannot be tested raises `GolfError` with the reason.
+Scores may be in any one unit; lower is better. A difference is the variant's mean minus the reference's. Functions
+raise `GolfError` with the reason if the scores allow no test.
 """
 
 from __future__ import annotations
@@ -11,42 +11,44 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+# scipy.special and not scipy.stats, which takes three times as long to import.
 from scipy.special import betaincinv, nctdtr, ndtr, ndtri, stdtr, stdtrit
 
 from golf.errors import GolfError
 
 WELCH, ONE_SAMPLE, PAIRED, KNOWN_SIGMA = "Welch", "one-sample", "paired", "given sd"
-ONE_SEED = "one seed"  # has no standard deviation
+ONE_SEED = "one seed"  # reason for no test: one score has no standard deviation
 MOST_SEEDS = 10_000
-SHARES = 200  # points of the distribution over which the power of Welch's test is averaged
-PRECISION = 1e-4  # of a smallest difference, in standard deviations
+SHARES = 200  # points over which the power of Welch's test is averaged
+PRECISION = 1e-4  # precision of a smallest difference, in standard deviations
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A difference of means that was measured and how far it can be off."""
+    """A measured difference of means and its uncertainty."""
 
     difference: float
     standard_error: float
-    df: float  # degrees of freedom of Student's t; infinite where the standard deviation was given
+    df: float  # degrees of freedom of Student's t; infinite for a given standard deviation
     test: str
 
     def p_below(self, value: float = 0.0) -> float:
-        """One-sided p against the true difference being `value` or more."""
+        """Return the one-sided p of the hypothesis that the true difference is `value` or more."""
         return _cdf((self.difference - value) / self.standard_error, self.df)
 
     def p_above(self, value: float = 0.0) -> float:
-        """One-sided p against the true difference being `value` or less."""
+        """Return the one-sided p of the hypothesis that the true difference is `value` or less."""
         return _cdf((value - self.difference) / self.standard_error, self.df)
 
     def interval(self, confidence: float) -> tuple[float, float]:
-        """Two-sided confidence interval of the true difference."""
+        """Return the two-sided confidence interval of the true difference."""
         half = _quantile((1 + confidence) / 2, self.df) * self.standard_error
         return self.difference - half, self.difference + half
 
 
 def welch(variant: Sequence[float], reference: Sequence[float]) -> Comparison:
-    """Two variants that were trained apart, whose variances may differ (Welch 1947)."""
+    """Compare two variants that were trained separately; their variances may differ (Welch 1947)."""
     if min(len(variant), len(reference)) < 2:
         raise GolfError(ONE_SEED)
     if _constant(variant) and _constant(reference):
@@ -57,7 +59,7 @@ def welch(variant: Sequence[float], reference: Sequence[float]) -> Comparison:
 
 
 def one_sample(variant: Sequence[float], published: float) -> Comparison:
-    """A variant against a published number, whose own noise is unknown and taken as none."""
+    """Compare a variant with a published score, whose own noise is unknown and taken as zero."""
     if len(variant) < 2:
         raise GolfError(ONE_SEED)
     if _constant(variant):
@@ -67,18 +69,19 @@ def one_sample(variant: Sequence[float], published: float) -> Comparison:
 
 
 def paired(variant: Mapping[str, float], reference: Mapping[str, float]) -> Comparison:
-    """The same checkpoints scored or quantized in two ways; keys say which checkpoint a score is of."""
+    """Compare two ways of scoring or quantizing the same checkpoints; keys name the checkpoint of each score."""
     if only := sorted(set(variant) ^ set(reference)):
         raise GolfError(f"{', '.join(only)}: scored in one of the two ways only, so there is no pair")
     differences = [variant[key] - reference[key] for key in variant]
     if differences and not any(differences):
         raise GolfError("the scores are the same to the last digit: the change changes nothing")
+    # A paired test is a one-sample test of the differences.
     comparison = one_sample(differences, 0.0)
     return Comparison(comparison.difference, comparison.standard_error, comparison.df, PAIRED)
 
 
 def known_sigma(variant: Sequence[float], reference: Sequence[float] | float, sigma: float) -> Comparison:
-    """With a standard deviation from elsewhere, for samples too small to have their own."""
+    """Compare by a standard deviation from elsewhere, for samples that are too small to have their own."""
     if not (math.isfinite(sigma) and sigma > 0):
         raise GolfError(f"a standard deviation of {sigma} cannot be: give one above 0.")
     of_reference = 0.0 if isinstance(reference, float) else 1 / len(reference)
@@ -88,9 +91,9 @@ def known_sigma(variant: Sequence[float], reference: Sequence[float] | float, si
 
 
 def holm(p_values: Sequence[float], family: int | None = None) -> list[float]:
-    """p values corrected for being several (Holm 1979), in the order given.
+    """Return the p values corrected for multiple comparisons (Holm 1979), in the order given.
 
-    `family` counts the comparisons that will be made where some are still to come: it is at least `len(p_values)`.
+    `family` is the number of comparisons including those still to come; it counts as `len(p_values)` at least.
     """
     size = max(family or 0, len(p_values))
     corrected, largest = [0.0] * len(p_values), 0.0
@@ -101,7 +104,7 @@ def holm(p_values: Sequence[float], family: int | None = None) -> list[float]:
 
 
 def pooled_sd(samples: Sequence[Sequence[float]]) -> tuple[float, int] | None:
-    """Standard deviation within the samples and its degrees of freedom; None without two scores of anything."""
+    """Return the standard deviation within the samples and its degrees of freedom; None if no sample has two scores."""
     df = sum(len(x) - 1 for x in samples if len(x) > 1)
     if df == 0:
         return None
@@ -112,9 +115,9 @@ def pooled_sd(samples: Sequence[Sequence[float]]) -> tuple[float, int] | None:
 def detection_power(
     difference: float, sigma: float, seeds: int, *, alpha: float, margin: float = 0.0, published: bool = False
 ) -> float:
-    """Chance that a true improvement by `difference` is shown to exceed `margin` at one-sided `alpha`.
+    """Return the probability that a true improvement by `difference` is shown to exceed `margin` at one-sided `alpha`.
 
-    `seeds` of the variant against as many of the reference, by Welch's test, or against a `published` number.
+    Both variants have `seeds` seeds and Welch's test compares them; a `published` reference is one number instead.
     """
     if seeds < 2:
         raise GolfError(f"{seeds} seed has no standard deviation of its own: take 2 or more.")
@@ -122,8 +125,8 @@ def detection_power(
     if published:
         shift = (difference - margin) / (sigma * math.sqrt(1 / seeds))
         return float(1 - nctdtr(df, shift, stdtrit(df, 1 - alpha)))
-    # Of two samples of one size, t itself is Student's with 2n - 2 degrees of freedom whatever share of the variance is
-    # the first one's; that share, which follows a beta distribution, alone makes Welch's degrees of freedom.
+    # For two samples of n scores each, t follows Student's distribution with 2n - 2 degrees of freedom. Welch's own
+    # degrees of freedom depend only on the first sample's share of the variance, which follows a beta distribution.
     share = betaincinv(df / 2, df / 2, (np.arange(SHARES) + 0.5) / SHARES)
     welch_df = df / (share**2 + (1 - share) ** 2)
     shift = (difference - margin) / (sigma * math.sqrt(2 / seeds))
@@ -133,11 +136,12 @@ def detection_power(
 def smallest_difference(
     sigma: float, seeds: int, *, alpha: float, power: float, margin: float = 0.0, published: bool = False
 ) -> float:
-    """The true improvement that is found with probability `power`; smaller ones are missed more often."""
+    """Return the true improvement that is found with probability `power`; smaller ones are missed more often."""
 
     def is_found(difference: float) -> bool:
         return detection_power(difference, sigma, seeds, alpha=alpha, margin=margin, published=published) >= power
 
+    # Power grows with the difference, so doubling finds an upper end and bisection the value.
     low, high = margin, margin + sigma
     while not is_found(high):
         low, high = high, margin + 2 * (high - margin)
@@ -150,7 +154,7 @@ def smallest_difference(
 def seeds_needed(
     difference: float, sigma: float, *, alpha: float, power: float, margin: float = 0.0, published: bool = False
 ) -> int:
-    """Fewest seeds (of each of the two) with which `difference` is found with probability `power`."""
+    """Return the fewest seeds of each variant with which `difference` is found with probability `power`."""
     for name, value in (("difference", difference), ("standard deviation", sigma)):
         if not (math.isfinite(value) and value > 0):
             raise GolfError(f"A {name} of {value:g} has no answer: give one above 0.")
@@ -163,6 +167,7 @@ def seeds_needed(
     def enough(n: int) -> bool:
         return detection_power(difference, sigma, n, alpha=alpha, margin=margin, published=published) >= power
 
+    # One seed has no standard deviation. Power grows with the seeds, so doubling and bisection find the fewest.
     high = 2
     while not enough(high):
         if high > MOST_SEEDS:

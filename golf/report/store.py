@@ -1,4 +1,4 @@
-"""The run store: folders of runs, the attempts at a seed, and the records that sweeps leave."""
+"""The run store: run folders, the attempts at a seed, and the records of sweeps."""
 
 from __future__ import annotations
 
@@ -13,15 +13,20 @@ from golf.report.rows import UNREADABLE, RunRow, row_of
 from golf.run.folder import runs_root
 from golf.run.result import CRASHED, INTERRUPTED
 
-SAYS_NOTHING = (CRASHED, INTERRUPTED, UNREADABLE)  # of an attempt that another one of the same seed replaces
+SAYS_NOTHING = (CRASHED, INTERRUPTED, UNREADABLE)  # states of attempts that any other attempt at the seed replaces
 
 
 def find_record(target: str, root: Path) -> dict[str, Any] | None:
-    """The record of a sweep that `target` names or begins the name of; None if it is something else."""
+    """Return the record of the sweep that `target` names, by its name, the start of its name or its folder.
+
+    Returns None if `target` is no sweep. Raises `GolfError` for an ambiguous name or a damaged record.
+    """
+    # The pattern keeps wildcards and slashes out of the glob.
     begun = list((root / "sweeps").glob(f"{target}-*/sweep.json")) if re.fullmatch(r"[\w.]+", target) else []
     if len(begun) > 1 and not (root / "sweeps" / target).exists():
         names = ", ".join(path.parent.name for path in sorted(begun))
         raise GolfError(f"{target} begins the names of several sweeps; say which: {names}.")
+    # A path comes before a name, and a whole name before the start of one.
     for path in (Path(target) / "sweep.json", Path(target), root / "sweeps" / target / "sweep.json", *begun):
         if path.name == "sweep.json" and path.is_file():
             try:
@@ -33,13 +38,16 @@ def find_record(target: str, root: Path) -> dict[str, Any] | None:
 
 
 def sweep_names(root: Path) -> list[str]:
-    """Sweeps with a record, oldest first."""
+    """Return the names of the sweeps with a record, oldest first."""
     paths = sorted((root / "sweeps").glob("*/sweep.json"), key=lambda path: path.stat().st_mtime)
     return [path.parent.name for path in paths]
 
 
 def run_folders(path: Path, target: str = "") -> list[Path]:
-    """The run folders at or below `path`: itself, a variant's seeds, or everything of a folder of variants."""
+    """Return the run folders at or below `path`: itself, the seeds of a variant, or all seeds of several variants.
+
+    Raises `GolfError` if there is none.
+    """
     if _is_run(path):
         return [path]
     found = [p for pattern in ("seed*", "*/seed*") for p in sorted(path.glob(pattern)) if _is_run(p)]
@@ -50,7 +58,7 @@ def run_folders(path: Path, target: str = "") -> list[Path]:
 
 
 def index_runs(root: Path) -> dict[str, list[Path]]:
-    """Variant id → its run folders under `root`, which is listed once."""
+    """Return the run folders under `root` by variant id."""
     found: dict[str, list[Path]] = {}
     for folder in sorted(root.iterdir()) if root.is_dir() else []:
         variant_id = folder.name.rpartition("-")[2]
@@ -60,9 +68,10 @@ def index_runs(root: Path) -> dict[str, list[Path]]:
 
 
 def latest_row(folders: Iterable[Path]) -> RunRow:
-    """Of all attempts at a seed the last one that ended; one that was cut off yields to one that was not."""
+    """Return the latest finished attempt at a seed. Crashed and interrupted attempts count only if no other ended."""
     rows = [row_of(folder) for folder in sorted(folders, key=_attempt)]
     ended = [row for row in rows if not row.is_open]
+    # A later attempt that crashed says nothing against an earlier result.
     telling = [row for row in ended if row.state not in SAYS_NOTHING]
     return (telling or ended or rows)[-1]
 
@@ -72,12 +81,14 @@ def _is_run(path: Path) -> bool:
 
 
 def _attempt(folder: Path) -> tuple[float, int]:
-    """Sorts attempts by their making: the environment record is written once; then `seed7.3` is attempt 3."""
+    """Return a key that sorts attempts by time of creation, then by number: `seed7.3` is attempt 3."""
+    # The environment record is written once, at the start; the folder's own time changes with every new file.
     number = folder.name.partition(".")[2]
     made = next((p.stat().st_mtime for p in (folder / "environment.json", folder) if p.exists()), 0.0)
     return made, int(number) if number.isdigit() else 1
 
 
 def seed_of(folder: Path) -> int | None:
+    """Return the seed in a run folder's name; None for another name."""
     digits = folder.name.removeprefix("seed").partition(".")[0]
     return int(digits) if digits.isdigit() else None

@@ -1,4 +1,4 @@
-"""What a report is about: the runs of a sweep, finished or not, or of any folders, gathered into variants."""
+"""Studies: the runs of sweeps and folders, finished or not, grouped into variants with a reference."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from golf.errors import GolfError
 from golf.report.changes import Flat, change, differing_keys, required_by, techniques_of, why_not_separable, written
-from golf.report.imported import find_imported, imported_variants
+from golf.report.imported_rows import find_imported, imported_variants
 from golf.report.rows import WAITING, RunRow, row_of
 from golf.report.store import find_record, index_runs, latest_row, run_folders, seed_of
 from golf.report.variants import Variant
@@ -18,37 +18,37 @@ from golf.run.folder import runs_root
 from golf.run.identity import identity_of
 
 LEAVE_ONE_OUT, ADD_ONE = "leave_one_out", "add_one"
-REFUSED = "refused"  # what a sweep asked for and no configuration can be
+REFUSED = "refused"  # state of a variant that a sweep asked for and the configuration checks refused
 MOST_KEYS_IN_A_LABEL = 3
 
 
 @dataclass(frozen=True)
 class Study:
-    """Variants to be compared, and with which."""
+    """Variants and the reference that they are compared with."""
 
     title: str
     variants: tuple[Variant, ...]
     reference: Variant | None  # None if there is nothing to compare
-    kind: str = ""  # of the sweep: grid, leave_one_out, …
-    swept: tuple[str, ...] = ()  # keys that the variants differ in, where those are known
-    command: str = ""
+    kind: str = ""  # kind of the sweep: grid, leave_one_out, …
+    swept: tuple[str, ...] = ()  # keys in which the variants differ, if they are known
+    command: str = ""  # command line of the sweep
     inseparable: Mapping[str, str] = field(default_factory=dict)  # variant id → why it shows no single effect
     notes: tuple[str, ...] = ()
 
 
 @dataclass
 class _Asked:
-    """A variant on the way to its `Variant`: the seeds it was asked for with and every folder of it."""
+    """A variant that a target asks for, before its runs are read."""
 
     name: str
     overrides: list[str]
-    seeds: dict[int | None, list[Path]] = field(default_factory=dict)
+    seeds: dict[int | None, list[Path]] = field(default_factory=dict)  # seed → folders of all attempts at it
 
 
 def read_study(targets: Sequence[str], reference: str | None = None) -> Study:
-    """Sweeps by name or folder, variants and runs by folder, imported submissions, all in one table.
+    """Read sweeps by name or folder, variants and runs by folder, and imported submissions into one study.
 
-    Reads files only, and any time.
+    Runs may still be going. Raises `GolfError` for a target that is nothing of these, or an unknown `reference`.
     """
     asked: dict[str, _Asked] = {}
     records = []
@@ -64,6 +64,7 @@ def read_study(targets: Sequence[str], reference: str | None = None) -> Study:
             imported += rows
         else:
             _ask_for_folders(asked, run_folders(Path(target), target))
+    # Seeds are the repetitions within a variant, not something that variants differ in.
     swept = tuple(dict.fromkeys(key for record in records for key in record.get("swept", []) if key != "seed"))
     first = records[0] if records else {}
     names = [str(record["name"]) for record in records] or [Path(target).resolve().name for target in targets]
@@ -80,7 +81,7 @@ def read_study(targets: Sequence[str], reference: str | None = None) -> Study:
 
 
 def refused_variant(number: int, label: str, sentence: str) -> Variant:
-    """A row for a configuration that cannot be, so that a table does not lose it."""
+    """Return a variant for a refused configuration, so that a table does not lose it; `sentence` is the error."""
     row = RunRow(f"refused {number}", label, state=REFUSED, reason=sentence)
     return Variant(row.variant, label, (row,))
 
@@ -122,7 +123,7 @@ def _variant(variant_id: str, item: _Asked, swept: tuple[str, ...]) -> Variant:
 
 
 def _labelled(study: Study, wanted: str | None) -> Study:
-    """With a label for every variant, and the reference found."""
+    """Return the study with labels for its variants, a note about settings that move along, and its reference."""
     flats = {v.id: flat for v in study.variants if (flat := _flat_config(v)) is not None}
     complete = all(v.id in flats or v.rows[0].state == REFUSED for v in study.variants)
     if study.kind in (LEAVE_ONE_OUT, ADD_ONE):
@@ -134,6 +135,7 @@ def _labelled(study: Study, wanted: str | None) -> Study:
             variants = tuple(replace(v, values=values.get(v.id, {})) for v in study.variants)
             study = replace(study, swept=tuple(keys), variants=variants)
     if study.swept and complete and all(key in flat for key in study.swept for flat in flats.values()):
+        # A key that changes together with the swept one, such as one computed from it, shares its effect.
         besides = [key for key in differing_keys(list(flats.values())) if key not in study.swept]
         if 0 < len(besides) <= MOST_KEYS_IN_A_LABEL:
             verb = "move" if len(besides) > 1 else "moves"
@@ -144,7 +146,7 @@ def _labelled(study: Study, wanted: str | None) -> Study:
 
 
 def _as_ablation(study: Study, flats: Mapping[str, Flat], wanted: str | None) -> Study:
-    """Rows say what is missing or added; those that change more than one thing say so."""
+    """Return the study with labels that name what is missing or added, and the reasons of inseparable variants."""
     study = _with_reference(study, wanted)
     base = flats.get(study.reference.id) if study.reference else None
     if base is None or study.reference is None:
@@ -157,6 +159,7 @@ def _as_ablation(study: Study, flats: Mapping[str, Flat], wanted: str | None) ->
         labels[variant.id] = str(change(base, flats[variant.id])) or variant.label
         if why := why_not_separable(base, flats[variant.id]):
             inseparable[variant.id] = why
+    # Its own label would be an empty change.
     labels[study.reference.id] = study.reference.rows[0].name or study.reference.id
     reference_id = study.reference.id
     study = replace(study, variants=_renamed(study.variants, labels), inseparable=inseparable, swept=())
@@ -166,7 +169,7 @@ def _as_ablation(study: Study, flats: Mapping[str, Flat], wanted: str | None) ->
 
 
 def _with_reference(study: Study, wanted: str | None) -> Study:
-    """The reference that is asked for by id, label or name; the first variant otherwise."""
+    """Return the study with the reference that `wanted` names by id, label, name or value; else the first variant."""
     if not wanted:
         return replace(study, reference=study.variants[0] if len(study.variants) > 1 else None)
     for variant in study.variants:
@@ -177,7 +180,7 @@ def _with_reference(study: Study, wanted: str | None) -> Study:
 
 
 def _renamed(variants: Iterable[Variant], labels: Mapping[str, str]) -> tuple[Variant, ...]:
-    """Labels that are the same get the variant id behind them."""
+    """Return the variants with new labels; equal labels get the variant id behind them."""
     count: dict[str, int] = {}
     for label in labels.values():
         count[label] = count.get(label, 0) + 1

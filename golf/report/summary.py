@@ -1,4 +1,4 @@
-"""What a run shows before it starts and when it has ended."""
+"""The summaries that a run prints before it starts and after it has ended."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from golf.run.identity import variant_id
 from golf.run.result import OK, Result
 from golf.settings.config import Config
 
-PLAIN_WIDTH = 140
+PLAIN_WIDTH = 140  # width of a table in a file or a pipe, in characters
 
 
 def print_plan(cfg: Config, choices: Mapping[str, str], remarks: Sequence[str]) -> None:
-    """What is about to run, what was chosen because nothing was said, and what may not be meant."""
+    """Print name, variant, chosen groups and techniques, and `remarks` on chosen defaults and doubtful settings."""
     print(f"{cfg.name}, variant {variant_id(cfg)}, seed {cfg.seed}")
     print("  " + " ".join(f"{group}={option}" for group, option in choices.items()))
     if cfg.tech:
@@ -28,9 +28,10 @@ def print_plan(cfg: Config, choices: Mapping[str, str], remarks: Sequence[str]) 
 
 
 def print_result(result: Result, folder: Path) -> None:
-    """Scores before and after quantization, bytes and seconds against their caps, the state, the files."""
+    """Print a table: state, scores before and after quantization, bytes and seconds against their caps, files."""
     table = Table(title=f"{result.name} · seed {result.seed}", title_justify="left", show_header=False)
     table.add_column("what")
+    # Paths are folded and not cut, so that they can be copied.
     table.add_column("value", overflow="fold")
     table.add_row("state", result.state if result.state == OK else f"{result.state}: {result.reason}")
     table.add_row("before quantization", _score(result.pre_quant))
@@ -47,7 +48,7 @@ def print_result(result: Result, folder: Path) -> None:
 
 
 def _console() -> Console:
-    """A terminal's own width; room for whole sentences in a file or a pipe."""
+    """Return a console of the terminal's width, or wide enough for whole sentences in a file or a pipe."""
     return Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
 
 
@@ -72,7 +73,7 @@ def _training(result: Result) -> str:
 
 
 def _shown(path: Path) -> str:
-    """Relative to the current folder where that is shorter."""
+    """Return the path relative to the current folder if it is below it."""
     try:
         return str(path.relative_to(Path.cwd()))
     except ValueError:

@@ -1,13 +1,14 @@
-"""A table of values with a way to show each, and its forms: terminal, Markdown, CSV, LaTeX."""
+"""A table of values and its four forms: terminal, Markdown, CSV, LaTeX."""
 
 from __future__ import annotations
 
 import csv
 import io
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table as RichTable
@@ -15,8 +16,8 @@ from rich.table import Table as RichTable
 from golf.report.rows import is_number
 
 EMPTY = "–"
-PLAIN_WIDTH = 300  # of a table in a file or a pipe
-TEXT_WIDTH, LEAST_TEXT_WIDTH = 19, 9  # of sentences: where they are easy to read, and where they can be read
+PLAIN_WIDTH = 300  # width of a table in a file or a pipe, in characters
+TEXT_WIDTH, LEAST_TEXT_WIDTH = 19, 9  # characters a line: sentences are easy to read; sentences can still be read
 FORMATS = ("text", "markdown", "csv", "latex")
 LATEX_ESCAPES = str.maketrans({
     **{c: f"\\{c}" for c in "&%$#_{}"},
@@ -28,25 +29,30 @@ LATEX_ESCAPES = str.maketrans({
 
 @dataclass(frozen=True)
 class Column:
-    """`key` names the value, unit included, for programs; `title` for people."""
+    """A column: where its values are found and how they are shown."""
 
-    key: str
-    title: str
+    key: str  # name of the value for programs, unit included
+    title: str  # name of the value for people
     shown: Callable[[Any], str] = str
     is_text: bool = False
     in_csv: bool = True
-    in_text: bool = True  # and Markdown, LaTeX, HTML
-    spare: int = 0  # the higher, the earlier a narrow terminal goes without it; 0 is always shown
+    in_text: bool = True  # also for Markdown, LaTeX and HTML
+    spare: int = 0  # rank in which narrow terminals drop columns, highest first; 0 is never dropped
 
     def cell(self, row: Mapping[str, Any]) -> str:
+        """Return the cell for people; a dash for an unknown value, nothing for an empty text."""
         value = row.get(self.key)
-        if value is None or value == "" or (isinstance(value, float) and not is_number(value)):
-            return EMPTY if value != "" else ""
+        if value == "":
+            return ""
+        if value is None or (isinstance(value, float) and not is_number(value)):
+            return EMPTY
         return self.shown(value)
 
 
 @dataclass(frozen=True)
 class Table:
+    """Rows of values, the columns that show them, and the sentences below."""
+
     columns: tuple[Column, ...]
     rows: Sequence[Mapping[str, Any]]
     title: str = ""
@@ -54,26 +60,31 @@ class Table:
 
     @property
     def filled(self) -> list[Column]:
-        """Columns that have something to show in at least one row."""
+        """Return the columns for people that have a value in at least one row."""
         return [c for c in self.columns if c.in_text and any(c.cell(row) not in (EMPTY, "") for row in self.rows)]
 
 
 def render(table: Table, form: str) -> str:
-    """The table as text that ends with a line feed; `form` is one of `FORMATS`."""
+    """Return the table as text that ends with a line feed; `form` is one of `FORMATS`."""
     forms = {"text": as_text, "markdown": as_markdown, "csv": as_csv, "latex": as_latex}
     return forms[form](table).rstrip("\n") + "\n"
 
 
 def as_text(table: Table) -> str:
-    """Boxes of the width of the terminal; room for whole sentences in a file or a pipe."""
+    """Return a box as wide as the terminal, or wide enough for whole sentences in a file or a pipe."""
     out = io.StringIO()
     width = Console().width if sys.stdout.isatty() else PLAIN_WIDTH
     console = Console(file=out, highlight=False, markup=False, width=width)
     columns, left_out = _fitting(table, width)
     shown = RichTable(title=table.title or None, title_justify="left")
-    for column, room in zip(columns, _widths(columns, table.rows, width), strict=True):
-        justify: Literal["left", "right"] = "left" if column.is_text else "right"
-        shown.add_column(column.title, justify=justify, overflow="fold", width=room)
+    for column in columns:
+        # rich narrows columns that may wrap, widest first. Numbers must not, so their headers are broken by hand.
+        least = _least_width(column, table.rows)
+        if column.is_text:
+            shown.add_column(column.title, overflow="fold", min_width=min(least, LEAST_TEXT_WIDTH))
+        else:
+            header = textwrap.fill(column.title, least, break_long_words=False, break_on_hyphens=False)
+            shown.add_column(header, justify="right", no_wrap=True, min_width=least)
     for row in table.rows:
         shown.add_row(*(column.cell(row) for column in columns))
     console.print(shown)
@@ -85,7 +96,7 @@ def as_text(table: Table) -> str:
 
 
 def _fitting(table: Table, width: int) -> tuple[list[Column], list[Column]]:
-    """The columns that can be read side by side in `width`, and those that were given up for it."""
+    """Return the columns that can be read side by side in `width` characters, and those that were dropped for it."""
     columns, left_out = table.filled, []
     while sum(_least_width(c, table.rows) + 3 for c in columns) + 1 > width and any(c.spare for c in columns):
         left_out.append(max(columns, key=lambda c: c.spare))
@@ -94,33 +105,20 @@ def _fitting(table: Table, width: int) -> tuple[list[Column], list[Column]]:
 
 
 def _least_width(column: Column, rows: Sequence[Mapping[str, Any]]) -> int:
-    """Numbers and the words of headers are not broken; sentences may be."""
+    """Return the width in characters at which no number and no word of the header is broken; sentences may wrap."""
     header = max(len(word) for word in column.title.split())
     longest = max((len(column.cell(row)) for row in rows), default=0)
     return max(header, min(longest, TEXT_WIDTH) if column.is_text else longest)
 
 
-def _widths(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], width: int) -> list[int]:
-    """The least of every column, and what is left over for those that need little more first."""
-    least = [_least_width(column, rows) for column in columns]
-    wanted = [max(len(c.title), *(len(c.cell(row)) for row in rows)) for c in columns]
-    slack = width - sum(least) - 3 * len(columns) - 1
-    sentences = [i for i, column in enumerate(columns) if column.is_text]
-    while slack < 0 and sentences and max(least[i] for i in sentences) > LEAST_TEXT_WIDTH:
-        least[max(sentences, key=lambda i: least[i])] -= 1
-        slack += 1
-    for index in sorted(range(len(columns)), key=lambda i: wanted[i] - least[i]):
-        more = max(0, min(wanted[index] - least[index], slack))
-        least[index] += more
-        slack -= more
-    return least
-
-
 def as_markdown(table: Table) -> str:
+    """Return a table of pipes with its title in bold above it and its notes below it."""
+
     def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
     columns = table.filled
+    # Dashes with a colon align numbers to the right.
     rule = "|" + "|".join("---" if c.is_text else "---:" for c in columns) + "|"
     lines = [f"**{table.title}**", ""] if table.title else []
     lines += [line([c.title for c in columns]), rule, *(line([c.cell(row) for c in columns]) for row in table.rows)]
@@ -128,7 +126,7 @@ def as_markdown(table: Table) -> str:
 
 
 def as_csv(table: Table) -> str:
-    """Every column, under its key, in full precision; what is unknown is empty."""
+    """Return every column under its key in full precision; unknown values are empty."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     columns = [c for c in table.columns if c.in_csv]
@@ -139,11 +137,12 @@ def as_csv(table: Table) -> str:
 
 
 def as_latex(table: Table) -> str:
-    """For the package booktabs."""
+    """Return a `tabular` for the LaTeX package booktabs, with the notes as comments above it."""
     columns = table.filled
     lines = [rf"\begin{{tabular}}{{{''.join('l' if c.is_text else 'r' for c in columns)}}}", r"\toprule"]
     lines += [_latex_line([c.title for c in columns]), r"\midrule"]
     lines += [_latex_line([c.cell(row) for c in columns]) for row in table.rows]
+    # A line feed in a note would end the comment.
     notes = [f"% {' '.join(note.split())}" for note in table.notes]
     return "\n".join([*notes, *lines, r"\bottomrule", r"\end{tabular}"])
 

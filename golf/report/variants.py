@@ -1,4 +1,4 @@
-"""A variant in a table: all its runs, and their means over what counts."""
+"""Variants: all runs of one configuration, and means over those that count."""
 
 from __future__ import annotations
 
@@ -20,39 +20,43 @@ SCORES = {  # name on the command line → field of a row
 
 @dataclass(frozen=True)
 class Variant:
-    """All runs of one configuration, one a seed."""
+    """All runs of one configuration, one for each seed."""
 
     id: str
     label: str
     rows: tuple[RunRow, ...]
-    values: Mapping[str, str] = field(default_factory=dict)  # of what was swept, as written
+    values: Mapping[str, str] = field(default_factory=dict)  # swept key → value, as the override spells it
 
     @property
     def counted(self) -> list[RunRow]:
+        """Return the runs that enter means and verdicts."""
         return [row for row in self.rows if row.counts]
 
     def scored(self, score: str) -> list[RunRow]:
-        """The runs that count and have this score."""
+        """Return the runs that count and have this score."""
         return [row for row in self.counted if is_number(getattr(row, SCORES[score]))]
 
     def scores(self, score: str) -> list[float]:
+        """Return this score of the runs that count, in bits per byte."""
         return [getattr(row, SCORES[score]) for row in self.scored(score)]
 
     def mean(self, score: str) -> float | None:
+        """Return the mean over the seeds in bits per byte; None without a score."""
         values = self.scores(score)
         return float(np.mean(values)) if values else None
 
     def sd(self, score: str) -> float | None:
-        """Sample standard deviation over the seeds."""
+        """Return the sample standard deviation over the seeds in bits per byte; None for fewer than two."""
         values = self.scores(score)
         return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
     @property
     def is_open(self) -> bool:
-        """Whether runs are still to come."""
+        """Tell whether runs have not ended or not started."""
         return any(row.is_open for row in self.rows)
 
     @property
     def bytes_per_token(self) -> float | None:
+        """Return the mean bytes per token of the scored text; None if no run tells it."""
         known = [row.bytes_per_token for row in self.counted if row.bytes_per_token]
         return float(np.mean(known)) if known else None

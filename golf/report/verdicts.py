@@ -1,7 +1,7 @@
-"""What a sweep may be said to have shown: each variant against a reference, under a rule, in the face of noise.
+"""Verdicts: each variant of a study against a reference, under a rule.
 
-Runs that are not `ok` never enter a mean. Everything is computed in bits per byte; nats per token are the same
-difference times ln 2 times the bytes per token of the runs themselves.
+Only `ok` runs enter means. All differences are computed in bits per byte; a difference in nats per token is the same
+number times ln 2 times the bytes per token of the runs.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from golf.run.result import DIVERGED
 from golf.settings.config import RulesConfig
 
 BETTER, WORSE, NO_DIFFERENCE, NO_VERDICT = "better", "worse", "not distinguishable", "no verdict"
-MARGIN_NOT_SHOWN = "margin not shown"  # better, but not by as much as the rule asks for
+MARGIN_NOT_SHOWN = "margin not shown"  # better, but not shown to be better by the rule's margin
 NOT_COMPARABLE = "not comparable"
 TESTS = ("auto", "welch", "paired")
 SAME_TOKENIZER = 1e-4  # relative difference of bytes per token that rounding in logs explains
-# Same-seed scores of two trainings correlate at r = -0.03 (20 pairs of public stacks): a seed does not make a pair.
+# Same-seed scores of two trainings correlate at r = -0.03 (20 pairs of public stacks), so a seed does not make a pair.
 NO_PAIR = "two trainings are no pair even with the same seed: use Welch's test"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One variant against the reference. `p` is one-sided in the direction found and corrected for the family."""
+    """The verdict on one variant against the reference."""
 
-    kind: str
+    kind: str  # BETTER, WORSE, NO_DIFFERENCE, MARGIN_NOT_SHOWN or NO_VERDICT
     reason: str = ""
     difference_bpb: float | None = None
-    difference_nats: float | None = None
+    difference_nats: float | None = None  # nats per token
     comparison: Comparison | None = None
-    p: float | None = None
+    p: float | None = None  # one-sided in the direction found, Holm-corrected
 
 
 def judge(
@@ -47,11 +47,11 @@ def judge(
     sigma: float | None = None,
     test: str = "auto",
 ) -> dict[str, Verdict]:
-    """A verdict for each variant but the reference (a variant, or a published number in bits per byte), by id.
+    """Return a verdict by id for each variant but the reference, a variant or a published score in bits per byte.
 
-    Better: Holm-corrected p below `rules.alpha` for an improvement by more than `rules.margin_nats`. Worse: the same
-    for any deterioration. Variants whose runs are still to come count as members of the family, so that a verdict
-    does not get easier halfway through a sweep. `sigma` (bpb) is used where there are too few seeds for Welch's test.
+    A variant is better if its Holm-corrected p is below `rules.alpha` for an improvement by more than
+    `rules.margin_nats`. It is worse if the same holds for any deterioration. `sigma`, in bits per byte, is used for
+    variants with too few seeds for Welch's test.
     """
     verdicts: dict[str, Verdict] = {}
     tested: list[tuple[Variant, Verdict, Comparison, float]] = []
@@ -67,7 +67,9 @@ def judge(
         except GolfError as error:
             verdicts[variant.id] = replace(verdict, reason=str(error))
     done = {variant.id for variant, *_ in tested}
+    # Unfinished variants count as comparisons already, so that a verdict does not get easier halfway through a sweep.
     family = len(tested) + sum(v.is_open for v in others if v.id not in done)
+    # One family for each hypothesis: better by the margin, better at all, worse.
     better = holm([c.p_below(-margin) for _, _, c, margin in tested], family)
     any_better = holm([c.p_below(0.0) for _, _, c, _ in tested], family)
     worse = holm([c.p_above(0.0) for _, _, c, _ in tested], family)
@@ -84,9 +86,9 @@ def compare(
     sigma: float | None = None,
     test: str = "auto",
 ) -> Comparison:
-    """The test that fits: paired for shared checkpoints, one-sample for a published number, else Welch's.
+    """Compare by the test that fits: paired for shared checkpoints, one-sample for a published score, else Welch's.
 
-    Raises `GolfError` with the reason where none does.
+    Raises `GolfError` with the reason if no test fits.
     """
     scores = _scores(variant, score)
     if not isinstance(reference, Variant):
@@ -103,9 +105,9 @@ def compare(
 
 
 def why_no_pairs(variant: Variant, reference: Variant) -> str:
-    """Why the runs are not the same checkpoints scored or quantized in two ways; empty if they are.
+    """Return why the runs are not the same checkpoints scored or quantized in two ways; empty if they are.
 
-    A checkpoint is known by its score before quantization: to the last digit the same only for the same weights.
+    The score before quantization identifies a checkpoint: it is the same to the last digit only for the same weights.
     """
     before = [{row.seed: row.pre_quant_bpb for row in v.counted} for v in (variant, reference)]
     if set(before[0]) != set(before[1]):
@@ -122,7 +124,7 @@ def why_no_pairs(variant: Variant, reference: Variant) -> str:
 def tied_with_best(
     variants: Sequence[Variant], rules: RulesConfig, *, score: str = "final", sigma: float | None = None
 ) -> tuple[Variant | None, set[str]]:
-    """The variant with the lowest mean, and the ids of those that were tested and not shown to be worse."""
+    """Return the variant with the lowest mean and the ids of those that were tested and not shown to be worse."""
     scored = [v for v in variants if v.mean(score) is not None]
     if not scored:
         return None, set()
@@ -146,14 +148,15 @@ def _scores(variant: Variant, score: str) -> list[float]:
 
 
 def _with_few_seeds(scores: list[float], reference: list[float] | float, sigma: float | None) -> Comparison | None:
-    """With the borrowed standard deviation, where there is one and own spread is not to be had."""
+    """Compare by the given `sigma`; None without one or if the samples have a standard deviation of their own."""
     samples = [scores] if isinstance(reference, float) else [scores, reference]
+    # Scores that are all equal have a standard deviation of zero, which is no estimate of the noise.
     has_own = all(len(x) > 1 for x in samples) and any(min(x) != max(x) for x in samples)
     return None if sigma is None or has_own else known_sigma(scores, reference, sigma)
 
 
 def check_comparable(variant: Variant, reference: Variant | float, score: str) -> None:
-    """Raise `GolfError` if the scores are of different texts or were taken in different ways."""
+    """Raise `GolfError` if the scores belong to different texts or were taken in different ways."""
     if not isinstance(reference, Variant):
         return
     if _differ(variant, reference, "data"):
@@ -163,13 +166,13 @@ def check_comparable(variant: Variant, reference: Variant | float, score: str) -
 
 
 def _differ(variant: Variant, reference: Variant, attribute: str) -> bool:
-    """Whether runs disagree in what has to be the same; unknown is taken to agree."""
+    """Tell whether the runs disagree in `attribute`; unknown values agree with everything."""
     found = [{getattr(row, attribute) for row in v.counted} - {None} for v in (variant, reference)]
     return bool(found[0] and found[1]) and len(found[0] | found[1]) > 1
 
 
 def _measured(variant: Variant, reference: Variant | float, score: str) -> Verdict:
-    """The difference as it is, whether or not anything follows from it."""
+    """Return the difference of means without a verdict."""
     mine = variant.mean(score)
     other = reference.mean(score) if isinstance(reference, Variant) else reference
     if mine is None or other is None:
@@ -180,7 +183,7 @@ def _measured(variant: Variant, reference: Variant | float, score: str) -> Verdi
 
 
 def _shared_bytes_per_token(variant: Variant, reference: Variant | float) -> float | None:
-    """None if unknown, or if two tokenizers make nats per token two different units."""
+    """Return the bytes per token of both; None if unknown or if two tokenizers make nats per token different units."""
     mine = variant.bytes_per_token
     other = reference.bytes_per_token if isinstance(reference, Variant) else mine
     if mine is None or other is None or abs(mine / other - 1) > SAME_TOKENIZER:
@@ -189,7 +192,7 @@ def _shared_bytes_per_token(variant: Variant, reference: Variant | float) -> flo
 
 
 def _margin_bpb(variant: Variant, reference: Variant | float, rules: RulesConfig) -> float:
-    """The rule's margin in bits per byte, at the variant's own bytes per token."""
+    """Return the rule's margin in bits per byte, at the variant's own bytes per token."""
     if rules.margin_nats == 0:
         return 0.0
     per_token = variant.bytes_per_token or (reference.bytes_per_token if isinstance(reference, Variant) else None)
@@ -209,6 +212,8 @@ def _decided(
         kind, p = WORSE, p_worse
     else:
         kind = MARGIN_NOT_SHOWN if p_any_better < rules.alpha else NO_DIFFERENCE
+        # Without a finding, p is that of the direction in which the difference lies.
         p = p_better if (verdict.difference_bpb or 0.0) < 0 else p_worse
     diverged = sum(row.state == DIVERGED for row in variant.rows)
-    return replace(verdict, kind=kind, p=p, reason=f"{diverged} of {len(variant.rows)} runs diverged" * bool(diverged))
+    reason = f"{diverged} of {len(variant.rows)} runs diverged" if diverged else ""
+    return replace(verdict, kind=kind, p=p, reason=reason)

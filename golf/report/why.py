@@ -1,4 +1,4 @@
-"""`--why A B`: which settings two things differ in, each a run folder, a variant or a list of overrides."""
+"""`--why A B`: the settings in which two runs, variants or lists of overrides differ."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ EXIT_USAGE = 2
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two."""
+    """One side of the comparison."""
 
     cfg: Config
-    folder: Path | None = None  # of a run, if it is one
+    folder: Path | None = None  # run folder; None for overrides and variants
 
 
 def why(arguments: Sequence[str]) -> int:
-    """Print the difference; exit status 0, or 2 for something that cannot be found or composed."""
+    """Print the difference and return the exit status: 0, or 2 if a side cannot be found or composed."""
     try:
         if len(arguments) != 2:
             raise GolfError(USAGE)
@@ -45,7 +45,7 @@ def why(arguments: Sequence[str]) -> int:
 
 
 def side(text: str) -> Side:
-    """What `text` names. Raises `GolfError` if it names nothing."""
+    """Return the side that `text` names: a path, a variant id or overrides. Raises `GolfError` if it names nothing."""
     path = Path(text).expanduser()
     if text and path.exists():
         return _of_folder(path)
@@ -62,7 +62,8 @@ def side(text: str) -> Side:
 
 
 def _of_folder(path: Path) -> Side:
-    """A run's folder, a file in it, or a variant's folder, of which any run serves."""
+    """Return the side of a run folder, a file in it, or a variant's folder."""
+    # All runs of a variant have the same configuration but for the seed, so the first one stands for the variant.
     for folder in (path, path.parent, *sorted(path.glob("seed*"))):
         if (folder / "config.json").is_file():
             try:
@@ -74,7 +75,7 @@ def _of_folder(path: Path) -> Side:
 
 
 def explained(one: Side, other: Side) -> list[str]:
-    """Lines about what differs: first what makes two variants, then what does not."""
+    """Return the lines of the comparison: settings that make two variants, then all other differences."""
     variant, besides = differences(one.cfg, other.cfg)
     ids = variant_id(one.cfg), variant_id(other.cfg)
     lines = [f"one variant, {ids[0]}" if not variant else f"two variants, {ids[0]} and {ids[1]}: they differ in"]

@@ -1,1 +1,3 @@
-"""A record folder: `export` writes it from finished runs and proves its script by running it."""
+"""Submissions of own runs. Public: `record_folder.export`, which writes a record folder and proves its script by
+running it.
+"""

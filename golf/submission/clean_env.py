@@ -1,4 +1,4 @@
-"""A clean environment: a Python that can import the packages it is given with what they need, and nothing else."""
+"""Clean environments: a Python interpreter with the given packages, their dependencies and nothing else."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ KEPT_VARIABLES = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_VIS
 
 
 def clean_environment(folder: Path, packages: Iterable[str]) -> Path:
-    """Make a virtual environment in `folder` and return its interpreter.
+    """Make a virtual environment with `packages` in `folder` and return its interpreter.
 
-    The distributions are links to the ones installed here, so that nothing is downloaded; this package, which is
-    installed by a path file, is not among them.
+    The packages are links to those installed here, so nothing is downloaded. Raises `GolfError` if one is not.
     """
     venv.EnvBuilder(symlinks=True, with_pip=False).create(folder)
     site = Path(sysconfig.get_path("purelib", "venv", {"base": str(folder), "platbase": str(folder)}))
@@ -33,10 +32,13 @@ def clean_environment(folder: Path, packages: Iterable[str]) -> Path:
 
 
 def _is_importable(parts: tuple[str, ...]) -> bool:
+    """Tell whether a distribution's file is a module or package."""
+    # Path files are left out, because one of them would let the script import this framework.
     return parts[0] not in ("..", "/", "__pycache__") and not parts[0].endswith(".pth")
 
 
 def _with_dependencies(packages: Iterable[str]) -> list[importlib.metadata.Distribution]:
+    """Return the installed distributions of `packages` and everything that they require."""
     found: dict[str, importlib.metadata.Distribution] = {}
     pending = list(packages)
     while pending:
@@ -48,11 +50,13 @@ def _with_dependencies(packages: Iterable[str]) -> list[importlib.metadata.Distr
         except importlib.metadata.PackageNotFoundError as error:
             raise GolfError(f"The package {name}, which the script needs, is not installed here.") from error
         wanted = map(Requirement, distribution.requires or ())
+        # Optional dependencies have a marker that names an extra.
         pending += [str(r) for r in wanted if r.marker is None or r.marker.evaluate({"extra": ""})]
     return list(found.values())
 
 
 def plain_variables(**values: str) -> dict[str, str]:
-    """The few variables that any process needs, and `values`; one thread, so that sums are taken in one order."""
+    """Return the few environment variables that any process needs, and `values`."""
+    # One thread takes sums in one order, so that runs agree to the last bit.
     kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
     return {**kept, "OMP_NUM_THREADS": "1", **values}

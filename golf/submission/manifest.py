@@ -1,6 +1,6 @@
-"""submission.json: the core that the challenge's own baseline has, and what most submissions add to it.
+"""submission.json: the keys of the challenge's own baseline, and those that most submissions add.
 
-Every number comes from results; only who submits it, and what it is called, is said by a person.
+All numbers come from results. A person only says who submits and under which name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from golf.submission.runs import SubmittedRun, mean, sample_sd
 
 @dataclass(frozen=True)
 class Label:
-    """What a person says about a submission."""
+    """The texts of a submission that a person writes."""
 
     author: str
     github_id: str
@@ -28,10 +28,10 @@ class Label:
 def manifest(
     runs: Sequence[SubmittedRun], label: Label, script_bytes: int, reference: str, verdict: Verdict | None
 ) -> dict[str, Any]:
-    """The content of submission.json for `runs` with a script of `script_bytes`.
+    """Return the content of submission.json for `runs` with a script of `script_bytes`.
 
-    `val_loss` and `val_bpb` are means over the seeds of the score that counts, spreads are sample standard deviations,
-    `bytes_total` is that of the largest seed.
+    `val_loss` and `val_bpb` are means of the final score over the seeds, `_std` are sample standard deviations, and
+    `bytes_total` belongs to the largest seed.
     """
     first, n = runs[0], len(runs)
     totals = [run.artifact_bytes + script_bytes for run in runs]
@@ -87,7 +87,7 @@ def _seed(run: SubmittedRun, script_bytes: int) -> dict[str, Any]:
 
 
 def _comparison(reference: str, verdict: Verdict | None) -> dict[str, Any]:
-    """What was found against the reference; nothing without one."""
+    """Return the keys of the comparison with the reference; none without a verdict."""
     if verdict is None:
         return {}
     values = {
@@ -102,7 +102,8 @@ def _comparison(reference: str, verdict: Verdict | None) -> dict[str, Any]:
 
 
 def _mean_of(runs: Sequence[SubmittedRun], name: str) -> float | None:
-    """The mean of what the logs say of the weights before quantization, to four digits."""
+    """Return the mean of a score before quantization; None unless all runs have it."""
+    # Logs print four digits. Auditors recompute the mean from the logs, so it is taken of the printed numbers.
     scores = [run.result.pre_quant for run in runs]
     known = [round(getattr(score, name), 4) for score in scores if score is not None]
     return round(sum(known) / len(known), 8) if len(known) == len(runs) else None

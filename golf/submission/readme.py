@@ -1,4 +1,4 @@
-"""README.md of a record folder: what was tried, what came out of it by seed, what that shows, how to run it."""
+"""README.md of a record folder: techniques, scores by seed, verdict, bytes, how to run the script, and its checks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def readme(
     verdict: str | None,
     rehearsal: Rehearsal,
 ) -> str:
-    """The whole text."""
+    """Return the text of README.md; `verdict` is a sentence."""
     cfg = runs[0].cfg
     parts = [
         f"# {label.name}\n\n{label.blurb}",
@@ -42,7 +42,7 @@ def readme(
 
 
 def in_a_sentence(cfg: Config) -> str:
-    """What a run was, for whoever did not say."""
+    """Return a sentence about a configuration, for submissions without a blurb."""
     techniques = f" with {', '.join(cfg.tech)}" if cfg.tech else ""
     return f"{cfg.model.num_layers} layers of {cfg.model.model_dim}{techniques}, quantized as {cfg.quant.name}."
 
@@ -57,7 +57,8 @@ def _seed_table(runs: Sequence[SubmittedRun], script_bytes: int) -> str:
     rows = [head, "|---|---|---|---|---|---|---|---|"]
     for run in runs:
         result = run.result
-        before = f"{result.pre_quant.val_bpb:.4f}" if result.pre_quant else "–"  # as the logs have it
+        # Logs print four digits of the score before quantization, too.
+        before = f"{result.pre_quant.val_bpb:.4f}" if result.pre_quant else "–"
         rows.append(
             f"| {result.seed} | {before} | {run.score.val_bpb:.5f} | {result.steps:,} | {result.step_ms or 0:.1f} "
             f"| {result.train_seconds:.1f} | {result.eval_seconds or 0:.1f} | {run.artifact_bytes + script_bytes:,} |"
@@ -66,7 +67,7 @@ def _seed_table(runs: Sequence[SubmittedRun], script_bytes: int) -> str:
 
 
 def _technique_table(cfg: Config) -> str:
-    """Selected techniques with their settings, then the plain settings that make a stack."""
+    """Return a Markdown table of the techniques with their settings, then model, optimizers, batch, quantization."""
     o, m, q = cfg.optim, cfg.model, cfg.quant
     rows = ["| what | settings | source |", "|---|---|---|"]
     for technique in techniques(cfg):
@@ -84,18 +85,24 @@ def _technique_table(cfg: Config) -> str:
 
 
 def _formats(quant: QuantConfig) -> str:
-    """The number format of every class of tensors; one word where it is one for all."""
+    """Return the number format of every tensor class, or one format if all classes have the same."""
     named = {name: _format(how) for name, how in tensor_classes(quant).items()}
-    return (
-        next(iter(named.values())) if len({*named.values()}) == 1 else ", ".join(f"{k} {v}" for k, v in named.items())
-    )
+    if len(set(named.values())) == 1:
+        return next(iter(named.values()))
+    return ", ".join(f"{name} {shown}" for name, shown in named.items())
 
 
 def _format(how: TensorQuant) -> str:
+    """Return a format such as `int6 (clipped at 3 deviations, gptq)`."""
     clip = {"quantile": f"clipped at quantile {how.clip_quantile:g}", "std": f"clipped at {how.clip_k:g} deviations"}
-    parts = [how.format, clip.get(how.clip, f"clip by {how.clip}")] if how.format.startswith("int") else [how.format]
-    parts += [how.rounding] * (how.rounding != "nearest") + ["rotated"] * (how.rotation != "none")
-    return " ".join([parts[0], f"({', '.join(parts[1:])})"] if len(parts) > 1 else parts)
+    details = []
+    if how.format.startswith("int"):
+        details.append(clip.get(how.clip, f"clip by {how.clip}"))
+    if how.rounding != "nearest":
+        details.append(how.rounding)
+    if how.rotation != "none":
+        details.append("rotated")
+    return f"{how.format} ({', '.join(details)})" if details else how.format
 
 
 def _bytes(runs: Sequence[SubmittedRun], script_bytes: int) -> str:
@@ -125,8 +132,9 @@ def _checked(runs: Sequence[SubmittedRun], rehearsal: Rehearsal) -> str:
     budget = runs[0].cfg.budget
     lines = [
         "`train_gpt.py` was run in a clean environment with nothing but `requirements.txt`, on a small model and text: "
-        f"{rehearsal.losses} lines of losses and scores are those of the framework that made the runs, the artifact of "
-        f"{rehearsal.artifact_bytes:,} bytes is the same to the byte, and `EVAL_ONLY=1` scores it alike.",
+        f"{rehearsal.losses} lines of losses and scores are equal to those of the framework that made the runs, the "
+        f"artifact of {rehearsal.artifact_bytes:,} bytes is the same to the byte, and `EVAL_ONLY=1` gives it the same "
+        "score.",
         "In every run the guards were green: techniques and parameters are live, and no score breaks causality, "
         "normalisation or the single pass, as far as changing tokens of a small text can show.",
         f"Training ended within {budget.train_seconds:g} s and scoring within {budget.eval_seconds:g} s in every run."

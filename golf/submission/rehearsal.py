@@ -1,7 +1,7 @@
-"""The proof that an exported script is the framework: both train a small model on the same text, and must agree.
+"""Rehearsals: an exported script and the framework train a small model on the same text and have to agree.
 
-The script is run as it will be submitted, from a folder of its own, by a Python that cannot import the framework. The
-variables that scripts of this field read make it small; everything else is what the submission does.
+The script runs as it will be submitted, in its own folder, under a Python that cannot import the framework. Environment
+variables that scripts of this challenge read make the model small; everything else is as in the submission.
 """
 
 from __future__ import annotations
@@ -33,15 +33,16 @@ STEPS = 20
 TOKENS = 64  # per sequence
 VOCAB, DOCUMENTS = 320, 48
 SEED = "7"
-HEAD_DIMS = (8, 16, 32, 64)
-SMALL_NUMEL = "1000"  # or all tensors of so small a model would be stored as floats
+HEAD_DIMS = (8, 16, 32, 64)  # widths of a head that are tried, smallest first
+SMALL_NUMEL = "1000"  # elements; with the usual limit all tensors of the small model would be stored as floats
+# Times and memory differ between any two runs.
 TIMES = re.compile(r"\b(\w*time|step_avg|elapsed)[:=][\d.]+(ms|s)|MiB.*")
 COMPARED = re.compile(r"(step:|final_|legal_ttt|late_switch|model_params)")
 
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What framework and script agreed on."""
+    """Results on which framework and script agreed."""
 
     losses: int  # lines of train.log
     artifact_bytes: int
@@ -49,33 +50,35 @@ class Rehearsal:
 
 
 def rehearse(cfg: Config, script: str, python: Path, folder: Path, *, steps: int = STEPS) -> Rehearsal:
-    """Run the framework and `script` on the same small training in `folder`; `python` is a clean environment's.
+    """Train the same small model by the framework and by `script` in `folder`; `python` is a clean environment's.
 
-    Raises `GolfError` with the first thing in which they differ.
+    Raises `GolfError` with the first difference.
     """
+    # Both sides read the same shards and the same environment variables.
     data = small_data(folder, cfg)
     variables = small_variables(cfg, data, steps)
     own = _framework(cfg, variables, folder)
-    place = folder / "script"
-    run_script(script, python, place, {**variables, "RUN_ID": "rehearsal"})
-    lines = [_lines(path) for path in (own.train_log, place / "logs" / "rehearsal.txt")]
+    script_folder = folder / "script"
+    run_script(script, python, script_folder, {**variables, "RUN_ID": "rehearsal"})
+    lines = [_lines(path) for path in (own.train_log, script_folder / "logs" / "rehearsal.txt")]
     for expected, found in zip(*lines, strict=False):
         if expected != found:
             raise GolfError(f"The exported script is not the framework: it prints {found!r}, not {expected!r}.")
     if len(lines[0]) != len(lines[1]) or not lines[0]:
         raise GolfError(f"The exported script prints {len(lines[1])} lines of the {len(lines[0])} of the framework.")
-    artifact = place / "artifact.golf"
+    artifact = script_folder / "artifact.golf"
     if artifact.read_bytes() != own.artifact.read_bytes():
         raise GolfError("The exported script packs another artifact than the framework, from the same weights.")
-    _score_again(script, python, place, variables, data)
+    _score_again(script, python, script_folder, variables, data)
     score = read_result(own.result).final_score
     assert score is not None
     return Rehearsal(len(lines[0]), artifact.stat().st_size, score.val_bpb)
 
 
 def small_data(folder: Path, cfg: Config) -> OwnDataset:
-    """A few thousand tokens of random words, in shards that the patterns of `cfg` match."""
+    """Write a few thousand tokens of random words into shards that the file patterns of `cfg` match."""
     choose = random.Random(0)
+    # Characters of several bytes and digits exercise byte counting in the tokenizer.
     words = ["ü", "漢", "1", "22", *("".join(choose.choices("abcdefghijklmnop", k=5)) for _ in range(60))]
     docs = folder / "documents"
     docs.mkdir(parents=True, exist_ok=True)
@@ -86,7 +89,7 @@ def small_data(folder: Path, cfg: Config) -> OwnDataset:
 
 
 def small_variables(cfg: Config, data: OwnDataset, steps: int = STEPS) -> dict[str, str]:
-    """The environment that makes a script of `cfg` train for seconds on a CPU."""
+    """Return the environment variables with which a script of `cfg` trains for seconds on a CPU."""
     batch = str(cfg.data.micro_batches * TOKENS)
     variables = {
         "DATA_PATH": str(data.folder),
@@ -112,8 +115,9 @@ def small_variables(cfg: Config, data: OwnDataset, steps: int = STEPS) -> dict[s
 
 
 def _works(cfg: Config, variables: dict[str, str]) -> bool:
-    """Whether the small model runs; techniques may ask for heads of a certain width. Its own width always does."""
+    """Tell whether the small model runs; techniques may need heads of a certain width."""
     small = _small(cfg, variables)
+    # The width of the submission itself is the last resort: it runs, if not in seconds.
     if small.model.model_dim == cfg.model.model_dim:
         return True
     try:
@@ -127,21 +131,26 @@ def _works(cfg: Config, variables: dict[str, str]) -> bool:
 
 
 def _small(cfg: Config, variables: dict[str, str]) -> Config:
+    """Return the configuration of the framework's side of the rehearsal."""
     small = copy.deepcopy(cfg)
     set_from(variables, small)
+    # The small text replaces the data set, so nothing may build or check the original one.
     small.data.built_from = small.data.fingerprint = None
     small.launch.nproc, small.launch.device, small.launch.compile, small.launch.threads = 1, "cpu", "off", 1
     small.model.attention = "sdpa"
     small.rules.code_bytes = "estimate"
-    small.rules.failed_check = "void"  # proofs were given by the run itself; here only the training is compared
+    # The submitted runs have passed the proofs. Here a failed one must not end the training that is compared.
+    small.rules.failed_check = "void"
     return small
 
 
 def _framework(cfg: Config, variables: dict[str, str], folder: Path) -> RunFolder:
+    """Train the small model by the framework and return its run folder. Raises `GolfError` if it leaves no artifact."""
     run = RunFolder(folder / "framework")
     run.path.mkdir()
     write_json(run.config, to_dict(_small(cfg, variables)))
-    environment = plain_variables(PYTHONPATH=str(ROOT), GOLF_EAGER_CPU="off")  # as the script: not one bit may differ
+    # The script has no eager replacements on CPUs; with them, results would not be the same to the last bit.
+    environment = plain_variables(PYTHONPATH=str(ROOT), GOLF_EAGER_CPU="off")
     command = [sys.executable, "-m", "golf.jobs.launch.worker", str(run.path)]
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
     if not run.artifact.is_file():
@@ -150,28 +159,29 @@ def _framework(cfg: Config, variables: dict[str, str], folder: Path) -> RunFolde
     return run
 
 
-def run_script(script: str, python: Path, place: Path, variables: dict[str, str]) -> None:
-    """Run `script` as train_gpt.py in the folder `place`; raises `GolfError` with the end of its output if it fails."""
-    place.mkdir(exist_ok=True)
-    (place / "train_gpt.py").write_text(script, encoding="utf-8")
+def run_script(script: str, python: Path, folder: Path, variables: dict[str, str]) -> None:
+    """Run `script` as train_gpt.py in `folder`; raises `GolfError` with the end of its output if it fails."""
+    folder.mkdir(exist_ok=True)
+    (folder / "train_gpt.py").write_text(script, encoding="utf-8")
     command = [str(python), "train_gpt.py"]
-    done = subprocess.run(command, cwd=place, env=plain_variables(**variables), capture_output=True, text=True)
+    done = subprocess.run(command, cwd=folder, env=plain_variables(**variables), capture_output=True, text=True)
     if done.returncode:
         raise GolfError(f"The exported script fails in a clean environment: {done.stderr.strip()[-2000:]}")
 
 
-def _score_again(script: str, python: Path, place: Path, variables: dict[str, str], data: OwnDataset) -> None:
-    """EVAL_ONLY=1 without any training data must find the score of the artifact again."""
-    validation = place / "validation"
+def _score_again(script: str, python: Path, folder: Path, variables: dict[str, str], data: OwnDataset) -> None:
+    """Raise `GolfError` unless EVAL_ONLY=1 finds the artifact's score again without any training data."""
+    validation = folder / "validation"
+    # A folder with validation shards alone proves that scoring reads no training data.
     validation.mkdir()
     for shard in data.folder.glob("*_val_*.bin"):
         shutil.copy(shard, validation)
-    run_script(script, python, place, {**variables, "DATA_PATH": "validation", "RUN_ID": "again", "EVAL_ONLY": "1"})
-    first, again = (_lines(place / "logs" / f"{name}.txt") for name in ("rehearsal", "again"))
+    run_script(script, python, folder, {**variables, "DATA_PATH": "validation", "RUN_ID": "again", "EVAL_ONLY": "1"})
+    first, again = (_lines(folder / "logs" / f"{name}.txt") for name in ("rehearsal", "again"))
     if not again or first[-len(again) :] != again:
         raise GolfError(f"EVAL_ONLY=1 gives {again[-1:]}, the training run ended with {first[-1:]}.")
 
 
 def _lines(log: Path) -> list[str]:
-    """What does not depend on the clock or on paths."""
+    """Return the lines of a log that are compared, without times and memory."""
     return [TIMES.sub("", line).rstrip() for line in log.read_text().splitlines() if COMPARED.match(line)]

@@ -1,4 +1,4 @@
-"""The runs that a submission is made of: the seeds of one variant, as their folders tell."""
+"""Runs of a submission: the seeds of one variant, read from their folders."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from golf.settings.config import Config, RulesConfig
 
 @dataclass(frozen=True)
 class SubmittedRun:
-    """One seed."""
+    """One seed of a submission."""
 
     folder: RunFolder
     cfg: Config
@@ -32,7 +32,7 @@ class SubmittedRun:
 
     @property
     def score(self) -> Score:
-        """The score that counts; there is one in every run that has ended well."""
+        """Return the final score. Raises `GolfError` for a run that did not end well."""
         score = self.result.final_score
         if score is None:
             raise GolfError(
@@ -42,17 +42,18 @@ class SubmittedRun:
 
     @property
     def artifact_bytes(self) -> int:
-        """Of the file that is there, whatever the result says."""
+        """Return the bytes of the artifact on disk, which need not be those of the result."""
         return self.folder.artifact.stat().st_size
 
     @property
     def hardware(self) -> str:
+        """Return the machine as submission.json names it."""
         e = self.environment
         return f"{e['gpus']}x {e['gpu']}" if e.get("gpus") else f"{e['cpu']}, {e['cpu_cores']} cores"
 
 
 def gather(paths: Sequence[Path]) -> list[SubmittedRun]:
-    """The runs at or below `paths`, by seed. Raises `GolfError` unless they are finished seeds of one variant."""
+    """Return the runs at or below `paths` by seed. Raises `GolfError` unless they are finished seeds of one variant."""
     folders = list(dict.fromkeys(folder.resolve() for path in paths for folder in run_folders(path)))
     runs = [_read(RunFolder(folder)) for folder in folders]
     variants = {run.result.variant_id for run in runs}
@@ -72,24 +73,26 @@ def _read(folder: RunFolder) -> SubmittedRun:
 
 
 def mean(runs: Sequence[SubmittedRun], value: Callable[[SubmittedRun], float]) -> float:
+    """Return the mean of `value` over the seeds."""
     return statistics.fmean(value(run) for run in runs)
 
 
 def sample_sd(runs: Sequence[SubmittedRun], value: Callable[[SubmittedRun], float]) -> float | None:
-    """Standard deviation over the seeds, with n − 1; None for one seed."""
+    """Return the sample standard deviation of `value` over the seeds; None for one seed."""
     return statistics.stdev(value(run) for run in runs) if len(runs) > 1 else None
 
 
 def track_of(runs: Sequence[SubmittedRun]) -> str:
-    """The challenge's track that the runs were made for, by their budget and machine."""
+    """Return the challenge's track whose budget and machine the runs meet."""
     budgets = [run.cfg.budget for run in runs]
+    # A budget of 0 is unlimited.
     within = all(0 < b.train_seconds <= TRAIN_SECONDS and b.artifact_bytes <= CAP_BYTES for b in budgets)
     h100 = all(run.environment.get("gpus") == RECORD_GPUS and "H100" in run.environment["gpu"] for run in runs)
     return RECORD_TRACK if within and h100 else OTHER_TRACK
 
 
 def verdict_on(runs: Sequence[SubmittedRun], reference: Variant | float, rules: RulesConfig) -> Verdict:
-    """`runs` against the reference."""
+    """Return the verdict on `runs` against the reference, a variant or a published score in bits per byte."""
     rows = tuple(row_of(run.folder.path) for run in runs)
     mine = Variant("submission", rows[0].name, rows)
     return judge([mine], reference, rules)[mine.id]

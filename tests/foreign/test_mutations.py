@@ -17,7 +17,7 @@ from golf.foreign.collection import Imported, collect
 from golf.foreign.imported import record
 from golf.foreign.log_reader import read_train_log
 from golf.foreign.tables import as_csv, as_json, explanation, fault_lines, summary, table
-from golf.report.imported import rows_of_record
+from golf.report.imported_rows import rows_of_record
 
 FIXTURES = Path(__file__).parent / "fixtures"
 LOGS = sorted(p for p in FIXTURES.glob("*/*") if p.suffix in (".log", ".txt"))

@@ -1,4 +1,4 @@
-"""Operations against what torch counts while a model runs, and against the figures of the public records."""
+"""Operations against torch's own count while a model runs, and against figures of public records."""
 
 import pytest
 import torch

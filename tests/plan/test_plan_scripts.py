@@ -1,4 +1,4 @@
-"""plan, inspect_artifact and quant_gap from the command line, on a run that is really made."""
+"""plan, inspect_artifact and quant_gap from the command line, on a real run."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Solving for a setting: the last value that fits, and a sentence where there is none."""
+"""Solving for a setting: the last value that fits, or a sentence if there is none."""
 
 import pytest
 from hypothesis import given
@@ -28,7 +28,7 @@ def test_bisection_finds_what_a_search_finds(low: int, width: int, limit: float,
         (lambda i: 1.0 * i, "everywhere"),
     ],
 )
-def test_what_cannot_be_solved_says_so(left: object, sentence: str) -> None:
+def test_settings_without_a_solution_say_so(left: object, sentence: str) -> None:
     with pytest.raises(GolfError, match=sentence):
         _fitting(left, 1, 100, "x from 1 to 100")  # type: ignore[arg-type]
 

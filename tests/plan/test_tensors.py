@@ -1,4 +1,4 @@
-"""A model without memory has the names, shapes and bytes of the real one."""
+"""A model on the meta device has the names, shapes and bytes of the real one."""
 
 import dataclasses
 
@@ -31,7 +31,7 @@ def test_names_shapes_and_dtypes_are_the_real_ones(name: str, bare: Config) -> N
 
 @pytest.mark.parametrize("quant", ["int8", "int8_all", "int6_mixed", "fp16_embed", "ternary"])
 def test_raw_bits_are_those_of_the_codes(quant: str) -> None:
-    """One byte a code in memory, whatever the format: the difference is the bits that a byte does not need."""
+    """Codes take a byte each in memory, whatever the format; raw bits are fewer by the unused bits of each byte."""
     cfg = compose(["scale=laptop", "model=4l", f"quant={quant}"])
     model = build_model(cfg)
     coded = quantize(model.state_dict(), cfg.quant)
@@ -45,7 +45,7 @@ def test_raw_bits_are_those_of_the_codes(quant: str) -> None:
     [("naive_baseline", 17_059_912, 17_178_912), ("single_h100_8l", 19_417_152, 19_476_680)],
 )
 def test_public_payloads(experiment: str, params: int, payload_bytes: int) -> None:
-    """As the logs of the public runs print them."""
+    """The figures are those that the logs of the public runs print."""
     cfg = compose([f"experiment={experiment}", *RECORD])
     model = shapeless_model(cfg)
     assert sum(p.numel() for p in model.parameters()) == params

@@ -1,4 +1,4 @@
-"""Run folders and sweep records as runs leave them, with numbers that a test chooses."""
+"""Run folders and sweep records with numbers that a test chooses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def with_lr(matrix_lr: float, **changes: Any) -> Config:
 
 
 def finished(cfg: Config, bpb: float, seed: int, **changes: Any) -> Result:
-    """A result whose numbers agree with each other."""
+    """Return a result of a finished run whose numbers agree with each other."""
     values: dict[str, Any] = {
         "state": "ok", "steps": 13_700, "train_seconds": 599.8, "step_ms": 43.8, "pre_quant": score(bpb - 0.005),
         "post_quant": score(bpb), "artifact_bytes": 15_800_000, "code_bytes": 47_642, "total_bytes": 15_847_642,
@@ -42,7 +42,7 @@ def finished(cfg: Config, bpb: float, seed: int, **changes: Any) -> Result:
 def write_run(
     root: Path, cfg: Config, bpb: float | None, seed: int = 1, *, attempt: int = 1, gpu: str = "H100", **changes: Any
 ) -> Path:
-    """The folder of a run; without `bpb` it has no result yet."""
+    """Write the folder of a run and return it; without `bpb` it has no result yet."""
     name = f"seed{seed}" + (f".{attempt}" if attempt > 1 else "")
     folder = root / f"{cfg.name}-{variant_id(cfg)}" / name
     folder.mkdir(parents=True)
@@ -56,7 +56,7 @@ def write_run(
 
 
 def write_sweep(root: Path, name: str, runs: Sequence[tuple[Sequence[str], Config, int]], **changes: Any) -> None:
-    """The record of a sweep of (overrides, configuration, seed)."""
+    """Write the record of a sweep; `runs` are (overrides, configuration, seed)."""
     record: Mapping[str, Any] = {
         "name": name, "command": ["python", "golf/train.py", "-m"], "created": "2026-01-01T00:00:00",
         "reference": None, "swept": ["optim.matrix_lr"], "kind": "grid",
@@ -70,7 +70,7 @@ def write_sweep(root: Path, name: str, runs: Sequence[tuple[Sequence[str], Confi
 
 
 def write_lr_sweep(root: Path, scores: Mapping[float, Sequence[float]], name: str = "lr") -> None:
-    """A finished sweep over learning rates: value → scores of seeds 1, 2, …."""
+    """Write a finished sweep over learning rates; `scores` maps a value to the scores of seeds 1, 2, …."""
     runs = []
     for value, bpbs in scores.items():
         for seed, bpb in enumerate(bpbs, start=1):
@@ -80,7 +80,7 @@ def write_lr_sweep(root: Path, scores: Mapping[float, Sequence[float]], name: st
 
 
 def variant(name: str, scores: Sequence[float], **changes: Any) -> Variant:
-    """A variant in memory, one run a score."""
+    """Return a variant in memory with one run for each score."""
     values: dict[str, Any] = {"bytes_per_token": BYTES_PER_TOKEN, "how": "standard", "data": "abcd", **changes}
     rows = [RunRow(name, name, seed, val_bpb=bpb, **values) for seed, bpb in enumerate(scores, start=1)]
     return Variant(name, name, tuple(rows))

@@ -19,7 +19,7 @@ SCORES = {0.04: [1.2286, 1.2279, 1.2291], 0.02: [1.2230, 1.2238, 1.2225], 0.025:
 
 
 def command(name: str, *arguments: str) -> Done:
-    """A script's `main` in this process: everything but the start of an interpreter."""
+    """Run a script's `main` in this process, which saves the start of an interpreter."""
     spec = importlib.util.spec_from_file_location(name, ROOT / f"scripts/{name}.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)

@@ -1,4 +1,4 @@
-"""What a terminal shows, and what a file gets instead."""
+"""Progress of a run: a bar in a terminal, rare lines in a file."""
 
 import os
 import pty
@@ -16,7 +16,7 @@ from tests.support import ROOT, tiny_overrides
 
 
 def in_terminal(command: list[str]) -> str:
-    """Output of a command whose standard output is a terminal of 120 columns."""
+    """Return the output of a command whose standard output is a terminal of 120 columns."""
     controller, terminal = pty.openpty()
     environment = {**os.environ, "COLUMNS": "120", "TERM": "xterm"}
     process = subprocess.Popen(command, stdout=terminal, stderr=terminal, cwd=ROOT, env=environment)

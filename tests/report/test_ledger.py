@@ -1,4 +1,4 @@
-"""The ledger of what was tried, beside published negative results."""
+"""The ledger of all finished variants, beside published negative results."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,7 @@ def named(name: str, weight_decay: float) -> Config:
 
 
 def negative_results(runs: Path) -> None:
-    """The base, one negative result and one variant that crashed, as a sweep leaves them."""
+    """Write a sweep of a base, one negative result and one variant that crashed."""
     base, worse, crashed = named("pr593_11l", 0.04), named("weight_decay_08", 0.08), named("xsa_all", 0.05)
     for seed, noise in enumerate(NOISE):
         write_run(runs, base, 1.1171 + noise, seed)
@@ -57,7 +57,7 @@ def test_published_results_with_our_own_beside(runs: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("text", ["", "a,b\n1,2\n", "\udcff"])
-def test_what_is_no_catalogue_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_no_catalogue_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.csv").write_text(text, errors="surrogateescape")
     with pytest.raises(GolfError, match="catalogue"):
         read_catalogue(tmp_path / "x.csv")

@@ -1,4 +1,4 @@
-"""The HTML page: self-contained always, and looked at in a real browser where there is one."""
+"""The HTML page is self-contained, and readable in a real browser if one is installed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.report.runs import LOWER_LR, variant, with_lr, write_lr_sweep, write_
 
 NOISE = (-0.0006, 0.0001, 0.0005)
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
-# What a reader would trip over, found by the page about itself: `--dump-dom` shows it to the test.
+# The page measures its own layout and writes it into an attribute, which `--dump-dom` shows to the test.
 INSPECTION = """<script>addEventListener('load', () => {
   const box = e => { const r = e.getBoundingClientRect(); return [r.left, r.top, r.right, r.bottom]; };
   const lines = c => { const r = document.createRange(); r.selectNodeContents(c); return r.getClientRects().length; };
@@ -45,7 +45,7 @@ def lr_sweep(runs: Path) -> Findings:
 
 
 def ablation(runs: Path) -> Findings:
-    """Long names, a row that ran away, one over the cap and one that is not finished."""
+    """Write a sweep with long names, an outlier, seeds over the cap and an unfinished variant; return its findings."""
     stacks = {f"negative/a_rather_long_name_of_an_experiment_{i}": with_lr(0.01 * i) for i in range(1, 13)}
     asked = []
     for number, (name, cfg) in enumerate(stacks.items()):
@@ -61,7 +61,7 @@ def ablation(runs: Path) -> Findings:
 
 
 def two_variants(runs: Path) -> Findings:
-    """Few rows beside a long name."""
+    """Write a sweep of few rows with a long key; return its findings."""
     asked = []
     for layers, bpb in ((4, 1.21), (9, 1.22)):
         cfg = replace(Config(), model=replace(Config().model, num_layers=layers))
@@ -108,10 +108,22 @@ def test_a_page_fetches_nothing_and_has_a_plot_for_what_there_is(case: str, runs
 
 def test_axes_have_names_with_units(runs: Path) -> None:
     text = page(lr_sweep(runs))
-    for label in ("optim.matrix_lr", "(bits per byte)", "difference in bits per byte; left is better"):
+    for label in (
+        "optim.matrix_lr",
+        "post-quant score",
+        "(bits per byte)",
+        "difference in bits per byte; left is better",
+    ):
         assert label in text
     for label in ("artifact + code (MB of 1,000,000 bytes)", "seconds of training", "training loss (nats per token)"):
         assert label in text
+
+
+def test_every_plot_explains_its_colours(runs: Path) -> None:
+    pictures = page(lr_sweep(runs)).split("<figure>")[1:]
+    scores, differences, sizes, curves = (set(re.findall(r">([^<>]+)</text>", picture)) for picture in pictures)
+    assert scores >= {"reference", "better", "seed"} and differences >= {"reference", "better"}
+    assert sizes >= {"0.06 (reference)", "0.02", "cap"} and curves >= {"0.06 (reference)", "0.02"}
 
 
 def test_names_are_text_not_markup() -> None:
@@ -147,7 +159,7 @@ def test_the_measure_of_overlap_finds_some() -> None:
 
 
 def looked_at(text: str, width: int, folder: Path) -> dict:
-    """What the page finds about itself at `width`: in a frame, because a browser's own window has a least width."""
+    """Return the page's measurements of itself in a frame of `width` pixels; a browser's window cannot be as narrow."""
     (folder / "page.html").write_text(text.replace("</body>", INSPECTION + "</body>"))
     frame = f'<iframe src="page.html" width="{width}" height="2000" style="border:0"></iframe>'
     report = "<script>addEventListener('load', () => setTimeout(() => document.body.setAttribute('data-found', "
@@ -171,7 +183,7 @@ def contains(outer: list[float], inner: list[float]) -> bool:
 
 
 def overlapping(texts: list[dict]) -> list[tuple[str, str]]:
-    """Pairs of texts that cover each other by more than a pixel in both directions."""
+    """Return the pairs of texts that overlap by more than a pixel in both directions."""
     pairs = []
     for index, first in enumerate(texts):
         for second in texts[index + 1 :]:

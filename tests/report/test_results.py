@@ -11,7 +11,7 @@ from golf.report.findings import judged
 from golf.report.results import results_table
 from golf.report.rows import RunRow
 from golf.report.study import Study
-from golf.report.sweep import print_sweep
+from golf.report.sweep_table import print_sweep
 from golf.report.table import Column, Table, as_text, render
 from golf.report.variants import Variant
 from golf.run.result import Result
@@ -22,7 +22,7 @@ NOISE = (-0.0006, 0.0001, 0.0005)
 
 
 def lr_study() -> Study:
-    """Record 2026-03-18_LowerLR as if it had three seeds a value, and runs that went wrong."""
+    """Return record 2026-03-18_LowerLR as if it had three seeds a value, with a diverged variant."""
     variants = [variant(name, [bpb + e for e in NOISE]) for name, bpb in LOWER_LR.items()]
     variants = [replace(v, label=f"optim.matrix_lr={v.id}", values={"optim.matrix_lr": v.id}) for v in variants]
     lost_rows = (RunRow("0.1", "x", 1, "diverged", "the loss was nan | inf"),)

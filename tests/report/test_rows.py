@@ -1,4 +1,4 @@
-"""Rows from run folders, whatever state those are in."""
+"""Rows from run folders in every state."""
 
 import json
 import math

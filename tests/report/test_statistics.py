@@ -1,4 +1,4 @@
-"""Tests against scipy.stats, which computes the same in another way, and against published figures."""
+"""Statistics against scipy.stats, simulations and published figures."""
 
 import itertools
 import math
@@ -76,7 +76,7 @@ def test_a_given_sigma_is_a_z_test() -> None:
         (lambda: detection_power(0.1, 0.1, 1, alpha=0.05), "2 or more"),
     ],
 )
-def test_what_cannot_be_tested_says_why(make, says: str) -> None:
+def test_scores_that_allow_no_test_raise_the_reason(make, says: str) -> None:
     with pytest.raises(GolfError, match=says):
         make()
 
@@ -84,7 +84,7 @@ def test_what_cannot_be_tested_says_why(make, says: str) -> None:
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=5))
 @settings(deadline=None, max_examples=100)
 def test_holm_is_closed_testing_with_bonferroni(p: list[float]) -> None:
-    """A hypothesis falls if every set of hypotheses that has it falls: the definition behind Holm's steps."""
+    """By definition a hypothesis is rejected if every set of hypotheses that contains it is rejected."""
     expected = [
         max(
             min(1.0, len(group) * min(p[j] for j in group))
@@ -128,7 +128,7 @@ def test_power_of_welchs_test_is_what_simulations_find(seeds: int, alpha: float)
 
 
 def test_seeds_needed_by_the_challenges_rule() -> None:
-    """0.005 nats at p < 0.01 for seed noise of 0.0008 to 0.003 nats, found 80 and 90 % of the time."""
+    """The rule asks for 0.005 nats at p < 0.01; seeds scatter by 0.0008 to 0.003 nats; power is 80 and 90 %."""
     expected = {0.0008: (3, 3), 0.0013: (4, 4), 0.0016: (5, 5), 0.0020: (6, 6), 0.0030: (9, 11)}
     of_published = {0.0008: (3, 3), 0.0013: (4, 4), 0.0016: (4, 5), 0.0020: (5, 6), 0.0030: (7, 8)}
     for table, published in ((expected, False), (of_published, True)):
@@ -139,6 +139,6 @@ def test_seeds_needed_by_the_challenges_rule() -> None:
 
 @pytest.mark.parametrize(("true", "seeds"), [(0.006, 20), (0.007, 8), (0.008, 5), (0.010, 4)])
 def test_proving_a_margin_needs_more_than_the_margin(true: float, seeds: int) -> None:
-    """Against a published number; between two variants it takes more."""
+    """The numbers of seeds hold against a published score; between two variants it takes more."""
     assert seeds_needed(true, 0.0013, alpha=0.01, power=0.8, margin=0.005, published=True) == seeds
     assert seeds_needed(true, 0.0013, alpha=0.01, power=0.8, margin=0.005) >= seeds

@@ -1,21 +1,23 @@
-"""Sweeps and folders gathered into variants, and what an ablation can and cannot separate."""
+"""Studies from sweeps and folders, and the effects that an ablation can and cannot separate."""
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from golf.errors import GolfError
 from golf.report import changes
-from golf.report.changes import Declared, change, declarations, why_not_separable
+from golf.report.changes import change, required_by, why_not_separable
 from golf.report.findings import judged
 from golf.report.results import results_table
 from golf.report.study import read_study
 from golf.report.table import render
 from golf.run.identity import identity_of, variant_id
-from golf.settings.config import Config, ModelConfig, OptimConfig
+from golf.settings.config import Config, ModelConfig, OptimConfig, to_dict
 from golf.training.techniques.ema import EMA
+from golf.training.techniques.lawa import LAWA
 from golf.training.techniques.smear import Smear
 from golf.training.techniques.xsa import XSA
 from tests.report.runs import with_lr, write_lr_sweep, write_run, write_sweep
@@ -55,7 +57,7 @@ def test_the_reference_can_be_named(runs: Path, wanted: str) -> None:
         read_study(["lr"], "0.9")
 
 
-def test_what_is_no_sweep_says_which_there_are(runs: Path) -> None:
+def test_an_unknown_target_lists_the_sweeps(runs: Path) -> None:
     write_lr_sweep(runs, {0.04: [1.2286]})
     with pytest.raises(GolfError, match=r"nothing is no sweep and no folder of runs\. Sweeps: lr\."):
         read_study(["nothing"])
@@ -77,9 +79,12 @@ def with_tech(**techniques: Any) -> Config:
 
 
 def flat(cfg: Config) -> dict[str, Any]:
-    from golf.settings.config import to_dict
-
     return identity_of(to_dict(cfg))
+
+
+def smear_requires_xsa() -> dict[str, Any]:
+    """Return a registry in which one technique requires another; none of the real ones does."""
+    return {"smear": SimpleNamespace(requires=("xsa",), conflicts=())}
 
 
 def test_changes_in_words() -> None:
@@ -97,22 +102,20 @@ def test_what_changes_two_things_separates_neither(monkeypatch: pytest.MonkeyPat
     assert why_not_separable(base, base) == "the same variant as the reference: nothing is different"
     both = flat(with_tech(ema=EMA()))
     assert why_not_separable(base, both) == "changes smear and xsa together"
-    monkeypatch.setattr(changes, "declarations", lambda: {"smear": Declared(requires=("xsa",))})
+    monkeypatch.setattr(changes, "technique_types", smear_requires_xsa)
     assert why_not_separable(base, both) == "changes smear and xsa together: smear requires xsa"
     wider = flat(replace(with_tech(ema=EMA(), smear=Smear()), model=ModelConfig(model_dim=256)))
     assert why_not_separable(base, wider) == "changes xsa and model.model_dim together"
 
 
-def test_declarations_read_from_the_source_are_the_techniques_own() -> None:
-    from golf.registry import technique_types
-
-    types: dict[str, Any] = technique_types()
-    assert declarations() == {name: Declared(kind.requires, kind.conflicts) for name, kind in types.items()}
-    assert declarations()["lawa"].conflicts == ("ema", "swa")
+def test_techniques_that_exclude_each_other_are_named() -> None:
+    averaged = (flat(with_tech(**{kind.name: kind()})) for kind in (LAWA, EMA))
+    assert why_not_separable(*averaged) == "changes lawa and ema together: lawa and ema exclude each other"
 
 
 def test_leave_one_out_names_rows_by_what_is_missing(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes, "declarations", lambda: {"smear": Declared(requires=("xsa",))})
+    monkeypatch.setattr(changes, "technique_types", smear_requires_xsa)
+    assert required_by("xsa", {"smear", "ema"}) == ["smear"] and required_by("ema", {"smear"}) == []
     whole = with_tech(xsa=XSA(), ema=EMA(), smear=Smear())
     stacks = {
         "": whole,

@@ -1,4 +1,4 @@
-"""Tables and curves of runs that went well and of runs that did not."""
+"""Tables and curves of runs that ended well and of runs that failed."""
 
 import json
 from pathlib import Path

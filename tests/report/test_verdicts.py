@@ -1,4 +1,4 @@
-"""Verdicts: on sweeps whose truth is known, on published numbers, and where there can be none."""
+"""Verdicts on sweeps of known truth, on published scores, and on scores that allow none."""
 
 import math
 from dataclasses import replace
@@ -37,7 +37,7 @@ def verdict_of(variant: Variant, rules: RulesConfig = HOUSE, **options) -> tuple
 
 @pytest.mark.parametrize("rules", [HOUSE, RulesConfig(alpha=0.25)], ids=["house", "frontier"])
 def test_nothing_is_better_more_often_than_the_rule_allows(rules: RulesConfig) -> None:
-    """2,000 sweeps of five variants that are all the same: in how many is anything called better? Or worse?"""
+    """In 2,000 sweeps of five equal variants, verdicts of better or worse are as rare as the rule promises."""
     noise = np.random.default_rng(5).normal(1.2, 0.0007, (2000, 6, 3))
     calls = []
     for sweep in noise:
@@ -48,7 +48,7 @@ def test_nothing_is_better_more_often_than_the_rule_allows(rules: RulesConfig) -
 
 
 def test_a_margin_is_not_granted_to_what_just_meets_it() -> None:
-    """2,000 variants that are better by exactly the margin: the strict rule passes at most one in a hundred."""
+    """Of 2,000 variants that are better by exactly the margin, the strict rule passes at most one in a hundred."""
     margin_bpb = 0.005 / (math.log(2) * BYTES_PER_TOKEN)
     noise = np.random.default_rng(6).normal(1.2, 0.0007, (2000, 2, 5))
     kinds = []
@@ -60,7 +60,7 @@ def test_a_margin_is_not_granted_to_what_just_meets_it() -> None:
 
 
 @pytest.mark.parametrize("seeds", [3, 5])
-def test_what_is_there_is_found_as_often_as_computed(seeds: int) -> None:
+def test_a_true_difference_is_found_as_often_as_computed(seeds: int) -> None:
     sigma = 0.0007
     true = smallest_difference(sigma, seeds, alpha=0.05, power=0.8)
     noise = np.random.default_rng(7).normal(1.2, sigma, (2000, 2, seeds)) - [[[true], [0.0]]]
@@ -69,7 +69,7 @@ def test_what_is_there_is_found_as_often_as_computed(seeds: int) -> None:
 
 
 def test_the_public_learning_rate_sweep() -> None:
-    """Six single runs (record 2026-03-18_LowerLR), σ 0.0007 bpb on one machine and 0.0011 across machines."""
+    """Record 2026-03-18_LowerLR has six single runs; seeds scatter by 0.0007 bpb on a machine, 0.0011 across."""
     sweep = {value: variant(value, [bpb]) for value, bpb in LOWER_LR.items()}
 
     def kinds(reference: str, sigma: float | None) -> dict[str, str]:

@@ -63,6 +63,6 @@ def test_runs_variants_and_folders(runs: Path, capsys: pytest.CaptureFixture[str
         (["seed='", "seed=1"], "cannot be read"),
     ],
 )
-def test_what_cannot_be_compared(arguments: list[str], sentence: str, runs: Path) -> None:
+def test_sides_that_cannot_be_compared(arguments: list[str], sentence: str, runs: Path) -> None:
     done = golf_main("--why", *arguments)
     assert done.returncode == 2 and done.stderr.startswith("error: ") and sentence in done.stderr

@@ -1,4 +1,4 @@
-"""A record folder from real runs: every file, every refusal."""
+"""Record folders of real runs: all files, and all reasons for a refusal."""
 
 import json
 from pathlib import Path
@@ -10,8 +10,8 @@ from golf.errors import GolfError
 from golf.foreign.audit import audit
 from golf.jobs.launch.launcher import train_and_score
 from golf.settings.composition import compose
-from golf.submission.checks import problems
 from golf.submission.readme import in_a_sentence
+from golf.submission.record_folder import problems
 from golf.submission.runs import gather
 from golf.training.data.own_text import OwnDataset
 from scripts import export_submission
@@ -22,7 +22,7 @@ WHO = ["--author", "A. Golfer", "--github-id", "agolfer"]
 
 @pytest.fixture(scope="module")
 def variant(tiny: OwnDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of one variant in two seeds."""
+    """Return the folder of one variant with two seeds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GOLF_RUNS", str(tmp_path_factory.mktemp("runs")))
         for seed in (1, 2):
@@ -59,7 +59,7 @@ def test_a_folder_with_everything_in_it(variant: Path, tmp_path: Path) -> None:
     assert export_submission.main([str(variant), *WHO, "--out", str(target)]) == 2  # exists already
 
 
-def test_what_speaks_against_a_submission_is_said_and_nothing_is_written(
+def test_a_submission_with_problems_is_refused_and_nothing_is_written(
     variant: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = tmp_path / "record"

@@ -1,4 +1,4 @@
-"""The exported script against the framework, run for real in an environment without it."""
+"""Rehearsals: the exported script against the framework, in an environment without the framework."""
 
 import functools
 import subprocess
@@ -14,14 +14,14 @@ from golf.registry import technique_types
 from golf.settings.composition import compose
 from golf.settings.config import Config
 from golf.submission.clean_env import clean_environment, plain_variables
-from golf.submission.export import requirements
+from golf.submission.record_folder import requirements
 from golf.submission.rehearsal import Rehearsal, rehearse, run_script, small_data, small_variables
 from tests.artifact.script.contents import ON_H100, PRESETS, assert_only_what_is_selected
 
 ON_CPU = ["scale=record", "launch.device=cpu", "launch.compile=off", "model.attention=sdpa", "data=fineweb_sp1024"]
 FLOAT32 = ["model.compute_dtype=fp32", "optim.muon_dtype=fp32", "eval.dtype=fp32"]
 FEW_STEPS = 4
-# What no preset has, as much of it at a time as goes together: a rehearsal takes half a minute.
+# Techniques and settings of no preset. As many as go together share a case, because a rehearsal takes half a minute.
 TECHNIQUES_1 = "fused_qkv,gated_attention,value_residual,phase_mix,skip_gates,lawa,soft_round"
 TECHNIQUES_2 = "recurrence,swiglu,fake_quant,swa"
 OTHER_SETTINGS = {
@@ -42,7 +42,7 @@ Environments = Callable[[list[str]], Path]
 
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Environments:
-    """The interpreter of a clean environment with these packages; one for all scripts that need the same."""
+    """Return a function that makes a clean environment once for each set of packages and returns its interpreter."""
 
     @functools.cache
     def made(packages: tuple[str, ...]) -> Path:
@@ -104,7 +104,7 @@ def test_bytes_of_every_preset(experiment: str) -> None:
 
 @pytest.mark.slow
 def test_the_script_for_eight_gpus_runs_where_there_is_none(environment: Environments, tmp_path: Path) -> None:
-    """In bf16, compiled and for CUDA as it is submitted, which a CPU does slowly."""
+    """The script is in bf16, compiled and for CUDA as it is submitted; a CPU runs it slowly."""
     cfg = compose(["experiment=naive_baseline", *ON_H100])
     bundle = Bundle(cfg)
     assert rehearse(cfg, bundle.wrapped, environment(requirements(bundle)), tmp_path, steps=2).losses > 2

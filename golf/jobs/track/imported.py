@@ -19,7 +19,7 @@ from golf.jobs.track.keys import read_object
 from golf.jobs.track.record import Record, write_record
 from golf.jobs.track.stream import CHARTS, DEFAULT_AXIS
 from golf.jobs.track.wandb_client import open_run
-from golf.report.imported import DAMAGED, imported_variants, rows_of_record
+from golf.report.imported_rows import DAMAGED, imported_variants, rows_of_record
 from golf.report.rows import MEASURED, RunRow
 from golf.run.result import OK
 from golf.settings.config import TrackConfig

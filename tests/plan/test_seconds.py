@@ -1,14 +1,14 @@
-"""Step times come from finished runs of similar work on the same machine, or are said to be unknown."""
+"""Step times come from finished runs of similar work on the same machine, or are unknown."""
 
 import dataclasses
 from pathlib import Path
 
 import pytest
 
+from golf.plan.artifact_size import Interval
 from golf.plan.flops import flops_per_token
 from golf.plan.history import FinishedRun
-from golf.plan.seconds import step_speed, steps_within_budget
-from golf.plan.size import Interval
+from golf.plan.seconds import expected_step_time, steps_within_budget
 from golf.run.folder import RunFolder
 from golf.run.result import Result
 from golf.settings.composition import compose
@@ -32,7 +32,7 @@ def ran(cfg: Config, step_ms: float, environment: dict[str, object] = HERE) -> F
 
 
 def test_same_operations_a_second(cfg: Config) -> None:
-    speed = step_speed(cfg, 1.5 * flops(cfg), "Abacus, 2 cores", [ran(cfg, ms) for ms in (100.0, 90.0, 130.0)])
+    speed = expected_step_time(cfg, 1.5 * flops(cfg), "Abacus, 2 cores", [ran(cfg, ms) for ms in (100.0, 90.0, 130.0)])
     assert speed.step_ms is not None and speed.step_ms == pytest.approx(Interval(135.0, 150.0, 195.0))
     assert "3 finished runs" in speed.basis
 
@@ -41,7 +41,7 @@ def test_same_operations_a_second(cfg: Config) -> None:
 def test_other_machines_other_work_and_other_graphs_say_nothing(cfg: Config, what: str) -> None:
     launch = dataclasses.replace(cfg.launch, compile="full" if what == "compile" else cfg.launch.compile)
     run = ran(dataclasses.replace(cfg, launch=launch), 100.0, {"gpus": 8, "gpu": "H100"} if what == "machine" else HERE)
-    speed = step_speed(cfg, flops(cfg) * (3 if what == "work" else 1), "Abacus, 2 cores", [run])
+    speed = expected_step_time(cfg, flops(cfg) * (3 if what == "work" else 1), "Abacus, 2 cores", [run])
     assert speed.step_ms is None and "Abacus, 2 cores" in speed.basis
 
 

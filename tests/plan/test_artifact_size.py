@@ -1,4 +1,4 @@
-"""Intervals: as wide as the evidence is apart, wider with less of it."""
+"""Predicted bytes: priors, excess bits, sizes of weights, and intervals that widen with less evidence."""
 
 import itertools
 import math
@@ -9,54 +9,56 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golf.plan.gaps import Measured, Place, Plane, expected_gap
+from golf.plan.artifact_size import has_floor
+from golf.plan.excess_bits import Features, Measured, Prior, expected_excess
 from golf.plan.plan import make_plan
-from golf.plan.planes import PLANES, UNKNOWN, plane_of
-from golf.plan.size import has_floor
-from golf.plan.spread import Walk, expected_size, path_length
+from golf.plan.priors import PRIORS, UNKNOWN, prior_of
+from golf.plan.weight_size import SizeSample, expected_size, path_length
 from golf.settings.composition import compose
 from golf.settings.config import PruneConfig
 from golf.training.loop.schedule import lr_multiplier
 
-PLANE = Plane(-0.6, path=0.1, sd=0.03, noise=0.01)
-GAPS = st.lists(st.floats(-0.1, 0.1), min_size=2, max_size=8)
+PRIOR = Prior(-0.6, path=0.1, sd=0.03, noise=0.01)
+DEVIATIONS = st.lists(st.floats(-0.1, 0.1), min_size=2, max_size=8)
 
 
-def place(path: float = 3.0, **changes: Any) -> Place:
-    return replace(Place(path, 8192, 1024, 112, frozenset(), True), **changes)
+def features(path: float = 3.0, **changes: Any) -> Features:
+    return replace(Features(path, 8192, 1024, 112, frozenset(), True), **changes)
 
 
-@given(GAPS)
-def test_gaps_of_the_same_place_are_averaged_and_their_error_is_kept(off: list[float]) -> None:
-    """The posterior of a Gaussian process where all evidence lies at one place has a closed form."""
-    gap = expected_gap(PLANE, place(), [Measured(place(), -0.6 + x) for x in off])
-    share = PLANE.sd**2 / (PLANE.sd**2 + PLANE.noise**2 / len(off))
-    assert gap.bits == pytest.approx(-0.6 + share * sum(off) / len(off), abs=1e-6)
-    assert gap.sd == pytest.approx(math.sqrt(PLANE.sd**2 * (1 - share) + PLANE.noise**2), abs=1e-6)
+@given(DEVIATIONS)
+def test_runs_of_the_same_features_are_averaged_and_their_error_is_kept(off: list[float]) -> None:
+    """The posterior of a Gaussian process has a closed form if all evidence has the same features."""
+    excess = expected_excess(PRIOR, features(), [Measured(features(), -0.6 + x) for x in off])
+    share = PRIOR.sd**2 / (PRIOR.sd**2 + PRIOR.noise**2 / len(off))
+    assert excess.bits == pytest.approx(-0.6 + share * sum(off) / len(off), abs=1e-6)
+    assert excess.sd == pytest.approx(math.sqrt(PRIOR.sd**2 * (1 - share) + PRIOR.noise**2), abs=1e-6)
 
 
 @given(path=st.floats(0.1, 100.0))
-def test_far_from_every_run_the_plane_speaks(path: float) -> None:
-    near, far = place(path), place(path, tied=False, rows=64, tech=frozenset({"ema"}))
-    gap = expected_gap(PLANE, far, [Measured(near, 5.0)])
-    assert gap.bits == pytest.approx(PLANE.at(far), abs=0.05) and gap.sd > 0.9 * expected_gap(PLANE, far, []).sd
-    assert PLANE.at(near) == pytest.approx(-0.6 + 0.1 * math.log(path / 3))
+def test_far_from_every_run_the_prior_holds(path: float) -> None:
+    near, far = features(path), features(path, tied=False, rows=64, tech=frozenset({"ema"}))
+    excess = expected_excess(PRIOR, far, [Measured(near, 5.0)])
+    assert (
+        excess.bits == pytest.approx(PRIOR.at(far), abs=0.05) and excess.sd > 0.9 * expected_excess(PRIOR, far, []).sd
+    )
+    assert PRIOR.at(near) == pytest.approx(-0.6 + 0.1 * math.log(path / 3))
 
 
-def test_more_of_the_same_narrows_but_not_to_nothing() -> None:
-    sds = [expected_gap(PLANE, place(), [Measured(place(), -0.6)] * n).sd for n in (0, 1, 2, 4, 8)]
-    assert all(a > b for a, b in itertools.pairwise(sds)) and sds[-1] > PLANE.noise
+def test_more_evidence_narrows_the_interval_to_the_noise() -> None:
+    sds = [expected_excess(PRIOR, features(), [Measured(features(), -0.6)] * n).sd for n in (0, 1, 2, 4, 8)]
+    assert all(a > b for a, b in itertools.pairwise(sds)) and sds[-1] > PRIOR.noise
 
 
 @pytest.mark.parametrize(
-    "setting, law",
+    "setting, rule",
     [("quant.mlp.clip=std", "std"), ("quant.mlp.clip=quantile", "max"), ("quant.mlp.format=int5", "floor")],
 )
-def test_planes_go_by_what_sets_the_scale(setting: str, law: str) -> None:
-    floor = "one_over_qmax" if law == "floor" else "eps"
+def test_priors_are_chosen_by_scale_rule(setting: str, rule: str) -> None:
+    floor = "one_over_qmax" if rule == "floor" else "eps"
     cfg = compose(["quant.codec=zlib", setting, f"quant.mlp.scale_floor={floor}"])
-    shipped = PLANES.get((law, "bytes"), {}).get("fc", UNKNOWN[law])
-    assert plane_of("blocks.mlp.fc.weight", cfg.quant.mlp, cfg) == shipped
+    shipped = PRIORS.get((rule, "bytes"), {}).get("fc", UNKNOWN[rule])
+    assert prior_of("blocks.mlp.fc.weight", cfg.quant.mlp, cfg) == shipped
     assert has_floor(cfg.quant)  # of the other classes
 
 
@@ -81,14 +83,14 @@ def test_pruning_to_fit_ends_at_the_cap_if_it_can(cap: int, ends: tuple[float, f
 
 @given(slope=st.floats(0.4, 1.0), path=st.floats(1.0, 10.0))
 def test_sizes_follow_a_power_of_the_path(slope: float, path: float) -> None:
-    walks = [Walk(p, 0.5 * p**slope, frozenset()) for p in (1.0, 2.0, 4.0, 8.0)]
-    size = expected_size("blocks.mlp.proj.weight", 100, path, frozenset(), walks)  # starts at zero
+    samples = [SizeSample(p, 0.5 * p**slope, frozenset()) for p in (1.0, 2.0, 4.0, 8.0)]
+    size = expected_size("blocks.mlp.proj.weight", 100, path, frozenset(), samples)  # starts at zero
     assert size.rms == pytest.approx(0.05 * path**slope, rel=0.15) and size.runs == 4
 
 
 def test_far_from_every_run_the_size_is_less_certain() -> None:
-    walks = [Walk(p, 0.5 * p**0.7, frozenset()) for p in (1.0, 2.0)]
-    near, far = (expected_size("blocks.attn.c_q.weight", 64, p, frozenset(), walks) for p in (1.5, 500.0))
+    samples = [SizeSample(p, 0.5 * p**0.7, frozenset()) for p in (1.0, 2.0)]
+    near, far = (expected_size("blocks.attn.c_q.weight", 64, p, frozenset(), samples) for p in (1.5, 500.0))
     shipped = expected_size("blocks.attn.c_q.weight", 64, 1.5, frozenset(), [])
     assert near.log_sd < shipped.log_sd < far.log_sd
 

@@ -1,4 +1,4 @@
-"""The table that a sweep ends with: the same as `scripts/report.py` prints of its record, at any time."""
+"""The table at the end of a sweep. `scripts/report.py` prints the same table from the sweep's record at any time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Job = tuple[Sequence[str], Result | None, str]  # overrides, result, error
 
 
 def print_sweep(name: str, jobs: Sequence[Job], rules: RulesConfig) -> None:
-    """The table of the sweep `name`; of `jobs`, as this process knows them, where nothing was recorded."""
+    """Print the table of the sweep `name`, from its record or, if there is none, from this process's `jobs`."""
     is_recorded = find_record(name, runs_root()) is not None
     study = read_study([name]) if is_recorded else study_of(name, jobs)
     print(render(results_table(judged(study, rules)), "text"), end="")
@@ -28,7 +28,7 @@ def print_sweep(name: str, jobs: Sequence[Job], rules: RulesConfig) -> None:
 
 
 def study_of(name: str, jobs: Sequence[Job]) -> Study:
-    """The jobs as variants, called by what they do not have in common."""
+    """Return the jobs as a study; labels are the overrides that not all jobs have in common."""
     common = set.intersection(*(set(overrides) for overrides, _, _ in jobs))
     found: dict[str, Variant] = {}
     for overrides, result, error in jobs:
@@ -36,6 +36,7 @@ def study_of(name: str, jobs: Sequence[Job]) -> Study:
         if result is None:
             variant = refused_variant(len(found), label, error)
         else:
+            # Through JSON, so that a row has the same values as one read from the run's folder.
             row = row_of_result(to_json(result))
             before = found[row.variant].rows if row.variant in found else ()
             variant = Variant(row.variant, label or row.name, (*before, row))

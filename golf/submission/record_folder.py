@@ -1,4 +1,4 @@
-"""A record folder out of runs: everything is checked first, and a folder that fails a check is not written."""
+"""Record folders of own runs. Everything is checked first; nothing is written if a check fails."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from golf.files import new_folder, write_atomic, write_json
 from golf.foreign.judgement import sentence
 from golf.paths import resolve
 from golf.report.variants import Variant
+from golf.run.result import OK
 from golf.settings.config import Config, RulesConfig
-from golf.submission.checks import problems
 from golf.submission.clean_env import clean_environment
 from golf.submission.manifest import Label, manifest
 from golf.submission.readme import readme
@@ -25,26 +25,30 @@ from golf.submission.runs import SubmittedRun, verdict_on
 
 DISTRIBUTIONS = {"torch": "torch", "numpy": "numpy", "sentencepiece": "sentencepiece", "zstandard": "zstandard"}
 DISTRIBUTIONS |= {"brotli": "brotli", "numba": "numba"}
-STANDARD_TOKENIZERS = "fineweb_*_bpe.model"  # of the challenge's own download
+STANDARD_TOKENIZERS = "fineweb_*_bpe.model"  # names of tokenizers in the challenge's own download
 
 
 @dataclass(frozen=True)
 class Order:
-    """What is wanted of an export."""
+    """The user's choices for an export."""
 
     label: Label
     rules: RulesConfig
     seeds_wanted: int
-    reference: Variant | float | None = None
-    is_wrapped: bool = False
+    reference: Variant | float | None = None  # a float is a published score in bits per byte
+    is_wrapped: bool = False  # minify and compress the script
 
 
 def export(runs: Sequence[SubmittedRun], order: Order, target: Path, say: Callable[[str], None] = print) -> Rehearsal:
-    """Write the record folder `target` for `runs`; raises `GolfError` with everything that stands against it."""
+    """Write the record folder `target` for `runs` and return the rehearsal of its script.
+
+    Raises `GolfError` with all problems of the runs, or with the first difference between script and framework.
+    """
     if target.exists():
         raise GolfError(f"{target} exists already: remove it or name another folder with --out.")
     cfg = runs[0].cfg
     bundle = Bundle(cfg)
+    # The script that is counted is the one that is rehearsed.
     script = bundle.wrapped if order.is_wrapped else bundle.readable
     script_bytes = len(script.encode())
     if found := problems(runs, script_bytes, order.seeds_wanted):
@@ -58,13 +62,55 @@ def export(runs: Sequence[SubmittedRun], order: Order, target: Path, say: Callab
     return rehearsal
 
 
+def problems(runs: Sequence[SubmittedRun], script_bytes: int, seeds_wanted: int) -> list[str]:
+    """Return a sentence for every reason against submitting `runs` with a script of `script_bytes`."""
+    found = [f"seed {run.result.seed}: {problem}" for run in runs for problem in _of_run(run, script_bytes)]
+    if len(runs) < seeds_wanted:
+        found.append(f"{len(runs)} of the {seeds_wanted} seeds that the rules want: run more, or say --seeds")
+    if len(prints := {run.result.data_fingerprint for run in runs}) > 1:
+        found.append(f"the seeds were run on {len(prints)} different data sets")
+    return found
+
+
+def _of_run(run: SubmittedRun, script_bytes: int) -> list[str]:
+    result, budget, found = run.result, run.cfg.budget, []
+    # The state names an exceeded budget or a failed guard, such as a technique without effect.
+    if result.state != OK:
+        found.append(f"{result.state}: {result.reason}")
+    if not run.folder.artifact.is_file():
+        return [*found, "its artifact is not there any more"]
+    if run.artifact_bytes != result.artifact_bytes:
+        found.append(
+            f"its artifact has {run.artifact_bytes:,} bytes, not the {result.artifact_bytes or 0:,} of the run"
+        )
+    total = run.artifact_bytes + script_bytes
+    if total > budget.artifact_bytes:
+        over = total - budget.artifact_bytes
+        found.append(f"{total:,} bytes with the script are {over:,} over the cap; --wrap makes the script smaller")
+    if budget.train_seconds and result.train_seconds > budget.train_seconds + budget.grace_seconds:
+        found.append(f"trained {result.train_seconds:.1f} of {budget.train_seconds:g} s")
+    if budget.eval_seconds and (result.eval_seconds or 0.0) > budget.eval_seconds:
+        found.append(f"scored for {result.eval_seconds:.1f} of {budget.eval_seconds:g} s")
+    return found + _unproven(run.cfg)
+
+
+def _unproven(cfg: Config) -> list[str]:
+    """Return a sentence for every setting that switches a proof off."""
+    found = []
+    if cfg.schedule.warmup_steps == 0:
+        found.append("schedule.warmup_steps=0 leaves unproven that every parameter moves and every switch works")
+    if cfg.eval.tail != "exact":
+        found.append("eval.tail=upstream counts the last tokens more than once")
+    return found
+
+
 def requirements(bundle: Bundle) -> list[str]:
-    """The distributions that the script imports, by name; the standard library needs none."""
+    """Return the names of the distributions that the script imports, the standard library aside."""
     return [DISTRIBUTIONS[name] for name in bundle.packages if name in DISTRIBUTIONS]
 
 
 def rehearse_both(cfg: Config, script: str, packages: Sequence[str]) -> Rehearsal:
-    """`rehearse` in a temporary folder."""
+    """Rehearse the script in a temporary folder, in a clean environment with `packages`."""
     with tempfile.TemporaryDirectory(prefix="golf-rehearsal-") as name:
         python = clean_environment(Path(name) / "environment", packages)
         return rehearse(cfg, script, python, Path(name))
@@ -82,7 +128,7 @@ def _write(
     size, reference, verdict = len(script.encode()), order.reference, None
     if reference is not None:
         verdict = verdict_on(runs, reference, order.rules)
-    against = f"{reference:g}" if isinstance(reference, float) else reference.label if reference else ""
+    against = reference.label if isinstance(reference, Variant) else f"{reference:g}" if reference else ""
     write_atomic(folder / "train_gpt.py", script)
     if order.is_wrapped:
         write_atomic(folder / "train_gpt_readable.py", bundle.readable)
@@ -93,11 +139,13 @@ def _write(
     write_atomic(folder / "requirements.txt", "".join(f"{name}=={_version(name)}\n" for name in packages))
     for run in runs:
         shutil.copy(run.folder.train_log, folder / f"train_seed{run.result.seed}.log")
+    # Graders have the challenge's own tokenizers; any other one is part of the submission.
     tokenizer = resolve(runs[0].cfg.data.tokenizer_path)
     if not tokenizer.match(STANDARD_TOKENIZERS) and tokenizer.is_file():
         shutil.copy(tokenizer, folder / tokenizer.name)
 
 
 def _version(package: str) -> str:
-    """Without a local part such as +cpu, which no registry has."""
+    """Return the installed version of a package."""
+    # Package registries have no versions with a local part such as +cpu.
     return version(package).partition("+")[0]

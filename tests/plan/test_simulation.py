@@ -1,4 +1,4 @@
-"""Rehearsed bytes against packing real Gaussian weights, and against the entropy of Gaussian codes."""
+"""Simulated bytes against packed Gaussian weights, and against the entropy of Gaussian codes."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ import torch
 
 from golf.artifact.container import pack
 from golf.artifact.quant.policy import quantize, rounded_to_nearest
-from golf.plan.rehearsal import CONTROL_STD, rehearse
+from golf.plan.simulation import CONTROL_STD, simulate
 from golf.plan.tensors import StoredTensor, stored_tensors
 from golf.settings.composition import compose
 from golf.settings.config import Config
@@ -35,12 +35,12 @@ def gaussian(cfg: Config, rms: float) -> tuple[Sequence[StoredTensor], dict[str,
         (0.3, ["model=9l", "model.model_dim=192", "quant=int8_all"]),
     ],
 )
-def test_gaussian_weights_take_what_was_rehearsed(rms: float, overrides: list[str]) -> None:
+def test_gaussian_weights_take_the_simulated_bytes(rms: float, overrides: list[str]) -> None:
     cfg = compose(["scale=laptop", *overrides])
     tensors, weights = gaussian(cfg, rms)
     actual = len(pack(quantize(weights, cfg.quant), cfg.model, cfg.quant, cfg.tech))
-    rehearsed = rehearse(cfg, tensors, {t.role: rms for t in tensors})
-    assert rehearsed.total == pytest.approx(actual, rel=0.02)
+    simulated = simulate(cfg, tensors, {t.role: rms for t in tensors})
+    assert simulated.total == pytest.approx(actual, rel=0.02)
 
 
 @pytest.mark.parametrize("rms", [0.02, 0.3])
@@ -49,11 +49,11 @@ def test_gaussian_weights_take_what_was_rehearsed(rms: float, overrides: list[st
     [pytest.param("quant.codec=brotli quant.codec_level=11", marks=pytest.mark.slow), "quant.codec=context"],
 )
 def test_clips_of_k_deviations_are_known_to_a_percent_whatever_the_weights(rms: float, codec: str) -> None:
-    """Without a finished run and without their size: GPTQ and the size do not change the entropy of the codes."""
+    """Neither GPTQ nor the size of the weights changes the entropy of the codes, so no finished run is needed."""
     cfg = compose(["scale=laptop", "model=9l", "quant=sdclip_gptq", *codec.split()])
     tensors, weights = gaussian(cfg, rms)
     actual = len(pack(quantize(weights, rounded_to_nearest(cfg.quant)), cfg.model, cfg.quant, cfg.tech))
-    assert rehearse(cfg, tensors, {}).total == pytest.approx(actual, rel=0.01)
+    assert simulate(cfg, tensors, {}).total == pytest.approx(actual, rel=0.01)
 
 
 @pytest.mark.slow
@@ -65,23 +65,23 @@ def test_low_rank_factors_are_paid_for() -> None:
     tensors, weights = gaussian(cfg, 0.1)
     hessians = {n: torch.eye(t.size(1)) for n, t in weights.items() if t.ndim == 2}
     actual, without = (len(pack(quantize(weights, c.quant, hessians), c.model, c.quant, c.tech)) for c in (cfg, bare))
-    rehearsed, base = (rehearse(c, tensors, {t.role: 0.1 for t in tensors}).total for c in (cfg, bare))
-    assert rehearsed - base == pytest.approx(actual - without, rel=0.1)
+    simulated, base = (simulate(c, tensors, {t.role: 0.1 for t in tensors}).total for c in (cfg, bare))
+    assert simulated - base == pytest.approx(actual - without, rel=0.1)
 
 
 def test_codes_of_a_fixed_step_cost_their_entropy() -> None:
-    """A floored step is 1/127: log2(σ·127·√(2πe)) bits, and what zlib and the scales need above it (records: 4.7 %)."""
+    """A floored step is 1/127, so codes have log2(σ·127·√(2πe)) bits; zlib and scales need 4.7 % more in records."""
     cfg = compose(["scale=laptop", "model=4l"])
     tensors = stored_tensors(cfg, shapeless_model(cfg).state_dict())
-    rehearsed = rehearse(cfg, tensors, {t.role: 0.1 for t in tensors})
+    simulated = simulate(cfg, tensors, {t.role: 0.1 for t in tensors})
     matrices = [t for t in tensors if t.tensor_class in ("attn", "mlp") and t.format == "int8"]
-    bits = 8 * sum(rehearsed.by_role[role] for role in {t.role for t in matrices}) / sum(t.numel for t in matrices)
+    bits = 8 * sum(simulated.by_role[role] for role in {t.role for t in matrices}) / sum(t.numel for t in matrices)
     assert math.log2(0.1 * 127 * math.sqrt(2 * math.pi * math.e)) < bits < 1.06 * math.log2(0.1 * 127 * 4.1327)
 
 
 def test_the_same_plan_twice_and_only_what_is_stored_is_paid_for() -> None:
     cfg = compose(["scale=laptop", "model=4l"])
     tensors = stored_tensors(cfg, build_model(cfg).state_dict())
-    first, second = rehearse(cfg, tensors, {}), rehearse(cfg, tensors, {})
+    first, second = simulate(cfg, tensors, {}), simulate(cfg, tensors, {})
     assert first == second
     assert set(first.by_role) == {t.role for t in tensors}

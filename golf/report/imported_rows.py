@@ -1,10 +1,11 @@
-"""Other people's runs as rows: `imported/<name>/import.json` under the runs root, one file a submission."""
+"""Rows of other people's runs: `imported/<name>/import.json` under the runs root, one file for each submission."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,12 @@ _REAL = (
 
 
 def imported_folder(root: Path) -> Path:
+    """Return the folder of all imports under the runs root."""
     return root / "imported"
 
 
 def imported_rows(root: Path) -> list[RunRow]:
-    """A row for every imported run under the runs root; a file that cannot be read is a row that says so."""
+    """Return a row for every imported run under the runs root; an unreadable file becomes a row that says so."""
     return [row for path in sorted(imported_folder(root).glob("*/import.json")) for row in _rows_of_file(path)]
 
 
@@ -39,14 +41,21 @@ def _rows_of_file(path: Path) -> list[RunRow]:
 
 
 def rows_of_record(values: dict[str, Any], folder: Path | None = None) -> list[RunRow]:
-    """The rows of one record. What is wrong with the submission as a whole is said once, with its first run."""
-    whole = [tuple(values["faults"]), *[()] * len(values["runs"])]
-    return [_row(run, faults, folder) for run, faults in zip(values["runs"], whole, strict=False)]
+    """Return the rows of one record. Raises one of `DAMAGED` if it is none.
+
+    The first row carries the faults of the whole submission, so that a report lists them once.
+    """
+    of_submission = tuple(values["faults"])
+    rows = [_row(run, folder) for run in values["runs"]]
+    if rows:
+        rows[0] = replace(rows[0], faults=(*rows[0].faults, *of_submission))
+    return rows
 
 
-def _row(run: dict[str, Any], of_whole: tuple[str, ...], folder: Path | None) -> RunRow:
+def _row(run: dict[str, Any], folder: Path | None) -> RunRow:
     figures = {name: float(figure["value"]) for name, figure in run["figures"].items()}
     known: dict[str, Any] = {name: figures[name] for name in _REAL if name in figures}
+    # Logs of diverged runs have nan, which is no integer.
     known |= {name: int(figures[name]) for name in _WHOLE if math.isfinite(figures.get(name, math.nan))}
     seed = figures.get("seed")
     return RunRow(
@@ -59,7 +68,7 @@ def _row(run: dict[str, Any], of_whole: tuple[str, ...], folder: Path | None) ->
         path=folder,
         bytes_per_token=bytes_per_token(figures.get("val_loss"), figures.get("val_bpb")),
         cap_bytes=CAP_BYTES,
-        faults=(*run["faults"], *of_whole),
+        faults=tuple(run["faults"]),
         machine=run["texts"].get("machine"),
         how=run["texts"].get("how"),
         **known,
@@ -67,7 +76,7 @@ def _row(run: dict[str, Any], of_whole: tuple[str, ...], folder: Path | None) ->
 
 
 def find_imported(target: str, root: Path) -> list[RunRow]:
-    """The rows of a submission named by its folder under the runs root or by its name; none if it is no import."""
+    """Return the rows of an imported submission by its folder or name; none if `target` is no import."""
     for folder in (Path(target), imported_folder(root) / target):
         if (folder / "import.json").is_file():
             return _rows_of_file(folder / "import.json")
@@ -75,7 +84,7 @@ def find_imported(target: str, root: Path) -> list[RunRow]:
 
 
 def imported_variants(rows: Iterable[RunRow]) -> tuple[Variant, ...]:
-    """The seeds of each variant gathered, named for what the names of its runs have in common."""
+    """Group rows into variants. A variant's label is what the names of its runs have in common."""
     found: dict[str, list[RunRow]] = {}
     for row in rows:
         found.setdefault(row.variant, []).append(row)

@@ -1,9 +1,9 @@
-"""A rehearsal of the artifact: Gaussian rows of the right shapes, through the run's own quantizer and codec.
+"""Simulated artifacts: Gaussian rows of the right shapes, sent through the run's own quantizer and codec.
 
-Rows of trained matrices are Gaussian enough: with a scale of k standard deviations, what brotli makes of 489 public
-artifacts lies 1.8 to 2.0 % above the entropy of Gaussian codes (PRs #2046 and others). Sending a sample through the
-real code prices clips, floors, rotations, row scales and the codec's overhead at once. Only where the scale has a floor
-does the size of the weights matter; everywhere else the codes are the same at any size.
+Rows of trained matrices are Gaussian enough: with a scale of k standard deviations, brotli stores 489 public artifacts
+1.8 to 2.0 % above the entropy of Gaussian codes (PR #2046 and others). A sample through the real code accounts for
+clips, floors, rotations, row scales and the codec's overhead at once. The size of the weights matters only if the scale
+has a floor; otherwise the codes are the same at any size.
 """
 
 from __future__ import annotations
@@ -21,44 +21,45 @@ from golf.artifact.codec.entropy import stored_entropy_bits
 from golf.artifact.container import pack
 from golf.artifact.quant.formats import QMAX, CodedTensor
 from golf.artifact.quant.policy import quantize, rounded_to_nearest
-from golf.plan.spread import uniform_start
 from golf.plan.tensors import StoredTensor
+from golf.plan.weight_size import uniform_start
 from golf.settings.config import Config
 
-WHOLE_WEIGHTS = 1 << 20  # a model of up to so many is rehearsed whole
-SAMPLE_WEIGHTS = 1 << 18  # of each part of a larger one; codecs are then within 0.3 % of what they do to millions
-CONTROL_MEAN, CONTROL_STD = 1.0, 0.1  # gains and scales start at one and move
+WHOLE_WEIGHTS = 1 << 20  # most weights of a model that is simulated whole
+SAMPLE_WEIGHTS = 1 << 18  # weights of each part of a larger model; codecs are within 0.3 % of their rate on millions
+CONTROL_MEAN, CONTROL_STD = 1.0, 0.1  # gains and scales, which start at one and move
 
 
-Weights = Callable[[StoredTensor, tuple[int, ...]], Tensor]  # a sample of a tensor's weights of this shape
+Weights = Callable[[StoredTensor, tuple[int, ...]], Tensor]  # (tensor, shape) → sample of its weights of this shape
 
 
 @dataclasses.dataclass(frozen=True)
-class Rehearsal:
-    """Expected compressed bytes by role of tensor, and of the file around them."""
+class Simulation:
+    """Expected bytes of an artifact."""
 
-    by_role: dict[str, float]
-    container: int
+    by_role: dict[str, float]  # compressed tensors
+    container: int  # the file around them
 
     @property
     def total(self) -> float:
+        """Return the bytes of the whole file."""
         return self.container + sum(self.by_role.values())
 
 
-def rehearse(
+def simulate(
     cfg: Config, tensors: Sequence[StoredTensor], rms: Mapping[str, float], *, apart: bool = False
-) -> Rehearsal:
-    """Price `tensors` with Gaussian weights; `rms` is their size by role, 1/√columns where it does not say.
+) -> Simulation:
+    """Return the bytes of `tensors` with Gaussian weights of the size `rms` by role; 1/√columns for other roles.
 
-    What is left in a matrix of its uniform initial values is not Gaussian. `apart`, every role is compressed alone.
+    Roles that start from uniform initial values keep those. With `apart` every role is compressed alone.
     """
     return _price(cfg, tensors, _gaussian(cfg, rms), apart)
 
 
-def rehearse_trained(
+def simulate_trained(
     cfg: Config, tensors: Sequence[StoredTensor], trained: Mapping[str, Tensor], *, apart: bool = False
-) -> Rehearsal:
-    """The same with a sample of `trained` weights, rows spread evenly over each tensor."""
+) -> Simulation:
+    """Return the same for a sample of `trained` weights: rows at equal distances in each tensor."""
 
     def weights(tensor: StoredTensor, shape: tuple[int, ...]) -> Tensor:
         whole = trained[tensor.name]
@@ -68,11 +69,12 @@ def rehearse_trained(
 
 
 def gaussian_codes(cfg: Config, tensors: Sequence[StoredTensor], rms: Mapping[str, float]) -> dict[str, CodedTensor]:
-    """Codes of Gaussian weights for a sample of the rows of each of `tensors`, the same share of all."""
+    """Return the codes of Gaussian weights for the same share of the rows of each tensor."""
     return _encode(cfg, tensors, _sample([tensors], _gaussian(cfg, rms)))
 
 
 def _gaussian(cfg: Config, rms: Mapping[str, float]) -> Weights:
+    """Return a sampler of Gaussian weights with a fixed seed."""
     generator = torch.Generator().manual_seed(0)
     tech = frozenset(cfg.tech)
 
@@ -81,21 +83,25 @@ def _gaussian(cfg: Config, rms: Mapping[str, float]) -> Weights:
         if tensor.tensor_class == "control":
             return CONTROL_MEAN + CONTROL_STD * drawn
         size = rms.get(tensor.role, tensor.columns**-0.5)
+        # If the predicted size is smaller than that of the initial values, no Gaussian part is left.
         start = min(uniform_start(tensor.role, tech) * tensor.columns**-0.5, size)
         if len(shape) != 2 or not start:
             return drawn * size
+        # A uniform distribution over ±a has the standard deviation a / √3, so its width is √12 deviations.
         initial = torch.rand(shape, generator=generator).sub_(0.5) * (math.sqrt(12) * start)
         return drawn * math.sqrt(size**2 - start**2) + initial
 
     return weights
 
 
-def _price(cfg: Config, tensors: Sequence[StoredTensor], weights: Weights, apart: bool) -> Rehearsal:
+def _price(cfg: Config, tensors: Sequence[StoredTensor], weights: Weights, apart: bool) -> Simulation:
+    """Return the bytes of `tensors` whose samples `weights` draws, scaled up from the samples by role."""
     by_role: dict[str, float] = defaultdict(float)
     for units in _parts(tensors, apart or cfg.quant.codec == "context"):
         sample = _sample(units, weights)
         part = [tensor for unit in units for tensor in unit]
         coded = _encode(cfg, part, sample)
+        # The header is counted once for the whole file, so it is taken off here.
         priced = len(_packed(cfg, coded)) - len(_packed(cfg, {n: _emptied(t) for n, t in coded.items()}))
         bits: dict[str, float] = defaultdict(float)
         weights_in: dict[str, int] = defaultdict(int)
@@ -105,20 +111,21 @@ def _price(cfg: Config, tensors: Sequence[StoredTensor], weights: Weights, apart
             if tensor.name in coded:
                 bits[tensor.role] += stored_entropy_bits(coded[tensor.name])
                 sampled[tensor.role] += sample[tensor.name].numel()
-        for role in bits:  # the codec takes all of them at once: what it needs is shared out by entropy
+        # The codec compresses all roles of a part at once; its bytes are divided among them by entropy.
+        for role in bits:
             share = bits[role] / max(sum(bits.values()), 1.0)
             by_role[role] += priced * share * weights_in[role] / max(sampled[role], 1)
     nothing = _encode(cfg, tensors, {t.name: torch.zeros(0, *t.shape[1:], dtype=t.dtype) for t in tensors})
-    return Rehearsal(dict(by_role), len(_packed(cfg, nothing)) + round(_repair_bytes(cfg, tensors)))
+    return Simulation(dict(by_role), len(_packed(cfg, nothing)) + round(_repair_bytes(cfg, tensors)))
 
 
 def _parts(tensors: Sequence[StoredTensor], apart: bool) -> list[list[list[StoredTensor]]]:
-    """What is priced together, in units that may stand for each other: a small model whole, of a larger one the layers
-    that look alike, and anything else by itself.
+    """Return the parts that are priced separately, each a list of units that may stand for each other.
 
-    Byte codecs adapt block by block and pay for a change of distribution, so what lies side by side is priced so.
-    `apart`, as golf's own learns, every role is a part.
+    A small model is one unit. A larger one has the layers of equal shapes as units of a part, and parts of one unit
+    for all other tensors. With `apart` every role is a part, because golf's own coder learns each role alone.
     """
+    # Byte codecs adapt block by block and pay for changes of distribution, so neighbours in the file stay together.
     if apart:
         by_role: dict[str, list[list[StoredTensor]]] = defaultdict(list)
         for tensor in tensors:
@@ -136,7 +143,7 @@ def _parts(tensors: Sequence[StoredTensor], apart: bool) -> list[list[list[Store
 
 
 def _sample(units: Sequence[Sequence[StoredTensor]], weights: Weights) -> dict[str, Tensor]:
-    """Weights of as many whole units as the sample holds; of a larger one, some rows of each tensor."""
+    """Return weights of as many whole units as the sample holds; some rows of each tensor if one unit is too large."""
     size = max(sum(t.numel for t in units[0]), 1)
     most = WHOLE_WEIGHTS if len(units) == 1 or len(units) * size <= WHOLE_WEIGHTS else SAMPLE_WEIGHTS
     share = min(1.0, most / size)
@@ -149,9 +156,10 @@ def _sample(units: Sequence[Sequence[StoredTensor]], weights: Weights) -> dict[s
 
 
 def _encode(cfg: Config, tensors: Sequence[StoredTensor], weights: Mapping[str, Tensor]) -> dict[str, CodedTensor]:
-    """`weights` in the formats that the whole tensors get; a sample may be small where they are not."""
+    """Return the codes of `weights` in the formats of the whole tensors."""
     coded: dict[str, CodedTensor] = {}
     for tensor in tensors:
+        # The format is named, because a sample may be small enough to be stored as floats.
         if tensor.name in weights:
             quant = dataclasses.replace(rounded_to_nearest(cfg.quant), by_name={"*": tensor.format})
             coded |= quantize({tensor.name: weights[tensor.name]}, quant)
@@ -159,7 +167,7 @@ def _encode(cfg: Config, tensors: Sequence[StoredTensor], weights: Mapping[str, 
 
 
 def _repair_bytes(cfg: Config, tensors: Sequence[StoredTensor]) -> float:
-    """Low-rank factors, as if their codes took the bits of their format: the largest ones, as many as are repaired."""
+    """Return the bytes of the low-rank repair factors, with the bits of their format for each code."""
     lqer = cfg.quant.lqer
     matrices = [t.shape for t in tensors if len(t.shape) == 2 and t.format in QMAX and t.format != "int8"]
     widest = sorted((min(lqer.rank, *shape) * sum(shape) for shape in matrices), reverse=True)[: lqer.top]
@@ -167,6 +175,7 @@ def _repair_bytes(cfg: Config, tensors: Sequence[StoredTensor]) -> float:
 
 
 def _emptied(tensor: CodedTensor) -> CodedTensor:
+    """Return the tensor without rows: a file of such tensors has the same header, which is then subtracted."""
     scale = tensor.scale[:0] if tensor.scale is not None and tensor.scale.ndim else tensor.scale
     return dataclasses.replace(tensor, data=tensor.data.flatten()[:0].view(0, *tensor.data.shape[1:]), scale=scale)
 

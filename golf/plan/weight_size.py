@@ -1,0 +1,151 @@
+"""Expected size (RMS) of trained weights. It decides the artifact's bytes if the scale of the codes has a floor.
+
+The size depends on the optimizer's path length: the sum of its learning rates over the run, where weight decay
+discounts old steps. Muon's step adds 1/√columns to a matrix's weights whatever its shape, so RMS · √columns is a
+function of the path length alone: first proportional to it, then slower. Measured on small runs at widths 64 to 160
+(docs/benchmarks.md). The embedding under Adam follows the same form with its own numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from golf.plan.tensors import StoredTensor
+from golf.settings.config import Config, techniques, training_seconds
+from golf.training.loop.schedule import lr_multiplier
+from golf.training.optim.groups import group_of
+
+KERNEL = 0.5  # length scale in log path: a run whose path is e^0.5 times as long has weight 0.6
+OTHER_TECHNIQUES = 0.3  # distance in log path that different techniques count as
+PRIOR_SLOPE, PRIOR_SLOPE_SD = 0.7, 0.3  # log size over log path
+PRIOR_SD = 0.15  # standard deviation of log size at a known path, before runs tell it
+SHIPPED_SD = 0.15  # standard deviation of log size predicted from shipped measurements
+MLP_GROWTH = 1.2  # growth of MLP matrices relative to attn.proj
+LEAST_GROWTH = 0.1  # smallest growth relative to the size
+SCHEDULE_POINTS = 2000
+# (path, RMS·√columns) of `blocks.attn.proj`, which starts at zero, and of `tok_emb`, at laptop scale
+SHIPPED = {
+    "matrix": ((0.08, 0.042), (0.42, 0.183), (0.85, 0.41), (1.7, 0.84), (4.2, 1.65), (9.0, 2.54), (18.1, 4.23)),
+    "embed": ((0.65, 1.31), (2.1, 2.61), (4.1, 3.42), (5.3, 4.19), (11.2, 5.62), (22.6, 9.0)),
+}
+
+
+@dataclass(frozen=True)
+class WeightSize:
+    """Expected RMS of the weights of a role, and the standard deviation of its logarithm."""
+
+    rms: float
+    log_sd: float
+    runs: int  # number of finished runs behind the prediction
+
+
+@dataclass(frozen=True)
+class SizeSample:
+    """The size of a role's weights in a finished run."""
+
+    path: float  # path length
+    size: float  # RMS·√columns
+    tech: frozenset[str]  # names of techniques
+
+
+def path_length(cfg: Config, role: str, steps: int) -> float:
+    """Return the discounted sum of learning rates over `steps` for the optimizer group of `role`.
+
+    The schedule is evaluated at `SCHEDULE_POINTS` steps at most; between them the learning rate counts as constant.
+    """
+    optim = cfg.optim
+    group = group_of(role.replace("blocks.", "blocks.0."), torch.empty(0), techniques(cfg))
+    embed_lr = optim.tied_embed_lr if cfg.model.tie_embeddings else optim.embed_lr
+    lr = {"matrix": optim.matrix_lr, "scalar": optim.scalar_lr, "embed": embed_lr, "head": optim.head_lr}[group]
+    decay = optim.muon_wd if group == "matrix" else optim.adam_wd
+    seconds = training_seconds(cfg) / max(steps, 1)
+    path, points = 0.0, min(steps, SCHEDULE_POINTS)
+    for point in range(points):
+        step, end = steps * point // points, steps * (point + 1) // points
+        stride = lr * lr_multiplier(cfg, step, step * seconds)
+        left = (1.0 - decay * stride) ** (end - step)
+        # Sum of the geometric series that decay makes of equal strides.
+        path = path * left + ((1.0 - left) / decay if decay * stride else (end - step) * stride)
+    return path
+
+
+def measured_sizes(tensors: Sequence[StoredTensor], weights: Mapping[str, Tensor]) -> dict[str, float]:
+    """Return the mean over rows and layers of RMS·√columns of trained `weights`, by role of matrices."""
+    rows: dict[str, list[Tensor]] = {}
+    for tensor in tensors:
+        if len(tensor.shape) == 2 and tensor.numel:
+            of_rows = weights[tensor.name].float().square().mean(1).sqrt() * tensor.columns**0.5
+            rows.setdefault(tensor.role, []).append(of_rows)
+    return {role: float(torch.cat(found).mean()) for role, found in rows.items()}
+
+
+def expected_size(
+    role: str, columns: int, path: float, tech: frozenset[str], samples: Sequence[SizeSample]
+) -> WeightSize:
+    """Predict the size of a role's weights by a local ridge regression of log growth on log path.
+
+    Without `samples` the shipped measurements are interpolated.
+    """
+    if path <= 0 or not (found := [s for s in samples if s.path > 0 and s.size > 0]):
+        return WeightSize(_shipped(role, path, tech) * columns**-0.5, _shipped_sd(role, path), 0)
+    x = np.log([s.path / path for s in found])
+    sizes, starts = np.array([s.size for s in found]), np.array([_start(role, s.tech) for s in found])
+    # The steps' sum is at a right angle to the initial values, so what they have added counts in squares.
+    y = np.log(np.maximum(sizes**2 - starts**2, (LEAST_GROWTH * sizes) ** 2)) / 2
+    far = np.hypot(x, [OTHER_TECHNIQUES * (s.tech != tech) for s in found]) / KERNEL
+    # Weights are relative to the nearest run: if all are far away, the nearest one still counts in full.
+    weight = np.exp(-0.5 * (far**2 - far.min() ** 2))
+    mean_x, mean_y = np.average(x, weights=weight), np.average(y, weights=weight)
+    ridge = (PRIOR_SD / PRIOR_SLOPE_SD) ** 2
+    squares = weight @ (x - mean_x) ** 2 + ridge
+    slope = (weight @ ((x - mean_x) * (y - mean_y)) + ridge * PRIOR_SLOPE) / squares
+    scatter = weight @ (y - mean_y - slope * (x - mean_x)) ** 2
+    variance = (PRIOR_SD**2 + scatter) / (1.0 + weight.sum())
+    log_sd = math.sqrt(variance * (1.0 + 1.0 / weight.sum() + mean_x**2 / squares))
+    growth = math.exp(mean_y - slope * mean_x)
+    size = math.hypot(growth, _start(role, tech))
+    return WeightSize(size * columns**-0.5, log_sd * (growth / size) ** 2, len(found))
+
+
+def uniform_start(role: str, tech: frozenset[str]) -> float:
+    """Return RMS·√columns of a role's uniform initial values: torch's 1/√3, or 0 for zeros and other distributions."""
+    starts_at_zero = role.endswith("proj.weight") or "emb" in role or role.startswith("lm_head")
+    return 0.0 if starts_at_zero or "ortho_init" in tech else 3**-0.5
+
+
+def _shipped(role: str, path: float, tech: frozenset[str]) -> float:
+    """Return RMS·√columns by log-log interpolation of the shipped growth, on top of the initial values.
+
+    Beyond the ends the last slope is extended.
+    """
+    points = _shipped_points(role)
+    logs = [(math.log(p), math.log(z)) for p, z in points]
+    x = math.log(max(path, 1e-6))
+    i = min(max(sum(a <= x for a, _ in logs) - 1, 0), len(logs) - 2)
+    (xa, ya), (xb, yb) = logs[i], logs[i + 1]
+    grown = math.exp(ya + (x - xa) * (yb - ya) / (xb - xa)) * (MLP_GROWTH if ".mlp." in role else 1.0)
+    return math.hypot(grown, _start(role, tech))
+
+
+def _shipped_sd(role: str, path: float) -> float:
+    """Return the standard deviation of log size; it grows outside the measured range of paths."""
+    points = _shipped_points(role)
+    beyond = max(math.log(points[0][0] / path), math.log(path / points[-1][0]), 0.0) if path > 0 else 1.0
+    return SHIPPED_SD * (1.0 + beyond)
+
+
+def _shipped_points(role: str) -> Sequence[tuple[float, float]]:
+    return SHIPPED["embed" if "emb" in role and "proj" not in role else "matrix"]
+
+
+def _start(role: str, tech: frozenset[str]) -> float:
+    """Return RMS·√columns of a role's initial values; a tall orthogonal matrix's 1/√(rows / columns) counts as 1/√3."""
+    if "ortho_init" not in tech or not (start := uniform_start(role, tech - {"ortho_init"})):
+        return uniform_start(role, tech)
+    return start if role.endswith("fc.weight") else 1.0
