@@ -1,4 +1,4 @@
-"""Print the script that makes the Tab key complete golf in a shell.
+"""Print the script for the Tab key in bash, zsh or fish.
 
     eval "$(golf completion bash)"       # in ~/.bashrc
     eval "$(golf completion zsh)"        # in ~/.zshrc, after compinit

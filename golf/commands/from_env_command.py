@@ -1,4 +1,4 @@
-"""Translate a public command line with environment variables into overrides.
+"""Translate a public command line into overrides.
 
     golf from-env "MATRIX_LR=0.06 torchrun --nproc_per_node=8 train_gpt.py"
 

@@ -1,4 +1,4 @@
-"""Compute how many seeds a difference needs, and what a number of them finds.
+"""Compute how many seeds it takes to find a difference.
 
     golf power --sigma 0.0007 --difference 0.003             # bits per byte
     golf power --sigma 0.0013 --difference 0.005 --nats      # nats per token
