@@ -73,7 +73,7 @@ def _schemas() -> dict[str, type]:
     """Return the dataclass of every group that has settings."""
     from golf.settings.config import Config
 
-    return {name: kind for name, kind in get_type_hints(Config).items() if dataclasses.is_dataclass(kind)}
+    return {name: kind for name, kind in get_type_hints(Config).items() if _is_schema(kind)}
 
 
 def _settings(group: str) -> list[str]:
@@ -85,10 +85,14 @@ def _settings(group: str) -> list[str]:
 def _fields(kind: type) -> Iterable[str]:
     """Yield the dotted names of all fields of a dataclass and of the dataclasses in it."""
     for name, hint in get_type_hints(kind).items():
-        if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        if _is_schema(hint):
             yield from (f"{name}.{inner}" for inner in _fields(hint))
         else:
             yield name
+
+
+def _is_schema(hint: object) -> bool:
+    return isinstance(hint, type) and dataclasses.is_dataclass(hint)
 
 
 def options_of(group: str) -> list[str]:
