@@ -45,7 +45,7 @@ def module_of(command: str) -> str:
 
 def _exit_status(run: Callable[[], int]) -> int:
     try:
-        status = run()
+        status = _status_of(run)
         sys.stdout.flush()
     except GolfError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -57,6 +57,16 @@ def _exit_status(run: Callable[[], int]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return status
+
+
+def _status_of(run: Callable[[], int]) -> int:
+    """Return the status that `run` returns or exits with, as argparse does after `--help` and after a mistake."""
+    try:
+        return run()
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            raise
+        return end.code or 0
 
 
 def _dispatch(given: list[str]) -> int:
