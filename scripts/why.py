@@ -1,8 +1,11 @@
-"""Which settings do two runs differ in? `python scripts/why.py A B`, each a run folder, a variant or "overrides"."""
+"""`golf why` without the installed command: `python scripts/why.py`."""
 
+import functools
 import sys
 
-from golf.report.why import why
+from golf.cli import run_command
+
+main = functools.partial(run_command, "why")
 
 if __name__ == "__main__":
-    sys.exit(why(sys.argv[1:]))
+    sys.exit(main())

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.support import ROOT
 
 # Lowest first: a wing imports itself and the wings before it.
-WINGS = ["settings", "run", "artifact", "training", "report", "foreign", "plan", "submission", "jobs"]
+WINGS = ["settings", "run", "artifact", "training", "report", "foreign", "plan", "submission", "jobs", "commands"]
 GROUND = {
     "errors",
     "paths",
@@ -17,7 +17,12 @@ GROUND = {
     "challenge",
     "registry",
 }  # every wing may import these
-ENTRIES = {"train", "train_gpt", "__init__"}  # what people start; nothing imports them
+ENTRIES = {"__init__", "__main__", "cli", "train", "train_gpt"}  # programs that people start
+PROGRAMS_USED = {
+    "__main__": {"cli"},
+    "commands": {"cli", "train"},  # `golf train`, and the names of all commands
+    "submission": {"train_gpt"},  # a submission is made from it
+}
 HYDRA_IS_KNOWN_TO = {"golf/train.py", "golf/settings/composition.py"}
 WITHOUT_TORCH = [
     *("golf.bits", "golf.challenge", "golf.files", "golf.settings.composition", "golf.settings.env_vars"),
@@ -50,10 +55,8 @@ def allowed(room: str) -> set[str]:
     """Parts of the package that a wing, ground file or entry may import."""
     if room in GROUND:
         return GROUND
-    if room in ENTRIES:
-        return {*GROUND, *WINGS}
-    program = {"train_gpt"} if room == "submission" else set()  # what a submission is made of
-    return {*GROUND, *program, *WINGS[: WINGS.index(room) + 1]}
+    wings = WINGS if room in ENTRIES else WINGS[: WINGS.index(room) + 1]
+    return {*GROUND, *PROGRAMS_USED.get(room, set()), *wings}
 
 
 def test_imports_run_one_way() -> None:

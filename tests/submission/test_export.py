@@ -9,7 +9,7 @@ from golf.challenge import SUBMISSION_NUMBERS, SUBMISSION_TEXTS
 from golf.errors import GolfError
 from golf.foreign.audit import audit
 from golf.jobs.launch.launcher import train_and_score
-from golf.settings.composition import compose
+from golf.settings.composition import compose, rules_named
 from golf.submission.readme import in_a_sentence
 from golf.submission.record_folder import problems
 from golf.submission.runs import gather
@@ -53,7 +53,7 @@ def test_a_folder_with_everything_in_it(variant: Path, tmp_path: Path) -> None:
     assert "| xsa | last_n 4 | arXiv 2603.09078; PR #413 |" in text and "**better** than 5 bpb" in text
     assert str(variant) not in text and "/home/" not in (target / "train_gpt_readable.py").read_text()
     assert "\ntorch==" in "\n" + (target / "requirements.txt").read_text()
-    found = audit(target, None, export_submission.rules_named("house"))
+    found = audit(target, None, rules_named("house"))
     # the tiny text is not FineWeb, which the audit of the logs says, and nothing else is wrong
     assert [fault for fault in found.faults if "MB of text" not in fault] == []
     assert export_submission.main([str(variant), *WHO, "--out", str(target)]) == 2  # exists already

@@ -1,0 +1,7 @@
+"""`python -m golf` is the command `golf`."""
+
+import sys
+
+from golf.cli import main
+
+sys.exit(main())

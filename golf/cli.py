@@ -1,0 +1,114 @@
+"""The command `golf`: it lists the subcommands, runs the one that is named, and turns errors into exit statuses."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from golf.errors import GolfError
+
+GROUPS = {
+    "Set up": ("doctor", "data get", "data tokenize", "completion"),
+    "Run": ("plan", "train", "submit", "status", "cancel", "from-env"),
+    "Results": ("report", "ledger", "power", "why"),
+    "Artifacts": ("inspect", "quant-gap"),
+    "Submissions": ("export", "audit", "import"),
+    "Weights & Biases": ("sync", "dashboard"),
+    "Speed": ("gpu-check", "bench"),
+}
+COMMANDS = tuple(name for names in GROUPS.values() for name in names)
+FOLDER = Path(__file__).parent / "commands"
+HELP = ("-h", "--help")
+EXIT_USAGE, EXIT_INTERRUPTED = 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `golf` with `arguments`, by default those of this process, and return the exit status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    return _exit_status(lambda: _dispatch(given))
+
+
+def run_command(command: str, arguments: Sequence[str] | None = None) -> int:
+    """Run one subcommand with `arguments`, by default those of this process, and return the exit status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    return _exit_status(lambda: importlib.import_module(module_of(command)).main(given))
+
+
+def module_of(command: str) -> str:
+    """Return the name of the module behind a subcommand, such as `golf.commands.data_get_command`."""
+    return f"golf.commands.{command.replace(' ', '_').replace('-', '_')}_command"
+
+
+def _exit_status(run: Callable[[], int]) -> int:
+    try:
+        status = _status_of(run)
+        sys.stdout.flush()
+    except GolfError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader, such as `head`, has what it wants. Python would complain again when it flushes at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return status
+
+
+def _status_of(run: Callable[[], int]) -> int:
+    """Return the status that `run` returns or exits with, as argparse does after `--help` and after a mistake."""
+    try:
+        return run()
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            raise
+        return end.code or 0
+
+
+def _dispatch(given: list[str]) -> int:
+    if not given or given[0] in HELP:
+        print(overview())
+        return 0
+    for words in (2, 1):
+        if (command := " ".join(given[:words])) in COMMANDS:
+            rest = given[words:]
+            sys.argv = [f"golf {command}", *rest]  # Hydra reads it, and the records of runs keep it
+            return importlib.import_module(module_of(command)).main(rest)
+    family = [command for command in COMMANDS if command.startswith(f"{given[0]} ")]
+    if family and set(HELP) & set(given[1:]):
+        print("\n".join(map(_line, family)))
+        return 0
+    raise GolfError(_unknown(given, family))
+
+
+def _unknown(given: list[str], family: list[str]) -> str:
+    """Return the sentence about a word that is no command; `family` are the commands that begin with its first word."""
+    if family and len(given) == 1:
+        return f"golf {given[0]} is followed by {' or '.join(name.partition(' ')[2] for name in family)}."
+    typed = " ".join(given[:2]) if family else given[0]
+    close = difflib.get_close_matches(typed, family or COMMANDS, n=1, cutoff=0.5)
+    advice = f"did you mean golf {close[0]}?" if close else "`golf --help` lists all."
+    return f"There is no command golf {typed}; {advice}"
+
+
+def overview() -> str:
+    """Return the text of `golf --help`: every command with its line, in groups."""
+    lines = ["golf COMMAND [argument …]", "", "Train the best language model in 16,000,000 bytes.", ""]
+    for title, commands in GROUPS.items():
+        lines += [title, *map(_line, commands), ""]
+    return "\n".join([*lines, "`golf COMMAND --help` explains a command."])
+
+
+def _line(command: str) -> str:
+    return f"  {command:15} {summary(command)}"
+
+
+def summary(command: str) -> str:
+    """Return the first line of the command's file. Importing 23 modules for it would take most of a second."""
+    path = FOLDER / f"{module_of(command).rpartition('.')[2]}.py"
+    with path.open(encoding="utf-8") as file:
+        return file.readline().strip().strip('"').rstrip(".")

@@ -1,0 +1,66 @@
+"""Audit a submission, anybody's, without running it.
+
+    golf audit FOLDER
+
+The audit covers files, script, bytes, seeds and logs against claims. --reference adds significance, --tokenizer the
+tokenizer's bytes, --data a comparison with whole documents, --text one with raw text. The exit status is 0 without a
+fault, 1 with a fault, 2 if nothing could be audited. Points that a reviewer should look at do not change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from golf.commands.parsing import CommandParser
+
+if TYPE_CHECKING:
+    from golf.foreign.findings import Audit
+
+TITLES = {
+    "against_rules": "against the rules: such a submission does not count",
+    "unusable": "missing or unreadable: add or mend",
+    "untrue": "claims that are not so: correct the claim, or add the log that bears it out",
+    "look_at": "to look at: may be right, but a reviewer will ask",
+    "in_order": "in order",
+    "unchecked": "not checked",
+}
+
+
+def parser() -> CommandParser:
+    """Return the parser of `golf audit`."""
+    made = CommandParser("audit", __doc__)
+    made.add_argument("folder", type=Path, help="folder of the submission")
+    reference = "result that the submission improves on: a published score, runs, or another submission"
+    made.add_argument("--reference", metavar="BPB|FOLDER", help=reference)
+    made.add_rules("strict")
+    made.add_argument("--tokenizer", type=Path, metavar="FILE", help="SentencePiece model (default: one in FOLDER)")
+    made.add_argument("--data", type=Path, metavar="FOLDER", help="folder of validation shards")
+    made.add_argument("--text", type=Path, metavar="FILE", help="raw documents: .jsonl, .txt or a folder of them")
+    return made
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the audit; the exit status is 1 if the submission has a fault."""
+    args = parser().parse_intermixed_args(arguments)
+    from golf.foreign.audit import audit
+    from golf.foreign.byte_audit import audit_bytes
+    from golf.foreign.judgement import reference_of
+    from golf.settings.composition import rules_named
+
+    reference = reference_of(args.reference) if args.reference else None
+    found = audit(args.folder, reference, rules_named(args.rules))
+    audit_bytes(args.folder, args.tokenizer, args.data, args.text, found)
+    print(f"{args.folder}: {_summary(found)}")
+    for name, title in TITLES.items():
+        if lines := getattr(found, name):
+            print(f"\n{title}")
+            print("\n".join(f"  - {line}" for line in lines))
+    return 1 if found.faults else 0
+
+
+def _summary(found: Audit) -> str:
+    faults, look_at = len(found.faults), len(found.look_at)
+    first = "no fault found" if not faults else "1 fault" if faults == 1 else f"{faults} faults"
+    return f"{first}, {look_at} to look at, {len(found.unchecked)} not checked"

@@ -1,0 +1,33 @@
+"""Cancel the waiting and running jobs of a submitted sweep.
+
+Finished runs keep their results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from golf.commands.parsing import CommandParser
+
+
+def parser() -> CommandParser:
+    """Return the parser of `golf cancel`."""
+    made = CommandParser("cancel", __doc__)
+    made.add_argument("sweep", help="name of a sweep, or the beginning of it")
+    return made
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Cancel the jobs and print how many there were."""
+    args = parser().parse_intermixed_args(arguments)
+    from golf.jobs.cluster.queue import OPEN, cancel, job_states
+    from golf.jobs.cluster.status import find_record
+    from golf.jobs.cluster.submit import read_submitted
+    from golf.jobs.sweep.record import sweep_folder
+
+    record = find_record(args.sweep)
+    sent = [job for _, job in read_submitted(sweep_folder(record.name) / "submitted.jsonl")]
+    left = [job for job, state in job_states(sent).items() if state in OPEN]
+    cancel(left)
+    print(f"{len(left)} of {len(sent)} jobs were waiting or running and are cancelled")
+    return 0

@@ -1,0 +1,123 @@
+"""The words that the Tab key offers, from conf/, the runs root and the parsers of the commands."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import get_type_hints
+
+from golf.cli import COMMANDS, HELP, module_of
+from golf.paths import ROOT
+
+CONF = ROOT / "conf"
+RUN_SCALARS = ("seed", "name", "note", "drop")  # settings of a run outside every group
+
+
+def candidates(words: list[str]) -> list[str]:
+    """Return the words that can stand in place of the last of `words`, which are what was typed after `golf`."""
+    current = words[-1]
+    return sorted({word for word in _possible(words[:-1], current) if word.startswith(current)})
+
+
+def _possible(before: list[str], current: str) -> Iterable[str]:
+    for length in (2, 1):
+        if (command := " ".join(before[:length])) in COMMANDS:
+            return _of_command(command, before[length:], current)
+    if not before:
+        return HELP if current.startswith("-") else [command.partition(" ")[0] for command in COMMANDS]
+    return [command.removeprefix(f"{before[0]} ") for command in COMMANDS if command.startswith(f"{before[0]} ")]
+
+
+def _of_command(command: str, before: list[str], current: str) -> Iterable[str]:
+    module = importlib.import_module(module_of(command))
+    if not hasattr(module, "parser"):  # `golf bench` hands its arguments to a script
+        return _overrides(current)
+    actions = module.parser()._actions
+    for action in actions:
+        if before[-1:] and before[-1] in action.option_strings and action.nargs != 0:
+            return _values(action, current)
+    if current.startswith("-"):
+        return [name for action in actions for name in action.option_strings]
+    return [word for action in actions if not action.option_strings for word in _values(action, current)]
+
+
+def _values(action: argparse.Action, current: str) -> Iterable[str]:
+    """Return the values of an option or a positional argument; none for a path, which the shell completes itself."""
+    if action.choices:
+        return map(str, action.choices)
+    if action.dest == "overrides":
+        return _overrides(current)
+    if action.type is Path or action.dest not in NAMES:
+        return ()
+    return NAMES[action.dest]()
+
+
+def _overrides(current: str) -> Iterable[str]:
+    """Return overrides of golf train: groups, their options, and settings once a group and a dot are typed."""
+    match = re.fullmatch(r"(\+*)([\w/]+)=(.*)", current)
+    if match:
+        # Only the last of several options is completed: model=4l,9 and tech=[bigram,sw are under way.
+        typed = re.sub(r"[^\[,]*$", "", match[3])
+        return [f"{match[1]}{match[2]}={typed}{option}" for option in options_of(match[2])]
+    if "." in current:
+        return _settings(current.partition(".")[0])
+    groups = [path.name for path in CONF.iterdir() if path.is_dir() and path.name != "sweep"]
+    return [f"{name}=" for name in (*groups, *RUN_SCALARS, "+tech", "+sweep")] + [f"{name}." for name in _schemas()]
+
+
+def _schemas() -> dict[str, type]:
+    """Return the dataclass of every group that has settings."""
+    from golf.settings.config import Config
+
+    return {name: kind for name, kind in get_type_hints(Config).items() if _is_schema(kind)}
+
+
+def _settings(group: str) -> list[str]:
+    """Return `optim.matrix_lr=` and so on for every setting of a group."""
+    schemas = _schemas()
+    return [f"{group}.{key}=" for key in _fields(schemas[group])] if group in schemas else []
+
+
+def _fields(kind: type) -> Iterable[str]:
+    """Yield the dotted names of all fields of a dataclass and of the dataclasses in it."""
+    for name, hint in get_type_hints(kind).items():
+        if _is_schema(hint):
+            yield from (f"{name}.{inner}" for inner in _fields(hint))
+        else:
+            yield name
+
+
+def _is_schema(hint: object) -> bool:
+    return isinstance(hint, type) and dataclasses.is_dataclass(hint)
+
+
+def options_of(group: str) -> list[str]:
+    """Return the names of the files in conf/<group>, such as `11l` or `negative/xsa_all`."""
+    folder = CONF / group
+    return [str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml")]
+
+
+def _sweeps() -> list[str]:
+    from golf.run.folder import runs_root
+
+    return [path.parent.name for path in runs_root().glob("sweeps/*/sweep.json")]
+
+
+def _variants() -> list[str]:
+    from golf.run.folder import runs_root
+
+    return sorted({path.parent.parent.name for path in runs_root().glob("*/seed*/config.json")})
+
+
+NAMES: dict[str, Callable[[], list[str]]] = {  # name of an argument → its values
+    "what": _sweeps,
+    "runs": _sweeps,
+    "sweep": _sweeps,
+    "variants": _variants,
+    "rules": lambda: options_of("rules"),
+    "presets": lambda: options_of("quant"),
+}

@@ -1,0 +1,67 @@
+"""Say what this machine can do, and what to type next.
+
+Each line is ok, note or problem, with what to do about it. The command changes nothing. The exit status is 1 if there
+is a problem, something that a default run or a GPU of this machine needs.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+
+from golf.commands import doctor_gpus, doctor_software, doctor_storage
+from golf.commands.diagnosis import OK, PROBLEM, Diagnosis, examine
+from golf.commands.parsing import CommandParser
+
+CHECKS = {
+    "Python": doctor_software.python,
+    "packages": doctor_software.packages,
+    "torch": doctor_software.torch_itself,
+    "CPU": doctor_gpus.cpu_arithmetic,
+    "memory": doctor_storage.memory,
+    "GPU": doctor_gpus.gpus,
+    "flash attention": doctor_software.flash_attention,
+    "C++ compiler": doctor_software.compiler,
+    "codecs": doctor_software.codecs,
+    "Slurm": doctor_software.slurm,
+    "W&B": doctor_software.wandb,
+    "disk of runs": doctor_storage.runs_disk,
+    "disk of data": doctor_storage.data_disk,
+    "data": doctor_storage.data,
+    "default run": doctor_storage.default_run,
+}
+
+
+def parser() -> CommandParser:
+    """Return the parser of `golf doctor`, which takes no arguments."""
+    return CommandParser("doctor", __doc__)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print a line for each check and the next command; the exit status is 1 if there is a problem."""
+    parser().parse_args(arguments)
+    found = []
+    for subject, check in CHECKS.items():
+        found.append(examine(subject, check))
+        print(found[-1].line, flush=True)
+    print(f"\nnext: {next_step(found)}")
+    return 1 if any(diagnosis.state == PROBLEM for diagnosis in found) else 0
+
+
+def next_step(found: Sequence[Diagnosis]) -> str:
+    """Return what to do first about a problem; without one, the command that this machine is made for."""
+    problems = [diagnosis for diagnosis in found if diagnosis.state == PROBLEM]
+    if problems:
+        return f"{problems[0].advice}; then `golf doctor` again"
+    from golf.settings.hardware import FINEWEB_VAL, detect
+
+    slurm = any(diagnosis.subject == "Slurm" and diagnosis.state == OK for diagnosis in found)
+    try:
+        gpus = detect().gpus
+    except Exception:  # a torch so broken that it is a problem above
+        gpus = 0
+    if not gpus and slurm and shutil.which("sbatch"):
+        return "golf submit cluster=slurm_h100 experiment=naive_baseline --dry-run"
+    if gpus and not FINEWEB_VAL.exists():
+        return "golf data get, then golf gpu-check --report gpu.md"
+    return "golf train experiment=naive_baseline" if gpus else "golf train"

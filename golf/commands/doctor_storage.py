@@ -1,0 +1,100 @@
+"""Checks of `golf doctor` on space and data: memory, disks, data sets, and the configuration of a default run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from golf.commands.diagnosis import NOTE, OK, PROBLEM, Diagnosis
+from golf.paths import ROOT
+
+DATA = ROOT / "data"
+ENOUGH_MEMORY_BYTES = 2 << 30
+ENOUGH_DISK_BYTES = 2_000_000_000  # weights, artifact, logs and a checkpoint of the largest models here
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def memory() -> Diagnosis:
+    """Check the memory that is free, in a container the part that it may use."""
+    total, free = memory_bytes()
+    text = f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free"
+    if free < ENOUGH_MEMORY_BYTES:
+        return Diagnosis(NOTE, "memory", text, "end other processes if a run is killed")
+    return Diagnosis(OK, "memory", text)
+
+
+def memory_bytes() -> tuple[int, int]:
+    """Return total and free bytes of memory, within the limit of this process's control group."""
+    fields = (line.partition(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    values = {key: int(value.split()[0]) * 1024 for key, _, value in fields}
+    total, free = values["MemTotal"], values["MemAvailable"]
+    try:
+        limit = int((CGROUP / "memory.max").read_text())
+        used = int((CGROUP / "memory.current").read_text())
+    except (OSError, ValueError):  # no control group, or "max"
+        return total, free
+    return min(total, limit), min(free, limit - used)
+
+
+def runs_disk() -> Diagnosis:
+    """Check that runs can be written, and the space for them."""
+    from golf.run.folder import runs_root
+
+    return _disk("disk of runs", runs_root(), "set GOLF_RUNS to a folder with room")
+
+
+def data_disk() -> Diagnosis:
+    """Check that data sets can be written, and the space for them."""
+    return _disk("disk of data", DATA, "make room, or link data/ to another disk")
+
+
+def _disk(subject: str, folder: Path, advice: str) -> Diagnosis:
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    free = shutil.disk_usage(existing).free
+    text = f"{free / 1e9:,.1f} GB free in {folder}"
+    if not os.access(existing, os.W_OK):
+        return Diagnosis(PROBLEM, subject, f"{existing} cannot be written", advice)
+    if free < ENOUGH_DISK_BYTES:
+        return Diagnosis(NOTE, subject, text, advice)
+    return Diagnosis(OK, subject, text)
+
+
+def data() -> Diagnosis:
+    """Check for FineWeb, else for the embedded corpus or the packages that it is built from."""
+    from golf.settings.hardware import FINEWEB_VAL
+
+    if FINEWEB_VAL.exists():
+        shards = len(list(FINEWEB_VAL.parent.glob("fineweb_train_*.bin")))
+        state, advice = (OK, "") if shards else (NOTE, "`golf data get` downloads training shards")
+        return Diagnosis(state, "data", f"FineWeb sp1024 with {shards} training shards", advice)
+    if list(DATA.glob("datasets/pydocs_*/*.bin")):
+        return Diagnosis(OK, "data", "embedded corpus data=pydocs; `golf data get` downloads FineWeb")
+    from golf.training.data.pydocs import VERSIONS
+
+    if wrong := [f"{name} {wanted}" for name, wanted in VERSIONS.items() if _version(name) != wanted]:
+        advice = "run `pip install -e .` in golf's folder, or `golf data get`"
+        return Diagnosis(PROBLEM, "data", f"none; data=pydocs is built from {', '.join(wrong)}, not installed", advice)
+    return Diagnosis(OK, "data", "the first run builds data=pydocs in ten seconds; `golf data get` downloads FineWeb")
+
+
+def default_run() -> Diagnosis:
+    """Compose the configuration of `golf train`."""
+    from golf.errors import GolfError
+    from golf.settings.composition import compose
+
+    try:
+        cfg = compose()
+    except GolfError as error:
+        return Diagnosis(PROBLEM, "default run", str(error), "mend conf/, or check out the repository again")
+    length = f"{cfg.budget.train_seconds:g} s" if cfg.budget.train_seconds else f"{cfg.schedule.iterations} steps"
+    launch = f"{cfg.launch.nproc}× {cfg.launch.device}, {cfg.model.compute_dtype}, compile={cfg.launch.compile}"
+    return Diagnosis(OK, "default run", f"model={cfg.model.name} data={cfg.data.name}, {length} on {launch}")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

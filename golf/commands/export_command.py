@@ -1,0 +1,62 @@
+"""Make a submission from the seeds of one variant.
+
+The result is a record folder with one self-contained train_gpt.py, which is checked by running it.
+
+    golf export multirun/gold6_11l-3866b0dc --author "A. Golfer" --github-id agolfer
+    golf export RUN RUN RUN --wrap --reference 1.2244 --rules strict
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from golf.challenge import SEEDS_WANTED
+from golf.commands.parsing import CommandParser
+
+
+def parser() -> CommandParser:
+    """Return the parser of `golf export`."""
+    made = CommandParser("export", __doc__)
+    runs = "folder of a run, or of all seeds of a variant"
+    made.add_argument("runs", nargs="+", type=Path, metavar="RUN", help=runs)
+    folder = "folder to make (default: submissions/<name>-<variant>)"
+    made.add_argument("--out", type=Path, metavar="FOLDER", help=folder)
+    made.add_argument("--author", required=True, help="name of the author")
+    made.add_argument("--github-id", required=True, help="GitHub account of the author")
+    made.add_argument("--name", help="title (default: the variant's name)")
+    blurb = "one or two sentences about the submission (default: the runs' note, or a list of their settings)"
+    made.add_argument("--blurb", help=blurb)
+    track = "track of the challenge (default: from budget and hardware)"
+    made.add_argument("--track", choices=list(SEEDS_WANTED), help=track)
+    made.add_argument("--wrap", action="store_true", help="minify and compress the script, for fewer bytes of code")
+    reference = "published score or runs that the submission improves on"
+    made.add_argument("--reference", metavar="BPB|FOLDER", help=reference)
+    made.add_rules("strict")
+    seeds = "seeds wanted (default: 3 on the record track, else 1)"
+    made.add_argument("--seeds", type=int, metavar="N", help=seeds)
+    return made
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Export the runs and print the folder."""
+    args = parser().parse_intermixed_args(arguments)
+    from golf.foreign.judgement import reference_of
+    from golf.settings.composition import rules_named
+    from golf.submission.manifest import Label
+    from golf.submission.readme import in_a_sentence
+    from golf.submission.record_folder import Order, export
+    from golf.submission.runs import gather, track_of
+
+    runs = gather(args.runs)
+    track = args.track or track_of(runs)
+    name = args.name or runs[0].result.name
+    blurb = args.blurb or runs[0].cfg.note or in_a_sentence(runs[0].cfg)
+    label = Label(args.author, args.github_id, name, blurb, track)
+    wanted = SEEDS_WANTED[track] if args.seeds is None else args.seeds
+    reference = reference_of(args.reference) if args.reference else None
+    order = Order(label, rules_named(args.rules), wanted, reference, args.wrap)
+    target = args.out or Path("submissions") / f"{name}-{runs[0].result.variant_id}"
+    export(runs, order, target)
+    print(f"{target}: {len(runs)} seeds, track {track}; audit it with golf audit {target}")
+    return 0

@@ -1,0 +1,98 @@
+"""Measurements of `golf gpu-check`: the device against the CPU, compilation, and step times."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import torch
+
+from golf.settings.composition import compose
+from golf.settings.config import Config
+from golf.training.loop.steps import TrainStep
+from golf.training.loop.warmup import synthetic_batch
+from golf.training.model.attention import choose_kernel
+from golf.training.model.build import build_model, compile_for_training
+from golf.training.optim.groups import build_optimizer
+from golf.training.ranks import Ranks
+
+SMALL = ["scale=laptop", "model=4l", "launch.compile=off"]
+WARMUP_STEPS = 3
+
+
+def check_numbers(device: torch.device) -> list[tuple[str, bool, str]]:
+    """Compare loss and gradients on `device` with those of the CPU in float32; return a row for each dtype."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    reference = _loss_and_gradients(compose([*SMALL, "model.compute_dtype=fp32"]), torch.device("cpu"))
+    rows = []
+    for dtype, bound in (("fp32", 1e-4), ("bf16", 5e-2)):
+        loss, gradients = _loss_and_gradients(compose([*SMALL, f"model.compute_dtype={dtype}"]), device)
+        distance = float((gradients - reference[1]).norm() / reference[1].norm())
+        close = abs(loss - reference[0]) / reference[0] < bound and distance < bound
+        rows.append((f"{dtype} equals the CPU", close, f"loss {loss:.6f}, gradients differ by {distance:.1e}"))
+    torch.backends.cuda.matmul.allow_tf32 = True
+    return rows
+
+
+def check_compiling(overrides: list[str], device: torch.device) -> list[tuple[str, bool, str]]:
+    """Compile the model to one graph and take a second step, which must not compile again; return a row."""
+    cfg = compose([*overrides, "launch.compile=full"])
+    step, start = _prepared_step(cfg, device), time.perf_counter()
+    step(lambda: synthetic_batch(cfg), 1.0, 0.9)
+    seconds = time.perf_counter() - start
+    try:
+        with torch.compiler.set_stance("fail_on_recompile"):
+            step(lambda: synthetic_batch(cfg), 0.5, 0.95)
+    except RuntimeError as error:
+        return [("compiles once", False, str(error).partition("\n")[0])]
+    return [("compiles once, fullgraph", True, f"first step {seconds:.1f} s")]
+
+
+def step_table(overrides: list[str], device: torch.device, steps: int) -> list[str]:
+    """Return the Markdown table of step times, eager and compiled."""
+    lines = ["| step | median ms | fastest | slowest | tokens/s |", "|---|---|---|---|---|"]
+    for mode in ("off", "full"):
+        cfg = compose([*overrides, f"launch.compile={mode}"])
+        times = _step_milliseconds(cfg, device, steps)
+        median = statistics.median(times)
+        rate = 1000 * cfg.data.train_batch_tokens / median
+        lines.append(f"| compile={mode} | {median:.1f} | {min(times):.1f} | {max(times):.1f} | {rate:,.0f} |")
+    return lines
+
+
+def _loss_and_gradients(cfg: Config, device: torch.device) -> tuple[float, torch.Tensor]:
+    """Return the loss of one synthetic batch on perturbed starting weights, and all gradients as a CPU vector."""
+    torch.manual_seed(0)
+    model = build_model(cfg)
+    with torch.no_grad():
+        for p in model.parameters():
+            # Zero-initialised projections would leave most gradients at zero.
+            p.add_(0.05 * torch.randn_like(p))
+    inputs, targets = synthetic_batch(cfg)
+    model.to(device)
+    loss = model(inputs.to(device), targets.to(device))
+    loss.backward()
+    gradients = torch.cat([p.grad.float().flatten().cpu() for p in model.parameters() if p.grad is not None])
+    return loss.item(), gradients
+
+
+def _prepared_step(cfg: Config, device: torch.device) -> TrainStep:
+    model = build_model(cfg).to(device)
+    choose_kernel(device, cfg)
+    compile_for_training(model, cfg.launch.compile)
+    return TrainStep(cfg, model, build_optimizer(cfg, model), Ranks(device=device))
+
+
+def _step_milliseconds(cfg: Config, device: torch.device, steps: int) -> list[float]:
+    """Return the milliseconds of each step on synthetic tokens, after the warm-up steps."""
+    step, times = _prepared_step(cfg, device), []
+    for i in range(steps + WARMUP_STEPS):
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        start = time.perf_counter()
+        step(lambda: synthetic_batch(cfg), 1.0, 0.95)
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        if i >= WARMUP_STEPS:
+            times.append(1000 * (time.perf_counter() - start))
+    return times

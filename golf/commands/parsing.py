@@ -1,0 +1,45 @@
+"""The argument parser that all commands share, and the options that several commands have."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import NoReturn
+
+EXIT_USAGE = 2
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Argument parser of `golf COMMAND`, which answers a mistake in one sentence."""
+
+    def __init__(self, command: str, description: str | None) -> None:
+        super().__init__(
+            prog=f"golf {command}",
+            description=description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        """Print the mistake and exit with status 2."""
+        print(f"error: {message}; see `{self.prog} --help`.", file=sys.stderr)
+        sys.exit(EXIT_USAGE)
+
+    def add_rules(self, default: str = "house") -> None:
+        """Add `--rules`, the name of a file in conf/rules."""
+        names = ("house", "strict", "frontier")
+        listed = ", ".join(f"{name} (default)" if name == default else name for name in names)
+        self.add_argument("--rules", default=default, metavar="NAME", help=f"rules of the verdict: {listed}")
+
+    def add_table_format(self) -> None:
+        """Add `--format`, how a table is printed."""
+        from golf.report.table import FORMATS
+
+        self.add_argument("--format", choices=FORMATS, default="text", help="format of the table (default: text)")
+
+    def add_comparison(self) -> None:
+        """Add `--sigma` and `--score`, how variants are compared."""
+        from golf.report.variants import SCORES
+
+        sigma = "standard deviation over seeds for variants with too few seeds"
+        self.add_argument("--sigma", type=float, metavar="BPB", help=sigma)
+        self.add_argument("--score", choices=list(SCORES), help="score to compare (default: the one that counts)")

@@ -1,0 +1,117 @@
+"""Compute how many seeds it takes to find a difference.
+
+    golf power --sigma 0.0007 --difference 0.003             # bits per byte
+    golf power --sigma 0.0013 --difference 0.005 --nats      # nats per token
+    golf power --runs multirun/9l-int8-1234abcd --difference 0.003    # standard deviation from finished runs
+
+The level of the test and its margin come from the rules.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from golf.commands.parsing import CommandParser
+from golf.errors import GolfError
+
+if TYPE_CHECKING:
+    from golf.report.table import Table
+    from golf.settings.config import RulesConfig
+
+SP1024_BYTES_PER_TOKEN = 2.43593  # FineWeb at vocabulary 1024
+SEEDS = (2, 3, 4, 5, 6, 8, 10, 16)
+
+
+@dataclass(frozen=True)
+class SeedNoise:
+    """Standard deviation of scores over seeds."""
+
+    sigma: float  # in the unit of the table: bits per byte, or nats per token
+    source: str  # end of a sentence, such as "as given"
+    bytes_per_token: float  # of the text that was scored
+
+
+def parser() -> CommandParser:
+    """Return the parser of `golf power`."""
+    made = CommandParser("power", __doc__)
+    made.add_argument("--sigma", type=float, metavar="SD", help="standard deviation over seeds")
+    made.add_argument("--runs", nargs="+", metavar="WHAT", help="measure it on these sweeps or folders instead")
+    made.add_argument("--difference", type=float, metavar="D", help="improvement to find")
+    made.add_argument("--nats", action="store_true", help="use nats per token instead of bits per byte")
+    made.add_argument("--published", action="store_true", help="compare with a published number, not with a variant")
+    made.add_rules()
+    per_token = "bytes per token, which turn the nats of a rule into bits per byte (default: %(default)s)"
+    made.add_argument("--bytes-per-token", type=float, default=SP1024_BYTES_PER_TOKEN, help=per_token)
+    made.add_table_format()
+    return made
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the table of seeds, differences and power."""
+    args = parser().parse_intermixed_args(arguments)
+    from golf.report.table import render
+    from golf.settings.composition import rules_named
+
+    print(render(_table(args, rules_named(args.rules)), args.format), end="")
+    return 0
+
+
+def _table(args: argparse.Namespace, rules: RulesConfig) -> Table:
+    from golf.bits import bits_per_byte
+    from golf.report.statistics import detection_power, seeds_needed, smallest_difference
+    from golf.report.table import Column, Table
+
+    unit = "nats" if args.nats else "bpb"
+    noise = _noise(args)
+    sigma, margin = noise.sigma, rules.margin_nats
+    if margin and not args.nats:
+        margin = bits_per_byte(margin, 1, noise.bytes_per_token)
+    columns = (
+        Column("seeds", "seeds"),
+        Column(f"smallest_difference_{unit}", f"found {rules.power:.0%} of the time ({unit})", lambda v: f"{v:.4f}"),
+        Column("in_sigma", "in sd", lambda v: f"{v:.1f}"),
+        Column("power", f"chance to find {args.difference:g}" if args.difference else "", lambda v: f"{v:.2f}"),
+    )
+    settings = {"alpha": rules.alpha, "margin": margin, "published": args.published}
+    rows = []
+    for seeds in SEEDS:
+        smallest = smallest_difference(sigma, seeds, power=rules.power, **settings)
+        power = detection_power(args.difference, sigma, seeds, **settings) if args.difference else None
+        rows.append({"seeds": seeds, columns[1].key: smallest, "in_sigma": smallest / sigma, "power": power})
+    arms = "of the variant" if args.published else "of each of the two variants"
+    by = f" by more than {margin:.5f} {unit}" if margin else ""
+    rule = f"rules={rules.name}: better{by} at one-sided p < {rules.alpha:g}; sd {sigma:.5f} {unit}, {noise.source}."
+    notes = [rule]
+    if args.difference:
+        needed = seeds_needed(args.difference, sigma, power=rules.power, **settings)
+        found = f"find a difference of {args.difference:g} {unit} {rules.power:.0%} of the time."
+        notes.insert(0, f"{needed} seeds {arms} {found}")
+    return Table(columns, rows, f"Seeds {arms}", notes)
+
+
+def _noise(args: argparse.Namespace) -> SeedNoise:
+    """Return the noise that was given or measured. Raises `GolfError` if there is neither."""
+    from golf.report.statistics import pooled_sd
+    from golf.report.study import read_study
+
+    if args.sigma is not None:
+        if not (math.isfinite(args.sigma) and args.sigma > 0):
+            raise GolfError(f"--sigma {args.sigma:g} cannot be a standard deviation: give one above 0.")
+        return SeedNoise(args.sigma, "as given", args.bytes_per_token)
+    if not args.runs:
+        raise GolfError("How much seeds scatter is not said: give --sigma, or finished runs with --runs.")
+    variants = read_study(args.runs).variants
+    per_token = next((v.bytes_per_token for v in variants if v.bytes_per_token), None)
+    pooled = pooled_sd([v.scores("final") for v in variants])
+    if pooled is None or pooled[0] == 0:
+        raise GolfError("These runs have no two seeds of a variant that scored differently: give --sigma instead.")
+    sigma, df = pooled
+    if args.nats:
+        if per_token is None:
+            raise GolfError("These runs do not tell bytes per token: leave --nats out.")
+        sigma *= math.log(2) * per_token
+    return SeedNoise(sigma, f"from runs with {df} degrees of freedom", per_token or args.bytes_per_token)

@@ -1,0 +1,49 @@
+"""Measure what number formats cost one trained checkpoint.
+
+    golf quant-gap RUN
+    golf quant-gap RUN int8 "int6_mixed quant.scale_floor=eps"
+
+RUN is a run folder. A preset is a name from conf/quant, or a name with overrides in quotes; the default is all names.
+Each preset is packed, unpacked and scored in float32 against the weights before quantization on the same batches. The
+number after ± is the standard error of the paired difference.
+Nothing is trained.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from golf.commands.parsing import CommandParser
+
+
+def parser() -> CommandParser:
+    """Return the parser of `golf quant-gap`."""
+    made = CommandParser("quant-gap", __doc__)
+    made.add_argument("run", type=Path, help="run folder, multirun/<name>-<variant>/seed<k>")
+    made.add_argument("presets", nargs="*", help="names from conf/quant, with overrides in quotes")
+    tokens = "tokens of the validation split to score; 0 scores all (default: 131072)"
+    made.add_argument("--tokens", type=int, metavar="N", help=tokens)
+    made.add_argument("--json", action="store_true", help="print JSON for programs")
+    return made
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print a row for each preset."""
+    args = parser().parse_intermixed_args(arguments)
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # as golf/train.py; read when torch is imported
+    from golf.jobs.launch.process import tune_allocator
+    from golf.run.folder import RunFolder
+    from golf.training.loop.quant_gap import ENOUGH_TOKENS, gaps_of_run, print_gaps
+
+    tune_allocator()
+    tokens = ENOUGH_TOKENS if args.tokens is None else args.tokens
+    gaps = gaps_of_run(RunFolder(args.run), args.presets, tokens=tokens)
+    if args.json:
+        print(json.dumps([dataclasses.asdict(gap) for gap in gaps], indent=2))
+    else:
+        print_gaps(gaps)
+    return 0

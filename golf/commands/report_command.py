@@ -1,0 +1,59 @@
+"""Print the table of a sweep or of any runs, with verdicts.
+
+The table comes from the files of the runs alone, so runs may still be unfinished.
+
+    golf report lr                                # a sweep by name, or folders of runs
+    golf report lr --rules strict --sigma 0.0007  # another rule; a borrowed standard deviation in bits per byte
+    golf report lr --html lr.html                 # one file that a browser shows without a network
+    golf report lr --plots plots/                 # the page's plots as PNG files
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from golf.commands.parsing import CommandParser
+
+
+def parser() -> CommandParser:
+    """Return the parser of `golf report`."""
+    from golf.report.verdicts import TESTS
+
+    made = CommandParser("report", __doc__)
+    made.add_argument("what", nargs="+", help="name of a sweep, or folder of a sweep, a variant, a run or many runs")
+    made.add_argument("--reference", metavar="VARIANT", help="compare with this variant: its label, value, name or id")
+    made.add_argument("--against", type=float, metavar="BPB", help="compare with this published score instead")
+    made.add_rules()
+    made.add_comparison()
+    test = "test of a difference (default: auto); paired needs the same checkpoints in both variants"
+    made.add_argument("--test", choices=TESTS, default="auto", help=test)
+    made.add_table_format()
+    made.add_argument("--html", type=Path, metavar="FILE", help="also write a page with plots")
+    made.add_argument("--plots", type=Path, metavar="FOLDER", help="also write the plots as PNG files")
+    return made
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the report and write the files that were asked for."""
+    args = parser().parse_intermixed_args(arguments)
+    from golf.files import write_atomic
+    from golf.report.findings import judged
+    from golf.report.results import results_table
+    from golf.report.study import read_study
+    from golf.report.table import render
+    from golf.settings.composition import rules_named
+
+    study, rules = read_study(args.what, args.reference), rules_named(args.rules)
+    findings = judged(study, rules, score=args.score, sigma=args.sigma, against=args.against, test=args.test)
+    if args.html:
+        from golf.report.page import page  # imports matplotlib
+
+        write_atomic(args.html, page(findings))
+    if args.plots:
+        from golf.report.plots import pictures
+
+        for name, _, png in pictures(findings):
+            write_atomic(args.plots / f"{name}.png", png)
+    print(render(results_table(findings), args.format), end="")
+    return 0

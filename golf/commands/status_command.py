@@ -1,0 +1,40 @@
+"""Show how far the runs of a sweep are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from golf.commands.parsing import CommandParser
+
+SECONDS_BETWEEN = 5.0
+
+
+def parser() -> CommandParser:
+    """Return the parser of `golf status`."""
+    made = CommandParser("status", __doc__)
+    made.add_argument("sweep", help="name of a sweep, or the beginning of it")
+    made.add_argument("--watch", action="store_true", help="update the table until all runs have ended")
+    return made
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the table of runs, once or until they have ended."""
+    args = parser().parse_intermixed_args(arguments)
+    from rich.console import Console
+    from rich.live import Live
+
+    from golf.jobs.cluster.show import status_table
+    from golf.jobs.cluster.status import RUNNING, WAITING, find_record, sweep_status
+
+    record = find_record(args.sweep)
+    lines = sweep_status(record)
+    if not args.watch:
+        Console().print(status_table(lines, record.name))
+        return 0
+    with Live(status_table(lines, record.name), auto_refresh=False) as live:
+        while any(line.state in (RUNNING, WAITING) for line in lines):
+            time.sleep(SECONDS_BETWEEN)
+            lines = sweep_status(record)
+            live.update(status_table(lines, record.name), refresh=True)
+    return 0

@@ -1,0 +1,44 @@
+"""Send a run or a sweep to a Slurm cluster as one job array.
+
+    golf submit cluster=slurm_h100 OVERRIDES
+
+The overrides are those of golf train. Runs that have finished, are running or wait in the queue are left out. The jobs
+run from a snapshot of the code, and the command returns as soon as they are queued.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from golf.commands.parsing import CommandParser
+
+DRY_RUN_FLAG = "--dry-run"
+
+
+def parser() -> CommandParser:
+    """Return the parser of `golf submit`; the overrides themselves are parsed by Hydra."""
+    made = CommandParser("submit", __doc__)
+    made.add_argument("overrides", nargs="+", help="overrides as for golf train")
+    made.add_argument(DRY_RUN_FLAG, action="store_true", help="print counts and cost, and submit nothing")
+    return made
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Submit the runs; the exit status is that of golf train."""
+    if {"-h", "--help"} & set(arguments) or all(a.startswith("-") for a in arguments):
+        parser().parse_args(arguments)  # prints the help, or that overrides are missing
+    from golf import train  # also makes hydra_plugins/ importable
+    from golf.jobs.cluster.shortcut import all_finished, assume_cluster
+    from hydra_plugins.golf_submitter import DRY_RUN, SUBMITS
+
+    overrides = [a for a in arguments if a not in (DRY_RUN_FLAG, *train.MULTIRUN_FLAGS)]
+    assume_cluster(overrides)
+    if line := all_finished(overrides):
+        print(line)
+        return 0
+    if DRY_RUN_FLAG in arguments:
+        os.environ[DRY_RUN] = "1"
+    sys.argv[1:] = ["-m", *overrides, *SUBMITS]  # Hydra reads its overrides there
+    return train.command_line()

@@ -1,0 +1,251 @@
+"""The command `golf`: its list, its mistakes, its scripts, and completion in a real shell."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import pty
+import re
+import select
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from golf import cli
+from golf.commands.candidates import candidates
+from golf.errors import GolfError
+from tests.support import ROOT
+
+FOLDER = ROOT / "golf" / "commands"
+# `golf bench` needs torch for its defaults.
+HELPFUL = [command for command in cli.COMMANDS if command != "bench"]
+SCRIPTS = {"audit": "audit_submission", "export": "export_submission", "import": "import_runs", "sync": "sync_wandb"}
+SCRIPTS |= {"data get": "get_data", "data tokenize": "tokenize_docs", "inspect": "inspect_artifact"}
+WITHOUT_SCRIPT = {"train", "bench", "completion", "doctor"}  # train and bench have files of their own
+
+
+@pytest.fixture(autouse=True)
+def restored_argv(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command names itself in `sys.argv`."""
+    monkeypatch.setattr(sys, "argv", ["golf"])
+
+
+def test_every_file_of_commands_is_in_the_list_and_says_what_it_does() -> None:
+    files = {f"golf.commands.{path.stem}" for path in FOLDER.glob("*_command.py")}
+    assert files == {cli.module_of(command) for command in cli.COMMANDS}
+    assert all(10 < len(cli.summary(command)) <= 63 for command in cli.COMMANDS)
+
+
+def test_help_needs_no_torch_no_hydra_and_no_parser() -> None:
+    code = "import sys; from golf.cli import main; main(['--help']); main([])\n"
+    code += "print({'torch', 'hydra', 'omegaconf', 'argparse', 'yaml', 'numpy'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout.endswith("set()\n"), done.stdout + done.stderr
+    for command in cli.COMMANDS:
+        assert done.stdout.count(f"\n  {command:15} {cli.summary(command)}\n") == 2
+
+
+def test_every_command_explains_itself_without_torch() -> None:
+    code = "import sys; from golf.cli import main\n"
+    code += f"for name in {HELPFUL!r}:\n"
+    code += "    assert main([*name.split(), '--help']) == 0, name\n"
+    code += "print('torch' in sys.modules, 'hydra' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout.endswith("False False\n"), done.stdout[-500:] + done.stderr
+    for command in set(HELPFUL) - {"train"}:  # whose help is that of golf/train.py
+        assert f"usage: golf {command} " in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["reprot"], "There is no command golf reprot; did you mean golf report?"),
+        (["qqq"], "There is no command golf qqq; `golf --help` lists all."),
+        (["data"], "golf data is followed by get or tokenize."),
+        (["data", "gte"], "There is no command golf data gte; did you mean golf data get?"),
+        (["report"], "the following arguments are required: what; see `golf report --help`."),
+        (["report", "lr", "--format", "xml"], "argument --format: invalid choice: 'xml'"),
+        (["submit", "--dry-run"], "the following arguments are required: overrides; see `golf submit --help`."),
+        (["why", "model=9l"], "Name two things to compare"),
+    ],
+    ids=lambda x: "+".join(x) if isinstance(x, list) else "",
+)
+def test_mistakes_end_in_one_sentence(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["golf", *arguments])
+    assert cli.main() == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("error: ") and sentence in printed.err and printed.err.count("\n") == 1
+
+
+def test_a_script_and_its_command_share_one_main(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[list[str]] = []
+
+    def main(arguments: list[str]) -> int:
+        called.append(arguments)
+        return 3
+
+    scripts = {SCRIPTS.get(c, c.replace("-", "_")): c for c in set(cli.COMMANDS) - WITHOUT_SCRIPT}
+    files = {path.stem for path in (ROOT / "scripts").glob("*.py")}
+    assert {name for name in files if not name.startswith("bench")} - {"quant_claims"} == set(scripts)
+    for script, command in scripts.items():
+        spec = importlib.util.spec_from_file_location(script, ROOT / "scripts" / f"{script}.py")
+        assert spec and spec.loader
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        assert module.main.func is cli.run_command and module.main.args == (command,)
+        monkeypatch.setattr(importlib.import_module(cli.module_of(command)), "main", main)
+        assert module.main(["--one", "two"]) == cli.main([*command.split(), "--one", "two"]) == 3
+        assert called == [["--one", "two"]] * 2
+        called.clear()
+
+
+def test_train_and_bench_are_their_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from golf import train
+
+    monkeypatch.setattr(train, "command_line", lambda: len(sys.argv))
+    assert cli.main(["train", "-m", "seed=1,2"]) == 3 and sys.argv == ["golf train", "-m", "seed=1,2"]
+    bench = importlib.import_module("golf.commands.bench_command")
+    assert Path(bench.SCRIPT).is_file()
+    monkeypatch.setattr(bench, "SCRIPT", tmp_path / "bench.py")
+    assert cli.main(["bench"]) == 2
+    (tmp_path / "bench.py").write_text("import sys\ndef main(): return len(sys.argv)")
+    assert cli.main(["bench", "--parts", "step"]) == 3
+
+
+def raises(error: BaseException) -> object:
+    def main(arguments: list[str]) -> int:
+        raise error
+
+    return main
+
+
+def test_errors_and_interruptions_become_exit_statuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = importlib.import_module("golf.commands.ledger_command")
+    for error, status in ((GolfError("Mend it."), 2), (KeyboardInterrupt(), 130)):
+        monkeypatch.setattr(ledger, "main", raises(error))
+        assert cli.main(["ledger"]) == status
+    monkeypatch.setattr(ledger, "main", raises(RuntimeError()))
+    with pytest.raises(RuntimeError):
+        cli.main(["ledger"])
+
+
+def test_a_reader_that_has_enough_is_no_error() -> None:
+    for command in ("train", "power"):  # which print their help in two ways
+        line = f"{sys.executable} -m golf {command} --help | true; echo ${{PIPESTATUS[0]}}"
+        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, cwd=ROOT)
+        assert done.stdout == "0\n" and done.stderr == ""
+
+
+def test_it_runs_as_a_module_from_any_folder(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "GOLF_RUNS": str(tmp_path)}
+    command = [sys.executable, "-m", "golf", "from-env", "MATRIX_LR=0.06 torchrun --nproc_per_node=8 train_gpt.py"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert done.returncode == 0 and "optim.matrix_lr=0.06" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("da", ["dashboard", "data"]),
+        ("data ", ["get", "tokenize"]),
+        ("train model=1", ["model=11l"]),
+        ("train model=4l,9", ["model=4l,9l"]),
+        ("train tech=[bigram,sw", ["tech=[bigram,swa", "tech=[bigram,swiglu"]),
+        ("train +swe", ["+sweep="]),
+        ("train experiment=negative/tt", ["experiment=negative/ttt_sgd"]),
+        ("train optim.matr", ["optim.matrix_lr="]),
+        ("train opt", ["optim.", "optim="]),
+        ("plan quant.gptq.d", ["quant.gptq.damping="]),
+        ("train --mu", ["--multirun"]),
+        ("submit --", ["--dry-run", "--help"]),
+        ("bench scale=l", ["scale=laptop"]),
+        ("report --ru", ["--rules"]),
+        ("report lr --rules st", ["strict"]),
+        ("report lr --format m", ["markdown"]),
+        ("report l", ["lower_lr-0"]),
+        ("status ", ["lower_lr-0"]),
+        ("why 9l-", ["9l-int8-01234567"]),
+        ("audit REA", []),
+        ("quant-gap RUN int5_", ["int5_int8", "int5_mlp"]),
+        ("nothing ", []),
+    ],
+)
+def test_the_tab_key_offers(typed: str, offered: list[str], runs: Path) -> None:
+    for name in ("sweeps/lower_lr-0/sweep.json", "9l-int8-01234567/seed1/config.json"):
+        (runs / name).parent.mkdir(parents=True)
+        (runs / name).write_text("{}")
+    assert candidates([*typed.split(), *([""] if typed.endswith(" ") else [])]) == offered
+
+
+def test_completion_needs_no_torch_and_no_hydra() -> None:
+    code = "import sys; from golf.cli import main\n"
+    code += "for line in ('golf ', 'golf train model=1', 'golf plan optim.', 'golf report --'):\n"
+    code += "    main(['completion', 'words', line])\n"
+    code += "print('torch' in sys.modules, 'hydra' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert "model=11l\n" in done.stdout and done.stdout.endswith("False False\n"), done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_are_accepted(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["completion", shell]) == 0
+    if not (found := shutil.which(shell)):
+        pytest.skip(f"{shell} is not installed")
+    done = subprocess.run([found, "-n"], input=capsys.readouterr().out, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr == ""
+
+
+class Terminal:
+    """An interactive bash on a pseudo-terminal."""
+
+    def __init__(self) -> None:
+        environment = {**os.environ, "TERM": "dumb", "PS1": "$ ", "INPUTRC": "/dev/null", "PYTHONPATH": str(ROOT)}
+        pid, self.fd = pty.fork()
+        if pid == 0:
+            os.execvpe("bash", ["bash", "--norc", "--noprofile", "-i"], environment)
+        self.shown = ""
+
+    def type(self, text: str, until: str) -> str:
+        """Type `text` and return what is shown, once the pattern `until` matches it or 20 seconds have passed."""
+        start, end = len(self.shown), time.monotonic() + 20
+        os.write(self.fd, text.encode())
+        while time.monotonic() < end and not re.search(until, self.shown[start:]):
+            if select.select([self.fd], [], [], 0.1)[0]:
+                self.shown += os.read(self.fd, 65536).decode(errors="replace")
+        return self.shown[start:]
+
+
+def test_a_real_bash_completes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    golf = tmp_path / "golf"
+    real = f'[ "$1" = completion ] && exec "{sys.executable}" -m golf "$@"'
+    golf.write_text(f'#!/bin/sh\n{real}\necho "got <$*>"\n')
+    golf.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    terminal = Terminal()
+    terminal.type('eval "$(golf completion bash)"; echo do""ne\n', "done")
+    for typed, completed in {
+        "golf train model=1": "train model=11l",
+        "golf rep": "report",
+        "golf data tok": "data tokenize",
+        "golf train tech=[bigram,smea": "train tech=[bigram,smear]",
+    }.items():
+        terminal.type(f"{typed}\t", re.escape(completed.rstrip("]")))
+        end = "]\n" if completed.endswith("]") else "\n"
+        assert f"got <{completed}>" in terminal.type(end, "got <.*>"), terminal.shown
+    os.close(terminal.fd)
+
+
+def test_output_to_a_closed_pipe_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with io.TextIOWrapper(os.fdopen(writing, "wb")) as closed:
+        monkeypatch.setattr(sys, "stdout", closed)
+        assert cli.main(["--help"]) == 0
