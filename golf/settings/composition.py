@@ -33,10 +33,6 @@ CONF_DIR = str(ROOT / "conf")
 COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, ValueError)
 SWEEPER = "hydra_plugins.golf_sweeper.GolfSweeper"
 SUBMITTER = "hydra_plugins.golf_submitter.GolfSubmitter"
-SCHEMA_GROUPS = (  # have a dataclass of that name in golf/settings/config.py
-    *("model", "optim", "schedule", "data", "quant", "eval", "budget"),
-    *("launch", "rules", "cluster", "track"),
-)
 RECORD_DIM, RECORD_HEAD_DIM = 512, 64
 
 
@@ -47,9 +43,7 @@ def _register() -> None:
     store.store(group="hydra/launcher", name="golf", node={"_target_": "hydra_plugins.golf_launcher.GolfLauncher"})
     store.store(group="hydra/launcher", name="golf_submit", node={"_target_": SUBMITTER})
     store.store(group="hydra/sweeper", name="golf", node={"_target_": SWEEPER, "max_batch_size": None, "params": None})
-    for group in SCHEMA_GROUPS:
-        node = getattr(schema, f"{group.capitalize()}Config")
-        store.store(group=group, name=f"{group}_schema", node=node)
+    store.store(group="rules", name="rules_schema", node=RulesConfig)  # `rules_named` composes this group alone
     OmegaConf.register_new_resolver("default_choice", hardware.default_choice, replace=True)
     OmegaConf.register_new_resolver("steps", _scaled_steps, replace=True)
     OmegaConf.register_new_resolver("width", _scaled_width, replace=True)
