@@ -9,7 +9,8 @@ import sys
 
 from golf import train
 from golf.errors import GolfError
-from golf.jobs.cluster.shortcut import all_finished, assume_cluster
+from golf.jobs.cluster.shortcut import all_finished, cluster_hardware
+from golf.settings.hardware import assumed
 from hydra_plugins.golf_submitter import DRY_RUN, SUBMITS
 
 
@@ -19,7 +20,7 @@ def main() -> int:
         print(__doc__)
         return 0 if arguments else train.EXIT_USAGE
     try:
-        assume_cluster(arguments)
+        machine = cluster_hardware(arguments)
         if line := all_finished(arguments):
             print(line)
             return 0
@@ -29,7 +30,8 @@ def main() -> int:
     if "--dry-run" in sys.argv:
         os.environ[DRY_RUN] = "1"
     sys.argv[1:] = ["-m", *arguments, *SUBMITS]
-    return train.command_line()
+    with assumed(machine):
+        return train.command_line()
 
 
 if __name__ == "__main__":
