@@ -122,6 +122,7 @@ def settle(cfg: Config) -> list[str]:
             setattr(node, key, value)
             chosen.append(f"{group}.{key}={value} ({reason})")
 
+    # The device comes first: every other choice depends on it.
     choose("launch", "device", "cuda" if hardware.gpus else "cpu", hardware.gpu_name or "no GPU found")
     cuda = cfg.launch.device == "cuda"
     native = "GPU" if cuda else "this CPU multiplies bf16 natively"
