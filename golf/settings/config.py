@@ -56,7 +56,7 @@ class ModelConfig:
 class OptimConfig:
     """Learning rates, momentum and decay of Muon (matrices of the blocks) and Adam (everything else)."""
 
-    # sharded: ranks share out the matrices, DDP averages gradients | parallel: parameter banks that average their own
+    # form of Muon; sharded: over gradients that DDP averages | parallel: over parameter banks, averaging by itself
     muon: str = one_of("sharded", "parallel")
     matrix_lr: float = 0.04  # learning rate of Muon, on the matrices of the blocks
     scalar_lr: float = 0.04  # learning rate of Adam on vectors, gains and scales
@@ -115,7 +115,7 @@ class DataConfig:
 class TTTConfig:
     """Test-time training; null stands for the value of the method's public recipe, see `ttt_recipe`."""
 
-    # sgd: all parameters, over the whole split | lora: low-rank factors, reset for every document
+    # trained parameters; sgd: all, over the whole split | lora: low-rank factors, reset for every document
     method: str = one_of("off", "sgd", "lora")
     lr: float | None = number(None, above=0)  # learning rate
     chunk_tokens: int | None = number(None, at_least=1)  # tokens that are scored and then trained on
@@ -140,7 +140,7 @@ class EvalConfig:
     dtype: str = one_of("auto", "bf16", "fp32")  # dtype of scoring, before and after quantization alike
     stride: int = number(0, at_least=0)  # tokens between the sliding windows that score the artifact; 0 = no such score
     stride_batch_seqs: int = number(32, at_least=1)  # windows per forward pass of a rank
-    # exact: each token counts once | upstream: the public code's double count of the last tokens, for comparison only
+    # end of a sliding score; exact: each token counts once | upstream: the public double count, for comparison only
     tail: str = one_of("exact", "upstream")
     ttt: TTTConfig = field(default_factory=TTTConfig)
 
@@ -160,7 +160,7 @@ class RulesConfig:
     """The rules by which runs are judged."""
 
     name: str = "house"
-    # effect of a technique that does nothing; void: the run ends as void | stop: the run does not start
+    # outcome of a run with a technique that has no effect; void: it ends as void | stop: it does not start
     failed_check: str = one_of("void", "stop")
     margin_nats: float = number(0.0, at_least=0)  # least improvement over the reference to be shown, in nats per token
     alpha: float = number(0.05, above=0, below=1)  # one-sided p of a verdict, Holm-corrected over the sweep's verdicts
@@ -177,7 +177,7 @@ class ScaleConfig:
 
     name: str = "record"
     step_ratio: float = 1.0  # expected steps / 13,780 of the record run; factor of `${steps:N}` in YAML
-    small_tensor: int = 65_536  # default of `quant.small_numel` at this scale, in elements
+    small_tensor: int = 65_536  # quant.small_numel of the presets that set none of their own, in elements
 
 
 @dataclass
@@ -187,13 +187,13 @@ class LaunchConfig:
     nproc: int = number(1, at_least=1)  # ranks per machine; one rank on one machine runs in the calling process
     nodes: int = number(1, at_least=1)  # machines per run; more than one only in a Slurm job
     device: str = one_of("auto", "cpu", "cuda")  # device of the ranks
-    # blocks: one compiled block that is used for all, for a short start | full: the whole model as one graph
+    # compilation; blocks: every block by itself, for a short start | full: the whole model as one graph
     compile: str = one_of("auto", "off", "blocks", "full")
     threads: int | None = None  # CPU threads per rank; null = cores / nproc
     train_log_every: int = 200  # steps between log lines; steps 1-10 are always logged
     # runs of a sweep at the same time; null = one for every `nproc` GPUs, or cores / threads on a CPU
     jobs: int | None = number(None, at_least=1)
-    fresh: bool = False  # finished runs of a sweep run again
+    fresh: bool = False  # repetition of a sweep's finished runs
     # training time in seconds between checkpoints for resuming; 0 = none, null = 600 for a run without a clock
     checkpoint_seconds: float | None = None
     # untimed steps for comparing the speed with earlier runs; null = 30 on a GPU, 0 on a CPU
@@ -210,12 +210,12 @@ class ClusterConfig:
     nodes: int = 1  # machines per run; becomes launch.nodes
     gpus: int = 0  # GPUs and ranks per machine; 0 = a CPU run of launch.nproc ranks
     gpu_name: str = ""  # name of the GPU as torch reports it
-    cpus_per_rank: int = 1
+    cpus_per_rank: int = 1  # CPU cores per rank
     minutes: int = 45  # time limit of a job: ten minutes of training, and loading, compiling, quantizing, scoring
     at_once: int = 16  # jobs of a sweep that run at the same time
     signal_seconds: int = 120  # notice before the time limit, in seconds
     requeues: int = 3  # most times that a stopped job is queued again
-    dollars_per_gpu_hour: float = 0.0  # price for the estimate of --dry-run
+    dollars_per_gpu_hour: float = 0.0  # price for the estimate that is printed before submitting
     setup: list[str] = field(default_factory=list)  # shell lines before the run: modules, containers, environments
     sbatch: dict[str, Any] = field(default_factory=dict)  # other fields of sbatch: partition, account, qos, …
 
@@ -224,7 +224,7 @@ class ClusterConfig:
 class SweepConfig:
     """The relation between the runs of a sweep; conf/sweep/ lists the runs."""
 
-    # null = inferred from the settings that vary
+    # kind of the sweep; null = inferred from the settings that vary
     kind: str | None = one_of(None, "grid", "seeds", "leave_one_out", "add_one", "quant_gap")
     # reference of tables; first: the sweep's first variant | null = inferred from the kind
     reference: str | None = one_of(None, "first", "none")
@@ -234,8 +234,8 @@ class SweepConfig:
 class TrackConfig:
     """A mirror of the run folder, by a process of its own so that it cannot hold up the training."""
 
-    backend: str = one_of("none", "wandb")
-    # offline: recorded here and uploaded later; auto = online where a W&B key is found, else offline
+    backend: str = one_of("none", "wandb")  # service that receives the mirror; wandb: Weights & Biases
+    # upload; offline: recorded here and uploaded later | auto: online where a W&B key is found, else offline
     mode: str = one_of("auto", "online", "offline", "disabled")
     project: str = "golf"  # W&B project
     entity: str | None = None  # W&B team or user; null = the key's own

@@ -1,4 +1,4 @@
-"""The settings of quantization and of the artifact's coding, and what follows from them."""
+"""The settings of quantization and of the artifact's coding, and values derived from them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TensorQuant:
     )
     scale_floor: str | None = one_of(None, *SCALE_FLOORS)  # lower bound of a row's scale; null = quant.scale_floor
     rotation: str = one_of("none", "hadamard")  # orthogonal transform of the columns before coding
-    rounding: str = one_of("nearest", "gptq")  # gptq: for matrices whose inputs calibration records, see quant.gptq
+    rounding: str = one_of("nearest", "gptq")  # rounding to codes; gptq: for matrices with known inputs, see quant.gptq
 
 
 @dataclass
@@ -39,14 +39,14 @@ class GPTQConfig:
     block_size: int = number(128, at_least=1)  # columns between updates of all remaining columns; affects speed only
     # damping factors to try, relative to the mean diagonal of the Hessian; each row keeps the best one
     damping: list[float] = field(default_factory=lambda: [0.01, 0.0201, 0.002], metadata=within(at_least=0, at_most=1))
-    act_order: bool = True  # columns in descending order of their inputs' mean square
+    act_order: bool = True  # rounding of the columns in descending order of their inputs' mean square
 
 
 @dataclass
 class CalibrationConfig:
     """The source and amount of the text for GPTQ's Hessians."""
 
-    # train: training text, within the training time | self_generated: the model's own text, within the evaluation time
+    # text; train: training text, within the training time | self_generated: the model's, within the evaluation time
     source: str = one_of("train", "self_generated")
     tokens: int = number(1_048_576, at_least=1)  # least number of tokens over all ranks
     reserve_seconds: float = number(10.0, at_least=0)  # source=train: training time set aside for calibration
