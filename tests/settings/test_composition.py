@@ -109,7 +109,8 @@ def test_every_option_composes_and_says_what_it_is(path: Path, machine: None) ->
     assert text.lstrip().startswith("#"), "begin with a comment that says what it is"
     needs = ["data.path=x", "data.tokenizer_path=x", "data.vocab_size=9"] if path.stem == "own" else []
     cfg = compose([f"{path.parent.name}={path.stem}", *needs])
-    name = yaml.safe_load(text).get("name", path.stem)
+    values = yaml.safe_load(text) or {}  # only a comment: the defaults of the schema
+    name = values.get("name", path.stem)
     assert name in (path.stem, cfg.name) or path.parent.name == "data"
 
 
