@@ -1,4 +1,4 @@
-"""Bits per byte, the one number of the game, and the record of a scoring."""
+"""Bits per byte, the metric of the challenge, and the result of a scoring."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ class Score:
 
     val_loss: float  # nats per token
     val_bpb: float  # bits per byte
-    tokens: int  # targets scored
-    bytes: int  # UTF-8 bytes those targets stand for
-    seconds: float
-    how: str = STANDARD  # scores that were not taken alike must not be subtracted from each other
+    tokens: int  # scored targets
+    bytes: int  # UTF-8 bytes of these targets' text
+    seconds: float  # duration of the scoring
+    how: str = STANDARD  # method of scoring; only scores of one method are comparable
 
 
 def bits_per_byte(loss_nats: float, tokens: float, byte_count: float) -> float:
-    """Mean loss in nats per token, turned into bits per byte of the text the tokens stand for."""
+    """Convert a mean loss in nats per token into bits per byte of the tokens' text."""
     return loss_nats / math.log(2) * tokens / byte_count
 
 
 def nats_per_token(bpb: float, bytes_per_token: float) -> float:
-    """Inverse of `bits_per_byte`, for a score or a difference of scores of one text under one tokenizer."""
+    """Convert bits per byte into nats per token, for a score or a difference of scores under one tokenizer."""
     return bpb * math.log(2) * bytes_per_token

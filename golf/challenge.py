@@ -1,18 +1,18 @@
-"""Numbers of the challenge: its budget, its tracks, its validation split and what a submission.json has to say."""
+"""Numbers of the challenge: its budget, its tracks, its validation split, and the fields of a submission.json."""
 
 # README of openai/parameter-golf: 16,000,000 decimal bytes for artifact and code, ten minutes each on 8×H100.
 CAP_BYTES = 16_000_000
 TRAIN_SECONDS, EVAL_SECONDS = 600.0, 600.0
-GRACE_SECONDS = 0.5  # a run stops after the step in which its time ran out
+GRACE_SECONDS = 0.5  # accepted overrun: training stops after the step in which the time runs out
 RECORD_GPUS = 8
-RECORD_STEPS = 13_780  # of the public baseline in its ten minutes
+RECORD_STEPS = 13_780  # steps of the public baseline in its ten minutes
 
 RECORD_TRACK, OTHER_TRACK = "10min_16mb", "non_record_16mb"
 SEEDS_WANTED = {RECORD_TRACK: 3, OTHER_TRACK: 1}
 
-VALIDATION_TOKENS = 62_021_632  # of fineweb10B_sp1024, in whole sequences of 1,024
-VALIDATION_BYTES = 151_080_000  # of the whole split, whatever the tokenizer
-OLDER_SPLIT_BYTES = 155_770_000  # of the first export; the official baseline's number is on it
+VALIDATION_TOKENS = 62_021_632  # tokens of fineweb10B_sp1024 in whole sequences of 1,024
+VALIDATION_BYTES = 151_080_000  # UTF-8 bytes of the whole split, whatever the tokenizer
+OLDER_SPLIT_BYTES = 155_770_000  # UTF-8 bytes of the first export, on which the official baseline was scored
 
 SUBMISSION_TEXTS = ("author", "github_id", "name", "blurb", "date")
 SUBMISSION_NUMBERS = ("val_loss", "val_bpb", "bytes_total", "bytes_code")

@@ -1,5 +1,8 @@
-"""The one exception for what a user can mend: its text is a sentence that says what to do."""
+"""The exception for mistakes that a user can correct."""
 
 
 class GolfError(Exception):
-    """Shown without a traceback; the process exits with a status that is not 0."""
+    """A mistake that a user can correct. Its text is a sentence that says what to do.
+
+    Commands print it without a traceback and exit with a status other than 0.
+    """

@@ -1,4 +1,4 @@
-"""Where things lie: the repository root and how relative paths of the configuration are meant."""
+"""The repository root, the meaning of relative paths in the configuration, and the user's cache folder."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def resolve(path: str) -> Path:
-    """An absolute path as it is; a relative one from the current folder if it exists there, else from the root."""
+    """Return an absolute path. A relative one starts at the current folder if it exists there, else at the root."""
     given = Path(path).expanduser()
     if given.is_absolute() or given.exists():
         return given.absolute()
@@ -15,5 +15,5 @@ def resolve(path: str) -> Path:
 
 
 def user_cache() -> Path:
-    """Where things are remembered that can be made again, XDG_CACHE_HOME/golf or ~/.cache/golf."""
+    """Return the folder for files that can be recomputed: XDG_CACHE_HOME/golf or ~/.cache/golf."""
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "golf"

@@ -1,4 +1,4 @@
-"""The registry of techniques: each enters its settings class under its name when it is imported."""
+"""The registry of techniques. Each technique adds its settings class under its name when it is imported."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def load_techniques_with(loader: Callable[[], object]) -> None:
 
 
 def technique_types() -> dict[str, type]:
-    """Name → settings class of every technique. The first call imports them, and torch with them."""
+    """Return the settings class of every technique by name. The first call imports them, and torch with them."""
     while _loaders:
         _loaders.pop()()
     return TECHNIQUE_TYPES

@@ -1,4 +1,4 @@
-"""What is asked: the typed configuration, its checks, and how Hydra composes it.
+"""The typed configuration, its checks, and its composition by Hydra.
 
 Public: `config.Config` and its groups, `composition.compose`, `hardware.detect`.
 """

@@ -1,4 +1,4 @@
-"""Leave-one-out and add-one: the lists of `drop` that take a stack of techniques apart one at a time."""
+"""The lists of `drop` for leave-one-out and add-one ablations of a stack of techniques."""
 
 from __future__ import annotations
 
@@ -8,26 +8,27 @@ from golf.errors import GolfError
 from golf.settings.config import Config
 from golf.settings.dropping import OFF, is_on
 
-NOT_ABLATED = ("parallel_muon", "sliding", "ttt")  # the same mathematics, and other scores of the same weights
+# parallel_muon computes the same updates; sliding and ttt only add scores of the same weights.
+NOT_ABLATED = ("parallel_muon", "sliding", "ttt")
 
 
 def leave_one_out(cfg: Config) -> list[list[str]]:
-    """Nothing dropped, then each thing that `cfg` switches on, with those that need it."""
+    """Return the lists of `drop`: the empty one, then each technique or setting of `cfg` with those that need it."""
     names = separable(cfg)
     return [[], *_unique(sorted(_with_dependents(cfg, name)) for name in names)]
 
 
 def add_one(cfg: Config) -> list[list[str]]:
-    """Everything dropped, then everything but one thing and those that it needs."""
+    """Return the lists of `drop`: everything, then everything except one technique or setting and those it needs."""
     names = separable(cfg)
     kept = [_with_needed(cfg, name) for name in names]
     return [names, *_unique([name for name in names if name not in keep] for keep in kept)]
 
 
 def separable(cfg: Config) -> list[str]:
-    """Techniques of `cfg`, and the settings among `OFF` that the plain baseline does not have on.
+    """Return the techniques of `cfg` and the settings of `OFF` that are on here but not in the plain baseline.
 
-    Raises `GolfError` if there is nothing to take apart, or if it is taken apart already.
+    Raises `GolfError` if there are none, or if `cfg.drop` has taken some out already.
     """
     if cfg.drop:
         raise GolfError(
@@ -42,7 +43,7 @@ def separable(cfg: Config) -> list[str]:
 
 
 def _with_dependents(cfg: Config, name: str) -> set[str]:
-    """`name` and every technique of `cfg` that needs it, directly or through others."""
+    """Return `name` and every technique of `cfg` that needs it, directly or through others."""
     found = {name}
     while more := {t for t, settings in cfg.tech.items() if found & set(settings.requires)} - found:
         found |= more
@@ -50,6 +51,7 @@ def _with_dependents(cfg: Config, name: str) -> set[str]:
 
 
 def _with_needed(cfg: Config, name: str) -> set[str]:
+    """Return `name` and every technique that it needs, directly or through others."""
     found = {name}
     while more := {need for n in found if n in cfg.tech for need in cfg.tech[n].requires} - found:
         found |= more
@@ -57,4 +59,5 @@ def _with_needed(cfg: Config, name: str) -> set[str]:
 
 
 def _unique(lists: Iterable[list[str]]) -> list[list[str]]:
+    """Return each list once: techniques that need each other are dropped together, from whichever one starts."""
     return [list(names) for names in dict.fromkeys(map(tuple, lists))]

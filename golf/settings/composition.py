@@ -1,4 +1,4 @@
-"""From overrides to a `Config`: the edge where Hydra and OmegaConf are known. Nothing below imports them."""
+"""Composition of a `Config` from overrides. Besides golf/train.py, this is the only file that imports Hydra."""
 
 from __future__ import annotations
 
@@ -33,23 +33,21 @@ CONF_DIR = str(ROOT / "conf")
 COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, ValueError)
 SWEEPER = "hydra_plugins.golf_sweeper.GolfSweeper"
 SUBMITTER = "hydra_plugins.golf_submitter.GolfSubmitter"
-SCHEMA_GROUPS = (  # have a dataclass of that name in golf/settings/config.py
-    *("model", "optim", "schedule", "data", "quant", "eval", "budget"),
-    *("launch", "rules", "cluster", "track"),
-)
-RECORD_DIM, RECORD_HEAD_DIM = 512, 64
+RECORD_DIM, RECORD_HEAD_DIM = 512, 64  # channels of the residual stream and of a head in the public baseline
 
 
 def _register() -> None:
-    """Schemas for the groups and the resolvers that YAML may use. Pure, so that identity is stable."""
+    """Register the schemas, golf's Hydra plugins and the resolvers of conf/.
+
+    The value of a resolver depends on the configuration and the hardware alone, so that one command is always one
+    variant.
+    """
     store = ConfigStore.instance()
     store.store(name="config_schema", node=Config)
     store.store(group="hydra/launcher", name="golf", node={"_target_": "hydra_plugins.golf_launcher.GolfLauncher"})
     store.store(group="hydra/launcher", name="golf_submit", node={"_target_": SUBMITTER})
     store.store(group="hydra/sweeper", name="golf", node={"_target_": SWEEPER, "max_batch_size": None, "params": None})
-    for group in SCHEMA_GROUPS:
-        node = getattr(schema, f"{group.capitalize()}Config")
-        store.store(group=group, name=f"{group}_schema", node=node)
+    store.store(group="rules", name="rules_schema", node=RulesConfig)  # `rules_named` composes this group alone
     OmegaConf.register_new_resolver("default_choice", hardware.default_choice, replace=True)
     OmegaConf.register_new_resolver("steps", _scaled_steps, replace=True)
     OmegaConf.register_new_resolver("width", _scaled_width, replace=True)
@@ -63,37 +61,37 @@ def _register() -> None:
 
 @functools.cache
 def register_techniques() -> None:
-    """Schemas of the `tech` group. Apart, because it imports torch."""
+    """Register the schemas of the `tech` group. Call it before composing with techniques; it imports torch."""
     for name, kind in technique_types().items():
         ConfigStore.instance().store(group="tech", name=f"{name}_schema", node=kind)
 
 
 def _scaled_steps(record_steps: int, *, _root_: DictConfig) -> int:
-    """`${steps:1200}`: a number of steps of the record, shrunk to the steps expected at this scale."""
+    """Resolve `${steps:1200}`: steps of a record run, in proportion to the steps expected at this scale."""
     return max(1, round(record_steps * _root_.scale.step_ratio))
 
 
 def _scaled_width(record_width: int, *, _root_: DictConfig) -> int:
-    """`${width:992}`: a width chosen for model_dim 512, in proportion to the model_dim of this run."""
+    """Resolve `${width:992}`: channels chosen for model_dim 512, in proportion to the model_dim of this run."""
     return max(1, round(record_width * _root_.model.model_dim / RECORD_DIM))
 
 
 def _scaled_head_channels(record_channels: int, *, _root_: DictConfig) -> int:
-    """`${head_channels:16}`: channels of a head of 64, in proportion to the heads of this run; an even number."""
+    """Resolve `${head_channels:16}`: channels of a head of 64, in proportion to this run's heads; an even number."""
     head_dim = _root_.model.model_dim / _root_.model.num_heads
     return max(2, 2 * round(record_channels * head_dim / RECORD_HEAD_DIM / 2))
 
 
 def _drops(ablation: Callable[[Config], list[list[str]]], *, _root_: DictConfig) -> str:
-    """`${leave_one_out:}`, `${add_one:}`: values of `drop` for a sweep over the configuration around them."""
-    node = copy.deepcopy(_root_)
+    """Resolve `${leave_one_out:}` and `${add_one:}`: the values of `drop` that a sweep runs through."""
+    node = copy.deepcopy(_root_)  # a resolver must not change the configuration that Hydra is composing
     with read_write(node), open_dict(node):
         del node["hydra"]
     return ",".join(f"[{','.join(names)}]" for names in ablation(settled_config(node)[0]))
 
 
 def _scaled_decay(record_decay: float, *, _root_: DictConfig) -> float:
-    """`${decay:0.997}`: an average over 1 / (1 - decay) steps of the record, shortened with the steps of this scale."""
+    """Resolve `${decay:0.997}`: an average over 1 / (1 - decay) steps of a record run, shortened like `steps`."""
     return max(0.0, 1.0 - (1.0 - record_decay) / _root_.scale.step_ratio)
 
 
@@ -101,19 +99,20 @@ _register()
 
 
 def with_scale(overrides: Sequence[str]) -> list[str]:
-    """`overrides` plus `scale=<what fits this machine>` if they name none (Hydra cannot compute it late enough)."""
+    """Return `overrides` with the `scale=` of this machine added if they name none."""
+    # conf/config.yaml cannot compute the scale itself: `data` reads it there, and Hydra hands on no computed choice.
     if any(re.match(r"[+]{0,2}scale=", o) for o in overrides):
         return list(overrides)
     return [*overrides, f"scale={hardware.default_choice('scale')}"]
 
 
 def completed(overrides: Sequence[str]) -> list[str]:
-    """`overrides` as Hydra wants them: with a scale, and `+sweep=` as `sweep=`, a group that the defaults name."""
+    """Return `overrides` for Hydra: with a scale, and with `sweep=` for `+sweep=`, since the defaults list names it."""
     return [re.sub(r"^\++sweep=", "sweep=", o) for o in with_scale(overrides)]
 
 
 def sweep_label(overrides: Sequence[str]) -> str:
-    """What to call a sweep: the file that `sweep=` names, else the settings that vary."""
+    """Return a sweep's name: the file that `sweep=` names, else the settings that vary. Empty if Hydra cannot parse."""
     try:
         parsed = OverridesParser.create().parse_overrides(list(overrides))
     except HydraException:
@@ -123,9 +122,9 @@ def sweep_label(overrides: Sequence[str]) -> str:
 
 
 def compose(overrides: Sequence[str] = ()) -> Config:
-    """The configuration that `python golf/train.py <overrides>` would run, `auto` fields settled and checked.
+    """Return the configuration that `python golf/train.py <overrides>` would run, settled and checked.
 
-    `overrides` are Hydra's: `model=11l`, `optim.matrix_lr=0.02`. Raises `GolfError` for anything it cannot compose.
+    `overrides` are Hydra's: `model=11l`, `optim.matrix_lr=0.02`. Raises `GolfError` with what to write instead.
     """
     register_techniques()
     try:
@@ -138,13 +137,16 @@ def compose(overrides: Sequence[str] = ()) -> Config:
 
 
 def rules_selected(overrides: Sequence[str]) -> RulesConfig:
-    """The rules that a command line asks for; of several that it sweeps over, the first."""
+    """Return the rules that a command line selects; the first of several that it sweeps over."""
     option = next((o.partition("=")[2] for o in reversed(overrides) if o.startswith("rules=")), "house")
     return rules_named(option.split(",")[0], [o for o in overrides if o.startswith("rules.") and "," not in o])
 
 
 def rules_named(option: str, overrides: Sequence[str] = ()) -> RulesConfig:
-    """The rules that `rules=<option>` selects, without composing an experiment: a report needs no technique."""
+    """Return the rules that `rules=<option>` selects. Raises `GolfError` for an unknown option or setting.
+
+    Only this group is composed, because a report needs no technique and should not import torch.
+    """
     known = sorted(path.stem for path in Path(CONF_DIR, "rules").glob("*.yaml"))
     if option not in known:
         raise GolfError(f"rules={option} does not exist; {_suggest(option, known)}")
@@ -160,7 +162,10 @@ def rules_named(option: str, overrides: Sequence[str] = ()) -> RulesConfig:
 
 
 def settled_config(node: DictConfig) -> tuple[Config, list[str]]:
-    """Typed, settled and checked configuration from a composed node, and lines about what was chosen or is doubtful."""
+    """Return the typed, settled and checked configuration of a composed node, and remarks to print.
+
+    Remarks name settings without effect, choices for this machine, and doubtful combinations.
+    """
     _refuse_unknown(node, Config)
     try:
         cfg = OmegaConf.to_object(node)
@@ -175,13 +180,11 @@ def settled_config(node: DictConfig) -> tuple[Config, list[str]]:
 
 
 def _keep_selected(cfg: Config) -> list[str]:
-    """Keep techniques that were selected, in the order of application; returns a line for each other one.
-
-    An experiment that sets `tech.bigram.dim` under a command line that selects other techniques leaves a plain dict.
-    """
+    """Keep the selected techniques, in the order of application. Return a remark for each of the others."""
     known = technique_types()
     if unknown := [name for name in cfg.tech if name not in known]:
         raise GolfError(f"There is no technique {unknown[0]}; {_suggest(unknown[0], sorted(known))}")
+    # An experiment that sets tech.bigram.dim leaves a plain dict when the command line selects other techniques.
     left_over = [name for name, settings in cfg.tech.items() if not isinstance(settings, known[name])]
     for name in left_over:
         del cfg.tech[name]
@@ -190,7 +193,7 @@ def _keep_selected(cfg: Config) -> list[str]:
 
 
 def _refuse_unknown(node: DictConfig, kind: type, prefix: str = "") -> None:
-    """Hydra lets `+group.typo=1` through even on a typed node; a setting that nothing reads is an error here."""
+    """Raise `GolfError` for a key that the schema lacks: Hydra accepts `+group.typo=1` even on a typed node."""
     known = {f.name: f for f in dataclasses.fields(kind)}
     for key in map(str, node):
         if key not in known:
@@ -200,7 +203,9 @@ def _refuse_unknown(node: DictConfig, kind: type, prefix: str = "") -> None:
 
 
 def explain(error: BaseException) -> str:
-    """One sentence for an error of Hydra or OmegaConf: what is wrong and what to write instead."""
+    """Return one sentence for an error of Hydra or OmegaConf: what is wrong and what to write instead."""
+    # Both put what went wrong into the text of their errors only. The expressions below fit the texts of hydra-core
+    # 1.3.8 with omegaconf 2.3 (pyproject.toml pins them); tests/settings/test_composition.py fails if a text changes.
     causes = error, error.__cause__, error.__context__
     if ours := [e for e in causes if isinstance(e, GolfError)]:  # a resolver of golf's own refused
         return str(ours[0])

@@ -1,4 +1,4 @@
-"""`drop=[name]`: taking out by name what an experiment switches on, be it a technique or a plain setting."""
+"""`drop=[name]`: removal by name of a technique or a plain setting that an experiment switches on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from golf.errors import GolfError
 from golf.settings.config import TENSOR_CLASSES, Config
 
-OFF: dict[str, dict[str, Any]] = {  # name → settings and what they are without it
+OFF: dict[str, dict[str, Any]] = {  # name → settings and their values without it; a function computes from the Config
     "weight_decay": {"optim.muon_wd": 0.0, "optim.adam_wd": 0.0, "optim.embed_wd": None, "optim.head_wd": None},
     "grad_clip": {"optim.grad_clip_norm": 0.0},
     "momentum_warmup": {"optim.muon_momentum_warmup_steps": 0},
@@ -30,7 +30,7 @@ OFF: dict[str, dict[str, Any]] = {  # name → settings and what they are withou
 
 
 def drop(cfg: Config) -> None:
-    """Take everything that `cfg.drop` names out of `cfg`; raises `GolfError` for what is not there."""
+    """Remove everything that `cfg.drop` names from `cfg` in place. Raises `GolfError` for a name that is not on."""
     for name in cfg.drop:
         if name in cfg.tech:
             del cfg.tech[name]
@@ -43,12 +43,12 @@ def drop(cfg: Config) -> None:
 
 
 def is_on(cfg: Config, name: str) -> bool:
-    """Whether a plain setting of `OFF` differs from what it is without."""
+    """Tell whether a plain setting of `OFF` is switched on."""
     return any(_get(cfg, key) != _value(cfg, value) for key, value in OFF[name].items())
 
 
 def droppable(cfg: Config) -> list[str]:
-    """Everything that `drop` could take out of `cfg`."""
+    """Return the names of everything that `drop` could remove from `cfg`."""
     return sorted([*cfg.tech, *(name for name in OFF if is_on(cfg, name))])
 
 

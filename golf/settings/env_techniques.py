@@ -29,7 +29,7 @@ SELECTS = {  # any value but zero selects the technique; with a field, the value
     "NEGATIVE_SLOPE": ("leaky_relu", "slope"),
     "ENABLE_LOOPING_AT": ("recurrence", "enable_at"),
 }
-DETAILS = {  # settings of a technique that another variable selects
+DETAILS = {  # settings of techniques that another variable selects
     "BIGRAM_DIM": ("bigram", "dim"),
     "BIGRAM_HASH_DIM": ("bigram", "dim"),
     "TRIGRAM": ("bigram", "order"),
@@ -45,28 +45,33 @@ DETAILS = {  # settings of a technique that another variable selects
     "LOOP_START": ("recurrence", "first"),
     "LOOP_END": ("recurrence", "last"),
 }
-VALUES = {  # where a script's number is not the setting's
+VALUES = {  # conversions where a script's value differs from the setting's
     "TRIGRAM": lambda value: "2" if is_zero(value) else "3",
     "QAT_LAST_FRAC": lambda value: f"{1 - float(value):g}",
     "VE_LAYERS": lambda value: f"[{value}]",
-    "NUM_LOOPS": lambda value: str(int(value) + 1),  # additional passes there, all of them here
+    "NUM_LOOPS": lambda value: str(int(value) + 1),  # the scripts count additional passes, the setting counts all
 }
-FIXED = {"USE_SMEARGATE": "tech.smear.form=keep"}  # of the two public conventions, the one with this variable
+FIXED = {"USE_SMEARGATE": "tech.smear.form=keep"}  # the one of two public conventions that goes with this variable
 
 
 def is_zero(value: str) -> bool:
+    """Tell whether a variable's text means "off" or "not given"."""
     return value in ("", "0", "0.0")
 
 
 def technique_overrides(assignments: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Overrides for the variables of this file among `assignments`, and the settings of nothing that is selected."""
+    """Return the overrides for those of `assignments` that belong to techniques, and the unused ones as `NAME=value`.
+
+    A variable is unused if it sets a detail of a technique that none of the others selects.
+    """
     selecting = {name: value for name, value in assignments.items() if name in SELECTS and not is_zero(value)}
     chosen = {SELECTS[name][0] for name in selecting}
     settings, idle = [FIXED[name] for name in selecting if name in FIXED], []
     for name, value in assignments.items():
         technique, field = SELECTS.get(name) or DETAILS[name]
         if technique not in chosen:
-            idle += [] if is_zero(value) else [f"{name}={value}"]
+            if not is_zero(value):
+                idle.append(f"{name}={value}")
         elif field and not (name in SELECTS and is_zero(value)):
             settings.append(f"tech.{technique}.{field}={_converted(name, value)}")
     return ([f"tech=[{','.join(sorted(chosen))}]", *settings] if chosen else []), idle
@@ -76,4 +81,4 @@ def _converted(name: str, value: str) -> str:
     try:
         return VALUES[name](value) if name in VALUES else value
     except ValueError:
-        return value  # composing the overrides says what is wrong with it
+        return value  # the error comes from composing the overrides, which names the setting

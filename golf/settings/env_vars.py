@@ -1,7 +1,7 @@
 """The public scripts' environment variables as overrides of this configuration.
 
-People of this field exchange experiments as command lines: `MATRIX_LR=0.06 … torchrun … train_gpt.py`. `translate`
-gives the override list that is the same experiment and names every variable that this configuration does not know.
+Public experiments are exchanged as command lines: `MATRIX_LR=0.06 … torchrun … train_gpt.py`. `translate` returns the
+overrides of the same experiment, and the variables that this configuration does not know.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from golf.errors import GolfError
 from golf.settings.env_techniques import DETAILS, SELECTS, is_zero, technique_overrides
 
-BASE = ("model=9l", "scale=record")  # the public baseline's defaults
+BASE = ("model=9l", "scale=record")  # overrides for the public baseline's defaults
 KEYS = {
     "DATA_PATH": "data.path",
     "TOKENIZER_PATH": "data.tokenizer_path",
@@ -79,13 +79,13 @@ KEYS = {
 }
 LORA_ONLY = {"TTT_LORA_RANK", "TTT_LORA_LR", "TTT_CHUNK_SIZE", "TTT_EVAL_SEQ_LEN", "TTT_BATCH_SIZE"}
 SGD_ON = "eval.ttt.method=sgd"
-SGD_STRIDE = 64  # default of EVAL_STRIDE in the scripts that know TTT_ENABLED
-ABSENT_AT_ZERO = {"MLP_HIDDEN"}  # 0 means "not given" there
-OFF_AT_ZERO = {  # switches that are off here unless chosen
+SGD_STRIDE = 64  # default of EVAL_STRIDE in the scripts that have TTT_ENABLED, in tokens
+ABSENT_AT_ZERO = {"MLP_HIDDEN"}  # variables whose 0 means "not given" in the scripts
+OFF_AT_ZERO = {  # variables whose 0 needs no override, because the feature is off here by default
     *("MTP_NUM_HEADS", "DTG_ENABLED", "TTT_ENABLED", "USE_GPTQ", "FP16_EMBED_EXPORT", "PRUNE_PCT"),
     *("PRUNE_RATIO", "MUON_ROW_NORMALIZE", "INT4_LAYERS"),
 }
-WITHOUT_EFFECT = {"MUON_BETA2", "LATE_QAT"}  # declared or passed upstream, read nowhere
+WITHOUT_EFFECT = {"MUON_BETA2", "LATE_QAT"}  # variables that the public scripts set and never read
 MACHINE = re.compile(
     r"(NCCL|CUDA|OMP|MKL|TORCH|PYTORCH|PYTHON|TRITON|HF|WANDB|LD)_\w+|PATH|MASTER_(ADDR|PORT)|USE_FLASH_ATTN_INTERFACE"
 )
@@ -93,17 +93,20 @@ MACHINE = re.compile(
 
 @dataclass
 class Translation:
-    """`overrides` for golf/train.py; `unknown` and `machine` settings as they were written."""
+    """Overrides for golf/train.py, and the variables that have none."""
 
     overrides: list[str] = field(default_factory=lambda: list(BASE))
-    unknown: list[str] = field(default_factory=list)
-    machine: list[str] = field(default_factory=list)
-    techniques: dict[str, str] = field(default_factory=dict)  # variables that belong together, translated at the end
-    lora: bool = False  # whether a variable of the script with low-rank test-time training was set
+    unknown: list[str] = field(default_factory=list)  # NAME=value of variables without a counterpart here
+    machine: list[str] = field(default_factory=list)  # NAME=value of variables about the machine, not the experiment
+    techniques: dict[str, str] = field(default_factory=dict)  # variables of techniques, translated together at the end
+    lora: bool = False  # True if a variable of the script with low-rank test-time training is set
 
 
 def translate(command_line: str) -> Translation:
-    """Translate the assignments in front of a command, and torchrun's number of processes."""
+    """Return the translation of a command line: its assignments and torchrun's number of processes.
+
+    Raises `GolfError` if a quote is not closed.
+    """
     result = Translation()
     for word in _words(command_line):
         if match := re.fullmatch(r"--nproc[-_]per[-_]node=(\d+)", word):
@@ -118,7 +121,7 @@ def translate(command_line: str) -> Translation:
 
 
 def _complete_ttt(result: Translation) -> None:
-    """What the scripts with test-time training do unasked: slide if they train by SGD, train if they know LoRA."""
+    """Add the defaults of the scripts with test-time training: sliding windows beside SGD, and LoRA switched on."""
     overrides = result.overrides
     if SGD_ON in overrides and not any(o.startswith("eval.stride=") for o in overrides):
         overrides.append(f"eval.stride={SGD_STRIDE}")
@@ -131,7 +134,7 @@ def _words(command_line: str) -> list[str]:
         words = shlex.split(command_line.replace("\\\n", " "), comments=True)
     except ValueError as error:
         raise GolfError(f"The command line cannot be read ({error}): check its quotes.") from error
-    for i in range(len(words) - 1):  # torchrun takes its option with a space, too
+    for i in range(len(words) - 1):  # torchrun accepts its option with a space as well
         if words[i] in ("--nproc_per_node", "--nproc-per-node"):
             words[i] += f"={words[i + 1]}"
     return words
@@ -162,5 +165,5 @@ def _assign(name: str, value: str, result: Translation) -> None:
 
 
 def _quoted(value: str) -> str:
-    """`value` so that Hydra's grammar reads it as one string."""
+    """Return `value`, in quotes if Hydra's grammar would not read it as one string."""
     return value if re.fullmatch(r"[\w./+:-]+", value) else "'" + value.replace("'", r"\'") + "'"

@@ -1,4 +1,4 @@
-"""What this machine is, and what a run does on it where the user left the choice open (`auto`).
+"""The hardware of this machine, and the choices that follow from it where a setting is `auto`.
 
 Every choice ends up in the resolved configuration and is printed with its reason.
 """
@@ -14,6 +14,8 @@ import platform
 import shutil
 import sysconfig
 import urllib.parse
+from collections.abc import Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,37 +24,52 @@ from golf.paths import ROOT
 from golf.settings.config import Config
 
 FINEWEB_VAL = ROOT / "data/datasets/fineweb10B_sp1024/fineweb_val_000000.bin"
-CPU_COMPILE_SECONDS = 25  # one block, cold, on two cores
-CPU_COMPILE_GAIN = {"fp32": 0.15, "bf16": 0.4}  # share of the training it saves; docs/benchmarks.md
+HOPPER_GPUS = ("H100", "H200", "H800", "GH200")
+CPU_COMPILE_SECONDS = 25  # time to compile one block without a cache, on two cores
+CPU_COMPILE_GAIN = {"fp32": 0.15, "bf16": 0.4}  # share of the training time that compiling saves; docs/benchmarks.md
 
 
 @dataclass(frozen=True)
 class Hardware:
-    gpus: int
-    gpu_name: str
-    hopper: bool  # flash attention 3 runs on nothing else
-    cpu_cores: int
-    cpu_bf16: bool  # the CPU multiplies bf16 matrices natively; elsewhere bf16 is ten times slower than fp32
-    cpu_compiler: bool  # torch.compile needs a C++ compiler and Python's headers for CPU code
+    """The parts of a machine that settings depend on."""
+
+    gpus: int  # visible GPUs
+    gpu_name: str  # name of the first GPU as torch reports it; empty without one
+    hopper: bool  # Hopper GPU, the only kind that flash attention 3 supports
+    cpu_cores: int  # cores that this process may use
+    cpu_bf16: bool  # native bf16 matrix products on the CPU; emulated ones are ten times slower than fp32
+    cpu_compiler: bool  # C++ compiler and Python headers, which torch.compile needs for CPU code
 
 
-_elsewhere: list[Hardware] = []
+_assumed: ContextVar[Hardware | None] = ContextVar("assumed hardware", default=None)
 
 
-def assume(gpus: int, gpu_name: str) -> None:
-    """Have `detect` describe another machine from now on: the one that a run is composed for."""
-    hopper = any(name in gpu_name for name in ("H100", "H200", "H800", "GH200"))
-    _elsewhere[:] = [Hardware(gpus, gpu_name, hopper, cpu_cores(), cpu_bf16=False, cpu_compiler=True)]
+@contextlib.contextmanager
+def assumed(hardware: Hardware | None) -> Iterator[None]:
+    """Compose and plan for `hardware` in place of this machine within the block. None changes nothing.
+
+    Hydra calls the resolvers of conf/ without a way to hand them an argument, so the block is what carries it.
+    """
+    token = _assumed.set(hardware)
+    try:
+        yield
+    finally:
+        _assumed.reset(token)
 
 
 def detect() -> Hardware:
-    """This machine, or the one that is assumed."""
-    return _elsewhere[0] if _elsewhere else _this_machine()
+    """Return the hardware of this machine, or within `assumed` the one given there."""
+    return _assumed.get() or _this_machine()
+
+
+def node_with(gpus: int, gpu_name: str) -> Hardware:
+    """Return the hardware of a cluster's node of which only the GPUs are known."""
+    hopper = any(name in gpu_name for name in HOPPER_GPUS)
+    return Hardware(gpus, gpu_name, hopper, cpu_cores(), cpu_bf16=False, cpu_compiler=True)
 
 
 @functools.cache
 def _this_machine() -> Hardware:
-    """Looked at once per process."""
     import torch
 
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -72,19 +89,19 @@ def _can_compile() -> bool:
 
 
 def cpu_cores() -> int:
-    """Cores this process may use (containers and taskset often allow fewer than the machine has)."""
+    """Return the cores that this process may use. Containers and taskset often allow fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def cpu_name() -> str:
-    """Model name of the CPU as the system reports it."""
+    """Return the model name of the CPU as the system reports it."""
     return next((v for k, v in _cpuinfo() if k == "model name"), platform.processor() or platform.machine())
 
 
 def default_choice(group: str, scale: str = "") -> str:
-    """The option of a config group when the command line names none; `scale` is the scale chosen."""
+    """Return the option of a config group for a command line that names none. `scale` is the scale chosen."""
     has_fineweb = FINEWEB_VAL.exists()
     if group == "scale":
         gpus = detect().gpus
@@ -96,7 +113,7 @@ def default_choice(group: str, scale: str = "") -> str:
 
 
 def settle(cfg: Config) -> list[str]:
-    """Replace every `auto` in `cfg` in place; returns one `key=value (reason)` line for each."""
+    """Replace every `auto` in `cfg` in place. Return one `key=value (reason)` line for each."""
     hardware, chosen = detect(), []
 
     def choose(group: str, key: str, value: str, reason: str) -> None:
@@ -105,6 +122,7 @@ def settle(cfg: Config) -> list[str]:
             setattr(node, key, value)
             chosen.append(f"{group}.{key}={value} ({reason})")
 
+    # The device comes first: every other choice depends on it.
     choose("launch", "device", "cuda" if hardware.gpus else "cpu", hardware.gpu_name or "no GPU found")
     cuda = cfg.launch.device == "cuda"
     native = "GPU" if cuda else "this CPU multiplies bf16 natively"
@@ -122,7 +140,7 @@ def settle(cfg: Config) -> list[str]:
 
 
 def _attention_choice(cfg: Config, hardware: Hardware) -> tuple[str, str]:
-    """Flash attention 3 on Hopper and 2 on other GPUs where they are installed, else torch's own."""
+    """Choose flash attention 3 on Hopper and 2 on other GPUs where they are installed, else torch's own."""
     if {cfg.launch.device, cfg.model.compute_dtype, cfg.eval.dtype} != {"cuda", "bf16"}:
         return "sdpa", "runs everywhere"
     if hardware.hopper and importlib.util.find_spec("flash_attn_interface"):
@@ -140,7 +158,7 @@ def _compile_choice(cfg: Config, hardware: Hardware) -> tuple[str, str]:
 
 
 def _track_choice() -> tuple[str, str]:
-    """Online where W&B's client would find a key: in the variable, or in netrc for the server's host."""
+    """Choose `online` where W&B's client would find a key: in the variable, or in netrc for the server's host."""
     if os.environ.get("WANDB_API_KEY"):
         return "online", "WANDB_API_KEY is set"
     host = urllib.parse.urlsplit(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")).hostname or ""

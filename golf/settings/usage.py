@@ -1,4 +1,7 @@
-"""What `golf/train.py --help` says, from the file names under conf/ alone: Hydra's own help takes seconds to make."""
+"""The text of `golf/train.py --help`, made from the file names under conf/ alone.
+
+Hydra's own help takes seconds because it imports Hydra and composes; this file imports neither Hydra nor torch.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,16 @@ FLAGS = {
 
 
 def usage() -> str:
-    """Ways to call, flags, and every group with its options."""
+    """Return the ways to call, the flags, and every group with its options."""
     lines = ["python golf/train.py [flag …] [group=option …] [group.setting=value …]", ""]
     lines += [f"  {flag:16} {what}" for flag, what in FLAGS.items()]
     lines += [
         "",
-        "Groups and their options; tech takes a list, +sweep= and experiment= name what belongs together:",
+        "Groups and their options. tech takes a list; experiment= names a variant and +sweep= a set of runs:",
         "",
     ]
     for folder in sorted(path for path in (ROOT / "conf").iterdir() if path.is_dir()):
         options = sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.yaml"))
         lines.append(f"  {folder.name:16} {', '.join(options)}")
-    lines += ["", "Every setting and its unit: golf/settings/config.py. What a setting is in a run: --cfg job."]
+    lines += ["", "Every setting with its unit and choices: golf/settings/config.py. The values of a run: --cfg job."]
     return "\n".join(lines)

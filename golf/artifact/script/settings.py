@@ -96,8 +96,10 @@ def write_settings(flat: Flat, cfg: Config) -> None:
             own = nodes[statement.name]
             written = set(_same_in_all(own))  # of several groups, the rest is said where they are made
             for part in statement.body:
-                if isinstance(part, ast.AnnAssign) and ast.unparse(part.target) in written:
-                    part.value = _default(ast.unparse(part.target), own[0][1], nodes)
+                if isinstance(part, ast.AnnAssign) and (name := ast.unparse(part.target)) in _names(own[0][1]):
+                    # Every default becomes a plain value: `one_of(…)` would bring all choices into the script.
+                    node = own[0][1] if name in written else type(own[0][1])()
+                    part.value = _default(name, node, nodes)
 
 
 def _default(name: str, node: Any, nodes: dict[str, list[tuple[tuple[str, ...], Any]]]) -> ast.expr:

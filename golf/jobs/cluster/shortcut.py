@@ -14,22 +14,22 @@ from golf.jobs.cluster.snapshot import code_digest
 from golf.jobs.sweep.record import SweepRecord, read_record, sweep_folder
 from golf.paths import ROOT
 from golf.run.folder import finished_run, runs_root
-from golf.settings import hardware
+from golf.settings.hardware import Hardware, node_with
 
 CLUSTERS = ROOT / "conf" / "cluster"
 
 
-def assume_cluster(arguments: Sequence[str]) -> None:
-    """Compose for the machines of `cluster=…` from now on: `auto` settings and defaults are theirs, not this one's."""
+def cluster_hardware(arguments: Sequence[str]) -> Hardware | None:
+    """Return the hardware of a node of `cluster=…`, for which `auto` settings are chosen; None if none is named."""
     named = [a.partition("=")[2] for a in arguments if a.startswith("cluster=")]
     if not named:
-        return
+        return None
     values = _cluster(named[-1])
     for argument in arguments:
         key, _, value = argument.partition("=")
         if key.startswith("cluster.gpu"):
             values[key.removeprefix("cluster.")] = value
-    hardware.assume(int(values.get("gpus", 0)), str(values.get("gpu_name", "")))
+    return node_with(int(values.get("gpus", 0)), str(values.get("gpu_name", "")))
 
 
 def _cluster(name: str) -> dict:

@@ -19,7 +19,9 @@ from golf.artifact.header import entry_of
 from golf.artifact.quant.formats import CodedTensor
 from golf.artifact.quant.policy import quantize
 from golf.settings.config import QuantConfig, TensorQuant
-from golf.settings.consistency import LAYOUTS
+from golf.settings.fields import choices
+
+LAYOUTS = choices(QuantConfig, "layout")
 
 
 def test_packed_bits_of_the_public_format() -> None:

@@ -50,7 +50,7 @@ def test_settings_are_those_of_the_configuration() -> None:
     _, found = bundle("naive_baseline")
     assert "train_seconds: float = 600.0" in found.readable
     assert 'path: str = "data/datasets/fineweb10B_sp1024"' in found.readable
-    assert "matrix_lr: float = 0.04  # Muon, on the matrices of the blocks" in found.readable
+    assert "matrix_lr: float = 0.04  # learning rate of Muon, on the matrices of the blocks" in found.readable
 
 
 def test_a_script_is_that_of_the_variant_whoever_makes_it_and_wherever() -> None:

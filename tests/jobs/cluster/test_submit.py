@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from golf.errors import GolfError
-from golf.jobs.cluster.shortcut import assume_cluster
+from golf.jobs.cluster.shortcut import cluster_hardware
 from golf.run.result import OK, read_result
 from golf.settings import hardware
 from golf.settings.composition import compose
@@ -52,14 +52,15 @@ def test_what_does_not_fit_the_clusters_nodes_is_refused_and_the_rest_counted(
     assert "launch.nproc=1 on 3 nodes does not divide data.micro_batches=4" in done.stderr
 
 
-def test_auto_is_settled_for_the_clusters_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hardware, "_elsewhere", [])
-    assume_cluster(["cluster=slurm_h100_1gpu", "optim.matrix_lr=0.02"])
-    cfg = compose(["scale=single_gpu", "data=pydocs"])
+def test_auto_is_settled_for_the_clusters_gpus() -> None:
+    here = hardware.detect()
+    with hardware.assumed(cluster_hardware(["cluster=slurm_h100_1gpu", "optim.matrix_lr=0.02"])):
+        cfg = compose(["scale=single_gpu", "data=pydocs"])
+        assert hardware.detect().gpus == 1 and hardware.detect().hopper
     assert (cfg.launch.device, cfg.model.compute_dtype, cfg.launch.compile) == ("cuda", "bf16", "full")
-    assert hardware.detect().gpus == 1 and hardware.detect().hopper
+    assert hardware.detect() == here and cluster_hardware(["optim.matrix_lr=0.02"]) is None
     with pytest.raises(GolfError, match="cluster=slurm_a100 does not exist: there are local, "):
-        assume_cluster(["cluster=slurm_a100"])
+        cluster_hardware(["cluster=slurm_a100"])
 
 
 @pytest.mark.slow

@@ -1,0 +1,102 @@
+"""Choices and ranges of settings. They are declared at the field, and `check_fields` enforces them.
+
+loader: str = one_of("sequential", "coprime", "shuffled")  # the first choice is the default
+seed: int = number(1337, at_least=0)
+layout: list[str] = field(default_factory=list, metadata=among("pack_bits", "byte_planes"))
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from golf.errors import GolfError
+
+ALLOWED = "allowed"  # key of a field's metadata
+COMPARISONS = {"at least": operator.ge, "above": operator.gt, "at most": operator.le, "below": operator.lt}
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Choices:
+    """The values that a field may take."""
+
+    names: tuple[str | None, ...]
+
+    def fault(self, value: Any) -> str | None:
+        """Return the predicate of a sentence about `value`; None for one of the choices."""
+        known = ", ".join("null" if name is None else name for name in self.names)
+        return None if value in self.names else f"is not known: choose one of {known}"
+
+
+@dataclass(frozen=True)
+class Range:
+    """The numbers that a field may take. A field whose type allows null may also be null."""
+
+    bounds: tuple[tuple[str, float], ...]  # a key of COMPARISONS, and the number to compare with
+
+    def fault(self, value: Any) -> str | None:
+        """Return the predicate of a sentence about `value`; None within the range."""
+        if value is None or all(COMPARISONS[words](value, bound) for words, bound in self.bounds):
+            return None
+        return "has to be " + " and ".join(f"{words} {bound:g}" for words, bound in self.bounds)
+
+
+def one_of(default: T, *others: str) -> T:
+    """Declare a field that is `default` or one of `others`."""
+    return field(default=default, metadata=among(default, *others))  # type: ignore[arg-type]
+
+
+def number(default: T, **bounds: float) -> T:
+    """Declare a field that is a number within `bounds`: at_least, above, at_most, below."""
+    return field(default=default, metadata=within(**bounds))
+
+
+def among(*names: str | None) -> dict[str, Any]:
+    """Return the metadata of a list or dict whose values are among `names`."""
+    return {ALLOWED: Choices(names)}
+
+
+def within(**bounds: float) -> dict[str, Any]:
+    """Return the metadata of a list of numbers within `bounds` that is never empty."""
+    return {ALLOWED: Range(tuple((name.replace("_", " "), bound) for name, bound in bounds.items()))}
+
+
+def choices(kind: type, name: str) -> tuple[str, ...]:
+    """Return the choices that field `name` of the dataclass `kind` declares, null left out."""
+    (found,) = (f for f in dataclasses.fields(kind) if f.name == name)
+    return tuple(choice for choice in found.metadata[ALLOWED].names if choice is not None)
+
+
+def check_fields(node: Any, key: str = "", unused: Collection[str] = ()) -> None:
+    """Raise `GolfError` for the first value outside what its field declares, in the dataclass `node` and its groups.
+
+    `key` is the full key of `node` with a dot behind it. Groups and settings whose full keys are in `unused` may have
+    any value.
+    """
+    for declared in dataclasses.fields(node):
+        full_key, value = f"{key}{declared.name}", getattr(node, declared.name)
+        if full_key in unused:
+            continue
+        if dataclasses.is_dataclass(value):
+            check_fields(value, f"{full_key}.", unused)
+        elif allowed := declared.metadata.get(ALLOWED):
+            if value == [] and isinstance(allowed, Range):
+                raise GolfError(f"{full_key} is empty: list at least one number.")
+            for item_key, item in _items(full_key, value):
+                if fault := allowed.fault(item):
+                    raise GolfError(f"{item_key}={item} {fault}.")
+
+
+def _items(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the values to check with their keys: those of a list or dict one by one, a scalar as it is."""
+    if isinstance(value, dict):
+        yield from ((f"{key}.{name}", item) for name, item in value.items())
+    elif isinstance(value, list):
+        yield from ((key, item) for item in value)
+    else:
+        yield key, value

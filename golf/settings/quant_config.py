@@ -1,0 +1,121 @@
+"""The settings of quantization and of the artifact's coding, and values derived from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from golf.settings.fields import among, number, one_of, within
+
+TENSOR_CLASSES = ("embed", "attn", "mlp", "other")  # fields of QuantConfig, one for each class of tensors
+INTEGER_FORMATS = ("int8", "int7", "int6", "int5", "int4")
+TENSOR_FORMATS = (*INTEGER_FORMATS, "ternary", "fp16", "fp32")
+SCALE_FLOORS = ("one_over_qmax", "eps")
+
+
+@dataclass
+class TensorQuant:
+    """The stored form of a class of tensors: symmetric integer codes with a scale per row, or floats."""
+
+    format: str = one_of(*TENSOR_FORMATS)  # number format of the codes or floats
+    # magnitude of the largest code in a row: a quantile of |w| | k standard deviations | the mean |w| | the best of
+    # several quantiles
+    clip: str = one_of("quantile", "std", "absmean", "search")
+    clip_quantile: float = number(0.9999984, above=0, at_most=1)  # clip=quantile: quantile of |w|; 1 is the maximum
+    clip_k: float = number(12.85, above=0)  # clip=std: clip in standard deviations of the row
+    # clip=search: quantiles of |w| to choose from for each row, by the least squared error of the weights, or of the
+    # layer's output with rounding=gptq
+    clip_search: list[float] = field(
+        default_factory=lambda: [0.999, 0.9995, 0.9999, 0.99999, 1.0], metadata=within(above=0, at_most=1)
+    )
+    scale_floor: str | None = one_of(None, *SCALE_FLOORS)  # lower bound of a row's scale; null = quant.scale_floor
+    rotation: str = one_of("none", "hadamard")  # orthogonal transform of the columns before coding
+    rounding: str = one_of("nearest", "gptq")  # rounding to codes; gptq: for matrices with known inputs, see quant.gptq
+
+
+@dataclass
+class GPTQConfig:
+    """Settings of GPTQ (arXiv 2210.17323), for classes of tensors with `rounding=gptq`."""
+
+    block_size: int = number(128, at_least=1)  # columns between updates of all remaining columns; affects speed only
+    # damping factors to try, relative to the mean diagonal of the Hessian; each row keeps the best one
+    damping: list[float] = field(default_factory=lambda: [0.01, 0.0201, 0.002], metadata=within(at_least=0, at_most=1))
+    act_order: bool = True  # rounding of the columns in descending order of their inputs' mean square
+
+
+@dataclass
+class CalibrationConfig:
+    """The source and amount of the text for GPTQ's Hessians."""
+
+    # text; train: training text, within the training time | self_generated: the model's, within the evaluation time
+    source: str = one_of("train", "self_generated")
+    tokens: int = number(1_048_576, at_least=1)  # least number of tokens over all ranks
+    reserve_seconds: float = number(10.0, at_least=0)  # source=train: training time set aside for calibration
+    temperature: float = number(0.8, above=0)  # source=self_generated: sampling temperature
+    seq_len: int | None = number(None, at_least=1)  # source=self_generated: tokens per sample; null = eval.seq_len
+
+
+@dataclass
+class LQERConfig:
+    """Low-rank factors that correct the rounding error of matrices (LQER, arXiv 2402.02446)."""
+
+    rank: int = number(0, at_least=0)  # rank of the factors; 0 = no correction
+    # number of matrices below int8 to correct, those whose error falls most; null = all
+    top: int | None = number(None, at_least=1)
+    format: str = one_of(*INTEGER_FORMATS)  # number format of the factors
+
+
+@dataclass
+class PruneConfig:
+    """Codes set to zero after rounding, in formats below int8, in ascending order of the squared error they add."""
+
+    codes: str = one_of("ones", "all")  # codes that may be zeroed; ones: those of ±1
+    fraction: float = number(0.0, at_least=0, at_most=1)  # share of these codes to zero
+    to_fit: bool = False  # zero the least number with which artifact and code fit under the cap, in place of `fraction`
+    margin_bytes: int = number(2000, at_least=0)  # to_fit: bytes left free under the cap
+
+
+@dataclass
+class QuantConfig:
+    """Number formats, rounding, pruning and byte coding of the artifact."""
+
+    name: str = "int8"
+    tag: str = "int8"  # name of the format in log lines, as public logs spell it
+    embed: TensorQuant = field(default_factory=TensorQuant)  # tok_emb and lm_head
+    attn: TensorQuant = field(default_factory=TensorQuant)  # matrices of attention
+    mlp: TensorQuant = field(default_factory=TensorQuant)  # matrices of the MLPs
+    other: TensorQuant = field(default_factory=TensorQuant)  # tensors of no other class
+    # pattern of tensor names → number format; takes precedence over all other rules
+    by_name: dict[str, str] = field(default_factory=dict, metadata=among(*TENSOR_FORMATS))
+    # largest number of elements of a float tensor that is stored as fp16 instead (control tensors: fp32)
+    small_numel: int = number(65_536, at_least=0)
+    scale_floor: str = one_of(*SCALE_FLOORS)  # lower bound of a row's scale; one_over_qmax: 1/qmax | eps: nearly none
+    scale_rounding: str = one_of("after", "before")  # scales are rounded to float16 after | before codes are computed
+    gptq: GPTQConfig = field(default_factory=GPTQConfig)
+    calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
+    lqer: LQERConfig = field(default_factory=LQERConfig)
+    prune: PruneConfig = field(default_factory=PruneConfig)
+    # compressor of the artifact; context is golf's own entropy coder; brotli and context need the extra golf[codec]
+    codec: str = one_of("zlib", "zstd", "lzma", "brotli", "context")
+    codec_level: int = 9  # compression level of the codec; unused with context
+    # reorderings of the bytes before compression, see artifact/codec/layouts.py; none with context
+    layout: list[str] = field(default_factory=list, metadata=among("pack_bits", "by_role", "sort_rows", "byte_planes"))
+
+
+def tensor_classes(quant: QuantConfig) -> dict[str, TensorQuant]:
+    """Return the settings of every class of tensors by the class's name."""
+    return {name: getattr(quant, name) for name in TENSOR_CLASSES}
+
+
+def scale_floor(how: TensorQuant, quant: QuantConfig) -> str:
+    """Return the floor of the scales of a class of tensors: its own, else the common one."""
+    return how.scale_floor or quant.scale_floor
+
+
+def uses_gptq(quant: QuantConfig) -> bool:
+    """Tell whether GPTQ rounds any class of tensors, so that calibration is needed."""
+    return "gptq" in (quant.embed.rounding, quant.attn.rounding, quant.mlp.rounding, quant.other.rounding)
+
+
+def rotates(quant: QuantConfig) -> bool:
+    """Tell whether any class of tensors is stored rotated."""
+    return "hadamard" in (quant.embed.rotation, quant.attn.rotation, quant.mlp.rotation, quant.other.rotation)
