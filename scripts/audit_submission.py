@@ -15,7 +15,7 @@ from golf.errors import GolfError
 from golf.foreign.audit import audit
 from golf.foreign.byte_audit import audit_bytes
 from golf.foreign.findings import Audit
-from golf.foreign.judgement import reference_of
+from golf.foreign.reference import reference_of
 from golf.settings.composition import rules_named
 
 TITLES = {

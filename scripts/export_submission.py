@@ -12,7 +12,7 @@ from pathlib import Path
 
 from golf.challenge import SEEDS_WANTED
 from golf.errors import GolfError
-from golf.foreign.judgement import reference_of
+from golf.foreign.reference import reference_of
 from golf.settings.composition import rules_named
 from golf.submission.export import Order, export
 from golf.submission.manifest import Label

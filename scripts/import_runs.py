@@ -12,9 +12,9 @@ from pathlib import Path
 from rich.console import Console
 
 from golf.errors import GolfError
-from golf.foreign.collection import collect
-from golf.foreign.imported import read_records, record, store
-from golf.foreign.tables import as_csv, as_json, explanation, fault_lines, summary, table
+from golf.foreign.folder_reader import collect
+from golf.foreign.import_store import read_records, record, store
+from golf.foreign.import_tables import as_csv, as_json, explanation, fault_lines, summary, table
 from golf.report.imported import rows_of_record
 from golf.report.summary import PLAIN_WIDTH
 from golf.run.folder import runs_root

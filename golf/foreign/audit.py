@@ -16,8 +16,8 @@ from golf.foreign.claim_audit import README, check_claims, check_readme
 from golf.foreign.claim_form import NAME, read_claims
 from golf.foreign.findings import Audit
 from golf.foreign.foreign_run import ForeignRun
-from golf.foreign.judgement import rows_of_logs, sentence
 from golf.foreign.log_audit import OTHER_TRACKS, Logs, check_logs, counted, read_logs, seed_of
+from golf.foreign.reference import rows_of_logs, sentence
 from golf.foreign.score_claim import submitted
 from golf.foreign.script_audit import SCRIPT, check_code_size, check_script
 from golf.report.variants import Variant

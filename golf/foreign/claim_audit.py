@@ -15,7 +15,7 @@ from golf.foreign.foreign_run import ForeignRun
 from golf.foreign.log_audit import OTHER_TRACKS, Logs, seed_of
 from golf.foreign.readme_reader import readme_faults
 from golf.foreign.score_claim import Submitted, loss_fault, own_mean_fault, spread_fault
-from golf.foreign.submission_json import Submission
+from golf.foreign.submission_json import Claims
 from golf.foreign.text import TextFile, UnreadableError
 
 README = "README.md"
@@ -26,7 +26,7 @@ SEPARATE = {"val_bpb", "val_bpb_std"}  # claims of the whole that are looked at 
 _LIMITED = {"train_seconds": ("training", TRAIN_SECONDS + GRACE_SECONDS), "eval_seconds": ("scoring", EVAL_SECONDS)}
 
 
-def check_claims(logs: Logs, chosen: Submitted, submission: Submission, code_bytes: int | None, found: Audit) -> None:
+def check_claims(logs: Logs, chosen: Submitted, submission: Claims, code_bytes: int | None, found: Audit) -> None:
     """Every number that can be compared; `code_bytes` are those of the script, if there is one."""
     found.against_rules += _over_limits(chosen.runs, submission)
     if not chosen.runs:
@@ -42,7 +42,7 @@ def check_claims(logs: Logs, chosen: Submitted, submission: Submission, code_byt
     found.untrue += claims_of_seeds(chosen.runs, comparable)
 
 
-def _comparable(runs: Sequence[ForeignRun], submission: Submission, code_bytes: int | None) -> Submission:
+def _comparable(runs: Sequence[ForeignRun], submission: Claims, code_bytes: int | None) -> Claims:
     """The claims of seeds that have a log, without what the script in the folder, other than the logs', makes right."""
     if code_bytes is None:
         return replace(submission, per_seed=_of_seeds(runs, submission))
@@ -61,16 +61,16 @@ def _comparable(runs: Sequence[ForeignRun], submission: Submission, code_bytes: 
     return replace(submission, figures=figures, per_seed=per_seed)
 
 
-def _of_seeds(runs: Sequence[ForeignRun], submission: Submission) -> dict[int, dict[str, Figure]]:
+def _of_seeds(runs: Sequence[ForeignRun], submission: Claims) -> dict[int, dict[str, Figure]]:
     seeds = {seed_of(run) for run in runs}
     return {seed: figures for seed, figures in submission.per_seed.items() if seed in seeds}
 
 
-def _without(submission: Submission, names: set[str]) -> Submission:
+def _without(submission: Claims, names: set[str]) -> Claims:
     return replace(submission, figures={k: v for k, v in submission.figures.items() if k not in names})
 
 
-def _broad_faults(chosen: Submitted, submission: Submission, found: Audit) -> list[str]:
+def _broad_faults(chosen: Submitted, submission: Claims, found: Audit) -> list[str]:
     """Of claims that are made for all seeds together. Loss and spread of another score are no further faults."""
     total = _total_fault(chosen.runs, submission, found)
     if chosen.fault:
@@ -80,7 +80,7 @@ def _broad_faults(chosen: Submitted, submission: Submission, found: Audit) -> li
     return [*loss_fault(chosen.runs, submission), *faults, *total]
 
 
-def _over_limits(runs: Sequence[ForeignRun], submission: Submission) -> list[str]:
+def _over_limits(runs: Sequence[ForeignRun], submission: Claims) -> list[str]:
     """Claims that are over a budget; where a log has the same fault, it is the log that is told."""
     totals = [run.value("total_bytes") or 0 for run in runs]
     claimed = [submission.figures, *submission.per_seed.values()]
@@ -100,7 +100,7 @@ def _over_limits(runs: Sequence[ForeignRun], submission: Submission) -> list[str
     return faults
 
 
-def _total_fault(runs: Sequence[ForeignRun], submission: Submission, found: Audit) -> list[str]:
+def _total_fault(runs: Sequence[ForeignRun], submission: Claims, found: Audit) -> list[str]:
     """A size larger than any run's; one below the largest is found with the other claims."""
     claimed, code, model = (submission.figures.get(name) for name in ("total_bytes", "code_bytes", "model_bytes"))
     known = [v for run in runs if (v := run.value("total_bytes")) is not None]
@@ -115,7 +115,7 @@ def _total_fault(runs: Sequence[ForeignRun], submission: Submission, found: Audi
     return [f"{claimed.source} {claimed.value:,.0f} is no run's code and model: the largest has {max(known):,.0f}"]
 
 
-def check_readme(folder: Path, logs: Logs, chosen: Submitted, submission: Submission | None, found: Audit) -> None:
+def check_readme(folder: Path, logs: Logs, chosen: Submitted, submission: Claims | None, found: Audit) -> None:
     """Numbers of the README that no log has. One of something else is only to be looked at if its own are there."""
     path = next((p for n in (README, "readme.md", "Readme.md") if (p := folder / n).is_file()), None)
     if path is None:

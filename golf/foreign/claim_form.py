@@ -10,7 +10,7 @@ from typing import Any
 
 from golf.challenge import SUBMISSION_NUMBERS, SUBMISSION_TEXTS
 from golf.foreign.findings import Audit
-from golf.foreign.submission_json import LARGEST_CHARACTERS, Submission, read_submission
+from golf.foreign.submission_json import LARGEST_CHARACTERS, Claims, read_claims_file
 
 NAME = "submission.json"
 SPELLED_OTHERWISE = {
@@ -22,7 +22,7 @@ SPELLED_OTHERWISE = {
 NEEDED = ("author", "val_bpb")  # all 58 public ones but a few have these; no other key is in every one
 
 
-def read_claims(folder: Path, found: Audit) -> Submission | None:
+def read_claims(folder: Path, found: Audit) -> Claims | None:
     """What submission.json claims, however it is spelled; None if there is none. Says what is wrong with its form."""
     path = folder / NAME
     if not path.exists():
@@ -30,7 +30,7 @@ def read_claims(folder: Path, found: Audit) -> Submission | None:
     if not path.is_file():
         found.unusable.append(f"{NAME} is no file")
         return None
-    submission = read_submission(path)
+    submission = read_claims_file(path)
     values, problems = _strictly_read(path)
     found.unusable += problems or [f"{NAME} {submission.problem}"] * bool(submission.problem)
     if isinstance(values, dict):
@@ -65,7 +65,7 @@ def _strictly_read(path: Path) -> tuple[Any, list[str]]:
     return values, problems
 
 
-def _fields(values: dict[str, Any], submission: Submission, found: Audit) -> None:
+def _fields(values: dict[str, Any], submission: Claims, found: Audit) -> None:
     """Missing fields, fields of another type, and the core in other words."""
     missing, renamed, mistyped = [], [], []
     for key in (*SUBMISSION_TEXTS, *SUBMISSION_NUMBERS):

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 from golf.foreign.figures import Figure, mean_of
 from golf.foreign.foreign_run import ForeignRun
-from golf.foreign.submission_json import Submission
+from golf.foreign.submission_json import Claims
 
 SAME_PACE = 0.003  # relative difference of times that counting the last step or not explains
 SMALLEST_BYTES = 1_000_000  # that anybody meant as the size of a submission
 
 
-def claims_of_seeds(runs: Sequence[ForeignRun], submission: Submission) -> list[str]:
+def claims_of_seeds(runs: Sequence[ForeignRun], submission: Claims) -> list[str]:
     faults = []
     for seed, claimed in submission.per_seed.items():
         logs = [run for run in runs if run.count("seed") == seed and run.has_score]
@@ -51,7 +51,7 @@ def _candidates(run: ForeignRun, name: str) -> list[Figure]:
     return [run.figures[key]] if key in run.figures else []
 
 
-def claims_of_the_whole(runs: Sequence[ForeignRun], submission: Submission) -> list[str]:
+def claims_of_the_whole(runs: Sequence[ForeignRun], submission: Claims) -> list[str]:
     scored = [run for run in runs if run.has_score]
     if not scored:
         return []
@@ -76,7 +76,7 @@ def claims_of_the_whole(runs: Sequence[ForeignRun], submission: Submission) -> l
     return faults
 
 
-def _score_claim(scored: Sequence[ForeignRun], submission: Submission) -> list[str]:
+def _score_claim(scored: Sequence[ForeignRun], submission: Claims) -> list[str]:
     """A submission's score is the mean of its seeds; often it is the best of them, or no log's at all."""
     claimed = submission.figures.get("val_bpb")
     if claimed is None:
@@ -107,7 +107,7 @@ def _means_of_a_kind(claimed: Figure, group: Sequence[ForeignRun]) -> bool:
     return False
 
 
-def _spread_claim(scored: Sequence[ForeignRun], submission: Submission) -> list[str]:
+def _spread_claim(scored: Sequence[ForeignRun], submission: Claims) -> list[str]:
     """Seeds are a sample: their spread has n - 1 in it, which makes three seeds 22 % wider."""
     claimed = submission.figures.get("val_bpb_std")
     finals = [v for run in scored if (v := run.value("val_bpb")) is not None and math.isfinite(v)]

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from golf.challenge import EVAL_SECONDS
 from golf.foreign.claims import shown
-from golf.foreign.collection import Imported, collect
 from golf.foreign.findings import Audit
+from golf.foreign.folder_reader import ForeignFolder, collect
 from golf.foreign.foreign_run import ForeignRun
 from golf.foreign.run_audit import copies, implied_bytes, named_seed, rule_faults, seed_faults, shard_faults
-from golf.foreign.submission_json import Submission
+from golf.foreign.submission_json import Claims
 
 OTHER_TRACKS = re.compile(r"non[_-]?record|unlimited", re.IGNORECASE)
 _APPENDED = re.compile(r"run \d+ of \d+ in one file")
@@ -44,7 +44,7 @@ def seed_of(run: ForeignRun) -> int | None:
     return named_seed(run.files[0]) if printed is None else printed
 
 
-def read_logs(folder: Path, submission: Submission | None, found: Audit) -> Logs:
+def read_logs(folder: Path, submission: Claims | None, found: Audit) -> Logs:
     """Every run of the logs in and below `folder`; a folder inside that is a submission of its own is left out."""
     groups, empty = [], []
     for group in collect([folder]):
@@ -68,7 +68,7 @@ def read_logs(folder: Path, submission: Submission | None, found: Audit) -> Logs
     return _sorted_out(runs, submission)
 
 
-def _runs_of(group: Imported, folder: Path) -> list[ForeignRun]:
+def _runs_of(group: ForeignFolder, folder: Path) -> list[ForeignRun]:
     """Those out of logs, named by their files as seen from `folder`."""
     runs = [run for run in group.runs if not run.files[0].lower().endswith(".json")]
     for run in runs:
@@ -77,7 +77,7 @@ def _runs_of(group: Imported, folder: Path) -> list[ForeignRun]:
     return runs
 
 
-def _sorted_out(runs: Sequence[ForeignRun], submission: Submission | None) -> Logs:
+def _sorted_out(runs: Sequence[ForeignRun], submission: Claims | None) -> Logs:
     logs = Logs(has_runs=True, unscored=[run for run in runs if not run.has_score])
     # of several copies the one stays that is named as it should be
     logs.copied = [sorted(same, key=lambda run: bool(seed_faults(run))) for same in copies(runs)]

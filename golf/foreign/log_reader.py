@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from golf.foreign.event_lines import NOISE, RULE, EventLine, looks_like_source, may_end_source, opens_source
 from golf.foreign.figures import Figure, parse_number, parse_seconds
-from golf.foreign.grammar import Line, ScoreLine, SettingLine, SizeLine, StepLine, StopLine, read_line
-from golf.foreign.marks import NOISE, RULE, MarkLine, looks_like_source, may_end_source, opens_source
+from golf.foreign.log_lines import Line, ScoreLine, SettingLine, SizeLine, StepLine, StopLine, read_line
 from golf.foreign.scores import LoggedScore, logged
 from golf.foreign.text import TextFile, without_prefix
 
@@ -60,7 +60,7 @@ class LogRun:
 
 
 @dataclass
-class TrainLog:
+class ReadLog:
     """What a file holds. `not_understood` counts lines, `examples` are some of them with their numbers."""
 
     path: Path
@@ -73,18 +73,18 @@ class TrainLog:
     problem: str = ""
 
 
-def read_train_log(path: Path, name: str = "") -> TrainLog:
+def read_log(path: Path, name: str = "") -> ReadLog:
     """Read a log of any length line by line. Raises `golf.foreign.text.UnreadableError` for what is not text."""
     file = TextFile(path)
-    reader = _Reader(path, name or path.name)
+    reader = _LogReader(path, name or path.name)
     reader.read(file)
     reader.log.problem = file.problem
     return reader.log
 
 
-class _Reader:
+class _LogReader:
     def __init__(self, path: Path, name: str):
-        self.log, self.name = TrainLog(path), name
+        self.log, self.name = ReadLog(path), name
         self.run = LogRun(1)
         self.rank: int | None = None  # the rank whose lines count, of a log that several ranks wrote
         self.in_source = False
@@ -116,7 +116,7 @@ class _Reader:
         if line is None:
             self._not_understood(number, text)
             return
-        if rank is not None and not isinstance(line, MarkLine):
+        if rank is not None and not isinstance(line, EventLine):
             self.rank = rank if self.rank is None or rank == 0 else self.rank
             if rank != self.rank:
                 self.log.other_rank_lines += 1
@@ -152,7 +152,7 @@ class _Reader:
             self._stop(number, line)
         else:
             self._mark(number, line)
-        if not isinstance(line, MarkLine):
+        if not isinstance(line, EventLine):
             self.run.last_figure_line = number
         self.run.last_line = number
 
@@ -243,7 +243,7 @@ class _Reader:
             self._keep_late()
             self.run.scores.append(score)
 
-    def _mark(self, number: int, line: MarkLine) -> None:
+    def _mark(self, number: int, line: EventLine) -> None:
         run = self.run
         if line.kind == "crash":
             run.crash_line, run.crash = number, line.value

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from golf.foreign.figures import Figure, mean_of, parse_number
 from golf.foreign.foreign_run import ForeignRun
-from golf.foreign.grammar import ScoreLine, read_line
+from golf.foreign.log_lines import ScoreLine, read_line
 from golf.foreign.scores import OTHER, claimed_kind
 from golf.foreign.text import TextFile, UnreadableError
 

@@ -14,7 +14,7 @@ from golf.foreign.claims import claims_of_seeds, claims_of_the_whole, shown
 from golf.foreign.figures import Figure
 from golf.foreign.foreign_run import ForeignRun
 from golf.foreign.scores import LoggedScore
-from golf.foreign.submission_json import Submission
+from golf.foreign.submission_json import Claims
 from golf.report.rows import bytes_per_token
 from golf.run.result import OK, OVER_BYTES, OVER_TIME
 
@@ -43,7 +43,7 @@ def rule_faults(run: ForeignRun) -> list[str]:
     return found
 
 
-def audit_folder(runs: Sequence[ForeignRun], submission: Submission | None) -> list[str]:
+def audit_folder(runs: Sequence[ForeignRun], submission: Claims | None) -> list[str]:
     """Faults that only several runs, or runs and a submission.json together, can show."""
     faults = [*_same_seed_faults(runs), *_copy_faults(runs), *shard_faults(runs)]
     if submission is not None:

@@ -12,7 +12,7 @@ from golf.foreign.figures import Figure, mean_of
 from golf.foreign.foreign_run import ForeignRun
 from golf.foreign.log_audit import Logs, seed_of
 from golf.foreign.scores import ARTIFACT_KINDS
-from golf.foreign.submission_json import Submission
+from golf.foreign.submission_json import Claims
 
 KINDS = ("val", "post_quant", "sliding", "ttt")  # of scores of an artifact, the one that counts first
 COARSE = 0.01  # nobody means a score to so few digits
@@ -28,7 +28,7 @@ class Submitted:
     is_matched: bool = False  # the claimed score is the mean of `runs`
 
 
-def submitted(logs: Logs, submission: Submission | None) -> Submitted:
+def submitted(logs: Logs, submission: Claims | None) -> Submitted:
     """The runs whose mean is the claimed score; where there is no such claim or no such runs, the likeliest."""
     groups = _groups(logs)
     if not groups:
@@ -61,7 +61,7 @@ def _groups(logs: Logs) -> list[list[ForeignRun]]:
     return sorted(groups.values(), key=lambda runs: (min(run.name.count("/") for run in runs), -len(runs)))
 
 
-def _listed(groups: Sequence[Sequence[ForeignRun]], submission: Submission) -> Iterator[list[ForeignRun]]:
+def _listed(groups: Sequence[Sequence[ForeignRun]], submission: Claims) -> Iterator[list[ForeignRun]]:
     """Of every variant the runs of the seeds that are named."""
     for group in groups:
         if runs := [run for run in group if seed_of(run) in submission.seeds]:
@@ -125,7 +125,7 @@ def _best_of(claimed: Figure, count: int, group: list[ForeignRun]) -> tuple[list
     return group, f"{_as_claimed(claimed)} is of the best {count} of {len(group)} runs: the mean of all is {mean:.6f}"
 
 
-def loss_fault(runs: Sequence[ForeignRun], submission: Submission) -> list[str]:
+def loss_fault(runs: Sequence[ForeignRun], submission: Claims) -> list[str]:
     """A claimed loss that is neither the mean of the runs nor one run's."""
     claimed = submission.figures.get("val_loss")
     scores = [s for run in runs for s in run.scores if s.kind in ARTIFACT_KINDS]
@@ -135,7 +135,7 @@ def loss_fault(runs: Sequence[ForeignRun], submission: Submission) -> list[str]:
     return [f"{_as_claimed(claimed)} is in no log: their mean is {known[0].value:.6f}"]
 
 
-def spread_fault(runs: Sequence[ForeignRun], submission: Submission) -> tuple[list[str], list[str]]:
+def spread_fault(runs: Sequence[ForeignRun], submission: Claims) -> tuple[list[str], list[str]]:
     """(faults, to look at) of a claimed standard deviation: seeds are a sample, with n - 1 in it."""
     claimed = submission.figures.get("val_bpb_std")
     if claimed is None or len(runs) < 2:
@@ -152,7 +152,7 @@ def spread_fault(runs: Sequence[ForeignRun], submission: Submission) -> tuple[li
     return ([], [sentence]) if is_near else ([sentence], [])
 
 
-def own_mean_fault(submission: Submission) -> list[str]:
+def own_mean_fault(submission: Claims) -> list[str]:
     """Where logs are missing: the claimed score against the mean of the seeds' that stand beside it."""
     claimed = submission.figures.get("val_bpb")
     values = [figures["val_bpb"].value for figures in submission.per_seed.values() if "val_bpb" in figures]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from golf.bits import STANDARD
-from golf.foreign.grammar import ScoreLine
+from golf.foreign.log_lines import ScoreLine
 
 PRE, POST, SLIDING, TTT, MIXED, OTHER = "pre_quant", "post_quant", "sliding", "ttt", "mixed", "other"
 ARTIFACT_KINDS = (POST, SLIDING, TTT, MIXED)  # the more elaborate later: the last one there is counts

@@ -81,7 +81,7 @@ _SHAPES: list[tuple[str, re.Pattern[str]]] = [
 
 
 @dataclass
-class Submission:
+class Claims:
     """`figures` are claimed for the whole, `per_seed` for single seeds, each by its name in Golf's results."""
 
     name: str
@@ -93,9 +93,9 @@ class Submission:
     problem: str = ""
 
 
-def read_submission(path: Path, name: str = "") -> Submission:
+def read_claims_file(path: Path, name: str = "") -> Claims:
     """Read one file; what is wrong with it is in `problem`, and whatever could be read is there all the same."""
-    found = Submission(name or path.name)
+    found = Claims(name or path.name)
     try:
         text = _content(path)
     except UnreadableError as error:
@@ -150,7 +150,7 @@ def _parsed(text: str) -> tuple[Any, str]:
     return None, "is not JSON" if text.strip() else "is empty"
 
 
-def _take(found: Submission, top: dict[str, Any]) -> None:
+def _take(found: Claims, top: dict[str, Any]) -> None:
     for key in ("name", "author", "track", "hardware", "date"):
         if isinstance(top.get(key), str):
             found.texts[key] = top[key][:200]
@@ -192,18 +192,18 @@ def _seed_of(key: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def _is_per_seed_list(found: Submission, key: str, value: list[Any]) -> bool:
+def _is_per_seed_list(found: Claims, key: str, value: list[Any]) -> bool:
     numbers = all(as_figure(v, "") is not None for v in value)
     return numbers and len(value) == len(found.seeds) > 0 and key.lower() not in ("seeds", "seed_list")
 
 
-def _take_list(found: Submission, values: list[Any], source: str) -> None:
+def _take_list(found: Claims, values: list[Any], source: str) -> None:
     for index, item in enumerate(values[:1000]):
         if isinstance(item, dict) and (seed := as_figure(item.get("seed"), "")) and whole(seed.value) is not None:
             _take_seed(found, int(seed.value), item, f"{source}[{index}]")
 
 
-def _take_seed(found: Submission, seed: int, value: Any, source: str, what: str | None = "val_bpb") -> None:
+def _take_seed(found: Claims, seed: int, value: Any, source: str, what: str | None = "val_bpb") -> None:
     figures = found.per_seed.setdefault(seed, {})
     if isinstance(value, dict):
         for path, key, inner in _walk(value):
@@ -213,7 +213,7 @@ def _take_seed(found: Submission, seed: int, value: Any, source: str, what: str 
         figures.setdefault(what, figure)
 
 
-def _take_figure(found: Submission, figures: dict[str, Figure], key: str, value: Any, source: str) -> None:
+def _take_figure(found: Claims, figures: dict[str, Figure], key: str, value: Any, source: str) -> None:
     figure = as_figure(value, source)
     if figure is None:
         return

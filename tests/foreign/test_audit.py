@@ -8,7 +8,7 @@ import scipy.stats
 
 from golf.errors import GolfError
 from golf.foreign.audit import audit
-from golf.foreign.judgement import reference_of
+from golf.foreign.reference import reference_of
 from golf.settings.composition import rules_named
 from scripts import audit_submission
 from tests.foreign.folders import LOG, SEEDS, claims, log_of, loss_of, train_log, write

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from golf.foreign.collection import collect
-from golf.foreign.imported import imported_rows
+from golf.foreign.folder_reader import collect
+from golf.foreign.import_store import imported_rows
 from golf.report.study import read_study
 from golf.report.verdicts import judge
 from golf.run.result import read_result

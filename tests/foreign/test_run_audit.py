@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from golf.challenge import VALIDATION_BYTES
-from golf.foreign.collection import Imported, collect
+from golf.foreign.folder_reader import ForeignFolder, collect
 from golf.foreign.run_audit import implied_bytes, named_seed
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -38,7 +38,9 @@ Total submission size int8+zlib: {total} bytes
 """
 
 
-def imported(folder: Path, logs: dict[str, str], claims: dict[str, Any] | None = None, readme: str = "") -> Imported:
+def imported(
+    folder: Path, logs: dict[str, str], claims: dict[str, Any] | None = None, readme: str = ""
+) -> ForeignFolder:
     folder.mkdir(exist_ok=True)
     for name, text in logs.items():
         (folder / name).write_text(text)
@@ -50,7 +52,7 @@ def imported(folder: Path, logs: dict[str, str], claims: dict[str, Any] | None =
     return found
 
 
-def faults(found: Imported) -> list[str]:
+def faults(found: ForeignFolder) -> list[str]:
     return [*found.faults, *(fault for run in found.runs for fault in run.faults)]
 
 

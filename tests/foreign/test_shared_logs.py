@@ -9,7 +9,7 @@ from functools import cache
 
 import pytest
 
-from golf.foreign.collection import Imported, collect
+from golf.foreign.folder_reader import ForeignFolder, collect
 from golf.foreign.foreign_run import ForeignRun
 from tests.support import ROOT
 
@@ -63,7 +63,7 @@ pytestmark = pytest.mark.skipif(not (SHARED / "logs").is_dir(), reason="needs ..
 
 
 @cache
-def imported() -> dict[str, Imported]:
+def imported() -> dict[str, ForeignFolder]:
     return {found.name: found for found in collect([SHARED / "logs"])}
 
 

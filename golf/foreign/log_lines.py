@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from golf.foreign.event_lines import NOISE, EventLine, read_event, read_noise
 from golf.foreign.figures import NUMBER, parse_number, parse_seconds
-from golf.foreign.marks import NOISE, MarkLine, read_mark, read_noise
 
 _FLAGS = re.IGNORECASE
 LOSS_KEYS, BPB_KEYS = ("val_loss", "validation_loss"), ("val_bpb", "validation_bpb")
@@ -66,7 +66,7 @@ class SettingLine:
     opens: str = ""  # what of a run's beginning this is, such as `model_params`
 
 
-Line = StepLine | StopLine | ScoreLine | SizeLine | SettingLine | MarkLine
+Line = StepLine | StopLine | ScoreLine | SizeLine | SettingLine | EventLine
 
 _COUNT = r"(?:\d{1,3}(?:,\d{3})+|\d{1,12})(?![\w.,]*\d)"
 _STEP = re.compile(
@@ -167,7 +167,7 @@ def read_line(text: str) -> Line | None:
         return score
     if ("bytes" in lowered or "budget:" in lowered or "artifact" in lowered) and (size := _size_line(text)):
         return size
-    line = read_mark(text, lowered) or _setting_line(text) or read_noise(text)
+    line = read_event(text, lowered) or _setting_line(text) or read_noise(text)
     is_unread_score = line is NOISE and "bpb" in lowered and _SOME_SCORE.search(lowered) and not _PROGRESS.search(text)
     return None if is_unread_score else line
 

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from golf.foreign.collection import Imported, collect
-from golf.foreign.imported import record
-from golf.foreign.log_reader import read_train_log
-from golf.foreign.tables import as_csv, as_json, explanation, fault_lines, summary, table
+from golf.foreign.folder_reader import ForeignFolder, collect
+from golf.foreign.import_store import record
+from golf.foreign.import_tables import as_csv, as_json, explanation, fault_lines, summary, table
+from golf.foreign.log_reader import read_log
 from golf.report.imported import rows_of_record
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -49,7 +49,7 @@ def as_bytes(lines: list[str]) -> bytes:
     return "\n".join(lines).encode(errors="replace")
 
 
-def only(found: list[Imported]) -> Imported:
+def only(found: list[ForeignFolder]) -> ForeignFolder:
     (one,) = found
     return one
 
@@ -165,7 +165,7 @@ def is_written(value: float, line: str) -> bool:
     return any(math.isclose(value, n * scale, rel_tol=1e-12) for n in numbers for scale in (1, 1e-3, 60, 1000))
 
 
-def assert_printable(found: Imported) -> None:
+def assert_printable(found: ForeignFolder) -> None:
     """Whatever was read can be stored, listed, printed and explained."""
     values = record(found)
     rows = rows_of_record(values)
@@ -206,7 +206,7 @@ def test_a_line_without_end_is_read_in_bounded_memory(tmp_path: Path) -> None:
     import tracemalloc
 
     tracemalloc.start()
-    log = read_train_log(path)
+    log = read_log(path)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 8_000_000 and log.runs[-1].figures["seed"].value == 3 and log.runs[-1].steps == 5

@@ -1,4 +1,4 @@
-"""Imported runs as people and programs read them: a table, CSV, JSON, and where each number of a run is from."""
+"""ForeignFolder runs as people and programs read them: a table, CSV, JSON, and where each number of a run is from."""
 
 from __future__ import annotations
 

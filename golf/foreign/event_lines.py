@@ -11,14 +11,14 @@ _FLAGS = re.IGNORECASE
 
 
 @dataclass(frozen=True)
-class MarkLine:
+class EventLine:
     """`kind` is crash, sliding_mode, eval_clock, averaging, gpu, rule (a line of equals signs) or noise."""
 
     kind: str
     value: str = ""
 
 
-NOISE, RULE = MarkLine("noise"), MarkLine("rule")
+NOISE, RULE = EventLine("noise"), EventLine("rule")
 _CRASH = re.compile(
     r"Traceback \(most recent call last\)|ChildFailedError|OutOfMemoryError|CUDA out of memory|CUDA error:"
     r"|Segmentation fault|^Killed\b|exitcode\s*:\s*-?[1-9]|ProcessRaisedException|DUE TO (?:TIME LIMIT|PREEMPTION)"
@@ -55,23 +55,23 @@ _ENDS_SOURCE = re.compile(
 )
 
 
-def read_mark(text: str, lowered: str) -> MarkLine | None:
+def read_event(text: str, lowered: str) -> EventLine | None:
     """What a line says about the run's course or machine."""
     if match := _EVAL_CLOCK.match(text):
-        return MarkLine("eval_clock", match[1])
+        return EventLine("eval_clock", match[1])
     if _CRASH.search(text):
-        return MarkLine("crash", text.strip()[:200])
+        return EventLine("crash", text.strip()[:200])
     if "sliding" in lowered and _SLIDING_MODE.search(text):
         stride = re.search(r"\bstride\s*[:=]\s*(\d{1,9})", text)
-        return MarkLine("sliding_mode", stride[1] if stride else "")
+        return EventLine("sliding_mode", stride[1] if stride else "")
     if text.startswith("|") and (match := _GPU.match(text)):
-        return MarkLine("gpu", match[1].strip())
+        return EventLine("gpu", match[1].strip())
     if _AVERAGING.match(text):
-        return MarkLine("averaging")
+        return EventLine("averaging")
     return RULE if is_rule(text) else None
 
 
-def read_noise(text: str) -> MarkLine | None:
+def read_noise(text: str) -> EventLine | None:
     """`NOISE` for a line of a known kind that holds nothing of use here."""
     is_noise = _NOISE.match(text) or _PAIRS_ONLY.match(text) or _FOREIGN_NOISE.search(text)
     return NOISE if is_noise else None

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from golf.errors import GolfError
 from golf.foreign.foreign_run import ForeignRun, foreign_run
-from golf.foreign.log_reader import TrainLog, read_train_log
+from golf.foreign.log_reader import ReadLog, read_log
 from golf.foreign.readme_reader import readme_faults
 from golf.foreign.run_audit import audit_folder, audit_run
-from golf.foreign.submission_json import FILE_NAME, Submission, read_submission
+from golf.foreign.submission_json import FILE_NAME, Claims, read_claims_file
 from golf.foreign.text import ENDINGS, UnreadableError
 from golf.run.result import OK
 
@@ -37,14 +37,14 @@ CLAIMED_ONLY = "there is no log: this is what {} claims"
 
 
 @dataclass
-class Imported:
+class ForeignFolder:
     """One submission: the runs of a folder, and what is wrong with the folder as a whole."""
 
     name: str
     folder: str
     runs: list[ForeignRun] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
-    submission: Submission | None = None
+    submission: Claims | None = None
     lines: int = 0
     source_lines: int = 0
     not_understood: int = 0
@@ -64,7 +64,7 @@ class _Group:
     submissions: list[Path] = field(default_factory=list)
 
 
-def collect(paths: Sequence[Path]) -> Iterator[Imported]:
+def collect(paths: Sequence[Path]) -> Iterator[ForeignFolder]:
     """A submission at a time, in the order of the paths. Raises `GolfError` for a path that is not there."""
     taken: set[str] = set()
     for path in paths:
@@ -112,12 +112,12 @@ def _may_be_log(name: str) -> bool:
     return (ending in LOG_ENDINGS or is_numbered) and not name.startswith((".", "requirements"))
 
 
-def _import(group: _Group, name: str) -> Imported:
-    found = Imported(name, str(group.folder.absolute()))
+def _import(group: _Group, name: str) -> ForeignFolder:
+    found = ForeignFolder(name, str(group.folder.absolute()))
     for path in group.logs:
         _add_log(found, path, group.folder)
     for path in group.submissions[:1]:
-        found.submission = read_submission(path, str(path.relative_to(group.folder)))
+        found.submission = read_claims_file(path, str(path.relative_to(group.folder)))
         _add_claims(found, found.submission)
     for run in found.runs:
         run.folder = found.folder
@@ -129,10 +129,10 @@ def _import(group: _Group, name: str) -> Imported:
     return found
 
 
-def _add_log(found: Imported, path: Path, folder: Path) -> None:
+def _add_log(found: ForeignFolder, path: Path, folder: Path) -> None:
     file = str(path.relative_to(folder))
     try:
-        log = read_train_log(path, file)
+        log = read_log(path, file)
     except UnreadableError as error:
         found.skipped[file] = str(error)
         return
@@ -147,7 +147,7 @@ def _add_log(found: Imported, path: Path, folder: Path) -> None:
         found.runs.append(_of_log(foreign_run(run, "", file), log, index, found.name, file))
 
 
-def _of_log(run: ForeignRun, log: TrainLog, index: int, folder_name: str, file: str) -> ForeignRun:
+def _of_log(run: ForeignRun, log: ReadLog, index: int, folder_name: str, file: str) -> ForeignRun:
     """The last run of a file has the file's name: it is the one that was scored."""
     count = len(log.runs)
     stem = file
@@ -166,7 +166,7 @@ def _of_log(run: ForeignRun, log: TrainLog, index: int, folder_name: str, file: 
     return run
 
 
-def _add_claims(found: Imported, submission: Submission) -> None:
+def _add_claims(found: ForeignFolder, submission: Claims) -> None:
     """Where no log has a score, the claims of submission.json are the runs."""
     for run in found.runs:
         for name in ("track", "hardware"):
@@ -181,7 +181,7 @@ def _add_claims(found: Imported, submission: Submission) -> None:
         found.runs.append(_claimed(found.name, submission, submission.figures, None))
 
 
-def _claimed(name: str, submission: Submission, figures: dict, seed: int | None) -> ForeignRun:
+def _claimed(name: str, submission: Claims, figures: dict, seed: int | None) -> ForeignRun:
     own = dict(figures)
     if "model_bytes" in own:
         own["artifact_bytes"] = own.pop("model_bytes")

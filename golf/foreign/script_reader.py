@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from golf.foreign.unwrapping import LARGEST_BYTES, is_packed, unpacked
+from golf.foreign.unpacking import LARGEST_BYTES, is_packed, unpacked
 
 MOST_LAYERS = 3  # of packing within packing
 NETWORK = {

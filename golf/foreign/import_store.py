@@ -1,4 +1,4 @@
-"""Imported runs under the runs root: `imported/<name>/import.json`, one file a submission, and rows made from them."""
+"""ForeignFolder runs under the runs root: `imported/<name>/import.json`, one file a submission, and rows made from them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from golf.files import write_json
-from golf.foreign.collection import Imported
 from golf.foreign.figures import Figure
+from golf.foreign.folder_reader import ForeignFolder
 from golf.foreign.foreign_run import ForeignRun
 from golf.report.imported import DAMAGED, imported_folder, imported_rows, rows_of_record
 
@@ -37,7 +37,7 @@ def _origin(path: Path) -> str | None:
         return None
 
 
-def record(found: Imported) -> dict[str, Any]:
+def record(found: ForeignFolder) -> dict[str, Any]:
     """What is kept: every run's row, the source of every number, every score with its tag, and the faults."""
     return {
         "format": FORMAT,
