@@ -15,10 +15,10 @@ from golf.foreign.log_reader import ReadLog, read_log
 from golf.foreign.readme_reader import readme_faults
 from golf.foreign.run_audit import audit_folder, audit_run
 from golf.foreign.submission_json import FILE_NAME, Claims, read_claims_file
-from golf.foreign.text import ENDINGS, UnreadableError
+from golf.foreign.text import ENDING, UnreadableError
 from golf.run.result import OK
 
-LOG_ENDINGS = {".log", ".txt", ".out", ".err", ".stdout", ""}
+LOG_ENDINGS = (".log", ".txt", ".out", ".err", ".stdout", "")
 _SKIPPED_FOLDERS = {"node_modules", "__pycache__", "site-packages", "venv"}
 _TELLS_NOTHING = {
     "log",
@@ -106,7 +106,7 @@ def _walk(path: Path) -> Iterator[tuple[Path, list[str]]]:
 
 def _may_be_log(name: str) -> bool:
     ending = Path(name).suffix.lower()
-    if ending in ENDINGS:
+    if ending == ENDING:
         ending = Path(Path(name).stem).suffix.lower()
     is_numbered = re.fullmatch(r".*\.log\.\d+", name) is not None
     return (ending in LOG_ENDINGS or is_numbered) and not name.startswith((".", "requirements"))
@@ -151,7 +151,7 @@ def _of_log(run: ForeignRun, log: ReadLog, index: int, folder_name: str, file: s
     """The last run of a file has the file's name: it is the one that was scored."""
     count = len(log.runs)
     stem = file
-    for ending in (*ENDINGS, *LOG_ENDINGS):
+    for ending in (ENDING, *LOG_ENDINGS):
         stem = stem.removesuffix(ending) if ending else stem
     suffix = f"#{index}" if index < count else ""
     run.name = f"{folder_name}/{stem}{suffix}"
