@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 from golf.errors import GolfError
-from golf.foreign.audit import audit
+from golf.foreign.audit import Audit
 from golf.foreign.byte_audit import audit_bytes
-from golf.foreign.findings import Audit
+from golf.foreign.folder_audit import audit
 from golf.foreign.reference import reference_of
 from golf.settings.composition import rules_named
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from golf.errors import GolfError
-from golf.foreign.folder_reader import collect
-from golf.foreign.import_store import read_records, record, store
+from golf.foreign.import_store import import_folders, read_records, record, store
 from golf.foreign.import_tables import as_csv, as_json, explanation, fault_lines, summary, table
 from golf.report.imported import rows_of_record
 from golf.report.summary import PLAIN_WIDTH
@@ -55,7 +54,7 @@ def _records(options: argparse.Namespace) -> list[dict]:
     if not options.paths:
         return read_records(runs_root())
     records = []
-    for found in collect(options.paths):
+    for found in import_folders(options.paths):
         values = record(found)
         records.append(values)
         if found.runs and not options.dry_run:

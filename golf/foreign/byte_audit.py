@@ -16,7 +16,7 @@ import numpy as np
 import sentencepiece
 
 from golf.errors import GolfError
-from golf.foreign.findings import Audit
+from golf.foreign.audit import Audit
 from golf.foreign.run_audit import BYTES_TOLERANCE
 from golf.training.data.byte_tables import ByteTables, byte_tables
 from golf.training.data.own_text import read_documents

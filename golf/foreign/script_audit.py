@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from golf.challenge import CAP_BYTES
-from golf.foreign.claims import shown
-from golf.foreign.findings import Audit
+from golf.foreign.audit import Audit, shown
 from golf.foreign.foreign_run import ForeignRun
 from golf.foreign.script_reader import NETWORK, imported_packages, read_script, suspicions
 from golf.foreign.submission_json import Claims
@@ -65,9 +64,9 @@ def _packages(folder: Path, tree: ast.Module, beside: Sequence[str], found: Audi
         found.look_at.append(f"{SCRIPT} needs {shown(missing)}: neither requirements.txt nor the README names that")
 
 
-def check_code_size(size: int, submission: Claims | None, runs: Sequence[ForeignRun], found: Audit) -> None:
+def check_code_size(size: int, claims: Claims | None, runs: Sequence[ForeignRun], found: Audit) -> None:
     """The script's size against what was claimed and logged, and against the cap."""
-    claimed = submission.figures.get("code_bytes") if submission else None
+    claimed = claims.figures.get("code_bytes") if claims else None
     logged = sorted({code for run in runs if (code := run.count("code_bytes")) is not None})
     in_logs = f"the logs count {shown([f'{code:,}' for code in logged])}"
     if claimed is not None and claimed.value != size:

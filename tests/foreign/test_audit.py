@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 
 from golf.errors import GolfError
-from golf.foreign.audit import audit
+from golf.foreign.folder_audit import audit
 from golf.foreign.reference import reference_of
 from golf.settings.composition import rules_named
 from scripts import audit_submission

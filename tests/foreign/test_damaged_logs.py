@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from golf.foreign.folder_reader import ForeignFolder, collect
-from golf.foreign.import_store import record
+from golf.foreign.folder_reader import ForeignFolder
+from golf.foreign.import_store import import_folders, record
 from golf.foreign.import_tables import as_csv, as_json, explanation, fault_lines, summary, table
 from golf.foreign.log_reader import read_log
 from golf.report.imported import rows_of_record
@@ -56,7 +56,7 @@ def only(found: list[ForeignFolder]) -> ForeignFolder:
 
 def figures(path: Path) -> list[dict[str, float]]:
     """Of every run in a file; the line numbers are not compared."""
-    runs = only(list(collect([path]))).runs
+    runs = only(list(import_folders([path]))).runs
     return [{k: f.value for k, f in run.figures.items()} | {"state": hash(run.state)} for run in runs]
 
 
@@ -142,7 +142,7 @@ def test_a_number_is_in_the_line_that_it_is_said_to_be_from(tmp_path: Path, text
     path = tmp_path / "train_seed1.log"
     path.write_bytes(text.encode(errors="replace"))
     lines = text.encode(errors="replace").decode().split("\n")
-    found = only(list(collect([path])))
+    found = only(list(import_folders([path])))
     for run in found.runs:
         for key, figure in run.figures.items():
             source = re.fullmatch(r"train_seed1\.log:(\d+)(?: \(.*\))?", figure.source, re.DOTALL)
@@ -182,7 +182,7 @@ def test_any_bytes_are_read_without_a_traceback(tmp_path: Path, content: bytes) 
     for name in ("train.log", "submission.json"):
         path = tmp_path / name
         path.write_bytes(content)
-        for found in collect([path]):
+        for found in import_folders([path]):
             assert_printable(found)
 
 
@@ -190,7 +190,7 @@ def test_a_cut_compressed_log_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     text = "".join(f"step:{i}/20000 train_loss:2.1 train_time:{i * 43}ms step_avg:43.00ms\n" for i in range(1, 9000))
     path = tmp_path / "train.log.gz"
     path.write_bytes(gzip.compress(text.encode())[:-4000])
-    (run,) = only(list(collect([tmp_path]))).runs
+    (run,) = only(list(import_folders([tmp_path]))).runs
     assert run.state == "unfinished" and 100 < (run.value("steps") or 0) < 9000
     assert any("compressed data ends" in fault for fault in run.faults)
 

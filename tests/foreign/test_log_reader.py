@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from golf.foreign.folder_reader import ForeignFolder, collect
+from golf.foreign.folder_reader import ForeignFolder
 from golf.foreign.foreign_run import ForeignRun
+from golf.foreign.import_store import import_folders
 
 FIXTURES = Path(__file__).parent / "fixtures"
 with (FIXTURES / "expected.csv").open(newline="") as file:
@@ -25,7 +26,7 @@ STATES = {
 
 @pytest.fixture(scope="module")
 def imported() -> dict[str, ForeignFolder]:
-    return {found.name: found for found in collect([FIXTURES])}
+    return {found.name: found for found in import_folders([FIXTURES])}
 
 
 @pytest.fixture(scope="module")

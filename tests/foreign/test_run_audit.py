@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from golf.challenge import VALIDATION_BYTES
-from golf.foreign.folder_reader import ForeignFolder, collect
-from golf.foreign.run_audit import implied_bytes, named_seed
+from golf.foreign.folder_reader import ForeignFolder
+from golf.foreign.foreign_run import named_seed
+from golf.foreign.import_store import import_folders
+from golf.foreign.run_audit import implied_bytes
 
 FIXTURES = Path(__file__).parent / "fixtures"
 TOKENS = 62_021_632
@@ -48,7 +50,7 @@ def imported(
         (folder / "submission.json").write_text(json.dumps(claims))
     if readme:
         (folder / "README.md").write_text(readme)
-    (found,) = collect([folder])
+    (found,) = import_folders([folder])
     return found
 
 
@@ -161,7 +163,7 @@ def test_a_crash_after_the_score_is_a_fault_and_not_the_end_of_the_run(tmp_path:
 
 
 def test_cases_of_the_fixtures_are_named() -> None:
-    found = {imported.name: faults(imported) for imported in collect([FIXTURES])}
+    found = {imported.name: faults(imported) for imported in import_folders([FIXTURES])}
     assert any("repeats the sliding score" in fault for fault in found["m_compatible"])
     assert any("its name says seed 11, its log seed 12" in fault for fault in found["k_source"])
     assert any("run 2 of 3 in one file, from line 10 on" in fault for fault in found["e_several"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from golf.foreign.audit import audit
+from golf.foreign.folder_audit import audit
 from golf.settings.composition import rules_named
 from tests.foreign.folders import SCRIPT, write
 

@@ -9,8 +9,9 @@ from functools import cache
 
 import pytest
 
-from golf.foreign.folder_reader import ForeignFolder, collect
+from golf.foreign.folder_reader import ForeignFolder
 from golf.foreign.foreign_run import ForeignRun
+from golf.foreign.import_store import import_folders
 from tests.support import ROOT
 
 SHARED = ROOT.parent / "shared"
@@ -64,7 +65,7 @@ pytestmark = pytest.mark.skipif(not (SHARED / "logs").is_dir(), reason="needs ..
 
 @cache
 def imported() -> dict[str, ForeignFolder]:
-    return {found.name: found for found in collect([SHARED / "logs"])}
+    return {found.name: found for found in import_folders([SHARED / "logs"])}
 
 
 def listed(name: str) -> Iterator[dict[str, str]]:
