@@ -1,4 +1,4 @@
-"""Lines of a train log that hold no result: what went on, what the machine is, echoed source, and mere noise."""
+"""Lines of a train log without a result: crashes, changes of mode, the machine, echoed source, and noise."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ _FLAGS = re.IGNORECASE
 
 @dataclass(frozen=True)
 class EventLine:
-    """`kind` is crash, sliding_mode, eval_clock, averaging, gpu, rule (a line of equals signs) or noise."""
+    """A line about the course of a run."""
 
-    kind: str
-    value: str = ""
+    kind: str  # crash, sliding_mode, eval_clock, averaging, gpu, rule (a line of equals signs) or noise
+    value: str = ""  # crash: message; sliding_mode: stride; eval_clock: duration; gpu: name
 
 
 NOISE, RULE = EventLine("noise"), EventLine("rule")
+# Only words that no training prints otherwise: a crash decides the state of a run.
 _CRASH = re.compile(
     r"Traceback \(most recent call last\)|ChildFailedError|OutOfMemoryError|CUDA out of memory|CUDA error:"
     r"|Segmentation fault|^Killed\b|exitcode\s*:\s*-?[1-9]|ProcessRaisedException|DUE TO (?:TIME LIMIT|PREEMPTION)"
@@ -56,7 +57,7 @@ _ENDS_SOURCE = re.compile(
 
 
 def read_event(text: str, lowered: str) -> EventLine | None:
-    """What a line says about the run's course or machine."""
+    """Return the event that a line reports, None for a line of another sort."""
     if match := _EVAL_CLOCK.match(text):
         return EventLine("eval_clock", match[1])
     if _CRASH.search(text):
@@ -72,25 +73,26 @@ def read_event(text: str, lowered: str) -> EventLine | None:
 
 
 def read_noise(text: str) -> EventLine | None:
-    """`NOISE` for a line of a known kind that holds nothing of use here."""
+    """Return `NOISE` for a line of a known kind without a result, None for an unknown line."""
     is_noise = _NOISE.match(text) or _PAIRS_ONLY.match(text) or _FOREIGN_NOISE.search(text)
     return NOISE if is_noise else None
 
 
 def may_end_source(text: str) -> bool:
-    """A quick no for almost every line of an echoed script."""
+    """Tell whether a line may follow an echoed script. A quick no for nearly every line of a script."""
     return bool(_ENDS_SOURCE.match(text))
 
 
 def looks_like_source(text: str) -> bool:
-    """Whether it is a line of a Python program rather than of a log."""
+    """Tell whether a line is one of a Python program."""
     return bool(_SOURCE.match(text))
 
 
 def opens_source(text: str) -> bool:
-    """Whether an echoed script may begin here."""
+    """Tell whether an echoed script may begin with this line."""
     return text.startswith(("import ", "from ", '"""', "'''", "#!", "# "))
 
 
 def is_rule(text: str) -> bool:
+    """Tell whether a line consists of equals signs, as before and after an echoed script."""
     return len(text) >= 60 and not text.strip("= ")

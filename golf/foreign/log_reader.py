@@ -1,4 +1,4 @@
-"""A train log as runs: its lines gathered, cut where one run ends and another begins."""
+"""A train log as runs: its lines are gathered, and cut where one run ends and another begins."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from golf.foreign.scores import LoggedScore, logged
 from golf.foreign.text import TextFile, without_prefix
 
 EXAMPLES_KEPT = 5
-SCORES_KEPT = 400  # of one run: sweeps of evaluation settings print many
-LONGEST_SAMPLE = 200  # lines of output in the documentation of a script
+SCORES_KEPT = 400  # largest number a run; sweeps of evaluation settings print many
+LONGEST_SAMPLE = 200  # lines of sample output in the documentation of a script
 SURE_SIGNS = (
     "val_bpb:enabled",
     "train_loader:",
@@ -28,18 +28,20 @@ SURE_SIGNS = (
 
 @dataclass
 class LogRun:
-    """One training in a log: what its lines say, nothing concluded yet."""
+    """The lines of one training in a log, without conclusions."""
 
     first_line: int
     figures: dict[str, Figure] = field(default_factory=dict)
-    latest: dict[str, tuple[float, int]] = field(default_factory=dict)  # figures that every step replaces, and the line
+    latest: dict[str, tuple[float, int]] = field(
+        default_factory=dict
+    )  # (value, line) of figures that each step replaces
     scores: list[LoggedScore] = field(default_factory=list)
     sizes: list[tuple[str, str, Figure]] = field(default_factory=list)  # (what, scheme, bytes)
-    curve: list[StepLine] = field(default_factory=list)  # its training and validation lines
-    opened: set[str] = field(default_factory=set)
+    curve: list[StepLine] = field(default_factory=list)  # training and validation lines
+    opened: set[str] = field(default_factory=set)  # signs of a beginning so far
     steps: int | None = None
-    of: int | None = None
-    paced_step: int | None = None  # the step that figures["step_ms"] was printed at
+    of: int | None = None  # steps that were planned
+    paced_step: int | None = None  # step at which figures["step_ms"] was printed
     last_val: StepLine | None = None
     last_val_line: int = 0
     stopped: bool = False
@@ -47,30 +49,31 @@ class LogRun:
     crash_line: int | None = None
     crash: str = ""
     last_figure_line: int = 0
-    sliding_from: int | None = None
+    sliding_from: int | None = None  # line that announces sliding-window scoring
     sliding_stride: int | None = None
-    averaged: bool = False
+    averaged: bool = False  # weights were averaged after training
     gpu: str = ""
     gpus: int = 0
     last_line: int = 0
 
     @property
     def is_empty(self) -> bool:
+        """Tell whether the lines have no step, score or size."""
         return self.steps is None and not self.scores and not any(what != "code" for what, *_ in self.sizes)
 
 
 @dataclass
 class ReadLog:
-    """What a file holds. `not_understood` counts lines, `examples` are some of them with their numbers."""
+    """The content of a log file."""
 
     path: Path
     runs: list[LogRun] = field(default_factory=list)
     lines: int = 0
-    source_lines: int = 0
+    source_lines: int = 0  # lines of echoed source
     other_rank_lines: int = 0
-    not_understood: int = 0
-    examples: list[str] = field(default_factory=list)
-    problem: str = ""
+    not_understood: int = 0  # lines
+    examples: list[str] = field(default_factory=list)  # some lines that were not understood, with their numbers
+    problem: str = ""  # data that were lost in reading
 
 
 def read_log(path: Path, name: str = "") -> ReadLog:
@@ -83,22 +86,26 @@ def read_log(path: Path, name: str = "") -> ReadLog:
 
 
 class _LogReader:
+    """The state between the lines of one log."""
+
     def __init__(self, path: Path, name: str):
         self.log, self.name = ReadLog(path), name
         self.run = LogRun(1)
-        self.rank: int | None = None  # the rank whose lines count, of a log that several ranks wrote
+        self.rank: int | None = None  # rank whose lines count, in a log that several ranks wrote
         self.in_source = False
-        self.left_source = 0  # the line that seemed to end an echoed script
-        self.late: dict[str, Figure] = {}  # settings after the end of training: of this run or of the next one
-        self.shapes: set[str] = set()
+        self.left_source = 0  # line that seemed to end an echoed script
+        self.late: dict[str, Figure] = {}  # settings after the end of training, of this run or of the next one
+        self.shapes: set[str] = set()  # shapes of the examples so far
 
     def read(self, lines: Iterable[tuple[int, str]]) -> None:
+        """Read all lines into `log`."""
         for number, raw in lines:
             self.log.lines += 1
             self._take(number, raw)
         self._end_run()
 
     def _take(self, number: int, raw: str) -> None:
+        """Read one line, unless it is echoed source, noise or another rank's."""
         text, rank = without_prefix(raw)
         if self.in_source:
             self.in_source = self._still_source(text)
@@ -124,7 +131,7 @@ class _LogReader:
         self._feed(number, line, text)
 
     def _still_source(self, text: str) -> bool:
-        """An echoed script ends with a line of equals signs; some logs leave that out."""
+        """Tell whether an echoed script goes on with this line. Not every log ends one with equals signs."""
         line = read_line(text) if may_end_source(text) else None
         if line is RULE:
             return False
@@ -134,7 +141,7 @@ class _LogReader:
         return not (timed or isinstance(line, (StopLine, SizeLine)))
 
     def _may_be_source(self, number: int) -> bool:
-        """A script comes before its run; what it shows of its own output in its documentation is no run."""
+        """Tell whether an echoed script can begin here: before a run, or after sample output in its documentation."""
         is_sample = not self.run.opened and 0 < number - self.left_source <= LONGEST_SAMPLE and self.left_source > 0
         return self.run.is_empty or is_sample
 
@@ -171,11 +178,12 @@ class _LogReader:
         self.run = LogRun(number, late)
 
     def _keep_late(self) -> None:
-        """The settings were this run's: it goes on."""
+        """Give late settings to the current run, which goes on."""
         self.run.figures = self.late | self.run.figures
         self.late = {}
 
     def _settings(self, number: int, line: SettingLine) -> None:
+        """Take settings; a second sign of the same beginning starts another run."""
         has_started = self.run.steps is not None or bool(self.run.scores)
         if line.opens and line.opens.split("/")[0] in self.run.opened and has_started:
             self._begin_run(number)
@@ -212,7 +220,7 @@ class _LogReader:
         run.diverged_line = None if math.isfinite(total) else number
 
     def _starts_over(self, run: LogRun, line: StepLine) -> bool:
-        """Steps count from the start again: another run, not a line of a late rank or of an inner loop."""
+        """Tell whether a step begins another run; it may also be of a late rank or of an inner loop."""
         if run.steps is None or run.steps < 10 or line.step >= run.steps / 2:
             return False
         before = run.latest.get("train_seconds")
@@ -221,7 +229,7 @@ class _LogReader:
         return line.of is not None and line.of == run.of
 
     def _continues_last(self, line: StepLine) -> bool:
-        """A header was printed again by a run that goes on from a checkpoint."""
+        """Tell whether a run goes on from a checkpoint, after it printed its header again."""
         last = self.log.runs[-1] if self.log.runs else None
         if last is None or last.steps is None or last.stopped or last.scores or last.sizes:
             return False
@@ -258,6 +266,7 @@ class _LogReader:
             run.gpu, run.gpus = line.value, run.gpus + 1
 
     def _not_understood(self, number: int, text: str) -> None:
+        """Count a line. One line of each shape becomes an example, digits aside."""
         if looks_like_source(text):
             self.log.source_lines += 1
             return
