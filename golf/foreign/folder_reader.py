@@ -95,6 +95,7 @@ def _walk(path: Path) -> Iterator[tuple[Path, list[str]]]:
 
 
 def _may_be_log(name: str) -> bool:
+    """Tell whether a file's name is one that logs have."""
     ending = Path(name).suffix.lower()
     if ending == ENDING:
         ending = Path(Path(name).stem).suffix.lower()
@@ -103,6 +104,7 @@ def _may_be_log(name: str) -> bool:
 
 
 def _read_group(group: _Group, name: str) -> ForeignFolder:
+    """Read the logs and the claims of a submission."""
     found = ForeignFolder(name, str(group.folder.absolute()), has_logs=bool(group.logs))
     for path in group.logs:
         _add_log(found, path, group.folder)

@@ -239,6 +239,7 @@ def _score_line(text: str) -> Line | None:
 
 
 def _size_line(text: str) -> Line | None:
+    """Return the sizes in a line, those of model and submission together if it has both."""
     if match := _PIPED_SIZE.match(text):
         sizes = (("artifact", match[1], _bytes(match[2])), ("total", match[1], _bytes(match[3])))
         return SizeLine(tuple((what, scheme, n) for what, scheme, n in sizes if n is not None))
@@ -257,6 +258,7 @@ def _bytes(text: str) -> int | None:
 
 
 def _setting_line(text: str) -> Line | None:
+    """Return the known settings in a line, and the sign of a beginning."""
     opens = _OPENS.match(text)
     found = _SETTING.findall(text) if ":" in text or "=" in text else []
     values: dict[str, str] = {}

@@ -128,7 +128,7 @@ class _LogReader:
             if rank != self.rank:
                 self.log.other_rank_lines += 1
                 return
-        self._feed(number, line, text)
+        self._feed(number, line)
 
     def _still_source(self, text: str) -> bool:
         """Tell whether an echoed script goes on with this line. Not every log ends one with equals signs."""
@@ -145,7 +145,8 @@ class _LogReader:
         is_sample = not self.run.opened and 0 < number - self.left_source <= LONGEST_SAMPLE and self.left_source > 0
         return self.run.is_empty or is_sample
 
-    def _feed(self, number: int, line: Line, text: str) -> None:
+    def _feed(self, number: int, line: Line) -> None:
+        """Take a line with content."""
         if isinstance(line, StepLine):
             self._step(number, line)
         elif isinstance(line, ScoreLine):
@@ -158,7 +159,7 @@ class _LogReader:
         elif isinstance(line, StopLine):
             self._stop(number, line)
         else:
-            self._mark(number, line)
+            self._event(number, line)
         if not isinstance(line, EventLine):
             self.run.last_figure_line = number
         self.run.last_line = number
@@ -196,6 +197,7 @@ class _LogReader:
                 settings.setdefault(name, self._figure(value, number, text))
 
     def _step(self, number: int, line: StepLine) -> None:
+        """Take a training or validation line, which may begin another run."""
         run = self.run
         if run.steps is None and self._continues_last(line):
             run = self.run = self.log.runs.pop()
@@ -251,7 +253,8 @@ class _LogReader:
             self._keep_late()
             self.run.scores.append(score)
 
-    def _mark(self, number: int, line: EventLine) -> None:
+    def _event(self, number: int, line: EventLine) -> None:
+        """Take an event in the course of the run."""
         run = self.run
         if line.kind == "crash":
             run.crash_line, run.crash = number, line.value

@@ -62,6 +62,7 @@ def _state(run: ForeignRun) -> tuple[str, str]:
 
 
 def _bytes_faults(run: ForeignRun) -> list[str]:
+    """Return a fault if model and code, or the model alone, are over the cap."""
     total, what = run.value("total_bytes"), "in total"
     if total is None:
         total, what = run.value("artifact_bytes"), "of the model alone"
@@ -71,6 +72,7 @@ def _bytes_faults(run: ForeignRun) -> list[str]:
 
 
 def _time_faults(run: ForeignRun) -> list[str]:
+    """Return faults of training and of scoring that took too long, but for the unlimited track."""
     if run.is_unlimited:
         return []
     found = []

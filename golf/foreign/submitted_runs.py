@@ -83,6 +83,7 @@ def _logged_runs(group: ForeignFolder, folder: Path) -> list[ForeignRun]:
 
 
 def _sorted_out(runs: Sequence[ForeignRun], claims: Claims | None) -> Logs:
+    """Return the runs without copies, and the claimed seeds that none of them has."""
     logs = Logs(unscored=[run for run in runs if not run.has_score])
     # Of several copies the one stays whose name has the seed that it prints.
     logs.copied = [sorted(same, key=lambda run: run.is_misnamed) for same in copies(runs)]

@@ -1,5 +1,4 @@
-"""Logs as they come: coloured, compressed, prefixed, interleaved, cut off, broken. Never a traceback, never a number
-that is not in the file."""
+"""Coloured, compressed, prefixed, interleaved, cut and broken logs: no traceback, and no number that the file lacks."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from golf.report.imported import rows_of_record
 FIXTURES = Path(__file__).parent / "fixtures"
 LOGS = sorted(p for p in FIXTURES.glob("*/*") if p.suffix in (".log", ".txt"))
 WHOLE = [p for p in LOGS if p.parent.name in ("a_standard", "b_phased", "c_ternary", "m_compatible")]
-DRESSES = "gz bom crlf cr colour bars ranks srun default stamp ray clock nuls latin long"
+CHANGES = "gz bom crlf cr colour bars ranks srun default stamp ray clock nuls latin long"
 NUMBERS = ["nan", "inf", "-inf", "1e3", "1e999", "1,234", "12,34", "1_000", ".5", "5.", "-1", "0x10", "½", "1.2.3"]
 FORMS = """step:{}/200 val_loss:{} val_bpb:{}
 step:{}/{} train_loss:{} train_time:{}ms step_avg:{}ms
@@ -55,7 +54,7 @@ def only(found: list[ForeignFolder]) -> ForeignFolder:
 
 
 def figures(path: Path) -> list[dict[str, float]]:
-    """Of every run in a file; the line numbers are not compared."""
+    """Return the numbers and the state of every run in a file, without line numbers."""
     runs = only(list(import_folders([path]))).runs
     return [{k: f.value for k, f in run.figures.items()} | {"state": hash(run.state)} for run in runs]
 
@@ -95,12 +94,14 @@ def of_rank_zero(text: str) -> bytes:
         lambda text: b"\xff\xfe\xfd caf\xe9 \x80\n".join(line.encode() for line in text.splitlines(keepends=True)),
         lambda text: ("x" * 400_000 + "\n" + text).encode(),
     ],
-    ids=DRESSES.split(),
+    ids=CHANGES.split(),
 )
-def test_dress_does_not_change_a_number(path: Path, change: Callable[[str], bytes], tmp_path: Path) -> None:
-    dressed = tmp_path / path.name
-    dressed.write_bytes(change(path.read_text()))
-    assert figures(dressed) == figures(path)
+def test_encoding_and_prefixes_do_not_change_a_number(
+    path: Path, change: Callable[[str], bytes], tmp_path: Path
+) -> None:
+    changed = tmp_path / path.name
+    changed.write_bytes(change(path.read_text()))
+    assert figures(changed) == figures(path)
 
 
 def junk() -> st.SearchStrategy[str]:
@@ -164,7 +165,7 @@ def is_written(value: float, line: str) -> bool:
 
 
 def assert_printable(found: ForeignFolder) -> None:
-    """Whatever was read can be stored, listed, printed and explained."""
+    """Assert that a folder can be stored, listed, printed and explained."""
     values = record(found)
     rows = rows_of_record(values)
     assert len(as_csv(rows).splitlines()) >= 1 + len(rows) and as_json([values])

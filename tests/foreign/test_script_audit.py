@@ -1,4 +1,4 @@
-"""What a script seems to do, seen through its packing."""
+"""Suspicions about scripts, plain and packed."""
 
 import base64
 import json
