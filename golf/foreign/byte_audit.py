@@ -37,8 +37,8 @@ SAMPLES = (
     "emoji 🏌️ and 𝔾",  # four
     "line\nbreak\ttab\r\n",
     "control \x01 and \x00",
-    "▁ as it is, a▁b",  # what SentencePiece writes for a space
-    "½ ﷺ … ﬁ ＡＢＣ e\u0301",  # that NFKC rewrites
+    "▁ as it is, a▁b",  # the character by which SentencePiece marks a space
+    "½ ﷺ … ﬁ ＡＢＣ e\u0301",  # characters that NFKC rewrites
     "<s> <unk> <0x41>",  # names of pieces, as text
 )
 Tokenizer = sentencepiece.SentencePieceProcessor
@@ -100,6 +100,7 @@ def open_tokenizer(path: Path) -> Tokenizer:
 
 def _of_texts(tokenizer: Tokenizer, tables: ByteTables, texts: Iterable[str]) -> list[TextBytes]:
     """Return the bytes of each text as a document, which is BOS and the text."""
+    # A tokenizer without BOS has -1 here. Any token will do: the first one is not counted.
     bos = max(tokenizer.bos_id(), 0)
     return [_of_ids(tokenizer, tables, [bos, *tokenizer.encode(text)], text) for text in texts]
 
@@ -155,6 +156,7 @@ def _check_plain_text(name: str, tokenizer: Tokenizer, tables: ByteTables, found
 
 def _check_shards(name: str, tokenizer: Tokenizer, tables: ByteTables, folder: Path, found: Audit) -> None:
     """Check the table on whole documents of the shards, and the bytes that the logs imply on the tokens they scored."""
+    # Documents can span shards.
     tokens = np.concatenate([open_shard(path) for path in find_shards(folder, VALIDATION, "val")])
     if tokens.size and int(tokens.max()) >= tokenizer.vocab_size():
         raise GolfError(f"{folder} holds token {int(tokens.max())}, which this tokenizer does not know: name its own.")

@@ -70,6 +70,7 @@ def _seed_faults(runs: Sequence[ForeignRun], claims: Claims) -> list[str]:
 
 def _known(run: ForeignRun, name: str) -> list[Figure]:
     """Return the figures of a run that a claim of this name may mean, the likeliest first."""
+    # A claim does not say which of the run's scores it means: any will do.
     named = run.present(name)
     if name == "val_bpb":
         return [*named, *(s.bpb for s in run.scores)]

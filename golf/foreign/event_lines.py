@@ -19,7 +19,7 @@ class EventLine:
 
 
 NOISE, RULE = EventLine("noise"), EventLine("rule")
-# Only words that no training prints otherwise: a crash decides the state of a run.
+# Messages of failures only: a match decides the state of a run.
 _CRASH = re.compile(
     r"Traceback \(most recent call last\)|ChildFailedError|OutOfMemoryError|CUDA out of memory|CUDA error:"
     r"|Segmentation fault|^Killed\b|exitcode\s*:\s*-?[1-9]|ProcessRaisedException|DUE TO (?:TIME LIMIT|PREEMPTION)"
@@ -35,6 +35,7 @@ _SOURCE = re.compile(
     r"[A-Z_]{3,} = |return |#\s)|^\s+(?:return\b|if .*:$|for .* in .*:$|self\.|log0?\(|f\"|assert |with .*:$|else:|"
     r"elif .*:|raise |[\w.\[\]]+ = |\w+\()|^\s*[)\]}],?$"
 )
+# Beginnings of lines that public scripts print beside their results.
 _NOISE = re.compile(
     r"^\s*(?:\||\+[-=]|[-=*_#~─━]{3,}|\[?[WEIF]\d{3,4}[ \d]|\[W\d|NCCL |\*+|setting omp_num|\[(?:modal|local)\]|"
     r"(?:\w+_)*warmup|(?:base|recur|loop)\w*_step|ttp:|tttg:|ttpp:|ttpr:|ttt|swa|ema|lawa|gptq|qat|late_qat|late_switch|"
@@ -45,7 +46,8 @@ _NOISE = re.compile(
     _FLAGS,
 )
 _PAIRS_ONLY = re.compile(r"^\s*[A-Za-z_][\w.+/-]{0,60}(?:\[[^\]]{0,20}\])?\s*[:=](?:\s|\S|$)")
-_FOREIGN_NOISE = re.compile(
+# Words of libraries' warnings.
+_LIBRARY_NOISE = re.compile(
     r"torch/distributed|site-packages|warning|deprecat|nccl|triton|inductor|^\s*File \"|beginning \w+ eval timer",
     _FLAGS,
 )
@@ -74,7 +76,7 @@ def read_event(text: str, lowered: str) -> EventLine | None:
 
 def read_noise(text: str) -> EventLine | None:
     """Return `NOISE` for a line of a known kind without a result, None for an unknown line."""
-    is_noise = _NOISE.match(text) or _PAIRS_ONLY.match(text) or _FOREIGN_NOISE.search(text)
+    is_noise = _NOISE.match(text) or _PAIRS_ONLY.match(text) or _LIBRARY_NOISE.search(text)
     return NOISE if is_noise else None
 
 

@@ -39,6 +39,7 @@ class Figure:
         """Tell whether both are one number, rounded or cut to the digits of the one with fewer."""
         value = other.value if isinstance(other, Figure) else other
         unit = other.unit_in_last_place if isinstance(other, Figure) and other.text else 0.0
+        # A difference of one whole unit is another number; the factor keeps float error from hiding it.
         return abs(self.value - value) < max(max(self.unit_in_last_place, unit) * (1 - 1e-6), PRINTED_DECIMALS_ERROR)
 
 
@@ -81,6 +82,7 @@ def as_figure(value: Any, source: str) -> Figure | None:
 def _value(text: str) -> float | None:
     """Return the number that a text with separators stands for, as an int if it has no decimals."""
     plain = text.replace(",", "").replace("_", "")
+    # Python refuses integers of thousands of digits; forty are too many to be meant already.
     try:
         return _finite_size(int(plain[:40]) if plain.lstrip("+-").isdigit() else float(plain))
     except (ValueError, OverflowError):

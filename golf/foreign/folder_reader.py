@@ -79,6 +79,7 @@ def _groups(path: Path) -> Iterator[_Group]:
         logs = [folder / n for n in names if _may_be_log(n)]
         if not submissions and not logs:
             continue
+        # Folders come before the folders in them, so that an owner is known by now.
         owners = [] if submissions else [p for p in folder.parents if p in groups and groups[p].submissions]
         home = owners[0] if owners else folder
         group = groups.setdefault(home, _Group(home))
@@ -203,6 +204,7 @@ def _mark(folder: str) -> str:
 
 
 def _variant(folder_name: str, stem: str) -> str:
+    # Names of files need not be UTF-8; surrogates stand for their other bytes.
     return "i" + hashlib.sha1(f"{folder_name}/{stem}".encode(errors="surrogateescape")).hexdigest()[:9]
 
 
@@ -210,5 +212,6 @@ def _without_seed(stem: str, seed: int | None) -> str:
     """Return the common part of the names of a variant's logs: `train` of `train_seed42` and `train_seed7`."""
     if seed is not None:
         stem = re.sub(rf"(?<![\dv]){seed}(?!\d)", "", stem)
+    # Names may give a seed that the log does not print, too.
     stem = re.sub(r"(?:seed|(?<![A-Za-z])s)[ _=-]?\d*(?![A-Za-z\d])", "", stem, flags=re.IGNORECASE)
     return re.sub(r"[ _.=-]+", "_", stem).strip("_/")

@@ -116,6 +116,7 @@ def score_figures(score: LoggedScore, prefix: str, file: str) -> dict[str, Figur
 
 def _take_scores(foreign: ForeignRun, run: LogRun, file: str) -> None:
     """Settle the kind of every score; the last one of each kind becomes the run's."""
+    # Averaged weights are scored after the last validation; that score, if printed, is the model's.
     before = [s for s in run.scores if s.kind == PRE]
     pre = before[-1] if before else _last_validation(run)
     foreign.scores = settled(
@@ -198,6 +199,7 @@ def _take_sizes(foreign: ForeignRun, run: LogRun) -> None:
 def _take_pace(foreign: ForeignRun, run: LogRun) -> None:
     """Keep the step time that was printed at the last step; otherwise divide training time by steps."""
     steps, seconds = foreign.figures.get("steps"), foreign.figures.get("train_seconds")
+    # The printed average is of all steps so far: an earlier line's misses later slow steps.
     if "step_ms" in foreign.figures and run.paced_step == run.steps:
         return
     foreign.figures.pop("step_ms", None)

@@ -51,6 +51,7 @@ def store(values: dict[str, Any], root: Path) -> Path:
     folder = imported_folder(root)
     name = values["name"]
     for path in (folder / name / "import.json", folder / f"{name}.{values['mark']}" / "import.json"):
+        # A damaged record has no origin, and may be replaced.
         if not path.exists() or _origin(path) in (None, values["imported_from"]):
             break
     write_json(path, values)

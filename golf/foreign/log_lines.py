@@ -162,6 +162,7 @@ def read_line(text: str) -> Line | None:
     if text.lstrip().startswith(_PROGRESS_LINES):
         return NOISE
     lowered = text.lower()
+    # Validation lines have a score and score lines may have bytes: the order of these tests decides.
     has_step = "step" in lowered or "stopping" in lowered or "/" in lowered[:24] or "iter" in lowered[:24]
     if has_step and (line := _step_line(text, lowered)):
         return line
@@ -170,6 +171,7 @@ def read_line(text: str) -> Line | None:
     if ("bytes" in lowered or "budget:" in lowered or "artifact" in lowered) and (size := _size_line(text)):
         return size
     line = read_event(text, lowered) or _setting_line(text) or read_noise(text)
+    # A score of an unknown form is counted as not understood; noise is not counted.
     is_unread_score = line is NOISE and "bpb" in lowered and _SOME_SCORE.search(lowered) and not _PROGRESS.search(text)
     return None if is_unread_score else line
 
@@ -216,7 +218,7 @@ def _seconds(number: str, unit: str) -> float | None:
 def _score_line(text: str) -> Line | None:
     """Return a score, `NOISE` for one of a part of the split that is printed on the way."""
     match = _BPB.search(text)
-    if match is None or text.lstrip().startswith("#"):
+    if match is None or text.lstrip().startswith("#"):  # a comment of echoed source
         return None
     if _PROGRESS.search(text):
         return NOISE
@@ -263,6 +265,7 @@ def _setting_line(text: str) -> Line | None:
     found = _SETTING.findall(text) if ":" in text or "=" in text else []
     values: dict[str, str] = {}
     for name, value in found:
+        # Other lines give tokens a step and bytes of a file by these names.
         if name.lower() not in ("tokens", "bytes") or "val_loader" in text:
             values.setdefault(_SETTING_NAMES[name.lower()], value)
     return SettingLine(values, opens[1].lower() if opens else "") if values or opens else None

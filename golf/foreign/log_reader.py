@@ -16,14 +16,9 @@ from golf.foreign.text import TextFile, without_prefix
 EXAMPLES_KEPT = 5
 SCORES_KEPT = 400  # largest number a run; sweeps of evaluation settings print many
 LONGEST_SAMPLE = 200  # lines of sample output in the documentation of a script
-SURE_SIGNS = (
-    "val_bpb:enabled",
-    "train_loader:",
-    "hyperparameters:",
-    "running python",
-    "model_params:",
-    "train_shards:",
-)
+SURE_SIGNS = {  # signs of a run's beginning that end an echoed script
+    *("val_bpb:enabled", "train_loader:", "hyperparameters:", "running python", "model_params:", "train_shards:"),
+}
 
 
 @dataclass
@@ -32,9 +27,7 @@ class LogRun:
 
     first_line: int
     figures: dict[str, Figure] = field(default_factory=dict)
-    latest: dict[str, tuple[float, int]] = field(
-        default_factory=dict
-    )  # (value, line) of figures that each step replaces
+    latest: dict[str, tuple[float, int]] = field(default_factory=dict)  # (value, line) of the last step's figures
     scores: list[LoggedScore] = field(default_factory=list)
     sizes: list[tuple[str, str, Figure]] = field(default_factory=list)  # (what, scheme, bytes)
     curve: list[StepLine] = field(default_factory=list)  # training and validation lines
@@ -54,7 +47,6 @@ class LogRun:
     averaged: bool = False  # weights were averaged after training
     gpu: str = ""
     gpus: int = 0
-    last_line: int = 0
 
     @property
     def is_empty(self) -> bool:
@@ -66,11 +58,9 @@ class LogRun:
 class ReadLog:
     """The content of a log file."""
 
-    path: Path
     runs: list[LogRun] = field(default_factory=list)
     lines: int = 0
     source_lines: int = 0  # lines of echoed source
-    other_rank_lines: int = 0
     not_understood: int = 0  # lines
     examples: list[str] = field(default_factory=list)  # some lines that were not understood, with their numbers
     problem: str = ""  # data that were lost in reading
@@ -79,7 +69,7 @@ class ReadLog:
 def read_log(path: Path, name: str = "") -> ReadLog:
     """Read a log of any length line by line. Raises `golf.foreign.text.UnreadableError` for what is not text."""
     file = TextFile(path)
-    reader = _LogReader(path, name or path.name)
+    reader = _LogReader(name or path.name)
     reader.read(file)
     reader.log.problem = file.problem
     return reader.log
@@ -88,8 +78,8 @@ def read_log(path: Path, name: str = "") -> ReadLog:
 class _LogReader:
     """The state between the lines of one log."""
 
-    def __init__(self, path: Path, name: str):
-        self.log, self.name = ReadLog(path), name
+    def __init__(self, name: str):
+        self.log, self.name = ReadLog(), name
         self.run = LogRun(1)
         self.rank: int | None = None  # rank whose lines count, in a log that several ranks wrote
         self.in_source = False
@@ -124,9 +114,9 @@ class _LogReader:
             self._not_understood(number, text)
             return
         if rank is not None and not isinstance(line, EventLine):
+            # Every rank may print the same numbers. Rank 0 counts, even if another one printed first.
             self.rank = rank if self.rank is None or rank == 0 else self.rank
             if rank != self.rank:
-                self.log.other_rank_lines += 1
                 return
         self._feed(number, line)
 
@@ -137,6 +127,7 @@ class _LogReader:
             return False
         if isinstance(line, SettingLine):
             return line.opens not in SURE_SIGNS or looks_like_source(text)
+        # A step line without time or number of steps may be an example in the script's documentation.
         timed = isinstance(line, StepLine) and (line.seconds is not None or line.of is not None)
         return not (timed or isinstance(line, (StopLine, SizeLine)))
 
@@ -162,7 +153,6 @@ class _LogReader:
             self._event(number, line)
         if not isinstance(line, EventLine):
             self.run.last_figure_line = number
-        self.run.last_line = number
 
     def _figure(self, value: float, number: int, text: str = "") -> Figure:
         return Figure(value, f"{self.name}:{number}", text or repr(value))
@@ -193,6 +183,7 @@ class _LogReader:
         for name, text in line.values.items():
             value = parse_number(text)
             if value is not None and math.isfinite(value):
+                # After training they may be the next run's in this file: the next step or score decides.
                 settings = self.late if self.run.stopped or self.run.scores else self.run.figures
                 settings.setdefault(name, self._figure(value, number, text))
 
@@ -219,12 +210,14 @@ class _LogReader:
         if line.val_bpb is not None or line.val_loss is not None:
             run.last_val, run.last_val_line = line, number
         total = (line.train_loss or 0.0) + (line.val_loss or 0.0) + (line.val_bpb or 0.0)
+        # A loss that recovers is no divergence: the last step decides.
         run.diverged_line = None if math.isfinite(total) else number
 
     def _starts_over(self, run: LogRun, line: StepLine) -> bool:
         """Tell whether a step begins another run; it may also be of a late rank or of an inner loop."""
         if run.steps is None or run.steps < 10 or line.step >= run.steps / 2:
             return False
+        # Only a clock that was set back is sure; without clocks, the same number of planned steps has to do.
         before = run.latest.get("train_seconds")
         if line.seconds is not None and before is not None:
             return line.seconds < before[0]

@@ -24,6 +24,7 @@ SLIDING_GAIN_BPB = 0.06  # largest gain of a sliding window over a flat score; p
 COLLAPSE_BPB = 0.05  # loss by adaptation from which on the adapted score is not the one that was meant
 HIGHEST_BPB = 60.0  # of a number that can be a score
 
+# Words of sentences that cite a score of something else.
 _QUOTED = re.compile(
     r"\b(?:best|baseline|target|previous|prior|sota|record|reference|ref|delta|improv\w*|mean|avg|average|std|leaderboard|"
     r"expected|claim\w*|vs|gap|gain|savings?|naive|oracle|est|score to beat)\b|^#|^\s*[|>]|^import\b",
@@ -94,6 +95,7 @@ class LoggedScore:
 def claimed_kind(tag: str, stride: int | None = None) -> str:
     """Return the kind that a tag claims, `other` if it names neither the artifact nor the model before quantization."""
     words = re.sub(r"[^a-z0-9]+", "_", tag.lower()).strip("_")
+    # Sentences about other scores, such as `record to beat`, are no tags.
     if not words or _QUOTED.search(re.sub(r"_", " ", tag.lower())):
         return OTHER
     is_pre = bool(_PRE.search(words)) and not re.search(r"round_?trip|(?:^|_)q?int\d", words)
@@ -145,6 +147,7 @@ def settled(
     `pre_quant_bpb` the flat score before quantization. `averaged` tells whether weights were averaged after that score.
     """
     found: list[LoggedScore] = []
+    # In the order of the log, as each rule looks at the scores before.
     for score in _joined(scores):
         if score.kind == POST and _COMPATIBLE.match(score.tag):
             score = _of_compatible_tag(score, found)
@@ -228,6 +231,7 @@ def _sliding_if_shown(
     """Return a round trip as a sliding score if the log says so or nothing else explains the number."""
     if sliding_from is not None and score.line > sliding_from and not re.search("flat|standard", score.tag):
         return replace(score, kind=SLIDING, doubt=f"{base_tag(score.tag)} is a sliding-window score")
+    # Quantization adds error: scored alike, the artifact is not better than the model, but for averaged weights.
     gain = pre_quant_bpb - score.val_bpb if pre_quant_bpb is not None else 0.0
     if gain <= (AVERAGING_GAIN_BPB if averaged else FLAT_GAIN_BPB):
         return score

@@ -113,6 +113,7 @@ def _network(tree: ast.Module) -> list[str]:
     """Return imports that open connections; without such imports, calls and shell commands that do."""
     modules = {name for name in _imported(tree) if _top(name) in NETWORK and not name.startswith(tuple(HARMLESS))}
     found = [f"imports {name}: there is no network during evaluation" for name in sorted(set(map(_top, modules)))]
+    # An import alone is the suspicion; calls through it would repeat it.
     if found:
         return found
     for node in ast.walk(tree):

@@ -139,6 +139,7 @@ def _content(path: Path) -> str:
 def _parsed(text: str) -> tuple[Any, str]:
     """Return (value, problem) of JSON that may have comments, trailing commas or text around it."""
     decoder = json.JSONDecoder(strict=False)
+    # Strings are matched too, and stay, as `//` within one is no comment.
     repaired = _LOOSE.sub(lambda match: match[0] if match[0].startswith('"') else "", text)
     begin = repaired.find("{")
     for candidate, problem in (
@@ -158,6 +159,7 @@ def _take(found: Claims, top: dict[str, Any]) -> None:
     for key in ("name", "author", "track", "hardware", "date"):
         if isinstance(top.get(key), str):
             found.texts[key] = top[key][:200]
+    # In some files `seeds` is their number, in others an object by seed.
     seeds = top.get("seeds", top.get("seed_list"))
     listed = [whole(f.value) for v in seeds if (f := as_figure(v, ""))] if isinstance(seeds, list) else []
     found.seeds = tuple(s for s in listed if s is not None)
@@ -241,6 +243,7 @@ def _take_figure(found: Claims, figures: dict[str, Figure], key: str, value: Any
 
 def _strictly_read(path: Path) -> tuple[Any, list[str]]:
     """Return the content as `json.loads` has it, and the reasons why a strict reader refuses it."""
+    # Leniently read claims can be right in a file that other people's readers refuse.
     raw = path.read_bytes()[: LARGEST_CHARACTERS + 1]
     problems: list[str] = []
     twice: list[str] = []

@@ -30,6 +30,7 @@ def unpacked(text: str) -> tuple[str, str] | None:
     for payload in _payloads(text):
         for data in _decoded(payload):
             for codec, source in _decompressed(data):
+                # Random bytes unpack to a few bytes by accident; a program is longer than its packed form.
                 if len(source) >= len(data) and (program := _program(source)) is not None:
                     return codec, program
     return None
@@ -85,6 +86,7 @@ def _decoded(payload: str | bytes) -> Iterator[bytes]:
 
 def _decompressed(data: bytes) -> Iterator[tuple[str, bytes]]:
     """Yield (codec, bytes) for every codec that accepts `data`, at most `LARGEST_BYTES` of output."""
+    # Raw streams have no marker at their beginning: every codec has to be tried.
     decoders: dict[str, Callable[[], Any]] = {
         "lzma": lambda: lzma.LZMADecompressor(memlimit=1 << 30),
         "lzma raw": lambda: lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=LZMA2),
