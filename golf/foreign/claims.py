@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
@@ -43,6 +44,8 @@ def check_claims(logs: Logs, chosen: Submitted, claims: Claims, code_bytes: int 
 def claim_faults(runs: Sequence[ForeignRun], claims: Claims) -> list[str]:
     """Return every claim that the runs of an imported folder contradict, those about single seeds first."""
     faults = _seed_faults(runs, claims)
+    if (score := claims.figures.get("val_bpb")) and not math.isfinite(score.value):
+        faults.append(f"{as_claimed(score)} is no score")
     if scored := [run for run in runs if run.has_score]:
         faults += _score_faults(submitted(Logs(scored=scored), claims), claims)[0]
         faults += _figure_faults(scored, claims)

@@ -169,7 +169,7 @@ def _not_matching(claimed: Figure, groups: Sequence[list[ForeignRun]]) -> Submit
         if before and any(map(claimed.agrees_with, [*before, mean_of(before)])):
             fault = f"is the score before quantization: the artifact's is {mean_bpb(group):.6f}"
             return Submitted(group, f"{as_claimed(claimed)} {fault}")
-    values = [f"{run.bpb:.6f}" for group in groups for run in group]
+    values = list(dict.fromkeys(f"{run.bpb:.6f}" for group in groups for run in group))
     mean = f" (mean {mean_bpb(groups[0]):.6f})" if len(groups[0]) > 1 else ""
     return Submitted(groups[0], f"{as_claimed(claimed)} is in no log: they say {shown(values)}{mean}")
 

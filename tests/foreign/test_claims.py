@@ -31,8 +31,13 @@ def test_a_clean_submission_has_no_fault(tmp_path: Path) -> None:
     ("claims", "said"),
     [
         ({"val_bpb": 1.201}, "1.201 is one run's, the best (x/train_seed1): the mean of 3 runs is 1.202000"),
+        ({"val_bpb": 1.2015}, "1.2015 is of the best 2 of 3 runs: the mean of all is 1.202000"),
+        ({"val_bpb": 1.195}, "1.195 is the score before quantization: the artifact's is 1.202000"),
+        ({"val_bpb": float("nan")}, "val_bpb nan is no score"),
+        ({"val_loss": 2.5}, "val_loss 2.5 is in no log"),
         ({"val_bpb": 1.1502}, "1.1502 is in no log: they say 1.201000, 1.202000, 1.203000"),
         ({"val_bpb_std": 0.000816}, "0.000816 is the population's (3 in it), the sample's is 0.00100"),
+        ({"val_bpb_std": 0.0044}, "0.0044 is not the logs': their sample standard deviation is 0.00100"),
         ({"bytes_total": 15_840_000}, "15,840,000 is 10,000 below the largest run's 15,850,000"),
         ({"bytes_total": 1_461}, "1,461 is not a submission's size"),
         ({"bytes_code": 40_000}, "bytes_code is 40,000, the logs say 50,000"),
