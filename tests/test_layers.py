@@ -35,7 +35,7 @@ WITHOUT_TORCH = [
         "golf.run.curves",
     ),
     *("golf.run.curves", "golf.report.summary", "golf.report.sweep_table", "golf.report.ledger", "golf.report.page"),
-    *("golf.foreign.collection", "golf.foreign.imported", "golf.foreign.tables"),
+    *("golf.foreign.folder_reader", "golf.foreign.import_store", "golf.foreign.import_tables"),
     *("golf.jobs.sweep.jobs", "golf.jobs.sweep.record"),
 ]
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from golf.commands.parsing import CommandParser
 
 if TYPE_CHECKING:
-    from golf.foreign.findings import Audit
+    from golf.foreign.audit import Audit
 
 TITLES = {
     "against_rules": "against the rules: such a submission does not count",
@@ -44,9 +44,9 @@ def parser() -> CommandParser:
 def main(arguments: Sequence[str]) -> int:
     """Print the audit; the exit status is 1 if the submission has a fault."""
     args = parser().parse_intermixed_args(arguments)
-    from golf.foreign.audit import audit
     from golf.foreign.byte_audit import audit_bytes
-    from golf.foreign.judgement import reference_of
+    from golf.foreign.folder_audit import audit
+    from golf.foreign.reference import reference_of
     from golf.settings.composition import rules_named
 
     reference = reference_of(args.reference) if args.reference else None

@@ -41,7 +41,7 @@ def parser() -> CommandParser:
 def main(arguments: Sequence[str]) -> int:
     """Export the runs and print the folder."""
     args = parser().parse_intermixed_args(arguments)
-    from golf.foreign.judgement import reference_of
+    from golf.foreign.reference import reference_of
     from golf.settings.composition import rules_named
     from golf.submission.manifest import Label
     from golf.submission.readme import in_a_sentence

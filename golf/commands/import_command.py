@@ -32,7 +32,7 @@ def parser() -> CommandParser:
 def main(arguments: Sequence[str]) -> int:
     """Import the runs and show them."""
     args = parser().parse_intermixed_args(arguments)
-    from golf.foreign.tables import as_csv, as_json, explanation, summary
+    from golf.foreign.import_tables import as_csv, as_json, explanation, summary
     from golf.report.imported_rows import rows_of_record
 
     records = _records(args)
@@ -51,14 +51,13 @@ def main(arguments: Sequence[str]) -> int:
 
 def _records(args: argparse.Namespace) -> list[dict]:
     """Return the records of the paths, or of everything imported before. Raises `GolfError` if there is no run."""
-    from golf.foreign.collection import collect
-    from golf.foreign.imported import read_records, record, store
+    from golf.foreign.import_store import import_folders, read_records, record, store
     from golf.run.folder import runs_root
 
     if not args.paths:
         return read_records(runs_root())
     records = []
-    for found in collect(args.paths):
+    for found in import_folders(args.paths):
         values = record(found)
         records.append(values)
         if found.runs and not args.dry_run:
@@ -72,7 +71,7 @@ def _records(args: argparse.Namespace) -> list[dict]:
 def _show(records: list[dict], rows: list) -> None:
     from rich.console import Console
 
-    from golf.foreign.tables import fault_lines, summary, table
+    from golf.foreign.import_tables import fault_lines, summary, table
     from golf.report.summary import PLAIN_WIDTH
 
     console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)

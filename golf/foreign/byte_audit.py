@@ -1,8 +1,8 @@
-"""Whether the bytes behind bits per byte are the text's: a tokenizer's table, what its tokens decode to, the raw text.
+"""The audit of the bytes behind bits per byte: a tokenizer's byte table against its decoded tokens and the raw text.
 
-Public claims were wrong by 4 % to 18 % for counting a space that is not written, or a piece at the length of its name.
-Too many bytes flatter a score, which is a fault; too few worsen it. What a tokenizer normalises away (NFKC and runs of
-spaces, in the challenge's own) is no fault of its table: it is told, and measured where there is raw text.
+Public claims were wrong by 4 % to 18 %: they counted a space that is not written, or a piece at the length of its name.
+Too many bytes flatter a score, which is a fault; too few worsen it. Text that a tokenizer normalises away (NFKC and
+runs of spaces, in the challenge's own) is no fault of its table. It is reported, and measured where there is raw text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import sentencepiece
 
 from golf.errors import GolfError
-from golf.foreign.findings import Audit
+from golf.foreign.audit import Audit
 from golf.foreign.run_audit import BYTES_TOLERANCE
 from golf.training.data.byte_tables import ByteTables, byte_tables
 from golf.training.data.own_text import read_documents
@@ -37,31 +37,34 @@ SAMPLES = (
     "emoji 🏌️ and 𝔾",  # four
     "line\nbreak\ttab\r\n",
     "control \x01 and \x00",
-    "▁ as it is, a▁b",  # what SentencePiece writes for a space
-    "½ ﷺ … ﬁ ＡＢＣ e\u0301",  # that NFKC rewrites
+    "▁ as it is, a▁b",  # the character by which SentencePiece marks a space
+    "½ ﷺ … ﬁ ＡＢＣ e\u0301",  # characters that NFKC rewrites
     "<s> <unk> <0x41>",  # names of pieces, as text
 )
 Tokenizer = sentencepiece.SentencePieceProcessor
 
 
 @dataclass(frozen=True)
-class Bytes:
-    """Of one text: as the table counts them, as its tokens decode, as it is written (None if that is not at hand)."""
+class TextBytes:
+    """UTF-8 bytes of one text, counted in three ways."""
 
-    counted: int
-    decoded: int
-    raw: int | None = None
-    unknown: int = 0  # tokens that stand for text which nobody can tell
+    counted: int  # by the byte table
+    decoded: int  # of the decoded tokens
+    raw: int | None = None  # of the text as written; None if there are only tokens
+    unknown: int = 0  # tokens without a known text
     begins_with_space: bool = False
 
     @property
-    def is_known_rule(self) -> bool:
-        """Everybody's table leaves out the space that a document begins with, after BOS."""
+    def lacks_first_space(self) -> bool:
+        """Tell whether only the document's first space, after BOS, is not counted, as in everybody's table."""
         return self.begins_with_space and self.counted == self.decoded - 1
 
 
 def audit_bytes(folder: Path, tokenizer_path: Path | None, data: Path | None, text: Path | None, found: Audit) -> None:
-    """The byte accounting of the tokenizer that is named, or of the one in `folder`."""
+    """Audit the tokenizer at `tokenizer_path`, else the one in `folder`, on samples, shards and raw text.
+
+    Raises `GolfError` for a tokenizer, shards or text that were named and cannot be used.
+    """
     own = sorted(folder.glob("*.model"))
     if tokenizer_path is None and not own:
         if data or text:
@@ -77,33 +80,35 @@ def audit_bytes(folder: Path, tokenizer_path: Path | None, data: Path | None, te
         found.unchecked.append(f"the tokenizer's byte counts: {path.name} is not a SentencePiece model, name one")
         return
     tables = byte_tables(tokenizer, tokenizer.vocab_size())
-    _tell(path.name, "samples with spaces and byte fallback", _of_texts(tokenizer, tables, SAMPLES), found)
-    _plain_text_grows(path.name, tokenizer, tables, found)
+    _check_counts(path.name, "samples with spaces and byte fallback", _of_texts(tokenizer, tables, SAMPLES), found)
+    _check_plain_text(path.name, tokenizer, tables, found)
     if data is not None:
-        _shards(path.name, tokenizer, tables, data, found)
+        _check_shards(path.name, tokenizer, tables, data, found)
     if text is not None:
-        _raw_text(path.name, tokenizer, tables, text, found)
+        _check_raw_text(path.name, tokenizer, tables, text, found)
     elif any(b.raw != b.decoded for b in _of_texts(tokenizer, tables, [s for s in SAMPLES if "▁" not in s])):
         found.unchecked.append(f"raw bytes: {path.name} normalises text before it cuts it; --text FILE measures that")
 
 
 def open_tokenizer(path: Path) -> Tokenizer:
-    """The SentencePiece model at `path`, whatever its size."""
+    """Return the SentencePiece model at `path`. Raises `GolfError` if it is none."""
     try:
         return Tokenizer(model_proto=path.read_bytes())
     except (OSError, RuntimeError) as error:
         raise GolfError(f"{path} is not a SentencePiece model: name one (*.model).") from error
 
 
-def _of_texts(tokenizer: Tokenizer, tables: ByteTables, texts: Iterable[str]) -> list[Bytes]:
-    """A document is BOS and the text."""
+def _of_texts(tokenizer: Tokenizer, tables: ByteTables, texts: Iterable[str]) -> list[TextBytes]:
+    """Return the bytes of each text as a document, which is BOS and the text."""
+    # A tokenizer without BOS has -1 here. Any token will do: the first one is not counted.
     bos = max(tokenizer.bos_id(), 0)
     return [_of_ids(tokenizer, tables, [bos, *tokenizer.encode(text)], text) for text in texts]
 
 
-def _of_ids(tokenizer: Tokenizer, tables: ByteTables, ids: Sequence[int], text: str | None = None) -> Bytes:
+def _of_ids(tokenizer: Tokenizer, tables: ByteTables, ids: Sequence[int], text: str | None = None) -> TextBytes:
+    """Return the bytes of a document's tokens, the first of which is BOS."""
     array, decoded = np.array(ids), tokenizer.decode(list(ids[1:]))
-    return Bytes(
+    return TextBytes(
         counted=tables.count(array[:-1], array[1:]),
         decoded=len(decoded.encode()),
         raw=None if text is None else len(text.encode()),
@@ -112,8 +117,8 @@ def _of_ids(tokenizer: Tokenizer, tables: ByteTables, ids: Sequence[int], text: 
     )
 
 
-def _tell(name: str, what: str, documents: Sequence[Bytes], found: Audit) -> None:
-    """Whether the table is right about `documents`."""
+def _check_counts(name: str, what: str, documents: Sequence[TextBytes], found: Audit) -> None:
+    """Add to `found` whether the table counts the bytes of `documents` as they decode."""
     known = [b for b in documents if not b.unknown]
     if unknown := len(documents) - len(known):
         tokens = sum(b.unknown for b in documents)
@@ -124,9 +129,9 @@ def _tell(name: str, what: str, documents: Sequence[Bytes], found: Audit) -> Non
     counted, decoded = sum(b.counted for b in known), sum(b.decoded for b in known)
     many, few = (
         [b for b in known if b.counted > b.decoded],
-        [b for b in known if b.counted < b.decoded and not b.is_known_rule],
+        [b for b in known if b.counted < b.decoded and not b.lacks_first_space],
     )
-    rule = any(b.is_known_rule for b in known)
+    rule = any(b.lacks_first_space for b in known)
     if many:
         share = f"{counted:,} bytes for {decoded:,}"
         found.untrue.append(
@@ -141,22 +146,23 @@ def _tell(name: str, what: str, documents: Sequence[Bytes], found: Audit) -> Non
         found.in_order.append(f"{name} counts the bytes of {len(known)} {what} as they decode{but}")
 
 
-def _plain_text_grows(name: str, tokenizer: Tokenizer, tables: ByteTables, found: Audit) -> None:
-    """A tokenizer that makes more out of plain text than is in it, by whatever rule."""
+def _check_plain_text(name: str, tokenizer: Tokenizer, tables: ByteTables, found: Audit) -> None:
+    """Add a fault if plain text decodes to more bytes than it has, by whatever rule."""
     documents = _of_texts(tokenizer, tables, PLAIN)
     more = sum(max(0, b.decoded - (b.raw or 0)) for b in documents if not b.unknown)
     if more:
         found.untrue.append(f"{name} makes {more} bytes more of plain text than it has: a flattered score")
 
 
-def _shards(name: str, tokenizer: Tokenizer, tables: ByteTables, folder: Path, found: Audit) -> None:
-    """Whole documents against what they decode to, and all tokens that the logs scored against the logs' bytes."""
+def _check_shards(name: str, tokenizer: Tokenizer, tables: ByteTables, folder: Path, found: Audit) -> None:
+    """Check the table on whole documents of the shards, and the bytes that the logs imply on the tokens they scored."""
+    # Documents can span shards.
     tokens = np.concatenate([open_shard(path) for path in find_shards(folder, VALIDATION, "val")])
     if tokens.size and int(tokens.max()) >= tokenizer.vocab_size():
         raise GolfError(f"{folder} holds token {int(tokens.max())}, which this tokenizer does not know: name its own.")
     documents = [_of_ids(tokenizer, tables, ids) for ids in _documents(tokens, tokenizer.bos_id())]
     if documents:
-        _tell(name, "whole documents of the shards", documents, found)
+        _check_counts(name, "whole documents of the shards", documents, found)
     else:
         found.unchecked.append(
             f"whole documents: {folder} has no BOS token ({tokenizer.bos_id()}) to tell them apart by"
@@ -176,18 +182,19 @@ def _shards(name: str, tokenizer: Tokenizer, tables: ByteTables, folder: Path, f
 
 
 def _documents(tokens: np.ndarray, bos: int) -> Iterator[list[int]]:
+    """Yield the tokens of each document, BOS first."""
     starts = np.flatnonzero(tokens == bos)[: MOST_DOCUMENTS + 1]
     ends = [*starts[1:], tokens.size]
     for start, end in islice(zip(starts, ends, strict=False), MOST_DOCUMENTS):
         yield tokens[start:end].tolist()
 
 
-def _raw_text(name: str, tokenizer: Tokenizer, tables: ByteTables, path: Path, found: Audit) -> None:
-    """Whole documents as they are written: the bytes that a byte of bits per byte should be."""
+def _check_raw_text(name: str, tokenizer: Tokenizer, tables: ByteTables, path: Path, found: Audit) -> None:
+    """Check the table on whole documents of raw text, whose bytes are those that bits per byte mean."""
     documents = _of_texts(tokenizer, tables, islice(read_documents([path]), MOST_DOCUMENTS))
     if not documents:
         raise GolfError(f"{path} holds no text: give --text documents as .jsonl or plain text.")
-    _tell(name, f"whole documents of {path.name}", documents, found)
+    _check_counts(name, f"whole documents of {path.name}", documents, found)
     counted, raw = sum(b.counted for b in documents), sum(b.raw or 0 for b in documents)
     decoded = sum(b.decoded for b in documents if not b.unknown)
     part = f"{counted:,} bytes for {raw:,} of raw text ({counted / raw - 1:+.2%})"

@@ -1,147 +1,219 @@
-"""What a submission.json claims, against the logs beside it."""
+"""The numbers that submission.json claims, compared with the runs in the logs and with the limits of the challenge."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 
+from golf.challenge import CAP_BYTES, EVAL_SECONDS, GRACE_SECONDS, TRAIN_SECONDS
+from golf.foreign.audit import Audit, shown
 from golf.foreign.figures import Figure, mean_of
-from golf.foreign.foreign_run import ForeignRun
-from golf.foreign.submission_json import Submission
+from golf.foreign.foreign_run import ForeignRun, is_unlimited_track
+from golf.foreign.scores import ARTIFACT_KINDS
+from golf.foreign.submission_json import Claims
+from golf.foreign.submitted_runs import Logs, Submitted, as_claimed, means, submitted
 
 SAME_PACE = 0.003  # relative difference of times that counting the last step or not explains
 SMALLEST_BYTES = 1_000_000  # that anybody meant as the size of a submission
+LAST_DIGITS = 2.0  # units in the last place by which a spread of rounded scores is off
+_TIMES = ("step_ms", "eval_seconds", "train_seconds")
+_LIMITS = {"train_seconds": ("training", TRAIN_SECONDS + GRACE_SECONDS), "eval_seconds": ("scoring", EVAL_SECONDS)}
 
 
-def claims_of_seeds(runs: Sequence[ForeignRun], submission: Submission) -> list[str]:
+def check_claims(logs: Logs, chosen: Submitted, claims: Claims, code_bytes: int | None, found: Audit) -> None:
+    """Add every wrong claim to `found`; `code_bytes` is the size of the submission's script, if there is one."""
+    found.against_rules += _over_limits(chosen.runs, claims)
+    if not chosen.runs:
+        found.untrue += _own_mean_faults(claims)
+        return
+    comparable = _comparable(chosen.runs, claims, code_bytes)
+    if logs.is_complete:
+        faults, look_at = _score_faults(chosen, comparable)
+        found.untrue += [*faults, *_excess_bytes(chosen.runs, comparable)]
+        found.look_at += look_at
+        if "total_bytes" in comparable.figures and not _values(chosen.runs, "total_bytes"):
+            found.unchecked.append("bytes_total: no log gives a size")
+    else:
+        found.untrue += _own_mean_faults(claims)
+        found.unchecked.append("claims of all seeds together (score, loss, spread): not every seed has its own log")
+    found.untrue += [*_figure_faults(chosen.runs, comparable), *_seed_faults(chosen.runs, comparable)]
+
+
+def claim_faults(runs: Sequence[ForeignRun], claims: Claims) -> list[str]:
+    """Return every claim that the runs of an imported folder contradict, those about single seeds first."""
+    faults = _seed_faults(runs, claims)
+    if (score := claims.figures.get("val_bpb")) and not math.isfinite(score.value):
+        faults.append(f"{as_claimed(score)} is no score")
+    if scored := [run for run in runs if run.has_score]:
+        faults += _score_faults(submitted(Logs(scored=scored), claims), claims)[0]
+        faults += _figure_faults(scored, claims)
+    return faults
+
+
+def _seed_faults(runs: Sequence[ForeignRun], claims: Claims) -> list[str]:
+    """Return claims about a seed that its log contradicts, and seeds without a log."""
     faults = []
-    for seed, claimed in submission.per_seed.items():
+    for seed, claimed in claims.per_seed.items():
         logs = [run for run in runs if run.count("seed") == seed and run.has_score]
+        if not logs and runs:
+            faults.append(f"{claims.name} gives seed {seed}, there is no log of seed {seed}")
         if len(logs) != 1:
-            some = f"no log of seed {seed}" if not logs else ""
-            faults += [f"{submission.name} gives seed {seed}, there is {some}"] * bool(some and runs)
             continue
         for name, figure in claimed.items():
-            found = _candidates(logs[0], name)
-            slack = SAME_PACE if name in ("step_ms", "eval_seconds", "train_seconds") else 0.0
-            if found and not any(
-                figure.agrees_with(f) or abs(figure.value - f.value) <= slack * f.value for f in found
+            known = _known(logs[0], name)
+            slack = SAME_PACE if name in _TIMES else 0.0
+            if known and not any(
+                figure.agrees_with(f) or abs(figure.value - f.value) <= slack * f.value for f in known
             ):
-                faults.append(f"{figure.source} is {_written(figure)}, the log says {_number(name, found[0].value)}")
+                faults.append(f"{figure.source} is {_written(figure)}, the log says {_number(name, known[0].value)}")
     return faults
 
 
-def _candidates(run: ForeignRun, name: str) -> list[Figure]:
-    """What a log gives for a claim. A score may be any of the run's, "artifact bytes" the model's or all."""
-    named = [run.figures[name]] if name in run.figures else []
+def _known(run: ForeignRun, name: str) -> list[Figure]:
+    """Return the figures of a run that a claim of this name may mean, the likeliest first."""
+    # A claim does not say which of the run's scores it means: any will do.
+    named = run.present(name)
     if name == "val_bpb":
-        return [*named, *(Figure(s.val_bpb, "", s.bpb_text) for s in run.scores)]
+        return [*named, *(s.bpb for s in run.scores)]
     if name == "val_loss":
-        return [*named, *(Figure(s.val_loss, "", s.loss_text) for s in run.scores if s.val_loss is not None)]
+        return [*named, *(s.loss for s in run.scores if s.loss is not None)]
     if name == "total_bytes":
-        return [run.figures[key] for key in ("total_bytes", "artifact_bytes") if key in run.figures]
+        return run.present("total_bytes", "artifact_bytes")  # "artifact bytes" are the model's or all
+    if name == "model_bytes":
+        return run.present("artifact_bytes")
     if name == "eval_seconds":
-        total = [run.figures["total_eval_seconds"]] if "total_eval_seconds" in run.figures else []
-        return [*total, *(Figure(s.seconds, "") for s in run.scores if s.seconds is not None), *named]
-    if name == "step_ms":
-        steps, seconds = run.value("steps"), run.value("train_seconds")
-        return [*named, *([Figure(seconds * 1000 / steps, "")] if steps and seconds else [])]
-    key = {"model_bytes": "artifact_bytes"}.get(name, name)
-    return [run.figures[key]] if key in run.figures else []
+        timed = [Figure(s.seconds, "") for s in run.scores if s.seconds is not None]
+        return [*run.present("total_eval_seconds"), *timed, *named]
+    steps, seconds = run.value("steps"), run.value("train_seconds")
+    if name == "step_ms" and steps and seconds:
+        return [*named, Figure(seconds * 1000 / steps, "")]
+    return named
 
 
-def claims_of_the_whole(runs: Sequence[ForeignRun], submission: Submission) -> list[str]:
-    scored = [run for run in runs if run.has_score]
-    if not scored:
+def _score_faults(chosen: Submitted, claims: Claims) -> tuple[list[str], list[str]]:
+    """Return (faults, sentences to look at) of the score, loss and spread that are claimed for all seeds together."""
+    if chosen.fault:  # loss and spread of a wrong score would be the same fault again
+        return [chosen.fault], []
+    faults, look_at = _spread_faults(chosen.runs, claims)
+    return [*_loss_faults(chosen.runs, claims), *faults], look_at
+
+
+def _loss_faults(runs: Sequence[ForeignRun], claims: Claims) -> list[str]:
+    """Return a claimed loss that is neither the mean of the runs nor one run's."""
+    claimed = claims.figures.get("val_loss")
+    of_artifact = [s.loss for run in runs for s in run.scores if s.kind in ARTIFACT_KINDS and s.loss is not None]
+    known = [*means(runs, "loss"), *of_artifact]
+    if claimed is None or not known or any(map(claimed.agrees_with, known)):
         return []
-    faults = [*_score_claim(scored, submission), *_spread_claim(scored, submission)]
-    if total := submission.figures.get("total_bytes"):
-        known = [v for run in scored if (v := run.value("total_bytes")) is not None]
-        if known and total.value < max(known) - total.unit_in_last_place and total.value > SMALLEST_BYTES:
-            short = max(known) - total.value
-            faults.append(
-                f"{total.source} {total.value:,.0f} is {short:,.0f} below the largest run's {max(known):,.0f}"
-            )
-        elif known and total.value <= SMALLEST_BYTES < min(known):
-            faults.append(
-                f"{total.source} {total.value:,.0f} is not a submission's size, the logs say {max(known):,.0f}"
-            )
+    return [f"{as_claimed(claimed)} is in no log: their mean is {known[0].value:.6f}"]
+
+
+def _spread_faults(runs: Sequence[ForeignRun], claims: Claims) -> tuple[list[str], list[str]]:
+    """Return (faults, sentences to look at) of a claimed standard deviation."""
+    claimed = claims.figures.get("val_bpb_std")
+    if claimed is None or len(runs) < 2:
+        return [], []
+    # Seeds are a sample: n - 1 in the denominator, which makes the deviation of three seeds 22 % larger.
+    sample, population = (f([run.bpb for run in runs]) for f in (statistics.stdev, statistics.pstdev))
+    digits = mean_of([run.figures["val_bpb"] for run in runs]).text
+    if claimed.agrees_with(Figure(sample, "", digits)):
+        return [], []
+    if claimed.agrees_with(Figure(population, "", digits)):
+        return [f"{as_claimed(claimed)} is the population's ({len(runs)} in it), the sample's is {sample:.5f}"], []
+    sentence = f"{as_claimed(claimed)} is not the logs': their sample standard deviation is {sample:.5f}"
+    is_near = abs(claimed.value - sample) < LAST_DIGITS * claimed.unit_in_last_place
+    return ([], [sentence]) if is_near else ([sentence], [])
+
+
+def _excess_bytes(runs: Sequence[ForeignRun], claims: Claims) -> list[str]:
+    """Return a claimed size that is larger than every run's."""
+    claimed, code, model = (claims.figures.get(name) for name in ("total_bytes", "code_bytes", "model_bytes"))
+    known = _values(runs, "total_bytes")
+    if claimed is None or not known:
+        return []
+    sums = [model_bytes + code.value for model_bytes in _values(runs, "artifact_bytes")] if code else []
+    if claimed.value <= max(known) or claimed.value > CAP_BYTES or any(map(claimed.agrees_with, [*known, *sums])):
+        return []
+    if model and code and claimed.agrees_with(model.value + code.value):
+        return []  # the model's size is wrong, which is a fault of its own
+    return [f"{claimed.source} {claimed.value:,.0f} is no run's code and model: the largest has {max(known):,.0f}"]
+
+
+def _figure_faults(runs: Sequence[ForeignRun], claims: Claims) -> list[str]:
+    """Return claims that hold for one run or as a mean, and for none here; they can be checked with seeds missing."""
+    faults = []
+    total, known = claims.figures.get("total_bytes"), _values(runs, "total_bytes")
+    if total and known and SMALLEST_BYTES < total.value < max(known) - total.unit_in_last_place:
+        below = f"{max(known) - total.value:,.0f} below the largest run's {max(known):,.0f}"
+        faults.append(f"{total.source} {total.value:,.0f} is {below}")
+    elif total and known and total.value <= SMALLEST_BYTES < min(known):
+        faults.append(f"{total.source} {total.value:,.0f} is not a submission's size, the logs say {max(known):,.0f}")
     for name in ("code_bytes", "model_bytes", "pre_quant_bpb", "steps"):
-        if claimed := submission.figures.get(name):
-            found = [figure for run in scored for figure in _candidates(run, name)]
-            values = [figure.value for figure in found]
-            if found and not _is_one_or_mean(claimed, found):
-                faults.append(f"{claimed.source} is {_written(claimed)}, the logs say {_numbers(name, values)}")
+        claimed = claims.figures.get(name)
+        figures = [figure for run in runs for figure in _known(run, name)]
+        if claimed and figures and not any(map(claimed.agrees_with, [*figures, mean_of(figures)])):
+            numbers = shown([_number(name, value) for value in dict.fromkeys(figure.value for figure in figures)])
+            faults.append(f"{claimed.source} is {_written(claimed)}, the logs say {numbers}")
     return faults
 
 
-def _score_claim(scored: Sequence[ForeignRun], submission: Submission) -> list[str]:
-    """A submission's score is the mean of its seeds; often it is the best of them, or no log's at all."""
-    claimed = submission.figures.get("val_bpb")
-    if claimed is None:
+def _own_mean_faults(claims: Claims) -> list[str]:
+    """Return a claimed score that is not the mean of the claimed seeds, for submissions with logs missing."""
+    claimed = claims.figures.get("val_bpb")
+    values = [figures["val_bpb"].value for figures in claims.per_seed.values() if "val_bpb" in figures]
+    if claimed is None or len(values) < 2 or claimed.agrees_with(statistics.fmean(values)):
         return []
-    groups: dict[str, list[ForeignRun]] = {}
-    for run in scored:
-        groups.setdefault(run.variant, []).append(run)
-    all_scores = [f for run in scored for f in _candidates(run, "val_bpb") if math.isfinite(f.value)]
-    for group in groups.values():
-        finals = [v for run in group if (v := run.value("val_bpb")) is not None]
-        if claimed.agrees_with(mean_of([run.figures["val_bpb"] for run in group])) or _means_of_a_kind(claimed, group):
-            return []
-        if len(finals) > 1 and (same := [r for r in group if claimed.agrees_with(r.figures["val_bpb"])]):
-            best = ", the best" if same[0].value("val_bpb") == min(finals) else ""
-            mean = f"the mean of {len(finals)} runs is {statistics.fmean(finals):.6f}"
-            return [f"{claimed.source} {_written(claimed)} is one run's{best} ({same[0].name}): {mean}"]
-    if any(claimed.agrees_with(f) for f in all_scores):
-        return []
-    finals = [v for run in scored if (v := run.value("val_bpb")) is not None]
-    return [f"{claimed.source} {_written(claimed)} is in no log: they say {_numbers('val_bpb', finals)}"]
+    return [f"{as_claimed(claimed)} is not the mean of its own seeds' {statistics.fmean(values):.6f}"]
 
 
-def _means_of_a_kind(claimed: Figure, group: Sequence[ForeignRun]) -> bool:
-    for name in ("post_quant_bpb", "sliding_bpb", "ttt_bpb"):
-        figures = [run.figures[name] for run in group if name in run.figures]
-        if figures and claimed.agrees_with(mean_of(figures)):
-            return True
-    return False
+def _over_limits(runs: Sequence[ForeignRun], claims: Claims) -> list[str]:
+    """Return claims over a budget. A log with the same fault is told in its place."""
+    claimed = [claims.figures, *claims.per_seed.values()]
+    sizes = [figures["total_bytes"] for figures in claimed if "total_bytes" in figures]
+    largest = max(sizes, key=lambda figure: figure.value, default=None)
+    faults = []
+    if largest and largest.value > CAP_BYTES and max(_values(runs, "total_bytes"), default=0) <= CAP_BYTES:
+        over = f"over the cap of {CAP_BYTES:,} by {largest.value - CAP_BYTES:,.0f}"
+        faults.append(f"{largest.source} {largest.value:,.0f} is {over}")
+    if is_unlimited_track(claims.texts.get("track", "")):
+        return faults
+    for name, (what, limit) in _LIMITS.items():
+        times = [figures[name] for figures in claimed if name in figures]
+        slowest = max(times, key=lambda figure: figure.value, default=None)
+        if slowest and slowest.value > limit and not any(seconds > limit for seconds in _values(runs, name)):
+            faults.append(f"{slowest.source}: {what} took {slowest.value:,.1f} s, the budget is {TRAIN_SECONDS:g} s")
+    return faults
 
 
-def _spread_claim(scored: Sequence[ForeignRun], submission: Submission) -> list[str]:
-    """Seeds are a sample: their spread has n - 1 in it, which makes three seeds 22 % wider."""
-    claimed = submission.figures.get("val_bpb_std")
-    finals = [v for run in scored if (v := run.value("val_bpb")) is not None and math.isfinite(v)]
-    if claimed is None or len(finals) < 2 or len({run.variant for run in scored}) > 1:
-        return []
-    sample, population = statistics.stdev(finals), statistics.pstdev(finals)
-    if claimed.agrees_with(sample) or not claimed.agrees_with(population):
-        return []
-    return [
-        f"{claimed.source} {_written(claimed)} is the population's ({len(finals)} in it), the sample's is {sample:.5f}"
-    ]
+def _comparable(runs: Sequence[ForeignRun], claims: Claims, code_bytes: int | None) -> Claims:
+    """Return the claims of seeds that have a log, without sizes that the script in the folder makes right."""
+    seeds = {run.seed for run in runs}
+    per_seed = {seed: figures for seed, figures in claims.per_seed.items() if seed in seeds}
+    if code_bytes is None:
+        return replace(claims, per_seed=per_seed)
+    # The script in the folder may be a shorter form of the one that the logs ran.
+    totals = [model + code_bytes for model in _values(runs, "artifact_bytes")]
+    whole = {"code_bytes"}
+    if totals and "total_bytes" in claims.figures and claims.figures["total_bytes"].agrees_with(max(totals)):
+        whole.add("total_bytes")
+    of_seeds = {
+        seed: {n: f for n, f in figures.items() if n != "total_bytes" or not any(map(f.agrees_with, totals))}
+        for seed, figures in per_seed.items()
+    }
+    return replace(claims, figures={n: f for n, f in claims.figures.items() if n not in whole}, per_seed=of_seeds)
 
 
-def _is_one_or_mean(claimed: Figure, found: Sequence[Figure]) -> bool:
-    return any(claimed.agrees_with(f) for f in [*found, mean_of(found)])
+def _values(runs: Sequence[ForeignRun], name: str) -> list[float]:
+    return [figure.value for run in runs for figure in run.present(name)]
 
 
 def _written(figure: Figure) -> str:
-    return (
-        f"{figure.value:,}"
-        if isinstance(figure.value, int) and figure.value > 9999
-        else figure.text or f"{figure.value:g}"
-    )
+    if isinstance(figure.value, int) and figure.value > 9999:
+        return f"{figure.value:,}"
+    return figure.text or f"{figure.value:g}"
 
 
 def _number(name: str, value: float) -> str:
     return f"{value:.6f}" if name.endswith(("bpb", "loss")) else f"{value:,.10g}"
-
-
-def _numbers(name: str, values: Sequence[float]) -> str:
-    return shown([_number(name, v) for v in dict.fromkeys(values)])
-
-
-def shown(items: Sequence[object]) -> str:
-    """The first few, and how many more there are."""
-    listed = ", ".join(str(item) for item in items[:4])
-    return listed + (f" and {len(items) - 4} more" if len(items) > 4 else "")

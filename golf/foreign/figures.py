@@ -1,4 +1,4 @@
-"""Numbers as people write them, each with the place it was read at."""
+"""Numbers as people write them, each with the place that it was read at."""
 
 from __future__ import annotations
 
@@ -13,68 +13,61 @@ NUMBER = (
     r"[-+]?(?:(?:nan|inf(?:inity)?)(?![a-z])|\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?"
     r"|(?:\d+(?:_\d{3})*(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?)(?![\w.]*\d)(?!,\d)"
 )
-AS_PRINTED = 2e-8  # logs have eight decimals: a mean of them is no more exact, whatever it is written with
+PRINTED_DECIMALS_ERROR = 2e-8  # error of a mean of numbers with eight decimals, as logs print them
 _WHOLE = re.compile(rf"\s*[~≈=<>]*\s*({NUMBER})\s*([a-z%/]*)\s*(?:(?:±|\+/-|\+-).*|\(.*\))?\s*", re.IGNORECASE)
-_UNITS = {
-    "ms": 0.0,
-    "s": 1.0,
-    "sec": 1.0,
-    "secs": 1.0,
-    "seconds": 1.0,
-    "m": 60.0,
-    "min": 60.0,
-    "minutes": 60.0,
-    "h": 3600.0,
-}
+_SECONDS_PER = dict.fromkeys(("s", "sec", "secs", "seconds"), 1.0) | dict.fromkeys(("m", "min", "minutes"), 60.0)
+_SECONDS_PER |= {"h": 3600.0, "ms": 1e-3}
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A number and where it is from, such as `train.log:210` or `submission.json: seed_results.42.val_bpb`."""
+    """A number with its source, such as `train.log:210` or `submission.json: seed_results.42.val_bpb`."""
 
     value: float
     source: str
-    text: str = ""  # as written: its digits tell how exact it is
+    text: str = ""  # the number as written; its digits tell how exact it is
 
     @property
     def unit_in_last_place(self) -> float:
-        """What the last digit that was written stands for; 1.2271 → 0.0001."""
+        """The value of a one in the last written digit: 0.0001 of 1.2271."""
         mantissa, _, exponent = self.text.lower().replace(",", "").replace("_", "").partition("e")
         decimals = len(mantissa.partition(".")[2])
         shift = int(exponent) if re.fullmatch(r"[-+]?\d{1,3}", exponent) else 0
         return float(10.0 ** (shift - decimals))
 
     def agrees_with(self, other: float | Figure) -> bool:
-        """Whether `other` is this number, rounded or cut to the digits written here or, if those are fewer, there."""
+        """Tell whether both are one number, rounded or cut to the digits of the one with fewer."""
         value = other.value if isinstance(other, Figure) else other
         unit = other.unit_in_last_place if isinstance(other, Figure) and other.text else 0.0
-        return abs(self.value - value) < max(max(self.unit_in_last_place, unit) * (1 - 1e-6), AS_PRINTED)
+        # A difference of one whole unit is another number; the factor keeps float error from hiding it.
+        return abs(self.value - value) < max(max(self.unit_in_last_place, unit) * (1 - 1e-6), PRINTED_DECIMALS_ERROR)
 
 
 def mean_of(figures: Sequence[Figure]) -> Figure:
-    """Their mean, no more exact than the one with the fewest digits."""
+    """Return the mean of figures, with the digits of the one with the fewest."""
     coarsest = max((f for f in figures if f.text), key=lambda f: f.unit_in_last_place, default=None)
     return Figure(statistics.fmean(f.value for f in figures), "", coarsest.text if coarsest else "")
 
 
 def parse_number(text: str) -> float | None:
-    """`15,863,489`, `1_000`, `1e3`, `nan`, `1.1194 ± 0.0006`, `15.9`; None for what is not just a number."""
+    """Return the number in a text such as `15,863,489`, `1e3`, `nan` or `1.1194 ± 0.0006`; None without one."""
     match = _WHOLE.fullmatch(text)
     return None if match is None or match[2] else _value(match[1])
 
 
 def parse_seconds(text: str) -> float | None:
-    """`600038ms`, `9.9m`, `508.8s`; a bare number is None: its unit is not known."""
+    """Return the seconds in a text such as `600038ms`, `9.9m` or `508.8s`; None without a unit."""
     match = _WHOLE.fullmatch(text)
-    unit = _UNITS.get(match[2].lower()) if match else None
-    value = _value(match[1]) if match and unit is not None else None
-    if value is None or unit is None:
+    unit = match[2].lower() if match else ""
+    value = _value(match[1]) if match and unit in _SECONDS_PER else None
+    if value is None:
         return None
-    return value * unit if unit else value / 1000  # a division rounds as the decimal would
+    # 600038 / 1000 is the double next to 600.038; 600038 * 0.001 is not.
+    return value / 1000 if unit == "ms" else value * _SECONDS_PER[unit]
 
 
 def as_figure(value: Any, source: str) -> Figure | None:
-    """A JSON value as a figure; None for what is no number. Strings may hold numbers."""
+    """Return a JSON value as a figure, None if it is no number. Strings may hold numbers."""
     if isinstance(value, bool):
         return None
     if isinstance(value, (int, float)):
@@ -87,7 +80,9 @@ def as_figure(value: Any, source: str) -> Figure | None:
 
 
 def _value(text: str) -> float | None:
+    """Return the number that a text with separators stands for, as an int if it has no decimals."""
     plain = text.replace(",", "").replace("_", "")
+    # Python refuses integers of thousands of digits; forty are too many to be meant already.
     try:
         return _finite_size(int(plain[:40]) if plain.lstrip("+-").isdigit() else float(plain))
     except (ValueError, OverflowError):
@@ -95,7 +90,7 @@ def _value(text: str) -> float | None:
 
 
 def _finite_size(value: float) -> float | None:
-    """Integers of thousands of digits are not meant as numbers."""
+    """Return the number, None for an integer too large to be meant as one."""
     try:
         return float(value) if not isinstance(value, int) else int(value) if abs(value) < 10**18 else None
     except OverflowError:
@@ -103,5 +98,5 @@ def _finite_size(value: float) -> float | None:
 
 
 def whole(value: float | None) -> int | None:
-    """As an int where it is one."""
+    """Return a number as an int, None if it is no integer."""
     return int(value) if value is not None and math.isfinite(value) and value == int(value) else None

@@ -1,22 +1,25 @@
-"""One run that somebody else made, in the words of Golf's own results, each number with its source."""
+"""One run that somebody else made, under the names of Golf's own results, each number with its source."""
 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field
 
 from golf.foreign.figures import Figure, whole
 from golf.foreign.log_reader import LogRun
-from golf.foreign.scores import ARTIFACT_KINDS, POST, PRE, SLIDING, TTT, LoggedScore, last_of, settled, that_counts
+from golf.foreign.scores import ARTIFACT_KINDS, POST, PRE, SLIDING, TTT, LoggedScore, final_score, last_of, settled
 from golf.run.result import CRASHED, DIVERGED, OK
 
-UNFINISHED = "unfinished"  # the log ends before a score of the artifact, without a crash
-LAST_VALIDATION = 0.99  # of all steps, from which on a validation is that of the trained model
+UNFINISHED = "unfinished"  # state of a log that ends before a score of the artifact, without a crash
+LAST_VALIDATION = 0.99  # fraction of all steps from which on a validation is that of the trained model
+_NAMED_SEED = re.compile(r"(?:seed[ _=-]?|(?:^|[_-])s)(\d{1,9})(?!\d)", re.IGNORECASE)
+_UNLIMITED = re.compile(r"non[_-]?record|unlimited", re.IGNORECASE)
 
 
 @dataclass
 class ForeignRun:
-    """Figures by the name of a `RunRow` field, and more; what the source does not tell is absent."""
+    """A run, its figures by the names of `RunRow` fields and some more. A number that the source lacks is absent."""
 
     name: str
     files: list[str]
@@ -30,22 +33,67 @@ class ForeignRun:
     folder: str = ""
 
     def value(self, name: str) -> float | None:
+        """Return a figure's number, None if it is absent."""
         figure = self.figures.get(name)
         return figure.value if figure is not None else None
 
     def count(self, name: str) -> int | None:
+        """Return a figure as an integer, None if it is absent or no integer."""
         return whole(self.value(name))
+
+    def present(self, *names: str) -> list[Figure]:
+        """Return the figures of these names that the run has."""
+        return [self.figures[name] for name in names if name in self.figures]
 
     @property
     def has_score(self) -> bool:
+        """Tell whether the run has a finite final score."""
         value = self.value("val_bpb")
         return value is not None and math.isfinite(value)
 
+    @property
+    def bpb(self) -> float:
+        """The final score in bits per byte, of a run that has one."""
+        return self.figures["val_bpb"].value
+
+    @property
+    def seed(self) -> int | None:
+        """The seed that the log prints, else the one in its file's name."""
+        printed = self.count("seed")
+        return self.named_seed if printed is None else printed
+
+    @property
+    def named_seed(self) -> int | None:
+        """The seed in the file's name."""
+        return named_seed(self.files[0])
+
+    @property
+    def is_misnamed(self) -> bool:
+        """Tell whether the log prints another seed than its file's name has."""
+        return None not in (self.named_seed, self.count("seed")) and self.named_seed != self.count("seed")
+
+    @property
+    def is_unlimited(self) -> bool:
+        """Tell whether the run is on the track without limits of time."""
+        return is_unlimited_track(f"{self.folder} {self.texts.get('track', '')}")
+
+
+def is_unlimited_track(text: str) -> bool:
+    """Tell whether a folder or the text of a track names the one without limits of time."""
+    return bool(_UNLIMITED.search(text))
+
+
+def named_seed(name: str) -> int | None:
+    """Return the seed in a file's name, such as `train_seed42.log` or `log_s7.txt`."""
+    match = _NAMED_SEED.search(name.rsplit("/", 1)[-1])
+    return int(match[1]) if match else None
+
 
 def foreign_run(run: LogRun, name: str, file: str) -> ForeignRun:
-    """What a run in a log amounts to: which score is which, which bytes are the artifact's, how it ended."""
+    """Return the run in a log: its scores by their kinds, the artifact's bytes, and its state."""
     foreign = ForeignRun(name, [file], dict(run.figures))
     _take_scores(foreign, run, file)
+    _take_seconds(foreign, file)
     _take_sizes(foreign, run)
     _take_pace(foreign, run)
     if run.gpu:
@@ -56,6 +104,7 @@ def foreign_run(run: LogRun, name: str, file: str) -> ForeignRun:
 
 
 def score_figures(score: LoggedScore, prefix: str, file: str) -> dict[str, Figure]:
+    """Return a score's bits per byte, loss and seconds with their sources, by names that begin with `prefix`."""
     source = f"{file}:{score.line} ({score.tag})"
     found = {f"{prefix}_bpb": Figure(score.val_bpb, source, score.bpb_text)}
     if score.val_loss is not None:
@@ -66,13 +115,14 @@ def score_figures(score: LoggedScore, prefix: str, file: str) -> dict[str, Figur
 
 
 def _take_scores(foreign: ForeignRun, run: LogRun, file: str) -> None:
+    """Settle the kind of every score; the last one of each kind becomes the run's."""
+    # Averaged weights are scored after the last validation; that score, if printed, is the model's.
     before = [s for s in run.scores if s.kind == PRE]
     pre = before[-1] if before else _last_validation(run)
-    setting = foreign.count("eval_stride") or run.sliding_stride
     foreign.scores = settled(
         run.scores,
         sliding_from=run.sliding_from,
-        stride=setting,
+        stride=foreign.count("eval_stride") or run.sliding_stride,
         pre_quant_bpb=pre.val_bpb if pre else None,
         averaged=run.averaged and not before,
     )
@@ -82,14 +132,19 @@ def _take_scores(foreign: ForeignRun, run: LogRun, file: str) -> None:
     for kind in (POST, SLIDING, TTT):
         if score := last_of(foreign.scores, kind):
             foreign.figures |= score_figures(score, kind, file)
-    counted, fault = that_counts(foreign.scores)
-    if counted is not None:
-        figures = score_figures(counted, "val", file)
+    final, fault = final_score(foreign.scores)
+    if final is not None:
+        figures = score_figures(final, "val", file)
         foreign.figures |= {name: figures[name] for name in ("val_bpb", "val_loss") if name in figures}
-        foreign.texts |= {"how": counted.how, "tag": counted.tag}
-    foreign.faults += [fault] * bool(fault)
-    of_kinds = [last_of(foreign.scores, kind) for kind in ARTIFACT_KINDS]
-    timed = [score for score in of_kinds if score is not None and score.seconds is not None]
+        foreign.texts |= {"how": final.how, "tag": final.tag}
+    if fault:
+        foreign.faults.append(fault)
+
+
+def _take_seconds(foreign: ForeignRun, file: str) -> None:
+    """Add up the seconds of all scores of the artifact; where none is timed, take the log's own total."""
+    last = [last_of(foreign.scores, kind) for kind in ARTIFACT_KINDS]
+    timed = [score for score in last if score is not None and score.seconds is not None]
     if timed:
         total = sum(score.seconds or 0.0 for score in timed)
         lines = ", ".join(f"{file}:{score.seconds_line}" for score in timed)
@@ -99,7 +154,7 @@ def _take_scores(foreign: ForeignRun, run: LogRun, file: str) -> None:
 
 
 def _last_validation(run: LogRun) -> LoggedScore | None:
-    """The last validation in training, if it is that of the trained model."""
+    """Return the last validation in training as a score, None if steps of training followed it."""
     line = run.last_val
     if line is None or line.val_bpb is None or run.steps is None or line.step < LAST_VALIDATION * run.steps:
         return None
@@ -108,10 +163,14 @@ def _last_validation(run: LogRun) -> LoggedScore | None:
 
 
 def _take_sizes(foreign: ForeignRun, run: LogRun) -> None:
-    """The last artifact whose bytes, with the code, are a total that was printed; else the last of each."""
-    raw, artifacts, codes, totals = ([(s, f) for w, s, f in run.sizes if w == what] for what in _SIZES)
+    """Take the last artifact whose bytes and the code's are a printed total; without one, the last of each."""
+    raw, artifacts, codes, totals = (
+        [(scheme, figure) for kind, scheme, figure in run.sizes if kind == wanted]
+        for wanted in ("raw", "artifact", "code", "total")
+    )
     code = next((f for s, f in reversed(codes) if s == "compressed"), codes[-1][1] if codes else None)
-    block = [f for what, _, f in run.sizes if what == "block"]
+    blocks = [f for kind, _, f in run.sizes if kind == "block"]
+    # Scripts print a total of raw weights and code too, without a scheme: it is no submission's size.
     uncompressed = {r.value + c.value for _, r in raw for _, c in codes} if raw else set()
     real = [
         (s, f) for s, f in totals if s or f.value not in uncompressed or any(f.value == a.value for _, a in artifacts)
@@ -125,8 +184,8 @@ def _take_sizes(foreign: ForeignRun, run: LogRun) -> None:
         foreign.figures["code_bytes"] = code
     if total:
         foreign.figures["total_bytes"] = total[1]
-    elif block:
-        foreign.figures["total_bytes"] = block[-1]
+    elif blocks:
+        foreign.figures["total_bytes"] = blocks[-1]
     elif artifact and code:
         source = f"{artifact[1].source} + {code.source}"
         foreign.figures["total_bytes"] = Figure(artifact[1].value + code.value, source)
@@ -137,12 +196,10 @@ def _take_sizes(foreign: ForeignRun, run: LogRun) -> None:
         )
 
 
-_SIZES = ("raw", "artifact", "code", "total")
-
-
 def _take_pace(foreign: ForeignRun, run: LogRun) -> None:
-    """The step time that was printed at the last step, else training time over steps."""
+    """Keep the step time that was printed at the last step; otherwise divide training time by steps."""
     steps, seconds = foreign.figures.get("steps"), foreign.figures.get("train_seconds")
+    # The printed average is of all steps so far: an earlier line's misses later slow steps.
     if "step_ms" in foreign.figures and run.paced_step == run.steps:
         return
     foreign.figures.pop("step_ms", None)
@@ -152,6 +209,7 @@ def _take_pace(foreign: ForeignRun, run: LogRun) -> None:
 
 
 def _ending(foreign: ForeignRun, run: LogRun) -> tuple[str, str]:
+    """Return the run's state and, unless it is `ok`, the reason."""
     if "val_bpb" in foreign.figures:
         return (OK, "") if foreign.has_score else (DIVERGED, "its final score is no number")
     where = f"at step {run.steps}" if run.steps is not None else "before its first step"

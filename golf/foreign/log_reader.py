@@ -1,4 +1,4 @@
-"""A train log as runs: its lines gathered, cut where one run ends and another begins."""
+"""A train log as runs: its lines are gathered, and cut where one run ends and another begins."""
 
 from __future__ import annotations
 
@@ -7,39 +7,34 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from golf.foreign.event_lines import NOISE, RULE, EventLine, looks_like_source, may_end_source, opens_source
 from golf.foreign.figures import Figure, parse_number, parse_seconds
-from golf.foreign.grammar import Line, ScoreLine, SettingLine, SizeLine, StepLine, StopLine, read_line
-from golf.foreign.marks import NOISE, RULE, MarkLine, looks_like_source, may_end_source, opens_source
+from golf.foreign.log_lines import Line, ScoreLine, SettingLine, SizeLine, StepLine, StopLine, read_line
 from golf.foreign.scores import LoggedScore, logged
 from golf.foreign.text import TextFile, without_prefix
 
 EXAMPLES_KEPT = 5
-SCORES_KEPT = 400  # of one run: sweeps of evaluation settings print many
-LONGEST_SAMPLE = 200  # lines of output in the documentation of a script
-SURE_SIGNS = (
-    "val_bpb:enabled",
-    "train_loader:",
-    "hyperparameters:",
-    "running python",
-    "model_params:",
-    "train_shards:",
-)
+SCORES_KEPT = 400  # largest number a run; sweeps of evaluation settings print many
+LONGEST_SAMPLE = 200  # lines of sample output in the documentation of a script
+SURE_SIGNS = {  # signs of a run's beginning that end an echoed script
+    *("val_bpb:enabled", "train_loader:", "hyperparameters:", "running python", "model_params:", "train_shards:"),
+}
 
 
 @dataclass
 class LogRun:
-    """One training in a log: what its lines say, nothing concluded yet."""
+    """The lines of one training in a log, without conclusions."""
 
     first_line: int
     figures: dict[str, Figure] = field(default_factory=dict)
-    latest: dict[str, tuple[float, int]] = field(default_factory=dict)  # figures that every step replaces, and the line
+    latest: dict[str, tuple[float, int]] = field(default_factory=dict)  # (value, line) of the last step's figures
     scores: list[LoggedScore] = field(default_factory=list)
     sizes: list[tuple[str, str, Figure]] = field(default_factory=list)  # (what, scheme, bytes)
-    curve: list[StepLine] = field(default_factory=list)  # its training and validation lines
-    opened: set[str] = field(default_factory=set)
+    curve: list[StepLine] = field(default_factory=list)  # training and validation lines
+    opened: set[str] = field(default_factory=set)  # signs of a beginning so far
     steps: int | None = None
-    of: int | None = None
-    paced_step: int | None = None  # the step that figures["step_ms"] was printed at
+    of: int | None = None  # steps that were planned
+    paced_step: int | None = None  # step at which figures["step_ms"] was printed
     last_val: StepLine | None = None
     last_val_line: int = 0
     stopped: bool = False
@@ -47,58 +42,60 @@ class LogRun:
     crash_line: int | None = None
     crash: str = ""
     last_figure_line: int = 0
-    sliding_from: int | None = None
+    sliding_from: int | None = None  # line that announces sliding-window scoring
     sliding_stride: int | None = None
-    averaged: bool = False
+    averaged: bool = False  # weights were averaged after training
     gpu: str = ""
     gpus: int = 0
-    last_line: int = 0
 
     @property
     def is_empty(self) -> bool:
+        """Tell whether the lines have no step, score or size."""
         return self.steps is None and not self.scores and not any(what != "code" for what, *_ in self.sizes)
 
 
 @dataclass
-class TrainLog:
-    """What a file holds. `not_understood` counts lines, `examples` are some of them with their numbers."""
+class ReadLog:
+    """The content of a log file."""
 
-    path: Path
     runs: list[LogRun] = field(default_factory=list)
     lines: int = 0
-    source_lines: int = 0
-    other_rank_lines: int = 0
-    not_understood: int = 0
-    examples: list[str] = field(default_factory=list)
-    problem: str = ""
+    source_lines: int = 0  # lines of echoed source
+    not_understood: int = 0  # lines
+    examples: list[str] = field(default_factory=list)  # some lines that were not understood, with their numbers
+    problem: str = ""  # data that were lost in reading
 
 
-def read_train_log(path: Path, name: str = "") -> TrainLog:
+def read_log(path: Path, name: str = "") -> ReadLog:
     """Read a log of any length line by line. Raises `golf.foreign.text.UnreadableError` for what is not text."""
     file = TextFile(path)
-    reader = _Reader(path, name or path.name)
+    reader = _LogReader(name or path.name)
     reader.read(file)
     reader.log.problem = file.problem
     return reader.log
 
 
-class _Reader:
-    def __init__(self, path: Path, name: str):
-        self.log, self.name = TrainLog(path), name
+class _LogReader:
+    """The state between the lines of one log."""
+
+    def __init__(self, name: str):
+        self.log, self.name = ReadLog(), name
         self.run = LogRun(1)
-        self.rank: int | None = None  # the rank whose lines count, of a log that several ranks wrote
+        self.rank: int | None = None  # rank whose lines count, in a log that several ranks wrote
         self.in_source = False
-        self.left_source = 0  # the line that seemed to end an echoed script
-        self.late: dict[str, Figure] = {}  # settings after the end of training: of this run or of the next one
-        self.shapes: set[str] = set()
+        self.left_source = 0  # line that seemed to end an echoed script
+        self.late: dict[str, Figure] = {}  # settings after the end of training, of this run or of the next one
+        self.shapes: set[str] = set()  # shapes of the examples so far
 
     def read(self, lines: Iterable[tuple[int, str]]) -> None:
+        """Read all lines into `log`."""
         for number, raw in lines:
             self.log.lines += 1
             self._take(number, raw)
         self._end_run()
 
     def _take(self, number: int, raw: str) -> None:
+        """Read one line, unless it is echoed source, noise or another rank's."""
         text, rank = without_prefix(raw)
         if self.in_source:
             self.in_source = self._still_source(text)
@@ -116,29 +113,31 @@ class _Reader:
         if line is None:
             self._not_understood(number, text)
             return
-        if rank is not None and not isinstance(line, MarkLine):
+        if rank is not None and not isinstance(line, EventLine):
+            # Every rank may print the same numbers. Rank 0 counts, even if another one printed first.
             self.rank = rank if self.rank is None or rank == 0 else self.rank
             if rank != self.rank:
-                self.log.other_rank_lines += 1
                 return
-        self._feed(number, line, text)
+        self._feed(number, line)
 
     def _still_source(self, text: str) -> bool:
-        """An echoed script ends with a line of equals signs; some logs leave that out."""
+        """Tell whether an echoed script goes on with this line. Not every log ends one with equals signs."""
         line = read_line(text) if may_end_source(text) else None
         if line is RULE:
             return False
         if isinstance(line, SettingLine):
             return line.opens not in SURE_SIGNS or looks_like_source(text)
+        # A step line without time or number of steps may be an example in the script's documentation.
         timed = isinstance(line, StepLine) and (line.seconds is not None or line.of is not None)
         return not (timed or isinstance(line, (StopLine, SizeLine)))
 
     def _may_be_source(self, number: int) -> bool:
-        """A script comes before its run; what it shows of its own output in its documentation is no run."""
+        """Tell whether an echoed script can begin here: before a run, or after sample output in its documentation."""
         is_sample = not self.run.opened and 0 < number - self.left_source <= LONGEST_SAMPLE and self.left_source > 0
         return self.run.is_empty or is_sample
 
-    def _feed(self, number: int, line: Line, text: str) -> None:
+    def _feed(self, number: int, line: Line) -> None:
+        """Take a line with content."""
         if isinstance(line, StepLine):
             self._step(number, line)
         elif isinstance(line, ScoreLine):
@@ -151,10 +150,9 @@ class _Reader:
         elif isinstance(line, StopLine):
             self._stop(number, line)
         else:
-            self._mark(number, line)
-        if not isinstance(line, MarkLine):
+            self._event(number, line)
+        if not isinstance(line, EventLine):
             self.run.last_figure_line = number
-        self.run.last_line = number
 
     def _figure(self, value: float, number: int, text: str = "") -> Figure:
         return Figure(value, f"{self.name}:{number}", text or repr(value))
@@ -171,11 +169,12 @@ class _Reader:
         self.run = LogRun(number, late)
 
     def _keep_late(self) -> None:
-        """The settings were this run's: it goes on."""
+        """Give late settings to the current run, which goes on."""
         self.run.figures = self.late | self.run.figures
         self.late = {}
 
     def _settings(self, number: int, line: SettingLine) -> None:
+        """Take settings; a second sign of the same beginning starts another run."""
         has_started = self.run.steps is not None or bool(self.run.scores)
         if line.opens and line.opens.split("/")[0] in self.run.opened and has_started:
             self._begin_run(number)
@@ -184,10 +183,12 @@ class _Reader:
         for name, text in line.values.items():
             value = parse_number(text)
             if value is not None and math.isfinite(value):
+                # After training they may be the next run's in this file: the next step or score decides.
                 settings = self.late if self.run.stopped or self.run.scores else self.run.figures
                 settings.setdefault(name, self._figure(value, number, text))
 
     def _step(self, number: int, line: StepLine) -> None:
+        """Take a training or validation line, which may begin another run."""
         run = self.run
         if run.steps is None and self._continues_last(line):
             run = self.run = self.log.runs.pop()
@@ -209,19 +210,21 @@ class _Reader:
         if line.val_bpb is not None or line.val_loss is not None:
             run.last_val, run.last_val_line = line, number
         total = (line.train_loss or 0.0) + (line.val_loss or 0.0) + (line.val_bpb or 0.0)
+        # A loss that recovers is no divergence: the last step decides.
         run.diverged_line = None if math.isfinite(total) else number
 
     def _starts_over(self, run: LogRun, line: StepLine) -> bool:
-        """Steps count from the start again: another run, not a line of a late rank or of an inner loop."""
+        """Tell whether a step begins another run; it may also be of a late rank or of an inner loop."""
         if run.steps is None or run.steps < 10 or line.step >= run.steps / 2:
             return False
+        # Only a clock that was set back is sure; without clocks, the same number of planned steps has to do.
         before = run.latest.get("train_seconds")
         if line.seconds is not None and before is not None:
             return line.seconds < before[0]
         return line.of is not None and line.of == run.of
 
     def _continues_last(self, line: StepLine) -> bool:
-        """A header was printed again by a run that goes on from a checkpoint."""
+        """Tell whether a run goes on from a checkpoint, after it printed its header again."""
         last = self.log.runs[-1] if self.log.runs else None
         if last is None or last.steps is None or last.stopped or last.scores or last.sizes:
             return False
@@ -243,7 +246,8 @@ class _Reader:
             self._keep_late()
             self.run.scores.append(score)
 
-    def _mark(self, number: int, line: MarkLine) -> None:
+    def _event(self, number: int, line: EventLine) -> None:
+        """Take an event in the course of the run."""
         run = self.run
         if line.kind == "crash":
             run.crash_line, run.crash = number, line.value
@@ -258,6 +262,7 @@ class _Reader:
             run.gpu, run.gpus = line.value, run.gpus + 1
 
     def _not_understood(self, number: int, text: str) -> None:
+        """Count a line. One line of each shape becomes an example, digits aside."""
         if looks_like_source(text):
             self.log.source_lines += 1
             return

@@ -1,7 +1,7 @@
-"""What the several hundred tags of final scores mean, and which score of a run is which.
+"""The scores of a logged run, and the kind of each: before quantization, flat, sliding window, adapted or mixed.
 
-A tag is what its author called a score, not what it is: `final_int8_zlib_roundtrip_exact` often repeats the sliding
-score of an int6 model. So a tag is believed only as far as nothing else in the same run contradicts it.
+There are several hundred tags of final scores. A tag is its author's word: `final_int8_zlib_roundtrip_exact` often
+repeats the sliding score of an int6 model. A tag is therefore believed unless the same run contradicts it.
 """
 
 from __future__ import annotations
@@ -12,17 +12,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from golf.bits import STANDARD
-from golf.foreign.grammar import ScoreLine
+from golf.foreign.figures import Figure
+from golf.foreign.log_lines import ScoreLine
 
 PRE, POST, SLIDING, TTT, MIXED, OTHER = "pre_quant", "post_quant", "sliding", "ttt", "mixed", "other"
-ARTIFACT_KINDS = (POST, SLIDING, TTT, MIXED)  # the more elaborate later: the last one there is counts
-FLAT_CANNOT_GAIN_BPB = 0.012  # by which no flat score of a quantized model beats the one before quantization
-SLIDING_IS_SLOW = 15.0  # seconds; flat takes 1.4 to 6 s on eight GPUs
-AVERAGING_GAINS_BPB = 0.1  # at the most, over the last step's weights
-SLIDING_GAINS_BPB = 0.06  # at the most, over the same model scored flat; 0.035 is the most that was seen
-COLLAPSED_BPB = 0.05  # by which adaptation made a score worse, so that it cannot be the one that was meant
-_HIGHEST_BPB = 60.0
+ARTIFACT_KINDS = (POST, SLIDING, TTT, MIXED)  # simple to elaborate: the last kind that a run has is its final score
+FLAT_GAIN_BPB = 0.012  # largest gain of a flat score of a quantized model over the score before quantization
+SLOW_SECONDS = 15.0  # least duration of a sliding score; a flat one takes 1.4 to 6 s on eight GPUs
+AVERAGING_GAIN_BPB = 0.1  # largest gain of averaged weights over the last step's
+SLIDING_GAIN_BPB = 0.06  # largest gain of a sliding window over a flat score; public logs have up to 0.035
+COLLAPSE_BPB = 0.05  # loss by adaptation from which on the adapted score is not the one that was meant
+HIGHEST_BPB = 60.0  # of a number that can be a score
 
+# Words of sentences that cite a score of something else.
 _QUOTED = re.compile(
     r"\b(?:best|baseline|target|previous|prior|sota|record|reference|ref|delta|improv\w*|mean|avg|average|std|leaderboard|"
     r"expected|claim\w*|vs|gap|gain|savings?|naive|oracle|est|score to beat)\b|^#|^\s*[|>]|^import\b",
@@ -38,15 +40,16 @@ _PRE = re.compile(
 _POST = re.compile(
     r"round_?trip|quantized|dequant|post_?quant|(?:^|_)q?int\d|^final(?:_|$)|gptq|ternary|binary|artifact|zlib|zstd|lzma|brotli"
 )
+# Scripts go on printing the baseline's tag for old parsers, whatever the score is.
 _COMPATIBLE = re.compile(r"^final_int8_zlib_roundtrip")
 
 
 @dataclass(frozen=True)
 class LoggedScore:
-    """A score as the log gives it. `kind` is what it is taken for, `claimed` what its tag says."""
+    """A score as the log gives it."""
 
-    kind: str
-    claimed: str
+    kind: str  # settled by the whole run
+    claimed: str  # kind by the tag alone
     tag: str
     val_bpb: float
     bpb_text: str
@@ -56,19 +59,31 @@ class LoggedScore:
     seconds: float | None = None
     seconds_line: int = 0
     stride: int | None = None
-    doubt: str = ""  # why kind is not what is claimed
+    doubt: str = ""  # reason why `kind` is not the claimed one
+
+    @property
+    def bpb(self) -> Figure:
+        """Bits per byte with the digits of the log."""
+        return Figure(self.val_bpb, "", self.bpb_text)
+
+    @property
+    def loss(self) -> Figure | None:
+        """Nats per token with the digits of the log."""
+        return None if self.val_loss is None else Figure(self.val_loss, "", self.loss_text)
 
     @property
     def digits(self) -> int:
+        """Decimals of the bits per byte."""
         return len(self.bpb_text.partition(".")[2])
 
     @property
     def is_finite(self) -> bool:
+        """Tell whether the bits per byte are finite."""
         return math.isfinite(self.val_bpb)
 
     @property
     def how(self) -> str:
-        """In the words that Golf's own scores use where it is the same way of scoring."""
+        """The way of scoring, in the words of Golf's own scores where it is the same way."""
         stride = f", stride {self.stride}" if self.stride else ""
         if self.kind in (PRE, POST):
             return STANDARD
@@ -78,8 +93,9 @@ class LoggedScore:
 
 
 def claimed_kind(tag: str, stride: int | None = None) -> str:
-    """What a tag says; `other` for a tag that says nothing about the artifact or about the model before it."""
+    """Return the kind that a tag claims, `other` if it names neither the artifact nor the model before quantization."""
     words = re.sub(r"[^a-z0-9]+", "_", tag.lower()).strip("_")
+    # Sentences about other scores, such as `record to beat`, are no tags.
     if not words or _QUOTED.search(re.sub(r"_", " ", tag.lower())):
         return OTHER
     is_pre = bool(_PRE.search(words)) and not re.search(r"round_?trip|(?:^|_)q?int\d", words)
@@ -93,13 +109,13 @@ def claimed_kind(tag: str, stride: int | None = None) -> str:
 
 
 def base_tag(tag: str) -> str:
-    """Without what only says how many digits follow."""
+    """Return the tag without a suffix such as `_exact`."""
     return re.sub(r"[_ ](?:exact|precise|full)$", "", tag.strip().rstrip(":"))
 
 
 def logged(line: ScoreLine, number: int) -> LoggedScore | None:
-    """A score, None for a number that cannot be one."""
-    if math.isfinite(line.val_bpb) and not 0 < line.val_bpb < _HIGHEST_BPB:
+    """Return line `number` as a score of the kind that its tag claims, None if the number cannot be a score."""
+    if math.isfinite(line.val_bpb) and not 0 < line.val_bpb < HIGHEST_BPB:
         return None
     kind = claimed_kind(line.tag, line.stride)
     return LoggedScore(
@@ -125,30 +141,32 @@ def settled(
     pre_quant_bpb: float | None = None,
     averaged: bool = False,
 ) -> list[LoggedScore]:
-    """The scores with the kind that the whole run shows them to be, exact digits and seconds joined.
+    """Return the scores with the kind that the whole run shows them to have, exact digits and seconds joined.
 
-    `sliding_from` is the line from which on the log says that it scores with a sliding window, `stride` the run's
-    setting, `pre_quant_bpb` the flat score before quantization, `averaged` whether weights were averaged after it.
+    `sliding_from` is the line at which the log announces sliding-window scoring, `stride` the run's setting,
+    `pre_quant_bpb` the flat score before quantization. `averaged` tells whether weights were averaged after that score.
     """
     found: list[LoggedScore] = []
+    # In the order of the log, as each rule looks at the scores before.
     for score in _joined(scores):
         if score.kind == POST and _COMPATIBLE.match(score.tag):
             score = _of_compatible_tag(score, found)
         if score.kind == POST and score.is_finite:
-            score = _slid_after_all(score, sliding_from, pre_quant_bpb, averaged)
+            score = _sliding_if_shown(score, sliding_from, pre_quant_bpb, averaged)
         if score.kind == SLIDING:
-            score = _more_than_slid(score, last_of(found, POST), None if averaged else pre_quant_bpb)
+            score = _mixed_if_shown(score, last_of(found, POST), None if averaged else pre_quant_bpb)
             score = replace(score, stride=score.stride or stride)
         found.append(score)
     return found
 
 
 def last_of(scores: Sequence[LoggedScore], kind: str) -> LoggedScore | None:
+    """Return the last score of a kind."""
     return next((s for s in reversed(scores) if s.kind == kind), None)
 
 
-def that_counts(scores: Sequence[LoggedScore]) -> tuple[LoggedScore | None, str]:
-    """The run's score, and a sentence if it is not the most elaborate one that was taken."""
+def final_score(scores: Sequence[LoggedScore]) -> tuple[LoggedScore | None, str]:
+    """Return the run's final score, and a fault if a more elaborate one was taken and is not it."""
     found = [s for kind in ARTIFACT_KINDS if (s := last_of(scores, kind))]
     found = found or [s for s in scores[-1:] if s.kind == OTHER and not s.tag]  # a bare number at the very end
     finite = [s for s in found if s.is_finite]
@@ -156,13 +174,13 @@ def that_counts(scores: Sequence[LoggedScore]) -> tuple[LoggedScore | None, str]
         return (found[-1] if found else None), ""
     plain = [s for s in finite if s.kind in (POST, SLIDING)]
     final = finite[-1]
-    if plain and final.kind in (TTT, MIXED) and final.val_bpb > plain[-1].val_bpb + COLLAPSED_BPB:
+    if plain and final.kind in (TTT, MIXED) and final.val_bpb > plain[-1].val_bpb + COLLAPSE_BPB:
         return plain[-1], f"{final.tag} got worse, {final.val_bpb:.4f} after {plain[-1].val_bpb:.4f}: not counted"
     return final, ""
 
 
 def _joined(scores: Sequence[LoggedScore]) -> list[LoggedScore]:
-    """`tag` and `tag_exact` are one score: the digits of the one, the seconds of the other."""
+    """Join `tag` and `tag_exact` to one score: the digits of the one, the seconds of the other."""
     found: list[LoggedScore] = []
     for score in scores:
         same = [i for i, s in enumerate(found) if base_tag(s.tag) == base_tag(score.tag) and _same_value(s, score)]
@@ -186,6 +204,7 @@ def _joined(scores: Sequence[LoggedScore]) -> list[LoggedScore]:
 
 
 def _same_value(a: LoggedScore, b: LoggedScore) -> bool:
+    """Tell whether two scores are the same number, rounded to the fewer digits."""
     digits = min(a.digits, b.digits)
     if not a.is_finite or not b.is_finite:
         return str(a.val_bpb) == str(b.val_bpb)
@@ -193,7 +212,7 @@ def _same_value(a: LoggedScore, b: LoggedScore) -> bool:
 
 
 def _of_compatible_tag(score: LoggedScore, before: Sequence[LoggedScore]) -> LoggedScore:
-    """The tag that scripts go on printing for old parsers, whatever its score is."""
+    """Return a score of the compatible tag as `other` if it repeats another score or its kind cannot be told."""
     others = [s for s in before if s.kind in ARTIFACT_KINDS]
     same = next((s for s in reversed(others) if s.val_bpb == score.val_bpb), None)
     if same is not None and same.kind != POST:
@@ -206,25 +225,26 @@ def _of_compatible_tag(score: LoggedScore, before: Sequence[LoggedScore]) -> Log
     return score
 
 
-def _slid_after_all(
+def _sliding_if_shown(
     score: LoggedScore, sliding_from: int | None, pre_quant_bpb: float | None, averaged: bool
 ) -> LoggedScore:
-    """A round trip that was scored with a sliding window: the log says so, or nothing else explains the number."""
+    """Return a round trip as a sliding score if the log says so or nothing else explains the number."""
     if sliding_from is not None and score.line > sliding_from and not re.search("flat|standard", score.tag):
         return replace(score, kind=SLIDING, doubt=f"{base_tag(score.tag)} is a sliding-window score")
+    # Quantization adds error: scored alike, the artifact is not better than the model, but for averaged weights.
     gain = pre_quant_bpb - score.val_bpb if pre_quant_bpb is not None else 0.0
-    if gain <= (AVERAGING_GAINS_BPB if averaged else FLAT_CANNOT_GAIN_BPB):
+    if gain <= (AVERAGING_GAIN_BPB if averaged else FLAT_GAIN_BPB):
         return score
     doubt = f"{base_tag(score.tag)} is {gain:.4f} below the score before quantization, which no flat score can be"
-    is_slow = score.seconds is not None and score.seconds >= SLIDING_IS_SLOW
-    has_slid = is_slow and gain <= SLIDING_GAINS_BPB
-    return replace(score, kind=SLIDING if has_slid else score.kind, doubt=doubt)
+    is_slow = score.seconds is not None and score.seconds >= SLOW_SECONDS
+    is_sliding = is_slow and gain <= SLIDING_GAIN_BPB
+    return replace(score, kind=SLIDING if is_sliding else score.kind, doubt=doubt)
 
 
-def _more_than_slid(score: LoggedScore, flat: LoggedScore | None, pre_quant_bpb: float | None) -> LoggedScore:
-    """A longer context alone does not explain it: a cache or a mixture is in the score, whatever the tag says."""
+def _mixed_if_shown(score: LoggedScore, flat: LoggedScore | None, pre_quant_bpb: float | None) -> LoggedScore:
+    """Return a sliding score as `mixed` if it gains too much: such gains come from a cache or a mixture."""
     against = flat.val_bpb if flat is not None and flat.is_finite else pre_quant_bpb
-    if against is None or not score.is_finite or against - score.val_bpb <= SLIDING_GAINS_BPB:
+    if against is None or not score.is_finite or against - score.val_bpb <= SLIDING_GAIN_BPB:
         return score
     doubt = (
         f"{base_tag(score.tag)} is {against - score.val_bpb:.4f} below the flat score: more than a sliding window gives"

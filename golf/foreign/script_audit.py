@@ -1,4 +1,4 @@
-"""The script of a submission as it would be counted, and what it seems to do that it should not."""
+"""The audit of a submission's script: its bytes, its imports, and forbidden patterns in its text."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from golf.challenge import CAP_BYTES
-from golf.foreign.claims import shown
-from golf.foreign.findings import Audit
+from golf.foreign.audit import Audit, shown
 from golf.foreign.foreign_run import ForeignRun
-from golf.foreign.source import NETWORK, imported_packages, read_script, suspicions
-from golf.foreign.submission_json import Submission
+from golf.foreign.script_reader import NETWORK, imported_packages, read_script, suspicions
+from golf.foreign.submission_json import Claims
 
 SCRIPT = "train_gpt.py"
-EXPECTED = {"torch", "triton", "numpy", "sentencepiece"}  # on every machine that runs such a script
+EXPECTED = {"torch", "triton", "numpy", "sentencepiece"}  # packages on every machine that runs such a script
 CODE_ENDINGS = (".py", ".so", ".c", ".cpp", ".cu", ".cuh", ".pyx")
 
 
 def check_script(folder: Path, found: Audit) -> int | None:
-    """Read the script without running it; returns the bytes that count."""
+    """Audit the script without running it and return its size in bytes, None if there is no script."""
     path = folder / SCRIPT
     if not path.is_file():
         found.unchecked.append(f"code bytes, imports and forbidden patterns: there is no {SCRIPT}")
         return None
     script = read_script(path)
-    if script.problem and path.stat().st_size <= CAP_BYTES:  # else its size is the fault
+    # Of a script over the cap the size is the fault.
+    if script.problem and path.stat().st_size <= CAP_BYTES:
         found.unusable.append(script.problem)
     if script.tree is None:
         found.unchecked.append(f"imports and forbidden patterns: {SCRIPT} cannot be read")
@@ -42,12 +42,12 @@ def check_script(folder: Path, found: Audit) -> int | None:
     found.look_at += [f"{SCRIPT}: {suspicion}" for suspicion in suspected]
     if not (suspected or script.is_still_packed):
         found.in_order.append(f"no network, no training text in scoring in {SCRIPT}, as far as its text shows")
-    _packages(folder, script.tree, beside, found)
+    _check_packages(folder, script.tree, beside, found)
     return path.stat().st_size
 
 
 def _code_beside(folder: Path, tree: ast.Module) -> list[str]:
-    """Modules and code files of the folder that the script imports or names."""
+    """Return modules and code files of the folder that the script imports or names."""
     names = {name for name in imported_packages(tree) if (folder / f"{name}.py").is_file() or (folder / name).is_dir()}
     strings = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
     for text in strings:
@@ -57,7 +57,8 @@ def _code_beside(folder: Path, tree: ast.Module) -> list[str]:
     return sorted(names)
 
 
-def _packages(folder: Path, tree: ast.Module, beside: Sequence[str], found: Audit) -> None:
+def _check_packages(folder: Path, tree: ast.Module, beside: Sequence[str], found: Audit) -> None:
+    """Add packages that neither requirements.txt nor the README names."""
     others = sorted(imported_packages(tree) - EXPECTED - NETWORK - set(beside))
     files = [folder / name for name in ("requirements.txt", "README.md") if (folder / name).is_file()]
     told = " ".join(file.read_text(encoding="utf-8", errors="replace") for file in files).lower().replace("_", "-")
@@ -65,9 +66,9 @@ def _packages(folder: Path, tree: ast.Module, beside: Sequence[str], found: Audi
         found.look_at.append(f"{SCRIPT} needs {shown(missing)}: neither requirements.txt nor the README names that")
 
 
-def check_code_size(size: int, submission: Submission | None, runs: Sequence[ForeignRun], found: Audit) -> None:
-    """The script's size against what was claimed and logged, and against the cap."""
-    claimed = submission.figures.get("code_bytes") if submission else None
+def check_code_size(size: int, claims: Claims | None, runs: Sequence[ForeignRun], found: Audit) -> None:
+    """Compare the script's size with the claimed and the logged one, and with the cap."""
+    claimed = claims.figures.get("code_bytes") if claims else None
     logged = sorted({code for run in runs if (code := run.count("code_bytes")) is not None})
     in_logs = f"the logs count {shown([f'{code:,}' for code in logged])}"
     if claimed is not None and claimed.value != size:
@@ -79,8 +80,8 @@ def check_code_size(size: int, submission: Submission | None, runs: Sequence[For
         )
     models = [(v, run) for run in runs if (v := run.value("artifact_bytes")) is not None]
     if not models:
-        over = size - CAP_BYTES
-        found.against_rules += [f"{SCRIPT} alone is {over:,} bytes over {CAP_BYTES:,}"] * (over > 0)
+        if size > CAP_BYTES:
+            found.against_rules.append(f"{SCRIPT} alone is {size - CAP_BYTES:,} bytes over {CAP_BYTES:,}")
         return
     model, run = max(models, key=lambda pair: pair[0])
     over = int(model) + size - CAP_BYTES

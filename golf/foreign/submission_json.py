@@ -1,91 +1,76 @@
-"""submission.json in its thousand shapes: what it claims for the whole and for each seed, by what the keys mean.
+"""submission.json: the claims in it for the whole submission and for each seed, and whether its form is the usual one.
 
-No schema was ever enforced: of 1,756 files of the public challenge 1,022 have different sets of keys, 302 keys hold
-"bpb". Keys are therefore read word by word; a key that could mean two things is counted as not understood.
+No schema was ever enforced: 1,022 of the challenge's 1,756 public files have different sets of keys, and 302 keys hold
+"bpb". Keys are therefore read word by word. A key with two possible meanings is counted as not understood.
 """
 
 from __future__ import annotations
 
+import codecs
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from golf.challenge import SUBMISSION_NUMBERS, SUBMISSION_TEXTS
+from golf.foreign.audit import Audit
 from golf.foreign.figures import Figure, as_figure, whole
 from golf.foreign.text import TextFile, UnreadableError
 
-FILE_NAME = re.compile(r"sub+mission[\w.-]*\.json", re.IGNORECASE)  # one was misspelt from the start
+NAME = "submission.json"
+ANY_NAME = re.compile(r"sub+mission[\w.-]*\.json", re.IGNORECASE)  # public files have it with two b, too
 LARGEST_CHARACTERS = 4_000_000
+NEEDED = ("author", "val_bpb")  # nearly all 58 public record folders have these; every other key is missing in some
+OWN_NAMES = {"val_bpb": "val_bpb", "val_loss": "val_loss", "bytes_total": "total_bytes", "bytes_code": "code_bytes"}
 _SEED = re.compile(r"(?:val_bpb_)?(?:seed|s)?[ _-]?(\d{1,10})")
 _PER_SEED = re.compile(r"seed|runs?\b|results?\b|logs?\b")
 _LOOSE = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/|(?m:^\s*#[^\n]*)|,(?=\s*[}\]])', re.DOTALL)
-_ELSEWHERE = re.compile(  # numbers of something else than this submission
+# Keys about other submissions, about rules or about differences.
+_ELSEWHERE = re.compile(
     r"baseline|compar|reference|previous|prior|sota|parent|delta|improvement|ablation|leaderboard|target|versus|\bvs\b|"
     r"limit|budget|gain|statist|p_value|t_test|welch|ci_|margin|base_pr|superseded|official|headroom|threshold|hyper|config"
 )
-_PLAIN = {
-    "val",
-    "mean",
-    "avg",
-    "average",
-    "exact",
-    "final",
-    "seed",
-    "seeds",
-    "3",
-    "3seed",
-    "5",
-    "5seed",
-    "three",
-    "score",
-    "n",
+_MEAN_OR_FINAL = {
+    *("val", "mean", "avg", "average", "exact", "final", "score"),
+    *("seed", "seeds", "n", "three", "3", "3seed", "5", "5seed"),
 }
-_SHAPES: list[tuple[str, re.Pattern[str]]] = [
-    (what, re.compile(pattern))
-    for what, pattern in (
-        ("val_bpb_std", r".*bpb.*_?(?:std|stdev|stddev|sd)(?:_.*)?|(?:std|stdev|stddev|sd)_.*bpb.*"),
-        ("val_loss_std", r".*loss.*_?(?:std|stdev|stddev|sd)(?:_.*)?|(?:std|stdev|stddev|sd)_.*loss.*"),
-        ("pre_quant_bpb", r"(?:pre_?quant\w*|prequant)_(?:val_)?bpb(?:_mean)?|(?:val_)?bpb_pre_?quant\w*"),
-        ("pre_quant_loss", r"(?:pre_?quant\w*|prequant)_(?:val_)?loss"),
-        ("sliding_bpb", r"\w*slid\w*_(?:val_)?bpb(?:_exact|_mean)?|(?:val_)?bpb_slid\w*"),
-        ("ttt_bpb", r"\w*ttt_(?:val_)?bpb(?:_exact|_mean)?|(?:val_)?bpb_(?:\w+_)?ttt"),
-        (
-            "post_quant_bpb",
-            r"\w*(?:post_?quant|round_?trip|quantized|int\d\w*)_(?:val_)?bpb(?:_exact|_mean)?|(?:val_)?bpb_(?:post_?quant|round_?trip)",
-        ),
-        ("code_bytes", r"bytes_code(?:_total)?|code_bytes|code_size(?:_bytes)?"),
-        (
-            "model_bytes",
-            r"bytes_model\w*|model_bytes|(?:compressed_)?model_size_bytes|compressed_model_bytes|quantized_bytes",
-        ),
-        (
-            "total_bytes",
-            r"bytes_total(?:_max)?|(?:max_)?total_bytes(?:_max)?|(?:max_)?artifact_bytes(?:_max)?|artifact_size(?:_bytes)?|submission_(?:size_)?bytes|total_size_bytes|(?:total_)?submission_size(?:_bytes)?|bytes|size_bytes",
-        ),
-        (
-            "steps",
-            r"steps|step_stop|(?:train_|training_|num_|total_)?steps(?:_completed|_reached|_mean)?|stop(?:ped)?_step|final_step",
-        ),
-        ("step_ms", r"(?:avg_|mean_)?step_?(?:avg|time)?_ms(?:_mean|_avg)?|ms_per_step(?:_mean)?"),
-        ("eval_seconds", r"(?:ttt_|total_|sliding_)?eval(?:uation)?_(?:time_|wallclock_)?(?:s|sec|secs|seconds|ms)"),
-        (
-            "train_seconds",
-            r"(?:train(?:ing)?_)?(?:wallclock|wall_clock|train_time|training_time|train|training)_?(?:time_)?(?:s|sec|secs|seconds|ms)",
-        ),
-        ("model_params", r"(?:model_|num_|total_)?param(?:eter)?s(?:_count|_total)?|param_count"),
-        ("seed", r"seed"),
-    )
-]
+_BPB, _SECONDS = r"(?:val_)?bpb", r"(?:s|sec|secs|seconds|ms)"
+_KEYS = {
+    "val_bpb_std": r".*bpb.*_?(?:std|stdev|stddev|sd)(?:_.*)?|(?:std|stdev|stddev|sd)_.*bpb.*",
+    "val_loss_std": r".*loss.*_?(?:std|stdev|stddev|sd)(?:_.*)?|(?:std|stdev|stddev|sd)_.*loss.*",
+    "pre_quant_bpb": rf"(?:pre_?quant\w*|prequant)_{_BPB}(?:_mean)?|{_BPB}_pre_?quant\w*",
+    "pre_quant_loss": r"(?:pre_?quant\w*|prequant)_(?:val_)?loss",
+    "sliding_bpb": rf"\w*slid\w*_{_BPB}(?:_exact|_mean)?|{_BPB}_slid\w*",
+    "ttt_bpb": rf"\w*ttt_{_BPB}(?:_exact|_mean)?|{_BPB}_(?:\w+_)?ttt",
+    "post_quant_bpb": rf"\w*(?:post_?quant|round_?trip|quantized|int\d\w*)_{_BPB}(?:_exact|_mean)?"
+    rf"|{_BPB}_(?:post_?quant|round_?trip)",
+    "code_bytes": r"bytes_code(?:_total)?|code_bytes|code_size(?:_bytes)?",
+    "model_bytes": r"bytes_model\w*|model_bytes|(?:compressed_)?model_size_bytes|compressed_model_bytes"
+    r"|quantized_bytes",
+    "total_bytes": r"bytes_total(?:_max)?|(?:max_)?total_bytes(?:_max)?|(?:max_)?artifact_bytes(?:_max)?"
+    r"|artifact_size(?:_bytes)?|submission_(?:size_)?bytes|total_size_bytes|(?:total_)?submission_size(?:_bytes)?"
+    r"|bytes|size_bytes",
+    "steps": r"steps|step_stop|(?:train_|training_|num_|total_)?steps(?:_completed|_reached|_mean)?|stop(?:ped)?_step"
+    r"|final_step",
+    "step_ms": r"(?:avg_|mean_)?step_?(?:avg|time)?_ms(?:_mean|_avg)?|ms_per_step(?:_mean)?",
+    "eval_seconds": rf"(?:ttt_|total_|sliding_)?eval(?:uation)?_(?:time_|wallclock_)?{_SECONDS}",
+    "train_seconds": r"(?:train(?:ing)?_)?(?:wallclock|wall_clock|train_time|training_time|train|training)_?(?:time_)?"
+    + _SECONDS,
+    "model_params": r"(?:model_|num_|total_)?param(?:eter)?s(?:_count|_total)?|param_count",
+    "seed": r"seed",
+}
+_MEANINGS = {what: re.compile(pattern) for what, pattern in _KEYS.items()}
 
 
 @dataclass
-class Submission:
-    """`figures` are claimed for the whole, `per_seed` for single seeds, each by its name in Golf's results."""
+class Claims:
+    """The content of one submission.json, each number by its name in Golf's results."""
 
-    name: str
-    figures: dict[str, Figure] = field(default_factory=dict)
+    name: str  # of the file
+    figures: dict[str, Figure] = field(default_factory=dict)  # claims for the whole submission
     per_seed: dict[int, dict[str, Figure]] = field(default_factory=dict)
     seeds: tuple[int, ...] = ()
     texts: dict[str, str] = field(default_factory=dict)
@@ -93,9 +78,9 @@ class Submission:
     problem: str = ""
 
 
-def read_submission(path: Path, name: str = "") -> Submission:
-    """Read one file; what is wrong with it is in `problem`, and whatever could be read is there all the same."""
-    found = Submission(name or path.name)
+def read_claims_file(path: Path, name: str = "") -> Claims:
+    """Return everything that can be read of one file. Its defect, if it has one, is in `problem`."""
+    found = Claims(name or path.name)
     try:
         text = _content(path)
     except UnreadableError as error:
@@ -111,19 +96,37 @@ def read_submission(path: Path, name: str = "") -> Submission:
     return found
 
 
+def read_claims(folder: Path, found: Audit) -> Claims | None:
+    """Return the claims in a folder's submission.json, None if there is none. Adds defects of its form to `found`."""
+    path = folder / NAME
+    if not path.exists():
+        return None
+    if not path.is_file():
+        found.unusable.append(f"{NAME} is no file")
+        return None
+    claims = read_claims_file(path)
+    values, problems = _strictly_read(path)
+    if claims.problem and not problems:
+        problems = [f"{NAME} {claims.problem}"]
+    found.unusable += problems
+    if isinstance(values, dict):
+        _check_fields(values, claims, found)
+    return claims
+
+
 def meaning(key: str) -> str | None:
-    """What a key stands for, None if it is no result or could be several."""
+    """Return the result that a key stands for, None if it is no result or could be several."""
     words = re.sub(r"[^a-z0-9]+", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower()).strip("_")
     parts = set(words.split("_"))
-    if "bpb" in parts and parts - {"bpb"} <= _PLAIN:
+    if "bpb" in parts and parts - {"bpb"} <= _MEAN_OR_FINAL:
         return "val_bpb"
-    if "loss" in parts and "val" in parts and parts - {"loss"} <= _PLAIN:
+    if "loss" in parts and "val" in parts and parts - {"loss"} <= _MEAN_OR_FINAL:
         return "val_loss"
-    return next((what for what, pattern in _SHAPES if pattern.fullmatch(words)), None)
+    return next((what for what, pattern in _MEANINGS.items() if pattern.fullmatch(words)), None)
 
 
 def _content(path: Path) -> str:
-    """The text of a file, of which only so much is read as a submission can have."""
+    """Return the text of a file. Raises `UnreadableError` beyond `LARGEST_CHARACTERS`."""
     parts, size = [], 0
     for _, text in TextFile(path):
         parts.append(text)
@@ -134,8 +137,9 @@ def _content(path: Path) -> str:
 
 
 def _parsed(text: str) -> tuple[Any, str]:
-    """JSON, or what is JSON but for comments, trailing commas or text around it, and what was wrong."""
+    """Return (value, problem) of JSON that may have comments, trailing commas or text around it."""
     decoder = json.JSONDecoder(strict=False)
+    # Strings are matched too, and stay, as `//` within one is no comment.
     repaired = _LOOSE.sub(lambda match: match[0] if match[0].startswith('"') else "", text)
     begin = repaired.find("{")
     for candidate, problem in (
@@ -150,10 +154,12 @@ def _parsed(text: str) -> tuple[Any, str]:
     return None, "is not JSON" if text.strip() else "is empty"
 
 
-def _take(found: Submission, top: dict[str, Any]) -> None:
+def _take(found: Claims, top: dict[str, Any]) -> None:
+    """Fill `found` from the outermost object."""
     for key in ("name", "author", "track", "hardware", "date"):
         if isinstance(top.get(key), str):
             found.texts[key] = top[key][:200]
+    # In some files `seeds` is their number, in others an object by seed.
     seeds = top.get("seeds", top.get("seed_list"))
     listed = [whole(f.value) for v in seeds if (f := as_figure(v, ""))] if isinstance(seeds, list) else []
     found.seeds = tuple(s for s in listed if s is not None)
@@ -174,7 +180,7 @@ def _take(found: Submission, top: dict[str, Any]) -> None:
 
 
 def _walk(top: dict[str, Any], path: str = "", depth: int = 0) -> Iterator[tuple[str, str, Any]]:
-    """Every entry with its path; nothing of what is about other submissions. Outer entries come before inner ones."""
+    """Yield (path, key, value), outer entries first. Entries about other submissions are left out."""
     inner: list[tuple[str, dict[str, Any]]] = []
     for key, value in top.items():
         where = f"{path}{key}"
@@ -188,22 +194,26 @@ def _walk(top: dict[str, Any], path: str = "", depth: int = 0) -> Iterator[tuple
 
 
 def _seed_of(key: str) -> int | None:
+    """Return the seed that a key names, such as `seed_42` or `42`."""
     match = _SEED.fullmatch(key.strip().lower())
     return int(match[1]) if match else None
 
 
-def _is_per_seed_list(found: Submission, key: str, value: list[Any]) -> bool:
+def _is_per_seed_list(found: Claims, key: str, value: list[Any]) -> bool:
+    """Tell whether a list holds one number for each of the seeds."""
     numbers = all(as_figure(v, "") is not None for v in value)
     return numbers and len(value) == len(found.seeds) > 0 and key.lower() not in ("seeds", "seed_list")
 
 
-def _take_list(found: Submission, values: list[Any], source: str) -> None:
+def _take_list(found: Claims, values: list[Any], source: str) -> None:
+    """Take the objects of a list that name their seed."""
     for index, item in enumerate(values[:1000]):
         if isinstance(item, dict) and (seed := as_figure(item.get("seed"), "")) and whole(seed.value) is not None:
             _take_seed(found, int(seed.value), item, f"{source}[{index}]")
 
 
-def _take_seed(found: Submission, seed: int, value: Any, source: str, what: str | None = "val_bpb") -> None:
+def _take_seed(found: Claims, seed: int, value: Any, source: str, what: str | None = "val_bpb") -> None:
+    """Take the claims for one seed: an object of them, or one number whose meaning is `what`."""
     figures = found.per_seed.setdefault(seed, {})
     if isinstance(value, dict):
         for path, key, inner in _walk(value):
@@ -213,7 +223,8 @@ def _take_seed(found: Submission, seed: int, value: Any, source: str, what: str 
         figures.setdefault(what, figure)
 
 
-def _take_figure(found: Submission, figures: dict[str, Figure], key: str, value: Any, source: str) -> None:
+def _take_figure(found: Claims, figures: dict[str, Figure], key: str, value: Any, source: str) -> None:
+    """Put a number under the name of its meaning, if it has one. The first of several stays."""
     figure = as_figure(value, source)
     if figure is None:
         return
@@ -225,5 +236,67 @@ def _take_figure(found: Submission, figures: dict[str, Figure], key: str, value:
     if key.lower().endswith("_ms") and what.endswith("_seconds"):
         figure = Figure(figure.value / 1000, figure.source, repr(figure.value / 1000))
     if what == "total_bytes" and key.lower().startswith("bytes_total"):
-        figures[what] = figure  # the key of the public baseline; the others are of one seed as often as of all
+        # The public baseline's key. Other keys of this meaning are as often the size of one seed as of all.
+        figures[what] = figure
     figures.setdefault(what, figure)
+
+
+def _strictly_read(path: Path) -> tuple[Any, list[str]]:
+    """Return the content as `json.loads` has it, and the reasons why a strict reader refuses it."""
+    # Leniently read claims can be right in a file that other people's readers refuse.
+    raw = path.read_bytes()[: LARGEST_CHARACTERS + 1]
+    problems: list[str] = []
+    twice: list[str] = []
+    if raw.startswith(codecs.BOM_UTF8):
+        problems.append(f"{NAME} begins with a byte-order mark, which JSON readers refuse: save it without")
+        raw = raw.removeprefix(codecs.BOM_UTF8)
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        keys = [key for key, _ in pairs]
+        twice.extend(key for key in dict(pairs) if keys.count(key) > 1)
+        return dict(pairs)
+
+    try:
+        values = json.loads(raw.decode("utf-8"), object_pairs_hook=unique)
+    except UnicodeDecodeError as error:
+        return None, [f"{NAME} is not UTF-8 (byte {error.start + 1}): save it as UTF-8"]
+    except (ValueError, RecursionError) as error:
+        return None, [f"{NAME} is not JSON: {error}"] if raw.strip() else [f"{NAME} is empty"]
+    if twice:
+        problems.append(f"{NAME} gives {', '.join(dict.fromkeys(twice))} twice: readers differ in which one counts")
+    if not isinstance(values, dict):
+        problems.append(f"{NAME} holds no JSON object")
+    return values, problems
+
+
+def _check_fields(values: dict[str, Any], claims: Claims, found: Audit) -> None:
+    """Add missing fields, fields of another type, and core fields under another name to `found`."""
+    missing, renamed, mistyped = [], [], []
+    for key in (*SUBMISSION_TEXTS, *SUBMISSION_NUMBERS):
+        figure = claims.figures.get(OWN_NAMES.get(key, ""))
+        if key not in values and figure is not None:
+            renamed.append(f"{key} as {figure.source.partition(': ')[2]}")
+        elif key not in values or values[key] == "":
+            missing.append(key)
+        elif not _has_type(key, values[key]):
+            kind = "a number" if key in SUBMISSION_NUMBERS else "a text"
+            mistyped.append(f"{key} is {_short(values[key])}, not {kind}")
+    found.unusable += [f"{NAME} has no {key}" for key in missing if key in NEEDED]
+    found.unusable += [f"{NAME}: {problem}" for problem in mistyped]
+    if lacking := [key for key in missing if key not in NEEDED]:
+        found.look_at.append(f"{NAME} has no {', '.join(lacking)}, which most submissions have")
+    if renamed:
+        found.look_at.append(f"{NAME} gives {', '.join(renamed)}: a reader of the usual names does not find it")
+    if not (missing or renamed or mistyped):
+        found.in_order.append(f"{NAME} has every field of the core, of the right type")
+
+
+def _has_type(key: str, value: Any) -> bool:
+    if key in SUBMISSION_TEXTS:
+        return isinstance(value, str)
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) < 50 else text[:47] + "..."

@@ -1,11 +1,9 @@
-"""Lines of any text file, in bounded memory: compressed, in odd encodings, cut off or with junk in it."""
+"""Lines of any UTF-8 text file in bounded memory: gzip-compressed, cut off or with damaged bytes in it."""
 
 from __future__ import annotations
 
-import bz2
 import codecs
 import gzip
-import lzma
 import re
 import zlib
 from collections.abc import Iterator
@@ -13,22 +11,15 @@ from pathlib import Path
 from typing import IO
 
 CHUNK_BYTES = 1 << 18
-LONGEST_LINE = 1 << 16  # characters; what is longer is cut there
-ENDINGS = (".gz", ".bz2", ".xz")  # of compressed files; how one is opened is told by its first bytes
-BROKEN = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
-_MAGIC = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
-_BOMS = {
-    codecs.BOM_UTF32_LE: "utf-32",
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF8: "utf-8-sig",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
-_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]")
+LONGEST_LINE = 1 << 16  # characters; a longer line is cut there
+ENDING = ".gz"  # of compressed files; how a file is opened depends on its first bytes alone
 UNREADABLE = "\ufffd"
+_GZIP_MAGIC = b"\x1f\x8b"
+_DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufeff]")
 _BINARY = bytes(set(range(256)) - set(range(32, 256)) - set(b"\t\n\r\f\x1b\x08"))
-# What launchers and loggers put before a line: rank, process, container, time, level.
+# Rank, process, container, time and level, as launchers and loggers put them before a line.
 _PREFIX = re.compile(
     r"\s*(?:"
     r"\[(?:rank|default)\s*:?\s*(?P<a>\d+)\]\s*:?\s*"
@@ -44,6 +35,7 @@ _PREFIX = re.compile(
     r"|\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?\s+"
     r")"
 )
+_MOST_PREFIXES = 4  # one behind another
 _BEFORE_LINES = ("rank", "stdout", "stderr", "wandb", "INFO")
 
 
@@ -52,7 +44,7 @@ class UnreadableError(Exception):
 
 
 class TextFile:
-    """Iterates (line number, text); afterwards `problem` says what was lost, if anything."""
+    """An iterator over (line number, text). After it ends, `problem` names lost data, if any."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -66,18 +58,21 @@ class TextFile:
             raise UnreadableError(f"cannot be read ({error.strerror or error})") from error
 
     def _lines(self, file: IO[bytes]) -> Iterator[tuple[int, str]]:
-        """A carriage return ends a line too, but only a line feed counts: numbers are those an editor shows."""
+        """Yield (line number, text). A carriage return ends a line too; only line feeds count, as in an editor."""
         number, rest, skipping = 1, "", False
-        decode = None
+        decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
+        is_first = True
         while True:
             try:
                 chunk = file.read(CHUNK_BYTES)
-            except BROKEN as error:
+            except _DAMAGED as error:
                 self.problem = f"the compressed data ends or breaks after line {number} ({type(error).__name__})"
                 break
             if not chunk:
                 break
-            decode = decode or codecs.getincrementaldecoder(_encoding(chunk))(errors="replace").decode
+            if is_first:
+                _raise_for_binary(chunk)
+                is_first = False
             *whole, rest = (rest + decode(chunk)).split("\n")
             for line in whole:
                 if not skipping:
@@ -86,6 +81,7 @@ class TextFile:
             if skipping:
                 rest = ""
             elif len(rest) > LONGEST_LINE:
+                # Progress bars can fill a file without one line feed: what stands before the last bar is complete.
                 head, _, tail = rest.rpartition("\r")
                 yield from ((number, piece) for piece in _pieces(head or rest))
                 rest, skipping = (tail, False) if head and len(tail) <= LONGEST_LINE else ("", True)
@@ -94,6 +90,7 @@ class TextFile:
 
 
 def _pieces(line: str) -> Iterator[str]:
+    """Yield the parts of a line between carriage returns, without colour codes and control characters."""
     for piece in line.split("\r") if "\r" in line else (line,):
         text = piece[:LONGEST_LINE]
         if "\x1b" in text:
@@ -105,19 +102,22 @@ def _pieces(line: str) -> Iterator[str]:
 
 
 def _removed(pattern: re.Pattern[str], text: str) -> str:
-    """`text` without matches of `pattern`; within a number one leaves a mark, so that it does not become another."""
+    """Return `text` without matches of `pattern`. A match within a number leaves a mark, so that no other number
+    results."""
     return pattern.sub(lambda m: UNREADABLE if _splits_a_number(m) else "", text)
 
 
 def _splits_a_number(match: re.Match[str]) -> bool:
+    """Tell whether characters of a number or word stand on both sides of the match."""
     before, after = match.string[: match.start()][-1:], match.string[match.end() :][:1]
     return all(c.isalnum() or (c and c in ".,_+-") for c in (before, after))
 
 
 def without_prefix(text: str) -> tuple[str, int | None]:
-    """The line as the script printed it, and the rank it came from where a launcher tells."""
+    """Return the line as the script printed it, and the rank it came from if the launcher wrote that."""
     rank = None
-    for _ in range(4):
+    for _ in range(_MOST_PREFIXES):
+        # The expression is slow, and nearly every line begins with none of these.
         if text[:1] not in "[(0123456789 \t" and not text.startswith(_BEFORE_LINES) and " | " not in text[:40]:
             break
         match = _PREFIX.match(text)
@@ -130,25 +130,17 @@ def without_prefix(text: str) -> tuple[str, int | None]:
 
 
 def _opened(path: Path) -> IO[bytes]:
+    """Open a file for reading, through gzip if it is compressed."""
     if path.exists() and not path.is_file():
-        raise UnreadableError("is no file")  # a pipe would be waited for
+        raise UnreadableError("is no file")  # reading a pipe would block
     with path.open("rb") as file:
-        head = file.read(8)
-    for magic, opener in _MAGIC.items():
-        if head.startswith(magic):
-            return opener(path, "rb")  # type: ignore[operator]
-    return path.open("rb")
+        is_gzip = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
+    return gzip.open(path, "rb") if is_gzip else path.open("rb")  # type: ignore[return-value]
 
 
-def _encoding(sample: bytes) -> str:
-    for bom, name in _BOMS.items():
-        if sample.startswith(bom):
-            return name
-    sample = sample[:4096]
-    even, odd = sample[::2].count(0), sample[1::2].count(0)
-    if max(even, odd) > len(sample) * 0.2 and min(even, odd) < max(even, odd) * 0.2:
-        return "utf-16-le" if odd > even else "utf-16-be"
-    sample = sample.replace(bytes(16), b"")  # blocks that a crash left unwritten
+def _raise_for_binary(chunk: bytes) -> None:
+    """Raise `UnreadableError` if control characters are more than 30 % of the first 4,096 bytes."""
+    # A crash leaves blocks of NULs where it had not written yet: the text around them is still a log.
+    sample = chunk[:4096].replace(bytes(16), b"")
     if len(sample) - len(sample.translate(None, _BINARY)) > len(sample) * 0.3:
         raise UnreadableError("is not text")
-    return "utf-8"

@@ -12,7 +12,7 @@ from pathlib import Path
 from golf.artifact.script.bundle import Bundle
 from golf.errors import GolfError
 from golf.files import new_folder, write_atomic, write_json
-from golf.foreign.judgement import sentence
+from golf.foreign.reference import sentence
 from golf.paths import resolve
 from golf.report.variants import Variant
 from golf.run.result import OK

@@ -1,4 +1,4 @@
-"""Submissions made up for the audit's tests: three seeds, every claim true, the whole validation split scored."""
+"""Submissions for the audit's tests: three seeds, every claim true, the whole validation split scored."""
 
 import json
 import math
@@ -45,7 +45,7 @@ final_int8_zlib_roundtrip_exact val_loss:{loss:.8f} val_bpb:{bpb:.8f}
 
 
 def loss_of(bpb: float) -> float:
-    """Nats per token that are `bpb` on the whole split."""
+    """Return the loss in nats per token that is `bpb` on the whole split."""
     return bpb * math.log(2) * TEXT_BYTES / TOKENS
 
 
@@ -64,7 +64,7 @@ def log_of(folder: Path, seed: int, bpb: float | None = None, **changes: Any) ->
 
 
 def write(folder: Path, script: str | bytes = SCRIPT) -> Path:
-    """A submission with nothing wrong; the logs count the bytes of `script`."""
+    """Write a submission without a fault, whose logs count the bytes of `script`, and return its folder."""
     raw = script.encode() if isinstance(script, str) else script
     size = len(raw)
     (folder / "train_gpt.py").write_bytes(raw)
@@ -96,7 +96,7 @@ def claims(folder: Path, **changes: Any) -> None:
 
 
 def in_file(folder: Path, name: str, old: str, new: str) -> None:
-    """Change the text of a file, in which `old` has to be."""
+    """Replace the pattern `old` in a file, which must match."""
     text = (folder / name).read_text()
     assert re.search(old, text), (name, old)
     (folder / name).write_text(re.sub(old, new, text))
@@ -107,4 +107,4 @@ def in_logs(folder: Path, old: str, new: str) -> None:
         in_file(folder, f"train_seed{seed}.log", old, new)
 
 
-Plant = Callable[[Path], object]  # does something to a folder
+Change = Callable[[Path], object]  # of a folder

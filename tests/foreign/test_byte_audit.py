@@ -11,8 +11,8 @@ import sentencepiece
 
 from golf.errors import GolfError
 from golf.foreign import byte_audit
+from golf.foreign.audit import Audit
 from golf.foreign.byte_audit import audit_bytes
-from golf.foreign.findings import Audit
 from golf.training.data.byte_tables import ByteTables
 from golf.training.data.documents import train_tokenizer
 from golf.training.data.own_text import OwnDataset

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from golf.foreign.collection import collect
-from golf.foreign.imported import imported_rows
+from golf.foreign.import_store import import_folders
+from golf.report.imported_rows import imported_rows
 from golf.report.study import read_study
 from golf.report.verdicts import judge
 from golf.run.result import read_result
@@ -107,7 +107,7 @@ def test_own_logs_can_be_imported(tiny: OwnDataset, runs: Path) -> None:
     assert done.returncode == 0, done.stderr
     folder = only_run(runs)
     result = read_result(folder / "result.json")
-    ((run,),) = (found.runs for found in collect([folder / "train.log"]))
+    ((run,),) = (found.runs for found in import_folders([folder / "train.log"]))
     assert run.count("seed") == 5 and run.count("steps") == result.steps and run.state == "ok"
     for name in ("artifact_bytes", "code_bytes", "total_bytes"):
         assert run.count(name) == getattr(result, name)

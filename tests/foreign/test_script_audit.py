@@ -1,4 +1,4 @@
-"""What a script seems to do, seen through its packing."""
+"""Suspicions about scripts, plain and packed."""
 
 import base64
 import json
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from golf.foreign.audit import audit
+from golf.foreign.folder_audit import audit
 from golf.settings.composition import rules_named
 from tests.foreign.folders import SCRIPT, write
 

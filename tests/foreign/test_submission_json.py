@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from golf.foreign.submission_json import Submission, meaning, read_submission
+from golf.foreign.submission_json import Claims, meaning, read_claims_file
 
 
-def read(tmp_path: Path, text: str | bytes) -> Submission:
+def read(tmp_path: Path, text: str | bytes) -> Claims:
     path = tmp_path / "submission.json"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return read_submission(path)
+    return read_claims_file(path)
 
 
 KEYS = {

@@ -7,7 +7,7 @@ import pytest
 
 from golf.challenge import SUBMISSION_NUMBERS, SUBMISSION_TEXTS
 from golf.errors import GolfError
-from golf.foreign.audit import audit
+from golf.foreign.folder_audit import audit
 from golf.jobs.launch.launcher import train_and_score
 from golf.settings.composition import compose, rules_named
 from golf.submission.readme import in_a_sentence

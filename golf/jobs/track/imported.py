@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from golf.errors import GolfError
-from golf.foreign.grammar import StepLine
-from golf.foreign.log_reader import read_train_log
+from golf.foreign.log_lines import StepLine
+from golf.foreign.log_reader import read_log
 from golf.foreign.text import UnreadableError
 from golf.jobs.track.keys import read_object
 from golf.jobs.track.record import Record, write_record
@@ -110,6 +110,6 @@ def _curves(origin: Path, runs: Sequence[Mapping[str, Any]]) -> Iterator[list[St
 
 def _curves_of_log(path: Path) -> list[list[StepLine]]:
     try:
-        return [run.curve for run in read_train_log(path).runs] if path.is_file() else []
+        return [run.curve for run in read_log(path).runs] if path.is_file() else []
     except UnreadableError:
         return []

@@ -13,7 +13,7 @@ from tests.support import ROOT, script_main
 from tests.wandb_server import ServedRun, WandbServer
 
 pytest.importorskip("wandb")
-FIXTURES = ROOT / "tests" / "imports" / "fixtures"
+FIXTURES = ROOT / "tests" / "foreign" / "fixtures"
 VALIDATION = re.compile(r"step:(\d+)/\d+ val_loss:([\d.]+) val_bpb:([\d.]+) train_time:(\d+)ms")
 
 

@@ -1,5 +1,4 @@
-"""Logs as they come: coloured, compressed, prefixed, interleaved, cut off, broken. Never a traceback, never a number
-that is not in the file."""
+"""Coloured, compressed, prefixed, interleaved, cut and broken logs: no traceback, and no number that the file lacks."""
 
 from __future__ import annotations
 
@@ -13,16 +12,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from golf.foreign.collection import Imported, collect
-from golf.foreign.imported import record
-from golf.foreign.log_reader import read_train_log
-from golf.foreign.tables import as_csv, as_json, explanation, fault_lines, summary, table
+from golf.foreign.folder_reader import ForeignFolder
+from golf.foreign.import_store import import_folders, record
+from golf.foreign.import_tables import as_csv, as_json, explanation, fault_lines, summary, table
+from golf.foreign.log_reader import read_log
 from golf.report.imported_rows import rows_of_record
 
 FIXTURES = Path(__file__).parent / "fixtures"
 LOGS = sorted(p for p in FIXTURES.glob("*/*") if p.suffix in (".log", ".txt"))
 WHOLE = [p for p in LOGS if p.parent.name in ("a_standard", "b_phased", "c_ternary", "m_compatible")]
-DRESSES = "gz utf16 utf16le bom crlf cr colour bars ranks srun default stamp ray clock nuls latin long"
+CHANGES = "gz bom crlf cr colour bars ranks srun default stamp ray clock nuls latin long"
 NUMBERS = ["nan", "inf", "-inf", "1e3", "1e999", "1,234", "12,34", "1_000", ".5", "5.", "-1", "0x10", "½", "1.2.3"]
 FORMS = """step:{}/200 val_loss:{} val_bpb:{}
 step:{}/{} train_loss:{} train_time:{}ms step_avg:{}ms
@@ -49,14 +48,14 @@ def as_bytes(lines: list[str]) -> bytes:
     return "\n".join(lines).encode(errors="replace")
 
 
-def only(found: list[Imported]) -> Imported:
+def only(found: list[ForeignFolder]) -> ForeignFolder:
     (one,) = found
     return one
 
 
 def figures(path: Path) -> list[dict[str, float]]:
-    """Of every run in a file; the line numbers are not compared."""
-    runs = only(list(collect([path]))).runs
+    """Return the numbers and the state of every run in a file, without line numbers."""
+    runs = only(list(import_folders([path]))).runs
     return [{k: f.value for k, f in run.figures.items()} | {"state": hash(run.state)} for run in runs]
 
 
@@ -80,8 +79,6 @@ def of_rank_zero(text: str) -> bytes:
     "change",
     [
         lambda text: gzip.compress(text.encode()),
-        lambda text: text.encode("utf-16"),
-        lambda text: text.encode("utf-16-le"),
         lambda text: b"\xef\xbb\xbf" + text.encode(),
         lambda text: text.replace("\n", "\r\n").encode(),
         lambda text: text.replace("\n", "\r").encode(),
@@ -97,12 +94,14 @@ def of_rank_zero(text: str) -> bytes:
         lambda text: b"\xff\xfe\xfd caf\xe9 \x80\n".join(line.encode() for line in text.splitlines(keepends=True)),
         lambda text: ("x" * 400_000 + "\n" + text).encode(),
     ],
-    ids=DRESSES.split(),
+    ids=CHANGES.split(),
 )
-def test_dress_does_not_change_a_number(path: Path, change: Callable[[str], bytes], tmp_path: Path) -> None:
-    dressed = tmp_path / path.name
-    dressed.write_bytes(change(path.read_text()))
-    assert figures(dressed) == figures(path)
+def test_encoding_and_prefixes_do_not_change_a_number(
+    path: Path, change: Callable[[str], bytes], tmp_path: Path
+) -> None:
+    changed = tmp_path / path.name
+    changed.write_bytes(change(path.read_text()))
+    assert figures(changed) == figures(path)
 
 
 def junk() -> st.SearchStrategy[str]:
@@ -144,7 +143,7 @@ def test_a_number_is_in_the_line_that_it_is_said_to_be_from(tmp_path: Path, text
     path = tmp_path / "train_seed1.log"
     path.write_bytes(text.encode(errors="replace"))
     lines = text.encode(errors="replace").decode().split("\n")
-    found = only(list(collect([path])))
+    found = only(list(import_folders([path])))
     for run in found.runs:
         for key, figure in run.figures.items():
             source = re.fullmatch(r"train_seed1\.log:(\d+)(?: \(.*\))?", figure.source, re.DOTALL)
@@ -165,8 +164,8 @@ def is_written(value: float, line: str) -> bool:
     return any(math.isclose(value, n * scale, rel_tol=1e-12) for n in numbers for scale in (1, 1e-3, 60, 1000))
 
 
-def assert_printable(found: Imported) -> None:
-    """Whatever was read can be stored, listed, printed and explained."""
+def assert_printable(found: ForeignFolder) -> None:
+    """Assert that a folder can be stored, listed, printed and explained."""
     values = record(found)
     rows = rows_of_record(values)
     assert len(as_csv(rows).splitlines()) >= 1 + len(rows) and as_json([values])
@@ -184,7 +183,7 @@ def test_any_bytes_are_read_without_a_traceback(tmp_path: Path, content: bytes) 
     for name in ("train.log", "submission.json"):
         path = tmp_path / name
         path.write_bytes(content)
-        for found in collect([path]):
+        for found in import_folders([path]):
             assert_printable(found)
 
 
@@ -192,7 +191,7 @@ def test_a_cut_compressed_log_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     text = "".join(f"step:{i}/20000 train_loss:2.1 train_time:{i * 43}ms step_avg:43.00ms\n" for i in range(1, 9000))
     path = tmp_path / "train.log.gz"
     path.write_bytes(gzip.compress(text.encode())[:-4000])
-    (run,) = only(list(collect([tmp_path]))).runs
+    (run,) = only(list(import_folders([tmp_path]))).runs
     assert run.state == "unfinished" and 100 < (run.value("steps") or 0) < 9000
     assert any("compressed data ends" in fault for fault in run.faults)
 
@@ -206,7 +205,7 @@ def test_a_line_without_end_is_read_in_bounded_memory(tmp_path: Path) -> None:
     import tracemalloc
 
     tracemalloc.start()
-    log = read_train_log(path)
+    log = read_log(path)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 8_000_000 and log.runs[-1].figures["seed"].value == 3 and log.runs[-1].steps == 5

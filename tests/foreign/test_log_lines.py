@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from golf.foreign.event_lines import NOISE, RULE, EventLine
 from golf.foreign.figures import Figure, as_figure, parse_number, parse_seconds
-from golf.foreign.grammar import ScoreLine, SettingLine, SizeLine, StepLine, StopLine, read_line
-from golf.foreign.marks import NOISE, RULE, MarkLine
+from golf.foreign.log_lines import ScoreLine, SettingLine, SizeLine, StepLine, StopLine, read_line
 from golf.foreign.scores import claimed_kind
 from golf.foreign.text import without_prefix
 
@@ -65,8 +65,8 @@ OTHERS = {
     "artifact:15.60MB binary:1(2B) fp:3(4B) code:70853": SizeLine((("code", "", 70853),)),
     "  seed: 42": SettingLine({"seed": "42"}),
     "lr:embed=0.035 batch:786432 wall:600s seed:42": SettingLine({"max_wallclock_seconds": "600", "seed": "42"}),
-    "total_eval_time:508.8s": MarkLine("eval_clock", "508.8s"),
-    "final_eval_mode:sliding_window stride:64 batch_seqs:32": MarkLine("sliding_mode", "64"),
+    "total_eval_time:508.8s": EventLine("eval_clock", "508.8s"),
+    "final_eval_mode:sliding_window stride:64 batch_seqs:32": EventLine("sliding_mode", "64"),
     "=" * 100: RULE,
     "ttp: b754/782 bl:2.7 bb:1.05 rl:2.71 rb:1.06 dl:100-200 gd:0": NOISE,
     "  ttt_chunk [11/60] bpb=0.925699 time=69.1s": NOISE,

@@ -1,4 +1,4 @@
-"""Scripts that carry their source compressed in a string and execute it: unpacked without being run."""
+"""Unpacking of scripts that execute source from a compressed string, without running them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from typing import Any
 
 import zstandard
 
-LARGEST_BYTES = 64 << 20  # that a script may unpack to
-SMALLEST_PAYLOAD = 200  # characters of a string that may be a program
+LARGEST_BYTES = 64 << 20  # of an unpacked script
+SMALLEST_PAYLOAD = 200  # characters of a string that may hold a program
 LZMA2 = [{"id": lzma.FILTER_LZMA2, "dict_size": 64 << 20}]
 _RUNS_TEXT = re.compile(
     r"\b(?:exec|eval|compile|run_path|run_module|exec_module|execfile|execv\w*|subprocess|system)\b"
@@ -26,22 +26,23 @@ _RUNS_TEXT = re.compile(
 
 
 def unpacked(text: str) -> tuple[str, str] | None:
-    """(codec, source) of a script whose larger part is one packed string; None for any other."""
+    """Return (codec, source) of a script whose larger part is one packed string, None for any other script."""
     for payload in _payloads(text):
         for data in _decoded(payload):
             for codec, source in _decompressed(data):
+                # Random bytes unpack to a few bytes by accident; a program is longer than its packed form.
                 if len(source) >= len(data) and (program := _program(source)) is not None:
                     return codec, program
     return None
 
 
 def is_packed(text: str) -> bool:
-    """Whether it executes what it carries in a string that looks like no text."""
+    """Tell whether a script executes a string that does not look like prose."""
     return bool(_RUNS_TEXT.search(text)) and any(not _is_prose(payload) for payload in _payloads(text))
 
 
 def _payloads(text: str) -> list[str | bytes]:
-    """Constants that are more than half of the script as it is written."""
+    """Return constants that take more than half of the script's text."""
     try:
         constants = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -56,11 +57,12 @@ def _payloads(text: str) -> list[str | bytes]:
 
 
 def _is_prose(payload: str | bytes) -> bool:
-    """A long documentation string has words and lines."""
+    """Tell whether a string has words, as a long documentation string does."""
     return isinstance(payload, str) and len(payload.split()) > len(payload) / 25
 
 
 def _program(source: bytes) -> str | None:
+    """Return bytes as the text of a Python program, None if they are none."""
     try:
         text = source.decode("utf-8")
         ast.parse(text)
@@ -70,6 +72,7 @@ def _program(source: bytes) -> str | None:
 
 
 def _decoded(payload: str | bytes) -> Iterator[bytes]:
+    """Yield the payload through every text encoding that accepts it."""
     try:
         raw = payload.encode("latin-1") if isinstance(payload, str) else payload
     except UnicodeEncodeError:
@@ -82,7 +85,8 @@ def _decoded(payload: str | bytes) -> Iterator[bytes]:
 
 
 def _decompressed(data: bytes) -> Iterator[tuple[str, bytes]]:
-    """Every way in which `data` can be unpacked, into no more than `LARGEST_BYTES`."""
+    """Yield (codec, bytes) for every codec that accepts `data`, at most `LARGEST_BYTES` of output."""
+    # Raw streams have no marker at their beginning: every codec has to be tried.
     decoders: dict[str, Callable[[], Any]] = {
         "lzma": lambda: lzma.LZMADecompressor(memlimit=1 << 30),
         "lzma raw": lambda: lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=LZMA2),
@@ -102,7 +106,7 @@ def _decompressed(data: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def _with_packages(data: bytes) -> Iterator[tuple[str, bytes]]:
-    """Codecs that are no part of Python; brotli only where it is installed."""
+    """Yield the same for codecs outside the standard library; brotli only where it is installed."""
     with contextlib.suppress(zstandard.ZstdError), zstandard.ZstdDecompressor().stream_reader(data) as reader:
         yield "zstd", reader.read(LARGEST_BYTES)
     if find_spec("brotli"):

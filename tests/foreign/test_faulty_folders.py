@@ -1,17 +1,17 @@
-"""Folders with one thing wrong: exactly that is said, in one sentence, and nothing else."""
+"""Folders with one thing wrong: the audit names it in one sentence, and nothing else."""
 
 import shutil
 from pathlib import Path
 
 import pytest
 
-from golf.foreign.audit import audit
+from golf.foreign.folder_audit import audit
 from golf.settings.composition import rules_named
 from tests.foreign.folders import (
     LARGEST,
     SCRIPT,
     SEEDS,
-    Plant,
+    Change,
     claims,
     in_file,
     in_logs,
@@ -35,10 +35,10 @@ def remove(folder: Path, pattern: str) -> None:
         path.unlink()
 
 
-def both(*plants: Plant) -> Plant:
+def both(*changes: Change) -> Change:
     def run(folder: Path) -> None:
-        for plant in plants:
-            plant(folder)
+        for change in changes:
+            change(folder)
 
     return run
 
@@ -89,7 +89,7 @@ def code_beside(folder: Path) -> None:
     write(folder, "import helper\n" + SCRIPT)
 
 
-FAULTS: dict[str, tuple[Plant, str]] = {  # what is done to a folder, what has to be said
+FAULTS: dict[str, tuple[Change, str]] = {  # what is done to a folder, what has to be said
     # against the rules
     "MiB taken for MB": (over_the_cap_in_mib, "over the cap of 16,000,000 by 672,358"),
     "over by claim": (claimed_over_the_cap, "bytes_total 16,200,000 is over the cap of 16,000,000 by 200,000"),
@@ -171,11 +171,11 @@ NO_README_NUMBERS = {"another run", "one seed"}
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_one_thing_wrong(tmp_path: Path, name: str) -> None:
-    plant, expected = FAULTS[name]
+    change, expected = FAULTS[name]
     write(tmp_path)
     if name in NO_README_NUMBERS:
         again(tmp_path, "README.md", "# N\n")
-    plant(tmp_path)
+    change(tmp_path)
     faults = audit(tmp_path, None, STRICT).faults
     assert len(faults) == 1 and expected in faults[0], faults
 
@@ -202,7 +202,7 @@ def one_file(folder: Path) -> None:
     again(folder, "train.log", text)
 
 
-CLEAN: dict[str, Plant] = {
+CLEAN: dict[str, Change] = {
     "as it is": lambda f: None,
     "rounded": lambda f: claims(f, val_bpb=1.2275, val_loss=2.0726, val_bpb_std=0.0014),
     "claims more exact than the logs": lambda f: in_logs(f, r"(?m)^final.*_exact.*\n|^DIAGNOSTIC.*\n", ""),

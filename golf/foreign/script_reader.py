@@ -1,6 +1,6 @@
-"""A submission's script, read without running it: what it is when it is unpacked, what it imports, what it should not.
+"""A submission's script, read without running it: unpacked text, imports, and signs of forbidden acts.
 
-Static reading finds what is written plainly and nothing else; that is why what it finds is to be looked at.
+Static reading finds plain text only, and may misjudge it. Its findings are therefore suspicions, for a person to judge.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from golf.foreign.unwrapping import LARGEST_BYTES, is_packed, unpacked
+from golf.foreign.unpacking import LARGEST_BYTES, is_packed, unpacked
 
-MOST_LAYERS = 3  # of packing within packing
+MOST_LAYERS = 3  # packings within one another
 NETWORK = {
     *("requests", "urllib", "urllib3", "http", "socket", "ftplib", "aiohttp", "httpx", "paramiko", "wget"),
     *("huggingface_hub", "datasets", "boto3", "gdown"),
@@ -38,17 +38,17 @@ TRAINING = re.compile(r"^(train|train_loop|training_step|calibrate\w*|collect_he
 
 @dataclass(frozen=True)
 class Script:
-    """`text` is what runs in the end; `layers` names what it was packed in."""
+    """A script after unpacking."""
 
-    text: str
-    layers: tuple[str, ...]
+    text: str  # source that runs in the end
+    layers: tuple[str, ...]  # codecs that it was packed in, the outermost first
     tree: ast.Module | None
     problem: str = ""
-    is_still_packed: bool = False  # it executes a string that could not be unpacked
+    is_still_packed: bool = False  # the text executes a string that could not be unpacked
 
 
 def read_script(path: Path) -> Script:
-    """Unpack and parse; a script that is not Python has a problem and no tree."""
+    """Return the script, unpacked and parsed. A script that is not Python has a problem and no tree."""
     layers: list[str] = []
     if path.stat().st_size > LARGEST_BYTES:
         return Script("", (), None, f"{path.name} has {path.stat().st_size:,} bytes: no script is that large")
@@ -71,7 +71,7 @@ def read_script(path: Path) -> Script:
 
 
 def imported_packages(tree: ast.Module) -> set[str]:
-    """Top-level packages that are not Python's own."""
+    """Return the top-level packages that a script imports, without the standard library."""
     return {name for name in map(_top, _imported(tree)) if name not in sys.stdlib_module_names}
 
 
@@ -80,7 +80,7 @@ def _top(module: str) -> str:
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:
-    """Modules by their whole names, those that are imported by a call with a plain name too."""
+    """Yield imported modules by their whole names, those of `import_module("name")` too."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -92,12 +92,12 @@ def _imported(tree: ast.Module) -> Iterator[str]:
 
 
 def _called(node: ast.Call) -> str:
-    """The last part of what is called: `run` of `subprocess.run`."""
+    """Return the last part of a called name: `run` of `subprocess.run`."""
     return getattr(node.func, "attr", getattr(node.func, "id", ""))
 
 
 def suspicions(tree: ast.Module) -> list[str]:
-    """Places where a forbidden thing seems to be written: network, training text in scoring, validation in training."""
+    """Return signs of network access, of training text in scoring, and of validation text in training."""
     found = _network(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -110,9 +110,10 @@ def suspicions(tree: ast.Module) -> list[str]:
 
 
 def _network(tree: ast.Module) -> list[str]:
-    """Imports that open connections; failing those, calls and shell commands that do."""
+    """Return imports that open connections; without such imports, calls and shell commands that do."""
     modules = {name for name in _imported(tree) if _top(name) in NETWORK and not name.startswith(tuple(HARMLESS))}
     found = [f"imports {name}: there is no network during evaluation" for name in sorted(set(map(_top, modules)))]
+    # An import alone is the suspicion; calls through it would repeat it.
     if found:
         return found
     for node in ast.walk(tree):
@@ -126,6 +127,6 @@ def _network(tree: ast.Module) -> list[str]:
 
 
 def _words(call: ast.Call) -> str:
-    """The plain strings among the arguments, as a command line."""
+    """Return the plain strings among the arguments as a command line."""
     strings = (n.value for argument in call.args for n in ast.walk(argument) if isinstance(n, ast.Constant))
     return " ".join(s for s in strings if isinstance(s, str))

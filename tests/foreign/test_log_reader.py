@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from golf.foreign.collection import Imported, collect
+from golf.foreign.folder_reader import ForeignFolder
 from golf.foreign.foreign_run import ForeignRun
+from golf.foreign.import_store import import_folders
 
 FIXTURES = Path(__file__).parent / "fixtures"
 with (FIXTURES / "expected.csv").open(newline="") as file:
@@ -24,12 +25,12 @@ STATES = {
 
 
 @pytest.fixture(scope="module")
-def imported() -> dict[str, Imported]:
-    return {found.name: found for found in collect([FIXTURES])}
+def imported() -> dict[str, ForeignFolder]:
+    return {found.name: found for found in import_folders([FIXTURES])}
 
 
 @pytest.fixture(scope="module")
-def runs(imported: dict[str, Imported]) -> dict[str, ForeignRun]:
+def runs(imported: dict[str, ForeignFolder]) -> dict[str, ForeignRun]:
     return {run.name: run for found in imported.values() for run in found.runs if ".json" not in run.name}
 
 
@@ -72,7 +73,7 @@ def test_how_a_score_was_taken_is_told_in_the_words_of_own_runs(runs: dict[str, 
     assert "legal_ttt" in runs["m_compatible/train_seed42"].texts["how"]
 
 
-def test_claims_are_runs_where_no_log_is(imported: dict[str, Imported]) -> None:
+def test_claims_are_runs_where_no_log_is(imported: dict[str, ForeignFolder]) -> None:
     claimed = {run.count("seed"): run for run in imported["l_claims_only"].runs}
     assert sorted(s for s in claimed if s is not None) == [42, 1337]
     assert claimed[1337].value("total_bytes") == 15977386 and claimed[42].value("eval_seconds") == 408.0
@@ -81,12 +82,12 @@ def test_claims_are_runs_where_no_log_is(imported: dict[str, Imported]) -> None:
     assert imported["l_claims_only"].faults == ["submission.json is not strict JSON"]
 
 
-def test_a_script_echoed_into_the_log_gives_no_numbers(imported: dict[str, Imported]) -> None:
+def test_a_script_echoed_into_the_log_gives_no_numbers(imported: dict[str, ForeignFolder]) -> None:
     assert imported["k_source"].source_lines >= 8
     assert [run.name for run in imported["k_source"].runs] == ["k_source/train_seed11"]
     assert imported["k_source"].runs[0].texts["machine"] == "2× NVIDIA H100 80GB HBM3"
 
 
-def test_lines_that_say_nothing_known_are_counted(imported: dict[str, Imported]) -> None:
+def test_lines_that_say_nothing_known_are_counted(imported: dict[str, ForeignFolder]) -> None:
     assert imported["i_freeform"].not_understood == 1
     assert imported["i_freeform"].examples == ["train.log:1: Building PyTorch model..."]

@@ -1,4 +1,4 @@
-"""The reference that a submission is compared with, and the verdict on it in a sentence."""
+"""The reference that a submission is compared with, and the verdict on the submission as a sentence."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from golf.errors import GolfError
-from golf.foreign.claim_form import read_claims
-from golf.foreign.findings import Audit
+from golf.foreign.audit import Audit
 from golf.foreign.foreign_run import ForeignRun
-from golf.foreign.log_audit import read_logs, seed_of
-from golf.foreign.score_claim import submitted
+from golf.foreign.submission_json import read_claims
+from golf.foreign.submitted_runs import read_logs, submitted
 from golf.report.results import shown_p
 from golf.report.rows import RunRow, bytes_per_token, row_of
 from golf.report.store import run_folders
@@ -19,11 +18,14 @@ from golf.report.variants import Variant
 from golf.report.verdicts import BETTER, NO_DIFFERENCE, WORSE, Verdict
 from golf.settings.config import RulesConfig
 
-LINKS = {BETTER: "than", WORSE: "than", NO_DIFFERENCE: "from"}  # in a sentence; "against" for the others
+LINKS = {BETTER: "than", WORSE: "than", NO_DIFFERENCE: "from"}  # word after a verdict; "against" after the others
 
 
 def reference_of(text: str) -> Variant | float:
-    """A published score in bits per byte, own runs in a folder, or the logs of a folder that is a submission."""
+    """Return a published score in bits per byte, own runs in a folder, or the runs of a submission's logs.
+
+    Raises `GolfError` for a number that cannot be a score and a folder without runs or with several variants.
+    """
     try:
         value = float(text)
     except ValueError:
@@ -45,30 +47,29 @@ def reference_of(text: str) -> Variant | float:
 
 
 def _variant_of_logs(folder: Path) -> Variant:
-    submission = read_claims(folder, Audit())
-    runs = submitted(read_logs(folder, submission, Audit()), submission).runs
+    claims = read_claims(folder, Audit())
+    runs = submitted(read_logs(folder, claims, Audit()), claims).runs
     if not runs:
         raise GolfError(f"--reference {folder} holds neither runs nor logs with a score.")
     return Variant("reference", folder.absolute().name, rows_of_logs(runs))
 
 
 def rows_of_logs(runs: Sequence[ForeignRun]) -> tuple[RunRow, ...]:
-    """Somebody's runs as far as a verdict needs them."""
+    """Return a row for each run, with the fields that a verdict needs."""
     rows = []
     for run in runs:
         loss, bpb = run.value("val_loss"), run.value("val_bpb")
         per_token = bytes_per_token(loss, bpb)
-        rows.append(RunRow("logs", run.name, seed_of(run), val_bpb=bpb, val_loss=loss, bytes_per_token=per_token))
+        rows.append(RunRow("logs", run.name, run.seed, val_bpb=bpb, val_loss=loss, bytes_per_token=per_token))
     return tuple(rows)
 
 
 def sentence(verdict: Verdict, reference: Variant | float, rules: RulesConfig) -> str:
-    """The verdict for people, with what it rests on."""
-    against = (
-        f"{reference:g} bpb" if isinstance(reference, float) else f"{reference.label} ({len(reference.counted)} seeds)"
-    )
-    margin = f"by more than {rules.margin_nats:g} nats per token " if rules.margin_nats else ""
-    rule = f"rules `{rules.name}`: better {margin}at p < {rules.alpha:g}"
+    """Return the verdict with its difference, test, p-value and rule; the verdict itself is in bold Markdown."""
+    if isinstance(reference, float):
+        against = f"{reference:g} bpb"
+    else:
+        against = f"{reference.label} ({len(reference.counted)} seeds)"
     parts = [f"**{verdict.kind}** {LINKS.get(verdict.kind, 'against')} {against}"]
     if verdict.difference_bpb is not None:
         parts.append(f"difference {verdict.difference_bpb:+.5f} bpb")
@@ -78,4 +79,7 @@ def sentence(verdict: Verdict, reference: Variant | float, rules: RulesConfig) -
         parts.append(verdict.comparison.test)
     if verdict.p is not None:
         parts.append(f"p {shown_p(verdict.p)}")
-    return ", ".join([*parts, *([verdict.reason] if verdict.reason else [])]) + f" ({rule})"
+    if verdict.reason:
+        parts.append(verdict.reason)
+    margin = f"by more than {rules.margin_nats:g} nats per token " if rules.margin_nats else ""
+    return ", ".join(parts) + f" (rules `{rules.name}`: better {margin}at p < {rules.alpha:g})"

@@ -1,4 +1,4 @@
-"""Lines of a train log that hold no result: what went on, what the machine is, echoed source, and mere noise."""
+"""Lines of a train log without a result: crashes, changes of mode, the machine, echoed source, and noise."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ _FLAGS = re.IGNORECASE
 
 
 @dataclass(frozen=True)
-class MarkLine:
-    """`kind` is crash, sliding_mode, eval_clock, averaging, gpu, rule (a line of equals signs) or noise."""
+class EventLine:
+    """A line about the course of a run."""
 
-    kind: str
-    value: str = ""
+    kind: str  # crash, sliding_mode, eval_clock, averaging, gpu, rule (a line of equals signs) or noise
+    value: str = ""  # crash: message; sliding_mode: stride; eval_clock: duration; gpu: name
 
 
-NOISE, RULE = MarkLine("noise"), MarkLine("rule")
+NOISE, RULE = EventLine("noise"), EventLine("rule")
+# Messages of failures only: a match decides the state of a run.
 _CRASH = re.compile(
     r"Traceback \(most recent call last\)|ChildFailedError|OutOfMemoryError|CUDA out of memory|CUDA error:"
     r"|Segmentation fault|^Killed\b|exitcode\s*:\s*-?[1-9]|ProcessRaisedException|DUE TO (?:TIME LIMIT|PREEMPTION)"
@@ -34,6 +35,7 @@ _SOURCE = re.compile(
     r"[A-Z_]{3,} = |return |#\s)|^\s+(?:return\b|if .*:$|for .* in .*:$|self\.|log0?\(|f\"|assert |with .*:$|else:|"
     r"elif .*:|raise |[\w.\[\]]+ = |\w+\()|^\s*[)\]}],?$"
 )
+# Beginnings of lines that public scripts print beside their results.
 _NOISE = re.compile(
     r"^\s*(?:\||\+[-=]|[-=*_#~─━]{3,}|\[?[WEIF]\d{3,4}[ \d]|\[W\d|NCCL |\*+|setting omp_num|\[(?:modal|local)\]|"
     r"(?:\w+_)*warmup|(?:base|recur|loop)\w*_step|ttp:|tttg:|ttpp:|ttpr:|ttt|swa|ema|lawa|gptq|qat|late_qat|late_switch|"
@@ -44,7 +46,8 @@ _NOISE = re.compile(
     _FLAGS,
 )
 _PAIRS_ONLY = re.compile(r"^\s*[A-Za-z_][\w.+/-]{0,60}(?:\[[^\]]{0,20}\])?\s*[:=](?:\s|\S|$)")
-_FOREIGN_NOISE = re.compile(
+# Words of libraries' warnings.
+_LIBRARY_NOISE = re.compile(
     r"torch/distributed|site-packages|warning|deprecat|nccl|triton|inductor|^\s*File \"|beginning \w+ eval timer",
     _FLAGS,
 )
@@ -55,42 +58,43 @@ _ENDS_SOURCE = re.compile(
 )
 
 
-def read_mark(text: str, lowered: str) -> MarkLine | None:
-    """What a line says about the run's course or machine."""
+def read_event(text: str, lowered: str) -> EventLine | None:
+    """Return the event that a line reports, None for a line of another sort."""
     if match := _EVAL_CLOCK.match(text):
-        return MarkLine("eval_clock", match[1])
+        return EventLine("eval_clock", match[1])
     if _CRASH.search(text):
-        return MarkLine("crash", text.strip()[:200])
+        return EventLine("crash", text.strip()[:200])
     if "sliding" in lowered and _SLIDING_MODE.search(text):
         stride = re.search(r"\bstride\s*[:=]\s*(\d{1,9})", text)
-        return MarkLine("sliding_mode", stride[1] if stride else "")
+        return EventLine("sliding_mode", stride[1] if stride else "")
     if text.startswith("|") and (match := _GPU.match(text)):
-        return MarkLine("gpu", match[1].strip())
+        return EventLine("gpu", match[1].strip())
     if _AVERAGING.match(text):
-        return MarkLine("averaging")
+        return EventLine("averaging")
     return RULE if is_rule(text) else None
 
 
-def read_noise(text: str) -> MarkLine | None:
-    """`NOISE` for a line of a known kind that holds nothing of use here."""
-    is_noise = _NOISE.match(text) or _PAIRS_ONLY.match(text) or _FOREIGN_NOISE.search(text)
+def read_noise(text: str) -> EventLine | None:
+    """Return `NOISE` for a line of a known kind without a result, None for an unknown line."""
+    is_noise = _NOISE.match(text) or _PAIRS_ONLY.match(text) or _LIBRARY_NOISE.search(text)
     return NOISE if is_noise else None
 
 
 def may_end_source(text: str) -> bool:
-    """A quick no for almost every line of an echoed script."""
+    """Tell whether a line may follow an echoed script. A quick no for nearly every line of a script."""
     return bool(_ENDS_SOURCE.match(text))
 
 
 def looks_like_source(text: str) -> bool:
-    """Whether it is a line of a Python program rather than of a log."""
+    """Tell whether a line is one of a Python program."""
     return bool(_SOURCE.match(text))
 
 
 def opens_source(text: str) -> bool:
-    """Whether an echoed script may begin here."""
+    """Tell whether an echoed script may begin with this line."""
     return text.startswith(("import ", "from ", '"""', "'''", "#!", "# "))
 
 
 def is_rule(text: str) -> bool:
+    """Tell whether a line consists of equals signs, as before and after an echoed script."""
     return len(text) >= 60 and not text.strip("= ")

@@ -1,4 +1,4 @@
-"""Imported runs as people and programs read them: a table, CSV, JSON, and where each number of a run is from."""
+"""Imported runs for people and programs: a table, CSV, JSON, and the sources of a run's numbers."""
 
 from __future__ import annotations
 
@@ -17,25 +17,13 @@ from golf.report.rows import RunRow
 
 MOST_FAULTS_SHOWN = 60
 WIDEST_NAME = 32
-_COLUMNS = (
-    "run",
-    "state",
-    "seed",
-    "pre-quant",
-    "post-quant",
-    "sliding",
-    "ttt",
-    "bytes",
-    "steps",
-    "step ms",
-    "s",
-    "faults",
-)
-_LATER = ("val_bpb", "val_loss")  # shown first of a run that is explained
+_SCORES, _NUMBERS = ("pre-quant", "post-quant", "sliding", "ttt"), ("bytes", "steps", "step ms", "s", "faults")
+_COLUMNS = ("run", "state", "seed", *_SCORES, *_NUMBERS)
+_FIRST = ("val_bpb", "val_loss")  # figures at the top of an explanation
 
 
 def table(rows: Sequence[RunRow]) -> Table:
-    """A row a run; scores are bits per byte, bytes those that the cap is about, seconds those of training."""
+    """Return a table with one row a run: scores in bits per byte, bytes of model and code, seconds of training."""
     shown = Table(title=f"{len(rows)} imported runs", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for column in _COLUMNS:
         if column == "run":
@@ -65,7 +53,7 @@ def table(rows: Sequence[RunRow]) -> Table:
 
 
 def fault_lines(records: Sequence[dict[str, Any]]) -> list[str]:
-    """The faults of every folder and run, as many as a person reads."""
+    """Return the first faults of all folders and runs, and the number of the others."""
     lines = []
     for record in records:
         lines += [f"{record['name']}: {fault}" for fault in record["faults"]]
@@ -76,7 +64,7 @@ def fault_lines(records: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def summary(records: Sequence[dict[str, Any]]) -> list[str]:
-    """How much was read, and what was not understood."""
+    """Return sentences on how much was read, and on lines, keys and files that were not understood."""
     runs, lines = sum(len(r["runs"]) for r in records), sum(r["lines"] for r in records)
     unknown = sum(r["lines_not_understood"] for r in records)
     found = [f"{runs} runs in {len(records)} folders, {lines:,} lines read"]
@@ -93,7 +81,7 @@ def summary(records: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def as_csv(rows: Sequence[RunRow]) -> str:
-    """Every field of a row; faults are joined by semicolons."""
+    """Return CSV with every field of a row; faults are joined by semicolons."""
     names = [field.name for field in dataclasses.fields(RunRow)]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -105,11 +93,12 @@ def as_csv(rows: Sequence[RunRow]) -> str:
 
 
 def as_json(records: Sequence[dict[str, Any]]) -> str:
+    """Return the records as JSON."""
     return json.dumps(list(records), indent=2) + "\n"
 
 
 def explanation(records: Sequence[dict[str, Any]], wanted: str) -> str:
-    """Where every number of one run was read. Raises `GolfError` if `wanted` names no run, or several."""
+    """Return every number of one run with its source. Raises `GolfError` if `wanted` names no run, or several."""
     runs = [(run, record) for record in records for run in record["runs"]]
     found = [pair for pair in runs if pair[0]["name"] == wanted] or [p for p in runs if wanted in p[0]["name"]]
     if len(found) != 1:
@@ -121,7 +110,7 @@ def explanation(records: Sequence[dict[str, Any]], wanted: str) -> str:
     state = run["state"] + (f": {run['reason']}" if run["reason"] else "")
     lines = [run["name"], f"  read from {record['imported_from']}", f"  state {state}"]
     lines += [f"  {name}: {value}" for name, value in sorted(run["texts"].items())]
-    figures = sorted(run["figures"].items(), key=lambda item: (item[0] not in _LATER, item[0]))
+    figures = sorted(run["figures"].items(), key=lambda item: (item[0] not in _FIRST, item[0]))
     width = max((len(name) for name, _ in figures), default=0)
     lines += [f"  {name:<{width}}  {_plain(figure['value']):<14}  {figure['source']}" for name, figure in figures]
     lines += [f"  score {s['val_bpb']} as {s['kind']}, line {s['line']}: {s['tag']}" for s in run["scores"]]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from golf.artifact.script.wrapped import wrapped
-from golf.foreign.source import imported_packages, read_script, suspicions
+from golf.foreign.script_reader import imported_packages, read_script, suspicions
 
 PROGRAM = "import torch\n" + "".join(f"print({i**5})\n" for i in range(300))
 RAW = lzma.compress(PROGRAM.encode(), lzma.FORMAT_RAW, filters=[{"id": lzma.FILTER_LZMA2}])

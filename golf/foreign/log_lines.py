@@ -1,8 +1,8 @@
-"""What one line of a train log says, in every dialect of the public challenge.
+"""Lines of a train log with results: steps, stops, scores, sizes and settings, in every dialect of the challenge.
 
-The families and how often each occurs are those of the challenge's own records and of some 4,000 logs of its pull
-requests: three forms of training and validation lines, several hundred tags of final scores, sizes with and without a
-scheme. A line that is none of them says nothing here: numbers are never taken from free text.
+The dialects are those of the challenge's own records and of some 4,000 logs of its pull requests: three forms of
+training and validation lines, several hundred tags of final scores, sizes with and without a scheme. Numbers are never
+taken from free text.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from golf.foreign.event_lines import NOISE, EventLine, read_event, read_noise
 from golf.foreign.figures import NUMBER, parse_number, parse_seconds
-from golf.foreign.marks import NOISE, MarkLine, read_mark, read_noise
 
 _FLAGS = re.IGNORECASE
 LOSS_KEYS, BPB_KEYS = ("val_loss", "validation_loss"), ("val_bpb", "validation_bpb")
@@ -19,11 +19,11 @@ LOSS_KEYS, BPB_KEYS = ("val_loss", "validation_loss"), ("val_bpb", "validation_b
 
 @dataclass(frozen=True)
 class StepLine:
-    """A training or validation line: step `step` is done."""
+    """A training or validation line, printed after a step."""
 
     step: int
-    of: int | None
-    seconds: float | None = None  # of training so far; None where the log gives it in minutes, which is too coarse
+    of: int | None  # steps in all
+    seconds: float | None = None  # training time so far; None if the log gives minutes, which are too coarse
     step_ms: float | None = None
     train_loss: float | None = None
     val_loss: float | None = None
@@ -33,6 +33,8 @@ class StepLine:
 
 @dataclass(frozen=True)
 class StopLine:
+    """The line that says why training ended early."""
+
     reason: str
     seconds: float | None
     step: int | None
@@ -40,9 +42,9 @@ class StopLine:
 
 @dataclass(frozen=True)
 class ScoreLine:
-    """A score that is not tied to a step; `tag` is what stands before it."""
+    """A score that is not tied to a step."""
 
-    tag: str
+    tag: str  # text before the numbers
     val_bpb: float
     bpb_text: str
     val_loss: float | None = None
@@ -53,20 +55,20 @@ class ScoreLine:
 
 @dataclass(frozen=True)
 class SizeLine:
-    """`what` is raw, artifact, code or total; `scheme` is how it was quantized and compressed, as written."""
+    """Sizes in bytes. A scheme is the way of quantization and compression, as written."""
 
-    sizes: tuple[tuple[str, str, int], ...]  # (what, scheme, bytes)
+    sizes: tuple[tuple[str, str, int], ...]  # (raw, artifact, code, total or block; scheme; bytes)
 
 
 @dataclass(frozen=True)
 class SettingLine:
-    """Settings that matter here, by name, as written."""
+    """Settings of a run by name, as written."""
 
     values: dict[str, str] = field(default_factory=dict)
-    opens: str = ""  # what of a run's beginning this is, such as `model_params`
+    opens: str = ""  # the sign of a run's beginning in this line, such as `model_params`
 
 
-Line = StepLine | StopLine | ScoreLine | SizeLine | SettingLine | MarkLine
+Line = StepLine | StopLine | ScoreLine | SizeLine | SettingLine | EventLine
 
 _COUNT = r"(?:\d{1,3}(?:,\d{3})+|\d{1,12})(?![\w.,]*\d)"
 _STEP = re.compile(
@@ -90,7 +92,7 @@ _PROGRESS = re.compile(
     r"\b(?:ttp|tttg|ttpp|ttpr|ttt_phase|sdttt_epoch|ttt_train|ttt_epoch):",
     _FLAGS,
 )
-_SOME_SCORE = re.compile(r"bpb\W{1,3}\d\.\d{3}")  # of a form that is not known: to be counted, not passed over
+_SOME_SCORE = re.compile(r"bpb\W{1,3}\d\.\d{3}")  # a score of an unknown form, which is counted as not understood
 _BYTES = rf"({NUMBER})\s*(?:bytes|B)\b"
 _SIZES = [
     ("raw", re.compile(rf"^\s*serialized model:\s*{_BYTES}", _FLAGS)),
@@ -133,7 +135,7 @@ _SETTING_NAMES = {
     "train_shards": "train_shards",
     "val_tokens": "val_tokens",
     "tokens": "val_tokens",
-    "bytes": "val_tokens",  # of a model of bytes
+    "bytes": "val_tokens",  # a byte-level model's tokens
 }
 _SETTING = re.compile(
     rf"(?<![\w.-])({'|'.join(sorted(_SETTING_NAMES, key=len, reverse=True))})\s*[:=]\s*({NUMBER})s?(?![\w/])", _FLAGS
@@ -145,14 +147,14 @@ _OPENS = re.compile(
 )
 
 
-# Nine lines in ten: one look each.
+# Nine lines in ten are of these two forms: one expression each keeps reading fast.
 _TRAIN_A = re.compile(r"step:(\d{1,12})/(\d{1,12}) train_loss:(\d+\.\d+) train_time:(\d+)ms step_avg:(\d+\.\d+)ms\s*$")
 _TRAIN_B = re.compile(r"(\d{1,12})/(\d{1,12}) train_loss: (\d+\.\d+) train_time: \d+\.\dm tok/s: \d+\s*$")
 _PROGRESS_LINES = ("ttp:", "tttg:", "ttt_chunk", "warmup_step", "sliding_eval", "ttt_progress", "val_progress")
 
 
 def read_line(text: str) -> Line | None:
-    """What a line says, None if that is not understood. `text` has no launcher's prefix."""
+    """Return the content of a line, None if it is not understood. `text` has no launcher's prefix."""
     if match := _TRAIN_A.match(text):
         return StepLine(int(match[1]), int(match[2]), int(match[4]) / 1000, float(match[5]), float(match[3]))
     if match := _TRAIN_B.match(text):
@@ -160,6 +162,7 @@ def read_line(text: str) -> Line | None:
     if text.lstrip().startswith(_PROGRESS_LINES):
         return NOISE
     lowered = text.lower()
+    # Validation lines have a score and score lines may have bytes: the order of these tests decides.
     has_step = "step" in lowered or "stopping" in lowered or "/" in lowered[:24] or "iter" in lowered[:24]
     if has_step and (line := _step_line(text, lowered)):
         return line
@@ -167,12 +170,14 @@ def read_line(text: str) -> Line | None:
         return score
     if ("bytes" in lowered or "budget:" in lowered or "artifact" in lowered) and (size := _size_line(text)):
         return size
-    line = read_mark(text, lowered) or _setting_line(text) or read_noise(text)
+    line = read_event(text, lowered) or _setting_line(text) or read_noise(text)
+    # A score of an unknown form is counted as not understood; noise is not counted.
     is_unread_score = line is NOISE and "bpb" in lowered and _SOME_SCORE.search(lowered) and not _PROGRESS.search(text)
     return None if is_unread_score else line
 
 
 def _step_line(text: str, lowered: str) -> Line | None:
+    """Return a training, validation or stop line."""
     if "stopping_early" in lowered:
         return _stop_line(text)
     match = _STEP.match(text)
@@ -181,9 +186,9 @@ def _step_line(text: str, lowered: str) -> Line | None:
     step, of = (match[1] or match[3]).replace(",", ""), (match[2] or match[4] or "").replace(",", "")
     pairs = {name.lower(): (number, unit or "") for name, number, unit in _PAIR.findall(text, match.end())}
     values = {name: parse_number(number) for name, (number, _) in pairs.items()}
-    loss = _first(values, "train_loss", "loss", "mean_microbatch_loss", "fitness")
-    val_bpb = _first(values, *BPB_KEYS)
-    val_loss = _first(values, *LOSS_KEYS)
+    loss = _first_value(values, "train_loss", "loss", "mean_microbatch_loss", "fitness")
+    val_bpb = _first_value(values, *BPB_KEYS)
+    val_loss = _first_value(values, *LOSS_KEYS)
     if loss is None and val_bpb is None and val_loss is None:
         return None
     seconds = next((_seconds(*pairs[k]) for k in ("train_time", "t", "time", "elapsed") if k in pairs), None)
@@ -205,13 +210,15 @@ def _stop_line(text: str) -> Line | None:
 
 
 def _seconds(number: str, unit: str) -> float | None:
-    """Minutes have one decimal: three seconds of error, so they are no time to divide by."""
+    """Return seconds, None for a number of minutes or without a unit."""
+    # Minutes are printed with one decimal, an error of three seconds: too coarse to be divided by steps.
     return None if unit.lower() in ("", "m", "min", "h") else parse_seconds(number + unit)
 
 
 def _score_line(text: str) -> Line | None:
+    """Return a score, `NOISE` for one of a part of the split that is printed on the way."""
     match = _BPB.search(text)
-    if match is None or text.lstrip().startswith("#"):
+    if match is None or text.lstrip().startswith("#"):  # a comment of echoed source
         return None
     if _PROGRESS.search(text):
         return NOISE
@@ -234,6 +241,7 @@ def _score_line(text: str) -> Line | None:
 
 
 def _size_line(text: str) -> Line | None:
+    """Return the sizes in a line, those of model and submission together if it has both."""
     if match := _PIPED_SIZE.match(text):
         sizes = (("artifact", match[1], _bytes(match[2])), ("total", match[1], _bytes(match[3])))
         return SizeLine(tuple((what, scheme, n) for what, scheme, n in sizes if n is not None))
@@ -246,19 +254,22 @@ def _size_line(text: str) -> Line | None:
 
 
 def _bytes(text: str) -> int | None:
+    """Return a number of bytes, None if it is no integer that can be one."""
     value = parse_number(text)
     return int(value) if value is not None and 0 <= value < 1e15 and value == int(value) else None
 
 
 def _setting_line(text: str) -> Line | None:
+    """Return the known settings in a line, and the sign of a beginning."""
     opens = _OPENS.match(text)
     found = _SETTING.findall(text) if ":" in text or "=" in text else []
     values: dict[str, str] = {}
     for name, value in found:
+        # Other lines give tokens a step and bytes of a file by these names.
         if name.lower() not in ("tokens", "bytes") or "val_loader" in text:
             values.setdefault(_SETTING_NAMES[name.lower()], value)
     return SettingLine(values, opens[1].lower() if opens else "") if values or opens else None
 
 
-def _first(values: dict[str, float | None], *names: str) -> float | None:
+def _first_value(values: dict[str, float | None], *names: str) -> float | None:
     return next((values[name] for name in names if values.get(name) is not None), None)

@@ -1,0 +1,206 @@
+"""The audit of a submission's folder: its faults, what is in order, and what could not be checked.
+
+Runs are read by `submitted_runs`. The parts are audited in `submission_json` (form), `run_audit` (rules), `claims`,
+`readme_claims` and `script_audit`; `byte_audit` looks at the tokenizer. This file looks at the logs as a whole.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from golf.challenge import EVAL_SECONDS, OTHER_TRACK, RECORD_TRACK, SEEDS_WANTED
+from golf.errors import GolfError
+from golf.foreign.audit import Audit, counted, shown
+from golf.foreign.claims import check_claims
+from golf.foreign.foreign_run import ForeignRun, is_unlimited_track
+from golf.foreign.readme_claims import README, check_readme
+from golf.foreign.reference import rows_of_logs, sentence
+from golf.foreign.run_audit import implied_bytes, rule_faults, seed_faults, shard_faults
+from golf.foreign.script_audit import SCRIPT, check_code_size, check_script
+from golf.foreign.submission_json import NAME, read_claims
+from golf.foreign.submitted_runs import Logs, read_logs, submitted
+from golf.report.variants import Variant
+from golf.report.verdicts import BETTER, NO_VERDICT, judge
+from golf.settings.config import RulesConfig
+
+NOT_CHECKED = (
+    "whether the script trains to these scores: nothing was run",
+    "legality by behaviour (causality, normalisation, one pass): only the script's own text was read",
+)
+_APPENDED = re.compile(r"run \d+ of \d+ in one file")
+_NOT_COUNTED = ": not counted"
+
+
+def audit(folder: Path, reference: Variant | float | None, rules: RulesConfig) -> Audit:
+    """Audit everything in `folder` but the tokenizer, against `reference` under `rules`. Raises `GolfError` for a path
+    that is no folder."""
+    if not folder.is_dir():
+        raise GolfError(f"{folder} is {'no folder' if folder.exists() else 'not there'}: name a submission's folder.")
+    found = Audit(unchecked=list(NOT_CHECKED))
+    if not any(folder.iterdir()):
+        found.unusable.append("the folder is empty")
+        return found
+    _check_files(folder, found)
+    claims = read_claims(folder, found)
+    logs = read_logs(folder, claims, found)
+    chosen = submitted(logs, claims)
+    code_bytes = check_script(folder, found)
+    _check_logs(logs, chosen.runs, found)
+    if code_bytes is not None:
+        check_code_size(code_bytes, claims, chosen.runs, found)
+    if claims is not None:
+        check_claims(logs, chosen, claims, code_bytes, found)
+    check_readme(folder, logs, chosen, claims, found)
+    track = f"{folder.absolute()} {claims.texts.get('track', '') if claims else ''}"
+    _check_seeds_and_machine(logs, chosen.runs, is_unlimited_track(track), found)
+    _check_significance(chosen.runs, reference, rules, found)
+    return found
+
+
+def _check_files(folder: Path, found: Audit) -> None:
+    """Add files that every submission has and this one has not."""
+    names = [path.name for path in folder.iterdir()]
+    for name in (README, NAME, SCRIPT):
+        if not (folder / name).exists():
+            lowered = {other.lower(): other for other in names}
+            similar = [lowered[n] for n in difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.9)]
+            found.unusable.append(f"there is no {name}" + (f", but {similar[0]}: rename it" if similar else ""))
+        elif name != NAME and not (folder / name).is_file():
+            found.unusable.append(f"{name} is no file")
+
+
+def _check_logs(logs: Logs, chosen: Sequence[ForeignRun], found: Audit) -> None:
+    """Audit the logs. Faults of submitted runs are errors; those of other logs are only to be looked at."""
+    beside = [run for run in logs.last if run not in chosen]
+    found.against_rules += _of_each(chosen, rule_faults)
+    found.look_at += _of_each(beside, rule_faults)
+    found.untrue += _of_each(chosen, _contradictions)
+    found.look_at += _of_each([*chosen, *beside], _doubts)
+    found.look_at += _of_each(chosen, _slow_together)
+    found.untrue += shard_faults(chosen)
+    for same in logs.copied:
+        found.untrue.append(f"{shown([run.name for run in same])} are copies of one run: add the log of the other")
+    _check_appended(logs, chosen, found)
+    _check_seeds(logs, chosen, beside, found)
+    for run in logs.unscored:  # a fault only where submission.json has a score for this seed
+        (found.untrue if run.seed in logs.missing_seeds else found.look_at).append(f"{run.name}: {run.reason}")
+    _check_text(chosen, found)
+
+
+def _of_each(runs: Sequence[ForeignRun], check: Callable[[ForeignRun], list[str]]) -> list[str]:
+    """Return the sentences about all runs; the same sentence about several runs comes once."""
+    names: dict[str, list[str]] = {}
+    for run in runs:
+        for text in check(run):
+            names.setdefault(text, []).append(run.name)
+    return [f"{shown(of)}: {text}" for text, of in names.items()]
+
+
+def _slow_together(run: ForeignRun) -> list[str]:
+    """Return a sentence if scores that fit into the budget one by one are over it together."""
+    seconds = run.value("eval_seconds") or 0.0
+    if seconds <= EVAL_SECONDS or any("scoring took" in fault for fault in rule_faults(run)):
+        return []
+    return [f"scoring took {seconds:,.1f} s in all: what the score that counts needs has to fit {EVAL_SECONDS:g} s"]
+
+
+def _doubts(run: ForeignRun) -> list[str]:
+    """Return doubts about the kinds of the run's scores."""
+    # A wrong tag breaks no rule: accepted records such as 2026-03-23_LeakyReLU_LegalTTT_ParallelMuon have one.
+    doubts = {score.doubt for score in run.scores} - {""}
+    return [fault for fault in run.faults if fault in doubts or fault.endswith(_NOT_COUNTED)]
+
+
+def _contradictions(run: ForeignRun) -> list[str]:
+    """Return the other faults: sizes that do not add up, a crash after the score, a log that is cut off."""
+    others = {*rule_faults(run), *seed_faults(run), *_doubts(run)}
+    return [fault for fault in run.faults if fault not in others and not _APPENDED.match(fault)]
+
+
+def _check_appended(logs: Logs, chosen: Sequence[ForeignRun], found: Audit) -> None:
+    """Add files with several runs."""
+    # The log of 2026-03-19_MixedQuant_Int6Int8_SlidingWindow is three runs, the last of which was scored.
+    for file in dict.fromkeys(run.files[0] for run in logs.earlier):
+        if any(run in chosen for run in logs.earlier if run.files[0] == file):
+            found.in_order.append(f"{file} holds the logs of several seeds, one after another")
+            continue
+        count = 1 + sum(run.files[0] == file for run in logs.earlier)
+        found.untrue.append(f"{file} holds {count} runs, of which the last was read as the one that counts")
+
+
+def _check_seeds(logs: Logs, chosen: Sequence[ForeignRun], beside: Sequence[ForeignRun], found: Audit) -> None:
+    """Add seeds that are not those of the file names or of submission.json."""
+    # All three logs of 2026-04-30_Random_Linear_Adapter print one seed; so do four of 2026-03-17_LoRA_TTT.
+    by_seed: dict[int, list[str]] = {}
+    for run in chosen:
+        if (seed := run.count("seed")) is not None:
+            by_seed.setdefault(seed, []).append(run.name)
+    explained = {run.named_seed for same in logs.copied for run in same}
+    for seed, names in by_seed.items():
+        if len(names) > 1:
+            one = f"they are one seed, not {len(names)}"
+            found.untrue.append(f"{len(names)} logs print seed {seed} ({shown(names)}): {one}")
+    for run in chosen:
+        if run.is_misnamed:
+            explained.add(run.named_seed)
+            if len(by_seed[run.count("seed") or 0]) == 1:
+                found.untrue += [f"{run.name}: {fault}" for fault in seed_faults(run)]
+    together = [*chosen, *beside]
+    alike = {run.seed for run in together} - {None}
+    if len(chosen) == 1 and len(beside) > 1 and len(alike) == 1:
+        names = [run.name for run in together]
+        found.look_at.append(f"all logs print seed {shown([*alike])} ({shown(names)}): no sample of seeds")
+    ended = {run.seed for run in logs.unscored}
+    if missing := [seed for seed in logs.missing_seeds if seed not in explained | ended]:
+        found.untrue.append(f"submission.json names seed {shown(missing)}, of which there is no log: add it")
+
+
+def _check_text(chosen: Sequence[ForeignRun], found: Audit) -> None:
+    """Tell whether the logs scored the whole split; keep the bytes that they imply for the tokenizer's audit."""
+    known = [run for run in chosen if run.value("val_tokens") and run.value("val_loss")]
+    if known and not any("of text" in fault for run in known for fault in rule_faults(run)):
+        found.in_order.append(f"{counted(len(known), 'log')} scored the whole validation split, 151.08 MB of text")
+    if known:
+        loss, bpb, tokens = (known[0].figures[name].value for name in ("val_loss", "val_bpb", "val_tokens"))
+        found.scored = int(tokens), implied_bytes(loss, bpb, tokens)
+    if len(known) < len(chosen):
+        why = "no log says" if not known else f"{len(chosen) - len(known)} of {len(chosen)} logs do not say"
+        found.unchecked.append(f"the bytes of the scored text: {why} how many tokens were scored")
+
+
+def _check_seeds_and_machine(logs: Logs, runs: Sequence[ForeignRun], is_unlimited: bool, found: Audit) -> None:
+    """Tell whether number of seeds and machine are those of a record."""
+    wanted = SEEDS_WANTED[OTHER_TRACK if is_unlimited else RECORD_TRACK]
+    seeds = {run.seed for run in runs if run.seed is not None}
+    if runs and not seeds:
+        found.unchecked.append("seeds: no log prints one")
+    elif runs and len(seeds) < wanted and not logs.missing_seeds and len(runs) == len(seeds):
+        found.look_at.append(f"{counted(len(seeds), 'seed')} in the logs: a record wants {wanted}")
+    elif len(seeds) >= wanted:
+        found.in_order.append(f"{counted(len(seeds), 'seed')} in the logs")
+    machines = {run.texts["machine"] for run in runs if run.texts.get("machine")}
+    others = sorted(machine for machine in machines if "H100" not in machine)
+    if others and not is_unlimited:
+        found.look_at.append(f"it ran on {', '.join(others)}: the 600 s of a record are of 8×H100")
+
+
+def _check_significance(
+    runs: Sequence[ForeignRun], reference: Variant | float | None, rules: RulesConfig, found: Audit
+) -> None:
+    """Add the verdict of the runs against the reference."""
+    if reference is None:
+        found.unchecked.append("significance: no --reference was given")
+        return
+    if not runs:
+        found.unchecked.append("significance: there is no run with a score")
+        return
+    mine = Variant("submission", "submission", rows_of_logs(runs))
+    verdict = judge([mine], reference, rules)[mine.id]
+    text = sentence(verdict, reference, rules).replace("**", "")
+    if verdict.kind == NO_VERDICT:
+        found.unchecked.append(f"significance: {text}")
+    else:
+        (found.in_order if verdict.kind == BETTER else found.look_at).append(text)

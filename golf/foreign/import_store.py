@@ -1,0 +1,120 @@
+"""Importing: submissions are read, audited and kept as `imported/<name>/import.json` under the runs root."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from golf.files import write_json
+from golf.foreign.audit import shown
+from golf.foreign.claims import claim_faults
+from golf.foreign.figures import Figure
+from golf.foreign.folder_reader import ForeignFolder, read_folders
+from golf.foreign.foreign_run import ForeignRun
+from golf.foreign.readme_claims import find_readme, readme_faults
+from golf.foreign.run_audit import audit_run, copies, same_seed_faults, shard_faults
+from golf.report.imported_rows import DAMAGED, imported_folder, rows_of_record
+
+FORMAT = 1
+
+
+def import_folders(paths: Sequence[Path]) -> Iterator[ForeignFolder]:
+    """Yield each submission in or below `paths`, audited. Raises `GolfError` for a path that does not exist."""
+    for found in read_folders(paths):
+        for run in found.runs:
+            audit_run(run)
+        found.faults += _folder_faults(found)
+        yield found
+
+
+def _folder_faults(found: ForeignFolder) -> list[str]:
+    """Return faults that only several runs, or runs together with the claims, can show."""
+    copied = [f"{shown([run.name for run in same])} are copies of one run" for same in copies(found.runs)]
+    faults = [*same_seed_faults(found.runs), *copied, *shard_faults(found.runs)]
+    if found.claims is not None:
+        if found.claims.problem:
+            faults.append(f"{found.claims.name} {found.claims.problem}")
+        faults += claim_faults([run for run in found.runs if run.files[0] != found.claims.name], found.claims)
+    readme = find_readme(Path(found.folder))
+    if readme is not None and found.has_logs:
+        faults += readme_faults(readme, found.runs)
+    return faults
+
+
+def store(values: dict[str, Any], root: Path) -> Path:
+    """Write a submission's record and return its path. The record of the same folder is replaced; another folder of
+    the same name gets a name of its own."""
+    folder = imported_folder(root)
+    name = values["name"]
+    for path in (folder / name / "import.json", folder / f"{name}.{values['mark']}" / "import.json"):
+        # A damaged record has no origin, and may be replaced.
+        if not path.exists() or _origin(path) in (None, values["imported_from"]):
+            break
+    write_json(path, values)
+    return path
+
+
+def _origin(path: Path) -> str | None:
+    """Return the folder that a record was imported from, None if the record is damaged."""
+    try:
+        return str(json.loads(path.read_bytes())["imported_from"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def record(found: ForeignFolder) -> dict[str, Any]:
+    """Return the content of import.json: every run's figures with their sources, every score, and the faults."""
+    return {
+        "format": FORMAT,
+        "name": found.name,
+        "mark": found.mark,
+        "imported_from": found.folder,
+        "faults": found.faults,
+        "lines": found.lines,
+        "lines_of_source": found.source_lines,
+        "lines_not_understood": found.not_understood,
+        "examples_not_understood": found.examples,
+        "keys_not_understood": found.claims.not_understood if found.claims else [],
+        "skipped_files": found.skipped,
+        "runs": [_run_record(run) for run in found.runs],
+    }
+
+
+def _run_record(run: ForeignRun) -> dict[str, Any]:
+    return {
+        "name": run.name,
+        "variant": run.variant,
+        "files": run.files,
+        "state": run.state,
+        "reason": run.reason,
+        "faults": run.faults,
+        "texts": run.texts,
+        "figures": {name: _figure_record(figure) for name, figure in sorted(run.figures.items())},
+        "scores": [_plain(dataclasses.asdict(score)) for score in run.scores],
+    }
+
+
+def _figure_record(figure: Figure) -> dict[str, Any]:
+    return _plain({"value": figure.value, "source": figure.source})
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values with numbers that are not finite as texts, which JSON lacks."""
+    return {k: str(v) if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
+
+
+def read_records(root: Path) -> list[dict[str, Any]]:
+    """Return all records under the runs root that can be read."""
+    found = []
+    for path in sorted(imported_folder(root).glob("*/import.json")):
+        try:
+            values = json.loads(path.read_bytes())
+            rows_of_record(values)
+            found.append(values)
+        except DAMAGED:
+            continue
+    return found
