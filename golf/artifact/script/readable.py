@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import re
 import subprocess
 import sys
@@ -20,9 +21,10 @@ LONG_STRING = re.compile(r"^( *)(return |\w+ = )?(f?)\"(.*)\"(,?)$")
 
 
 def readable(flat: Flat, title: str) -> str:
-    """Source of `flat`, which is used up; `title` is its docstring."""
+    """Return the source of `flat` with `title` as its docstring."""
     imports = "\n".join(ast.unparse(node) for node in flat.imports.values())
-    parts = [f'"""{title}\n"""', "from __future__ import annotations", imports, *map(_section, flat.sections)]
+    sections = map(_section, copy.deepcopy(flat.sections))  # marks of comments are put into the trees
+    parts = [f'"""{title}\n"""', "from __future__ import annotations", imports, *sections]
     return formatted(_with_short_strings(formatted("\n\n".join(parts) + "\n")))
 
 
@@ -126,7 +128,7 @@ def _cut(text: str, width: int) -> list[str]:
 def formatted(source: str) -> str:
     """`source` with sorted imports, as ruff formats it."""
     common = ["--line-length", str(LINE_LENGTH), "--isolated", "--quiet", "--stdin-filename", "train_gpt.py", "-"]
-    for command in (["check", "--select", "I,UP034", "--fix"], ["format"]):
+    for command in (["check", "--select", "I,UP034,F401,F841", "--fix", "--unsafe-fixes"], ["format"]):
         arguments = [sys.executable, "-m", "ruff", *command, *common]
         done = subprocess.run(arguments, input=source, capture_output=True, text=True, encoding="utf-8")
         if done.returncode:
