@@ -117,7 +117,8 @@ def _rename(node: ast.stmt, module: Module, names: Names) -> None:
         # A name that a function imports from the package is its local one here, but not in the bundle.
         if isinstance(n, ast.Name) and n.id in lazy and n.id in module.names:
             n.id = names[module.names[n.id]]
-    for name in uses_of(node).names:
+    used = uses_of(node)
+    for name in [*used.names, *used.types]:
         source = module.names.get(name.id, (module.name, name.id))
         name.id = names.get(source, name.id)
     if isinstance(node, ast.FunctionDef | ast.ClassDef):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 
 from golf.artifact.script.flat import Flat
 from golf.artifact.script.syntax import bound_names
@@ -15,14 +16,19 @@ def shake(flat: Flat, settings: set[str]) -> None:
     drop_unreached(flat)
     while _drop_unnamed_members(flat, settings):
         drop_unreached(flat)
-    used = {name.id for node in flat.statements() for name in flat.uses(node).names}
+    _drop_types_without_use(flat)
+    used = {name.id for node in flat.statements() for name in [*flat.uses(node).names, *flat.uses(node).types]}
     flat.imports = {name: node for name, node in flat.imports.items() if name in used}
     flat.sections = [section for section in flat.sections if section.body]
 
 
 def drop_unreached(flat: Flat) -> None:
-    """Keep what the call of main needs, and what that needs in turn."""
+    """Keep what the call of main needs, and what that needs in turn.
+
+    A class that only annotations of functions name is not needed: no object of it is made.
+    """
     owner = {name: node for node in flat.statements() for name in bound_names([node])}
+    aliases = {name: node for name, node in owner.items() if isinstance(node, ast.Assign)}
     reached: set[int] = set()
     pending = [node for node in flat.statements() if not bound_names([node])]
     while pending:
@@ -30,8 +36,26 @@ def drop_unreached(flat: Flat) -> None:
         if id(node) not in reached:
             reached.add(id(node))
             pending += [owner[name.id] for name in flat.uses(node).names if name.id in owner]
+            pending += [aliases[name.id] for name in flat.uses(node).types if name.id in aliases]
     for section in flat.sections:
         section.body = [node for node in section.body if id(node) in reached]
+
+
+def _drop_types_without_use(flat: Flat) -> None:
+    """Drop annotations of functions that name a class which is not there any more."""
+    there = {name for node in flat.statements() for name in bound_names([node])} | {*flat.imports, *dir(builtins)}
+    for statement in flat.statements():
+        gone = {name.id for name in flat.uses(statement).types} - there
+        for node in ast.walk(statement) if gone else ():
+            if isinstance(node, ast.arg) and node.annotation and _names(node.annotation) & gone:
+                node.annotation = None
+            elif isinstance(node, ast.FunctionDef) and node.returns and _names(node.returns) & gone:
+                node.returns = None
+        flat.changed(statement)
+
+
+def _names(node: ast.expr) -> set[str]:
+    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
 
 
 def _drop_unnamed_members(flat: Flat, settings: set[str]) -> bool:

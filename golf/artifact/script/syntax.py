@@ -17,11 +17,12 @@ class Uses:
     """Names and attributes that one top-level statement refers to."""
 
     names: list[ast.Name] = field(default_factory=list)  # those of the module's namespace, builtins included
+    types: list[ast.Name] = field(default_factory=list)  # the same, in the annotations of functions
     attributes: set[str] = field(default_factory=set)  # attributes read, keyword arguments, words of dotted strings
 
 
 def uses_of(statement: ast.stmt) -> Uses:
-    """Return what `statement` uses, annotations included."""
+    """Return what `statement` uses."""
     reader = _Reader()
     reader.visit(statement, ())
     return reader.uses
@@ -105,10 +106,14 @@ class _Reader:
     def _function(self, node: Function, scopes: Scopes) -> None:
         args = parameters(node)
         # Defaults, annotations and decorators are evaluated outside the function.
-        self._all([*node.args.defaults, *node.args.kw_defaults, *(a.annotation for a in args)], scopes)
+        self._all([*node.args.defaults, *node.args.kw_defaults], scopes)
         body: list[ast.AST] = [node.body] if isinstance(node, ast.Lambda) else [*node.body]
         if not isinstance(node, ast.Lambda):
-            self._all([*node.decorator_list, node.returns], scopes)
+            self._all(node.decorator_list, scopes)
+            values = len(self.uses.names)
+            self._all([*(a.annotation for a in args), node.returns], scopes)
+            self.uses.types += self.uses.names[values:]
+            del self.uses.names[values:]
         own = {a.arg for a in args} | bound_names(body)
         own -= {name for part in body for n in ast.walk(part) if isinstance(n, ast.Global) for name in n.names}
         self._all(body, (*_without_class(scopes), own))

@@ -29,7 +29,8 @@ def globals_by_symtable(source: str) -> set[str]:
 def test_the_same_globals_as_python_finds(path) -> None:
     # Without the future import symtable sees annotations as the expressions that they are here, too.
     source = path.read_text().replace("from __future__ import annotations\n", "")
-    found = {n.id for s in ast.parse(source).body for n in uses_of(s).names if isinstance(n.ctx, ast.Load)}
+    uses = [uses_of(statement) for statement in ast.parse(source).body]
+    found = {n.id for u in uses for n in [*u.names, *u.types] if isinstance(n.ctx, ast.Load)}
     assert found == globals_by_symtable(source)
 
 
