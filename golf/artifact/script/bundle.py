@@ -49,7 +49,7 @@ class Bundle:
         shake(self.flat, settings)
         _keep_useful(variables, self.flat)
         shake(self.flat, settings)
-        _refuse_leftovers(self.flat, set(facts.groups))
+        refuse_leftovers(self.flat, set(facts.groups))
         self.title = self.flat.sections[-1].about
 
     @cached_property
@@ -107,15 +107,17 @@ def _keep(variables: ast.Assign, flat: Flat, wanted: Callable[[str], bool]) -> N
     flat.changed(variables)
 
 
-def _refuse_leftovers(flat: Flat, settings: set[str]) -> None:
+def refuse_leftovers(flat: Flat, settings: set[str]) -> None:
     """Raise `GolfError` for what a bundle would get wrong: modules as values, and settings made with other values."""
     for statement in flat.statements():
         is_settings = isinstance(statement, ast.ClassDef) and statement.name in settings
         for node in ast.walk(statement):
             if is_ours(node):
                 raise cannot_follow(node)
-            made = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
-            if made in settings and not is_settings and (node.args or node.keywords):
+            if is_settings or not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+                continue
+            made = node.func.id
+            if made in settings and (node.args or node.keywords):
                 raise GolfError(
                     f"The export cannot follow `{ast.unparse(node)}`, for it takes every {made} for the "
                     "configuration's: make it by dataclasses.replace."

@@ -60,8 +60,8 @@ def _read(name: str) -> Module:
     tree.body = [node for node in tree.body if not _is_for_types(node)]
     module = Module(name, tree)
     at_the_top = {node.module for node in tree.body if is_ours(node)}
-    for node in ast.walk(tree):
-        for alias in node.names if is_ours(node) else ():
+    for node in filter(is_ours, ast.walk(tree)):
+        for alias in node.names:
             if not is_module(f"{node.module}.{alias.name}"):
                 module.names[alias.asname or alias.name] = (str(node.module), alias.name)
             elif node in tree.body:

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from golf.artifact.script.bundle import refuse_leftovers
 from golf.artifact.script.evaluation import Facts
 from golf.artifact.script.flat import Flat, Section
 from golf.artifact.script.fold import fold
 from golf.artifact.script.shake import shake
+from golf.errors import GolfError
 
 CLASSES = """
 @dataclass
@@ -162,3 +164,20 @@ class Config:
         known,
     )
     assert "third" not in text and "fourth" not in text and "part.size == 1" in text
+
+
+def test_a_class_that_only_annotations_name_is_dropped() -> None:
+    text = cut(
+        "class Folder:\n    pass\nclass Seen:\n    pass\nKinds = tuple[int, int]\n"
+        "def use(seen: Seen, sizes: Kinds, folder: Folder | None = None) -> Folder | None:\n"
+        "    return folder.path if folder else len(sizes)\n"
+        "def main(): return use(Seen(), (1, 2))"
+    )
+    assert "Folder" not in text and "seen: Seen, sizes: Kinds, folder=None" in text
+
+
+@pytest.mark.parametrize("body", ["return ModelConfig(layers=2).layers", "from golf.settings import hardware"])
+def test_what_cannot_be_followed_is_refused(body: str) -> None:
+    flat = flat_of(f"def main():\n    {body}")
+    with pytest.raises(GolfError, match="cannot follow"):
+        refuse_leftovers(flat, {"Config", "ModelConfig"})
