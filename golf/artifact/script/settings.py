@@ -92,7 +92,8 @@ def write_settings(flat: Flat, cfg: Config) -> None:
     of_class = _groups_by_class(cfg)
     for statement in flat.statements():
         if isinstance(statement, ast.ClassDef) and statement.name in of_class:
-            # Of a class with several groups the first one gives the defaults; the others name what differs.
+            # Every default becomes a plain value, or the choices that a field declares would come into the script. Of a
+            # class with several groups the first one gives the defaults; the others name what differs.
             _, node = of_class[statement.name][0]
             for part in statement.body:
                 if isinstance(part, ast.AnnAssign) and ast.unparse(part.target) in _names(node):
