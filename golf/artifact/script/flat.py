@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from golf.artifact.script.modules import Module, is_module, is_ours
-from golf.artifact.script.syntax import Uses, bound_names, uses_of
+from golf.artifact.script.syntax import Uses, bound_names, is_docstring, uses_of
 from golf.errors import GolfError
 
 Names = dict[tuple[str, str], str]  # (module, name there) → name in the bundle
@@ -66,11 +66,6 @@ def flatten(modules: Sequence[Module]) -> Flat:
                 section.body.append(node)
         sections.append(section)
     return Flat(sections, imports)
-
-
-def is_docstring(node: ast.stmt) -> bool:
-    """Tell whether `node` is a constant on a line of its own."""
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def _unique_names(modules: Sequence[Module]) -> Names:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from golf.artifact.script.evaluation import SCALARS, UNKNOWN, Facts, Path, Scope, assignments
-from golf.artifact.script.flat import Flat, is_docstring
+from golf.artifact.script.flat import Flat
+from golf.artifact.script.syntax import is_docstring
 
 # A script is made for GPUs, so the functions that are faster on a CPU only are not worth their bytes.
 NEVER_TRUE = ("suits_eager_cpu",)

@@ -131,8 +131,11 @@ def _cut(text: str, width: int) -> list[str]:
 def formatted(source: str) -> str:
     """Return `source` formatted by ruff, with sorted imports."""
     common = ["--line-length", str(LINE_LENGTH), "--isolated", "--quiet", "--stdin-filename", "train_gpt.py", "-"]
-    # F401 and F841: a branch that was cut can leave an import or a local without use.
-    for command in (["check", "--select", "I,UP034,F401,F841", "--fix", "--unsafe-fixes", "--exit-zero"], ["format"]):
+    # F401, F841, RET501: a branch that was cut can leave an import, a local or a returned None without use.
+    for command in (
+        ["check", "--select", "I,UP034,F401,F841,RET501", "--fix", "--unsafe-fixes", "--exit-zero"],
+        ["format"],
+    ):
         arguments = [sys.executable, "-m", "ruff", *command, *common]
         done = subprocess.run(arguments, input=source, capture_output=True, text=True, encoding="utf-8")
         if done.returncode:

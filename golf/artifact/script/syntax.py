@@ -53,6 +53,11 @@ def bound_names(nodes: Iterable[ast.AST]) -> set[str]:
     return found
 
 
+def is_docstring(node: ast.AST) -> bool:
+    """Tell whether `node` is a constant on a line of its own."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
 def parameters(function: Function) -> list[ast.arg]:
     """Return all parameters of `function`."""
     a = function.args
@@ -83,7 +88,7 @@ class _Reader:
             self._class(node, scopes)
         elif isinstance(node, Comprehension):
             self._comprehension(node, scopes)
-        else:
+        elif not is_docstring(node):  # its words would pass for names of settings
             self._attribute(node)
             self._all(ast.iter_child_nodes(node), scopes)
 
