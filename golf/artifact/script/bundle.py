@@ -47,6 +47,7 @@ class Bundle:
         drop_unreached(self.flat)
         fold(self.flat, facts)
         shake(self.flat, settings)
+        # The strings in ENVIRONMENT name settings and so keep them. Without those that nothing else reads, more goes.
         _keep_useful(variables, self.flat)
         shake(self.flat, settings)
         refuse_leftovers(self.flat, set(facts.groups))

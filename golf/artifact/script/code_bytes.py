@@ -48,6 +48,7 @@ def _code_bytes(config: str, entries: tuple[str, ...]) -> int:
 
 def _key(config: str, entries: tuple[str, ...]) -> str:
     """Return a digest of all that decides on the script: settings, sources, and the code and packages that cut them."""
+    # An edit elsewhere in the package, in a report or the sweep, leaves every remembered size valid.
     bundler = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
     tools = f"{version('python-minifier')} {sys.version}".encode()
     return hashlib.sha256(b"\0".join([config.encode(), _sources(entries), bundler, tools])).hexdigest()[:24]

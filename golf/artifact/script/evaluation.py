@@ -85,6 +85,7 @@ class Scope:
             return self.facts.makers.get(node.func.id)
         if not isinstance(node, ast.Attribute):
             return None
+        # In a class of settings `self` is a group itself; in any other class an attribute of `self` can hold one.
         if isinstance(node.value, ast.Name) and node.value.id == "self" and "self" not in self.groups:
             return self.facts.attributes.get((self.class_name, node.attr))
         base = self.path(node.value)

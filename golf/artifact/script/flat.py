@@ -71,6 +71,7 @@ def flatten(modules: Sequence[Module]) -> Flat:
 def _unique_names(modules: Sequence[Module]) -> Names:
     """Return the bundle's name of every definition: its own, or with the module's in front where another has it."""
     owned = [(m.name, name) for m in modules for node in m.tree.body for name in _defines(node)]
+    # Most names are unique in the package, and the readable form keeps them as they are.
     taken = Counter(name for _, name in dict.fromkeys(owned))
     foreign = {alias for m in modules for node in m.tree.body for alias in _external(node)} | set(dir(builtins))
     unique: Names = {}

@@ -24,6 +24,7 @@ def fold(flat: Flat, facts: Facts) -> None:
     facts.open |= _changed_settings(flat, facts)
     facts.results = dict.fromkeys(NEVER_TRUE, False)
     facts.results |= _results(flat, facts)
+    # A second pass would gain only from functions that the first one reduced to a return; none decides a branch.
     folder = _Folder(facts)
     for statement in flat.statements():
         folder.visit(statement)

@@ -46,6 +46,7 @@ def read_modules(entries: Sequence[str]) -> list[Module]:
             if needed not in module.lazy:
                 visit(needed)
         ordered.append(module)
+        # An import within a function runs late, often because of a cycle, so that its module may come at any place.
         pending.extend(sorted(module.lazy))
 
     while pending:
@@ -57,6 +58,7 @@ def read_modules(entries: Sequence[str]) -> list[Module]:
 def _read(name: str) -> Module:
     path = source_of(name)
     tree = ast.parse(path.read_text(), str(path))
+    # Names that are imported for type checkers only are those of annotations, which are never evaluated.
     tree.body = [node for node in tree.body if not _is_for_types(node)]
     module = Module(name, tree)
     at_the_top = {node.module for node in tree.body if is_ours(node)}
