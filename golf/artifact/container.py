@@ -17,6 +17,7 @@ No pickle anywhere. Version 2, little-endian:
 from __future__ import annotations
 
 import contextlib
+import lzma
 import struct
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ from typing import Any
 
 from torch import Tensor
 
-from golf.artifact.codec.codecs import CODEC_IDS, PackageMissingError, compress, decompress, require_codec
+from golf.artifact.codec.codecs import CODEC_IDS, PackageMissingError, compress_by, decompress_by, require_codec
 from golf.artifact.codec.layouts import LAYOUT_BITS, bytes_to_values, packed_entry, values_to_bytes
 from golf.artifact.header import (
     MAX_CONTENT_BYTES,
@@ -37,7 +38,8 @@ from golf.artifact.header import (
     read_model,
     write_header,
 )
-from golf.artifact.quant.formats import CodedTensor
+from golf.artifact.quant.formats import CodedTensor, decode, decode_unrotated
+from golf.artifact.quant.low_rank import folded
 from golf.artifact.quant.policy import dequantize
 from golf.errors import GolfError
 from golf.settings.config import ModelConfig, QuantConfig, rotates
@@ -48,7 +50,7 @@ FIXED = struct.Struct("<4sBBBQQ")
 CRC = struct.Struct("<I")
 LENGTH = struct.Struct("<I")
 MAX_HEADER_BYTES = 1 << 22
-BESIDE_CONTEXT, BESIDE_LEVEL = "lzma", 9  # byte codec for everything but codes and row scales under codec=context
+BESIDE_CONTEXT_LEVEL = 9  # lzma's level for everything but codes and row scales under codec=context
 LAYOUT_BESIDE_CONTEXT = ("byte_planes",)
 NOT_INTACT = (  # errors that reading raises for a foreign or damaged file
     *(GolfError, ValueError, LookupError, TypeError, AttributeError, struct.error),
@@ -100,20 +102,20 @@ def pack(
     coded: Mapping[str, CodedTensor], model: ModelConfig, quant: QuantConfig, tech: Mapping[str, Any] | None = None
 ) -> bytes:
     """Return the bytes of an artifact file. `tech` are the model's techniques, `cfg.tech`."""
-    require_codec(quant.codec)
     layout: Collection[str] = quant.layout
     codes = b""
     if quant.codec == "context":
+        require_codec(quant.codec)
         from golf.artifact.codec.context import encode  # imports numba
 
         layout = LAYOUT_BESIDE_CONTEXT
         entries = [entry_of(name, tensor) for name, tensor in coded.items()]
         content = _content(entries, [e for e in entries if not e.has_codes], coded, model, tech, layout)
         codes = encode((entry, coded[entry.name]) for entry in entries if entry.has_codes)
-        body = compress(content, BESIDE_CONTEXT, BESIDE_LEVEL)
+        body = lzma.compress(content, preset=BESIDE_CONTEXT_LEVEL)
     else:
         content = payload(coded, model, tech, layout)
-        body = compress(content, quant.codec, quant.codec_level)
+        body = compress_by(quant, content)
     fixed = FIXED.pack(MAGIC, VERSION, CODEC_IDS[quant.codec], _layout_bits(layout), len(content), len(body))
     return fixed + CRC.pack(zlib.crc32(body + codes, zlib.crc32(fixed))) + body + codes
 
@@ -136,8 +138,10 @@ def load_weights_only(path: str | Path, quant: QuantConfig) -> dict[str, Tensor]
         layout = LAYOUT_BESIDE_CONTEXT if quant.codec == "context" else quant.layout
         if (envelope.codec_id, envelope.layout_bits) != (CODEC_IDS[quant.codec], _layout_bits(layout)):
             raise ValueError(f"its codec or layout is not the one of {quant.name}")
-        _, coded = _tensors(envelope, quant.codec, layout, trusted=True)
-        return dequantize(coded, may_be_rotated=rotates(quant), may_be_repaired=quant.lqer.rank > 0)
+        _, coded = _tensors(envelope, quant, layout, trusted=True)
+        # `dequantize` tells by the tensors what it needs; by the settings, an exported script can do without the rest.
+        values = {n: decode(t) if rotates(quant) else decode_unrotated(t).to(t.dtype) for n, t in coded.items()}
+        return folded(values) if quant.lqer.rank > 0 else values
 
 
 def _read(path: str | Path) -> bytes:
@@ -164,7 +168,7 @@ def unpack(content: bytes) -> Artifact:
     if envelope.codec_id not in codecs or envelope.layout_bits >> len(LAYOUT_BITS):
         raise ValueError(f"codec {envelope.codec_id} or layout {envelope.layout_bits} is unknown")
     layout = [name for name, bit in LAYOUT_BITS.items() if envelope.layout_bits & bit]
-    header, coded = _tensors(envelope, codecs[envelope.codec_id], layout)
+    header, coded = _tensors(envelope, QuantConfig(codec=codecs[envelope.codec_id]), layout)
     return Artifact(*read_model(header), coded)
 
 
@@ -196,22 +200,22 @@ def open_envelope(content: bytes) -> Envelope:
 
 
 def _tensors(
-    envelope: Envelope, codec: str, layout: Collection[str], *, trusted: bool = False
+    envelope: Envelope, quant: QuantConfig, layout: Collection[str], *, trusted: bool = False
 ) -> tuple[dict[str, Any], dict[str, CodedTensor]]:
     """Return the header as JSON, and every tensor as it is stored."""
-    require_codec(codec)
-    content = decompress(envelope.body, BESIDE_CONTEXT if codec == "context" else codec, envelope.size)
+    content = decompress_by(quant, envelope.body, envelope.size)
     start = LENGTH.size + LENGTH.unpack(content[: LENGTH.size])[0]
     if not trusted and start > min(MAX_HEADER_BYTES, len(content)):
         raise ValueError("its header is too long")
     header, entries = read_header(content[LENGTH.size : start])
     if not trusted:
         check_entries(entries)
-    if codec == "context":
-        from golf.artifact.codec.context import decode  # imports numba
+    if quant.codec == "context":
+        require_codec(quant.codec)
+        from golf.artifact.codec.context import decode as decode_codes  # imports numba
 
         values = bytes_to_values(content[start:], [entry for entry in entries if not entry.has_codes], layout)
-        values |= decode(envelope.codes, [entry for entry in entries if entry.has_codes])
+        values |= decode_codes(envelope.codes, [entry for entry in entries if entry.has_codes])
     else:
         values = bytes_to_values(content[start:], entries, layout)
         if envelope.codes:

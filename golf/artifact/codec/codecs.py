@@ -12,6 +12,7 @@ from typing import Any
 import zstandard
 
 from golf.errors import GolfError
+from golf.settings.config import QuantConfig
 
 CODEC_IDS = {"zlib": 0, "zstd": 1, "lzma": 2, "brotli": 3, "context": 4}
 NEEDS_PACKAGE = {"brotli": "brotli", "context": "numba"}  # packages of the extra golf[codec]
@@ -33,14 +34,20 @@ def require_codec(codec: str) -> None:
 
 
 def compress(data: bytes, codec: str, level: int) -> bytes:
-    """Compress `data` by the byte codec `codec` at `level`."""
-    if codec == "zlib":
-        return zlib.compress(data, level)
-    if codec == "lzma":
-        return lzma.compress(data, preset=level)
-    if codec == "brotli":
-        return _brotli().compress(data, quality=level)
-    return _zstd(data, level)
+    """Return `data` compressed by the byte codec `codec` at `level`."""
+    return compress_by(QuantConfig(codec=codec, codec_level=level), data)
+
+
+def compress_by(quant: QuantConfig, data: bytes) -> bytes:
+    """Return `data` compressed by the byte codec `quant.codec` at `quant.codec_level`."""
+    # Branches on the setting itself, unlike a table of codecs, keep the other codecs out of an exported script.
+    if quant.codec == "zlib":
+        return zlib.compress(data, quant.codec_level)
+    if quant.codec == "lzma":
+        return lzma.compress(data, preset=quant.codec_level)
+    if quant.codec == "brotli":
+        return _brotli().compress(data, quality=quant.codec_level)
+    return _zstd(data, quant.codec_level)
 
 
 def _zstd(data: bytes, level: int) -> bytes:
@@ -57,12 +64,20 @@ def _zstd(data: bytes, level: int) -> bytes:
 
 
 def decompress(data: bytes, codec: str, size: int) -> bytes:
-    """Return exactly `size` bytes or raise `ValueError`. Never allocates much more, whatever `data` claims."""
-    if codec == "zlib":
+    """Return exactly `size` bytes; raise and allocate as `decompress_by` does."""
+    return decompress_by(QuantConfig(codec=codec), data, size)
+
+
+def decompress_by(quant: QuantConfig, data: bytes, size: int) -> bytes:
+    """Return exactly `size` bytes that `quant.codec` had compressed, or raise `ValueError`.
+
+    Never allocates much more than that, whatever `data` claims.
+    """
+    if quant.codec == "zlib":
         out, finished = _unzlib(data, size)
-    elif codec == "lzma":
+    elif quant.codec in ("lzma", "context"):  # the entropy coder leaves the rest of a file to lzma
         out, finished = _unlzma(data, size)
-    elif codec == "brotli":
+    elif quant.codec == "brotli":
         out, finished = _unbrotli(data, size)
     else:
         out, finished = _unzstd(data, size)

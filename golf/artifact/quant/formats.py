@@ -86,15 +86,18 @@ def encode_float(tensor: Tensor, fmt: str) -> CodedTensor:
     return CodedTensor(tensor.detach().to(FLOAT_DTYPES[fmt]), None, tensor.dtype)
 
 
-def decode(coded: CodedTensor, *, may_be_rotated: bool = True) -> Tensor:
-    """Return the tensor that the codes and scales stand for, in its original dtype."""
+def decode(coded: CodedTensor) -> Tensor:
+    """Return the tensor that the stored form stands for, in its original dtype."""
+    values = decode_unrotated(coded)
+    return (rotate(values) if coded.rotated else values).to(coded.dtype)
+
+
+def decode_unrotated(coded: CodedTensor) -> Tensor:
+    """Return codes times scales in float32, or the stored floats, without undoing a rotation."""
     if coded.scale is None:
-        return coded.data.to(coded.dtype)
+        return coded.data
     scale = coded.scale.float()
-    values = coded.data.float() * (scale[:, None] if scale.ndim else scale)
-    if may_be_rotated and coded.rotated:
-        values = rotate(values)
-    return values.to(coded.dtype)
+    return coded.data.float() * (scale[:, None] if scale.ndim else scale)
 
 
 SMALLEST_SCALE, LARGEST_SCALE = 2.0**-24, 65504.0  # smallest positive and largest finite float16

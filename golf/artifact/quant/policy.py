@@ -107,9 +107,6 @@ def _as_it_is(tensor: Tensor) -> CodedTensor:
     return CodedTensor(tensor.cpu(), None, tensor.dtype)
 
 
-def dequantize(
-    coded: Mapping[str, CodedTensor], *, may_be_rotated: bool = True, may_be_repaired: bool = True
-) -> dict[str, Tensor]:
-    """Return the state dict that a model loads."""
-    weights = {name: decode(tensor, may_be_rotated=may_be_rotated) for name, tensor in coded.items()}
-    return folded(weights) if may_be_repaired else weights
+def dequantize(coded: Mapping[str, CodedTensor]) -> dict[str, Tensor]:
+    """Return the state dict that a model loads from the stored tensors."""
+    return folded({name: decode(tensor) for name, tensor in coded.items()})

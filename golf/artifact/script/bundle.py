@@ -1,4 +1,4 @@
-"""One file out of the package: the program of `golf.train_gpt` with what one configuration needs of it.
+"""One file out of the package: the program of `golf.train_gpt` with what one configuration needs.
 
 Modules are found by following imports, put into one namespace, given the configuration's values, and cut down to what
 can still be reached under them. A technique that is not selected is not imported, so it leaves no byte.
@@ -9,13 +9,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
 
 from golf.artifact.script.flat import Flat, flatten
 from golf.artifact.script.fold import fold
-from golf.artifact.script.modules import PACKAGE, attach_comments, read_modules
+from golf.artifact.script.modules import attach_comments, cannot_follow, is_ours, read_modules
 from golf.artifact.script.readable import readable
-from golf.artifact.script.scopes import walk
 from golf.artifact.script.settings import facts_of, submitted, write_settings
 from golf.artifact.script.shake import drop_unreached, shake
 from golf.artifact.script.wrapped import minified, wrapped
@@ -30,54 +28,67 @@ class Bundle:
 
     def __init__(self, cfg: Config):
         cfg = submitted(cfg)
-        techniques = dict.fromkeys(type(technique).__module__ for technique in cfg.tech.values())
-        modules = read_modules(["golf.settings.config", *techniques, PROGRAM])
+        modules = read_modules(entries(cfg))
         for module in modules:
             attach_comments(module)
         self.flat, facts = flatten(modules), facts_of(cfg)
         write_settings(self.flat, cfg)
         variables = _variables(self.flat)
-        # A variable keeps both ways of its setting in the script: without a sliding score there is none to choose.
+        # Without a sliding score in the configuration the script has none that EVAL_STRIDE could choose.
         _keep(variables, self.flat, lambda name: name != "EVAL_STRIDE" or cfg.eval.stride > 0)
+        # A setting that a variable of the environment changes keeps both of its branches.
         facts.open |= {
             tuple(key.split(".")) for keys in ast.literal_eval(variables.value).values() for key in keys.split()
         }
-        stored = {type(node).__name__ for node in (cfg.model, *cfg.tech.values())}  # whole, in the artifact's header
-        self.settings = set(facts.groups) - stored
+        # The artifact's header stores these groups whole, so their unread fields have to stay.
+        stored = {type(node).__name__ for node in (cfg.model, *cfg.tech.values())}
+        settings = set(facts.groups) - stored
+        # Settings that unreached code assigns to are not open: `fold` must not see that code.
         drop_unreached(self.flat)
         fold(self.flat, facts)
-        self.facts = facts
-        shake(self.flat, self.settings)
+        shake(self.flat, settings)
+        # The strings in ENVIRONMENT name settings and so keep them. Without those that nothing else reads, more goes.
         _keep_useful(variables, self.flat)
-        shake(self.flat, self.settings)
-        _refuse_leftovers(self.flat, set(facts.groups))
+        shake(self.flat, settings)
+        refuse_leftovers(self.flat, set(facts.groups))
         self.title = self.flat.sections[-1].about
 
     @cached_property
     def readable(self) -> str:
-        """Formatted, with comments and types."""
-        return readable(self.flat.copy(), self.title)
+        """The source for a reviewer, formatted, with comments and types."""
+        return readable(self.flat, self.title)
 
     @cached_property
     def wrapped(self) -> str:
-        """Minified, compressed, self-extracting: the bytes that count."""
+        """The source whose bytes count: minified, compressed, self-extracting."""
         return wrapped(self.minified)
 
     @cached_property
     def minified(self) -> str:
-        return minified(self.flat.copy(), self.facts, self.settings)
+        """The program inside `wrapped`."""
+        return minified(self.flat)
 
     @property
     def packages(self) -> list[str]:
         """Top-level modules that the script imports."""
-        within = (n for s in self.flat.statements() for n in walk(s) if isinstance(n, ast.Import | ast.ImportFrom))
-        nodes: list[Any] = [*self.flat.imports.values(), *within]
-        found = {str(getattr(node, "module", None) or node.names[0].name) for node in nodes}
+        found = set()
+        for node in [*self.flat.imports.values(), *self.flat.statements()]:
+            for part in ast.walk(node):
+                if isinstance(part, ast.ImportFrom):
+                    found.add(str(part.module))
+                elif isinstance(part, ast.Import):
+                    found |= {alias.name for alias in part.names}
         return sorted({name.split(".")[0] for name in found})
 
 
+def entries(cfg: Config) -> list[str]:
+    """Return the modules that the script of `cfg` is made of, with all that they import. The program is last."""
+    techniques = dict.fromkeys(type(technique).__module__ for technique in cfg.tech.values())
+    return ["golf.settings.config", *techniques, PROGRAM]
+
+
 def _variables(flat: Flat) -> ast.Assign:
-    """Where the program says which variable changes which settings when it is run."""
+    """Return the assignment in the program that says which environment variable changes which settings."""
     for node in flat.statements():
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "ENVIRONMENT":
             return node
@@ -85,7 +96,7 @@ def _variables(flat: Flat) -> ast.Assign:
 
 
 def _keep_useful(variables: ast.Assign, flat: Flat) -> None:
-    """Only the variables for settings that the rest of the program reads."""
+    """Keep only the variables of settings that the rest of the program reads."""
     read = set().union(*(flat.uses(node).attributes for node in flat.statements() if node is not variables))
     known = ast.literal_eval(variables.value)
     _keep(variables, flat, lambda name: read.issuperset(known[name].replace(".", " ").split()))
@@ -97,15 +108,18 @@ def _keep(variables: ast.Assign, flat: Flat, wanted: Callable[[str], bool]) -> N
     flat.changed(variables)
 
 
-def _refuse_leftovers(flat: Flat, settings: set[str]) -> None:
-    """What a bundle would get wrong: modules as values, and settings that are not copies of the configuration's."""
+def refuse_leftovers(flat: Flat, settings: set[str]) -> None:
+    """Raise `GolfError` for what a bundle would get wrong: modules as values, and settings made with other values."""
     for statement in flat.statements():
-        for node in walk(statement):
-            if isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] == PACKAGE:
-                raise GolfError(f"The export cannot follow `{ast.unparse(node)}`: import names from modules instead.")
-        for call in flat.uses(statement).calls if getattr(statement, "name", "") not in settings else ():
-            if isinstance(call.func, ast.Name) and call.func.id in settings and (call.args or call.keywords):
+        is_settings = isinstance(statement, ast.ClassDef) and statement.name in settings
+        for node in ast.walk(statement):
+            if is_ours(node):
+                raise cannot_follow(node)
+            if is_settings or not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+                continue
+            made = node.func.id
+            if made in settings and (node.args or node.keywords):
                 raise GolfError(
-                    f"The export cannot follow `{ast.unparse(call)}`, for it takes every {call.func.id} for the "
+                    f"The export cannot follow `{ast.unparse(node)}`, for it takes every {made} for the "
                     "configuration's: make it by dataclasses.replace."
                 )

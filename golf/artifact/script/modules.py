@@ -1,6 +1,6 @@
-"""Reading the package's own sources: modules as syntax trees, what they import, and their comments.
+"""The package's own sources: modules as syntax trees, what they import, and their comments.
 
-Nothing is imported here but syntax: a bundle is made from files, so that what runs and what is exported is one text.
+The modules are read, not imported, so that a bundle is made of the same text that runs in the framework.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import tokenize
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeGuard
 
 from golf.errors import GolfError
 from golf.paths import ROOT
@@ -20,23 +21,16 @@ PACKAGE = "golf"
 
 @dataclass
 class Module:
-    """One file. `names` are what its imports of the package's other modules are called here."""
+    """One file of the package."""
 
     name: str  # golf.training.model.gpt
     tree: ast.Module
-    names: dict[str, tuple[str, str]] = field(default_factory=dict)  # local name → module, name there
-    modules: dict[str, str] = field(default_factory=dict)  # local name → module that is called so here
+    names: dict[str, tuple[str, str]] = field(default_factory=dict)  # name imported from the package → module, name
     lazy: set[str] = field(default_factory=set)  # modules that are imported within functions only
-
-    @property
-    def needs(self) -> list[str]:
-        """Modules that have to come before this one."""
-        named = [*(module for module, _ in self.names.values()), *self.modules.values()]
-        return [m for m in dict.fromkeys(named) if m not in self.lazy]
 
 
 def read_modules(entries: Sequence[str]) -> list[Module]:
-    """The modules of `entries` and all that they import, each after those that it imports at the top.
+    """Return the modules of `entries` and all that they import, each after those that it imports at the top.
 
     The last entry, which runs the others, is the last of all.
     """
@@ -48,10 +42,12 @@ def read_modules(entries: Sequence[str]) -> list[Module]:
         if name in found:
             return
         module = found[name] = _read(name)
-        for needed in module.needs:
-            visit(needed)
+        for needed in dict.fromkeys(source for source, _ in module.names.values()):
+            if needed not in module.lazy:
+                visit(needed)
         ordered.append(module)
-        pending.extend(module.lazy)
+        # An import within a function runs late, often because of a cycle, so that its module may come at any place.
+        pending.extend(sorted(module.lazy))
 
     while pending:
         visit(pending.pop(0))
@@ -62,26 +58,32 @@ def read_modules(entries: Sequence[str]) -> list[Module]:
 def _read(name: str) -> Module:
     path = source_of(name)
     tree = ast.parse(path.read_text(), str(path))
-    module = Module(name, tree)
+    # Names that are imported for type checkers only are those of annotations, which are never evaluated.
     tree.body = [node for node in tree.body if not _is_for_types(node)]
-    at_the_top = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == PACKAGE:
-            for alias in node.names:
-                target = f"{node.module}.{alias.name}"
-                if is_module(target):
-                    if node in tree.body:  # elsewhere the bundle has to do without it, or says so
-                        module.modules[alias.asname or alias.name] = target
-                    continue
+    module = Module(name, tree)
+    at_the_top = {node.module for node in tree.body if is_ours(node)}
+    for node in filter(is_ours, ast.walk(tree)):
+        for alias in node.names:
+            if not is_module(f"{node.module}.{alias.name}"):
                 module.names[alias.asname or alias.name] = (str(node.module), alias.name)
-                if node in tree.body:
-                    at_the_top.add(str(node.module))
-    module.lazy = {m for m, _ in module.names.values()} - at_the_top
+            elif node in tree.body:
+                raise cannot_follow(node)
+    module.lazy = {source for source, _ in module.names.values()} - at_the_top
     return module
 
 
+def is_ours(node: object) -> TypeGuard[ast.ImportFrom]:
+    """Tell whether `node` imports names from this package."""
+    return isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == PACKAGE
+
+
+def cannot_follow(node: ast.ImportFrom) -> GolfError:
+    """Return the error for the import of a module as a value, whose names a bundle does not have."""
+    return GolfError(f"The export cannot follow `{ast.unparse(node)}`: import names from modules instead.")
+
+
 def source_of(name: str) -> Path:
-    """The file of module `name`."""
+    """Return the file of module `name`; raise `GolfError` for one outside the package."""
     path = ROOT / Path(*name.split("."))
     found = path.with_suffix(".py") if path.with_suffix(".py").is_file() else path / "__init__.py"
     if not (name.startswith(f"{PACKAGE}.") and found.is_file()):
@@ -90,7 +92,7 @@ def source_of(name: str) -> Path:
 
 
 def is_module(name: str) -> bool:
-    """Whether `name` is a module or package of ours, rather than something in one."""
+    """Tell whether `name` is a module or package of ours, rather than something defined in one."""
     path = ROOT / Path(*name.split("."))
     return path.with_suffix(".py").is_file() or path.is_dir()
 

@@ -1,8 +1,9 @@
-"""A bundle as source that a reviewer can read: formatted, in the order of its modules, with their comments."""
+"""A bundle as source for a reviewer: formatted, in the order of its modules, with their comments."""
 
 from __future__ import annotations
 
 import ast
+import copy
 import re
 import subprocess
 import sys
@@ -13,30 +14,33 @@ from golf.artifact.script.modules import PACKAGE
 from golf.errors import GolfError
 
 LINE_LENGTH = 120
-ABOVE, BEHIND = "\0above ", "\0behind "  # marks of comments, which a syntax tree cannot hold
+# Marks of comments. A syntax tree holds no comments, so that they pass through it as strings.
+ABOVE, BEHIND = "\0above ", "\0behind "
 MARK = re.compile(r"^( *)(['\"]\\x00(above|behind) .*['\"])$")
 TUPLE = re.compile(r"^( *(?:return|yield|[\w\s.,\[\]:]+ =) )\((.*)\)$")
 LONG_STRING = re.compile(r"^( *)(return |\w+ = )?(f?)\"(.*)\"(,?)$")
 
 
 def readable(flat: Flat, title: str) -> str:
-    """Source of `flat`, which is used up; `title` is its docstring."""
+    """Return the source of `flat` with `title` as its docstring."""
     imports = "\n".join(ast.unparse(node) for node in flat.imports.values())
-    parts = [f'"""{title}\n"""', "from __future__ import annotations", imports, *map(_section, flat.sections)]
+    sections = map(_section, copy.deepcopy(flat.sections))  # marks of comments are put into the trees
+    parts = [f'"""{title}\n"""', "from __future__ import annotations", imports, *sections]
     return formatted(_with_short_strings(formatted("\n\n".join(parts) + "\n")))
 
 
 def _section(section: Section) -> str:
     name = section.name.removeprefix(f"{PACKAGE}.").replace(".", "/")
     about = [f"# {name}.py"]
-    if not any(isinstance(node, ast.If) for node in section.body):  # the program's own docstring is the file's
+    # The docstring of the program, the one module that ends in `if __name__`, is the title of the file already.
+    if not any(isinstance(node, ast.If) for node in section.body):
         about += [f"# {part}".rstrip() for line in section.about.splitlines() for part in _broken(line)]
     tree = ast.fix_missing_locations(ast.Module(_with_marks(section.body), []))
     return "\n".join(about) + "\n\n\n" + _with_comments(ast.unparse(tree))
 
 
 def _broken(line: str) -> list[str]:
-    """`line` of a docstring, short enough for a comment."""
+    """Return the lines of a comment that hold `line` of a docstring."""
     if len(line) + 2 <= LINE_LENGTH:
         return [line]
     indent = " " * (len(line) - len(line.lstrip()))
@@ -44,7 +48,7 @@ def _broken(line: str) -> list[str]:
 
 
 def _with_marks(body: list[ast.stmt]) -> list[ast.stmt]:
-    """`body` with the comments of its statements as strings before and behind them."""
+    """Return `body` with the comments of its statements as marks before and behind them."""
     marked: list[ast.stmt] = []
     for node in body:
         for name in ("body", "orelse", "finalbody"):
@@ -54,7 +58,8 @@ def _with_marks(body: list[ast.stmt]) -> list[ast.stmt]:
             handler.body = _with_marks(handler.body)
         marked += [_mark(ABOVE, text) for text in getattr(node, "above", ())]
         behind = [_mark(BEHIND, text) for text in getattr(node, "behind", ())]
-        if isinstance(inner := getattr(node, "body", None), list):  # a comment behind the head of a block
+        if isinstance(inner := getattr(node, "body", None), list):
+            # The comment stands behind the head of a block.
             marked.append(node)
             inner[:0] = behind
         else:
@@ -67,7 +72,7 @@ def _mark(place: str, comment: str) -> ast.stmt:
 
 
 def _with_comments(text: str) -> str:
-    """Comments in place of their marks: behind the statement where there is room, else above it."""
+    """Return `text` with comments for their marks: behind the statement where there is room, else above it."""
     lines: list[str] = []
     for line in text.splitlines():
         if not (match := MARK.match(line)):
@@ -84,7 +89,7 @@ def _with_comments(text: str) -> str:
 
 
 def _without_parentheses(line: str) -> str:
-    """`a, b = (c, d)` as people write it: without those that change nothing."""
+    """Return `line` without parentheses around a tuple that change nothing, as in `a, b = (c, d)`."""
     if not (match := TUPLE.match(line)):
         return line
     shorter = match[1] + match[2]
@@ -96,7 +101,7 @@ def _without_parentheses(line: str) -> str:
 
 
 def _with_short_strings(source: str) -> str:
-    """Lines that one string makes too long, cut between words."""
+    """Return `source` with strings cut between words where one string makes a line too long."""
     lines: list[str] = []
     for line in source.splitlines():
         match = LONG_STRING.match(line) if len(line) > LINE_LENGTH else None
@@ -111,7 +116,7 @@ def _with_short_strings(source: str) -> str:
 
 
 def _cut(text: str, width: int) -> list[str]:
-    """`text` in pieces of up to `width`, cut behind spaces outside of braces."""
+    """Return `text` in pieces of up to `width` characters, cut behind spaces outside of braces."""
     pieces, start, last, depth = [], 0, 0, 0
     for i, character in enumerate(text):
         depth += (character == "{") - (character == "}")
@@ -124,9 +129,13 @@ def _cut(text: str, width: int) -> list[str]:
 
 
 def formatted(source: str) -> str:
-    """`source` with sorted imports, as ruff formats it."""
+    """Return `source` formatted by ruff, with sorted imports."""
     common = ["--line-length", str(LINE_LENGTH), "--isolated", "--quiet", "--stdin-filename", "train_gpt.py", "-"]
-    for command in (["check", "--select", "I,UP034", "--fix"], ["format"]):
+    # F401, F841, RET501: a branch that was cut can leave an import, a local or a returned None without use.
+    for command in (
+        ["check", "--select", "I,UP034,F401,F841,RET501", "--fix", "--unsafe-fixes", "--exit-zero"],
+        ["format"],
+    ):
         arguments = [sys.executable, "-m", "ruff", *command, *common]
         done = subprocess.run(arguments, input=source, capture_output=True, text=True, encoding="utf-8")
         if done.returncode:

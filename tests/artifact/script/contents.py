@@ -42,9 +42,9 @@ def assert_only_what_is_selected(cfg: Config, found: Bundle) -> None:
         *(() if cfg.quant.codec == "zstd" else ("zstandard",)),
         *(() if cfg.quant.codec == "lzma" else ("lzma",)),
     }
-    assert parts & words_in(program) == set()
-    names_of_codecs = {"lzma", "brotli"}  # the file format's numbers for them are listed where people read
+    names_of_codecs = {"lzma", "brotli"}  # keys of the file format's numbers
     assert (parts - names_of_codecs) & present == set()
+    assert names_of_codecs & set(found.packages) <= {cfg.quant.codec}
     assert all(f"class {technique_types()[name].__name__}(" in found.readable for name in cfg.tech)
     assert ("ParallelMuon" in found.readable) == (cfg.optim.muon == "parallel")
     assert ("score_sliding" in found.readable) == (cfg.eval.stride > 0)

@@ -29,14 +29,14 @@ def assert_clean(readable: str) -> None:
 def test_a_script_for_a_cpu_is_small_and_clean() -> None:
     cpu = ["launch.device=cpu", "model.compute_dtype=fp32", "optim.muon_dtype=fp32", "eval.dtype=fp32"]
     found = Bundle(compose(["experiment=naive_baseline", "scale=laptop", *cpu]))
-    assert len(found.wrapped.encode()) <= 16_000
+    assert len(found.wrapped.encode()) <= 23_000
     assert "eager_cpu" not in found.readable and "sigmoid" not in found.readable  # faster on a CPU only
     assert_clean(found.readable)
 
 
 def test_the_baseline_is_small_and_clean() -> None:
     _, found = bundle("naive_baseline")
-    assert len(found.wrapped.encode()) <= 16_000
+    assert len(found.wrapped.encode()) <= 23_000
     assert_clean(found.readable)
     assert max(map(len, found.readable.splitlines())) <= 120
     assert "CRC-32 of the" in found.readable and "# nats per token" in found.readable  # comments are there

@@ -1,4 +1,4 @@
-"""Code bytes are those of the wrapped script; what a plan takes them to be is close."""
+"""Code bytes are the size of the wrapped script; they are remembered, and an estimate comes close."""
 
 import dataclasses
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from golf.artifact.script import code_bytes as code
-from golf.artifact.script.bundle import Bundle
+from golf.artifact.script.bundle import Bundle, entries
 from golf.artifact.script.code_bytes import code_bytes, estimated_code_bytes
 from golf.errors import GolfError
 from golf.run.identity import variant_id
@@ -14,7 +14,7 @@ from golf.settings.composition import compose
 from golf.settings.config import Config
 from golf.training.data.own_text import OwnDataset
 from golf.training.techniques.base import Technique
-from tests.support import tiny_overrides
+from tests.support import ROOT, tiny_overrides
 
 
 @pytest.fixture
@@ -56,3 +56,12 @@ def test_a_technique_from_outside_the_package_is_not_counted(tiny_cfg: Config) -
 def test_a_technique_counts_only_where_it_is_selected(tiny_cfg: Config) -> None:
     plain = estimated_code_bytes(tiny_cfg)
     assert plain < estimated_code_bytes(dataclasses.replace(tiny_cfg, tech=compose(["tech=[xsa]"]).tech))
+
+
+def test_sizes_are_remembered_by_the_sources_that_a_script_is_cut_from(tiny_cfg: Config) -> None:
+    def holds(cfg: Config, file: str) -> bool:
+        return (ROOT / "golf" / file).read_bytes() in code._sources(tuple(entries(cfg)))
+
+    with_xsa = dataclasses.replace(tiny_cfg, tech=compose(["tech=[xsa]"]).tech)
+    assert holds(tiny_cfg, "train_gpt.py") and not holds(tiny_cfg, "jobs/sweep/sweep.py")
+    assert holds(with_xsa, "training/techniques/xsa.py") and not holds(tiny_cfg, "training/techniques/xsa.py")

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from golf.artifact.script.compact import inline_settings, pass_by_position
-from golf.artifact.script.facts import Facts
+from golf.artifact.script.bundle import refuse_leftovers
+from golf.artifact.script.evaluation import Facts
 from golf.artifact.script.flat import Flat, Section
 from golf.artifact.script.fold import fold
 from golf.artifact.script.shake import shake
+from golf.errors import GolfError
 
 CLASSES = """
 @dataclass
@@ -48,18 +49,13 @@ def run(flat: Flat) -> object:
 
 
 def cut(source: str, classes: str = CLASSES, known: Facts | None = None) -> str:
-    """The program after folding and shaking, and proof that both forms of it do what the whole one does."""
+    """Return the program after folding and shaking; assert that it does what the whole one does."""
     before, known = run(flat_of(source, classes)), known or facts()
     flat = flat_of(source, classes)
     fold(flat, known)
     shake(flat, {"Config"})
     assert run(flat) == before
-    text = text_of(flat)
-    inline_settings(flat, known)
-    shake(flat, {"Config"})
-    pass_by_position(flat)
-    assert run(flat) == before
-    return text
+    return text_of(flat)
 
 
 def test_a_branch_on_a_setting_goes_with_what_only_it_needs() -> None:
@@ -94,16 +90,42 @@ def test_conditions(condition: str, kept: str) -> None:
     assert ("yes()" in text, "no()" in text) == (kept in ("yes", "both"), kept in ("no", "both"))
 
 
-def test_settings_are_followed_through_names_arguments_and_attributes() -> None:
+def test_settings_are_followed_through_locals_and_attributes() -> None:
     text = cut(
-        "def other(): return 2\n"
+        "def other(): return abs(-2)\n"
         "class Model:\n    def __init__(self, cfg: ModelConfig):\n        self.cfg = cfg\n"
         "    def call(self): return other() if self.cfg.skips else 1\n"
-        "def compress(data, kind, level=9):\n    if kind == 'other': return other()\n    return data * level\n"
-        "def use(cfg: Config):\n    m = cfg.model\n    return Model(m).call() + compress(2, m.kind)\n"
+        "def use(cfg: Config):\n    m = cfg.model\n    kind, many = m.kind, m.layers > 5\n"
+        "    return Model(m).call() + (1 if kind == 'plain' and not many else other())\n"
         "def main(): return use(Config())"
     )
-    assert "other" not in text.replace("'other'", "") and "kind ==" not in text
+    assert "other" not in text and "kind ==" not in text
+
+
+def test_a_function_that_only_tells_a_setting_is_followed() -> None:
+    text = cut(
+        "def other(): return abs(-2)\n"
+        "def is_skipping(model: ModelConfig):\n    'Tell it.'\n    return model.skips or model.layers == 1\n"
+        "def use(cfg: Config): return other() if is_skipping(cfg.model) else 1\n"
+        "def main(): return use(Config())"
+    )
+    assert "other" not in text and "is_skipping" not in text
+
+
+def test_a_name_with_two_values_is_not_known() -> None:
+    text = cut(
+        "def use(cfg: Config):\n    m = cfg.steps\n    for m in (1, 2):\n        pass\n"
+        "    inner = lambda cfg: 1 if cfg else 2\n    return 3 if m == 5 else inner(cfg.model)\n"
+        "def main(): return use(Config())"
+    )
+    assert "m == 5" in text and "if cfg else" in text
+
+
+def test_an_argument_is_not_followed() -> None:
+    assert "def other" in cut(
+        "def other(): return abs(-2)\ndef f(on): return other() if on else 1\n"
+        "def use(cfg: Config): return f(cfg.model.skips)\ndef main(): return use(Config())"
+    )
 
 
 def test_a_list_that_is_filled_later_is_not_empty() -> None:
@@ -111,39 +133,6 @@ def test_a_list_that_is_filled_later_is_not_empty() -> None:
         "def use(cfg: Config):\n    stored = []\n    for i in range(cfg.model.layers):\n        stored.append(i)\n"
         "    if stored:\n        return stored\n    return None\n"
         "def main(): return use(Config())"
-    )
-
-
-def test_an_attribute_is_only_taken_for_fixed_if_nobody_changes_it() -> None:
-    source = (
-        "class Model:\n    def __init__(self):\n        self.hooks = []\n        self.on = False\n"
-        "    def call(self):\n        x = 1\n        for hook in self.hooks:\n            x = hook(x)\n"
-        "        return -x if self.on else x\n"
-        "def main():\n    model = Model()\n{}    return model.call()"
-    )
-    assert "for hook" not in cut(source.format("")) and "-x" not in cut(source.format(""))
-    assert "for hook" in cut(source.format("    model.hooks.append(lambda x: x + 5)\n"))
-    assert "-x" in cut(source.format("    model.on = True\n"))
-
-
-def test_a_function_that_is_passed_on_keeps_its_parameters() -> None:
-    text = cut("def f(a, b=1): return a\ndef main(): return list(map(f, [1, 2]))")
-    assert "def f(a, b=1)" in text
-    assert "def f(a)" in cut("def f(a, b=1): return abs(a)\ndef main(): return f(2, b=3)")
-
-
-def test_a_parameter_of_the_same_name_as_a_function_is_not_that_function() -> None:
-    cut(
-        "def f(a, mode): return a if mode == 'x' else -a\n"
-        "def g(f): return f(1, 'y')\n"
-        "def main(): return f(2, 'x') + g(lambda a, m: a)"
-    )
-
-
-def test_defaults_in_the_middle_survive_passing_by_position() -> None:
-    cut(
-        "def f(a, *, b=2, c, d=4): return (a, b, c, d)\n"
-        "def main(): return [f(1, c=3), f(1, c=5, d=6), f(c=1, a=2, b=3)]"
     )
 
 
@@ -167,7 +156,7 @@ class Config:
     }
     known = Facts({"Config": (), "Part": ("Part",)}, values, shared={("a",), ("b",)})
     text = cut(
-        "def third(): return 3\ndef fourth(): return 4\n"
+        "def third(): return abs(3)\ndef fourth(): return abs(4)\n"
         "def use(part: Part): return third() if part.kind == 'y' else 10 if part.size == 1 else 20\n"
         "def direct(cfg: Config): return 1 if cfg.b.size == 2 else fourth()\n"
         "def main():\n    cfg = Config()\n    return use(cfg.a), use(cfg.b), direct(cfg)",
@@ -175,3 +164,20 @@ class Config:
         known,
     )
     assert "third" not in text and "fourth" not in text and "part.size == 1" in text
+
+
+def test_a_class_that_only_annotations_name_is_dropped() -> None:
+    text = cut(
+        "class Folder:\n    pass\nclass Seen:\n    pass\nKinds = tuple[int, int]\n"
+        "def use(seen: Seen, sizes: Kinds, folder: Folder | None = None) -> Folder | None:\n"
+        "    return folder.path if folder else len(sizes)\n"
+        "def main(): return use(Seen(), (1, 2))"
+    )
+    assert "Folder" not in text and "seen: Seen, sizes: Kinds, folder=None" in text
+
+
+@pytest.mark.parametrize("body", ["return ModelConfig(layers=2).layers", "from golf.settings import hardware"])
+def test_what_cannot_be_followed_is_refused(body: str) -> None:
+    flat = flat_of(f"def main():\n    {body}")
+    with pytest.raises(GolfError, match="cannot follow"):
+        refuse_leftovers(flat, {"Config", "ModelConfig"})

@@ -1,4 +1,4 @@
-"""Names of the module's own namespace, against Python's own symbol tables."""
+"""Names that statements use and bind, against Python's own symbol tables."""
 
 import ast
 import symtable
@@ -6,12 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from golf.artifact.script.flat import flatten
-from golf.artifact.script.modules import Module
-from golf.artifact.script.scopes import bound_names, uses_of
+from golf.artifact.script.syntax import bound_names, uses_of
 from tests.support import ROOT
 
-FAST = {"fast": "golf.training.model.fast"}
 FILES = sorted((ROOT / "golf").rglob("*.py"))
 
 
@@ -32,7 +29,8 @@ def globals_by_symtable(source: str) -> set[str]:
 def test_the_same_globals_as_python_finds(path) -> None:
     # Without the future import symtable sees annotations as the expressions that they are here, too.
     source = path.read_text().replace("from __future__ import annotations\n", "")
-    found = {n.id for s in ast.parse(source).body for n in uses_of(s).names if isinstance(n.ctx, ast.Load)}
+    uses = [uses_of(statement) for statement in ast.parse(source).body]
+    found = {n.id for u in uses for n in [*u.names, *u.types] if isinstance(n.ctx, ast.Load)}
     assert found == globals_by_symtable(source)
 
 
@@ -52,14 +50,3 @@ def test_bound_names_of_every_kind_of_statement() -> None:
     source += "try: pass\nexcept E as m: pass\ndef n(o): p = 1\nclass q: r = 1\n[s for s in x if (t := s)]"
     expected = {"a", "d", "f", "g", "h", "i", "j", "k", "l", "m", "n", "q", "t"}
     assert bound_names(ast.parse(source).body) == expected
-
-
-def test_modules_as_namespaces_become_plain_names() -> None:
-    kernel = Module("golf.training.model.kernel", ast.parse("def turn(x):\n    return -x"))
-    package = Module("golf.training.model.fast", ast.parse(""), names={"turn": ("golf.training.model.kernel", "turn")})
-    user = Module("golf.user", ast.parse("def main():\n    return fast.turn(1)"), modules=FAST)
-    assert user.needs == ["golf.training.model.fast"]
-    assert [ast.unparse(node) for node in flatten([kernel, package, user]).statements()] == [
-        "def turn(x):\n    return -x",
-        "def main():\n    return turn(1)",
-    ]

@@ -1,0 +1,145 @@
+"""Values of expressions under a fixed configuration, as far as settings alone decide them.
+
+Only names within one function are followed: parameters annotated with a class of settings, and locals made from them.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from golf.artifact.script.syntax import parameters
+
+Path = tuple[str, ...]  # of a setting or a group of settings: ("model", "num_heads")
+UNKNOWN = object()
+SCALARS = (bool, int, float, str, bytes, type(None))
+COMPARISONS: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
+    ast.In: lambda a, b: a in b,
+    ast.NotIn: lambda a, b: a not in b,
+}
+
+
+@dataclass
+class Facts:
+    """The settings of a configuration, and the places in the program that hold or decide them."""
+
+    groups: Mapping[str, Path]  # class of settings → path of its group
+    values: Mapping[Path, Any]  # setting → value
+    shared: set[Path] = field(default_factory=set)  # groups whose class several groups have
+    open: set[Path] = field(default_factory=set)  # settings that the program itself may change
+    makers: dict[str, Path] = field(default_factory=dict)  # function → group of settings that it returns
+    attributes: dict[tuple[str, str], Path] = field(default_factory=dict)  # (class, attribute) → group that it holds
+    results: dict[str, Any] = field(default_factory=dict)  # function → the one value that it returns
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The names that stand for groups of settings or for known values at one place in the program."""
+
+    facts: Facts
+    class_name: str = ""
+    groups: Mapping[str, Path] = field(default_factory=dict)  # also of single settings
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def enter(self, node: ast.FunctionDef | ast.Lambda) -> Scope:
+        """Return the scope inside the function `node`."""
+        hidden = {a.arg for a in parameters(node)}
+        times = Counter(n.id for n in ast.walk(node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load))
+        groups = {name: path for name, path in self.groups.items() if name not in hidden | times.keys()}
+        values = {name: value for name, value in self.values.items() if name not in hidden | times.keys()}
+        groups |= {a.arg: self.facts.groups[kind] for a in parameters(node) if (kind := self._kind(a))}
+        inner = Scope(self.facts, self.class_name, groups, values)
+        pairs = [pair for n in ast.walk(node) for pair in assignments(n)]
+        for target, value in pairs:
+            # A name that is assigned twice has one value at one place and another elsewhere.
+            if isinstance(target, ast.Name) and times[target.id] == 1 and target.id not in hidden:
+                if (path := inner.path(value)) is not None:
+                    groups[target.id] = path
+                elif isinstance(known := inner.value(value), SCALARS):  # a list may be filled later
+                    values[target.id] = known
+        return inner
+
+    def _kind(self, parameter: ast.arg) -> str:
+        """Return the class of settings that `parameter` is an object of, or an empty string."""
+        name = parameter.annotation.id if isinstance(parameter.annotation, ast.Name) else ""
+        kind = self.class_name if parameter.arg == "self" else name
+        return kind if kind in self.facts.groups else ""
+
+    def path(self, node: ast.expr) -> Path | None:
+        """Return the path of the group or setting that `node` names, or None."""
+        if isinstance(node, ast.Name):
+            return self.groups.get(node.id)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            return self.facts.makers.get(node.func.id)
+        if not isinstance(node, ast.Attribute):
+            return None
+        # In a class of settings `self` is a group itself; in any other class an attribute of `self` can hold one.
+        if isinstance(node.value, ast.Name) and node.value.id == "self" and "self" not in self.groups:
+            return self.facts.attributes.get((self.class_name, node.attr))
+        base = self.path(node.value)
+        path = None if base is None else (*base, node.attr)
+        known = (self.facts.values, self.facts.groups.values(), self.facts.shared)
+        return path if any(path in paths for paths in known) else None
+
+    def value(self, node: ast.expr) -> Any:
+        """Return the value of `node`, or `UNKNOWN`."""
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.Name) and node.id in self.values:
+            return self.values[node.id]
+        if (path := self.path(node)) is not None and path in self.facts.values and path not in self.facts.open:
+            return self.facts.values[path]
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            return self.facts.results.get(node.func.id, UNKNOWN)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            operand = self.value(node.operand)
+            return UNKNOWN if operand is UNKNOWN else not operand
+        if isinstance(node, ast.Compare):
+            return self._comparison(node)
+        if isinstance(node, ast.BoolOp):
+            return self._boolean(node)
+        if isinstance(node, ast.Tuple | ast.List | ast.Set):
+            items = [self.value(item) for item in node.elts]
+            return UNKNOWN if UNKNOWN in items else tuple(items)
+        return UNKNOWN
+
+    def _comparison(self, node: ast.Compare) -> Any:
+        terms = [self.value(term) for term in (node.left, *node.comparators)]
+        if UNKNOWN in terms:
+            return UNKNOWN
+        pairs = zip(terms, node.ops, terms[1:], strict=False)
+        return all(COMPARISONS[type(op)](left, right) for left, op, right in pairs)
+
+    def _boolean(self, node: ast.BoolOp) -> Any:
+        # Operands have no side effects in this package, so that one known operand can decide, wherever it stands.
+        values = [self.value(operand) for operand in node.values]
+        stops = isinstance(node.op, ast.Or)
+        for value in values:
+            if value is not UNKNOWN and bool(value) == stops:
+                return value if values[0] is not UNKNOWN else stops
+        return UNKNOWN if UNKNOWN in values else values[-1]
+
+
+def assignments(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield (target, value) of an assignment statement, item by item where both sides are tuples."""
+    if isinstance(node, ast.AnnAssign) and node.value is not None:
+        yield node.target, node.value
+    if not isinstance(node, ast.Assign):
+        return
+    for target in node.targets:
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            yield from zip(target.elts, node.value.elts, strict=False)
+        else:
+            yield target, node.value
