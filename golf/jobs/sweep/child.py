@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from golf.jobs.launch.process import Interrupted
-from golf.jobs.launch.rank import failed
+from golf.jobs.launch.worker import failed
 from golf.jobs.sweep.jobs import Job
 from golf.jobs.sweep.shares import Share
 from golf.paths import ROOT
