@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from golf.jobs.track.keys import UNFINISHED, config_values, flat, history_row, summary_values
-from golf.jobs.track.record import open_record, read_record, write_record
+from golf.jobs.track.mirror_record import open_record, read_record, write_record
 from golf.jobs.track.stream import Tail
 
 LEAVES = st.none() | st.integers() | st.lists(st.integers(), max_size=2)

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from golf.jobs.track.companion import mirrored
-from golf.jobs.track.record import INCOMPLETE, OFFLINE, UPLOADED, Record, read_record
+from golf.jobs.track.mirror_record import INCOMPLETE, OFFLINE, UPLOADED, MirrorRecord, read_record
 from golf.run.folder import RunFolder
 from golf.settings.config import TrackConfig
 from golf.training.data.own_text import OwnDataset
@@ -38,7 +38,7 @@ def inspect(folder: Path, *options: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, env=environment, timeout=120).stdout
 
 
-def record(folder: Path) -> Record:
+def record(folder: Path) -> MirrorRecord:
     found = read_record(folder)
     assert found is not None
     return found
@@ -133,8 +133,8 @@ def test_without_a_mirror_nothing_of_it_is_imported(
     assert json.loads((only_run(runs) / "result.json").read_text())["state"] == "ok"
     assert not [name for name in seen if name.startswith(OF_THE_MIRROR)]
     assert not (only_run(runs) / "track.json").exists()
-    importlib.import_module("golf.jobs.track.record")
-    assert "golf.jobs.track.record" in seen
+    importlib.import_module("golf.jobs.track.mirror_record")
+    assert "golf.jobs.track.mirror_record" in seen
 
 
 def test_a_run_arrives_at_a_server(finished: Path, tmp_path: Path, server: WandbServer) -> None:

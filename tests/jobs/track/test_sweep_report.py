@@ -13,7 +13,7 @@ import pytest
 
 from golf.jobs.track.backfill import back_fill
 from golf.jobs.track.keys import sweep_of
-from golf.jobs.track.record import open_record
+from golf.jobs.track.mirror_record import open_record
 from golf.report.findings import judged
 from golf.report.results import results_table
 from golf.report.study import read_study

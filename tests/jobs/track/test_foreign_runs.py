@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from golf.jobs.track.record import open_record
+from golf.jobs.track.mirror_record import open_record
 from golf.report.imported import imported_rows
 from tests.support import ROOT, script_main
 from tests.wandb_server import ServedRun, WandbServer
