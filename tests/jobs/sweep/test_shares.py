@@ -1,4 +1,4 @@
-"""How a machine is shared out, on machines that are not this one."""
+"""How a sweep divides a machine, tested on machines that are not this one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from golf.settings.hardware import Hardware
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """16 cores and 8 GPUs."""
+    """Replace this machine by one of 16 cores and 8 GPUs."""
     found = Hardware(gpus=8, gpu_name="H100", hopper=True, cpu_cores=16, cpu_bf16=True, cpu_compiler=True)
     monkeypatch.setattr(module, "detect", lambda: found)
     monkeypatch.setattr(module, "cpu_cores", lambda: 16)

@@ -1,4 +1,4 @@
-"""Other people's runs as they arrive at a server: a run each, with its curve and the keys of our own."""
+"""Other people's runs arrive at a server as one run each, with curves and the keys of our own runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support import ROOT, script_main
 from tests.wandb_server import ServedRun, WandbServer
 
 pytest.importorskip("wandb")
-FIXTURES = ROOT / "tests" / "imports" / "fixtures"
+FIXTURES = ROOT / "tests" / "foreign" / "fixtures"
 VALIDATION = re.compile(r"step:(\d+)/\d+ val_loss:([\d.]+) val_bpb:([\d.]+) train_time:(\d+)ms")
 
 
