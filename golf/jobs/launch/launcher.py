@@ -59,7 +59,7 @@ def run_ranks(folder: RunFolder) -> Result:
     cfg = folder.read_config()
     nodes = nodes_of_job(cfg.launch.nodes)
     folder.write_machine_warnings(nodes.rank, check_machine(cfg, folder.path))
-    with _mirror(cfg, folder) if nodes.rank == 0 else contextlib.nullcontext():
+    with _mirror(cfg, folder) if nodes.is_first else contextlib.nullcontext():
         return run_in_process(folder) if world_size(cfg) == 1 else run_under_torchrun(cfg, folder, nodes)
 
 

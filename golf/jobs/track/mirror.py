@@ -126,7 +126,7 @@ class Mirror:
 
             stream_report(folder, track, record, self.rules)
         elif is_import(folder):
-            from golf.jobs.track.imported import stream_import
+            from golf.jobs.track.foreign_runs import stream_import
 
             stream_import(folder, track, record)
         else:
