@@ -38,6 +38,7 @@ def cancel(ids: Iterable[str]) -> None:
 
 def _queue() -> list[tuple[str, str]]:
     """Return id and state of this user's jobs that wait or run."""
+    # Without --array squeue prints the waiting jobs of an array as one line.
     lines = _ask("squeue", "--noheader", "--array", "--me", "--format=%i %T").splitlines()
     return [(job, state) for job, _, state in (line.strip().partition(" ") for line in lines)]
 

@@ -108,6 +108,7 @@ def submit(order: ClusterOrder, name: str) -> list[str]:
     snapshot = take_snapshot(folder / "snapshots")
     files = [_write_job(folder / "jobs", job) for job in order.to_run]
     executor = _executor(order.to_run[0], folder / "slurm", snapshot, name)
+    # Imported here, because it brings torch. Status and cancel import this module and do without torch.
     from golf.jobs.cluster.task import run_task
 
     try:
@@ -172,7 +173,7 @@ def _executor(job: Job, folder: Path, snapshot: Path, name: str) -> Any:
         "name": f"golf-{name}",
         "timeout_min": cluster.minutes,
         "nodes": job.cfg.launch.nodes,
-        "tasks_per_node": 1,
+        "tasks_per_node": 1,  # torchrun starts the ranks of a node
         "cpus_per_task": cluster.cpus_per_rank * ranks,
     }
     if cluster.gpus:
@@ -182,8 +183,9 @@ def _executor(job: Job, folder: Path, snapshot: Path, name: str) -> Any:
         settings |= {
             "slurm_array_parallelism": cluster.at_once,
             "slurm_signal_delay_s": cluster.signal_seconds,
-            "slurm_wckey": sbatch.pop("wckey", None),
+            "slurm_wckey": sbatch.pop("wckey", None),  # submitit sends its own unless this is None
             "slurm_setup": [*_environment(snapshot), *cluster.setup],
+            # With `requeue` Slurm starts a job again after a preemption or the loss of its node.
             "slurm_additional_parameters": {"requeue": True, **sbatch},
         }
     executor.update_parameters(**settings)

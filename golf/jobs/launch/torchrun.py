@@ -31,6 +31,7 @@ def run_under_torchrun(cfg: Config, folder: RunFolder, nodes: Nodes) -> Result:
         agent = subprocess.Popen(command, env=_environment(cfg), stderr=log, start_new_session=True)
     received: list[int] = []
 
+    # The first signal lets the ranks write an `interrupted` result. A second one means that the user does not wait.
     def forward(number: int, _: FrameType | None) -> None:
         received.append(number)
         agent.send_signal(signal.SIGTERM if len(received) == 1 else signal.SIGKILL)
@@ -65,7 +66,9 @@ def _outcome(cfg: Config, folder: RunFolder, nodes: Nodes, status: int, received
 
 def _command(cfg: Config, folder: RunFolder, nodes: Nodes, logs: Path) -> list[str]:
     """Return torchrun's command line. Rank 0 keeps the terminal for its progress; all other output goes to `logs`."""
+    # torchrun's codes: 2 sends standard error to a file, 3 sends both outputs.
     to_files = ",".join(["0:2", *(f"{rank}:3" for rank in range(1, cfg.launch.nproc))])
+    # USR2 is Slurm's notice before a time limit, which torchrun does not pass on unless it is named.
     return [
         *(sys.executable, "-m", "golf.jobs.launch.agent"),
         *_rendezvous(nodes),
@@ -89,5 +92,6 @@ def _rendezvous(nodes: Nodes) -> list[str]:
 def _environment(cfg: Config) -> dict[str, str]:
     """Return the environment of torchrun and its ranks."""
     threads = cfg.launch.threads or max(1, cpu_cores() // cfg.launch.nproc)
+    # The current directory can be any: without ROOT in the path the new interpreters may not find golf.
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": str(threads)}

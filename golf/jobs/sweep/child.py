@@ -74,6 +74,7 @@ class Child:
 
 def _popen(folder: RunFolder, share: Share, descriptors: Sequence[int], output: Any) -> subprocess.Popen[bytes]:
     """Start the process of a run with its part of the machine and the descriptors of its locks."""
+    # The current directory can be any: without ROOT in the path the new interpreter may not find golf.
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     return subprocess.Popen(
         [sys.executable, "-m", "golf.jobs.launch.job", str(folder.path), *map(str, descriptors)],

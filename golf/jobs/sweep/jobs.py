@@ -65,6 +65,7 @@ def progress_of(key: Key) -> str:
 
     A stopped run has an attempt that was cut short, and no process works on it.
     """
+    # First, because an attempt that runs beside a finished one, under `launch.fresh`, does not undo it.
     if finished_run(*key):
         return FINISHED
     if is_claimed(run_claim(*key)):

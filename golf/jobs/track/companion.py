@@ -45,6 +45,7 @@ def mirrored(folder: RunFolder, track: TrackConfig) -> Iterator[None]:
 def start(folder: RunFolder, track: TrackConfig, rules: RulesConfig | None = None) -> subprocess.Popen[bytes]:
     """Start the mirror of `folder` and return its process. `rules` are for the report of a sweep."""
     settings = {"track": dataclasses.asdict(track), "rules": dataclasses.asdict(rules) if rules else None}
+    # The current directory can be any: without ROOT in the path the new interpreter may not find golf.
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     return subprocess.Popen(
         [sys.executable, "-m", "golf.jobs.track.mirror", str(folder.path), json.dumps(settings)],

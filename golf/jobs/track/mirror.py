@@ -65,6 +65,7 @@ class Mirror:
         text = warning(failure, self.folder.path)
         self._note(INCOMPLETE, text)
         self.warn(text)
+        # A run that had ended before needs no offline copy: its folder can be mirrored again at any time.
         if self.track.mode == "online" and not is_back_fill:
             offline = replace(self.track, mode="offline")
             if not self.attempt(offline, (1 - UPLOAD_SHARE) * self.track.finish_seconds):

@@ -30,6 +30,7 @@ def stream(
     `has_ended(seconds)` waits up to that long for the run's end. `sampled_process` is the process whose use of the
     machine is recorded, if the run has not ended. Raises `TrackError` if a part did not arrive.
     """
+    # A back-filled run has no process to sample any more: its id may belong to another process by now.
     sampled = None if has_ended(0.0) or not track.system_metrics else sampled_process
     run = open_run(track, folder.path, sampled_process=sampled, **description(folder.path, track, record.id))
     record.url, record.files = run.url, str(run.files.relative_to(folder.path))
