@@ -22,7 +22,7 @@ from golf.settings.config import Config, RulesConfig, TrackConfig, is_tracked
 
 
 class Row(NamedTuple):
-    """How one job ended."""
+    """The outcome of one job: its result, or the error in place of one."""
 
     overrides: Sequence[str]
     result: Result | None
@@ -78,7 +78,7 @@ def _outcome(sweep: LocalSweep, job: Job) -> tuple[Result | None, str]:
 
 def _checked(jobs: Sequence[Job]) -> list[Job | Refused]:
     """Return `jobs`, with those that cannot run replaced by `Refused`. Finished jobs are not checked."""
-    # Jobs of a sweep mostly share their inputs: opening a data set once for all of them saves minutes for a thousand.
+    # Jobs of a sweep mostly share their inputs, so each data set is opened once and not a thousand times.
     sentences: dict[str, str] = {}
     checked: list[Job | Refused] = []
     for job in jobs:
