@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,9 +34,8 @@ from omegaconf import DictConfig  # noqa: E402
 
 from golf.errors import GolfError  # noqa: E402
 from golf.jobs.launch.launcher import train_and_score, train_once  # noqa: E402
-from golf.jobs.sweep.mirroring import mirror_report  # noqa: E402
+from golf.jobs.sweep.batch import Row, mirror_report  # noqa: E402
 from golf.jobs.sweep.record import discard_unused, sweep_folder, sweep_name  # noqa: E402
-from golf.jobs.sweep.sweep import Row, rows  # noqa: E402
 from golf.plan.lines import lines_before_run  # noqa: E402
 from golf.report.summary import print_plan, print_result  # noqa: E402
 from golf.report.sweep_table import print_sweep  # noqa: E402
@@ -59,25 +59,36 @@ MULTIRUN_FLAGS = ("-m", "--multirun")
 EXIT_NOT_OK, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 
 
-@hydra.main(version_base="1.3", config_path=CONF_DIR, config_name="config")
-def main(node: DictConfig) -> float:
-    """One job. Returns its bits per byte for sweepers that search; a job without a score is infinitely bad."""
-    overrides = list(HydraConfig.get().overrides.task)
-    try:
-        result, folder = run(node)
-    except GolfError as error:
-        rows.append(Row(overrides, None, str(error)))
-        print(f"error: {error}", file=sys.stderr)
-        return float("inf")
-    print_result(result, folder.path)
-    rows.append(Row(overrides, result))
-    if result.state == INTERRUPTED:
-        raise SystemExit(EXIT_INTERRUPTED)
-    return result.final_score.val_bpb if result.final_score else float("inf")
+class Task:
+    """The function that Hydra calls for each job, with a row for every job of this command.
+
+    Hydra drops what a task returns and gives the task itself to the launcher. The rows are an attribute of the task,
+    so that a launcher which runs jobs in other processes can add theirs.
+    """
+
+    __module__ = "golf.train"  # also where this file is the script: Hydra takes the job's name from it
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+
+    def __call__(self, node: DictConfig) -> float:
+        """Run one job. Return its bits per byte for sweepers that search; infinity if it has no score."""
+        overrides = list(HydraConfig.get().overrides.task)
+        try:
+            result, folder = run(node)
+        except GolfError as error:
+            self.rows.append(Row(overrides, None, str(error)))
+            print(f"error: {error}", file=sys.stderr)
+            return float("inf")
+        print_result(result, folder.path)
+        self.rows.append(Row(overrides, result))
+        if result.state == INTERRUPTED:
+            raise SystemExit(EXIT_INTERRUPTED)
+        return result.final_score.val_bpb if result.final_score else float("inf")
 
 
 def run(node: DictConfig) -> tuple[Result, RunFolder]:
-    """Say what runs and run it; a job of a sweep only if it has not finished before."""
+    """Print the plan of one run and run it. A job of a sweep that has finished before is not run again."""
     cfg, remarks = settled_config(node)
     choices = HydraConfig.get().runtime.choices
     shown = {group: choices[group] for group in SHOWN_GROUPS if choices.get(group)}
@@ -85,8 +96,8 @@ def run(node: DictConfig) -> tuple[Result, RunFolder]:
     return train_once(cfg) if HydraConfig.get().mode == RunMode.MULTIRUN else train_and_score(cfg)
 
 
-def print_quant_gaps() -> None:
-    """What `+sweep=quant_gap` asks for: the checkpoint of each run under every number format, none trained again."""
+def print_quant_gaps(rows: Sequence[Row]) -> None:
+    """Print the quantization gaps of each run's checkpoint under every number format, for `+sweep=quant_gap`."""
     for row in rows:
         if row.result and row.result.final_score and (folder := find_run(row.result.variant_id, row.result.seed)):
             print(f"\n{folder.path}\n")
@@ -109,9 +120,10 @@ def command_line() -> int:
     wants_traceback = "HYDRA_FULL_ERROR" in os.environ
     register_techniques()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing its own report
-    rows.clear()
+    task = Task()
+    rows = task.rows
     try:
-        main()
+        hydra.main(version_base="1.3", config_path=CONF_DIR, config_name="config")(task)()
     except COMPOSITION_ERRORS as error:
         if rows or wants_traceback:
             raise
@@ -125,7 +137,7 @@ def command_line() -> int:
             print_sweep(name, [row[:3] for row in rows], rules_selected(arguments))
             mirror_report(name, rows, rules_selected(arguments))
         if any(a.lstrip("+") == "sweep=quant_gap" for a in arguments):
-            print_quant_gaps()
+            print_quant_gaps(rows)
         discard_unused(name)
     if any(row.result is None for row in rows):
         return EXIT_USAGE

@@ -1,7 +1,7 @@
-"""Hydra's launcher for sweeps on this machine: composes the jobs of a batch and hands them to `golf.jobs.sweep`.
+"""Hydra's launcher for sweeps on this machine: compose the jobs of a batch and hand them to `golf.jobs.sweep`.
 
-Hydra accepts plugins from the namespace package `hydra_plugins` only. Every sweeper works with it: it asks for batches
-of overrides and gets the bits per byte of each back. `hydra/launcher=` names another one.
+Hydra accepts plugins from the namespace package `hydra_plugins` only. The launcher works with every sweeper: a sweeper
+asks for batches of overrides and gets the bits per byte of each job back. `hydra/launcher=` selects another launcher.
 """
 
 from __future__ import annotations
@@ -22,21 +22,24 @@ EXIT_INTERRUPTED = 130
 
 
 class GolfLauncher(Launcher):
-    """Each job in a process of its own, as many at once as the machine has room for."""
+    """A launcher that runs each job in its own process, as many at once as the machine has room for."""
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self.hydra_context, self.config = hydra_context, config
+        # The jobs run in other processes, which never call the task: their rows are added to the task's own here.
+        self.rows: list[Any] = getattr(task_function, "rows", [])
         self.composed: dict[tuple[str, ...], DictConfig] = {}
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        # Hydra imports every plugin at its start, so what is slow to import waits until a sweep runs.
         from golf.jobs.launch.process import Interrupted
-        from golf.jobs.sweep.sweep import run_sweep
+        from golf.jobs.sweep.batch import run_batch
 
         setup_globals()
         nodes, asked = zip(*self.jobs(job_overrides), strict=True)
         name = Path(self.config.hydra.sweep.dir).name
         try:
-            results = run_sweep(asked, name=name, first_batch=initial_job_idx == 0)
+            results = run_batch(asked, name=name, rows=self.rows, first_batch=initial_job_idx == 0)
         except Interrupted as error:
             raise SystemExit(EXIT_INTERRUPTED) from error
         return [
@@ -45,12 +48,14 @@ class GolfLauncher(Launcher):
         ]
 
     def jobs(self, job_overrides: Sequence[Sequence[str]]) -> list[tuple[DictConfig, Any]]:
-        """The composed configuration of every job, without Hydra's own part, and the `Job` or `Refused` it makes."""
+        """Return every job's composed configuration, without Hydra's own part, and its `Job` or `Refused`."""
         nodes = [self._node(overrides) for overrides in job_overrides]
         return [(node, _job(overrides, node)) for overrides, node in zip(job_overrides, nodes, strict=True)]
 
     def _node(self, overrides: Sequence[str]) -> DictConfig:
-        """Hydra composes once for every set of overrides that are more than values; it takes a tenth of a second."""
+        """Return the configuration that `overrides` compose."""
+        # Composing takes Hydra a tenth of a second. Jobs that differ in plain values share one composition, into which
+        # the values are written: a thousand jobs then take 11 s of processor time instead of minutes.
         values = [o for o in OverridesParser.create().parse_overrides(list(overrides)) if _is_value(o)]
         assert all(o.input_line is not None for o in values)
         rest = tuple(o for o in overrides if o not in {v.input_line for v in values})
@@ -66,11 +71,12 @@ class GolfLauncher(Launcher):
 
 
 def _is_value(override: Override) -> bool:
-    """Whether it only sets a field of a group or one of the run's own scalars, which cannot change what is composed."""
+    """Tell whether the override only sets a field of a group, or the seed: neither changes what else is composed."""
     return override.type == OverrideType.CHANGE and ("." in override.key_or_group or override.key_or_group == "seed")
 
 
 def _job(overrides: Sequence[str], node: DictConfig) -> Any:
+    """Return the `Job` that `node` describes, or `Refused` if it is not a valid configuration."""
     from golf.errors import GolfError
     from golf.jobs.sweep.jobs import Job, Refused
     from golf.settings.composition import settled_config
@@ -82,5 +88,5 @@ def _job(overrides: Sequence[str], node: DictConfig) -> Any:
 
 
 def _score(result: Any) -> float:
-    """Bits per byte for sweepers that search; a job without a score is infinitely bad."""
+    """Return the bits per byte of `result` for sweepers that search; infinity for a job without a score."""
     return result.final_score.val_bpb if result and result.final_score else float("inf")

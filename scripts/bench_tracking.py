@@ -19,7 +19,7 @@ import torch
 
 from golf.jobs.launch.process import tune_allocator
 from golf.jobs.track.companion import descendants, end, start
-from golf.jobs.track.record import read_record
+from golf.jobs.track.mirror_record import read_record
 from golf.run.console import NoDisplay
 from golf.run.folder import RunFolder, create_run_folder
 from golf.run.runlog import RunLog

@@ -1,4 +1,4 @@
-"""Who runs where: ranks on this machine, sweeps, clusters, and the mirror of runs.
+"""Start and supervise processes: ranks on this machine, sweeps, jobs of a cluster, and mirrors of runs to a tracker.
 
-Public: `launch.launcher.train_and_score`, `sweep.sweep.run_sweep`, `cluster.submit.submit`.
+Public: `launch.launcher.train_and_score`, `sweep.batch.run_batch`, `cluster.submit.submit`.
 """

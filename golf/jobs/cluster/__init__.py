@@ -1,1 +1,4 @@
-"""Sweeps on a cluster: `submit` sends them from a `snapshot`, `task` runs there, `status` shows them."""
+"""Sweeps on a Slurm cluster: `submit` sends a job array, `task` is what each job runs, `status` reads how far they are.
+
+The jobs run from a `snapshot` of the code. `queue` asks Slurm, and `show` prints.
+"""

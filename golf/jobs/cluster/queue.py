@@ -1,4 +1,4 @@
-"""What Slurm knows about jobs: one question for all of them, and nothing at all where there is no Slurm."""
+"""Ask Slurm for the states of jobs, and cancel jobs. Without Slurm no job has a state."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from golf.errors import GolfError
 
 PENDING, RUNNING = "PENDING", "RUNNING"
 OPEN = (PENDING, RUNNING, "CONFIGURING", "COMPLETING", "REQUEUED", "RESIZING", "SUSPENDED", "REQUEUE_HOLD", "SIGNALING")
-IDS_AT_ONCE = 500  # on a command line
+IDS_AT_ONCE = 500  # job ids on one command line
 
 
 def job_states(ids: Iterable[str]) -> dict[str, str]:
-    """Slurm's word for each job such as `123_4`, without those it has forgotten.
+    """Return Slurm's state of each job, such as `PENDING` for `123_4`. Jobs that Slurm has forgotten are left out.
 
-    The queue is asked first, then the accounting where the site keeps one, then the controller's short memory.
+    The queue is asked first. Ended jobs are looked up in the accounting where the site has it, then in the controller,
+    which remembers a job for MinJobAge seconds.
     """
     wanted = set(ids)
     if not wanted or not shutil.which("squeue"):
@@ -29,18 +30,21 @@ def job_states(ids: Iterable[str]) -> dict[str, str]:
 
 
 def cancel(ids: Iterable[str]) -> None:
-    """Take jobs out of the queue, or stop them. Ended ones are passed over by Slurm."""
+    """Take jobs out of the queue, or stop them. Slurm ignores those that have ended."""
     listed = sorted(ids)
     for start in range(0, len(listed), IDS_AT_ONCE):
         _ask("scancel", *listed[start : start + IDS_AT_ONCE])
 
 
 def _queue() -> list[tuple[str, str]]:
+    """Return id and state of this user's jobs that wait or run."""
+    # Without --array squeue prints the waiting jobs of an array as one line.
     lines = _ask("squeue", "--noheader", "--array", "--me", "--format=%i %T").splitlines()
     return [(job, state) for job, _, state in (line.strip().partition(" ") for line in lines)]
 
 
 def _ended(ids: list[str]) -> dict[str, str]:
+    """Return the states of jobs that are no longer in the queue, as far as Slurm knows them."""
     found: dict[str, str] = {}
     for start in range(0, len(ids), IDS_AT_ONCE):
         found |= _accounted(ids[start : start + IDS_AT_ONCE])
@@ -51,17 +55,19 @@ def _ended(ids: list[str]) -> dict[str, str]:
 
 
 def _accounted(ids: list[str]) -> dict[str, str]:
+    """Return the states of jobs by the accounting; empty on a site without it."""
     try:
         lines = _ask("sacct", "-nPX", "-o", "JobID,State", "-j", ",".join(ids)).splitlines()
-    except GolfError:  # no accounting here
+    except GolfError:
         return {}
     return {job: state.split()[0] for job, _, state in (line.partition("|") for line in lines) if state}
 
 
 def _remembered(array: str) -> list[tuple[str, str]]:
+    """Return id and state of the jobs of an array that the controller still remembers."""
     try:
         text = _ask("scontrol", "--oneliner", "show", "job", array)
-    except GolfError:  # forgotten, MinJobAge seconds after its end
+    except GolfError:
         return []
     states = []
     for line in text.splitlines():
@@ -72,6 +78,7 @@ def _remembered(array: str) -> list[tuple[str, str]]:
 
 
 def _ask(*command: str) -> str:
+    """Return what a command of Slurm prints. Raises `GolfError` if it is missing, fails or does not answer."""
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
     except FileNotFoundError as error:

@@ -1,4 +1,8 @@
-"""What can be known of a submission before its runs are composed, which takes a moment for each."""
+"""Answer what a sweep's command line alone can tell, before any run of it is composed.
+
+Composing takes 11 ms of processor time for each run: submitting 1,000 runs that have all finished takes 14 s with it,
+and 2 to 3 s when `all_finished` recognizes the command.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +37,7 @@ def cluster_hardware(arguments: Sequence[str]) -> Hardware | None:
 
 
 def _cluster(name: str) -> dict:
-    """The values of conf/cluster/<name>.yaml on top of those of the file that it extends."""
+    """Return the values of conf/cluster/<name>.yaml, on top of those of the file that it extends."""
     path = CLUSTERS / f"{name}.yaml"
     if not path.exists():
         known = ", ".join(sorted(p.stem for p in CLUSTERS.glob("*.yaml")))
@@ -44,7 +48,10 @@ def _cluster(name: str) -> dict:
 
 
 def all_finished(arguments: Sequence[str]) -> str | None:
-    """A line if this very command, with this very code, was given before and all its runs have finished."""
+    """Return a line to print if this command was given before with the same code and all its runs have finished.
+
+    None means that the runs have to be composed.
+    """
     record = _earlier(arguments)
     if record is None or record.refused or any(a.startswith("launch.fresh") for a in arguments):
         return None
@@ -54,13 +61,14 @@ def all_finished(arguments: Sequence[str]) -> str | None:
 
 
 def note_command(name: str, arguments: Sequence[str]) -> None:
-    """Remember that sweep `name` is what `arguments` ask for, as long as code and configuration stay as they are."""
-    write_json(sweep_folder(name) / "submission.json", {"arguments": sorted(arguments), "code": code_digest()})
+    """Write down that `arguments` stand for sweep `name`, for as long as code and configuration do not change."""
+    write_json(sweep_folder(name) / "command.json", {"arguments": sorted(arguments), "code": code_digest()})
 
 
 def _earlier(arguments: Sequence[str]) -> SweepRecord | None:
+    """Return the sweep that the same arguments and code made before, None if there is none."""
     asked = {"arguments": sorted(arguments), "code": code_digest()}
-    for path in runs_root().glob("sweeps/*/submission.json"):
+    for path in runs_root().glob("sweeps/*/command.json"):
         with contextlib.suppress(OSError, ValueError):
             if json.loads(path.read_text()) == asked:
                 return read_record(path.parent.name)

@@ -1,4 +1,4 @@
-"""What a submission looks like on the terminal."""
+"""Print an order to a cluster, and the status of a sweep."""
 
 from __future__ import annotations
 
@@ -7,47 +7,48 @@ import sys
 from rich.table import Table
 
 from golf.jobs.cluster.status import RunStatus, counts
-from golf.jobs.cluster.submit import Submission
+from golf.jobs.cluster.submit import ClusterOrder
 from golf.jobs.sweep.jobs import common_overrides, label
 from golf.plan.lines import lines_before_run
 from golf.run.folder import runs_root
 
 
-def show_submission(submission: Submission, name: str) -> None:
-    """Counts, cost and what the first job will look like, before anything is sent."""
-    s = submission
-    common = common_overrides([*s.jobs, *s.refused])
-    for refused in s.refused:
+def show_order(order: ClusterOrder, name: str) -> None:
+    """Print counts, cost and the plan of the first run, before anything is sent."""
+    common = common_overrides([*order.jobs, *order.refused])
+    for refused in order.refused:
         print(f"error: {label(refused, common)}: {refused.sentence}", file=sys.stderr)
     numbers = {
-        "to submit": len(s.to_run),
-        "finished": s.finished,
-        "running or queued": s.running,
-        "the same run as another": s.repeated,
-        "refused": len(s.refused),
+        "to submit": len(order.to_run),
+        "finished": order.finished,
+        "running or queued": order.running,
+        "the same run as another": order.repeated,
+        "refused": len(order.refused),
     }
     print(f"sweep {name}: {', '.join(f'{n} {what}' for what, n in numbers.items() if n or what == 'to submit')}")
-    if not s.to_run:
+    if not order.to_run:
         return
-    cluster = s.to_run[0].cfg.cluster
+    cluster = order.to_run[0].cfg.cluster
     if cluster.gpus:
-        price = f", ${s.dollars:,.0f}" if s.dollars else ""
-        print(f"at most {s.gpu_hours:,.1f} GPU hours{price}: {cluster.minutes} minutes each, {cluster.at_once} at once")
+        price = f", ${order.dollars:,.0f}" if order.dollars else ""
+        hours = f"{order.gpu_hours:,.1f} GPU hours{price}"
+        print(f"at most {hours}: {cluster.minutes} minutes each, {cluster.at_once} at once")
     else:
         print(f"{cluster.minutes} minutes each at most, {cluster.at_once} at once, no GPUs")
-    for remark in dict.fromkeys(remark for job in s.to_run for remark in job.remarks):
+    for remark in dict.fromkeys(remark for job in order.to_run for remark in job.remarks):
         print(f"  {remark}")
-    for line in lines_before_run(s.to_run[0].cfg):
+    for line in lines_before_run(order.to_run[0].cfg):
         print(f"  first run's {line}")
 
 
 def show_sent(ids: list[str], name: str) -> None:
+    """Print the number of the job array and how to watch it."""
     first = ids[0].partition("_")[0]
     print(f"submitted {len(ids)} jobs as {first}; `python scripts/status.py {name}` says how they stand")
 
 
 def status_table(lines: list[RunStatus], name: str) -> Table:
-    """The runs of a sweep and their counts."""
+    """Return a table of the runs of sweep `name`, with the counts of their states as its title."""
     table = Table(title=f"{name}: {counts(lines)}", title_justify="left", caption=str(runs_root()))
     for heading in ("run", "seed", "state", "", "job"):
         table.add_column(heading, justify="right" if heading == "seed" else "left")

@@ -1,4 +1,4 @@
-"""A copy of code and configuration that a sweep's jobs run from, whatever happens to the working tree meanwhile."""
+"""Copy code and configuration for the jobs of a sweep, so that later edits of the working tree do not reach them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ NOT_COPIED = shutil.ignore_patterns("__pycache__", "*.egg-info")
 
 
 def take_snapshot(folder: Path) -> Path:
-    """Copy the code into `folder`/<hash of it>, once for each content; returns that path.
+    """Copy the code into `folder`/<hash of its content> unless it is there, and return that path.
 
-    `snapshot.json` says which commit, what differed from it (`dirty.diff`), and the versions of packages. `data` is a
-    link: data sets stay where they are.
+    `snapshot.json` has the commit and the package versions, `dirty.diff` the difference from the commit. `data` is a
+    link to the data sets.
     """
     digest = code_digest()
-    place = folder / digest
-    if place.exists():
-        return place
-    with new_folder(place) as unfinished:
+    snapshot = folder / digest
+    if snapshot.exists():
+        return snapshot
+    with new_folder(snapshot) as unfinished:
         for name in COPIED:
             source = ROOT / name
             if source.is_dir():
@@ -40,11 +40,11 @@ def take_snapshot(folder: Path) -> Path:
             unfinished / "snapshot.json",
             {"of": str(ROOT), "git": git_state(), "python": sys.version.split()[0], "packages": package_versions()},
         )
-    return place
+    return snapshot
 
 
 def code_digest() -> str:
-    """Twelve hex digits for the content of everything that is copied."""
+    """Return a hash of everything that is copied, twelve hex digits."""
     total = hashlib.sha256()
     for name in COPIED:
         files = sorted((ROOT / name).rglob("*")) if (ROOT / name).is_dir() else [ROOT / name]
@@ -56,6 +56,7 @@ def code_digest() -> str:
 
 
 def _diff() -> bytes:
+    """Return the difference of the copied files from the commit; empty outside a git repository."""
     try:
         command = ["git", "-C", str(ROOT), "diff", "HEAD", "--", *COPIED]
         return subprocess.run(command, capture_output=True, check=True, timeout=60).stdout

@@ -1,37 +1,34 @@
-"""How the runs of a sweep stand: their folders first, then Slurm, so that nothing is said that a file contradicts."""
+"""The states of a sweep's runs: from their folders first, then from Slurm, so that no state contradicts a file."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 
 from golf.errors import GolfError
 from golf.jobs.cluster.queue import OPEN, PENDING, job_states
 from golf.jobs.cluster.submit import read_submitted
-from golf.jobs.sweep.jobs import RUNNING, STOPPED, Key, progress_of
+from golf.jobs.sweep.jobs import RUNNING, STOPPED, Key, last_metric, progress_of
 from golf.jobs.sweep.record import SweepRecord, read_record, sweep_folder
 from golf.run.folder import find_run, finished_run, runs_root
 
-TAIL_BYTES = 4096
 WAITING, LOST, NOT_SENT = "waiting", "lost", "not submitted"
 
 
 @dataclass(frozen=True)
 class RunStatus:
-    """One run: a result's state, or running, waiting, lost, not submitted; `detail` says how far or why."""
+    """The state of one run, for a line of the status table."""
 
     label: str
     seed: int
-    state: str
-    detail: str = ""
-    job: str = ""
+    state: str  # state of the result, or running, waiting, lost, not submitted
+    detail: str = ""  # score, progress or reason
+    job: str = ""  # id of the Slurm job
 
 
 def find_record(name: str) -> SweepRecord:
-    """The sweep of that name, or the only one whose name starts so. Raises `GolfError`."""
+    """Return the sweep `name`, or the only one whose name starts so. Raises `GolfError` if there is not exactly one."""
     if record := read_record(name.rstrip("/").rpartition("/")[2]):
         return record
     matches = sorted(path.parent.name for path in runs_root().glob(f"sweeps/{name}*/sweep.json"))
@@ -42,7 +39,7 @@ def find_record(name: str) -> SweepRecord:
 
 
 def sweep_status(record: SweepRecord) -> list[RunStatus]:
-    """A line for every run of the sweep, in its order."""
+    """Return the status of every run of the sweep, in the record's order."""
     sent: dict[Key, str] = dict(read_submitted(sweep_folder(record.name) / "submitted.jsonl"))
     unfinished = {key: job for key, job in sent.items() if not finished_run(*key)}
     slurm = job_states(unfinished.values())
@@ -56,12 +53,15 @@ def sweep_status(record: SweepRecord) -> list[RunStatus]:
 
 
 def _status(label: str, key: Key, job: str, slurm: dict[str, str]) -> RunStatus:
+    """Return the status of a run. `job` is its Slurm job, empty if it was not sent; `slurm` has the states of jobs."""
     if done := finished_run(*key):
         result = done[0]
         score = f"{result.final_score.val_bpb:.4f} bpb" if result.final_score else result.reason
         return RunStatus(label, key[1], result.state, score, job)
     state = slurm.get(job, "")
     progress = progress_of(key)
+    # A lock may be invisible from here, where the file system does not carry locks between machines: a job that Slurm
+    # runs and that has made its folder is running, too.
     if progress == RUNNING or (state in OPEN and state != PENDING and find_run(*key)):
         return RunStatus(label, key[1], RUNNING, _how_far(key), job)
     if state in OPEN:
@@ -75,7 +75,7 @@ def _status(label: str, key: Key, job: str, slurm: dict[str, str]) -> RunStatus:
 
 
 def _reason(key: Key) -> tuple[str, str] | None:
-    """State and reason of an attempt that was cut short and could say so."""
+    """Return state and reason of an attempt that was cut short; None if it left none."""
     folder = find_run(*key)
     try:
         values = json.loads(folder.result.read_text()) if folder else {}
@@ -85,26 +85,17 @@ def _reason(key: Key) -> tuple[str, str] | None:
 
 
 def _how_far(key: Key) -> str:
+    """Return step, seconds and loss of a running run."""
     folder = find_run(*key)
     if folder is None:
         return "starting"
-    last = _last_metric(folder.metrics)
+    last = last_metric(folder)
     if "step" not in last:
         return "starting"
     loss = f", loss {last['train_loss']:.4f}" if last.get("train_loss") else ""
     return f"step {last['step']}, {last.get('train_seconds', 0):.0f} s{loss}"
 
 
-def _last_metric(path: Path) -> dict:
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
-            whole = file.read().rpartition(b"\n")[0]
-        return json.loads(whole.rpartition(b"\n")[2])
-    except (OSError, ValueError):
-        return {}
-
-
 def counts(lines: list[RunStatus]) -> str:
-    """Such as `3 ok, 1 running, 2 waiting`."""
+    """Return the number of runs in each state, such as `3 ok, 1 running, 2 waiting`."""
     return ", ".join(f"{n} {state}" for state, n in Counter(line.state for line in lines).most_common())

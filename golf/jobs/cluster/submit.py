@@ -1,10 +1,11 @@
-"""Sending the runs of a sweep away: what is left of it to run, as one job array, and the terminal back at once."""
+"""Submit a sweep to a cluster: find the runs that are still missing and send them as one job array."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import os
+import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -21,40 +22,42 @@ from golf.jobs.sweep.jobs import FINISHED, RUNNING, Job, Key, Refused, distinct,
 from golf.jobs.sweep.record import make_record, read_record, sweep_folder, write_record
 from golf.run.folder import runs_root
 from golf.run.locks import Claim, try_claim
-from golf.settings.config import ClusterConfig, to_dict
+from golf.settings.config import to_dict
 from golf.settings.consistency import check
 
 ANOTHER_SUBMITS_SECONDS = 300
 
 
 @dataclass(frozen=True)
-class Submission:
-    """A sweep sorted by what has to be done about each of its runs."""
+class ClusterOrder:
+    """The runs of a sweep that have to be sent to a cluster, and counts of those that need not be."""
 
-    jobs: list[Job]  # each run once
-    to_run: list[Job]
+    jobs: list[Job]  # distinct valid runs of the sweep
+    to_run: list[Job]  # runs to send
     finished: int
-    running: int  # or waiting in a queue
-    repeated: int
+    running: int  # runs at work or in a queue
+    repeated: int  # jobs that are the same run as another
     refused: list[Refused]
 
     @property
     def gpu_hours(self) -> float:
-        """At most: jobs that use up their time limit."""
+        """GPU hours if every job uses up its time limit."""
         return sum(_gpus(job) * job.cfg.cluster.minutes / 60 for job in self.to_run)
 
     @property
     def dollars(self) -> float:
+        """Price of `gpu_hours`."""
         return sum(_gpus(j) * j.cfg.cluster.minutes / 60 * j.cfg.cluster.dollars_per_gpu_hour for j in self.to_run)
 
 
 def _gpus(job: Job) -> int:
+    """Return the GPUs of a job on all its nodes."""
     return job.cfg.cluster.gpus * job.cfg.launch.nodes
 
 
-def sort_out(asked: Sequence[Job | Refused]) -> Submission:
-    """Which of `asked` has to be sent: not what has finished, is running, waits in a queue or is there twice."""
-    placed = [_placed(job) if isinstance(job, Job) else job for job in asked]
+def make_order(asked: Sequence[Job | Refused]) -> ClusterOrder:
+    """Return the order for `asked`. Runs that have finished, are running or wait in a queue are not sent again."""
+    placed = [_on_cluster(job) if isinstance(job, Job) else job for job in asked]
     jobs = [job for job in placed if isinstance(job, Job)]
     wanted, queued = distinct(jobs), queued_runs()
     progress = {job.key: progress_of(job.key) for job in wanted}
@@ -66,11 +69,11 @@ def sort_out(asked: Sequence[Job | Refused]) -> Submission:
             to_run.append(job)
     finished = len(wanted) - running - len(to_run)
     refused = [job for job in placed if isinstance(job, Refused)]
-    return Submission(wanted, to_run, finished, running, len(jobs) - len(wanted), refused)
+    return ClusterOrder(wanted, to_run, finished, running, len(jobs) - len(wanted), refused)
 
 
-def _placed(job: Job) -> Job | Refused:
-    """`job` on the nodes and GPUs that its cluster has."""
+def _on_cluster(job: Job) -> Job | Refused:
+    """Return `job` with the ranks and nodes of its cluster, or `Refused` if it does not fit them."""
     cluster, launch = job.cfg.cluster, job.cfg.launch
     launch = dataclasses.replace(launch, nodes=cluster.nodes, nproc=cluster.gpus or launch.nproc)
     cfg = dataclasses.replace(job.cfg, launch=launch)
@@ -82,13 +85,13 @@ def _placed(job: Job) -> Job | Refused:
 
 
 def queued_runs() -> dict[Key, str]:
-    """Runs that a job of any sweep waits for or works on, with the job's id."""
+    """Return the runs for which a job waits or runs, of any sweep, with the jobs' ids."""
     sent = {job: key for path in runs_root().glob("sweeps/*/submitted.jsonl") for key, job in read_submitted(path)}
     return {sent[job]: job for job, state in job_states(sent).items() if state in OPEN}
 
 
 def read_submitted(path: Path) -> Iterator[tuple[Key, str]]:
-    """Run and Slurm job of every line of a sweep's `submitted.jsonl`, the oldest first."""
+    """Yield run and Slurm job of every line of a sweep's `submitted.jsonl`, the oldest first."""
     if not path.exists():
         return
     for line in path.read_text().splitlines():
@@ -96,13 +99,16 @@ def read_submitted(path: Path) -> Iterator[tuple[Key, str]]:
         yield (values["variant_id"], values["seed"]), values["job"]
 
 
-def submit(submission: Submission, name: str) -> list[str]:
-    """Send what is to run as one array that runs from a snapshot of the code; returns the jobs' ids."""
+def submit(order: ClusterOrder, name: str) -> list[str]:
+    """Send the runs of `order` as one job array that runs from a snapshot of the code. Return the jobs' ids.
+
+    Raises `GolfError` if submitit is missing or the cluster refuses.
+    """
     folder = sweep_folder(name)
     snapshot = take_snapshot(folder / "snapshots")
-    files = [_write_job(folder / "jobs", job) for job in submission.to_run]
-    cluster = submission.to_run[0].cfg.cluster
-    executor = _executor(cluster, submission.to_run[0], folder / "slurm", snapshot, name)
+    files = [_write_job(folder / "jobs", job) for job in order.to_run]
+    executor = _executor(order.to_run[0], folder / "slurm", snapshot, name)
+    # Imported here, because it brings torch. Status and cancel import this module and do without torch.
     from golf.jobs.cluster.task import run_task
 
     try:
@@ -110,34 +116,39 @@ def submit(submission: Submission, name: str) -> list[str]:
     except Exception as error:  # submitit passes on whatever sbatch said
         raise GolfError(f"The jobs could not be submitted: {' '.join(str(error).split())}") from error
     ids = [job.job_id for job in jobs]
-    _note_submitted(folder / "submitted.jsonl", submission.to_run, ids)
+    _append_submitted(folder / "submitted.jsonl", order.to_run, ids)
     return ids
 
 
-def note_asked(submission: Submission, name: str) -> None:
-    """Write down what the sweep consists of, for reports and for the same command later."""
-    write_record(make_record(name, sys.argv, submission.jobs, submission.refused, read_record(name)))
+def record_order(order: ClusterOrder, name: str) -> None:
+    """Write the record of sweep `name`, for reports and for the same command later."""
+    write_record(make_record(name, sys.argv, order.jobs, order.refused, read_record(name)))
     note_command(name, [a for a in sys.argv[1:] if a != "-m" and not a.startswith("hydra/")])
 
 
-def one_submission_at_a_time() -> Claim:
-    """So that two of them do not both find a run missing. Waits for the other one."""
+def lock_submitting() -> Claim:
+    """Lock against a second submitting process, so that no run is sent twice. Waits up to five minutes for the other.
+
+    Raises `GolfError` if the other process does not end.
+    """
     until = time.monotonic() + ANOTHER_SUBMITS_SECONDS
     while (claim := try_claim("submission")) is None:
         if time.monotonic() > until:
-            raise GolfError("Another submission is going on and does not end: end it and try again.")
+            raise GolfError("Another process submits runs and does not end: end it and try again.")
         time.sleep(0.2)
     return claim
 
 
 def _write_job(folder: Path, job: Job) -> str:
+    """Write the file that `task.run_task` reads, and return its path."""
     path = folder / f"{job.key[0]}-seed{job.key[1]}.json"
     command = ["golf/train.py", *job.overrides]
     write_json(path, {"command": command, "requeues": job.cfg.cluster.requeues, "config": to_dict(job.cfg)})
     return str(path)
 
 
-def _note_submitted(path: Path, jobs: Sequence[Job], ids: Sequence[str]) -> None:
+def _append_submitted(path: Path, jobs: Sequence[Job], ids: Sequence[str]) -> None:
+    """Append a line with run and Slurm job for each of `jobs`."""
     lines = [
         json.dumps({"variant_id": job.key[0], "seed": job.key[1], "job": job_id}) + "\n"
         for job, job_id in zip(jobs, ids, strict=True)
@@ -149,18 +160,20 @@ def _note_submitted(path: Path, jobs: Sequence[Job], ids: Sequence[str]) -> None
         raise disk_error(path, error) from error
 
 
-def _executor(cluster: ClusterConfig, job: Job, folder: Path, snapshot: Path, name: str) -> Any:
+def _executor(job: Job, folder: Path, snapshot: Path, name: str) -> Any:
+    """Return submitit's executor with the resources of `job`, which are those of every job of its sweep."""
     try:
         import submitit
     except ImportError as error:
         raise GolfError("submitit is not installed: pip install 'golf[slurm]' brings it.") from error
+    cluster = job.cfg.cluster
     executor = submitit.AutoExecutor(folder=folder, cluster=cluster.executor)
     ranks = job.cfg.launch.nproc
     settings: dict[str, Any] = {
         "name": f"golf-{name}",
         "timeout_min": cluster.minutes,
         "nodes": job.cfg.launch.nodes,
-        "tasks_per_node": 1,
+        "tasks_per_node": 1,  # torchrun starts the ranks of a node
         "cpus_per_task": cluster.cpus_per_rank * ranks,
     }
     if cluster.gpus:
@@ -170,8 +183,9 @@ def _executor(cluster: ClusterConfig, job: Job, folder: Path, snapshot: Path, na
         settings |= {
             "slurm_array_parallelism": cluster.at_once,
             "slurm_signal_delay_s": cluster.signal_seconds,
-            "slurm_wckey": sbatch.pop("wckey", None),
+            "slurm_wckey": sbatch.pop("wckey", None),  # submitit sends its own unless this is None
             "slurm_setup": [*_environment(snapshot), *cluster.setup],
+            # With `requeue` Slurm starts a job again after a preemption or the loss of its node.
             "slurm_additional_parameters": {"requeue": True, **sbatch},
         }
     executor.update_parameters(**settings)
@@ -179,10 +193,6 @@ def _executor(cluster: ClusterConfig, job: Job, folder: Path, snapshot: Path, na
 
 
 def _environment(snapshot: Path) -> list[str]:
-    """Shell lines that make a job run the snapshot's code and write where this process would."""
+    """Return shell lines that make a job run the snapshot's code and write to this process's runs root."""
     path = os.pathsep.join(filter(None, (str(snapshot), os.environ.get("PYTHONPATH"))))
-    return [f"export PYTHONPATH={_quoted(path)}", f"export GOLF_RUNS={_quoted(str(runs_root()))}"]
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "'\\''") + "'"
+    return [f"export PYTHONPATH={shlex.quote(path)}", f"export GOLF_RUNS={shlex.quote(str(runs_root()))}"]

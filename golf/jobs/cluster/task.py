@@ -1,4 +1,4 @@
-"""What one job of a submitted sweep does, on every node that it has: a run folder, the run, and the queue again."""
+"""Run one job of a submitted sweep, on every node that it has, and requeue it if it was told to stop."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from golf.run.locks import run_claim, try_claim
 from golf.run.result import INTERRUPTED, Result
 from golf.settings.config import Config, from_dict
 
-NOTICE = "SIGUSR2"  # Slurm's, before a time limit or, where the site sends it, a preemption
+NOTICE = "SIGUSR2"  # signal that Slurm sends before a time limit, on some sites also before a preemption
 OTHERS_WAIT_SECONDS = 120
 
 
 def run_task(job_file: str) -> str:
-    """Run the job that `job_file` describes; a word about how that went, for Slurm's log.
+    """Run the job that `job_file` describes. Return the state of its result, or why it did not run, for Slurm's log.
 
-    The first node claims the run and makes its folder; the others find it by a note beside the job file. A job that
-    was told to stop goes back into the queue itself; one that Slurm takes away or loses is requeued by Slurm.
+    The first node locks the run and makes its folder. The other nodes read the folder's path from a note beside the job
+    file. A job that was told to stop requeues itself. Slurm requeues jobs that it preempts or loses.
     """
     path = Path(job_file)
     job = json.loads(path.read_text())
     cfg = from_dict(Config, job["config"])
     nodes = nodes_of_job(cfg.launch.nodes)
     if not nodes.is_first:
-        return run_ranks(_announced(path)).state
-    with _claimed(cfg) as is_ours:
+        return run_ranks(_folder_of_first_node(path)).state
+    with _locked(cfg) as is_ours:
         if not is_ours:
             return "another job or sweep is at work on it"
         if not cfg.launch.fresh and (done := finished_run(variant_id(cfg), cfg.seed)):
@@ -53,12 +53,13 @@ def run_task(job_file: str) -> str:
 
 
 def restarts() -> int:
-    """Times that Slurm has started this job before."""
+    """Return how often Slurm has started this job before."""
     return int(os.environ.get("SLURM_RESTART_COUNT", 0))
 
 
 @contextlib.contextmanager
-def _claimed(cfg: Config) -> Iterator[bool]:
+def _locked(cfg: Config) -> Iterator[bool]:
+    """Lock the run of `cfg` within the block. The value says whether the lock was free."""
     claim = try_claim(run_claim(variant_id(cfg), cfg.seed))
     try:
         yield claim is not None
@@ -68,7 +69,7 @@ def _claimed(cfg: Config) -> Iterator[bool]:
 
 
 def _folder(cfg: Config, command: list[str]) -> RunFolder:
-    """A new folder, or the one of the last attempt if that left a checkpoint to go on from."""
+    """Return a new run folder, or the last attempt's if it left a checkpoint to resume from."""
     earlier = attempts(variant_id(cfg), cfg.seed)
     if earlier and earlier[-1].has_checkpoint:
         earlier[-1].result.unlink(missing_ok=True)
@@ -78,11 +79,12 @@ def _folder(cfg: Config, command: list[str]) -> RunFolder:
 
 
 def _note(path: Path) -> Path:
-    """Where the first node tells the others the folder of this start of the job."""
+    """Return the file through which the first node tells the other nodes the run folder of this start of the job."""
     return path.with_suffix(f".{os.environ.get('SLURM_JOB_ID', '0')}.{restarts()}.folder")
 
 
-def _announced(path: Path) -> RunFolder:
+def _folder_of_first_node(path: Path) -> RunFolder:
+    """Wait for the first node's note and return the run folder in it. Raises `GolfError` after two minutes."""
     until = time.monotonic() + OTHERS_WAIT_SECONDS
     while not _note(path).exists():
         if time.monotonic() > until:
@@ -96,6 +98,8 @@ def _was_told_to_stop(result: Result) -> bool:
 
 
 def _requeue() -> None:
+    """Put this job back into Slurm's queue."""
     print("told to stop: back into the queue", file=sys.stderr, flush=True)
     subprocess.run(["scontrol", "requeue", os.environ["SLURM_JOB_ID"]], check=False, timeout=60)
-    time.sleep(OTHERS_WAIT_SECONDS)  # Slurm ends this process now
+    # Slurm ends this process now. Returning before that would end the job as completed instead.
+    time.sleep(OTHERS_WAIT_SECONDS)

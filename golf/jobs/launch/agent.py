@@ -3,6 +3,7 @@
 from golf.jobs.launch.process import die_with_parent
 
 if __name__ == "__main__":
+    # Before torch is imported: a parent that dies during those seconds would otherwise leave torchrun behind.
     die_with_parent()
     from torch.distributed.run import main
 

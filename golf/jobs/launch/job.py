@@ -1,7 +1,8 @@
 """One run of a sweep as a process, without Hydra: `python -m golf.jobs.launch.job <run folder> [descriptors]`.
 
-It ends with the sweep that started it. The claims are locked for as long as their descriptors are open in one process,
-so the run stays claimed until this one has ended, even if the sweep was killed.
+The process ends with the sweep that started it. The descriptors are those of the run's locks. A lock holds until every
+process that has its descriptor open has ended, so the run stays locked until this process ends, even if the sweep was
+killed.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from golf.jobs.launch.process import die_with_parent
 
 
 def main() -> int:
-    """Status 0 if there is a result, whatever its state."""
+    """Run the folder's ranks. Return 0 if there is a result, whatever its state."""
     die_with_parent()
+    # A compiler worker or a rank that outlives this process must not keep the run locked.
     for descriptor in map(int, sys.argv[2:]):
-        os.set_inheritable(descriptor, False)  # the ranks and compilers it starts must not keep them
+        os.set_inheritable(descriptor, False)
     from golf.jobs.launch.launcher import run_ranks
     from golf.run.folder import RunFolder
 

@@ -1,4 +1,4 @@
-"""The main job: a run folder, then its ranks in this process or under torchrun. The ranks cannot tell."""
+"""Make a run folder and start its ranks, one in this process or several under torchrun. Both run the same code."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dataclasses import replace
 from golf.errors import GolfError
 from golf.jobs.launch.nodes import nodes_of_job
 from golf.jobs.launch.preflight import check_inputs, check_machine
-from golf.jobs.launch.rank import run_in_process
 from golf.jobs.launch.torchrun import run_under_torchrun
+from golf.jobs.launch.worker import run_in_process
 from golf.run.folder import RunFolder, create_run_folder, finished_run
 from golf.run.identity import variant_id
 from golf.run.locks import run_claim, try_claim
@@ -22,24 +22,27 @@ POLL_SECONDS = 1.0
 
 
 def train_and_score(cfg: Config) -> tuple[Result, RunFolder]:
-    """Train, quantize, pack, reload and score `cfg` in a new run folder, which holds everything that came of it.
+    """Train, quantize, pack, reload and score `cfg`. Return the result and the new run folder that holds all of it.
 
-    Raises `GolfError` for inputs that cannot serve. What goes wrong later is in the result's `state` and `reason`.
+    Raises `GolfError` for inputs that cannot be used. A later failure is in the result's `state` and `reason`.
     """
     if cfg.launch.nodes > 1:
         raise GolfError("launch.nodes is more than one machine: scripts/submit.py starts a run on several.")
     check_inputs(cfg)
     with contextlib.ExitStack() as stack:
-        if claim := try_claim(run_claim(variant_id(cfg), cfg.seed)):  # sweeps wait for it; a claimed run is run twice
+        # The lock makes sweeps wait for this run. A run that another process has locked is run all the same: whoever
+        # starts a single run wants it now, and every attempt has its own folder.
+        if claim := try_claim(run_claim(variant_id(cfg), cfg.seed)):
             stack.callback(claim.release)
         folder = create_run_folder(cfg, sys.argv)
         return run_ranks(folder), folder
 
 
 def train_once(cfg: Config) -> tuple[Result, RunFolder]:
-    """The run of a sweep: as it was if it has finished before (unless `launch.fresh`), else `train_and_score`.
+    """Return the result and folder of a sweep's run: the finished ones unless `launch.fresh`, else `train_and_score`.
 
-    Waits while another process is at work on the same run. Other launchers than golf's own come through here.
+    Waits while another process is at work on the same run. Only Hydra's other launchers call this: golf's own starts
+    its processes from `golf.jobs.sweep.scheduler`.
     """
     key = variant_id(cfg), cfg.seed
     while (claim := try_claim(run_claim(*key))) is None:
@@ -52,18 +55,20 @@ def train_once(cfg: Config) -> tuple[Result, RunFolder]:
 
 
 def run_ranks(folder: RunFolder) -> Result:
-    """Run what `folder` was made for, on this machine or, in every task of a Slurm job, on several."""
+    """Run the ranks of `folder` and return the run's result. In a Slurm job of several nodes every task calls this."""
     cfg = folder.read_config()
     nodes = nodes_of_job(cfg.launch.nodes)
     folder.write_machine_warnings(nodes.rank, check_machine(cfg, folder.path))
-    with _mirror(cfg, folder) if nodes.rank == 0 else contextlib.nullcontext():
+    with _mirror(cfg, folder) if nodes.is_first else contextlib.nullcontext():
         return run_in_process(folder) if world_size(cfg) == 1 else run_under_torchrun(cfg, folder, nodes)
 
 
 def _mirror(cfg: Config, folder: RunFolder) -> contextlib.AbstractContextManager[None]:
+    """Return a context that mirrors `folder` to the tracker of `cfg`, or does nothing if there is none."""
     if not is_tracked(cfg.track):
         return contextlib.nullcontext()
     from golf.jobs.track.companion import mirrored
 
-    quiet = cfg.rules.quiet_clock
-    return mirrored(folder, replace(cfg.track, system_metrics=cfg.track.system_metrics and not quiet))
+    # Under rules with a quiet clock nothing else may use the machine during the training, not even to sample it.
+    sampled = cfg.track.system_metrics and not cfg.rules.quiet_clock
+    return mirrored(folder, replace(cfg.track, system_metrics=sampled))

@@ -1,4 +1,4 @@
-"""The machines that a run's ranks are spread over, as Slurm gives them."""
+"""The machines of a run, as Slurm assigns them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FIRST_PORT, PORTS = 20_000, 10_000  # below Linux's ephemeral ports
 
 @dataclass(frozen=True)
 class Nodes:
-    """This machine among `count`; the ranks of all of them meet at `address`:`port`, which is the first one's."""
+    """This machine's number among the machines of a run, and the address of the first, where all ranks meet."""
 
     rank: int = 0
     count: int = 1
@@ -27,7 +27,10 @@ class Nodes:
 
 
 def nodes_of_job(wanted: int) -> Nodes:
-    """The `wanted` nodes of the Slurm job step that this process is a task of; one node needs no Slurm."""
+    """Return the nodes of the Slurm job step that this process is a task of. One node needs no Slurm.
+
+    Raises `GolfError` if the job does not have the `wanted` number of nodes, or if Slurm cannot be asked.
+    """
     if wanted == 1:
         return Nodes()
     count = int(os.environ.get("SLURM_STEP_NUM_NODES", os.environ.get("SLURM_JOB_NUM_NODES", 1)))
@@ -37,17 +40,19 @@ def nodes_of_job(wanted: int) -> Nodes:
             "scripts/submit.py cluster=slurm_2node, which asks for as many as the run has."
         )
     first = _ask("hostnames", os.environ["SLURM_JOB_NODELIST"]).split()[0]
-    port = FIRST_PORT + int(os.environ["SLURM_JOB_ID"]) % PORTS  # two jobs on one machine do not meet
+    # The port comes from the job's number, so that two jobs on one machine do not use the same one.
+    port = FIRST_PORT + int(os.environ["SLURM_JOB_ID"]) % PORTS
     return Nodes(int(os.environ["SLURM_NODEID"]), count, _address_of(first), port)
 
 
 def _address_of(node: str) -> str:
-    """Where Slurm itself reaches the node: its name need not be one that resolves."""
+    """Return the address at which Slurm reaches the node: its name may not resolve."""
     match = re.search(r"NodeAddr=(\S+)", _ask("node", node))
     return match[1] if match else node
 
 
 def _ask(*what: str) -> str:
+    """Return what `scontrol show` prints. Raises `GolfError` if it fails."""
     try:
         command = ["scontrol", "show", *what]
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout

@@ -1,4 +1,4 @@
-"""What has to be in order before a run folder is made: packages, data that opens, starting weights that fit."""
+"""Check a run's inputs before its folder is made, and its machine before its ranks start."""
 
 from __future__ import annotations
 
@@ -19,9 +19,22 @@ from golf.training.data.dataset import is_unbuilt, open_dataset
 from golf.training.model.build import build_model
 from golf.training.model.weights import load_weights
 
+FREE_BYTES = 2_000_000_000  # space for weights, artifact, logs and a checkpoint of the largest models
+BUSY_MIB = 64  # GPU memory that a driver's own helper processes may hold
+HARMFUL = {
+    ("NCCL_IB_DISABLE", "1"): "sends what nodes exchange over Ethernet: unset it",
+    ("NCCL_P2P_DISABLE", "1"): "sends what GPUs exchange through host memory: unset it",
+    ("CUDA_LAUNCH_BLOCKING", "1"): "makes the host wait for every kernel: unset it",
+    ("TORCH_DISTRIBUTED_DEBUG", "DETAIL"): "checks every collective while the clock runs: unset it",
+}
+QUERY = ("--query-compute-apps=pid,used_memory,process_name", "--format=csv,noheader,nounits")
+
 
 def check_inputs(cfg: Config) -> None:
-    """Raise `GolfError` for inputs that cannot serve; build the embedded corpus if it is not there yet."""
+    """Raise `GolfError` for packages, data or starting weights that cannot be used.
+
+    A missing embedded corpus is built.
+    """
     require_codec(cfg.quant.codec)
     if is_tracked(cfg.track):
         from golf.jobs.track.companion import check_installed
@@ -34,21 +47,10 @@ def check_inputs(cfg: Config) -> None:
         load_weights(build_model(cfg), resolve(cfg.model.init_from))
 
 
-FREE_BYTES = 2_000_000_000  # weights, artifact, logs and a checkpoint of the largest models here
-BUSY_MIB = 64  # what a driver's own helpers may hold
-HARMFUL = {
-    ("NCCL_IB_DISABLE", "1"): "sends what nodes exchange over Ethernet: unset it",
-    ("NCCL_P2P_DISABLE", "1"): "sends what GPUs exchange through host memory: unset it",
-    ("CUDA_LAUNCH_BLOCKING", "1"): "makes the host wait for every kernel: unset it",
-    ("TORCH_DISTRIBUTED_DEBUG", "DETAIL"): "checks every collective while the clock runs: unset it",
-}
-QUERY = ("--query-compute-apps=pid,used_memory,process_name", "--format=csv,noheader,nounits")
-
-
 def check_machine(cfg: Config, folder: Path) -> list[str]:
-    """Sentences about this machine that a reader of the run's times has to know.
+    """Return warnings about this machine that can make the run slower or different, a sentence each.
 
-    Raises `GolfError` with the first of them if `launch.unfit` is `refuse`.
+    Raises `GolfError` with the first warning if `launch.unfit` is `refuse`.
     """
     found = [*_harmful_variables(os.environ), *_little_space(folder), *_other_versions(), *_missing_shards(cfg)]
     if cfg.launch.device == "cuda":
@@ -59,7 +61,7 @@ def check_machine(cfg: Config, folder: Path) -> list[str]:
 
 
 def busy_gpus() -> list[str]:
-    """A sentence for every process that holds memory of a GPU of this machine."""
+    """Return a sentence for every process that holds memory of a GPU of this machine."""
     try:
         listed = subprocess.run(["nvidia-smi", *QUERY], capture_output=True, text=True, check=True, timeout=30).stdout
     except (OSError, subprocess.SubprocessError):
@@ -73,10 +75,12 @@ def busy_gpus() -> list[str]:
 
 
 def _harmful_variables(environment: Mapping[str, str]) -> list[str]:
+    """Return a sentence for every environment variable that slows training down."""
     return [f"{name}={value} {why}" for (name, value), why in HARMFUL.items() if environment.get(name) == value]
 
 
 def _little_space(folder: Path) -> list[str]:
+    """Return a sentence if the disk of `folder` is nearly full."""
     free = shutil.disk_usage(folder).free
     if free >= FREE_BYTES:
         return []
@@ -84,7 +88,10 @@ def _little_space(folder: Path) -> list[str]:
 
 
 def _other_versions() -> list[str]:
-    """Of packages, against those that the snapshot was taken with that this code runs from; nothing outside one."""
+    """Return a sentence for every package whose version differs from the submitted snapshot's.
+
+    Empty when this code is not a snapshot.
+    """
     try:
         snapshot = json.loads((ROOT / "snapshot.json").read_text())["packages"]
     except (OSError, ValueError, KeyError):
@@ -98,7 +105,7 @@ def _other_versions() -> list[str]:
 
 
 def _missing_shards(cfg: Config) -> list[str]:
-    """Of published data that was fetched in part: upstream's runs read all of it."""
+    """Return a sentence if only a part of the published training shards is here: upstream's runs read all of them."""
     folder = resolve(cfg.data.path)
     try:
         manifest = json.loads((folder.parent / "manifest.json").read_text())

@@ -1,4 +1,4 @@
-"""Process hygiene: dying with the parent, stopping on signals, and an allocator that suits training on a CPU."""
+"""Behaviour of golf's processes: end with the parent, stop on signals, keep freed memory for training on a CPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
 
 
 class Interrupted(BaseException):
-    """A signal asked this process to stop; raised in the main thread, wherever it is."""
+    """The exception that a stop signal raises in the main thread. `number` is the signal's."""
 
     def __init__(self, number: int):
         super().__init__(f"stopped by {signal.Signals(number).name}")
@@ -26,7 +26,8 @@ class Interrupted(BaseException):
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Turn the first stop signal within the block into `Interrupted`; a second one ends the process at once."""
+    """Raise `Interrupted` in the block on the first stop signal. A second one ends the process at once."""
+    # Python sets signal handlers in the main thread only.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -47,20 +48,21 @@ def interruptible() -> Iterator[None]:
 def die_with_parent() -> None:
     """Ask the kernel (Linux) to send SIGTERM when the parent ends, however it ends.
 
-    torchrun gives every worker a session of its own, so killing its process group leaves them alive.
+    torchrun gives every worker its own session, so killing torchrun's process group leaves the workers alive.
     """
     if not sys.platform.startswith("linux"):
         return
     parent = os.getppid()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:  # it ended before the call
+    # A parent that ended before the call sends nothing any more.
+    if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
 def tune_allocator() -> None:
-    """Keep freed memory in the process instead of mapping and faulting every large temporary anew (glibc).
+    """Make glibc keep freed memory in the process instead of mapping and faulting every large temporary anew.
 
-    Has to come before the first tensor. docs/benchmarks.md has what it is worth.
+    Call this before the first tensor is made. docs/benchmarks.md has the time that it saves.
     """
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     libc = ctypes.CDLL(None)

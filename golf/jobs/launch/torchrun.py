@@ -1,4 +1,4 @@
-"""Several ranks on this machine, or on each of several: torchrun as a child process, its signals, logs and end."""
+"""Start several ranks with torchrun, on this machine or on each of several: its command, signals, logs and end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import FrameType
 
 from golf.jobs.launch.nodes import Nodes
 from golf.jobs.launch.process import STOP_SIGNALS, Interrupted
-from golf.jobs.launch.rank import failed
+from golf.jobs.launch.worker import failed
 from golf.paths import ROOT
 from golf.run.folder import RunFolder
 from golf.run.result import INTERRUPTED, Result, read_result
@@ -20,9 +20,9 @@ from golf.settings.hardware import cpu_cores
 
 
 def run_under_torchrun(cfg: Config, folder: RunFolder, nodes: Nodes) -> Result:
-    """Run this machine's ranks of `folder`; the result that the first rank wrote, or what their end means.
+    """Run this machine's ranks of `folder`. Return the result that rank 0 wrote, or a failure if it wrote none.
 
-    Every node calls this with the same folder, which they have to see alike. The first one has the last word on it.
+    Every node calls this with the same folder on a shared file system. Only the first node writes a failure there.
     """
     logs = folder.rank_logs if nodes.count == 1 else folder.rank_logs / f"node{nodes.rank}"
     logs.mkdir(parents=True, exist_ok=True)
@@ -31,6 +31,7 @@ def run_under_torchrun(cfg: Config, folder: RunFolder, nodes: Nodes) -> Result:
         agent = subprocess.Popen(command, env=_environment(cfg), stderr=log, start_new_session=True)
     received: list[int] = []
 
+    # The first signal lets the ranks write an `interrupted` result. A second one means that the user does not wait.
     def forward(number: int, _: FrameType | None) -> None:
         received.append(number)
         agent.send_signal(signal.SIGTERM if len(received) == 1 else signal.SIGKILL)
@@ -45,10 +46,12 @@ def run_under_torchrun(cfg: Config, folder: RunFolder, nodes: Nodes) -> Result:
 
 
 def _outcome(cfg: Config, folder: RunFolder, nodes: Nodes, status: int, received: list[int]) -> Result:
+    """Return the result of the run, given torchrun's exit `status` and the signals that this process `received`."""
     result = read_result(folder.result) if folder.result.exists() else None
     if received and (result is None or result.state == INTERRUPTED):
         result = failed(cfg, folder, Interrupted(received[0]))
-    elif result is None or result.state == INTERRUPTED:  # nobody asked: a rank died without a word
+    # Ranks that say `interrupted` without a signal to this process were stopped by torchrun, because another rank died.
+    elif result is None or result.state == INTERRUPTED:
         result = failed(
             cfg,
             folder,
@@ -62,11 +65,13 @@ def _outcome(cfg: Config, folder: RunFolder, nodes: Nodes, status: int, received
 
 
 def _command(cfg: Config, folder: RunFolder, nodes: Nodes, logs: Path) -> list[str]:
-    """The first rank keeps the terminal for its progress; errors and the other ranks go to files."""
+    """Return torchrun's command line. Rank 0 keeps the terminal for its progress; all other output goes to `logs`."""
+    # torchrun's codes: 2 sends standard error to a file, 3 sends both outputs.
     to_files = ",".join(["0:2", *(f"{rank}:3" for rank in range(1, cfg.launch.nproc))])
+    # USR2 is Slurm's notice before a time limit, which torchrun does not pass on unless it is named.
     return [
         *(sys.executable, "-m", "golf.jobs.launch.agent"),
-        *_meeting(nodes),
+        *_rendezvous(nodes),
         *("--nproc-per-node", str(cfg.launch.nproc)),
         *("--signals-to-handle", "SIGTERM,SIGINT,SIGUSR2"),
         *("--log-dir", str(logs), "--redirects", to_files),
@@ -74,16 +79,19 @@ def _command(cfg: Config, folder: RunFolder, nodes: Nodes, logs: Path) -> list[s
     ]
 
 
-def _meeting(nodes: Nodes) -> list[str]:
+def _rendezvous(nodes: Nodes) -> list[str]:
+    """Return torchrun's arguments that say how the nodes find each other."""
     if nodes.count == 1:
         return ["--standalone"]
-    # Static, because torchrun's elastic rendezvous numbers the nodes in the order of their arrival, and the first
-    # rank, which writes the run folder, has to be where that folder's result is judged.
+    # Static, because torchrun's elastic rendezvous numbers the nodes in the order of their arrival. Rank 0, which
+    # writes the run folder, has to be on the first node, which checks the result there.
     here = ("--nnodes", str(nodes.count), "--node-rank", str(nodes.rank))
     return [*here, "--master-addr", nodes.address, "--master-port", str(nodes.port)]
 
 
 def _environment(cfg: Config) -> dict[str, str]:
+    """Return the environment of torchrun and its ranks."""
     threads = cfg.launch.threads or max(1, cpu_cores() // cfg.launch.nproc)
+    # The current directory can be any: without ROOT in the path the new interpreters may not find golf.
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": str(threads)}

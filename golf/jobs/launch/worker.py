@@ -1,16 +1,94 @@
-"""Entry of a rank under torchrun: `python -m golf.jobs.launch.worker <run folder>`. Knows no Hydra."""
+"""One rank in this process: read the run folder's config.json, train, and leave a result there whatever happens.
 
+`python -m golf.jobs.launch.worker <run folder>` is a rank under torchrun. It knows no Hydra.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
 import sys
+import traceback
 from pathlib import Path
 
-from golf.jobs.launch.process import die_with_parent
-from golf.jobs.launch.rank import run_in_process
+from golf.errors import GolfError
+from golf.jobs.launch.process import Interrupted, die_with_parent, interruptible, tune_allocator
 from golf.run.folder import RunFolder
-from golf.run.result import CRASHED, INTERRUPTED
+from golf.run.identity import variant_id
+from golf.run.result import CRASHED, INTERRUPTED, Result
+from golf.settings.config import Config
+from golf.settings.hardware import cpu_cores
+
+
+def run_in_process(folder: RunFolder) -> Result:
+    """Run this rank and return its result. Rank 0 writes the result.
+
+    A failure raises nothing: it is a result with the state `crashed` or `interrupted`.
+    """
+    cfg = folder.read_config()
+    # The allocator is set before torch is imported, because its settings hold only for memory allocated after them.
+    if cfg.launch.device == "cpu":
+        tune_allocator()
+    import torch
+
+    from golf.training.loop.rank import run_rank
+    from golf.training.ranks import join_ranks, leave_ranks
+
+    torch.set_num_threads(cfg.launch.threads or max(1, cpu_cores() // cfg.launch.nproc))
+    is_first = True
+    try:
+        with interruptible():
+            ranks = join_ranks(cfg.launch.device)
+            is_first = ranks.is_first
+            result = run_rank(cfg, folder, ranks)
+            leave_ranks()
+    except (Exception, Interrupted) as error:
+        result = failed(cfg, folder, error)
+    if is_first:
+        result.attempt = 1 + int(os.environ.get("SLURM_RESTART_COUNT", 0))
+        folder.write_result(result)
+        _draw(folder, result)
+    return result
+
+
+def failed(cfg: Config, folder: RunFolder, error: BaseException) -> Result:
+    """Return the result of a run that `error` ended. The first failure of any rank is written to error.txt."""
+    result = Result(name=cfg.name, variant_id=variant_id(cfg), seed=cfg.seed, scale=cfg.scale.name)
+    result.data_name, result.budget_train_seconds = cfg.data.name, cfg.budget.train_seconds
+    # When one rank crashes, torchrun stops the others with a signal: the crash is the reason, not the signal.
+    if isinstance(error, Interrupted) and not folder.error.exists():
+        result.state, result.reason = INTERRUPTED, str(error)
+        return result
+    sentence = str(error) if isinstance(error, GolfError) else f"{type(error).__name__}: {error}"
+    details = "" if isinstance(error, GolfError) else "".join(traceback.format_exception(error))
+    try:
+        with folder.error.open("x") as file:
+            file.write(f"{' '.join(sentence.split())}\n{details}")
+    except OSError:  # another rank failed first, or the disk is full
+        pass
+    result.state, result.reason = CRASHED, _first_line(folder, sentence)
+    return result
+
+
+def _first_line(folder: RunFolder, otherwise: str) -> str:
+    """Return the first line of error.txt, or `otherwise` if there is none."""
+    try:
+        return folder.error.read_text().partition("\n")[0] or otherwise
+    except OSError:
+        return otherwise
+
+
+def _draw(folder: RunFolder, result: Result) -> None:
+    """Draw curves.png."""
+    from golf.run.curves import draw_curves
+
+    # A disk that filled up after result.json was written must not turn a finished run into a failed process.
+    with contextlib.suppress(OSError):
+        draw_curves(folder.metrics, result, folder.curves)
 
 
 def main() -> int:
-    """Status 1 tells torchrun to stop the other ranks."""
+    """Run a rank under torchrun. Return 1 for a failure, on which torchrun stops the other ranks."""
     die_with_parent()
     result = run_in_process(RunFolder(Path(sys.argv[1])))
     return 1 if result.state in (CRASHED, INTERRUPTED) else 0

@@ -1,1 +1,4 @@
-"""Runs that were asked for together: which there are, which still have to run, and where on this machine."""
+"""Sweeps on this machine: `batch` starts one, `scheduler` runs its jobs, `record` keeps the list of its runs.
+
+The docstring of `scheduler` explains how a sweep resumes.
+"""

@@ -1,43 +1,49 @@
-"""What a sweep asks for: jobs, which are told apart by variant and seed, never by how they were written down."""
+"""The jobs of a sweep. Two jobs are the same run if variant id and seed are equal, however their overrides read."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from golf.run.folder import find_run, finished_run
+from golf.run.folder import RunFolder, find_run, finished_run
 from golf.run.identity import variant_id
 from golf.run.locks import is_claimed, run_claim
 from golf.settings.config import Config
 
 Key = tuple[str, int]  # variant id and seed
 MISSING, RUNNING, STOPPED, FINISHED = "missing", "running", "stopped", "finished"
+TAIL_BYTES = 4096  # longest end of metrics.jsonl that is read for its last line
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run that a sweep wants."""
+    """One run of a sweep."""
 
-    overrides: tuple[str, ...]  # as they would be written to run it alone
+    overrides: tuple[str, ...]  # the command line that would run this job alone
     cfg: Config
     key: Key
-    remarks: tuple[str, ...] = ()  # what was chosen because nothing was said, and what may not be meant
+    remarks: tuple[str, ...] = ()  # sentences about settings chosen automatically and about doubtful ones
 
     @staticmethod
     def of(overrides: Iterable[str], cfg: Config, remarks: Iterable[str] = ()) -> Job:
+        """Return the job of `cfg`, with its key."""
         return Job(tuple(overrides), cfg, (variant_id(cfg), cfg.seed), tuple(remarks))
 
 
 @dataclass(frozen=True)
 class Refused:
-    """Overrides that make no run, with the sentence that says what to change."""
+    """Overrides that do not make a valid run, and the sentence that says what to change."""
 
     overrides: tuple[str, ...]
     sentence: str
 
 
 def distinct(jobs: Sequence[Job]) -> list[Job]:
-    """`jobs` without those that are the same run as an earlier one."""
+    """Return `jobs` without those that are the same run as an earlier one."""
     first: dict[Key, Job] = {}
     for job in jobs:
         first.setdefault(job.key, job)
@@ -45,19 +51,33 @@ def distinct(jobs: Sequence[Job]) -> list[Job]:
 
 
 def common_overrides(jobs: Sequence[Job | Refused]) -> set[str]:
-    """What all of them have, which is not worth repeating."""
+    """Return the overrides that all jobs share, which labels leave out; empty for a single job."""
     return set.intersection(*(set(job.overrides) for job in jobs)) if len(jobs) > 1 else set()
 
 
 def label(job: Job | Refused, common: Iterable[str]) -> str:
-    """What sets a job apart from the others of its sweep."""
+    """Return the overrides that set a job apart from the others of its sweep; all of them if nothing does."""
     return " ".join(o for o in job.overrides if o not in common) or " ".join(job.overrides)
 
 
 def progress_of(key: Key) -> str:
-    """missing, running, stopped (an attempt was cut short and nobody is at work on it) or finished."""
+    """Return how far a run is: missing, running, stopped or finished.
+
+    A stopped run has an attempt that was cut short, and no process works on it.
+    """
+    # First, because an attempt that runs beside a finished one, under `launch.fresh`, does not undo it.
     if finished_run(*key):
         return FINISHED
     if is_claimed(run_claim(*key)):
         return RUNNING
     return STOPPED if find_run(*key) else MISSING
+
+
+def last_metric(folder: RunFolder) -> dict[str, Any]:
+    """Return the newest complete line of the run's metrics.jsonl; empty before there is one."""
+    with contextlib.suppress(OSError, ValueError):
+        with folder.metrics.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+            complete_lines = file.read().rpartition(b"\n")[0]
+        return json.loads(complete_lines.rpartition(b"\n")[2])
+    return {}

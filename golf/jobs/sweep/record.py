@@ -1,6 +1,6 @@
-"""The record of a sweep, `<runs root>/sweeps/<name>/sweep.json`: which runs it wants. How they went, their folders say.
+"""The record of a sweep, `<runs root>/sweeps/<name>/sweep.json`: the list of its runs. Results are in the run folders.
 
-The name comes from the command alone, so the same command finds its own record again, here or on another machine.
+The name is computed from the command alone, so the same command finds its record again, also on another machine.
 """
 
 from __future__ import annotations
@@ -21,42 +21,45 @@ from golf.files import write_json
 from golf.jobs.sweep.jobs import Job, Refused
 from golf.run.folder import runs_root
 
-# Flags, and settings that cannot change results.
+# Flags and settings that cannot change results: a sweep that resumes on another cluster or with another tracker is the
+# same sweep.
 NOT_IN_NAME = re.compile(
     r"-|\+*(launch|rules|sweep|track|note|cluster)\.|\+*(rules|track|cluster|hydra/launcher|hydra/sweeper)="
 )
-REFERENCE_KINDS = ("leave_one_out", "add_one", "quant_gap")  # their first variant is what the others compare with
+REFERENCE_KINDS = ("leave_one_out", "add_one", "quant_gap")  # tables compare the others with the first variant
 LABEL_LENGTH = 40
 
 
 @dataclass
 class SweepRecord:
-    """`reference` is the variant that tables compare with; `swept` are the settings that vary besides the seed."""
+    """The content of `sweep.json`."""
 
     name: str
     command: list[str]
-    created: str  # ISO 8601, UTC, of the first time this command was given
-    reference: str | None = None
-    swept: list[str] = field(default_factory=list)
-    kind: str = "grid"
-    runs: list[dict[str, Any]] = field(default_factory=list)  # overrides, variant_id, seed, name; each run once
-    refused: list[dict[str, Any]] = field(default_factory=list)  # overrides, error: combinations that make no run
+    created: str  # time at which this command was first given, ISO 8601 in UTC
+    reference: str | None = None  # id of the variant that tables compare the others with
+    swept: list[str] = field(default_factory=list)  # settings that vary, besides the seed
+    kind: str = "grid"  # one of grid, seeds, leave_one_out, add_one, quant_gap
+    runs: list[dict[str, Any]] = field(default_factory=list)  # distinct runs: overrides, variant_id, seed, name
+    refused: list[dict[str, Any]] = field(default_factory=list)  # invalid combinations: overrides, error
 
 
 def sweep_folder(name: str) -> Path:
+    """Return the folder of sweep `name`."""
     return runs_root() / "sweeps" / name
 
 
 def sweep_name(label: str, arguments: Iterable[str]) -> str:
-    """`label` and a hash of the arguments, whatever their order, without those that cannot change a result."""
+    """Return `label` and a hash of the arguments in any order, without those that cannot change a result."""
     said = sorted(a for a in arguments if not NOT_IN_NAME.match(a))
     digest = hashlib.sha256("\0".join(said).encode()).hexdigest()[:8]
     word = re.sub(r"[^\w.]+", "_", label)[:LABEL_LENGTH].strip("_") or "sweep"
-    return f"{'by_' * word.startswith('seed')}{word}-{digest}"  # */seed* are folders of runs
+    # Readers take every folder that matches */seed* for a run.
+    return f"by_{word}-{digest}" if word.startswith("seed") else f"{word}-{digest}"
 
 
 def read_record(name: str) -> SweepRecord | None:
-    """None if there is no such sweep yet."""
+    """Return the record of sweep `name`; None if there is none yet. Raises `GolfError` if it cannot be read."""
     path = sweep_folder(name) / "sweep.json"
     try:
         return SweepRecord(**json.loads(path.read_text()))
@@ -67,25 +70,27 @@ def read_record(name: str) -> SweepRecord | None:
 
 
 def write_record(record: SweepRecord) -> Path:
+    """Write `sweep.json` and return its path."""
     path = sweep_folder(record.name) / "sweep.json"
     write_json(path, dataclasses.asdict(record))
     return path
 
 
 def discard_unused(name: str) -> None:
-    """Remove what Hydra wrote for a sweep that never had a run, and the folders made for it."""
+    """Remove the folders of a sweep that never had a run, with the file that Hydra writes there."""
     folder = sweep_folder(name)
     if not (folder / "sweep.json").exists():
         with contextlib.suppress(OSError):
             (folder / "multirun.yaml").unlink(missing_ok=True)
+            # rmdir fails, as it should, on a folder with anything else in it.
             for path in (folder, folder.parent, runs_root()):
-                path.rmdir()  # fails where something else is in it
+                path.rmdir()
 
 
 def make_record(
     name: str, command: Sequence[str], jobs: Sequence[Job], refused: Sequence[Refused], before: SweepRecord | None
 ) -> SweepRecord:
-    """The record of distinct `jobs`; `before` is the one of an earlier start of the same command."""
+    """Return the record of distinct `jobs`. `before` is the record of an earlier start of the same command."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     record = SweepRecord(name, list(command), before.created if before else now)
     record.swept = [key for key in varied_settings(jobs) if key != "seed"]
@@ -100,7 +105,7 @@ def make_record(
 
 
 def extended(record: SweepRecord, later: SweepRecord) -> SweepRecord:
-    """`record` and the runs of a later batch: a sweeper that searches asks for its runs little by little."""
+    """Return `record` with the runs of a later batch added: a sweeper that searches asks for its runs in batches."""
     known = {(run["variant_id"], run["seed"]) for run in record.runs}
     new = [run for run in later.runs if (run["variant_id"], run["seed"]) not in known]
     swept = list(dict.fromkeys([*record.swept, *later.swept]))
@@ -110,7 +115,7 @@ def extended(record: SweepRecord, later: SweepRecord) -> SweepRecord:
 
 
 def varied_settings(jobs: Sequence[Job]) -> list[str]:
-    """Keys of the overrides that are not the same in all of `jobs`."""
+    """Return the keys of the overrides whose values differ between `jobs`."""
     values: dict[str, set[str]] = {}
     for job in jobs:
         for key, _, value in (o.partition("=") for o in job.overrides):
@@ -119,7 +124,7 @@ def varied_settings(jobs: Sequence[Job]) -> list[str]:
 
 
 def sweep_kind(jobs: Sequence[Job]) -> str:
-    """What the configuration says, else what the varied settings tell: seeds, leave_one_out or grid."""
+    """Return the configured kind of the sweep, else seeds, leave_one_out or grid, by the settings that vary."""
     if not jobs:
         return "grid"
     if kind := jobs[0].cfg.sweep.kind:
@@ -131,6 +136,7 @@ def sweep_kind(jobs: Sequence[Job]) -> str:
 
 
 def _reference(jobs: Sequence[Job], kind: str) -> str | None:
+    """Return the id of the variant that tables compare with, None if there is none."""
     if not jobs:
         return None
     said = jobs[0].cfg.sweep.reference or ("first" if kind in REFERENCE_KINDS else "none")

@@ -1,4 +1,14 @@
-"""Running the jobs of a sweep on this machine: each its own process on its own share, none twice, each to its end."""
+"""Run the jobs of a sweep on this machine: each in its own process, on its own share of the machine, and none twice.
+
+How a sweep resumes: nothing is saved for it. The same command composes the same jobs, and `jobs.distinct` removes
+duplicates by variant id and seed. For each job `LocalSweep._start_one` locks the run, so that no other process works on
+it, and asks `run.folder.finished_run` for a result in a run folder that is already there. A finished run keeps its
+result and is not run again (unless `launch.fresh`). Any other attempt, one that crashed, was interrupted or was killed,
+stays as it is, and `run.folder.create_run_folder` makes a new folder for the next attempt. A lock ends with the
+processes that hold it (`run.locks`), so a killed sweep leaves nothing to clean up. `jobs.progress_of` tells how far a
+run is without starting it, and `record.sweep_name` gives the same command the same sweep folder. On a cluster the same
+holds, and `cluster.task` also continues from a checkpoint if the last attempt left one.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +21,7 @@ from golf.jobs.launch.process import Interrupted, interruptible
 from golf.jobs.sweep.child import Child
 from golf.jobs.sweep.display import SweepDisplay
 from golf.jobs.sweep.jobs import Job, Key
-from golf.jobs.sweep.shares import claim_share
+from golf.jobs.sweep.shares import lock_share
 from golf.run.folder import finished_run
 from golf.run.locks import run_claim, try_claim
 from golf.run.result import Result
@@ -21,19 +31,19 @@ POLL_SECONDS = 0.2
 
 @dataclass
 class LocalSweep:
-    """Where the jobs of a sweep are: `waiting`, then `running` here, or in `results` or `errors`.
+    """The jobs of a sweep by their progress: `waiting`, `running` here, or ended with a result or an error.
 
-    A job that another process is at work on stays in `waiting` until it has finished there, or was given up.
+    A job that another process works on stays in `waiting` until that process has finished it or given it up.
     """
 
     waiting: list[Job]
     display: SweepDisplay
     running: list[Child] = field(default_factory=list)
     results: dict[Key, Result] = field(default_factory=dict)
-    errors: dict[Key, str] = field(default_factory=dict)  # what could not even be started
+    errors: dict[Key, str] = field(default_factory=dict)  # sentences for the jobs that could not be started
 
     def run(self) -> None:
-        """All jobs to their ends. `Interrupted` comes through after the processes have stopped."""
+        """Run all jobs to their ends. Raises `Interrupted` after a stop signal, once all processes have ended."""
         try:
             with interruptible():
                 while self.waiting or self.running:
@@ -56,7 +66,7 @@ class LocalSweep:
             self.display.ended(child.job, self.results[child.job.key])
 
     def start(self) -> None:
-        """Start what fits on the machine, take what has finished elsewhere."""
+        """Start the jobs that fit on the machine now, and take the results of those that have finished elsewhere."""
         for job in list(self.waiting):
             try:
                 if not self._start_one(job):
@@ -67,21 +77,24 @@ class LocalSweep:
                 self.display.failed(job, str(error))
 
     def _start_one(self, job: Job) -> bool:
-        """Start `job` unless somebody has it or had it; False if the machine is full."""
+        """Start `job` unless it is locked or has finished. Return False if the machine has no share free."""
         with contextlib.ExitStack() as stack:
             if (claim := try_claim(run_claim(*job.key))) is None:
                 return True
             stack.callback(claim.release)
-            if not job.cfg.launch.fresh and (done := finished_run(*job.key)):  # nobody else can finish a claimed run
+            # Asked only after the lock is held: before it, another process could finish the run after the question.
+            if not job.cfg.launch.fresh and (done := finished_run(*job.key)):
                 self.waiting.remove(job)
                 self.results[job.key] = done[0]
                 self.display.ended(job, done[0])
                 return True
-            if (share := claim_share(job.cfg)) is None:
+            if (locked := lock_share(job.cfg)) is None:
                 return False
-            for part in share[1]:
+            share, share_locks = locked
+            for part in share_locks:
                 stack.callback(part.release)
-            child = Child.start(job, share[0], [claim, *share[1]])
+            child = Child.start(job, share, [claim, *share_locks])
+            # The child has the locks now. `Child.result` releases them.
             stack.pop_all()
         self.waiting.remove(job)
         self.running.append(child)
@@ -89,7 +102,7 @@ class LocalSweep:
         return True
 
     def stop(self, error: Interrupted) -> None:
-        """Pass a signal on to every process, and wait until it has written down that it stopped."""
+        """Pass the signal on to every process, and wait until each has written its result."""
         for child in self.running:
             child.ask_to_stop(error)
         while self.running:

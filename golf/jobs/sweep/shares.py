@@ -1,11 +1,10 @@
-"""What one job of a sweep gets of this machine: GPUs of its own, or a part of the CPU cores."""
+"""Divide this machine among the jobs of a sweep: each gets its own GPUs, or its part of the CPU cores."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import socket
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from golf.errors import GolfError
@@ -16,44 +15,45 @@ from golf.settings.hardware import cpu_cores, detect
 
 @dataclass(frozen=True)
 class Share:
-    """`parts` are claimed while a job has it, so that two sweeps on one machine do not give away anything twice."""
+    """One job's part of this machine. `parts` are locked, so that two sweeps never give the same core or GPU twice."""
 
-    parts: tuple[str, ...]
-    threads: int  # of every rank
-    gpus: tuple[str, ...] = ()  # as CUDA_VISIBLE_DEVICES names them
+    parts: tuple[str, ...]  # names of the locks
+    threads: int  # CPU threads of every rank
+    gpus: tuple[str, ...] = ()  # names for CUDA_VISIBLE_DEVICES
 
     def __str__(self) -> str:
-        gpus = f"{len(self.gpus)} GPU{'s' * (len(self.gpus) > 1)}, " if self.gpus else ""
-        return f"{gpus}{self.threads} CPU thread{'s' * (self.threads > 1)} a rank"
+        threads = f"{_counted(self.threads, 'CPU thread')} a rank"
+        return f"{_counted(len(self.gpus), 'GPU')}, {threads}" if self.gpus else threads
 
     def environment(self) -> dict[str, str]:
-        """What a process that is to keep to this share has to be told."""
+        """Return the environment variables that keep a process to this share."""
         threads = {"OMP_NUM_THREADS": str(self.threads)}
         return {**threads, "CUDA_VISIBLE_DEVICES": ",".join(self.gpus)} if self.gpus else threads
 
 
 def shares(cfg: Config) -> list[Share]:
-    """The equal shares that jobs like `cfg` divide this machine into. Raises `GolfError` if not even one fits."""
+    """Return the equal shares of this machine for jobs like `cfg`. Raises `GolfError` if not even one fits."""
     return _gpu_shares(cfg) if cfg.launch.device == "cuda" else _cpu_shares(cfg)
 
 
-def claim_share(cfg: Config) -> tuple[Share, list[Claim]] | None:
-    """A share that nobody has at the moment, and the claims to release after it; None if all are taken."""
+def lock_share(cfg: Config) -> tuple[Share, list[Claim]] | None:
+    """Lock a share that no job has now. Return it with the locks to release later; None if all shares are taken."""
     for share in shares(cfg):
         with contextlib.ExitStack() as stack:
-            claims = []
+            locks = []
             for part in share.parts:
                 if (claim := try_claim(f"{socket.gethostname()}-{part}")) is None:
                     break
                 stack.callback(claim.release)
-                claims.append(claim)
+                locks.append(claim)
             else:
                 stack.pop_all()
-                return share, claims
+                return share, locks
     return None
 
 
 def _gpu_shares(cfg: Config) -> list[Share]:
+    """Return shares of `launch.nproc` GPUs each, at most `launch.jobs`."""
     each, gpus = cfg.launch.nproc, _visible_gpus()
     if len(gpus) < each:
         raise GolfError(f"launch.nproc={each} needs {each} GPUs, but there are {len(gpus)} here: lower it.")
@@ -64,19 +64,21 @@ def _gpu_shares(cfg: Config) -> list[Share]:
 
 
 def _cpu_shares(cfg: Config) -> list[Share]:
-    """As many as have cores of their own; `launch.jobs` beyond the number of cores share them as they can."""
+    """Return as many shares as can have their own cores. More `launch.jobs` than that run on the same cores."""
     cores, nproc = cpu_cores(), cfg.launch.nproc
     count = cfg.launch.jobs or max(1, cores // (cfg.launch.threads * nproc if cfg.launch.threads else cores))
     threads = cfg.launch.threads or max(1, cores // (count * nproc))
     if (each := threads * nproc) * count > cores:
+        # The shares cannot lock cores that they have in common, so their number is the only limit.
         return [Share((f"job{i}",), threads) for i in range(count)]
-    return [Share(tuple(_names("core", i * each, each)), threads) for i in range(count)]
-
-
-def _names(what: str, first: int, count: int) -> Iterator[str]:
-    return (f"{what}{i}" for i in range(first, first + count))
+    return [Share(tuple(f"core{j}" for j in range(i * each, (i + 1) * each)), threads) for i in range(count)]
 
 
 def _visible_gpus() -> list[str]:
+    """Return the GPUs that this process may use, by the names that CUDA_VISIBLE_DEVICES takes."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     return [n.strip() for n in named.split(",")] if named else [str(i) for i in range(detect().gpus)]
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

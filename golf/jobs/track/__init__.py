@@ -1,5 +1,6 @@
-"""Mirrors of run folders in W&B. Nothing reads back from them, and no training process imports them.
+"""Mirror run folders to W&B. Nothing reads back from W&B, and no training process imports these modules.
 
-`companion` starts `mirror` as a process beside the run; `stream`, `sweep_report` and `imported` are what it mirrors,
-`keys` names the metrics, `record` keeps the run's id, `wandb_client` alone imports wandb.
+`companion` starts `mirror` as a process beside the run. `stream` mirrors a run, `sweep_report` a sweep's table and
+`foreign_runs` an imported submission. `backfill` mirrors what ended earlier, `keys` names the metrics, `mirror_record`
+keeps the run's id, and `wandb_client` is the only module that imports wandb.
 """

@@ -1,4 +1,4 @@
-"""Runs that are over, mirrored from their folders."""
+"""Mirror runs, sweeps and imports that have ended, from their folders."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 from golf.errors import GolfError
 from golf.jobs.track.companion import end, start
 from golf.jobs.track.keys import read_object
-from golf.jobs.track.record import (
+from golf.jobs.track.mirror_record import (
     OFFLINE,
     UPLOADED,
-    Record,
+    MirrorRecord,
     is_import,
     is_sweep,
     open_record,
@@ -23,12 +23,12 @@ from golf.jobs.track.record import (
 from golf.run.folder import RunFolder
 from golf.settings.config import RulesConfig, TrackConfig, from_dict
 
-UPLOAD_SECONDS = 300.0  # nobody is waiting for a GPU
+UPLOAD_SECONDS = 300.0  # longer than after a run, because no machine waits for the upload
 IN_A_RUNS_ROOT = ("seed*/config.json", "*/seed*/config.json", "sweeps/*/sweep.json", "imported/*/import.json")
 
 
 def folders(paths: Iterable[Path]) -> list[Path]:
-    """The folders of runs, sweeps and imports that `paths` are or hold. Raises `GolfError` for a path without any."""
+    """Return the folders of runs, sweeps and imports at or below `paths`. Raises `GolfError` for a path without any."""
     found: list[Path] = []
     for path in paths:
         inside = [path / name for name in ("config.json", "sweep.json", "import.json")]
@@ -42,7 +42,7 @@ def folders(paths: Iterable[Path]) -> list[Path]:
 
 
 def pending(folder: Path, *, offline: bool) -> bool:
-    """Whether the run is still to be uploaded, or with `offline` to be recorded; so is what has changed since."""
+    """Tell whether `folder` still has to be uploaded, or with `offline` recorded: it never was, or changed since."""
     record = read_record(folder)
     if record is None or record.state not in ((UPLOADED, OFFLINE) if offline else (UPLOADED,)):
         return True
@@ -51,21 +51,21 @@ def pending(folder: Path, *, offline: bool) -> bool:
 
 
 def has_ended(folder: Path) -> bool:
-    """Whether a run has its result; a sweep can be reported at any time."""
+    """Tell whether `folder` can be mirrored as a whole: a run needs its result; sweeps and imports always can."""
     return is_sweep(folder) or is_import(folder) or (folder / "result.json").is_file()
 
 
-def back_fill(folder: Path, track: TrackConfig, rules: RulesConfig | None = None) -> Record | None:
-    """Mirror a run, a sweep's report or an import; None, after a warning, if not all of it arrived.
+def back_fill(folder: Path, track: TrackConfig, rules: RulesConfig | None = None) -> MirrorRecord | None:
+    """Mirror a run, a sweep's report or an import. Return its record; None, after a warning, if a part did not arrive.
 
-    Without `rules` a report judges by those that its runs were made with.
+    Without `rules` a report is judged by the rules that its runs were made with.
     """
     run = RunFolder(folder)
     return open_record(folder) if end(start(run, track, rules), run, track.finish_seconds) else None
 
 
 def settings_of(folder: Path) -> TrackConfig:
-    """The run's own, or those of a sweep's first run, where made with a mirror; else the defaults of `track=wandb`."""
+    """Return the tracker settings of a run or of a sweep's first run; without any, the defaults of `track=wandb`."""
     if is_sweep(folder):
         folder = next(_runs_of_sweep(folder), folder)
     values = read_object(folder / "config.json").get("track", {})
@@ -77,7 +77,7 @@ def settings_of(folder: Path) -> TrackConfig:
 
 
 def unhurried(track: TrackConfig, mode: str, project: str | None, entity: str | None) -> TrackConfig:
-    """`track` for an upload that nothing waits for, elsewhere if a `project` or an `entity` is given."""
+    """Return `track` with time for a large upload, and with `project` and `entity` replaced if they are given."""
     return dataclasses.replace(
         track,
         mode=mode,
@@ -88,11 +88,12 @@ def unhurried(track: TrackConfig, mode: str, project: str | None, entity: str | 
 
 
 def _sources(folder: Path) -> list[Path]:
-    """What a mirror of `folder` shows."""
+    """Return the files whose content a mirror of `folder` shows."""
     results = [run / "result.json" for run in _runs_of_sweep(folder)] if is_sweep(folder) else []
     return [folder / name for name in ("result.json", "sweep.json", "import.json")] + results
 
 
 def _runs_of_sweep(folder: Path) -> Iterator[Path]:
+    """Yield the run folders of a sweep."""
     for run in read_object(folder / "sweep.json").get("runs", []):
         yield from folder.parent.parent.glob(f"*-{run['variant_id']}/seed{run['seed']}*")

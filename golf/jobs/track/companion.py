@@ -1,4 +1,4 @@
-"""The mirror as a process beside the run: started before its ranks, told of its end, never waited for in between."""
+"""Start the mirror's process before a run's ranks, and tell it when the run ends. Training never waits for it."""
 
 from __future__ import annotations
 
@@ -15,24 +15,26 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from golf.errors import GolfError
-from golf.jobs.track.record import INCOMPLETE, open_record, warning, write_record
+from golf.jobs.track.mirror_record import INCOMPLETE, open_record, warning, write_record
 from golf.paths import ROOT
 from golf.run.folder import RunFolder
 from golf.settings.config import RulesConfig, TrackConfig
 
-GRACE_SECONDS = 5.0  # for ending what it started
+GRACE_SECONDS = 5.0  # time for the mirror to end the processes that it started
+PR_SET_CHILD_SUBREAPER = 36
 
 
 def check_installed() -> None:
-    """Raise `GolfError` if wandb is missing. Looks without importing it, which takes half a second."""
+    """Raise `GolfError` if wandb is not installed. Importing it to find out would take half a second."""
     found = importlib.util.find_spec("wandb")
-    if found is None or found.origin is None:  # a folder wandb/ with runs is no package
+    # A folder wandb/ with recorded runs in the current directory is found, too, but has no origin.
+    if found is None or found.origin is None:
         raise GolfError("track=wandb needs the package wandb: `pip install 'golf[wandb]'`, or leave track=none.")
 
 
 @contextlib.contextmanager
 def mirrored(folder: RunFolder, track: TrackConfig) -> Iterator[None]:
-    """Mirror `folder` while the block runs, and give the upload `track.finish_seconds` after it."""
+    """Mirror `folder` while the block runs, and wait up to `track.finish_seconds` for the upload after it."""
     process = start(folder, track)
     try:
         yield
@@ -41,32 +43,33 @@ def mirrored(folder: RunFolder, track: TrackConfig) -> Iterator[None]:
 
 
 def start(folder: RunFolder, track: TrackConfig, rules: RulesConfig | None = None) -> subprocess.Popen[bytes]:
-    """In a session of its own: Ctrl-C is the training's. `rules` are for the report of a sweep."""
+    """Start the mirror of `folder` and return its process. `rules` are for the report of a sweep."""
     settings = {"track": dataclasses.asdict(track), "rules": dataclasses.asdict(rules) if rules else None}
+    # The current directory can be any: without ROOT in the path the new interpreter may not find golf.
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     return subprocess.Popen(
         [sys.executable, "-m", "golf.jobs.track.mirror", str(folder.path), json.dumps(settings)],
         stdin=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": path},
+        # Ctrl-C is meant for the training. The mirror has to live on to upload what the training wrote.
         start_new_session=True,
     )
 
 
 def end(process: subprocess.Popen[bytes], folder: RunFolder, seconds: float) -> bool:
-    """Tell the mirror that the run is over and wait until it is done. True if everything arrived.
+    """Tell the mirror that the run has ended and wait until it is done. Return True if everything arrived.
 
-    It keeps to `seconds` by itself; one that does not is killed. Ctrl-C ends the waiting, not the mirror.
+    A mirror that takes longer than `seconds` is killed. Ctrl-C ends the waiting, not the mirror.
     """
     try:
+        # Closing the mirror's standard input is the message that the run has ended.
         process.communicate(timeout=seconds + GRACE_SECONDS)
     except subprocess.TimeoutExpired:
         kill_descendants(process.pid)
         process.kill()
         process.wait()
     except KeyboardInterrupt:
-        text = (
-            f"W&B: not waited for; what does not get through within {seconds:g} s, scripts/sync_wandb.py uploads later"
-        )
+        text = f"W&B: no longer waiting; scripts/sync_wandb.py uploads later what does not arrive within {seconds:g} s"
         print(f"\n{text}", file=sys.stderr, flush=True)
         return False
     if process.returncode:
@@ -75,7 +78,7 @@ def end(process: subprocess.Popen[bytes], folder: RunFolder, seconds: float) -> 
 
 
 def _warn_once(folder: RunFolder) -> None:
-    """Unless the mirror has said why."""
+    """Print and record a warning that the mirror failed, unless the mirror has printed one itself."""
     record = open_record(folder.path)
     if record.warning:
         return
@@ -85,11 +88,8 @@ def _warn_once(folder: RunFolder) -> None:
         write_record(folder.path, record)
 
 
-PR_SET_CHILD_SUBREAPER = 36
-
-
 def adopt_orphans() -> None:
-    """Make this process the parent of descendants whose own parent ends, instead of the system's first process."""
+    """Make this process the parent of descendants whose own parent ends, so that it can find and kill them."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
@@ -99,12 +99,13 @@ def kill_descendants(pid: int) -> None:
     for child in descendants(pid):
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):  # not ours
+        # Only the parent of a process can collect its exit status.
+        with contextlib.suppress(ChildProcessError):
             os.waitpid(child, 0)
 
 
 def descendants(pid: int) -> list[int]:
-    """Children of `pid` and theirs, each after its own."""
+    """Return the process ids of all descendants of `pid`, each after its own children."""
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""Views of a W&B project that compare seeds and variants, by the names of `keys`. Needs wandb-workspaces.
+"""Build views of a W&B project that compare seeds and variants, with the keys of `keys`. Needs wandb-workspaces.
 
-W&B computes mean and standard deviation of a group in charts, of at most 100 runs, and in no table of its own
-(wandb #1846, #3404): the table is the one that golf has computed and logged.
+W&B computes mean and standard deviation of a group only in charts, for at most 100 runs, and not in its tables (issues
+1846 and 3404 of wandb/wandb). The table shown here is therefore the one that golf computes and logs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import wandb_workspaces.reports.v2 as reports
 import wandb_workspaces.workspaces as workspaces
 
 NAME = "Golf: variants and seeds"
-MOST_RUNS = 100  # that W&B samples in a grouped chart
+MOST_RUNS = 100  # most runs that W&B samples in a grouped chart
 RESULTS = "results"  # key of the table in runs of type `report`, see golf/jobs/track/sweep_report.py
 CURVES = (
     ("Validation, bits per byte over seconds of training", "val/bpb", "train_seconds"),
@@ -29,16 +29,17 @@ EXPLANATION = (
 
 
 def finished() -> expr.FilterExpr:
-    """Only what ended `ok`: every other state is a failed run to W&B."""
+    """Return the filter for runs that ended `ok`. In every other state W&B has a failed run."""
     return expr.Metric("State") == "finished"
 
 
 def seeds_together() -> dict[str, Any]:
-    """Settings of a chart that shows a variant's mean and standard deviation."""
+    """Return the settings of a chart that shows each variant's mean and standard deviation."""
     return {"groupby": reports.Config("variant"), "groupby_aggfunc": "mean", "groupby_rangefunc": "stddev"}
 
 
 def curves() -> list[reports.LinePlot]:
+    """Return the line plots of `CURVES`."""
     titles = {"train_seconds": "seconds", "tokens": "tokens"}
     return [
         reports.LinePlot(
@@ -55,6 +56,7 @@ def curves() -> list[reports.LinePlot]:
 
 
 def comparisons() -> list[Any]:
+    """Return the charts that compare variants: score, quantization gap, and score against bytes."""
     score_and_bytes = reports.SummaryMetric("total_bytes"), reports.SummaryMetric("val_bpb")
     return [
         reports.BarPlot(
@@ -74,11 +76,12 @@ def comparisons() -> list[Any]:
 
 
 def table() -> reports.WeavePanelSummaryTable:
+    """Return the panel with the table that golf logged."""
     return reports.WeavePanelSummaryTable(table_name=RESULTS, layout=reports.Layout(w=24, h=12))
 
 
 def workspace(entity: str, project: str) -> workspaces.Workspace:
-    """The project's page as a saved view."""
+    """Return a saved view of the project's page."""
     sections = {"Table": [table()], "Variants": comparisons(), "Curves": curves()}
     return workspaces.Workspace(
         entity=entity,
@@ -95,8 +98,8 @@ def workspace(entity: str, project: str) -> workspaces.Workspace:
 
 
 def report(entity: str, project: str) -> reports.Report:
-    """The same as a page to read and share."""
-    runs = reports.Runset(name="runs that are ok", filters=[finished()])  # of the report's own project
+    """Return a report with the same panels, as a page to share."""
+    runs = reports.Runset(name="runs that are ok", filters=[finished()])
     return reports.Report(
         entity=entity,
         project=project,
@@ -107,7 +110,7 @@ def report(entity: str, project: str) -> reports.Report:
 
 
 def specification(entity: str, project: str) -> dict[str, Any]:
-    """Both views as plain JSON values, without any account or network."""
+    """Return both views as plain JSON values. Needs no account and no network."""
     made: dict[str, Any] = {"workspace": workspace(entity, project), "report": report(entity, project)}
     return {
         name: json.loads(view._to_model().model_dump_json(by_alias=True, exclude_none=True))

@@ -1,6 +1,6 @@
-"""What the files of a run are called in a tracker: configuration, history and summary, all flat, parts joined by `/`.
+"""Name the values of a run's files for a tracker: configuration, history and summary, flat, with parts joined by `/`.
 
-docs/tracking.md lists the keys. W&B advises against dots in names, and groups charts by what precedes the slash.
+docs/tracking.md lists the keys. W&B advises against dots in names, and groups charts by the part before the slash.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 AXES = ("step", "train_seconds", "tokens")
-PREFIXES = {"validation": "val"}  # events whose charts have another name
-SCORES = ("post_quant", "post_quant_sliding", "post_quant_ttt")  # of the artifact, the one that counts last
-UNFINISHED = "unfinished"  # a run that left no result
+PREFIXES = {"validation": "val"}  # events whose keys have another prefix
+SCORES = ("post_quant", "post_quant_sliding", "post_quant_ttt")  # scores of the artifact; the last one present counts
+UNFINISHED = "unfinished"  # state of a run without a result
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Leaves of a nested dict with their keys."""
+    """Yield the leaves of a nested dict with their joined keys."""
     for key, value in values.items():
         if isinstance(value, Mapping):
             yield from flat(value, f"{prefix}{key}/")
@@ -26,7 +26,7 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 
 def config_values(folder: Path) -> dict[str, Any]:
-    """The configuration of a run and where it ran: `optim/matrix_lr`, `tech/xsa`, `seed`, `machine/gpu`."""
+    """Return a run's settings, machine and commit: `optim/matrix_lr`, `tech/xsa`, `machine/gpu`, `git/commit`."""
     config = read_object(folder / "config.json")
     values = dict(flat({key: value for key, value in config.items() if key != "track"}))
     techniques = list(config.get("tech", {}))
@@ -37,7 +37,7 @@ def config_values(folder: Path) -> dict[str, Any]:
 
 
 def history_row(event: Mapping[str, Any]) -> dict[str, Any]:
-    """A line of metrics.jsonl: `train_loss` of event `train` is `train/loss`; the axes keep their names."""
+    """Return one line of metrics.jsonl by tracker keys: `train_loss` becomes `train/loss`; axes keep their names."""
     prefix = PREFIXES.get(event["event"], event["event"])
     return {
         key if key in AXES else f"{prefix}/{key.removeprefix(f'{prefix}_')}": value
@@ -47,7 +47,7 @@ def history_row(event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def summary_values(folder: Path) -> dict[str, Any]:
-    """`result.json`, flat, and what tables are sorted by: the score that counts and the speed."""
+    """Return `result.json` flat, with the score that counts and the speed in tokens per second added."""
     result = read_object(folder / "result.json")
     if not result:
         return {"state": UNFINISHED, "reason": "no result.json: it is running or was killed"}
@@ -60,7 +60,7 @@ def summary_values(folder: Path) -> dict[str, Any]:
 
 
 def sweep_of(folder: Path) -> str | None:
-    """The sweep that asked for this run, the latest if several did; None for a run of its own."""
+    """Return the name of the latest sweep that has this run; None if no sweep has it."""
     variant_id, seed = folder.parent.name.rpartition("-")[2], folder.name.removeprefix("seed").partition(".")[0]
     records = sorted(folder.parent.parent.glob("sweeps/*/sweep.json"), key=lambda path: -path.stat().st_mtime)
     for record in map(read_object, records):
@@ -70,7 +70,7 @@ def sweep_of(folder: Path) -> str | None:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in `path`; empty if there is none that can be read."""
+    """Return the JSON object in `path`; empty if there is none or it cannot be read."""
     try:
         values = json.loads(path.read_bytes())
         return values if isinstance(values, dict) else {}

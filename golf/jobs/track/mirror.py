@@ -1,10 +1,10 @@
-"""`python -m golf.jobs.track.mirror <folder> <settings as JSON>`: follow a run into W&B, whatever W&B does.
+"""`python -m golf.jobs.track.mirror <folder> <settings as JSON>`: copy a run to W&B while it goes on.
 
-Or mirror what is no run of ours: the report of a sweep, an imported submission.
+It also mirrors the report of a sweep and an imported submission. `companion` starts it; the run has ended when standard
+input ends.
 
-Started by `companion`; the run is over when standard input ends. The client works in a forked child, which is killed if
-it takes too long, with everything it started: wandb's own process otherwise goes on asking a dead server for ever. What
-does not get through online is recorded offline by a second child.
+The client works in a forked child. A child that takes too long is killed with all processes that it started, because
+wandb's own process would ask a dead server for ever. A second child records offline what did not arrive online.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from pathlib import Path
 
 from golf.errors import GolfError
 from golf.jobs.track.companion import adopt_orphans, kill_descendants
-from golf.jobs.track.record import (
+from golf.jobs.track.mirror_record import (
     INCOMPLETE,
     OFFLINE,
     UPLOADED,
-    Record,
+    MirrorRecord,
     is_import,
     is_sweep,
     open_record,
@@ -38,23 +38,25 @@ from golf.jobs.track.record import (
 from golf.run.folder import RunFolder
 from golf.settings.config import RulesConfig, TrackConfig, from_dict
 
-UPLOAD_SHARE = 0.6  # of track.finish_seconds; the rest is for recording offline what did not get through
-NICENESS = 10  # where cores are few, training goes first
-LIVE_WATCH_SECONDS, END_WATCH_SECONDS = 1.0, 0.05  # how soon the end of a child is seen
+UPLOAD_SHARE = 0.6  # share of track.finish_seconds for the upload; the rest is for recording offline after a failure
+NICENESS = 10  # lower priority than the training, for machines with few cores
+LIVE_WATCH_SECONDS, END_WATCH_SECONDS = 1.0, 0.05  # delay in seeing a child's end, during the run and after it
 
 
 @dataclass(frozen=True)
 class Mirror:
+    """The mirror of one folder."""
+
     folder: RunFolder
     track: TrackConfig
-    rules: RulesConfig | None
-    training: int  # process whose use of the machine may be sampled
-    has_ended: Callable[[float], bool]  # waits up to some seconds for the end of the run
+    rules: RulesConfig | None  # rules of a sweep's report; None for the rules of its runs
+    training: int  # id of the process whose use of the machine may be sampled
+    has_ended: Callable[[float], bool]  # wait up to some seconds and tell whether the run has ended
     warn: Callable[[str], None]
 
     def run(self) -> bool:
-        """Whether the run got where it should; if not, it was recorded offline unless it was over from the start."""
-        write_record(self.folder.path, Record(open_record(self.folder.path).id))
+        """Mirror the folder. Return True if all of it arrived; a live run that did not arrive is recorded offline."""
+        write_record(self.folder.path, MirrorRecord(open_record(self.folder.path).id))
         is_back_fill = self.has_ended(0.0)
         failure = self.attempt(self.track, UPLOAD_SHARE * self.track.finish_seconds)
         if not failure:
@@ -63,6 +65,7 @@ class Mirror:
         text = warning(failure, self.folder.path)
         self._note(INCOMPLETE, text)
         self.warn(text)
+        # A run that had ended before needs no offline copy: its folder can be mirrored again at any time.
         if self.track.mode == "online" and not is_back_fill:
             offline = replace(self.track, mode="offline")
             if not self.attempt(offline, (1 - UPLOAD_SHARE) * self.track.finish_seconds):
@@ -70,7 +73,7 @@ class Mirror:
         return False
 
     def attempt(self, track: TrackConfig, seconds: float) -> str:
-        """Stream the run in a child that has `seconds` after the run's end. Why it failed; empty if it did not."""
+        """Stream the run in a child that has `seconds` after the run's end. Return why it failed; empty on success."""
         reading, writing = os.pipe()
         child = os.fork()
         if not child:
@@ -88,7 +91,7 @@ class Mirror:
         return reason or ("" if status == 0 else f"the client failed, see {self.folder.track_log}")
 
     def _wait(self, child: int, seconds: float) -> int | None:
-        """Exit status of the child, None if it was still at work when its time was up."""
+        """Return the exit status of the child, None if it was still at work when its time was over."""
         deadline: float | None = None
         while True:
             pid, status = os.waitpid(child, os.WNOHANG)
@@ -102,7 +105,7 @@ class Mirror:
                 time.sleep(END_WATCH_SECONDS)
 
     def _stream_and_exit(self, track: TrackConfig, writing: int) -> None:
-        """In the child: never returns."""
+        """Stream in the child and exit. An error's sentence goes through the pipe `writing`."""
         status = 1
         try:
             self._stream(track)
@@ -113,17 +116,18 @@ class Mirror:
             traceback.print_exc()
             sys.stderr.flush()
         finally:
+            # An ordinary exit would run the parent's exit handlers a second time.
             os._exit(status)
 
     def _stream(self, track: TrackConfig) -> None:
-        """Imports wandb, so only in the child."""
+        """Send the folder to W&B. Runs only in the child, because it imports wandb."""
         folder, record = self.folder.path, open_record(self.folder.path)
         if is_sweep(folder):
             from golf.jobs.track.sweep_report import stream_report
 
             stream_report(folder, track, record, self.rules)
         elif is_import(folder):
-            from golf.jobs.track.imported import stream_import
+            from golf.jobs.track.foreign_runs import stream_import
 
             stream_import(folder, track, record)
         else:
@@ -132,26 +136,31 @@ class Mirror:
             stream(self.folder, track, record, self.has_ended, self.training)
 
     def _note(self, state: str, text: str = "") -> None:
+        """Write the state of the mirror to track.json."""
         record = open_record(self.folder.path)
         record.state, record.warning = state, text
-        with contextlib.suppress(GolfError):  # a full disk, which the run itself reports
+        # The run itself reports a full disk.
+        with contextlib.suppress(GolfError):
             write_record(self.folder.path, record)
 
 
 def main() -> int:
-    """Status 1 if the run did not get where it should."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2):  # they mean the training, whose end we wait for
+    """Mirror the folder of the command line. Return 1 if a part did not arrive."""
+    # Signals that stop the training reach the mirror, too. It ends by itself after the training.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
     os.nice(NICENESS)
     adopt_orphans()
     folder = RunFolder(Path(sys.argv[1]))
     terminal = os.fdopen(os.dup(2), "w")
-    with folder.track_log.open("ab") as log:  # the client and its process write a lot
+    # The client and its process write a lot: it goes to track.log, and only `warn` writes to the terminal.
+    with folder.track_log.open("ab") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
 
     def warn(text: str) -> None:
-        clear = "\r\x1b[K" if terminal.isatty() else ""  # the bar that the training draws
+        # The training may have drawn its progress bar on the line.
+        clear = "\r\x1b[K" if terminal.isatty() else ""
         print(f"{clear}warning: {text}", file=terminal, flush=True)
 
     def has_ended(seconds: float) -> bool:
@@ -166,10 +175,8 @@ def main() -> int:
 
 @contextlib.contextmanager
 def own_temporary_folder() -> Iterator[None]:
-    """What the client and its process leave in the system's folder (sockets, copies of media) goes with this process.
-
-    Not the run folder: that may be on a file system that has no sockets.
-    """
+    """Give the client a temporary folder that is removed afterwards: it leaves sockets and copies of media there."""
+    # The run folder does not serve: it may be on a file system without sockets.
     with tempfile.TemporaryDirectory(prefix="golf-track-") as path:
         os.environ["TMPDIR"] = tempfile.tempdir = path
         try:

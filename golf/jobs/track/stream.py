@@ -1,4 +1,4 @@
-"""A run folder into one run of W&B, from its first line to its summary, while it grows or afterwards."""
+"""Copy a run folder to one run of W&B, from its first metric to its summary, while the run goes on or afterwards."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from golf.jobs.track.keys import config_values, history_row, summary_values, sweep_of
-from golf.jobs.track.record import Record, write_record
+from golf.jobs.track.mirror_record import MirrorRecord, write_record
 from golf.jobs.track.wandb_client import open_run
 from golf.run.folder import RunFolder
 from golf.run.result import OK
@@ -21,14 +21,16 @@ CHARTS, DEFAULT_AXIS = ("train/*", "val/*"), "train_seconds"
 def stream(
     folder: RunFolder,
     track: TrackConfig,
-    record: Record,
+    record: MirrorRecord,
     has_ended: Callable[[float], bool],
     sampled_process: int | None = None,
 ) -> None:
-    """Returns when all of it is where `track.mode` says; `has_ended(seconds)` waits that long for the run's end.
+    """Mirror the run in `folder` and return when all of it is uploaded, or recorded with `track.mode=offline`.
 
-    Raises `TrackError` if something did not arrive.
+    `has_ended(seconds)` waits up to that long for the run's end. `sampled_process` is the process whose use of the
+    machine is recorded, if the run has not ended. Raises `TrackError` if a part did not arrive.
     """
+    # A back-filled run has no process to sample any more: its id may belong to another process by now.
     sampled = None if has_ended(0.0) or not track.system_metrics else sampled_process
     run = open_run(track, folder.path, sampled_process=sampled, **description(folder.path, track, record.id))
     record.url, record.files = run.url, str(run.files.relative_to(folder.path))
@@ -44,7 +46,7 @@ def stream(
 
 
 def description(folder: Path, track: TrackConfig, id: str) -> dict[str, Any]:
-    """What `wandb.init` is told about a run besides where it goes."""
+    """Return the arguments of `wandb.init` that describe a run."""
     config = config_values(folder)
     labels = (config.get("scale/name"), config.get("data/name"), *config["tech"], *track.tags)
     return {
@@ -59,7 +61,7 @@ def description(folder: Path, track: TrackConfig, id: str) -> dict[str, Any]:
 
 
 def attached(folder: RunFolder, wanted: list[str]) -> list[Path]:
-    """The files that `track.attach` asks for, as far as they are there."""
+    """Return the files that `track.attach` names, without those that do not exist."""
     paths = {
         "config": folder.path / "config.yaml",
         "log": folder.train_log,
@@ -70,20 +72,21 @@ def attached(folder: RunFolder, wanted: list[str]) -> list[Path]:
 
 
 class Tail:
-    """Each line of `path` once, as soon as it is complete."""
+    """A reader that follows a growing file of JSON lines and returns each line once, as soon as it is complete."""
 
     def __init__(self, path: Path):
         self.path, self._read = path, 0
 
     def new_events(self) -> list[dict[str, Any]]:
-        """The objects of the lines since the last call; a line that is not JSON is left out."""
+        """Return the objects of the lines since the last call. Lines that are not JSON are left out."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self._read)
-                complete = file.read().rpartition(b"\n")[0]
+                lines = file.read()
         except FileNotFoundError:
             return []
-        self._read += len(complete) + bool(complete)
+        complete = lines[: lines.rfind(b"\n") + 1]
+        self._read += len(complete)
         events = []
         for line in complete.splitlines():
             try:

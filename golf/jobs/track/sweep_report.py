@@ -1,4 +1,4 @@
-"""A sweep's table and plots as one W&B run of type `report`: W&B shows no standard deviation of a group in a table."""
+"""Send a sweep's table and plots as one W&B run of type `report`: W&B's own tables have no standard deviations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from golf.jobs.track.keys import flat, read_object
-from golf.jobs.track.record import Record, write_record
+from golf.jobs.track.mirror_record import MirrorRecord, write_record
 from golf.jobs.track.stream import attached
 from golf.jobs.track.wandb_client import open_run
 from golf.report.findings import Findings, judged
@@ -22,10 +22,10 @@ from golf.settings.config import RulesConfig, TrackConfig, from_dict
 RESULTS = "results"
 
 
-def stream_report(folder: Path, track: TrackConfig, record: Record, rules: RulesConfig | None = None) -> None:
-    """Log what `scripts/report.py` prints of the sweep. Raises `TrackError`.
+def stream_report(folder: Path, track: TrackConfig, record: MirrorRecord, rules: RulesConfig | None = None) -> None:
+    """Log the table and plots of `scripts/report.py` for the sweep. Raises `TrackError` if a part did not arrive.
 
-    Without `rules` it is judged by those that its runs were made with.
+    Without `rules` the sweep is judged by the rules that its runs were made with.
     """
     study = read_study([str(folder)])
     findings = judged(study, rules or rules_of(study))
@@ -41,23 +41,25 @@ def stream_report(folder: Path, track: TrackConfig, record: Record, rules: Rules
             run.log_image(f"plots/{name}", path, caption)
         best = findings.best.counted[0].path if findings.best else None
         files = attached(RunFolder(best), track.attach) if best else []
-        run.finish({"state": OK, "variants": len(findings.variants), "best": _best(findings)}, files)
+        label = findings.best.label if findings.best else None
+        run.finish({"state": OK, "variants": len(findings.variants), "best": label}, files)
 
 
 def rules_of(study: Study) -> RulesConfig:
-    """Of the first run that can be read, the defaults where there is none."""
+    """Return the rules of the first run that can be read; the defaults if there is none."""
     paths = [row.path for variant in study.variants for row in variant.rows if row.path]
     found = (read_object(path / "config.json").get("rules") for path in paths)
     return from_dict(RulesConfig, next((rules for rules in found if rules), {}))
 
 
 def cells(table: Table) -> tuple[list[str], list[list[Any]]]:
-    """Names of the columns and rows of plain values, as the CSV form has them."""
+    """Return the names of the columns and the rows of plain values, as in the table's CSV form."""
     columns = [column.key for column in table.columns if column.in_csv]
     return columns, [[row.get(key) for key in columns] for row in table.rows]
 
 
 def _description(findings: Findings, track: TrackConfig, id: str) -> dict[str, Any]:
+    """Return the arguments of `wandb.init` that describe the report."""
     study = findings.study
     about = {"sweep": study.title, "kind": study.kind, "swept": list(study.swept), "command": study.command}
     return {
@@ -69,7 +71,3 @@ def _description(findings: Findings, track: TrackConfig, id: str) -> dict[str, A
         "notes": "\n".join(findings.remarks) or None,
         "config": {**about, **dict(flat({"rules": vars(findings.rules)}))},
     }
-
-
-def _best(findings: Findings) -> str | None:
-    return findings.best.label if findings.best else None

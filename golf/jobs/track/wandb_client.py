@@ -1,4 +1,4 @@
-"""The only module that imports wandb: a run, what it is told, and whether that arrived."""
+"""Open a run of W&B, log to it, and check that everything arrived. This is the only module that imports wandb."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ from typing import Any
 from golf.errors import GolfError
 from golf.settings.config import TrackConfig
 
-os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # without it, offline runs look up a telemetry host, too
+# Set before the import: otherwise even offline runs look up a telemetry host.
+os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
 
 import wandb
 
-FLUSH_SECONDS = 2.0  # of the local file: what a killed process loses
+FLUSH_SECONDS = 2.0  # time between flushes of the local file, which a killed process loses
 MAX_TAG_CHARS = 64
-HARMLESS_ERRORS = ("api:", "stream: failed to shut down analytics")  # single attempts, which are repeated; telemetry
+# Beginnings of log messages: single attempts, which the uploader repeats, and telemetry.
+HARMLESS_ERRORS = ("api:", "stream: failed to shut down analytics")
 
 
 class TrackError(GolfError):
-    """W&B did not take something; the text is what is known about it."""
+    """The error for anything that W&B did not take. Its text is the reason, as far as it is known."""
 
 
 class TrackedRun:
-    """A run of W&B's. Its methods raise `TrackError`, whatever it is that the client raises."""
+    """A run of W&B. Its methods raise `TrackError` for every error of the client."""
 
     def __init__(self, run: Any):
         self._run = run
@@ -40,25 +42,29 @@ class TrackedRun:
                 self._run.define_metric(pattern, step_metric=axis)
 
     def log(self, row: Mapping[str, Any]) -> None:
+        """Add a row to the history."""
         with _as_track_error():
             self._run.log(dict(row))
 
     def log_table(self, key: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Log a table under `key`."""
         with _as_track_error():
             self._run.log({key: wandb.Table(columns=list(columns), data=[list(row) for row in rows])})
 
     def log_image(self, key: str, path: Path, caption: str) -> None:
+        """Log the picture at `path` under `key`."""
         with _as_track_error():
             self._run.log({key: wandb.Image(str(path), caption=caption)})
 
     def finish(self, summary: Mapping[str, Any], files: Sequence[Path] = (), *, exit_code: int = 0) -> None:
-        """Attach `files`, write the summary and wait for the upload, which has to have no error."""
+        """Attach `files`, write the summary and wait for the upload. Raises `TrackError` if the uploader gave up."""
         with _as_track_error():
             self._run.summary.update(dict(summary))
             if files:
                 artifact = wandb.Artifact(f"files-{self._run.id}", type="run-files")
+                # Without `immutable` the client first copies each file to the home folder.
                 for path in files:
-                    artifact.add_file(str(path), policy="immutable")  # no copy of it in the home folder
+                    artifact.add_file(str(path), policy="immutable")
                 self._run.log_artifact(artifact)
             self._run.finish(exit_code=exit_code)
         if error := upload_error(self.files):
@@ -66,12 +72,12 @@ class TrackedRun:
 
 
 def open_run(track: TrackConfig, root: Path, *, sampled_process: int | None = None, **description: Any) -> TrackedRun:
-    """A run whose local files go to `root/wandb`; `description` goes to `wandb.init`.
+    """Open a run whose local files go to `root/wandb`. `description` goes to `wandb.init`.
 
-    `sampled_process` is the one whose use of the machine is recorded; None records nothing. Raises `TrackError` after
-    `track.init_seconds` if no server answers.
+    `sampled_process` is the process whose use of the machine is recorded; None records nothing. Raises `TrackError`
+    after `track.init_seconds` if no server answers.
     """
-    mode: Any = track.mode  # a string to us, one of a few to the client
+    mode: Any = track.mode  # a plain string, where the client's type lists the values
     settings = wandb.Settings(
         mode=mode,
         root_dir=str(root),
@@ -83,7 +89,7 @@ def open_run(track: TrackConfig, root: Path, *, sampled_process: int | None = No
         silent=True,
         console="off",
         program="golf/train.py",
-        disable_git=True,  # it would be that of the current folder; environment.json has ours
+        disable_git=True,  # the client would take the commit of the current folder; environment.json has the run's
         disable_code=True,
         x_disable_meta=True,
         x_save_requirements=False,
@@ -94,7 +100,8 @@ def open_run(track: TrackConfig, root: Path, *, sampled_process: int | None = No
 
 
 def upload_error(files: Path) -> str:
-    """What W&B's uploader gave up on; empty if nothing. Finishing a run and `wandb sync` succeed without it (0.31)."""
+    """Return the first error after which W&B's uploader gave up; empty if there is none."""
+    # In wandb 0.31 finishing a run and `wandb sync` succeed even if the upload failed: only this log tells.
     try:
         lines = (files / "logs" / "debug-internal.log").read_text().splitlines()
     except OSError:
@@ -109,9 +116,11 @@ def upload_error(files: Path) -> str:
 
 @contextlib.contextmanager
 def _as_track_error() -> Iterator[None]:
+    """Turn every error of the client in the block into a `TrackError` with its reason."""
     try:
         yield
     except Exception as error:
+        # The client's advice after the reason speaks of its own settings, which golf sets.
         text = " ".join(str(error).split()).replace("<no message>", "")
         reason = text.partition(" Consider ")[0].rstrip(".")
         raise TrackError(reason or "the server refused; the API key may be wrong") from error

@@ -18,7 +18,7 @@ NEEDED = ("slurmctld", "slurmd", "sbatch", "munged")
 
 
 def free_ports(count: int) -> int:
-    """First of as many neighbouring ports that nobody listens on."""
+    """Return the first of `count` neighbouring ports on which no process listens."""
     for first in range(30_000, 40_000, count):
         with socket.socket() as s:
             if all(s.connect_ex(("127.0.0.1", port)) for port in range(first, first + count)):
@@ -28,7 +28,7 @@ def free_ports(count: int) -> int:
 
 @pytest.fixture(scope="session")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Environment in which Slurm's commands work."""
+    """Yield the environment in which Slurm's commands work."""
     if missing := [name for name in NEEDED if not shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")]:
         pytest.skip(f"needs Debian's slurmctld, slurmd, slurm-client and munge ({', '.join(missing)} missing)")
     if os.geteuid() != 0:
@@ -49,6 +49,6 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 
 @pytest.fixture
 def cluster(slurm: dict[str, str], runs: Path) -> Iterator[dict[str, str]]:
-    """The same with runs in the test's folder, and nothing left in the queue afterwards."""
+    """Yield the same environment with runs in the test's folder. Empty the queue afterwards."""
     yield {**slurm, "GOLF_RUNS": str(runs), "OMP_NUM_THREADS": "1"}
     subprocess.run(["scancel", "--me"], env=slurm, check=False, timeout=60)

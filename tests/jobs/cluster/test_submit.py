@@ -1,4 +1,4 @@
-"""Submitting without a Slurm: what is counted, what is refused, and that jobs are what their overrides say."""
+"""Submitting without a Slurm: runs are counted, misfits refused, and jobs run what their overrides say."""
 
 from __future__ import annotations
 

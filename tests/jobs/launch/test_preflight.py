@@ -1,4 +1,4 @@
-"""What makes a machine unfit is named with what to do about it, and nothing is ever ended."""
+"""A machine's faults are named with a remedy, and no process is ever ended."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 from golf.errors import GolfError
 from golf.files import write_json
-from golf.jobs.launch import preflight as fitness
+from golf.jobs.launch import preflight
 from golf.jobs.launch.preflight import busy_gpus, check_machine
 from golf.run.environment import package_versions
 from golf.settings.config import Config
@@ -14,7 +14,7 @@ from golf.settings.config import Config
 
 @pytest.fixture
 def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A program of that name, first in the PATH, which lists what the test writes into it."""
+    """Return the path of a stand-in for nvidia-smi, first in the PATH. `lists` sets what it prints."""
     program = tmp_path / "bin" / "nvidia-smi"
     program.parent.mkdir()
     monkeypatch.setenv("PATH", str(program.parent), prepend=":")
@@ -32,12 +32,12 @@ def test_processes_on_the_gpus_are_listed(nvidia_smi: Path) -> None:
     assert sentence.startswith("process 4711 (/usr/bin/python, old) holds 38012 MiB")
 
 
-def test_no_driver_means_nothing_to_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_driver_nothing_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert busy_gpus() == []
 
 
-def test_a_fit_machine_has_nothing_to_say(tiny_cfg: Config, tmp_path: Path) -> None:
+def test_a_fit_machine_has_no_warnings(tiny_cfg: Config, tmp_path: Path) -> None:
     assert check_machine(tiny_cfg, tmp_path) == []
 
 
@@ -53,13 +53,13 @@ def test_harmful_settings_are_named_and_refused_if_wanted(
 
 
 def test_a_full_disk_is_named(tiny_cfg: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitness, "FREE_BYTES", 1 << 60)
+    monkeypatch.setattr(preflight, "FREE_BYTES", 1 << 60)
     (sentence,) = check_machine(tiny_cfg, tmp_path)
     assert "GB are free" in sentence
 
 
 def test_versions_are_those_of_the_snapshot(tiny_cfg: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitness, "ROOT", tmp_path)
+    monkeypatch.setattr(preflight, "ROOT", tmp_path)
     write_json(tmp_path / "snapshot.json", {"packages": package_versions()})
     assert check_machine(tiny_cfg, tmp_path) == []
     write_json(tmp_path / "snapshot.json", {"packages": {**package_versions(), "torch": "1.0"}})

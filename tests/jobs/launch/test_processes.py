@@ -1,4 +1,4 @@
-"""Stopping and killing runs: a state in the folder, no process left behind."""
+"""Stopped and killed runs leave a state in their folder and no process behind."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def command_of(process: int) -> bytes:
 
 
 def processes_of(folder: Path) -> list[int]:
-    """Processes whose command line names `folder` (Linux)."""
+    """Return the processes whose command line names `folder` (Linux)."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -45,7 +45,7 @@ def processes_of(folder: Path) -> list[int]:
 
 @contextmanager
 def endless_run(tiny: OwnDataset, runs: Path, nproc: int) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    """A run that would go on for ever, after its third step; killed at the end if the test left it alive."""
+    """Yield a run that never ends, after its third step. It is killed at the end if the test left it alive."""
     overrides = [
         *tiny_overrides(tiny),
         "schedule.iterations=10000000",
@@ -69,7 +69,7 @@ def wait_for_the_end(folder: Path) -> None:
 
 
 def assert_nothing_is_left(folder: Path) -> None:
-    """After an orderly end; a process that is killed while it writes leaves its temporary file."""
+    """Check an orderly end: no process and no temporary file is left. A killed writer may leave its temporary file."""
     wait_for_the_end(folder)
     assert not [p.name for p in folder.rglob(".*")]
 

@@ -1,6 +1,6 @@
-"""SIGKILL at random moments, to whichever process it hits: no orphan, no boast, and the next start is clean.
+"""SIGKILL a random process of a run at random moments: no orphan, no false result, and the next start is clean.
 
-GOLF_KILLS says how many (50 take about ten minutes on two cores).
+GOLF_KILLS sets how many kills (50 take about ten minutes on two cores).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def start(overrides: list[str]) -> subprocess.Popen[bytes]:
 
 
 def kill_one(chance: random.Random, command: subprocess.Popen[bytes], runs: Path, whole_seconds: float) -> str:
-    """Kill one of the run's processes at a random moment of its life; which one it was."""
+    """Kill one of the run's processes at a random moment of its life. Return its command line."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         command.wait(chance.uniform(0, whole_seconds))
     victim = chance.choice([command.pid, *processes_of(runs)])
@@ -46,7 +46,7 @@ def kill_one(chance: random.Random, command: subprocess.Popen[bytes], runs: Path
 
 
 def results(runs: Path) -> dict[Path, Result | None]:
-    """Every run folder with its result, if it has one."""
+    """Return every run folder with its result, if it has one."""
     folders = [path.parent for path in runs.glob("*/*/config.json")]
     return {f: read_result(f / "result.json") if (f / "result.json").exists() else None for f in folders}
 
@@ -57,7 +57,7 @@ def steps_logged(folder: Path) -> int:
     return max((int(found[1]) for line in lines if (found := re.search(r'"step": (\d+)', line))), default=0)
 
 
-def assert_claims_no_more_than_was_done(folder: Path, result: Result | None, undisturbed: Result) -> None:
+def assert_says_no_more_than_was_done(folder: Path, result: Result | None, undisturbed: Result) -> None:
     if result is None or result.state != OK:
         assert result is None or (result.final_score is None and result.steps <= steps_logged(folder))
         return
@@ -68,7 +68,7 @@ def assert_claims_no_more_than_was_done(folder: Path, result: Result | None, und
 
 
 @pytest.mark.slow
-def test_killed_at_random_moments_two_ranks_leave_nothing_that_is_not_so(tiny: OwnDataset, runs: Path) -> None:
+def test_two_ranks_killed_at_random_moments_leave_no_false_result(tiny: OwnDataset, runs: Path) -> None:
     overrides = [*tiny_overrides(tiny), f"schedule.iterations={STEPS}", "launch.nproc=2"]
     began = time.monotonic()
     assert start(overrides).wait(5 * WAIT_SECONDS) == 0
@@ -83,10 +83,10 @@ def test_killed_at_random_moments_two_ranks_leave_nothing_that_is_not_so(tiny: O
         command.wait(WAIT_SECONDS)
         wait_for("end of all processes", lambda: not processes_of(runs))
         for folder, result in results(runs).items():
-            assert_claims_no_more_than_was_done(folder, result, undisturbed)
+            assert_says_no_more_than_was_done(folder, result, undisturbed)
     assert any(victim != "ended before" for victim in victims)
 
     assert start(overrides).wait(5 * WAIT_SECONDS) == 0
     last = max(results(runs), key=lambda folder: folder.stat().st_ctime)
-    assert_claims_no_more_than_was_done(last, read_result(last / "result.json"), undisturbed)
+    assert_says_no_more_than_was_done(last, read_result(last / "result.json"), undisturbed)
     assert read_result(last / "result.json").state == OK

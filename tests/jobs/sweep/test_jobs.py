@@ -1,4 +1,4 @@
-"""Which jobs are the same run, how far a run is, which folder stands for it."""
+"""Jobs that are the same run, the progress of a run, and the folder that stands for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written down about a sweep, and what it is called."""
+"""The record of a sweep and its name."""
 
 from __future__ import annotations
 

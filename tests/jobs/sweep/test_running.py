@@ -1,4 +1,4 @@
-"""Sweeps from the command line: nothing runs twice, one failure costs one row, what was cut short goes on."""
+"""Sweeps from the command line: nothing runs twice, one failure costs one row, and a stopped sweep resumes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def small(tiny: OwnDataset) -> list[str]:
 
 
 def states(runs: Path) -> dict[tuple[str, str], list[str]]:
-    """(variant id, seed) → states of its attempts, `killed` where there is no result."""
+    """Return the states of the attempts of every (variant id, seed): `killed` where there is no result."""
     found: dict[tuple[str, str], list[str]] = {}
     for folder in sorted(runs.glob("*/seed*")):
         result = folder / "result.json"
@@ -49,7 +49,7 @@ def record(runs: Path) -> dict[str, object]:
 
 
 def processes(runs: Path) -> list[int]:
-    """Jobs of sweeps at work under `runs` (Linux)."""
+    """Return the processes of sweeps' jobs under `runs` (Linux)."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -68,7 +68,7 @@ def wait_for(what: str, condition: Callable[[], object]) -> None:
 
 @contextlib.contextmanager
 def sweep(runs: Path, overrides: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
-    """A sweep in the background; nothing of it is left afterwards."""
+    """Start a sweep in the background. Kill what is left of it afterwards."""
     command = [sys.executable, str(ROOT / "golf/train.py"), *overrides]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:

@@ -1,4 +1,4 @@
-"""A run that was mirrored while it went on, and a server to mirror it to."""
+"""Fixtures: a run that was mirrored while it went on, and a server to mirror to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.wandb_server import WandbServer, serve_wandb
 
 @pytest.fixture(scope="session")
 def finished(tiny: OwnDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that was mirrored offline while it went on; made once for all workers of pytest-xdist."""
+    """Return a run that was mirrored offline while it went on. It is made once for all workers of pytest-xdist."""
     base = tmp_path_factory.getbasetemp()
     runs = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "mirrored"
     with runs.with_suffix(".lock").open("w") as lock, pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""What is called how in a tracker, and following a file that grows."""
+"""The keys of a run's values in a tracker, and a reader of a growing file."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from golf.jobs.track.keys import UNFINISHED, config_values, flat, history_row, summary_values
-from golf.jobs.track.record import open_record, read_record, write_record
+from golf.jobs.track.mirror_record import open_record, read_record, write_record
 from golf.jobs.track.stream import Tail
 
 LEAVES = st.none() | st.integers() | st.lists(st.integers(), max_size=2)
@@ -17,7 +17,7 @@ NESTED = st.dictionaries(NAMES, LEAVES | LEVEL | st.dictionaries(NAMES, LEVEL, m
 
 
 def nested(values: dict) -> dict:
-    """The inverse of `flat`, written on its own."""
+    """Return the inverse of `flat`, written independently."""
     root: dict = {}
     for key, value in values.items():
         *path, last = key.split("/")
@@ -106,7 +106,7 @@ def test_a_line_is_read_when_it_is_complete_and_once(tmp_path: Path) -> None:
 
 
 def test_an_id_belongs_to_a_folder(tmp_path: Path) -> None:
-    """The same folder keeps it, whatever happens in between; the same run in two places has two."""
+    """A folder keeps its id. The same run in two folders has two ids."""
     ids = []
     for place in ("here", "there"):
         folder = tmp_path / place / "mine-12345678" / "seed7.3"

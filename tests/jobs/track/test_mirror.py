@@ -1,4 +1,4 @@
-"""Runs mirrored by the real client in its real process: offline, to a loopback server, and to servers that fail."""
+"""The real client mirrors runs in its own process: offline, to a server on this machine, and to servers that fail."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from golf.jobs.track.companion import mirrored
-from golf.jobs.track.record import INCOMPLETE, OFFLINE, UPLOADED, Record, read_record
+from golf.jobs.track.mirror_record import INCOMPLETE, OFFLINE, UPLOADED, MirrorRecord, read_record
 from golf.run.folder import RunFolder
 from golf.settings.config import TrackConfig
 from golf.training.data.own_text import OwnDataset
@@ -31,21 +31,21 @@ DERIVED = {"val_bpb", "val_loss", "how", "tokens_per_second"}  # in the summary 
 
 
 def inspect(folder: Path, *options: str) -> str:
-    """What W&B's own tool reads in the local files of a run."""
+    """Return what W&B's own tool reads in the local files of a run."""
     (log,) = (folder / record(folder).files).glob("*.wandb")
     command = [sys.executable, "-m", "wandb", "leet", "inspect", *options, "--json", str(log)]
     environment = {**os.environ, "TMPDIR": str(folder)}  # where the tool writes a log of its own
     return subprocess.run(command, capture_output=True, text=True, check=True, env=environment, timeout=120).stdout
 
 
-def record(folder: Path) -> Record:
+def record(folder: Path) -> MirrorRecord:
     found = read_record(folder)
     assert found is not None
     return found
 
 
 def expected_rows(folder: Path) -> list[dict[str, Any]]:
-    """metrics.jsonl with the documented names, built without the code under test."""
+    """Return metrics.jsonl with the documented keys, built without the code under test."""
     rows = []
     for line in (folder / "metrics.jsonl").read_text().splitlines():
         event = json.loads(line)
@@ -64,12 +64,12 @@ def expected_rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def without_own(values: dict[str, Any]) -> dict[str, Any]:
-    """Without what W&B adds, whose names begin with an underscore."""
+    """Return `values` without those that W&B adds, whose names begin with an underscore."""
     return {key: value for key, value in values.items() if not key.startswith("_")}
 
 
 def assert_summary(summary: dict[str, Any], folder: Path) -> None:
-    """Every value of result.json is in the summary, and nothing that is neither there nor in the history."""
+    """Check that the summary has every value of result.json, and no value from outside result and history."""
     result = json.loads((folder / "result.json").read_text())
     for key, value in result.items():
         for name, leaf in (
@@ -82,7 +82,7 @@ def assert_summary(summary: dict[str, Any], folder: Path) -> None:
 
 
 def replayed(finished: Path, target: Path, track: TrackConfig) -> Path:
-    """The same run once more, as a mirror sees it: files that grow line by line, then a result."""
+    """Mirror the same run once more, with files that grow line by line and a result at the end."""
     folder = target / finished.parent.name / finished.name
     folder.mkdir(parents=True)
     for name in ("config.json", "environment.json", "config.yaml", "train.log", "artifact.golf"):
@@ -133,8 +133,8 @@ def test_without_a_mirror_nothing_of_it_is_imported(
     assert json.loads((only_run(runs) / "result.json").read_text())["state"] == "ok"
     assert not [name for name in seen if name.startswith(OF_THE_MIRROR)]
     assert not (only_run(runs) / "track.json").exists()
-    importlib.import_module("golf.jobs.track.record")
-    assert "golf.jobs.track.record" in seen
+    importlib.import_module("golf.jobs.track.mirror_record")
+    assert "golf.jobs.track.mirror_record" in seen
 
 
 def test_a_run_arrives_at_a_server(finished: Path, tmp_path: Path, server: WandbServer) -> None:
@@ -202,7 +202,7 @@ def test_a_server_that_fails_costs_one_warning_and_nothing_is_lost(
 
 
 def leftovers() -> set[str]:
-    """What the client is known to leave in the system's folder for temporary files."""
+    """Return the client's files in the system's folder for temporary files."""
     return {path.name for path in Path(tempfile.gettempdir()).iterdir() if "wandb" in path.name}
 
 

@@ -1,4 +1,4 @@
-"""What the configuration says about a mirror, and what a machine makes of it."""
+"""The settings of a mirror, and the choices that depend on the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table and the plots of a sweep as they arrive at a server, and the runs of a sweep as one group."""
+"""A sweep's table and plots arrive at a server, and its runs are one group."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from golf.jobs.track.backfill import back_fill
 from golf.jobs.track.keys import sweep_of
-from golf.jobs.track.record import open_record
+from golf.jobs.track.mirror_record import open_record
 from golf.report.findings import judged
 from golf.report.results import results_table
 from golf.report.study import read_study
@@ -28,7 +28,7 @@ ONLINE = TrackConfig(backend="wandb", mode="online", finish_seconds=60.0)
 
 @pytest.fixture
 def sweep(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two variants of three seeds each, copies of one run with other scores."""
+    """Return a sweep of two variants with three seeds each, copies of one run with other scores."""
     monkeypatch.setenv("GOLF_RUNS", str(tmp_path))
     runs = []
     for variant, bpb in (("11111111", 1.5), ("22222222", 1.4)):

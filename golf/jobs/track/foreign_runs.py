@@ -1,6 +1,6 @@
-"""Other people's runs in W&B: a run each, from the record that `scripts/import_runs.py` keeps of a submission.
+"""Mirror other people's runs to W&B, one run each, from the record that `scripts/import_runs.py` keeps of a submission.
 
-Summaries have the keys of our own runs. Curves are read from the imported logs, where those are still in their place.
+Summaries have the keys of our own runs. Curves are read from the imported logs if these are still in their place.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from golf.foreign.log_lines import StepLine
 from golf.foreign.log_reader import read_log
 from golf.foreign.text import UnreadableError
 from golf.jobs.track.keys import read_object
-from golf.jobs.track.record import Record, write_record
+from golf.jobs.track.mirror_record import MirrorRecord, write_record
 from golf.jobs.track.stream import CHARTS, DEFAULT_AXIS
 from golf.jobs.track.wandb_client import open_run
 from golf.report.imported_rows import DAMAGED, imported_variants, rows_of_record
@@ -33,8 +33,11 @@ SCORES = {
 SAME_NAME = ("state", "reason", "val_bpb", "val_loss", "how", *MEASURED)
 
 
-def stream_import(folder: Path, track: TrackConfig, record: Record) -> None:
-    """Mirror every run of the submission in `folder`. Raises `TrackError`, or `GolfError` for a damaged record."""
+def stream_import(folder: Path, track: TrackConfig, record: MirrorRecord) -> None:
+    """Mirror every run of the submission in `folder`.
+
+    Raises `TrackError` if W&B does not take a run, `GolfError` for a damaged record.
+    """
     values = read_object(folder / "import.json")
     try:
         rows, runs = rows_of_record(values, folder), values["runs"]
@@ -44,17 +47,17 @@ def stream_import(folder: Path, track: TrackConfig, record: Record) -> None:
     labels = {row: variant.label for variant in imported_variants(rows) for row in variant.rows}
     for number, (row, imported, curve) in enumerate(zip(rows, runs, logs, strict=True), start=1):
         config = {**_settings(imported), **_identity(row, labels[row], values)}
-        run = open_run(track, folder, **_description(config, track, f"{record.id}-{number}"))
+        run = open_run(track, folder, **_wandb_description(config, track, f"{record.id}-{number}"))
         record.url, record.files = run.url, str(run.files.parent.relative_to(folder))
         write_record(folder, record)
         run.set_axis(CHARTS, DEFAULT_AXIS)
         for line in curve:
-            run.log(history_row(line, config.get("train_batch_tokens")))
-        run.finish(summary_values(row), exit_code=int(row.state != OK))
+            run.log(step_values(line, config.get("train_batch_tokens")))
+        run.finish(score_values(row), exit_code=int(row.state != OK))
 
 
-def history_row(line: StepLine, batch_tokens: float | None) -> dict[str, Any]:
-    """What a log says of a step by the names of golf/jobs/track/keys.py; `batch_tokens` a step give the tokens."""
+def step_values(line: StepLine, batch_tokens: float | None) -> dict[str, Any]:
+    """Return a log's values of one step by the names of `keys`. `batch_tokens` are the tokens of a step, if known."""
     row = {
         "step": line.step,
         "train_seconds": line.seconds,
@@ -66,8 +69,8 @@ def history_row(line: StepLine, batch_tokens: float | None) -> dict[str, Any]:
     return {key: value for key, value in row.items() if value is not None}
 
 
-def summary_values(row: RunRow) -> dict[str, Any]:
-    """A row by the names of an own run's summary, and what contradicts itself in it."""
+def score_values(row: RunRow) -> dict[str, Any]:
+    """Return a row's values by the names of our own runs' summaries, and its faults."""
     values = {key: getattr(row, key) for key in SAME_NAME} | {name: getattr(row, key) for key, name in SCORES.items()}
     if row.pre_quant_bpb is not None and row.post_quant_bpb is not None:
         values["quant_gap_bpb"] = row.post_quant_bpb - row.pre_quant_bpb
@@ -76,19 +79,21 @@ def summary_values(row: RunRow) -> dict[str, Any]:
 
 
 def _identity(row: RunRow, label: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the names that place a run: its own, its variant, seed, machine and submission."""
     about = {"name": row.name, "variant": label, "seed": row.seed, "machine/gpu": row.machine}
     about |= {"submission": values["name"], "imported_from": values["imported_from"]}
     return {key: value for key, value in about.items() if value is not None}
 
 
 def _settings(run: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers that the log printed of its settings and that are no figure of a row."""
+    """Return the numeric settings that the log printed, without the figures that a row has anyway."""
     known = {*SAME_NAME, *SCORES, "seed"}
     found = {key: float(figure["value"]) for key, figure in run["figures"].items() if key not in known}
     return {key: value for key, value in found.items() if math.isfinite(value)}
 
 
-def _description(config: Mapping[str, Any], track: TrackConfig, id: str) -> dict[str, Any]:
+def _wandb_description(config: Mapping[str, Any], track: TrackConfig, id: str) -> dict[str, Any]:
+    """Return the arguments of `wandb.init` that describe an imported run."""
     return {
         "id": id,
         "name": config["name"],
@@ -100,7 +105,10 @@ def _description(config: Mapping[str, Any], track: TrackConfig, id: str) -> dict
 
 
 def _curves(origin: Path, runs: Sequence[Mapping[str, Any]]) -> Iterator[list[StepLine]]:
-    """Of each run the training and validation lines; none where its log is gone. A log's runs are in its order."""
+    """Yield the training and validation lines of each run; none if its log is gone.
+
+    One log can hold several runs. They are listed in the log's order.
+    """
     taken: Counter[str] = Counter()
     for file in (run["files"][0] for run in runs):
         found = _curves_of_log(origin / file)
@@ -109,6 +117,7 @@ def _curves(origin: Path, runs: Sequence[Mapping[str, Any]]) -> Iterator[list[St
 
 
 def _curves_of_log(path: Path) -> list[list[StepLine]]:
+    """Return the lines of each run of a log; empty if it cannot be read."""
     try:
         return [run.curve for run in read_log(path).runs] if path.is_file() else []
     except UnreadableError:

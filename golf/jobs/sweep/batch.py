@@ -1,25 +1,28 @@
-"""One batch of jobs from the wish to the results: told apart, checked, written down, run here."""
+"""One batch of a sweep's jobs: remove duplicates, check inputs, write the sweep's record, run, and mirror the table.
+
+Most sweeps are one batch. A sweeper that searches asks for several.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from golf.errors import GolfError
 from golf.jobs.launch.preflight import check_inputs
 from golf.jobs.sweep.display import SweepDisplay
 from golf.jobs.sweep.jobs import Job, Refused, common_overrides, distinct, label
-from golf.jobs.sweep.record import extended, make_record, read_record, write_record
+from golf.jobs.sweep.record import extended, make_record, read_record, sweep_folder, write_record
 from golf.jobs.sweep.scheduler import LocalSweep
 from golf.jobs.sweep.shares import shares
 from golf.run.folder import finished_run
 from golf.run.result import Result
-from golf.settings.config import Config, TrackConfig
+from golf.settings.config import Config, RulesConfig, TrackConfig, is_tracked
 
 
 class Row(NamedTuple):
-    """How one job ended."""
+    """The outcome of one job: its result, or the error in place of one."""
 
     overrides: Sequence[str]
     result: Result | None
@@ -27,13 +30,13 @@ class Row(NamedTuple):
     track: TrackConfig | None = None  # where the run was mirrored
 
 
-rows: list[Row] = []  # of everything this process has run or tried to run, for its table and its exit status
+def run_batch(
+    asked: Sequence[Job | Refused], *, name: str, rows: list[Row], first_batch: bool = True
+) -> list[Result | None]:
+    """Run the jobs of `asked` here, for sweep `name`. Return results in their order, None where a job has none.
 
-
-def run_sweep(asked: Sequence[Job | Refused], *, name: str, first_batch: bool = True) -> list[Result | None]:
-    """Run what `asked` needs on this machine; results in its order, None for what could not be run.
-
-    Everything that can be found wrong is reported before anything runs. `Interrupted` comes through.
+    Everything that can be found wrong is reported before anything runs. `rows` gets a row for each distinct job, also
+    when a signal stops the batch and `Interrupted` is raised.
     """
     jobs, common = [job for job in asked if isinstance(job, Job)], common_overrides(asked)
     unique = distinct(jobs)
@@ -56,14 +59,26 @@ def run_sweep(asked: Sequence[Job | Refused], *, name: str, first_batch: bool = 
     return [sweep.results.get(job.key) if isinstance(job, Job) else None for job in asked]
 
 
+def mirror_report(name: str, rows: Iterable[Row], rules: RulesConfig) -> None:
+    """Send the table and plots of sweep `name` to the tracker that its runs were mirrored to, if there was one."""
+    track = next((row.track for row in rows if row.track and is_tracked(row.track)), None)
+    if track is None or read_record(name) is None:
+        return
+    from golf.jobs.track.backfill import back_fill
+
+    if done := back_fill(sweep_folder(name), track, rules):
+        print(f"W&B report: {done.url or sweep_folder(name) / done.files}", flush=True)
+
+
 def _outcome(sweep: LocalSweep, job: Job) -> tuple[Result | None, str]:
-    """What is known of `job` when the sweep is left, be it by an interrupt."""
+    """Return result and error of `job`. After an interrupt a job may have neither: its error is then `not run`."""
     result = sweep.results.get(job.key)
     return result, "" if result else sweep.errors.get(job.key, "not run")
 
 
 def _checked(jobs: Sequence[Job]) -> list[Job | Refused]:
-    """`jobs`, or why they cannot run. The same inputs are opened once, for what has to run."""
+    """Return `jobs`, with those that cannot run replaced by `Refused`. Finished jobs are not checked."""
+    # Jobs of a sweep mostly share their inputs, so each data set is opened once and not a thousand times.
     sentences: dict[str, str] = {}
     checked: list[Job | Refused] = []
     for job in jobs:
@@ -72,12 +87,13 @@ def _checked(jobs: Sequence[Job]) -> list[Job | Refused]:
             continue
         inputs = repr((job.cfg.data, job.cfg.eval.seq_len, job.cfg.model, job.cfg.launch.nproc))
         if inputs not in sentences:
-            sentences[inputs] = _wrong(job.cfg)
+            sentences[inputs] = _input_error(job.cfg)
         checked.append(Refused(job.overrides, sentences[inputs]) if sentences[inputs] else job)
     return checked
 
 
-def _wrong(cfg: Config) -> str:
+def _input_error(cfg: Config) -> str:
+    """Return the sentence that says why `cfg` cannot run here; empty if it can."""
     try:
         shares(cfg)
         check_inputs(cfg)
@@ -91,6 +107,7 @@ def _has_finished(job: Job) -> bool:
 
 
 def _announce(asked: int, wanted: Sequence[Job], duplicates: int, refused: int) -> None:
+    """Print the counts of jobs, how many run at once, and the remarks of their configurations."""
     to_run = [job for job in wanted if not _has_finished(job)]
     counts = {
         "to run": len(to_run),

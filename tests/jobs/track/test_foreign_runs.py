@@ -1,4 +1,4 @@
-"""Other people's runs as they arrive at a server: a run each, with its curve and the keys of our own."""
+"""Other people's runs arrive at a server as one run each, with curves and the keys of our own runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from golf.jobs.track.record import open_record
+from golf.jobs.track.mirror_record import open_record
 from golf.report.imported_rows import imported_rows
 from tests.support import ROOT, script_main
 from tests.wandb_server import ServedRun, WandbServer

@@ -1,0 +1,72 @@
+"""`track.json` of a run folder: the id under which the run is mirrored, and the state of the mirror."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from golf.files import write_json
+from golf.jobs.track.keys import read_object
+
+RECORDING, OFFLINE, UPLOADED, INCOMPLETE = "recording", "offline", "uploaded", "incomplete"
+MOST_NAME_CHARS = 80  # longest folder name in an id; W&B allows an id of 128 characters
+
+
+@dataclass
+class MirrorRecord:
+    """The content of `track.json`."""
+
+    id: str  # made once for a folder, so that mirroring it again replaces the earlier mirror
+    state: str = RECORDING
+    files: str = ""  # folder of W&B's files, relative to the run folder; `wandb sync` takes it
+    url: str = ""
+    warning: str = ""  # warning that was printed
+
+
+def record_path(folder: Path) -> Path:
+    """Return the path of `track.json`."""
+    return folder / "track.json"
+
+
+def read_record(folder: Path) -> MirrorRecord | None:
+    """Return the record of `folder`; None if it was never mirrored."""
+    values = read_object(record_path(folder))
+    known = {f.name for f in dataclasses.fields(MirrorRecord)}
+    return MirrorRecord(**{k: v for k, v in values.items() if k in known}) if values.get("id") else None
+
+
+def open_record(folder: Path) -> MirrorRecord:
+    """Return the record of `folder`, or a new one, which is not written yet."""
+    return read_record(folder) or MirrorRecord(_new_id(folder))
+
+
+def write_record(folder: Path, record: MirrorRecord) -> None:
+    """Write `track.json`."""
+    write_json(record_path(folder), dataclasses.asdict(record))
+
+
+def _new_id(folder: Path) -> str:
+    """Return `<variant id>-s<seed>-a<attempt>-<4 hex digits>`. The digits keep apart the same run of two people."""
+    seed, _, attempt = folder.name.removeprefix("seed").partition(".")
+    parts = [folder.parent.name.rpartition("-")[2], f"s{seed}", f"a{attempt or 1}"]
+    if is_sweep(folder) or is_import(folder):
+        parts = ["report" if is_sweep(folder) else "import", folder.name[:MOST_NAME_CHARS]]
+    return re.sub(r"[^A-Za-z0-9_-]", "_", "-".join([*parts, secrets.token_hex(2)]))
+
+
+def is_sweep(folder: Path) -> bool:
+    """Tell whether `folder` is that of a sweep's record, which is mirrored as a report."""
+    return (folder / "sweep.json").is_file()
+
+
+def is_import(folder: Path) -> bool:
+    """Tell whether `folder` is that of an imported submission, whose runs are mirrored together."""
+    return (folder / "import.json").is_file()
+
+
+def warning(reason: object, folder: Path) -> str:
+    """Return the warning that a run prints when its mirror failed for `reason`."""
+    return f"W&B: {reason}. The folder has all of it: `python scripts/sync_wandb.py {folder}` uploads it later."
