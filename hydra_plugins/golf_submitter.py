@@ -27,7 +27,7 @@ class GolfSubmitter(GolfLauncher):
             raise GolfError("A sweeper that waits for scores cannot be submitted: use -m with golf/train.py for it.")
         name = Path(self.config.hydra.sweep.dir).name
         asked = [job for _, job in self.jobs(job_overrides)]
-        claim = one_submission_at_a_time()
+        lock = one_submission_at_a_time()
         try:
             submission = sort_out(asked)
             show_submission(submission, name)
@@ -36,5 +36,5 @@ class GolfSubmitter(GolfLauncher):
                 if submission.to_run:
                     show_sent(submit(submission, name), name)
         finally:
-            claim.release()
+            lock.release()
         return [JobReturn(o, status=JobStatus.COMPLETED, _return_value=float("nan")) for o in job_overrides]

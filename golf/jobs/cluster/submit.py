@@ -20,7 +20,7 @@ from golf.jobs.cluster.snapshot import take_snapshot
 from golf.jobs.sweep.jobs import FINISHED, RUNNING, Job, Key, Refused, distinct, progress_of
 from golf.jobs.sweep.record import make_record, read_record, sweep_folder, write_record
 from golf.run.folder import runs_root
-from golf.run.locks import Claim, try_claim
+from golf.run.locks import Lock, try_lock
 from golf.settings.config import ClusterConfig, to_dict
 from golf.settings.consistency import check
 
@@ -120,14 +120,14 @@ def note_asked(submission: Submission, name: str) -> None:
     note_command(name, [a for a in sys.argv[1:] if a != "-m" and not a.startswith("hydra/")])
 
 
-def one_submission_at_a_time() -> Claim:
+def one_submission_at_a_time() -> Lock:
     """So that two of them do not both find a run missing. Waits for the other one."""
     until = time.monotonic() + ANOTHER_SUBMITS_SECONDS
-    while (claim := try_claim("submission")) is None:
+    while (lock := try_lock("submission")) is None:
         if time.monotonic() > until:
             raise GolfError("Another submission is going on and does not end: end it and try again.")
         time.sleep(0.2)
-    return claim
+    return lock
 
 
 def _write_job(folder: Path, job: Job) -> str:

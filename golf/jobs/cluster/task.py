@@ -18,7 +18,7 @@ from golf.jobs.launch.nodes import nodes_of_job
 from golf.jobs.launch.preflight import check_inputs
 from golf.run.folder import RunFolder, attempts, create_run_folder, finished_run
 from golf.run.identity import variant_id
-from golf.run.locks import run_claim, try_claim
+from golf.run.locks import run_lock_name, try_lock
 from golf.run.result import INTERRUPTED, Result
 from golf.settings.config import Config, from_dict
 
@@ -29,7 +29,7 @@ OTHERS_WAIT_SECONDS = 120
 def run_task(job_file: str) -> str:
     """Run the job that `job_file` describes; a word about how that went, for Slurm's log.
 
-    The first node claims the run and makes its folder; the others find it by a note beside the job file. A job that
+    The first node locks the run and makes its folder; the others find it by a note beside the job file. A job that
     was told to stop goes back into the queue itself; one that Slurm takes away or loses is requeued by Slurm.
     """
     path = Path(job_file)
@@ -38,7 +38,7 @@ def run_task(job_file: str) -> str:
     nodes = nodes_of_job(cfg.launch.nodes)
     if not nodes.is_first:
         return run_ranks(_announced(path)).state
-    with _claimed(cfg) as is_ours:
+    with _locked(cfg) as is_ours:
         if not is_ours:
             return "another job or sweep is at work on it"
         if not cfg.launch.fresh and (done := finished_run(variant_id(cfg), cfg.seed)):
@@ -58,13 +58,13 @@ def restarts() -> int:
 
 
 @contextlib.contextmanager
-def _claimed(cfg: Config) -> Iterator[bool]:
-    claim = try_claim(run_claim(variant_id(cfg), cfg.seed))
+def _locked(cfg: Config) -> Iterator[bool]:
+    lock = try_lock(run_lock_name(variant_id(cfg), cfg.seed))
     try:
-        yield claim is not None
+        yield lock is not None
     finally:
-        if claim:
-            claim.release()
+        if lock:
+            lock.release()
 
 
 def _folder(cfg: Config, command: list[str]) -> RunFolder:

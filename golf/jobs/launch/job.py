@@ -1,7 +1,7 @@
 """One run of a sweep as a process, without Hydra: `python -m golf.jobs.launch.job <run folder> [descriptors]`.
 
-It ends with the sweep that started it. The claims are locked for as long as their descriptors are open in one process,
-so the run stays claimed until this one has ended, even if the sweep was killed.
+It ends with the sweep that started it. The locks are held for as long as their descriptors are open in one process,
+so the run stays locked until this one has ended, even if the sweep was killed.
 """
 
 from __future__ import annotations

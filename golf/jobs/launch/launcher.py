@@ -14,7 +14,7 @@ from golf.jobs.launch.rank import run_in_process
 from golf.jobs.launch.torchrun import run_under_torchrun
 from golf.run.folder import RunFolder, create_run_folder, finished_run
 from golf.run.identity import variant_id
-from golf.run.locks import run_claim, try_claim
+from golf.run.locks import run_lock_name, try_lock
 from golf.run.result import Result
 from golf.settings.config import Config, is_tracked, world_size
 
@@ -30,8 +30,8 @@ def train_and_score(cfg: Config) -> tuple[Result, RunFolder]:
         raise GolfError("launch.nodes is more than one machine: scripts/submit.py starts a run on several.")
     check_inputs(cfg)
     with contextlib.ExitStack() as stack:
-        if claim := try_claim(run_claim(variant_id(cfg), cfg.seed)):  # sweeps wait for it; a claimed run is run twice
-            stack.callback(claim.release)
+        if lock := try_lock(run_lock_name(variant_id(cfg), cfg.seed)):  # sweeps wait for it; a locked run is run twice
+            stack.callback(lock.release)
         folder = create_run_folder(cfg, sys.argv)
         return run_ranks(folder), folder
 
@@ -42,13 +42,13 @@ def train_once(cfg: Config) -> tuple[Result, RunFolder]:
     Waits while another process is at work on the same run. Other launchers than golf's own come through here.
     """
     key = variant_id(cfg), cfg.seed
-    while (claim := try_claim(run_claim(*key))) is None:
+    while (lock := try_lock(run_lock_name(*key))) is None:
         time.sleep(POLL_SECONDS)
     try:
         done = None if cfg.launch.fresh else finished_run(*key)
         return done or train_and_score(cfg)
     finally:
-        claim.release()
+        lock.release()
 
 
 def run_ranks(folder: RunFolder) -> Result:

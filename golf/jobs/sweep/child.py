@@ -20,7 +20,7 @@ from golf.jobs.sweep.jobs import Job
 from golf.jobs.sweep.shares import Share
 from golf.paths import ROOT
 from golf.run.folder import RunFolder, create_run_folder
-from golf.run.locks import Claim
+from golf.run.locks import Lock
 from golf.run.result import INTERRUPTED, Result, read_result
 
 PATIENCE_SECONDS = 60.0  # between asking a process to stop and killing it
@@ -29,24 +29,24 @@ TAIL_BYTES = 4096
 
 @dataclass
 class Child:
-    """One job at work. `claims` are freed by the kernel when this process and that one have both ended."""
+    """One job at work. `locks` are freed by the kernel when this process and that one have both ended."""
 
     job: Job
     folder: RunFolder
     process: subprocess.Popen[bytes]
-    claims: Sequence[Claim]
+    locks: Sequence[Lock]
     started_at: float = field(default_factory=time.monotonic)
     asked: Interrupted | None = None
     kill_at: float = float("inf")
 
     @staticmethod
-    def start(job: Job, share: Share, claims: Sequence[Claim]) -> Child:
-        """Make the run's folder and start its process, which writes to `output.log` there and inherits `claims`."""
+    def start(job: Job, share: Share, locks: Sequence[Lock]) -> Child:
+        """Make the run's folder and start its process, which writes to `output.log` there and inherits `locks`."""
         cfg = dataclasses.replace(job.cfg, launch=dataclasses.replace(job.cfg.launch, threads=share.threads))
         folder = create_run_folder(cfg, ["golf/train.py", *job.overrides])
         with folder.output.open("wb") as output:
-            process = _popen(folder, share, [c.descriptor for c in claims], output)
-        return Child(job, folder, process, claims)
+            process = _popen(folder, share, [c.descriptor for c in locks], output)
+        return Child(job, folder, process, locks)
 
     def has_ended(self) -> bool:
         if time.monotonic() > self.kill_at:
@@ -59,15 +59,15 @@ class Child:
         self.process.send_signal(error.number)
 
     def result(self) -> Result:
-        """What it left, or what its end without a word means. Frees its claims."""
+        """What it left, or what its end without a word means. Frees its locks."""
         status = self.process.wait()
         result = read_result(self.folder.result) if self.folder.result.exists() else None
         if result is None or (result.state == INTERRUPTED and status < 0):
             error = self.asked or RuntimeError(f"the process {_ending(status)}; see {self.folder.output}")
             result = failed(self.job.cfg, self.folder, error)
             self.folder.write_result(result)
-        for claim in self.claims:
-            claim.release()
+        for lock in self.locks:
+            lock.release()
         return result
 
     def last_metric(self) -> dict[str, Any]:

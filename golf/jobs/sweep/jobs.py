@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from golf.run.folder import find_run, finished_run
 from golf.run.identity import variant_id
-from golf.run.locks import is_claimed, run_claim
+from golf.run.locks import is_locked, run_lock_name
 from golf.settings.config import Config
 
 Key = tuple[str, int]  # variant id and seed
@@ -58,6 +58,6 @@ def progress_of(key: Key) -> str:
     """missing, running, stopped (an attempt was cut short and nobody is at work on it) or finished."""
     if finished_run(*key):
         return FINISHED
-    if is_claimed(run_claim(*key)):
+    if is_locked(run_lock_name(*key)):
         return RUNNING
     return STOPPED if find_run(*key) else MISSING

@@ -11,9 +11,9 @@ from golf.jobs.launch.process import Interrupted, interruptible
 from golf.jobs.sweep.child import Child
 from golf.jobs.sweep.display import SweepDisplay
 from golf.jobs.sweep.jobs import Job, Key
-from golf.jobs.sweep.shares import claim_share
+from golf.jobs.sweep.shares import lock_share
 from golf.run.folder import finished_run
-from golf.run.locks import run_claim, try_claim
+from golf.run.locks import run_lock_name, try_lock
 from golf.run.result import Result
 
 POLL_SECONDS = 0.2
@@ -69,19 +69,19 @@ class LocalSweep:
     def _start_one(self, job: Job) -> bool:
         """Start `job` unless somebody has it or had it; False if the machine is full."""
         with contextlib.ExitStack() as stack:
-            if (claim := try_claim(run_claim(*job.key))) is None:
+            if (lock := try_lock(run_lock_name(*job.key))) is None:
                 return True
-            stack.callback(claim.release)
-            if not job.cfg.launch.fresh and (done := finished_run(*job.key)):  # nobody else can finish a claimed run
+            stack.callback(lock.release)
+            if not job.cfg.launch.fresh and (done := finished_run(*job.key)):  # nobody else can finish a locked run
                 self.waiting.remove(job)
                 self.results[job.key] = done[0]
                 self.display.ended(job, done[0])
                 return True
-            if (share := claim_share(job.cfg)) is None:
+            if (share := lock_share(job.cfg)) is None:
                 return False
             for part in share[1]:
                 stack.callback(part.release)
-            child = Child.start(job, share[0], [claim, *share[1]])
+            child = Child.start(job, share[0], [lock, *share[1]])
             stack.pop_all()
         self.waiting.remove(job)
         self.running.append(child)

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from golf.errors import GolfError
-from golf.run.locks import Claim, try_claim
+from golf.run.locks import Lock, try_lock
 from golf.settings.config import Config
 from golf.settings.hardware import cpu_cores, detect
 
 
 @dataclass(frozen=True)
 class Share:
-    """`parts` are claimed while a job has it, so that two sweeps on one machine do not give away anything twice."""
+    """`parts` are locked while a job has it, so that two sweeps on one machine do not give away anything twice."""
 
     parts: tuple[str, ...]
     threads: int  # of every rank
@@ -37,19 +37,19 @@ def shares(cfg: Config) -> list[Share]:
     return _gpu_shares(cfg) if cfg.launch.device == "cuda" else _cpu_shares(cfg)
 
 
-def claim_share(cfg: Config) -> tuple[Share, list[Claim]] | None:
-    """A share that nobody has at the moment, and the claims to release after it; None if all are taken."""
+def lock_share(cfg: Config) -> tuple[Share, list[Lock]] | None:
+    """A share that nobody has at the moment, and the locks to release after it; None if all are taken."""
     for share in shares(cfg):
         with contextlib.ExitStack() as stack:
-            claims = []
+            locks = []
             for part in share.parts:
-                if (claim := try_claim(f"{socket.gethostname()}-{part}")) is None:
+                if (lock := try_lock(f"{socket.gethostname()}-{part}")) is None:
                     break
-                stack.callback(claim.release)
-                claims.append(claim)
+                stack.callback(lock.release)
+                locks.append(lock)
             else:
                 stack.pop_all()
-                return share, claims
+                return share, locks
     return None
 
 

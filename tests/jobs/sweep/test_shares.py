@@ -8,7 +8,7 @@ import pytest
 
 from golf.errors import GolfError
 from golf.jobs.sweep import shares as module
-from golf.jobs.sweep.shares import claim_share, shares
+from golf.jobs.sweep.shares import lock_share, shares
 from golf.settings import hardware
 from golf.settings.config import Config, LaunchConfig
 from golf.settings.hardware import Hardware
@@ -78,15 +78,15 @@ def test_a_job_that_no_machine_of_this_kind_can_run_is_refused(machine: None) ->
 
 def test_shares_are_given_out_once_until_they_come_back(machine: None, runs: Path) -> None:
     cfg = on("cpu", threads=4)
-    taken = [claim_share(cfg) for _ in range(5)]
+    taken = [lock_share(cfg) for _ in range(5)]
     assert taken[4] is None and len({part for t in taken[:4] if t for part in t[0].parts}) == 16
-    assert claim_share(on("cpu", threads=1)) is None  # the cores are gone, whatever the size asked for
+    assert lock_share(on("cpu", threads=1)) is None  # the cores are gone, whatever the size asked for
     assert taken[1]
-    for claim in taken[1][1]:
-        claim.release()
-    again = claim_share(cfg)
+    for lock in taken[1][1]:
+        lock.release()
+    again = lock_share(cfg)
     assert again and again[0] == taken[1][0]
-    for _, claims in filter(None, (taken[0], taken[2], taken[3], again)):
-        for claim in claims:
-            claim.release()
-    assert list((runs / "claims").iterdir()) == []
+    for _, locks in filter(None, (taken[0], taken[2], taken[3], again)):
+        for lock in locks:
+            lock.release()
+    assert list((runs / "locks").iterdir()) == []
