@@ -92,6 +92,10 @@ class RunLog(TrainLog):
         self.metric("resumed", step=step, train_seconds=round(seconds, 4))
         self.display.say(f"going on from the checkpoint at step {step}, {seconds:.0f} s into training")
 
+    def calibrating(self) -> None:
+        own_text = self.cfg.quant.calibration.source == "self_generated"
+        self.display.update(1.0, "writing text to calibrate on" if own_text else "calibrating")
+
     def calibrated(self, tokens: int, matrices: int, seconds: float) -> None:
         super().calibrated(tokens, matrices, seconds)
         source = self.cfg.quant.calibration.source
@@ -100,6 +104,9 @@ class RunLog(TrainLog):
     def pruned(self, count: int, of: int) -> None:
         super().pruned(count, of)
         self.metric("pruned", codes=count, of=of)
+
+    def sliding_start(self) -> None:
+        self.display.update(1.0, "scoring the artifact with a sliding window")
 
     def ttt_start(self, parts: int, windows: int) -> None:
         super().ttt_start(parts, windows)

@@ -74,6 +74,9 @@ class TrainLog:
     def stopping_early(self, step: int, seconds: float) -> None:
         self.line(f"stopping_early: wallclock_cap train_time:{seconds * 1000:.0f}ms {self.step_of_all(step)}")
 
+    def calibrating(self) -> None:
+        """Calibration for GPTQ begins. train.log has no line for it."""
+
     def calibrated(self, tokens: int, matrices: int, seconds: float) -> None:
         """GPTQ has seen the inputs of the matrices that it rounds."""
         wanted = self.cfg.quant.calibration
@@ -107,6 +110,9 @@ class TrainLog:
     def round_trip(self, score: Score) -> None:
         """The score of the artifact read back from disk."""
         self.final_score(f"{self._final_tag}_roundtrip", "post_quant", score)
+
+    def sliding_start(self) -> None:
+        """Scoring with a sliding window begins. train.log has no line for it."""
 
     def sliding(self, score: Score) -> None:
         """The artifact's score with a sliding window."""

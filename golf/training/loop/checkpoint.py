@@ -21,9 +21,7 @@ from golf.errors import GolfError
 from golf.files import disk_error, write_json
 from golf.run.folder import RunFolder
 from golf.settings.config import Config
-from golf.training.loop.steps import TrainStep
-from golf.training.loop.switches import StepHooks
-from golf.training.ranks import Ranks
+from golf.training.loop.state import TrainState
 
 
 @dataclass(frozen=True)
@@ -49,10 +47,10 @@ def checkpoint_seconds(cfg: Config) -> float:
 class Checkpoints:
     """Saves a run's state every `checkpoint_seconds` of training."""
 
-    def __init__(self, cfg: Config, folder: RunFolder, ranks: Ranks, step: TrainStep, hooks: StepHooks):
+    def __init__(self, cfg: Config, folder: RunFolder, state: TrainState):
         self.every_seconds = checkpoint_seconds(cfg)
-        self.folder, self.ranks = folder.checkpoint, ranks
-        self.model, self.optimizer, self.averagers = step.model, step.optimizer, hooks.averagers
+        self.folder, self.ranks = folder.checkpoint, state.ranks
+        self.model, self.optimizer, self.averagers = state.model, state.step.optimizer, state.hooks.averagers
         self.start = Start()  # where this run's training begins
         self._saved_at = 0.0
 

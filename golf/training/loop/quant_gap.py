@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from golf.artifact.container import pack, unpack
+from golf.artifact.container import unpack
 from golf.artifact.script.code_bytes import code_bytes
 from golf.bits import bits_per_byte
 from golf.errors import GolfError
@@ -26,7 +26,7 @@ from golf.settings.composition import CONF_DIR, compose
 from golf.settings.config import Config, QuantConfig, uses_gptq
 from golf.training.data.dataset import Dataset, open_dataset
 from golf.training.loop.calibration import calibrate
-from golf.training.loop.export import quantized
+from golf.training.loop.export import pack_model
 from golf.training.model.weights import read_weights
 from golf.training.ranks import Ranks
 from golf.training.scoring.scorer import Scorer
@@ -65,7 +65,7 @@ def quant_gaps(
         stored_as = dataclasses.replace(cfg, quant=quant)
         hessians = calibrate(weights, stored_as, dataset) if uses_gptq(quant) else None
         code = code_bytes(stored_as) if quant.prune.to_fit else 0
-        packed = pack(quantized(stored_as, weights, code, hessians), cfg.model, quant, cfg.tech)
+        packed = pack_model(stored_as, weights, code, hessians).artifact
         seconds = time.perf_counter() - start
         after, nats_after, _ = _nats_by_batch(scorer, unpack(packed).state_dict())
         gap, error = paired_gap(nats_before, nats_after, byte_count)
