@@ -1,4 +1,4 @@
-"""The sliding-window score: every target with at least T - stride tokens before it as context (where there are any).
+"""Sliding-window score: every target has at least T - stride tokens of context, except at the start of the text.
 
 Source: record 2026-03-19_SlidingWindowEval; the exact tail is that of 2026-04-01_Vocab4096_MLPMult4_WD085.
 """

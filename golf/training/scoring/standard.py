@@ -1,4 +1,4 @@
-"""The standard score: the validation split cut into sequences of T tokens that do not overlap.
+"""Standard score: the validation split is cut into sequences of T tokens that do not overlap.
 
 Every token but the first is scored once, with the tokens before it in its own sequence as context (T/2 on average).
 """
