@@ -115,7 +115,7 @@ class TrainLog:
         """Scoring with a sliding window begins. train.log has no line for it."""
 
     def sliding(self, score: Score) -> None:
-        """The artifact has its score with a sliding window."""
+        """The artifact has its sliding-window score."""
         e = self.cfg.eval
         setting = f"stride:{e.stride} " + (f"tail:{e.tail} " if e.tail != "exact" else "")
         self.final_score(f"{self._final_tag}_sliding_window", "post_quant_sliding", score, setting)
@@ -141,7 +141,7 @@ class TrainLog:
             self.line(f"  ttt_chunk [{done}/{parts}] bpb={val_bpb:.6f} time={seconds:.1f}s")
 
     def test_time_trained(self, score: Score) -> None:
-        """The artifact has its score with test-time training."""
+        """The artifact has its test-time-training score."""
         kind = "ttt_sliding" if self.cfg.eval.ttt.method == "sgd" else "ttt_lora"
         self.line(f"{kind}:done val_loss={score.val_loss:.6f} val_bpb={score.val_bpb:.6f} elapsed={score.seconds:.1f}s")
         self.final_score("legal_ttt", "post_quant_ttt", score)

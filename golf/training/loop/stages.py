@@ -24,11 +24,11 @@ from golf.training.scoring.scorer import Scorer
 
 
 class ArtifactScores(NamedTuple):
-    """Scores of the weights in an artifact; None where the configuration does not ask for one."""
+    """Scores of the weights in an artifact, named as in result.json; None where the configuration asks for none."""
 
-    standard: Score
-    sliding: Score | None
-    test_time_trained: Score | None
+    post_quant: Score
+    post_quant_sliding: Score | None
+    post_quant_ttt: Score | None
 
 
 def set_up_torch(cfg: Config) -> None:
@@ -76,13 +76,13 @@ def calibrate_trained(
 
 def score_artifact(cfg: Config, weights: Mapping[str, Tensor], scorer: Scorer, log: TrainLog) -> ArtifactScores:
     """Take and log every score of the artifact's `weights` that the configuration asks for."""
-    standard, sliding, trained = scorer(weights), None, None
+    standard, windowed, trained = scorer(weights), None, None
     log.round_trip(standard)
     if cfg.eval.stride:
         log.sliding_start()
-        sliding = scorer.sliding(weights)
-        log.sliding(sliding)
+        windowed = scorer.sliding(weights)
+        log.sliding(windowed)
     if cfg.eval.ttt.method != "off":
         trained = scorer.test_time_trained(weights, watcher=log)
         log.test_time_trained(trained)
-    return ArtifactScores(standard, sliding, trained)
+    return ArtifactScores(standard, windowed, trained)
