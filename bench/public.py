@@ -135,6 +135,7 @@ class SteppedProcess:
         waits, self._go = os.pipe()
         self._told = told
         environment = {**os.environ, **environment, "PYTHONPATH": str(ROOT), WORK_FDS: f"{waits},{tells}"}
+        # Inside a torchrun job these would make the subprocess wait for other ranks.
         for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
             environment.pop(name, None)
         with self.output.open("wb") as output:
@@ -146,6 +147,7 @@ class SteppedProcess:
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
+        # With only the child's copies open, reading from a child that has died ends at once.
         os.close(waits)
         os.close(tells)
 

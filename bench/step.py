@@ -176,6 +176,7 @@ def _call_after_steps(log: Any, device: torch.device, after_step: Callable[[], N
 def _attach(watch: Stopwatch, step: TrainStep, loader: Any) -> None:
     """Put marks around the calls of a step. Time from a forward pass to the next batch or update is the backward."""
     optimizer: Any = step.optimizer
+    # DDP's place is free on one rank, and the step calls what is there.
     step.parallel = _WatchedModel(watch, step.model)  # type: ignore[assignment]
     loader.next_batch = watch.around(BACKWARD, loader.next_batch, LOADER)
     optimizer.zero_grad = watch.around(REST, optimizer.zero_grad, OPTIMIZER)

@@ -170,6 +170,7 @@ def _new_path(variant: Path, name: str) -> Path:
     for attempt in itertools.count(1):
         path = variant / (name if attempt == 1 else f"{name}.{attempt}")
         try:
+            # mkdir is atomic: of two processes that start at once, each gets a folder of its own.
             path.mkdir(parents=True)
             break
         except FileExistsError:

@@ -79,9 +79,11 @@ def collect(
         # Hooks are on for this pass alone: own text is written between the batches and must not count.
         with inputs:
             hidden = model.hidden(ids)
+        # The head is applied after `hidden`, where no hook sees its input.
         if head in names:
             inputs.add(head, hidden)
         tokens += ids.numel() * ranks.world_size
+        # The next batch is judged by the mean time of those so far.
         if tokens >= cfg.quant.calibration.tokens or _agreed(start, ranks) * (done + 1) / done > seconds_left:
             break
     ranks.sum_tensors(list(inputs.sums.values()))
@@ -105,6 +107,7 @@ def _inputs(next_batch: NextBatch, device: torch.device) -> Iterator[Tensor]:
 def _own_text(cfg: Config, model: GPT, ranks: Ranks) -> Iterator[Tensor]:
     """Yield samples `[SAMPLES, T]` of the model, drawn token by token after a uniformly random first one (PR #1019)."""
     seq_len = cfg.quant.calibration.seq_len or eval_seq_len(cfg)
+    # Ranks draw from different seeds, or they would write the same text.
     random = torch.Generator(ranks.device).manual_seed(cfg.seed * ranks.world_size + ranks.rank)
     while True:
         ids = torch.randint(cfg.model.vocab_size, (SAMPLES, 1), generator=random, device=ranks.device)

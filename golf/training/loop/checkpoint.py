@@ -66,6 +66,7 @@ class Checkpoints:
             save_file(flatten(self._state()), self._rank_file(folder, self.ranks.rank))
         except OSError as error:
             raise disk_error(folder, error) from error
+        # latest.json may name the folder only after every rank has written its file.
         self.ranks.barrier()
         if self.ranks.is_first:
             write_json(self._latest, {**asdict(start), "ranks": self.ranks.world_size})
@@ -116,6 +117,7 @@ class Checkpoints:
     def _state(self) -> dict[str, Any]:
         optimizer = self.optimizer.state_dict()
         state: dict[str, Any] = {"muon": optimizer["muon"], "random": _random_states(self.ranks.device)}
+        # Momentum is sharded, so every rank saves its own; the rest is equal everywhere and is saved once.
         if self.ranks.is_first:
             state["model"] = self.model.state_dict()
             state["adams"] = optimizer["adams"]

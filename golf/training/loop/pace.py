@@ -71,6 +71,7 @@ def check_speed(cfg: Config, state: TrainState) -> Speed | None:
         return None
     with restored(state.step):
         times = [_step_seconds(cfg, state) for _ in range(steps)]
+    # The median, because other work on the machine disturbs single steps.
     step_ms = 1000 * statistics.median(times)
     if not state.ranks.is_first:
         return None

@@ -64,6 +64,7 @@ def quant_gaps(
         start = time.perf_counter()
         stored_as = dataclasses.replace(cfg, quant=quant)
         hessians = calibrate(weights, stored_as, dataset) if uses_gptq(quant) else None
+        # Making the script takes seconds, and only pruning to fit asks for its size.
         code = code_bytes(stored_as) if quant.prune.to_fit else 0
         packed = pack_model(stored_as, weights, code, hessians).artifact
         seconds = time.perf_counter() - start

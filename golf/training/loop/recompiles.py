@@ -23,6 +23,7 @@ class RecompileWatch:
         """End the segment and collect the causes."""
         if _graphs() == self._graphs:
             return
+        # Torch drops old records, so the last one seen marks where new ones end, not their number.
         new = itertools.takewhile(lambda record: record is not self._last, _records())
         causes = [_sentence(record) for record in new if record.recompile_reason]
         self.causes += reversed(causes) if causes else ["a function for the first time"]

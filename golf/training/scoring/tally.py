@@ -38,6 +38,7 @@ class Tally:
 
     def add(self, indices: np.ndarray, scored: np.ndarray, losses: Tensor) -> None:
         """Add `losses` in nats of the targets `indices` where `scored`; all three have one shape."""
+        # Masked and not indexed: the shape of an index result would have to wait for the device.
         mask = torch.from_numpy(scored).to(losses.device)
         self.nats += losses.detach().double().masked_fill(~mask, 0.0).sum()
         counted = indices[scored]

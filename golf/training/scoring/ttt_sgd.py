@@ -122,6 +122,7 @@ def score_ttt_sgd(
     with weights_restored(trainer.model):
         for i, chunk in enumerate(chunks):
             score_chunk(tally, trainer, losses_at, chunk, stride, batch_seqs)
+            # The rate falls as a cosine over the chunks, so that late chunks hardly move the weights.
             lr = recipe.lr * 0.5 * (1.0 + math.cos(math.pi * i / max(len(chunks) - 1, 1)))
             trainer.train(chunk.sequences, lr)
             if watcher is not None:
