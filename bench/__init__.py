@@ -1,1 +1,1 @@
-"""Speed of this machine and of the framework on it, as `scripts/bench.py` measures it."""
+"""Speed measurements of this machine and of the framework on it, for `scripts/bench.py`."""

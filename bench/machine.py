@@ -1,4 +1,4 @@
-"""What this machine is and what it can do: multiplied matrices and moved bytes a second, measured, not looked up."""
+"""The machine and its measured peaks: FLOP/s of matrix products and bytes a second of a copy."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ COPY_BYTES = {"cpu": 1 << 28, "cuda": 1 << 31}
 
 @dataclass(frozen=True)
 class Machine:
-    """`matmul_flops` is FLOP/s by dtype (fp32, bf16), `bytes_per_second` what a copy reads and writes."""
+    """A machine, its software and its measured peaks."""
 
     kind: str
     device: str
     threads: int
-    load: float  # processes that wanted to run in the minute before; above 0 something else is at work
+    load: float  # load average of the minute before; above 0 other programs are running
     packages: dict[str, str | None]
     git: dict[str, Any]
-    matmul_flops: dict[str, float]
-    bytes_per_second: float
+    matmul_flops: dict[str, float]  # FLOP/s of a matrix product by dtype (fp32, bf16)
+    bytes_per_second: float  # bytes that a copy reads and writes
 
     def floor_seconds(self, dtype: str, flops: float = 0.0, moved_bytes: float = 0.0) -> float:
-        """The least that so many operations and so many bytes take here, whichever of the two takes longer."""
+        """Return the least seconds for so many operations and bytes here: the longer time of the two."""
         return max(flops / self.matmul_flops[dtype], moved_bytes / self.bytes_per_second)
 
 
 def measure_machine(device: torch.device, dtypes: list[str], rounds: int) -> Machine:
-    """The best of `rounds` tries, because a peak is what other work on the machine does not hide."""
+    """Measure the machine; the peaks are the best of `rounds` tries, which other work disturbs least."""
     return Machine(
         kind=machine_kind(),
         device=device.type,
@@ -73,7 +73,7 @@ def _best_seconds(work: Callable[[], Tensor], device: torch.device, rounds: int)
 
 
 def seconds_of(work: Callable[[], object], device: torch.device) -> float:
-    """Of one call, until the device has finished."""
+    """Return the seconds of one call of `work`, until the device has finished."""
     synchronize(device)
     start = time.perf_counter()
     work()
@@ -82,6 +82,6 @@ def seconds_of(work: Callable[[], object], device: torch.device) -> float:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait for a GPU; a CPU has finished when the call returns."""
+    """Wait until the device has finished. A CPU has finished when the call returns."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

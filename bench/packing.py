@@ -1,4 +1,4 @@
-"""From weights to the artifact and back: seconds of every part, by number format and codec; GPTQ calibrated first."""
+"""Seconds from weights to the artifact and back, by number format and codec."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from golf.training.model.build import build_model
 
 CPU = torch.device("cpu")
 CODECS = {"zlib": 9, "zstd": 22, "lzma": 9, "brotli": 11, "context": 0}
-WEIGHT_STD = 0.1  # of the random weights; training leaves matrices of about this size
+WEIGHT_STD = 0.1  # standard deviation of the random weights, about that of trained matrices
 
 
 def packing_rows(cfg: Config, rounds: int) -> Iterator[Row]:
-    """Quantizing as configured, then packing and unpacking under every codec that is installed."""
+    """Yield rows for calibrating and quantizing as configured, then for packing under every codec that is installed."""
     weights = random_weights(cfg)
     params = sum(tensor.numel() for tensor in weights.values())
     formats = f"{cfg.name} {cfg.quant.name}"
@@ -47,14 +47,14 @@ def packing_rows(cfg: Config, rounds: int) -> Iterator[Row]:
 
 
 def random_weights(cfg: Config) -> dict[str, torch.Tensor]:
-    """Weights in the model's shapes, Gaussian, because those a model starts with compress like nothing trained."""
+    """Return Gaussian weights in the model's shapes; a model's starting weights compress unlike trained ones."""
     generator = torch.Generator().manual_seed(cfg.seed)
     state = build_model(cfg).state_dict()
     return {n: (torch.randn(t.shape, generator=generator) * WEIGHT_STD).to(t.dtype) for n, t in state.items()}
 
 
 def _calibrated_by_one_step(cfg: Config) -> Config:
-    """`cfg` with the tokens of a training step for calibration, which takes as long for each."""
+    """Return `cfg` with calibration on the tokens of one training step; time grows in proportion to the tokens."""
     calibration = dataclasses.replace(cfg.quant.calibration, source="train", tokens=cfg.data.train_batch_tokens)
     return dataclasses.replace(cfg, quant=dataclasses.replace(cfg.quant, calibration=calibration))
 

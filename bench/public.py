@@ -1,7 +1,7 @@
-"""A public `train_gpt.py` beside golf: same data, shape, batch, numbers and compile setting, step by step in turns.
+"""A public `train_gpt.py` against golf: same data, shape, batch, dtype and compile setting, in alternating rounds.
 
-Both are processes that do one step whenever they are told to. The public file is run as it is, set up through its own
-environment variables; `bench/shim.py` stands between it and a machine without a GPU.
+Both run in subprocesses that do one step at a time when told to. The public file runs unchanged, set up through its own
+environment variables; `bench/shim.py` answers its CUDA calls on a machine without a GPU.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pathlib import Path
 import torch
 
 from bench.machine import Machine
+from bench.rounds import alternate, paired_ratio
 from bench.scoring import with_stride
 from bench.table import Row
-from bench.turns import paired_ratio, take_turns
 from golf.errors import GolfError
 from golf.paths import ROOT, resolve
 from golf.plan.flops import flops_per_token
@@ -33,11 +33,11 @@ from golf.training.model.build import shapeless_model
 ENDLESS = 1_000_000
 NOT_PASSED = ("RUN_ID", "SEED", "MLP_HIDDEN", "MLP_MULT", "WARMUP_STEPS", "TRAIN_LOG_EVERY", "VAL_LOSS_EVERY")
 WORK_FDS = "GOLF_BENCH_FDS"
-END_OF_TURN = b"."
+STEP_DONE = b"."
 
 
 def public_script(given: Path) -> Path:
-    """The script itself, or the one in the folder that is `given`."""
+    """Return the path of `given`, or of the script in the folder `given`. Raises `GolfError` if there is none."""
     script = given / "train_gpt.py" if given.is_dir() else given
     if not script.is_file():
         raise GolfError(f"--against {given}: there is no train_gpt.py; check out a public one there, or name the file.")
@@ -45,11 +45,11 @@ def public_script(given: Path) -> Path:
 
 
 def against_rows(script: Path, cfg: Config, machine: Machine, device: torch.device, rounds: int) -> list[Row]:
-    """Training steps of both, in turns; the ratio in the note."""
+    """Return the rows of both scripts' training steps in alternating rounds, with their ratio in the note."""
     if is_unbuilt(cfg.data):
         open_dataset(cfg)
-    with contents(script, cfg, "train") as ways:
-        seconds = take_turns(ways, rounds, torch.device("cpu"), warm_up=1)
+    with timed_steps(script, cfg, "train") as ways:
+        seconds = alternate(ways, rounds, torch.device("cpu"), warm_up=1)
     tokens, dtype = cfg.data.train_batch_tokens, cfg.model.compute_dtype
     flops = flops_per_token(cfg, shapeless_model(cfg)).total * tokens
     what = f"{cfg.name} compile={cfg.launch.compile} {dtype}"
@@ -59,13 +59,16 @@ def against_rows(script: Path, cfg: Config, machine: Machine, device: torch.devi
 
 
 def against_sliding_rows(script: Path, cfg: Config, rounds: int, sequences: int) -> list[Row]:
-    """The public `eval_val_sliding` and golf's sliding score over the same windows, in turns; none if it has none."""
+    """Return rows of the public `eval_val_sliding` and golf's sliding score on the same windows, in alternating rounds.
+
+    Empty if the public script has no such function.
+    """
     if "def eval_val_sliding" not in script.read_text():
         return []
     cfg = with_stride(cfg)
     cfg.eval.dtype = cfg.model.compute_dtype  # the public function scores in what it trains in
-    with contents(script, cfg, "sliding", sequences) as ways:
-        seconds = take_turns(ways, rounds, torch.device("cpu"), warm_up=1)
+    with timed_steps(script, cfg, "sliding", sequences) as ways:
+        seconds = alternate(ways, rounds, torch.device("cpu"), warm_up=1)
     tokens, what = sequences * cfg.data.train_seq_len, f"{cfg.name} sliding, stride {cfg.eval.stride}"
     rows = [Row("against", f"{name}: {what}", own, tokens) for name, own in seconds.items()]
     note = f"{paired_ratio(seconds['public'], seconds['golf']):.2f} × the public function's tokens/s"
@@ -73,23 +76,24 @@ def against_sliding_rows(script: Path, cfg: Config, rounds: int, sequences: int)
 
 
 @contextlib.contextmanager
-def contents(script: Path, cfg: Config, task: str, sequences: int = 0) -> Iterator[dict[str, Callable[[], object]]]:
-    """Both processes at their first pause, as functions that let them go on to the next."""
+def timed_steps(script: Path, cfg: Config, task: str, sequences: int = 0) -> Iterator[dict[str, Callable[[], object]]]:
+    """Start both subprocesses and wait until they are ready. Calling a returned function runs one timed step."""
     with tempfile.TemporaryDirectory() as path, contextlib.ExitStack() as stack:
         folder = Path(path)
         (folder / "config.json").write_text(json.dumps(to_dict(cfg)))
         environment = public_variables(cfg, linked_data(cfg, folder))
         arguments = [task, str(sequences), str(folder / "config.json")]
-        public = Contestant("bench.shim", [*arguments, str(script)], environment, folder)
-        golf = Contestant("bench.contestant", arguments, {}, folder)
+        public = SteppedProcess("bench.shim", [*arguments, str(script)], environment, folder)
+        golf = SteppedProcess("bench.golf_process", arguments, {}, folder)
         ways = {"public": stack.enter_context(public), "golf": stack.enter_context(golf)}
-        for contestant in ways.values():  # after both have been entered: if one fails, the other is ended, too
-            contestant.await_pause()
-        yield {name: contestant.turn for name, contestant in ways.items()}
+        # Waiting begins after both have been entered: if one fails, the other is ended, too.
+        for process in ways.values():
+            process.await_pause()
+        yield {name: process.run_step for name, process in ways.items()}
 
 
 def linked_data(cfg: Config, folder: Path) -> Path:
-    """The run's shards under the names that the public scripts look for."""
+    """Link the run's shards under the names that the public scripts look for, and return the folder."""
     data = folder / "data"
     data.mkdir()
     for pattern, kind in ((cfg.data.train_files, "train"), (cfg.data.val_files, "val")):
@@ -99,7 +103,7 @@ def linked_data(cfg: Config, folder: Path) -> Path:
 
 
 def public_variables(cfg: Config, data: Path) -> dict[str, str]:
-    """The environment variables of the public scripts that make their run this one, without an end or a validation."""
+    """Return the variables that set a public script up for this run, with endless steps and no validation."""
     variables = {}
     for name, key in KEYS.items():
         group, _, field = key.partition(".")
@@ -122,8 +126,8 @@ def public_variables(cfg: Config, data: Path) -> dict[str, str]:
     }
 
 
-class Contestant:
-    """A process that works in turns: it waits after each for a byte, and ends when there is nobody left to send one."""
+class SteppedProcess:
+    """A subprocess that waits for a byte before each step. It ends when the pipe closes, so it cannot outlive us."""
 
     def __init__(self, module: str, arguments: list[str], environment: dict[str, str], folder: Path):
         self.module, self.output = module, folder / f"{module}.log"
@@ -131,6 +135,7 @@ class Contestant:
         waits, self._go = os.pipe()
         self._told = told
         environment = {**os.environ, **environment, "PYTHONPATH": str(ROOT), WORK_FDS: f"{waits},{tells}"}
+        # Inside a torchrun job these would make the subprocess wait for other ranks.
         for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
             environment.pop(name, None)
         with self.output.open("wb") as output:
@@ -142,23 +147,24 @@ class Contestant:
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
+        # With only the child's copies open, reading from a child that has died ends at once.
         os.close(waits)
         os.close(tells)
 
-    def __enter__(self) -> Contestant:
+    def __enter__(self) -> SteppedProcess:
         return self
 
-    def turn(self) -> None:
-        """One step, or one score."""
+    def run_step(self) -> None:
+        """Run one training step, or one score, and wait until it has ended."""
         os.write(self._go, b"g")
         self.await_pause()
 
     def await_pause(self) -> None:
-        """Until it has prepared itself, or its turn is over; raises `GolfError` if it ends instead."""
-        if os.read(self._told, 1) != END_OF_TURN:
+        """Wait until the subprocess is ready for a step. Raises `GolfError` with its last line if it ends instead."""
+        if os.read(self._told, 1) != STEP_DONE:
             self._process.wait()
             lines = self.output.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
-            raise GolfError(f"{self.module} ended before its turn did: {lines[-1]}")
+            raise GolfError(f"{self.module} ended before its step did: {lines[-1]}")
 
     def __exit__(self, *_: object) -> None:
         os.close(self._go)
@@ -168,8 +174,9 @@ class Contestant:
 
 
 def pause() -> None:
-    """In a contestant: the turn is over; wait for the next one."""
+    """Report the end of a step and wait for the next one; called in the subprocess."""
     waits, tells = map(int, os.environ[WORK_FDS].split(","))
-    os.write(tells, END_OF_TURN)
+    os.write(tells, STEP_DONE)
     if not os.read(waits, 1):
-        os._exit(0)  # whoever measures is gone; what a script does when it ends is not wanted
+        # The measuring process is gone. Leave at once: what a script does at its end is not wanted.
+        os._exit(0)

@@ -1,4 +1,4 @@
-"""Scored tokens a second: sequences that do not overlap, and a sliding window."""
+"""Scored tokens a second, for sequences that do not overlap and for a sliding window."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable
 import torch
 
 from bench.machine import Machine
+from bench.rounds import alternate, paired_ratio
 from bench.table import Row
 from bench.tokens import random_dataset
-from bench.turns import paired_ratio, take_turns
 from golf.bits import Score
 from golf.plan.flops import flops_per_scored_token
 from golf.settings.config import Config, eval_seq_len
@@ -19,15 +19,15 @@ from golf.training.model.build import build_model, shapeless_model
 from golf.training.ranks import Ranks
 from golf.training.scoring.scorer import Scorer
 
-STRIDE = 64  # where the configuration does not slide
+STRIDE = 64  # tokens, where the configuration has no sliding window
 
 
 def scoring_rows(cfg: Config, machine: Machine, device: torch.device, rounds: int, sequences: int) -> list[Row]:
-    """Flat and sliding, in turns, of a model with random weights on `sequences` sequences of random tokens."""
+    """Return rows of the flat and the sliding score in alternating rounds, with random weights and tokens."""
     cfg = with_stride(cfg)
     seq_len, stride = eval_seq_len(cfg), cfg.eval.stride
     ways = score_ways(cfg, random_dataset(cfg, sequences), device)
-    seconds = take_turns(ways, rounds, device, warm_up=1)
+    seconds = alternate(ways, rounds, device, warm_up=1)
     model, rows = shapeless_model(cfg), []
     for name, step in (("flat", 0), ("sliding", stride)):
         work = flops_per_scored_token(cfg, model, step) * sequences * seq_len
@@ -41,13 +41,13 @@ def scoring_rows(cfg: Config, machine: Machine, device: torch.device, rounds: in
 
 
 def with_stride(cfg: Config) -> Config:
-    """`cfg` with a sliding window, of STRIDE tokens (fewer for short sequences) if it has none."""
+    """Return `cfg` with a sliding window; if it has none, of STRIDE tokens, or fewer for short sequences."""
     stride = cfg.eval.stride or min(STRIDE, eval_seq_len(cfg) // 2)
     return dataclasses.replace(cfg, eval=dataclasses.replace(cfg.eval, stride=stride))
 
 
 def score_ways(cfg: Config, dataset: Dataset, device: torch.device) -> dict[str, Callable[[], Score]]:
-    """The two ways to score `dataset` with a model of random weights."""
+    """Return the flat and the sliding score of `dataset` by name, as functions that use a model of random weights."""
     scorer = Scorer(cfg, dataset, Ranks(device=device))
     torch.manual_seed(cfg.seed)
     weights = build_model(cfg).state_dict()

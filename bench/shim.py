@@ -1,8 +1,8 @@
-"""`python -m bench.shim TASK SEQUENCES CONFIG SCRIPT`: runs a public script, unchanged, one turn at a time.
+"""The public script's subprocess: `python -m bench.shim TASK SEQUENCES CONFIG SCRIPT` runs it unchanged, step by step.
 
-A turn of training ends with the script's own log line of a step. Where there is no GPU, the functions through which
-the script would reach one are replaced by what a CPU has: what it computes stays as it is written. In float32 its
-casts to bf16 are left out, as golf's are.
+A training step ends with the script's own log line. Without a GPU the functions through which the script would reach
+one are replaced by their CPU counterparts; the arithmetic stays as written. In float32 its casts to bf16 are left out,
+as golf's are.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def replace(owner: Any, name: str, value: Any) -> None:
 
 
 def pause_after_steps() -> None:
-    """Let `print` end the turn at the line that reports a step."""
+    """Make `print` pause after the line that reports a step."""
     say = builtins.print
 
     def print_and_pause(*values: Any, **options: Any) -> None:
@@ -61,15 +61,16 @@ def pause_after_steps() -> None:
 
 
 def replace_cuda(script: str) -> None:
-    """Answers of `torch.cuda` for one device, and that device is the CPU."""
-    import torch._dynamo  # looks at `torch.device` once, at import: before there is another one
+    """Make `torch.cuda` answer as if there were one device, which is the CPU."""
+    # It reads `torch.device` once, when it is imported, and must see the real one.
+    import torch._dynamo
 
     nothing: dict[str, Any] = {"device_count": 1, "current_device": 0}
     zeros = ("max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved")
     silent = ("set_device", "synchronize", "manual_seed", "manual_seed_all", "empty_cache", "reset_peak_memory_stats")
     for name, value in {**nothing, **dict.fromkeys(zeros, 0), **dict.fromkeys(silent)}.items():
         replace(torch.cuda, name, _returning(value))
-    # Only the script is told that there is one: torch.compile asks, too, and would talk to it.
+    # Only the script is told that there is a GPU: torch.compile asks, too, and would try to use it.
     replace(torch.cuda, "is_available", lambda: sys._getframe(1).f_code.co_filename == script)
     replace(torch, "device", Device)
     for kind in (torch.Tensor, torch.nn.Module):
@@ -90,7 +91,7 @@ def _returning(value: Any) -> Callable[..., Any]:
 
 
 class _AnyDevice(type):
-    """Makes `Device(...)` a CPU, and every real device one of its instances."""
+    """Metaclass that makes `Device(...)` a CPU and every real device an instance of it."""
 
     real = torch.device
 
@@ -103,11 +104,11 @@ class _AnyDevice(type):
 
 
 class Device(metaclass=_AnyDevice):
-    """`torch.device` of a script that knows only GPUs."""
+    """Replacement of `torch.device` for a script that knows only GPUs."""
 
 
 def replace_casts(dtype: str) -> None:
-    """Autocast on the CPU, in bf16 or, for float32, not at all; and then no other casts to bf16 either."""
+    """Make autocast work on the CPU in bf16. For float32 it does nothing, and other casts to bf16 are left out."""
     real = torch.autocast
 
     def autocast(device_type: str = "cuda", dtype: Any = None, enabled: bool = True, **_: Any) -> Any:
@@ -121,7 +122,7 @@ def replace_casts(dtype: str) -> None:
 
 
 def slide(public: dict[str, Any], cfg: Config, sequences: int) -> None:
-    """Call the script's `eval_val_sliding` on its own model, with what its parameters are named."""
+    """Call the script's `eval_val_sliding` on its own model again and again, with arguments by parameter name."""
     args = public["Hyperparameters"]()
     device = torch.device(cfg.launch.device)
     shape = inspect.signature(public["GPT"].__init__).parameters

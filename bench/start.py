@@ -1,7 +1,7 @@
-"""From the command to the first step: what starting, importing, composing, data and compiling take, cold and warm.
+"""Seconds from the command to the first step: starting, importing, composing, data and compiling, cold and warm.
 
-Every measurement is a process of its own. Besides the seconds on the clock a row notes those of the processor, which
-other work on the machine disturbs less.
+Every measurement is a process of its own. A row also notes processor seconds, which other work on the machine disturbs
+less than seconds on the clock.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ONE_STEP = ("schedule.iterations=1", "launch.compile=off")
 
 
 def start_rows(overrides: list[str], modes: list[str], rounds: int) -> list[Row]:
-    """Commands that answer at once, the phases of a start for every compile mode, and the whole of it."""
+    """Return rows for short commands, for the start-up phases in every compile mode, and for the whole start."""
     rows = [_command_row(name, command, overrides, rounds) for name, command in COMMANDS.items()]
     for mode in modes:
         with tempfile.TemporaryDirectory() as cache:
@@ -54,7 +54,7 @@ def _command_row(name: str, command: list[str], overrides: list[str], rounds: in
 
 
 def _timed(arguments: list[str]) -> tuple[float, float]:
-    """Seconds on the clock and of the processor."""
+    """Return the seconds on the clock and of the processor that a Python command takes."""
     before, start = _processor_seconds(), time.perf_counter()
     with tempfile.TemporaryDirectory() as runs:
         environment = {**os.environ, "GOLF_RUNS": runs}
@@ -68,9 +68,9 @@ def _processor_seconds() -> float:
 
 
 def phases(overrides: list[str], cache: Path) -> dict[str, float]:
-    """Seconds of each of PHASES in a new process whose compiler keeps its work in `cache`."""
+    """Return the seconds of each phase of PHASES in a new process whose compiler caches in `cache`."""
     kept = {"TORCHINDUCTOR_CACHE_DIR": str(cache), "TRITON_CACHE_DIR": str(cache / "triton")}
-    command = [sys.executable, "-m", "bench.opening", *overrides]
+    command = [sys.executable, "-m", "bench.startup_phases", *overrides]
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, **kept}, capture_output=True, text=True)
     if done.returncode:
         raise GolfError(f"the start could not be measured: {done.stderr.strip().splitlines()[-1]}")
@@ -78,7 +78,7 @@ def phases(overrides: list[str], cache: Path) -> dict[str, float]:
 
 
 def seconds_to_first_step(overrides: list[str]) -> float:
-    """Until the log has the first step, less the time that step took; warm-up steps before it count."""
+    """Return the seconds until the first training step begins, warm-up steps included."""
     with tempfile.TemporaryDirectory() as runs:
         command = [sys.executable, str(ROOT / "golf/train.py"), *overrides, *ONE_STEP]
         start = time.perf_counter()
@@ -86,6 +86,7 @@ def seconds_to_first_step(overrides: list[str]) -> float:
             while process.poll() is None:
                 logs = [path.read_text() for path in Path(runs).glob("*/*/train.log")]
                 if logs and (line := re.search(r"step:1/1 train_loss.*train_time:(\d+)ms", logs[0])):
+                    # The log has a step after its end, so the step's own time is taken off.
                     elapsed = time.perf_counter() - start
                     process.wait()
                     return elapsed - int(line[1]) / 1000

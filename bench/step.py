@@ -1,4 +1,4 @@
-"""The training step: tokens a second of every way to run it, and where the time of the real training loop goes."""
+"""Training steps: tokens a second by compile mode and dtype, and the share of each phase in the real training loop."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from bench.machine import Machine, synchronize
+from bench.rounds import alternate
 from bench.table import Row
 from bench.tokens import random_dataset
-from bench.turns import take_turns
 from bench.work import step_bytes
 from golf.bits import Score
 from golf.plan.flops import flops_per_token
@@ -27,12 +27,10 @@ from golf.settings.composition import compose
 from golf.settings.config import Config
 from golf.training.data.batches import open_loader
 from golf.training.data.dataset import Dataset
+from golf.training.loop.state import build_state
 from golf.training.loop.steps import TrainStep
-from golf.training.loop.switches import StepHooks, Switches
 from golf.training.loop.training import train
-from golf.training.model.attention import choose_kernel
-from golf.training.model.build import build_model, compile_for_training, shapeless_model
-from golf.training.optim.groups import build_optimizer
+from golf.training.model.build import shapeless_model
 from golf.training.ranks import Ranks
 
 LOADER, FORWARD, BACKWARD, OPTIMIZER, REST = "loader", "forward", "backward", "optimizer", "everything else"
@@ -42,7 +40,7 @@ UNTIMED_STEPS = 2
 def step_rows(
     overrides: list[str], modes: list[str], dtypes: list[str], machine: Machine, device: torch.device, rounds: int
 ) -> list[Row]:
-    """One row for every compile mode and dtype of the configuration."""
+    """Return one row for every compile mode and dtype of the configuration."""
     with contextlib.ExitStack() as stack:
         configs = {
             f"compile={mode} {dtype}": compose(
@@ -52,7 +50,7 @@ def step_rows(
             for dtype in dtypes
         }
         ways = {name: stack.enter_context(_stepping(cfg, device)) for name, cfg in configs.items()}
-        seconds = take_turns(ways, rounds, device, UNTIMED_STEPS)
+        seconds = alternate(ways, rounds, device, UNTIMED_STEPS)
     return [_step_row(name, configs[name], own, machine) for name, own in seconds.items()]
 
 
@@ -64,12 +62,9 @@ def _stepping(cfg: Config, device: torch.device) -> Iterator[Callable[[], object
 
 
 def prepared_step(cfg: Config, device: torch.device) -> TrainStep:
-    """A step as a run takes it, on new weights."""
+    """Return the training step of a run of `cfg` on new weights."""
     torch.manual_seed(cfg.seed)
-    model = build_model(cfg).to(device)
-    choose_kernel(device, cfg)
-    compile_for_training(model, cfg.launch.compile)
-    return TrainStep(cfg, model, build_optimizer(cfg, model), Ranks(device=device))
+    return build_state(cfg, Ranks(device=device), lambda *_: None).step
 
 
 def _step_row(name: str, cfg: Config, seconds: list[float], machine: Machine) -> Row:
@@ -81,7 +76,7 @@ def _step_row(name: str, cfg: Config, seconds: list[float], machine: Machine) ->
 
 
 class Stopwatch:
-    """Splits time into phases: what has passed at a mark belongs to the phase the mark names."""
+    """Seconds by phase: the time up to a mark belongs to the phase that the mark names."""
 
     def __init__(self, device: torch.device):
         self.device = device
@@ -95,7 +90,7 @@ class Stopwatch:
         self._last = now
 
     def around(self, before: str, function: Callable[..., Any], after: str) -> Callable[..., Any]:
-        """`function`, with what has passed before each call counted as `before`, and its own time as `after`."""
+        """Wrap `function`: time up to a call counts as the phase `before`, time in it as the phase `after`."""
 
         def marked(*args: Any, **kwargs: Any) -> Any:
             self.mark(before)
@@ -107,7 +102,7 @@ class Stopwatch:
 
 
 class _WatchedModel:
-    """Stands where DDP would, around the forward pass."""
+    """Stopwatch around the forward pass, in the place where a step would keep DDP."""
 
     def __init__(self, watch: Stopwatch, model: Callable[..., Any]):
         self.call = watch.around(LOADER, model, FORWARD)
@@ -120,7 +115,7 @@ class _WatchedModel:
 
 
 def breakdown_rows(cfg: Config, machine: Machine, device: torch.device, steps: int) -> list[Row]:
-    """Phases of `steps` steps of the run's own loop, its log and its bookkeeping included; shares in the note."""
+    """Return the mean seconds of each phase over `steps` steps of the run's own loop, with its log and bookkeeping."""
     seconds = run_loop(cfg, random_dataset(cfg), device, steps).seconds
     total = sum(seconds.values())
     what = f"{cfg.name} compile={cfg.launch.compile} {cfg.model.compute_dtype}"
@@ -133,36 +128,41 @@ def breakdown_rows(cfg: Config, machine: Machine, device: torch.device, steps: i
 def run_loop(
     cfg: Config, dataset: Dataset, device: torch.device, steps: int, after_step: Callable[[], None] | None = None
 ) -> Stopwatch:
-    """Train `steps` steps in the run's own loop; split its time, or without that call `after_step` after each."""
+    """Train `steps` steps in the run's own loop and return its time by phase.
+
+    With `after_step` it calls that after each step and measures no phases.
+    """
     cfg = dataclasses.replace(
         cfg,
         schedule=dataclasses.replace(cfg.schedule, iterations=steps),
         budget=dataclasses.replace(cfg.budget, train_seconds=0.0),
         eval=dataclasses.replace(cfg.eval, val_loss_every=0),
     )
-    step, ranks, watch = prepared_step(cfg, device), Ranks(device=device), Stopwatch(device)
+    torch.manual_seed(cfg.seed)
+    ranks, watch = Ranks(device=device), Stopwatch(device)
     with contextlib.ExitStack() as stack:
         loader = stack.enter_context(open_loader(cfg, dataset, ranks))
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        for _ in range(UNTIMED_STEPS):
-            step(loader.next_batch, 0.0, 0.95)
         log = RunLog(RunFolder(Path(folder)), cfg, is_first=True)
         log.display = display_for(is_first=False)
+        state = build_state(cfg, ranks, log.switched_on)
+        for _ in range(UNTIMED_STEPS):
+            state.step(loader.next_batch, 0.0, 0.95)
         if after_step is None:
-            _attach(watch, step, loader)
+            _attach(watch, state.step, loader)
         else:
             _call_after_steps(log, device, after_step)
-        score, switches = Score(1.0, 1.0, 1, 1, 0.0), Switches(cfg, log.switched_on)
+        score = Score(1.0, 1.0, 1, 1, 0.0)
         watch.mark(REST)
         watch.seconds.clear()
-        train(cfg, step, loader, lambda last: score, ranks, log, switches, StepHooks(cfg, step.model))
+        train(cfg, state, loader, lambda last: score, log)
         watch.mark(REST)
         log.close()
     return watch
 
 
 def _call_after_steps(log: Any, device: torch.device, after_step: Callable[[], None]) -> None:
-    """The log line is the last thing a step does."""
+    """Call `after_step` when the log line of a step is written, which is the last thing that a step does."""
     write = log.train_step
 
     def written(*args: Any) -> None:
@@ -174,8 +174,9 @@ def _call_after_steps(log: Any, device: torch.device, after_step: Callable[[], N
 
 
 def _attach(watch: Stopwatch, step: TrainStep, loader: Any) -> None:
-    """Marks around what a step calls; between a forward pass and the next batch or update there is the backward."""
+    """Put marks around the calls of a step. Time from a forward pass to the next batch or update is the backward."""
     optimizer: Any = step.optimizer
+    # DDP's place is free on one rank, and the step calls what is there.
     step.parallel = _WatchedModel(watch, step.model)  # type: ignore[assignment]
     loader.next_batch = watch.around(BACKWARD, loader.next_batch, LOADER)
     optimizer.zero_grad = watch.around(REST, optimizer.zero_grad, OPTIMIZER)

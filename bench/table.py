@@ -1,4 +1,4 @@
-"""What was measured, as rows: a table to read, and the same as JSON for programs."""
+"""Rows of measurements, as a table for people and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ COLUMNS = ("part", "what", "ms", "fastest … slowest", "tokens/s", "GFLOP/s", "
 
 @dataclass(frozen=True)
 class Row:
-    """Seconds of all rounds of one thing; `tokens` and `flops` are what one round does, 0 where that means nothing."""
+    """Seconds of all rounds of one measurement."""
 
     part: str
     what: str
     seconds: list[float]
-    tokens: float = 0.0
-    flops: float = 0.0
-    dtype: str = ""  # of the matrices that are multiplied: which peak the operations are held against
+    tokens: float = 0.0  # tokens of one round, 0 where there are none
+    flops: float = 0.0  # floating-point operations of one round, 0 where they are not counted
+    dtype: str = ""  # dtype of the matrix products, whose peak `flops` is compared with
     floor_seconds: float = 0.0
     note: str = ""
 
@@ -32,7 +32,7 @@ class Row:
         return statistics.median(self.seconds)
 
     def cells(self, machine: Machine) -> list[str]:
-        """As in COLUMNS; what does not apply is empty."""
+        """Return the cells for COLUMNS; a cell that does not apply is empty."""
         rate = self.flops / self.median
         return [
             self.part,
@@ -53,7 +53,7 @@ def _number(value: float) -> str:
 
 
 def heading(machine: Machine) -> list[str]:
-    """What was measured on, in three lines."""
+    """Return three lines about the machine."""
     peaks = ", ".join(f"{dtype} {flops / 1e9:,.0f} GFLOP/s" for dtype, flops in machine.matmul_flops.items())
     versions = ", ".join(f"{name} {machine.packages[name]}" for name in ("torch", "numpy"))
     return [
@@ -64,7 +64,7 @@ def heading(machine: Machine) -> list[str]:
 
 
 def markdown(machine: Machine, rows: Sequence[Row]) -> str:
-    """Heading and one table, for a terminal and for docs/benchmarks.md alike."""
+    """Return heading and table in Markdown, for a terminal and for docs/benchmarks.md."""
     table = [list(COLUMNS), ["---"] * len(COLUMNS), *(row.cells(machine) for row in rows)]
     widths = [max(len(line[i]) for line in table) for i in range(len(COLUMNS))]
     lines = [" | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in table]
@@ -72,7 +72,7 @@ def markdown(machine: Machine, rows: Sequence[Row]) -> str:
 
 
 def as_json(machine: Machine, rows: Sequence[Row], command: Sequence[str]) -> str:
-    """Everything in the table and every single measurement."""
+    """Return the table and every single measurement as JSON."""
     found: dict[str, Any] = {
         "command": list(command),
         "machine": dataclasses.asdict(machine),

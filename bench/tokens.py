@@ -1,4 +1,4 @@
-"""Tokens out of nothing: the speed of a step or a score does not depend on what they are."""
+"""Random tokens for benchmarks: the speed of a step or a score does not depend on which tokens it reads."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from golf.settings.config import Config, eval_seq_len
 from golf.training.data.byte_tables import ByteTables
 from golf.training.data.dataset import Dataset
 
-TRAIN_STEPS = 4  # of tokens in the training shard, which is read over and over
+TRAIN_STEPS = 4  # length of the training shard in steps; it is read over and over
 
 
 def random_dataset(cfg: Config, sequences: int = 1) -> Dataset:
-    """A shard of training tokens, and `sequences` to score; every token stands for one byte."""
+    """Return a shard of training tokens and `sequences` sequences to score; every token stands for one byte."""
     generator, size = np.random.default_rng(0), cfg.model.vocab_size
     train = generator.integers(0, size, TRAIN_STEPS * cfg.data.train_batch_tokens + 1).astype(np.uint16)
     validation = generator.integers(0, size, sequences * eval_seq_len(cfg) + 1).astype(np.uint16)

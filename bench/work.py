@@ -1,4 +1,4 @@
-"""The least traffic of a training step: bytes that no implementation of the same arithmetic avoids moving."""
+"""Memory traffic of a training step: the bytes that every implementation of the same arithmetic moves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MUON_PASSES, ADAM_PASSES = 5, 7  # read gradient, state and weight, write state 
 
 
 def step_bytes(cfg: Config, model: GPT) -> float:
-    """Bytes that one optimizer step has to move, if nothing stays in a cache between two uses.
+    """Return the bytes that one optimizer step has to move, if nothing stays in a cache between two uses.
 
     Every micro-batch reads each matrix twice (forward, backward) and writes its gradient once; the inputs of every
     matrix are written forward and read backward; the optimizer passes over weights, gradients and its state.

@@ -27,7 +27,7 @@ class GolfSubmitter(GolfLauncher):
             raise GolfError("A sweeper that waits for scores cannot be submitted: use -m with golf/train.py for it.")
         name = Path(self.config.hydra.sweep.dir).name
         asked = [job for _, job in self.jobs(job_overrides)]
-        claim = lock_submitting()
+        lock = lock_submitting()
         try:
             order = make_order(asked)
             show_order(order, name)
@@ -36,6 +36,6 @@ class GolfSubmitter(GolfLauncher):
                 if order.to_run:
                     show_sent(submit(order, name), name)
         finally:
-            claim.release()
+            lock.release()
         # There are no scores yet. Hydra's own sweeper, the only one allowed here, does not read them.
         return [JobReturn(o, status=JobStatus.COMPLETED, _return_value=float("nan")) for o in job_overrides]

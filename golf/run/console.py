@@ -1,4 +1,4 @@
-"""The running display: a progress bar on a terminal, plain lines elsewhere, nothing on other ranks."""
+"""Progress display: a bar on a terminal, plain lines elsewhere, nothing on other ranks than the first."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ PLAIN_SECONDS = 10.0
 
 
 class Display(Protocol):
-    """Shows where the training is. `fraction` is the share of the budget that is used, 0 to 1."""
+    """Display of a run's progress."""
 
     def say(self, text: str) -> None:
-        """One line that stays."""
+        """Print one line that stays."""
 
     def update(self, fraction: float, text: str) -> None:
-        """The current state, shown when it is worth it."""
+        """Show the current state, unless the last one is too recent; `fraction` of the budget (0 to 1) is used."""
 
     def close(self) -> None: ...
 
@@ -32,7 +32,7 @@ class NoDisplay:
 
 
 class PlainDisplay:
-    """Lines for a file or a pipe: the first ones, then one every `PLAIN_SECONDS`."""
+    """Lines for a file or a pipe, at most one state every `PLAIN_SECONDS`."""
 
     def __init__(self) -> None:
         self._next_at = 0.0
@@ -50,7 +50,7 @@ class PlainDisplay:
 
 
 class BarDisplay:
-    """A bar that redraws from the training thread itself: no second thread takes time from the step."""
+    """Bar that the training thread itself redraws: no second thread takes time from the step."""
 
     def __init__(self) -> None:
         columns = BarColumn(bar_width=24), TextColumn("{task.percentage:3.0f}%  {task.fields[text]}")
@@ -74,7 +74,7 @@ class BarDisplay:
 
 
 def display_for(is_first: bool) -> Display:
-    """The display for this process: only the first rank has one."""
+    """Return the display of this process: a silent one unless it is the first rank."""
     if not is_first:
         return NoDisplay()
     return BarDisplay() if sys.stdout.isatty() else PlainDisplay()

@@ -1,4 +1,4 @@
-"""The picture of a run: losses over seconds of training, and the learning-rate multiplier below."""
+"""Plot of a run: losses over seconds of training, with the learning-rate multiplier below."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from golf.run.result import Result
 
 
 def draw_curves(metrics: Path, result: Result, target: Path) -> None:
-    """Read `metrics.jsonl` and write a PNG. Without any training step there is nothing to draw."""
+    """Draw the events of `metrics` (a metrics.jsonl) and write them to `target` as PNG, unless no step was trained."""
     events = [json.loads(line) for line in metrics.read_text().splitlines()]
     train = [e for e in events if e["event"] == "train"]
     if not train:
         return
     validation = [e for e in events if e["event"] == "validation"]
-    from matplotlib.figure import Figure  # without pyplot, which takes three times as long to import
+    # Without pyplot, which takes three times as long to import.
+    from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 5.5), layout="constrained")
     losses, rate = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))

@@ -1,4 +1,4 @@
-"""Why two configurations are two variants, or why one variant gave two results."""
+"""Differences between two configurations, and between the environments of two runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ENVIRONMENT_KEYS = ("python", "packages", "cpu", "cpu_cores", "gpus", "gpu", "cu
 
 
 class Difference(NamedTuple):
-    """A setting and its two values; None where there is no such setting."""
+    """Setting and its two values; None where there is no such setting."""
 
     key: str
     one: Any
@@ -21,7 +21,7 @@ class Difference(NamedTuple):
 
 
 def differences(one: Config, other: Config) -> tuple[list[Difference], list[Difference]]:
-    """Settings that make two variants of them, and those that differ without doing so (seed, name, launch, …)."""
+    """Return the settings that make `one` and `other` two variants, and those that differ otherwise (seed, name, …)."""
     everything = _compared(dict(flat(to_dict(one))), dict(flat(to_dict(other))))
     variant = _compared(identity(one), identity(other))
     keys = {difference.key for difference in variant}
@@ -29,7 +29,7 @@ def differences(one: Config, other: Config) -> tuple[list[Difference], list[Diff
 
 
 def environment_differences(one: Path, other: Path) -> list[Difference]:
-    """What differs between the machines and versions that two run folders were made with."""
+    """Return the differences between the machines and package versions that two run folders record."""
     return _compared(_environment(one), _environment(other))
 
 
@@ -39,7 +39,7 @@ def _environment(folder: Path) -> dict[str, Any]:
 
 
 def _compared(one: dict[str, Any], other: dict[str, Any]) -> list[Difference]:
-    """An empty group has no settings, so it is left out."""
+    # An empty group has no settings, so it is no difference to having no such group.
     one, other = ({key: value for key, value in side.items() if value != {}} for side in (one, other))
     keys = sorted({*one, *other})
     return [Difference(k, one.get(k), other.get(k)) for k in keys if one.get(k) != other.get(k)]

@@ -1,4 +1,4 @@
-"""What produced a result besides its configuration: versions, hardware, git state, command line."""
+"""Environment of a run: versions, hardware, git state, command line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENVIRONMENT_PREFIXES = ("NCCL_", "OMP_", "MKL_", "CUDA_VISIBLE", "TORCH", "PYTOR
 
 
 def environment_record(command: list[str]) -> dict[str, Any]:
-    """A plain dict for `environment.json`."""
+    """Return the content of `environment.json` for a run started by `command`."""
     hardware = detect()
     return {
         "command": command,
@@ -36,12 +36,12 @@ def environment_record(command: list[str]) -> dict[str, Any]:
 
 
 def package_versions() -> dict[str, str | None]:
-    """Of the packages that results may depend on."""
+    """Return the versions of the packages that results may depend on, None for those not installed."""
     return {name: _version(name) for name in PACKAGES}
 
 
 def machine_kind() -> str:
-    """Such as `8× NVIDIA H100 80GB HBM3` or `AMD EPYC, 2 cores`: machines of one kind are expected to be as fast."""
+    """Return a name such as `8× NVIDIA H100 80GB HBM3` or `AMD EPYC, 2 cores`, one for machines of equal speed."""
     hardware = detect()
     return f"{hardware.gpus}× {hardware.gpu_name}" if hardware.gpus else f"{cpu_name()}, {cpu_cores()} cores"
 
@@ -54,12 +54,13 @@ def _version(package: str) -> str | None:
 
 
 def _cuda_version() -> str | None:
+    # Looked up and not imported: torch takes seconds, and a process without it has used no GPU.
     torch = sys.modules.get("torch")
     return None if torch is None else torch.version.cuda
 
 
 def git_state() -> dict[str, Any]:
-    """Commit and whether tracked files differ from it; empty outside a checkout."""
+    """Return the commit and whether tracked files differ from it; empty outside a checkout."""
     try:
         commit = _git("rev-parse", "HEAD")
         return {"commit": commit, "dirty": bool(_git("status", "--porcelain", "--untracked-files=no"))}

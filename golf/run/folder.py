@@ -1,4 +1,4 @@
-"""The folder of one run: `multirun/<name>-<variant id>/seed<k>/`, the truth about it for every reader."""
+"""Folder of one run, `multirun/<name>-<variant id>/seed<k>/`: every reader takes what it knows of the run from here."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ from golf.settings.config import Config, from_dict, to_dict
 
 @dataclass(frozen=True)
 class RunFolder:
+    """Files of one run by their purpose."""
+
     path: Path
 
     @property
     def config(self) -> Path:
-        """What the ranks read."""
+        """Resolved configuration, which the ranks read."""
         return self.path / "config.json"
 
     @property
     def result(self) -> Path:
-        """Written once, when the run has ended; a run without it was killed or is still going."""
+        """Result, written once when the run has ended. A run without it was killed or is still going."""
         return self.path / "result.json"
 
     @property
@@ -52,7 +54,7 @@ class RunFolder:
 
     @property
     def artifact(self) -> Path:
-        """The file that counts."""
+        """Artifact, whose bytes and score count."""
         return self.path / "artifact.golf"
 
     @property
@@ -66,26 +68,26 @@ class RunFolder:
 
     @property
     def checkpoint(self) -> Path:
-        """Of a long run, see golf/training/loop/checkpoint.py."""
+        """Checkpoints of a long run, see golf/training/loop/checkpoint.py."""
         return self.path / "checkpoint"
 
     @property
     def has_checkpoint(self) -> bool:
-        """Whether a run that was stopped can go on here."""
+        """Tell whether a run that was stopped can resume from this folder."""
         return (self.checkpoint / "latest.json").exists()
 
     def write_machine_warnings(self, node: int, sentences: list[str]) -> None:
-        """What was found amiss on a machine before its ranks started."""
+        """Write the warnings about a node's machine from before its ranks started; none if there are no `sentences`."""
         if sentences:
             write_json(self.path / f"machine.node{node}.json", sentences)
 
     def read_machine_warnings(self) -> list[str]:
-        """Those of all nodes."""
+        """Return the warnings about the machines of all nodes."""
         return [s for path in sorted(self.path.glob("machine.node*.json")) for s in json.loads(path.read_text())]
 
     @property
     def track_log(self) -> Path:
-        """What a mirror and its client had to say."""
+        """Messages of the W&B mirror and its client."""
         return self.path / "track.log"
 
     @property
@@ -94,7 +96,7 @@ class RunFolder:
 
     @property
     def output(self) -> Path:
-        """What a run of a sweep would have shown on the terminal."""
+        """Terminal output of a run in a sweep."""
         return self.path / "output.log"
 
     def read_config(self) -> Config:
@@ -105,14 +107,14 @@ class RunFolder:
 
 
 def runs_root() -> Path:
-    """Where runs go: `GOLF_RUNS` or multirun/ in the repository."""
+    """Return the folder of all runs: `GOLF_RUNS` or multirun/ in the repository."""
     return Path(os.environ.get("GOLF_RUNS", ROOT / "multirun")).absolute()
 
 
 def create_run_folder(cfg: Config, command: list[str]) -> RunFolder:
-    """A new folder with the resolved configuration and the environment record in it.
+    """Make a new folder and write the resolved configuration and the environment record into it.
 
-    A run that was made before keeps its folder: the next one of the same variant and seed gets `seed<k>.2`, ….
+    Earlier attempts keep their folders: the next one of the same variant and seed gets `seed<k>.2`, ….
     """
     variant = runs_root() / f"{cfg.name}-{variant_id(cfg)}"
     path = _new_path(variant, f"seed{cfg.seed}")
@@ -124,21 +126,24 @@ def create_run_folder(cfg: Config, command: list[str]) -> RunFolder:
 
 
 def attempts(variant_id: str, seed: int) -> list[RunFolder]:
-    """Folders of every attempt at a run, the oldest first, under whatever name its variant was run."""
+    """Return the folders of all attempts at a run, the oldest first, under any name of its variant."""
     pattern = re.compile(rf"seed{seed}(?:\.\d+)?")
     paths = [path for path in runs_root().glob(f"*-{variant_id}/seed*") if pattern.fullmatch(path.name)]
     return [RunFolder(path) for path in sorted(paths, key=_age)]
 
 
 def find_run(variant_id: str, seed: int) -> RunFolder | None:
-    """The folder that stands for a run: its newest finished attempt, else its newest one, None if there is none."""
+    """Return the folder that stands for a run: its newest finished attempt, else its newest one; None without any."""
     found = attempts(variant_id, seed)
     finished = [folder for folder in found if _state(folder) in FINAL]
     return (finished or found)[-1] if found else None
 
 
 def finished_run(variant_id: str, seed: int) -> tuple[Result, RunFolder] | None:
-    """Result and folder of a run that needs no other attempt. One that this version cannot read does."""
+    """Return result and folder of a finished run, None if it needs another attempt.
+
+    A result that this version cannot read needs one.
+    """
     if (folder := find_run(variant_id, seed)) and _state(folder) in FINAL:
         with contextlib.suppress(GolfError):
             return read_result(folder.result), folder
@@ -153,7 +158,7 @@ def _state(folder: RunFolder) -> str:
 
 
 def _age(path: Path) -> tuple[int, int]:
-    """Sorts attempts by their making: the environment record is written once, then the number in the folder's name."""
+    """Return a sort key for attempts by age: when the environment record was written, then the folder's number."""
     number = int(path.name.partition(".")[2] or 1)
     try:
         return (path / "environment.json").stat().st_mtime_ns, number
@@ -165,6 +170,7 @@ def _new_path(variant: Path, name: str) -> Path:
     for attempt in itertools.count(1):
         path = variant / (name if attempt == 1 else f"{name}.{attempt}")
         try:
+            # mkdir is atomic: of two processes that start at once, each gets a folder of its own.
             path.mkdir(parents=True)
             break
         except FileExistsError:

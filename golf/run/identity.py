@@ -1,9 +1,8 @@
-"""Which variant a configuration is: a hash over everything that can change the result.
+"""Identity of a variant: a hash over every setting that can change the result.
 
-Left out are the seed (it makes a variant a run), the groups `launch` (processes, device, logging), `rules`, `track`
-and `sweep`, notes and every `name`, which is only a label. A technique that was dropped and one never selected are the
-same.
-Values are typed by the schema, so `1`, `1.0` and `2e-2`, `.02` give one id.
+The hash leaves out the seed (it makes a variant a run), the groups `launch` (processes, device, logging), `rules`,
+`track` and `sweep`, notes, and every `name`, which is only a label. A dropped technique counts as never selected.
+Values are typed by the schema, so `1` and `1.0`, or `2e-2` and `.02`, give one id.
 """
 
 from __future__ import annotations
@@ -16,24 +15,24 @@ from typing import Any
 from golf.settings.config import Config, to_dict
 
 NOT_IDENTITY_GROUPS = ("cluster", "launch", "rules", "track", "sweep", "drop")
-NOT_IDENTITY_FIELDS = ("seed", "name", "note", "tag", "small_tensor")  # the last is quant.small_numel or nothing
-ADDED_LATER = (".scale_floor",)  # null there is what runs were before the setting existed
+NOT_IDENTITY_FIELDS = ("seed", "name", "note", "tag", "small_tensor")  # small_tensor only sets quant.small_numel
+ADDED_LATER = (".scale_floor",)  # null means the behaviour before the setting existed, so ids stay the same
 
 
 def identity(cfg: Config) -> dict[str, Any]:
-    """Flat `group.key: value` of what makes the variant, sorted by key."""
+    """Return the settings that make the variant as flat `group.key: value`, sorted by key."""
     return identity_of(to_dict(cfg))
 
 
 def identity_of(values: dict[str, Any]) -> dict[str, Any]:
-    """The same from a configuration's plain dict, such as a config.json that an older version wrote."""
+    """Return the identity from a configuration's plain dict, such as a config.json that an older version wrote."""
     groups = {k: v for k, v in values.items() if k not in (*NOT_IDENTITY_GROUPS, *NOT_IDENTITY_FIELDS)}
     fields = flat(groups, left_out=NOT_IDENTITY_FIELDS)
     return dict(sorted((key, value) for key, value in fields if value is not None or not key.endswith(ADDED_LATER)))
 
 
 def flat(values: dict[str, Any], prefix: str = "", *, left_out: Sequence[str] = ()) -> Iterator[tuple[str, Any]]:
-    """`group.key`, value of everything in a nested dict but the fields of a name in `left_out`."""
+    """Yield (`group.key`, value) of every field in a nested dict, without fields of a name in `left_out`."""
     for key, value in values.items():
         if key in left_out:
             continue
@@ -44,6 +43,7 @@ def flat(values: dict[str, Any], prefix: str = "", *, left_out: Sequence[str] = 
 
 
 def variant_id(cfg: Config) -> str:
-    """Eight hex digits, the same for every run of a variant."""
+    """Return eight hex digits, the same for every run of a variant."""
+    # Sorted and without spaces, so that equal settings always give the same text.
     canonical = json.dumps(identity(cfg), separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:8]

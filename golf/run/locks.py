@@ -1,9 +1,10 @@
-"""Who is at work on what: lock files, which the kernel frees when their holder ends, however it ends.
+"""Lock files for runs, shares of a machine and submissions. The kernel frees them when their holder ends.
 
-`<runs root>/claims/<name>` is locked with flock by the process that does the work and by its parent, so that a killed
-process leaves no claim behind; a file without a lock means nothing. This holds between processes of a machine, and
-between machines wherever the file system carries locks (NFS with its lock service, Lustre mounted with `flock`, GPFS).
-Where locks are refused every claim is granted: two sweeps at once may then do a run twice, each in a folder of its own.
+`<runs root>/locks/<name>` is locked with flock by the process that does the work and by its parent, so that a killed
+process leaves no lock behind. A file that nobody holds a lock on means nothing. Locks hold between processes of a
+machine, and between machines wherever the file system carries them (NFS with its lock service, Lustre mounted with
+`flock`, GPFS). Where the file system refuses locks, every lock is granted: two sweeps at once may then do a run twice,
+each in a folder of its own.
 """
 
 from __future__ import annotations
@@ -21,25 +22,28 @@ from golf.run.folder import runs_root
 
 
 @dataclass(frozen=True)
-class Claim:
-    """Held until `release`, or until every process that inherited `descriptor` has ended."""
+class Lock:
+    """A lock file, held until `release` or until every process that inherited `descriptor` has ended."""
 
     path: Path
     descriptor: int
 
     def release(self) -> None:
-        """The file goes first: who opens it in between sees that it is no longer the one with this name."""
+        # The file goes before the lock: a process that has opened it in between sees that it lost its name.
         self.path.unlink(missing_ok=True)
         os.close(self.descriptor)
 
 
-def run_claim(variant_id: str, seed: int) -> str:
-    """Name of the claim on a run, whatever its variant is called."""
+def run_lock_name(variant_id: str, seed: int) -> str:
+    """Return the name of a run's lock, the same under every name that its variant is run under."""
     return f"{variant_id}-seed{seed}"
 
 
-def try_claim(name: str) -> Claim | None:
-    """Claim `name`, or None if another process holds it. Raises `GolfError` where no file can be made."""
+def try_lock(name: str) -> Lock | None:
+    """Take the lock `name`, or return None if another process holds it.
+
+    Raises `GolfError` if the lock file cannot be made.
+    """
     path = _path(name)
     while True:
         try:
@@ -47,34 +51,36 @@ def try_claim(name: str) -> Claim | None:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise disk_error(path, error) from error
-        if not _lock(descriptor, fcntl.LOCK_EX):
+        if not _flock(descriptor, fcntl.LOCK_EX):
             os.close(descriptor)
             return None
         if _is_still(path, descriptor):
+            # Nothing reads the content; it tells a person who looks who is at work.
             os.truncate(descriptor, 0)
             os.write(descriptor, json.dumps({"host": socket.gethostname(), "process": os.getpid()}).encode())
-            return Claim(path, descriptor)
-        os.close(descriptor)  # its holder released it between our opening and our locking
+            return Lock(path, descriptor)
+        # The holder removed the file between our opening and our locking it: our lock is on a file without a name.
+        os.close(descriptor)
 
 
-def is_claimed(name: str) -> bool:
-    """Whether somebody is at work on `name` now."""
+def is_locked(name: str) -> bool:
+    """Tell whether a process holds the lock `name` now."""
     try:
         descriptor = os.open(_path(name), os.O_RDONLY)
     except OSError:
         return False
     try:
-        return not _lock(descriptor, fcntl.LOCK_SH)
+        return not _flock(descriptor, fcntl.LOCK_SH)
     finally:
         os.close(descriptor)
 
 
 def _path(name: str) -> Path:
-    return runs_root() / "claims" / name
+    return runs_root() / "locks" / name
 
 
-def _lock(descriptor: int, how: int) -> bool:
-    """Lock or say that another process has; true as well where the file system knows no locks."""
+def _flock(descriptor: int, how: int) -> bool:
+    """Return False if another process holds the lock. True also means that the file system knows no locks."""
     try:
         fcntl.flock(descriptor, how | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -85,6 +91,7 @@ def _lock(descriptor: int, how: int) -> bool:
 
 
 def _is_still(path: Path, descriptor: int) -> bool:
+    """Tell whether the file opened as `descriptor` is the one that `path` names now."""
     with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     return False

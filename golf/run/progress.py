@@ -1,4 +1,4 @@
-"""Where a run is."""
+"""Progress of a run."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 
 class Progress(NamedTuple):
-    """Where a run is, the same on every rank."""
+    """Progress of a run, the same on every rank."""
 
-    step: int  # finished ones
-    fraction: float  # of the time or, without a clock, of the steps
-    lr_multiplier: float  # of the step that comes
+    step: int  # finished steps
+    fraction: float  # used share of the time budget or, without one, of the steps, 0 to 1
+    lr_multiplier: float  # factor on every learning rate in the coming step

@@ -1,6 +1,6 @@
-"""What a run writes while it goes on: `train.log` for the field's readers, `metrics.jsonl` for programs.
+"""Log of a run: `train.log` in the public formats, `metrics.jsonl` for programs, and the progress display.
 
-Ranks other than the first have a log that writes nothing.
+The log of other ranks than the first writes nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from golf.settings.config import Config, training_seconds
 
 
 class RunLog(TrainLog):
-    """Each event goes to the files, and to the display."""
+    """Log that writes each event to the files and shows it on the display."""
 
     def __init__(self, folder: RunFolder, cfg: Config, *, is_first: bool):
         super().__init__(cfg)
@@ -87,10 +87,14 @@ class RunLog(TrainLog):
         self.display.say(f"step {progress.step:>5}  {name} is on")
 
     def resumed(self, step: int, seconds: float) -> None:
-        """Training goes on from a checkpoint."""
+        """Training resumes from a checkpoint."""
         self.line(f"resumed {self.step_of_all(step)} {timing(step, seconds)}")
         self.metric("resumed", step=step, train_seconds=round(seconds, 4))
         self.display.say(f"going on from the checkpoint at step {step}, {seconds:.0f} s into training")
+
+    def calibrating(self) -> None:
+        own_text = self.cfg.quant.calibration.source == "self_generated"
+        self.display.update(1.0, "writing text to calibrate on" if own_text else "calibrating")
 
     def calibrated(self, tokens: int, matrices: int, seconds: float) -> None:
         super().calibrated(tokens, matrices, seconds)
@@ -100,6 +104,9 @@ class RunLog(TrainLog):
     def pruned(self, count: int, of: int) -> None:
         super().pruned(count, of)
         self.metric("pruned", codes=count, of=of)
+
+    def sliding_start(self) -> None:
+        self.display.update(1.0, "scoring the artifact with a sliding window")
 
     def ttt_start(self, parts: int, windows: int) -> None:
         super().ttt_start(parts, windows)

@@ -1,7 +1,7 @@
-"""The lines of train.log, formatted exactly as the public scripts print them.
+"""Lines of train.log, formatted exactly as the public scripts print them.
 
-Only the tags that say how a score was quantized and compressed are this run's own. Where the lines go is up to the
-subclass: `RunLog` writes a run folder's files, the exported script prints.
+Only the tags that name quantization and codec are this run's own. The subclass decides where the lines go: `RunLog`
+writes a run folder's files, the exported script prints.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from golf.settings.config import Config, grad_accum_steps, ttt_recipe, world_siz
 
 
 class TrainLog:
-    """Methods are named for what happened."""
+    """Log of a run with a method for each event, named after the event."""
 
     def __init__(self, cfg: Config):
         self.cfg = cfg
@@ -24,7 +24,7 @@ class TrainLog:
         raise NotImplementedError
 
     def start(self, *, name: str, train_shards: int, val_tokens: int, model_params: int, attention: str) -> None:
-        """The header of the log; `name` is the log's own path."""
+        """Write the header of the log; `name` is the log's own path."""
         c, d, o, m = self.cfg, self.cfg.data, self.cfg.optim, self.cfg.model
         embed_lr = o.tied_embed_lr if m.tie_embeddings else o.embed_lr
         self.line(name)
@@ -52,7 +52,7 @@ class TrainLog:
             self.line(f"warmup_step:{step}/{total}")
 
     def train_step(self, step: int, seconds: float, loss: float | None, lr_multiplier: float) -> None:
-        """After step `step` (1-based); `loss` is given on the steps that are logged."""
+        """Step `step` (1-based) has ended; `loss` in nats is given on the steps that are logged."""
         if loss is not None:
             self.line(f"{self.step_of_all(step)} train_loss:{loss:.4f} {timing(step, seconds)}")
 
@@ -61,7 +61,7 @@ class TrainLog:
         self.line(f"{self.step_of_all(step)} {scores} {timing(step, seconds)}")
 
     def warning(self, text: str) -> None:
-        """Something that a person would want to change."""
+        """Something happened that a person would want to change."""
         self.line(f"warning: {text}")
 
     def switched_on(self, name: str, progress: Progress) -> None:
@@ -74,8 +74,11 @@ class TrainLog:
     def stopping_early(self, step: int, seconds: float) -> None:
         self.line(f"stopping_early: wallclock_cap train_time:{seconds * 1000:.0f}ms {self.step_of_all(step)}")
 
+    def calibrating(self) -> None:
+        """Calibration for GPTQ begins. train.log has no line for it."""
+
     def calibrated(self, tokens: int, matrices: int, seconds: float) -> None:
-        """GPTQ has seen the inputs of the matrices that it rounds."""
+        """The Hessians for GPTQ have been collected."""
         wanted = self.cfg.quant.calibration
         self.line(
             f"gptq:calibrated source={wanted.source} tokens={tokens} hessians={matrices} time={seconds * 1000:.0f}ms"
@@ -87,7 +90,7 @@ class TrainLog:
             )
 
     def pruned(self, count: int, of: int) -> None:
-        """Codes were set to zero until the file was small enough."""
+        """`count` of at most `of` codes were set to zero, until the file was small enough."""
         self.line(f"pruned:{count} of {of} codes to fit")
 
     def peak_memory(self, allocated_mib: int, reserved_mib: int) -> None:
@@ -105,17 +108,20 @@ class TrainLog:
         self.line(f"Total submission size {tag}: {artifact + code} bytes")
 
     def round_trip(self, score: Score) -> None:
-        """The score of the artifact read back from disk."""
+        """The artifact was read back from disk and has its standard score."""
         self.final_score(f"{self._final_tag}_roundtrip", "post_quant", score)
 
+    def sliding_start(self) -> None:
+        """Scoring with a sliding window begins. train.log has no line for it."""
+
     def sliding(self, score: Score) -> None:
-        """The artifact's score with a sliding window."""
+        """The artifact has its sliding-window score."""
         e = self.cfg.eval
         setting = f"stride:{e.stride} " + (f"tail:{e.tail} " if e.tail != "exact" else "")
         self.final_score(f"{self._final_tag}_sliding_window", "post_quant_sliding", score, setting)
 
     def ttt_start(self, parts: int, windows: int) -> None:
-        """Before test-time training: its chunks of text (sgd) or batches of documents (lora)."""
+        """Test-time training begins, with `parts` chunks of text (sgd) or batches of documents (lora)."""
         e, recipe = self.cfg.eval, ttt_recipe(self.cfg)
         if e.ttt.method == "sgd":
             self.line(
@@ -130,12 +136,12 @@ class TrainLog:
             )
 
     def ttt_part(self, done: int, parts: int, val_bpb: float, seconds: float) -> None:
-        """`val_bpb` is over this rank's share of what has been scored."""
+        """Part `done` of `parts` has been scored; `val_bpb` is over this rank's share so far."""
         if done % 10 == 1 or done == parts:
             self.line(f"  ttt_chunk [{done}/{parts}] bpb={val_bpb:.6f} time={seconds:.1f}s")
 
     def test_time_trained(self, score: Score) -> None:
-        """The artifact's score with test-time training."""
+        """The artifact has its test-time-training score."""
         kind = "ttt_sliding" if self.cfg.eval.ttt.method == "sgd" else "ttt_lora"
         self.line(f"{kind}:done val_loss={score.val_loss:.6f} val_bpb={score.val_bpb:.6f} elapsed={score.seconds:.1f}s")
         self.final_score("legal_ttt", "post_quant_ttt", score)
@@ -145,7 +151,7 @@ class TrainLog:
         return f"final_{self.cfg.quant.tag}_{self.cfg.quant.codec}"
 
     def final_score(self, tag: str, event: str, score: Score, setting: str = "") -> None:
-        """Both lines of a score of the artifact; `event` is the name of its field in result.json."""
+        """Write both lines of a score of the artifact; `event` is the name of its field in result.json."""
         scores = f"val_loss:{score.val_loss:.4f} val_bpb:{score.val_bpb:.4f}"
         self.line(f"{tag} {scores} {setting}eval_time:{score.seconds * 1000:.0f}ms")
         self.line(f"{tag}_exact val_loss:{score.val_loss:.8f} val_bpb:{score.val_bpb:.8f}")
@@ -155,5 +161,5 @@ class TrainLog:
 
 
 def timing(step: int, seconds: float) -> str:
-    """Time of training so far and per step."""
+    """Return the log's words for the time of training so far and per step."""
     return f"train_time:{seconds * 1000:.0f}ms step_avg:{seconds * 1000 / max(step, 1):.2f}ms"

@@ -1,4 +1,4 @@
-"""The processes that train together: who this one is, and the few numbers they exchange on the host."""
+"""Processes that train together: this process's rank, and the numbers and tensors that ranks exchange."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among `world_size`; `device` is where its tensors live."""
+    """This process among `world_size` processes."""
 
     rank: int = 0
     world_size: int = 1
-    device: torch.device = CPU
+    device: torch.device = CPU  # device of this rank's tensors
 
     @property
     def is_first(self) -> bool:
         return self.rank == 0
 
     def sum(self, *values: float) -> list[float]:
-        """Sums over all ranks, in float64 and through host memory: no synchronisation with the device."""
+        """Return the sums of `values` over all ranks, in float64 and without waiting for the device."""
         if self.world_size == 1:
             return list(values)
         tensor = torch.tensor(values, dtype=torch.float64)
@@ -40,7 +40,7 @@ class Ranks:
                 dist.all_reduce(tensor)
 
     def share(self, items: int) -> tuple[int, int]:
-        """First and end of this rank's part of `items` in a row; parts may be empty and differ by one at most."""
+        """Return first and end of this rank's part of `items` items. Parts may be empty and differ by one at most."""
         return items * self.rank // self.world_size, items * (self.rank + 1) // self.world_size
 
     def barrier(self) -> None:
@@ -49,14 +49,14 @@ class Ranks:
 
 
 def join_ranks(device: str) -> Ranks:
-    """Join the group that torchrun describes in the environment; a process without one is alone."""
+    """Join the process group that torchrun describes in the environment; without one, this process is alone."""
     rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    here = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if device == "cuda" else CPU
+    own_device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if device == "cuda" else CPU
     if device == "cuda":
-        torch.cuda.set_device(here)
+        torch.cuda.set_device(own_device)
     if "WORLD_SIZE" in os.environ and not dist.is_initialized():
         dist.init_process_group("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo")
-    return Ranks(rank, world_size, here)
+    return Ranks(rank, world_size, own_device)
 
 
 def leave_ranks() -> None:

@@ -1,4 +1,4 @@
-"""What the benchmarks count and how they take turns; that they measure is tried on models of a second."""
+"""What the benchmarks count and how they alternate; measuring itself is tried on models of a second."""
 
 import dataclasses
 import json
@@ -12,12 +12,12 @@ import torch
 from bench import machine as machine_module
 from bench.machine import Machine, measure_machine
 from bench.packing import packing_rows
-from bench.public import contents, linked_data, public_script, public_variables
+from bench.public import linked_data, public_script, public_variables, timed_steps
+from bench.rounds import alternate, paired_ratio
 from bench.scoring import scoring_rows, with_stride
 from bench.shim import Device
 from bench.step import BACKWARD, FORWARD, LOADER, OPTIMIZER, REST, Stopwatch, breakdown_rows, step_rows
 from bench.table import COLUMNS, Row, as_json, markdown
-from bench.turns import paired_ratio, take_turns
 from bench.work import step_bytes
 from golf.errors import GolfError
 from golf.plan.flops import flops_per_scored_token, flops_per_token
@@ -32,9 +32,9 @@ CPU = torch.device("cpu")
 HERE = Machine("a machine", "cpu", 1, 0.0, {"torch": "2", "numpy": "2"}, {}, {"fp32": 1e9, "bf16": 4e9}, 1e8)
 
 
-def test_turns_go_there_and_back_and_warm_ups_do_not_count() -> None:
+def test_rounds_alternate_in_direction_and_warm_ups_do_not_count() -> None:
     calls: list[str] = []
-    seconds = take_turns({name: lambda name=name: calls.append(name) for name in "abc"}, 2, CPU, warm_up=1)  # type: ignore[misc]
+    seconds = alternate({name: lambda name=name: calls.append(name) for name in "abc"}, 2, CPU, warm_up=1)  # type: ignore[misc]
     assert "".join(calls) == "cbaabccba"
     assert {name: len(own) for name, own in seconds.items()} == {"a": 2, "b": 2, "c": 2}
     assert paired_ratio([2.0, 9.0, 4.0], [1.0, 3.0, 4.0]) == 2.0
@@ -175,7 +175,7 @@ for step in range(1, steps + 1):
 
 
 @pytest.mark.slow
-def test_a_script_for_gpus_runs_in_turns_with_golf(tiny: OwnDataset, tmp_path: Path) -> None:
+def test_a_script_for_gpus_alternates_with_golf(tiny: OwnDataset, tmp_path: Path) -> None:
     (tmp_path / "train_gpt.py").write_text(PUBLIC)
     out = tmp_path / "bench.json"
     arguments = ["--experiments", "none", "--parts", "none", "--compile", "off", "--rounds", "2", "--json", str(out)]
@@ -191,9 +191,9 @@ def test_a_script_that_fails_is_quoted(tiny_cfg: Config, tmp_path: Path) -> None
     path = tmp_path / "train_gpt.py"
     path.write_text("raise SystemExit('no such thing here')")
     cfg = dataclasses.replace(tiny_cfg, launch=dataclasses.replace(tiny_cfg.launch, compile="off"))
-    with pytest.raises(GolfError, match="no such thing here"), contents(path, cfg, "train"):
+    with pytest.raises(GolfError, match="no such thing here"), timed_steps(path, cfg, "train"):
         pass
-    with pytest.raises(ChildProcessError):  # neither contestant is left behind
+    with pytest.raises(ChildProcessError):  # neither subprocess is left behind
         os.waitpid(-1, os.WNOHANG)
 
 

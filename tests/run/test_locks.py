@@ -1,4 +1,4 @@
-"""Claims: one holder at a time, and none that outlives its processes."""
+"""Locks: one holder at a time, and none that outlives its processes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from golf.run.locks import is_claimed, try_claim
+from golf.run.locks import is_locked, try_lock
 from tests.support import ROOT
 
-HOLD = "import sys, time; from golf.run.locks import try_claim; c = try_claim('x'); print(c is not None, flush=True); "
+HOLD = "import sys, time; from golf.run.locks import try_lock; c = try_lock('x'); print(c is not None, flush=True); "
 
 
 def hold(code: str) -> subprocess.Popen[str]:
@@ -23,28 +23,28 @@ def hold(code: str) -> subprocess.Popen[str]:
     return process
 
 
-def test_a_claim_has_one_holder_and_leaves_no_file(runs: Path) -> None:
-    claim = try_claim("x")
-    assert claim and try_claim("x") is None and is_claimed("x") and not is_claimed("y")
-    claim.release()
-    assert not is_claimed("x") and list((runs / "claims").iterdir()) == []
-    again = try_claim("x")
+def test_a_lock_has_one_holder_and_leaves_no_file(runs: Path) -> None:
+    lock = try_lock("x")
+    assert lock and try_lock("x") is None and is_locked("x") and not is_locked("y")
+    lock.release()
+    assert not is_locked("x") and list((runs / "locks").iterdir()) == []
+    again = try_lock("x")
     assert again
     again.release()
 
 
-def test_a_killed_holder_frees_its_claim(runs: Path) -> None:
+def test_a_killed_holder_frees_its_lock(runs: Path) -> None:
     process = hold("time.sleep(60)")
-    assert try_claim("x") is None and is_claimed("x")
+    assert try_lock("x") is None and is_locked("x")
     process.kill()
     process.communicate()
-    assert not is_claimed("x")  # the file is still there
-    claim = try_claim("x")
-    assert claim
-    claim.release()
+    assert not is_locked("x")  # the file is still there
+    lock = try_lock("x")
+    assert lock
+    lock.release()
 
 
-def test_a_claim_lasts_as_long_as_a_process_that_inherited_it(runs: Path) -> None:
+def test_a_lock_lasts_as_long_as_a_process_that_inherited_it(runs: Path) -> None:
     """A sweep that is killed while its run goes on must not make room for a second one of the same."""
     child = "[sys.executable, '-c', 'import sys; print(1, flush=True); sys.stdin.read()']"
     code = (
@@ -57,30 +57,30 @@ def test_a_claim_lasts_as_long_as_a_process_that_inherited_it(runs: Path) -> Non
     os.kill(pid, signal.SIGSTOP)  # it reads from its dead parent: keep it from ending by itself
     process.kill()
     process.wait()
-    assert try_claim("x") is None
+    assert try_lock("x") is None
     os.kill(pid, signal.SIGKILL)
     until = time.monotonic() + 20
-    while (claim := try_claim("x")) is None:
+    while (lock := try_lock("x")) is None:
         assert time.monotonic() < until
-    claim.release()
+    lock.release()
     process.communicate()
 
 
 def test_many_at_once_never_hold_the_same(runs: Path) -> None:
-    """Claimed and released over and over: at no time are there two holders, and everyone gets through."""
+    """Locked and released over and over: at no time are there two holders, and everyone gets through."""
     inside: list[int] = []
 
     def take(number: int) -> int:
         taken = 0
         while taken < 50:
-            if claim := try_claim("x"):
+            if lock := try_lock("x"):
                 inside.append(number)
                 assert inside == [number]
                 inside.remove(number)
                 taken += 1
-                claim.release()
+                lock.release()
         return taken
 
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(take, range(8))) == [50] * 8
-    assert list((runs / "claims").iterdir()) == []
+    assert list((runs / "locks").iterdir()) == []

@@ -21,7 +21,7 @@ from golf.jobs.cluster.snapshot import take_snapshot
 from golf.jobs.sweep.jobs import FINISHED, RUNNING, Job, Key, Refused, distinct, progress_of
 from golf.jobs.sweep.record import make_record, read_record, sweep_folder, write_record
 from golf.run.folder import runs_root
-from golf.run.locks import Claim, try_claim
+from golf.run.locks import Lock, try_lock
 from golf.settings.config import to_dict
 from golf.settings.consistency import check
 
@@ -126,17 +126,17 @@ def record_order(order: ClusterOrder, name: str) -> None:
     note_command(name, [a for a in sys.argv[1:] if a != "-m" and not a.startswith("hydra/")])
 
 
-def lock_submitting() -> Claim:
+def lock_submitting() -> Lock:
     """Lock against a second submitting process, so that no run is sent twice. Waits up to five minutes for the other.
 
     Raises `GolfError` if the other process does not end.
     """
     until = time.monotonic() + ANOTHER_SUBMITS_SECONDS
-    while (claim := try_claim("submission")) is None:
+    while (lock := try_lock("submission")) is None:
         if time.monotonic() > until:
             raise GolfError("Another process submits runs and does not end: end it and try again.")
         time.sleep(0.2)
-    return claim
+    return lock
 
 
 def _write_job(folder: Path, job: Job) -> str:

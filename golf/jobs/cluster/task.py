@@ -18,7 +18,7 @@ from golf.jobs.launch.nodes import nodes_of_job
 from golf.jobs.launch.preflight import check_inputs
 from golf.run.folder import RunFolder, attempts, create_run_folder, finished_run
 from golf.run.identity import variant_id
-from golf.run.locks import run_claim, try_claim
+from golf.run.locks import run_lock_name, try_lock
 from golf.run.result import INTERRUPTED, Result
 from golf.settings.config import Config, from_dict
 
@@ -60,12 +60,12 @@ def restarts() -> int:
 @contextlib.contextmanager
 def _locked(cfg: Config) -> Iterator[bool]:
     """Lock the run of `cfg` within the block. The value says whether the lock was free."""
-    claim = try_claim(run_claim(variant_id(cfg), cfg.seed))
+    lock = try_lock(run_lock_name(variant_id(cfg), cfg.seed))
     try:
-        yield claim is not None
+        yield lock is not None
     finally:
-        if claim:
-            claim.release()
+        if lock:
+            lock.release()
 
 
 def _folder(cfg: Config, command: list[str]) -> RunFolder:

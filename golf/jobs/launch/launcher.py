@@ -14,7 +14,7 @@ from golf.jobs.launch.torchrun import run_under_torchrun
 from golf.jobs.launch.worker import run_in_process
 from golf.run.folder import RunFolder, create_run_folder, finished_run
 from golf.run.identity import variant_id
-from golf.run.locks import run_claim, try_claim
+from golf.run.locks import run_lock_name, try_lock
 from golf.run.result import Result
 from golf.settings.config import Config, is_tracked, world_size
 
@@ -32,8 +32,8 @@ def train_and_score(cfg: Config) -> tuple[Result, RunFolder]:
     with contextlib.ExitStack() as stack:
         # The lock makes sweeps wait for this run. A run that another process has locked is run all the same: whoever
         # starts a single run wants it now, and every attempt has its own folder.
-        if claim := try_claim(run_claim(variant_id(cfg), cfg.seed)):
-            stack.callback(claim.release)
+        if lock := try_lock(run_lock_name(variant_id(cfg), cfg.seed)):
+            stack.callback(lock.release)
         folder = create_run_folder(cfg, sys.argv)
         return run_ranks(folder), folder
 
@@ -45,13 +45,13 @@ def train_once(cfg: Config) -> tuple[Result, RunFolder]:
     its processes from `golf.jobs.sweep.scheduler`.
     """
     key = variant_id(cfg), cfg.seed
-    while (claim := try_claim(run_claim(*key))) is None:
+    while (lock := try_lock(run_lock_name(*key))) is None:
         time.sleep(POLL_SECONDS)
     try:
         done = None if cfg.launch.fresh else finished_run(*key)
         return done or train_and_score(cfg)
     finally:
-        claim.release()
+        lock.release()
 
 
 def run_ranks(folder: RunFolder) -> Result:

@@ -18,7 +18,7 @@ from golf.jobs.sweep.jobs import Job
 from golf.jobs.sweep.shares import Share
 from golf.paths import ROOT
 from golf.run.folder import RunFolder, create_run_folder
-from golf.run.locks import Claim
+from golf.run.locks import Lock
 from golf.run.result import INTERRUPTED, Result, read_result
 
 PATIENCE_SECONDS = 60.0  # time between asking a process to stop and killing it
@@ -31,13 +31,13 @@ class Child:
     job: Job
     folder: RunFolder
     process: subprocess.Popen[bytes]
-    locks: Sequence[Claim]
+    locks: Sequence[Lock]
     started_at: float = field(default_factory=time.monotonic)
     stop_reason: Interrupted | None = None
     kill_at: float = float("inf")  # time.monotonic() after which the process is killed
 
     @staticmethod
-    def start(job: Job, share: Share, locks: Sequence[Claim]) -> Child:
+    def start(job: Job, share: Share, locks: Sequence[Lock]) -> Child:
         """Make the run's folder and start its process, which inherits `locks` and writes to `output.log` there."""
         cfg = dataclasses.replace(job.cfg, launch=dataclasses.replace(job.cfg.launch, threads=share.threads))
         folder = create_run_folder(cfg, ["golf/train.py", *job.overrides])

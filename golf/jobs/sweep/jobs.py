@@ -11,7 +11,7 @@ from typing import Any
 
 from golf.run.folder import RunFolder, find_run, finished_run
 from golf.run.identity import variant_id
-from golf.run.locks import is_claimed, run_claim
+from golf.run.locks import is_locked, run_lock_name
 from golf.settings.config import Config
 
 Key = tuple[str, int]  # variant id and seed
@@ -68,7 +68,7 @@ def progress_of(key: Key) -> str:
     # First, because an attempt that runs beside a finished one, under `launch.fresh`, does not undo it.
     if finished_run(*key):
         return FINISHED
-    if is_claimed(run_claim(*key)):
+    if is_locked(run_lock_name(*key)):
         return RUNNING
     return STOPPED if find_run(*key) else MISSING
 

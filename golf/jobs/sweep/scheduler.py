@@ -23,7 +23,7 @@ from golf.jobs.sweep.display import SweepDisplay
 from golf.jobs.sweep.jobs import Job, Key
 from golf.jobs.sweep.shares import lock_share
 from golf.run.folder import finished_run
-from golf.run.locks import run_claim, try_claim
+from golf.run.locks import run_lock_name, try_lock
 from golf.run.result import Result
 
 POLL_SECONDS = 0.2
@@ -79,9 +79,9 @@ class LocalSweep:
     def _start_one(self, job: Job) -> bool:
         """Start `job` unless it is locked or has finished. Return False if the machine has no share free."""
         with contextlib.ExitStack() as stack:
-            if (claim := try_claim(run_claim(*job.key))) is None:
+            if (lock := try_lock(run_lock_name(*job.key))) is None:
                 return True
-            stack.callback(claim.release)
+            stack.callback(lock.release)
             # Asked only after the lock is held: before it, another process could finish the run after the question.
             if not job.cfg.launch.fresh and (done := finished_run(*job.key)):
                 self.waiting.remove(job)
@@ -93,7 +93,7 @@ class LocalSweep:
             share, share_locks = locked
             for part in share_locks:
                 stack.callback(part.release)
-            child = Child.start(job, share, [claim, *share_locks])
+            child = Child.start(job, share, [lock, *share_locks])
             # The child has the locks now. `Child.result` releases them.
             stack.pop_all()
         self.waiting.remove(job)

@@ -8,7 +8,7 @@ import socket
 from dataclasses import dataclass
 
 from golf.errors import GolfError
-from golf.run.locks import Claim, try_claim
+from golf.run.locks import Lock, try_lock
 from golf.settings.config import Config
 from golf.settings.hardware import cpu_cores, detect
 
@@ -36,16 +36,16 @@ def shares(cfg: Config) -> list[Share]:
     return _gpu_shares(cfg) if cfg.launch.device == "cuda" else _cpu_shares(cfg)
 
 
-def lock_share(cfg: Config) -> tuple[Share, list[Claim]] | None:
+def lock_share(cfg: Config) -> tuple[Share, list[Lock]] | None:
     """Lock a share that no job has now. Return it with the locks to release later; None if all shares are taken."""
     for share in shares(cfg):
         with contextlib.ExitStack() as stack:
             locks = []
             for part in share.parts:
-                if (claim := try_claim(f"{socket.gethostname()}-{part}")) is None:
+                if (lock := try_lock(f"{socket.gethostname()}-{part}")) is None:
                     break
-                stack.callback(claim.release)
-                locks.append(claim)
+                stack.callback(lock.release)
+                locks.append(lock)
             else:
                 stack.pop_all()
                 return share, locks

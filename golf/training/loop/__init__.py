@@ -1,1 +1,1 @@
-"""The training process: `rank` runs it from data to result, the other files are its steps."""
+"""The training process. `rank` runs it from data to result; `stages` are what it shares with the exported script."""

@@ -1,4 +1,4 @@
-"""The inputs that GPTQ rounds by: of training text, on training time, or of text that the model writes itself."""
+"""Calibration for GPTQ: the Hessians of training text, within the training budget, or of the model's own text."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
 from golf.training.ranks import Ranks
 
-SAMPLES = 8  # sequences that a rank writes at once
+SAMPLES = 8  # sequences of own text that a rank writes at once
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Σ x xᵀ of every matrix that GPTQ rounds, over `tokens` of all ranks, and the seconds that it took."""
+    """Hessians for GPTQ, with the tokens and seconds that they took."""
 
-    hessians: dict[str, Tensor]
-    tokens: int
+    hessians: dict[str, Tensor]  # Σ x xᵀ [in, in] of every matrix that GPTQ rounds, by name
+    tokens: int  # tokens of all ranks
     seconds: float
 
 
 def calibrate(state_dict: Mapping[str, Tensor], cfg: Config, dataset: Dataset | None = None) -> dict[str, Tensor]:
-    """Hessians for `golf.quantize` of `state_dict`, in this process on `cfg.launch.device`, as long as it takes.
+    """Return the Hessians `[in, in]` by name that `golf.quantize` needs for `state_dict`, without a time limit.
 
-    Training text is read from its start.
+    Works in this process on `cfg.launch.device` and reads training text from its start.
     """
     ranks = Ranks(device=torch.device(cfg.launch.device))
     if cfg.quant.calibration.source == "self_generated":
@@ -47,7 +47,7 @@ def calibrate(state_dict: Mapping[str, Tensor], cfg: Config, dataset: Dataset | 
 def calibrate_after(
     cfg: Config, weights: Mapping[str, Tensor], next_batch: NextBatch, trained_seconds: float, ranks: Ranks
 ) -> Calibration:
-    """What GPTQ rounds by. Training text is seen on training time, so that what is left of it is the limit."""
+    """Collect the Hessians after training. Training text counts as training: it ends when the budget is used up."""
     if cfg.quant.calibration.source == "self_generated":
         return collect(cfg, weights, ranks)
     budget = cfg.budget.train_seconds
@@ -64,10 +64,10 @@ def collect(
     *,
     seconds_left: float = math.inf,
 ) -> Calibration:
-    """Run `quant.calibration.tokens` through the model in the arithmetic of scoring and sum up over the ranks.
+    """Run `quant.calibration.tokens` tokens through the model in the arithmetic of scoring and sum over the ranks.
 
-    Batches are those of `next_batch`, or without it the model's own text. Before the batch that would not end within
-    `seconds_left` it stops, after one at least. All ranks get the same.
+    Batches come from `next_batch`, or without it from the model's own text. At least one batch is read; a batch that
+    would not end within `seconds_left` is not. All ranks get the same Hessians.
     """
     start = time.perf_counter()
     model = _scored_model(cfg, state_dict, ranks.device)
@@ -76,11 +76,14 @@ def collect(
     head = "tok_emb.weight" if model.lm_head is None else "lm_head.weight"
     inputs = InputHessians(model, names)
     for done, ids in enumerate(batches, start=1):
-        with inputs:  # not while the model writes
+        # Hooks are on for this pass alone: own text is written between the batches and must not count.
+        with inputs:
             hidden = model.hidden(ids)
+        # The head is applied after `hidden`, where no hook sees its input.
         if head in names:
             inputs.add(head, hidden)
         tokens += ids.numel() * ranks.world_size
+        # The next batch is judged by the mean time of those so far.
         if tokens >= cfg.quant.calibration.tokens or _agreed(start, ranks) * (done + 1) / done > seconds_left:
             break
     ranks.sum_tensors(list(inputs.sums.values()))
@@ -88,7 +91,8 @@ def collect(
 
 
 def _scored_model(cfg: Config, state_dict: Mapping[str, Tensor], device: torch.device) -> GPT:
-    """A model of its own, never compiled: compiled ones do not see hooks."""
+    """Return a second model with these weights, in the arithmetic of scoring and never compiled."""
+    # Compiled code does not call the hooks that collect the inputs.
     scored = dataclasses.replace(cfg.model, compute_dtype=cfg.eval.dtype)
     model = build_model(dataclasses.replace(cfg, model=scored)).to(device).eval()
     model.load_state_dict(state_dict)
@@ -101,8 +105,9 @@ def _inputs(next_batch: NextBatch, device: torch.device) -> Iterator[Tensor]:
 
 
 def _own_text(cfg: Config, model: GPT, ranks: Ranks) -> Iterator[Tensor]:
-    """Samples `[SAMPLES, T]` that the model writes, token by token from a uniformly random first one (PR #1019)."""
+    """Yield samples `[SAMPLES, T]` of the model, drawn token by token after a uniformly random first one (PR #1019)."""
     seq_len = cfg.quant.calibration.seq_len or eval_seq_len(cfg)
+    # Ranks draw from different seeds, or they would write the same text.
     random = torch.Generator(ranks.device).manual_seed(cfg.seed * ranks.world_size + ranks.rank)
     while True:
         ids = torch.randint(cfg.model.vocab_size, (SAMPLES, 1), generator=random, device=ranks.device)
@@ -114,7 +119,7 @@ def _own_text(cfg: Config, model: GPT, ranks: Ranks) -> Iterator[Tensor]:
 
 
 def _agreed(start: float, ranks: Ranks) -> float:
-    """Seconds since `start` on the first rank's clock."""
+    """Return the seconds since `start` on the first rank's clock."""
     if ranks.device.type == "cuda":
         torch.cuda.synchronize(ranks.device)
     return ranks.sum(time.perf_counter() - start if ranks.is_first else 0.0)[0]

@@ -1,8 +1,8 @@
-"""The state of a long run on disk, so that it goes on after its machine was taken away. Short runs start over instead.
+"""Checkpoints of long runs, from which they resume after their machine was taken away. Short runs start over.
 
-`checkpoint/step<n>/` holds one safetensors file a rank: the first rank's has weights, averages and Adam's moments,
-which are the same everywhere; each rank's has the momentum of the matrices it owns and its random states. The folder
-counts from the moment `latest.json` names it, after every rank has written its part.
+`checkpoint/step<n>/` holds one safetensors file a rank. The first rank's file has the weights, their averages and
+Adam's moments, which are the same on every rank. Each file has the momentum of the matrices that its rank owns, and
+the rank's random states. A checkpoint is valid once `latest.json` names it, after every rank has written its file.
 """
 
 from __future__ import annotations
@@ -21,57 +21,57 @@ from golf.errors import GolfError
 from golf.files import disk_error, write_json
 from golf.run.folder import RunFolder
 from golf.settings.config import Config
-from golf.training.loop.steps import TrainStep
-from golf.training.loop.switches import StepHooks
-from golf.training.ranks import Ranks
+from golf.training.loop.state import TrainState
 
 
 @dataclass(frozen=True)
 class Start:
-    """Where training begins: at nothing, or where the last checkpoint left it."""
+    """Where training begins: at step 0, or where the last checkpoint left off."""
 
     step: int = 0
     train_seconds: float = 0.0
-    train_loss: float | None = None
+    train_loss: float | None = None  # nats per token, the last one logged
     active: tuple[str, ...] = ()  # late switches that are on
 
 
-CHECKPOINT_SECONDS = 600.0  # of a run without a clock, unless it says otherwise
+CHECKPOINT_SECONDS = 600.0  # default interval of a run without a time budget
 
 
 def checkpoint_seconds(cfg: Config) -> float:
-    """Training time between checkpoints, 0 for none: a run of ten minutes that is stopped starts over."""
+    """Return the seconds of training between checkpoints, 0 for none. By default runs with a time budget have none."""
     if cfg.launch.checkpoint_seconds is not None:
         return cfg.launch.checkpoint_seconds
     return 0.0 if cfg.budget.train_seconds else CHECKPOINT_SECONDS
 
 
 class Checkpoints:
-    """Saves a run's state every `checkpoint_seconds` of training."""
+    """Saved states of a run, one every `checkpoint_seconds` of training; the newest one stays."""
 
-    def __init__(self, cfg: Config, folder: RunFolder, ranks: Ranks, step: TrainStep, hooks: StepHooks):
+    def __init__(self, cfg: Config, folder: RunFolder, state: TrainState):
         self.every_seconds = checkpoint_seconds(cfg)
-        self.folder, self.ranks = folder.checkpoint, ranks
-        self.model, self.optimizer, self.averagers = step.model, step.optimizer, hooks.averagers
+        self.folder, self.ranks = folder.checkpoint, state.ranks
+        self.model, self.optimizer, self.averagers = state.model, state.step.optimizer, state.hooks.averagers
         self.start = Start()  # where this run's training begins
         self._saved_at = 0.0
 
     def is_due(self, train_seconds: float) -> bool:
-        """`train_seconds` is the clock that all ranks agree on, so that they save together."""
+        """Tell whether to save at `train_seconds`, the reading that all ranks agree on, so that they save together."""
         return self.every_seconds > 0 and train_seconds - self._saved_at >= self.every_seconds
 
     def save(self, start: Start) -> None:
-        """Write the state after `start.step` steps; what was there before stays valid until this is complete."""
-        place = self.folder / f"step{start.step}"
+        """Write the state after `start.step` steps. The checkpoint before stays valid until this one is complete."""
+        folder = self.folder / f"step{start.step}"
         try:
-            place.mkdir(parents=True, exist_ok=True)
-            save_file(flatten(self._state()), self._part(place, self.ranks.rank))
+            folder.mkdir(parents=True, exist_ok=True)
+            save_file(flatten(self._state()), self._rank_file(folder, self.ranks.rank))
         except OSError as error:
-            raise disk_error(place, error) from error
+            raise disk_error(folder, error) from error
+        # latest.json may name the folder only after every rank has written its file.
         self.ranks.barrier()
         if self.ranks.is_first:
             write_json(self._latest, {**asdict(start), "ranks": self.ranks.world_size})
-            for older in self._older_than(start.step):  # another rank may be writing the next one already
+            # Only older ones go: another rank may be writing the next checkpoint already.
+            for older in self._older_than(start.step):
                 shutil.rmtree(older, ignore_errors=True)
         self._saved_at = start.train_seconds
 
@@ -79,7 +79,10 @@ class Checkpoints:
         return [path for path in self.folder.glob("step*") if int(path.name.removeprefix("step")) < step]
 
     def load(self) -> Start:
-        """Put model, optimizer, averages and random states back, if there is a checkpoint; where training begins."""
+        """Restore model, optimizer, averages and random states if there is a checkpoint; return where training begins.
+
+        Raises `GolfError` if the checkpoint cannot be read or is of another number of ranks.
+        """
         if not self._latest.exists():
             return self.start
         values = json.loads(self._latest.read_text())
@@ -89,9 +92,9 @@ class Checkpoints:
                 "go on with as many, or remove the folder to start over."
             )
         self.start = Start(**{**values, "active": tuple(values["active"])})
-        place = self.folder / f"step{self.start.step}"
-        shared = unflatten(self._read(place, 0))
-        self._restore(shared, shared if self.ranks.is_first else unflatten(self._read(place, self.ranks.rank)))
+        folder = self.folder / f"step{self.start.step}"
+        shared = unflatten(self._read(folder, 0))
+        self._restore(shared, shared if self.ranks.is_first else unflatten(self._read(folder, self.ranks.rank)))
         self._saved_at = self.start.train_seconds
         return self.start
 
@@ -99,21 +102,22 @@ class Checkpoints:
     def _latest(self) -> Path:
         return self.folder / "latest.json"
 
-    def _part(self, place: Path, rank: int) -> Path:
-        return place / f"rank{rank}.safetensors"
+    def _rank_file(self, folder: Path, rank: int) -> Path:
+        return folder / f"rank{rank}.safetensors"
 
-    def _read(self, place: Path, rank: int) -> dict[str, Tensor]:
-        part = self._part(place, rank)
+    def _read(self, folder: Path, rank: int) -> dict[str, Tensor]:
+        path = self._rank_file(folder, rank)
         try:
-            return load_file(part)
+            return load_file(path)
         except Exception as error:  # safetensors has errors of its own
             raise GolfError(
-                f"The checkpoint {part} cannot be read ({error}): remove {self.folder} to start over."
+                f"The checkpoint {path} cannot be read ({error}): remove {self.folder} to start over."
             ) from error
 
     def _state(self) -> dict[str, Any]:
         optimizer = self.optimizer.state_dict()
         state: dict[str, Any] = {"muon": optimizer["muon"], "random": _random_states(self.ranks.device)}
+        # Momentum is sharded, so every rank saves its own; the rest is equal everywhere and is saved once.
         if self.ranks.is_first:
             state["model"] = self.model.state_dict()
             state["adams"] = optimizer["adams"]
@@ -139,7 +143,7 @@ def _random_states(device: torch.device) -> dict[str, Tensor]:
 
 
 def flatten(tree: Any, prefix: str = "") -> dict[str, Tensor]:
-    """Tensors in nested dicts and lists under names like `adams/0/exp_avg/3`."""
+    """Return the tensors of nested dicts and lists by names like `adams/0/exp_avg/3`, as copies on the CPU."""
     if isinstance(tree, Tensor):
         return {prefix: tree.detach().contiguous().cpu().clone()}
     items = tree.items() if isinstance(tree, dict) else enumerate(tree)
@@ -150,7 +154,7 @@ def flatten(tree: Any, prefix: str = "") -> dict[str, Tensor]:
 
 
 def unflatten(flat: dict[str, Tensor]) -> dict[str, Any]:
-    """Inverse of `flatten`; what held nothing is missing."""
+    """Return the nested form of what `flatten` returned. Empty dicts and lists are lost."""
     tree: dict[str, Any] = {}
     for name, tensor in flat.items():
         *path, last = name.split("/")

@@ -1,10 +1,11 @@
-"""From trained weights to the artifact file, measured and logged."""
+"""Trained weights to the artifact file: quantize, prune until it fits, pack, write, log the sizes."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -23,12 +24,73 @@ from golf.training.model.weights import weights_to_bytes
 
 @dataclass(frozen=True)
 class Sizes:
-    """Bytes of what was written, and the seconds that quantizing and packing took."""
+    """Bytes of the files that a run wrote, and the seconds that quantizing, packing and writing took."""
 
-    raw_model: int
-    artifact: int
-    code: int
+    raw_model_bytes: int
+    artifact_bytes: int
+    code_bytes: int
     seconds: float
+
+
+class PackedModel(NamedTuple):
+    """A model in its stored form."""
+
+    coded: Mapping[str, CodedTensor]
+    artifact: bytes  # content of the artifact file
+    weight_bytes: int  # bytes of the weights before quantization
+
+
+def pack_model(
+    cfg: Config,
+    weights: Mapping[str, Tensor],
+    code_bytes: int,
+    hessians: Mapping[str, Tensor] | None = None,
+    log: TrainLog | None = None,
+) -> PackedModel:
+    """Quantize and pack `weights`, which are on the CPU; `hessians` are GPTQ's.
+
+    `code_bytes` count together with the artifact where `quant.prune.to_fit` fills the cap.
+    """
+    coded = quantized(cfg, weights, code_bytes, hessians, log)
+    content = pack(coded, cfg.model, cfg.quant, cfg.tech)
+    return PackedModel(coded, content, sum(tensor.nbytes for tensor in weights.values()))
+
+
+def quantized(
+    cfg: Config,
+    weights: Mapping[str, Tensor],
+    code_bytes: int,
+    hessians: Mapping[str, Tensor] | None = None,
+    log: TrainLog | None = None,
+) -> Mapping[str, CodedTensor]:
+    """Return the stored form of `weights`, pruned until artifact and code fit if `quant.prune.to_fit` is set.
+
+    If even zeroing every code that may go is not enough, the weights stay unpruned and the log gets a warning.
+    """
+    coded = quantize(weights, cfg.quant, hessians)
+    if not cfg.quant.prune.to_fit:
+        return coded
+    pruning = Pruning(coded, below_int8(weights, cfg.quant), cfg.quant.prune.codes)
+    target = cfg.budget.artifact_bytes - code_bytes - cfg.quant.prune.margin_bytes
+    fitted = prune_to_fit(pruning, lambda tensors: len(pack(tensors, cfg.model, cfg.quant, cfg.tech)), target)
+    if log and fitted:
+        log.pruned(fitted[1], pruning.most)
+    elif log:
+        log.warning(f"zeroing all {pruning.most:,} codes that may go does not bring the artifact under the cap")
+    return fitted[0] if fitted else coded
+
+
+def log_sizes(cfg: Config, packed: PackedModel, raw_model_bytes: int, code_bytes: int, log: TrainLog) -> None:
+    """Log the sizes of model, artifact and code in bytes."""
+    stored = sum(tensor.payload_bytes for tensor in packed.coded.values())
+    log.sizes(
+        raw_model=raw_model_bytes,
+        code=code_bytes,
+        artifact=len(packed.artifact),
+        stored=stored,
+        uncompressed=len(payload(packed.coded, cfg.model, cfg.tech)),
+        ratio=packed.weight_bytes / stored,
+    )
 
 
 def export(
@@ -43,39 +105,9 @@ def export(
     write_atomic(folder.weights, weights_to_bytes(weights))
     code = code_bytes(cfg)
     start = time.perf_counter()
-    coded = quantized(cfg, weights, code, hessians, log)
-    packed = pack(coded, cfg.model, cfg.quant, cfg.tech)
-    write_atomic(folder.artifact, packed)
+    packed = pack_model(cfg, weights, code, hessians, log)
+    write_atomic(folder.artifact, packed.artifact)
     seconds = time.perf_counter() - start
-    sizes = Sizes(folder.weights.stat().st_size, len(packed), code, seconds)
-    stored = sum(tensor.payload_bytes for tensor in coded.values())
-    log.sizes(
-        raw_model=sizes.raw_model,
-        code=sizes.code,
-        artifact=sizes.artifact,
-        stored=stored,
-        uncompressed=len(payload(coded, cfg.model, cfg.tech)),
-        ratio=sum(tensor.nbytes for tensor in weights.values()) / stored,
-    )
+    sizes = Sizes(folder.weights.stat().st_size, len(packed.artifact), code, seconds)
+    log_sizes(cfg, packed, sizes.raw_model_bytes, code, log)
     return sizes
-
-
-def quantized(
-    cfg: Config,
-    weights: Mapping[str, Tensor],
-    code_bytes: int,
-    hessians: Mapping[str, Tensor] | None = None,
-    log: TrainLog | None = None,
-) -> Mapping[str, CodedTensor]:
-    """The stored form of `weights`; `code_bytes` count with them where `quant.prune.to_fit` fills the cap."""
-    coded = quantize(weights, cfg.quant, hessians)
-    if not cfg.quant.prune.to_fit:
-        return coded
-    pruning = Pruning(coded, below_int8(weights, cfg.quant), cfg.quant.prune.codes)
-    target = cfg.budget.artifact_bytes - code_bytes - cfg.quant.prune.margin_bytes
-    fitted = prune_to_fit(pruning, lambda tensors: len(pack(tensors, cfg.model, cfg.quant, cfg.tech)), target)
-    if log and fitted:
-        log.pruned(fitted[1], pruning.most)
-    elif log:
-        log.warning(f"zeroing all {pruning.most:,} codes that may go does not bring the artifact under the cap")
-    return fitted[0] if fitted else coded

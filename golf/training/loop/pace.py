@@ -1,6 +1,6 @@
-"""How fast this machine trains, against what machines of its kind did before: a slow one is named before the clock.
+"""Pace check before the clock: a machine slower than earlier ones of its kind is named, or refused.
 
-Every check is recorded in `<runs root>/speeds.jsonl`. The first run of a shape on a kind of machine only records.
+Every check is recorded in `<runs root>/speeds.jsonl`. The first run of a model shape on a kind of machine only records.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,18 +20,19 @@ from golf.run.folder import runs_root
 from golf.run.identity import identity
 from golf.settings.config import Config
 from golf.training.loop.schedule import muon_momentum
-from golf.training.loop.steps import TrainStep
-from golf.training.ranks import Ranks
+from golf.training.loop.state import TrainState
+from golf.training.loop.warmup import restored, synthetic_batch
 
 GPU_STEPS = 30
-SLOW = 1.15  # times the median of earlier runs
-REMEMBERED = 50  # earlier runs that the median is over
+SLOW = 1.15  # a step takes so many times the median of earlier runs
+REMEMBERED = 50  # number of earlier runs in the median
+# Settings that decide how long a step takes, by the start of their names.
 WORK = ("model.", "tech.", "data.train_batch_tokens", "data.train_seq_len", "data.micro_batches", "optim.muon")
 
 
 @dataclass(frozen=True)
 class Speed:
-    """One check: milliseconds a step, and the median of earlier checks of the same work on the same kind."""
+    """Milliseconds a step, and the median of earlier checks of the same work on the same kind of machine."""
 
     step_ms: float
     reference_ms: float | None
@@ -40,13 +40,13 @@ class Speed:
 
     @property
     def slowdown(self) -> float | None:
-        """Times as long as a step took before, if this machine is slow."""
+        """Step time over that of earlier runs if this machine is slow, else None."""
         times = self.step_ms / self.reference_ms if self.reference_ms else 1.0
         return times if times > SLOW else None
 
     @property
     def warning(self) -> str | None:
-        """A sentence if this machine is slow."""
+        """Sentence for the log if this machine is slow, else None."""
         if self.slowdown is None:
             return None
         return (
@@ -56,21 +56,24 @@ class Speed:
 
 
 def speed_steps(cfg: Config) -> int:
-    """Steps that are timed before the clock starts."""
+    """Return the number of steps that are timed before the clock starts."""
     if cfg.launch.speed_steps is not None:
         return cfg.launch.speed_steps
     return GPU_STEPS if cfg.launch.device == "cuda" else 0
 
 
-def check_speed(
-    cfg: Config, step: TrainStep, ranks: Ranks, active: tuple[str, ...], batch: Callable[[], Any]
-) -> Speed | None:
-    """Time some steps, compare and record; all ranks call it. The caller puts the weights back."""
+def check_speed(cfg: Config, state: TrainState) -> Speed | None:
+    """Time some steps, compare them with earlier runs and record them, then restore weights and random state.
+
+    All ranks have to call it. Returns None on other ranks than the first, and if no steps are to be timed.
+    """
     if (steps := speed_steps(cfg)) == 0:
         return None
-    times = [_seconds_of(step, cfg, active, batch, ranks) for _ in range(steps)]
+    with restored(state.step):
+        times = [_step_seconds(cfg, state) for _ in range(steps)]
+    # The median, because other work on the machine disturbs single steps.
     step_ms = 1000 * statistics.median(times)
-    if not ranks.is_first:
+    if not state.ranks.is_first:
         return None
     key = {"machine": machine_kind(), "work": _work(cfg)}
     earlier = [e["step_ms"] for e in _history() if e["machine"] == key["machine"] and e["work"] == key["work"]]
@@ -79,17 +82,17 @@ def check_speed(
     return Speed(step_ms, statistics.median(earlier) if earlier else None, len(earlier))
 
 
-def _seconds_of(step: TrainStep, cfg: Config, active: tuple[str, ...], batch: Callable[[], Any], ranks: Ranks) -> float:
+def _step_seconds(cfg: Config, state: TrainState) -> float:
     start = time.perf_counter()
-    step(batch, 1.0, muon_momentum(cfg.optim, 0), active)
-    if step.device.type == "cuda":
-        torch.cuda.synchronize(step.device)
-    ranks.barrier()
+    state.step(lambda: synthetic_batch(cfg), 1.0, muon_momentum(cfg.optim, 0), state.switches.active)
+    if state.step.device.type == "cuda":
+        torch.cuda.synchronize(state.step.device)
+    state.ranks.barrier()
     return time.perf_counter() - start
 
 
 def _work(cfg: Config) -> str:
-    """Eight hex digits for what decides the time of a step."""
+    """Return eight hex digits, the same for runs whose steps do the same work in the same way."""
     launch = (cfg.launch.nproc, cfg.launch.nodes, cfg.launch.compile, cfg.launch.threads, torch.__version__)
     values = {k: v for k, v in identity(cfg).items() if k.startswith(WORK)}
     return hashlib.sha256(json.dumps([values, launch]).encode()).hexdigest()[:8]
@@ -110,12 +113,13 @@ def _history() -> list[dict[str, Any]]:
 
 
 def _record(entry: dict[str, Any]) -> None:
-    """One line in one write, so that runs that end at once do not mix theirs."""
+    """Append `entry` to the history."""
+    # One line in one write: runs that record at the same time do not mix their lines.
     try:
         descriptor = os.open(runs_root() / "speeds.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         try:
             os.write(descriptor, (json.dumps(entry) + "\n").encode())
         finally:
             os.close(descriptor)
-    except OSError:  # a missing history is not worth a run
+    except OSError:  # a history that cannot be written must not end a run
         pass

@@ -1,7 +1,7 @@
-"""Proof before the clock that what is selected does something: an experiment must not silently test something else.
+"""Proofs before the clock that every selected technique acts and that the scores are legal.
 
-A check that fails makes a run void (or stops it, see the `rules` group). Passing proves little: that a technique
-changed something, not that it changed the right thing; its own tests are for that.
+An experiment must not silently test something else. A proof that fails makes a run void, or stops it (see the `rules`
+group). Passing proves little: a technique changed something. Whether it changed the right thing is for its own tests.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from golf.training.techniques.base import CHANGES_GRADIENT, CHANGES_INIT, Techni
 
 SEQUENCES, TOKENS = 2, 24
 VOCAB, BOS_ID, WINDOW, SCORED_TOKENS = 8, 1, 16, 80
-PROBES = (29, 61)  # targets that the scoring check changes
+PROBES = (29, 61)  # indices of the targets that the scoring check changes
 WHILE_SWITCHED = Progress(step=1, fraction=1.0, lr_multiplier=0.0)
 
 
 def inert_techniques(cfg: Config) -> list[str]:
-    """A sentence for every selected technique that does not do what it claims to `cfg`'s model.
+    """Return a sentence for every selected technique without its declared effect on `cfg`'s model.
 
-    Each is taken out in turn, and loss and gradients are compared at equal random weights, in float64 on the CPU, so
-    that an effect below a float32 rounding step counts, too.
+    Each is taken out in turn, and loss and gradients are compared at equal random weights. Float64 on the CPU shows an
+    effect below a float32 rounding step, too.
     """
     failures = []
     selected = techniques(cfg)
@@ -48,14 +48,14 @@ def inert_techniques(cfg: Config) -> list[str]:
 
 
 def without(cfg: Config, name: str) -> Config:
-    """`cfg` without a technique and those that need it."""
+    """Return `cfg` without the technique `name` and without those that require it."""
     kept = {k: t for k, t in cfg.tech.items() if k != name and name not in t.requires}
     return dataclasses.replace(cfg, tech=kept)
 
 
 def _random_model(cfg: Config) -> GPT:
-    """The model of `cfg` in float64 with random weights, equal for equal names. Initialisation, which is slow for large
-    matrices, is left out by building it without storage first."""
+    """Return the model of `cfg` in float64 with random weights, which are equal for equal names."""
+    # Built without storage first: initialising large matrices is slow, and the weights are overwritten anyway.
     model = shapeless_model(cfg)
     model.to_empty(device="cpu").double()
     for name, tensor in model.state_dict().items():
@@ -68,9 +68,9 @@ def _random_model(cfg: Config) -> GPT:
 
 
 def _loss_and_gradients(cfg: Config) -> dict[str, Any]:
-    """Loss and gradient sums with all switches on, of the parameters that every model has.
+    """Return the loss with all switches on, and gradient sums of the parameters that every model has.
 
-    What a technique adds counts by its effect on these: parameters that nothing depends on change none of them.
+    A technique's own parameters count by their effect on these: parameters that nothing depends on change none.
     """
     model = _random_model(cfg)
     ids = torch.randint(cfg.model.vocab_size, (SEQUENCES, TOKENS + 1), generator=torch.Generator().manual_seed(0))
@@ -83,7 +83,7 @@ def _loss_and_gradients(cfg: Config) -> dict[str, Any]:
 
 
 def scoring_breaches(cfg: Config) -> list[str]:
-    """A sentence for every rule that a score of `cfg` breaks on a short made-up text at a vocabulary of eight.
+    """Return a sentence for every rule that a score of `cfg` breaks on a short made-up text at a vocabulary of eight.
 
     The model keeps its width, depth and techniques; weights are random.
     """
@@ -96,7 +96,7 @@ def scoring_breaches(cfg: Config) -> list[str]:
 
 
 def _small_scoring(cfg: Config) -> Config:
-    """`cfg` with short windows and chunks, on the CPU; strides keep their proportion."""
+    """Return `cfg` with short windows and chunks, on the CPU; strides keep their share of the window."""
     stride = max(1, cfg.eval.stride * WINDOW // eval_seq_len(cfg)) if cfg.eval.stride else 0
     ttt = dataclasses.replace(cfg.eval.ttt, batch_seqs=2, seq_len=None, lr=0.1)  # a large step shows a leak better
     ttt.chunk_tokens = WINDOW // 4 if ttt.method == "lora" else math.lcm(WINDOW, stride or 1)
@@ -123,7 +123,7 @@ def _same_start(cfg: Config, technique: Technique) -> bool:
 
 
 def _leaks_across_documents(cfg: Config, technique: Any) -> bool:
-    """Whether the stream from a document's first token on depends on the document before it."""
+    """Tell whether the stream from a document's first token on depends on the document before it."""
     model = _random_model(dataclasses.replace(cfg, tech={technique.name: technique}))
     ids = torch.arange(TOKENS)[None] % (cfg.model.vocab_size - 2) + 2
     start = TOKENS // 2

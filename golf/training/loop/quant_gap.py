@@ -1,7 +1,7 @@
-"""One trained checkpoint under many number formats: what each costs in bits per byte and in bytes, without training.
+"""Costs of number formats in bits per byte and in bytes, measured on the weights of one trained run.
 
-Before and after are scored in the same batches of the same text in float32, so that most of the text's noise cancels:
-the standard error is that of the paired differences between batches.
+Weights are scored before and after quantization in the same batches of the same text in float32, so that most of the
+text's noise cancels. The standard error is that of the paired differences between batches.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from golf.artifact.container import pack, unpack
+from golf.artifact.container import unpack
 from golf.artifact.script.code_bytes import code_bytes
 from golf.bits import bits_per_byte
 from golf.errors import GolfError
@@ -26,17 +26,17 @@ from golf.settings.composition import CONF_DIR, compose
 from golf.settings.config import Config, QuantConfig, uses_gptq
 from golf.training.data.dataset import Dataset, open_dataset
 from golf.training.loop.calibration import calibrate
-from golf.training.loop.export import quantized
+from golf.training.loop.export import pack_model
 from golf.training.model.weights import read_weights
 from golf.training.ranks import Ranks
 from golf.training.scoring.scorer import Scorer
 
-ENOUGH_TOKENS = 131_072  # standard errors of int8 gaps are then about 0.0001 bpb
+ENOUGH_TOKENS = 131_072  # gives standard errors of about 0.0001 bpb for int8 gaps
 
 
 @dataclass(frozen=True)
 class QuantGap:
-    """Bits per byte before and after quantization under one format, and what the artifact weighs."""
+    """Bits per byte before and after quantization under one format, with the bytes of the artifact."""
 
     name: str
     before_bpb: float
@@ -44,16 +44,16 @@ class QuantGap:
     gap_bpb: float
     gap_standard_error: float
     artifact_bytes: int
-    seconds: float  # of calibrating, quantizing and packing
-    tokens: int
+    seconds: float  # seconds of calibrating, quantizing and packing
+    tokens: int  # scored tokens
 
 
 def quant_gaps(
     cfg: Config, weights: Mapping[str, Tensor], quants: Mapping[str, QuantConfig], *, tokens: int = ENOUGH_TOKENS
 ) -> Iterator[QuantGap]:
-    """A row for each of `quants` by name, as it is finished; `weights` are those of a run of `cfg` before quantization.
+    """Yield the gap under each of `quants`, as it is finished; `weights` are a run's of `cfg` before quantization.
 
-    At least `tokens` of the validation split are scored if it has so many, all of it for 0.
+    At least `tokens` tokens of the validation split are scored if it has so many; 0 scores all of it.
     """
     cfg = _in_float32(cfg)
     dataset = _first_tokens(open_dataset(cfg), tokens, cfg)
@@ -64,8 +64,9 @@ def quant_gaps(
         start = time.perf_counter()
         stored_as = dataclasses.replace(cfg, quant=quant)
         hessians = calibrate(weights, stored_as, dataset) if uses_gptq(quant) else None
+        # Making the script takes seconds, and only pruning to fit asks for its size.
         code = code_bytes(stored_as) if quant.prune.to_fit else 0
-        packed = pack(quantized(stored_as, weights, code, hessians), cfg.model, quant, cfg.tech)
+        packed = pack_model(stored_as, weights, code, hessians).artifact
         seconds = time.perf_counter() - start
         after, nats_after, _ = _nats_by_batch(scorer, unpack(packed).state_dict())
         gap, error = paired_gap(nats_before, nats_after, byte_count)
@@ -74,16 +75,17 @@ def quant_gaps(
 
 
 def _in_order(weights: Mapping[str, Tensor], state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """`weights` as the run packed them: a file of weights sorts its names, and codecs notice."""
+    """Return `weights` in the order in which the run packed them. Raises `GolfError` if the names differ."""
+    # A file of weights sorts its names, and codecs compress a different order to different bytes.
     if weights.keys() != state_dict.keys():
         raise GolfError("The weights are not those of the run's model: give the folder as the run left it.")
     return {name: weights[name] for name in state_dict}
 
 
 def paired_gap(before: np.ndarray, after: np.ndarray, byte_count: int) -> tuple[float, float]:
-    """Difference in bits per byte and its standard error, from the nats of each batch `[n]` before and after.
+    """Return the gap in bits per byte and its standard error, from the nats of each batch `[n]` before and after.
 
-    Batches are taken as independent; with one batch there is no error to estimate, which gives NaN.
+    Batches are taken as independent. One batch gives no estimate: the error is NaN.
     """
     per_byte = (after - before) / math.log(2) / byte_count
     error = math.sqrt(per_byte.size * per_byte.var(ddof=1)) if per_byte.size > 1 else math.nan
@@ -98,7 +100,7 @@ def _nats_by_batch(scorer: Scorer, weights: Mapping[str, Tensor]) -> tuple[float
 
 
 def _in_float32(cfg: Config) -> Config:
-    """As the run was, but scored exactly, in one process, eagerly, on whatever this machine has."""
+    """Return `cfg` for scoring in float32, in one process, eagerly, on this machine's GPU or CPU."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return dataclasses.replace(
         cfg,
@@ -109,7 +111,7 @@ def _in_float32(cfg: Config) -> Config:
 
 
 def _first_tokens(dataset: Dataset, tokens: int, cfg: Config) -> Dataset:
-    """The start of the split, in whole batches of the scorer."""
+    """Return `dataset` with the first `tokens` tokens of its validation split, in whole batches of the scorer."""
     batch = cfg.eval.val_batch_tokens // cfg.data.micro_batches
     wanted = math.ceil(tokens / batch) * batch + 1
     return dataclasses.replace(dataset, validation=dataset.validation[:wanted]) if tokens else dataset
@@ -120,19 +122,22 @@ FIRST = "int8"
 
 
 def presets() -> list[str]:
-    """Options of the group, by name, the baseline's first."""
+    """Return the names of all `quant` presets, the baseline's first."""
     names = (path.stem for path in Path(CONF_DIR, "quant").glob("*.yaml"))
     return sorted(names, key=lambda name: (name != FIRST, name))
 
 
 def quant_of(choice: str, cfg: Config) -> QuantConfig:
-    """`choice`, a preset and overrides, as the run's own scale would have it."""
+    """Return the settings of `choice`, a preset's name and overrides, at the run's own scale."""
     name, *overrides = choice.split()
     return compose([f"quant={name}", f"scale={cfg.scale.name}", "launch.nproc=1", *overrides]).quant
 
 
 def gaps_of_run(folder: RunFolder, choices: Sequence[str] = (), *, tokens: int = ENOUGH_TOKENS) -> Iterator[QuantGap]:
-    """`quant_gaps` of the weights in `folder` under `choices`, or all presets; `GolfError` if it has none."""
+    """Return the gaps of the weights in `folder` under `choices`, or under all presets.
+
+    Raises `GolfError` if the folder has no weights.
+    """
     if not folder.config.is_file() or not folder.weights.is_file():
         raise GolfError(f"{folder.path} is not the folder of a finished run: it needs config.json and weights.")
     cfg = folder.read_config()
@@ -141,7 +146,7 @@ def gaps_of_run(folder: RunFolder, choices: Sequence[str] = (), *, tokens: int =
 
 
 def print_gaps(gaps: Iterator[QuantGap]) -> None:
-    """A row in Markdown for each, as it is finished."""
+    """Print a row in Markdown for each gap, as it is finished."""
     print(HEAD, flush=True)
     tokens = 0
     for gap in gaps:

@@ -1,4 +1,4 @@
-"""What one rank does, from start to end: data, model, warm-up, training, artifact, score of the artifact, result."""
+"""The main function of one rank: data, model, warm-up, training, artifact, score of the artifact, result."""
 
 from __future__ import annotations
 
@@ -9,38 +9,39 @@ import torch
 
 from golf.artifact.codec.codecs import codec_version
 from golf.artifact.container import load
-from golf.bits import Score
 from golf.errors import GolfError
-from golf.paths import resolve
 from golf.run.environment import machine_kind
 from golf.run.folder import RunFolder
 from golf.run.identity import variant_id
-from golf.run.result import DIVERGED, OK, OVER_BYTES, OVER_TIME, VOID, Result
+from golf.run.result import DIVERGED, OK, VOID, Result
 from golf.run.runlog import RunLog
-from golf.settings.config import Config, uses_gptq
+from golf.settings.config import Config
 from golf.settings.consistency import warnings
 from golf.training.data.batches import open_loader
-from golf.training.data.dataset import open_dataset
-from golf.training.loop.calibration import calibrate_after
+from golf.training.data.dataset import Dataset, open_dataset
+from golf.training.loop.budget import budget_state, counted_eval_seconds
 from golf.training.loop.checkpoint import Checkpoints
 from golf.training.loop.export import Sizes, export
+from golf.training.loop.listener import LoopListener
 from golf.training.loop.pace import check_speed
 from golf.training.loop.proofs import inert_techniques, scoring_breaches
-from golf.training.loop.recompiles import RecompileWatch
-from golf.training.loop.steps import TrainStep
-from golf.training.loop.switches import StepHooks, Switches
+from golf.training.loop.stages import (
+    ArtifactScores,
+    calibrate_trained,
+    log_header,
+    score_artifact,
+    set_up_torch,
+    validation,
+)
+from golf.training.loop.state import TrainState, build_state
 from golf.training.loop.training import Training, train
-from golf.training.loop.warmup import restored, synthetic_batch, warm_up
-from golf.training.model.attention import choose_kernel
-from golf.training.model.build import build_model, compile_for_training
-from golf.training.model.weights import load_weights
-from golf.training.optim.groups import build_optimizer
+from golf.training.loop.warmup import warm_up
 from golf.training.ranks import Ranks
 from golf.training.scoring.scorer import Scorer
 
 
 def run_rank(cfg: Config, folder: RunFolder, ranks: Ranks) -> Result:
-    """The whole run of this rank; all ranks return a result, the first one's is the run's."""
+    """Run this rank from data to result. Every rank returns a result; the first rank's is the run's."""
     log = RunLog(folder, cfg, is_first=ranks.is_first)
     try:
         return _run(cfg, folder, ranks, log)
@@ -49,185 +50,139 @@ def run_rank(cfg: Config, folder: RunFolder, ranks: Ranks) -> Result:
 
 
 def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
-    _set_up_torch(cfg)
+    # Data. Before the model, so that missing shards end the run at once.
+    set_up_torch(cfg)
     dataset = open_dataset(cfg)
-    model = build_model(cfg)
-    if cfg.model.init_from:
-        load_weights(model, resolve(cfg.model.init_from))
-    model.to(ranks.device)
-    params = sum(p.numel() for p in model.parameters())
-    attention = choose_kernel(ranks.device, cfg)
-    log.start(
-        name=str(folder.train_log),
-        train_shards=len(dataset.train),
-        val_tokens=dataset.validation.size - 1,
-        model_params=params,
-        attention=attention,
-    )
-    optimizer = build_optimizer(cfg, model, rank=ranks.rank, world_size=ranks.world_size)
-    compile_for_training(model, cfg.launch.compile)
-    step = TrainStep(cfg, model, optimizer, ranks)
+
+    # Model, optimizer, compiled step. The scorer has a model of its own, in the arithmetic of scoring.
+    state = build_state(cfg, ranks, log.switched_on)
+    log_header(log, str(folder.train_log), dataset, state)
     scorer = Scorer(cfg, dataset, ranks)
-    result = Result(
+    result = _first_result(cfg, folder, dataset, state)
+
+    # Warm-up and proofs, before the clock: compiling takes no training time, and an inert technique tests nothing.
+    failures = _warm_up_and_prove(cfg, state, result, log)
+    if failures and cfg.rules.failed_check == "stop":
+        result.state, result.reason = VOID, "; ".join(failures)
+        return result
+
+    # Checkpoint of a run that was stopped before, if there is one.
+    checkpoints = Checkpoints(cfg, folder, state)
+    start = checkpoints.load()
+    if start.step:
+        state.switches.resume(start.active)
+        log.resumed(start.step, start.train_seconds)
+
+    # Timed loop and calibration. The loader skips the batches that a resumed run has seen.
+    listener = LoopListener(log.warning, checkpoints)
+    with open_loader(cfg, dataset, ranks, after=start.step * state.step.accumulation) as loader:
+        training = train(cfg, state, loader, validation(state, scorer), log, listener)
+        calibration = calibrate_trained(cfg, state, training, loader, log)
+    result.calibration_seconds = calibration.seconds if calibration else None
+    _record_training(result, cfg, training)
+    _record_machine(result, listener.recompiles.causes, ranks, log)
+    if training.diverged:
+        result.state, result.reason = DIVERGED, f"the loss was {training.train_loss} at step {training.steps}"
+        return result
+    failures += [*state.switches.never_on(), *state.hooks.idle_averages()]
+
+    # Quantize, pack, write. Ranks hold the same weights, so the first one writes and the others wait for the file.
+    log.display.update(1.0, "packing the artifact and scoring it")
+    hessians = calibration.hessians if calibration else None
+    sizes = export(cfg, state.hooks.final_weights(), folder, log, hessians) if ranks.is_first else None
+    ranks.barrier()
+
+    # Load from disk and score: only what the file holds counts.
+    scores = score_artifact(cfg, load(folder.artifact).state_dict(), scorer, log)
+
+    # Result. Only the first rank knows the sizes, so it alone judges the run by its budget.
+    _record_scores(result, cfg, scores)
+    if sizes is None:
+        result.state = OK
+    else:
+        _record_sizes(result, cfg, sizes)
+        result.state, result.reason = budget_state(cfg, result)
+    if failures:
+        result.state, result.reason = VOID, "; ".join(failures)
+    return result
+
+
+def _first_result(cfg: Config, folder: RunFolder, dataset: Dataset, state: TrainState) -> Result:
+    """Return a result with everything that is known before training."""
+    return Result(
         name=cfg.name,
         variant_id=variant_id(cfg),
         seed=cfg.seed,
         machine=machine_kind(),
         warnings=folder.read_machine_warnings() + warnings(cfg),
         tech=list(cfg.tech),
-        attention=attention,
+        attention=state.attention,
         scale=cfg.scale.name,
         data_name=cfg.data.name,
         data_fingerprint=dataset.fingerprint,
-        model_params=params,
+        model_params=state.model_params,
     )
-    switches = Switches(cfg, log.switched_on)
-    failures = _prepare(cfg, step, switches, result, ranks, log)
-    if failures and cfg.rules.failed_check == "stop":
-        result.state, result.reason = VOID, "; ".join(failures)
-        return result
-    hooks = StepHooks(cfg, model)
-    checkpoints = Checkpoints(cfg, folder, ranks, step, hooks)
-    start = checkpoints.load()
-    if start.step:
-        switches.resume(start.active)
-        log.resumed(start.step, start.train_seconds)
-
-    def validate(last: bool) -> Score:
-        return scorer(hooks.final_weights() if last else model.state_dict(), switches.scored())
-
-    watch = RecompileWatch()
-    with open_loader(cfg, dataset, ranks, after=start.step * step.accumulation) as loader:
-        training = train(cfg, step, loader, validate, ranks, log, switches, hooks, checkpoints, watch, log.warning)
-        calibration = None
-        if uses_gptq(cfg.quant) and not training.diverged:
-            own_text = cfg.quant.calibration.source == "self_generated"
-            log.display.update(1.0, "writing text to calibrate on" if own_text else "calibrating")
-            calibration = calibrate_after(cfg, hooks.final_weights(), loader.next_batch, training.seconds, ranks)
-            log.calibrated(calibration.tokens, len(calibration.hessians), calibration.seconds)
-            result.calibration_seconds = calibration.seconds
-    _record_training(result, cfg, training, watch.causes, ranks, log)
-    if training.diverged:
-        result.state, result.reason = DIVERGED, f"the loss was {training.train_loss} at step {training.steps}"
-        return result
-    failures += [*switches.never_on(), *hooks.idle_averages()]
-    log.display.update(1.0, "packing the artifact and scoring it")
-    hessians = calibration.hessians if calibration else None
-    sizes = export(cfg, hooks.final_weights(), folder, log, hessians) if ranks.is_first else None
-    ranks.barrier()
-    _score_artifact(result, cfg, load(folder.artifact).state_dict(), scorer, log)
-    if sizes is None:
-        result.state = OK  # of this rank; the first one judges the run
-    else:
-        _record_artifact(result, cfg, sizes)
-    if failures:
-        result.state, result.reason = VOID, "; ".join(failures)
-    return result
 
 
-def _prepare(cfg: Config, step: TrainStep, switches: Switches, result: Result, ranks: Ranks, log: RunLog) -> list[str]:
-    """Everything before the clock: compile and warm up, and prove that what is selected is live.
+def _warm_up_and_prove(cfg: Config, state: TrainState, result: Result, log: RunLog) -> list[str]:
+    """Compile and warm up, measure the pace, and prove that what is selected acts.
 
-    Returns a sentence for every proof that failed on any rank.
+    Returns a sentence for every proof that failed on this rank, or one sentence if proofs failed on other ranks only.
     """
     log.display.update(0.0, "warming up" if cfg.launch.compile == "off" else "compiling, which takes its time once")
     start = time.perf_counter()
-    failures = warm_up(cfg, step, switches, StepHooks(cfg, step.model), log.warmup_step)
-    with restored(step):
-        speed = check_speed(cfg, step, ranks, switches.active, lambda: synthetic_batch(cfg))
+    failures = warm_up(cfg, state, log.warmup_step)
+    speed = check_speed(cfg, state)
     if speed and speed.warning:
         result.slowdown = speed.slowdown
-        _judge_machine(cfg, speed.warning, result, log)
-    if ranks.is_first:
+        if cfg.launch.unfit == "refuse":
+            raise GolfError(f"{speed.warning} (launch.unfit=warn runs all the same).")
+        log.warning(speed.warning)
+        result.warnings.append(speed.warning)
+    if state.ranks.is_first:
         failures += inert_techniques(cfg) + scoring_breaches(cfg)
     result.warmup_seconds = time.perf_counter() - start
     for failure in failures:
         log.warning(f"check failed: {failure}")
-    return failures or ["another rank found a check that failed"] * int(ranks.sum(len(failures))[0] > 0)
+    # All ranks have to stop together, also those whose own proofs passed.
+    failed_somewhere = state.ranks.sum(len(failures))[0] > 0
+    if failed_somewhere and not failures:
+        return ["another rank found a check that failed"]
+    return failures
 
 
-def _judge_machine(cfg: Config, warning: str, result: Result, log: RunLog) -> None:
-    if cfg.launch.unfit == "refuse":
-        raise GolfError(f"{warning} (launch.unfit=warn runs all the same).")
-    log.warning(warning)
-    result.warnings.append(warning)
-
-
-def _score_artifact(result: Result, cfg: Config, weights: dict[str, torch.Tensor], scorer: Scorer, log: RunLog) -> None:
-    """Every score of the artifact's weights that the configuration asks for."""
-    result.post_quant = scorer(weights)
-    log.round_trip(result.post_quant)
-    if cfg.eval.stride:
-        log.display.update(1.0, "scoring the artifact with a sliding window")
-        result.post_quant_sliding = scorer.sliding(weights)
-        log.sliding(result.post_quant_sliding)
-    if cfg.eval.ttt.method != "off":
-        result.post_quant_ttt = scorer.test_time_trained(weights, watcher=log)
-        log.test_time_trained(result.post_quant_ttt)
-    writing = _calibration_seconds(result, cfg, "self_generated")
-    result.eval_seconds = sum(score.seconds for score in result.artifact_scores) + writing
-
-
-def _calibration_seconds(result: Result, cfg: Config, source: str) -> float:
-    """What calibrating took, if `source` is what it was calibrated on."""
-    return result.calibration_seconds or 0.0 if cfg.quant.calibration.source == source else 0.0
-
-
-def _set_up_torch(cfg: Config) -> None:
-    torch.manual_seed(cfg.seed)
-    torch.backends.cuda.matmul.allow_tf32 = True
-    torch.backends.cudnn.allow_tf32 = True
-
-
-def _record_training(
-    result: Result, cfg: Config, training: Training, recompiles: list[str], ranks: Ranks, log: RunLog
-) -> None:
+def _record_training(result: Result, cfg: Config, training: Training) -> None:
     result.steps, result.train_seconds = training.steps, training.seconds
     result.tokens_seen = training.steps * cfg.data.train_batch_tokens
     result.step_ms = 1000 * training.seconds / max(training.steps, 1)
     result.train_loss, result.pre_quant = training.train_loss, training.score
     result.budget_train_seconds = cfg.budget.train_seconds
-    result.warnings += [f"recompiled while the clock ran: {cause}" for cause in recompiles]
+
+
+def _record_machine(result: Result, recompiles: list[str], ranks: Ranks, log: RunLog) -> None:
     for cause in recompiles:
-        log.warning(f"recompiled while the clock ran: {cause}")
+        warning = f"recompiled while the clock ran: {cause}"
+        result.warnings.append(warning)
+        log.warning(warning)
     allocated, reserved = _peak_memory_mib(ranks.device)
     result.peak_memory_mib = allocated
     log.peak_memory(allocated, reserved)
 
 
-def _record_artifact(result: Result, cfg: Config, sizes: Sizes) -> None:
+def _record_scores(result: Result, cfg: Config, scores: ArtifactScores) -> None:
+    result.post_quant, result.post_quant_sliding, result.post_quant_ttt = scores
+    result.eval_seconds = counted_eval_seconds(cfg, result)
+
+
+def _record_sizes(result: Result, cfg: Config, sizes: Sizes) -> None:
     before, after = result.pre_quant, result.post_quant
     assert before is not None and after is not None and before.how == after.how
     result.quant_gap_bpb = after.val_bpb - before.val_bpb
-    result.raw_model_bytes, result.artifact_bytes, result.code_bytes = (
-        sizes.raw_model,
-        sizes.artifact,
-        sizes.code,
-    )
-    result.total_bytes, result.cap_bytes = sizes.artifact + sizes.code, cfg.budget.artifact_bytes
+    result.raw_model_bytes, result.artifact_bytes = sizes.raw_model_bytes, sizes.artifact_bytes
+    result.code_bytes, result.total_bytes = sizes.code_bytes, sizes.artifact_bytes + sizes.code_bytes
+    result.cap_bytes = cfg.budget.artifact_bytes
     result.codec = codec_version(cfg.quant.codec)
     result.quantize_seconds = sizes.seconds
-    result.state, result.reason = _verdict(result, cfg)
-
-
-def _verdict(result: Result, cfg: Config) -> tuple[str, str]:
-    """`ok`, or the first rule of the budget that the run breaks."""
-    budget = cfg.budget
-    assert result.total_bytes is not None and result.eval_seconds is not None
-    over_bytes = result.total_bytes - budget.artifact_bytes
-    if over_bytes > 0:
-        return (
-            OVER_BYTES,
-            f"artifact and code are {over_bytes:,} bytes over the cap of {budget.artifact_bytes:,}",
-        )
-    calibrating = _calibration_seconds(result, cfg, "train")
-    over_train = result.train_seconds + calibrating - budget.train_seconds
-    if budget.train_seconds and over_train > budget.grace_seconds:
-        what = "training with calibration" if calibrating else "training"
-        return OVER_TIME, f"{what} took {over_train:.1f} s more than its {budget.train_seconds:g} s"
-    if budget.eval_seconds and result.eval_seconds > budget.eval_seconds:
-        return OVER_TIME, f"scoring took {result.eval_seconds:.1f} s of at most {budget.eval_seconds:g} s"
-    return OK, ""
 
 
 def _peak_memory_mib(device: torch.device) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Watching the compiler: a graph that is compiled while the clock runs costs training time and has a cause."""
+"""Causes of graphs that the compiler builds while the clock runs, which costs training time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class RecompileWatch:
-    """Collects the causes of what is compiled between `start` and `stop`, over any number of such segments."""
+    """Causes of compilations between `start` and `stop`, over any number of such segments."""
 
     def __init__(self) -> None:
         self.causes: list[str] = []
@@ -16,18 +16,22 @@ class RecompileWatch:
         self._graphs = 0
 
     def start(self) -> None:
+        """Begin a segment in which a compilation counts."""
         self._last, self._graphs = next(iter(_records()), None), _graphs()
 
     def stop(self) -> None:
+        """End the segment and collect the causes."""
         if _graphs() == self._graphs:
             return
+        # Torch drops old records, so the last one seen marks where new ones end, not their number.
         new = itertools.takewhile(lambda record: record is not self._last, _records())
         causes = [_sentence(record) for record in new if record.recompile_reason]
         self.causes += reversed(causes) if causes else ["a function for the first time"]
 
 
 def _dynamo() -> Any:
-    """The compiler's bookkeeping, if it was ever used in this process."""
+    """Return the compiler's module of counters, or None if this process has compiled nothing."""
+    # Importing it takes seconds, so it is only looked up.
     return sys.modules.get("torch._dynamo.utils")
 
 
@@ -37,7 +41,7 @@ def _graphs() -> int:
 
 
 def _records() -> list[Any]:
-    """What was compiled so far (forward and backward parts apart), the latest first, up to a limit of torch's own."""
+    """Return torch's records of compilations, forward and backward apart, the latest first; torch limits them."""
     dynamo = _dynamo()
     return [] if dynamo is None else dynamo.get_compilation_metrics()[::-1]
 

@@ -1,4 +1,4 @@
-"""What changes over a run as a function of step and clock: the learning-rate multiplier and Muon's momentum."""
+"""Schedules by step and clock: learning-rate multiplier, Muon's momentum, progress; and the training clock itself."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from golf.training.ranks import Ranks
 
 
 def lr_multiplier(cfg: Config, step: int, elapsed_seconds: float) -> float:
-    """Factor on every learning rate for the update after `step` finished ones: 1, then linearly down to `min_lr`.
+    """Return the factor on every learning rate after `step` finished steps: 1, then linearly down to `min_lr`.
 
-    With a clock the warm-down follows the time that is left, without one the steps.
+    With a time budget the warm-down follows the seconds that are left, without one the steps.
     """
     warmdown = warmdown_length(cfg, step, elapsed_seconds)
     budget, iterations = training_seconds(cfg), cfg.schedule.iterations
@@ -22,10 +22,10 @@ def lr_multiplier(cfg: Config, step: int, elapsed_seconds: float) -> float:
 
 
 def warmdown_length(cfg: Config, step: int, elapsed_seconds: float) -> float:
-    """Seconds that the warm-down takes, or steps if there is no clock.
+    """Return the length of the warm-down in seconds, or in steps if there is no time budget.
 
-    `warmdown_iters` steps take as long as the mean pace so far says (public baseline); on slow hardware that can be
-    more than the whole budget. `warmdown_fraction` is a share of the budget whatever the pace (PR #1559).
+    `warmdown_iters` steps are turned into seconds by the mean pace so far (public baseline); on slow hardware that can
+    be more than the whole budget. `warmdown_fraction` is a share of the budget at any pace (PR #1559).
     """
     schedule, budget = cfg.schedule, training_seconds(cfg)
     if schedule.warmdown_fraction > 0:
@@ -35,7 +35,7 @@ def warmdown_length(cfg: Config, step: int, elapsed_seconds: float) -> float:
 
 
 def decays_from_the_start(cfg: Config, step: int, elapsed_seconds: float) -> str | None:
-    """What to tell about a warm-down that leaves no constant part, judged by the pace of `step` finished steps."""
+    """Return a warning if the warm-down is as long as the whole run at the pace of `step` finished steps, else None."""
     total = training_seconds(cfg) or cfg.schedule.iterations
     share = warmdown_length(cfg, step, elapsed_seconds) / total
     if share < 1.0 or cfg.schedule.warmdown_fraction > 0:
@@ -48,19 +48,19 @@ def decays_from_the_start(cfg: Config, step: int, elapsed_seconds: float) -> str
 
 
 def muon_momentum(optim: OptimConfig, step: int) -> float:
-    """Momentum, warmed up linearly over the first `muon_momentum_warmup_steps`."""
+    """Return the momentum, which grows linearly over the first `muon_momentum_warmup_steps`."""
     f = min(step / optim.muon_momentum_warmup_steps, 1.0) if optim.muon_momentum_warmup_steps else 1.0
     return (1.0 - f) * optim.muon_momentum_warmup_start + f * optim.muon_momentum
 
 
 def progress_fraction(cfg: Config, step: int, elapsed_seconds: float) -> float:
-    """Share of the run that is behind it: of the time budget or of the steps, whichever ends first."""
+    """Return the finished share of the run, 0 to 1: of the time budget or of the steps, whichever is larger."""
     budget = training_seconds(cfg)
     return min(1.0, max(step / cfg.schedule.iterations, elapsed_seconds / budget if budget else 0.0))
 
 
 class TrainClock:
-    """Seconds of training so far, measured on the host with the device finished at both ends of a segment."""
+    """Clock of the seconds of training, read on the host. Starting and pausing wait for the device to finish."""
 
     def __init__(self, device: torch.device, seconds: float = 0.0):
         self.device = device
@@ -81,9 +81,9 @@ class TrainClock:
         return self._finished_seconds + running
 
     def agreed_seconds(self, ranks: Ranks, *, exact: bool = False) -> float:
-        """Rank 0's reading on every rank, so that all use the same learning rate and stop at the same step.
+        """Return rank 0's reading on every rank, so that all use the same learning rate and stop at the same step.
 
-        `exact` waits for the device; without it the reading leaves out what is queued there.
+        `exact` waits for the device; without it, work that is still queued there is not in the reading.
         """
         if exact:
             self._synchronize()

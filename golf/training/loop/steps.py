@@ -1,6 +1,6 @@
 """One optimizer step: the rank's micro-batches forward and backward, gradients averaged over ranks, the update.
 
-The average is taken by the optimizer if it says so, otherwise by DDP during the last micro-batch's backward pass.
+The optimizer averages the gradients if it says so; otherwise DDP does, during the last micro-batch's backward pass.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class TrainStep:
     """Callable that trains `model` in place on one global batch."""
 
     def __init__(self, cfg: Config, model: GPT, optimizer: Optimizer, ranks: Ranks):
-        self.model, self.optimizer, self.device = model, optimizer, ranks.device
+        self.model, self.optimizer, self.ranks, self.device = model, optimizer, ranks, ranks.device
         self.accumulation = grad_accum_steps(cfg)
         needs_ddp = ranks.world_size > 1 and not optimizer.reduces_gradients
         self.parallel = DistributedDataParallel(model) if needs_ddp else None
@@ -32,7 +32,7 @@ class TrainStep:
     def __call__(
         self, next_batch: NextBatch, lr_multiplier: float, momentum: float, active: tuple[str, ...] = ()
     ) -> Tensor:
-        """Update once on `accumulation` batches of `next_batch`; returns this rank's mean loss in nats (scalar).
+        """Update once on `accumulation` batches of `next_batch` and return this rank's mean loss in nats (scalar).
 
         `active` are the late switches that are on.
         """
@@ -48,6 +48,7 @@ class TrainStep:
         return total
 
     def _reduce_gradients(self, on: bool) -> contextlib.AbstractContextManager:
+        """Return the context in which a backward pass averages the gradients over the ranks if `on`."""
         if self.parallel is None or on:
             return contextlib.nullcontext()
         return self.parallel.no_sync()

@@ -1,4 +1,4 @@
-"""What changes within a run besides the weights: late switches, values in buffers, averages."""
+"""Late switches, and the hooks of techniques around a step: values in buffers, averages of the weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from golf.training.techniques.base import Averager, Technique
 
 
 class Switches:
-    """The late switches of a run: which are on, in the order of application."""
+    """Late switches of a run, and which of them are on, in the order of application."""
 
     def __init__(self, cfg: Config, on_switch: Callable[[str, Progress], None]):
         self.selected: list[Technique] = [t for t in techniques(cfg) if t.is_switch]
@@ -23,7 +23,7 @@ class Switches:
         self._on_switch = on_switch
 
     def advance(self, progress: Progress) -> tuple[str, ...]:
-        """Those that are on in the step at `progress`; what was on stays on."""
+        """Return the names that are on in the step at `progress`. A switch that was on stays on."""
         now = self._on_at(progress)
         for name in now:
             if name not in self.active:
@@ -32,19 +32,19 @@ class Switches:
         return self.active
 
     def resume(self, active: tuple[str, ...]) -> None:
-        """Begin with `active` on, as a run does that goes on from a checkpoint."""
+        """Switch `active` on, for a run that resumes from a checkpoint."""
         self.active = tuple(t.name for t in self.selected if t.name in {*self.active, *active})
 
     def never_on(self) -> list[str]:
-        """A sentence for every switch that the run ended without."""
+        """Return a sentence for every switch that was never on."""
         return [f"{t.name} was never switched on" for t in self.selected if t.name not in self.active]
 
     def scored(self) -> tuple[str, ...]:
-        """The part of what is on now that the model is scored with."""
+        """Return the names that are on now and also apply when the model is scored."""
         return tuple(t.name for t in self.selected if t.name in self.active and t.scored_with)
 
     def reachable(self) -> Iterator[tuple[str, ...]]:
-        """Every set that can be on during the run, the one at the start first."""
+        """Yield every set of names that can be on during the run, the one at the start first."""
         late = [t.name for t in self.selected if t.name not in self.active]
         for count in range(len(late) + 1):
             for names in itertools.combinations(late, count):
@@ -55,7 +55,7 @@ class Switches:
 
 
 class StepHooks:
-    """What techniques do before and after every step of a run."""
+    """Hooks of the selected techniques before and after every step of a run."""
 
     def __init__(self, cfg: Config, model: GPT):
         self.model, self.selected = model, techniques(cfg)
@@ -73,7 +73,7 @@ class StepHooks:
             averager.update(progress)
 
     def idle_averages(self) -> list[str]:
-        """A sentence for every average that is not an average, so that it was not tested."""
+        """Return a sentence for every average that averaged nothing: the run did not test it."""
         last = self.model.state_dict()
         failures = []
         for name, averager in self.averagers.items():
@@ -84,7 +84,7 @@ class StepHooks:
         return failures
 
     def final_weights(self) -> dict[str, Tensor]:
-        """The weights that are scored and exported: averaged if a technique does that, else the last ones."""
+        """Return the weights that are scored and exported: averaged if a technique does that, else the last ones."""
         weights = dict(self.model.state_dict())
         for averager in self.averagers.values():
             weights.update(averager.weights())

@@ -11,8 +11,8 @@ from golf.run.progress import Progress
 from golf.run.trainlog import TrainLog
 from golf.settings.config import Config, training_seconds
 from golf.training.data.loader import Loader
-from golf.training.loop.checkpoint import Checkpoints, Start
-from golf.training.loop.recompiles import RecompileWatch
+from golf.training.loop.checkpoint import Start
+from golf.training.loop.listener import LoopListener
 from golf.training.loop.schedule import (
     TrainClock,
     decays_from_the_start,
@@ -20,9 +20,7 @@ from golf.training.loop.schedule import (
     muon_momentum,
     progress_fraction,
 )
-from golf.training.loop.steps import TrainStep
-from golf.training.loop.switches import StepHooks, Switches
-from golf.training.ranks import Ranks
+from golf.training.loop.state import TrainState
 
 FIRST_STEPS_LOGGED = 10
 PACE_KNOWN_STEPS = 10  # enough to tell how long a step takes
@@ -31,73 +29,70 @@ EXACT_STEPS = 5  # before the budget ends the host waits for the device, which i
 
 @dataclass(frozen=True)
 class Training:
-    """How the timed part went."""
+    """Outcome of the timed loop."""
 
     steps: int
     seconds: float
-    train_loss: float | None  # nats, the last one logged
-    score: Score | None  # of the final weights; None if the loss was not a number any more
+    train_loss: float | None  # nats per token, the last one logged
+    score: Score | None  # score of the final weights; None if the loss was not a number any more
     diverged: bool
 
 
 def train(
     cfg: Config,
-    step_once: TrainStep,
+    state: TrainState,
     loader: Loader,
     validate: Callable[[bool], Score],
-    ranks: Ranks,
     log: TrainLog,
-    switches: Switches,
-    hooks: StepHooks,
-    checkpoints: Checkpoints | None = None,
-    watch: RecompileWatch | None = None,
-    warn: Callable[[str], None] | None = None,
+    listener: LoopListener | None = None,
 ) -> Training:
-    """Train in place. Every rank takes the same number of steps: rank 0's clock decides for all.
+    """Train `state` in place until the budget is used up. Every rank takes as many steps as rank 0's clock allows.
 
-    `validate(last)` scores the weights as they are, or with `last` those that are exported. If `checkpoints` has
-    loaded one, `loader` stands behind its batches. `watch` learns what is compiled while the clock runs, `warn` what
-    the pace makes of the schedule.
+    `validate(last)` scores the weights as they are, or the weights that are exported if `last`. If `listener` has
+    loaded a checkpoint, the caller has moved `loader` behind the checkpoint's batches.
     """
-    start = checkpoints.start if checkpoints else Start()
+    start, ranks = listener.start if listener else Start(), state.ranks
     clock, step, loss = TrainClock(ranks.device, start.train_seconds), start.step, start.train_loss
     clock.start()
-    if watch:
-        watch.start()
+    if listener:
+        listener.clock_runs()
     while True:
+        # Ranks agree on one reading: with clocks of their own they would part in learning rate and number of steps.
         seconds = clock.agreed_seconds(ranks)
         if _steps_left(cfg, step, seconds) < EXACT_STEPS:
             seconds = clock.agreed_seconds(ranks, exact=True)
         out_of_time = _steps_left(cfg, step, seconds) < 1
         last = out_of_time or step == cfg.schedule.iterations
-        if checkpoints and not last and checkpoints.is_due(seconds):
+        if listener and not last and listener.is_checkpoint_due(seconds):
             clock.pause()
-            checkpoints.save(Start(step, clock.agreed_seconds(ranks), loss, switches.active))
+            listener.save(Start(step, clock.agreed_seconds(ranks), loss, state.switches.active))
             clock.start()
         if last or _validation_is_due(cfg, step):
             clock.pause()
-            if watch:
-                watch.stop()
+            if listener:
+                listener.clock_stands()
             score = validate(last)
             log.validation(step, clock.seconds, score)
             if last or not math.isfinite(score.val_loss):
                 break
-            if watch:
-                watch.start()
+            if listener:
+                listener.clock_runs()
             clock.start()
             seconds = clock.agreed_seconds(ranks)
         multiplier = lr_multiplier(cfg, step, seconds)
         progress = Progress(step, progress_fraction(cfg, step, seconds), multiplier)
-        hooks.before_step(progress)
-        tensor = step_once(loader.next_batch, multiplier, muon_momentum(cfg.optim, step), switches.advance(progress))
+        state.hooks.before_step(progress)
+        active = state.switches.advance(progress)
+        tensor = state.step(loader.next_batch, multiplier, muon_momentum(cfg.optim, step), active)
         step += 1
-        hooks.after_step(progress._replace(step=step))
+        state.hooks.after_step(progress._replace(step=step))
+        # Reading the loss waits for the device, so it is read only where it is logged.
         logged = step <= FIRST_STEPS_LOGGED or step % cfg.launch.train_log_every == 0
         if logged:
             loss = ranks.sum(tensor.item())[0] / ranks.world_size
         log.train_step(step, clock.seconds, loss if logged else None, multiplier)
-        if warn and step == PACE_KNOWN_STEPS and (warning := decays_from_the_start(cfg, step, clock.seconds)):
-            warn(warning)
+        if listener and step == PACE_KNOWN_STEPS and (warning := decays_from_the_start(cfg, step, clock.seconds)):
+            listener.warn(warning)
         if loss is not None and not math.isfinite(loss):
             clock.pause()
             return Training(step, clock.seconds, loss, None, diverged=True)
@@ -112,7 +107,7 @@ def _validation_is_due(cfg: Config, step: int) -> bool:
 
 
 def _steps_left(cfg: Config, step: int, seconds: float) -> float:
-    """How many steps of mean length still end within the budget."""
+    """Return how many steps of mean length still end within the budget."""
     if step == 0 or training_seconds(cfg) == 0:
         return math.inf
     return (training_seconds(cfg) - seconds) / (seconds / step)

@@ -1,4 +1,4 @@
-"""Untimed steps before the clock: compile, fill caches, then put everything back as it was."""
+"""Warm-up: untimed steps that compile and fill caches, after which everything is put back as it was."""
 
 from __future__ import annotations
 
@@ -12,51 +12,45 @@ from torch import Tensor
 from golf.run.progress import Progress
 from golf.settings.config import Config
 from golf.training.loop.schedule import muon_momentum
+from golf.training.loop.state import TrainState
 from golf.training.loop.steps import TrainStep
-from golf.training.loop.switches import StepHooks, Switches
 
 STEPS_TO_MOVE = 5  # zero-initialised projections let gradients through to what is behind them one step later each
 TOKENS_TO_MOVE = 64
 
 
-def warm_up(
-    cfg: Config,
-    step: TrainStep,
-    switches: Switches,
-    hooks: StepHooks,
-    on_step: Callable[[int], None],
-    *,
-    prove: bool = True,
-) -> list[str]:
+def warm_up(cfg: Config, state: TrainState, on_step: Callable[[int], None], *, prove: bool = True) -> list[str]:
     """Run `warmup_steps` full training steps on synthetic tokens and restore weights, optimizer and random state.
 
     Every set of late switches that can be on during the run is run through, so that its graph is compiled here.
-    Real tokens are not touched: neither the loader moves nor could validation text leak in. Returns a sentence for
-    every parameter that did not move and every switch that changed nothing, unless told not to `prove` it.
+    Real tokens are not touched: the loader does not move, and no validation text can leak in. Returns a sentence for
+    every parameter that did not move and every switch that changed nothing; without `prove` it looks for neither.
     """
     if cfg.schedule.warmup_steps == 0:
         return []
-    first, *later = switches.reachable()
+    step, momentum = state.step, muon_momentum(cfg.optim, 0)
+    first, *later = state.switches.reachable()
     with restored(step) as weights:
         for i in range(cfg.schedule.warmup_steps):
-            step(lambda: synthetic_batch(cfg), 1.0, muon_momentum(cfg.optim, 0), first)
+            step(lambda: synthetic_batch(cfg), 1.0, momentum, first)
             on_step(i + 1)
         for active in later:
-            step(lambda: synthetic_batch(cfg), 1.0, muon_momentum(cfg.optim, 0), active)
+            step(lambda: synthetic_batch(cfg), 1.0, momentum, active)
         short = TOKENS_TO_MOVE if cfg.launch.compile == "off" else None  # a compiled step has one shape
         failures = []
         if prove:
             for _ in range(cfg.schedule.warmup_steps + len(later), STEPS_TO_MOVE):
-                step(lambda: synthetic_batch(cfg, short), 1.0, muon_momentum(cfg.optim, 0), first)
+                step(lambda: synthetic_batch(cfg, short), 1.0, momentum, first)
             failures = _unmoved(step, weights)
-            hooks.before_step(Progress(1, 1.0, 0.0))
+            # Some switches act through values in buffers, which techniques set for the end of the run here.
+            state.hooks.before_step(Progress(1, 1.0, 0.0))
             failures += _switches_without_effect(step, [first, *later], synthetic_batch(cfg, short))
     return failures
 
 
 @contextlib.contextmanager
 def restored(step: TrainStep) -> Iterator[dict[str, Tensor]]:
-    """Steps taken in the block leave nothing behind: weights (given to the block), optimizer and random state."""
+    """Undo the steps taken in the block: restore weights, optimizer and random state. Yields the weights before."""
     weights = {name: tensor.detach().clone() for name, tensor in step.model.state_dict().items()}
     optimizer_state = copy.deepcopy(step.optimizer.state_dict())
     with torch.random.fork_rng(devices=[step.device] if step.device.type == "cuda" else []):
@@ -67,7 +61,7 @@ def restored(step: TrainStep) -> Iterator[dict[str, Tensor]]:
 
 
 def _unmoved(step: TrainStep, before: dict[str, Tensor]) -> list[str]:
-    """Parameters that stayed although their learning rate is not zero."""
+    """Return a sentence for every parameter that did not move although its learning rate is not zero."""
     frozen = {id(p) for part in step.optimizer.parts() if part.lr == 0 for p in part.params}
     named = ((name, p) for name, p in step.model.named_parameters() if id(p) not in frozen)
     still = [name for name, p in named if torch.equal(p, before[name])]
@@ -75,7 +69,7 @@ def _unmoved(step: TrainStep, before: dict[str, Tensor]) -> list[str]:
 
 
 def _switches_without_effect(step: TrainStep, sets: list[tuple[str, ...]], batch: tuple[Tensor, Tensor]) -> list[str]:
-    """Compare the loss with and without each switch, by the very graphs that will train."""
+    """Return a sentence for every switch that leaves the loss as it is, in the very graphs that will train."""
     inputs, targets = (t.to(step.device) for t in batch)
     losses = {active: step.model(inputs, targets, active).item() for active in sets}
     failures = []
@@ -88,7 +82,10 @@ def _switches_without_effect(step: TrainStep, sets: list[tuple[str, ...]], batch
 
 
 def synthetic_batch(cfg: Config, tokens: int | None = None) -> tuple[Tensor, Tensor]:
-    """Inputs and targets of one micro-batch of random tokens, or of one sequence of up to `tokens`, on the CPU."""
+    """Return inputs and targets `[B, T]` of random tokens on the CPU: one micro-batch, or one sequence of `tokens`.
+
+    `tokens` beyond the training sequence length are cut off.
+    """
     sequences = cfg.data.train_batch_tokens // cfg.data.micro_batches // cfg.data.train_seq_len
     shape = (sequences, cfg.data.train_seq_len + 1) if tokens is None else (1, min(tokens, cfg.data.train_seq_len) + 1)
     ids = torch.randint(cfg.model.vocab_size, shape)

@@ -40,7 +40,7 @@ def group_of(name: str, param: torch.Tensor, selected: Sequence[Any] = ()) -> st
         return "matrix"
     raise GolfError(
         f"Parameter {name} {tuple(param.shape)} belongs to no optimizer group: the technique that made it has "
-        "to claim it in its `groups`."
+        "to list it in its `groups`."
     )
 
 

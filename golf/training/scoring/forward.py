@@ -1,4 +1,4 @@
-"""The model as scoring calls it: losses at some positions only, so that the head is not computed for the others."""
+"""Losses of a model at some positions only, so that the head is not computed for the others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ LossesAt = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def losses_at(model: GPT, ids: Tensor, positions: Tensor, targets: Tensor, head: Head | None = None) -> Tensor:
-    """Nats `[B, S]` float32 of `targets` `[B, S]`, predicted at `positions` `[B, S]` of `ids` `[B, T]`."""
+    """Return the nats `[B, S]` float32 of `targets` `[B, S]`, predicted at `positions` `[B, S]` of `ids` `[B, T]`.
+
+    `head` replaces the model's own map from the stream to the logits before the soft cap.
+    """
     x = model.hidden(ids)  # [B, T, d]
     x = x.gather(1, positions[..., None].expand(-1, -1, x.size(-1)))
     if head is None:
@@ -25,12 +28,12 @@ def losses_at(model: GPT, ids: Tensor, positions: Tensor, targets: Tensor, head:
 
 
 def all_losses(model: GPT, ids: Tensor, targets: Tensor) -> Tensor:
-    """Nats `[B, T]` float32 of every target `[B, T]` of `ids` `[B, T]`, for training on them."""
+    """Return the nats `[B, T]` float32 of every target `[B, T]` of `ids` `[B, T]`, for training on them."""
     return model.token_losses(ids, targets)
 
 
 def compiled_losses_at(model: GPT, mode: str) -> LossesAt:
-    """`losses_at` of `model`, compiled as `launch.compile` says; `blocks` are compiled with the model itself."""
+    """Return `losses_at` for `model`, compiled if `mode` is `full`; under `blocks` the model's blocks are compiled."""
 
     def losses(ids: Tensor, positions: Tensor, targets: Tensor) -> Tensor:
         return losses_at(model, ids, positions, targets)

@@ -1,11 +1,11 @@
-"""Looks for scores that the rules forbid, by what a scoring does to a small text, not by how it is written.
+"""Search for scores that the rules forbid: it runs a scoring on a small text and does not read its code.
 
 The conditions are those of the community's Issue #1017. A text is scored again and again with one token changed:
 
 * causality: no target before the changed one may get another score;
-* a distribution that does not know its target: the scores that target t gets when it is each token of the vocabulary
-  in turn have to be probabilities that sum to one. They do not if the distribution is not normalised, and they do not
-  if it was computed from weights or a context that had seen target t already;
+* a distribution that does not know its target: the scores of target t, when it is each token of the vocabulary in
+  turn, have to be probabilities that sum to one. They do not if the distribution is not normalised, or if it was
+  computed from weights or a context that had seen target t already;
 * one pass: every target is scored exactly once.
 
 This catches breaches and proves nothing: it sees one small model, one short text and a few of its targets.
@@ -25,13 +25,13 @@ from golf.training.ranks import Ranks
 from golf.training.scoring.scorer import Scorer
 from golf.training.scoring.tally import Observe
 
-ScoreText = Callable[[np.ndarray, Observe], object]  # scores tokens [N + 1], tells the observer target by target
+ScoreText = Callable[[np.ndarray, Observe], object]  # scores tokens [N + 1] and passes the nats of every target on
 MODES = ("standard", "sliding", "ttt")
-TOLERANCE = 1e-4  # nats, and of a sum of probabilities; float32 rounds below 1e-5 here, leaks are far above
+TOLERANCE = 1e-4  # in nats and in sums of probabilities; float32 rounds below 1e-5 here, leaks are far above
 
 
 class _Record:
-    """Scores by target: the first one of each, and how many there were."""
+    """Observer that keeps the first score of every target in nats, and how often it was scored."""
 
     def __init__(self, targets: int):
         self.nats, self.times = np.full(targets, np.nan), np.zeros(targets, dtype=np.int64)
@@ -46,7 +46,7 @@ class _Record:
 def find_breaches(
     score_text: ScoreText, tokens: np.ndarray, vocab_size: int, probes: Sequence[int], tolerance: float = TOLERANCE
 ) -> list[str]:
-    """A sentence for every breach found when `tokens` `[N + 1]` are scored and the targets `probes` are changed."""
+    """Return a sentence for every breach that changing the targets `probes` of `tokens` `[N + 1]` brings to light."""
 
     def scored(text: np.ndarray) -> _Record:
         record = _Record(text.size - 1)
@@ -84,7 +84,7 @@ def _not_once(times: np.ndarray) -> list[str]:
 
 
 def modes_of(cfg: Config) -> list[str]:
-    """The scores that a run of `cfg` takes of its artifact."""
+    """Return the names of the scores that a run of `cfg` takes of its artifact."""
     wanted = {"standard": True, "sliding": cfg.eval.stride > 0, "ttt": cfg.eval.ttt.method != "off"}
     return [mode for mode in MODES if wanted[mode]]
 
@@ -95,9 +95,9 @@ def check_scoring(
     dataset: Dataset,
     probes: Sequence[int],
 ) -> dict[str, list[str]]:
-    """Breaches by kind of score, for `cfg`'s scores of `weights` on `dataset`: the very code that scores a run.
+    """Return the breaches by kind of score, for `cfg`'s scores of `weights` on `dataset`, by the code of a run.
 
-    It takes vocabulary × probes + 1 scorings of each kind, so `cfg` and `dataset` have to be small.
+    Each kind is taken vocabulary × probes + 1 times, so `cfg` and `dataset` have to be small.
     """
     scorer = Scorer(cfg, dataset, Ranks())
 

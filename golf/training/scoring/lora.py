@@ -1,4 +1,4 @@
-"""Low-rank factors beside linear layers, a pair for every row of a batch, put in by hooks (arXiv 2106.09685)."""
+"""Low-rank factors beside linear layers, a pair for every row of a batch, added by hooks (arXiv 2106.09685)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ADAPTED = ("c_q", "c_v")
 
 
 class LowRank(nn.Module):
-    """B·A·x for x `[B, T, in]`, with `a` `[B, r, in]` and `b` `[B, out, r]` of each row's own; zero at first."""
+    """Product B·A·x for x `[B, T, in]`, with each row's own `a` `[B, r, in]` and `b` `[B, out, r]`; zero at first."""
 
     def __init__(self, rows: int, in_features: int, out_features: int, rank: int, generator: torch.Generator):
         super().__init__()
@@ -23,7 +23,7 @@ class LowRank(nn.Module):
         start = torch.empty(rank, in_features).uniform_(-bound, bound, generator=generator)
         self.a = nn.Parameter(start.repeat(rows, 1, 1))
         self.b = nn.Parameter(torch.zeros(rows, out_features, rank))
-        self.first_row = 0  # rows before it are not in the batch any more
+        self.first_row = 0  # index of the first row that is still in the batch
 
     def forward(self, x: Tensor) -> Tensor:
         a, b = (factor[self.first_row :].to(x.dtype) for factor in (self.a, self.b))
@@ -33,8 +33,8 @@ class LowRank(nn.Module):
 class BatchLoRA(nn.Module):
     """Factors for queries and values of every block and for the head of `model`, for `rows` documents side by side.
 
-    All rows start from the same A, drawn from `seed`. Which row a document gets depends on how long the documents are,
-    later ones too, and its scores must not.
+    All rows start from the same A, drawn from `seed`: a document's row depends on the lengths of later documents, and
+    its scores must not.
     """
 
     def __init__(self, model: GPT, rows: int, rank: int, seed: int):
@@ -47,12 +47,12 @@ class BatchLoRA(nn.Module):
         self.head_factors = LowRank(rows, model.cfg.model_dim, model.cfg.vocab_size, rank, generator)
 
     def keep_from(self, row: int) -> None:
-        """From now on batches hold the rows from `row` on only."""
+        """Leave out the rows before `row`, which later batches do not hold."""
         for factors in (*self.layers, self.head_factors):
             factors.first_row = row
 
     def head(self, x: Tensor) -> Tensor:
-        """Raw logits `[B, S, V]` of `x` `[B, S, d]`."""
+        """Return the raw logits `[B, S, V]` of `x` `[B, S, d]`."""
         return self.plain_head(x) + self.head_factors(x)
 
     def attach(self) -> list[RemovableHandle]:
@@ -64,7 +64,7 @@ class BatchLoRA(nn.Module):
 
 
 def adapted_layers(model: GPT) -> list[nn.Linear]:
-    """The layers that get factors; raises `GolfError` if the model's attention has no such layers."""
+    """Return the layers that get factors. Raises `GolfError` if the model's attention has no such layers."""
     found = [module for name, module in model.blocks.named_modules() if name.rpartition(".")[2] in ADAPTED]
     layers = [module for module in found if isinstance(module, nn.Linear)]
     if len(layers) < len(ADAPTED) * len(model.blocks):

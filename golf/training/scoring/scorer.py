@@ -1,4 +1,4 @@
-"""Scoring weights under a configuration: one model object, one arithmetic, whatever weights are put in."""
+"""Scores of weights under a configuration: one model and one arithmetic for all of them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from golf.training.scoring.forward import LossesAt, compiled_losses_at
 from golf.training.scoring.lora import adapted_layers
 from golf.training.scoring.sliding import score_sliding
 from golf.training.scoring.standard import score_standard
-from golf.training.scoring.tally import Observe, Watcher
+from golf.training.scoring.tally import Observe, Tally, Watcher
 from golf.training.scoring.ttt_lora import score_ttt_lora
-from golf.training.scoring.ttt_sgd import score_ttt_sgd
+from golf.training.scoring.ttt_sgd import SGDTrainer, score_ttt_sgd
 
 
 class Scorer:
-    """Scores state dicts on the validation split in `eval.dtype`, shared out over the ranks.
+    """Scores state dicts on the validation split in `eval.dtype`; the ranks share the work.
 
-    Called, it takes the standard score; `sliding` and `test_time_trained` take the others that the configuration asks
-    for. All of them tell `observe`, if given, which targets got how many nats.
+    Calling it takes the standard score; `sliding` and `test_time_trained` take the others that the configuration asks
+    for. Each passes the targets and their nats to `observe`, if it is given.
     """
 
     def __init__(self, cfg: Config, dataset: Dataset, ranks: Ranks):
@@ -36,11 +36,12 @@ class Scorer:
         self.model = build_model(dataclasses.replace(cfg, model=scored)).to(ranks.device).eval()
         self.token_losses = compile_for_scoring(self.model, cfg.launch.compile)
         if cfg.eval.ttt.method == "lora":
-            adapted_layers(self.model)  # raises before the training rather than after it
+            # Called for its error alone: a model without such layers is refused before the training, not after it.
+            adapted_layers(self.model)
 
     @functools.cached_property
     def losses_at(self) -> LossesAt:
-        """Losses at some positions only, for windows that overlap."""
+        """Function for losses at some positions only, for windows that overlap. Compiled when it is first used."""
         return compiled_losses_at(self.model, self.cfg.launch.compile)
 
     def __call__(
@@ -50,71 +51,59 @@ class Scorer:
         *,
         observe: Observe | None = None,
     ) -> Score:
-        """The standard score: sequences that do not overlap.
+        """Return the standard score: sequences that do not overlap.
 
-        `active` are the late switches that are on; without them it is scored as at the end of training.
+        `active` are the late switches that are on; None scores the model as at the end of training.
         """
         self.model.load_state_dict(state_dict)
         seq_len = eval_seq_len(self.cfg)
         return score_standard(
             lambda inputs, targets: self.token_losses(inputs, targets, active),
-            self.dataset.validation,
-            self.dataset.tables,
+            self._tally(observe),
             seq_len=seq_len,
             batch_seqs=self.cfg.eval.val_batch_tokens // self.cfg.data.micro_batches // seq_len,
-            ranks=self.ranks,
-            observe=observe,
         )
 
     def sliding(self, state_dict: Mapping[str, Tensor], *, observe: Observe | None = None) -> Score:
-        """The score with windows `eval.stride` tokens apart."""
+        """Return the score with windows that are `eval.stride` tokens apart."""
         self.model.load_state_dict(state_dict)
         return score_sliding(
             self.losses_at,
-            self.dataset.validation,
-            self.dataset.tables,
+            self._tally(observe),
             seq_len=eval_seq_len(self.cfg),
             stride=self.cfg.eval.stride,
             batch_seqs=self.cfg.eval.stride_batch_seqs,
             tail=self.cfg.eval.tail,
-            ranks=self.ranks,
-            observe=observe,
         )
 
     def test_time_trained(
         self, state_dict: Mapping[str, Tensor], *, watcher: Watcher | None = None, observe: Observe | None = None
     ) -> Score:
-        """The score with training on what has been scored; the model ends with the weights it began with."""
+        """Return the score with training on text that has been scored. The model ends with `state_dict` in it.
+
+        `watcher` is told how far the scoring is.
+        """
         self.model.load_state_dict(state_dict)
-        cfg, validation, tables = self.cfg, self.dataset.validation, self.dataset.tables
+        cfg, recipe, tally = self.cfg, ttt_recipe(self.cfg), self._tally(observe)
         if cfg.eval.ttt.method == "lora":
-            return score_ttt_lora(
-                self.model,
-                validation,
-                tables,
-                ttt=cfg.eval.ttt,
-                recipe=ttt_recipe(cfg),
-                seed=cfg.seed,
-                ranks=self.ranks,
-                observe=observe,
-                watcher=watcher,
-            )
+            return score_ttt_lora(self.model, tally, ttt=cfg.eval.ttt, recipe=recipe, seed=cfg.seed, watcher=watcher)
         return score_ttt_sgd(
-            self.model,
+            SGDTrainer(self.model, tally.tokens, cfg.eval.ttt, recipe, self.ranks),
             self.losses_at,
-            validation,
-            tables,
-            ttt=cfg.eval.ttt,
-            recipe=ttt_recipe(cfg),
+            tally,
             stride=cfg.eval.stride,
             batch_seqs=cfg.eval.stride_batch_seqs,
-            ranks=self.ranks,
-            observe=observe,
             watcher=watcher,
         )
 
+    def _tally(self, observe: Observe | None) -> Tally:
+        return Tally(self.dataset.validation, self.dataset.tables, self.ranks, observe)
+
 
 def score(model: nn.Module, cfg: Config, dataset: Dataset | None = None) -> Score:
-    """Score a model's weights on the validation data of `cfg` (opened if not given), on `cfg.launch.device`."""
+    """Return the standard score of a model's weights on the validation data of `cfg`, on `cfg.launch.device`.
+
+    The data is opened if `dataset` is not given.
+    """
     ranks = Ranks(device=torch.device(cfg.launch.device))
     return Scorer(cfg, dataset or open_dataset(cfg), ranks)(model.state_dict())

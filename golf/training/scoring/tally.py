@@ -1,4 +1,4 @@
-"""Adding up scored targets: nats on the device in float64, tokens and bytes on the host."""
+"""Sums over scored targets: nats on the device in float64, tokens and bytes on the host."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from golf.bits import STANDARD, Score, bits_per_byte
 from golf.training.data.byte_tables import ByteTables
 from golf.training.ranks import Ranks
 
-Observe = Callable[[np.ndarray, np.ndarray], None]  # indices of targets, their nats, as they are scored
+Observe = Callable[[np.ndarray, np.ndarray], None]  # called with indices [n] and nats [n] of scored targets
 
 
 class Watcher(Protocol):
-    """Who is told how far a long scoring is."""
+    """Receiver of a long scoring's progress."""
 
     def ttt_start(self, parts: int, windows: int) -> None:
-        """`parts` are chunks (sgd) or batches of documents (lora), `windows` what will be scored in all of them."""
+        """Begin `parts` chunks (sgd) or batches of documents (lora), with `windows` windows or documents in all."""
 
     def ttt_part(self, done: int, parts: int, val_bpb: float, seconds: float) -> None:
-        """`val_bpb` is over what this rank has scored."""
+        """Note that part `done` of `parts` has ended; `val_bpb` is over what this rank has scored."""
 
 
 class Tally:
-    """What this rank has scored of `tokens` `[N + 1]`; the clock runs from its creation."""
+    """Sums over the targets of `tokens` `[N + 1]` that this rank has scored. The clock runs from its creation."""
 
     def __init__(self, tokens: np.ndarray, tables: ByteTables, ranks: Ranks, observe: Observe | None = None):
         self.tokens, self.tables, self.ranks, self.observe = tokens, tables, ranks, observe
@@ -37,7 +37,8 @@ class Tally:
         self._start = time.perf_counter()
 
     def add(self, indices: np.ndarray, scored: np.ndarray, losses: Tensor) -> None:
-        """`losses` in nats of the targets `indices` where `scored`, all of one shape."""
+        """Add `losses` in nats of the targets `indices` where `scored`; all three have one shape."""
+        # Masked and not indexed: the shape of an index result would have to wait for the device.
         mask = torch.from_numpy(scored).to(losses.device)
         self.nats += losses.detach().double().masked_fill(~mask, 0.0).sum()
         counted = indices[scored]
@@ -51,13 +52,13 @@ class Tally:
         return time.perf_counter() - self._start
 
     def own_bpb(self) -> float:
-        """Bits per byte of this rank's share so far; waits for the device."""
+        """Return the bits per byte of this rank's share so far; waits for the device."""
         if not self.bytes:
             return float("nan")
         return bits_per_byte(self.nats.item() / self.scored, self.scored, self.bytes)
 
     def score(self, how: str = STANDARD) -> Score:
-        """The score over all ranks, which all have to ask for it."""
+        """Return the score over all ranks. Every rank has to call it."""
         nats, scored, byte_count = self.ranks.sum(self.nats.item(), self.scored, self.bytes)
         loss = nats / scored
         bpb = bits_per_byte(loss, int(scored), int(byte_count))

@@ -1,10 +1,10 @@
-"""Score-first test-time training of low-rank factors, anew for every document.
+"""Score-first test-time training of low-rank factors, which start anew for every document.
 
-A document is cut into chunks. A chunk is scored with factors that were trained on the document's earlier chunks alone;
-then, and unless it is the document's last one, they take one step on it. Source: record 2026-03-17_LoRA_TTT.
+A document is cut into chunks. A chunk is scored with factors that were trained on the document's earlier chunks alone.
+Then the factors take one step on it, unless it is the document's last chunk. Source: record 2026-03-17_LoRA_TTT.
 
-Unlike there, a window ends where a whole chunk would end even if the document ends before. The public windows ended
-with the document, so that how far back a score could look depended on where the text would stop.
+One thing differs from the record: a window ends where a whole chunk would end, even if the document ends before. The
+record's windows ended with the document, so the length of a score's context told where the text would stop.
 """
 
 from __future__ import annotations
@@ -17,23 +17,21 @@ from torch import Tensor
 
 from golf.bits import Score
 from golf.settings.config import TTTConfig, TTTRecipe
-from golf.training.data.byte_tables import ByteTables
 from golf.training.data.documents import BOS_ID
 from golf.training.model.gpt import GPT
 from golf.training.optim.adam import Adam
-from golf.training.ranks import Ranks
 from golf.training.scoring.forward import losses_at
 from golf.training.scoring.lora import BatchLoRA
-from golf.training.scoring.tally import Observe, Tally, Watcher
+from golf.training.scoring.tally import Tally, Watcher
 from golf.training.scoring.windows import Batch
 
 BETAS, EPS = (0.9, 0.95), 1e-10
 
 
 def list_documents(tokens: np.ndarray, bos_id: int = BOS_ID) -> np.ndarray:
-    """Documents `[n, 2]` of `tokens` `[N + 1]` as (start, targets): together they have each of the N targets once.
+    """Return the documents `[n, 2]` of `tokens` `[N + 1]` as (start, targets), which cover each of the N targets once.
 
-    The BOS that begins the next document is the last target of the one before; text before the first BOS is a
+    The BOS that begins the next document is the last target of the one before. Text before the first BOS is a
     document too.
     """
     targets = tokens.size - 1
@@ -44,46 +42,39 @@ def list_documents(tokens: np.ndarray, bos_id: int = BOS_ID) -> np.ndarray:
 
 
 def document_batches(documents: np.ndarray, chunk_tokens: int, batch_docs: int) -> list[np.ndarray]:
-    """`documents` `[n, 2]` in batches of about equally many chunks each, short ones first."""
+    """Return `documents` `[n, 2]` in batches of similar numbers of chunks, short documents first."""
     chunks = -(-documents[:, 1] // chunk_tokens)
     ordered = documents[np.argsort(chunks, kind="stable")]
     return [ordered[i : i + batch_docs] for i in range(0, len(ordered), batch_docs)]
 
 
 def chunk_batch(tokens: np.ndarray, documents: np.ndarray, chunk: int, chunk_tokens: int, seq_len: int) -> Batch:
-    """The windows of chunk number `chunk` of every document `[n, 2]`."""
+    """Return the windows that score chunk number `chunk` of every document `[n, 2]`."""
     starts, lengths = documents[:, :1], documents[:, 1:]
-    window_end = (chunk + 1) * chunk_tokens  # in tokens of the document, as the two that follow
+    window_end = (chunk + 1) * chunk_tokens  # tokens from the start of the document, as in the two lines that follow
     window_start = max(0, window_end - seq_len)
-    places = np.arange(chunk * chunk_tokens, window_end)
-    indices, last = starts + places, tokens.size - 1
+    chunk_positions = np.arange(chunk * chunk_tokens, window_end)
+    indices, last = starts + chunk_positions, tokens.size - 1
     return Batch(
         ids=tokens[np.minimum(starts + np.arange(window_start, window_end), last)].astype(np.int64),
-        positions=np.broadcast_to(places - window_start, indices.shape).copy(),
+        positions=np.broadcast_to(chunk_positions - window_start, indices.shape).copy(),
         targets=tokens[np.minimum(indices + 1, last)].astype(np.int64),
         indices=indices,
-        scored=places < lengths,
+        scored=chunk_positions < lengths,
     )
 
 
 @torch.no_grad()
 def score_ttt_lora(
-    model: GPT,
-    tokens: np.ndarray,
-    tables: ByteTables,
-    *,
-    ttt: TTTConfig,
-    recipe: TTTRecipe,
-    seed: int,
-    ranks: Ranks | None = None,
-    observe: Observe | None = None,
-    watcher: Watcher | None = None,
+    model: GPT, tally: Tally, *, ttt: TTTConfig, recipe: TTTRecipe, seed: int, watcher: Watcher | None = None
 ) -> Score:
-    """Score `tokens` `[N + 1]`; the ranks share the batches of documents. `model` is not changed."""
-    ranks = ranks or Ranks()
-    tally = Tally(tokens, tables, ranks, observe)
+    """Return the score of the tokens of `tally`, whose batches of documents the ranks share.
+
+    `model` is not changed. `seed` draws the factors that every document starts from.
+    """
+    tokens, ranks = tally.tokens, tally.ranks
     groups = document_batches(list_documents(tokens), recipe.chunk_tokens, recipe.batch_seqs)
-    own = groups[ranks.rank :: ranks.world_size]  # long ones are last: every rank gets some
+    own = groups[ranks.rank :: ranks.world_size]  # long documents come last: every rank gets some
     if watcher is not None:
         watcher.ttt_start(len(own), sum(len(documents) for documents in own))
     with torch.compiler.set_stance("force_eager"):  # compiled code would not see the hooks
@@ -102,9 +93,9 @@ def score_ttt_lora(
 def _chunk_losses(
     model: GPT, lora: BatchLoRA, tokens: np.ndarray, documents: np.ndarray, recipe: TTTRecipe
 ) -> Iterator[tuple[Tensor, Batch, np.ndarray]]:
-    """Chunk by chunk: losses `[D, S]` with a gradient, what they are of, and which documents go on `[D]`.
+    """Yield for each chunk its losses `[D, S]` with a gradient, its batch, and which documents go on after it `[D]`.
 
-    The documents are in the order of their numbers of chunks; those that have ended leave the batch.
+    `documents` are sorted by their number of chunks, so that those that end leave the batch from its front.
     """
     chunks = -(-documents[:, 1] // recipe.chunk_tokens)
     handles = lora.attach()
@@ -128,7 +119,7 @@ def _chunk_losses(
 
 @torch.enable_grad()
 def _step(optimizer: Adam, losses: Tensor, lasting: np.ndarray) -> None:
-    """One update on each document's mean loss over its chunk; those that end with it stay out."""
+    """Take one step on each document's mean loss over its chunk; documents that end with the chunk stay out."""
     going_on = torch.from_numpy(lasting).to(losses.device)
     loss = (losses.mean(dim=1) * going_on).sum()
     for param in optimizer.params:

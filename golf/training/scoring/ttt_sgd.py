@@ -1,7 +1,7 @@
 """Score-first test-time training of all parameters with SGD, along the whole validation split.
 
-The split is cut into chunks. A chunk is scored with weights that were trained on the chunks before it alone; then, and
-unless it is the last one, it is trained on. Scores are final. Source: PR #461, PR #549.
+The split is cut into chunks. A chunk is scored with weights that were trained on the chunks before it alone. Then it
+is trained on, unless it is the last one. Scores are final. Source: PR #461, PR #549.
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ from torch import Tensor, nn
 
 from golf.bits import Score
 from golf.settings.config import TTTConfig, TTTRecipe
-from golf.training.data.byte_tables import ByteTables
 from golf.training.model.gpt import GPT
 from golf.training.ranks import Ranks
 from golf.training.scoring.forward import LossesAt, all_losses
 from golf.training.scoring.sliding import add_scores
-from golf.training.scoring.tally import Observe, Tally, Watcher
+from golf.training.scoring.tally import Tally, Watcher
 from golf.training.scoring.windows import batches, list_windows, split_first
 
 
-class Chunk(NamedTuple):
+class SplitChunk(NamedTuple):
+    """Part of a split that is scored first and trained on afterwards."""
+
     windows: np.ndarray  # [n, 3]: start, first scored target, end
-    sequences: np.ndarray  # [k]: starts of the sequences that are trained on after the windows were scored
+    sequences: np.ndarray  # [k]: starts of the sequences that are trained on after scoring
 
 
-def list_chunks(targets: int, *, seq_len: int, stride: int, chunk_tokens: int) -> list[Chunk]:
-    """The chunks of a split, each with the windows whose first scored target lies in it.
+def list_chunks(targets: int, *, seq_len: int, stride: int, chunk_tokens: int) -> list[SplitChunk]:
+    """Return the chunks of a split of `targets` targets, each with the windows whose first scored target lies in it.
 
     `chunk_tokens` is a multiple of `seq_len` and of `stride`.
     """
@@ -43,13 +44,13 @@ def list_chunks(targets: int, *, seq_len: int, stride: int, chunk_tokens: int) -
     for i, begin in enumerate(first_of_chunk):
         is_last = i == len(first_of_chunk) - 1
         count = 0 if is_last else chunk_tokens // seq_len
-        chunks.append(Chunk(windows[bounds[i] : bounds[i + 1]], begin + seq_len * np.arange(count)))
+        chunks.append(SplitChunk(windows[bounds[i] : bounds[i + 1]], begin + seq_len * np.arange(count)))
     _assert_scored_first(chunks, seq_len)
     return chunks
 
 
-def _assert_scored_first(chunks: list[Chunk], seq_len: int) -> None:
-    """Every target that a chunk is trained on has been scored by the end of the chunk, and none is scored twice."""
+def _assert_scored_first(chunks: list[SplitChunk], seq_len: int) -> None:
+    """Assert that a chunk is trained only on targets scored by its end, and that no target is scored twice."""
     windows = np.concatenate([chunk.windows for chunk in chunks])
     assert windows[0, 1] == 0 and (windows[1:, 1] == windows[:-1, 2]).all()
     for chunk in chunks:
@@ -57,7 +58,7 @@ def _assert_scored_first(chunks: list[Chunk], seq_len: int) -> None:
 
 
 class SGDTrainer:
-    """Trains `model` in place on sequences of `tokens`; momentum lives as long as this object.
+    """SGD with momentum on sequences of `tokens`, which changes `model` in place. The momentum is this object's.
 
     An update's gradient is the mean over all its tokens, whatever the number of ranks: a rank without a sequence adds
     zeros, so that all ranks take part in the same reductions.
@@ -70,7 +71,7 @@ class SGDTrainer:
         self.momentum = [torch.zeros_like(p) for p in self.params]
 
     def train(self, sequences: np.ndarray, lr: float) -> None:
-        """All epochs over the sequences that begin at `sequences` `[k]`."""
+        """Train all epochs on the sequences that begin at `sequences` `[k]`."""
         for _ in range(self.ttt.epochs):
             for begin in range(0, len(sequences), self.recipe.batch_seqs):
                 self._update(sequences[begin : begin + self.recipe.batch_seqs], lr)
@@ -89,7 +90,7 @@ class SGDTrainer:
 
     @torch.enable_grad()
     def _gradients(self, starts: np.ndarray, sequences: int) -> list[Tensor]:
-        """This rank's part of the gradient of the mean loss over `sequences` sequences."""
+        """Return this rank's part of the gradients of the mean loss over `sequences` sequences."""
         span = self.tokens[starts[:, None] + np.arange(self.recipe.seq_len + 1)].astype(np.int64)
         ids = torch.from_numpy(span).to(self.ranks.device)
         losses = all_losses(self.model, ids[:, :-1], ids[:, 1:])
@@ -100,32 +101,28 @@ class SGDTrainer:
 
 @torch.no_grad()
 def score_ttt_sgd(
-    model: GPT,
+    trainer: SGDTrainer,
     losses_at: LossesAt,
-    tokens: np.ndarray,
-    tables: ByteTables,
+    tally: Tally,
     *,
-    ttt: TTTConfig,
-    recipe: TTTRecipe,
     stride: int,
     batch_seqs: int,
-    ranks: Ranks | None = None,
-    observe: Observe | None = None,
     watcher: Watcher | None = None,
 ) -> Score:
-    """Score `tokens` `[N + 1]` with `model`, whose weights are as before afterwards; `losses_at` is of that model.
+    """Return the score of the tokens of `tally`; the trainer's model ends with the weights that it began with.
 
-    The ranks share the windows of a chunk and the sequences of an update. `stride` 0 scores without overlap.
+    `losses_at` is that of the trainer's model. The ranks share the windows of a chunk and the sequences of an update.
+    `stride` 0 scores without overlap.
     """
-    ranks, stride = ranks or Ranks(), stride or recipe.seq_len
-    chunks = list_chunks(tokens.size - 1, seq_len=recipe.seq_len, stride=stride, chunk_tokens=recipe.chunk_tokens)
-    tally = Tally(tokens, tables, ranks, observe)
+    recipe, targets = trainer.recipe, tally.tokens.size - 1
+    stride = stride or recipe.seq_len
+    chunks = list_chunks(targets, seq_len=recipe.seq_len, stride=stride, chunk_tokens=recipe.chunk_tokens)
     if watcher is not None:
         watcher.ttt_start(len(chunks), sum(len(c.windows) for c in chunks))
-    with weights_restored(model):
-        trainer = SGDTrainer(model, tokens, ttt, recipe, ranks)
+    with weights_restored(trainer.model):
         for i, chunk in enumerate(chunks):
             score_chunk(tally, trainer, losses_at, chunk, stride, batch_seqs)
+            # The rate falls as a cosine over the chunks, so that late chunks hardly move the weights.
             lr = recipe.lr * 0.5 * (1.0 + math.cos(math.pi * i / max(len(chunks) - 1, 1)))
             trainer.train(chunk.sequences, lr)
             if watcher is not None:
@@ -134,9 +131,9 @@ def score_ttt_sgd(
 
 
 def score_chunk(
-    tally: Tally, trainer: SGDTrainer, losses_at: LossesAt, chunk: Chunk, stride: int, batch_seqs: int
+    tally: Tally, trainer: SGDTrainer, losses_at: LossesAt, chunk: SplitChunk, stride: int, batch_seqs: int
 ) -> None:
-    """Score this rank's windows of `chunk` with the weights as they are."""
+    """Score this rank's windows of `chunk` with the current weights, and add them to `tally`."""
     own = chunk.windows[slice(*tally.ranks.share(len(chunk.windows)))]
     seq_len = trainer.recipe.seq_len
     parts = batches(tally.tokens, own, seq_len=seq_len, width=stride, batch_seqs=batch_seqs)
@@ -145,7 +142,7 @@ def score_chunk(
 
 @contextlib.contextmanager
 def weights_restored(model: nn.Module) -> Iterator[None]:
-    """Whatever happens to the parameters of `model` inside is undone."""
+    """Restore the parameters of `model` after the block, also if it fails."""
     saved = [p.detach().clone() for p in model.parameters()]
     try:
         yield

@@ -1,4 +1,4 @@
-"""Which targets each sliding window scores, as plain numbers, and windows as batches of one shape.
+"""Sliding windows as plain numbers, the targets that each scores, and windows in batches of one shape.
 
 A split of N + 1 tokens has the targets 0 … N-1; target i is token i + 1, predicted from the tokens up to i. A window
 `(start, first, end)` reads the tokens start … end-1 and scores the targets first … end-1.
@@ -13,11 +13,11 @@ import numpy as np
 
 
 def list_windows(targets: int, seq_len: int, stride: int, tail: str = "exact") -> np.ndarray:
-    """Windows `[n, 3]` of (start, first scored, end) over `targets` targets, in order; 0 < stride ≤ seq_len.
+    """Return the windows `[n, 3]` of (start, first scored, end) over `targets` targets, in order; 0 < stride ≤ seq_len.
 
-    The first one scores everything it reads, the others what follows the first seq_len - stride positions. `exact`
-    leaves out starts with nothing new to score, so that each target is scored once. `upstream` keeps them all and
-    lets a cut-off window score its last `stride` targets again, as the public scripts did until their record
+    The first window scores all that it reads; each other one leaves out its first seq_len - stride positions. `exact`
+    drops starts with nothing new to score, so that each target is scored once. `upstream` keeps them all and lets a
+    cut-off window score its last `stride` targets again, as the public scripts did until their record
     2026-04-01_Vocab4096_MLPMult4_WD085.
     """
     if tail == "upstream":
@@ -33,9 +33,9 @@ def list_windows(targets: int, seq_len: int, stride: int, tail: str = "exact") -
 
 
 def split_first(windows: np.ndarray, stride: int) -> np.ndarray:
-    """The same scored targets with at most `stride` of them a window: the first window is listed once for each part.
+    """Return windows that score the same targets, at most `stride` each: the first window is listed once for each part.
 
-    One shape for all windows then means one compiled graph, at the price of seq_len / stride - 1 forward passes.
+    All windows then have one shape and one compiled graph, at the price of seq_len / stride - 1 forward passes.
     """
     if not windows.size or windows[0, 0] > 0:
         return windows
@@ -46,19 +46,19 @@ def split_first(windows: np.ndarray, stride: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Batch:
-    """Windows of one forward pass; rows and columns beyond what there is repeat something and are not `scored`."""
+    """Windows of one forward pass. Padding rows and columns repeat others and are not `scored`."""
 
-    ids: np.ndarray  # int64 [B, T], what is read
-    positions: np.ndarray  # int64 [B, S], where in `ids` the scored targets are predicted
-    targets: np.ndarray  # int64 [B, S], what they are
-    indices: np.ndarray  # int64 [B, S], which they are
+    ids: np.ndarray  # int64 [B, T], input tokens
+    positions: np.ndarray  # int64 [B, S], positions in `ids` at which the scored targets are predicted
+    targets: np.ndarray  # int64 [B, S], tokens that are predicted
+    indices: np.ndarray  # int64 [B, S], indices of the targets in the split
     scored: np.ndarray  # bool [B, S]
 
 
 def batches(tokens: np.ndarray, windows: np.ndarray, *, seq_len: int, width: int, batch_seqs: int) -> Iterator[Batch]:
-    """`windows` `[n, 3]` over `tokens` `[N + 1]` in batches of `batch_seqs`; each scores at most `width` targets.
+    """Yield `windows` `[n, 3]` over `tokens` `[N + 1]` in batches of `batch_seqs`; each scores at most `width` targets.
 
-    What follows a window that is cut off is padding: a causal model does not see it.
+    Padding follows a window that is cut off: a causal model does not see it.
     """
     last = tokens.size - 1
     for begin in range(0, len(windows), batch_seqs):

@@ -7,7 +7,7 @@ from pathlib import Path
 from golf.jobs.sweep.jobs import Job, common_overrides, distinct, label, progress_of
 from golf.run.folder import attempts, create_run_folder, find_run, finished_run
 from golf.run.identity import variant_id
-from golf.run.locks import run_claim, try_claim
+from golf.run.locks import run_lock_name, try_lock
 from golf.run.result import FINAL, Result
 from golf.settings.config import Config, OptimConfig
 
@@ -68,9 +68,9 @@ def test_what_is_at_work_is_running_and_what_cannot_be_read_has_not_finished(run
     cfg = configured(0.02)
     key = variant_id(cfg), 1
     folder = attempt(cfg, None)
-    claim = try_claim(run_claim(*key))
-    assert claim and progress_of(key) == "running"
-    claim.release()
+    lock = try_lock(run_lock_name(*key))
+    assert lock and progress_of(key) == "running"
+    lock.release()
     for content in ("", "[]", "{}", '{"state": "ok", "from the future": 1}'):
         (folder / "result.json").write_text(content)
         assert finished_run(*key) is None and progress_of(key) == "stopped"

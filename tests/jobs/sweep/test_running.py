@@ -143,7 +143,7 @@ def test_one_crash_costs_one_row_and_ctrl_c_keeps_the_rest(tiny: OwnDataset, run
     crashed = read_result(next(runs.glob("*/seed1/result.json")))
     assert "was killed by SIGKILL, perhaps by the system for want of memory" in crashed.reason
     assert "the same command continues the sweep" in out and "3 jobs" in out and "Traceback" not in out + err
-    assert list((runs / "claims").iterdir()) == []
+    assert list((runs / "locks").iterdir()) == []
 
 
 @pytest.mark.slow
@@ -233,7 +233,7 @@ def test_two_sweeps_at_once_share_the_work(tiny: OwnDataset, runs: Path) -> None
     assert (one.returncode, other.returncode) == (0, 0), outputs
     found = states(runs)
     assert len(found) == 8 and all(attempts == ["ok"] for attempts in found.values()), found
-    assert list((runs / "claims").iterdir()) == []
+    assert list((runs / "locks").iterdir()) == []
 
 
 @pytest.mark.slow

@@ -82,11 +82,11 @@ def test_shares_are_given_out_once_until_they_come_back(machine: None, runs: Pat
     assert taken[4] is None and len({part for t in taken[:4] if t for part in t[0].parts}) == 16
     assert lock_share(on("cpu", threads=1)) is None  # the cores are gone, whatever the size asked for
     assert taken[1]
-    for claim in taken[1][1]:
-        claim.release()
+    for lock in taken[1][1]:
+        lock.release()
     again = lock_share(cfg)
     assert again and again[0] == taken[1][0]
-    for _, claims in filter(None, (taken[0], taken[2], taken[3], again)):
-        for claim in claims:
-            claim.release()
-    assert list((runs / "claims").iterdir()) == []
+    for _, locks in filter(None, (taken[0], taken[2], taken[3], again)):
+        for lock in locks:
+            lock.release()
+    assert list((runs / "locks").iterdir()) == []

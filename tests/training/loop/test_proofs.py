@@ -17,10 +17,9 @@ from golf.settings.composition import compose
 from golf.settings.config import Config
 from golf.training.data.own_text import OwnDataset
 from golf.training.loop.proofs import inert_techniques
-from golf.training.loop.steps import TrainStep
-from golf.training.loop.switches import StepHooks, Switches
+from golf.training.loop.state import build_state
 from golf.training.loop.warmup import warm_up
-from golf.training.model.build import build_model, compile_for_training
+from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
 from golf.training.optim.groups import build_optimizer
 from golf.training.ranks import Ranks
@@ -40,10 +39,7 @@ def registry() -> Iterator[None]:
 
 
 def prepared(cfg: Config) -> list[str]:
-    model = build_model(cfg)
-    step = TrainStep(cfg, model, build_optimizer(cfg, model), Ranks())
-    compile_for_training(model, cfg.launch.compile)
-    return warm_up(cfg, step, Switches(cfg, lambda *_: None), StepHooks(cfg, model), lambda _: None)
+    return warm_up(cfg, build_state(cfg, Ranks(), lambda *_: None), lambda _: None)
 
 
 def with_technique(cfg: Config, planted: Technique) -> Config:

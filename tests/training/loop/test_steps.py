@@ -8,6 +8,7 @@ import torch
 from golf.settings.composition import compose
 from golf.settings.config import Config
 from golf.training.data.own_text import OwnDataset
+from golf.training.loop.state import TrainState
 from golf.training.loop.steps import TrainStep
 from golf.training.loop.switches import StepHooks, Switches
 from golf.training.loop.warmup import synthetic_batch, warm_up
@@ -84,8 +85,8 @@ def test_warm_up_restores_weights_optimizer_and_random_state(form: str, tiny_cfg
     expected = torch.rand(1)
     torch.manual_seed(5)
     seen: list[int] = []
-    switches, hooks = Switches(tiny_cfg, print), StepHooks(tiny_cfg, warmed.model)
-    assert warm_up(tiny_cfg, warmed, switches, hooks, seen.append) == []
+    state = TrainState(warmed, Switches(tiny_cfg, print), StepHooks(tiny_cfg, warmed.model))
+    assert warm_up(tiny_cfg, state, seen.append) == []
     assert seen == [1, 2, 3] and torch.equal(torch.rand(1), expected)
     assert all(torch.equal(a, b) for a, b in zip(weights(warmed.model), weights(fresh.model), strict=True))
     assert not any(p.grad.any() for p in warmed.model.parameters() if p.grad is not None)

@@ -13,6 +13,8 @@ from golf.settings.config import Config
 from golf.training.data.dataset import open_dataset
 from golf.training.data.loader import SequentialLoader
 from golf.training.loop import schedule as clock_module
+from golf.training.loop.listener import LoopListener
+from golf.training.loop.state import TrainState
 from golf.training.loop.steps import TrainStep
 from golf.training.loop.switches import StepHooks, Switches
 from golf.training.loop.training import Training, train
@@ -43,9 +45,12 @@ def fake_time(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
 def run_loop(cfg: Config, folder: Path, fake_time: FakeTime, step_seconds: float, loss: float = 2.0) -> Training:
     """The loop with steps that only move the clock."""
 
-    def step(*_: object) -> torch.Tensor:
-        fake_time.now += step_seconds
-        return torch.tensor(loss)
+    class FakeStep:
+        ranks = Ranks()
+
+        def __call__(self, *_: object) -> torch.Tensor:
+            fake_time.now += step_seconds
+            return torch.tensor(loss)
 
     def validate(last: bool) -> Score:
         fake_time.now += 100.0
@@ -56,7 +61,8 @@ def run_loop(cfg: Config, folder: Path, fake_time: FakeTime, step_seconds: float
     loader = SequentialLoader(dataset.train, local_tokens=32, seq_len=32, vocab_size=320)
     try:
         switches, hooks = Switches(cfg, log.switched_on), StepHooks(cfg, build_model(cfg))
-        return train(cfg, step, loader, validate, Ranks(), log, switches, hooks, warn=log.warning)  # type: ignore[arg-type]
+        state = TrainState(FakeStep(), switches, hooks)  # type: ignore[arg-type]
+        return train(cfg, state, loader, validate, log, LoopListener(log.warning))
     finally:
         log.close()
 

@@ -15,6 +15,7 @@ from golf.settings.config import ModelConfig
 from golf.training.data.byte_tables import ByteTables
 from golf.training.model.gpt import GPT
 from golf.training.ranks import Ranks
+from golf.training.scoring.tally import Observe, Tally
 
 VOCAB, SEQ_LEN = 12, 16
 TABLES = ByteTables(
@@ -42,6 +43,11 @@ def small_tokens(targets: int, seed: int = 0) -> np.ndarray:
     tokens[generator.random(tokens.size) < 1 / 15] = 1
     tokens[0] = 1
     return tokens
+
+
+def small_tally(tokens: np.ndarray, ranks: Ranks | None = None, observe: Observe | None = None) -> Tally:
+    """A tally over `tokens` `[N + 1]` with the byte tables of the tests, on one rank if none is given."""
+    return Tally(tokens, TABLES, ranks or Ranks(), observe)
 
 
 @dataclass

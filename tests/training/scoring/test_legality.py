@@ -13,7 +13,7 @@ from golf.training.model import attention
 from golf.training.scoring import ttt_lora, ttt_sgd
 from golf.training.scoring.legality import check_scoring, find_breaches
 from golf.training.scoring.tally import Observe
-from golf.training.scoring.ttt_sgd import Chunk, SGDTrainer
+from golf.training.scoring.ttt_sgd import SGDTrainer, SplitChunk
 from tests.training.scoring.small import SEQ_LEN, TABLES, VOCAB, small_model, small_tokens
 
 TARGETS = 5 * SEQ_LEN
@@ -56,7 +56,7 @@ def test_tail_that_is_scored_twice_is_found() -> None:
 def test_training_on_a_chunk_before_scoring_it_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     score_chunk = ttt_sgd.score_chunk
 
-    def train_first(tally: object, trainer: SGDTrainer, losses_at: object, chunk: Chunk, *rest: object) -> None:
+    def train_first(tally: object, trainer: SGDTrainer, losses_at: object, chunk: SplitChunk, *rest: object) -> None:
         trainer.train(chunk.sequences, lr=0.1)
         score_chunk(tally, trainer, losses_at, chunk, *rest)  # type: ignore[arg-type]
 

@@ -16,7 +16,7 @@ from golf.training.ranks import Ranks
 from golf.training.scoring.forward import compiled_losses_at
 from golf.training.scoring.sliding import score_sliding
 from golf.training.scoring.standard import score_standard
-from tests.training.scoring.small import SEQ_LEN, TABLES, Observed, on_ranks, small_model, small_tokens
+from tests.training.scoring.small import SEQ_LEN, Observed, on_ranks, small_model, small_tally, small_tokens
 
 MODEL = small_model()
 LOSSES_AT = compiled_losses_at(MODEL, "off")
@@ -38,7 +38,9 @@ def one_by_one(model: GPT, tokens: np.ndarray, stride: int) -> np.ndarray:
 @pytest.mark.parametrize("targets", [1, 15, 16, 17, 50])
 def test_equals_one_window_at_a_time(targets: int, stride: int) -> None:
     tokens, observed = small_tokens(targets), Observed()
-    found = score_sliding(LOSSES_AT, tokens, TABLES, seq_len=SEQ_LEN, stride=stride, batch_seqs=3, observe=observed)
+    found = score_sliding(
+        LOSSES_AT, small_tally(tokens, observe=observed), seq_len=SEQ_LEN, stride=stride, batch_seqs=3
+    )
     expected = one_by_one(MODEL, tokens, stride)
     assert observed.per_target(targets) == pytest.approx(expected, rel=1e-4)
     byte_count = sum(y + (y % 2 == 0 and x >= 3) for x, y in itertools.pairwise(tokens.astype(int)))
@@ -53,7 +55,7 @@ def test_ranks_and_batches_change_nothing(targets: int, stride: int, batch_seqs:
 
     def work(ranks: Ranks) -> Score:
         return score_sliding(
-            LOSSES_AT, tokens, TABLES, seq_len=SEQ_LEN, stride=stride, batch_seqs=batch_seqs, ranks=ranks
+            LOSSES_AT, small_tally(tokens, ranks), seq_len=SEQ_LEN, stride=stride, batch_seqs=batch_seqs
         )
 
     (alone,) = on_ranks(1, work)
@@ -65,8 +67,8 @@ def test_ranks_and_batches_change_nothing(targets: int, stride: int, batch_seqs:
 def test_stride_of_the_whole_sequence_is_the_standard_score() -> None:
     tokens = small_tokens(5 * SEQ_LEN)
     with torch.no_grad():
-        sliding = score_sliding(LOSSES_AT, tokens, TABLES, seq_len=SEQ_LEN, stride=SEQ_LEN, batch_seqs=2)
-        standard = score_standard(MODEL.token_losses, tokens, TABLES, seq_len=SEQ_LEN, batch_seqs=2)
+        sliding = score_sliding(LOSSES_AT, small_tally(tokens), seq_len=SEQ_LEN, stride=SEQ_LEN, batch_seqs=2)
+        standard = score_standard(MODEL.token_losses, small_tally(tokens), seq_len=SEQ_LEN, batch_seqs=2)
     assert sliding.val_bpb == pytest.approx(standard.val_bpb, rel=1e-6)
     assert standard.how == STANDARD != sliding.how
 
@@ -74,7 +76,7 @@ def test_stride_of_the_whole_sequence_is_the_standard_score() -> None:
 def test_upstream_tail_is_counted_twice_and_says_so() -> None:
     tokens = small_tokens(100)
     exact, upstream = (
-        score_sliding(LOSSES_AT, tokens, TABLES, seq_len=SEQ_LEN, stride=4, batch_seqs=8, tail=tail)
+        score_sliding(LOSSES_AT, small_tally(tokens), seq_len=SEQ_LEN, stride=4, batch_seqs=8, tail=tail)
         for tail in ("exact", "upstream")
     )
     assert (exact.tokens, upstream.tokens) == (100, 112)
@@ -87,7 +89,7 @@ def test_losses_are_summed_beyond_float32() -> None:
     def losses_at(ids: torch.Tensor, positions: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return torch.where(torch.arange(targets.numel()).view(targets.shape) == 0, 2.0**24, 1.0)
 
-    found = score_sliding(losses_at, small_tokens(64), TABLES, seq_len=64, stride=64, batch_seqs=1)
+    found = score_sliding(losses_at, small_tally(small_tokens(64)), seq_len=64, stride=64, batch_seqs=1)
     assert found.val_loss * 64 == 2.0**24 + 63
 
 
@@ -97,7 +99,7 @@ def test_compiled_in_one_graph_of_one_shape() -> None:
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     compiled, eager = (
-        score_sliding(losses_at, small_tokens(100), TABLES, seq_len=SEQ_LEN, stride=4, batch_seqs=8)
+        score_sliding(losses_at, small_tally(small_tokens(100)), seq_len=SEQ_LEN, stride=4, batch_seqs=8)
         for losses_at in (compiled_losses_at(MODEL, "full"), LOSSES_AT)
     )
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1

@@ -20,16 +20,24 @@ from golf.training.model.gpt import GPT
 from golf.training.ranks import Ranks
 from golf.training.scoring.lora import BatchLoRA, adapted_layers
 from golf.training.scoring.standard import score_standard
+from golf.training.scoring.tally import Observe
 from golf.training.scoring.ttt_lora import document_batches, list_documents, score_ttt_lora
-from tests.training.scoring.small import SEQ_LEN, TABLES, Observed, on_ranks, small_model, small_tokens
+from tests.training.scoring.small import SEQ_LEN, Observed, on_ranks, small_model, small_tally, small_tokens
 
 CHUNK, RANK, SEED = 4, 2, 7
 RECIPE = TTTRecipe(lr=0.01, chunk_tokens=CHUNK, batch_seqs=3, seq_len=SEQ_LEN)
 TTT = TTTConfig(method="lora", lora_rank=RANK)
 
 
-def run(model: GPT, tokens: np.ndarray, recipe: TTTRecipe = RECIPE, **more: object) -> Score:
-    return score_ttt_lora(model, tokens, TABLES, ttt=TTT, recipe=recipe, seed=SEED, **more)  # type: ignore[arg-type]
+def run(
+    model: GPT,
+    tokens: np.ndarray,
+    recipe: TTTRecipe = RECIPE,
+    *,
+    ranks: Ranks | None = None,
+    observe: Observe | None = None,
+) -> Score:
+    return score_ttt_lora(model, small_tally(tokens, ranks, observe), ttt=TTT, recipe=recipe, seed=SEED)
 
 
 class OneDocument(nn.Module):
@@ -110,7 +118,7 @@ def test_counts_are_those_of_the_standard_score() -> None:
     tokens = small_tokens(10 * SEQ_LEN)
     model = small_model()
     with torch.no_grad():
-        standard = score_standard(model.token_losses, tokens, TABLES, seq_len=SEQ_LEN, batch_seqs=2)
+        standard = score_standard(model.token_losses, small_tally(tokens), seq_len=SEQ_LEN, batch_seqs=2)
     found = run(model, tokens)
     assert (found.tokens, found.bytes) == (standard.tokens, standard.bytes)
 

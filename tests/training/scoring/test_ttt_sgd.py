@@ -13,18 +13,28 @@ from golf.training.ranks import Ranks
 from golf.training.scoring import ttt_sgd
 from golf.training.scoring.forward import compiled_losses_at
 from golf.training.scoring.sliding import score_sliding
-from golf.training.scoring.ttt_sgd import list_chunks, score_ttt_sgd
-from tests.training.scoring.small import SEQ_LEN, TABLES, Observed, on_ranks, small_model, small_tokens
+from golf.training.scoring.tally import Observe, Watcher
+from golf.training.scoring.ttt_sgd import SGDTrainer, list_chunks, score_ttt_sgd
+from tests.training.scoring.small import SEQ_LEN, Observed, on_ranks, small_model, small_tally, small_tokens
 
 STRIDE, CHUNK = 4, 32
 RECIPE = TTTRecipe(lr=0.05, chunk_tokens=CHUNK, batch_seqs=2, seq_len=SEQ_LEN)
 TTT = TTTConfig(method="sgd", epochs=2, freeze_blocks=1, grad_clip=0.5)
 
 
-def run(model: GPT, tokens: np.ndarray, ttt: TTTConfig = TTT, recipe: TTTRecipe = RECIPE, **more: object) -> Score:
-    settings = {"stride": STRIDE, "batch_seqs": 3, **more}
-    losses_at = compiled_losses_at(model, "off")
-    return score_ttt_sgd(model, losses_at, tokens, TABLES, ttt=ttt, recipe=recipe, **settings)  # type: ignore[arg-type]
+def run(
+    model: GPT,
+    tokens: np.ndarray,
+    recipe: TTTRecipe = RECIPE,
+    stride: int = STRIDE,
+    *,
+    ranks: Ranks | None = None,
+    observe: Observe | None = None,
+    watcher: Watcher | None = None,
+) -> Score:
+    trainer = SGDTrainer(model, tokens, TTT, recipe, ranks or Ranks())
+    losses_at, tally = compiled_losses_at(model, "off"), small_tally(tokens, ranks, observe)
+    return score_ttt_sgd(trainer, losses_at, tally, stride=stride, batch_seqs=3, watcher=watcher)
 
 
 def plain_losses(model: GPT, tokens: np.ndarray, start: int, end: int) -> torch.Tensor:
@@ -119,9 +129,8 @@ def test_ranks_change_nothing() -> None:
 def test_it_learns_a_text_that_repeats() -> None:
     tokens = np.tile(small_tokens(24), 40)[: 16 * CHUNK + 1]
     model, recipe = small_model(), RECIPE._replace(lr=0.1)
-    untrained = score_sliding(
-        compiled_losses_at(model, "off"), tokens, TABLES, seq_len=SEQ_LEN, stride=STRIDE, batch_seqs=8
-    )
+    losses_at = compiled_losses_at(model, "off")
+    untrained = score_sliding(losses_at, small_tally(tokens), seq_len=SEQ_LEN, stride=STRIDE, batch_seqs=8)
     found = run(model, tokens, recipe=recipe)
     assert found.val_loss < 0.9 * untrained.val_loss
     assert (found.tokens, found.bytes) == (untrained.tokens, untrained.bytes)
@@ -155,7 +164,7 @@ def test_training_before_scoring_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_watcher_is_told_every_chunk() -> None:
-    class Watcher:
+    class Told:
         def __init__(self) -> None:
             self.told: list[tuple[float, ...]] = []
 
@@ -165,7 +174,7 @@ def test_watcher_is_told_every_chunk() -> None:
         def ttt_part(self, done: int, parts: int, val_bpb: float, seconds: float) -> None:
             self.told.append((done, parts, val_bpb))
 
-    watcher = Watcher()
+    watcher = Told()
     found = run(small_model(), small_tokens(2 * CHUNK + 1), watcher=watcher)
     start, *parts = watcher.told
     assert start[0] == 3 and [p[:2] for p in parts] == [(1, 3), (2, 3), (3, 3)]

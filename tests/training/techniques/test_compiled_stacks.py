@@ -15,6 +15,7 @@ from golf.run.result import OK, read_result
 from golf.settings.composition import compose
 from golf.settings.config import Config
 from golf.training.data.own_text import OwnDataset
+from golf.training.loop.state import TrainState
 from golf.training.loop.steps import TrainStep
 from golf.training.loop.switches import StepHooks, Switches
 from golf.training.loop.warmup import synthetic_batch, warm_up
@@ -75,7 +76,7 @@ def test_switches_are_compiled_in_the_warm_up(mode: str, tiny: OwnDataset) -> No
     compile_for_training(model, mode)
     step = TrainStep(cfg, model, build_optimizer(cfg, model), Ranks())
     switches, hooks = Switches(cfg, lambda *_: None), StepHooks(cfg, model)
-    assert warm_up(cfg, step, switches, hooks, lambda _: None) == []
+    assert warm_up(cfg, TrainState(step, switches, hooks), lambda _: None) == []
     losses = {}
     with torch.compiler.set_stance("fail_on_recompile"):
         for progress in (Progress(0, 0.1, 1.0), Progress(1, 0.6, 1.0), Progress(2, 0.9, 0.3), Progress(3, 0.95, 0.1)):

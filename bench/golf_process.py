@@ -1,4 +1,4 @@
-"""`python -m bench.contestant TASK SEQUENCES CONFIG`: golf's side of a comparison, one turn at a time."""
+"""Golf's subprocess of a comparison: `python -m bench.golf_process TASK SEQUENCES CONFIG` works step by step."""
 
 from __future__ import annotations
 
@@ -32,15 +32,16 @@ def main() -> None:
 
 
 def first_sequences(dataset: Dataset, sequences: int, seq_len: int) -> Dataset:
-    """The part of the validation split that both sides score."""
+    """Return `dataset` with the first `sequences` sequences of its validation split, which both subprocesses score."""
     return dataclasses.replace(dataset, validation=dataset.validation[: sequences * seq_len + 1])
 
 
 def slide(cfg: Config, dataset: Dataset, device: torch.device) -> None:
-    way = score_ways(cfg, dataset, device)["sliding"]
+    """Take the sliding score again and again, one score a step."""
+    score = score_ways(cfg, dataset, device)["sliding"]
     while True:
         pause()
-        way()
+        score()
 
 
 if __name__ == "__main__":

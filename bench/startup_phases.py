@@ -1,6 +1,6 @@
-"""`python -m bench.opening OVERRIDES`: does what a run does before and in its first step, and prints the seconds.
+"""Start-up of a run, timed: `python -m bench.startup_phases OVERRIDES` prints the seconds of each phase.
 
-The last line is JSON, phase by phase as `bench.start.PHASES` names them.
+It does what a run does up to its second step. The last line is JSON with the phases of `bench.start.PHASES`.
 """
 
 import itertools
@@ -10,6 +10,7 @@ import time
 
 
 def main() -> None:
+    # Imports are timed too, so they stand between the marks and not at the top of the file.
     marks = [time.perf_counter()]
     import torch
 

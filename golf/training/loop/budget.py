@@ -1,0 +1,41 @@
+"""The budget of a run: cap on bytes, limits on seconds, and which seconds count against which limit.
+
+GPTQ's calibration on training text counts as training; calibration on text that the model writes counts as evaluation.
+"""
+
+from __future__ import annotations
+
+from golf.run.result import OK, OVER_BYTES, OVER_TIME, Result
+from golf.settings.config import Config
+
+
+def counted_eval_seconds(cfg: Config, result: Result) -> float:
+    """Return the seconds that count as evaluation: all scores of the artifact, and calibration on own text."""
+    own_text = _calibration_seconds(cfg, result, "self_generated")
+    return sum(score.seconds for score in result.artifact_scores) + own_text
+
+
+def budget_state(cfg: Config, result: Result) -> tuple[str, str]:
+    """Return `OK`, or the state and the sentence for the first limit of the budget that the run exceeds.
+
+    Needs the result's bytes and its seconds of training, calibration and evaluation.
+    """
+    budget = cfg.budget
+    assert result.total_bytes is not None and result.eval_seconds is not None
+    over_bytes = result.total_bytes - budget.artifact_bytes
+    if over_bytes > 0:
+        return OVER_BYTES, f"artifact and code are {over_bytes:,} bytes over the cap of {budget.artifact_bytes:,}"
+    calibrating = _calibration_seconds(cfg, result, "train")
+    over_train = result.train_seconds + calibrating - budget.train_seconds
+    # The loop stops before the step that would not fit, but a step or batch can take longer than those before it.
+    if budget.train_seconds and over_train > budget.grace_seconds:
+        what = "training with calibration" if calibrating else "training"
+        return OVER_TIME, f"{what} took {over_train:.1f} s more than its {budget.train_seconds:g} s"
+    if budget.eval_seconds and result.eval_seconds > budget.eval_seconds:
+        return OVER_TIME, f"scoring took {result.eval_seconds:.1f} s of at most {budget.eval_seconds:g} s"
+    return OK, ""
+
+
+def _calibration_seconds(cfg: Config, result: Result, source: str) -> float:
+    """Return the seconds of calibration if its text came from `source`, else 0."""
+    return result.calibration_seconds or 0.0 if cfg.quant.calibration.source == source else 0.0

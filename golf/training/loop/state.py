@@ -1,0 +1,57 @@
+"""The state of a training run as one object: model and optimizer, late switches, averages of the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from golf.paths import resolve
+from golf.run.progress import Progress
+from golf.settings.config import Config
+from golf.training.loop.steps import TrainStep
+from golf.training.loop.switches import StepHooks, Switches
+from golf.training.model.attention import choose_kernel
+from golf.training.model.build import build_model, compile_for_training
+from golf.training.model.gpt import GPT
+from golf.training.model.weights import load_weights
+from golf.training.optim.groups import build_optimizer
+from golf.training.ranks import Ranks
+
+
+@dataclass(frozen=True)
+class TrainState:
+    """Everything that training changes. A checkpoint holds it."""
+
+    step: TrainStep  # with the model and the optimizer
+    switches: Switches
+    hooks: StepHooks  # with the averages of the weights
+    attention: str = ""  # log line that names the attention kernels
+
+    @property
+    def model(self) -> GPT:
+        return self.step.model
+
+    @property
+    def ranks(self) -> Ranks:
+        return self.step.ranks
+
+    @property
+    def model_params(self) -> int:
+        return sum(p.numel() for p in self.model.parameters())
+
+
+def build_state(cfg: Config, ranks: Ranks, on_switch: Callable[[str, Progress], None]) -> TrainState:
+    """Build model, optimizer and training step of `cfg` on this rank's device; the first step compiles.
+
+    `on_switch` is told the name of every late switch that goes on during training, and when.
+    """
+    model = build_model(cfg)
+    if cfg.model.init_from:
+        load_weights(model, resolve(cfg.model.init_from))
+    model.to(ranks.device)
+    attention = choose_kernel(ranks.device, cfg)
+    # Optimizers hold the parameters themselves, so they are built after the model has moved to its device.
+    optimizer = build_optimizer(cfg, model, rank=ranks.rank, world_size=ranks.world_size)
+    compile_for_training(model, cfg.launch.compile)
+    step = TrainStep(cfg, model, optimizer, ranks)
+    return TrainState(step, Switches(cfg, on_switch), StepHooks(cfg, model), attention)
