@@ -111,6 +111,13 @@ def golf_main(*overrides: str) -> Done:
     return _in_process(train.command_line, ["golf/train.py", *overrides])
 
 
+def golf_command(*arguments: str) -> Done:
+    """Run `golf <arguments>` in this process."""
+    from golf import cli
+
+    return _in_process(cli.main, ["golf", *arguments])
+
+
 def script_main(name: str, *arguments: str) -> Done:
     """`scripts/<name>.py` in this process."""
     path = ROOT / "scripts" / f"{name}.py"

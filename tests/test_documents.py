@@ -16,24 +16,26 @@ import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 import golf
+from golf import cli
 from golf.errors import GolfError
 from golf.registry import technique_types
 from golf.settings.composition import compose
 from golf.training.data.own_text import OwnDataset
 from golf.training.techniques.base import Technique
-from tests.support import ROOT, golf_main, only_run, script_main, tiny_overrides
+from tests.support import ROOT, golf_command, golf_main, only_run, tiny_overrides
 from tests.test_layers import WINGS
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 HISTORY = ROOT / "docs/benchmarks_log.md"  # its commands are those of their day
 SHELL_BLOCK = re.compile(r"^```(?:bash|sh)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 ANY_BLOCK = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
-INDENTED_LINE = re.compile(r"^ {4}((?:python|make|pip) .*)$", re.MULTILINE)
+INDENTED_LINE = re.compile(r"^ {4}((?:python|golf|make|pip) .*)$", re.MULTILINE)
 INLINE_CODE = re.compile(r"`([^`]+)`")
 QUOTED_OR_COMMENT = re.compile(r"'[^']*'|\"[^\"]*\"|(?:^|\s)#.*")
+PROGRAMS = ("python ", "golf ", "pip install", "make ")
 NOT_OURS = {".", "wandb", "script"}  # commands of the shell and of other packages
 FLAGS = {"-m", "--multirun", "--cfg", "job", "--dry-run"}
-RUNS_FOR_REAL = {"inspect_artifact", "quant_gap", "plan", "power", "ledger", "from_env", "report"}
+RUNS_FOR_REAL = {"inspect", "quant-gap", "plan", "power", "ledger", "from-env", "report"}
 
 
 class ParsedError(Exception):
@@ -50,7 +52,9 @@ def commands(page: Path) -> list[str]:
     lines = [line for block in SHELL_BLOCK.findall(text) for line in block.splitlines()]
     rest = ANY_BLOCK.sub("", text)
     inline = [" ".join(code.split()) for code in INLINE_CODE.findall(rest)]
-    inline = [code for code in inline if code.startswith(("python ", "pip install", "make ")) and "…" not in code]
+    inline = [
+        code for code in inline if code.startswith(("python ", "golf ", "pip install", "make ")) and "…" not in code
+    ]
     inline = [code for code in inline if len(code.split()) > 2 or code.startswith("make")]  # else it names a script
     return [line for line in [*lines, *INDENTED_LINE.findall(rest), *inline] if line.strip()]
 
@@ -60,8 +64,11 @@ def check_command(command: str) -> None:
     match shlex.split(command, comments=True):
         case ["python", "golf/train.py", *arguments]:
             check_training(arguments)
-        case ["python", script, *arguments] if script.startswith("scripts/"):
-            check_script(script, arguments)
+        case ["golf", *words]:
+            command = next(name for name in (" ".join(words[:2]), words[0]) if name in cli.COMMANDS)
+            check_golf(command, words[len(command.split()) :])
+        case ["python", script, *_] if script.startswith("scripts/"):
+            assert (ROOT / script).exists()
         case ["python", "-m", "pytest", *arguments]:
             assert all((ROOT / path).exists() for path in arguments if path.startswith("tests"))
         case ["make", target, *arguments]:
@@ -105,19 +112,14 @@ def swept_by(name: str) -> list[str]:
     return [f"{key}={value}" for key, value in params.items() if "${" not in str(value)]
 
 
-def check_script(script: str, arguments: list[str]) -> None:
-    name = Path(script).stem
-    if name == "submit":
+def check_golf(command: str, arguments: list[str]) -> None:
+    if command in ("train", "submit"):
         check_training(arguments)
-    elif name in ("status", "cancel"):
+    elif command in ("status", "cancel"):
         assert len([a for a in arguments if a != "--watch"]) == 1
-    elif name == "from_env":
-        assert script_main(name, *arguments).returncode in (0, 1)  # 1: it names what it does not know
-    elif Path(script).parent != Path("scripts") or name == "bench_report":
-        assert (ROOT / script).exists()
-    else:
+    elif command != "bench":  # a script of its own, which measures
         with pytest.raises(ParsedError) as caught:
-            script_main(name, *arguments)
+            cli.run_command(command, arguments)
         check_parsed(caught.value.args[0])
 
 
@@ -157,8 +159,8 @@ def test_commands_that_are_wrong_are_found(runs: Path, parse_only: None) -> None
     for command in ("python golf/train.py modle=9l", "python golf/train.py -m seed=1,2 quant=int8,int77"):
         with pytest.raises(GolfError):
             check_command(command)
-    with pytest.raises(SystemExit):
-        check_command("python scripts/report.py lower_lr --rulse strict")
+    with pytest.raises(pytest.fail.Exception):  # it ends with status 2 before it has parsed anything
+        check_command("golf report lower_lr --rulse strict")
     with pytest.raises(AssertionError):
         check_command("make tset")
 
@@ -256,12 +258,12 @@ def test_a_handful_of_commands_runs(tiny: OwnDataset, runs: Path, tmp_path: Path
     ran, wrong = set(), []
     for command in dict.fromkeys(command for page in PAGES if page != HISTORY for command in commands(page)):
         words = shlex.split(command, comments=True)
-        name = Path(words[1]).stem if words[0] == "python" else ""
+        name = words[1] if words[0] == "golf" else ""
         if name not in RUNS_FOR_REAL or {"FILE", "SWEEP", "lr", "--html"} & set(words):
             continue
         words = [re.sub(r"^(RUN|lower_lr|multirun)\b", folder, word) for word in words]
         words = [str(tmp_path) if word in ("plots", ".", "docs/examples/lower_lr") else word for word in words]
         ran.add(name)
-        if (done := script_main(name, *words[2:])).returncode:
+        if (done := golf_command(*words[1:])).returncode:
             wrong.append(f"{command}: {done.stderr}")
     assert wrong == [] and ran == RUNS_FOR_REAL
