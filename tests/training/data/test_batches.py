@@ -126,7 +126,7 @@ def test_order_of_shards() -> None:
         (["data.shard_order=[1]", "data.loader=coprime"], "data.loader=coprime mixes all shards, so data.shard_order"),
         (["data.shard_order=[1]", "data.loader=shuffled"], "data.loader=shuffled mixes all shards"),
         (["data.loader=random"], "choose one of sequential, coprime, shuffled"),
-        (["data.loader_seed=-1"], "data.loader_seed=-1 is negative"),
+        (["data.loader_seed=-1"], "data.loader_seed=-1 has to be at least 0"),
         (
             ["data.loader=coprime", "data.train_seq_len=65536", "data.train_batch_tokens=262144", "eval.seq_len=32"],
             "None of the 4 training shards holds a sequence of 65536 tokens",
