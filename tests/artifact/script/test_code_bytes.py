@@ -63,5 +63,5 @@ def test_sizes_are_remembered_by_the_sources_that_a_script_is_cut_from(tiny_cfg:
         return (ROOT / "golf" / file).read_bytes() in code._sources(tuple(entries(cfg)))
 
     with_xsa = dataclasses.replace(tiny_cfg, tech=compose(["tech=[xsa]"]).tech)
-    assert holds(tiny_cfg, "train_gpt.py") and not holds(tiny_cfg, "jobs/sweep/sweep.py")
+    assert holds(tiny_cfg, "train_gpt.py") and not holds(tiny_cfg, "jobs/sweep/batch.py")
     assert holds(with_xsa, "training/techniques/xsa.py") and not holds(tiny_cfg, "training/techniques/xsa.py")
