@@ -3,7 +3,7 @@
 import functools
 import sys
 
-from golf.cli import run_command
+from golf.commands.cli import run_command
 
 main = functools.partial(run_command, "export")
 

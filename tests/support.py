@@ -113,7 +113,7 @@ def golf_main(*overrides: str) -> Done:
 
 def golf_command(*arguments: str) -> Done:
     """Run `golf <arguments>` in this process."""
-    from golf import cli
+    from golf.commands import cli
 
     return _in_process(cli.main, ["golf", *arguments])
 

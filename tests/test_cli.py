@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from golf import cli
+from golf.commands import cli
 from golf.commands.candidates import candidates
 from golf.errors import GolfError
 from tests.support import ROOT
@@ -42,7 +42,7 @@ def test_every_file_of_commands_is_in_the_list_and_says_what_it_does() -> None:
 
 
 def test_help_needs_no_torch_no_hydra_and_no_parser() -> None:
-    code = "import sys; from golf.cli import main; main(['--help']); main([])\n"
+    code = "import sys; from golf.commands.cli import main; main(['--help']); main([])\n"
     code += "print({'torch', 'hydra', 'omegaconf', 'argparse', 'yaml', 'numpy'} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout.endswith("set()\n"), done.stdout + done.stderr
@@ -51,7 +51,7 @@ def test_help_needs_no_torch_no_hydra_and_no_parser() -> None:
 
 
 def test_every_command_explains_itself_without_torch() -> None:
-    code = "import sys; from golf.cli import main\n"
+    code = "import sys; from golf.commands.cli import main\n"
     code += f"for name in {HELPFUL!r}:\n"
     code += "    assert main([*name.split(), '--help']) == 0, name\n"
     code += "print('torch' in sys.modules, 'hydra' in sys.modules)"
@@ -139,14 +139,20 @@ def test_errors_and_interruptions_become_exit_statuses(monkeypatch: pytest.Monke
 
 def test_a_reader_that_has_enough_is_no_error() -> None:
     for command in ("train", "power"):  # which print their help in two ways
-        line = f"{sys.executable} -m golf {command} --help | true; echo ${{PIPESTATUS[0]}}"
+        line = f"{sys.executable} -m golf.commands.cli {command} --help | true; echo ${{PIPESTATUS[0]}}"
         done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, cwd=ROOT)
         assert done.stdout == "0\n" and done.stderr == ""
 
 
 def test_it_runs_as_a_module_from_any_folder(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "GOLF_RUNS": str(tmp_path)}
-    command = [sys.executable, "-m", "golf", "from-env", "MATRIX_LR=0.06 torchrun --nproc_per_node=8 train_gpt.py"]
+    command = [
+        sys.executable,
+        "-m",
+        "golf.commands.cli",
+        "from-env",
+        "MATRIX_LR=0.06 torchrun --nproc_per_node=8 train_gpt.py",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
     assert done.returncode == 0 and "optim.matrix_lr=0.06" in done.stdout, done.stderr
 
@@ -186,7 +192,7 @@ def test_the_tab_key_offers(typed: str, offered: list[str], runs: Path) -> None:
 
 
 def test_completion_needs_no_torch_and_no_hydra() -> None:
-    code = "import sys; from golf.cli import main\n"
+    code = "import sys; from golf.commands.cli import main\n"
     code += "for line in ('golf ', 'golf train model=1', 'golf plan optim.', 'golf report --'):\n"
     code += "    main(['completion', 'words', line])\n"
     code += "print('torch' in sys.modules, 'hydra' in sys.modules)"
@@ -225,7 +231,7 @@ class Terminal:
 
 def test_a_real_bash_completes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     golf = tmp_path / "golf"
-    real = f'[ "$1" = completion ] && exec "{sys.executable}" -m golf "$@"'
+    real = f'[ "$1" = completion ] && exec "{sys.executable}" -m golf.commands.cli "$@"'
     golf.write_text(f'#!/bin/sh\n{real}\necho "got <$*>"\n')
     golf.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")

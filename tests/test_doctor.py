@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from golf import cli
-from golf.commands import doctor_command, doctor_gpus, doctor_software, doctor_storage
+from golf.commands import cli, doctor_command, doctor_gpus, doctor_software, doctor_storage
 from golf.commands.diagnosis import NOTE, OK, PROBLEM, Diagnosis, examine
 from golf.settings import hardware
 

@@ -16,7 +16,7 @@ import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 import golf
-from golf import cli
+from golf.commands import cli
 from golf.errors import GolfError
 from golf.registry import technique_types
 from golf.settings.composition import compose

@@ -9,31 +9,16 @@ from tests.support import ROOT
 
 # Lowest first: a wing imports itself and the wings before it.
 WINGS = ["settings", "run", "artifact", "training", "report", "foreign", "plan", "submission", "jobs", "commands"]
-GROUND = {
-    "errors",
-    "paths",
-    "files",
-    "bits",
-    "challenge",
-    "registry",
-}  # every wing may import these
-ENTRIES = {"__init__", "__main__", "cli", "train", "train_gpt"}  # programs that people start
+GROUND = {"errors", "paths", "files", "bits", "challenge", "registry"}  # every wing may import these
+ENTRIES = {"__init__", "train", "train_gpt"}  # programs that people start
 PROGRAMS_USED = {
-    "__main__": {"cli"},
-    "commands": {"cli", "train"},  # `golf train`, and the names of all commands
+    "commands": {"train"},  # `golf train`
     "submission": {"train_gpt"},  # a submission is made from it
 }
 HYDRA_IS_KNOWN_TO = {"golf/train.py", "golf/settings/composition.py"}
 WITHOUT_TORCH = [
     *("golf.bits", "golf.challenge", "golf.files", "golf.settings.composition", "golf.settings.env_vars"),
-    *(
-        "golf.run.folder",
-        "golf.run.identity",
-        "golf.run.result",
-        "golf.run.locks",
-        "golf.run.difference",
-        "golf.run.curves",
-    ),
+    *("golf.run.folder", "golf.run.identity", "golf.run.result", "golf.run.locks", "golf.run.difference"),
     *("golf.run.curves", "golf.report.summary", "golf.report.sweep_table", "golf.report.ledger", "golf.report.page"),
     *("golf.foreign.folder_reader", "golf.foreign.import_store", "golf.foreign.import_tables"),
     *("golf.jobs.sweep.jobs", "golf.jobs.sweep.record"),

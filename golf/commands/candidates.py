@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import get_type_hints
 
-from golf.cli import COMMANDS, HELP, module_of
+from golf.commands.cli import COMMANDS, HELP, module_of
 from golf.paths import ROOT
 
 CONF = ROOT / "conf"

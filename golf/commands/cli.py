@@ -21,7 +21,7 @@ GROUPS = {
     "Speed": ("gpu-check", "bench"),
 }
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)
-FOLDER = Path(__file__).parent / "commands"
+FOLDER = Path(__file__).parent
 HELP = ("-h", "--help")
 EXIT_USAGE, EXIT_INTERRUPTED = 2, 130
 
@@ -112,3 +112,7 @@ def summary(command: str) -> str:
     path = FOLDER / f"{module_of(command).rpartition('.')[2]}.py"
     with path.open(encoding="utf-8") as file:
         return file.readline().strip().strip('"').rstrip(".")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
