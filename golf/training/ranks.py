@@ -48,6 +48,9 @@ class Ranks:
         self.sum(0.0)
 
 
+ALONE = Ranks()  # one process on the CPU
+
+
 def join_ranks(device: str) -> Ranks:
     """Join the process group that torchrun describes in the environment; without one, this process is alone."""
     rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))

@@ -12,9 +12,7 @@ from golf.training.data.loader import Loader, SequentialLoader, listed_first
 from golf.training.data.prefetch import Prefetched
 from golf.training.data.shuffled import ShuffledOrder
 from golf.training.data.windows import WindowLoader, WindowOrder
-from golf.training.ranks import Ranks
-
-ALONE = Ranks()
+from golf.training.ranks import ALONE, Ranks
 
 
 @contextlib.contextmanager
@@ -41,8 +39,7 @@ def make_loader(cfg: Config, dataset: Dataset, ranks: Ranks = ALONE) -> Sequenti
             local_tokens=local_tokens,
             seq_len=data.train_seq_len,
             vocab_size=data.vocab_size,
-            rank=ranks.rank,
-            world_size=ranks.world_size,
+            ranks=ranks,
         )
     return WindowLoader(
         dataset.train,
@@ -51,8 +48,7 @@ def make_loader(cfg: Config, dataset: Dataset, ranks: Ranks = ALONE) -> Sequenti
         local_tokens=local_tokens,
         seq_len=data.train_seq_len,
         vocab_size=data.vocab_size,
-        rank=ranks.rank,
-        world_size=ranks.world_size,
+        ranks=ranks,
     )
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from golf.errors import GolfError
+from golf.training.ranks import ALONE, Ranks
 
 
 class Loader(Protocol):
@@ -34,12 +35,11 @@ class SequentialLoader:
         local_tokens: int,
         seq_len: int,
         vocab_size: int,
-        rank: int = 0,
-        world_size: int = 1,
+        ranks: Ranks = ALONE,
     ):
         self.shards = [s for s in shards if s.size]
         self.local_tokens, self.seq_len, self.vocab_size = local_tokens, seq_len, vocab_size
-        self.rank, self.world_size = rank, world_size
+        self.rank, self.world_size = ranks.rank, ranks.world_size
         self.ends = np.cumsum([s.size for s in self.shards])
         if not self.shards:
             raise GolfError("The training shards hold no tokens at all: fetch or make some.")

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from golf.errors import GolfError
 from golf.training.data.loader import check_tokens
+from golf.training.ranks import ALONE, Ranks
 
 
 class WindowOrder(Protocol):
@@ -41,13 +42,12 @@ class WindowLoader:
         local_tokens: int,
         seq_len: int,
         vocab_size: int,
-        rank: int = 0,
-        world_size: int = 1,
+        ranks: Ranks = ALONE,
     ):
         self.shards, self.order = shards, order
         self.micro_batches, self.sequences = micro_batches, local_tokens // seq_len
         self.seq_len, self.vocab_size = seq_len, vocab_size
-        self.rank, self.world_size = rank, world_size
+        self.rank, self.world_size = ranks.rank, ranks.world_size
         self.micro = micro_batches  # of this step, the next that some rank runs; at the end of a step to begin with
         self.windows = np.empty((0, 2), dtype=np.int64)  # of this step, all ranks'
 

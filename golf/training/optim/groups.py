@@ -17,6 +17,7 @@ from golf.training.optim.clipping import scale_to_norm, squared_norm
 from golf.training.optim.matrices import declared_row_counts
 from golf.training.optim.muon import Muon
 from golf.training.optim.parallel_muon import ParallelMuon
+from golf.training.ranks import Ranks
 
 BASELINE_MATRICES = re.compile(r"blocks\.\d+\.(attn\.(c_q|c_k|c_v|proj)|mlp\.(fc|proj))\.weight")
 BASELINE_SCALARS = re.compile(r"skip_weights|blocks\.\d+\.(attn_scale|mlp_scale|resid_mix|attn\.q_gain)")
@@ -142,12 +143,11 @@ def build_optimizer(cfg: Config, model: nn.Module, *, rank: int = 0, world_size:
         for name, lr in lrs.items()
         if groups[name]
     ]
-    return Optimizer(_build_muon(cfg.optim, model, groups["matrix"], rank, world_size), adams, o.grad_clip_norm)
+    muon = _build_muon(cfg.optim, model, groups["matrix"], Ranks(rank, world_size))
+    return Optimizer(muon, adams, o.grad_clip_norm)
 
 
-def _build_muon(
-    o: OptimConfig, model: nn.Module, params: list[nn.Parameter], rank: int, world_size: int
-) -> MatrixOptimizer:
+def _build_muon(o: OptimConfig, model: nn.Module, params: list[nn.Parameter], ranks: Ranks) -> MatrixOptimizer:
     dtype, row_counts = embed_dtype(o.muon_dtype), declared_row_counts(model)
     if o.muon == "parallel":
         return ParallelMuon(
@@ -156,7 +156,7 @@ def _build_muon(
             backend_steps=o.muon_backend_steps,
             weight_decay=o.muon_wd,
             dtype=dtype,
-            world_size=world_size,
+            ranks=ranks,
             row_counts=row_counts,
         )
     return Muon(
@@ -165,7 +165,6 @@ def _build_muon(
         backend_steps=o.muon_backend_steps,
         weight_decay=o.muon_wd,
         dtype=dtype,
-        rank=rank,
-        world_size=world_size,
+        ranks=ranks,
         row_counts=row_counts,
     )

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from golf.training.optim.clipping import squared_norm
 from golf.training.optim.matrices import RowCounts, matrices_of
+from golf.training.ranks import ALONE, Ranks
 
 NEWTON_SCHULZ_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 NEWTON_SCHULZ_EPS = 1e-7
@@ -70,17 +71,16 @@ class Muon:
         backend_steps: int = 5,
         weight_decay: float = 0.0,
         dtype: torch.dtype = torch.bfloat16,
-        rank: int = 0,
-        world_size: int = 1,
+        ranks: Ranks = ALONE,
         row_counts: RowCounts | None = None,
     ):
         self.params = list(params)
         self.lr, self.backend_steps, self.weight_decay, self.dtype = lr, backend_steps, weight_decay, dtype
-        self.world_size = world_size
+        self.world_size = ranks.world_size
         self.matrices = matrices_of(self.params, row_counts or {})
         self.owned: dict[torch.Size, list[int]] = defaultdict(list)
         for i, matrix in enumerate(self.matrices):
-            if i % world_size == rank:
+            if i % ranks.world_size == ranks.rank:
                 self.owned[matrix.shape].append(i)
         self.momentum_buffers: dict[torch.Size, Tensor] = {}  # [N, r, c] per shape
 

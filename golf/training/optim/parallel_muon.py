@@ -19,6 +19,7 @@ from golf.training.optim.banks import Segment, make_banks
 from golf.training.optim.clipping import squared_norm
 from golf.training.optim.matrices import RowCounts
 from golf.training.optim.muon import decay_and_add, momentum_from_state, momentum_to_state, momentum_update
+from golf.training.ranks import ALONE, Ranks
 
 # Renamed in torch 2.13. NCCL and gloo, the backends that `training.ranks` joins, do both in bf16 and float32 with any
 # number of ranks from torch 2.11 on, so there is no other way around for backends that cannot.
@@ -101,17 +102,17 @@ class ParallelMuon:
         backend_steps: int = 5,
         weight_decay: float = 0.0,
         dtype: torch.dtype = torch.bfloat16,
-        world_size: int = 1,
+        ranks: Ranks = ALONE,
         row_counts: RowCounts | None = None,
     ):
         self.params = list(params)
         self.lr, self.backend_steps, self.weight_decay, self.dtype = lr, backend_steps, weight_decay, dtype
-        self.world_size = world_size
+        self.world_size = ranks.world_size
         self.banks = make_banks(self.params, row_counts or {})
         by_shape: dict[torch.Size, list[Segment]] = defaultdict(list)
         for segment in (s for bank in self.banks for s in bank.segments()):
             by_shape[segment.shape].append(segment)
-        exchanges = [Exchange(segments, dtype, world_size) for segments in by_shape.values()]
+        exchanges = [Exchange(segments, dtype, ranks.world_size) for segments in by_shape.values()]
         self.exchanges = sorted(exchanges, key=lambda e: -e.batch.numel())  # what takes longest starts first
         self.momentum_buffers: dict[torch.Size, Tensor] = {}  # [n, r, c] per shape
 

@@ -1,5 +1,7 @@
 """The sequential loader against the public numbers and against a list that is simply walked along."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -9,11 +11,13 @@ from hypothesis import strategies as st
 from golf.errors import GolfError
 from golf.training.data.loader import SequentialLoader
 from golf.training.data.shards import find_shards, open_shard
+from golf.training.ranks import Ranks
 from tests.support import PARITY, parity
 
 
-def loader(shards: list[np.ndarray], **settings: int) -> SequentialLoader:
-    return SequentialLoader(shards, **{"local_tokens": 8, "seq_len": 4, "vocab_size": 1000, **settings})
+def loader(shards: list[np.ndarray], **changes: Any) -> SequentialLoader:
+    settings: dict[str, Any] = {"local_tokens": 8, "seq_len": 4, "vocab_size": 1000, **changes}
+    return SequentialLoader(shards, **settings)
 
 
 def test_parity_with_the_public_loader() -> None:
@@ -24,8 +28,7 @@ def test_parity_with_the_public_loader() -> None:
         local_tokens=config["global_tokens"] // config["world_size"] // config["grad_accum_steps"],
         seq_len=config["seq_len"],
         vocab_size=400,
-        rank=config["rank"],
-        world_size=config["world_size"],
+        ranks=Ranks(config["rank"], config["world_size"]),
     )
     for call in range(max(config["calls_kept"]) + 1):
         inputs, targets = ours.next_batch()
@@ -45,8 +48,7 @@ def test_equals_walking_along_the_tokens(sizes: list[int], world_size: int, sequ
     shards = np.split(stream, np.cumsum(sizes)[:-1])
     local = sequences * seq_len
     ranks = [
-        loader(list(shards), local_tokens=local, seq_len=seq_len, rank=r, world_size=world_size)
-        for r in range(world_size)
+        loader(list(shards), local_tokens=local, seq_len=seq_len, ranks=Ranks(r, world_size)) for r in range(world_size)
     ]
     position = 0
     for _ in range(5):
@@ -60,7 +62,7 @@ def test_equals_walking_along_the_tokens(sizes: list[int], world_size: int, sequ
 def test_a_step_takes_the_same_tokens_whatever_the_ranks() -> None:
     shards = [np.arange(1000, dtype=np.uint16)]
     alone = loader(shards)
-    pair = [loader(shards, rank=r, world_size=2) for r in (0, 1)]
+    pair = [loader(shards, ranks=Ranks(r, 2)) for r in (0, 1)]
     one = [alone.next_batch() for _ in range(4)]
     two = [batch for _ in range(2) for rank in pair for batch in [rank.next_batch()]]
     assert all(torch.equal(a, b) for x, y in zip(one, two, strict=True) for a, b in zip(x, y, strict=True))
@@ -69,7 +71,7 @@ def test_a_step_takes_the_same_tokens_whatever_the_ranks() -> None:
 @pytest.mark.parametrize(("world_size", "accumulation"), [(8, 1), (1, 8), (2, 4)])
 def test_tokens_consumed_by_a_record_step(world_size: int, accumulation: int) -> None:
     shards = [np.zeros(1_000_000, dtype=np.uint16)]
-    ours = loader(shards, local_tokens=524_288 // 8, seq_len=1024, world_size=world_size)
+    ours = loader(shards, local_tokens=524_288 // 8, seq_len=1024, ranks=Ranks(0, world_size))
     for _ in range(accumulation):
         ours.next_batch()
     assert ours.position == 524_296

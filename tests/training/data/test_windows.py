@@ -1,6 +1,7 @@
 """What every order of windows has to keep: windows inside their shards, seeds, and steps that ranks only share out."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from golf.errors import GolfError
 from golf.training.data.coprime import CoprimeOrder
 from golf.training.data.shuffled import ShuffledOrder
 from golf.training.data.windows import WindowLoader, WindowOrder, draw_phase
+from golf.training.ranks import Ranks
 
 ORDERS: dict[str, Callable[[list[int], int, int], WindowOrder]] = {
     "coprime": lambda sizes, seq_len, seed: CoprimeOrder(sizes, seq_len=seq_len, micro_batches=8, seed=seed),
@@ -20,7 +22,7 @@ ORDERS: dict[str, Callable[[list[int], int, int], WindowOrder]] = {
 every_order = pytest.mark.parametrize("name", ORDERS)
 
 
-def loader(name: str, shards: list[np.ndarray], seed: int = 1, **settings: int) -> WindowLoader:
+def loader(name: str, shards: list[np.ndarray], seed: int = 1, **settings: Any) -> WindowLoader:
     settings = {"micro_batches": 8, "local_tokens": 12, "seq_len": 4, "vocab_size": 65_536, **settings}
     return WindowLoader(shards, ORDERS[name]([s.size for s in shards], settings["seq_len"], seed), **settings)
 
@@ -91,7 +93,7 @@ def test_ranks_share_out_the_list_of_a_step(name: str, world_size: int) -> None:
     """As upstream with 8 ranks: rank r trains on windows r::8. With fewer, they are the same eight micro-batches."""
     shards = numbered_shards(300, 500, 400, 50)
     order = ORDERS[name]([s.size for s in shards], 4, 1)
-    ranks = [loader(name, shards, rank=r, world_size=world_size) for r in range(world_size)]
+    ranks = [loader(name, shards, ranks=Ranks(r, world_size)) for r in range(world_size)]
     for _ in range(3):
         windows = order.draw(8 * 3)
         found = [rank.next_batch()[0] for _ in range(8 // world_size) for rank in ranks]

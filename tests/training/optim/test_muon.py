@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from golf.training.optim.muon import Muon, orthogonalize
+from golf.training.ranks import Ranks
 from tests.support import parity
 
 SHAPES = [(48, 16), (16, 48), (24, 24), (24, 24), (16, 48)]
@@ -92,7 +93,7 @@ def test_two_ranks_together_do_what_one_does(monkeypatch: pytest.MonkeyPatch) ->
     """Each simulated rank fills its part of the exchange buffer; their sum is what all-reduce gives both."""
     alone, shared = parameters(), parameters()
     one = Muon(alone, lr=0.02)
-    ranks = [Muon(shared, lr=0.02, rank=r, world_size=2) for r in (0, 1)]
+    ranks = [Muon(shared, lr=0.02, ranks=Ranks(r, 2)) for r in (0, 1)]
     monkeypatch.setattr("torch.distributed.all_reduce", lambda flat: None)
     for step in range(3):
         set_gradients(alone, step)

@@ -12,6 +12,7 @@ from golf.training.optim.adam import Adam
 from golf.training.optim.groups import MatrixOptimizer, Optimizer
 from golf.training.optim.muon import Muon
 from golf.training.optim.parallel_muon import ParallelMuon
+from golf.training.ranks import Ranks
 from tests.support import on_ranks
 
 SHAPES = [(48, 16), (16, 48), (24, 24), (32, 16), (24, 24), (16, 48), (24, 24), (32, 16)]
@@ -72,8 +73,8 @@ def test_on_one_rank_it_is_plain_muon_to_the_bit(dtype: torch.dtype, clip_norm: 
 
 def train_on_rank(rank: int, world_size: int, clip_norm: float, dtype: torch.dtype) -> dict[str, list[Tensor]]:
     """Weights after five steps of each form; plain Muon gets the mean gradients that DDP would give it."""
-    parallel = optimizer(ParallelMuon, clip_norm, world_size=world_size, dtype=dtype)
-    plain = optimizer(Muon, clip_norm, rank=rank, world_size=world_size, dtype=dtype)
+    parallel = optimizer(ParallelMuon, clip_norm, ranks=Ranks(rank, world_size), dtype=dtype)
+    plain = optimizer(Muon, clip_norm, ranks=Ranks(rank, world_size), dtype=dtype)
     for step in range(5):
         set_mean_gradients(parallel, step, [rank])
         set_mean_gradients(plain, step, list(range(world_size)))
