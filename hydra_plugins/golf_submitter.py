@@ -1,4 +1,4 @@
-"""Hydra's launcher behind scripts/submit.py: find, show and send a sweep's missing runs to a cluster."""
+"""Hydra's launcher behind golf submit: find, show and send a sweep's missing runs to a cluster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hydra.core.utils import JobReturn, JobStatus, setup_globals
 from hydra_plugins.golf_launcher import GolfLauncher
 
 DRY_RUN = "GOLF_DRY_RUN"
-SUBMITS = ("hydra/launcher=golf_submit", "hydra/sweeper=golf")  # overrides that scripts/submit.py adds to the command
+SUBMITS = ("hydra/launcher=golf_submit", "hydra/sweeper=golf")  # overrides that golf submit adds to the command
 
 
 class GolfSubmitter(GolfLauncher):

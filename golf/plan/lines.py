@@ -1,4 +1,4 @@
-"""Text of a plan: two lines before a run, a table for `scripts/plan.py`. Digits are cut to what the interval allows."""
+"""Text of a plan: two lines before a run, a table for `golf plan`. Digits are cut to what the interval allows."""
 
 from __future__ import annotations
 

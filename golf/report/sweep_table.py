@@ -1,4 +1,4 @@
-"""The table at the end of a sweep. `scripts/report.py` prints the same table from the sweep's record at any time."""
+"""The table at the end of a sweep. `golf report` prints the same table from the sweep's record at any time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def print_sweep(name: str, jobs: Sequence[Job], rules: RulesConfig) -> None:
     study = read_study([name]) if is_recorded else study_of(name, jobs)
     print(render(results_table(judged(study, rules)), "text"), end="")
     if is_recorded:
-        print(f"Again, or as a page: python scripts/report.py {name} --html report.html")
+        print(f"Again, or as a page: golf report {name} --html report.html")
 
 
 def study_of(name: str, jobs: Sequence[Job]) -> Study:

@@ -203,7 +203,7 @@ class LaunchConfig:
 
 @dataclass
 class ClusterConfig:
-    """The cluster that `scripts/submit.py` submits to. `auto` settings are chosen for its GPUs."""
+    """The cluster that `golf submit` submits to. `auto` settings are chosen for its GPUs."""
 
     name: str = "local"
     executor: str = one_of("local", "slurm")  # submitit's executor

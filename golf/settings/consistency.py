@@ -38,7 +38,7 @@ def check(cfg: Config) -> None:
     _require(
         bool(cfg.data.path and cfg.data.tokenizer_path and cfg.data.vocab_size > 0),
         f"data={cfg.data.name} needs data.path, data.tokenizer_path and data.vocab_size: "
-        "scripts/tokenize_docs.py prints all three for your own text.",
+        "`golf data tokenize` prints all three for your own text.",
     )
     check_fields(cfg, unused=_unused_groups(cfg))
     _check_shape(cfg.model)

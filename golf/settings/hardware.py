@@ -135,7 +135,7 @@ def settle(cfg: Config) -> list[str]:
     if cfg.track.backend == "wandb":
         choose("track", "mode", *_track_choice())
     if cuda and cfg.data.built_from and not FINEWEB_VAL.exists():
-        chosen.append(f"data={cfg.data.name} (FineWeb is not in data/; `python scripts/get_data.py` fetches it)")
+        chosen.append(f"data={cfg.data.name} (FineWeb is not in data/; `golf data get` fetches it)")
     return chosen
 
 
@@ -165,7 +165,7 @@ def _track_choice() -> tuple[str, str]:
     with contextlib.suppress(OSError, netrc.NetrcParseError):
         if netrc.netrc(os.environ.get("NETRC")).authenticators(host):
             return "online", f"netrc has a key for {host}"
-    return "offline", "no W&B key found; scripts/sync_wandb.py uploads later"
+    return "offline", "no W&B key found; `golf sync` uploads later"
 
 
 def _cpuinfo() -> list[tuple[str, str]]:

@@ -178,7 +178,7 @@ def test_every_option_composes_and_says_what_it_is(path: Path, machine: None) ->
         (["budget.train_seconds=-1"], r"budget\.train_seconds=-1\.0 has to be at least 0"),
         (["schedule.iterations=0"], r"schedule\.iterations=0 has to be at least 1"),
         (["schedule.warmdown_fraction=20"], r"schedule\.warmdown_fraction=20\.0 has to be at least 0 and at most 1"),
-        (["data=own"], r"tokenize_docs\.py prints all three"),
+        (["data=own"], r"`golf data tokenize` prints all three"),
         (["seed=[1"], r"cannot be composed"),
         (["foo"], r"cannot be composed.*foo"),
         (["seed=1,2"], r"--multirun"),

@@ -44,7 +44,7 @@ def show_order(order: ClusterOrder, name: str) -> None:
 def show_sent(ids: list[str], name: str) -> None:
     """Print the number of the job array and how to watch it."""
     first = ids[0].partition("_")[0]
-    print(f"submitted {len(ids)} jobs as {first}; `python scripts/status.py {name}` says how they stand")
+    print(f"submitted {len(ids)} jobs as {first}; `golf status {name}` says how they stand")
 
 
 def status_table(lines: list[RunStatus], name: str) -> Table:

@@ -27,7 +27,7 @@ def train_and_score(cfg: Config) -> tuple[Result, RunFolder]:
     Raises `GolfError` for inputs that cannot be used. A later failure is in the result's `state` and `reason`.
     """
     if cfg.launch.nodes > 1:
-        raise GolfError("launch.nodes is more than one machine: scripts/submit.py starts a run on several.")
+        raise GolfError("launch.nodes is more than one machine: golf submit starts a run on several.")
     check_inputs(cfg)
     with contextlib.ExitStack() as stack:
         # The lock makes sweeps wait for this run. A run that another process has locked is run all the same: whoever

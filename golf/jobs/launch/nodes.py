@@ -37,7 +37,7 @@ def nodes_of_job(wanted: int) -> Nodes:
     if count != wanted:
         raise GolfError(
             f"launch.nodes={wanted}, but this is a Slurm job of {count} nodes or none: submit it with "
-            "scripts/submit.py cluster=slurm_2node, which asks for as many as the run has."
+            "golf submit cluster=slurm_2node, which asks for as many as the run has."
         )
     first = _ask("hostnames", os.environ["SLURM_JOB_NODELIST"]).split()[0]
     # The port comes from the job's number, so that two jobs on one machine do not use the same one.

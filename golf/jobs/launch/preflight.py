@@ -116,4 +116,4 @@ def _missing_shards(cfg: Config) -> list[str]:
     here = len(list(folder.glob(cfg.data.train_files)))
     if here >= published:
         return []
-    return [f"{here} of the {published} published training shards are here: scripts/get_data.py fetches the rest"]
+    return [f"{here} of the {published} published training shards are here: `golf data get` fetches the rest"]

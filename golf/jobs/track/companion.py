@@ -69,7 +69,7 @@ def end(process: subprocess.Popen[bytes], folder: RunFolder, seconds: float) -> 
         process.kill()
         process.wait()
     except KeyboardInterrupt:
-        text = f"W&B: no longer waiting; scripts/sync_wandb.py uploads later what does not arrive within {seconds:g} s"
+        text = f"W&B: no longer waiting; `golf sync` uploads later what does not arrive within {seconds:g} s"
         print(f"\n{text}", file=sys.stderr, flush=True)
         return False
     if process.returncode:

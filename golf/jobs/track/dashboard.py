@@ -24,7 +24,7 @@ CURVES = (
 )
 EXPLANATION = (
     "Curves and bars are means over the seeds of a variant with one standard deviation. Only runs whose state is ok "
-    "are shown; `results` has differences, p-values and verdicts as `scripts/report.py` computes them."
+    "are shown; `results` has differences, p-values and verdicts as `golf report` computes them."
 )
 
 

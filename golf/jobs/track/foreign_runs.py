@@ -1,4 +1,4 @@
-"""Mirror other people's runs to W&B, one run each, from the record that `scripts/import_runs.py` keeps of a submission.
+"""Mirror other people's runs to W&B, one run each, from the record that `golf import` keeps of a submission.
 
 Summaries have the keys of our own runs. Curves are read from the imported logs if these are still in their place.
 """

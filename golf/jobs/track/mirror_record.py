@@ -69,4 +69,4 @@ def is_import(folder: Path) -> bool:
 
 def warning(reason: object, folder: Path) -> str:
     """Return the warning that a run prints when its mirror failed for `reason`."""
-    return f"W&B: {reason}. The folder has all of it: `python scripts/sync_wandb.py {folder}` uploads it later."
+    return f"W&B: {reason}. The folder has all of it: `golf sync {folder}` uploads it later."

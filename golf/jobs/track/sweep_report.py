@@ -23,7 +23,7 @@ RESULTS = "results"
 
 
 def stream_report(folder: Path, track: TrackConfig, record: MirrorRecord, rules: RulesConfig | None = None) -> None:
-    """Log the table and plots of `scripts/report.py` for the sweep. Raises `TrackError` if a part did not arrive.
+    """Log the table and plots of `golf report` for the sweep. Raises `TrackError` if a part did not arrive.
 
     Without `rules` the sweep is judged by the rules that its runs were made with.
     """

@@ -35,8 +35,7 @@ def load_tokenizer(path: Path, vocab_size: int) -> sentencepiece.SentencePiecePr
     """Load the SentencePiece model at `path`. Raises `GolfError` unless it has exactly `vocab_size` pieces."""
     if not path.is_file():
         raise GolfError(
-            f"The tokenizer {path} does not exist: fetch it with `python scripts/get_data.py` or give "
-            "data.tokenizer_path."
+            f"The tokenizer {path} does not exist: fetch it with `golf data get` or give data.tokenizer_path."
         )
     try:
         tokenizer = sentencepiece.SentencePieceProcessor(model_proto=path.read_bytes())

@@ -22,7 +22,7 @@ def find_shards(folder: Path, pattern: str, what: str) -> list[Path]:
     """Return the shard files of `folder` in lexical order. Raises a `GolfError` that names `what` if there are none."""
     if not folder.is_dir():
         raise GolfError(
-            f"The data folder {folder} does not exist: fetch it with `python scripts/get_data.py`, give data.path, "
+            f"The data folder {folder} does not exist: fetch it with `golf data get`, give data.path, "
             "or use the embedded text with data=pydocs."
         )
     if not (files := sorted(folder.glob(pattern))):
@@ -39,7 +39,7 @@ def open_shard(path: Path) -> np.ndarray:
     if (header[0], header[1]) != (MAGIC, VERSION):
         raise GolfError(
             f"{path} is not a token shard: its header starts with {header[0]}, {header[1]} instead of "
-            f"{MAGIC}, {VERSION}; make shards with scripts/tokenize_docs.py."
+            f"{MAGIC}, {VERSION}; make shards with golf data tokenize."
         )
     tokens = int(header[2])
     if tokens < 0 or size != HEADER_BYTES + tokens * TOKEN_DTYPE.itemsize:

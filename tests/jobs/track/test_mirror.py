@@ -186,7 +186,7 @@ def test_a_server_that_fails_costs_one_warning_and_nothing_is_lost(
     folder = replayed(finished, tmp_path, online(init_seconds=2.0, finish_seconds=20.0))
     assert leftovers() == before
     said = capfd.readouterr().err
-    assert said.count("warning: W&B:") == 1 and "sync_wandb.py" in said and "Traceback" not in said
+    assert said.count("warning: W&B:") == 1 and "golf sync" in said and "Traceback" not in said
     assert (folder / "result.json").read_bytes() == (finished / "result.json").read_bytes()
     found = record(folder)
     assert found.state in (OFFLINE, INCOMPLETE) and found.warning in said
