@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from golf.run.identity import flat, identity
-from golf.settings.config import Config, to_dict
+from golf.settings.config import Config
 
 ENVIRONMENT_KEYS = ("python", "packages", "cpu", "cpu_cores", "gpus", "gpu", "cuda", "git", "variables")
 
@@ -22,10 +23,9 @@ class Difference(NamedTuple):
 
 def differences(one: Config, other: Config) -> tuple[list[Difference], list[Difference]]:
     """Return the settings that make `one` and `other` two variants, and those that differ otherwise (seed, name, …)."""
-    everything = _compared(dict(flat(to_dict(one))), dict(flat(to_dict(other))))
-    variant = _compared(identity(one), identity(other))
-    keys = {difference.key for difference in variant}
-    return variant, [d for d in everything if d.key not in keys]
+    everything = _compared(dict(flat(dataclasses.asdict(one))), dict(flat(dataclasses.asdict(other))))
+    keys = {difference.key for difference in _compared(identity(one), identity(other))}
+    return [d for d in everything if d.key in keys], [d for d in everything if d.key not in keys]
 
 
 def environment_differences(one: Path, other: Path) -> list[Difference]:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hint
 from golf.challenge import CAP_BYTES, EVAL_SECONDS, GRACE_SECONDS, TRAIN_SECONDS
 from golf.errors import GolfError
 from golf.registry import technique_types
-from golf.settings.fields import among, number, one_of
+from golf.settings.fields import among, number, one_of, written_values
 from golf.settings.quant_config import TENSOR_CLASSES as TENSOR_CLASSES
 from golf.settings.quant_config import CalibrationConfig as CalibrationConfig
 from golf.settings.quant_config import GPTQConfig as GPTQConfig
@@ -339,7 +339,7 @@ def techniques(cfg: Config) -> list[Any]:
 
 def to_dict(cfg: Config) -> dict[str, Any]:
     """Return `cfg` as the plain nested dict of config.json."""
-    return dataclasses.asdict(cfg)
+    return written_values(cfg)
 
 
 T = TypeVar("T")

@@ -1,8 +1,9 @@
-"""Choices and ranges of settings. They are declared at the field, and `check_fields` enforces them.
+"""Choices, ranges and age of settings, declared at the field. `check_fields` enforces choices and ranges.
 
 loader: str = one_of("sequential", "coprime", "shuffled")  # the first choice is the default
 seed: int = number(1337, at_least=0)
 layout: list[str] = field(default_factory=list, metadata=among("pack_bits", "byte_planes"))
+row_norm: bool = later(False)  # a setting that did not exist in 0.2.0: at its default it is in no variant's id
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 
 from golf.errors import GolfError
 
-ALLOWED = "allowed"  # key of a field's metadata
+ALLOWED, LATER = "allowed", "later"  # keys of a field's metadata
 COMPARISONS = {"at least": operator.ge, "above": operator.gt, "at most": operator.le, "below": operator.lt}
 
 T = TypeVar("T")
@@ -54,6 +55,42 @@ def one_of(default: T, *others: str) -> T:
 def number(default: T, **bounds: float) -> T:
     """Declare a field that is a number within `bounds`: at_least, above, at_most, below."""
     return field(default=default, metadata=within(**bounds))
+
+
+def later(default: T) -> T:
+    """Declare a setting that was added after version 0.2.0; `default` is a value or a declared field.
+
+    At its default the setting has to change nothing, and the default must never change. `written_values` leaves it out
+    of config.json and of the id, so that variants and finished runs from before the setting keep their ids.
+    """
+    made: Any = default if isinstance(default, dataclasses.Field) else field(default=default)
+    metadata = {**made.metadata, LATER: True}
+    if made.default is dataclasses.MISSING:
+        return field(default_factory=made.default_factory, metadata=metadata)
+    return field(default=made.default, metadata=metadata)
+
+
+def written_values(node: Any) -> dict[str, Any]:
+    """Return the settings of the dataclass `node` as plain nested values, without later settings at their default."""
+    values = {}
+    for declared in dataclasses.fields(node):
+        value = getattr(node, declared.name)
+        if not (declared.metadata.get(LATER) and value == _default(declared)):
+            values[declared.name] = _plain(value)
+    return values
+
+
+def _default(declared: dataclasses.Field[Any]) -> Any:
+    made = declared.default_factory
+    return declared.default if made is dataclasses.MISSING else made()
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return written_values(value)
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return list(value) if isinstance(value, list) else value
 
 
 def among(*names: str | None) -> dict[str, Any]:

@@ -1,0 +1,94 @@
+"""Variant ids and finished runs of version 0.2.0 stay what they are when settings are added."""
+
+import dataclasses
+import shutil
+import typing
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from golf.registry import technique_types
+from golf.run.folder import finished_run
+from golf.run.identity import identity_of, variant_id
+from golf.settings.composition import compose
+from golf.settings.config import Config, from_dict, to_dict
+from golf.settings.fields import LATER, later, one_of, written_values
+
+FIXTURES = Path(__file__).parent / "fixtures"
+FLOAT32 = ["model.compute_dtype=fp32", "optim.muon_dtype=fp32", "eval.dtype=fp32", "model.attention=sdpa"]
+BFLOAT16 = ["model.compute_dtype=bf16", "optim.muon_dtype=bf16", "eval.dtype=fp32", "model.attention=sdpa"]
+PINNED = {
+    "af6012c2": ["scale=laptop", "model=4l", "data=pydocs", *FLOAT32],  # the default run
+    "fced03d1": ["experiment=gold6_11l", "scale=laptop", "data=pydocs", *FLOAT32],
+    "858e4fdd": ["experiment=gold6_11l", "scale=record", *FLOAT32],
+}
+
+
+def settings_of(kind: type, prefix: str = "") -> Iterator[tuple[str, bool]]:
+    """Yield the full key of every setting of a dataclass, and whether it was added later."""
+    hints = typing.get_type_hints(kind)
+    for declared in dataclasses.fields(kind):
+        if dataclasses.is_dataclass(wanted := hints[declared.name]):
+            yield from settings_of(typing.cast(type, wanted), f"{prefix}{declared.name}.")
+        else:
+            yield f"{prefix}{declared.name}", LATER in declared.metadata
+
+
+def test_pinned_variants_keep_their_ids() -> None:
+    assert {variant_id(compose(overrides)): overrides for overrides in PINNED.values()} == PINNED
+
+
+def test_a_new_setting_is_declared_later() -> None:
+    """A whole new technique may have any settings: its variants did not exist before."""
+    known = (FIXTURES / "settings_0_2.txt").read_text().split()
+    techniques = {key.split(".")[1] for key in known if key.startswith("tech.")}
+    now = dict(settings_of(Config))
+    for name in techniques:
+        now |= dict(settings_of(technique_types()[name], f"tech.{name}."))
+    undeclared = sorted(key for key, is_later in now.items() if key not in known and not is_later)
+    assert undeclared == [], "declare it with later(…) of golf/settings/fields.py, or every variant gets a new id"
+    assert sorted(set(known) - now.keys()) == [], "a setting that is gone renames every variant"
+
+
+def test_a_run_of_the_first_version_is_finished_today(runs: Path) -> None:
+    shutil.copytree(FIXTURES / "finished_0_1", runs)
+    small = ["schedule.iterations=6", "budget.train_seconds=0", "model.model_dim=64", "data=pydocs"]
+    cfg = compose(["scale=laptop", "model=4l", "optim.matrix_lr=0.04", "seed=1", *small, *BFLOAT16])
+    done = finished_run(variant_id(cfg), cfg.seed)
+    assert done is not None and done[0].post_quant is not None and done[0].artifact_bytes == 107_202
+    assert variant_id(done[1].read_config()) == variant_id(cfg) == "b83a0f66"
+
+
+@dataclass
+class Inner:
+    form: str = one_of("plain", "rows")
+    rows: str = later(one_of("off", "on"))
+
+
+@dataclass
+class Outer:
+    inner: Inner = field(default_factory=Inner)
+    taper: float = later(0.0)
+    starts: list[float] = later(field(default_factory=list))
+    tech: dict[str, Inner] = field(default_factory=dict)
+
+
+def test_later_settings_are_written_once_they_change_something() -> None:
+    assert written_values(Outer()) == {"inner": {"form": "plain"}, "tech": {}}
+    changed = Outer(Inner("rows", "on"), 0.5, [0.3], {"gate": Inner()})
+    assert written_values(changed) == {
+        "inner": {"form": "rows", "rows": "on"},
+        "taper": 0.5,
+        "starts": [0.3],
+        "tech": {"gate": {"form": "plain"}},
+    }
+    assert from_dict(Outer, written_values(dataclasses.replace(changed, tech={}))) == dataclasses.replace(
+        changed, tech={}
+    )
+
+
+def test_a_later_setting_at_its_default_is_in_no_id() -> None:
+    before = identity_of(to_dict(Config()))
+    with_later = dataclasses.make_dataclass("WithLater", [("row_norm", bool, later(False))], bases=(Config,))
+    assert identity_of(to_dict(with_later())) == before
+    assert identity_of(to_dict(with_later(row_norm=True))) == before | {"row_norm": True}
