@@ -9,10 +9,9 @@ import hypothesis
 import pytest
 import torch
 
-from golf.settings.composition import compose
 from golf.settings.config import Config
 from golf.training.data.own_text import OwnDataset, make_dataset
-from tests.support import make_text, tiny_overrides
+from tests.support import compose, make_text, tiny_overrides
 
 torch.set_num_threads(1)
 hypothesis.settings.register_profile("golf", deadline=None)  # a busy machine is not a failure

@@ -18,10 +18,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 import golf
 from golf.errors import GolfError
 from golf.registry import technique_types
-from golf.settings.composition import compose
 from golf.training.data.own_text import OwnDataset
 from golf.training.techniques.base import Technique
-from tests.support import ROOT, golf_main, only_run, script_main, tiny_overrides
+from tests.support import ROOT, compose, golf_main, only_run, script_main, tiny_overrides
 from tests.test_layers import WINGS
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

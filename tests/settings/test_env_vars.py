@@ -9,11 +9,10 @@ import pytest
 
 from golf.errors import GolfError
 from golf.registry import technique_types
-from golf.settings.composition import compose
 from golf.settings.config import ttt_recipe
 from golf.settings.env_techniques import DETAILS, SELECTS
 from golf.settings.env_vars import KEYS, translate
-from tests.support import ROOT
+from tests.support import ROOT, compose
 
 S2 = """
 NCCL_IB_DISABLE=1 RUN_ID=fp16embed DATA_PATH=./data/datasets/fineweb10B_sp1024 \\

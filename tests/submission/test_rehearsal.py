@@ -11,12 +11,12 @@ from golf.artifact.script.bundle import Bundle
 from golf.artifact.script.code_bytes import estimated_code_bytes
 from golf.errors import GolfError
 from golf.registry import technique_types
-from golf.settings.composition import compose
 from golf.settings.config import Config
 from golf.submission.clean_env import clean_environment, plain_variables
 from golf.submission.record_folder import requirements
 from golf.submission.rehearsal import Rehearsal, rehearse, run_script, small_data, small_variables
 from tests.artifact.script.contents import ON_H100, PRESETS, assert_only_what_is_selected
+from tests.support import compose
 
 ON_CPU = ["scale=record", "launch.device=cpu", "launch.compile=off", "model.attention=sdpa", "data=fineweb_sp1024"]
 FLOAT32 = ["model.compute_dtype=fp32", "optim.muon_dtype=fp32", "eval.dtype=fp32"]

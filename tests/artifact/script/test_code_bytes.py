@@ -10,11 +10,10 @@ from golf.artifact.script.bundle import Bundle
 from golf.artifact.script.code_bytes import code_bytes, estimated_code_bytes
 from golf.errors import GolfError
 from golf.run.identity import variant_id
-from golf.settings.composition import compose
 from golf.settings.config import Config
 from golf.training.data.own_text import OwnDataset
 from golf.training.techniques.base import Technique
-from tests.support import tiny_overrides
+from tests.support import compose, tiny_overrides
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import torch
 
 from golf.errors import GolfError
 from golf.run.result import read_result
-from golf.settings.composition import compose
 from golf.settings.config import Config, DataConfig, from_dict, to_dict
 from golf.training.data.batches import make_loader
 from golf.training.data.dataset import open_dataset
@@ -18,7 +17,7 @@ from golf.training.data.loader import listed_first
 from golf.training.data.own_text import OwnDataset
 from golf.training.data.shards import open_shard, write_shard
 from golf.training.ranks import Ranks
-from tests.support import golf_main, metrics, only_run, tiny_overrides
+from tests.support import compose, golf_main, metrics, only_run, tiny_overrides
 
 LOADERS = ("sequential", "coprime", "shuffled")
 

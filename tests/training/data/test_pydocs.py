@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from golf.errors import GolfError
-from golf.settings.composition import compose
 from golf.training.data import pydocs
 from golf.training.data.dataset import open_dataset
 from golf.training.data.shards import open_shard
+from tests.support import compose
 
 
 def test_default_data_builds_to_the_pinned_fingerprint(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from golf.settings.composition import compose
 from golf.settings.config import Config
 from golf.training.data.own_text import OwnDataset
 from golf.training.loop.steps import TrainStep
@@ -15,7 +14,7 @@ from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
 from golf.training.optim.groups import build_optimizer
 from golf.training.ranks import Ranks
-from tests.support import on_ranks, tiny_overrides
+from tests.support import compose, on_ranks, tiny_overrides
 
 
 def stepper(cfg: Config) -> TrainStep:

@@ -11,7 +11,6 @@ from golf.artifact.quant.policy import dequantize, quantize
 from golf.registry import technique_types
 from golf.run.identity import variant_id
 from golf.run.progress import Progress
-from golf.settings.composition import compose
 from golf.settings.config import Config, techniques
 from golf.training.loop.proofs import inert_techniques
 from golf.training.loop.switches import StepHooks
@@ -19,6 +18,7 @@ from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
 from golf.training.optim.groups import build_optimizer, group_parameters
 from golf.training.techniques.base import CHANGES_WEIGHTS
+from tests.support import compose
 
 NAMES = sorted(technique_types())
 SMALL = [
