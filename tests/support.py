@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 import torch
 
+from golf.errors import GolfError
 from golf.settings import composition, hardware
 from golf.settings.config import Config
 from golf.settings.hardware import Hardware
@@ -103,6 +104,15 @@ def tiny_overrides(tiny: OwnDataset) -> list[str]:
         "launch.threads=1",  # tests run side by side
         "rules.code_bytes=estimate",  # the script of every run of every test would take minutes
     ]
+
+
+def refusal(*overrides: str) -> str:
+    """Return the sentence with which a configuration or its inputs are refused before anything runs."""
+    from golf.jobs.launch.preflight import check_inputs
+
+    with pytest.raises(GolfError) as refused:
+        check_inputs(composition.compose(overrides))
+    return str(refused.value)
 
 
 def golf_train(*overrides: str, cwd: Path = ROOT, **kwargs: Any) -> subprocess.CompletedProcess[str]:

@@ -15,7 +15,7 @@ import torch
 import golf
 from golf.run.result import read_result
 from golf.training.data.own_text import OwnDataset
-from tests.support import PARITY, ROOT, golf_main, golf_train, metrics, only_run, parity, tiny_overrides
+from tests.support import PARITY, ROOT, golf_main, golf_train, metrics, only_run, parity, refusal, tiny_overrides
 
 
 def test_help_names_every_group_and_needs_no_torch() -> None:
@@ -133,6 +133,7 @@ def test_parallel_muon_trains_as_plain_muon_does(tiny: OwnDataset, runs: Path) -
     assert scores[0] and scores[1] and scores[0].val_bpb == pytest.approx(scores[1].val_bpb, abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("experiment", ["naive_baseline", "lower_lr", "fp16_embed_wd3600"])
 def test_experiments_run_at_laptop_scale(experiment: str, tiny: OwnDataset, runs: Path) -> None:
     shortened = [o for o in tiny_overrides(tiny) if not o.startswith(("scale=", "model="))]
@@ -241,9 +242,7 @@ def shard_with(tiny: OwnDataset, tmp_path: Path, change: str) -> str:
         ("no weights", "do not exist"),
     ],
 )
-def test_mistakes_end_in_one_sentence_and_leave_nothing(
-    what: str, sentence: str, tiny: OwnDataset, runs: Path, tmp_path: Path
-) -> None:
+def test_mistakes_end_in_one_sentence(what: str, sentence: str, tiny: OwnDataset, runs: Path, tmp_path: Path) -> None:
     safetensors.torch.save_file({"tok_emb.weight": torch.zeros(2, 2)}, tmp_path / "w.safetensors")
     override = {
         "typo": lambda: "optim.matrix_lrr=0.1",
@@ -258,10 +257,18 @@ def test_mistakes_end_in_one_sentence_and_leave_nothing(
         "weights": lambda: f"model.init_from={tmp_path}/w.safetensors",
         "no weights": lambda: f"model.init_from={tmp_path}/none.pt",
     }[what]()
+    found = refusal(*tiny_overrides(tiny), override)
+    assert sentence in found and "\n" not in found
+    assert not runs.exists()
+
+
+@pytest.mark.parametrize("override", ["optim.matrix_lrr=0.1", "model.num_heads=3", "data.path=/nowhere"])
+def test_a_mistake_is_all_that_the_command_prints_and_leaves_nothing(
+    override: str, tiny: OwnDataset, runs: Path
+) -> None:
+    """One mistake that Hydra finds, one that the checks of settings find, one of the inputs."""
     done = golf_main(*tiny_overrides(tiny), override)
-    assert done.returncode == 2
-    assert sentence in done.stderr
-    assert done.stderr.startswith("error: ") and done.stderr.strip().count("\n") == 0
+    assert done.returncode == 2 and done.stderr == f"error: {refusal(*tiny_overrides(tiny), override)}\n"
     assert not runs.exists()
 
 

@@ -12,6 +12,7 @@ from golf.training.data.shards import open_shard
 from tests.support import compose
 
 
+@pytest.mark.slow
 def test_default_data_builds_to_the_pinned_fingerprint(tmp_path: Path) -> None:
     """Nothing of a build before is used: what the configuration pins has to come out of this machine's packages."""
     cfg = compose(
