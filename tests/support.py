@@ -131,6 +131,14 @@ class Done:
     stderr: str
 
 
+@dataclass(frozen=True)
+class FinishedRun:
+    """A run that several tests read, so none may change its files."""
+
+    command: Done
+    folder: Path
+
+
 def golf_main(*overrides: str) -> Done:
     """`golf/train.py` in this process: everything but the start of an interpreter, which takes seconds."""
     from golf import train
