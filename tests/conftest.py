@@ -9,10 +9,9 @@ import hypothesis
 import pytest
 import torch
 
-from golf.settings.composition import compose
 from golf.settings.config import Config
 from golf.training.data.own_text import OwnDataset, make_dataset
-from tests.support import make_text, tiny_overrides
+from tests.support import FinishedRun, compose, golf_main, make_text, only_run, tiny_overrides
 
 torch.set_num_threads(1)
 hypothesis.settings.register_profile("golf", deadline=None)  # a busy machine is not a failure
@@ -31,6 +30,17 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> OwnDataset:
 @pytest.fixture
 def tiny_cfg(tiny: OwnDataset) -> Config:
     return compose(tiny_overrides(tiny))
+
+
+@pytest.fixture(scope="session")
+def finished_run(tiny: OwnDataset, tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
+    """Return a run of six steps, made once a session for tests that only read what it left."""
+    runs = tmp_path_factory.mktemp("finished")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GOLF_RUNS", str(runs))
+        done = golf_main(*tiny_overrides(tiny), "optim.matrix_lr=0.033", "seed=7")
+    assert done.returncode == 0, done.stderr
+    return FinishedRun(done, only_run(runs))
 
 
 @pytest.fixture

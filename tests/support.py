@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 import json
 import os
@@ -10,7 +11,7 @@ import random
 import runpy
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,10 @@ import numpy as np
 import pytest
 import torch
 
+from golf.errors import GolfError
+from golf.settings import composition, hardware
+from golf.settings.config import Config
+from golf.settings.hardware import Hardware
 from golf.training.data.own_text import OwnDataset
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -58,6 +63,19 @@ def make_text(sentences: int, seed: int) -> str:
     return "\n".join(" ".join(generator.choices(WORDS, k=12)) for _ in range(sentences))
 
 
+_COMPOSED: dict[tuple[tuple[str, ...], Hardware, Path], Config] = {}
+
+
+def compose(overrides: Sequence[str] = ()) -> Config:
+    """Return a configuration of the test's own, as `golf.compose` does. Equal overrides are composed once a session."""
+    # Hydra takes a tenth of a second, and hundreds of tests compose the same few lists. The choices for the machine
+    # depend on the hardware and on the presence of FineWeb, which tests replace.
+    key = (tuple(overrides), hardware.detect(), hardware.FINEWEB_VAL)
+    if key not in _COMPOSED:
+        _COMPOSED[key] = composition.compose(overrides)
+    return copy.deepcopy(_COMPOSED[key])
+
+
 def tiny_overrides(tiny: OwnDataset) -> list[str]:
     """A run of a few steps that takes a second: step-capped, eager, float32, one rank."""
     return [
@@ -88,6 +106,15 @@ def tiny_overrides(tiny: OwnDataset) -> list[str]:
     ]
 
 
+def refusal(*overrides: str) -> str:
+    """Return the sentence with which a configuration or its inputs are refused before anything runs."""
+    from golf.jobs.launch.preflight import check_inputs
+
+    with pytest.raises(GolfError) as refused:
+        check_inputs(composition.compose(overrides))
+    return str(refused.value)
+
+
 def golf_train(*overrides: str, cwd: Path = ROOT, **kwargs: Any) -> subprocess.CompletedProcess[str]:
     """`python golf/train.py` as a person starts it."""
     command = [sys.executable, str(ROOT / "golf/train.py"), *overrides]
@@ -102,6 +129,14 @@ class Done:
     returncode: int
     stdout: str
     stderr: str
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A run that several tests read, so none may change its files."""
+
+    command: Done
+    folder: Path
 
 
 def golf_main(*overrides: str) -> Done:

@@ -19,10 +19,10 @@ import golf
 from golf.commands import cli
 from golf.errors import GolfError
 from golf.registry import technique_types
-from golf.settings.composition import compose
+from golf.settings.env_vars import translate
 from golf.training.data.own_text import OwnDataset
 from golf.training.techniques.base import Technique
-from tests.support import ROOT, golf_command, golf_main, only_run, tiny_overrides
+from tests.support import ROOT, compose, golf_command, golf_main, only_run, tiny_overrides
 from tests.test_layers import WINGS
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -126,6 +126,8 @@ def check_golf(command: str, arguments: list[str]) -> None:
 def check_parsed(options: argparse.Namespace) -> None:
     """Compose what a script would compose from its options."""
     check_training(getattr(options, "overrides", []))
+    if line := getattr(options, "line", ""):
+        translate(line)
     for preset in getattr(options, "presets", []):
         compose([f"quant={preset.split()[0]}", *preset.split()[1:]])
 

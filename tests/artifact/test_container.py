@@ -19,10 +19,10 @@ from golf.artifact.header import DTYPES
 from golf.artifact.quant.formats import CodedTensor
 from golf.artifact.quant.policy import dequantize, quantize
 from golf.errors import GolfError
-from golf.settings.composition import compose
 from golf.settings.config import ModelConfig, QuantConfig, TensorQuant
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
+from tests.support import compose
 
 MODEL = ModelConfig(vocab_size=64, num_layers=3, model_dim=16, num_heads=2, num_kv_heads=1, compute_dtype="bf16")
 ROTATED = TensorQuant(rotation="hadamard")

@@ -26,8 +26,8 @@ from golf.artifact.quant.formats import CodedTensor
 from golf.artifact.quant.policy import dequantize, quantize
 from golf.artifact.upstream import unpack_int6
 from golf.errors import GolfError
-from golf.settings.composition import compose
 from golf.training.model.build import build_model
+from tests.support import compose
 
 COMPRESSORS = {
     "zlib": lambda raw: zlib.compress(raw, 9),

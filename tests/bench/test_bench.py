@@ -21,12 +21,11 @@ from bench.table import COLUMNS, Row, as_json, markdown
 from bench.work import step_bytes
 from golf.errors import GolfError
 from golf.plan.flops import flops_per_scored_token, flops_per_token
-from golf.settings.composition import compose
 from golf.settings.config import Config
 from golf.training.data.own_text import OwnDataset
 from golf.training.data.shards import open_shard
 from golf.training.model.build import shapeless_model
-from tests.support import script_main, tiny_overrides
+from tests.support import compose, script_main, tiny_overrides
 
 CPU = torch.device("cpu")
 HERE = Machine("a machine", "cpu", 1, 0.0, {"torch": "2", "numpy": "2"}, {}, {"fp32": 1e9, "bf16": 4e9}, 1e8)

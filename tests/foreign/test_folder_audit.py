@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import pytest
-import scipy.stats
 
 from golf.errors import GolfError
 from golf.foreign.folder_audit import audit
@@ -89,6 +88,8 @@ PER_NAT = 1 / (loss_of(1.0))  # bits per byte of a nat per token on this text
 @pytest.mark.parametrize(("rules", "margin"), [("strict", 0.005), ("house", 0.0), ("frontier", 0.0)])
 @pytest.mark.parametrize("published", [1.2400, 1.2310, 1.2275, 1.2205])
 def test_the_p_value_is_that_of_scipy(tmp_path: Path, rules: str, margin: float, published: float) -> None:
+    import scipy.stats
+
     found = audit(write(tmp_path), published, rules_named(rules))
     (line,) = [line for line in [*found.in_order, *found.look_at] if f"rules `{rules}`" in line]
     better = scipy.stats.ttest_1samp(SCORES, published - margin * PER_NAT, alternative="less").pvalue
@@ -100,6 +101,8 @@ def test_the_p_value_is_that_of_scipy(tmp_path: Path, rules: str, margin: float,
 
 
 def test_another_submission_can_be_the_reference(tmp_path: Path) -> None:
+    import scipy.stats
+
     (mine, other, empty) = (tmp_path / name for name in ("mine", "other", "empty"))
     for folder in (mine, other, empty):
         folder.mkdir()

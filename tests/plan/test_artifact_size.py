@@ -14,9 +14,9 @@ from golf.plan.excess_bits import Features, Measured, Prior, expected_excess
 from golf.plan.plan import make_plan
 from golf.plan.priors import PRIORS, UNKNOWN, prior_of
 from golf.plan.weight_size import SizeSample, expected_size, path_length
-from golf.settings.composition import compose
 from golf.settings.config import PruneConfig
 from golf.training.loop.schedule import lr_multiplier
+from tests.support import compose
 
 PRIOR = Prior(-0.6, path=0.1, sd=0.03, noise=0.01)
 DEVIATIONS = st.lists(st.floats(-0.1, 0.1), min_size=2, max_size=8)

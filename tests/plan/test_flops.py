@@ -6,8 +6,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from golf.plan.flops import flops_per_token
-from golf.settings.composition import compose
 from golf.training.model.build import build_model, shapeless_model
+from tests.support import compose
 
 SMALL = ["scale=laptop", "model=4l", "model.model_dim=32", "data.train_seq_len=16", "model.compute_dtype=fp32"]
 

@@ -18,10 +18,10 @@ from golf.plan.history import FinishedRun, Statistics
 from golf.plan.tensors import stored_tensors
 from golf.run.folder import RunFolder
 from golf.run.result import Result
-from golf.settings.composition import compose
 from golf.settings.config import Config
 from golf.training.loop.quant_gap import quant_of
 from golf.training.model.build import shapeless_model
+from tests.support import compose
 
 LIMIT = {"std": 0.01, "max": 0.03, "floor": 0.03}
 # Under a floor the bytes depend on the size of the weights, which only finished runs predict well enough.

@@ -9,10 +9,9 @@ from golf.plan.history import FinishedRun
 from golf.plan.seconds import sliding_score
 from golf.run.folder import RunFolder
 from golf.run.result import Result
-from golf.settings.composition import compose
 from golf.settings.config import Config
 from golf.training.model.build import shapeless_model
-from tests.support import ROOT
+from tests.support import ROOT, compose
 
 CFG = compose(["scale=laptop", "model=4l", "eval.stride=64", "launch.device=cpu", "eval.dtype=fp32"])
 HERE = {"cpu": "EPYC", "cpu_cores": 2}

@@ -11,9 +11,9 @@ from golf.plan.history import FinishedRun
 from golf.plan.seconds import expected_step_time, steps_within_budget
 from golf.run.folder import RunFolder
 from golf.run.result import Result
-from golf.settings.composition import compose
 from golf.settings.config import Config
 from golf.training.model.build import shapeless_model
+from tests.support import compose
 
 HERE = {"cpu": "Abacus", "cpu_cores": 2}
 

@@ -10,9 +10,9 @@ from golf.artifact.container import pack
 from golf.artifact.quant.policy import quantize, rounded_to_nearest
 from golf.plan.simulation import CONTROL_STD, simulate
 from golf.plan.tensors import StoredTensor, stored_tensors
-from golf.settings.composition import compose
 from golf.settings.config import Config
 from golf.training.model.build import build_model, shapeless_model
+from tests.support import compose
 
 
 def gaussian(cfg: Config, rms: float) -> tuple[Sequence[StoredTensor], dict[str, torch.Tensor]]:

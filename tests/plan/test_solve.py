@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from golf.errors import GolfError
 from golf.plan.plan import make_plan
 from golf.plan.solve import _fitting, solve
-from golf.settings.composition import compose
+from tests.support import compose
 
 SMALL = ["scale=laptop", "model=4l", "quant.scale_floor=eps", "model.model_dim=64", "rules.code_bytes=estimate"]
 

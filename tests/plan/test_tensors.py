@@ -8,9 +8,9 @@ import torch
 from golf.artifact.quant.policy import quantize
 from golf.plan.tensors import stored_tensors
 from golf.registry import technique_types
-from golf.settings.composition import compose
 from golf.settings.config import Config
 from golf.training.model.build import build_model, shapeless_model
+from tests.support import compose
 
 RECORD = ["scale=record", "data=pydocs", "launch.device=cpu", "model.attention=sdpa", "model.compute_dtype=bf16"]
 

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from golf.report.findings import Findings, judged
-from golf.report.page import page
 from golf.report.study import Study, read_study
 from golf.settings.config import Config, RulesConfig
 from tests.report.runs import LOWER_LR, variant, with_lr, write_lr_sweep, write_run, write_sweep
@@ -81,6 +80,13 @@ def nothing_counted(runs: Path) -> Findings:
 
 
 CASES = {"lr": lr_sweep, "ablation": ablation, "two": two_variants, "single": single_run, "nothing": nothing_counted}
+
+
+def page(findings: Findings) -> str:
+    """Return the page. Its module imports matplotlib, which the collection of tests need not wait for."""
+    from golf.report import page as module
+
+    return module.page(findings)
 
 
 class Links(HTMLParser):

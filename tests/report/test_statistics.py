@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 from golf.errors import GolfError
 from golf.report.statistics import (
@@ -30,6 +29,8 @@ samples = st.lists(st.floats(1.0, 2.0), min_size=2, max_size=8).filter(lambda x:
 @given(samples, samples)
 @settings(deadline=None, max_examples=60)
 def test_welch_is_scipys(a: list[float], b: list[float]) -> None:
+    from scipy import stats
+
     ours = welch(a, b)
     theirs = stats.ttest_ind(a, b, equal_var=False, alternative="less")
     assert ours.p_below() == pytest.approx(theirs.pvalue, rel=1e-9, abs=1e-300)
@@ -44,6 +45,8 @@ def test_a_margin_moves_the_hypothesis() -> None:
 
 
 def test_one_sample_and_paired_are_scipys() -> None:
+    from scipy import stats
+
     ours = one_sample(A, 1.2244)
     assert ours.p_below() == pytest.approx(stats.ttest_1samp(A, 1.2244, alternative="less").pvalue)
     before, after = {"a": 1.0, "b": 1.1, "c": 1.3}, {"a": 1.02, "b": 1.11, "c": 1.33}
@@ -52,6 +55,8 @@ def test_one_sample_and_paired_are_scipys() -> None:
 
 
 def test_a_given_sigma_is_a_z_test() -> None:
+    from scipy import stats
+
     error = 0.0007 * math.sqrt(1 / 1 + 1 / 2)
     found = known_sigma([1.2250], [1.2286, 1.2288], 0.0007)
     assert found.p_below() == pytest.approx(stats.norm.cdf(-0.0037 / error))
@@ -108,6 +113,8 @@ def test_pooled_sd_is_that_of_the_residuals() -> None:
 
 @pytest.mark.parametrize("seeds", [2, 3, 7])
 def test_power_against_a_number_is_that_of_scipys_noncentral_t(seeds: int) -> None:
+    from scipy import stats
+
     expected = stats.nct.sf(stats.t.ppf(0.99, seeds - 1), seeds - 1, 0.004 / (0.001 * math.sqrt(1 / seeds)))
     found = detection_power(0.005, 0.001, seeds, alpha=0.01, margin=0.001, published=True)
     assert found == pytest.approx(expected, abs=1e-9)
@@ -118,6 +125,8 @@ def test_power_against_a_number_is_that_of_scipys_noncentral_t(seeds: int) -> No
 @pytest.mark.parametrize("alpha", [0.01, 0.05, 0.25])
 @pytest.mark.parametrize("seeds", [2, 3, 5, 10])
 def test_power_of_welchs_test_is_what_simulations_find(seeds: int, alpha: float) -> None:
+    from scipy import stats
+
     noise = np.random.default_rng(seeds).normal(size=(20_000, 2, seeds))
     difference = smallest_difference(1.0, seeds, alpha=alpha, power=0.8)
     p = stats.ttest_ind(noise[:, 0] - difference, noise[:, 1], axis=1, equal_var=False, alternative="less").pvalue

@@ -10,8 +10,7 @@ import pytest
 from golf.report.why import why
 from golf.run.folder import create_run_folder
 from golf.run.identity import variant_id
-from golf.settings.composition import compose
-from tests.support import golf_main
+from tests.support import compose, golf_main
 
 
 def lines(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from golf.run.identity import identity, variant_id
-from golf.settings.composition import compose
 from golf.settings.config import Config
+from tests.support import compose
 
 
 @pytest.mark.parametrize(

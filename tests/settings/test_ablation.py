@@ -6,9 +6,10 @@ import pytest
 
 from golf.errors import GolfError
 from golf.registry import technique_types
+from golf.settings import composition
 from golf.settings.ablation import add_one, leave_one_out, separable
-from golf.settings.composition import compose
 from golf.settings.config import Config
+from tests.support import compose
 
 GOLD6 = [
     "bigram",
@@ -49,12 +50,12 @@ def test_entangled_techniques_go_and_come_together(monkeypatch: pytest.MonkeyPat
     """xsa needs smear, smear needs bigram; ema stands alone."""
     monkeypatch.setattr(technique_types()["xsa"], "requires", ("smear",))
     monkeypatch.setattr(technique_types()["smear"], "requires", ("bigram",))
-    cfg = compose(["tech=[bigram,smear,xsa,ema]", "scale=laptop"])
+    cfg = composition.compose(["tech=[bigram,smear,xsa,ema]", "scale=laptop"])
     assert leave_one_out(cfg) == [[], ["bigram", "smear", "xsa"], ["ema"], ["smear", "xsa"], ["xsa"]]
     everything = ["bigram", "ema", "smear", "xsa"]
     assert add_one(cfg) == [everything, ["ema", "smear", "xsa"], ["bigram", "smear", "xsa"], ["ema", "xsa"], ["ema"]]
     for names in (*leave_one_out(cfg), *add_one(cfg)):
-        compose(["tech=[bigram,smear,xsa,ema]", "scale=laptop", f"drop=[{','.join(names)}]"])
+        composition.compose(["tech=[bigram,smear,xsa,ema]", "scale=laptop", f"drop=[{','.join(names)}]"])
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,15 @@
 
 import dataclasses
 import shlex
-import subprocess
-import sys
 
 import pytest
 
 from golf.errors import GolfError
 from golf.registry import technique_types
-from golf.settings.composition import compose
 from golf.settings.config import ttt_recipe
 from golf.settings.env_techniques import DETAILS, SELECTS
 from golf.settings.env_vars import KEYS, translate
-from tests.support import ROOT
+from tests.support import compose, script_main
 
 S2 = """
 NCCL_IB_DISABLE=1 RUN_ID=fp16embed DATA_PATH=./data/datasets/fineweb10B_sp1024 \\
@@ -134,20 +131,17 @@ def test_odd_spellings() -> None:
         translate('RUN_ID="x')
 
 
-def from_env(line: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "scripts/from_env.py", line], capture_output=True, text=True, cwd=ROOT)
-
-
 def test_script_prints_overrides_and_names_the_rest() -> None:
-    done = from_env("MATRIX_LR=0.06 WARMDOWN_ITERS=3600 MLP_HIDDEN=992 torchrun --nproc_per_node=8 train_gpt.py")
+    line = "MATRIX_LR=0.06 WARMDOWN_ITERS=3600 MLP_HIDDEN=992 torchrun --nproc_per_node=8 train_gpt.py"
+    done = script_main("from_env", line)
     assert done.returncode == 0 and done.stderr == ""
     assert done.stdout.split() == [
         *("model=9l", "scale=record", "optim.matrix_lr=0.06", "schedule.warmdown_iters=3600"),
         *("model.mlp_hidden=992", "launch.nproc=8"),
     ]
-    unknown = from_env("MATRIX_LR=0.06 FOO=1 torchrun train_gpt.py")
+    unknown = script_main("from_env", "MATRIX_LR=0.06 FOO=1 torchrun train_gpt.py")
     assert unknown.returncode == 1 and "FOO=1" in unknown.stderr and "FOO" not in unknown.stdout
-    order = from_env("SHARD_ORDER=44,7 torchrun train_gpt.py").stdout
+    order = script_main("from_env", "SHARD_ORDER=44,7 torchrun train_gpt.py").stdout
     assert compose([*shlex.split(order), "launch.device=cuda"]).data.shard_order == [44, 7]
-    wrong = from_env("MATRIX_LR=fast torchrun train_gpt.py")
+    wrong = script_main("from_env", "MATRIX_LR=fast torchrun train_gpt.py")
     assert wrong.returncode == 2 and "optim.matrix_lr takes a float" in wrong.stderr

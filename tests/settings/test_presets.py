@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from golf.settings.composition import compose
 from golf.settings.config import Config
 from golf.training.data.own_text import OwnDataset
 from golf.training.model.build import build_model
-from tests.support import ROOT, golf_main, tiny_overrides
+from tests.support import ROOT, compose, golf_main, tiny_overrides
 
 GPTQ_PRESETS = {"gptq_int6", "gptq_own_text", "int4_lqer", "sdclip_gptq", "sdclip_lqer"}
 

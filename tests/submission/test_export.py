@@ -9,13 +9,13 @@ from golf.challenge import SUBMISSION_NUMBERS, SUBMISSION_TEXTS
 from golf.errors import GolfError
 from golf.foreign.folder_audit import audit
 from golf.jobs.launch.launcher import train_and_score
-from golf.settings.composition import compose, rules_named
+from golf.settings.composition import rules_named
 from golf.submission.readme import in_a_sentence
 from golf.submission.record_folder import problems
 from golf.submission.runs import gather
 from golf.training.data.own_text import OwnDataset
 from scripts import export_submission
-from tests.support import tiny_overrides
+from tests.support import compose, tiny_overrides
 
 WHO = ["--author", "A. Golfer", "--github-id", "agolfer"]
 

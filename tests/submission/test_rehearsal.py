@@ -11,16 +11,18 @@ from golf.artifact.script.bundle import Bundle
 from golf.artifact.script.code_bytes import estimated_code_bytes
 from golf.errors import GolfError
 from golf.registry import technique_types
-from golf.settings.composition import compose
 from golf.settings.config import Config
 from golf.submission.clean_env import clean_environment, plain_variables
 from golf.submission.record_folder import requirements
-from golf.submission.rehearsal import Rehearsal, rehearse, run_script, small_data, small_variables
+from golf.submission.rehearsal import rehearse, run_script, small_data, small_variables
 from tests.artifact.script.contents import ON_H100, PRESETS, assert_only_what_is_selected
+from tests.support import compose
 
 ON_CPU = ["scale=record", "launch.device=cpu", "launch.compile=off", "model.attention=sdpa", "data=fineweb_sp1024"]
 FLOAT32 = ["model.compute_dtype=fp32", "optim.muon_dtype=fp32", "eval.dtype=fp32"]
 FEW_STEPS = 4
+LONGER = {"naive_baseline": 20, "pr593_11l": 20}  # steps of a rehearsal
+READABLE = "gold6_11l"  # rehearsed in the form that people read, the others in the wrapped one
 # Techniques and settings of no preset. As many as go together share a case, because a rehearsal takes half a minute.
 TECHNIQUES_1 = "fused_qkv,gated_attention,value_residual,phase_mix,skip_gates,lawa,soft_round"
 TECHNIQUES_2 = "recurrence,swiglu,fake_quant,swa"
@@ -78,26 +80,29 @@ def test_a_clean_environment_has_the_requirements_and_not_the_framework(tmp_path
         clean_environment(tmp_path / "other", ["no-such-package-anywhere"])
 
 
-def rehearsed(cfg: Config, script: str, packages: list[str], environment: Environments, folder: Path) -> Rehearsal:
-    found = rehearse(cfg, script, environment(packages), folder, steps=FEW_STEPS)
-    assert found.losses > FEW_STEPS and found.artifact_bytes > 1000 and found.val_bpb > 0
-    return found
+@functools.cache
+def bundled(experiment: str, machine: str) -> tuple[Config, Bundle]:
+    """Return a preset for a machine, `cpu` or `h100`, and its bundle. Nobody changes either of them."""
+    cfg = compose([f"experiment={experiment}", *(ON_H100 if machine == "h100" else [*ON_CPU, *FLOAT32])])
+    return cfg, Bundle(cfg)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("experiment", PRESETS)
 def test_every_preset(experiment: str, environment: Environments, tmp_path: Path) -> None:
-    cfg = compose([f"experiment={experiment}", *ON_CPU, *FLOAT32])
-    bundle = Bundle(cfg)
+    cfg, bundle = bundled(experiment, "cpu")
     assert_only_what_is_selected(cfg, bundle)
-    assert rehearse(cfg, bundle.wrapped, environment(requirements(bundle)), tmp_path).losses > 20
+    steps = LONGER.get(experiment, FEW_STEPS)
+    script = bundle.readable if experiment == READABLE else bundle.wrapped
+    found = rehearse(cfg, script, environment(requirements(bundle)), tmp_path, steps=steps)
+    assert found.losses > steps and found.artifact_bytes > 1000 and found.val_bpb > 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("experiment", PRESETS)
 def test_bytes_of_every_preset(experiment: str) -> None:
-    cfg = compose([f"experiment={experiment}", *ON_H100])
-    size = len(Bundle(cfg).wrapped.encode())
+    cfg, bundle = bundled(experiment, "h100")
+    size = len(bundle.wrapped.encode())
     assert size <= (23_000 if experiment == "naive_baseline" else 31_000)
     assert size < estimated_code_bytes(cfg) < size + 9000
 
@@ -105,16 +110,8 @@ def test_bytes_of_every_preset(experiment: str) -> None:
 @pytest.mark.slow
 def test_the_script_for_eight_gpus_runs_where_there_is_none(environment: Environments, tmp_path: Path) -> None:
     """The script is in bf16, compiled and for CUDA as it is submitted; a CPU runs it slowly."""
-    cfg = compose(["experiment=naive_baseline", *ON_H100])
-    bundle = Bundle(cfg)
+    cfg, bundle = bundled("naive_baseline", "h100")
     assert rehearse(cfg, bundle.wrapped, environment(requirements(bundle)), tmp_path, steps=2).losses > 2
-
-
-@pytest.mark.slow
-def test_the_readable_form(environment: Environments, tmp_path: Path) -> None:
-    cfg = compose(["experiment=gold6_11l", *ON_CPU, *FLOAT32])
-    bundle = Bundle(cfg)
-    rehearsed(cfg, bundle.readable, requirements(bundle), environment, tmp_path)
 
 
 @pytest.mark.slow
@@ -123,7 +120,8 @@ def test_other_settings(name: str, environment: Environments, tmp_path: Path) ->
     cfg = compose(["experiment=naive_baseline", *ON_CPU, *FLOAT32, *OTHER_SETTINGS[name].split()])
     bundle = Bundle(cfg)
     assert PACKAGES.get(name, "torch") in requirements(bundle)
-    rehearsed(cfg, bundle.wrapped, requirements(bundle), environment, tmp_path)
+    found = rehearse(cfg, bundle.wrapped, environment(requirements(bundle)), tmp_path, steps=FEW_STEPS)
+    assert found.losses > FEW_STEPS and found.artifact_bytes > 1000 and found.val_bpb > 0
 
 
 def test_every_technique_is_in_one_of_these() -> None:
@@ -136,8 +134,7 @@ def test_every_technique_is_in_one_of_these() -> None:
 def test_two_ranks_under_torchrun_train_on_the_same_tokens(
     experiment: str, environment: Environments, tmp_path: Path
 ) -> None:
-    cfg = compose([f"experiment={experiment}", *ON_CPU, *FLOAT32])
-    bundle = Bundle(cfg)
+    cfg, bundle = bundled(experiment, "cpu")
     python = environment(requirements(bundle))
     variables = small_variables(cfg, small_data(tmp_path, cfg), 6)
     run_script(bundle.wrapped, python, tmp_path / "one", {**variables, "RUN_ID": "one"})

@@ -8,9 +8,9 @@ import pytest
 
 from golf.artifact.script.bundle import Bundle
 from golf.errors import GolfError
-from golf.settings.composition import compose
 from golf.settings.config import Config
 from tests.artifact.script.contents import ON_H100, assert_only_what_is_selected
+from tests.support import compose
 
 
 @functools.cache

@@ -10,11 +10,10 @@ from golf.artifact.script.bundle import Bundle, entries
 from golf.artifact.script.code_bytes import code_bytes, estimated_code_bytes
 from golf.errors import GolfError
 from golf.run.identity import variant_id
-from golf.settings.composition import compose
 from golf.settings.config import Config
 from golf.training.data.own_text import OwnDataset
 from golf.training.techniques.base import Technique
-from tests.support import ROOT, tiny_overrides
+from tests.support import ROOT, compose, tiny_overrides
 
 
 @pytest.fixture

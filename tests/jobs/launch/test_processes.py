@@ -74,8 +74,15 @@ def assert_nothing_is_left(folder: Path) -> None:
     assert not [p.name for p in folder.rglob(".*")]
 
 
-@pytest.mark.parametrize("nproc", [1, 2])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("number", "nproc"),
+    [
+        (signal.SIGINT, 2),
+        pytest.param(signal.SIGINT, 1, marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, 1, marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, 2, marks=pytest.mark.slow),
+    ],
+)
 def test_a_stop_signal_leaves_an_interrupted_run(
     tiny: OwnDataset, runs: Path, nproc: int, number: signal.Signals
 ) -> None:
@@ -90,7 +97,7 @@ def test_a_stop_signal_leaves_an_interrupted_run(
         assert_nothing_is_left(folder)
 
 
-@pytest.mark.parametrize("nproc", [1, 2])
+@pytest.mark.parametrize("nproc", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_killing_the_command_leaves_no_process_and_no_result(tiny: OwnDataset, runs: Path, nproc: int) -> None:
     with endless_run(tiny, runs, nproc) as (process, folder):
         process.kill()
@@ -100,6 +107,7 @@ def test_killing_the_command_leaves_no_process_and_no_result(tiny: OwnDataset, r
             assert read_result(folder / "result.json").state in ("interrupted", "crashed")
 
 
+@pytest.mark.slow
 def test_killing_torchrun_leaves_no_rank_and_is_a_crash(tiny: OwnDataset, runs: Path) -> None:
     with endless_run(tiny, runs, 2) as (process, folder):
         (agent,) = (p for p in processes_of(folder) if b"golf.jobs.launch.agent" in command_of(p))
@@ -110,6 +118,7 @@ def test_killing_torchrun_leaves_no_rank_and_is_a_crash(tiny: OwnDataset, runs: 
         assert read_result(folder / "result.json").state in ("crashed", "interrupted")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_rank_that_dies_is_a_crash(tiny: OwnDataset, runs: Path, victim: int) -> None:
     with endless_run(tiny, runs, 2) as (process, folder):
@@ -125,6 +134,7 @@ def test_a_rank_that_dies_is_a_crash(tiny: OwnDataset, runs: Path, victim: int) 
         wait_for_the_end(folder)
 
 
+@pytest.mark.slow
 def test_a_sweep_stops_when_a_job_is_interrupted(tiny: OwnDataset, runs: Path) -> None:
     endless = [*tiny_overrides(tiny), "schedule.iterations=10000000", "eval.val_loss_every=0"]
     overrides = [*endless, "seed=1,2", "launch.jobs=1"]

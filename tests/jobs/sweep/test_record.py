@@ -10,7 +10,8 @@ import pytest
 from golf.errors import GolfError
 from golf.jobs.sweep.jobs import Job, Refused
 from golf.jobs.sweep.record import extended, make_record, read_record, sweep_folder, sweep_name, write_record
-from golf.settings.composition import compose, sweep_label
+from golf.settings.composition import sweep_label
+from tests.support import compose
 
 COMMAND = ["golf/train.py", "-m", "optim.matrix_lr=0.02,0.03", "seed=1,2"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from golf.report.imported_rows import imported_rows
 from tests.support import ROOT, script_main
 from tests.wandb_server import ServedRun, WandbServer
 
-pytest.importorskip("wandb")
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="needs wandb")
 FIXTURES = ROOT / "tests" / "foreign" / "fixtures"
 VALIDATION = re.compile(r"step:(\d+)/\d+ val_loss:([\d.]+) val_bpb:([\d.]+) train_time:(\d+)ms")
 

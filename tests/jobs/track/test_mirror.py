@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.abc
+import importlib.util
 import json
 import os
 import shutil
@@ -25,7 +26,7 @@ from golf.training.data.own_text import OwnDataset
 from tests.support import ROOT, Done, golf_main, golf_train, only_run, script_main, tiny_overrides
 from tests.wandb_server import DEAD, KEY, WandbServer, serve_wandb
 
-pytest.importorskip("wandb")
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="needs wandb")
 OF_THE_MIRROR = ("wandb", "golf.jobs.track")
 DERIVED = {"val_bpb", "val_loss", "how", "tokens_per_second"}  # in the summary besides what result.json has
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 import subprocess
@@ -21,7 +22,7 @@ from golf.settings.config import RulesConfig, TrackConfig
 from tests.support import ROOT
 from tests.wandb_server import WandbServer
 
-pytest.importorskip("wandb")
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="needs wandb")
 
 ONLINE = TrackConfig(backend="wandb", mode="online", finish_seconds=60.0)
 

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from golf.errors import GolfError
-from golf.settings.composition import compose
 from golf.settings.config import Config
 from golf.training.data.dataset import open_dataset
 from golf.training.data.own_text import OwnDataset
 from golf.training.data.shards import open_shard, write_shard
-from tests.support import tiny_overrides
+from tests.support import compose, tiny_overrides
 
 
 def test_validation_tokens_are_whole_sequences_and_one_target(tiny: OwnDataset, tiny_cfg: Config) -> None:

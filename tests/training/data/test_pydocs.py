@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from golf.errors import GolfError
-from golf.settings.composition import compose
 from golf.training.data import pydocs
 from golf.training.data.dataset import open_dataset
 from golf.training.data.shards import open_shard
+from tests.support import compose
 
 
+@pytest.mark.slow
 def test_default_data_builds_to_the_pinned_fingerprint(tmp_path: Path) -> None:
     """Nothing of a build before is used: what the configuration pins has to come out of this machine's packages."""
     cfg = compose(

@@ -12,13 +12,12 @@ from torch import Tensor, nn
 
 from golf.artifact.quant.hessians import rounded_by_gptq
 from golf.artifact.quant.policy import quantize
-from golf.settings.composition import compose
 from golf.settings.config import Config, training_seconds
 from golf.training.data.own_text import OwnDataset
 from golf.training.loop.calibration import calibrate, collect
 from golf.training.model.build import build_model
 from golf.training.ranks import Ranks
-from tests.support import on_ranks, tiny_overrides
+from tests.support import compose, on_ranks, tiny_overrides
 
 STACKS = {
     "plain": [],

@@ -13,7 +13,6 @@ from golf.jobs.launch.launcher import train_and_score
 from golf.registry import TECHNIQUE_TYPES
 from golf.run.progress import Progress
 from golf.run.result import OK, VOID, Result
-from golf.settings.composition import compose
 from golf.settings.config import Config
 from golf.training.data.own_text import OwnDataset
 from golf.training.loop.proofs import inert_techniques
@@ -26,7 +25,7 @@ from golf.training.ranks import Ranks
 from golf.training.techniques.base import Technique, technique
 from golf.training.techniques.bigram import Bigram
 from golf.training.techniques.smear import Smear, SmearGate
-from tests.support import tiny_overrides
+from tests.support import compose, tiny_overrides
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from golf.settings.composition import compose
 from golf.settings.config import Config
 from golf.training.data.own_text import OwnDataset
 from golf.training.loop.state import TrainState
@@ -16,7 +15,7 @@ from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
 from golf.training.optim.groups import build_optimizer
 from golf.training.ranks import Ranks
-from tests.support import on_ranks, tiny_overrides
+from tests.support import compose, on_ranks, tiny_overrides
 
 
 def stepper(cfg: Config) -> TrainStep:
@@ -58,7 +57,7 @@ def train_on_rank(rank: int, world_size: int, overrides: list[str]) -> tuple[lis
     return weights(model), ranks.sum(loss.item())[0] / world_size
 
 
-@pytest.mark.parametrize("form", ["sharded", "parallel"])
+@pytest.mark.parametrize("form", ["sharded", pytest.param("parallel", marks=pytest.mark.slow)])
 def test_clipped_steps_on_two_ranks_are_those_on_one(form: str, tiny: OwnDataset, tmp_path: Path) -> None:
     """Ranks that clipped by their own norms, before the average, would part from the run on one rank."""
     overrides = [*tiny_overrides(tiny), f"optim.muon={form}", "optim.grad_clip_norm=0.5"]

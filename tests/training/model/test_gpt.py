@@ -7,11 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from golf.settings.composition import compose
 from golf.settings.config import ModelConfig
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
-from tests.support import parity
+from tests.support import compose, parity
 
 SMALL = ModelConfig(vocab_size=50, num_layers=5, model_dim=16, num_heads=4, num_kv_heads=2, compute_dtype="fp32")
 

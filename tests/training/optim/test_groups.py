@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from golf.errors import GolfError
-from golf.settings.composition import compose
 from golf.settings.config import OptimConfig
 from golf.training.model.build import build_model
 from golf.training.optim.groups import build_optimizer, group_of, group_parameters
+from tests.support import compose
 
 
 @pytest.mark.parametrize("tied", [True, False])

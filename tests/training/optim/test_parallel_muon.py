@@ -86,7 +86,14 @@ def train_on_rank(rank: int, world_size: int, clip_norm: float, dtype: torch.dty
     return {"parallel": weights(parallel), "plain": weights(plain)}
 
 
-@pytest.mark.parametrize(("world_size", "clip_norm"), [(2, 0.0), (2, 3.0), (3, 3.0)])
+@pytest.mark.parametrize(
+    ("world_size", "clip_norm"),
+    [
+        (2, 3.0),
+        pytest.param(2, 0.0, marks=pytest.mark.slow),
+        pytest.param(3, 3.0, marks=pytest.mark.slow),
+    ],
+)
 def test_several_ranks_train_as_plain_muon_on_mean_gradients(world_size: int, clip_norm: float, tmp_path: Path) -> None:
     ranks = on_ranks(world_size, tmp_path, train_on_rank, clip_norm, torch.float32)
     alone = optimizer(Muon, clip_norm, dtype=torch.float32)
@@ -100,6 +107,7 @@ def test_several_ranks_train_as_plain_muon_on_mean_gradients(world_size: int, cl
             assert (p - q).norm() <= tolerance * q.norm() and (p - one).norm() <= tolerance * one.norm()
 
 
+@pytest.mark.slow
 def test_in_bf16_the_ranks_stay_equal_and_near_plain_muon(tmp_path: Path) -> None:
     first, second = on_ranks(2, tmp_path, train_on_rank, 0.0, torch.bfloat16)
     assert all(torch.equal(p, q) for p, q in zip(first["parallel"], second["parallel"], strict=True))

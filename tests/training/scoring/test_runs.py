@@ -85,6 +85,7 @@ def test_sliding_score_is_that_of_the_file_on_disk(tiny: OwnDataset, runs: Path)
     assert trained.val_bpb != sliding.val_bpb
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["sgd", "lora"])
 def test_two_ranks_score_as_one(how: str, tiny: OwnDataset, runs: Path) -> None:
     frozen = ["schedule.iterations=1", "optim.matrix_lr=0", "optim.scalar_lr=0", "optim.tied_embed_lr=0"]

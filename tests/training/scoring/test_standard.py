@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from golf.bits import bits_per_byte
-from golf.settings.composition import compose
 from golf.settings.config import Config
 from golf.training.data.byte_tables import ByteTables
 from golf.training.data.dataset import open_dataset
@@ -19,7 +18,7 @@ from golf.training.ranks import Ranks
 from golf.training.scoring.scorer import score
 from golf.training.scoring.standard import score_standard
 from golf.training.scoring.tally import Tally
-from tests.support import tiny_overrides
+from tests.support import compose, tiny_overrides
 
 TABLES = ByteTables(
     base_bytes=np.arange(50, dtype=np.int16), leading_space=np.arange(50) % 2 == 0, boundary=np.arange(50) < 3

@@ -12,7 +12,6 @@ from golf.jobs.launch.launcher import train_and_score
 from golf.registry import TECHNIQUE_TYPES
 from golf.run.progress import Progress
 from golf.run.result import OK, read_result
-from golf.settings.composition import compose
 from golf.settings.config import Config
 from golf.training.data.own_text import OwnDataset
 from golf.training.loop.state import TrainState
@@ -24,7 +23,7 @@ from golf.training.model.gpt import GPT
 from golf.training.optim.groups import build_optimizer
 from golf.training.ranks import Ranks
 from golf.training.techniques.base import Technique, technique
-from tests.support import golf_train, metrics, only_run, tiny_overrides
+from tests.support import compose, golf_train, metrics, only_run, tiny_overrides
 
 pytestmark = [
     pytest.mark.slow,

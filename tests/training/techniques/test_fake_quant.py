@@ -7,11 +7,11 @@ from torch import Tensor
 
 from golf.artifact.quant.policy import dequantize, quantize
 from golf.run.progress import Progress
-from golf.settings.composition import compose
 from golf.settings.config import Config, ModelConfig, QuantConfig, TensorQuant
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
 from golf.training.techniques.fake_quant import FakeQuant
+from tests.support import compose
 
 ON, OFF = ("fake_quant",), ()
 IDS = torch.randint(20, (2, 9), generator=torch.Generator().manual_seed(0))

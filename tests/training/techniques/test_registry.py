@@ -11,7 +11,7 @@ from golf.artifact.quant.policy import dequantize, quantize
 from golf.registry import technique_types
 from golf.run.identity import variant_id
 from golf.run.progress import Progress
-from golf.settings.composition import compose
+from golf.settings import composition
 from golf.settings.config import Config, techniques
 from golf.training.loop.proofs import inert_techniques
 from golf.training.loop.switches import StepHooks
@@ -19,8 +19,11 @@ from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
 from golf.training.optim.groups import build_optimizer, group_parameters
 from golf.training.techniques.base import CHANGES_WEIGHTS
+from tests.support import compose
 
 NAMES = sorted(technique_types())
+APART = ["swiglu", "swa", "lawa", "soft_round", "fused_qkv"]
+TOGETHER = [name for name in NAMES if name not in APART]
 SMALL = [
     *("scale=laptop", "model=9l", "model.num_layers=5", "model.model_dim=32", "model.compute_dtype=fp32"),
     "schedule.iterations=50",
@@ -137,18 +140,17 @@ def test_dropped_is_never_selected(name: str) -> None:
 
 
 def test_all_that_go_together_go_together() -> None:
-    names = [n for n in NAMES if n not in ("swiglu", "swa", "lawa", "soft_round", "fused_qkv")]
-    cfg = configured(*names)
+    cfg = configured(*TOGETHER)
     model = build_model(cfg)
     train_steps(cfg, model, 2)
     assert torch.isfinite(model(*batch()))
-    reordered = configured(*reversed(names))
+    reordered = configured(*reversed(TOGETHER))
     assert variant_id(cfg) == variant_id(reordered) and list(cfg.tech) == list(reordered.tech)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_settings_are_not_shared_between_configurations(name: str) -> None:
-    one, other = configured(name), configured(name)
-    assert one.tech[name] is not other.tech[name] and dataclasses.asdict(one.tech[name]) == dataclasses.asdict(
-        other.tech[name]
-    )
+@pytest.mark.parametrize("names", [TOGETHER, *([name] for name in APART)], ids="+".join)
+def test_settings_are_not_shared_between_configurations(names: list[str]) -> None:
+    one, other = (composition.compose([*SMALL, f"tech=[{','.join(names)}]"]) for _ in range(2))
+    for name in names:
+        assert one.tech[name] is not other.tech[name]
+        assert dataclasses.asdict(one.tech[name]) == dataclasses.asdict(other.tech[name])

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from golf.settings.composition import compose
 from golf.training.model.build import build_model
-from tests.support import parity
+from tests.support import compose, parity
 
 STACK = "tech=[bigram,smear,xsa,partial_rope,ln_scale,value_embed]"
 
