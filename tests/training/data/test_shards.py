@@ -42,7 +42,7 @@ def test_faulty_files_are_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_missing_folder_and_missing_files_say_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(GolfError, match=r"does not exist.*get_data\.py"):
+    with pytest.raises(GolfError, match=r"does not exist.*golf data get"):
         find_shards(tmp_path / "nowhere", "*.bin", "train")
     with pytest.raises(GolfError, match="holds no train shards"):
         find_shards(tmp_path, "*.bin", "train")
