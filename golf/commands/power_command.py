@@ -62,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _table(args: argparse.Namespace, rules: RulesConfig) -> Table:
     from golf.bits import bits_per_byte
-    from golf.report.statistics import detection_power, seeds_needed, smallest_difference
+    from golf.report.statistics import MOST_SD, detection_power, seeds_needed, smallest_difference
     from golf.report.table import Column, Table
 
     unit = "nats" if args.nats else "bpb"
@@ -81,11 +81,16 @@ def _table(args: argparse.Namespace, rules: RulesConfig) -> Table:
     for seeds in SEEDS:
         smallest = smallest_difference(sigma, seeds, power=rules.power, **settings)
         power = detection_power(args.difference, sigma, seeds, **settings) if args.difference else None
-        rows.append({"seeds": seeds, columns[1].key: smallest, "in_sigma": smallest / sigma, "power": power})
+        shown = smallest if math.isfinite(smallest) else None
+        rows.append({"seeds": seeds, columns[1].key: shown, "in_sigma": shown and shown / sigma, "power": power})
     arms = "of the variant" if args.published else "of each of the two variants"
     by = f" by more than {margin:.5f} {unit}" if margin else ""
     rule = f"rules={rules.name}: better{by} at one-sided p < {rules.alpha:g}; sd {sigma:.5f} {unit}, {noise.source}."
     notes = [rule]
+    if blank := [str(row["seeds"]) for row in rows if row["in_sigma"] is None]:
+        notes.append(
+            f"At {' and '.join(blank)} seeds no difference up to {MOST_SD:g} sd is found so often: take more seeds."
+        )
     if args.difference:
         needed = seeds_needed(args.difference, sigma, power=rules.power, **settings)
         found = f"find a difference of {args.difference:g} {unit} {rules.power:.0%} of the time."
@@ -95,7 +100,7 @@ def _table(args: argparse.Namespace, rules: RulesConfig) -> Table:
 
 def _noise(args: argparse.Namespace) -> SeedNoise:
     """Return the noise that was given or measured. Raises `GolfError` if there is neither."""
-    from golf.report.statistics import pooled_sd
+    from golf.report.statistics import ROUNDING, pooled_sd
     from golf.report.study import read_study
 
     if args.sigma is not None:
@@ -107,7 +112,7 @@ def _noise(args: argparse.Namespace) -> SeedNoise:
     variants = read_study(args.runs).variants
     per_token = next((v.bytes_per_token for v in variants if v.bytes_per_token), None)
     pooled = pooled_sd([v.scores("final") for v in variants])
-    if pooled is None or pooled[0] == 0:
+    if pooled is None or pooled[0] <= ROUNDING:
         raise GolfError("These runs have no two seeds of a variant that scored differently: give --sigma instead.")
     sigma, df = pooled
     if args.nats:

@@ -18,7 +18,7 @@ from golf.commands.parsing import CommandParser
 
 def parser() -> CommandParser:
     """Return the parser of `golf report`."""
-    from golf.report.verdicts import TESTS
+    from golf.report.comparison import TESTS
 
     made = CommandParser("report", __doc__)
     made.add_argument("what", nargs="+", help="name of a sweep, or folder of a sweep, a variant, a run or many runs")

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from golf.errors import GolfError
-from golf.report.findings import Findings, judged, reference_name
+from golf.report.findings import Findings, judged
 from golf.report.results import interval_text, result_row, shown_p, signed
 from golf.report.store import index_runs, sweep_names
 from golf.report.study import read_study
 from golf.report.table import Column, Table
 from golf.report.variants import Variant
+from golf.report.verdicts import Ranking
 from golf.run.folder import runs_root
 from golf.settings.config import RulesConfig
 
@@ -106,7 +107,7 @@ def read_catalogue(path: Path) -> list[dict[str, str]]:
 
 def _rows(findings: Findings) -> list[dict[str, Any]]:
     finished = [v for v in findings.study.variants if any(not row.is_open for row in v.rows)]
-    name = reference_name(findings) if findings.reference is not None else None
+    name = findings.reference_name if findings.reference is not None else None
     return [_row(findings, variant, name) for variant in finished]
 
 
@@ -132,7 +133,7 @@ def _loose(rules: RulesConfig, seen: set[str]) -> list[dict[str, Any]]:
     if not targets:
         return []
     study = read_study(targets)
-    alone = Findings(study, rules, "final", None, {}, None, set(), None, ())
+    alone = Findings(study, rules, "final", None, {}, Ranking(None, set(), set()), None)
     return [{**row, "sweep": "", "rank": "", "verdict": row["verdict"] or "no reference"} for row in _rows(alone)]
 
 

@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, ScalarFormatter
 
 from golf.errors import GolfError
-from golf.report.findings import Findings, reference_name, score_title
+from golf.report.findings import Findings, score_title
 from golf.report.plot_parts import (
     BLACK,
     BLUE,
@@ -140,7 +140,7 @@ def _differences(findings: Findings) -> tuple[str, Figure] | None:
         besides.append(Line2D([], [], label="no test possible", **untested))
     tested = [v for v in cut if findings.verdicts[v.id].comparison]
     verdict_legend(figure, findings, tested, besides)
-    caption = f"Difference to {reference_name(findings)}, {findings.rules.confidence:.0%} intervals.{left_out}"
+    caption = f"Difference to {findings.reference_name}, {findings.rules.confidence:.0%} intervals.{left_out}"
     return caption, figure
 
 

@@ -15,7 +15,7 @@ from golf.report.variants import Variant
 from golf.report.verdicts import Verdict
 from golf.run.result import OK
 
-BEST, TIED = "best", "tied"
+BEST, TIED, NOT_TESTED = "best", "tied", "not tested"  # ranks; a variant shown to be worse than the best has none
 SMALLEST_P = 1e-4  # smaller values are shown as `<0.0001`
 
 
@@ -53,11 +53,6 @@ def _columns(findings: Findings) -> tuple[Column, ...]:
 
 def result_row(findings: Findings, variant: Variant) -> dict[str, Any]:
     """Return the values of a variant by column key; scores in bits per byte, None for what is unknown."""
-    rank = ""
-    if variant is findings.best:
-        rank = BEST
-    elif variant.id in findings.tied:
-        rank = TIED
     verdict = findings.verdicts.get(variant.id)
     comparison = verdict.comparison if verdict else None
     interval = comparison.interval(findings.rules.confidence) if comparison else None
@@ -66,7 +61,7 @@ def result_row(findings: Findings, variant: Variant) -> dict[str, Any]:
         "mean_bpb": variant.mean(findings.score),
         "sd_bpb": variant.sd(findings.score),
         "n": len(variant.scores(findings.score)),
-        "rank": rank,
+        "rank": _rank(findings, variant),
         "pre_quant_bpb": variant.mean("pre_quant") if findings.score != "pre_quant" else None,
         "difference_bpb": verdict.difference_bpb if verdict else None,
         "difference_nats_per_token": verdict.difference_nats if verdict else None,
@@ -82,6 +77,16 @@ def result_row(findings: Findings, variant: Variant) -> dict[str, Any]:
         "train_seconds": _mean(variant, "train_seconds"),
         "state": shown_state(variant.rows),
     }
+
+
+def _rank(findings: Findings, variant: Variant) -> str:
+    ranking = findings.ranking
+    if variant is ranking.best:
+        return BEST
+    if variant.id in ranking.tied:
+        return TIED
+    is_scored = variant.mean(findings.score) is not None
+    return NOT_TESTED if is_scored and variant.id not in ranking.tested else ""
 
 
 def shown_verdict(findings: Findings, variant: Variant, verdict: Verdict | None) -> str:

@@ -26,6 +26,9 @@ MEASURED = (
 )
 
 
+MOST_BPB = 20.0  # bits per byte; a uniform guess of bytes has 8
+
+
 @dataclass(frozen=True)
 class RunRow:
     """One seed of a variant. Scores are in bits per byte unless the name says otherwise."""
@@ -56,12 +59,14 @@ class RunRow:
     machine: str | None = None
     slowdown: float | None = None  # step time relative to other machines of the kind; only for slow machines
     how: str | None = None  # way in which the final score was taken; different ways do not compare
+    sliding_how: str | None = None  # way in which the sliding score was taken
+    ttt_how: str | None = None  # way in which the TTT score was taken
     data: str | None = None  # fingerprint of the scored text; different texts do not compare
 
     @property
     def counts(self) -> bool:
-        """Tell whether the run enters means and verdicts: it is `ok` and has a finite score."""
-        return self.state == OK and is_number(self.val_bpb)
+        """Tell whether the run enters means and verdicts: it is `ok` and has a score."""
+        return self.state == OK and is_score(self.val_bpb)
 
     @property
     def is_open(self) -> bool:
@@ -72,6 +77,12 @@ class RunRow:
 def is_number(value: float | None) -> bool:
     """Tell whether `value` is known and finite."""
     return value is not None and math.isfinite(value)
+
+
+def is_score(value: object) -> bool:
+    """Tell whether `value` can be a score in bits per byte: a number between 0 and 20, both excluded."""
+    # JSON's true is an integer for Python.
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < MOST_BPB
 
 
 def bytes_per_token(val_loss: float | None, val_bpb: float | None) -> float | None:
@@ -106,9 +117,9 @@ def row_of_result(values: Mapping[str, Any], folder: Path | None = None) -> RunR
     text_bytes, tokens = final.get("bytes"), final.get("tokens")
     measured: dict[str, Any] = {key: values.get(key) for key in MEASURED}
     state, reason = values["state"], values.get("reason", "")
-    # A score of nan would make every mean nan.
-    if state == OK and not is_number(val_bpb):
-        state, reason = UNREADABLE, "the result says ok and has no finite score"
+    # A score of nan would make every mean nan, and one of -1 would be the best.
+    if state == OK and not is_score(val_bpb):
+        state, reason = UNREADABLE, f"the result says ok and has no score between 0 and {MOST_BPB:g} bpb"
     return RunRow(
         variant=values["variant_id"],
         name=values["name"],
@@ -127,6 +138,8 @@ def row_of_result(values: Mapping[str, Any], folder: Path | None = None) -> RunR
         machine=_machine(folder) if folder else None,
         slowdown=values.get("slowdown"),
         how=final.get("how", STANDARD) if final else None,
+        sliding_how=scores["post_quant_sliding"].get("how"),
+        ttt_how=scores["post_quant_ttt"].get("how"),
         data=values.get("data_fingerprint") or None,
     )
 

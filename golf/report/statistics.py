@@ -22,6 +22,8 @@ ONE_SEED = "one seed"  # reason for no test: one score has no standard deviation
 MOST_SEEDS = 10_000
 SHARES = 200  # points over which the power of Welch's test is averaged
 PRECISION = 1e-4  # precision of a smallest difference, in standard deviations
+MOST_SD = 50.0  # largest difference that is looked for, in standard deviations; the noncentral t is NaN far beyond it
+ROUNDING = 1e-9  # bits per byte or nats per token; a spread below it comes from rounding
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ def welch(variant: Sequence[float], reference: Sequence[float]) -> Comparison:
     """Compare two variants that were trained separately; their variances may differ (Welch 1947)."""
     if min(len(variant), len(reference)) < 2:
         raise GolfError(ONE_SEED)
-    if _constant(variant) and _constant(reference):
+    if is_constant(variant) and is_constant(reference):
         raise GolfError("every seed scored the same: no spread to test against")
     parts = [float(np.var(x, ddof=1)) / len(x) for x in (variant, reference)]
     df = sum(parts) ** 2 / sum(part**2 / (len(x) - 1) for part, x in zip(parts, (variant, reference), strict=True))
@@ -62,7 +64,7 @@ def one_sample(variant: Sequence[float], published: float) -> Comparison:
     """Compare a variant with a published score, whose own noise is unknown and taken as zero."""
     if len(variant) < 2:
         raise GolfError(ONE_SEED)
-    if _constant(variant):
+    if is_constant(variant):
         raise GolfError("every seed scored the same: no spread to test against")
     error = float(np.std(variant, ddof=1)) / math.sqrt(len(variant))
     return Comparison(_mean(variant) - published, error, len(variant) - 1, ONE_SAMPLE)
@@ -73,7 +75,7 @@ def paired(variant: Mapping[str, float], reference: Mapping[str, float]) -> Comp
     if only := sorted(set(variant) ^ set(reference)):
         raise GolfError(f"{', '.join(only)}: scored in one of the two ways only, so there is no pair")
     differences = [variant[key] - reference[key] for key in variant]
-    if differences and not any(differences):
+    if differences and all(abs(difference) <= ROUNDING for difference in differences):
         raise GolfError("the scores are the same to the last digit: the change changes nothing")
     # A paired test is a one-sample test of the differences.
     comparison = one_sample(differences, 0.0)
@@ -112,6 +114,11 @@ def pooled_sd(samples: Sequence[Sequence[float]]) -> tuple[float, int] | None:
     return math.sqrt(squares / df), df
 
 
+def is_constant(scores: Sequence[float]) -> bool:
+    """Tell whether the scores are equal but for rounding."""
+    return max(scores) - min(scores) <= ROUNDING
+
+
 def detection_power(
     difference: float, sigma: float, seeds: int, *, alpha: float, margin: float = 0.0, published: bool = False
 ) -> float:
@@ -136,15 +143,20 @@ def detection_power(
 def smallest_difference(
     sigma: float, seeds: int, *, alpha: float, power: float, margin: float = 0.0, published: bool = False
 ) -> float:
-    """Return the true improvement that is found with probability `power`; smaller ones are missed more often."""
+    """Return the true improvement that is found with probability `power`; smaller ones are missed more often.
+
+    The result is infinite if `MOST_SD` standard deviations above the margin are not found: more seeds are needed.
+    """
 
     def is_found(difference: float) -> bool:
         return detection_power(difference, sigma, seeds, alpha=alpha, margin=margin, published=published) >= power
 
     # Power grows with the difference, so doubling finds an upper end and bisection the value.
-    low, high = margin, margin + sigma
+    low, high, highest = margin, margin + sigma, margin + MOST_SD * sigma
     while not is_found(high):
-        low, high = high, margin + 2 * (high - margin)
+        if high >= highest:
+            return math.inf
+        low, high = high, min(margin + 2 * (high - margin), highest)
     while high - low > sigma * PRECISION:
         middle = (low + high) / 2
         low, high = (low, middle) if is_found(middle) else (middle, high)
@@ -192,7 +204,3 @@ def _quantile(p: float, df: float) -> float:
 
 def _mean(values: Sequence[float]) -> float:
     return float(np.mean(values))
-
-
-def _constant(values: Sequence[float]) -> bool:
-    return min(values) == max(values)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from golf.errors import GolfError
-from golf.report.rows import UNREADABLE, RunRow, row_of
+from golf.report.rows import UNREADABLE, RunRow, is_score, row_of
 from golf.run.folder import runs_root
-from golf.run.result import CRASHED, INTERRUPTED
+from golf.run.result import CRASHED, FINAL, INTERRUPTED, OK
 
 SAYS_NOTHING = (CRASHED, INTERRUPTED, UNREADABLE)  # states of attempts that any other attempt at the seed replaces
 
@@ -35,6 +37,21 @@ def find_record(target: str, root: Path) -> dict[str, Any] | None:
             except (ValueError, KeyError, TypeError) as error:
                 raise GolfError(f"{path} is not the record of a sweep ({error}).") from error
     return None
+
+
+def namesakes(name: str, root: Path) -> list[dict[str, Any]]:
+    """Return the records of other sweeps with the same label, which the name has before its hash."""
+    label = name.rpartition("-")[0]
+    # The pattern keeps wildcards and slashes out of the glob.
+    paths = sorted((root / "sweeps").glob(f"{label}-*/sweep.json")) if re.fullmatch(r"[\w.]+", label) else []
+    found = []
+    for path in paths:
+        # A damaged record is an error only for whoever asks for it.
+        with contextlib.suppress(GolfError):
+            record = find_record(str(path), root)
+            if record and record["name"] != name:
+                found.append(record)
+    return found
 
 
 def sweep_names(root: Path) -> list[str]:
@@ -68,12 +85,25 @@ def index_runs(root: Path) -> dict[str, list[Path]]:
 
 
 def latest_row(folders: Iterable[Path]) -> RunRow:
-    """Return the latest finished attempt at a seed. Crashed and interrupted attempts count only if no other ended."""
+    """Return the latest finished attempt at a seed, with a remark on each finished result that it replaces.
+
+    Crashed and interrupted attempts count only if no other ended.
+    """
     rows = [row_of(folder) for folder in sorted(folders, key=_attempt)]
     ended = [row for row in rows if not row.is_open]
     # A later attempt that crashed says nothing against an earlier result.
     telling = [row for row in ended if row.state not in SAYS_NOTHING]
-    return (telling or ended or rows)[-1]
+    chosen = (telling or ended or rows)[-1]
+    replaced = [_about_replaced(row) for row in rows if row.state in FINAL and row is not chosen]
+    return replace(chosen, faults=(*chosen.faults, *replaced)) if replaced else chosen
+
+
+def _about_replaced(row: RunRow) -> str:
+    """Return a remark on a finished result that is not shown: a seed that is run again is an extra draw."""
+    score = f"{row.val_bpb:.4f} bpb" if row.val_bpb is not None and is_score(row.val_bpb) else "no score"
+    state = "" if row.state == OK else f", {row.state}"
+    folder = row.path.name if row.path else "an earlier attempt"
+    return f"the finished result of {folder} ({score}{state}) is replaced by a later attempt"
 
 
 def _is_run(path: Path) -> bool:

@@ -12,7 +12,7 @@ from golf.errors import GolfError
 from golf.report.changes import Flat, change, differing_keys, required_by, techniques_of, why_not_separable, written
 from golf.report.imported_rows import find_imported, imported_variants
 from golf.report.rows import WAITING, RunRow, row_of
-from golf.report.store import find_record, index_runs, latest_row, run_folders, seed_of
+from golf.report.store import find_record, index_runs, latest_row, namesakes, run_folders, seed_of
 from golf.report.variants import Variant
 from golf.run.folder import runs_root
 from golf.run.identity import identity_of
@@ -76,6 +76,7 @@ def read_study(targets: Sequence[str], reference: str | None = None) -> Study:
         kind=kinds.pop() if len(kinds) == 1 else "",
         swept=swept,
         command=" ".join(first.get("command", [])),
+        notes=tuple(_about_peeking(records, root)),
     )
     return _labelled(study, reference or first.get("reference"))
 
@@ -102,6 +103,28 @@ def _ask_for_record(asked: dict[str, _Asked], record: Mapping[str, Any], root: P
         variant_id, seed = run["variant_id"], run["seed"]
         item = asked.setdefault(variant_id, _Asked(run.get("name", ""), list(run.get("overrides", []))))
         item.seeds[seed] = [folder for folder in index.get(variant_id, []) if seed_of(folder) == seed]
+
+
+def _about_peeking(records: Sequence[Mapping[str, Any]], root: Path) -> Iterable[str]:
+    """Say which earlier sweeps had variants of these with fewer seeds, so that seeds were added after a look."""
+    for record in records:
+        for earlier in (*records, *namesakes(str(record["name"]), root)):
+            before, now = _seeds_asked(earlier), _seeds_asked(record)
+            added = any(seeds < now.get(variant_id, set()) for variant_id, seeds in before.items())
+            if added and str(earlier.get("created", "")) < str(record.get("created", "")):
+                yield (
+                    f"Seeds were added to those of the earlier sweep {earlier['name']}: if its table was looked at, "
+                    "verdicts are wrong more often than the rule says."
+                )
+                break
+
+
+def _seeds_asked(record: Mapping[str, Any]) -> dict[str, set[int]]:
+    """Return the seeds of a sweep's record by variant id."""
+    found: dict[str, set[int]] = {}
+    for run in record["runs"]:
+        found.setdefault(run["variant_id"], set()).add(run["seed"])
+    return found
 
 
 def _ask_for_folders(asked: dict[str, _Asked], folders: Iterable[Path]) -> None:
@@ -165,16 +188,22 @@ def _as_ablation(study: Study, flats: Mapping[str, Flat], wanted: str | None) ->
     study = replace(study, variants=_renamed(study.variants, labels), inseparable=inseparable, swept=())
     tied = {name: required_by(name, techniques_of(base)) for name in sorted(techniques_of(base))}
     notes = [f"{name} is not separable: {' and '.join(by)} cannot be without it" for name, by in tied.items() if by]
-    return _with_reference(replace(study, notes=tuple(notes)), reference_id)
+    return _with_reference(replace(study, notes=(*study.notes, *notes)), reference_id)
 
 
 def _with_reference(study: Study, wanted: str | None) -> Study:
     """Return the study with the reference that `wanted` names by id, label, name or value; else the first variant."""
     if not wanted:
         return replace(study, reference=study.variants[0] if len(study.variants) > 1 else None)
-    for variant in study.variants:
-        if wanted in (variant.id, variant.label, variant.rows[0].name, *variant.values.values()):
-            return replace(study, reference=variant)
+    found: list[Variant] = []
+    # An id or a label names one variant even if it is also the value of a setting of another.
+    for names in (lambda v: [v.id], lambda v: [v.label], lambda v: [v.rows[0].name, *v.values.values()]):
+        found = found or [v for v in study.variants if wanted in names(v)]
+    if len(found) > 1:
+        matches = ", ".join(f"{v.label} ({v.id})" for v in found)
+        raise GolfError(f"The reference {wanted} fits {len(found)} variants: {matches}. Name one by its label or id.")
+    if found:
+        return replace(study, reference=found[0])
     labels = ", ".join(v.label for v in study.variants)
     raise GolfError(f"The reference {wanted} is not among the variants: {labels}.")
 

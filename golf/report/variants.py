@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from golf.report.rows import RunRow, is_number
+from golf.report.rows import RunRow, is_score
+from golf.run.result import CRASHED, DIVERGED, OVER_BYTES, OVER_TIME, VOID
 
 SCORES = {  # name on the command line → field of a row
     "final": "val_bpb",
@@ -16,6 +17,8 @@ SCORES = {  # name on the command line → field of a row
     "sliding": "sliding_bpb",
     "ttt": "ttt_bpb",
 }
+WAYS = {"final": "how", "sliding": "sliding_how", "ttt": "ttt_how"}  # score → field of the way in which it was taken
+LOST_STATES = (OVER_TIME, OVER_BYTES, DIVERGED, VOID, CRASHED)  # ends that keep a run out of means and verdicts
 
 
 @dataclass(frozen=True)
@@ -33,8 +36,11 @@ class Variant:
         return [row for row in self.rows if row.counts]
 
     def scored(self, score: str) -> list[RunRow]:
-        """Return the runs that count and have this score."""
-        return [row for row in self.counted if is_number(getattr(row, SCORES[score]))]
+        """Return the runs that count and have this score; none if their scores are of several texts."""
+        # The mean of scores on two texts is a score on neither.
+        if len(self.known("data")) > 1:
+            return []
+        return [row for row in self.counted if is_score(getattr(row, SCORES[score]))]
 
     def scores(self, score: str) -> list[float]:
         """Return this score of the runs that count, in bits per byte."""
@@ -49,6 +55,25 @@ class Variant:
         """Return the sample standard deviation over the seeds in bits per byte; None for fewer than two."""
         values = self.scores(score)
         return float(np.std(values, ddof=1)) if len(values) > 1 else None
+
+    def known(self, attribute: str) -> set[str]:
+        """Return the values of this field of a row among the runs that count, without unknown ones."""
+        return {getattr(row, attribute) for row in self.counted} - {None}
+
+    @property
+    def machines(self) -> set[str]:
+        """Return the kinds of machine of the runs that count; slow machines are a kind of their own."""
+        return {f"{r.machine}, slow" if r.slowdown else r.machine for r in self.counted if r.machine}
+
+    @property
+    def lost(self) -> list[RunRow]:
+        """Return the runs that ended without a score that counts."""
+        return [row for row in self.rows if row.state in LOST_STATES]
+
+    @property
+    def lost_share(self) -> float:
+        """Return the share of lost runs among the lost ones and those that count; 0 without any."""
+        return len(self.lost) / max(1, len(self.lost) + len(self.counted))
 
     @property
     def is_open(self) -> bool:

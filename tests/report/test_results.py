@@ -5,19 +5,23 @@ import io
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from golf.bits import bits_per_byte
 from golf.report.findings import judged
 from golf.report.results import results_table
 from golf.report.rows import RunRow
+from golf.report.statistics import smallest_difference
 from golf.report.study import Study
 from golf.report.sweep_table import print_sweep
 from golf.report.table import Column, Table, as_text, render
 from golf.report.variants import Variant
 from golf.run.result import Result
 from golf.settings.config import RulesConfig
-from tests.report.runs import LOWER_LR, finished, score, variant, with_lr
+from tests.report.runs import BYTES_PER_TOKEN, LOWER_LR, finished, score, variant, with_lr
 
+HOUSE, STRICT = RulesConfig(), RulesConfig(name="strict", alpha=0.01, margin_nats=0.005)
 NOISE = (-0.0006, 0.0001, 0.0005)
 
 
@@ -94,6 +98,90 @@ def test_scores_taken_in_two_ways_are_compared_by_the_one_they_share() -> None:
     assert judged(study, RulesConfig()).score == "post_quant"
     explicit = judged(study, RulesConfig(), score="final")
     assert "not comparable" in explicit.verdicts["b"].reason and explicit.best is one
+
+
+def _remarks(variants: list[Variant], reference: Variant | float, rules: RulesConfig = HOUSE, **options) -> str:
+    """Return the remarks on a study, with the reference first if it is a variant."""
+    found = (reference, *variants) if isinstance(reference, Variant) else tuple(variants)
+    of_study = reference if isinstance(reference, Variant) else None
+    against = None if isinstance(reference, Variant) else reference
+    return "\n".join(judged(Study("x", found, of_study), rules, against=against, **options).remarks)
+
+
+def test_the_smallest_difference_has_the_rules_margin() -> None:
+    one, other = variant("a", [1.2 + e for e in NOISE]), variant("b", [1.21 + e for e in NOISE])
+    sd = float(np.std(NOISE, ddof=1))
+    margin = bits_per_byte(STRICT.margin_nats, 1, BYTES_PER_TOKEN)
+    expected = smallest_difference(sd, 3, alpha=0.01, power=0.8, margin=margin)
+    assert expected > margin + sd
+    assert f"an improvement of {expected:.4f} bpb" in _remarks([other], one, STRICT)
+
+
+def test_pairs_have_the_noise_of_their_differences() -> None:
+    before = [1.21, 1.22, 1.25]
+    gains = [0.0010, 0.0012, 0.0011]
+    one, other = variant("a", before), variant("b", [x - d for x, d in zip(before, gains, strict=True)])
+    paired = [
+        replace(v, rows=tuple(replace(r, pre_quant_bpb=x) for r, x in zip(v.rows, before, strict=True)))
+        for v in (one, other)
+    ]
+    text = _remarks(paired[1:], paired[0])
+    expected = smallest_difference(0.0001, 3, alpha=0.05, power=0.8, published=True)
+    assert "Differences within pairs scatter by 0.00010 bpb (2 degrees of freedom): at 3 pairs" in text
+    assert f"an improvement of {expected:.4f} bpb" in text and "Seeds scatter" not in text
+
+
+def test_only_variants_with_a_comparison_tell_the_noise() -> None:
+    one, other = variant("a", [1.2 + e for e in NOISE]), variant("b", [1.21 + e for e in NOISE])
+    elsewhere = variant("c", [1.5, 1.9], data="ffff")
+    text = _remarks([other, elsewhere, variant("d", [1.0])], one)
+    assert f"Seeds scatter by {float(np.std(NOISE, ddof=1)):.5f} bpb (4 degrees of freedom): at 3 seeds each" in text
+
+
+def test_more_seeds_are_asked_for_where_no_difference_would_be_found() -> None:
+    one, *others = (variant(f"v{i}", [1.2 + 0.001 * i, 1.2005 + 0.001 * i]) for i in range(40))
+    text = _remarks(others, one, STRICT)
+    assert "at 2 seeds each, no improvement up to 50 standard deviations is found 80% of the time. More seeds" in text
+
+
+def test_the_sentence_counts_the_family_of_the_p_values() -> None:
+    one, other = variant("a", [1.2 + e for e in NOISE]), variant("b", [1.2001 + e for e in NOISE])
+    waiting = [Variant(f"w{i}", "w", (RunRow("w", "w", 1, "waiting"),)) for i in range(4)]
+    text = _remarks([other, *waiting], one)
+    assert "(Welch test, Holm-corrected over 5 comparisons, 4 of them to come)" in text
+    expected = smallest_difference(float(np.std(NOISE, ddof=1)), 3, alpha=0.05 / 5, power=0.8)
+    assert f"an improvement of {expected:.4f} bpb" in text
+
+
+def test_a_variant_that_was_not_tested_is_marked() -> None:
+    lucky, good, bad = variant("lucky", [1.0]), variant("good", [1.1, 1.1001]), variant("bad", [1.2, 1.2001])
+    findings = judged(Study("x", (bad, good, lucky), bad), HOUSE)
+    rows = list(csv.DictReader(io.StringIO(render(results_table(findings), "csv"))))
+    assert {row["variant"]: row["rank"] for row in rows} == {"lucky": "not tested", "good": "best", "bad": ""}
+
+
+def test_variants_on_two_texts_have_no_best_against_a_published_score() -> None:
+    one, other = variant("a", [1.1, 1.1001]), variant("b", [1.0, 1.0001], data="ffff")
+    findings = judged(Study("x", (one, other), one), HOUSE, against=1.2244)
+    assert findings.best is None and {v.kind for v in findings.verdicts.values()} == {"no verdict"}
+    rows = list(csv.DictReader(io.StringIO(render(results_table(findings), "csv"))))
+    assert [row["rank"] for row in rows] == ["not tested", "not tested"]
+
+
+def test_seeds_on_two_texts_are_named() -> None:
+    found = variant("a", [1.1, 1.8])
+    mixed = replace(found, rows=(found.rows[0], replace(found.rows[1], data="ffff")))
+    assert "a: its seeds were scored on several texts and are not averaged." in _remarks([mixed], 1.2244)
+
+
+def test_what_flatters_a_number_is_said() -> None:
+    variants = [variant(str(i), [1.2 + e, 1.2003 + e]) for i, e in enumerate(NOISE)]
+    text = _remarks(variants, 1.2244, sigma=0.0007)
+    assert "1.2244 is taken as exact: it has noise of its own" in text
+    assert "The given 0.0007 bpb is not used" in text
+    assert "The best of 3 is flattered by chance" in text
+    single = _remarks([variant("b", [1.1])], variant("a", [1.2]), sigma=0.0007)
+    assert not any(words in single for words in ("taken as exact", "not used", "flattered"))
 
 
 def test_machines_and_faults_are_named() -> None:

@@ -52,6 +52,35 @@ def test_ok_without_a_finite_score_is_not_ok(tmp_path: Path) -> None:
     assert row_of(folder).state == "unreadable" and not row_of(folder).counts
 
 
+@pytest.mark.parametrize("bpb", [0, -1, 0.0, True, 20.0, "1.2"])
+def test_ok_with_an_impossible_score_is_not_ok(tmp_path: Path, bpb: object) -> None:
+    folder = write_run(tmp_path, Config(), 1.2)
+    values = json.loads((folder / "result.json").read_text())
+    values["post_quant"]["val_bpb"] = bpb
+    (folder / "result.json").write_text(json.dumps(values))
+    row = row_of(folder)
+    assert row.state == "unreadable" and not row.counts and "no score between 0 and 20 bpb" in row.reason
+    assert not replace(row, state="ok").counts
+
+
+def test_the_way_of_every_score_is_kept(tmp_path: Path) -> None:
+    sliding, ttt = score(1.19, "sliding window, stride 64"), score(1.18, "TTT of 3 epochs")
+    row = row_of(write_run(tmp_path, Config(), 1.2244, post_quant_sliding=sliding, post_quant_ttt=ttt))
+    assert (row.how, row.sliding_how, row.ttt_how) == (ttt.how, sliding.how, ttt.how)
+
+
+def test_a_finished_result_that_a_later_attempt_replaced_is_named(tmp_path: Path) -> None:
+    folders = [
+        write_run(tmp_path, Config(), 1.2286),
+        write_run(tmp_path, Config(), None, attempt=2, state="interrupted"),
+        write_run(tmp_path, Config(), 1.2200, attempt=3),
+    ]
+    row = latest_row(folders)
+    assert row.val_bpb == 1.22
+    assert row.faults == ("the finished result of seed1 (1.2286 bpb) is replaced by a later attempt",)
+    assert latest_row(folders[:1]).faults == latest_row(folders[:2]).faults == ()
+
+
 def test_the_latest_attempt_that_tells_something_stands_for_the_seed(tmp_path: Path) -> None:
     cfg = with_lr(0.04)
     folders = [

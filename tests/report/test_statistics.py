@@ -71,6 +71,9 @@ def test_a_given_sigma_is_a_z_test() -> None:
         (lambda: one_sample([1.0], 1.1), "one seed"),
         (lambda: welch([1.0, 1.0], [1.1, 1.1]), "no spread"),
         (lambda: one_sample([1.0, 1.0], 1.1), "no spread"),
+        (lambda: welch([1.2, 1.2 + 2e-16], [1.1, 1.1]), "no spread"),
+        (lambda: one_sample([1.2, 1.2 + 4e-16], 1.1), "no spread"),
+        (lambda: paired({"a": 1.0, "b": 2.0}, {"a": 1.0, "b": 2.0 + 4e-16}), "changes nothing"),
         (lambda: paired({"a": 1.0}, {"b": 1.0}), "no pair"),
         (lambda: paired({"a": 1.0, "b": 2.0}, {"a": 1.0, "b": 2.0}), "changes nothing"),
         (lambda: known_sigma([1.0], [1.1], 0.0), "above 0"),
@@ -120,6 +123,14 @@ def test_power_against_a_number_is_that_of_scipys_noncentral_t(seeds: int) -> No
     assert found == pytest.approx(expected, abs=1e-9)
     smallest = smallest_difference(0.001, seeds, alpha=0.01, power=0.8, published=True)
     assert detection_power(smallest, 0.001, seeds, alpha=0.01, published=True) == pytest.approx(0.8, abs=1e-3)
+
+
+def test_differences_far_above_the_noise_are_not_looked_for() -> None:
+    """At two seeds and a level of 1e-7 the noncentral t is NaN before the power is reached."""
+    for alpha in (1e-5, 1e-7):
+        assert smallest_difference(0.001, 2, alpha=alpha, power=0.8, published=True) == math.inf
+    assert smallest_difference(0.001, 2, alpha=0.01 / 499, power=0.8, margin=0.003) == math.inf
+    assert smallest_difference(0.001, 2, alpha=0.01, power=0.8) == pytest.approx(0.0232, abs=1e-4)
 
 
 @pytest.mark.parametrize("alpha", [0.01, 0.05, 0.25])

@@ -57,6 +57,32 @@ def test_the_reference_can_be_named(runs: Path, wanted: str) -> None:
         read_study(["lr"], "0.9")
 
 
+def test_an_ambiguous_reference_lists_the_matches(runs: Path) -> None:
+    configs = [replace(with_lr(lr), model=ModelConfig(num_layers=n)) for lr in (0.04, 0.02) for n in (9, 10)]
+    asked = []
+    for cfg in configs:
+        write_run(runs, cfg, 1.22)
+        overrides = [f"optim.matrix_lr={cfg.optim.matrix_lr}", f"model.num_layers={cfg.model.num_layers}"]
+        asked.append((overrides, cfg, 1))
+    write_sweep(runs, "grid", asked, swept=["optim.matrix_lr", "model.num_layers"])
+    with pytest.raises(GolfError, match=r"0\.02 fits 2 variants: .*num_layers=9 \(.*num_layers=10 \("):
+        read_study(["grid"], "0.02")
+    with pytest.raises(GolfError, match="run fits 4 variants"):
+        read_study(["grid"], "run")
+    found = read_study(["grid"], "optim.matrix_lr=0.02 model.num_layers=10").reference
+    assert found is not None and found.id == variant_id(configs[3])
+
+
+def test_seeds_that_were_added_after_a_look_are_named(runs: Path) -> None:
+    write_lr_sweep(runs, {0.04: [1.2286, 1.2290, 1.2280], 0.02: [1.2230, 1.2228, 1.2233]}, "lr-bbbbbbbb")
+    assert read_study(["lr"]).notes == ()
+    asked = [([f"optim.matrix_lr={lr}"], with_lr(lr), seed) for lr in (0.04, 0.02) for seed in (1, 2)]
+    write_sweep(runs, "lr-aaaaaaaa", asked, created="2025-12-31T00:00:00")
+    (note,) = read_study(["lr-bbbbbbbb"]).notes
+    assert note.startswith("Seeds were added to those of the earlier sweep lr-aaaaaaaa")
+    assert read_study(["lr-aaaaaaaa"]).notes == ()
+
+
 def test_an_unknown_target_lists_the_sweeps(runs: Path) -> None:
     write_lr_sweep(runs, {0.04: [1.2286]})
     with pytest.raises(GolfError, match=r"nothing is no sweep and no folder of runs\. Sweeps: lr\."):

@@ -8,6 +8,7 @@ import pytest
 
 from golf.bits import nats_per_token
 from golf.errors import GolfError
+from golf.report.comparison import compare
 from golf.report.rows import RunRow
 from golf.report.statistics import detection_power, smallest_difference
 from golf.report.variants import Variant
@@ -17,9 +18,8 @@ from golf.report.verdicts import (
     NO_DIFFERENCE,
     NO_VERDICT,
     WORSE,
-    compare,
     judge,
-    tied_with_best,
+    ranking,
 )
 from golf.settings.config import RulesConfig
 from tests.report.runs import BYTES_PER_TOKEN, LOWER_LR, variant
@@ -83,8 +83,8 @@ def test_the_public_learning_rate_sweep() -> None:
     assert across["0.025"] == NO_DIFFERENCE and across["0.02"] == BETTER and across["0.06"] == WORSE  # "likely real"
     beside_best = kinds("0.02", 0.0007)
     assert beside_best["0.015"] == beside_best["0.025"] == NO_DIFFERENCE
-    best, tied = tied_with_best(list(sweep.values()), AT_ONE_PERCENT, sigma=0.0007)
-    assert best is sweep["0.02"] and tied == {"0.015", "0.025"}
+    found = ranking(list(sweep.values()), AT_ONE_PERCENT, sigma=0.0007)
+    assert found.best is sweep["0.02"] and found.tied == {"0.015", "0.025"}
     gain = judge(list(sweep.values()), sweep["0.04"], AT_ONE_PERCENT)["0.02"]
     assert gain.difference_bpb == pytest.approx(-0.0056) and gain.difference_nats == pytest.approx(-0.0095, abs=1e-4)
     assert set(kinds("0.04", None).values()) == {NO_VERDICT}  # single runs, and nobody said how much they scatter
@@ -145,12 +145,85 @@ def test_scores_of_other_texts_or_ways_do_not_compare(other: Variant) -> None:
     assert found.kind == NO_VERDICT and "not comparable" in found.reason and found.difference_bpb is None
 
 
+def test_sliding_scores_of_two_strides_do_not_compare() -> None:
+    scores = [1.19, 1.191, 1.192]
+    wide, narrow = (
+        replace(
+            v, rows=tuple(replace(r, sliding_bpb=bpb, sliding_how=how) for r, bpb in zip(v.rows, scores, strict=True))
+        )
+        for v, how in ((variant("wide", scores), "stride 512"), (variant("narrow", scores), "stride 64"))
+    )
+    found = judge([narrow], wide, HOUSE, score="sliding")["narrow"]
+    assert (found.kind, found.reason) == (NO_VERDICT, "not comparable: scored by stride 64, not stride 512")
+    assert judge([narrow], wide, HOUSE, score="final")["narrow"].kind == NO_DIFFERENCE
+
+
+def test_a_published_score_belongs_to_one_text() -> None:
+    one, other = variant("a", [1.1, 1.1001, 1.1002]), variant("b", [1.0, 1.0001, 1.0002], data="ffff")
+    assert judge([one], 1.2244, HOUSE)["a"].kind == BETTER
+    for found in judge([one, other], 1.2244, HOUSE).values():
+        assert found.kind == NO_VERDICT and found.reason.startswith(
+            "not comparable: the variants are scored on 2 texts"
+        )
+
+
+def test_seeds_on_two_texts_are_never_averaged() -> None:
+    found = variant("a", [1.1, 1.1001, 1.8])
+    mixed = replace(found, rows=(*found.rows[:2], replace(found.rows[2], data="ffff")))
+    assert mixed.mean("final") is None and mixed.scores("final") == []
+    assert verdict_of(mixed) == (NO_VERDICT, "not comparable: its seeds were scored on 2 texts")
+    assert judge([mixed], 1.2244, HOUSE)["a"].reason == "not comparable: its seeds were scored on 2 texts"
+    against_mixed = judge([REFERENCE], mixed, HOUSE)["reference"]
+    assert against_mixed.reason == "not comparable: the reference's seeds were scored on 2 texts"
+
+
+def _lossy(found: Variant, *states: str) -> Variant:
+    lost = tuple(RunRow(found.id, found.id, 10 + i, state, "why") for i, state in enumerate(states))
+    return replace(found, rows=(*found.rows, *lost))
+
+
+def test_lost_runs_are_said_and_many_take_an_improvement_back() -> None:
+    good = variant("a", [1.1, 1.1001, 1.1002, 1.1003])
+    assert verdict_of(_lossy(good, "over_time", "over_bytes")) == (
+        BETTER, "2 of 6 runs lost (1 over time, 1 over bytes)"
+    )  # fmt: skip
+    selected = _lossy(good, *["over_time"] * 3)
+    assert verdict_of(selected) == (NO_VERDICT, "3 of 7 runs over time, and the rest is a selection")
+    assert judge([selected], 1.2244, HOUSE)["a"].kind == NO_VERDICT
+    as_lossy = _lossy(REFERENCE, *["over_time"] * 3)
+    assert judge([selected], as_lossy, HOUSE)["a"].kind == BETTER
+    worse = _lossy(variant("b", [1.3, 1.3001]), "crashed", "void")
+    assert verdict_of(worse) == (WORSE, "2 of 4 runs lost (1 crashed, 1 void)")
+    open_runs = _lossy(good, "over_time", "waiting", "unfinished", "interrupted")
+    assert verdict_of(open_runs) == (BETTER, "1 of 8 runs over time")
+
+
+def test_a_machine_for_each_variant_gives_no_verdict() -> None:
+    here = replace(REFERENCE, rows=tuple(replace(r, machine="8× A100") for r in REFERENCE.rows))
+    there = variant("a", [1.1, 1.1001, 1.1002], machine="8× H100")
+    found = judge([there], here, HOUSE)["a"]
+    assert found.kind == NO_VERDICT and found.difference_bpb is not None
+    assert found.reason == "its runs are from 8× H100, the reference's from 8× A100: the machine may be the cause"
+    spread = replace(there, rows=(replace(there.rows[0], machine="8× A100"), *there.rows[1:]))
+    assert judge([spread], here, HOUSE)["a"].kind == BETTER
+    slow = replace(there, rows=tuple(replace(r, machine="8× A100", slowdown=1.35) for r in there.rows))
+    assert "8× A100, slow" in judge([slow], here, HOUSE)["a"].reason
+
+
+def test_the_best_has_two_seeds_where_a_variant_has() -> None:
+    lucky, good, bad = variant("lucky", [1.0]), variant("good", [1.1, 1.1001]), variant("bad", [1.2, 1.2001])
+    found = ranking([lucky, good, bad], HOUSE)
+    assert found.best is good and found.tied == set() and found.tested == {"bad"}
+    assert ranking([lucky], HOUSE).best is lucky
+
+
 def test_unfinished_variants_are_counted_in_the_family() -> None:
     tried = variant("a", [1.2270, 1.2268, 1.2281])
     waiting = [Variant(f"w{i}", "w", (RunRow("w", "w", 1, "waiting"),)) for i in range(4)]
     alone = judge([tried], REFERENCE, HOUSE)["a"]
     halfway = judge([tried, *waiting], REFERENCE, HOUSE)["a"]
     assert alone.p is not None and halfway.p == pytest.approx(5 * alone.p)
+    assert (alone.family, halfway.family) == (1, 5)
 
 
 def test_only_the_same_checkpoint_makes_a_pair() -> None:

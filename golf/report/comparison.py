@@ -1,0 +1,124 @@
+"""Comparison of two variants, or of a variant with a published score: what compares, and by which test."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from golf.errors import GolfError
+from golf.report.rows import OWN
+from golf.report.statistics import Comparison, is_constant, known_sigma, one_sample, paired, welch
+from golf.report.variants import SCORES, WAYS, Variant
+
+NOT_COMPARABLE = "not comparable"
+TESTS = ("auto", "welch", "paired")
+# Same-seed scores of two trainings correlate at r = -0.03 (20 pairs of public stacks), so a seed does not make a pair.
+NO_PAIR = "two trainings are no pair even with the same seed: use Welch's test"
+
+
+def compare(
+    variant: Variant,
+    reference: Variant | float,
+    *,
+    score: str = "final",
+    sigma: float | None = None,
+    test: str = "auto",
+) -> Comparison:
+    """Compare by the test that fits: paired for shared checkpoints, one-sample for a published score, else Welch's.
+
+    Raises `GolfError` with the reason if no test fits.
+    """
+    scores = _scores(variant, score)
+    if not isinstance(reference, Variant):
+        return _with_few_seeds(scores, reference, sigma) or one_sample(scores, reference)
+    of_reference = _scores(reference, score)
+    check_comparable(variant, reference, score)
+    no_pair = why_no_pairs(variant, reference)
+    if test == "paired" and no_pair:
+        raise GolfError(no_pair)
+    if test == "paired" or (test == "auto" and not no_pair):
+        both = [{f"seed {r.seed}": getattr(r, SCORES[score]) for r in v.scored(score)} for v in (variant, reference)]
+        return paired(*both)
+    check_machines(variant, reference)
+    return _with_few_seeds(scores, of_reference, sigma) or welch(scores, of_reference)
+
+
+def why_no_pairs(variant: Variant, reference: Variant) -> str:
+    """Return why the runs are not the same checkpoints scored or quantized in two ways; empty if they are.
+
+    The score before quantization identifies a checkpoint: it is the same to the last digit only for the same weights.
+    """
+    before = [{row.seed: row.pre_quant_bpb for row in v.counted} for v in (variant, reference)]
+    if set(before[0]) != set(before[1]):
+        return f"they have different seeds; {NO_PAIR}"
+    for seed, bpb in before[0].items():
+        other = before[1][seed]
+        if bpb is None or other is None:
+            return f"seed {seed} has no score before quantization to tell its checkpoint by; {NO_PAIR}"
+        if bpb != other:
+            return f"seed {seed} scored {bpb:.6f} and {other:.6f} before quantization; {NO_PAIR}"
+    return ""
+
+
+def _scores(variant: Variant, score: str) -> list[float]:
+    scores = variant.scores(score)
+    if not scores:
+        raise GolfError(f"no {score} score" if variant.counted else "no run that counts")
+    return scores
+
+
+def _with_few_seeds(scores: list[float], reference: list[float] | float, sigma: float | None) -> Comparison | None:
+    """Compare by the given `sigma`; None without one or if the samples have a standard deviation of their own."""
+    samples = [scores] if isinstance(reference, float) else [scores, reference]
+    # Scores that are all equal have a standard deviation of zero, which is no estimate of the noise.
+    has_own = all(len(x) > 1 for x in samples) and not all(map(is_constant, samples))
+    return None if sigma is None or has_own else known_sigma(scores, reference, sigma)
+
+
+def check_comparable(variant: Variant, reference: Variant | float, score: str) -> None:
+    """Raise `GolfError` if the scores belong to different texts or were taken in different ways."""
+    _check_one_text(variant, "its")
+    if not isinstance(reference, Variant):
+        return
+    _check_one_text(reference, "the reference's")
+    if _differ(variant, reference, "data"):
+        raise GolfError(f"{NOT_COMPARABLE}: another text than the reference's")
+    way = WAYS.get(score)
+    if way and _differ(variant, reference, way):
+        ways = [" and ".join(sorted(v.known(way))) for v in (variant, reference)]
+        raise GolfError(f"{NOT_COMPARABLE}: scored by {ways[0]}, not {ways[1]}")
+
+
+def check_machines(variant: Variant, reference: Variant) -> None:
+    """Raise `GolfError` if no kind of machine ran both, so that a difference may be the machines'."""
+    # Imported records spell the same machine in other ways.
+    if any(row.source != OWN for v in (variant, reference) for row in v.counted):
+        return
+    mine, other = variant.machines, reference.machines
+    if mine and other and not mine & other:
+        names = [" and ".join(sorted(machines)) for machines in (mine, other)]
+        raise GolfError(f"its runs are from {names[0]}, the reference's from {names[1]}: the machine may be the cause")
+
+
+def _check_one_text(variant: Variant, whose: str) -> None:
+    texts = len(variant.known("data"))
+    if texts > 1:
+        raise GolfError(f"{NOT_COMPARABLE}: {whose} seeds were scored on {texts} texts")
+
+
+def why_not_alike(variants: Sequence[Variant], score: str) -> str:
+    """Return why no one published score fits all variants: they differ in text or way of scoring. Empty if one does."""
+    if len(variants) < 2:
+        return ""
+    texts = {text for variant in variants for text in variant.known("data")}
+    if len(texts) > 1:
+        return f"{NOT_COMPARABLE}: the variants are scored on {len(texts)} texts, a published score on one"
+    ways = {way for variant in variants for way in variant.known(WAYS[score])} if score in WAYS else set()
+    if len(ways) > 1:
+        return f"{NOT_COMPARABLE}: the variants are scored in {len(ways)} ways, a published score in one"
+    return ""
+
+
+def _differ(variant: Variant, reference: Variant, attribute: str) -> bool:
+    """Tell whether the runs disagree in `attribute`; unknown values agree with everything."""
+    mine, other = variant.known(attribute), reference.known(attribute)
+    return bool(mine and other) and len(mine | other) > 1

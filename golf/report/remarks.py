@@ -1,0 +1,163 @@
+"""Remarks on findings: the sentences below a table of results, on how far its verdicts can be trusted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from golf.bits import nats_per_token
+from golf.report.statistics import (
+    KNOWN_SIGMA,
+    MOST_SD,
+    ONE_SEED,
+    PAIRED,
+    Comparison,
+    pooled_sd,
+    smallest_difference,
+)
+from golf.report.study import Study
+from golf.report.variants import Variant
+from golf.report.verdicts import margin_bpb
+
+if TYPE_CHECKING:
+    from golf.report.findings import Findings
+
+MOST_NAMES = 4  # machines that a remark names
+MANY = 3  # number of variants from which on a remark says that the best is flattered by chance
+
+
+def remarks_on(findings: Findings) -> tuple[str, ...]:
+    """Return the sentences below the table, those of the study last."""
+    return (
+        *_about_score(findings),
+        *_about_rule(findings),
+        *_about_noise(findings),
+        *_about_trust(findings),
+        *_about_runs(findings.study),
+        *findings.study.notes,
+    )
+
+
+def _about_score(findings: Findings) -> Iterable[str]:
+    ways = {way for v in findings.study.variants for way in v.known("how")}
+    if findings.score == "final" and len(ways) == 1 and ways != {"standard"}:
+        yield f"Scores are the artifact's by {ways.pop()}."
+    if len(ways) > 1 and findings.score == "post_quant":
+        yield f"The runs' own scores were taken in {len(ways)} ways: compared is the standard one after quantization."
+
+
+def _about_rule(findings: Findings) -> Iterable[str]:
+    rules, verdicts = findings.rules, findings.verdicts.values()
+    if not verdicts:
+        return
+    tests = sorted({v.comparison.test for v in verdicts if v.comparison})
+    by = f" by more than {rules.margin_nats:g} nats per token" if rules.margin_nats else ""
+    count = max(v.family for v in verdicts)
+    to_come = count - sum(v.comparison is not None for v in verdicts)
+    later = f", {to_come} of them to come" if to_come else ""
+    over = f", Holm-corrected over {count} comparisons{later}" if count > 1 else ""
+    how = f" ({', '.join(tests)} test{over})" if tests else ""
+    yield (
+        f"Verdicts by rules={rules.name} against {findings.reference_name}: better{by} or worse "
+        f"at one-sided p < {rules.alpha:g}{how}."
+    )
+
+
+def _about_noise(findings: Findings) -> Iterable[str]:
+    verdicts = findings.verdicts.values()
+    if findings.sigma and any(v.comparison and v.comparison.test == KNOWN_SIGMA for v in verdicts):
+        yield f"Where seeds are too few, the standard deviation is the given {findings.sigma:g} bpb."
+    if any(v.comparison is None and v.reason == ONE_SEED for v in verdicts):
+        yield "One seed has no standard deviation: run more (seed=1,2,3), or borrow one with --sigma."
+    yield from _about_power(findings)
+
+
+def _about_power(findings: Findings) -> Iterable[str]:
+    """Say which improvements would have been found, for trainings and for pairs."""
+    verdicts, reference = findings.verdicts, findings.reference
+    own_sd = [v for v in findings.study.variants if _test_of(findings, v) not in ("", KNOWN_SIGMA)]
+    trained = [v for v in own_sd if _test_of(findings, v) != PAIRED]
+    samples = [v.scores(findings.score) for v in trained]
+    if samples and isinstance(reference, Variant):
+        samples.append(reference.scores(findings.score))
+    pooled = pooled_sd(samples)
+    if pooled is not None:
+        count = min(map(len, samples))
+        found = _smallest(findings, pooled[0], count, trained, one_sample=isinstance(reference, float))
+        yield _power_sentence("Seeds scatter", f"{count} seeds each", *pooled, found, findings)
+    pairs = [(v, c) for v in own_sd if (c := verdicts[v.id].comparison) and c.test == PAIRED]
+    if pairs:
+        # The noise of a paired test is that of the differences, which lacks the noise between trainings.
+        sigma, df = _sd_of_pairs([c for _, c in pairs])
+        count = round(min(c.df for _, c in pairs)) + 1
+        found = _smallest(findings, sigma, count, [v for v, _ in pairs], one_sample=True)
+        yield _power_sentence("Differences within pairs scatter", f"{count} pairs", sigma, df, found, findings)
+
+
+def _test_of(findings: Findings, variant: Variant) -> str:
+    """Return the test that compared the variant with the reference; empty if there was none."""
+    verdict = findings.verdicts.get(variant.id)
+    return verdict.comparison.test if verdict and verdict.comparison else ""
+
+
+def _sd_of_pairs(comparisons: Sequence[Comparison]) -> tuple[float, int]:
+    """Return the pooled standard deviation of the differences of paired comparisons and its degrees of freedom."""
+    df = sum(c.df for c in comparisons)
+    # The squared standard error is the variance over the number of pairs, which is df + 1.
+    squares = sum(c.standard_error**2 * (c.df + 1) * c.df for c in comparisons)
+    return math.sqrt(squares / df), round(df)
+
+
+def _smallest(findings: Findings, sigma: float, seeds: int, variants: Sequence[Variant], *, one_sample: bool) -> float:
+    """Return the smallest improvement in bits per byte that the rule finds, its margin included."""
+    rules, reference = findings.rules, findings.reference
+    assert reference is not None, "without a reference there are no verdicts"
+    # Holm's first and strictest step tests at alpha / family.
+    family = max(v.family for v in findings.verdicts.values())
+    margin = max(margin_bpb(v, reference, rules) for v in variants)
+    return smallest_difference(
+        sigma, seeds, alpha=rules.alpha / family, power=rules.power, margin=margin, published=one_sample
+    )
+
+
+def _power_sentence(noise: str, count: str, sigma: float, df: int, found: float, findings: Findings) -> str:
+    often = f"{findings.rules.power:.0%} of the time"
+    start = f"{noise} by {sigma:.5f} bpb ({df} degrees of freedom): at {count}, "
+    if math.isinf(found):
+        return f"{start}no improvement up to {MOST_SD:g} standard deviations is found {often}. More seeds are needed."
+    per_token = next((v.bytes_per_token for v in findings.study.variants if v.bytes_per_token), None)
+    nats = f" ({nats_per_token(found, per_token):.4f} nats per token)" if per_token else ""
+    return f"{start}an improvement of {found:.4f} bpb{nats} is found {often}, a smaller one less often."
+
+
+def _about_trust(findings: Findings) -> Iterable[str]:
+    """Name what makes the numbers look surer or better than they are."""
+    tests = {v.comparison.test for v in findings.verdicts.values() if v.comparison}
+    if isinstance(findings.reference, float) and tests:
+        yield f"{findings.reference:g} is taken as exact: it has noise of its own, so verdicts come too easily."
+    if findings.sigma and tests and KNOWN_SIGMA not in tests:
+        yield f"The given {findings.sigma:g} bpb is not used: all that is tested has a standard deviation of its own."
+    count = sum(v.mean(findings.score) is not None for v in findings.study.variants)
+    if findings.best and count >= MANY:
+        yield f"The best of {count} is flattered by chance: only fresh seeds tell how good it is."
+
+
+def _about_runs(study: Study) -> Iterable[str]:
+    rows = [row for v in study.variants for row in v.rows]
+    machines = sorted({row.machine for row in rows if row.counts and row.machine})
+    if len(machines) > 1:
+        yield (
+            f"The runs are from {len(machines)} kinds of machine ({'; '.join(machines[:MOST_NAMES])}): "
+            "under a clock, a difference may be the machine's."
+        )
+    for variant in study.variants:
+        if len(variant.known("data")) > 1:
+            yield f"{variant.label}: its seeds were scored on several texts and are not averaged."
+    waiting = sum(v.is_open for v in study.variants)
+    if waiting:
+        count = sum(row.is_open for row in rows)
+        yield f"{count} of {len(rows)} runs are not finished: verdicts may change."
+    for row in rows:
+        for fault in row.faults:
+            yield f"{row.name}{'' if row.seed is None else f', seed {row.seed}'}: {fault}"
