@@ -123,7 +123,7 @@ def _seeds_asked(record: Mapping[str, Any]) -> dict[str, set[int]]:
     """Return the seeds of a sweep's record by variant id."""
     found: dict[str, set[int]] = {}
     for run in record["runs"]:
-        found.setdefault(run["variant_id"], set()).add(run["seed"])
+        found.setdefault(run.get("variant_id", ""), set()).add(run.get("seed", 0))
     return found
 
 
