@@ -24,8 +24,10 @@ from golf.errors import GolfError
 if TYPE_CHECKING:
     from golf.artifact.inspection import InspectedTensor, Inspection
 
-COLUMNS = ("tensor", "shape", "narrowest format", "parameters", "stored")
-COLUMNS += ("entropy bits", "coded bits", "coded bytes", "error")
+COLUMNS = (
+    *("tensor", "shape", "narrowest format", "parameters", "stored"),
+    *("entropy bits", "coded bits", "coded bytes", "error"),
+)
 LEGEND = "narrowest format: the narrowest that holds the codes; the configuration's can be wider"
 
 

@@ -269,7 +269,7 @@ def _example(word: str, value: str = "") -> str:
 
 def _settings_by_name() -> dict[str, str]:
     """Return the full keys of settings by their last part, such as `optim.matrix_lr` by `matrix_lr`."""
-    found = {}
+    found: dict[str, str] = {}
     for declared in dataclasses.fields(Config):
         if dataclasses.is_dataclass(group := declared.default_factory):
             found |= {inner.name: f"{declared.name}.{inner.name}" for inner in dataclasses.fields(group)}
