@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import json
 import os
+import platform
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -14,23 +16,82 @@ from typing import Any
 
 from golf.errors import GolfError
 
+NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)  # errors of file systems without hard links
+
 
 def write_atomic(path: Path, content: bytes | str) -> None:
-    """Replace the content of `path` and make its folder. Raises `GolfError` if the disk refuses."""
+    """Replace the content of `path` and make its folder. Raises `GolfError` if the disk refuses.
+
+    Temporary files that killed writers of `path` left on this machine are removed.
+    """
     data = content.encode() if isinstance(content, str) else content
-    # A rename is atomic only within one file system, so the temporary file lies beside `path`.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with _written_beside(path, data) as temporary:
+        temporary.replace(path)
+
+
+def write_new(path: Path, content: str) -> bool:
+    """Write `path` unless it exists, and make its folder. Return False if it exists.
+
+    Of several writers at once exactly one gets True. Raises `GolfError` if the disk refuses.
+    """
+    with _written_beside(path, content.encode()) as temporary:
+        try:
+            # Unlike a rename, a link never replaces a file that another process has written in the meantime.
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+            if path.exists():
+                return False
+            temporary.replace(path)
+    return True
+
+
+@contextlib.contextmanager
+def _written_beside(path: Path, data: bytes) -> Iterator[Path]:
+    """Yield a temporary file with `data` in the folder of `path`, and remove it at the end of the block.
+
+    Raises `GolfError` for an `OSError` here or in the block.
+    """
+    # A rename is atomic only within one file system, so the temporary file lies beside `path`. Machines may share that
+    # file system, and a process id means something on its own machine only.
+    prefix = f".{path.name}.{platform.node()}."
+    temporary = path.with_name(f"{prefix}{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_leftovers(path.parent, prefix)
         with temporary.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
+        yield temporary
     except OSError as error:
         raise disk_error(path, error) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _remove_leftovers(folder: Path, prefix: str) -> None:
+    """Remove the files `<prefix><process id>` in `folder` whose process has ended."""
+    for left in folder.glob(f"{glob.escape(prefix)}*"):
+        process = left.name.removeprefix(prefix)
+        if process.isdecimal() and not _is_running(int(process)):
+            # Two writers may find the same file, and another user's file may be protected.
+            with contextlib.suppress(OSError):
+                left.unlink()
+
+
+def _is_running(process: int) -> bool:
+    """Tell whether this machine has a process with this id."""
+    try:
+        os.kill(process, 0)  # signal 0 only checks
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def write_json(path: Path, values: Any) -> None:

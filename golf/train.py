@@ -47,6 +47,7 @@ from golf.settings.composition import (  # noqa: E402
     CONF_DIR,
     completed,
     explain,
+    refuse_unknown_flags,
     register_techniques,
     rules_selected,
     settled_config,
@@ -123,6 +124,7 @@ def command_line() -> int:
     task = Task()
     rows = task.rows
     try:
+        refuse_unknown_flags(arguments)
         hydra.main(version_base="1.3", config_path=CONF_DIR, config_name="config")(task)()
     except COMPOSITION_ERRORS as error:
         if rows or wants_traceback:

@@ -1,12 +1,16 @@
 """Files appear whole or not at all."""
 
 import errno
+import os
+import platform
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from golf.errors import GolfError
-from golf.files import disk_error, new_folder, write_atomic
+from golf.files import disk_error, new_folder, write_atomic, write_new
 
 
 def test_content_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
@@ -28,6 +32,30 @@ def test_a_full_disk_keeps_the_old_content(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(GolfError, match="No space left to write"):
         write_atomic(path, "new")
     assert path.read_text() == "old" and len(list(tmp_path.iterdir())) == 1
+
+
+def test_leftovers_of_ended_writers_are_removed_and_no_others(tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    here = platform.node()
+    left = tmp_path / f".file.{here}.{ended.pid}"
+    kept = [f".file.{here}.{os.getppid()}", f".file.elsewhere.{ended.pid}", f".other.{here}.{ended.pid}"]
+    for path in (left, *(tmp_path / name for name in kept)):
+        path.write_text("half")
+    write_atomic(tmp_path / "file", "whole")
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([*kept, "file"])
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_a_new_file_never_replaces_one(has_links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    if not has_links:
+        monkeypatch.setattr("os.link", refuse)
+    path = tmp_path / "deep/file"
+    assert write_new(path, "first") and not write_new(path, "second")
+    assert path.read_text() == "first" and [p.name for p in path.parent.iterdir()] == ["file"]
 
 
 def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:

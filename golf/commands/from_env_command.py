@@ -2,8 +2,9 @@
 
     golf from-env "MATRIX_LR=0.06 torchrun --nproc_per_node=8 train_gpt.py"
 
-The overrides printed are the same experiment. Variables without a counterpart are named on standard error, and the
-exit status is then 1, because the overrides are another experiment without them.
+The overrides printed are the same experiment. Variables without effect in the public scripts are named on standard
+error. So are variables without a counterpart, and the exit status is then 1, because the overrides are another
+experiment without them.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ def main(arguments: Sequence[str]) -> int:
     translation = translate(args.line)
     compose(translation.overrides)  # raises if the values do not fit the settings
     print(shlex.join(translation.overrides))
+    for sentence in translation.without_effect:
+        print(f"no effect in the public scripts, so not in the list: {sentence}", file=sys.stderr)
     if translation.machine:
         print(f"settings of the machine, not of the experiment: {' '.join(translation.machine)}", file=sys.stderr)
     if translation.unknown:

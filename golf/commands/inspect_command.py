@@ -24,7 +24,11 @@ from golf.errors import GolfError
 if TYPE_CHECKING:
     from golf.artifact.inspection import InspectedTensor, Inspection
 
-COLUMNS = ("tensor", "shape", "format", "parameters", "stored", "entropy bits", "coded bits", "coded bytes", "error")
+COLUMNS = (
+    *("tensor", "shape", "narrowest format", "parameters", "stored"),
+    *("entropy bits", "coded bits", "coded bytes", "error"),
+)
+LEGEND = "narrowest format: the narrowest that holds the codes; the configuration's can be wider"
 
 
 def parser() -> CommandParser:
@@ -73,6 +77,7 @@ def _print_table(inspection: Inspection, classes_only: bool) -> None:
         table.add_row(*_cells(row))
     Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 150).print(table)
     over = inspection.file_bytes / max(inspection.entropy_bytes, 1) - 1
+    print(LEGEND)
     print(f"order-0 entropy {inspection.entropy_bytes:,.0f} bytes; the file is {over:+.2%} from it")
 
 

@@ -25,7 +25,7 @@ def lines_before_run(cfg: Config) -> list[str]:
 def short_lines(plan: Plan) -> list[str]:
     """Return two lines: parameters and bytes, work and time."""
     used = (
-        f"{rounded(plan.artifact.bytes)} artifact + {plan.code_bytes:,} code of {plan.cap_bytes:,} bytes{pruning(plan)}"
+        f"{rounded(plan.artifact.bytes)} artifact + {code_size(plan)} code of {plan.cap_bytes:,} bytes{pruning(plan)}"
     )
     return [f"plan: {plan.params:,} parameters; {used}{_warning(plan)}", f"plan: {work(plan)}; {duration(plan)}"]
 
@@ -42,6 +42,11 @@ def pruning(plan: Plan) -> str:
         return ""
     low, expected, high = (f"{share:.0%}" for share in plan.pruned)
     return f", pruned to fit: about {expected} ({low} to {high}) of the codes that may go"
+
+
+def code_size(plan: Plan) -> str:
+    """Return the bytes of the script, such as `15,466`; with ≈ before an estimate."""
+    return f"{'≈ ' if plan.code_is_estimate else ''}{plan.code_bytes:,}"
 
 
 def work(plan: Plan) -> str:
@@ -116,7 +121,7 @@ def plan_lines(plan: Plan) -> list[str]:
     """Return the lines below the table."""
     return [
         f"artifact   {rounded(plan.artifact.bytes)} bytes ({basis(plan.artifact)}){pruning(plan)}",
-        f"code       {plan.code_bytes:,} bytes, wrapped",
+        f"code       {code_size(plan)} bytes, wrapped",
         f"headroom   {rounded(plan.headroom)} of {plan.cap_bytes:,} bytes{_warning(plan)}",
         f"work       {work(plan)} (matrices {plan.flops.matmul / 1e6:.4g}, attention {plan.flops.attention / 1e6:.4g})",
         f"time       {duration(plan)}",
@@ -133,6 +138,7 @@ def as_dict(plan: Plan) -> dict[str, Any]:
         "finished_runs": plan.artifact.compared,
         "excess_share": plan.artifact.excess_share,
         "code_bytes": plan.code_bytes,
+        "code_is_estimate": plan.code_is_estimate,
         "cap_bytes": plan.cap_bytes,
         "pruned_share": plan.pruned and list(plan.pruned),
         "headroom_bytes": list(plan.headroom),

@@ -41,6 +41,7 @@ class Plan:
     classes: tuple[ClassPlan, ...]
     artifact: ArtifactSize
     code_bytes: int
+    code_is_estimate: bool  # the script itself was not made
     cap_bytes: int
     flops: FlopsPerToken
     batch_tokens: int
@@ -74,6 +75,7 @@ def make_plan(
     Without `thorough` the plan takes a fraction of a second: it learns only from runs in the same number formats and
     estimates the bytes of the script. `code` gives those bytes if they are known already.
     """
+    code_is_estimate = cfg.rules.code_bytes == "estimate" or (code is None and not thorough)
     if code is None:
         code = code_bytes(cfg) if thorough else estimated_code_bytes(cfg)
     history = finished_runs(runs_root()) if history is None else history
@@ -101,6 +103,7 @@ def make_plan(
         classes=tuple(_class_plan(name, tensors, size) for name in CLASSES),
         artifact=size,
         code_bytes=code,
+        code_is_estimate=code_is_estimate,
         cap_bytes=cfg.budget.artifact_bytes,
         flops=flops,
         batch_tokens=batch,

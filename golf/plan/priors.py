@@ -101,7 +101,8 @@ def matrix_kind(role: str, tied: bool) -> str:
     # Tables of techniques, such as bigrams, are looked up like embeddings.
     if "emb" in role and "proj" not in role:
         return "table"
-    return role.split(".")[-2]
+    # Parameters of the whole model, such as skip_weights, have no module in their name.
+    return role.split(".")[-2] if "." in role else role
 
 
 def prior_of(role: str, how: TensorQuant, cfg: Config) -> Prior:

@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from golf.errors import GolfError
-from golf.files import disk_error, write_atomic, write_json
+from golf.files import disk_error, write_atomic, write_json, write_new
 from golf.paths import ROOT
 from golf.run.environment import environment_record
 from golf.run.identity import variant_id
@@ -102,7 +102,19 @@ class RunFolder:
     def read_config(self) -> Config:
         return from_dict(Config, json.loads(self.config.read_text()))
 
-    def write_result(self, result: Result) -> None:
+    def write_result(self, result: Result) -> bool:
+        """Write the result of rank 0 unless there is one. Return False if there is.
+
+        A result that is there already is its launcher's, by `write_failure`: this rank has survived torchrun, and what
+        it says came too late. A job that resumes in this folder removes the result of the attempt before.
+        """
+        return write_new(self.result, json.dumps(to_json(result), indent=2) + "\n")
+
+    def write_failure(self, result: Result) -> None:
+        """Write the launcher's `crashed` or `interrupted` result in place of any that a rank has written.
+
+        The launcher has the last word, because it knows how all ranks ended.
+        """
         write_json(self.result, to_json(result))
 
 

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import difflib
 import functools
+import itertools
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
+from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
@@ -33,6 +34,10 @@ CONF_DIR = str(ROOT / "conf")
 COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, ValueError)
 SWEEPER = "hydra_plugins.golf_sweeper.GolfSweeper"
 SUBMITTER = "hydra_plugins.golf_submitter.GolfSubmitter"
+HYDRA_FLAGS = {
+    *("--help", "--hydra-help", "--version", "--cfg", "--resolve", "--package", "--run", "--multirun", "--info"),
+    *("--shell-completion", "--config-path", "--config-name", "--config-dir", "--experimental-rerun"),
+}
 RECORD_DIM, RECORD_HEAD_DIM = 512, 64  # channels of the residual stream and of a head in the public baseline
 
 
@@ -226,9 +231,49 @@ def explain(error: BaseException) -> str:
         return f"{full_key} takes {article} {wanted.lower()}, not '{value}'."
     if match := re.search(r"(?:Ambiguous value for argument|Sweep parameters) '(.+?)'(?: requires|\n)", text):
         return f"{match[1]} stands for several runs: add -m (--multirun); a list is written in brackets, a=[1,2]."
+    if match := re.search(r"field '(\S+)' is not Optional", text):
+        return f"{match[1]} cannot be null: give it a value, or leave {match[1]} out for its default."
+    words = [e.override for e in causes if isinstance(e, OverrideParseException)]
+    if words and "=" not in words[0]:
+        key, _, value = words[0].partition(" ")
+        return f"'{words[0]}' has no '=': write settings as key=value without spaces, as in {_example(key, value)}."
     if match := re.search(r"is not a ListConfig[\s\S]*?full_key: (\S+)", text):
         return f"{match[1]} takes a list: write {match[1]}=[…] with commas between."
     return f"The overrides cannot be composed: {' '.join(text.split())}"
+
+
+def refuse_unknown_flags(arguments: Sequence[str]) -> None:
+    """Raise `GolfError` for a word with two dashes that is no flag of Hydra's."""
+    for word, following in itertools.pairwise([*arguments, ""]):
+        flag, _, value = word.partition("=")
+        # Flags can be shortened: --multi is --multirun.
+        if not flag.startswith("--") or any(known.startswith(flag) for known in HYDRA_FLAGS):
+            continue
+        if not value and "=" not in following and not following.startswith("-"):
+            value = following
+        raise GolfError(
+            f"There is no flag {flag}: settings are written as key=value without dashes, as in "
+            f"{_example(flag.lstrip('-'), value)}."
+        )
+
+
+def _example(word: str, value: str = "") -> str:
+    """Return an override of the setting that `word` seems to mean, such as `optim.matrix_lr=0.02` for `matrix-lr`."""
+    key, known = word.replace("-", "_"), _settings_by_name()
+    if key in known.values():
+        return f"{key}={value or 'VALUE'}"
+    if close := difflib.get_close_matches(key.rpartition(".")[2], list(known), n=1, cutoff=0.8):
+        return f"{known[close[0]]}={value or 'VALUE'}"
+    return "optim.matrix_lr=0.02"
+
+
+def _settings_by_name() -> dict[str, str]:
+    """Return the full keys of settings by their last part, such as `optim.matrix_lr` by `matrix_lr`."""
+    found: dict[str, str] = {}
+    for declared in dataclasses.fields(Config):
+        if dataclasses.is_dataclass(group := declared.default_factory):
+            found |= {inner.name: f"{declared.name}.{inner.name}" for inner in dataclasses.fields(group)}
+    return found | {declared.name: declared.name for declared in dataclasses.fields(Config)}
 
 
 def _schema_named(kind: str) -> type:
@@ -239,6 +284,8 @@ def _schema_named(kind: str) -> type:
 def _unknown_setting(full_key: str, known: list[str]) -> str:
     if (match := re.match(r"tech\.(\w+)$", full_key)) and match[1] in technique_types():
         return f"Technique {match[1]} is not selected: add it with +tech={match[1]}."
+    if elsewhere := _settings_by_name().get(full_key):
+        return f"There is no setting {full_key}; did you mean {elsewhere}?"
     return f"There is no setting {full_key}; {_suggest(full_key.rpartition('.')[2], known)}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-SELECTS = {  # any value but zero selects the technique; with a field, the value is also its setting
+SELECTS = {  # any value but one that is_off selects the technique; with a field, the value is also its setting
     "XSA_LAST_N": ("xsa", "last_n"),
     "XSA_LAYERS": ("xsa", "last_n"),
     "BIGRAM_VOCAB_SIZE": ("bigram", "buckets"),
@@ -21,8 +21,6 @@ SELECTS = {  # any value but zero selects the technique; with a field, the value
     "LAWA_ENABLED": ("lawa", ""),
     "QAT_ENABLED": ("fake_quant", ""),
     "QAT_LAST_FRAC": ("fake_quant", "start_fraction"),
-    "LATE_QAT_THRESHOLD": ("fake_quant", "lr_threshold"),
-    "QAT_THRESHOLD": ("fake_quant", "lr_threshold"),
     "SOFT_ROUND_QAT": ("soft_round", ""),
     "USE_SMEARGATE": ("smear", ""),
     "SKIP_GATES_ENABLED": ("skip_gates", ""),
@@ -45,6 +43,10 @@ DETAILS = {  # settings of techniques that another variable selects
     "LOOP_START": ("recurrence", "first"),
     "LOOP_END": ("recurrence", "last"),
 }
+LATE_QAT = {  # settings of soft rounding where SOFT_ROUND_QAT selects it, and without effect elsewhere
+    "LATE_QAT_THRESHOLD": ("soft_round", "lr_threshold"),
+    "QAT_THRESHOLD": ("soft_round", "lr_threshold"),
+}
 VALUES = {  # conversions where a script's value differs from the setting's
     "TRIGRAM": lambda value: "2" if is_zero(value) else "3",
     "QAT_LAST_FRAC": lambda value: f"{1 - float(value):g}",
@@ -55,26 +57,37 @@ FIXED = {"USE_SMEARGATE": "tech.smear.form=keep"}  # the one of two public conve
 
 
 def is_zero(value: str) -> bool:
-    """Tell whether a variable's text means "off" or "not given"."""
+    """Tell whether a variable's text means zero or "not given"."""
     return value in ("", "0", "0.0")
+
+
+def is_off(value: str) -> bool:
+    """Tell whether the text of a switch means "off"; switches that name a layer or a fraction are off at -1."""
+    return is_zero(value) or value in ("-1", "-1.0")
 
 
 def technique_overrides(assignments: Mapping[str, str]) -> tuple[list[str], list[str]]:
     """Return the overrides for those of `assignments` that belong to techniques, and the unused ones as `NAME=value`.
 
-    A variable is unused if it sets a detail of a technique that none of the others selects.
+    A variable is unused if it sets a detail of a technique that none of the others selects. Those of late QAT belong in
+    `assignments` only if `selects_soft_round`.
     """
-    selecting = {name: value for name, value in assignments.items() if name in SELECTS and not is_zero(value)}
+    selecting = {name: value for name, value in assignments.items() if name in SELECTS and not is_off(value)}
     chosen = {SELECTS[name][0] for name in selecting}
     settings, idle = [FIXED[name] for name in selecting if name in FIXED], []
     for name, value in assignments.items():
-        technique, field = SELECTS.get(name) or DETAILS[name]
+        technique, field = SELECTS.get(name) or DETAILS.get(name) or LATE_QAT[name]
         if technique not in chosen:
-            if not is_zero(value):
+            if not is_off(value):
                 idle.append(f"{name}={value}")
-        elif field and not (name in SELECTS and is_zero(value)):
+        elif field and not (name in SELECTS and is_off(value)):
             settings.append(f"tech.{technique}.{field}={_converted(name, value)}")
     return ([f"tech=[{','.join(sorted(chosen))}]", *settings] if chosen else []), idle
+
+
+def selects_soft_round(assignments: Mapping[str, str]) -> bool:
+    """Tell whether `assignments` select soft rounding, whose threshold has the name of late QAT's."""
+    return not is_off(assignments.get("SOFT_ROUND_QAT", "0"))
 
 
 def _converted(name: str, value: str) -> str:

@@ -1,7 +1,7 @@
 """The public scripts' environment variables as overrides of this configuration.
 
 Public experiments are exchanged as command lines: `MATRIX_LR=0.06 … torchrun … train_gpt.py`. `translate` returns the
-overrides of the same experiment, and the variables that this configuration does not know.
+overrides of the same experiment, the variables without effect in those scripts, and the unknown ones.
 """
 
 from __future__ import annotations
@@ -11,7 +11,15 @@ import shlex
 from dataclasses import dataclass, field
 
 from golf.errors import GolfError
-from golf.settings.env_techniques import DETAILS, SELECTS, is_zero, technique_overrides
+from golf.settings.env_techniques import (
+    DETAILS,
+    LATE_QAT,
+    SELECTS,
+    is_off,
+    is_zero,
+    selects_soft_round,
+    technique_overrides,
+)
 
 BASE = ("model=9l", "scale=record")  # overrides for the public baseline's defaults
 KEYS = {
@@ -78,14 +86,17 @@ KEYS = {
     "TTT_BATCH_SIZE": "eval.ttt.batch_seqs",
 }
 LORA_ONLY = {"TTT_LORA_RANK", "TTT_LORA_LR", "TTT_CHUNK_SIZE", "TTT_EVAL_SEQ_LEN", "TTT_BATCH_SIZE"}
-SGD_ON = "eval.ttt.method=sgd"
+SGD_ON, LORA_ON = "eval.ttt.method=sgd", "eval.ttt.method=lora"
 SGD_STRIDE = 64  # default of EVAL_STRIDE in the scripts that have TTT_ENABLED, in tokens
 ABSENT_AT_ZERO = {"MLP_HIDDEN"}  # variables whose 0 means "not given" in the scripts
-OFF_AT_ZERO = {  # variables whose 0 needs no override, because the feature is off here by default
-    *("MTP_NUM_HEADS", "DTG_ENABLED", "TTT_ENABLED", "USE_GPTQ", "FP16_EMBED_EXPORT", "PRUNE_PCT"),
-    *("PRUNE_RATIO", "MUON_ROW_NORMALIZE", "INT4_LAYERS"),
+OFF_AT_ZERO = {  # variables whose 0 or -1 needs no override, because the feature is off here by default
+    *("MTP_NUM_HEADS", "DTG_ENABLED", "USE_GPTQ", "FP16_EMBED_EXPORT", "PRUNE_PCT"),
+    *("PRUNE_RATIO", "MUON_ROW_NORMALIZE", "INT4_LAYERS", "PARALLEL_RESIDUAL_START"),
 }
-WITHOUT_EFFECT = {"MUON_BETA2", "LATE_QAT"}  # variables that the public scripts set and never read
+NEVER_READ = {"MUON_BETA2", "LATE_QAT"}  # variables that public commands set and the scripts never read
+NEVER_RAN = (
+    "the public scripts up to PR #593 compiled late QAT away, so it never ran; tech.fake_quant.lr_threshold runs it"
+)
 MACHINE = re.compile(
     r"(NCCL|CUDA|OMP|MKL|TORCH|PYTORCH|PYTHON|TRITON|HF|WANDB|LD)_\w+|PATH|MASTER_(ADDR|PORT)|USE_FLASH_ATTN_INTERFACE"
 )
@@ -97,9 +108,11 @@ class Translation:
 
     overrides: list[str] = field(default_factory=lambda: list(BASE))
     unknown: list[str] = field(default_factory=list)  # NAME=value of variables without a counterpart here
+    without_effect: list[str] = field(default_factory=list)  # NAME=value (reason) of variables without effect upstream
     machine: list[str] = field(default_factory=list)  # NAME=value of variables about the machine, not the experiment
     techniques: dict[str, str] = field(default_factory=dict)  # variables of techniques, translated together at the end
-    lora: bool = False  # True if a variable of the script with low-rank test-time training is set
+    ttt: bool | None = None  # value of TTT_ENABLED; None if it is not set
+    lora: bool = False  # True if a variable of the scripts with low-rank test-time training is set
 
 
 def translate(command_line: str) -> Translation:
@@ -114,6 +127,7 @@ def translate(command_line: str) -> Translation:
         elif match := re.fullmatch(r"([A-Za-z_]\w*)=(.*)", word, re.DOTALL):
             _assign(match[1], match[2], result)
     _complete_ttt(result)
+    _settle_late_qat(result)
     overrides, idle = technique_overrides(result.techniques)
     result.overrides += overrides
     result.unknown += idle
@@ -121,12 +135,25 @@ def translate(command_line: str) -> Translation:
 
 
 def _complete_ttt(result: Translation) -> None:
-    """Add the defaults of the scripts with test-time training: sliding windows beside SGD, and LoRA switched on."""
+    """Select the method of test-time training, and add the sliding windows of the scripts with SGD."""
     overrides = result.overrides
-    if SGD_ON in overrides and not any(o.startswith("eval.stride=") for o in overrides):
-        overrides.append(f"eval.stride={SGD_STRIDE}")
-    if result.lora and SGD_ON not in overrides:
-        overrides.append("eval.ttt.method=lora")
+    # The first script with LoRA has no switch; in later ones TTT_ENABLED=0 switches it off.
+    if result.lora and result.ttt is not False:
+        overrides.append(LORA_ON)
+    elif result.ttt:
+        overrides.append(SGD_ON)
+        if not any(o.startswith("eval.stride=") for o in overrides):
+            overrides.append(f"eval.stride={SGD_STRIDE}")
+
+
+def _settle_late_qat(result: Translation) -> None:
+    """Name the thresholds of late QAT as without effect, unless soft rounding is selected and they are its own."""
+    if selects_soft_round(result.techniques):
+        return
+    for name in [name for name in result.techniques if name in LATE_QAT]:
+        value = result.techniques.pop(name)
+        if not is_off(value):
+            result.without_effect.append(f"{name}={value} ({NEVER_RAN})")
 
 
 def _words(command_line: str) -> list[str]:
@@ -141,22 +168,24 @@ def _words(command_line: str) -> list[str]:
 
 
 def _assign(name: str, value: str, result: Translation) -> None:
-    off = is_zero(value)
+    off = is_off(value)
     result.lora |= name in LORA_ONLY
-    if name in SELECTS or name in DETAILS:
+    if name in SELECTS or name in DETAILS or name in LATE_QAT:
         result.techniques[name] = value
     elif name == "FP16_EMBED_EXPORT" and not off:
         result.overrides.append("quant=fp16_embed")
-    elif name == "TTT_ENABLED" and not off:
-        result.overrides.append(SGD_ON)
+    elif name == "TTT_ENABLED":
+        result.ttt = not off
     elif name == "TIE_EMBEDDINGS":
-        result.overrides.append(f"{KEYS[name]}={'false' if off else 'true'}")
+        result.overrides.append(f"{KEYS[name]}={'false' if is_zero(value) else 'true'}")
     elif name == "SHARD_ORDER":
         if shards := re.findall(r"[^,\s]+", value):
             result.overrides.append(f"data.shard_order=[{','.join(map(_quoted, shards))}]")
     elif name in KEYS and not (name in ABSENT_AT_ZERO and off):
         result.overrides.append(f"{KEYS[name]}={_quoted(value)}")
-    elif name in ABSENT_AT_ZERO or name in WITHOUT_EFFECT or (name in OFF_AT_ZERO and off):
+    elif name in NEVER_READ:
+        result.without_effect.append(f"{name}={value} (never read)")
+    elif name in ABSENT_AT_ZERO or (name in OFF_AT_ZERO and off):
         return
     elif MACHINE.fullmatch(name):
         result.machine.append(f"{name}={value}")

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from golf.challenge import RECORD_GPUS
+from golf.errors import GolfError
 from golf.paths import ROOT
 from golf.settings.config import Config
 
@@ -60,6 +61,15 @@ def assumed(hardware: Hardware | None) -> Iterator[None]:
 def detect() -> Hardware:
     """Return the hardware of this machine, or within `assumed` the one given there."""
     return _assumed.get() or _this_machine()
+
+
+def require_device(device: str) -> None:
+    """Raise `GolfError` if `launch.device` names a device that this machine lacks."""
+    if device == "cuda" and not detect().gpus:
+        raise GolfError(
+            "launch.device=cuda, but torch finds no CUDA GPU here: use launch.device=auto, or install a CUDA build of "
+            "torch and check that nvidia-smi lists the GPU."
+        )
 
 
 def node_with(gpus: int, gpu_name: str) -> Hardware:

@@ -33,7 +33,7 @@ def readme(
         f"Score: {runs[0].score.how}. Track: `{label.track}`.",
         f"## Verdict\n\n{verdict or 'Compared with nothing: no reference was given.'}",
         f"## Seeds\n\n{_seed_table(runs, script_bytes)}",
-        f"## Techniques\n\n{_technique_table(cfg)}",
+        f"## Techniques\n\n{technique_table(cfg)}",
         f"## Bytes\n\n{_bytes(runs, script_bytes)} {COUNTED_FORM[is_wrapped]}",
         f"## Running it\n\n{_running(cfg)}",
         f"## Checked\n\n{_checked(runs, rehearsal)}",
@@ -66,18 +66,28 @@ def _seed_table(runs: Sequence[SubmittedRun], script_bytes: int) -> str:
     return "\n".join(rows)
 
 
-def _technique_table(cfg: Config) -> str:
+def written(value: object) -> str:
+    """Return the text of a setting as a person writes it: numbers in their shortest form with at most 12 digits."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(written, value))}]"
+    # A scale computes settings in binary, which can turn 0.9 into 0.8999999999999999.
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
+
+
+def technique_table(cfg: Config) -> str:
     """Return a Markdown table of the techniques with their settings, then model, optimizers, batch, quantization."""
     o, m, q = cfg.optim, cfg.model, cfg.quant
     rows = ["| what | settings | source |", "|---|---|---|"]
     for technique in techniques(cfg):
-        settings = ", ".join(f"{k} {v}" for k, v in dataclasses.asdict(technique).items())
+        settings = ", ".join(f"{k} {written(v)}" for k, v in dataclasses.asdict(technique).items())
         rows.append(f"| {technique.name} | {settings or '–'} | {technique.source} |")
+    matrix_lr, momentum, muon_wd = map(written, (o.matrix_lr, o.muon_momentum, o.muon_wd))
+    scalar_lr, adam_wd = written(o.scalar_lr), written(o.adam_wd)
     shape = f"{m.num_layers} layers of {m.model_dim}, {m.num_heads} heads, {m.num_kv_heads} key-value heads"
     rows += [
         f"| model | {shape}, vocabulary {m.vocab_size} | – |",
-        f"| Muon ({o.muon}) | learning rate {o.matrix_lr:g}, momentum {o.muon_momentum:g}, decay {o.muon_wd:g} | – |",
-        f"| Adam | learning rate {o.scalar_lr:g}, decay {o.adam_wd:g} | – |",
+        f"| Muon ({o.muon}) | learning rate {matrix_lr}, momentum {momentum}, decay {muon_wd} | – |",
+        f"| Adam | learning rate {scalar_lr}, decay {adam_wd} | – |",
         f"| batch | {cfg.data.train_batch_tokens:,} tokens in sequences of {cfg.data.train_seq_len} | – |",
         f"| quantization | {_formats(q)}; {q.codec} {q.codec_level} | – |",
     ]
@@ -94,7 +104,10 @@ def _formats(quant: QuantConfig) -> str:
 
 def _format(how: TensorQuant) -> str:
     """Return a format such as `int6 (clipped at 3 deviations, gptq)`."""
-    clip = {"quantile": f"clipped at quantile {how.clip_quantile:g}", "std": f"clipped at {how.clip_k:g} deviations"}
+    clip = {
+        "quantile": f"clipped at quantile {written(how.clip_quantile)}",
+        "std": f"clipped at {written(how.clip_k)} deviations",
+    }
     details = []
     if how.format.startswith("int"):
         details.append(clip.get(how.clip, f"clip by {how.clip}"))

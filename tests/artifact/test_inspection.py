@@ -27,7 +27,7 @@ from golf.artifact.quant.policy import dequantize, quantize
 from golf.artifact.upstream import unpack_int6
 from golf.errors import GolfError
 from golf.training.model.build import build_model
-from tests.support import compose
+from tests.support import compose, golf_command
 
 COMPRESSORS = {
     "zlib": lambda raw: zlib.compress(raw, 9),
@@ -240,6 +240,17 @@ def test_the_error_of_a_repaired_matrix_is_that_of_what_the_model_loads(tmp_path
     loaded, exact = dequantize(coded)["blocks.0.mlp.fc.weight"], state["blocks.0.mlp.fc.weight"]
     assert repaired.error == pytest.approx(float((loaded - exact).norm() / exact.norm()), rel=1e-4)
     assert [t.error for t in factors] == [None, None]
+
+
+def test_the_table_says_that_its_format_is_the_narrowest(tmp_path: Path) -> None:
+    """At 30 deviations few codes of int6 are used, and the table names int4."""
+    clip = ["quant.mlp.format=int6", "quant.mlp.clip=std", "quant.mlp.clip_k=30"]
+    cfg = compose(["scale=laptop", "quant.small_numel=0", "quant.scale_floor=eps", *clip])
+    state = {"blocks.0.mlp.fc.weight": torch.randn(32, 32, generator=torch.Generator().manual_seed(0))}
+    (path := tmp_path / "artifact.golf").write_bytes(pack(quantize(state, cfg.quant), cfg.model, cfg.quant))
+    assert inspect_file(path).tensors[0].format == "int4"
+    shown = golf_command("inspect", str(path)).stdout
+    assert "int4" in shown and "narrowest format: the narrowest that holds the codes" in shown
 
 
 def test_bytes_of_golfs_own_coder_are_counted(tmp_path: Path) -> None:

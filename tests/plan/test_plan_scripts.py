@@ -40,6 +40,16 @@ def test_a_run_planned_taken_apart_and_quantized_again(finished: Path, tiny: Own
     assert second["name"] == "int6_mixed"
 
 
+def test_a_model_of_one_layer_is_planned_and_runs(tiny: OwnDataset, runs: Path) -> None:
+    overrides = [*tiny_overrides(tiny), "model.num_layers=1"]
+    done = golf_main(*overrides)
+    assert done.returncode == 0 and "plan: none" not in done.stdout, done.stdout + done.stderr
+    result = json.loads((only_run(runs) / "result.json").read_text())
+    assert result["state"] == "ok"
+    plan = script_main("plan", "--json", *overrides)
+    assert plan.returncode == 0 and json.loads(plan.stdout)["params"] == result["model_params"], plan.stderr
+
+
 @pytest.mark.parametrize(
     "command, sentence",
     [

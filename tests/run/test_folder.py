@@ -33,6 +33,23 @@ def test_results_are_read_back(runs: Path) -> None:
         read_result(folder.result)
 
 
+@pytest.mark.parametrize("late", ["ok", "interrupted", "crashed"])
+@pytest.mark.parametrize("said", ["crashed", "interrupted"])
+def test_a_rank_that_survives_its_launcher_changes_nothing(said: str, late: str, runs: Path) -> None:
+    folder = create_run_folder(Config(), [])
+    folder.write_failure(Result("x", "abc", 1, state=said))
+    assert not folder.write_result(Result("x", "abc", 1, state=late, steps=9))
+    assert read_result(folder.result) == Result("x", "abc", 1, state=said)
+
+
+def test_the_launcher_has_the_last_word(runs: Path) -> None:
+    """A rank that torchrun stopped says `interrupted`; the launcher knows that another rank crashed."""
+    folder = create_run_folder(Config(), [])
+    assert folder.write_result(Result("x", "abc", 1, state="interrupted"))
+    folder.write_failure(Result("x", "abc", 1, state="crashed"))
+    assert read_result(folder.result).state == "crashed"
+
+
 def test_an_unwritable_place_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("GOLF_RUNS", str(tmp_path / "file"))

@@ -10,11 +10,11 @@ import yaml
 
 from golf.errors import GolfError
 from golf.settings import hardware
-from golf.settings.composition import compose
+from golf.settings.composition import compose, refuse_unknown_flags
 from golf.settings.config import ttt_recipe
 from golf.settings.dropping import OFF, droppable
 from golf.settings.hardware import Hardware
-from tests.support import ROOT
+from tests.support import ROOT, golf_main
 
 CPU = Hardware(gpus=0, gpu_name="", hopper=False, cpu_cores=2, cpu_bf16=False, cpu_compiler=True)
 H100 = Hardware(gpus=1, gpu_name="H100", hopper=True, cpu_cores=16, cpu_bf16=True, cpu_compiler=True)
@@ -180,16 +180,41 @@ def test_every_option_composes_and_says_what_it_is(path: Path, machine: None) ->
         (["schedule.warmdown_fraction=20"], r"schedule\.warmdown_fraction=20\.0 has to be at least 0 and at most 1"),
         (["data=own"], r"`golf data tokenize` prints all three"),
         (["seed=[1"], r"cannot be composed"),
-        (["foo"], r"cannot be composed.*foo"),
+        (["foo"], r"'foo' has no '=': write settings as key=value without spaces, as in optim\.matrix_lr=0\.02"),
+        (["optim.matrix_lr", "0.03"], r"'optim\.matrix_lr' has no '=': .* as in optim\.matrix_lr=VALUE"),
+        (["optim.matrix_lr 0.03"], r"'optim\.matrix_lr 0\.03' has no '=': .* as in optim\.matrix_lr=0\.03"),
+        (["matrix_lr=0.03"], r"There is no setting matrix_lr; did you mean optim\.matrix_lr\?"),
         (["seed=1,2"], r"--multirun"),
         (["model=null"], r"cannot be composed"),
-        (["optim.matrix_lr=null"], r"optim\.matrix_lr"),
+        (["optim.matrix_lr=null"], r"optim\.matrix_lr cannot be null: give it a value, or leave optim\.matrix_lr out"),
+        (["seed=null"], r"seed cannot be null"),
+        (["tech=[ema]", "tech.ema.decay=null"], r"tech\.ema\.decay cannot be null"),
     ],
 )
 def test_mistakes_end_in_one_sentence(overrides: list[str], sentence: str, machine: None) -> None:
     with pytest.raises(GolfError, match=sentence) as caught:
         compose(["scale=laptop", *overrides] if not overrides[0].startswith("scale") else overrides)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "example"),
+    [
+        (["--optim.matrix_lr=0.03"], "optim.matrix_lr=0.03"),
+        (["--matrix-lr", "0.03"], "optim.matrix_lr=0.03"),
+        (["--matrix_lr", "seed=3"], "optim.matrix_lr=VALUE"),
+        (["--seed", "-m"], "seed=VALUE"),
+        (["seed=3", "--foo"], "optim.matrix_lr=0.02"),
+    ],
+)
+def test_flags_that_are_settings_end_in_one_sentence(words: list[str], example: str) -> None:
+    done = golf_main(*words)
+    assert done.returncode == 2 and done.stderr.startswith("error: There is no flag --")
+    assert done.stderr.endswith(f"key=value without dashes, as in {example}.\n") and done.stderr.count("\n") == 1
+
+
+def test_hydras_own_flags_are_flags() -> None:
+    refuse_unknown_flags(["-m", "--multi", "--cfg", "job", "--hydra-help", "seed=1"])
 
 
 def test_importing_golf_imports_nothing_heavy() -> None:

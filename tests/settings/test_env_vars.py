@@ -8,7 +8,7 @@ import pytest
 from golf.errors import GolfError
 from golf.registry import technique_types
 from golf.settings.config import ttt_recipe
-from golf.settings.env_techniques import DETAILS, SELECTS
+from golf.settings.env_techniques import DETAILS, LATE_QAT, SELECTS
 from golf.settings.env_vars import KEYS, translate
 from tests.support import compose, script_main
 
@@ -69,6 +69,44 @@ def test_unknown_variables_are_named_and_switched_off_ones_are_not() -> None:
     assert found.overrides == ["model=9l", "scale=record"]
 
 
+def test_variables_that_the_scripts_never_read_are_named_and_not_translated() -> None:
+    found = translate("MUON_BETA2=0.95 LATE_QAT=1 MATRIX_LR=0.03 torchrun train_gpt.py")
+    assert found.without_effect == ["MUON_BETA2=0.95 (never read)", "LATE_QAT=1 (never read)"]
+    assert found.overrides == ["model=9l", "scale=record", "optim.matrix_lr=0.03"] and found.unknown == []
+    shown = script_main("from_env", "MUON_BETA2=0.95 torchrun train_gpt.py")
+    assert shown.returncode == 0 and "MUON_BETA2=0.95 (never read)" in shown.stderr and "MUON" not in shown.stdout
+
+
+@pytest.mark.parametrize("name", sorted(LATE_QAT))
+def test_late_quantization_that_never_ran_is_named_and_not_translated(name: str) -> None:
+    found = translate(f"{name}=0.15 QAT_ENABLED=0 torchrun train_gpt.py")
+    assert found.overrides == ["model=9l", "scale=record"] and found.unknown == []
+    (sentence,) = found.without_effect
+    assert sentence.startswith(f"{name}=0.15 (") and "PR #593" in sentence
+    always = translate(f"QAT_ENABLED=1 {name}=0.15 torchrun train_gpt.py")
+    assert always.overrides[2:] == ["tech=[fake_quant]"] and len(always.without_effect) == 1
+    assert translate(f"{name}=0 torchrun train_gpt.py").without_effect == []
+
+
+def test_a_name_of_two_techniques_goes_by_the_selected_one() -> None:
+    found = translate("SOFT_ROUND_QAT=1 LATE_QAT_THRESHOLD=0.4 torchrun train_gpt.py")
+    assert found.overrides[2:] == ["tech=[soft_round]", "tech.soft_round.lr_threshold=0.4"]
+    assert found.without_effect == found.unknown == []
+
+
+def test_switches_are_off_at_minus_one() -> None:
+    line = "XSA_LAST_N=-1 PARALLEL_RESIDUAL_START=-1 ENABLE_LOOPING_AT=-1 LATE_QAT_THRESHOLD=-1 TTT_ENABLED=-1 x"
+    found = translate(line)
+    assert found.overrides == ["model=9l", "scale=record"] and found.unknown == found.without_effect == []
+    assert translate("PARALLEL_RESIDUAL_START=7 x").unknown == ["PARALLEL_RESIDUAL_START=7"]
+
+
+@pytest.mark.parametrize(("enabled", "method"), [("0", "off"), ("-1", "off"), ("1", "lora")])
+def test_the_switch_of_test_time_training_counts_beside_its_details(enabled: str, method: str) -> None:
+    found = compose(translate(f"TTT_LORA_RANK=8 TTT_ENABLED={enabled} torchrun t.py").overrides)
+    assert found.eval.ttt.method == method and found.eval.stride == 0
+
+
 def test_the_eleven_layer_stack_in_its_own_terms() -> None:
     line = (
         "NUM_LAYERS=11 BIGRAM_VOCAB_SIZE=1536 BIGRAM_DIM=96 XSA_LAST_N=4 ROPE_DIMS=16 LN_SCALE=1 VE_ENABLED=1 "
@@ -92,9 +130,9 @@ def test_the_eleven_layer_stack_in_its_own_terms() -> None:
     assert (loop.first, loop.last, loop.passes, loop.enable_at) == (4, 5, 3, 0.5)
 
 
-@pytest.mark.parametrize("name", sorted({**SELECTS, **DETAILS}))
+@pytest.mark.parametrize("name", sorted({**SELECTS, **DETAILS, **LATE_QAT}))
 def test_every_variable_of_a_technique_names_a_setting_that_exists(name: str) -> None:
-    technique, field = {**SELECTS, **DETAILS}[name]
+    technique, field = {**SELECTS, **DETAILS, **LATE_QAT}[name]
     kind = technique_types()[technique]
     assert not field or field in {f.name for f in dataclasses.fields(kind)}
 

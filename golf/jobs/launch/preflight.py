@@ -14,6 +14,7 @@ from golf.errors import GolfError
 from golf.paths import ROOT, resolve
 from golf.run.environment import package_versions
 from golf.settings.config import Config, is_tracked
+from golf.settings.hardware import require_device
 from golf.training.data.batches import make_loader
 from golf.training.data.dataset import is_unbuilt, open_dataset
 from golf.training.model.build import build_model
@@ -31,10 +32,11 @@ QUERY = ("--query-compute-apps=pid,used_memory,process_name", "--format=csv,nohe
 
 
 def check_inputs(cfg: Config) -> None:
-    """Raise `GolfError` for packages, data or starting weights that cannot be used.
+    """Raise `GolfError` for a device, packages, data or starting weights that cannot be used.
 
     A missing embedded corpus is built.
     """
+    require_device(cfg.launch.device)
     require_codec(cfg.quant.codec)
     if is_tracked(cfg.track):
         from golf.jobs.track.companion import check_installed

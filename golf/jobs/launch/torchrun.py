@@ -60,7 +60,7 @@ def _outcome(cfg: Config, folder: RunFolder, nodes: Nodes, status: int, received
     else:
         return result
     if nodes.is_first:
-        folder.write_result(result)
+        folder.write_failure(result)
     return result
 
 

@@ -46,8 +46,8 @@ def run_in_process(folder: RunFolder) -> Result:
         result = failed(cfg, folder, error)
     if is_first:
         result.attempt = 1 + int(os.environ.get("SLURM_RESTART_COUNT", 0))
-        folder.write_result(result)
-        _draw(folder, result)
+        if folder.write_result(result):
+            _draw(folder, result)
     return result
 
 

@@ -85,7 +85,7 @@ def _checked(jobs: Sequence[Job]) -> list[Job | Refused]:
         if _has_finished(job):
             checked.append(job)
             continue
-        inputs = repr((job.cfg.data, job.cfg.eval.seq_len, job.cfg.model, job.cfg.launch.nproc))
+        inputs = repr((job.cfg.data, job.cfg.eval.seq_len, job.cfg.model, job.cfg.launch.nproc, job.cfg.launch.device))
         if inputs not in sentences:
             sentences[inputs] = _input_error(job.cfg)
         checked.append(Refused(job.overrides, sentences[inputs]) if sentences[inputs] else job)
@@ -95,8 +95,8 @@ def _checked(jobs: Sequence[Job]) -> list[Job | Refused]:
 def _input_error(cfg: Config) -> str:
     """Return the sentence that says why `cfg` cannot run here; empty if it can."""
     try:
-        shares(cfg)
         check_inputs(cfg)
+        shares(cfg)
     except GolfError as error:
         return str(error)
     return ""

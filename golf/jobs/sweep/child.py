@@ -66,7 +66,7 @@ class Child:
         if result is None or (result.state == INTERRUPTED and status < 0):
             error = self.stop_reason or RuntimeError(f"the process {_ending(status)}; see {self.folder.output}")
             result = failed(self.job.cfg, self.folder, error)
-            self.folder.write_result(result)
+            self.folder.write_failure(result)
         for lock in self.locks:
             lock.release()
         return result

@@ -9,7 +9,11 @@ from golf.files import write_json
 from golf.jobs.launch import preflight
 from golf.jobs.launch.preflight import busy_gpus, check_machine
 from golf.run.environment import package_versions
+from golf.settings import hardware
 from golf.settings.config import Config
+from golf.settings.hardware import Hardware
+from golf.training.data.own_text import OwnDataset
+from tests.support import golf_main, tiny_overrides
 
 
 @pytest.fixture
@@ -35,6 +39,18 @@ def test_processes_on_the_gpus_are_listed(nvidia_smi: Path) -> None:
 def test_without_a_driver_nothing_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert busy_gpus() == []
+
+
+@pytest.mark.parametrize("flags", [[], ["-m"]])
+def test_cuda_without_a_gpu_is_refused_before_a_folder_is_made(
+    flags: list[str], tiny: OwnDataset, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without = Hardware(gpus=0, gpu_name="", hopper=False, cpu_cores=2, cpu_bf16=False, cpu_compiler=True)
+    monkeypatch.setattr(hardware, "detect", lambda: without)
+    done = golf_main(*flags, *tiny_overrides(tiny), "launch.device=cuda")
+    assert done.returncode == 2 and not list(runs.glob("*/seed*"))
+    sentences = [line for line in (done.stdout + done.stderr).splitlines() if "no CUDA GPU" in line]
+    assert len(sentences) == 1 and "use launch.device=auto" in sentences[0]
 
 
 def test_a_fit_machine_has_no_warnings(tiny_cfg: Config, tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_killing_torchrun_leaves_no_rank_and_is_a_crash(tiny: OwnDataset, runs: 
         out, err = process.communicate(timeout=WAIT_SECONDS)
         assert process.returncode == 1 and b"crashed" in out and b"Traceback" not in out + err
         wait_for_the_end(folder)
-        assert read_result(folder / "result.json").state in ("crashed", "interrupted")
+        assert read_result(folder / "result.json").state == "crashed"  # whatever a rank said after torchrun's end
 
 
 @pytest.mark.slow
