@@ -59,13 +59,13 @@ def _seed_faults(runs: Sequence[ForeignRun], claims: Claims, beside: Sequence[Fo
     """
     faults = []
     for seed, claimed in claims.per_seed.items():
-        logs = [run for run in runs if run.count("seed") == seed and run.has_score]
+        logs = [run for run in runs if run.seed == seed and run.has_score]
         if not logs and runs:
             faults.append(f"{claims.name} gives seed {seed}, there is no log of seed {seed}")
         if len(logs) != 1:
             continue
         for name, figure in claimed.items():
-            reruns = [run for run in beside if run.count("seed") == seed and run is not logs[0]]
+            reruns = [run for run in beside if run.seed == seed and run is not logs[0]]
             known = [figure for run in (logs[0], *reruns) for figure in _known(run, name)]
             slack = SAME_PACE if name in _TIMES else 0.0
             if known and not any(

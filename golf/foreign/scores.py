@@ -82,6 +82,11 @@ class LoggedScore:
         return math.isfinite(self.val_bpb)
 
     @property
+    def is_before_quantization(self) -> bool:
+        """Tell whether the tag is that of a score of the model before quantization."""
+        return _claims_before(_words(self.tag))
+
+    @property
     def how(self) -> str:
         """The way of scoring, in the words of Golf's own scores where it is the same way."""
         stride = f", stride {self.stride}" if self.stride else ""
@@ -94,11 +99,11 @@ class LoggedScore:
 
 def claimed_kind(tag: str, stride: int | None = None) -> str:
     """Return the kind that a tag claims, `other` if it names neither the artifact nor the model before quantization."""
-    words = re.sub(r"[^a-z0-9]+", "_", tag.lower()).strip("_")
+    words = _words(tag)
     # Sentences about other scores, such as `record to beat`, are no tags.
     if not words or _QUOTED.search(re.sub(r"_", " ", tag.lower())):
         return OTHER
-    is_pre = bool(_PRE.search(words)) and not re.search(r"round_?trip|(?:^|_)q?int\d", words)
+    is_pre = _claims_before(words)
     if _ADAPTED.search(words) or _MIXED.search(words):
         if is_pre:
             return OTHER  # adapted before quantization: not the artifact's, and not the bare model's
@@ -106,6 +111,16 @@ def claimed_kind(tag: str, stride: int | None = None) -> str:
     if _SLID.search(words) or stride:
         return OTHER if is_pre else SLIDING
     return PRE if is_pre else POST if _POST.search(words) else OTHER
+
+
+def _words(tag: str) -> str:
+    """Return the words of a tag in lower case, with underscores between them."""
+    return re.sub(r"[^a-z0-9]+", "_", tag.lower()).strip("_")
+
+
+def _claims_before(words: str) -> bool:
+    """Tell whether the words of a tag claim a score before quantization."""
+    return bool(_PRE.search(words)) and not re.search(r"round_?trip|(?:^|_)q?int\d", words)
 
 
 def base_tag(tag: str) -> str:
@@ -154,6 +169,8 @@ def settled(
             score = _of_compatible_tag(score, found)
         if score.kind == POST and score.is_finite:
             score = _sliding_if_shown(score, sliding_from, pre_quant_bpb, averaged)
+        if score.kind == MIXED and any(s.val_bpb == score.val_bpb and s.is_before_quantization for s in found):
+            score = replace(score, kind=OTHER)  # printed again, under the tag that parsers of the script look for
         if score.kind == SLIDING:
             score = _mixed_if_shown(score, last_of(found, POST), None if averaged else pre_quant_bpb)
             score = replace(score, stride=score.stride or stride)

@@ -12,6 +12,7 @@ from golf.foreign.folder_reader import ForeignFolder
 from golf.foreign.foreign_run import ForeignRun
 from golf.foreign.import_store import import_folders, record
 from golf.foreign.log_lines import ScoreLine, StepLine, StopLine, read_line
+from golf.foreign.submission_json import meaning
 from golf.report.imported_rows import rows_of_record
 from golf.settings.composition import rules_named
 from tests.foreign.folders import write
@@ -133,6 +134,22 @@ def test_an_adapted_score_counts_after_a_sliding_one_that_looks_like_a_mixture(t
 def test_the_compatible_tag_is_flat_where_it_is_near_the_flat_score(tmp_path: Path) -> None:
     text = log(tag="base_int8", bpb=1.1976) + "final_int8_zlib_roundtrip_exact val_bpb:1.19179616\n"
     assert only_run(imported(tmp_path / "x", {"train.log": text})).value("val_bpb") == 1.19179616
+
+
+def test_a_mixture_before_quantization_is_not_the_artifacts(tmp_path: Path) -> None:
+    mixture = "pre_quant_sliding_window_exact val_bpb:0.90000000\nfinal_ngram_exact val_bpb:0.90000000\n"
+    text = log().replace("Serialized model: ", mixture + "Serialized model: ")
+    assert only_run(imported(tmp_path / "x", {"train.log": text})).value("val_bpb") == 1.2
+
+
+def test_a_seed_that_only_the_name_tells_has_a_log(tmp_path: Path) -> None:
+    logs = {f"train_seed{s}.log": log(s, 1.2 + s / 1e3).replace(f"seed:{s}\n", "") for s in (1, 2)}
+    per_seed = {str(s): {"val_bpb": 1.2 + s / 1e3} for s in (1, 2)}
+    assert faults(imported(tmp_path / "x", logs, {"val_bpb": 1.2015, "seed_results": per_seed})) == []
+
+
+def test_a_claim_before_adaptation_is_no_adapted_score() -> None:
+    assert meaning("ttt_val_bpb") == "ttt_bpb" and meaning("pre_ttt_val_bpb") != "ttt_bpb"
 
 
 def test_an_evaluation_of_its_own_belongs_to_the_run_before(tmp_path: Path) -> None:
