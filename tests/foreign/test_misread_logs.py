@@ -149,7 +149,8 @@ def test_a_seed_that_only_the_name_tells_has_a_log(tmp_path: Path) -> None:
 
 
 def test_a_claim_before_adaptation_is_no_adapted_score() -> None:
-    assert meaning("ttt_val_bpb") == "ttt_bpb" and meaning("pre_ttt_val_bpb") != "ttt_bpb"
+    assert meaning("ttt_val_bpb") == meaning("val_bpb_post_ttt") == "ttt_bpb"
+    assert meaning("pre_ttt_val_bpb") is None and meaning("val_bpb_pre_ttt") is None
 
 
 def test_an_evaluation_of_its_own_belongs_to_the_run_before(tmp_path: Path) -> None:
