@@ -1,8 +1,8 @@
 """Other people's runs: their logs and submissions are read, audited and kept as rows.
 
-From below: `text` and `figures`; `log_lines`, `event_lines` and `log_reader` (a log); `scores` and `foreign_run` (a
-run); `submission_json` and `folder_reader` (a submission); `run_audit`, `submitted_runs`, `claims` and `readme_claims`
-(rules and claims); `import_store` and `folder_audit`, which put these together for the two commands.
+From below: `text` and `figures`; `log_lines`, `event_lines`, `echoed_source` and `log_reader` (a log); `scores` and
+`foreign_run` (a run); `submission_json` and `folder_reader` (a submission); `run_audit`, `submitted_runs`, `claims` and
+`readme_claims` (rules and claims); `import_store` and `folder_audit`, which put these together for the two commands.
 
 Public: `import_store.import_folders`, `import_store.store`, `folder_audit.audit`.
 """

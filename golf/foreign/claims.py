@@ -38,7 +38,7 @@ def check_claims(logs: Logs, chosen: Submitted, claims: Claims, code_bytes: int 
     else:
         found.untrue += _own_mean_faults(claims)
         found.unchecked.append("claims of all seeds together (score, loss, spread): not every seed has its own log")
-    found.untrue += [*_figure_faults(chosen.runs, comparable), *_seed_faults(chosen.runs, comparable)]
+    found.untrue += [*_figure_faults(chosen.runs, comparable), *_seed_faults(chosen.runs, comparable, logs.last)]
 
 
 def claim_faults(runs: Sequence[ForeignRun], claims: Claims) -> list[str]:
@@ -52,17 +52,21 @@ def claim_faults(runs: Sequence[ForeignRun], claims: Claims) -> list[str]:
     return faults
 
 
-def _seed_faults(runs: Sequence[ForeignRun], claims: Claims) -> list[str]:
-    """Return claims about a seed that its log contradicts, and seeds without a log."""
+def _seed_faults(runs: Sequence[ForeignRun], claims: Claims, beside: Sequence[ForeignRun] = ()) -> list[str]:
+    """Return claims about a seed that its log contradicts, and seeds without a log.
+
+    A claim may be of a rerun of the seed, which is one of the runs `beside`.
+    """
     faults = []
     for seed, claimed in claims.per_seed.items():
-        logs = [run for run in runs if run.count("seed") == seed and run.has_score]
+        logs = [run for run in runs if run.seed == seed and run.has_score]
         if not logs and runs:
             faults.append(f"{claims.name} gives seed {seed}, there is no log of seed {seed}")
         if len(logs) != 1:
             continue
         for name, figure in claimed.items():
-            known = _known(logs[0], name)
+            reruns = [run for run in beside if run.seed == seed and run is not logs[0]]
+            known = [figure for run in (logs[0], *reruns) for figure in _known(run, name)]
             slack = SAME_PACE if name in _TIMES else 0.0
             if known and not any(
                 figure.agrees_with(f) or abs(figure.value - f.value) <= slack * f.value for f in known

@@ -35,6 +35,13 @@ _SOURCE = re.compile(
     r"[A-Z_]{3,} = |return |#\s)|^\s+(?:return\b|if .*:$|for .* in .*:$|self\.|log0?\(|f\"|assert |with .*:$|else:|"
     r"elif .*:|raise |[\w.\[\]]+ = |\w+\()|^\s*[)\]}],?$"
 )
+# A field of an f-string, such as `{val_bpb:.4f}`: digits in it are no result.
+_FORMAT_CODE = re.compile(r"\{[^{}\s][^{}]{0,80}:[-+ ,_<>=^]*(?:\d*,?(?:\.\d+)?[bcdeEfFgGnosxX%]|\.\d+)\}")
+_STATEMENT = re.compile(
+    r"^\s*(?:(?:print|log\w*|[\w.]+\.(?:info|write|append|log))\(|[fr]{1,2}[\"']|return\b|if\b.*:$|elif\b|for\b.*:$"
+    r"|def \w+\(|assert\b|raise\b|#|[\w.]+(?:\[[^\]]*\])? [-+*/]?= .*\w[(\[])"
+)
+_PROGRAM = re.compile(r"^(?:import \w[\w.]*(?:,| as |$)|from \w[\w.]* import |#!)")
 # Beginnings of lines that public scripts print beside their results.
 _NOISE = re.compile(
     r"^\s*(?:\||\+[-=]|[-=*_#~─━]{3,}|\[?[WEIF]\d{3,4}[ \d]|\[W\d|NCCL |\*+|setting omp_num|\[(?:modal|local)\]|"
@@ -87,12 +94,28 @@ def may_end_source(text: str) -> bool:
 
 def looks_like_source(text: str) -> bool:
     """Tell whether a line is one of a Python program."""
-    return bool(_SOURCE.match(text))
+    return bool(_SOURCE.match(text)) or has_format_code(text)
+
+
+def has_format_code(text: str) -> bool:
+    """Tell whether a line has a field of an f-string with a format code, as only source has."""
+    return "{" in text and bool(_FORMAT_CODE.search(text))
+
+
+def is_statement(text: str) -> bool:
+    """Tell whether a line is a statement of Python, or a comment. Stricter than `looks_like_source`."""
+    return bool(_STATEMENT.match(text)) or has_format_code(text)
 
 
 def opens_source(text: str) -> bool:
     """Tell whether an echoed script may begin with this line."""
-    return text.startswith(("import ", "from ", '"""', "'''", "#!", "# "))
+    # A comment does not open one: people write headings such as `# --- eval` into logs.
+    return text.startswith(("import ", "from ", '"""', "'''", "#!"))
+
+
+def starts_program(text: str) -> bool:
+    """Tell whether a line can only be the beginning of a program, even in the middle of a log."""
+    return bool(_PROGRAM.match(text))
 
 
 def is_rule(text: str) -> bool:

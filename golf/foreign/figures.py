@@ -56,11 +56,11 @@ def parse_number(text: str) -> float | None:
 
 
 def parse_seconds(text: str) -> float | None:
-    """Return the seconds in a text such as `600038ms`, `9.9m` or `508.8s`; None without a unit."""
+    """Return the seconds in a text such as `600038ms`, `9.9m` or `508.8s`; None without a unit, or if negative."""
     match = _WHOLE.fullmatch(text)
     unit = match[2].lower() if match else ""
     value = _value(match[1]) if match and unit in _SECONDS_PER else None
-    if value is None:
+    if value is None or not 0 <= value < math.inf:
         return None
     # 600038 / 1000 is the double next to 600.038; 600038 * 0.001 is not.
     return value / 1000 if unit == "ms" else value * _SECONDS_PER[unit]

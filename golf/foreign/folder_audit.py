@@ -21,7 +21,7 @@ from golf.foreign.reference import rows_of_logs, sentence
 from golf.foreign.run_audit import implied_bytes, rule_faults, seed_faults, shard_faults
 from golf.foreign.script_audit import SCRIPT, check_code_size, check_script
 from golf.foreign.submission_json import NAME, read_claims
-from golf.foreign.submitted_runs import Logs, read_logs, submitted
+from golf.foreign.submitted_runs import Logs, names_several_seeds, read_logs, submitted
 from golf.report.variants import Variant
 from golf.report.verdicts import BETTER, NO_VERDICT, judge
 from golf.settings.config import RulesConfig
@@ -82,7 +82,8 @@ def _check_logs(logs: Logs, chosen: Sequence[ForeignRun], found: Audit) -> None:
     found.look_at += _of_each(chosen, _slow_together)
     found.untrue += shard_faults(chosen)
     for same in logs.copied:
-        found.untrue.append(f"{shown([run.name for run in same])} are copies of one run: add the log of the other")
+        remedy = "add the log of the other" if names_several_seeds(same) else "they count as one"
+        found.untrue.append(f"{shown([run.name for run in same])} are copies of one run: {remedy}")
     _check_appended(logs, chosen, found)
     _check_seeds(logs, chosen, beside, found)
     for run in logs.unscored:  # a fault only where submission.json has a score for this seed

@@ -19,6 +19,7 @@ from golf.run.result import OK
 
 LOG_ENDINGS = (".log", ".txt", ".out", ".err", ".stdout", "")
 EXAMPLES_KEPT = 5
+PROSE = 0.5  # fraction of lines not understood from which on a file without a step is no log
 CLAIMED_ONLY = "there is no log: this is what {} claims"
 _SKIPPED_FOLDERS = {"node_modules", "__pycache__", "site-packages", "venv"}
 _COMMON_NAMES = {
@@ -128,17 +129,26 @@ def _add_log(found: ForeignFolder, path: Path, folder: Path) -> None:
     if not log.runs:
         found.skipped[file] = "no line of a run in it" if log.lines else "is empty"
         return
+    if all(run.steps is None for run in log.runs) and log.not_understood > PROSE * log.lines:
+        found.skipped[file] = "quotes scores, but is no log"  # a prompt, a page or a summary
+        return
     found.lines += log.lines
     found.source_lines += log.source_lines
     found.not_understood += log.not_understood
     found.examples += log.examples[: max(0, EXAMPLES_KEPT - len(found.examples))]
-    found.runs += [_run_of_log(log, index, found.name, file) for index in range(1, len(log.runs) + 1)]
+    runs = [_run_of_log(log, index, found.name, file) for index in range(1, len(log.runs) + 1)]
+    with path.open("rb") as opened:
+        digest = hashlib.file_digest(opened, "sha256").hexdigest()
+    for index, run in enumerate(runs):
+        run.digest = f"{digest}#{index}"
+    found.runs += runs
 
 
 def _run_of_log(log: ReadLog, index: int, folder_name: str, file: str) -> ForeignRun:
     """Return run `index` of a log, counted from 1. The last run has the file's name: it is the one that was scored."""
     logged, count = log.runs[index - 1], len(log.runs)
     run = foreign_run(logged, "", file)
+    run.is_last_in_file = index == count
     stem = file
     for ending in (ENDING, *LOG_ENDINGS):
         stem = stem.removesuffix(ending) if ending else stem

@@ -31,6 +31,8 @@ class ForeignRun:
     faults: list[str] = field(default_factory=list)
     variant: str = ""
     folder: str = ""
+    digest: str = ""  # digest of the log's bytes, with the place of the run in it
+    is_last_in_file: bool = True
 
     def value(self, name: str) -> float | None:
         """Return a figure's number, None if it is absent."""
@@ -127,6 +129,7 @@ def _take_scores(foreign: ForeignRun, run: LogRun, file: str) -> None:
         averaged=run.averaged and not before,
     )
     foreign.faults += list(dict.fromkeys(s.doubt for s in foreign.scores if s.doubt))
+    foreign.faults += [f"{text} cannot be a score: not counted" for text in dict.fromkeys(run.refused)]
     if pre is not None:
         foreign.figures |= score_figures(pre, PRE, file)
     for kind in (POST, SLIDING, TTT):
@@ -199,11 +202,16 @@ def _take_sizes(foreign: ForeignRun, run: LogRun) -> None:
 def _take_pace(foreign: ForeignRun, run: LogRun) -> None:
     """Keep the step time that was printed at the last step; otherwise divide training time by steps."""
     steps, seconds = foreign.figures.get("steps"), foreign.figures.get("train_seconds")
+    timed_step = run.timed_step if run.timed_step is not None else run.steps
+    if seconds is not None and run.steps is not None and (timed_step or 0) < LAST_VALIDATION * run.steps:
+        # The clock was printed long before the end: it is not the time of the training.
+        del foreign.figures["train_seconds"]
+        seconds = None
     # The printed average is of all steps so far: an earlier line's misses later slow steps.
-    if "step_ms" in foreign.figures and run.paced_step == run.steps:
+    if "step_ms" in foreign.figures and (run.paced_step == run.steps or timed_step != run.steps):
         return
     foreign.figures.pop("step_ms", None)
-    if steps and seconds and steps.value > 0 and seconds.value > 0:
+    if steps and seconds and steps.value > 0 and seconds.value > 0 and timed_step == run.steps:
         source = f"{seconds.source} over {steps.source}"
         foreign.figures["step_ms"] = Figure(round(seconds.value * 1000 / steps.value, 4), source)
 

@@ -16,7 +16,8 @@ from golf.foreign.figures import Figure
 from golf.foreign.folder_reader import ForeignFolder, read_folders
 from golf.foreign.foreign_run import ForeignRun
 from golf.foreign.readme_claims import find_readme, readme_faults
-from golf.foreign.run_audit import audit_run, copies, same_seed_faults, shard_faults
+from golf.foreign.run_audit import audit_run, copies, same_seed_faults, shard_faults, without_copies
+from golf.foreign.submitted_runs import Logs, submitted
 from golf.report.imported_rows import DAMAGED, imported_folder, rows_of_record
 
 FORMAT = 1
@@ -32,16 +33,20 @@ def import_folders(paths: Sequence[Path]) -> Iterator[ForeignFolder]:
 
 
 def _folder_faults(found: ForeignFolder) -> list[str]:
-    """Return faults that only several runs, or runs together with the claims, can show."""
+    """Return faults that only several runs, or runs together with the claims, can show. Copies are taken out."""
     copied = [f"{shown([run.name for run in same])} are copies of one run" for same in copies(found.runs)]
+    found.runs = without_copies(found.runs)
     faults = [*same_seed_faults(found.runs), *copied, *shard_faults(found.runs)]
+    chosen: list[ForeignRun] = []
     if found.claims is not None:
         if found.claims.problem:
             faults.append(f"{found.claims.name} {found.claims.problem}")
-        faults += claim_faults([run for run in found.runs if run.files[0] != found.claims.name], found.claims)
+        logged = [run for run in found.runs if run.files[0] != found.claims.name]
+        faults += claim_faults(logged, found.claims)
+        chosen = submitted(Logs(scored=[run for run in logged if run.has_score]), found.claims).runs
     readme = find_readme(Path(found.folder))
     if readme is not None and found.has_logs:
-        faults += readme_faults(readme, found.runs)
+        faults += readme_faults(readme, found.runs, chosen)
     return faults
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from golf.foreign.event_lines import NOISE, EventLine, read_event, read_noise
+from golf.foreign.event_lines import NOISE, EventLine, has_format_code, is_statement, read_event, read_noise
 from golf.foreign.figures import NUMBER, parse_number, parse_seconds
 
 _FLAGS = re.IGNORECASE
@@ -78,11 +78,16 @@ _STEP = re.compile(
     _FLAGS,
 )
 _PAIR = re.compile(rf"([A-Za-z_][\w/.-]*)\s*[:=]\s*({NUMBER})\s*(ms|s|m|min|h)?(?![\w/])", _FLAGS)
+_PIPED_PAIR = re.compile(rf"\|\s*([A-Za-z_]\w*)\s+({NUMBER})\s*(?=\||$)", _FLAGS)  # `step 10/20 | loss 8.19 |`
 _STEP_MS = re.compile(rf"({NUMBER})\s*ms/step", _FLAGS)
 _STOP = re.compile(
     rf"stopping_early:\s*(\w+)(?:.*?\btrain_time:\s*({NUMBER}\s*(?:ms|s|m)))?(?:.*?\bstep:\s*({_COUNT}))?", _FLAGS
 )
-_BPB = re.compile(rf"(?:\bval[_ ]?bpb|\bvalidation_bpb|\bbpb)\"?\s*[:=]\s*\"?({NUMBER})", _FLAGS)
+_STOP_AT = re.compile(rf"\s*stopping early at step\s+({_COUNT})\s*\(([^()]*)\)", _FLAGS)
+_BARE_BPB = re.compile(rf"\s*final_\w+\s+val_bpb\s+({NUMBER})\s*$", _FLAGS)
+_BPB = re.compile(
+    rf"(?:\bval[_ ]?bpb|\bvalidation_bpb|\bbpb)\"?\s*(?:\([^()]{{1,20}}\)\s*)?[:=]\s*\"?({NUMBER})", _FLAGS
+)
 _LOSS = re.compile(rf"\b(?:val[_ ]?loss|validation_loss)\"?\s*[:=]\s*\"?({NUMBER})", _FLAGS)
 _FIRST_KEY = re.compile(r"\"?\b(?:val[_ ]?loss|val[_ ]?bpb|validation_loss|validation_bpb|stride\s*[:=])", _FLAGS)
 _SCORE_TIME = re.compile(rf"\b(?:eval_time|time|elapsed|t)\s*[:=]\s*({NUMBER}\s*(?:ms|s|m))(?![\w/])", _FLAGS)
@@ -92,6 +97,9 @@ _PROGRESS = re.compile(
     r"\b(?:ttp|tttg|ttpp|ttpr|ttt_phase|sdttt_epoch|ttt_train|ttt_epoch):",
     _FLAGS,
 )
+# Forms that only lines with a score have as progress: training lines may print a remaining time as well.
+_BAR = re.compile(r"\[\s*[\d.]+\s*%\s*\]|\]\s*[\d.]+\s*%|\bETA\s*[:=]", _FLAGS)
+_PART = re.compile(r"\b(?:windows?|chunks?|batch(?:es)?|docs?|epoch|seqs?)\s*[:=]?\s*(\d+)\s*/\s*(\d+)", _FLAGS)
 _SOME_SCORE = re.compile(r"bpb\W{1,3}\d\.\d{3}")  # a score of an unknown form, which is counted as not understood
 _BYTES = rf"({NUMBER})\s*(?:bytes|B)\b"
 _SIZES = [
@@ -103,7 +111,8 @@ _SIZES = [
     (
         "total",
         re.compile(
-            rf"^\s*total (?:submission size|submission|size|artifact|artifact size)\s*([^:]{{0,60}}):\s*{_BYTES}",
+            rf"^\s*(?:\[\w+\]\s*)?total (?:submission size|submission|size|artifact|artifact size)\s*"
+            rf"([^:]{{0,60}}):\s*{_BYTES}",
             _FLAGS,
         ),
     ),
@@ -161,6 +170,8 @@ def read_line(text: str) -> Line | None:
         return StepLine(int(match[1]), int(match[2]), train_loss=float(match[3]))
     if text.lstrip().startswith(_PROGRESS_LINES):
         return NOISE
+    if has_format_code(text):
+        return None
     lowered = text.lower()
     # Validation lines have a score and score lines may have bytes: the order of these tests decides.
     has_step = "step" in lowered or "stopping" in lowered or "/" in lowered[:24] or "iter" in lowered[:24]
@@ -180,11 +191,14 @@ def _step_line(text: str, lowered: str) -> Line | None:
     """Return a training, validation or stop line."""
     if "stopping_early" in lowered:
         return _stop_line(text)
+    if at := _STOP_AT.match(text):
+        return StopLine(at[2], None, int(at[1].replace(",", "")))
     match = _STEP.match(text)
     if not match or not ("loss" in lowered or "fitness" in lowered or "bpb" in lowered) or _PROGRESS.search(text):
         return None
     step, of = (match[1] or match[3]).replace(",", ""), (match[2] or match[4] or "").replace(",", "")
     pairs = {name.lower(): (number, unit or "") for name, number, unit in _PAIR.findall(text, match.end())}
+    pairs |= {name.lower(): (number, "") for name, number in _PIPED_PAIR.findall(text)}
     values = {name: parse_number(number) for name, (number, _) in pairs.items()}
     loss = _first_value(values, "train_loss", "loss", "mean_microbatch_loss", "fitness")
     val_bpb = _first_value(values, *BPB_KEYS)
@@ -217,10 +231,10 @@ def _seconds(number: str, unit: str) -> float | None:
 
 def _score_line(text: str) -> Line | None:
     """Return a score, `NOISE` for one of a part of the split that is printed on the way."""
-    match = _BPB.search(text)
-    if match is None or text.lstrip().startswith("#"):  # a comment of echoed source
+    match = _BPB.search(text) or _BARE_BPB.match(text)
+    if match is None or is_statement(text):
         return None
-    if _PROGRESS.search(text):
+    if _is_progress(text):
         return NOISE
     loss = _LOSS.search(text)
     first = _FIRST_KEY.search(text)
@@ -238,6 +252,12 @@ def _score_line(text: str) -> Line | None:
         parse_seconds(time[1]) if time else None,
         int(stride[1].replace(",", "")) if stride else None,
     )
+
+
+def _is_progress(text: str) -> bool:
+    """Tell whether a score is of a part of the text, printed on the way through it."""
+    part = _PART.search(text)
+    return bool(_PROGRESS.search(text) or _BAR.search(text) or (part and part[1] != part[2]))
 
 
 def _size_line(text: str) -> Line | None:
@@ -261,6 +281,9 @@ def _bytes(text: str) -> int | None:
 
 def _setting_line(text: str) -> Line | None:
     """Return the known settings in a line, and the sign of a beginning."""
+    # Comments of echoed source have settings of examples.
+    if text.lstrip().startswith("#"):
+        return None
     opens = _OPENS.match(text)
     found = _SETTING.findall(text) if ":" in text or "=" in text else []
     values: dict[str, str] = {}

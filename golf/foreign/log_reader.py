@@ -7,18 +7,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from golf.foreign.event_lines import NOISE, RULE, EventLine, looks_like_source, may_end_source, opens_source
+from golf.foreign.echoed_source import EchoedSource
+from golf.foreign.event_lines import NOISE, RULE, EventLine, looks_like_source
 from golf.foreign.figures import Figure, parse_number, parse_seconds
 from golf.foreign.log_lines import Line, ScoreLine, SettingLine, SizeLine, StepLine, StopLine, read_line
-from golf.foreign.scores import LoggedScore, logged
+from golf.foreign.scores import OTHER, LoggedScore, claimed_kind, logged
 from golf.foreign.text import TextFile, without_prefix
 
 EXAMPLES_KEPT = 5
 SCORES_KEPT = 400  # largest number a run; sweeps of evaluation settings print many
-LONGEST_SAMPLE = 200  # lines of sample output in the documentation of a script
-SURE_SIGNS = {  # signs of a run's beginning that end an echoed script
-    *("val_bpb:enabled", "train_loader:", "hyperparameters:", "running python", "model_params:", "train_shards:"),
-}
 
 
 @dataclass
@@ -35,12 +32,14 @@ class LogRun:
     steps: int | None = None
     of: int | None = None  # steps that were planned
     paced_step: int | None = None  # step at which figures["step_ms"] was printed
+    timed_step: int | None = None  # step at which figures["train_seconds"] was printed
     last_val: StepLine | None = None
     last_val_line: int = 0
     stopped: bool = False
     diverged_line: int | None = None
     crash_line: int | None = None
     crash: str = ""
+    refused: list[str] = field(default_factory=list)  # scores as written that no model can have
     last_figure_line: int = 0
     sliding_from: int | None = None  # line that announces sliding-window scoring
     sliding_stride: int | None = None
@@ -82,8 +81,8 @@ class _LogReader:
         self.log, self.name = ReadLog(), name
         self.run = LogRun(1)
         self.rank: int | None = None  # rank whose lines count, in a log that several ranks wrote
-        self.in_source = False
-        self.left_source = 0  # line that seemed to end an echoed script
+        self.source = EchoedSource()
+        self.header = LogRun(1)  # settings that were printed before the echoed script
         self.late: dict[str, Figure] = {}  # settings after the end of training, of this run or of the next one
         self.shapes: set[str] = set()  # shapes of the examples so far
 
@@ -97,20 +96,18 @@ class _LogReader:
     def _take(self, number: int, raw: str) -> None:
         """Read one line, unless it is echoed source, noise or another rank's."""
         text, rank = without_prefix(raw)
-        if self.in_source:
-            self.in_source = self._still_source(text)
-            if self.in_source:
-                self.log.source_lines += 1
-                return
-            self.left_source = number
-        if opens_source(text) and self._may_be_source(number) and looks_like_source(text):
-            self.in_source, self.run = True, LogRun(number)
+        if self.source.is_open and self.source.goes_on(number, text):
             self.log.source_lines += 1
+            return
+        if rank is None and self.source.begins(number, text, not self.run.is_empty):
+            self._open_source(number)
             return
         line = read_line(text)
         if line is NOISE or line is RULE:
             return
-        if line is None:
+        # A script that is echoed after a run may lack the line that it begins with.
+        is_late_source = isinstance(line, SettingLine) and bool(self.run.scores) and looks_like_source(text)
+        if line is None or is_late_source:
             self._not_understood(number, text)
             return
         if rank is not None and not isinstance(line, EventLine):
@@ -120,21 +117,17 @@ class _LogReader:
                 return
         self._feed(number, line)
 
-    def _still_source(self, text: str) -> bool:
-        """Tell whether an echoed script goes on with this line. Not every log ends one with equals signs."""
-        line = read_line(text) if may_end_source(text) else None
-        if line is RULE:
-            return False
-        if isinstance(line, SettingLine):
-            return line.opens not in SURE_SIGNS or looks_like_source(text)
-        # A step line without time or number of steps may be an example in the script's documentation.
-        timed = isinstance(line, StepLine) and (line.seconds is not None or line.of is not None)
-        return not (timed or isinstance(line, (StopLine, SizeLine)))
-
-    def _may_be_source(self, number: int) -> bool:
-        """Tell whether an echoed script can begin here: before a run, or after sample output in its documentation."""
-        is_sample = not self.run.opened and 0 < number - self.left_source <= LONGEST_SAMPLE and self.left_source > 0
-        return self.run.is_empty or is_sample
+    def _open_source(self, number: int) -> None:
+        """Take the first line of an echoed script. Settings before the script are the run's."""
+        self.log.source_lines += 1
+        if self.source.is_sample(number):
+            # The script had not ended: the lines since then were sample output in its documentation.
+            self.run = LogRun(self.header.first_line, dict(self.header.figures))
+            return
+        if not self.run.is_empty:
+            self._begin_run(number)  # the next run's script
+        self.run = LogRun(self.run.first_line, self.run.figures)
+        self.header = LogRun(self.run.first_line, dict(self.run.figures))
 
     def _feed(self, number: int, line: Line) -> None:
         """Take a line with content."""
@@ -159,8 +152,16 @@ class _LogReader:
 
     def _end_run(self) -> None:
         self._keep_late()
-        if not self.run.is_empty:
-            self.run.figures |= {name: self._figure(*found) for name, found in self.run.latest.items()}
+        if self.run.is_empty:
+            return
+        self.run.figures |= {name: self._figure(*found) for name, found in self.run.latest.items()}
+        last = self.log.runs[-1] if self.log.runs else None
+        if last is not None and _evaluates(self.run, last):
+            last.figures = self.run.figures | last.figures
+            last.scores += self.run.scores
+            last.sizes += self.run.sizes
+            last.last_figure_line = self.run.last_figure_line
+        else:
             self.log.runs.append(self.run)
 
     def _begin_run(self, number: int) -> None:
@@ -180,6 +181,7 @@ class _LogReader:
             self._begin_run(number)
         if line.opens:
             self.run.opened.add(line.opens.split("/")[0])
+            self.source.left_line = 0
         for name, text in line.values.items():
             value = parse_number(text)
             if value is not None and math.isfinite(value):
@@ -204,7 +206,7 @@ class _LogReader:
             run.latest["steps"] = (line.step, number)
         run.of = line.of or run.of
         if line.seconds is not None:
-            run.latest["train_seconds"] = (line.seconds, number)
+            run.latest["train_seconds"], run.timed_step = (line.seconds, number), line.step
         if line.step_ms is not None and math.isfinite(line.step_ms) and line.step:
             run.latest["step_ms"], run.paced_step = (line.step_ms, number), line.step
         if line.val_bpb is not None or line.val_loss is not None:
@@ -235,16 +237,24 @@ class _LogReader:
         if line.step is not None and line.step >= (self.run.steps or 0):
             self.run.steps = line.step
             self.run.latest["steps"] = (line.step, number)
-        if line.seconds is not None:
+        # Logs of runs that go on from a checkpoint print a clock of 0 ms here.
+        if line.seconds:
             self.run.latest["train_seconds"] = (line.seconds, number)
+            self.run.timed_step = self.run.steps if line.step is None else line.step
 
     def _score(self, number: int, line: ScoreLine) -> None:
         score = logged(line, number)
         if score is None:
-            self._not_understood(number, f"{line.tag} val_bpb:{line.bpb_text}")
-        elif len(self.run.scores) < SCORES_KEPT:
-            self._keep_late()
-            self.run.scores.append(score)
+            text = f"{line.tag} val_bpb:{line.bpb_text}"
+            self._not_understood(number, text)
+            if claimed_kind(line.tag, line.stride) != OTHER:
+                self.run.refused.append(text)
+            return
+        self._keep_late()
+        self.run.scores.append(score)
+        if len(self.run.scores) > SCORES_KEPT:
+            # The first scores are those before quantization, and the last one decides.
+            del self.run.scores[SCORES_KEPT // 2]
 
     def _event(self, number: int, line: EventLine) -> None:
         """Take an event in the course of the run."""
@@ -271,3 +281,15 @@ class _LogReader:
         if len(self.log.examples) < EXAMPLES_KEPT and shape not in self.shapes:
             self.shapes.add(shape)
             self.log.examples.append(f"{self.name}:{number}: {text.strip()[:100]}")
+
+
+def _evaluates(run: LogRun, trained: LogRun) -> bool:
+    """Tell whether a run without steps is an evaluation of the run before it: both print one seed and one size."""
+    if run.steps is not None or not run.scores or trained.steps is None:
+        return False
+    if not run.opened and not run.figures:
+        return True  # a script was echoed in the middle of the run
+    seed, params = ((run.figures.get(n), trained.figures.get(n)) for n in ("seed", "model_params"))
+    if seed[0] is None or seed[1] is None or seed[0].value != seed[1].value:
+        return False
+    return params[0] is None or params[1] is None or params[0].value == params[1].value

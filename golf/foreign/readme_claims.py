@@ -32,12 +32,12 @@ def find_readme(folder: Path) -> Path | None:
     return next((path for n in (README, "readme.md", "Readme.md") if (path := folder / n).is_file()), None)
 
 
-def readme_faults(path: Path, runs: Sequence[ForeignRun]) -> list[str]:
-    """Return claims of a README that no log has."""
+def readme_faults(path: Path, runs: Sequence[ForeignRun], chosen: Sequence[ForeignRun] = ()) -> list[str]:
+    """Return claims of a README that no log has, nor the mean of the `chosen` runs, which were submitted."""
     scored = [run for run in runs if run.has_score]
     if not scored:
         return []
-    known = [v for run in scored for v in _scores(run)] + _means(scored)
+    known = [v for run in scored for v in _scores(run)] + _means(scored, chosen)
     faults: list[str] = []
     header: list[str] = []
     headline = None
@@ -78,7 +78,8 @@ def check_readme(folder: Path, logs: Logs, chosen: Submitted, claims: Claims | N
     elif not logs.is_complete:
         found.unchecked.append(f"the numbers of {path.name}: not every seed has its own log")
     else:
-        faults = readme_faults(path, [*logs.last, *(run for run in chosen.runs if run in logs.earlier)])
+        runs = [*logs.last, *(run for run in chosen.runs if run in logs.earlier)]
+        faults = readme_faults(path, runs, chosen.runs)
         of_seeds = [fault for fault in faults if " gives seed " in fault]
         others = [fault for fault in faults if fault not in of_seeds]
         mean = mean_bpb(chosen.runs)
@@ -140,9 +141,9 @@ def _scores(run: ForeignRun) -> list[Figure]:
     return [*run.present("pre_quant_bpb", "val_bpb"), *(s.bpb for s in run.scores)]
 
 
-def _means(runs: Sequence[ForeignRun]) -> list[Figure]:
-    """Return the means of all runs and of each variant's, for every kind of score."""
-    groups = [list(runs), *([r for r in runs if r.variant == v] for v in {r.variant for r in runs})]
+def _means(runs: Sequence[ForeignRun], chosen: Sequence[ForeignRun]) -> list[Figure]:
+    """Return the means of all runs, of the chosen ones and of each variant's, for every kind of score."""
+    groups = [list(runs), list(chosen), *([r for r in runs if r.variant == v] for v in {r.variant for r in runs})]
     names = ("val_bpb", "pre_quant_bpb", "post_quant_bpb", "sliding_bpb", "ttt_bpb")
     figures = [[figure for run in group for figure in run.present(name)] for group in groups for name in names]
     return [mean_of(found) for found in figures if found]

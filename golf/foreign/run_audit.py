@@ -12,20 +12,24 @@ from golf.challenge import CAP_BYTES, EVAL_SECONDS, GRACE_SECONDS, OLDER_SPLIT_B
 from golf.foreign.audit import shown
 from golf.foreign.figures import Figure
 from golf.foreign.foreign_run import ForeignRun
-from golf.foreign.scores import PRE, LoggedScore
+from golf.foreign.scores import POST, PRE, SLIDING, LoggedScore
 from golf.report.rows import bytes_per_token
 from golf.run.result import OK, OVER_BYTES, OVER_TIME
 
 BYTES_TOLERANCE = 0.0004  # relative error of the bytes that loss, bits per byte and tokens imply
 SMALLEST_SPLIT = 0.97  # fraction of the validation bytes; less is a part of the split
+LARGEST_SLACK = 0.01  # relative error of rounded scores from which on they do not tell the two exports apart
 SAME_BYTES_PER_TOKEN = 0.002  # relative difference that rounding to four digits explains
 LEAKING_SHARDS = 1499  # training shards of a preparation that leaves 40,000 of 50,000 validation documents in training
+FINEWEB, OLDER_FINEWEB = "FineWeb validation, 151.08 MB", "FineWeb validation, older export, 155.77 MB"
+OTHER_TEXT, UNKNOWN_TEXT = "other", "unknown"
 EXACT = 1e-5  # unit in the last place below which equal scores belong to one run
 
 
 def audit_run(run: ForeignRun) -> None:
     """Add the faults that the run's own log shows. Sets `over_bytes` or `over_time` if the run is."""
     run.faults += [*rule_faults(run), *seed_faults(run)]
+    run.texts["scored_text"] = scored_text(run)
     if run.state == OK:
         run.state, run.reason = _state(run)
 
@@ -144,12 +148,39 @@ def shard_faults(runs: Sequence[ForeignRun]) -> list[str]:
 
 
 def copies(runs: Sequence[ForeignRun]) -> list[list[ForeignRun]]:
-    """Return groups of logs of one and the same run, each of two logs or more."""
+    """Return groups of logs of one and the same run, each of two logs or more. The first of a group is to be kept."""
     # Two runs never share a score to the last digit together with the training time in milliseconds.
-    seen: dict[tuple[float | None, ...], list[ForeignRun]] = {}
+    seen: dict[tuple[float | str | None, ...], list[ForeignRun]] = {}
     for run in runs:
-        is_timed = run.value("train_seconds") is not None
-        if run.has_score and is_timed and run.figures["val_bpb"].unit_in_last_place < EXACT:
+        key: tuple[float | str | None, ...] = (run.digest or id(run),)
+        if run.has_score and run.value("train_seconds") and run.figures["val_bpb"].unit_in_last_place < EXACT:
             key = tuple(run.value(k) for k in ("val_bpb", "val_loss", "train_seconds", "steps"))
-            seen.setdefault(key, []).append(run)
-    return [same for same in seen.values() if len(same) > 1]
+        seen.setdefault(key, []).append(run)
+    groups = [same for same in seen.values() if len(same) > 1]
+    # The name that says the printed seed tells most; in one file, the last run is the one that was scored.
+    return [sorted(same, key=lambda r: (r.is_misnamed, r.named_seed is None, not r.is_last_in_file)) for same in groups]
+
+
+def without_copies(runs: Sequence[ForeignRun]) -> list[ForeignRun]:
+    """Return the runs, each run once."""
+    dropped = {id(run) for same in copies(runs) for run in same[1:]}
+    return [run for run in runs if id(run) not in dropped]
+
+
+def scored_text(run: ForeignRun) -> str:
+    """Return the text that loss, bits per byte and tokens of the run's scores prove to have been scored."""
+    tokens = run.value("val_tokens")
+    pairs = [(run.figures.get(f"{kind}_loss"), run.figures.get(f"{kind}_bpb")) for kind in (PRE, POST, SLIDING, "val")]
+    found = set()
+    for loss, bpb in pairs:
+        if tokens and loss and bpb and 0 < loss.value < math.inf and 0 < bpb.value < math.inf:
+            size = implied_bytes(loss.value, bpb.value, tokens)
+            # Validation lines keep no text of the loss; all public ones have four decimals.
+            unit = loss.unit_in_last_place if loss.text else 1e-4
+            slack = BYTES_TOLERANCE + unit / loss.value + bpb.unit_in_last_place / bpb.value
+            if slack > LARGEST_SLACK:
+                continue
+            of_size = ((FINEWEB, VALIDATION_BYTES), (OLDER_FINEWEB, OLDER_SPLIT_BYTES))
+            found.add(next((name for name, known in of_size if abs(size / known - 1) <= slack), OTHER_TEXT))
+    # A mixture prints a loss that is another model's; one score that fits proves the text.
+    return next((name for name in (FINEWEB, OLDER_FINEWEB, OTHER_TEXT) if name in found), UNKNOWN_TEXT)

@@ -22,7 +22,7 @@ SLOW_SECONDS = 15.0  # least duration of a sliding score; a flat one takes 1.4 t
 AVERAGING_GAIN_BPB = 0.1  # largest gain of averaged weights over the last step's
 SLIDING_GAIN_BPB = 0.06  # largest gain of a sliding window over a flat score; public logs have up to 0.035
 COLLAPSE_BPB = 0.05  # loss by adaptation from which on the adapted score is not the one that was meant
-HIGHEST_BPB = 60.0  # of a number that can be a score
+POSSIBLE_BPB = (0.3, 20.0)  # bpb of a score that a model can have on text; a mixture that sees its target is below it
 
 # Words of sentences that cite a score of something else.
 _QUOTED = re.compile(
@@ -35,7 +35,7 @@ _ADAPTED = re.compile(r"ttt|slot|test_time|lora_eval|adapter|sdttt|online")
 _SLID = re.compile(r"slid|stride|(?:^|_)sw(?:_|$)|(?:^|_)s(?:16|32|64|96|128|256|512)(?:_|$)|overlap")
 _PRE = re.compile(
     r"pre_?quant|prequant|post_?(?:ema|swa|lawa|avg|averaging|train)|unquantized|(?:^|_)(?:bf16|fp32|fp16|float|raw)(?:_|$)|"
-    r"trained_validation|^diagnostic(?!.*quantized)|^(?:ema|swa|lawa)(?:_|$)|(?:^|_)(?:ema|swa)_(?:eval|val|only)|full_precision"
+    r"trained_validation|^diagnostic_(?!exact)(?!.*quantized)|^(?:ema|swa|lawa)(?:_|$)|(?:^|_)(?:ema|swa)_(?:eval|val|only)|full_precision"
 )
 _POST = re.compile(
     r"round_?trip|quantized|dequant|post_?quant|(?:^|_)q?int\d|^final(?:_|$)|gptq|ternary|binary|artifact|zlib|zstd|lzma|brotli"
@@ -82,6 +82,11 @@ class LoggedScore:
         return math.isfinite(self.val_bpb)
 
     @property
+    def is_before_quantization(self) -> bool:
+        """Tell whether the tag is that of a score of the model before quantization."""
+        return _claims_before(_words(self.tag))
+
+    @property
     def how(self) -> str:
         """The way of scoring, in the words of Golf's own scores where it is the same way."""
         stride = f", stride {self.stride}" if self.stride else ""
@@ -94,11 +99,11 @@ class LoggedScore:
 
 def claimed_kind(tag: str, stride: int | None = None) -> str:
     """Return the kind that a tag claims, `other` if it names neither the artifact nor the model before quantization."""
-    words = re.sub(r"[^a-z0-9]+", "_", tag.lower()).strip("_")
+    words = _words(tag)
     # Sentences about other scores, such as `record to beat`, are no tags.
     if not words or _QUOTED.search(re.sub(r"_", " ", tag.lower())):
         return OTHER
-    is_pre = bool(_PRE.search(words)) and not re.search(r"round_?trip|(?:^|_)q?int\d", words)
+    is_pre = _claims_before(words)
     if _ADAPTED.search(words) or _MIXED.search(words):
         if is_pre:
             return OTHER  # adapted before quantization: not the artifact's, and not the bare model's
@@ -108,6 +113,16 @@ def claimed_kind(tag: str, stride: int | None = None) -> str:
     return PRE if is_pre else POST if _POST.search(words) else OTHER
 
 
+def _words(tag: str) -> str:
+    """Return the words of a tag in lower case, with underscores between them."""
+    return re.sub(r"[^a-z0-9]+", "_", tag.lower()).strip("_")
+
+
+def _claims_before(words: str) -> bool:
+    """Tell whether the words of a tag claim a score before quantization."""
+    return bool(_PRE.search(words)) and not re.search(r"round_?trip|(?:^|_)q?int\d", words)
+
+
 def base_tag(tag: str) -> str:
     """Return the tag without a suffix such as `_exact`."""
     return re.sub(r"[_ ](?:exact|precise|full)$", "", tag.strip().rstrip(":"))
@@ -115,7 +130,8 @@ def base_tag(tag: str) -> str:
 
 def logged(line: ScoreLine, number: int) -> LoggedScore | None:
     """Return line `number` as a score of the kind that its tag claims, None if the number cannot be a score."""
-    if math.isfinite(line.val_bpb) and not 0 < line.val_bpb < HIGHEST_BPB:
+    # A score that is no number is kept: it tells that the run diverged.
+    if math.isfinite(line.val_bpb) and not POSSIBLE_BPB[0] <= line.val_bpb <= POSSIBLE_BPB[1]:
         return None
     kind = claimed_kind(line.tag, line.stride)
     return LoggedScore(
@@ -153,6 +169,8 @@ def settled(
             score = _of_compatible_tag(score, found)
         if score.kind == POST and score.is_finite:
             score = _sliding_if_shown(score, sliding_from, pre_quant_bpb, averaged)
+        if score.kind == MIXED and any(s.val_bpb == score.val_bpb and s.is_before_quantization for s in found):
+            score = replace(score, kind=OTHER)  # printed again, under the tag that parsers of the script look for
         if score.kind == SLIDING:
             score = _mixed_if_shown(score, last_of(found, POST), None if averaged else pre_quant_bpb)
             score = replace(score, stride=score.stride or stride)
@@ -170,6 +188,10 @@ def final_score(scores: Sequence[LoggedScore]) -> tuple[LoggedScore | None, str]
     found = [s for kind in ARTIFACT_KINDS if (s := last_of(scores, kind))]
     found = found or [s for s in scores[-1:] if s.kind == OTHER and not s.tag]  # a bare number at the very end
     finite = [s for s in found if s.is_finite]
+    kinds = [s.kind for s in finite]
+    if kinds[-2:] == [TTT, MIXED] and finite[-1].claimed == SLIDING and finite[-2].line > finite[-1].line:
+        # A sliding score that looks like a mixture's is not the final one where an adapted score follows it.
+        finite[-2:] = finite[-1], finite[-2]
     if not finite:
         return (found[-1] if found else None), ""
     plain = [s for s in finite if s.kind in (POST, SLIDING)]
@@ -218,7 +240,8 @@ def _of_compatible_tag(score: LoggedScore, before: Sequence[LoggedScore]) -> Log
     if same is not None and same.kind != POST:
         doubt = f"{base_tag(score.tag)} repeats the {same.kind} score of {base_tag(same.tag)}"
         return replace(score, kind=OTHER, doubt=doubt)
-    if same is None and any(s.kind == POST for s in others):
+    flat = last_of(before, POST)
+    if same is None and flat is not None and abs(flat.val_bpb - score.val_bpb) > FLAT_GAIN_BPB:
         return replace(
             score, kind=OTHER, doubt=f"{score.tag} is a further score that its tag does not tell the kind of"
         )

@@ -44,7 +44,7 @@ _KEYS = {
     "pre_quant_bpb": rf"(?:pre_?quant\w*|prequant)_{_BPB}(?:_mean)?|{_BPB}_pre_?quant\w*",
     "pre_quant_loss": r"(?:pre_?quant\w*|prequant)_(?:val_)?loss",
     "sliding_bpb": rf"\w*slid\w*_{_BPB}(?:_exact|_mean)?|{_BPB}_slid\w*",
-    "ttt_bpb": rf"\w*ttt_{_BPB}(?:_exact|_mean)?|{_BPB}_(?:\w+_)?ttt",
+    "ttt_bpb": rf"(?!pre_?ttt)\w*(?<!pre_)(?<!pre)ttt_{_BPB}(?:_exact|_mean)?|{_BPB}_(?!pre_?ttt)(?:\w+_)?ttt",
     "post_quant_bpb": rf"\w*(?:post_?quant|round_?trip|quantized|int\d\w*)_{_BPB}(?:_exact|_mean)?"
     rf"|{_BPB}_(?:post_?quant|round_?trip)",
     "code_bytes": r"bytes_code(?:_total)?|code_bytes|code_size(?:_bytes)?",

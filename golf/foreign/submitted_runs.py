@@ -13,7 +13,7 @@ from golf.foreign.audit import Audit, counted, shown
 from golf.foreign.figures import Figure, mean_of
 from golf.foreign.folder_reader import ForeignFolder, read_folders
 from golf.foreign.foreign_run import ForeignRun
-from golf.foreign.run_audit import audit_run, copies
+from golf.foreign.run_audit import audit_run, copies, without_copies
 from golf.foreign.scores import ARTIFACT_KINDS
 from golf.foreign.submission_json import Claims
 
@@ -28,7 +28,7 @@ class Logs:
 
     scored: list[ForeignRun] = field(default_factory=list)  # with a score of an artifact
     unscored: list[ForeignRun] = field(default_factory=list)
-    copied: list[list[ForeignRun]] = field(default_factory=list)  # several logs of one run; `scored` has each first one
+    copied: list[list[ForeignRun]] = field(default_factory=list)  # several logs of one run; the first of each counts
     earlier: list[ForeignRun] = field(default_factory=list)  # runs that another one follows in the same file
     missing_seeds: list[int] = field(default_factory=list)  # seeds in submission.json without a log
 
@@ -40,7 +40,7 @@ class Logs:
     @property
     def is_complete(self) -> bool:
         """Tell whether every claimed seed has a log of its own."""
-        return not self.missing_seeds and not self.copied
+        return not self.missing_seeds and not any(names_several_seeds(same) for same in self.copied)
 
 
 @dataclass(frozen=True)
@@ -84,11 +84,10 @@ def _logged_runs(group: ForeignFolder, folder: Path) -> list[ForeignRun]:
 
 def _sorted_out(runs: Sequence[ForeignRun], claims: Claims | None) -> Logs:
     """Return the runs without copies, and the claimed seeds that none of them has."""
-    logs = Logs(unscored=[run for run in runs if not run.has_score])
-    # Of several copies the one stays whose name has the seed that it prints.
-    logs.copied = [sorted(same, key=lambda run: run.is_misnamed) for same in copies(runs)]
-    dropped = [id(run) for same in logs.copied for run in same[1:]]
-    logs.scored = [run for run in runs if run.has_score and id(run) not in dropped]
+    logs = Logs(copied=copies(runs))
+    runs = without_copies(runs)
+    logs.unscored = [run for run in runs if not run.has_score]
+    logs.scored = [run for run in runs if run.has_score]
     files = [run.files[0] for run in runs]
     logs.earlier = [run for i, run in enumerate(runs) if run.files[0] in files[i + 1 :]]
     if claims is not None:
@@ -108,6 +107,8 @@ def submitted(logs: Logs, claims: Claims | None) -> Submitted:
     if claimed.unit_in_last_place >= COARSE:
         claimed = replace(claimed, text=f"{claimed.value:.4f}")  # JSON leaves out zeros: 1.13 is 1.1300
     listed = [runs for group in groups if (runs := [run for run in group if run.seed in claims.seeds])]
+    if by_seed := _of_claimed_seeds(logs, claims):
+        listed.append(by_seed)
     # A cut number agrees with several means; a rounded one with the mean that was meant.
     for is_mean in (_rounds_to, Figure.agrees_with):
         for runs in [*listed, *groups, logs.last, logs.scored]:
@@ -134,8 +135,26 @@ def mean_bpb(runs: Sequence[ForeignRun]) -> float:
     return statistics.fmean(run.bpb for run in runs)
 
 
+def names_several_seeds(same: Sequence[ForeignRun]) -> bool:
+    """Tell whether the names of copies of one log have several seeds, so that the log of a seed is missing."""
+    return len({run.named_seed for run in same} - {None}) > 1
+
+
 def _rounds_to(claimed: Figure, mean: Figure) -> bool:
     return abs(claimed.value - mean.value) <= max(claimed.unit_in_last_place, mean.unit_in_last_place) / 2
+
+
+def _of_claimed_seeds(logs: Logs, claims: Claims) -> list[ForeignRun]:
+    """Return the run of every claimed seed that has its claimed score; none unless every seed has exactly one."""
+    # 2026-04-29_SmearGateBOSFix_3Seed_1.06141 has two logs of each seed, and file names that make them three variants.
+    found = []
+    for seed, claimed in claims.per_seed.items():
+        score = claimed.get("val_bpb")
+        runs = [run for run in logs.last if run.seed == seed and score and score.agrees_with(run.figures["val_bpb"])]
+        if len(runs) != 1:
+            return []
+        found += runs
+    return found
 
 
 def _by_variant(logs: Logs) -> list[list[ForeignRun]]:

@@ -58,7 +58,9 @@ KNOWN_FAULTS = {
     "2026-03-23_LeakyReLU_LegalTTT_ParallelMuon": ["final_int8_zlib_roundtrip repeats the sliding score"],
     "2026-04-05_SP8192_GPTQ-Embeddings_SDClip_Loop45x2": ["below the largest run's 15,988,983"],
     "2026-04-27_SP8192_LQER_SparseGate_BOSSmearFix_9HpStack_1.0611": ["population's", "the sample's is 0.00111"],
+    "2026-04-29_SmearGateBOSFix_3Seed_1.06141": [],
 }
+UNLISTED = "*_rerun_gptq8s.log"  # logs that the reference has only the mean of
 
 pytestmark = pytest.mark.skipif(not (SHARED / "logs").is_dir(), reason="needs ../shared/logs beside this checkout")
 
@@ -99,7 +101,9 @@ def test_every_number_is_that_of_the_reference() -> None:
 
 def test_all_logs_are_runs_and_all_of_them_are_listed() -> None:
     files = [path for name in KNOWN_FAULTS for path in (SHARED / "logs" / name).glob("*.log")]
-    assert len(files) == len(list(pairs())) == sum(len(found.runs) for found in imported().values())
+    unlisted = [path for path in files if path.match(UNLISTED)]
+    assert len(files) == sum(len(found.runs) for found in imported().values())
+    assert len(files) - len(unlisted) == len(list(pairs())) and len(unlisted) == 3
     assert sum(found.not_understood for found in imported().values()) <= 10
 
 

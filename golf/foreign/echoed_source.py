@@ -1,0 +1,69 @@
+"""The state of reading a script that a log echoes."""
+
+from __future__ import annotations
+
+import re
+
+from golf.foreign.event_lines import RULE, looks_like_source, may_end_source, opens_source, starts_program
+from golf.foreign.log_lines import SettingLine, SizeLine, StepLine, StopLine, read_line
+
+LONGEST_SAMPLE = 200  # lines of sample output in the documentation of a script
+SURE_SIGNS = {  # signs of a run's beginning that end an echoed script
+    *("val_bpb:enabled", "train_loader:", "hyperparameters:", "running python", "model_params:", "train_shards:"),
+}
+_QUOTES = re.compile(r"\"{3}|'{3}")
+
+
+class EchoedSource:
+    """Tells lines of an echoed script from those that a run prints."""
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self.left_line = 0  # line that seemed to end the script; 0 once a run's header followed
+        self.quotes = ""  # triple quotes of the docstring that is open
+        self.quotes_line = 0  # line with the quotes that opened it
+
+    def goes_on(self, number: int, text: str) -> bool:
+        """Tell whether the line belongs to the open script. Closes the script at the first line that does not."""
+        # Quotes in a string or a cut script can leave a docstring open that never ends.
+        in_docstring = bool(self.quotes) and number - self.quotes_line <= LONGEST_SAMPLE
+        self.is_open = self.is_open and _is_inside(text, in_docstring)
+        self._take_quotes(number, text)
+        if not self.is_open:
+            self.left_line = number
+        return self.is_open
+
+    def is_sample(self, number: int) -> bool:
+        """Tell whether the lines since the script seemed to end may be sample output in its documentation."""
+        return self.left_line > 0 and number - self.left_line <= LONGEST_SAMPLE
+
+    def begins(self, number: int, text: str, run_has_begun: bool) -> bool:
+        """Tell whether a script begins with this line, and open it if so."""
+        # Generated text and tracebacks after the first step may look like documentation of a script.
+        can_open = starts_program(text) if run_has_begun and not self.is_sample(number) else opens_source(text)
+        self.is_open = can_open and looks_like_source(text)
+        self._take_quotes(number, text)
+        return self.is_open
+
+    def _take_quotes(self, number: int, text: str) -> None:
+        """Follow the docstrings of the open script."""
+        if not self.is_open:
+            self.quotes = ""
+            return
+        for quotes in _QUOTES.findall(text):
+            if not self.quotes:
+                self.quotes, self.quotes_line = quotes, number
+            elif quotes == self.quotes:
+                self.quotes = ""
+
+
+def _is_inside(text: str, in_docstring: bool) -> bool:
+    """Tell whether an echoed script goes on with this line. Not every log ends one with equals signs."""
+    line = read_line(text) if may_end_source(text) else None
+    if line is RULE:
+        return False
+    if isinstance(line, SettingLine):
+        return line.opens not in SURE_SIGNS or looks_like_source(text)
+    # A step line without time or number of steps may be an example in the script's documentation.
+    timed = isinstance(line, StepLine) and (line.seconds is not None or line.of is not None)
+    return in_docstring or not (timed or isinstance(line, (StopLine, SizeLine)))

@@ -1,0 +1,269 @@
+"""Logs that are easily misread: echoed source, comments, progress, several starts of one run, copies, other texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from golf.foreign.folder_audit import audit
+from golf.foreign.folder_reader import ForeignFolder
+from golf.foreign.foreign_run import ForeignRun
+from golf.foreign.import_store import import_folders, record
+from golf.foreign.log_lines import ScoreLine, StepLine, StopLine, read_line
+from golf.foreign.submission_json import meaning
+from golf.report.imported_rows import rows_of_record
+from golf.settings.composition import rules_named
+from tests.foreign.folders import write
+from tests.foreign.imports import faults, imported, log
+from tests.support import ROOT
+
+HEADER = "=" * 100 + "\nHyperparameters:\n  eval_stride: 64\n  seed: 42\n" + "=" * 100 + "\n"
+SCRIPT = """import os
+class Hyperparameters():
+    seed = int(os.environ.get("SEED", 1337))
+def main():
+    log0(
+        f"final_int8_zlib_roundtrip val_loss:{x:.4f} val_bpb:{val_bpb:.6f} "
+    )
+"""
+RULE = "=" * 100 + "\n"
+UNSEEDED = log().replace("seed:7\n", "")
+INSTRUCTIVE = ROOT.parent / "shared" / "logs" / "instructive"
+
+
+def only_run(found: ForeignFolder) -> ForeignRun:
+    (run,) = found.runs
+    return run
+
+
+def test_settings_before_an_echoed_script_are_kept(tmp_path: Path) -> None:
+    run = only_run(imported(tmp_path / "x", {"train.log": HEADER + SCRIPT + RULE + UNSEEDED}))
+    assert run.count("seed") == 42 and run.count("eval_stride") == 64 and run.value("val_bpb") == 1.2
+    assert run.figures["seed"].source == "train.log:4"
+
+
+def test_settings_survive_sample_output_in_the_documentation_of_the_script(tmp_path: Path) -> None:
+    sample = '"""\nIt prints:\nstep:1/2 val_loss:2.0 val_bpb:1.0 train_time:1ms step_avg:1.0ms\nseed:9\n"""\n'
+    run = only_run(imported(tmp_path / "x", {"train.log": HEADER + sample + SCRIPT + RULE + UNSEEDED}))
+    assert run.count("seed") == 42 and run.count("steps") == 13_000 and run.value("val_bpb") == 1.2
+
+
+def test_documentation_of_a_function_gives_no_steps(tmp_path: Path) -> None:
+    inner = 'def show():\n    """Print\n    step:99999/99999 train_loss:1.0 train_time:1ms step_avg:1.0ms\n    """\n'
+    run = only_run(imported(tmp_path / "x", {"train.log": HEADER + SCRIPT + inner + RULE + UNSEEDED}))
+    assert run.count("steps") == 13_000 and run.count("seed") == 42
+
+
+def test_a_script_after_a_run_gives_no_scores(tmp_path: Path) -> None:
+    second = log(8, 1.3, steps=12_000, seconds=599.0)
+    found = imported(tmp_path / "x", {"train.log": log(7) + SCRIPT + RULE + second})
+    assert [(r.count("seed"), r.value("val_bpb")) for r in found.runs] == [(7, 1.2), (8, 1.3)]
+
+
+SOURCE_WITH_SCORES = (
+    '        f"final_int6_roundtrip val_loss:{q_val_loss:.4f} val_bpb:{q_val_bpb:.4f} "',
+    "val_bpb={val_bpb:.6f}",
+    '    log0(f"final_ngram_exact val_bpb:{sw_val_bpb:8.6f}")',
+    'print("final_int8_zlib_roundtrip_exact val_bpb:1.1")',
+    "# final_int8_zlib_roundtrip_exact val_bpb:1.1",
+)
+
+
+@pytest.mark.parametrize("line", SOURCE_WITH_SCORES)
+def test_source_is_no_score(tmp_path: Path, line: str) -> None:
+    assert not isinstance(read_line(line), ScoreLine)
+    found = imported(tmp_path / "x", {"train.log": log() + line + "\n"})
+    assert only_run(found).value("val_bpb") == 1.2 and faults(found) == []
+
+
+def test_json_is_no_format_code() -> None:
+    line = read_line('final_sliding {"val_loss": 1.9, "val_bpb": 1.1234}')
+    assert isinstance(line, ScoreLine) and line.val_bpb == 1.1234
+
+
+@pytest.mark.parametrize("score", ["0.0235", "0.29", "20.5"])
+def test_impossible_scores_are_refused(tmp_path: Path, score: str) -> None:
+    found = imported(tmp_path / "x", {"train.log": log() + f"final_ngram_exact val_bpb:{score}\n"})
+    assert only_run(found).value("val_bpb") == 1.2
+    assert faults(found) == [f"final_ngram_exact val_bpb:{score} cannot be a score: not counted"]
+
+
+def test_negative_times_are_refused() -> None:
+    line = read_line("step:5/20 train_loss:2.5 train_time:-100ms step_avg:20.00ms")
+    assert isinstance(line, StepLine) and line.seconds is None
+
+
+PROGRESS = (
+    "  ttt epoch=5/5 [ 84.8%] lr=0.000002 loss=1.7246 bpb=1.010127",
+    "  ttt [###.......]  42.4% chunk 401/947 bpb=1.117622 ETA=1306s",
+    "  ttt_stream windows:121088/969088 scored_tokens:7751616 lr:0.0005 bpb=1.126688 time=483.4s",
+)
+
+
+@pytest.mark.parametrize("line", PROGRESS)
+def test_progress_is_no_score(tmp_path: Path, line: str) -> None:
+    run = only_run(imported(tmp_path / "x", {"train.log": log() + f"{line}\n" * 3}))
+    assert run.value("val_bpb") == 1.2 and len(run.scores) == 1
+
+
+def test_the_last_of_many_scores_counts(tmp_path: Path) -> None:
+    sweep = "".join(f"ttt_lr{i}_exact val_bpb:1.1{i:07d}\n" for i in range(900))
+    run = only_run(imported(tmp_path / "x", {"train.log": log() + sweep + "legal_ttt_exact val_bpb:1.15000000\n"}))
+    assert run.value("val_bpb") == 1.15 and run.value("post_quant_bpb") == 1.2
+
+
+def test_headings_are_no_source(tmp_path: Path) -> None:
+    first, rest = log().split("seed:7\n")
+    text = f"# Partial log of seed 1, seed: 1\n\n{first}seed:7\n# --- training ---\n{rest}".replace(
+        "Serialized model: ", "# --- export ---\nSerialized model: "
+    )
+    run = only_run(imported(tmp_path / "x", {"train.log": text + "# Connection closed.\n"}))
+    assert (run.count("seed"), run.count("steps"), run.value("val_bpb")) == (7, 13_000, 1.2)
+    assert run.count("total_bytes") == 15_850_000
+
+
+def test_an_adapted_score_counts_after_a_sliding_one_that_looks_like_a_mixture(tmp_path: Path) -> None:
+    text = log(bpb=2.25, pre=1.09) + "final_int6_sliding_window_exact val_bpb:2.17447154\nlegal_ttt val_bpb:1.3262136\n"
+    found = imported(tmp_path / "x", {"train.log": text})
+    assert only_run(found).value("val_bpb") == 1.3262136
+    assert any("more than a sliding window gives" in fault for fault in faults(found))
+
+
+def test_the_compatible_tag_is_flat_where_it_is_near_the_flat_score(tmp_path: Path) -> None:
+    text = log(tag="base_int8", bpb=1.1976) + "final_int8_zlib_roundtrip_exact val_bpb:1.19179616\n"
+    assert only_run(imported(tmp_path / "x", {"train.log": text})).value("val_bpb") == 1.19179616
+
+
+def test_a_mixture_before_quantization_is_not_the_artifacts(tmp_path: Path) -> None:
+    mixture = "pre_quant_sliding_window_exact val_bpb:0.90000000\nfinal_ngram_exact val_bpb:0.90000000\n"
+    text = log().replace("Serialized model: ", mixture + "Serialized model: ")
+    assert only_run(imported(tmp_path / "x", {"train.log": text})).value("val_bpb") == 1.2
+
+
+def test_a_seed_that_only_the_name_tells_has_a_log(tmp_path: Path) -> None:
+    logs = {f"train_seed{s}.log": log(s, 1.2 + s / 1e3).replace(f"seed:{s}\n", "") for s in (1, 2)}
+    per_seed = {str(s): {"val_bpb": 1.2 + s / 1e3} for s in (1, 2)}
+    assert faults(imported(tmp_path / "x", logs, {"val_bpb": 1.2015, "seed_results": per_seed})) == []
+
+
+def test_a_claim_before_adaptation_is_no_adapted_score() -> None:
+    assert meaning("ttt_val_bpb") == meaning("val_bpb_post_ttt") == "ttt_bpb"
+    assert meaning("pre_ttt_val_bpb") is None and meaning("val_bpb_pre_ttt") is None
+
+
+def test_an_evaluation_of_its_own_belongs_to_the_run_before(tmp_path: Path) -> None:
+    header = log().split("step:")[0]
+    text = log() + header + "quantized_ttt_phased val_loss:1.9 val_bpb:1.15906444 eval_time:367176ms\n"
+    run = only_run(imported(tmp_path / "x", {"train.log": text}))
+    assert (run.value("val_bpb"), run.count("steps"), run.count("total_bytes")) == (1.15906444, 13_000, 15_850_000)
+    other = header.replace("seed:7", "seed:8") + "quantized_ttt_phased val_loss:1.9 val_bpb:1.15906444\n"
+    assert len(imported(tmp_path / "y", {"train.log": log() + other}).runs) == 2
+
+
+def test_step_times_are_not_those_of_another_step(tmp_path: Path) -> None:
+    text = (
+        "step:500/20000 train_loss:2.6 train_time:17960ms step_avg:35.92ms\nstep:12000/20000 val_loss:2.3 val_bpb:1.4\n"
+    )
+    run = only_run(imported(tmp_path / "x", {"train.log": text}))
+    assert run.value("step_ms") == 35.92 and run.value("train_seconds") is None
+    text = "step:996/2000 train_loss:2.6 train_time:99600ms step_avg:100.00ms\n"
+    text += "stopping_early: wallclock_cap train_time:0ms step:1000/2000\n"
+    assert only_run(imported(tmp_path / "y", {"train.log": text})).value("step_ms") == 100.0
+
+
+def test_a_page_that_quotes_scores_is_no_run(tmp_path: Path) -> None:
+    page = "We tried a lot.\nIt was good, said nobody.\nThe tail is long.\nfinal_int6_roundtrip val_bpb: 1.1234\n"
+    found = imported(tmp_path / "x", {"PR_BODY.txt": page, "train.log": log()})
+    assert [run.files for run in found.runs] == [["train.log"]]
+    assert found.skipped == {"PR_BODY.txt": "quotes scores, but is no log"}
+
+
+LINES = {
+    "step    10/5120 | loss 8.1915 | lr 0.000475 | tok/s 4,637,135 | elapsed 0m01.13s": StepLine(
+        10, 5120, train_loss=8.1915
+    ),
+    "step  1800/9999 | loss 2.1075 | lr_mul 1.0000 | 3.12 steps/s | 576s": StepLine(1800, 9999, train_loss=2.1075),
+    "Stopping early at step 1856 (wallclock limit)": StopLine("wallclock limit", None, 1856),
+    "Quantized BPB (no XSA): 1.027811": ScoreLine("Quantized", 1.027811, "1.027811"),
+    "final_int8_zlib_roundtrip_exact val_bpb 1.0500312": ScoreLine(
+        "final_int8_zlib_roundtrip_exact", 1.0500312, "1.0500312"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", LINES)
+def test_rare_forms_of_lines(text: str) -> None:
+    assert read_line(text) == LINES[text]
+
+
+def test_copies_are_one_run_in_imports(tmp_path: Path) -> None:
+    logs = {"train.log": log(7), "train_seed7.log": log(7), "train_seed8.log": log(8, 1.202)}
+    mean = {"val_bpb": 1.201, "seeds": [7, 8]}
+    found = imported(tmp_path / "x", logs, mean)
+    assert [run.files[0] for run in found.runs] == ["train_seed7.log", "train_seed8.log"]
+    assert faults(found) == ["x/train_seed7, x/train are copies of one run"]
+    coarse = "step:20/20 val_loss:2.0 val_bpb:1.3 train_time:100ms\nfinal val_loss:2.0 val_bpb:1.3\n"
+    assert len(imported(tmp_path / "y", {"a.log": coarse, "b.log": coarse}).runs) == 1
+
+
+def test_one_run_twice_in_a_file_is_one_run(tmp_path: Path) -> None:
+    found = imported(tmp_path / "x", {"train.log": log() + SCRIPT + RULE + log()})
+    assert only_run(found).name == "x/train" and any("are copies of one run" in fault for fault in faults(found))
+
+
+def test_a_copy_does_not_end_the_audit_of_claims(tmp_path: Path) -> None:
+    folder = write(tmp_path)
+    (folder / "train.log").write_bytes((folder / "train_seed7.log").read_bytes())
+    found = audit(folder, None, rules_named("strict"))
+    assert found.faults == ["train_seed7.log, train.log are copies of one run: they count as one"]
+    assert not any("not every seed" in line for line in found.unchecked)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({}, "FineWeb validation, 151.08 MB"),
+        ({"loss": 2.03145, "tokens": 63_779_840}, "FineWeb validation, older export, 155.77 MB"),
+        ({"tokens": 1_000_000}, "other"),
+        ({"tokens": "some"}, "unknown"),
+    ],
+)
+def test_the_scored_text_is_in_the_record(tmp_path: Path, changes: dict[str, Any], text: str) -> None:
+    values = record(imported(tmp_path / "x", {"train.log": log(**changes)}))
+    assert values["runs"][0]["texts"]["scored_text"] == text
+    del values["runs"][0]["texts"]["scored_text"]
+    assert rows_of_record(values)[0].val_bpb == 1.2
+
+
+RIGHT: dict[str, dict[str, float | None]] = {  # of the last run of each public log that was read wrongly once
+    "pr1994_train_seed1337": {"steps": 4380, "seed": 1337, "val_bpb": 1.30040229, "total_bytes": 12074422},
+    "pr480_moe_train_partial": {"steps": 2000, "step_ms": 88.12, "val_bpb": None},
+    "pr2009_train": {"steps": 5120, "val_bpb": 1.0500312, "total_bytes": 15921334},
+    "pr1632_train_seed42": {"steps": 1856, "pre_quant_bpb": 1.018499, "val_bpb": 1.027811},
+    "pr1232_train": {"val_bpb": 1.092786},
+    "pr710_train": {"steps": 6955, "val_bpb": 1.12124283},
+    "pr1114_train_seed42_detail": {"steps": 1114, "val_bpb": 3.65647198},
+    "pr662_train_seed1337": {"val_bpb": 1.1208232, "ttt_bpb": 1.1208232},
+    "pr484_train_seed42": {"val_bpb": 1.01055647, "pre_quant_bpb": 1.1737},
+    "pr1502_ttt_from_checkpoint": {"val_bpb": None},
+    "pr804_seed314": {"val_bpb": 2.58368013},
+    "pr1733_train_seed42": {"val_bpb": 1.3262136, "seed": 42, "steps": 4606},
+    "pr1239_train_seed314": {"val_bpb": 1.59179616},
+    "pr1925_train_seed42_ttt_n1_lora8e5": {"val_bpb": 1.05906444, "steps": 4994, "total_bytes": 15896241, "seed": 42},
+    "pr982_train_seed2024": {"step_ms": 35.92, "val_bpb": 1.30404794},
+    "main_2026-04-01_Vocab4096_MLPMult4_WD085_train_seed42": {"seed": 42, "steps": 5967, "total_bytes": 15915268},
+    "main_2026-03-22_11L_EMA_GPTQ-lite_warmdown3500_QAT015_1.1233_train": {"steps": 7096, "total_bytes": 15555017},
+}
+SEVERAL = {"pr1232_train": 6, "pr1114_train_seed42_detail": 5}  # runs in one file; all others have one
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_public_logs_that_were_read_wrongly(name: str) -> None:
+    if not INSTRUCTIVE.is_dir():
+        pytest.skip("needs ../shared/logs/instructive beside this checkout")
+    (found,) = import_folders([INSTRUCTIVE / f"{name}.log"])
+    assert len(found.runs) == SEVERAL.get(name, 1)
+    assert {key: found.runs[-1].value(key) for key in RIGHT[name]} == RIGHT[name]
+    assert all(score.val_bpb > 0.7 for run in found.runs for score in run.scores)
