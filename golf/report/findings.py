@@ -1,4 +1,4 @@
-"""A judged study: verdicts, the best variant, its ties, and remarks on how far they can be trusted."""
+"""A judged study: verdicts, the best variant and its ties. `remarks` says how far they can be trusted."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from golf.errors import GolfError
 from golf.report.comparison import NOT_COMPARABLE
-from golf.report.remarks import remarks_on
 from golf.report.study import Study
 from golf.report.variants import SCORES, Variant
 from golf.report.verdicts import Ranking, Verdict, judge, ranking
@@ -42,11 +41,6 @@ class Findings:
     def reference_name(self) -> str:
         """Return the reference's label, or `the published 1.2244` for a number."""
         return self.reference.label if isinstance(self.reference, Variant) else f"the published {self.reference:g}"
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """Return the sentences below the table."""
-        return remarks_on(self)
 
     @property
     def variants(self) -> list[Variant]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from golf.bits import nats_per_token
+from golf.report.findings import Findings
 from golf.report.statistics import (
     KNOWN_SIGMA,
     MOST_SD,
@@ -19,9 +19,6 @@ from golf.report.statistics import (
 from golf.report.study import Study
 from golf.report.variants import Variant
 from golf.report.verdicts import margin_bpb
-
-if TYPE_CHECKING:
-    from golf.report.findings import Findings
 
 MOST_NAMES = 4  # machines that a remark names
 MANY = 3  # number of variants from which on a remark says that the best is flattered by chance

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from golf.report.findings import Findings, score_title, variant_name
+from golf.report.remarks import remarks_on
 from golf.report.rows import RunRow
 from golf.report.table import Column, Table
 from golf.report.variants import Variant
@@ -24,7 +25,7 @@ def results_table(findings: Findings) -> Table:
     rows = [result_row(findings, variant) for variant in findings.variants]
     runs = sum(len(v.rows) for v in findings.study.variants)
     title = f"{findings.study.title}: {_count(len(rows), 'variant')}, {_count(runs, 'run')}"
-    return Table(_columns(findings), rows, title, findings.remarks)
+    return Table(_columns(findings), rows, title, remarks_on(findings))
 
 
 def _columns(findings: Findings) -> tuple[Column, ...]:

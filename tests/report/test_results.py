@@ -10,6 +10,7 @@ import pytest
 
 from golf.bits import bits_per_byte
 from golf.report.findings import judged
+from golf.report.remarks import remarks_on
 from golf.report.results import results_table
 from golf.report.rows import RunRow
 from golf.report.statistics import smallest_difference
@@ -78,7 +79,7 @@ def test_a_narrow_terminal_goes_without_some_columns(monkeypatch: pytest.MonkeyP
 
 
 def test_sentences_say_the_rule_and_what_could_have_been_missed() -> None:
-    notes = judged(lr_study(), RulesConfig(name="strict", alpha=0.01, margin_nats=0.005)).remarks
+    notes = remarks_on(judged(lr_study(), RulesConfig(name="strict", alpha=0.01, margin_nats=0.005)))
     assert any("better by more than 0.005 nats per token or worse at one-sided p < 0.01" in note for note in notes)
     assert any("Welch test, Holm-corrected over 5 comparisons" in note for note in notes)
 
@@ -86,9 +87,9 @@ def test_sentences_say_the_rule_and_what_could_have_been_missed() -> None:
 def test_single_runs_ask_for_more() -> None:
     study = Study("x", (variant("a", [1.2]), variant("b", [1.1])), None)
     alone = judged(replace(study, reference=study.variants[0]), RulesConfig())
-    assert any("borrow one with --sigma" in note for note in alone.remarks)
+    assert any("borrow one with --sigma" in note for note in remarks_on(alone))
     borrowed = judged(replace(study, reference=study.variants[0]), RulesConfig(), sigma=0.0007)
-    assert any("given 0.0007 bpb" in note for note in borrowed.remarks)
+    assert any("given 0.0007 bpb" in note for note in remarks_on(borrowed))
 
 
 def test_scores_taken_in_two_ways_are_compared_by_the_one_they_share() -> None:
@@ -105,7 +106,7 @@ def _remarks(variants: list[Variant], reference: Variant | float, rules: RulesCo
     found = (reference, *variants) if isinstance(reference, Variant) else tuple(variants)
     of_study = reference if isinstance(reference, Variant) else None
     against = None if isinstance(reference, Variant) else reference
-    return "\n".join(judged(Study("x", found, of_study), rules, against=against, **options).remarks)
+    return "\n".join(remarks_on(judged(Study("x", found, of_study), rules, against=against, **options)))
 
 
 def test_the_smallest_difference_has_the_rules_margin() -> None:
@@ -186,7 +187,7 @@ def test_what_flatters_a_number_is_said() -> None:
 
 def test_machines_and_faults_are_named() -> None:
     one, other = variant("a", [1.2], machine="8× H100"), variant("b", [1.1], machine="8× H200", faults=("no seed",))
-    notes = judged(Study("x", (one, other), one), RulesConfig()).remarks
+    notes = remarks_on(judged(Study("x", (one, other), one), RulesConfig()))
     assert any("8× H100; 8× H200" in note for note in notes) and "b, seed 1: no seed" in notes
 
 

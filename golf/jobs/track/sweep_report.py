@@ -12,6 +12,7 @@ from golf.jobs.track.stream import attached
 from golf.jobs.track.wandb_client import open_run
 from golf.report.findings import Findings, judged
 from golf.report.plots import pictures
+from golf.report.remarks import remarks_on
 from golf.report.results import results_table
 from golf.report.study import Study, read_study
 from golf.report.table import Table
@@ -68,6 +69,6 @@ def _description(findings: Findings, track: TrackConfig, id: str) -> dict[str, A
         "group": track.group or study.title,
         "job_type": "report",
         "tags": ["report", *track.tags],
-        "notes": "\n".join(findings.remarks) or None,
+        "notes": "\n".join(remarks_on(findings)) or None,
         "config": {**about, **dict(flat({"rules": vars(findings.rules)}))},
     }
