@@ -1,4 +1,4 @@
-"""What the benchmarks count and how they alternate; measuring itself is tried on models of a second."""
+"""Counts and alternating rounds of the benchmarks. Measuring itself is tried on tiny models."""
 
 import dataclasses
 import json

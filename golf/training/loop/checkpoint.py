@@ -26,7 +26,7 @@ from golf.training.loop.state import TrainState
 
 @dataclass(frozen=True)
 class Start:
-    """Where training begins: at step 0, or where the last checkpoint left off."""
+    """Starting point of the training: step 0, or the state of the last checkpoint."""
 
     step: int = 0
     train_seconds: float = 0.0

@@ -19,7 +19,7 @@ class LoopListener:
 
     @property
     def start(self) -> Start:
-        """Where the loop begins: at step 0, or where the loaded checkpoint left off."""
+        """Return the starting point of the loop: step 0, or the state of the loaded checkpoint."""
         return self.checkpoints.start if self.checkpoints else Start()
 
     def clock_runs(self) -> None:

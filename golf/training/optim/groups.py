@@ -149,17 +149,8 @@ def build_optimizer(cfg: Config, model: nn.Module, *, rank: int = 0, world_size:
 
 def _build_muon(o: OptimConfig, model: nn.Module, params: list[nn.Parameter], ranks: Ranks) -> MatrixOptimizer:
     dtype, row_counts = embed_dtype(o.muon_dtype), declared_row_counts(model)
-    if o.muon == "parallel":
-        return ParallelMuon(
-            params,
-            lr=o.matrix_lr,
-            backend_steps=o.muon_backend_steps,
-            weight_decay=o.muon_wd,
-            dtype=dtype,
-            ranks=ranks,
-            row_counts=row_counts,
-        )
-    return Muon(
+    form = ParallelMuon if o.muon == "parallel" else Muon
+    return form(
         params,
         lr=o.matrix_lr,
         backend_steps=o.muon_backend_steps,
