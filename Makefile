@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # Tests of one file stay on one worker as far as possible, which shares what they compose and build.
 PARALLEL = $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal
 
-.PHONY: run test test-slow test-slurm test-gpu lint format clean
+.PHONY: run test test-slow test-slurm test-gpu mutants lint format clean
 run: $(VENV)/.installed
 	$(BIN)/python golf/train.py $(ARGS)
 
@@ -28,6 +28,10 @@ test-slurm: $(VENV)/.installed-dev
 test-gpu: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q -m gpu $(ARGS)
 
+mutants: $(VENV)/.installed-dev
+	$(PYTHON) -m pip --python $(BIN)/python install -q -e ".[mutation]"
+	$(BIN)/python scripts/dev/mutants.py $(ARGS)
+
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -40,6 +44,8 @@ format: $(VENV)/.installed-dev
 # Where python has no ensurepip (Debian without python3-venv), the system's pip installs into the environment.
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer found; name one with PYTHON=…" >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "error: $(PYTHON) does not run or is older than Python 3.11; name another with PYTHON=…" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV) || $(PYTHON) -m venv --clear --without-pip $(VENV)
 
 $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python

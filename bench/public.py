@@ -31,6 +31,7 @@ from golf.training.data.dataset import is_unbuilt, open_dataset
 from golf.training.model.build import shapeless_model
 
 ENDLESS = 1_000_000
+# These get other values below; the width of the MLP is passed as its multiple.
 NOT_PASSED = ("RUN_ID", "SEED", "MLP_HIDDEN", "MLP_MULT", "WARMUP_STEPS", "TRAIN_LOG_EVERY", "VAL_LOSS_EVERY")
 WORK_FDS = "GOLF_BENCH_FDS"
 STEP_DONE = b"."
@@ -66,7 +67,8 @@ def against_sliding_rows(script: Path, cfg: Config, rounds: int, sequences: int)
     if "def eval_val_sliding" not in script.read_text():
         return []
     cfg = with_stride(cfg)
-    cfg.eval.dtype = cfg.model.compute_dtype  # the public function scores in what it trains in
+    # The public function scores in the dtype that it trains in.
+    cfg.eval.dtype = cfg.model.compute_dtype
     with timed_steps(script, cfg, "sliding", sequences) as ways:
         seconds = alternate(ways, rounds, torch.device("cpu"), warm_up=1)
     tokens, what = sequences * cfg.data.train_seq_len, f"{cfg.name} sliding, stride {cfg.eval.stride}"
@@ -109,6 +111,7 @@ def public_variables(cfg: Config, data: Path) -> dict[str, str]:
         group, _, field = key.partition(".")
         if name in NOT_PASSED or "." in field or (value := getattr(getattr(cfg, group), field, None)) is None:
             continue
+        # The public scripts read switches as 0 and 1.
         variables[name] = str(int(value) if isinstance(value, bool) else value)
     hidden, width = mlp_hidden(cfg.model), cfg.model.model_dim
     multiple = hidden / width

@@ -19,6 +19,7 @@ def alternate(variants: Variants, rounds: int, device: torch.device, warm_up: in
     """
     seconds: dict[str, list[float]] = {name: [] for name in variants}
     for number in range(rounds + warm_up):
+        # The order is turned every other time, so that no variant always follows the same one.
         order = list(variants.items())
         for name, variant in order if number % 2 else reversed(order):
             taken = seconds_of(variant, device)

@@ -54,6 +54,7 @@ def pause_after_steps() -> None:
 
     def print_and_pause(*values: Any, **options: Any) -> None:
         say(*values, **options)
+        # The scripts print each line to their log file as well, with `file=`.
         if "file" not in options and values and STEP_LINE.match(str(values[0])):
             pause()
 
@@ -129,6 +130,7 @@ def slide(public: dict[str, Any], cfg: Config, sequences: int) -> None:
     model = public["GPT"](**{name: getattr(args, name) for name in shape if hasattr(args, name)}).to(device)
     if cfg.model.compute_dtype == "bf16":
         for part in model.bfloat16().modules():
+            # The public scripts keep the weights of these layers in float32 and cast them in each product.
             if isinstance(part, public["CastedLinear"]):
                 part.float()
     tokenizer = public["spm"].SentencePieceProcessor(model_file=args.tokenizer_path)

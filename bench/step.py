@@ -152,6 +152,7 @@ def run_loop(
             _attach(watch, state.step, loader)
         else:
             _call_after_steps(log, device, after_step)
+        # The loop asks for a validation score at its end, which is no part of the steps.
         score = Score(1.0, 1.0, 1, 1, 0.0)
         watch.mark(REST)
         watch.seconds.clear()

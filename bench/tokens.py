@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from golf.settings.config import Config, eval_seq_len
-from golf.training.data.byte_tables import ByteTables
 from golf.training.data.dataset import Dataset
 
 TRAIN_STEPS = 4  # length of the training shard in steps; it is read over and over
@@ -16,5 +15,4 @@ def random_dataset(cfg: Config, sequences: int = 1) -> Dataset:
     generator, size = np.random.default_rng(0), cfg.model.vocab_size
     train = generator.integers(0, size, TRAIN_STEPS * cfg.data.train_batch_tokens + 1).astype(np.uint16)
     validation = generator.integers(0, size, sequences * eval_seq_len(cfg) + 1).astype(np.uint16)
-    tables = ByteTables(np.ones(size, np.int16), np.zeros(size, bool), np.zeros(size, bool))
-    return Dataset([], [train], validation, tables, "")
+    return Dataset([], [train], validation, np.ones(validation.size - 1, np.int16), "")

@@ -21,7 +21,8 @@ def step_bytes(cfg: Config, model: GPT) -> float:
     width = embed_dtype(cfg.model.compute_dtype).itemsize
     layers = [m for m in model.modules() if isinstance(m, nn.Linear)]
     weights = sum(m.weight.numel() for m in layers)
-    inputs = sum(m.in_features for m in layers) + cfg.model.model_dim  # the tied head reads the hidden state, too
+    # The tied head is no nn.Linear, and reads the hidden state, too.
+    inputs = sum(m.in_features for m in layers) + cfg.model.model_dim
     activations = 2.0 * width * inputs * cfg.data.train_batch_tokens
     params = sum(p.numel() for p in model.parameters())
     passes = cfg.data.micro_batches * (2 * width + MASTER_BYTES) * params

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from golf.training.optim.groups import build_optimizer as build_optimizer
     from golf.training.scoring.scorer import score as score
 
+# Names are looked up when they are first used: importing torch alone takes two seconds.
 _MODULES = {
     "golf.artifact.container": ("load", "pack"),
     "golf.artifact.quant.policy": ("dequantize", "quantize"),
@@ -52,6 +53,7 @@ _MODULES = {
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = sorted(_MODULE_OF)
 
+# The registry lies below the techniques and must not import them, so it is told here where they are.
 load_techniques_with(lambda: importlib.import_module("golf.training.techniques"))
 
 
@@ -59,5 +61,6 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'golf' has no attribute '{name}'")
     value = getattr(importlib.import_module(_MODULE_OF[name]), name)
+    # The next look-up finds the name itself and does not come here again.
     globals()[name] = value
     return value

@@ -22,6 +22,7 @@ class Score:
 
 def bits_per_byte(loss_nats: float, tokens: float, byte_count: float) -> float:
     """Convert a mean loss in nats per token into bits per byte of the tokens' text."""
+    # Per byte of text and not per token, so that models with different tokenizers compare.
     return loss_nats / math.log(2) * tokens / byte_count
 
 

@@ -3,7 +3,8 @@
 # README of openai/parameter-golf: 16,000,000 decimal bytes for artifact and code, ten minutes each on 8×H100.
 CAP_BYTES = 16_000_000
 TRAIN_SECONDS, EVAL_SECONDS = 600.0, 600.0
-GRACE_SECONDS = 0.5  # accepted overrun: training stops after the step in which the time runs out
+# Training stops after the step in which the time runs out, so a short overrun is accepted.
+GRACE_SECONDS = 0.5
 RECORD_GPUS = 8
 RECORD_STEPS = 13_780  # steps of the public baseline in its ten minutes
 
@@ -16,3 +17,4 @@ OLDER_SPLIT_BYTES = 155_770_000  # UTF-8 bytes of the first export, on which the
 
 SUBMISSION_TEXTS = ("author", "github_id", "name", "blurb", "date")
 SUBMISSION_NUMBERS = ("val_loss", "val_bpb", "bytes_total", "bytes_code")
+DATA_REPOSITORY = "willdepueoai/parameter-golf"  # of the Hugging Face hub, with the tokenized FineWeb

@@ -1,8 +1,18 @@
 """The exception for mistakes that a user can correct."""
 
+import sys
+
 
 class GolfError(Exception):
     """A mistake that a user can correct. Its text is a sentence that says what to do.
 
     Commands print it without a traceback and exit with a status other than 0.
     """
+
+
+def without_environment(error: ModuleNotFoundError) -> str:
+    """Return the sentence about a package that golf needs and this Python lacks."""
+    return (
+        f"The package {error.name} is not installed for {sys.executable}: `make run` sets up everything in .venv and "
+        "starts a run; afterwards `. .venv/bin/activate` makes this shell use it."
+    )

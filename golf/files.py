@@ -43,6 +43,7 @@ def write_new(path: Path, content: str) -> bool:
         except OSError as error:
             if error.errno not in NO_LINKS:
                 raise
+            # Without links a check and a rename have to do: another writer may come between the two.
             if path.exists():
                 return False
             temporary.replace(path)
@@ -65,6 +66,7 @@ def _written_beside(path: Path, data: bytes) -> Iterator[Path]:
         with temporary.open("wb") as file:
             file.write(data)
             file.flush()
+            # Without it a power failure after the rename could leave the new name with no content.
             os.fsync(file.fileno())
         yield temporary
     except OSError as error:
@@ -86,10 +88,12 @@ def _remove_leftovers(folder: Path, prefix: str) -> None:
 def _is_running(process: int) -> bool:
     """Tell whether this machine has a process with this id."""
     try:
-        os.kill(process, 0)  # signal 0 only checks
+        # Signal 0 only checks that the process exists.
+        os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
+        # A process of another user may not be signalled, but it runs.
         return True
     return True
 
@@ -107,15 +111,18 @@ def new_folder(path: Path) -> Iterator[Path]:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        # A folder can be renamed within one file system only, so it is made beside its place.
         unfinished = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
     except OSError as error:
         raise disk_error(path, error) from error
     try:
         yield unfinished
-        unfinished.chmod(0o755)  # mkdtemp lets only the owner in
+        # mkdtemp lets only the owner in, and others may have to read the folder.
+        unfinished.chmod(0o755)
         unfinished.rename(path)
     except OSError as error:
-        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):  # these two: another process was first
+        # These two mean that another process was first: its folder stays.
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
             raise disk_error(path, error) from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)

@@ -16,4 +16,5 @@ def resolve(path: str) -> Path:
 
 def user_cache() -> Path:
     """Return the folder for files that can be recomputed: XDG_CACHE_HOME/golf or ~/.cache/golf."""
+    # By the XDG specification an empty variable counts as unset, hence `or` instead of a default.
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "golf"

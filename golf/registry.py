@@ -3,6 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class Variable(NamedTuple):
+    """An environment variable of the public scripts that selects a technique, or sets a detail of a selected one."""
+
+    name: str
+    sets: str | Callable[[str], dict[str, Any]] = ""  # setting that takes the value, or function to several settings
+    selects: bool = False  # True: any value that does not mean "off" selects the technique
+
 
 TECHNIQUE_TYPES: dict[str, type] = {}
 _loaders: list[Callable[[], object]] = []
@@ -16,5 +26,6 @@ def load_techniques_with(loader: Callable[[], object]) -> None:
 def technique_types() -> dict[str, type]:
     """Return the settings class of every technique by name. The first call imports them, and torch with them."""
     while _loaders:
+        # The loader is taken off before it runs, because modules that it imports may read the registry themselves.
         _loaders.pop()()
     return TECHNIQUE_TYPES

@@ -7,56 +7,66 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 ROOT = Path(__file__).resolve().parents[1]
-if Path(sys.path[0] or ".").resolve() == ROOT / "golf":  # run as a script: modules of golf/ are not top-level ones
+# Run as a script, Python puts golf/ itself on the path, where its modules would pass for top-level ones.
+if Path(sys.path[0] or ".").resolve() == ROOT / "golf":
     sys.path[0] = str(ROOT)
-if str(ROOT) not in sys.path:  # started as a module from elsewhere: Hydra looks for hydra_plugins/ along the path
+# Started as a module from elsewhere, the root may be missing. Hydra looks for hydra_plugins/ along the path.
+if str(ROOT) not in sys.path:
     sys.path.append(str(ROOT))
 # Idle OpenMP threads go to sleep after some 30 µs instead of milliseconds: beside another busy process a training step
 # otherwise takes up to 20 times as long (docs/benchmarks.md). Read when torch is imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
-if __name__ == "__main__" and {"-h", "--help"} & set(sys.argv[1:]):  # before anything that takes time to import
+# Help is answered before anything that takes time to import.
+if __name__ == "__main__" and {"-h", "--help"} & set(sys.argv[1:]):
     from golf.settings.usage import usage
 
-    with contextlib.suppress(BrokenPipeError):  # `--help | head`
+    # A reader such as `head` may close the pipe before all is written.
+    with contextlib.suppress(BrokenPipeError):
         print(usage(), flush=True)
-    os._exit(0)  # at once: an ordinary exit would try to write what the reader did not want
+    # An ordinary exit would try again to write what the reader did not want.
+    os._exit(0)
 
-import hydra  # noqa: E402
+# What imports torch or scipy is imported where it is used, so that a mistake is answered without them.
+try:
+    import hydra
+except ModuleNotFoundError as error:
+    from golf.errors import without_environment
+
+    sys.exit(f"error: {without_environment(error)}")
 from hydra.core.hydra_config import HydraConfig  # noqa: E402
 from hydra.types import RunMode  # noqa: E402
 from omegaconf import DictConfig  # noqa: E402
 
 from golf.errors import GolfError  # noqa: E402
-from golf.jobs.launch.launcher import train_and_score, train_once  # noqa: E402
-from golf.jobs.sweep.batch import Row, mirror_report  # noqa: E402
-from golf.jobs.sweep.record import discard_unused, sweep_folder, sweep_name  # noqa: E402
-from golf.plan.lines import lines_before_run  # noqa: E402
-from golf.report.summary import print_plan, print_result  # noqa: E402
-from golf.report.sweep_table import print_sweep  # noqa: E402
-from golf.report.why import why  # noqa: E402
-from golf.run.folder import RunFolder, find_run  # noqa: E402
-from golf.run.result import INTERRUPTED, OK, Result  # noqa: E402
+from golf.run.folder import RunFolder, find_run, finished_run  # noqa: E402
+from golf.run.identity import variant_id  # noqa: E402
+from golf.run.result import CRASHED, INTERRUPTED, OK, Result  # noqa: E402
 from golf.settings.composition import (  # noqa: E402
     COMPOSITION_ERRORS,
     CONF_DIR,
     completed,
-    explain,
-    refuse_unknown_flags,
+    refuse_mistakes,
     register_techniques,
     rules_selected,
     settled_config,
     sweep_label,
 )
-from golf.training.loop.quant_gap import gaps_of_run, print_gaps  # noqa: E402
+from golf.settings.mistakes import explain, flags_first  # noqa: E402
+
+if TYPE_CHECKING:
+    from golf.jobs.sweep.batch import Row
 
 SHOWN_GROUPS = ("experiment", "model", "optim", "schedule", "quant", "data", "eval", "budget", "rules", "scale")
-MULTIRUN_FLAGS = ("-m", "--multirun")
+# Hydra accepts long flags shortened.
+MULTIRUN = re.compile(r"-m|--m\w*")
 EXIT_NOT_OK, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 
 
@@ -67,13 +77,17 @@ class Task:
     so that a launcher which runs jobs in other processes can add theirs.
     """
 
-    __module__ = "golf.train"  # also where this file is the script: Hydra takes the job's name from it
+    # Hydra takes the job's name from the module, which would be `__main__` where this file is the script.
+    __module__ = "golf.train"
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
 
     def __call__(self, node: DictConfig) -> float:
         """Run one job. Return its bits per byte for sweepers that search; infinity if it has no score."""
+        from golf.jobs.sweep.batch import Row
+        from golf.report.summary import print_result
+
         overrides = list(HydraConfig.get().overrides.task)
         try:
             result, folder = run(node)
@@ -82,6 +96,9 @@ class Task:
             print(f"error: {error}", file=sys.stderr)
             return float("inf")
         print_result(result, folder.path)
+        if result.state in (INTERRUPTED, CRASHED) and HydraConfig.get().mode == RunMode.RUN:
+            print("The same command starts over, in a new folder beside this one.")
+        # The row comes before the exit, so that the table names an interrupted run, too.
         self.rows.append(Row(overrides, result))
         if result.state == INTERRUPTED:
             raise SystemExit(EXIT_INTERRUPTED)
@@ -90,15 +107,33 @@ class Task:
 
 def run(node: DictConfig) -> tuple[Result, RunFolder]:
     """Print the plan of one run and run it. A job of a sweep that has finished before is not run again."""
+    from golf.jobs.launch.launcher import train_and_score, train_once
+    from golf.plan.lines import lines_before_run
+    from golf.plan.memory import check_memory
+    from golf.report.summary import print_plan
+
     cfg, remarks = settled_config(node)
+    # Before the plan, which draws samples of the weights.
+    check_memory(cfg)
     choices = HydraConfig.get().runtime.choices
+    single = HydraConfig.get().mode == RunMode.RUN
+    if single and (done := finished_run(variant_id(cfg), cfg.seed)):
+        remarks.append(f"note: {_finished_before(*done)}")
     shown = {group: choices[group] for group in SHOWN_GROUPS if choices.get(group)}
     print_plan(cfg, shown, [*remarks, *lines_before_run(cfg)])
-    return train_once(cfg) if HydraConfig.get().mode == RunMode.MULTIRUN else train_and_score(cfg)
+    return train_and_score(cfg) if single else train_once(cfg)
+
+
+def _finished_before(result: Result, folder: RunFolder) -> str:
+    """Return a sentence about an earlier run of the same variant and seed: a sweep would not run it again."""
+    score = f"{result.final_score.val_bpb:.4f} bits per byte" if result.final_score else result.state
+    return f"the same run has finished before ({score}, {folder.path}); this one trains again, into a new folder"
 
 
 def print_quant_gaps(rows: Sequence[Row]) -> None:
     """Print the quantization gaps of each run's checkpoint under every number format, for `+sweep=quant_gap`."""
+    from golf.training.loop.quant_gap import gaps_of_run, print_gaps
+
     for row in rows:
         if row.result and row.result.final_score and (folder := find_run(row.result.variant_id, row.result.seed)):
             print(f"\n{folder.path}\n")
@@ -110,23 +145,49 @@ def print_quant_gaps(rows: Sequence[Row]) -> None:
 
 def command_line() -> int:
     """Exit status: 0 all `ok`, 1 a run that is not, 2 something to mend in the command or its inputs."""
+    # Under torchrun every rank would start all ranks of a run again.
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        said = "golf starts its ranks itself: use python, not torchrun, and launch.nproc for their number."
+        print(f"error: {said}", file=sys.stderr)
+        return EXIT_USAGE
+    # What follows --why are runs and quoted overrides, which the checks below would refuse.
     if sys.argv[1:2] == ["--why"]:
+        from golf.report.why import why
+
         return why(sys.argv[2:])
-    arguments = completed(sys.argv[1:])
-    if any(a.startswith("sweep=") for a in arguments) and not any(a.startswith("-") for a in arguments):
-        arguments.append("-m")  # hydra.mode would do, but then Hydra explains no mistake beside a swept value
-    sys.argv[1:] = sorted(arguments, key=lambda a: a not in MULTIRUN_FLAGS)  # argparse wants it before overrides
-    name = sweep_name(sweep_label([a for a in arguments if not a.startswith("-")]), arguments)
+    try:
+        flags, overrides = flags_first(sys.argv[1:])
+        if any(o.lstrip("+").startswith("sweep=") for o in overrides) and not flags:
+            # Setting hydra.mode would do, but then Hydra explains no mistake beside a swept value.
+            flags.append("-m")
+        refuse_mistakes([*flags, *overrides], several=any(MULTIRUN.fullmatch(flag) for flag in flags))
+    except GolfError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    overrides = completed(overrides)
+    # Hydra's own help composes nothing, and refuses overrides.
+    sys.argv[1:] = flags if "--hydra-help" in flags else [*flags, *overrides]
+    return _run_all(overrides)
+
+
+def _run_all(overrides: list[str]) -> int:
+    """Let Hydra run the jobs of `sys.argv`, show the table of several, and return the exit status."""
+    from golf.jobs.sweep.record import discard_unused, sweep_folder, sweep_name
+
+    name = sweep_name(sweep_label(overrides), overrides)
+    # conf/config.yaml takes Hydra's folder from this variable.
     os.environ["GOLF_SWEEP_DIR"] = str(sweep_folder(name))
+    # The user's own wish is read before golf sets the same variable.
     wants_traceback = "HYDRA_FULL_ERROR" in os.environ
     register_techniques()
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing its own report
+    # Hydra then raises instead of printing its own report.
+    os.environ["HYDRA_FULL_ERROR"] = "1"
     task = Task()
     rows = task.rows
     try:
-        refuse_unknown_flags(arguments)
         hydra.main(version_base="1.3", config_path=CONF_DIR, config_name="config")(task)()
     except COMPOSITION_ERRORS as error:
+        # Once a job has run, its overrides were right: such an error is a fault of golf, which needs the traceback.
         if rows or wants_traceback:
             raise
         print(f"error: {explain(error)}", file=sys.stderr)
@@ -135,15 +196,25 @@ def command_line() -> int:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_USAGE
     finally:
-        if len(rows) > 1:
-            print_sweep(name, [row[:3] for row in rows], rules_selected(arguments))
-            mirror_report(name, rows, rules_selected(arguments))
-        if any(a.lstrip("+") == "sweep=quant_gap" for a in arguments):
-            print_quant_gaps(rows)
+        # Whatever ended the sweep, the runs that were made until then are shown.
+        _show_sweep(name, rows, overrides)
         discard_unused(name)
     if any(row.result is None for row in rows):
         return EXIT_USAGE
     return 0 if all(row.result.state == OK for row in rows if row.result) else EXIT_NOT_OK
+
+
+def _show_sweep(name: str, rows: Sequence[Row], overrides: Sequence[str]) -> None:
+    """Print the table of several runs, and the quantization gaps of a sweep over them."""
+    if len(rows) > 1:
+        from golf.jobs.sweep.batch import mirror_report
+        from golf.report.sweep_table import print_sweep
+
+        rules = rules_selected(overrides)
+        print_sweep(name, [row[:3] for row in rows], rules)
+        mirror_report(name, rows, rules)
+    if any(o.lstrip("+") == "sweep=quant_gap" for o in overrides):
+        print_quant_gaps(rows)
 
 
 if __name__ == "__main__":

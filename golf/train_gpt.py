@@ -25,10 +25,10 @@ from golf.artifact.container import load_weights_only
 from golf.errors import GolfError
 from golf.paths import resolve
 from golf.run.trainlog import TrainLog
-from golf.settings.config import Config, eval_seq_len
+from golf.settings.config import Config
 from golf.training.data.batches import open_loader
-from golf.training.data.byte_tables import byte_tables, load_tokenizer
-from golf.training.data.dataset import Dataset, validation_tokens, whole_sequences
+from golf.training.data.byte_tables import load_tokenizer
+from golf.training.data.dataset import Dataset, bytes_of_targets, scored_tokens, validation_tokens
 from golf.training.data.shards import find_shards, open_shard
 from golf.training.loop.export import log_sizes, pack_model
 from golf.training.loop.stages import calibrate_trained, log_header, score_artifact, set_up_torch, validation
@@ -51,7 +51,8 @@ ENVIRONMENT = {
     "TRAIN_SEQ_LEN": "data.train_seq_len",
     "VAL_BATCH_SIZE": "eval.val_batch_tokens",
     "VAL_LOSS_EVERY": "eval.val_loss_every",
-    "EVAL_STRIDE": "eval.stride",  # changes a sliding score; a script without one does not contain its code
+    # It changes a sliding score; a script without one does not contain its code.
+    "EVAL_STRIDE": "eval.stride",
     "TRAIN_LOG_EVERY": "launch.train_log_every",
     "MODEL_DIM": "model.model_dim",
     "KEEP_FLOAT_MAX_NUMEL": "quant.small_numel",
@@ -72,6 +73,7 @@ class ScriptLog(TrainLog):
     def line(self, text: str) -> None:
         if self.is_first:
             print(text, flush=True)
+            # Opened for every line, so that a killed run leaves all lines until then.
             with self.path.open("a") as file:
                 file.write(text + "\n")
 
@@ -87,14 +89,15 @@ def run() -> None:
     """Train, pack, read back and score, or with EVAL_ONLY=1 only the last two."""
     # Settings, processes and log.
     cfg = configured(os.environ)
+    find_inputs(cfg)
     set_up_torch(cfg)
-    ranks = join_ranks(cfg.launch.device)
+    ranks = join_ranks(cfg.launch.device, cfg.launch.nproc)
     log = ScriptLog(cfg, ranks.is_first)
 
     # Validation text. Training shards are opened only if there is something to train.
     tokenizer = load_tokenizer(resolve(cfg.data.tokenizer_path), cfg.data.vocab_size)
-    validation = whole_sequences(validation_tokens(cfg.data), eval_seq_len(cfg))
-    dataset = Dataset([], [], validation, byte_tables(tokenizer, cfg.data.vocab_size), "")
+    validation = scored_tokens(cfg, validation_tokens(cfg.data))
+    dataset = Dataset([], [], validation, bytes_of_targets(cfg.data, tokenizer, validation), "")
     scorer = Scorer(cfg, dataset, ranks)
 
     # Training, up to the artifact on disk.
@@ -111,14 +114,27 @@ def configured(environment: Mapping[str, str]) -> Config:
     """Return the settings, with the values of the variables in `environment` that the script knows."""
     cfg = Config()
     set_from(environment, cfg)
+    # torchrun sets WORLD_SIZE; without torchrun the script is one process.
     cfg.launch.nproc = int(environment.get("WORLD_SIZE", "1"))
     if cfg.data.micro_batches % cfg.launch.nproc:
         raise GolfError(f"{cfg.data.micro_batches} micro-batches cannot be dealt out to {cfg.launch.nproc} processes")
+    # The values in this file are those for GPUs; without one the kernel and the compiler give way to what runs
+    # everywhere.
     if not torch.cuda.is_available():
         cfg.launch.device, cfg.model.attention = "cpu", "sdpa"
         if cfg.launch.compile != "off":
             torch.compiler.set_stance("force_eager")
     return cfg
+
+
+def find_inputs(cfg: Config) -> None:
+    """Take the tokenizer beside this file if its own place is empty. Raises `GolfError` for what is missing."""
+    beside = Path(__file__).with_name(Path(cfg.data.tokenizer_path).name)
+    if not resolve(cfg.data.tokenizer_path).exists() and beside.exists():
+        cfg.data.tokenizer_path = str(beside)
+    for name, path in (("DATA_PATH", cfg.data.path), ("TOKENIZER_PATH", cfg.data.tokenizer_path)):
+        if not resolve(path).exists():
+            raise GolfError(f"{path} does not exist: say where it is with {name}=…")
 
 
 def set_from(environment: Mapping[str, str], cfg: Config) -> None:
@@ -129,6 +145,7 @@ def set_from(environment: Mapping[str, str], cfg: Config) -> None:
             *groups, field = key.split(".")
             for group in groups:
                 node = getattr(node, group)
+            # The default tells the type that the text of the variable has to become.
             setattr(node, field, type(getattr(node, field))(environment[name]))
 
 
@@ -159,6 +176,7 @@ def train_and_pack(cfg: Config, dataset: Dataset, scorer: Scorer, ranks: Ranks, 
         packed = pack_model(cfg, weights, code, calibration.hessians if calibration else None, log)
         artifact.write_bytes(packed.artifact)
         log_sizes(cfg, packed, packed.weight_bytes, code, log)
+    # The other ranks read the artifact from disk, where it has to be complete first.
     ranks.barrier()
 
 

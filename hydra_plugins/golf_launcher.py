@@ -34,12 +34,18 @@ class GolfLauncher(Launcher):
         # Hydra imports every plugin at its start, so what is slow to import waits until a sweep runs.
         from golf.jobs.launch.process import Interrupted
         from golf.jobs.sweep.batch import run_batch
+        from golf.jobs.sweep.jobs import Job
+        from golf.jobs.sweep.rounds import DECIDED, run_until_decided
 
         setup_globals()
         nodes, asked = zip(*self.jobs(job_overrides), strict=True)
         name = Path(self.config.hydra.sweep.dir).name
+        in_rounds = any(isinstance(job, Job) and job.cfg.sweep.until == DECIDED for job in asked)
         try:
-            results = run_batch(asked, name=name, rows=self.rows, first_batch=initial_job_idx == 0)
+            if in_rounds:
+                results = run_until_decided(asked, name=name, rows=self.rows)
+            else:
+                results = run_batch(asked, name=name, rows=self.rows, first_batch=initial_job_idx == 0)
         except Interrupted as error:
             raise SystemExit(EXIT_INTERRUPTED) from error
         return [
@@ -57,6 +63,7 @@ class GolfLauncher(Launcher):
         # Composing takes Hydra a tenth of a second. Jobs that differ in plain values share one composition, into which
         # the values are written: a thousand jobs then take 11 s of processor time instead of minutes.
         values = [o for o in OverridesParser.create().parse_overrides(list(overrides)) if _is_value(o)]
+        # `input_line` is the override as written, by which it is found among the others.
         assert all(o.input_line is not None for o in values)
         rest = tuple(o for o in overrides if o not in {v.input_line for v in values})
         if rest not in self.composed:
@@ -64,6 +71,7 @@ class GolfLauncher(Launcher):
             with read_write(node), open_dict(node):
                 del node["hydra"]
             self.composed[rest] = node
+        # Each job writes its own values into the composition that it shares.
         node = copy.deepcopy(self.composed[rest])
         for override in values:
             OmegaConf.update(node, override.key_or_group, override.value(), merge=True)

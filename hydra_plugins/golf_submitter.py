@@ -23,15 +23,19 @@ class GolfSubmitter(GolfLauncher):
         from golf.jobs.cluster.submit import lock_submitting, make_order, record_order, submit
 
         setup_globals()
+        # A sweeper that searches asks for further batches once it has scores.
         if initial_job_idx:
             raise GolfError("A sweeper that waits for scores cannot be submitted: use -m with golf/train.py for it.")
         name = Path(self.config.hydra.sweep.dir).name
         asked = [job for _, job in self.jobs(job_overrides)]
+        # Taken before the queue is asked: two processes that both found a run missing would both send it.
         lock = lock_submitting()
         try:
             order = make_order(asked)
             show_order(order, name)
             if DRY_RUN not in os.environ:
+                # Recorded even with nothing to send: once all its runs have finished, the same command is recognized
+                # without composing.
                 record_order(order, name)
                 if order.to_run:
                     show_sent(submit(order, name), name)

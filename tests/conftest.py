@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
 import torch
 
+from golf.registry import TECHNIQUE_TYPES, technique_types
 from golf.settings.config import Config
-from golf.training.data.own_text import OwnDataset, make_dataset
+from golf.training.data.own_text import OwnDataset, Recipe, make_dataset
 from tests.support import FinishedRun, compose, golf_main, make_text, only_run, tiny_overrides
 
 torch.set_num_threads(1)
@@ -24,7 +26,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> OwnDataset:
     root = tmp_path_factory.mktemp("tiny")
     lines = [json.dumps({"text": make_text(6, seed)}) for seed in range(60)]
     (root / "docs.jsonl").write_text("\n".join(lines))
-    return make_dataset([root / "docs.jsonl"], name="tiny", root=root, vocab_size=320, val_every=6)
+    return make_dataset([root / "docs.jsonl"], root, Recipe("tiny", 320, val_every=6))
 
 
 @pytest.fixture
@@ -41,6 +43,15 @@ def finished_run(tiny: OwnDataset, tmp_path_factory: pytest.TempPathFactory) -> 
         done = golf_main(*tiny_overrides(tiny), "optim.matrix_lr=0.033", "seed=7")
     assert done.returncode == 0, done.stderr
     return FinishedRun(done, only_run(runs))
+
+
+@pytest.fixture
+def registry() -> Iterator[None]:
+    """Forget the techniques that a test registers."""
+    before = dict(technique_types())
+    yield
+    TECHNIQUE_TYPES.clear()
+    TECHNIQUE_TYPES.update(before)
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ class Hub(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.root = root
         self.cut_after: dict[str, int] = {}
+        self.paths: list[str] = []  # of all requests
         self.requests: list[tuple[str, str, str | None]] = []  # method, file, Range header
 
     @property
@@ -43,6 +44,7 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def _answer(self, *, with_body: bool) -> None:
+        self.server.paths.append(self.path)
         name = self.path.partition("?")[0].partition("/resolve/")[2].partition("/")[2]
         ranged = self.headers.get("Range")
         self.server.requests.append((self.command, name, ranged))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import io
 import json
 import os
@@ -11,7 +12,7 @@ import random
 import runpy
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import pytest
 import torch
 
 from golf.errors import GolfError
+from golf.registry import technique_types
 from golf.settings import composition, hardware
 from golf.settings.config import Config
 from golf.settings.hardware import Hardware
@@ -53,8 +55,12 @@ def parity(name: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Arrays and configuration of a shared parity case; the test is skipped where the folder is not."""
     if not PARITY.is_dir():
         pytest.skip("needs ../shared/parity, which is not beside this checkout")
+    config = json.loads((PARITY / f"{name}.json").read_text())
+    # A case of names and settings alone has no arrays.
+    if not (PARITY / f"{name}.npz").exists():
+        return {}, config
     with np.load(PARITY / f"{name}.npz") as arrays:
-        return dict(arrays), json.loads((PARITY / f"{name}.json").read_text())
+        return dict(arrays), config
 
 
 def make_text(sentences: int, seed: int) -> str:
@@ -104,6 +110,27 @@ def tiny_overrides(tiny: OwnDataset) -> list[str]:
         "launch.threads=1",  # tests run side by side
         "rules.code_bytes=estimate",  # the script of every run of every test would take minutes
     ]
+
+
+def compatible_stacks(names: Iterable[str] | None = None) -> list[list[str]]:
+    """Return techniques, those of the registry if none are named, in few stacks without conflicts; all are in one."""
+    types: dict[str, Any] = {**technique_types()}
+    stacks: list[list[str]] = []
+    for name in sorted(types if names is None else names):
+        wanted = [name, *types[name].requires]
+        for stack in [*stacks, []]:
+            pairs = [(one, other) for one in wanted for other in stack]
+            if not any(one in types[other].conflicts or other in types[one].conflicts for one, other in pairs):
+                stack += [other for other in wanted if other not in stack]
+                break
+        if stack not in stacks:
+            stacks.append(stack)
+    return stacks
+
+
+def with_techniques(cfg: Config, *planted: Any) -> Config:
+    """Return `cfg` with techniques of the test's own selected, too."""
+    return dataclasses.replace(cfg, tech={**cfg.tech, **{technique.name: technique for technique in planted}})
 
 
 def refusal(*overrides: str) -> str:

@@ -26,7 +26,7 @@ FOLDER = ROOT / "golf" / "commands"
 HELPFUL = [command for command in cli.COMMANDS if command != "bench"]
 SCRIPTS = {"audit": "audit_submission", "export": "export_submission", "import": "import_runs", "sync": "sync_wandb"}
 SCRIPTS |= {"data get": "get_data", "data tokenize": "tokenize_docs", "inspect": "inspect_artifact"}
-WITHOUT_SCRIPT = {"train", "bench", "completion", "doctor"}  # train and bench have files of their own
+WITHOUT_SCRIPT = {"train", "bench", "completion", "doctor", "help settings"}  # two of these have files of their own
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +68,7 @@ def test_every_command_explains_itself_without_torch() -> None:
         (["qqq"], "There is no command golf qqq; `golf --help` lists all."),
         (["data"], "golf data is followed by get or tokenize."),
         (["data", "gte"], "There is no command golf data gte; did you mean golf data get?"),
-        (["report"], "the following arguments are required: what; see `golf report --help`."),
+        (["report"], "Say what to report: a sweep ("),
         (["report", "lr", "--format", "xml"], "argument --format: invalid choice: 'xml'"),
         (["submit", "--dry-run"], "the following arguments are required: overrides; see `golf submit --help`."),
         (["why", "model=9l"], "Name two things to compare"),
@@ -255,3 +255,11 @@ def test_output_to_a_closed_pipe_in_this_process(monkeypatch: pytest.MonkeyPatch
     with io.TextIOWrapper(os.fdopen(writing, "wb")) as closed:
         monkeypatch.setattr(sys, "stdout", closed)
         assert cli.main(["--help"]) == 0
+
+
+@pytest.mark.parametrize("command", [["golf/train.py", "seed=1"], ["-m", "golf.commands.cli", "plan"]])
+def test_without_the_environment_the_way_to_it_is_named(command: list[str]) -> None:
+    """-S leaves site-packages out, as a Python does that nothing was installed for."""
+    done = subprocess.run([sys.executable, "-S", *command], capture_output=True, text=True, cwd=ROOT, env={})
+    assert done.returncode and done.stderr.startswith("error: The package ") and done.stderr.count("\n") == 1
+    assert "`make run` sets up everything" in done.stderr

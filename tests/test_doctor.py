@@ -164,7 +164,7 @@ def test_gpus_that_torch_sees(
 
 def test_a_gpu_that_does_not_compute_or_is_taken(bin_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_gpus(monkeypatch, 1, (9, 0), ["sm_90"])
-    nvidia_smi(bin_folder, H100, "123, 70000, python")
+    nvidia_smi(bin_folder, H100, "GPU-aa, 123, 70000, python")
     found = doctor_gpus.gpus()
     assert found.state == NOTE and "process 123 (python) holds 70000 MiB" in found.finding
     monkeypatch.setattr(doctor_gpus, "computing_fails", lambda: "CUDA error: out of memory")

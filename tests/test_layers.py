@@ -20,6 +20,7 @@ WITHOUT_TORCH = [
     *("golf.bits", "golf.challenge", "golf.files", "golf.settings.composition", "golf.settings.env_vars"),
     *("golf.run.folder", "golf.run.identity", "golf.run.result", "golf.run.locks", "golf.run.difference"),
     *("golf.run.curves", "golf.report.summary", "golf.report.sweep_table", "golf.report.ledger", "golf.report.page"),
+    "golf.report.board_server",
     *("golf.foreign.folder_reader", "golf.foreign.import_store", "golf.foreign.import_tables"),
     *("golf.jobs.sweep.jobs", "golf.jobs.sweep.record"),
 ]

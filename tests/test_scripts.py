@@ -24,8 +24,7 @@ def test_tokenize_docs_prints_a_command_that_trains(tmp_path: Path, runs: Path) 
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("40 documents, ")
-    command = done.stdout.splitlines()[1].split()
-    assert command[:2] == ["python", "golf/train.py"]
+    (command,) = (line.split() for line in done.stdout.splitlines() if line.startswith("python golf/train.py "))
     small = [*("schedule.iterations=2", "budget.train_seconds=0", "model.model_dim=32", "launch.threads=1")]
     small += [
         "data.train_batch_tokens=256",
@@ -42,8 +41,10 @@ def test_tokenize_docs_prints_a_command_that_trains(tmp_path: Path, runs: Path) 
 def test_gpu_check_runs_through_on_a_cpu(tiny: OwnDataset, runs: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.md"
     options = ["--device", "cpu", "--steps", "2", "--train-seconds", "1", "--report", str(report)]
-    done = script("gpu_check", *options, *tiny_overrides(tiny))
+    command = [sys.executable, "-m", "golf.commands.cli", "doctor", "--gpu", *options, *tiny_overrides(tiny)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     text = report.read_text()
+    assert "| attention=sdpa equals float64 | yes |" in text and "send this report" in text
     assert "| fp32 equals the CPU | yes |" in text and "| compiles once, fullgraph | yes |" in text
     assert "ended with status 0" in text and "bits per byte" in text

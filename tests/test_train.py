@@ -44,7 +44,7 @@ def test_main_job_trains_packs_reloads_and_scores(finished_run: FinishedRun) -> 
     files = {p.name for p in folder.iterdir()}
     assert files == {
         *("config.yaml", "config.json", "environment.json", "train.log", "metrics.jsonl", "result.json"),
-        *("final_model.safetensors", "artifact.golf", "curves.png"),
+        *("final_model.safetensors", "artifact.golf", "curves.png", "start"),
     }
     result = read_result(folder / "result.json")
     assert result.state == "ok" and result.steps == 6 and result.tokens_seen == 6 * 512
@@ -279,6 +279,14 @@ def test_a_mistake_is_all_that_the_command_prints_and_leaves_nothing(
     done = golf_main(*tiny_overrides(tiny), override)
     assert done.returncode == 2 and done.stderr == f"error: {refusal(*tiny_overrides(tiny), override)}\n"
     assert not runs.exists()
+
+
+def test_torchrun_is_refused(tiny: OwnDataset, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its ranks would each make a run folder, and then join one group behind the launcher's back."""
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    done = golf_main(*tiny_overrides(tiny))
+    assert done.returncode == 2 and not runs.exists()
+    assert done.stderr.startswith("error: golf starts its ranks itself: use python, not torchrun, and launch.nproc")
 
 
 def test_a_full_disk_ends_in_one_sentence(tiny: OwnDataset, runs: Path) -> None:

@@ -1,9 +1,9 @@
 """The artifact file: quantized tensors, the model's shape and its techniques in one compressed, checksummed container.
 
-No pickle anywhere. Version 2, little-endian:
+No pickle anywhere. Little-endian:
 
     4 B  magic "GOLF"
-    1 B  version
+    1 B  version: 3 if any tensor has column steps or lies on a trellis, else 2
     1 B  codec (0 zlib, 1 zstd, 2 lzma, 3 brotli, 4 context)
     1 B  layout: the sum of 1 pack_bits, 2 by_role, 4 sort_rows, 8 byte_planes (see `layouts`)
     8 B  length of the content before compression
@@ -38,17 +38,18 @@ from golf.artifact.header import (
     read_model,
     write_header,
 )
-from golf.artifact.quant.formats import CodedTensor, decode, decode_unrotated
+from golf.artifact.quant.formats import CodedTensor, decode_as
 from golf.artifact.quant.low_rank import folded
 from golf.artifact.quant.policy import dequantize
 from golf.errors import GolfError
-from golf.settings.config import ModelConfig, QuantConfig, rotates
+from golf.settings.config import ModelConfig, QuantConfig
 
 MAGIC = b"GOLF"
-VERSION = 2
+VERSION, VERSION_OF_STEPS = 2, 3  # the second one has column steps and trellises
 FIXED = struct.Struct("<4sBBBQQ")
 CRC = struct.Struct("<I")
 LENGTH = struct.Struct("<I")
+# A header lists its tensors in some dozens of bytes each; a longer one was not written by golf.
 MAX_HEADER_BYTES = 1 << 22
 BESIDE_CONTEXT_LEVEL = 9  # lzma's level for everything but codes and row scales under codec=context
 LAYOUT_BESIDE_CONTEXT = ("byte_planes",)
@@ -106,7 +107,8 @@ def pack(
     codes = b""
     if quant.codec == "context":
         require_codec(quant.codec)
-        from golf.artifact.codec.context import encode  # imports numba
+        # It imports numba, which only this codec needs.
+        from golf.artifact.codec.context import encode
 
         layout = LAYOUT_BESIDE_CONTEXT
         entries = [entry_of(name, tensor) for name, tensor in coded.items()]
@@ -116,7 +118,10 @@ def pack(
     else:
         content = payload(coded, model, tech, layout)
         body = compress_by(quant, content)
-    fixed = FIXED.pack(MAGIC, VERSION, CODEC_IDS[quant.codec], _layout_bits(layout), len(content), len(body))
+    # Files without either keep the older version, so that older versions of golf open them.
+    has_steps = any(tensor.columns is not None or tensor.states > 1 for tensor in coded.values())
+    version = VERSION_OF_STEPS if has_steps else VERSION
+    fixed = FIXED.pack(MAGIC, version, CODEC_IDS[quant.codec], _layout_bits(layout), len(content), len(body))
     return fixed + CRC.pack(zlib.crc32(body + codes, zlib.crc32(fixed))) + body + codes
 
 
@@ -140,7 +145,7 @@ def load_weights_only(path: str | Path, quant: QuantConfig) -> dict[str, Tensor]
             raise ValueError(f"its codec or layout is not the one of {quant.name}")
         _, coded = _tensors(envelope, quant, layout, trusted=True)
         # `dequantize` tells by the tensors what it needs; by the settings, an exported script can do without the rest.
-        values = {n: decode(t) if rotates(quant) else decode_unrotated(t).to(t.dtype) for n, t in coded.items()}
+        values = {name: decode_as(tensor, quant) for name, tensor in coded.items()}
         return folded(values) if quant.lqer.rank > 0 else values
 
 
@@ -156,6 +161,7 @@ def _intact(path: str | Path) -> Iterator[None]:
     try:
         yield
     except PackageMissingError:
+        # The file may be intact; what is missing is a package, and that error says which.
         raise
     except NOT_INTACT as error:
         raise GolfError(f"{path} is not an intact artifact ({error}): pack the run's weights again.") from error
@@ -165,6 +171,7 @@ def unpack(content: bytes) -> Artifact:
     """Invert `pack`. Raises one of `NOT_INTACT` for other bytes; `load` turns it into `GolfError`."""
     envelope = open_envelope(content)
     codecs = {number: name for name, number in CODEC_IDS.items()}
+    # Bits above the known ones are layouts of another version.
     if envelope.codec_id not in codecs or envelope.layout_bits >> len(LAYOUT_BITS):
         raise ValueError(f"codec {envelope.codec_id} or layout {envelope.layout_bits} is unknown")
     layout = [name for name, bit in LAYOUT_BITS.items() if envelope.layout_bits & bit]
@@ -187,13 +194,17 @@ def open_envelope(content: bytes) -> Envelope:
     """Split a file into its parts. Raises `ValueError` for another kind of file and for a damaged one."""
     if content[: len(MAGIC)] != MAGIC or len(content) < FIXED.size + CRC.size:
         raise ValueError("it does not start like one")
-    if content[len(MAGIC)] != VERSION:
-        raise ValueError(f"it has version {content[len(MAGIC)]} of the format, this golf reads version {VERSION}")
+    # Before the checksum, so that a file of a newer format is not called damaged.
+    if content[len(MAGIC)] not in (VERSION, VERSION_OF_STEPS):
+        raise ValueError(
+            f"it has version {content[len(MAGIC)]} of the format, this golf reads up to {VERSION_OF_STEPS}"
+        )
     fixed, rest = content[: FIXED.size], content[FIXED.size :]
     _, _, codec_id, layout_bits, size, compressed_size = FIXED.unpack(fixed)
     body = rest[CRC.size :]
     if zlib.crc32(body, zlib.crc32(fixed)) != CRC.unpack(rest[: CRC.size])[0]:
         raise ValueError("its checksum does not match")
+    # A hostile file has a right checksum, too: its sizes are bounded before anything is allocated.
     if size > MAX_CONTENT_BYTES or compressed_size > len(body):
         raise ValueError(f"{size} bytes are too many, or its parts are longer than the file")
     return Envelope(codec_id, layout_bits, size, body[:compressed_size], body[compressed_size:])
@@ -204,6 +215,7 @@ def _tensors(
 ) -> tuple[dict[str, Any], dict[str, CodedTensor]]:
     """Return the header as JSON, and every tensor as it is stored."""
     content = decompress_by(quant, envelope.body, envelope.size)
+    # The header comes first and tells the form of all that follows.
     start = LENGTH.size + LENGTH.unpack(content[: LENGTH.size])[0]
     if not trusted and start > min(MAX_HEADER_BYTES, len(content)):
         raise ValueError("its header is too long")
@@ -212,7 +224,8 @@ def _tensors(
         check_entries(entries)
     if quant.codec == "context":
         require_codec(quant.codec)
-        from golf.artifact.codec.context import decode as decode_codes  # imports numba
+        # It imports numba, which only this codec needs.
+        from golf.artifact.codec.context import decode as decode_codes
 
         values = bytes_to_values(content[start:], [entry for entry in entries if not entry.has_codes], layout)
         values |= decode_codes(envelope.codes, [entry for entry in entries if entry.has_codes])
@@ -220,6 +233,7 @@ def _tensors(
         values = bytes_to_values(content[start:], entries, layout)
         if envelope.codes:
             raise ValueError("bytes are left over behind the content")
+    # In the header's order, which is that of the state dict, whichever part of the file a tensor came from.
     return header, {entry.name: values[entry.name] for entry in entries}
 
 

@@ -16,6 +16,7 @@ from golf.artifact.quant.formats import FLOAT_DTYPES, CodedTensor
 from golf.settings.config import ModelConfig, from_dict, techniques_from_dict
 from golf.settings.consistency import check_model
 
+# A file may state any size. Real ones stay far below these limits, as the cap is 16 MB.
 MAX_CONTENT_BYTES = 1 << 30  # header and values before compression
 MAX_DIMENSIONS = 8
 DTYPES = {
@@ -28,8 +29,8 @@ DTYPES = {
     **FLOAT_DTYPES,
 }
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
-ROW_SCALES = ("row", "row+hadamard")
-SCALES = (None, "all", *ROW_SCALES)
+COLUMNS, ROTATED, TRELLIS = "+columns", "+hadamard", "+trellis"
+SCALES = re.compile(r"all|row(\+columns)?(\+trellis(4|8|16))?(\+hadamard)?")
 PACKED = {f"i{bits}": bits for bits in range(1, 8)}  # codes without whole bytes of their own
 
 
@@ -41,7 +42,9 @@ class Entry:
     stored: str  # a key of DTYPES, or of PACKED
     dtype: str  # dtype of the decoded tensor
     shape: tuple[int, ...]
-    scale: str | None  # row: float16 a row | row+hadamard: the same, of a rotated matrix | all: one float32
+    # all: one float32 | row: float16 a row, then +columns: int8 a column, +trellisN: codes on a trellis of N states,
+    # +hadamard: codes of the rotated matrix
+    scale: str | None
 
     @property
     def numel(self) -> int:
@@ -53,7 +56,25 @@ class Entry:
 
     @property
     def scale_shape(self) -> tuple[int, ...]:
-        return self.shape[:1] if self.scale in ROW_SCALES else ()
+        return self.shape[:1] if self.scale not in (None, "all") else ()
+
+    @property
+    def has_columns(self) -> bool:
+        return self.scale is not None and COLUMNS in self.scale
+
+    @property
+    def states(self) -> int:
+        """Return the states of the trellis that the codes lie on; 1 = none."""
+        return int((self.scale or "").partition(TRELLIS)[2].partition("+")[0] or 1)
+
+    @property
+    def columns_count(self) -> int:
+        """Return the number of columns with steps of their own."""
+        return self.shape[1] if self.has_columns else 0
+
+    @property
+    def is_rotated(self) -> bool:
+        return self.scale is not None and self.scale.endswith(ROTATED)
 
     @property
     def matrix_shape(self) -> tuple[int, int]:
@@ -65,6 +86,7 @@ class Entry:
     @property
     def role(self) -> str:
         """Return the name without layer numbers."""
+        # Tensors of different layers differ in the number alone and share their order and statistics.
         return re.sub(r"\d+", "#", self.name)
 
 
@@ -77,12 +99,16 @@ def entry_of(name: str, tensor: CodedTensor) -> Entry:
     ):
         raise ValueError(f"{name} has {tensor.scale.numel()} scales: one for each row of a matrix, or a single one")
     scale = None if tensor.scale is None else "row" if tensor.scale.ndim else "all"
-    scale = "row+hadamard" if tensor.rotated else scale
+    if scale == "row":
+        # The suffixes stand in the order in which SCALES reads them.
+        on_trellis = f"{TRELLIS}{tensor.states}" if tensor.states > 1 else ""
+        scale += f"{COLUMNS * (tensor.columns is not None)}{on_trellis}{ROTATED * tensor.rotated}"
     return Entry(name, DTYPE_NAMES[tensor.data.dtype], DTYPE_NAMES[tensor.dtype], tuple(tensor.data.shape), scale)
 
 
 def write_header(model: ModelConfig, tech: Mapping[str, Any] | None, entries: Iterable[Entry]) -> bytes:
     """Return the header as JSON without spaces."""
+    # Label and starting weights do not shape the model, and every byte of the header counts.
     shape = {k: v for k, v in dataclasses.asdict(model).items() if k not in ("name", "init_from")}
     settings = {name: dataclasses.asdict(technique) for name, technique in (tech or {}).items()}
     tensors = [[e.name, e.stored, e.dtype, list(e.shape), e.scale] for e in entries]
@@ -103,22 +129,32 @@ def check_entries(entries: Sequence[Entry]) -> None:
         _check_entry(entry.name, entry.stored, entry.dtype, entry.shape, entry.scale)
     if len({entry.name for entry in entries}) != len(entries):
         raise ValueError("a tensor is listed twice")
-    if sum(entry.numel + math.prod(entry.scale_shape) for entry in entries) > MAX_CONTENT_BYTES:
+    # Entries that are possible one by one may still ask for too much memory together.
+    if sum(entry.numel + math.prod(entry.scale_shape) + entry.columns_count for entry in entries) > MAX_CONTENT_BYTES:
         raise ValueError(f"its tensors have more than {MAX_CONTENT_BYTES} values")
 
 
 def read_model(values: Mapping[str, Any]) -> tuple[ModelConfig, dict[str, Any]]:
     """Return the model's shape and its techniques. Raises `GolfError` if they cannot be built."""
     model = from_dict(ModelConfig, values["model"])
+    # The shape comes from a file, so it is checked like one that a user sets.
     check_model(model)
     return model, techniques_from_dict(values["tech"])
 
 
 def _check_entry(name: Any, stored: Any, dtype: Any, shape: Any, scale: Any) -> None:
-    known = isinstance(name, str) and (stored in DTYPES or stored in PACKED) and dtype in DTYPES and scale in SCALES
+    known = (
+        isinstance(name, str)
+        and (stored in DTYPES or stored in PACKED)
+        and dtype in DTYPES
+        and (scale is None or SCALES.fullmatch(scale))
+    )
     if not known or (stored in PACKED and scale is None):
         raise ValueError("a tensor has an unknown form")
+    if stored != "i8" and stored not in PACKED and (COLUMNS in (scale or "") or TRELLIS in (scale or "")):
+        raise ValueError("column steps and trellises need codes")
+    # `type` and not `isinstance`, because JSON's true would pass for the number 1.
     if len(shape) > MAX_DIMENSIONS or any(type(n) is not int or not 0 <= n <= MAX_CONTENT_BYTES for n in shape):
         raise ValueError("a tensor has an impossible shape")
-    if scale in ROW_SCALES and len(shape) != 2:
+    if scale not in (None, "all") and len(shape) != 2:
         raise ValueError("what is not a matrix has a scale a row")

@@ -73,11 +73,13 @@ def _coded_bytes(
     """Return each tensor's share of the file, in bytes."""
     counted: dict[str, float] = {}
     if codec == "context":
-        from golf.artifact.codec.context import coded_bytes  # imports numba
+        # It imports numba, which only this codec needs.
+        from golf.artifact.codec.context import coded_bytes
 
         entries = [(entry_of(name, tensor), tensor) for name, tensor in coded.items()]
         apart = [(entry, tensor) for entry, tensor in entries if entry.has_codes]
         counted = {entry.name: float(size) for (entry, _), size in zip(apart, coded_bytes(apart), strict=True)}
+    # What is left, the header included, was compressed as one piece, so its bytes can only be shared out.
     rest = file_bytes - sum(counted.values())
     of_rest = sum(bits for name, bits in entropy.items() if name not in counted)
     return counted | {n: rest * bits / max(of_rest, 1.0) for n, bits in entropy.items() if n not in counted}
@@ -94,6 +96,7 @@ def _read(path: Path) -> tuple[str, int, str, dict[str, CodedTensor]]:
         codec = next(name for name, number in CODEC_IDS.items() if number == content[len(MAGIC) + 1])
         return f"golf, {codec}", len(content), codec, artifact.coded
     try:
+        # A foreign file can be wrong in any place of its pickle, hence the many errors.
         codec, layout, coded = read_upstream(content)
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, IndexError, struct.error) as error:
         raise GolfError(f"{path} is no intact artifact ({error}): give an artifact.golf or a .ptz file.") from error
@@ -119,9 +122,13 @@ def _row(
 def _format(tensor: CodedTensor) -> str:
     if tensor.scale is None:
         return FLOAT_NAMES.get(tensor.data.dtype, str(tensor.data.dtype).removeprefix("torch."))
+    # In int8 the magnitude of -128 would overflow.
     largest = int(tensor.data.to(torch.int16).abs().max()) if tensor.data.numel() else 0
     narrowest = next((name for name, qmax in reversed(QMAX.items()) if largest <= qmax), "int8")
-    return f"{narrowest}, rotated" if tensor.rotated else narrowest
+    steps = "column steps" if tensor.columns is not None else None
+    on_trellis = f"trellis of {tensor.states}" if tensor.states > 1 else None
+    rotated = "rotated" if tensor.rotated else None
+    return ", ".join(word for word in (narrowest, steps, on_trellis, rotated) if word)
 
 
 def _error(name: str, loaded: Tensor | None, weight: Tensor | None) -> float | None:
@@ -130,6 +137,7 @@ def _error(name: str, loaded: Tensor | None, weight: Tensor | None) -> float | N
     if weight.shape != loaded.shape:
         stored, given = tuple(loaded.shape), tuple(weight.shape)
         raise GolfError(f"{name} is {stored} in the artifact and {given} in the weights: give the weights of that run.")
+    # In double precision, so that the small errors of wide formats are not those of the subtraction.
     exact = weight.double()
     size = exact.square().mean().sqrt()
     return float((loaded.double() - exact).square().mean().sqrt() / size) if size > 0 else 0.0

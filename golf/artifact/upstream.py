@@ -33,7 +33,9 @@ def read_upstream(content: bytes) -> tuple[str, str, dict[str, CodedTensor]]:
     """Return codec, layout and tensors of a public artifact. Raises `ValueError` for anything else."""
     codec, raw = _decompress(content)
     try:
-        with zipfile.ZipFile(io.BytesIO(raw)) as archive:  # torch writes its records uncompressed
+        # torch writes its records uncompressed. The list of records also gives away a hostile archive that would unpack
+        # to more.
+        with zipfile.ZipFile(io.BytesIO(raw)) as archive:
             if sum(entry.file_size for entry in archive.infolist()) > LARGEST_BYTES:
                 raise ValueError("it unpacks to more than 512 MiB")
         saved = torch.load(io.BytesIO(raw), map_location="cpu", weights_only=True)
@@ -51,12 +53,15 @@ def _decompress(content: bytes) -> tuple[str, bytes]:
         if content.startswith(ZIP):
             codec, raw = "none", content
         elif content.startswith(ZSTD):
+            # A frame states the size of its window, which the reader allocates.
             reader = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(content)
+            # One byte more than allowed is asked for, to tell a file that is too long from one that just fits.
             codec, raw = "zstd", reader.read(LARGEST_BYTES + 1)
         elif content.startswith(XZ):
             decoder = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=1 << 30)
             codec, raw = "lzma", decoder.decompress(content, LARGEST_BYTES + 1)
         else:
+            # zlib has no magic number, so it is tried when nothing else fits.
             codec, raw = "zlib", zlib.decompressobj().decompress(content, LARGEST_BYTES + 1)
     except (zlib.error, lzma.LZMAError, zstandard.ZstdError, EOFError, MemoryError) as error:
         raise ValueError("it is neither an artifact of golf nor compressed by zlib, zstd or lzma") from error
@@ -80,6 +85,7 @@ def _tensors(saved: Any) -> tuple[str, dict[str, CodedTensor]]:
 def _from_clean(saved: Mapping[str, Any]) -> dict[str, CodedTensor]:
     """Read a layout that has a dictionary for each kind of content."""
     coded = {}
+    # The baseline's layout has no qmeta, because all its codes are plain int8.
     metas, dtypes = saved.get("qmeta") or {}, saved.get("dtypes") or {}
     for name, codes in saved["quantized"].items():
         meta = metas.get(name) or {}
@@ -109,6 +115,7 @@ def _plain(value: Tensor) -> CodedTensor:
 def unpack_int6(packed: Tensor, shape: list[int]) -> Tensor:
     """Unpack codes -32 … 31 of the given shape: four codes in three bytes, lowest bits first, offset 32 (PR #1559)."""
     numel = torch.Size(shape).numel()
+    # The last group is padded to four codes, hence the rounding up.
     groups = packed.flatten()[: -(-numel // 4) * 3].view(-1, 3).to(torch.int32)
     word = groups[:, 0] | groups[:, 1] << 8 | groups[:, 2] << 16
     codes = torch.stack([(word >> shift & 63) - 32 for shift in (0, 6, 12, 18)], dim=1)
@@ -118,6 +125,7 @@ def unpack_int6(packed: Tensor, shape: list[int]) -> Tensor:
 def _check(name: str, tensor: CodedTensor) -> None:
     """Raise `ValueError` for tensors larger than their storage and for scales that do not fit the codes."""
     for part in (tensor.data, tensor.scale):
+        # With strides of zero a few bytes can claim to be a tensor of any shape.
         if part is not None and part.numel() * part.element_size() > part.untyped_storage().nbytes():
             raise ValueError(f"{name} claims to be larger than what is stored of it")
     if tensor.scale is not None and (tensor.data.dtype != torch.int8 or tensor.scale.ndim > 1):

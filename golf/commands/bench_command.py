@@ -19,5 +19,6 @@ def main(arguments: Sequence[str]) -> int:
     """Run scripts/bench.py. Raises `GolfError` where the package was installed without its checkout."""
     if not SCRIPT.is_file():
         raise GolfError(f"golf bench needs {SCRIPT}, which only a checkout of the repository has.")
-    sys.argv[1:] = arguments  # the script reads its options there
+    # The script reads its options there.
+    sys.argv[1:] = arguments
     return runpy.run_path(str(SCRIPT))["main"]()

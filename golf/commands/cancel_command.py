@@ -20,14 +20,14 @@ def parser() -> CommandParser:
 def main(arguments: Sequence[str]) -> int:
     """Cancel the jobs and print how many there were."""
     args = parser().parse_intermixed_args(arguments)
-    from golf.jobs.cluster.queue import OPEN, cancel, job_states
+    from golf.jobs.cluster.queue import cancel, job_states
     from golf.jobs.cluster.status import find_record
     from golf.jobs.cluster.submit import read_submitted
     from golf.jobs.sweep.record import sweep_folder
 
     record = find_record(args.sweep)
     sent = [job for _, job in read_submitted(sweep_folder(record.name) / "submitted.jsonl")]
-    left = [job for job, state in job_states(sent).items() if state in OPEN]
+    left = [job for job, state in job_states(sent).items() if state.is_open]
     cancel(left)
     print(f"{len(left)} of {len(sent)} jobs were waiting or running and are cancelled")
     return 0

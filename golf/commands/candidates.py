@@ -12,6 +12,7 @@ from typing import get_type_hints
 
 from golf.commands.cli import COMMANDS, HELP, module_of
 from golf.paths import ROOT
+from golf.settings.names import fields_of
 
 CONF = ROOT / "conf"
 RUN_SCALARS = ("seed", "name", "note", "drop")  # settings of a run outside every group
@@ -34,7 +35,8 @@ def _possible(before: list[str], current: str) -> Iterable[str]:
 
 def _of_command(command: str, before: list[str], current: str) -> Iterable[str]:
     module = importlib.import_module(module_of(command))
-    if not hasattr(module, "parser"):  # `golf bench` hands its arguments to a script
+    # `golf bench` hands its arguments to a script and has no parser.
+    if not hasattr(module, "parser"):
         return _overrides(current)
     actions = module.parser()._actions
     for action in actions:
@@ -65,6 +67,7 @@ def _overrides(current: str) -> Iterable[str]:
         return [f"{match[1]}{match[2]}={typed}{option}" for option in options_of(match[2])]
     if "." in current:
         return _settings(current.partition(".")[0])
+    # Hydra adds a group that is not among the defaults only with a plus before it, so sweep is listed below.
     groups = [path.name for path in CONF.iterdir() if path.is_dir() and path.name != "sweep"]
     return [f"{name}=" for name in (*groups, *RUN_SCALARS, "+tech", "+sweep")] + [f"{name}." for name in _schemas()]
 
@@ -73,26 +76,17 @@ def _schemas() -> dict[str, type]:
     """Return the dataclass of every group that has settings."""
     from golf.settings.config import Config
 
-    return {name: kind for name, kind in get_type_hints(Config).items() if _is_schema(kind)}
+    return {
+        name: kind
+        for name, kind in get_type_hints(Config).items()
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind)
+    }
 
 
 def _settings(group: str) -> list[str]:
     """Return `optim.matrix_lr=` and so on for every setting of a group."""
     schemas = _schemas()
-    return [f"{group}.{key}=" for key in _fields(schemas[group])] if group in schemas else []
-
-
-def _fields(kind: type) -> Iterable[str]:
-    """Yield the dotted names of all fields of a dataclass and of the dataclasses in it."""
-    for name, hint in get_type_hints(kind).items():
-        if _is_schema(hint):
-            yield from (f"{name}.{inner}" for inner in _fields(hint))
-        else:
-            yield name
-
-
-def _is_schema(hint: object) -> bool:
-    return isinstance(hint, type) and dataclasses.is_dataclass(hint)
+    return [f"{group}.{key}=" for key in fields_of(schemas[group])] if group in schemas else []
 
 
 def options_of(group: str) -> list[str]:

@@ -9,12 +9,12 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from golf.errors import GolfError
+from golf.errors import GolfError, without_environment
 
 GROUPS = {
-    "Set up": ("doctor", "data get", "data tokenize", "completion"),
+    "Set up": ("doctor", "data get", "data tokenize", "completion", "help settings"),
     "Run": ("plan", "train", "submit", "status", "cancel", "from-env"),
-    "Results": ("report", "ledger", "power", "why"),
+    "Results": ("report", "board", "ledger", "power", "why"),
     "Artifacts": ("inspect", "quant-gap"),
     "Submissions": ("export", "audit", "import"),
     "Weights & Biases": ("sync", "dashboard"),
@@ -23,6 +23,7 @@ GROUPS = {
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)
 FOLDER = Path(__file__).parent
 HELP = ("-h", "--help")
+OWN_PACKAGES = ("golf", "hydra_plugins", "bench", "scripts")
 EXIT_USAGE, EXIT_INTERRUPTED = 2, 130
 
 
@@ -46,9 +47,16 @@ def module_of(command: str) -> str:
 def _exit_status(run: Callable[[], int]) -> int:
     try:
         status = _status_of(run)
+        # Flushed here, so that a reader who has gone away is noticed below.
         sys.stdout.flush()
     except GolfError as error:
         print(f"error: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except ModuleNotFoundError as error:
+        # A module of golf itself that is missing is a fault in golf, whose traceback is needed.
+        if (error.name or "").partition(".")[0] in OWN_PACKAGES:
+            raise
+        print(f"error: {without_environment(error)}", file=sys.stderr)
         return EXIT_USAGE
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -64,6 +72,7 @@ def _status_of(run: Callable[[], int]) -> int:
     try:
         return run()
     except SystemExit as end:
+        # Python itself prints a text that a program exits with.
         if isinstance(end.code, str):
             raise
         return end.code or 0
@@ -76,7 +85,8 @@ def _dispatch(given: list[str]) -> int:
     for words in (2, 1):
         if (command := " ".join(given[:words])) in COMMANDS:
             rest = given[words:]
-            sys.argv = [f"golf {command}", *rest]  # Hydra reads it, and the records of runs keep it
+            # Hydra reads the arguments there, and the records of runs keep them.
+            sys.argv = [f"golf {command}", *rest]
             return importlib.import_module(module_of(command)).main(rest)
     family = [command for command in COMMANDS if command.startswith(f"{given[0]} ")]
     if family and set(HELP) & set(given[1:]):

@@ -57,6 +57,7 @@ def main(arguments: Sequence[str]) -> int:
 
         typed = args.line.split()[1:]
         if args.line[-1:].isspace() or not typed:
+            # After a blank a new word begins, of which nothing is typed yet.
             typed.append("")
         print("\n".join(candidates(typed)))
     else:

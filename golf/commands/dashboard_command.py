@@ -45,7 +45,8 @@ def main(arguments: Sequence[str]) -> int:
         entity = args.entity or wandb.Api().default_entity or ""
         print(dashboard.workspace(entity, args.project).save().url)
         print(dashboard.report(entity, args.project).save().url)
-    except Exception as error:  # the client raises exceptions of many kinds
+    except Exception as error:
+        # The client raises exceptions of many kinds.
         print(f"error: W&B did not take the views ({' '.join(str(error).split())}).", file=sys.stderr)
         return 1
     return 0

@@ -7,6 +7,8 @@ The command prints the overrides that train on the result.
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,6 +27,12 @@ def parser() -> CommandParser:
     made.add_argument("--text-key", default="text", help="field of a .jsonl line that holds the text (default: text)")
     val_every = "put every N-th document into the validation split (default: 20)"
     made.add_argument("--val-every", type=int, default=20, metavar="N", help=val_every)
+    val_docs = "put the first N documents into the validation split instead; the challenge's first 50,000 are its own"
+    made.add_argument("--val-docs", type=int, metavar="N", help=val_docs)
+    caseops = "write capitals as operators (CaseOps), and the bytes of the validation text into a sidecar"
+    made.add_argument("--caseops", action="store_true", help=caseops)
+    prefix = "start of the shards' names (default: --name); the public scripts read fineweb"
+    made.add_argument("--prefix", default="", help=prefix)
     made.add_argument("--root", type=Path, default=ROOT / "data", help="folder to fill (default: data/)")
     return made
 
@@ -35,21 +43,34 @@ def main(arguments: Sequence[str]) -> int:
     args = made.parse_intermixed_args(arguments)
     if args.val_every < 2:
         made.error("--val-every has to be 2 or more")
-    from golf.training.data.own_text import make_dataset
+    if args.val_docs is not None and args.val_docs < 1:
+        made.error("--val-docs has to be 1 or more")
+    from golf.training.data.own_text import Recipe, make_dataset
 
-    dataset = make_dataset(
-        args.sources,
+    recipe = Recipe(
         name=args.name,
-        root=args.root,
         vocab_size=args.vocab_size,
         tokenizer_path=args.tokenizer,
+        caseops=args.caseops,
         val_every=args.val_every,
+        val_docs=args.val_docs,
         text_key=args.text_key,
+        prefix=args.prefix,
     )
+    dataset = make_dataset(args.sources, args.root, recipe)
+    for sentence in dataset.skipped:
+        print(f"warning: {sentence}", file=sys.stderr)
     tokens = f"{dataset.train_tokens:,} training and {dataset.val_tokens:,} validation tokens"
     print(f"{dataset.documents} documents, {tokens}")
-    print(
-        f"python golf/train.py data=own data.name={args.name} data.path={dataset.folder} "
-        f"data.tokenizer_path={dataset.tokenizer_path} data.vocab_size={dataset.vocab_size}"
-    )
+    print(f"{dataset.val_documents} documents are validation, and no training document has the text of one")
+    if dataset.repeated:
+        print(f"left out of training, because validation has the same text: {dataset.repeated} documents")
+    if dataset.empty:
+        print(f"left out, because they are empty: {dataset.empty} documents")
+    if dataset.escaped:
+        print(f"hold characters of the CaseOps operators (U+E001 to U+E004), now escaped: {dataset.escaped} documents")
+    settings = {"data": "own", "data.name": args.name, "data.path": dataset.folder}
+    settings |= {"data.tokenizer_path": dataset.tokenizer_path, "data.vocab_size": dataset.vocab_size}
+    settings |= {"data.byte_sidecar": "true"} if args.caseops else {}
+    print(shlex.join(["python", "golf/train.py", *(f"{key}={value}" for key, value in settings.items())]))
     return 0

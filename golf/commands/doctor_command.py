@@ -2,17 +2,22 @@
 
 Each line is ok, note or problem, with what to do about it. The command changes nothing. The exit status is 1 if there
 is a problem, something that a default run or a GPU of this machine needs.
+
+    golf doctor
+    golf doctor --gpu --report gpu.md     # then also the checks of golf gpu-check, whose options may follow
 """
 
 from __future__ import annotations
 
+import argparse
 import shutil
 from collections.abc import Sequence
 
-from golf.commands import doctor_gpus, doctor_software, doctor_storage
+from golf.commands import doctor_gpus, doctor_software, doctor_storage, gpu_check_command
 from golf.commands.diagnosis import OK, PROBLEM, Diagnosis, examine
 from golf.commands.parsing import CommandParser
 
+FIRST_HOUR = ("--train-seconds", "60")  # a check of the machine, not a run that counts
 CHECKS = {
     "Python": doctor_software.python,
     "packages": doctor_software.packages,
@@ -33,17 +38,24 @@ CHECKS = {
 
 
 def parser() -> CommandParser:
-    """Return the parser of `golf doctor`, which takes no arguments."""
-    return CommandParser("doctor", __doc__)
+    """Return the parser of `golf doctor`."""
+    made = CommandParser("doctor", __doc__)
+    gpu = "also measure the GPU, with the options of golf gpu-check that follow (its main job takes 60 s here)"
+    made.add_argument("--gpu", nargs=argparse.REMAINDER, metavar="OPTION", help=gpu)
+    return made
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print a line for each check and the next command; the exit status is 1 if there is a problem."""
-    parser().parse_args(arguments)
+    measure = parser().parse_args(arguments).gpu
     found = []
     for subject, check in CHECKS.items():
         found.append(examine(subject, check))
+        # Printed one by one, because a driver or a controller that hangs makes its check take seconds.
         print(found[-1].line, flush=True)
+    if measure is not None:
+        print(flush=True)
+        return gpu_check_command.main([*FIRST_HOUR, *measure])
     print(f"\nnext: {next_step(found)}")
     return 1 if any(diagnosis.state == PROBLEM for diagnosis in found) else 0
 
@@ -58,10 +70,11 @@ def next_step(found: Sequence[Diagnosis]) -> str:
     slurm = any(diagnosis.subject == "Slurm" and diagnosis.state == OK for diagnosis in found)
     try:
         gpus = detect().gpus
-    except Exception:  # a torch so broken that it is a problem above
+    except Exception:
+        # A torch so broken that it cannot be asked is a problem above already.
         gpus = 0
     if not gpus and slurm and shutil.which("sbatch"):
         return "golf submit cluster=slurm_h100 experiment=naive_baseline --dry-run"
     if gpus and not FINEWEB_VAL.exists():
-        return "golf data get, then golf gpu-check --report gpu.md"
+        return "golf data get, then golf doctor --gpu --report gpu.md"
     return "golf train experiment=naive_baseline" if gpus else "golf train"

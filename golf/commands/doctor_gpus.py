@@ -13,6 +13,7 @@ from golf.commands.diagnosis import NOTE, OK, PROBLEM, Diagnosis, first_line, li
 
 # The oldest Linux driver of each CUDA major version: CUDA release notes, "CUDA Minor Version Compatibility".
 OLDEST_DRIVER = {"11": (450, 80, 2), "12": (525, 60, 13), "13": (580, 65, 6)}
+# Ampere (sm_80) is the first architecture with bf16 in hardware.
 BF16_CAPABILITY = 80
 SUBJECT = "GPU"
 
@@ -31,12 +32,14 @@ def gpus() -> Diagnosis:
     import torch
 
     seen = driver_view()
-    with warnings.catch_warnings(record=True) as caught:  # torch warns with the driver's own words
+    # torch warns with the driver's own words.
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         available = torch.cuda.is_available()
     if available:
         return _usable(seen)
     if seen is None:
+        # A container sees the host's driver in /proc even if the driver's tools were not passed in.
         if Path("/proc/driver/nvidia/version").exists():
             finding = "an NVIDIA driver is loaded, but nvidia-smi is missing and torch sees no GPU"
             return Diagnosis(NOTE, SUBJECT, finding, "start the container with the GPUs and driver tools passed in")
@@ -106,7 +109,8 @@ def has_kernels(built_for: list[str], capability: int) -> bool:
     for kind, number in ((match[1], int(match[2])) for match in matches):
         if number <= capability and (kind == "compute" or number // 10 == capability // 10):
             return True
-    return not matches  # names of another maker cannot be judged
+    # Names of another maker cannot be judged.
+    return not matches
 
 
 def computing_fails() -> str:

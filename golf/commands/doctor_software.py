@@ -105,7 +105,8 @@ def codecs() -> Diagnosis:
 def wandb() -> Diagnosis:
     """Check for W&B's client and for a key, which is never shown."""
     found = importlib.util.find_spec("wandb")
-    if found is None or found.origin is None:  # a folder wandb/ with runs is not the package
+    # A folder wandb/ with recorded runs is found, too, but has no origin.
+    if found is None or found.origin is None:
         return Diagnosis(OK, "W&B", "client not installed; only track=wandb needs it (pip install 'golf[wandb]')")
     from golf.settings.composition import compose
 

@@ -33,7 +33,8 @@ def memory_bytes() -> tuple[int, int]:
     try:
         limit = int((CGROUP / "memory.max").read_text())
         used = int((CGROUP / "memory.current").read_text())
-    except (OSError, ValueError):  # no control group, or "max"
+    except (OSError, ValueError):
+        # There is no control group, or its limit is the word `max`.
         return total, free
     return min(total, limit), min(free, limit - used)
 
@@ -51,6 +52,7 @@ def data_disk() -> Diagnosis:
 
 
 def _disk(subject: str, folder: Path, advice: str) -> Diagnosis:
+    # Before the first run the folder does not exist yet.
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(existing).free
     text = f"{free / 1e9:,.1f} GB free in {folder}"

@@ -41,6 +41,7 @@ def parser() -> CommandParser:
 def main(arguments: Sequence[str]) -> int:
     """Export the runs and print the folder."""
     args = parser().parse_intermixed_args(arguments)
+    from golf.foreign.folder_audit import audit
     from golf.foreign.reference import reference_of
     from golf.settings.composition import rules_named
     from golf.submission.manifest import Label
@@ -58,5 +59,7 @@ def main(arguments: Sequence[str]) -> int:
     order = Order(label, rules_named(args.rules), wanted, reference, args.wrap)
     target = args.out or Path("submissions") / f"{name}-{runs[0].result.variant_id}"
     export(runs, order, target)
-    print(f"{target}: {len(runs)} seeds, track {track}; audit it with golf audit {target}")
+    print(f"{target}: {len(runs)} seeds, track {track}")
+    for fault in audit(target, reference, order.rules).faults:
+        print(f"warning: golf audit faults it: {fault}")
     return 0

@@ -18,6 +18,11 @@ from golf.commands.parsing import CommandParser
 from golf.errors import GolfError
 from golf.paths import ROOT
 
+SEND_BACK = (
+    "To have a difference looked at, send this report, `golf doctor`'s lines, and from the main job's run folder "
+    "result.json, environment.json and train.log. None of them holds a key."
+)
+
 
 def parser() -> CommandParser:
     """Return the parser of `golf gpu-check`."""
@@ -36,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
     args = parser().parse_intermixed_args(arguments)
     import torch
 
-    from golf.commands.gpu_measurement import check_compiling, check_numbers, step_table
+    from golf.commands.gpu_measurement import check_compiling, check_kernels, check_memory, check_numbers, step_table
 
     if args.device == "cuda" and not torch.cuda.is_available():
         raise GolfError("no CUDA device is visible; --device cpu tries the command without one.")
@@ -44,7 +49,9 @@ def main(arguments: Sequence[str]) -> int:
     name = torch.cuda.get_device_name(0) if args.device == "cuda" else "CPU"
     overrides = [*(args.overrides or ["experiment=naive_baseline", "scale=single_gpu"]), f"launch.device={args.device}"]
     lines = [f"## {name}, torch {torch.__version__}", "", f"`{' '.join(overrides)}`", ""]
-    checks = check_numbers(device) + check_compiling(overrides, device)
+    checks = check_numbers(device) + check_kernels(device) + check_compiling(overrides, device)
+    # The peak is that of the compiled step before, so this check comes last.
+    checks += check_memory([*overrides, "launch.compile=full"], device)
     lines += ["| check | | |", "|---|---|---|"]
     lines += [f"| {what} | {'yes' if ok else 'NO'} | {detail} |" for what, ok, detail in checks]
     lines += ["", *step_table(overrides, device, args.steps)]
@@ -53,6 +60,8 @@ def main(arguments: Sequence[str]) -> int:
     if args.train_seconds:
         status, shown = _main_job([*overrides, f"budget.train_seconds={args.train_seconds:g}"])
         lines += shown
+    lines += ["", SEND_BACK]
+    print(f"\n{SEND_BACK}")
     if args.report:
         args.report.write_text("\n".join(lines) + "\n")
     return status if all(ok for _, ok, _ in checks) else 1

@@ -7,21 +7,29 @@ import time
 
 import torch
 
+from golf.errors import GolfError
+from golf.plan.gpu_plan import gpu_plan
+from golf.plan.machines import machine_like
+from golf.plan.step_model import MEMORY_MARGIN
+from golf.run.environment import machine_kind
 from golf.settings.composition import compose
 from golf.settings.config import Config
 from golf.training.loop.steps import TrainStep
 from golf.training.loop.warmup import synthetic_batch
-from golf.training.model.attention import choose_kernel
-from golf.training.model.build import build_model, compile_for_training
+from golf.training.model.attention import FLASH_MODULES, choose_kernel, cpu_kernels, kernel
+from golf.training.model.build import build_model, compile_for_training, shapeless_model
 from golf.training.optim.groups import build_optimizer
 from golf.training.ranks import Ranks
 
-SMALL = ["scale=laptop", "model=4l", "launch.compile=off"]
+# Heads of 64 channels: some kernels refuse the 28 of the laptop's preset.
+SMALL = ["scale=laptop", "model=4l", "model.model_dim=256", "model.attention=sdpa", "launch.compile=off"]
+KERNEL_BOUND = 2e-2  # relative distance of bf16 attention from float64
 WARMUP_STEPS = 3
 
 
 def check_numbers(device: torch.device) -> list[tuple[str, bool, str]]:
     """Compare loss and gradients on `device` with those of the CPU in float32; return a row for each dtype."""
+    # TF32 keeps ten bits of a product's factors, too few for the bound of float32.
     torch.backends.cuda.matmul.allow_tf32 = False
     reference = _loss_and_gradients(compose([*SMALL, "model.compute_dtype=fp32"]), torch.device("cpu"))
     rows = []
@@ -34,6 +42,37 @@ def check_numbers(device: torch.device) -> list[tuple[str, bool, str]]:
     return rows
 
 
+def check_kernels(device: torch.device) -> list[tuple[str, bool, str]]:
+    """Compare every attention kernel that can be imported with attention in float64; return a row for each."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 128, heads, 64, generator=generator, dtype=torch.float64) for heads in (4, 2, 2))
+    with cpu_kernels():
+        exact = kernel("sdpa")(q, k, v)
+    rows = []
+    for backend in ("sdpa", *(FLASH_MODULES if device.type == "cuda" else ())):
+        try:
+            found = kernel(backend)(*(t.to(device, torch.bfloat16) for t in (q, k, v))).double().cpu()
+        except (GolfError, RuntimeError) as error:
+            reason = str(error).partition("\n")[0]
+            rows.append((f"attention={backend}", True, f"cannot be used: {reason}"))
+            continue
+        distance = float((found - exact).norm() / exact.norm())
+        rows.append((f"attention={backend} equals float64", distance < KERNEL_BOUND, f"differs by {distance:.1e}"))
+    return rows
+
+
+def check_memory(overrides: list[str], device: torch.device) -> list[tuple[str, bool, str]]:
+    """Compare the peak memory of the steps so far with the plan's; no row without a GPU that the plan knows."""
+    cfg = compose(overrides)
+    machine = machine_like(machine_kind()) if device.type == "cuda" else None
+    if machine is None:
+        return []
+    planned = gpu_plan(cfg, shapeless_model(cfg), machine, []).peak_mib
+    peak = torch.cuda.max_memory_allocated(device) / 2**20
+    within = 1 / MEMORY_MARGIN < peak / planned < MEMORY_MARGIN
+    return [("peak memory as planned", within, f"{peak:,.0f} MiB, planned {planned:,.0f}")]
+
+
 def check_compiling(overrides: list[str], device: torch.device) -> list[tuple[str, bool, str]]:
     """Compile the model to one graph and take a second step, which must not compile again; return a row."""
     cfg = compose([*overrides, "launch.compile=full"])
@@ -42,6 +81,7 @@ def check_compiling(overrides: list[str], device: torch.device) -> list[tuple[st
     seconds = time.perf_counter() - start
     try:
         with torch.compiler.set_stance("fail_on_recompile"):
+            # A schedule changes learning rate and momentum in every step.
             step(lambda: synthetic_batch(cfg), 0.5, 0.95)
     except RuntimeError as error:
         return [("compiles once", False, str(error).partition("\n")[0])]

@@ -2,6 +2,8 @@
 
     golf import records/track_10min_16mb     # a train log, a submission.json or a folder of any depth that holds some
     golf import                              # show what was imported before
+    golf import --filter 'val_bpb<1.1' --filter state=ok --sort val_bpb      # a part of it, the best first
+    golf import --filter fault=cap           # all that are over the cap
 
 The runs are kept under the runs root (`imported/<name>/import.json`) and are rows of every table from then on.
 """
@@ -12,9 +14,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from golf.commands.parsing import CommandParser
 from golf.errors import GolfError
+
+if TYPE_CHECKING:
+    from golf.foreign.imported_entries import Entry
 
 
 def parser() -> CommandParser:
@@ -25,6 +31,12 @@ def parser() -> CommandParser:
     made.add_argument("--csv", action="store_true", help="print one line a run as CSV")
     explain = "show where each number of a run was read; part of the run's name is enough"
     made.add_argument("--explain", metavar="RUN", help=explain)
+    condition = (
+        "show only runs with this, such as state=over_bytes, 'val_bpb<1.1', fault=cap or a word; may be repeated"
+    )
+    made.add_argument("--filter", action="append", default=[], metavar="CONDITION", help=condition)
+    order = "sort by a column, such as val_bpb; --sort=-steps begins with the largest"
+    made.add_argument("--sort", metavar="COLUMN", help=order)
     made.add_argument("--dry-run", action="store_true", help="read and show the runs, keep nothing")
     return made
 
@@ -33,16 +45,24 @@ def main(arguments: Sequence[str]) -> int:
     """Import the runs and show them."""
     args = parser().parse_intermixed_args(arguments)
     from golf.foreign.import_tables import as_csv, as_json, explanation, summary
-    from golf.report.imported_rows import rows_of_record
+    from golf.foreign.imported_entries import chosen, entries_of, ordered
 
+    # Conditions are read before anything is stored.
+    chosen([], args.filter)
+    ordered([], args.sort or "name")
     records = _records(args)
-    rows = [row for values in records for row in rows_of_record(values)]
+    entries = chosen(entries_of(records), args.filter)
+    entries = ordered(entries, args.sort) if args.sort else entries
     if args.explain:
         sys.stdout.write(explanation(records, args.explain))
-    elif args.json or args.csv:
-        sys.stdout.write(as_json(records) if args.json else as_csv(rows))
+    elif args.json:
+        names = {id(entry.run) for entry in entries}
+        shown = [{**r, "runs": [run for run in r["runs"] if id(run) in names]} for r in records]
+        sys.stdout.write(as_json([record for record in shown if record["runs"] or not args.filter]))
+    elif args.csv:
+        sys.stdout.write(as_csv([entry.row for entry in entries]))
     else:
-        _show(records, rows)
+        _show(entries, summary(records), by_submission=args.sort is None)
     if args.json or args.csv:
         for line in summary(records):
             print(line, file=sys.stderr)
@@ -68,13 +88,14 @@ def _records(args: argparse.Namespace) -> list[dict]:
     return records
 
 
-def _show(records: list[dict], rows: list) -> None:
+def _show(entries: list[Entry], summary: list[str], *, by_submission: bool) -> None:
     from rich.console import Console
 
-    from golf.foreign.import_tables import fault_lines, summary, table
+    from golf.foreign.fault_kinds import counts, fault_lines
+    from golf.foreign.import_tables import table
     from golf.report.summary import PLAIN_WIDTH
 
-    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
-    console.print(table(rows))
-    for line in [*fault_lines(records), *summary(records)]:
-        print(line)
+    width = Console().width if sys.stdout.isatty() else PLAIN_WIDTH
+    lines = [table(entries, width, by_submission=by_submission), "", *fault_lines(entries), counts(entries), *summary]
+    # Of the empty lines only the one below the table is meant.
+    print("\n".join(line for number, line in enumerate(lines) if line or number == 1))

@@ -75,6 +75,7 @@ def _print_table(inspection: Inspection, classes_only: bool) -> None:
     table.add_section()
     for row in totals_by_class(inspection.tensors):
         table.add_row(*_cells(row))
+    # Without a terminal rich takes 80 columns, which cuts this table.
     Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 150).print(table)
     over = inspection.file_bytes / max(inspection.entropy_bytes, 1) - 1
     print(LEGEND)

@@ -5,6 +5,7 @@ under the cap, floating-point operations, and the steps and seconds that your fi
 
     golf plan model=11l quant=int6_mixed
     golf plan model=9l --solve model.mlp_hidden     # the largest value that fits under the cap
+    golf plan experiment=pr593_11l --on 8xh100      # steps, memory and scoring on a machine that is not here
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from golf.commands.parsing import CommandParser
+from golf.errors import GolfError
 
 if TYPE_CHECKING:
     from golf.plan.plan import Plan
+    from golf.settings.config import Config
 
 
 def parser() -> CommandParser:
@@ -25,10 +28,16 @@ def parser() -> CommandParser:
     made = CommandParser("plan", __doc__)
     made.add_argument("overrides", nargs="*", help="overrides as for golf train")
     made.add_argument("--solve", metavar="KEY", help="find the value of this setting that just fits under the cap")
-    margin = "bytes to leave free under the cap (default: half the interval's width)"
+    margin = "bytes to leave free under the cap by the expected size (default: the interval's upper end has to fit)"
     made.add_argument("--margin", type=int, metavar="BYTES", help=margin)
     multiple = "solve for a multiple of N, if the setting is a whole number (default: 1)"
     made.add_argument("--multiple-of", type=int, default=1, metavar="N", help=multiple)
+    on = "plan for a GPU machine: 8xh100, 1xh100, 8xh200, 8xa100, 1x4090, 1x5090, …"
+    made.add_argument("--on", metavar="MACHINE", help=on)
+    price = "price of the whole machine, for the dollars of a run on --on's machine"
+    made.add_argument("--usd-per-hour", type=float, metavar="PRICE", help=price)
+    steps = "solve for a value with at least N steps in the time, and that fits in memory, on --on's machine"
+    made.add_argument("--min-steps", type=int, default=0, metavar="N", help=steps)
     made.add_argument("--json", action="store_true", help="print JSON for programs")
     return made
 
@@ -36,25 +45,39 @@ def parser() -> CommandParser:
 def main(arguments: Sequence[str]) -> int:
     """Print the plan of the run that the overrides describe."""
     args = parser().parse_intermixed_args(arguments)
+    from golf.settings.composition import refuse_mistakes
+    from golf.settings.mistakes import refuse_unknown_key
+
+    # Mistakes are told before torch is imported.
+    refuse_mistakes(args.overrides)
+    if args.solve:
+        refuse_unknown_key(args.solve)
     from golf.plan.history import finished_runs
+    from golf.plan.machines import overrides_on, parse_machine
     from golf.plan.plan import make_plan
-    from golf.plan.solve import solve
+    from golf.plan.solve import Limits, solve
     from golf.run.folder import runs_root
     from golf.settings.composition import compose
+    from golf.settings.hardware import assumed
 
+    machine = parse_machine(args.on) if args.on else None
+    if machine is None and (args.usd_per_hour is not None or args.min_steps):
+        raise GolfError("--usd-per-hour and --min-steps are about a GPU machine: name it, such as --on 8xh100.")
     history = finished_runs(runs_root())
-    overrides, found = args.overrides, []
-    if args.solve:
-        options = {"margin_bytes": args.margin, "multiple_of": args.multiple_of}
-        found = [solve(overrides, args.solve, history, **options).override]
-    cfg = compose([*overrides, *found])
-    _show(make_plan(cfg, history), cfg.name, args.json)
+    # `auto` settings have to be chosen for the planned machine, not for this one.
+    with assumed(machine.hardware() if machine else None):
+        overrides, found = overrides_on(machine, args.overrides), []
+        if args.solve:
+            limits = Limits(args.margin, machine, args.min_steps)
+            found = [solve(overrides, args.solve, history, limits=limits, multiple_of=args.multiple_of).override]
+        cfg = compose([*overrides, *found])
+        _show(cfg, make_plan(cfg, history, machine=machine, usd_per_hour=args.usd_per_hour), args.json)
     if found and not args.json:
         print(f"solved     {found[0]}")
     return 0
 
 
-def _show(plan: Plan, title: str, as_json: bool) -> None:
+def _show(cfg: Config, plan: Plan, as_json: bool) -> None:
     from rich.console import Console
 
     from golf.plan.lines import as_dict, plan_lines, plan_table
@@ -62,5 +85,5 @@ def _show(plan: Plan, title: str, as_json: bool) -> None:
     if as_json:
         print(json.dumps(as_dict(plan), indent=2))
         return
-    Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 140).print(plan_table(plan, title))
-    print("\n".join(plan_lines(plan)))
+    Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 140).print(plan_table(plan, cfg.name))
+    print("\n".join(plan_lines(cfg, plan)))

@@ -34,7 +34,8 @@ def parser() -> CommandParser:
 def main(arguments: Sequence[str]) -> int:
     """Print a row for each preset."""
     args = parser().parse_intermixed_args(arguments)
-    os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # as golf/train.py; read when torch is imported
+    # As golf/train.py sets it. OpenMP reads it when torch is imported.
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     from golf.jobs.launch.process import tune_allocator
     from golf.run.folder import RunFolder
     from golf.training.loop.quant_gap import ENOUGH_TOKENS, gaps_of_run, print_gaps

@@ -19,11 +19,16 @@ from golf.commands.parsing import CommandParser
 def parser() -> CommandParser:
     """Return the parser of `golf report`."""
     from golf.report.comparison import TESTS
+    from golf.report.texts import PUBLISHED_ON
 
     made = CommandParser("report", __doc__)
-    made.add_argument("what", nargs="+", help="name of a sweep, or folder of a sweep, a variant, a run or many runs")
+    made.add_argument("what", nargs="*", help="sweep, variant (the beginning of a name will do) or folder of runs")
     made.add_argument("--reference", metavar="VARIANT", help="compare with this variant: its label, value, name or id")
     made.add_argument("--against", type=float, metavar="BPB", help="compare with this published score instead")
+    text = (
+        "text of the published score: fineweb (default), older (the older export of its split), own (that of the runs)"
+    )
+    made.add_argument("--text", choices=list(PUBLISHED_ON), default="fineweb", help=text)
     made.add_rules()
     made.add_comparison()
     test = "test of a difference (default: auto); paired needs the same checkpoints in both variants"
@@ -37,17 +42,28 @@ def parser() -> CommandParser:
 def main(arguments: Sequence[str]) -> int:
     """Print the report and write the files that were asked for."""
     args = parser().parse_intermixed_args(arguments)
+    from golf.errors import GolfError
     from golf.files import write_atomic
+    from golf.report.comparison import check_published_text
     from golf.report.findings import judged
     from golf.report.results import results_table
+    from golf.report.store import sweep_names
     from golf.report.study import read_study
     from golf.report.table import render
+    from golf.run.folder import runs_root
     from golf.settings.composition import rules_named
 
+    if not args.what:
+        raise GolfError(
+            f"Say what to report: a sweep ({', '.join(sweep_names(runs_root())) or 'none yet'}) or a folder."
+        )
     study, rules = read_study(args.what, args.reference), rules_named(args.rules)
+    if args.against is not None:
+        check_published_text(study.variants, args.against, args.text)
     findings = judged(study, rules, score=args.score, sigma=args.sigma, against=args.against, test=args.test)
     if args.html:
-        from golf.report.page import page  # imports matplotlib
+        # Imported here, because it brings matplotlib.
+        from golf.report.page import page
 
         write_atomic(args.html, page(findings))
     if args.plots:

@@ -13,7 +13,7 @@ SECONDS_BETWEEN = 5.0
 def parser() -> CommandParser:
     """Return the parser of `golf status`."""
     made = CommandParser("status", __doc__)
-    made.add_argument("sweep", help="name of a sweep, or the beginning of it")
+    made.add_argument("sweep", nargs="?", help="name of a sweep, or the beginning of it (default: list all sweeps)")
     made.add_argument("--watch", action="store_true", help="update the table until all runs have ended")
     return made
 
@@ -27,6 +27,8 @@ def main(arguments: Sequence[str]) -> int:
     from golf.jobs.cluster.show import status_table
     from golf.jobs.cluster.status import RUNNING, WAITING, find_record, sweep_status
 
+    if args.sweep is None:
+        return _list_sweeps()
     record = find_record(args.sweep)
     lines = sweep_status(record)
     if not args.watch:
@@ -37,4 +39,18 @@ def main(arguments: Sequence[str]) -> int:
             time.sleep(SECONDS_BETWEEN)
             lines = sweep_status(record)
             live.update(status_table(lines, record.name), refresh=True)
+    return 0
+
+
+def _list_sweeps() -> int:
+    """Print every sweep with the states of its runs, oldest first."""
+    from golf.jobs.cluster.status import counts, find_record, sweep_status
+    from golf.report.store import sweep_names
+    from golf.run.folder import runs_root
+
+    names = sweep_names(runs_root())
+    for name in names:
+        print(f"{name}: {counts(sweep_status(find_record(name)))}")
+    if not names:
+        print(f"No sweep has been run under {runs_root()}.")
     return 0

@@ -28,19 +28,21 @@ def parser() -> CommandParser:
 def main(arguments: Sequence[str]) -> int:
     """Submit the runs; the exit status is that of golf train."""
     if {"-h", "--help"} & set(arguments) or all(a.startswith("-") for a in arguments):
-        parser().parse_args(arguments)  # prints the help, or that overrides are missing
+        # This prints the help, or that overrides are missing, and exits.
+        parser().parse_args(arguments)
     from golf import train  # also makes hydra_plugins/ importable
     from golf.jobs.cluster.shortcut import all_finished, cluster_hardware
     from golf.settings.hardware import assumed
     from hydra_plugins.golf_submitter import DRY_RUN, SUBMITS
 
-    overrides = [a for a in arguments if a not in (DRY_RUN_FLAG, *train.MULTIRUN_FLAGS)]
+    overrides = [a for a in arguments if a != DRY_RUN_FLAG and not train.MULTIRUN.fullmatch(a)]
     machine = cluster_hardware(overrides)
     if line := all_finished(overrides):
         print(line)
         return 0
     if DRY_RUN_FLAG in arguments:
         os.environ[DRY_RUN] = "1"
-    sys.argv[1:] = ["-m", *overrides, *SUBMITS]  # Hydra reads its overrides there
+    # Hydra reads its overrides there.
+    sys.argv[1:] = ["-m", *overrides, *SUBMITS]
     with assumed(machine):
         return train.command_line()

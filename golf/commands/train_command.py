@@ -33,5 +33,6 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     from golf.train import command_line
 
-    sys.argv[1:] = arguments  # Hydra reads its overrides there
+    # Hydra reads its overrides there.
+    sys.argv[1:] = arguments
     return command_line()

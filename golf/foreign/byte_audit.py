@@ -18,12 +18,13 @@ import sentencepiece
 from golf.errors import GolfError
 from golf.foreign.audit import Audit
 from golf.foreign.run_audit import BYTES_TOLERANCE
+from golf.foreign.sidecar_audit import MOST_DOCUMENTS, VALIDATION, audit_sidecars, check_scored_bytes, check_split
 from golf.training.data.byte_tables import ByteTables, byte_tables
+from golf.training.data.caseops import operator_ids
 from golf.training.data.own_text import read_documents
 from golf.training.data.shards import find_shards, open_shard
 
-MOST_DOCUMENTS = 2000
-VALIDATION = "*_val_*.bin"
+# No normalisation changes this text, so a tokenizer that decodes it to more bytes than it has is wrong.
 PLAIN = ("plain words and 12 numbers", "x", "line, line. (line)")
 SAMPLES = (
     *PLAIN,
@@ -75,9 +76,14 @@ def audit_bytes(folder: Path, tokenizer_path: Path | None, data: Path | None, te
     try:
         tokenizer = open_tokenizer(path)
     except GolfError:
+        # A tokenizer that was named has to be readable; a file that only lies in the folder may be something else.
         if tokenizer_path is not None or data or text:
             raise
         found.unchecked.append(f"the tokenizer's byte counts: {path.name} is not a SentencePiece model, name one")
+        return
+    # CaseOps tokens stand for text with its capitals rewritten: their bytes are in sidecars, not in a table.
+    if operator_ids(tokenizer):
+        audit_sidecars(path.name, tokenizer, data, text, found)
         return
     tables = byte_tables(tokenizer, tokenizer.vocab_size())
     _check_counts(path.name, "samples with spaces and byte fallback", _of_texts(tokenizer, tables, SAMPLES), found)
@@ -119,6 +125,7 @@ def _of_ids(tokenizer: Tokenizer, tables: ByteTables, ids: Sequence[int], text: 
 
 def _check_counts(name: str, what: str, documents: Sequence[TextBytes], found: Audit) -> None:
     """Add to `found` whether the table counts the bytes of `documents` as they decode."""
+    # SentencePiece decodes an unknown token to a placeholder, whose bytes say nothing of the text.
     known = [b for b in documents if not b.unknown]
     if unknown := len(documents) - len(known):
         tokens = sum(b.unknown for b in documents)
@@ -160,6 +167,7 @@ def _check_shards(name: str, tokenizer: Tokenizer, tables: ByteTables, folder: P
     tokens = np.concatenate([open_shard(path) for path in find_shards(folder, VALIDATION, "val")])
     if tokens.size and int(tokens.max()) >= tokenizer.vocab_size():
         raise GolfError(f"{folder} holds token {int(tokens.max())}, which this tokenizer does not know: name its own.")
+    check_split(tokens, tokenizer.bos_id(), folder, found)
     documents = [_of_ids(tokenizer, tables, ids) for ids in _documents(tokens, tokenizer.bos_id())]
     if documents:
         _check_counts(name, "whole documents of the shards", documents, found)
@@ -167,22 +175,12 @@ def _check_shards(name: str, tokenizer: Tokenizer, tables: ByteTables, folder: P
         found.unchecked.append(
             f"whole documents: {folder} has no BOS token ({tokenizer.bos_id()}) to tell them apart by"
         )
-    if found.scored is None:
-        return
-    scored_tokens, scored_bytes = found.scored
-    if scored_tokens >= tokens.size:
-        found.unchecked.append(f"the logs' bytes: they scored {scored_tokens:,} tokens, {folder} holds {tokens.size:,}")
-        return
-    real = tables.count(tokens[:scored_tokens], tokens[1 : scored_tokens + 1])
-    if abs(scored_bytes / real - 1) <= BYTES_TOLERANCE:
-        found.in_order.append(f"the logs' loss and bits per byte are of the {real:,} bytes that the shards hold")
-        return
-    more = "too many, a flattered score" if scored_bytes > real else "too few"
-    found.untrue.append(f"the logs scored {scored_bytes:,.0f} bytes, the shards hold {real:,}: {more}")
+    check_scored_bytes(tables.of(tokens[:-1], tokens[1:]), folder, found)
 
 
 def _documents(tokens: np.ndarray, bos: int) -> Iterator[list[int]]:
     """Yield the tokens of each document, BOS first."""
+    # The start of one document more ends the last one that is yielded.
     starts = np.flatnonzero(tokens == bos)[: MOST_DOCUMENTS + 1]
     ends = [*starts[1:], tokens.size]
     for start, end in islice(zip(starts, ends, strict=False), MOST_DOCUMENTS):

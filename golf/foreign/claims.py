@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from golf.challenge import CAP_BYTES, EVAL_SECONDS, GRACE_SECONDS, TRAIN_SECONDS
 from golf.foreign.audit import Audit, shown
-from golf.foreign.figures import Figure, mean_of
+from golf.foreign.figures import ABOUT, Figure, mean_of
 from golf.foreign.foreign_run import ForeignRun, is_unlimited_track
 from golf.foreign.scores import ARTIFACT_KINDS
 from golf.foreign.submission_json import Claims
@@ -24,6 +24,7 @@ _LIMITS = {"train_seconds": ("training", TRAIN_SECONDS + GRACE_SECONDS), "eval_s
 
 def check_claims(logs: Logs, chosen: Submitted, claims: Claims, code_bytes: int | None, found: Audit) -> None:
     """Add every wrong claim to `found`; `code_bytes` is the size of the submission's script, if there is one."""
+    # A claim over a budget is a fault without any log, so the budgets come first.
     found.against_rules += _over_limits(chosen.runs, claims)
     if not chosen.runs:
         found.untrue += _own_mean_faults(claims)
@@ -60,8 +61,9 @@ def _seed_faults(runs: Sequence[ForeignRun], claims: Claims, beside: Sequence[Fo
     faults = []
     for seed, claimed in claims.per_seed.items():
         logs = [run for run in runs if run.seed == seed and run.has_score]
-        if not logs and runs:
+        if runs and not any(run.may_be_of_seed(seed) for run in (*runs, *beside)):
             faults.append(f"{claims.name} gives seed {seed}, there is no log of seed {seed}")
+        # With several logs of one seed it is open which of them the claim is of.
         if len(logs) != 1:
             continue
         for name, figure in claimed.items():
@@ -85,6 +87,8 @@ def _known(run: ForeignRun, name: str) -> list[Figure]:
         return [*named, *(s.loss for s in run.scores if s.loss is not None)]
     if name == "total_bytes":
         return run.present("total_bytes", "artifact_bytes")  # "artifact bytes" are the model's or all
+    if name == "pre_quant_bpb":
+        return [*named, *run.validations[-1:]]
     if name == "model_bytes":
         return run.present("artifact_bytes")
     if name == "eval_seconds":
@@ -98,7 +102,8 @@ def _known(run: ForeignRun, name: str) -> list[Figure]:
 
 def _score_faults(chosen: Submitted, claims: Claims) -> tuple[list[str], list[str]]:
     """Return (faults, sentences to look at) of the score, loss and spread that are claimed for all seeds together."""
-    if chosen.fault:  # loss and spread of a wrong score would be the same fault again
+    # Loss and spread of a wrong score would be the same fault again.
+    if chosen.fault:
         return [chosen.fault], []
     faults, look_at = _spread_faults(chosen.runs, claims)
     return [*_loss_faults(chosen.runs, claims), *faults], look_at
@@ -138,10 +143,12 @@ def _excess_bytes(runs: Sequence[ForeignRun], claims: Claims) -> list[str]:
     if claimed is None or not known:
         return []
     sums = [model_bytes + code.value for model_bytes in _values(runs, "artifact_bytes")] if code else []
+    # A size over the cap is a fault already, and `_figure_faults` tells one below the largest run's.
     if claimed.value <= max(known) or claimed.value > CAP_BYTES or any(map(claimed.agrees_with, [*known, *sums])):
         return []
     if model and code and claimed.agrees_with(model.value + code.value):
-        return []  # the model's size is wrong, which is a fault of its own
+        # The model's size is wrong, which is a fault of its own.
+        return []
     return [f"{claimed.source} {claimed.value:,.0f} is no run's code and model: the largest has {max(known):,.0f}"]
 
 
@@ -199,6 +206,7 @@ def _comparable(runs: Sequence[ForeignRun], claims: Claims, code_bytes: int | No
         return replace(claims, per_seed=per_seed)
     # The script in the folder may be a shorter form of the one that the logs ran.
     totals = [model + code_bytes for model in _values(runs, "artifact_bytes")]
+    # `check_code_size` compares the claimed code with the script itself, so that claim is left out here.
     whole = {"code_bytes"}
     if totals and "total_bytes" in claims.figures and claims.figures["total_bytes"].agrees_with(max(totals)):
         whole.add("total_bytes")
@@ -210,12 +218,13 @@ def _comparable(runs: Sequence[ForeignRun], claims: Claims, code_bytes: int | No
 
 
 def _values(runs: Sequence[ForeignRun], name: str) -> list[float]:
-    return [figure.value for run in runs for figure in run.present(name)]
+    """Return the runs' figures of this name that are not rounded, as sizes in MB are."""
+    return [figure.value for run in runs for figure in run.present(name) if figure.unit_in_last_place <= 1]
 
 
 def _written(figure: Figure) -> str:
     if isinstance(figure.value, int) and figure.value > 9999:
-        return f"{figure.value:,}"
+        return f"{'~' if figure.text.startswith(ABOUT) else ''}{figure.value:,}"
     return figure.text or f"{figure.value:g}"
 
 

@@ -53,6 +53,7 @@ class EchoedSource:
         for quotes in _QUOTES.findall(text):
             if not self.quotes:
                 self.quotes, self.quotes_line = quotes, number
+            # Triple quotes of the other kind are text of the docstring that is open.
             elif quotes == self.quotes:
                 self.quotes = ""
 
@@ -60,9 +61,11 @@ class EchoedSource:
 def _is_inside(text: str, in_docstring: bool) -> bool:
     """Tell whether an echoed script goes on with this line. Not every log ends one with equals signs."""
     line = read_line(text) if may_end_source(text) else None
+    # The challenge's scripts print a line of equals signs behind their own source.
     if line is RULE:
         return False
     if isinstance(line, SettingLine):
+        # An assignment in a script reads like a setting, so only a sure sign of a run's header ends the script.
         return line.opens not in SURE_SIGNS or looks_like_source(text)
     # A step line without time or number of steps may be an example in the script's documentation.
     timed = isinstance(line, StepLine) and (line.seconds is not None or line.of is not None)

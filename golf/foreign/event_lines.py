@@ -29,6 +29,7 @@ _SLIDING_MODE = re.compile(
 )
 _EVAL_CLOCK = re.compile(rf"^\s*total_eval_time:\s*({NUMBER}\s*(?:ms|s|m))", _FLAGS)
 _AVERAGING = re.compile(r"^\s*(?:ema|swa|lawa|averag\w+)\b.*\b(?:apply|applying|averag|loading)", _FLAGS)
+# A row of the table that nvidia-smi prints: number, name and persistence mode of a GPU.
 _GPU = re.compile(r"^\|\s*\d+\s+((?:NVIDIA|Tesla|GeForce|AMD)[\w ]*?)\s+(?:On|Off|N/A)?\s*\|")
 _SOURCE = re.compile(
     r"^(?:import |from \w[\w.]* import |def \w+\(|class \w+[(:]|async def |@\w+|#!|if __name__|\"\"\"|'''|try:|except |"
@@ -36,7 +37,7 @@ _SOURCE = re.compile(
     r"elif .*:|raise |[\w.\[\]]+ = |\w+\()|^\s*[)\]}],?$"
 )
 # A field of an f-string, such as `{val_bpb:.4f}`: digits in it are no result.
-_FORMAT_CODE = re.compile(r"\{[^{}\s][^{}]{0,80}:[-+ ,_<>=^]*(?:\d*,?(?:\.\d+)?[bcdeEfFgGnosxX%]|\.\d+)\}")
+_FORMAT_CODE = re.compile(r"\{[^{}\s][^{}]{0,200}:[-+ ,_<>=^]*(?:\d*,?(?:\.\d+)?[bcdeEfFgGnosxX%]|\.\d+)\}")
 _STATEMENT = re.compile(
     r"^\s*(?:(?:print|log\w*|[\w.]+\.(?:info|write|append|log))\(|[fr]{1,2}[\"']|return\b|if\b.*:$|elif\b|for\b.*:$"
     r"|def \w+\(|assert\b|raise\b|#|[\w.]+(?:\[[^\]]*\])? [-+*/]?= .*\w[(\[])"
@@ -52,6 +53,7 @@ _NOISE = re.compile(
     r"\w{3} \w{3} +\d)",
     _FLAGS,
 )
+# Scripts print countless settings of their own as `name: value`. A score in such a line has been read before this test.
 _PAIRS_ONLY = re.compile(r"^\s*[A-Za-z_][\w.+/-]{0,60}(?:\[[^\]]{0,20}\])?\s*[:=](?:\s|\S|$)")
 # Words of libraries' warnings.
 _LIBRARY_NOISE = re.compile(

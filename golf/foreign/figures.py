@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+# No further digits may follow a number: `2.9.1` is a version, and no part of it is a figure.
 NUMBER = (
     r"[-+]?(?:(?:nan|inf(?:inity)?)(?![a-z])|\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?"
     r"|(?:\d+(?:_\d{3})*(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?)(?![\w.]*\d)(?!,\d)"
 )
 PRINTED_DECIMALS_ERROR = 2e-8  # error of a mean of numbers with eight decimals, as logs print them
+ABOUT = ("~", "≈")  # before a number: its zeros at the end are no digits
 _WHOLE = re.compile(rf"\s*[~≈=<>]*\s*({NUMBER})\s*([a-z%/]*)\s*(?:(?:±|\+/-|\+-).*|\(.*\))?\s*", re.IGNORECASE)
 _SECONDS_PER = dict.fromkeys(("s", "sec", "secs", "seconds"), 1.0) | dict.fromkeys(("m", "min", "minutes"), 60.0)
 _SECONDS_PER |= {"h": 3600.0, "ms": 1e-3}
@@ -30,7 +32,15 @@ class Figure:
     @property
     def unit_in_last_place(self) -> float:
         """The value of a one in the last written digit: 0.0001 of 1.2271."""
-        mantissa, _, exponent = self.text.lower().replace(",", "").replace("_", "").partition("e")
+        if self.text.startswith(ABOUT):
+            # Of `~15,900,000` the zeros come from rounding: the last digit that was meant is the 9.
+            digits = self.text.strip("".join(ABOUT)).replace(",", "")
+            return float(10.0 ** (len(digits) - len(digits.rstrip("0")))) if digits.isdigit() else self._decimal_unit
+        return self._decimal_unit
+
+    @property
+    def _decimal_unit(self) -> float:
+        mantissa, _, exponent = self.text.strip("".join(ABOUT)).lower().replace(",", "").replace("_", "").partition("e")
         decimals = len(mantissa.partition(".")[2])
         shift = int(exponent) if re.fullmatch(r"[-+]?\d{1,3}", exponent) else 0
         return float(10.0 ** (shift - decimals))
@@ -68,14 +78,18 @@ def parse_seconds(text: str) -> float | None:
 
 def as_figure(value: Any, source: str) -> Figure | None:
     """Return a JSON value as a figure, None if it is no number. Strings may hold numbers."""
+    # Booleans are integers in Python: `true` would be read as 1.
     if isinstance(value, bool):
         return None
     if isinstance(value, (int, float)):
         number = _finite_size(value)
         return None if number is None else Figure(number, source, repr(value))
     if isinstance(value, str) and len(value) < 80 and (number := parse_number(value)) is not None:
-        match = _WHOLE.fullmatch(value)
-        return Figure(number, source, match[1] if match else value)
+        match, sign = _WHOLE.fullmatch(value), value.lstrip()[:1]
+        # `<600` is a bound, not a measured number.
+        if sign in "<>":
+            return None
+        return Figure(number, source, (sign if sign in ABOUT else "") + (match[1] if match else value))
     return None
 
 

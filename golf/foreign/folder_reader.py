@@ -92,6 +92,7 @@ def _groups(path: Path) -> Iterator[_Group]:
 def _walk(path: Path) -> Iterator[tuple[Path, list[str]]]:
     """Yield each folder with its files, outer folders first, in the order of their names."""
     for folder, inner, names in os.walk(path):
+        # os.walk descends into the folders that this list still holds, so it is changed in place.
         inner[:] = sorted(n for n in inner if not n.startswith(".") and n not in _SKIPPED_FOLDERS)
         yield Path(folder), sorted(names)
 
@@ -102,6 +103,7 @@ def _may_be_log(name: str) -> bool:
     if ending == ENDING:
         ending = Path(Path(name).stem).suffix.lower()
     is_numbered = re.fullmatch(r".*\.log\.\d+", name) is not None
+    # requirements.txt ends as a log does and lies in many submissions.
     return (ending in LOG_ENDINGS or is_numbered) and not name.startswith((".", "requirements"))
 
 
@@ -130,13 +132,15 @@ def _add_log(found: ForeignFolder, path: Path, folder: Path) -> None:
         found.skipped[file] = "no line of a run in it" if log.lines else "is empty"
         return
     if all(run.steps is None for run in log.runs) and log.not_understood > PROSE * log.lines:
-        found.skipped[file] = "quotes scores, but is no log"  # a prompt, a page or a summary
+        # Such a file is a prompt, a page or a summary.
+        found.skipped[file] = "quotes scores, but is no log"
         return
     found.lines += log.lines
     found.source_lines += log.source_lines
     found.not_understood += log.not_understood
     found.examples += log.examples[: max(0, EXAMPLES_KEPT - len(found.examples))]
     runs = [_run_of_log(log, index, found.name, file) for index in range(1, len(log.runs) + 1)]
+    # Equal bytes show copies of a log that has no score; the index keeps two runs of one file apart.
     with path.open("rb") as opened:
         digest = hashlib.file_digest(opened, "sha256").hexdigest()
     for index, run in enumerate(runs):
@@ -159,6 +163,7 @@ def _run_of_log(log: ReadLog, index: int, folder_name: str, file: str) -> Foreig
         run.faults.append(f"run {index} of {count} in one file, from line {logged.first_line} on")
     if log.problem:
         run.faults.append(f"{file}: {log.problem}")
+    # A crash before the last figure did not end the run.
     if run.state == OK and logged.crash_line is not None and logged.crash_line >= logged.last_figure_line:
         run.faults.append(f"crashed after its last score: {logged.crash} ({file}:{logged.crash_line})")
     return run
@@ -171,6 +176,7 @@ def _add_claims(found: ForeignFolder, claims: Claims) -> None:
     }
     for run in found.runs:
         for name, text in texts.items():
+            # What the log itself prints goes before a claim.
             run.texts.setdefault(name, text)
     if any(run.has_score for run in found.runs):
         return
@@ -188,6 +194,7 @@ def _claimed(name: str, claims: Claims, figures: dict[str, Figure], seed: int | 
     """Return claims for one seed, or for the whole submission, as a run."""
     own = dict(figures)
     if "model_bytes" in own:
+        # Runs call the compressed model an artifact.
         own["artifact_bytes"] = own.pop("model_bytes")
     run = ForeignRun(f"{name}/{claims.name}" + (f"#seed{seed}" if seed is not None else ""), [claims.name], own)
     if seed is not None:
@@ -221,6 +228,7 @@ def _variant(folder_name: str, stem: str) -> str:
 def _without_seed(stem: str, seed: int | None) -> str:
     """Return the common part of the names of a variant's logs: `train` of `train_seed42` and `train_seed7`."""
     if seed is not None:
+        # A number behind a `v` is a version, even if it equals the seed.
         stem = re.sub(rf"(?<![\dv]){seed}(?!\d)", "", stem)
     # Names may give a seed that the log does not print, too.
     stem = re.sub(r"(?:seed|(?<![A-Za-z])s)[ _=-]?\d*(?![A-Za-z\d])", "", stem, flags=re.IGNORECASE)

@@ -26,6 +26,7 @@ class ForeignRun:
     figures: dict[str, Figure] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)  # scheme, machine, how, tag, track
     scores: list[LoggedScore] = field(default_factory=list)
+    validations: list[Figure] = field(default_factory=list)  # bits per byte printed during training
     state: str = OK
     reason: str = ""
     faults: list[str] = field(default_factory=list)
@@ -69,6 +70,12 @@ class ForeignRun:
         """The seed in the file's name."""
         return named_seed(self.files[0])
 
+    def may_be_of_seed(self, seed: int) -> bool:
+        """Tell whether the log is of this seed: it prints it, or prints none and has it in its path as a number."""
+        if self.count("seed") is not None:
+            return seed in (self.count("seed"), self.named_seed)
+        return self.seed == seed or bool(re.search(rf"(?<![\d.]){seed}(?![\d.]*\d)", self.files[0]))
+
     @property
     def is_misnamed(self) -> bool:
         """Tell whether the log prints another seed than its file's name has."""
@@ -94,11 +101,13 @@ def named_seed(name: str) -> int | None:
 def foreign_run(run: LogRun, name: str, file: str) -> ForeignRun:
     """Return the run in a log: its scores by their kinds, the artifact's bytes, and its state."""
     foreign = ForeignRun(name, [file], dict(run.figures))
+    # The scores come first: evaluation seconds are the sum of theirs.
     _take_scores(foreign, run, file)
     _take_seconds(foreign, file)
     _take_sizes(foreign, run)
     _take_pace(foreign, run)
     if run.gpu:
+        # nvidia-smi lists every GPU of the machine, also those that no rank used.
         ranks = foreign.count("world_size") or run.gpus
         foreign.texts["machine"] = f"{ranks}× {run.gpu}"
     foreign.state, foreign.reason = _ending(foreign, run)
@@ -130,11 +139,14 @@ def _take_scores(foreign: ForeignRun, run: LogRun, file: str) -> None:
     )
     foreign.faults += list(dict.fromkeys(s.doubt for s in foreign.scores if s.doubt))
     foreign.faults += [f"{text} cannot be a score: not counted" for text in dict.fromkeys(run.refused)]
+    foreign.validations = [Figure(s.val_bpb, "", s.bpb_text) for s in run.curve if s.val_bpb is not None]
     if pre is not None:
         foreign.figures |= score_figures(pre, PRE, file)
     for kind in (POST, SLIDING, TTT):
         if score := last_of(foreign.scores, kind):
             foreign.figures |= score_figures(score, kind, file)
+            if kind != POST:
+                foreign.texts[f"{kind}_how"] = score.how
     final, fault = final_score(foreign.scores)
     if final is not None:
         figures = score_figures(final, "val", file)
@@ -191,7 +203,9 @@ def _take_sizes(foreign: ForeignRun, run: LogRun) -> None:
         foreign.figures["total_bytes"] = blocks[-1]
     elif artifact and code:
         source = f"{artifact[1].source} + {code.source}"
-        foreign.figures["total_bytes"] = Figure(artifact[1].value + code.value, source)
+        # The sum is as coarse as its coarser part.
+        coarser = max(artifact[1], code, key=lambda figure: figure.unit_in_last_place)
+        foreign.figures["total_bytes"] = Figure(artifact[1].value + code.value, source, coarser.text)
     if total and artifact and code and not fits:
         foreign.faults.append(
             f"{total[1].value:,.0f} bytes in total are not {artifact[1].value:,.0f} of the model"
@@ -221,6 +235,7 @@ def _ending(foreign: ForeignRun, run: LogRun) -> tuple[str, str]:
     if "val_bpb" in foreign.figures:
         return (OK, "") if foreign.has_score else (DIVERGED, "its final score is no number")
     where = f"at step {run.steps}" if run.steps is not None else "before its first step"
+    # A run that crashes after its loss was no number has diverged: that is the cause.
     if run.diverged_line is not None:
         return DIVERGED, f"the loss is no number {where} (line {run.diverged_line})"
     if run.crash_line is not None:

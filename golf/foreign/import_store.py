@@ -16,7 +16,7 @@ from golf.foreign.figures import Figure
 from golf.foreign.folder_reader import ForeignFolder, read_folders
 from golf.foreign.foreign_run import ForeignRun
 from golf.foreign.readme_claims import find_readme, readme_faults
-from golf.foreign.run_audit import audit_run, copies, same_seed_faults, shard_faults, without_copies
+from golf.foreign.run_audit import audit_runs, copies, same_seed_faults, shard_faults, without_copies
 from golf.foreign.submitted_runs import Logs, submitted
 from golf.report.imported_rows import DAMAGED, imported_folder, rows_of_record
 
@@ -26,8 +26,7 @@ FORMAT = 1
 def import_folders(paths: Sequence[Path]) -> Iterator[ForeignFolder]:
     """Yield each submission in or below `paths`, audited. Raises `GolfError` for a path that does not exist."""
     for found in read_folders(paths):
-        for run in found.runs:
-            audit_run(run)
+        audit_runs(found.runs)
         found.faults += _folder_faults(found)
         yield found
 
@@ -35,12 +34,14 @@ def import_folders(paths: Sequence[Path]) -> Iterator[ForeignFolder]:
 def _folder_faults(found: ForeignFolder) -> list[str]:
     """Return faults that only several runs, or runs together with the claims, can show. Copies are taken out."""
     copied = [f"{shown([run.name for run in same])} are copies of one run" for same in copies(found.runs)]
+    # Two logs of one run would count as two seeds in every mean.
     found.runs = without_copies(found.runs)
     faults = [*same_seed_faults(found.runs), *copied, *shard_faults(found.runs)]
     chosen: list[ForeignRun] = []
     if found.claims is not None:
         if found.claims.problem:
             faults.append(f"{found.claims.name} {found.claims.problem}")
+        # A run that was made from the claims cannot contradict them.
         logged = [run for run in found.runs if run.files[0] != found.claims.name]
         faults += claim_faults(logged, found.claims)
         chosen = submitted(Logs(scored=[run for run in logged if run.has_score]), found.claims).runs
@@ -118,6 +119,7 @@ def read_records(root: Path) -> list[dict[str, Any]]:
     for path in sorted(imported_folder(root).glob("*/import.json")):
         try:
             values = json.loads(path.read_bytes())
+            # A record from which no rows can be made is as damaged as one that is not JSON.
             rows_of_record(values)
             found.append(values)
         except DAMAGED:

@@ -9,58 +9,71 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-
 from golf.errors import GolfError
+from golf.foreign.audit import counted
+from golf.foreign.imported_entries import Entry
 from golf.report.rows import RunRow
 
-MOST_FAULTS_SHOWN = 60
-WIDEST_NAME = 32
+LEAST_NAME = 32  # characters
 _SCORES, _NUMBERS = ("pre-quant", "post-quant", "sliding", "ttt"), ("bytes", "steps", "step ms", "s", "faults")
 _COLUMNS = ("run", "state", "seed", *_SCORES, *_NUMBERS)
 _FIRST = ("val_bpb", "val_loss")  # figures at the top of an explanation
 
 
-def table(rows: Sequence[RunRow]) -> Table:
-    """Return a table with one row a run: scores in bits per byte, bytes of model and code, seconds of training."""
-    shown = Table(title=f"{len(rows)} imported runs", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for column in _COLUMNS:
-        if column == "run":
-            shown.add_column(column, overflow="ellipsis", no_wrap=True, max_width=WIDEST_NAME)
-        else:
-            width = 10 if column == "bytes" else len(column)
-            shown.add_column(column, justify="left" if column == "state" else "right", no_wrap=True, min_width=width)
-    folder = ""
-    for row in rows:
-        if row.name.partition("/")[0] != folder:
-            folder = row.name.partition("/")[0]
-            shown.add_row(folder, style="bold")
-        scores = (row.pre_quant_bpb, row.post_quant_bpb, row.sliding_bpb, row.ttt_bpb)
-        size = row.total_bytes if row.total_bytes is not None else row.artifact_bytes
-        shown.add_row(
-            "  " + row.name.partition("/")[2],
-            row.state,
-            _shown(row.seed, "d"),
-            *(_shown(score, ".4f") for score in scores),
-            _shown(size, ",d"),
-            _shown(row.steps, ",d"),
-            _shown(row.step_ms, ".2f"),
-            _shown(row.train_seconds, ".1f"),
-            str(len(row.faults)) if row.faults else "",
-        )
-    return shown
+def table(entries: Sequence[Entry], width: int, *, by_submission: bool = True) -> str:
+    """Return a table with one line a run: scores in bits per byte, bytes of model and code, seconds of training.
+
+    Runs stand below the name of their submission, in the order given, unless the entries are sorted otherwise.
+    """
+    # rich needs seven seconds for 5,000 rows.
+    cells = [_cells(entry) for entry in entries]
+    names = [entry.row.name.partition("/")[2] if by_submission else entry.row.name for entry in entries]
+    widths = [max(len(title), *(len(row[i]) for row in cells)) if cells else 0 for i, title in enumerate(_COLUMNS[1:])]
+    # Names that are cut have to stay apart, so a column for them is as wide as the longest where there is room.
+    room = max(LEAST_NAME, width - sum(widths) - 2 * len(widths) - 2)
+    names = _apart(names, min(room, max(map(len, names), default=0)))
+    first = max([len(_COLUMNS[0]), *map(len, names)])
+
+    def line(name: str, rest: Sequence[str]) -> str:
+        aligned = [rest[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(rest[1:], widths[1:], strict=True))]
+        return "  ".join([f"  {name}".ljust(first + 2), *aligned]).rstrip()
+
+    lines = [f"{len(entries)} imported runs", line(_COLUMNS[0], _COLUMNS[1:])]
+    submission = None
+    for name, row, entry in zip(names, cells, entries, strict=True):
+        if by_submission and entry.submission is not submission:
+            submission = entry.submission
+            faults = len(submission["faults"])
+            lines.append(submission["name"] + (f" ({counted(faults, 'fault')})" if faults else ""))
+        lines.append(line(name, row))
+    return "\n".join(lines)
 
 
-def fault_lines(records: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the first faults of all folders and runs, and the number of the others."""
-    lines = []
-    for record in records:
-        lines += [f"{record['name']}: {fault}" for fault in record["faults"]]
-        lines += [f"{run['name']}: {fault}" for run in record["runs"] for fault in run["faults"]]
-        lines += [f"{r['name']}: {r['state']}, {r['reason']}" for r in record["runs"] if r["reason"]]
-    more = len(lines) - MOST_FAULTS_SHOWN
-    return lines[:MOST_FAULTS_SHOWN] + ([f"and {more} more: see --csv, --json or --explain RUN"] if more > 0 else [])
+def _cells(entry: Entry) -> list[str]:
+    row = entry.row
+    size = row.total_bytes if row.total_bytes is not None else row.artifact_bytes
+    scores = (row.pre_quant_bpb, row.post_quant_bpb, row.sliding_bpb, row.ttt_bpb)
+    return [
+        row.state,
+        _shown(row.seed, "d"),
+        *(_shown(score, ".4f") for score in scores),
+        _shown(size, ",d"),
+        _shown(row.steps, ",d"),
+        _shown(row.step_ms, ".2f"),
+        _shown(row.train_seconds, ".1f"),
+        str(len(entry.run["faults"]) or ""),
+    ]
+
+
+def _apart(names: Sequence[str], width: int) -> list[str]:
+    """Return the names with their middle cut out where they are longer than `width`, unless two became the same."""
+    # The end of a name stays, too: names of logs often differ only in the seed there.
+    head = (width - 1) // 2
+    cut = [n if len(n) <= width else f"{n[:head]}…{n[len(n) - (width - 1 - head) :]}" for n in names]
+    owners: dict[str, set[str]] = {}
+    for short, name in zip(cut, names, strict=True):
+        owners.setdefault(short, set()).add(name)
+    return [short if len(owners[short]) == 1 else name for short, name in zip(cut, names, strict=True)]
 
 
 def summary(records: Sequence[dict[str, Any]]) -> list[str]:
@@ -100,6 +113,7 @@ def as_json(records: Sequence[dict[str, Any]]) -> str:
 def explanation(records: Sequence[dict[str, Any]], wanted: str) -> str:
     """Return every number of one run with its source. Raises `GolfError` if `wanted` names no run, or several."""
     runs = [(run, record) for record in records for run in record["runs"]]
+    # A whole name wins over parts of names, because one run's name can begin another's.
     found = [pair for pair in runs if pair[0]["name"] == wanted] or [p for p in runs if wanted in p[0]["name"]]
     if len(found) != 1:
         names = ", ".join(run["name"] for run, _ in (found or runs)[:8])

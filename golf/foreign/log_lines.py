@@ -58,6 +58,7 @@ class SizeLine:
     """Sizes in bytes. A scheme is the way of quantization and compression, as written."""
 
     sizes: tuple[tuple[str, str, int], ...]  # (raw, artifact, code, total or block; scheme; bytes)
+    unit: int = 1  # bytes of a one in the last printed digit; 10,000 for megabytes with two decimals
 
 
 @dataclass(frozen=True)
@@ -71,27 +72,38 @@ class SettingLine:
 Line = StepLine | StopLine | ScoreLine | SizeLine | SettingLine | EventLine
 
 _COUNT = r"(?:\d{1,3}(?:,\d{3})+|\d{1,12})(?![\w.,]*\d)"
+# A tag may stand before the step, such as `[train] step 10/20`, and the word may be missing, as in `10/20 train_loss:
+# 3.2`.
 _STEP = re.compile(
-    r"\s*(?:\[[^\]]{1,30}\]\s*|[A-Za-z_]{2,20}:\s+)?"
+    r"\s*(?:\[[^\]]{1,30}\]\s*|[A-Za-z_][\w.-]{1,30}:\s+)?"
     rf"(?:(?:step|iter|iteration)\s*[:=]?\s*({_COUNT})(?:\s*/\s*({_COUNT}))?|({_COUNT})\s*/\s*({_COUNT}))"
     r"[:,|]?\s+(?=\S)",
     _FLAGS,
 )
 _PAIR = re.compile(rf"([A-Za-z_][\w/.-]*)\s*[:=]\s*({NUMBER})\s*(ms|s|m|min|h)?(?![\w/])", _FLAGS)
-_PIPED_PAIR = re.compile(rf"\|\s*([A-Za-z_]\w*)\s+({NUMBER})\s*(?=\||$)", _FLAGS)  # `step 10/20 | loss 8.19 |`
+# `step 10/20 | loss 8.19 |` and `iter 10: train loss 8.19, time 89.50ms, mfu 1.2%`
+_PIPED_PAIR = re.compile(rf"(?:[|,]|(?<=\d):)\s*([A-Za-z_]\w*(?: [a-z]+)?)\s+({NUMBER})\s*(?=[|,]|$)", _FLAGS)
+# Such as `elapsed: 1h 2m 3.5s`, a duration with several units.
+_ELAPSED = re.compile(r"\belapsed\s*[:=]?\s*(?:(\d+)h\s*)?(\d+)m\s*(\d+\.\d+)s(?![\w.])", _FLAGS)
 _STEP_MS = re.compile(rf"({NUMBER})\s*ms/step", _FLAGS)
 _STOP = re.compile(
     rf"stopping_early:\s*(\w+)(?:.*?\btrain_time:\s*({NUMBER}\s*(?:ms|s|m)))?(?:.*?\bstep:\s*({_COUNT}))?", _FLAGS
 )
+# Such as `training complete in 599.8s (6921 steps)`.
+_COMPLETE = re.compile(rf"\s*training complete in\s+({NUMBER})s\s*\(({_COUNT}) steps\)", _FLAGS)
 _STOP_AT = re.compile(rf"\s*stopping early at step\s+({_COUNT})\s*\(([^()]*)\)", _FLAGS)
-_BARE_BPB = re.compile(rf"\s*final_\w+\s+val_bpb\s+({NUMBER})\s*$", _FLAGS)
+# Such as `final_eval val_bpb 1.1234`. The first group holds a mere blank, so that the number is group 2 as in `_BPB`.
+_BARE_BPB = re.compile(rf"\s*final_\w+\s+val_bpb(\s)\s*({NUMBER})\s*$", _FLAGS)
+# A field of an f-string that lost its opening brace, such as `val_bpb:.4f} tokens`, is no number.
+_PRINTED = rf"(?=[-+]?(?:\d|nan|inf))({NUMBER})(?![\w%])"
 _BPB = re.compile(
-    rf"(?:\bval[_ ]?bpb|\bvalidation_bpb|\bbpb)\"?\s*(?:\([^()]{{1,20}}\)\s*)?[:=]\s*\"?({NUMBER})", _FLAGS
+    r"(?:\bval[_ ]?bpb|\bvalidation_bpb|\bbpb)\"?\s*((?:\([^()]{1,20}\)\s*)?)[:=]\s*\"?" + _PRINTED, _FLAGS
 )
-_LOSS = re.compile(rf"\b(?:val[_ ]?loss|validation_loss)\"?\s*[:=]\s*\"?({NUMBER})", _FLAGS)
+_LOSS = re.compile(r"\b(?:val[_ ]?loss|validation_loss)\"?\s*[:=]\s*\"?" + _PRINTED, _FLAGS)
 _FIRST_KEY = re.compile(r"\"?\b(?:val[_ ]?loss|val[_ ]?bpb|validation_loss|validation_bpb|stride\s*[:=])", _FLAGS)
 _SCORE_TIME = re.compile(rf"\b(?:eval_time|time|elapsed|t)\s*[:=]\s*({NUMBER}\s*(?:ms|s|m))(?![\w/])", _FLAGS)
 _STRIDE = re.compile(rf"\bstride\s*[:=]\s*({_COUNT})", _FLAGS)
+# Scores of a part of the split, as sliding windows and test-time training print on their way through it.
 _PROGRESS = re.compile(
     r"running_|\bpartial|_chunk\b|_progress|\[\s*\d+\s*/\s*\d+\s*\]|\d+/\d+ (?:windows|chunks|batches|docs|batch)|"
     r"\b(?:ttp|tttg|ttpp|ttpr|ttt_phase|sdttt_epoch|ttt_train|ttt_epoch):",
@@ -102,11 +114,14 @@ _BAR = re.compile(r"\[\s*[\d.]+\s*%\s*\]|\]\s*[\d.]+\s*%|\bETA\s*[:=]", _FLAGS)
 _PART = re.compile(r"\b(?:windows?|chunks?|batch(?:es)?|docs?|epoch|seqs?)\s*[:=]?\s*(\d+)\s*/\s*(\d+)", _FLAGS)
 _SOME_SCORE = re.compile(r"bpb\W{1,3}\d\.\d{3}")  # a score of an unknown form, which is counted as not understood
 _BYTES = rf"({NUMBER})\s*(?:bytes|B)\b"
+# The last group of a pattern is the number of bytes; where there are two groups, the first is the scheme.
 _SIZES = [
     ("raw", re.compile(rf"^\s*serialized model:\s*{_BYTES}", _FLAGS)),
     ("artifact", re.compile(rf"^\s*serialized model\s+([^:]{{1,60}}):\s*{_BYTES}", _FLAGS)),
     ("artifact", re.compile(rf"^\s*serialized_(?:model|artifact)_(\w+):\s*{_BYTES}", _FLAGS)),
-    ("code", re.compile(rf"^\s*code size(?:\s*\((\w+)\))?:\s*{_BYTES}", _FLAGS)),
+    ("artifact", re.compile(rf"^\s*artifact:\s*{_BYTES}", _FLAGS)),
+    ("artifact", re.compile(rf"^\s*\[\w+\]\s*(\w+) compressed size:\s*{_BYTES}", _FLAGS)),
+    ("code", re.compile(rf"^\s*(?:\[\w+\]\s*)?code (?:snapshot )?size(?:\s*\((\w+)\))?:\s*{_BYTES}", _FLAGS)),
     ("code", re.compile(rf"^\s*(?:code_bytes|bytes_code)(?:_(\w+))?:\s*({NUMBER})\s*(?:bytes)?\s*$", _FLAGS)),
     (
         "total",
@@ -126,6 +141,7 @@ _SIZES = [
     ("total", re.compile(rf"^\s*budget:\s*({NUMBER})\s*/\s*[\d,_]+", _FLAGS)),
     ("code", re.compile(rf"^\s*artifact:\s*[\d.]+\s*MB\b.*\bcode:\s*({NUMBER})", _FLAGS)),
 ]
+_MEGABYTES = re.compile(r"^\s*(\S+): (\d+)\.(\d{2})MB model \+ (\d+\.\d{3})MB code\b")  # of a million bytes
 _PIPED_SIZE = re.compile(rf"^\s*(\S+) model:\s*{_BYTES}\s*\|\s*total submission:\s*{_BYTES}", _FLAGS)
 _SETTING_NAMES = {
     "seed": "seed",
@@ -170,16 +186,20 @@ def read_line(text: str) -> Line | None:
         return StepLine(int(match[1]), int(match[2]), train_loss=float(match[3]))
     if text.lstrip().startswith(_PROGRESS_LINES):
         return NOISE
+    # A statement that prints a score differs from the printed score only in its placeholders.
     if has_format_code(text):
         return None
     lowered = text.lower()
     # Validation lines have a score and score lines may have bytes: the order of these tests decides.
+    # A bare `10/20` stands at the beginning of a line; a slash further on is part of a path or a unit.
     has_step = "step" in lowered or "stopping" in lowered or "/" in lowered[:24] or "iter" in lowered[:24]
     if has_step and (line := _step_line(text, lowered)):
         return line
     if "bpb" in lowered and (score := _score_line(text)):
         return score
-    if ("bytes" in lowered or "budget:" in lowered or "artifact" in lowered) and (size := _size_line(text)):
+    if ("bytes" in lowered or "budget:" in lowered or "artifact" in lowered or "mb model" in lowered) and (
+        size := _size_line(text)
+    ):
         return size
     line = read_event(text, lowered) or _setting_line(text) or read_noise(text)
     # A score of an unknown form is counted as not understood; noise is not counted.
@@ -193,12 +213,15 @@ def _step_line(text: str, lowered: str) -> Line | None:
         return _stop_line(text)
     if at := _STOP_AT.match(text):
         return StopLine(at[2], None, int(at[1].replace(",", "")))
+    if done := _COMPLETE.match(text):
+        return StopLine("complete", parse_seconds(f"{done[1]}s"), int(done[2].replace(",", "")))
     match = _STEP.match(text)
     if not match or not ("loss" in lowered or "fitness" in lowered or "bpb" in lowered) or _PROGRESS.search(text):
         return None
     step, of = (match[1] or match[3]).replace(",", ""), (match[2] or match[4] or "").replace(",", "")
     pairs = {name.lower(): (number, unit or "") for name, number, unit in _PAIR.findall(text, match.end())}
-    pairs |= {name.lower(): (number, "") for name, number in _PIPED_PAIR.findall(text)}
+    # Without a colon, a time may be the step's or that of all steps so far: it is left out, with its unit.
+    pairs |= {name.lower().replace(" ", "_"): (number, "") for name, number in _PIPED_PAIR.findall(text)}
     values = {name: parse_number(number) for name, (number, _) in pairs.items()}
     loss = _first_value(values, "train_loss", "loss", "mean_microbatch_loss", "fitness")
     val_bpb = _first_value(values, *BPB_KEYS)
@@ -206,6 +229,8 @@ def _step_line(text: str, lowered: str) -> Line | None:
     if loss is None and val_bpb is None and val_loss is None:
         return None
     seconds = next((_seconds(*pairs[k]) for k in ("train_time", "t", "time", "elapsed") if k in pairs), None)
+    if elapsed := _ELAPSED.search(text):
+        seconds = 3600 * int(elapsed[1] or 0) + 60 * int(elapsed[2]) + float(elapsed[3])
     average = next((pairs[k] for k in ("step_avg", "avg", "step_time") if k in pairs), None)
     printed = _STEP_MS.search(text)
     pace = average or ((printed[1], "ms") if printed else ("", ""))
@@ -239,14 +264,17 @@ def _score_line(text: str) -> Line | None:
     loss = _LOSS.search(text)
     first = _FIRST_KEY.search(text)
     tag = text[: first.start() if first else match.start()].strip(" \t:|-{(,\"'")
-    value = parse_number(match[1])
+    if match[1].strip().lower() == "(raw)":
+        # The score is one before quantization, which the text before its name does not say.
+        tag = f"{tag} raw"
+    value = parse_number(match[2])
     if value is None or (first is None and not tag):
         return None
     time, stride = _SCORE_TIME.search(text), _STRIDE.search(text)
     return ScoreLine(
         tag[:120],
         value,
-        match[1],
+        match[2],
         parse_number(loss[1]) if loss else None,
         loss[1] if loss else "",
         parse_seconds(time[1]) if time else None,
@@ -265,6 +293,9 @@ def _size_line(text: str) -> Line | None:
     if match := _PIPED_SIZE.match(text):
         sizes = (("artifact", match[1], _bytes(match[2])), ("total", match[1], _bytes(match[3])))
         return SizeLine(tuple((what, scheme, n) for what, scheme, n in sizes if n is not None))
+    if match := _MEGABYTES.match(text):
+        model, code = round(float(f"{match[2]}.{match[3]}") * 1e6), round(float(match[4]) * 1e6)
+        return SizeLine((("artifact", match[1], model), ("code", "", code)), unit=10_000)
     for what, pattern in _SIZES:
         if match := pattern.match(text):
             scheme = (match[1] or "").strip() if pattern.groups == 2 else ""

@@ -125,7 +125,8 @@ class _LogReader:
             self.run = LogRun(self.header.first_line, dict(self.header.figures))
             return
         if not self.run.is_empty:
-            self._begin_run(number)  # the next run's script
+            # A script that is echoed after figures is the next run's.
+            self._begin_run(number)
         self.run = LogRun(self.run.first_line, self.run.figures)
         self.header = LogRun(self.run.first_line, dict(self.run.figures))
 
@@ -137,7 +138,8 @@ class _LogReader:
             self._score(number, line)
         elif isinstance(line, SizeLine):
             for what, scheme, count in line.sizes:
-                self.run.sizes.append((what, scheme, self._figure(count, number)))
+                text = "" if line.unit == 1 else f"{count / line.unit:.0f}e{len(str(line.unit)) - 1}"
+                self.run.sizes.append((what, scheme, self._figure(count, number, text)))
         elif isinstance(line, SettingLine):
             self._settings(number, line)
         elif isinstance(line, StopLine):
@@ -157,6 +159,7 @@ class _LogReader:
         self.run.figures |= {name: self._figure(*found) for name, found in self.run.latest.items()}
         last = self.log.runs[-1] if self.log.runs else None
         if last is not None and _evaluates(self.run, last):
+            # The training's own figures win over those that the evaluation prints again.
             last.figures = self.run.figures | last.figures
             last.scores += self.run.scores
             last.sizes += self.run.sizes
@@ -176,6 +179,7 @@ class _LogReader:
 
     def _settings(self, number: int, line: SettingLine) -> None:
         """Take settings; a second sign of the same beginning starts another run."""
+        # Of `logs/<id>.txt` the id differs with every run, so the folder alone is the sign of a beginning.
         has_started = self.run.steps is not None or bool(self.run.scores)
         if line.opens and line.opens.split("/")[0] in self.run.opened and has_started:
             self._begin_run(number)
@@ -199,7 +203,8 @@ class _LogReader:
             run = self.run
         self._keep_late()
         if (run.stopped or run.sizes) and run.steps is not None and line.val_bpb is None and line.step <= run.steps:
-            return  # a loop of the export or of the evaluation
+            # A step after the end of training is one of a loop of the export or of the evaluation.
+            return
         run.curve.append(line)
         if run.steps is None or line.step >= run.steps:
             run.steps = line.step
@@ -211,6 +216,7 @@ class _LogReader:
             run.latest["step_ms"], run.paced_step = (line.step_ms, number), line.step
         if line.val_bpb is not None or line.val_loss is not None:
             run.last_val, run.last_val_line = line, number
+        # A sum is no finite number as soon as one of its parts is none.
         total = (line.train_loss or 0.0) + (line.val_loss or 0.0) + (line.val_bpb or 0.0)
         # A loss that recovers is no divergence: the last step decides.
         run.diverged_line = None if math.isfinite(total) else number
@@ -247,6 +253,7 @@ class _LogReader:
         if score is None:
             text = f"{line.tag} val_bpb:{line.bpb_text}"
             self._not_understood(number, text)
+            # An impossible number is the run's fault only if its tag says that it is the run's score.
             if claimed_kind(line.tag, line.stride) != OTHER:
                 self.run.refused.append(text)
             return
@@ -269,6 +276,7 @@ class _LogReader:
         elif line.kind == "averaging":
             run.averaged = True
         elif line.kind == "gpu":
+            # nvidia-smi prints one such row for each GPU.
             run.gpu, run.gpus = line.value, run.gpus + 1
 
     def _not_understood(self, number: int, text: str) -> None:
@@ -288,7 +296,8 @@ def _evaluates(run: LogRun, trained: LogRun) -> bool:
     if run.steps is not None or not run.scores or trained.steps is None:
         return False
     if not run.opened and not run.figures:
-        return True  # a script was echoed in the middle of the run
+        # A script that is echoed in the middle of a run cuts it into two without a new header.
+        return True
     seed, params = ((run.figures.get(n), trained.figures.get(n)) for n in ("seed", "model_params"))
     if seed[0] is None or seed[1] is None or seed[0].value != seed[1].value:
         return False

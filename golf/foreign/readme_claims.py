@@ -44,6 +44,7 @@ def readme_faults(path: Path, runs: Sequence[ForeignRun], chosen: Sequence[Forei
     for where, text in _lines(path):
         if text.lstrip().startswith("|"):
             cells = [cell.strip().strip("*`~ ") for cell in text.strip().strip("|").split("|")]
+            # The first row of a table names its columns, and the first line without a bar ends the table.
             header = header or [cell.lower() for cell in cells]
             faults += _row_faults(where, header, cells, scored)
             continue
@@ -51,6 +52,7 @@ def readme_faults(path: Path, runs: Sequence[ForeignRun], chosen: Sequence[Forei
         if quoted := _quoted(text):
             if not any(quoted.agrees_with(v) for v in known):
                 faults.append(f"{where} quotes a score of {quoted.text}, which no log has")
+        # Only the first score in the text is taken for the submission's own: later ones may cite other people's.
         elif headline is None and (match := _HEADLINE.search(text)):
             headline = Figure(float(match[1]), where, match[1])
             if not any(headline.agrees_with(v) for v in known):
@@ -111,6 +113,9 @@ def _row_faults(where: str, header: Sequence[str], cells: Sequence[str], scored:
             continue
         what, known = _cell_meaning(logs[0], column.strip(), cell, value)
         figure = Figure(value, where, cell.split()[0])
+        # `<600` is a bound, not a measured number.
+        if figure.text.strip("<>") != figure.text:
+            continue
         if known and not any(figure.agrees_with(v) for v in known):
             yield f"{where} gives seed {logs[0].count('seed')} a {what} of {cell}, its log does not"
 
@@ -138,7 +143,8 @@ def _quoted(text: str) -> Figure | None:
 
 
 def _scores(run: ForeignRun) -> list[Figure]:
-    return [*run.present("pre_quant_bpb", "val_bpb"), *(s.bpb for s in run.scores)]
+    # A README may give the last validation in training where the log goes on to score averaged weights.
+    return [*run.present("pre_quant_bpb", "val_bpb"), *(s.bpb for s in run.scores), *run.validations]
 
 
 def _means(runs: Sequence[ForeignRun], chosen: Sequence[ForeignRun]) -> list[Figure]:

@@ -14,6 +14,7 @@ from golf.foreign.submitted_runs import read_logs, submitted
 from golf.report.results import shown_p
 from golf.report.rows import RunRow, bytes_per_token, row_of
 from golf.report.store import run_folders
+from golf.report.texts import UNKNOWN_TEXT, imported_text
 from golf.report.variants import Variant
 from golf.report.verdicts import BETTER, NO_DIFFERENCE, WORSE, Verdict
 from golf.settings.config import RulesConfig
@@ -40,6 +41,7 @@ def reference_of(text: str) -> Variant | float:
     try:
         rows = tuple(row_of(folder) for folder in run_folders(path))
     except GolfError:
+        # A folder without Golf's runs may be somebody's submission.
         return _variant_of_logs(path)
     if len(variants := {row.variant for row in rows}) > 1:
         raise GolfError(f"--reference {text} holds {len(variants)} variants: name the folder of one.")
@@ -60,7 +62,10 @@ def rows_of_logs(runs: Sequence[ForeignRun]) -> tuple[RunRow, ...]:
     for run in runs:
         loss, bpb = run.value("val_loss"), run.value("val_bpb")
         per_token = bytes_per_token(loss, bpb)
-        rows.append(RunRow("logs", run.name, run.seed, val_bpb=bpb, val_loss=loss, bytes_per_token=per_token))
+        text = imported_text(run.texts.get("scored_text", UNKNOWN_TEXT), run.value("val_tokens"), run.folder)
+        rows.append(
+            RunRow("logs", run.name, run.seed, val_bpb=bpb, val_loss=loss, bytes_per_token=per_token, data=text)
+        )
     return tuple(rows)
 
 

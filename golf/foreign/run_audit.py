@@ -14,16 +14,41 @@ from golf.foreign.figures import Figure
 from golf.foreign.foreign_run import ForeignRun
 from golf.foreign.scores import POST, PRE, SLIDING, LoggedScore
 from golf.report.rows import bytes_per_token
+from golf.report.texts import BYTES_TOLERANCE, FINEWEB, OLDER_FINEWEB, OTHER_TEXT, UNKNOWN_TEXT, text_of_bytes
 from golf.run.result import OK, OVER_BYTES, OVER_TIME
 
-BYTES_TOLERANCE = 0.0004  # relative error of the bytes that loss, bits per byte and tokens imply
 SMALLEST_SPLIT = 0.97  # fraction of the validation bytes; less is a part of the split
 LARGEST_SLACK = 0.01  # relative error of rounded scores from which on they do not tell the two exports apart
+SIBLING_SLACK = 0.0005  # the same for bytes per token, which differ by 0.26 % between the two exports
 SAME_BYTES_PER_TOKEN = 0.002  # relative difference that rounding to four digits explains
 LEAKING_SHARDS = 1499  # training shards of a preparation that leaves 40,000 of 50,000 validation documents in training
-FINEWEB, OLDER_FINEWEB = "FineWeb validation, 151.08 MB", "FineWeb validation, older export, 155.77 MB"
-OTHER_TEXT, UNKNOWN_TEXT = "other", "unknown"
+OLDER_EXPORT, COUNTED_WRONG = "it is the older export of the split", "bytes counted wrong"
+WORSENS = "it worsens the score"
 EXACT = 1e-5  # unit in the last place below which equal scores belong to one run
+
+
+def audit_runs(runs: Sequence[ForeignRun]) -> None:
+    """Audit the runs of one submission each, and together tell the texts of those that do not print their tokens."""
+    for run in runs:
+        audit_run(run)
+    known = [run for run in runs if run.texts["scored_text"] != UNKNOWN_TEXT]
+    for run in runs:
+        # The number of tokens is not in every log. The same tokenizer on the same text has as many bytes a token.
+        if run.texts["scored_text"] == UNKNOWN_TEXT and (like := [r for r in known if _same_bytes_per_token(r, run)]):
+            run.texts["scored_text"] = like[0].texts["scored_text"]
+
+
+def _same_bytes_per_token(one: ForeignRun, other: ForeignRun) -> bool:
+    """Tell whether the final scores of both imply as many bytes a token, as exactly as their digits tell."""
+    ratios, slack = [], 0.0
+    for run in (one, other):
+        loss, bpb = run.figures.get("val_loss"), run.figures.get("val_bpb")
+        ratio = bytes_per_token(loss.value, bpb.value) if loss and bpb else None
+        if loss is None or bpb is None or ratio is None or not (loss.text and bpb.text):
+            return False
+        slack += loss.unit_in_last_place / loss.value + bpb.unit_in_last_place / bpb.value
+        ratios.append(ratio)
+    return slack < SIBLING_SLACK and abs(ratios[0] / ratios[1] - 1) <= slack
 
 
 def audit_run(run: ForeignRun) -> None:
@@ -59,6 +84,7 @@ def _state(run: ForeignRun) -> tuple[str, str]:
     total, seconds = run.value("total_bytes") or run.value("artifact_bytes"), run.value("train_seconds")
     if total is not None and total > CAP_BYTES:
         return OVER_BYTES, f"{total - CAP_BYTES:,.0f} bytes over the cap of {CAP_BYTES:,}"
+    # A run that was given another limit, such as a trial, is measured by its own.
     allowed = run.value("max_wallclock_seconds") or (None if run.is_unlimited else TRAIN_SECONDS)
     if seconds is not None and allowed and seconds > allowed + GRACE_SECONDS:
         return OVER_TIME, f"training took {seconds - allowed:.1f} s more than its {allowed:g} s"
@@ -83,6 +109,7 @@ def _time_faults(run: ForeignRun) -> list[str]:
     seconds = run.value("train_seconds") or 0.0
     if seconds > TRAIN_SECONDS + GRACE_SECONDS:
         found.append(f"trained {seconds:,.1f} s, the budget is {TRAIN_SECONDS:g} s")
+    # The budget of the evaluation is the artifact's: a score before quantization is no part of it.
     slowest = max((s.seconds for s in run.scores if s.seconds is not None and s.kind != PRE), default=0.0)
     taken = max(run.value("total_eval_seconds") or 0.0, slowest)
     if taken > EVAL_SECONDS:
@@ -105,6 +132,7 @@ def _text_faults(run: ForeignRun) -> list[str]:
 
 def _unlike_bytes_faults(run: ForeignRun) -> list[str]:
     """Return a fault if scores imply different bytes per token, for a log without its number of scored tokens."""
+    # Bytes per token depend on text and tokenizer alone, so the scores of one run share them.
     pairs = [("pre_quant_loss", "pre_quant_bpb"), ("val_loss", "val_bpb")]
     before, after = (bytes_per_token(run.value(loss), run.value(bpb)) for loss, bpb in pairs)
     if before is None or after is None or abs(before / after - 1) < SAME_BYTES_PER_TOKEN:
@@ -122,11 +150,11 @@ def _text_fault(score: LoggedScore, val_loss: float, tokens: float) -> str:
         return ""
     size = f"scored as {found / 1e6:,.2f} MB of text, the validation split is {VALIDATION_BYTES / 1e6:.2f} MB"
     if abs(found / OLDER_SPLIT_BYTES - 1) <= BYTES_TOLERANCE + slack:
-        return f"{size}: it is the older export of the split, which reads about 0.003 bpb lower"
+        return f"{size}: {OLDER_EXPORT}, which reads about 0.003 bpb lower"
     if found < SMALLEST_SPLIT * VALIDATION_BYTES:
         return f"{size}: it is a part of the split, or its bytes are counted wrong"
-    more = "flatters" if found > VALIDATION_BYTES else "worsens"
-    return f"{size}: bytes counted wrong, another split, or a mixture whose loss is another's; it {more} the score"
+    more = "it flatters the score" if found > VALIDATION_BYTES else WORSENS
+    return f"{size}: {COUNTED_WRONG}, another split, or a mixture whose loss is another's; {more}"
 
 
 def same_seed_faults(runs: Sequence[ForeignRun]) -> list[str]:
@@ -180,7 +208,6 @@ def scored_text(run: ForeignRun) -> str:
             slack = BYTES_TOLERANCE + unit / loss.value + bpb.unit_in_last_place / bpb.value
             if slack > LARGEST_SLACK:
                 continue
-            of_size = ((FINEWEB, VALIDATION_BYTES), (OLDER_FINEWEB, OLDER_SPLIT_BYTES))
-            found.add(next((name for name, known in of_size if abs(size / known - 1) <= slack), OTHER_TEXT))
+            found.add(text_of_bytes(size, slack))
     # A mixture prints a loss that is another model's; one score that fits proves the text.
     return next((name for name in (FINEWEB, OLDER_FINEWEB, OTHER_TEXT) if name in found), UNKNOWN_TEXT)

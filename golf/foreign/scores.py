@@ -40,6 +40,8 @@ _PRE = re.compile(
 _POST = re.compile(
     r"round_?trip|quantized|dequant|post_?quant|(?:^|_)q?int\d|^final(?:_|$)|gptq|ternary|binary|artifact|zlib|zstd|lzma|brotli"
 )
+# Tags of a last word on a run that name neither the artifact nor a way of scoring.
+_RESULT = re.compile(r"^(?:eval_)?result(?:_mode_\w+)?$|^submission$|^variational$|^pure_ar$|^xsa$")
 # Scripts go on printing the baseline's tag for old parsers, whatever the score is.
 _COMPATIBLE = re.compile(r"^final_int8_zlib_roundtrip")
 
@@ -94,7 +96,8 @@ class LoggedScore:
             return STANDARD
         if self.kind == SLIDING:
             return f"sliding window{stride}"
-        return f"adapted to the text ({base_tag(self.tag)})" if self.tag else "not told"
+        way = "not told" if self.kind == OTHER else "adapted to the text"
+        return f"{way} ({base_tag(self.tag)})" if self.tag else "not told"
 
 
 def claimed_kind(tag: str, stride: int | None = None) -> str:
@@ -106,7 +109,8 @@ def claimed_kind(tag: str, stride: int | None = None) -> str:
     is_pre = _claims_before(words)
     if _ADAPTED.search(words) or _MIXED.search(words):
         if is_pre:
-            return OTHER  # adapted before quantization: not the artifact's, and not the bare model's
+            # A score adapted before quantization is not the artifact's, and not the bare model's.
+            return OTHER
         return MIXED if _MIXED.search(words) else TTT
     if _SLID.search(words) or stride:
         return OTHER if is_pre else SLIDING
@@ -170,7 +174,8 @@ def settled(
         if score.kind == POST and score.is_finite:
             score = _sliding_if_shown(score, sliding_from, pre_quant_bpb, averaged)
         if score.kind == MIXED and any(s.val_bpb == score.val_bpb and s.is_before_quantization for s in found):
-            score = replace(score, kind=OTHER)  # printed again, under the tag that parsers of the script look for
+            # The score before quantization was printed again, under the tag that parsers of the script look for.
+            score = replace(score, kind=OTHER)
         if score.kind == SLIDING:
             score = _mixed_if_shown(score, last_of(found, POST), None if averaged else pre_quant_bpb)
             score = replace(score, stride=score.stride or stride)
@@ -186,7 +191,9 @@ def last_of(scores: Sequence[LoggedScore], kind: str) -> LoggedScore | None:
 def final_score(scores: Sequence[LoggedScore]) -> tuple[LoggedScore | None, str]:
     """Return the run's final score, and a fault if a more elaborate one was taken and is not it."""
     found = [s for kind in ARTIFACT_KINDS if (s := last_of(scores, kind))]
-    found = found or [s for s in scores[-1:] if s.kind == OTHER and not s.tag]  # a bare number at the very end
+    # Else a bare number at the very end, or the last that its tag calls the result.
+    found = found or [s for s in scores[-1:] if s.kind == OTHER and not s.tag]
+    found = found or [s for s in scores if s.kind == OTHER and _RESULT.match(_words(s.tag))][-1:]
     finite = [s for s in found if s.is_finite]
     kinds = [s.kind for s in finite]
     if kinds[-2:] == [TTT, MIXED] and finite[-1].claimed == SLIDING and finite[-2].line > finite[-1].line:
@@ -258,7 +265,12 @@ def _sliding_if_shown(
     gain = pre_quant_bpb - score.val_bpb if pre_quant_bpb is not None else 0.0
     if gain <= (AVERAGING_GAIN_BPB if averaged else FLAT_GAIN_BPB):
         return score
-    doubt = f"{base_tag(score.tag)} is {gain:.4f} below the score before quantization, which no flat score can be"
+    doubt = (
+        f"{base_tag(score.tag)} is {gain:.4f} below the score before quantization, which no flat score can be unless "
+        "the weights were adapted in between"
+    )
+    # A sliding window takes longer than a flat pass, and its gain has a limit. Anything else stays as tagged, with its
+    # doubt.
     is_slow = score.seconds is not None and score.seconds >= SLOW_SECONDS
     is_sliding = is_slow and gain <= SLIDING_GAIN_BPB
     return replace(score, kind=SLIDING if is_sliding else score.kind, doubt=doubt)

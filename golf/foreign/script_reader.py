@@ -21,6 +21,7 @@ NETWORK = {
     *("requests", "urllib", "urllib3", "http", "socket", "ftplib", "aiohttp", "httpx", "paramiko", "wget"),
     *("huggingface_hub", "datasets", "boto3", "gdown"),
 }
+# Parts of network packages that open no connection.
 HARMLESS = {"urllib.parse", "urllib.error", "http.HTTPStatus"}
 NETWORK_CALLS = {
     *("urlopen", "urlretrieve", "hf_hub_download", "snapshot_download", "load_dataset"),
@@ -56,6 +57,7 @@ def read_script(path: Path) -> Script:
     if not raw.strip():
         return Script("", (), None, f"{path.name} is empty")
     try:
+        # Python runs a script in any encoding that the script declares in a comment.
         encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
         text = raw.decode(encoding)
     except (SyntaxError, UnicodeDecodeError) as error:
@@ -66,6 +68,7 @@ def read_script(path: Path) -> Script:
         text = inner[1]
     try:
         return Script(text, tuple(layers), ast.parse(text), is_still_packed=is_packed(text))
+    # ast.parse raises ValueError for null bytes, and the last two for expressions that are nested too deeply.
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return Script(text, tuple(layers), None, f"{path.name} is not Python that this version reads ({error})")
 
@@ -101,6 +104,7 @@ def suspicions(tree: ast.Module) -> list[str]:
     found = _network(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            # Unparsed code has no comments, which may name training text that the function does not touch.
             body = ast.unparse(ast.Module(node.body, []))
             if EVALUATION.search(node.name) and not TRAINING.match(node.name) and TRAINING_TEXT.search(body):
                 found.append(f"line {node.lineno}: {node.name} names training text")

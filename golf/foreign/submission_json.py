@@ -116,6 +116,7 @@ def read_claims(folder: Path, found: Audit) -> Claims | None:
 
 def meaning(key: str) -> str | None:
     """Return the result that a key stands for, None if it is no result or could be several."""
+    # `valBpb`, `val-bpb` and `Val BPB` all become `val_bpb`.
     words = re.sub(r"[^a-z0-9]+", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower()).strip("_")
     parts = set(words.split("_"))
     if "bpb" in parts and parts - {"bpb"} <= _MEAN_OR_FINAL:
@@ -138,6 +139,7 @@ def _content(path: Path) -> str:
 
 def _parsed(text: str) -> tuple[Any, str]:
     """Return (value, problem) of JSON that may have comments, trailing commas or text around it."""
+    # A strict decoder refuses a line break within a string.
     decoder = json.JSONDecoder(strict=False)
     # Strings are matched too, and stay, as `//` within one is no comment.
     repaired = _LOOSE.sub(lambda match: match[0] if match[0].startswith('"') else "", text)
@@ -181,6 +183,7 @@ def _take(found: Claims, top: dict[str, Any]) -> None:
 
 def _walk(top: dict[str, Any], path: str = "", depth: int = 0) -> Iterator[tuple[str, str, Any]]:
     """Yield (path, key, value), outer entries first. Entries about other submissions are left out."""
+    # Objects wait until their siblings have been yielded: the outermost claim of a meaning is the one that stays.
     inner: list[tuple[str, dict[str, Any]]] = []
     for key, value in top.items():
         where = f"{path}{key}"

@@ -13,7 +13,7 @@ from golf.foreign.audit import Audit, counted, shown
 from golf.foreign.figures import Figure, mean_of
 from golf.foreign.folder_reader import ForeignFolder, read_folders
 from golf.foreign.foreign_run import ForeignRun
-from golf.foreign.run_audit import audit_run, copies, without_copies
+from golf.foreign.run_audit import audit_runs, copies, without_copies
 from golf.foreign.scores import ARTIFACT_KINDS
 from golf.foreign.submission_json import Claims
 
@@ -75,8 +75,8 @@ def read_logs(folder: Path, claims: Claims | None, found: Audit) -> Logs:
 def _logged_runs(group: ForeignFolder, folder: Path) -> list[ForeignRun]:
     """Return the audited runs out of logs, named by their files' paths below `folder`."""
     runs = [run for run in group.runs if not run.files[0].lower().endswith(".json")]
+    audit_runs(runs)
     for run in runs:
-        audit_run(run)
         path = os.path.relpath(Path(group.folder) / run.files[0], folder.absolute())
         run.name = path + (f" (run {run.name.rpartition('#')[2]})" if "#" in run.name.rpartition("/")[2] else "")
     return runs
@@ -91,8 +91,12 @@ def _sorted_out(runs: Sequence[ForeignRun], claims: Claims | None) -> Logs:
     files = [run.files[0] for run in runs]
     logs.earlier = [run for i, run in enumerate(runs) if run.files[0] in files[i + 1 :]]
     if claims is not None:
-        seeds = {run.seed for run in logs.scored}
-        logs.missing_seeds = [s for s in dict.fromkeys([*claims.per_seed, *claims.seeds]) if s not in seeds]
+        claimed = dict.fromkeys([*claims.per_seed, *claims.seeds])
+        printed = {run.seed for run in logs.scored}
+        unseeded = [run for run in logs.scored if run.seed is None]
+        logs.missing_seeds = [
+            s for s in claimed if s not in printed and not any(run.may_be_of_seed(s) for run in unseeded)
+        ]
     return logs
 
 
@@ -105,7 +109,9 @@ def submitted(logs: Logs, claims: Claims | None) -> Submitted:
     if claims is None or claimed is None or not math.isfinite(claimed.value) or not logs.is_complete:
         return Submitted(groups[0])
     if claimed.unit_in_last_place >= COARSE:
-        claimed = replace(claimed, text=f"{claimed.value:.4f}")  # JSON leaves out zeros: 1.13 is 1.1300
+        # JSON leaves out zeros at the end: 1.13 is 1.1300.
+        claimed = replace(claimed, text=f"{claimed.value:.4f}")
+    # The likeliest choices come first: the runs of the claimed seeds, then one variant's, then all.
     listed = [runs for group in groups if (runs := [run for run in group if run.seed in claims.seeds])]
     if by_seed := _of_claimed_seeds(logs, claims):
         listed.append(by_seed)

@@ -20,6 +20,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufeff]")
 _BINARY = bytes(set(range(256)) - set(range(32, 256)) - set(b"\t\n\r\f\x1b\x08"))
 # Rank, process, container, time and level, as launchers and loggers put them before a line.
+# torchrun writes `[default0]:` before a line, and `srun --label` writes `0: `.
 _PREFIX = re.compile(
     r"\s*(?:"
     r"\[(?:rank|default)\s*:?\s*(?P<a>\d+)\]\s*:?\s*"
@@ -60,6 +61,7 @@ class TextFile:
     def _lines(self, file: IO[bytes]) -> Iterator[tuple[int, str]]:
         """Yield (line number, text). A carriage return ends a line too; only line feeds count, as in an editor."""
         number, rest, skipping = 1, "", False
+        # A chunk can end in the middle of a character.
         decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
         is_first = True
         while True:
@@ -78,6 +80,7 @@ class TextFile:
                 if not skipping:
                     yield from ((number, piece) for piece in _pieces(line))
                 number, skipping = number + 1, False
+            # The rest of a line that is too long is dropped up to its line feed, which keeps memory bounded.
             if skipping:
                 rest = ""
             elif len(rest) > LONGEST_LINE:
@@ -132,7 +135,8 @@ def without_prefix(text: str) -> tuple[str, int | None]:
 def _opened(path: Path) -> IO[bytes]:
     """Open a file for reading, through gzip if it is compressed."""
     if path.exists() and not path.is_file():
-        raise UnreadableError("is no file")  # reading a pipe would block
+        # Reading a pipe would block.
+        raise UnreadableError("is no file")
     with path.open("rb") as file:
         is_gzip = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
     return gzip.open(path, "rb") if is_gzip else path.open("rb")  # type: ignore[return-value]

@@ -19,6 +19,7 @@ import zstandard
 
 LARGEST_BYTES = 64 << 20  # of an unpacked script
 SMALLEST_PAYLOAD = 200  # characters of a string that may hold a program
+# A raw stream does not name the size of its dictionary; one that is larger than needed reads it as well.
 LZMA2 = [{"id": lzma.FILTER_LZMA2, "dict_size": 64 << 20}]
 _RUNS_TEXT = re.compile(
     r"\b(?:exec|eval|compile|run_path|run_module|exec_module|execfile|execv\w*|subprocess|system)\b"
@@ -88,10 +89,12 @@ def _decompressed(data: bytes) -> Iterator[tuple[str, bytes]]:
     """Yield (codec, bytes) for every codec that accepts `data`, at most `LARGEST_BYTES` of output."""
     # Raw streams have no marker at their beginning: every codec has to be tried.
     decoders: dict[str, Callable[[], Any]] = {
+        # A header can ask for a dictionary of gigabytes, which the limit refuses.
         "lzma": lambda: lzma.LZMADecompressor(memlimit=1 << 30),
         "lzma raw": lambda: lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=LZMA2),
         "bz2": bz2.BZ2Decompressor,
         "zlib": zlib.decompressobj,
+        # zlib's window bits: 31 reads a gzip header, -15 reads a stream without any header.
         "gzip": lambda: zlib.decompressobj(31),
         "deflate": lambda: zlib.decompressobj(-15),
     }

@@ -95,6 +95,7 @@ def weight_sizes(
     tech = frozenset(cfg.tech)
     matrix_paths = {id(run): path_length(run.config, MATRIX, run.result.steps) for run in history}
     own = path_length(cfg, MATRIX, steps)
+    # The size of trained weights follows the optimizer's path, so runs of a similar path tell most.
     near = sorted(history, key=lambda run: abs(math.log(matrix_paths[id(run)] / own)))[:SIZE_NEIGHBOURS]
     samples: dict[str, list[SizeSample]] = {role: [] for role in columns}
     for run in near:

@@ -8,6 +8,7 @@ pass. That is half of PaLM's figure, which is not causal. Norms, rotary embeddin
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from torch import nn
@@ -30,16 +31,22 @@ class FlopsPerToken(NamedTuple):
 
 def flops_per_token(cfg: Config, model: GPT) -> FlopsPerToken:
     """Return the operations of `model`, which may be on the meta device, at `data.train_seq_len`."""
-    layers = _layer_order(model)
+    layers = layer_order(model, model.active_in_scoring)
+    weights = multiplied_weights(model, layers)
+    # Heads share model_dim, so their number does not count; keys and values are read by every query head.
+    attention = 6.0 * cfg.data.train_seq_len * cfg.model.model_dim * len(layers)
+    return FlopsPerToken(6.0 * weights, attention)
+
+
+def multiplied_weights(model: GPT, layers: Sequence[int]) -> int:
+    """Return the weights that a token is multiplied by on its way through `layers` and the head."""
     # A tied head multiplies by the embedding, which is no nn.Linear.
     weights = 0 if model.lm_head is not None else model.tok_emb.weight.numel()
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear):
             block = re.match(r"blocks\.(\d+)\.", name)
             weights += module.weight.numel() * (layers.count(int(block[1])) if block else 1)
-    # Heads share model_dim, so their number does not count; keys and values are read by every query head.
-    attention = 6.0 * cfg.data.train_seq_len * cfg.model.model_dim * len(layers)
-    return FlopsPerToken(6.0 * weights, attention)
+    return weights
 
 
 def flops_per_scored_token(cfg: Config, model: GPT, stride: int = 0) -> float:
@@ -49,12 +56,11 @@ def flops_per_scored_token(cfg: Config, model: GPT, stride: int = 0) -> float:
     """
     seq_len, training = eval_seq_len(cfg), flops_per_token(cfg, model)
     head = 2.0 * cfg.model.vocab_size * cfg.model.model_dim
+    # A third of the training operations is the forward pass; the head is taken out, as it reads fewer tokens.
     body = training.matmul / 3 - head + training.attention / 3 * seq_len / cfg.data.train_seq_len
     return body * (seq_len / stride if stride else 1.0) + head
 
 
-def _layer_order(model: GPT) -> list[int]:
-    """Return the block indices in the order in which the finished model runs them."""
-    # Late recurrence changes the route; the finished model scores with it.
-    route = next((model.routes[name] for name in model.active_in_scoring if name in model.routes), model.route)
-    return [*route.storing, *route.joining]
+def layer_order(model: GPT, active: Sequence[str]) -> list[int]:
+    """Return the block indices in the order in which the model runs them while the switches `active` are on."""
+    return [visit.block for visit in model.routes.when(active)]

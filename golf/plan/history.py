@@ -110,6 +110,7 @@ class FinishedRun:
     def _kept_statistics(self) -> Statistics | None:
         """Return the statistics from the run's folder, measured now if they are missing; None without weights."""
         with contextlib.suppress(OSError, ValueError, TypeError):
+            # A file of an older version has other keys, and is measured anew like a missing one.
             if (kept := Statistics(**json.loads(self._statistics_path.read_text()))).version == VERSION:
                 return kept
         try:

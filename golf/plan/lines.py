@@ -9,8 +9,11 @@ from rich.table import Table
 
 from golf.challenge import VALIDATION_TOKENS
 from golf.plan.artifact_size import ArtifactSize, Interval
+from golf.plan.gpu_lines import machine_dict, machine_lines
 from golf.plan.plan import Plan, make_plan
 from golf.settings.config import Config
+
+LOPSIDED = 1.25  # ratio of an interval's sides up to which one half-width stands for both
 
 
 def lines_before_run(cfg: Config) -> list[str]:
@@ -37,7 +40,10 @@ def _warning(plan: Plan) -> str:
 
 
 def pruning(plan: Plan) -> str:
-    """Return the share of codes that `quant.prune.to_fit` is expected to zero, in words; empty if none."""
+    """Return what fills the cap, in words: coarser steps, or codes that are expected to be zeroed; empty if nothing."""
+    if plan.step_factor is not None:
+        low, expected, high = (f"{factor:.2f}" for factor in plan.step_factor)
+        return f", with steps about {expected} ({low} to {high}) times as large"
     if plan.pruned is None or plan.pruned.high == 0:
         return ""
     low, expected, high = (f"{share:.0%}" for share in plan.pruned)
@@ -79,18 +85,29 @@ def scoring(plan: Plan) -> str:
 
 def plan_range(value: Interval, unit: str) -> str:
     """Return a range such as `242 steps` or `230 to 260 steps`."""
-    low, high = (f"{v:,.0f}" if v >= 100 else f"{v:.3g}" for v in (value.low, value.high))
+    # Seconds pair many steps with short ones, so either end can be the smaller one.
+    low, high = (f"{v:,.0f}" if v >= 100 else f"{v:.3g}" for v in sorted((value.low, value.high)))
     return f"{low} {unit}" if low == high else f"{low} to {high} {unit}"
 
 
 def rounded(value: Interval) -> str:
-    """Return a value such as `366,000 ± 8,000`, with two digits of the half-width and no finer ones of the value."""
-    half = max(value.high - value.expected, value.expected - value.low)
-    if half < 1:
+    """Return a value such as `366,000 ± 8,000`, or `960,000 (850,000 to 980,000)` if its interval is lopsided.
+
+    The shorter side has two digits, and no number has finer ones.
+    """
+    below, above = value.expected - value.low, value.high - value.expected
+    if max(below, above) < 1:
         return f"{value.expected:,.0f}"
     # Digits below the uncertainty would promise a precision that is not there.
-    unit = 10 ** max(math.floor(math.log10(half)) - 1, 0)
-    return f"{round(value.expected / unit) * unit:,} ± {math.ceil(half / unit) * unit:,}"
+    unit = 10 ** max(math.floor(math.log10(max(min(below, above), 1))) - 1, 0)
+    if max(below, above) <= LOPSIDED * min(below, above):
+        return f"{_to(value.expected, unit)} ± {math.ceil(max(below, above) / unit) * unit:,}"
+    # One half-width for both sides would put values into the interval that the prediction excludes.
+    return f"{_to(value.expected, unit)} ({_to(value.low, unit)} to {_to(value.high, unit)})"
+
+
+def _to(value: float, unit: int) -> str:
+    return f"{round(value / unit) * unit:,}"
 
 
 def basis(artifact: ArtifactSize) -> str:
@@ -98,7 +115,8 @@ def basis(artifact: ArtifactSize) -> str:
     excess = f"{artifact.excess_share:+.2%} from Gaussian weights"
     if not artifact.compared:
         return f"{excess}; rests on no finished run of yours, but on runs that were measured elsewhere"
-    return f"{excess}; rests on {artifact.compared} finished runs, size of the weights on {artifact.sized}"
+    runs = f"{artifact.compared} finished run{'s' * (artifact.compared > 1)}"
+    return f"{excess}; rests on {runs}, size of the weights on {artifact.sized}"
 
 
 def plan_table(plan: Plan, title: str) -> Table:
@@ -117,7 +135,7 @@ def plan_table(plan: Plan, title: str) -> Table:
     return table
 
 
-def plan_lines(plan: Plan) -> list[str]:
+def plan_lines(cfg: Config, plan: Plan) -> list[str]:
     """Return the lines below the table."""
     return [
         f"artifact   {rounded(plan.artifact.bytes)} bytes ({basis(plan.artifact)}){pruning(plan)}",
@@ -126,6 +144,7 @@ def plan_lines(plan: Plan) -> list[str]:
         f"work       {work(plan)} (matrices {plan.flops.matmul / 1e6:.4g}, attention {plan.flops.attention / 1e6:.4g})",
         f"time       {duration(plan)}",
         f"scoring    {scoring(plan)}",
+        *(machine_lines(cfg, plan.gpu) if plan.gpu else ()),
     ]
 
 
@@ -141,6 +160,7 @@ def as_dict(plan: Plan) -> dict[str, Any]:
         "code_is_estimate": plan.code_is_estimate,
         "cap_bytes": plan.cap_bytes,
         "pruned_share": plan.pruned and list(plan.pruned),
+        "step_factor": plan.step_factor and list(plan.step_factor),
         "headroom_bytes": list(plan.headroom),
         "flops_per_token": plan.flops.total,
         "flops_per_token_attention": plan.flops.attention,
@@ -151,4 +171,5 @@ def as_dict(plan: Plan) -> dict[str, Any]:
         "speed_basis": plan.step_time.basis,
         "sliding_stride": plan.sliding.stride,
         "sliding_seconds": plan.sliding.seconds,
+        **(machine_dict(plan.gpu) if plan.gpu else {}),
     }

@@ -9,9 +9,12 @@ from golf.artifact.script.code_bytes import code_bytes, estimated_code_bytes
 from golf.challenge import RECORD_STEPS
 from golf.plan.artifact_size import ArtifactSize, Interval, artifact_size
 from golf.plan.flops import FlopsPerToken, flops_per_token
+from golf.plan.gpu_plan import GPUPlan, gpu_plan
 from golf.plan.history import FinishedRun, finished_runs
+from golf.plan.machines import Machine, machine_like
 from golf.plan.pruned import Pruned, fitted
 from golf.plan.seconds import SlidingScore, StepTime, expected_step_time, sliding_score, steps_within_budget
+from golf.plan.step_factor import filled
 from golf.plan.tensors import StoredTensor, stored_tensors
 from golf.run.environment import machine_kind
 from golf.run.folder import runs_root
@@ -50,6 +53,8 @@ class Plan:
     train_seconds: float  # budget; 0 without a clock
     sliding: SlidingScore
     pruned: Pruned | None  # None without quant.prune.to_fit
+    step_factor: Interval | None  # None without quant.fit=cap
+    gpu: GPUPlan | None  # None on a CPU and on GPUs that golf does not know
 
     @property
     def headroom(self) -> Interval:
@@ -68,34 +73,48 @@ class Plan:
 
 
 def make_plan(
-    cfg: Config, history: Sequence[FinishedRun] | None = None, *, thorough: bool = True, code: int | None = None
+    cfg: Config,
+    history: Sequence[FinishedRun] | None = None,
+    *,
+    thorough: bool = True,
+    code: int | None = None,
+    machine: Machine | None = None,
+    usd_per_hour: float | None = None,
 ) -> Plan:
     """Plan `cfg` with the evidence of finished runs; by default those under the runs root.
 
     Without `thorough` the plan takes a fraction of a second: it learns only from runs in the same number formats and
-    estimates the bytes of the script. `code` gives those bytes if they are known already.
+    estimates the bytes of the script. `code` gives those bytes if they are known already. `machine` is a GPU machine in
+    place of this one, at `usd_per_hour`.
     """
     code_is_estimate = cfg.rules.code_bytes == "estimate" or (code is None and not thorough)
     if code is None:
         code = code_bytes(cfg) if thorough else estimated_code_bytes(cfg)
     history = finished_runs(runs_root()) if history is None else history
+    # Shapes, tensors and operations follow from the configuration alone.
     model = shapeless_model(cfg)
     tensors = stored_tensors(cfg, model.state_dict())
     flops = flops_per_token(cfg, model)
     batch = cfg.data.train_batch_tokens
-    step_time = expected_step_time(cfg, flops.total * batch, machine_kind(), history)
+    # The clock ends a run, so the time of a step decides how many steps it has.
+    machine = machine or (machine_like(machine_kind()) if cfg.launch.device == "cuda" else None)
+    gpu = gpu_plan(cfg, model, machine, history, usd_per_hour) if machine else None
+    title = machine.title if machine else machine_kind()
+    step_time = gpu.step_time if gpu else expected_step_time(cfg, flops.total * batch, title, history)
     steps = steps_within_budget(cfg, step_time.step_ms)
     # Without a known time of a step, the scale's share of a record run's steps is the best guess.
     expected_steps = round(steps.expected) if steps else max(1, round(RECORD_STEPS * cfg.scale.step_ratio))
-    size = artifact_size(
-        cfg,
-        tensors,
-        min(expected_steps, cfg.schedule.iterations),
-        history,
-        thorough=thorough,
-        steps_log_sd=0.0 if steps else STEPS_LOG_SD,
-    )
-    pruned = None
+
+    def predicted_size(cfg: Config) -> ArtifactSize:
+        trained, unsure = min(expected_steps, cfg.schedule.iterations), 0.0 if steps else STEPS_LOG_SD
+        return artifact_size(cfg, tensors, trained, history, thorough=thorough, steps_log_sd=unsure)
+
+    # The bytes depend on the steps, since weights grow with training. Coarser steps and pruning then fill the cap.
+    pruned, step_factor = None, None
+    if cfg.quant.fit == "cap":
+        size, step_factor = filled(cfg, tensors, code, predicted_size)
+    else:
+        size = predicted_size(cfg)
     if cfg.quant.prune.to_fit:
         size, pruned = fitted(cfg, tensors, size, code)
     return Plan(
@@ -110,8 +129,10 @@ def make_plan(
         step_time=step_time,
         steps=steps,
         train_seconds=cfg.budget.train_seconds,
-        sliding=sliding_score(cfg, model, machine_kind(), history),
+        sliding=sliding_score(cfg, model, title, history),
         pruned=pruned,
+        step_factor=step_factor,
+        gpu=gpu,
     )
 
 

@@ -89,7 +89,7 @@ def scale_rule(how: TensorQuant, quant: QuantConfig) -> str:
     """Return what sets the scale of a row: `std` for k deviations, `max` for its largest weights, or `floor`."""
     if scale_floor(how, quant) != "eps":
         return "floor"
-    return "std" if how.clip == "std" else "max"
+    return "std" if how.clip in ("std", "matrix_std") else "max"
 
 
 def matrix_kind(role: str, tied: bool) -> str:
@@ -116,6 +116,6 @@ def prior_of(role: str, how: TensorQuant, cfg: Config) -> Prior:
 
 def gptq_excess(role: str, how: TensorQuant, quant: QuantConfig) -> ExcessBits:
     """Return what GPTQ adds to the excess bits of a role."""
-    if how.rounding != "gptq":
+    if how.rounding == "nearest":
         return ExcessBits(0.0, 0.0)
     return (GPTQ_EMBED if tensor_class(role) == "embed" else GPTQ)[scale_rule(how, quant)]

@@ -41,6 +41,7 @@ def expected_step_time(cfg: Config, flops_per_step: float, machine: str, history
 
     The median of their operations per second gives the expected time, the extremes give the ends.
     """
+    # A rate in operations a second holds only for the same machine and the same way of computing.
     here = [run for run in history if run.machine == machine and _runs_alike(run.config, cfg)]
     rated = []
     for run in here:
@@ -53,7 +54,10 @@ def expected_step_time(cfg: Config, flops_per_step: float, machine: str, history
     # Similar work comes first: utilisation changes with the size of the model.
     per_flop = [rate for _, rate in sorted(rated)[:MOST_COMPARED]]
     values = (min(per_flop), statistics.median(per_flop), max(per_flop))
-    return StepTime(Interval(*(rate * flops_per_step for rate in values)), f"{len(per_flop)} finished runs here")
+    return StepTime(
+        Interval(*(rate * flops_per_step for rate in values)),
+        f"{len(per_flop)} finished run{'s' * (len(per_flop) > 1)} here",
+    )
 
 
 def _runs_alike(a: Config, b: Config) -> bool:
@@ -92,6 +96,7 @@ def sliding_score(cfg: Config, model: GPT, machine: str, history: Sequence[Finis
         return SlidingScore(stride, None, f"no finished run in {cfg.eval.dtype} on this machine ({machine})")
     seconds = statistics.median(rates) * flops_per_scored_token(cfg, model, stride) * VALIDATION_TOKENS
     basis = f"{len(rates)} {'sliding' if sliding else 'flat'} scores here"
+    # Ranks divide the windows among them, so the time falls with their number.
     return SlidingScore(stride, {ranks: seconds / ranks for ranks in RANKS}, basis)
 
 

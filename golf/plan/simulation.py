@@ -75,6 +75,7 @@ def gaussian_codes(cfg: Config, tensors: Sequence[StoredTensor], rms: Mapping[st
 
 def _gaussian(cfg: Config, rms: Mapping[str, float]) -> Weights:
     """Return a sampler of Gaussian weights with a fixed seed."""
+    # The same draw every time: differences between two plans come from their settings, not from chance.
     generator = torch.Generator().manual_seed(0)
     tech = frozenset(cfg.tech)
 
@@ -115,6 +116,7 @@ def _price(cfg: Config, tensors: Sequence[StoredTensor], weights: Weights, apart
         for role in bits:
             share = bits[role] / max(sum(bits.values()), 1.0)
             by_role[role] += priced * share * weights_in[role] / max(sampled[role], 1)
+    # The header names every tensor, so it is priced with all of them, without rows.
     nothing = _encode(cfg, tensors, {t.name: torch.zeros(0, *t.shape[1:], dtype=t.dtype) for t in tensors})
     return Simulation(dict(by_role), len(_packed(cfg, nothing)) + round(_repair_bytes(cfg, tensors)))
 

@@ -46,6 +46,7 @@ class StoredTensor:
     def raw_bits(self) -> int:
         """Return the bits of codes and scales before compression."""
         if self.format in QMAX:
+            # A matrix has a scale for each row, any other tensor one for all its weights.
             scales = self.shape[0] * ROW_SCALE_BITS if len(self.shape) == 2 else TENSOR_SCALE_BITS
             # The largest code of n bits with a sign is 2^(n-1) - 1.
             return self.numel * (QMAX[self.format].bit_length() + 1) + scales
@@ -59,8 +60,8 @@ def stored_tensors(cfg: Config, state_dict: dict[str, Tensor]) -> list[StoredTen
             name,
             tuple(tensor.shape),
             tensor.dtype,
-            storage_class(name),
-            storage_of(name, tensor, cfg.quant).format,
+            storage_class(name, cfg.tech),
+            storage_of(name, tensor, cfg.quant, cfg.tech).format,
         )
         for name, tensor in state_dict.items()
     ]

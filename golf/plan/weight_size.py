@@ -18,7 +18,7 @@ from torch import Tensor
 
 from golf.plan.tensors import StoredTensor
 from golf.settings.config import Config, techniques, training_seconds
-from golf.training.loop.schedule import lr_multiplier
+from golf.training.loop.schedule import lr_multiplier, muon_weight_decay
 from golf.training.optim.groups import group_of
 
 KERNEL = 0.5  # length scale in log path: a run whose path is e^0.5 times as long has weight 0.6
@@ -63,12 +63,13 @@ def path_length(cfg: Config, role: str, steps: int) -> float:
     group = group_of(role.replace("blocks.", "blocks.0."), torch.empty(0), techniques(cfg))
     embed_lr = optim.tied_embed_lr if cfg.model.tie_embeddings else optim.embed_lr
     lr = {"matrix": optim.matrix_lr, "scalar": optim.scalar_lr, "embed": embed_lr, "head": optim.head_lr}[group]
-    decay = optim.muon_wd if group == "matrix" else optim.adam_wd
+    # A schedule by the clock is asked as if all steps were equally long.
     seconds = training_seconds(cfg) / max(steps, 1)
     path, points = 0.0, min(steps, SCHEDULE_POINTS)
     for point in range(points):
         step, end = steps * point // points, steps * (point + 1) // points
         stride = lr * lr_multiplier(cfg, step, step * seconds)
+        decay = muon_weight_decay(cfg, step / steps) if group == "matrix" else optim.adam_wd
         left = (1.0 - decay * stride) ** (end - step)
         # Sum of the geometric series that decay makes of equal strides.
         path = path * left + ((1.0 - left) / decay if decay * stride else (end - step) * stride)

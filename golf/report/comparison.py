@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from golf.errors import GolfError
 from golf.report.rows import OWN
 from golf.report.statistics import Comparison, is_constant, known_sigma, one_sample, paired, welch
+from golf.report.texts import OWN_TEXT, PUBLISHED_ON, shown_text
 from golf.report.variants import SCORES, WAYS, Variant
 
 NOT_COMPARABLE = "not comparable"
@@ -38,6 +39,7 @@ def compare(
     if test == "paired" or (test == "auto" and not no_pair):
         both = [{f"seed {r.seed}": getattr(r, SCORES[score]) for r in v.scored(score)} for v in (variant, reference)]
         return paired(*both)
+    # A pair shares its training. Separate trainings under a clock depend on the machine.
     check_machines(variant, reference)
     return _with_few_seeds(scores, of_reference, sigma) or welch(scores, of_reference)
 
@@ -80,12 +82,33 @@ def check_comparable(variant: Variant, reference: Variant | float, score: str) -
     if not isinstance(reference, Variant):
         return
     _check_one_text(reference, "the reference's")
-    if _differ(variant, reference, "data"):
-        raise GolfError(f"{NOT_COMPARABLE}: another text than the reference's")
+    if variant.texts and reference.texts and variant.texts != reference.texts:
+        texts = [shown_text(next(iter(v.texts))) for v in (variant, reference)]
+        raise GolfError(f"{NOT_COMPARABLE}: another text than the reference's: {texts[0]}, not {texts[1]}")
     way = WAYS.get(score)
     if way and _differ(variant, reference, way):
         ways = [" and ".join(sorted(v.known(way))) for v in (variant, reference)]
         raise GolfError(f"{NOT_COMPARABLE}: scored by {ways[0]}, not {ways[1]}")
+
+
+def texts_besides(variants: Sequence[Variant], text: str) -> str:
+    """Return the texts that the variants are scored on besides `text`, in words; empty if it is the only one."""
+    return " and ".join(sorted({shown_text(other) for variant in variants for other in variant.texts - {text}}))
+
+
+def check_published_text(variants: Sequence[Variant], published: float, text: str) -> None:
+    """Check that the variants are scored on the text of a `published` score; `text` is a key of `PUBLISHED_ON`.
+
+    Raises `GolfError`, which says what to type, if they are not or if a run does not tell its text.
+    """
+    scored = texts_besides(variants, PUBLISHED_ON[text])
+    if text == OWN_TEXT or not scored:
+        return
+    choices = "; ".join(f"--text {key} for {name}" for key, name in PUBLISHED_ON.items() if key not in (text, OWN_TEXT))
+    raise GolfError(
+        f"{published:g} is taken as a score on {PUBLISHED_ON[text]}, and these runs were scored on {scored}: say of "
+        f"which text it is (--text {OWN_TEXT} for the text of these runs; {choices})."
+    )
 
 
 def check_machines(variant: Variant, reference: Variant) -> None:
@@ -100,16 +123,19 @@ def check_machines(variant: Variant, reference: Variant) -> None:
 
 
 def _check_one_text(variant: Variant, whose: str) -> None:
-    texts = len(variant.known("data"))
-    if texts > 1:
-        raise GolfError(f"{NOT_COMPARABLE}: {whose} seeds were scored on {texts} texts")
+    if None in variant.texts and len(variant.texts) > 1:
+        raise GolfError(f"{NOT_COMPARABLE}: not all of {whose} seeds tell which text they were scored on")
+    if len(variant.texts) > 1:
+        raise GolfError(f"{NOT_COMPARABLE}: {whose} seeds were scored on {len(variant.texts)} texts")
 
 
 def why_not_alike(variants: Sequence[Variant], score: str) -> str:
     """Return why no one published score fits all variants: they differ in text or way of scoring. Empty if one does."""
     if len(variants) < 2:
         return ""
-    texts = {text for variant in variants for text in variant.known("data")}
+    texts = {text for variant in variants for text in variant.texts}
+    if None in texts and len(texts) > 1:
+        return f"{NOT_COMPARABLE}: not all variants tell which text they are scored on, a published score is of one"
     if len(texts) > 1:
         return f"{NOT_COMPARABLE}: the variants are scored on {len(texts)} texts, a published score on one"
     ways = {way for variant in variants for way in variant.known(WAYS[score])} if score in WAYS else set()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from golf.errors import GolfError
 from golf.report.comparison import NOT_COMPARABLE
+from golf.report.sequential import judge_sequentially
+from golf.report.statistics import known_sigma, one_sample
 from golf.report.study import Study
 from golf.report.variants import SCORES, Variant
 from golf.report.verdicts import Ranking, Verdict, judge, ranking
@@ -31,6 +34,7 @@ class Findings:
     verdicts: dict[str, Verdict]  # by variant id; the reference has none
     ranking: Ranking
     sigma: float | None  # standard deviation over seeds that the user gave, bits per byte
+    looks: int | None = None  # looks of a sequential sweep so far; None if the verdicts are those of one look
 
     @property
     def best(self) -> Variant | None:
@@ -68,13 +72,25 @@ def judged(
     if chosen not in SCORES:
         raise GolfError(f"There is no score {chosen}: choose one of {', '.join(SCORES)}.")
     reference = against if against is not None else study.reference
-    verdicts = {}
-    if reference is not None:
+    verdicts, looks = {}, None
+    if _is_sequential(study, reference) and sigma is None and test == "auto":
+        assert isinstance(reference, Variant) and study.plan is not None
+        done = judge_sequentially(study.variants, reference, rules, study.plan, score=chosen)
+        verdicts, looks = done.verdicts, done.looks
+    elif reference is not None:
         verdicts = judge(study.variants, reference, rules, score=chosen, sigma=sigma, test=test)
     # A score on another text or taken in another way must not become the best one.
     alike = [v for v in study.variants if v.id not in verdicts or not verdicts[v.id].reason.startswith(NOT_COMPARABLE)]
     ranked = ranking(alike, rules, score=chosen, sigma=sigma)
-    return Findings(study, rules, chosen, reference, verdicts, ranked, sigma)
+    if looks is not None:
+        # Tests against the best after the fact do not count the looks.
+        ranked = Ranking(ranked.best, set(), set())
+    return Findings(study, rules, chosen, reference, verdicts, ranked, sigma, looks)
+
+
+def _is_sequential(study: Study, reference: Variant | float | None) -> bool:
+    """Tell whether the study was planned in looks against this reference."""
+    return study.plan is not None and isinstance(reference, Variant) and reference.id == study.plan.reference
 
 
 def score_title(findings: Findings) -> str:
@@ -89,3 +105,26 @@ def variant_name(findings: Findings, variant: Variant) -> str:
     """Return the swept values alone if the variant has them all, else its label. A title names the swept keys."""
     values = [variant.values.get(key) for key in findings.study.swept]
     return " ".join(map(str, values)) if values and None not in values else variant.label
+
+
+def mean_interval(findings: Findings, variant: Variant) -> tuple[float, float]:
+    """Return the confidence interval of the mean; the mean itself if nothing is known about the noise."""
+    scores = variant.scores(findings.score)
+    try:
+        if findings.sigma is not None and len(scores) < 2:
+            found = known_sigma(scores, 0.0, findings.sigma)
+        else:
+            found = one_sample(scores, 0.0)
+    except GolfError:
+        return scores[0], scores[0]
+    return found.interval(findings.rules.confidence)
+
+
+def swept_numbers(findings: Findings, shown: Iterable[Variant]) -> dict[str, float]:
+    """Return the swept number by variant id, if one key was swept over three or more numbers; else nothing."""
+    swept = findings.study.swept
+    try:
+        numbers = {v.id: float(v.values[swept[0]]) for v in shown} if len(swept) == 1 else {}
+    except (KeyError, ValueError):
+        return {}
+    return numbers if len(set(numbers.values())) > 2 else {}

@@ -11,6 +11,7 @@ from typing import Any
 
 from golf.challenge import CAP_BYTES
 from golf.report.rows import IMPORTED, UNREADABLE, RunRow, bytes_per_token
+from golf.report.texts import UNKNOWN_TEXT, imported_text
 from golf.report.variants import Variant
 
 DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError)
@@ -48,6 +49,7 @@ def rows_of_record(values: dict[str, Any], folder: Path | None = None) -> list[R
     of_submission = tuple(values["faults"])
     rows = [_row(run, folder) for run in values["runs"]]
     if rows:
+        # Faults of a submission are no fault of one run, but a table has a place for those of rows only.
         rows[0] = replace(rows[0], faults=(*rows[0].faults, *of_submission))
     return rows
 
@@ -57,7 +59,7 @@ def _row(run: dict[str, Any], folder: Path | None) -> RunRow:
     known: dict[str, Any] = {name: figures[name] for name in _REAL if name in figures}
     # Logs of diverged runs have nan, which is no integer.
     known |= {name: int(figures[name]) for name in _WHOLE if math.isfinite(figures.get(name, math.nan))}
-    seed = figures.get("seed")
+    seed, texts = figures.get("seed"), run["texts"]
     return RunRow(
         variant=run["variant"],
         name=run["name"],
@@ -69,8 +71,13 @@ def _row(run: dict[str, Any], folder: Path | None) -> RunRow:
         bytes_per_token=bytes_per_token(figures.get("val_loss"), figures.get("val_bpb")),
         cap_bytes=CAP_BYTES,
         faults=tuple(run["faults"]),
-        machine=run["texts"].get("machine"),
-        how=run["texts"].get("how"),
+        machine=texts.get("machine"),
+        how=texts.get("how"),
+        sliding_how=texts.get("sliding_how"),
+        ttt_how=texts.get("ttt_how"),
+        data=imported_text(
+            texts.get("scored_text", UNKNOWN_TEXT), figures.get("val_tokens"), run["name"].partition("/")[0]
+        ),
         **known,
     )
 

@@ -59,6 +59,8 @@ def ledger(rules: RulesConfig, **options: Any) -> Table:
     rows, seen = [], set()
     for name in sweep_names(runs_root()):
         findings = judged(read_study([name]), rules, **options)
+        # A variant may be in several sweeps, with another reference in each; only those in none are listed by
+        # themselves.
         seen |= {v.id for v in findings.study.variants}
         rows += _rows(findings)
     rows += _loose(rules, seen)

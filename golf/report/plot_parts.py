@@ -94,6 +94,7 @@ def plain_numbers(axis: Any) -> None:
 def ticks_apart(positions: Sequence[float], is_log: bool) -> list[float]:
     """Return the swept values whose labels have room beside each other."""
     on_axis = [math.log(p) for p in positions] if is_log else list(positions)
+    # Labels closer than a seventh of the axis would run into each other.
     room = (on_axis[-1] - on_axis[0]) / 7
     kept = [0]
     for index in range(1, len(on_axis)):
@@ -157,5 +158,6 @@ def _legend(figure: Figure, handles: Sequence[Line2D], columns: int) -> None:
 
 def _short(label: str, width: int) -> str:
     """Return the label in at most `width` characters; a longer one loses its middle."""
+    # Labels tend to differ at their ends, so more of the end is kept.
     begin = width // 3
     return label if len(label) <= width else f"{label[:begin]}…{label[begin + 1 - width :]}"

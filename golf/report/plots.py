@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import matplotlib
@@ -15,8 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, ScalarFormatter
 
-from golf.errors import GolfError
-from golf.report.findings import Findings, score_title
+from golf.report.findings import Findings, mean_interval, score_title, swept_numbers
 from golf.report.plot_parts import (
     BLACK,
     BLUE,
@@ -36,7 +35,6 @@ from golf.report.plot_parts import (
     verdict_legend,
 )
 from golf.report.rows import RunRow, is_number
-from golf.report.statistics import known_sigma, one_sample
 from golf.report.variants import SCORES, Variant
 
 DOTS_PER_INCH = 160
@@ -73,7 +71,7 @@ def _scores(findings: Findings) -> tuple[str, Figure] | None:
     if not shown:
         return None
     bars = f"Bars: {findings.rules.confidence:.0%} interval of the mean."
-    numbers = _swept_numbers(findings, shown)
+    numbers = swept_numbers(findings, shown)
     if numbers:
         figure, axes = new_figure(3.5)
         _score_over_value(axes, findings, shown, numbers)
@@ -84,7 +82,7 @@ def _scores(findings: Findings) -> tuple[str, Figure] | None:
     for y, variant in enumerate(cut):
         values, colour = variant.scores(findings.score), verdict_colour(findings, variant)
         axes.plot(values, np.full(len(values), y), **SEEDS)
-        axes.plot(_mean_interval(findings, variant), [y, y], color=colour, linewidth=1.6)
+        axes.plot(mean_interval(findings, variant), [y, y], color=colour, linewidth=1.6)
         axes.plot([_mean(findings, variant)], [y], color=colour, **MEAN)
     name_rows(axes, findings, cut)
     axes.set_xlabel(score_label(findings))
@@ -97,7 +95,7 @@ def _score_over_value(axes: Axes, findings: Findings, shown: Sequence[Variant], 
         x, colour = numbers[variant.id], verdict_colour(findings, variant)
         values = variant.scores(findings.score)
         axes.plot(np.full(len(values), x), values, **SEEDS)
-        axes.plot([x, x], _mean_interval(findings, variant), color=colour, linewidth=1.6)
+        axes.plot([x, x], mean_interval(findings, variant), color=colour, linewidth=1.6)
         axes.plot([x], [_mean(findings, variant)], color=colour, **MEAN)
     ordered = sorted(shown, key=lambda v: numbers[v.id])
     axes.plot(
@@ -206,6 +204,7 @@ def _curve(row: RunRow) -> list[tuple[float, float]]:
     except (OSError, ValueError, KeyError, TypeError):
         return []
     finite = [point for point in points if all(map(is_number, point))]
+    # A page holds every point of a curve as text, so that curves are thinned out.
     return finite[:: max(1, len(finite) // MOST_POINTS)]
 
 
@@ -217,29 +216,6 @@ def _mean(findings: Findings, variant: Variant) -> float:
     mean = variant.mean(findings.score)
     assert mean is not None, "only variants with scores are drawn"
     return mean
-
-
-def _mean_interval(findings: Findings, variant: Variant) -> tuple[float, float]:
-    """Return the confidence interval of the mean; the mean itself if nothing is known about the noise."""
-    scores = variant.scores(findings.score)
-    try:
-        if findings.sigma is not None and len(scores) < 2:
-            found = known_sigma(scores, 0.0, findings.sigma)
-        else:
-            found = one_sample(scores, 0.0)
-    except GolfError:
-        return scores[0], scores[0]
-    return found.interval(findings.rules.confidence)
-
-
-def _swept_numbers(findings: Findings, shown: Iterable[Variant]) -> dict[str, float]:
-    """Return the swept number by variant id, if one key was swept over three or more numbers; else nothing."""
-    swept = findings.study.swept
-    try:
-        numbers = {v.id: float(v.values[swept[0]]) for v in shown} if len(swept) == 1 else {}
-    except (KeyError, ValueError):
-        return {}
-    return numbers if len(set(numbers.values())) > 2 else {}
 
 
 def _cut(shown: list[Variant], findings: Findings) -> tuple[list[Variant], str]:
@@ -262,5 +238,6 @@ def _svg(figure: Figure, salt: str) -> str:
     # Without a salt the ids would be random, and the same findings would give different pages.
     with matplotlib.rc_context({"svg.hashsalt": salt}):
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+    # Inside an HTML page the element stands alone, without the prologue of an XML file.
     text = out.getvalue()
     return re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)

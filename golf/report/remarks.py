@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from golf.bits import nats_per_token
 from golf.report.findings import Findings
+from golf.report.rows import IMPORTED
 from golf.report.statistics import (
     KNOWN_SIGMA,
     MOST_SD,
@@ -28,7 +29,9 @@ def remarks_on(findings: Findings) -> tuple[str, ...]:
     """Return the sentences below the table, those of the study last."""
     return (
         *_about_score(findings),
+        *_about_text(findings),
         *_about_rule(findings),
+        *_about_looks(findings),
         *_about_noise(findings),
         *_about_trust(findings),
         *_about_runs(findings.study),
@@ -44,6 +47,16 @@ def _about_score(findings: Findings) -> Iterable[str]:
         yield f"The runs' own scores were taken in {len(ways)} ways: compared is the standard one after quantization."
 
 
+def _about_text(findings: Findings) -> Iterable[str]:
+    """Say on which text imported runs were scored, where all agree, and that it is not known where no run tells it."""
+    rows = [row for v in findings.study.variants for row in v.counted]
+    texts = {row.data for row in rows}
+    if texts == {None} and any(v.comparison for v in findings.verdicts.values()):
+        yield "No run tells which text it was scored on: the verdicts take it to be the same."
+    if len(texts) == 1 and None not in texts and any(row.source == IMPORTED for row in rows):
+        yield f"Scored on: {texts.pop()}."
+
+
 def _about_rule(findings: Findings) -> Iterable[str]:
     rules, verdicts = findings.rules, findings.verdicts.values()
     if not verdicts:
@@ -53,12 +66,37 @@ def _about_rule(findings: Findings) -> Iterable[str]:
     count = max(v.family for v in verdicts)
     to_come = count - sum(v.comparison is not None for v in verdicts)
     later = f", {to_come} of them to come" if to_come else ""
-    over = f", Holm-corrected over {count} comparisons{later}" if count > 1 else ""
+    # The looks of a sequential sweep share the level out themselves.
+    how_corrected = "Holm-corrected" if findings.looks is None else "corrected"
+    over = f", {how_corrected} over {count} comparisons{later}" if count > 1 else ""
     how = f" ({', '.join(tests)} test{over})" if tests else ""
     yield (
         f"Verdicts by rules={rules.name} against {findings.reference_name}: better{by} or worse "
         f"at one-sided p < {rules.alpha:g}{how}."
     )
+
+
+def _about_looks(findings: Findings) -> Iterable[str]:
+    """Say how often a sweep in rounds was looked at, or that its looks are not counted."""
+    plan = findings.study.plan
+    if plan is None:
+        return
+    if findings.looks is None:
+        yield (
+            "The sweep stopped when it was decided, and this table counts its last look only: "
+            "its verdicts are wrong more often than the rule says."
+        )
+        return
+    prior = plan.prior_under(findings.rules)
+    yield (
+        f"Sequential: {findings.looks} of at most {plan.looks} looks. The error of the rule is shared out over all of "
+        "them, and intervals and p hold whenever the sweep stopped."
+    )
+    if prior is not None:
+        yield (
+            f"The standard deviation is moderated by {prior.sd:.5f} bpb with {prior.df:.0f} degrees of freedom, from "
+            f"{prior.groups} finished variants of the same data, scale, budget and kind of machine."
+        )
 
 
 def _about_noise(findings: Findings) -> Iterable[str]:
@@ -72,6 +110,8 @@ def _about_noise(findings: Findings) -> Iterable[str]:
 
 def _about_power(findings: Findings) -> Iterable[str]:
     """Say which improvements would have been found, for trainings and for pairs."""
+    if findings.looks is not None:
+        return  # the verdicts of a sequential sweep name what they exclude
     verdicts, reference = findings.verdicts, findings.reference
     own_sd = [v for v in findings.study.variants if _test_of(findings, v) not in ("", KNOWN_SIGMA)]
     trained = [v for v in own_sd if _test_of(findings, v) != PAIRED]
@@ -111,6 +151,7 @@ def _smallest(findings: Findings, sigma: float, seeds: int, variants: Sequence[V
     rules, reference = findings.rules, findings.reference
     assert reference is not None, "without a reference there are no verdicts"
     # Holm's first and strictest step tests at alpha / family.
+    # Verdicts without a test have a family of zero.
     family = max(v.family for v in findings.verdicts.values())
     margin = max(margin_bpb(v, reference, rules) for v in variants)
     return smallest_difference(
@@ -149,7 +190,9 @@ def _about_runs(study: Study) -> Iterable[str]:
             "under a clock, a difference may be the machine's."
         )
     for variant in study.variants:
-        if len(variant.known("data")) > 1:
+        if None in variant.texts and len(variant.texts) > 1:
+            yield f"{variant.label}: not all of its seeds tell which text they were scored on: they are not averaged."
+        elif len(variant.texts) > 1:
             yield f"{variant.label}: its seeds were scored on several texts and are not averaged."
     waiting = sum(v.is_open for v in study.variants)
     if waiting:

@@ -11,21 +11,25 @@ import numpy as np
 from golf.report.findings import Findings, score_title, variant_name
 from golf.report.remarks import remarks_on
 from golf.report.rows import RunRow
+from golf.report.settings_columns import settings_columns
 from golf.report.table import Column, Table
 from golf.report.variants import Variant
-from golf.report.verdicts import Verdict
+from golf.report.verdicts import BETTER, WORSE, Verdict
 from golf.run.result import OK
 
 BEST, TIED, NOT_TESTED = "best", "tied", "not tested"  # ranks; a variant shown to be worse than the best has none
+IN_CSV = (Column("variant_id", "", in_text=False), Column("seeds", "", in_text=False))
 SMALLEST_P = 1e-4  # smaller values are shown as `<0.0001`
 
 
 def results_table(findings: Findings) -> Table:
     """Return means over the runs that count; the column `state` names every other run with its reason."""
-    rows = [result_row(findings, variant) for variant in findings.variants]
+    settings, values = settings_columns(findings.variants, findings.study.swept)
+    rows = [{**values.get(variant.id, {}), **result_row(findings, variant)} for variant in findings.variants]
     runs = sum(len(v.rows) for v in findings.study.variants)
     title = f"{findings.study.title}: {_count(len(rows), 'variant')}, {_count(runs, 'run')}"
-    return Table(_columns(findings), rows, title, remarks_on(findings))
+    variant, *others = _columns(findings)
+    return Table((variant, *IN_CSV, *settings, *others), rows, title, remarks_on(findings))
 
 
 def _columns(findings: Findings) -> tuple[Column, ...]:
@@ -43,13 +47,17 @@ def _columns(findings: Findings) -> tuple[Column, ...]:
         Column("interval_low_bpb", "", in_text=False),
         Column("interval_high_bpb", "", in_text=False),
         Column("p", "p", shown_p, spare=4),
-        Column("verdict", "verdict", is_text=True),
+        Column("verdict", "verdict", is_text=True, style=_verdict_style),
         Column("total_bytes", "largest bytes", _thousands, spare=2),
         Column("steps", "steps", _thousands, spare=8),
         Column("step_ms", "step ms", _decimals(1), spare=6),
         Column("train_seconds", "train s", _decimals(1), spare=7),
-        Column("state", "state", is_text=True),
+        Column("state", "state", is_text=True, style=lambda cell: "" if cell.startswith(OK) else "yellow"),
     )
+
+
+def _verdict_style(cell: str) -> str:
+    return {BETTER: "green", WORSE: "red"}.get(cell.partition(":")[0], "")
 
 
 def result_row(findings: Findings, variant: Variant) -> dict[str, Any]:
@@ -59,6 +67,8 @@ def result_row(findings: Findings, variant: Variant) -> dict[str, Any]:
     interval = comparison.interval(findings.rules.confidence) if comparison else None
     return {
         "variant": variant_name(findings, variant),
+        "variant_id": variant.id,
+        "seeds": " ".join(str(row.seed) for row in variant.rows if row.seed is not None),
         "mean_bpb": variant.mean(findings.score),
         "sd_bpb": variant.sd(findings.score),
         "n": len(variant.scores(findings.score)),

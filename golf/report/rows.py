@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from golf.bits import STANDARD
+from golf.report.texts import own_text
 from golf.run.result import OK
 
 OWN, IMPORTED = "own", "imported"
@@ -61,7 +62,7 @@ class RunRow:
     how: str | None = None  # way in which the final score was taken; different ways do not compare
     sliding_how: str | None = None  # way in which the sliding score was taken
     ttt_how: str | None = None  # way in which the TTT score was taken
-    data: str | None = None  # fingerprint of the scored text; different texts do not compare
+    data: str | None = None  # scored text: the split that its bytes prove, else the data's fingerprint; None if unknown
 
     @property
     def counts(self) -> bool:
@@ -114,9 +115,14 @@ def row_of_result(values: Mapping[str, Any], folder: Path | None = None) -> RunR
     # The same order as `Result.final_score`: the most elaborate way of scoring counts.
     final = next((scores[k] for k in ("post_quant_ttt", "post_quant_sliding", "post_quant") if scores[k]), {})
     val_loss, val_bpb = final.get("val_loss"), final.get("val_bpb")
+    # Counted bytes are exact; loss over bits per byte carries the rounding of a log.
     text_bytes, tokens = final.get("bytes"), final.get("tokens")
     measured: dict[str, Any] = {key: values.get(key) for key in MEASURED}
     state, reason = values["state"], values.get("reason", "")
+    if values.get("last_val_bpb") is not None:
+        reason += (
+            f" at step {values['steps']}; validation {values['last_val_bpb']:.4f} at step {values['last_val_step']}"
+        )
     # A score of nan would make every mean nan, and one of -1 would be the best.
     if state == OK and not is_score(val_bpb):
         state, reason = UNREADABLE, f"the result says ok and has no score between 0 and {MOST_BPB:g} bpb"
@@ -140,7 +146,7 @@ def row_of_result(values: Mapping[str, Any], folder: Path | None = None) -> RunR
         how=final.get("how", STANDARD) if final else None,
         sliding_how=scores["post_quant_sliding"].get("how"),
         ttt_how=scores["post_quant_ttt"].get("how"),
-        data=values.get("data_fingerprint") or None,
+        data=own_text(text_bytes, values.get("data_fingerprint")),
     )
 
 

@@ -45,6 +45,7 @@ class Comparison:
 
     def interval(self, confidence: float) -> tuple[float, float]:
         """Return the two-sided confidence interval of the true difference."""
+        # Half of what the confidence leaves out lies on either side.
         half = _quantile((1 + confidence) / 2, self.df) * self.standard_error
         return self.difference - half, self.difference + half
 
@@ -100,6 +101,7 @@ def holm(p_values: Sequence[float], family: int | None = None) -> list[float]:
     size = max(family or 0, len(p_values))
     corrected, largest = [0.0] * len(p_values), 0.0
     for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
+        # Holm's procedure stops at the first p that fails, so no corrected p may be below that of a smaller one.
         largest = max(largest, min(1.0, (size - rank) * p_values[index]))
         corrected[index] = largest
     return corrected

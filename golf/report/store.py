@@ -23,10 +23,9 @@ def find_record(target: str, root: Path) -> dict[str, Any] | None:
 
     Returns None if `target` is no sweep. Raises `GolfError` for an ambiguous name or a damaged record.
     """
-    # The pattern keeps wildcards and slashes out of the glob.
-    begun = list((root / "sweeps").glob(f"{target}-*/sweep.json")) if re.fullmatch(r"[\w.]+", target) else []
-    if len(begun) > 1 and not (root / "sweeps" / target).exists():
-        names = ", ".join(path.parent.name for path in sorted(begun))
+    begun = begun_sweeps(target, root)
+    if len(begun) > 1:
+        names = ", ".join(path.parent.name for path in begun)
         raise GolfError(f"{target} begins the names of several sweeps; say which: {names}.")
     # A path comes before a name, and a whole name before the start of one.
     for path in (Path(target) / "sweep.json", Path(target), root / "sweeps" / target / "sweep.json", *begun):
@@ -37,6 +36,28 @@ def find_record(target: str, root: Path) -> dict[str, Any] | None:
             except (ValueError, KeyError, TypeError) as error:
                 raise GolfError(f"{path} is not the record of a sweep ({error}).") from error
     return None
+
+
+def begun_sweeps(target: str, root: Path) -> list[Path]:
+    """Return the records of the sweeps whose names `target` begins: the one of that name, or else of that label.
+
+    A name is a label, a dash and a hash. What begins a label counts only if it is no whole one.
+    """
+    # The pattern keeps wildcards and slashes out of the glob.
+    if not re.fullmatch(r"[\w.-]+", target):
+        return []
+    for pattern in (target, f"{target}-*", f"{target}*"):
+        if found := sorted((root / "sweeps").glob(f"{pattern}/sweep.json")):
+            return found
+    return []
+
+
+def recorded_sweep(target: str, root: Path) -> str:
+    """Return the name of the recorded sweep that `target` begins. Raises `GolfError` if there is not exactly one."""
+    record = find_record(target, root)
+    if record is None or not (root / "sweeps" / record["name"] / "sweep.json").is_file():
+        raise GolfError(f"There is no sweep {target} in {root}. Sweeps: {', '.join(sweep_names(root)) or 'none yet'}.")
+    return str(record["name"])
 
 
 def namesakes(name: str, root: Path) -> list[dict[str, Any]]:
@@ -63,15 +84,35 @@ def sweep_names(root: Path) -> list[str]:
 def run_folders(path: Path, target: str = "") -> list[Path]:
     """Return the run folders at or below `path`: itself, the seeds of a variant, or all seeds of several variants.
 
-    Raises `GolfError` if there is none.
+    In place of a path, the beginning of a variant's name or id will do, if only one begins so. Raises `GolfError` if
+    there is none.
     """
     if _is_run(path):
         return [path]
-    found = [p for pattern in ("seed*", "*/seed*") for p in sorted(path.glob(pattern)) if _is_run(p)]
+    places = [path] if path.exists() else begun_variant(str(path))
+    found = [
+        p for pattern in ("seed*", "*/seed*") for place in places for p in sorted(place.glob(pattern)) if _is_run(p)
+    ]
     if not found:
         known = ", ".join(sweep_names(runs_root())) or "none yet"
         raise GolfError(f"{target or path} is no sweep and no folder of runs. Sweeps: {known}.")
     return found
+
+
+def begun_variant(text: str) -> list[Path]:
+    """Return the folders of the variant whose name or id `text` begins, one for each name that it has had.
+
+    Raises `GolfError` if several variants begin so.
+    """
+    if not re.fullmatch(r"[\w.+-]+", text):
+        return []
+    for pattern in (text, f"*-{text}", f"{text}*", f"*-{text}*"):
+        found = [path for path in sorted(runs_root().glob(pattern)) if any(path.glob("seed*"))]
+        if len({path.name.rpartition("-")[2] for path in found}) > 1:
+            raise GolfError(f"{text} begins several variants; say which: {', '.join(p.name for p in found)}.")
+        if found:
+            return found
+    return []
 
 
 def index_runs(root: Path) -> dict[str, list[Path]]:

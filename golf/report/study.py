@@ -12,6 +12,7 @@ from golf.errors import GolfError
 from golf.report.changes import Flat, change, differing_keys, required_by, techniques_of, why_not_separable, written
 from golf.report.imported_rows import find_imported, imported_variants
 from golf.report.rows import WAITING, RunRow, row_of
+from golf.report.sequential import SequentialPlan
 from golf.report.store import find_record, index_runs, latest_row, namesakes, run_folders, seed_of
 from golf.report.variants import Variant
 from golf.run.folder import runs_root
@@ -20,6 +21,7 @@ from golf.run.identity import identity_of
 LEAVE_ONE_OUT, ADD_ONE = "leave_one_out", "add_one"
 REFUSED = "refused"  # state of a variant that a sweep asked for and the configuration checks refused
 MOST_KEYS_IN_A_LABEL = 3
+SETTLED_BY_THE_MACHINE = ("eval.dtype", "model.attention", "model.compute_dtype", "optim.muon_dtype")
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class Study:
     command: str = ""  # command line of the sweep
     inseparable: Mapping[str, str] = field(default_factory=dict)  # variant id → why it shows no single effect
     notes: tuple[str, ...] = ()
+    plan: SequentialPlan | None = None  # None for a sweep of a fixed size
 
 
 @dataclass
@@ -77,8 +80,10 @@ def read_study(targets: Sequence[str], reference: str | None = None) -> Study:
         swept=swept,
         command=" ".join(first.get("command", [])),
         notes=tuple(_about_peeking(records, root)),
+        plan=SequentialPlan.of(first.get("sequential")) if len(targets) == 1 else None,
     )
-    return _labelled(study, reference or first.get("reference"))
+    planned = study.plan.reference if study.plan else None
+    return _labelled(study, reference or first.get("reference") or planned)
 
 
 def refused_variant(number: int, label: str, sentence: str) -> Variant:
@@ -102,12 +107,14 @@ def _ask_for_record(asked: dict[str, _Asked], record: Mapping[str, Any], root: P
     for run in record["runs"]:
         variant_id, seed = run["variant_id"], run["seed"]
         item = asked.setdefault(variant_id, _Asked(run.get("name", ""), list(run.get("overrides", []))))
+        # All attempts at a seed; `latest_row` chooses among them.
         item.seeds[seed] = [folder for folder in index.get(variant_id, []) if seed_of(folder) == seed]
 
 
 def _about_peeking(records: Sequence[Mapping[str, Any]], root: Path) -> Iterable[str]:
     """Say which earlier sweeps had variants of these with fewer seeds, so that seeds were added after a look."""
     for record in records:
+        # A sweep with more seeds has another hash behind the same label.
         for earlier in (*records, *namesakes(str(record["name"]), root)):
             before, now = _seeds_asked(earlier), _seeds_asked(record)
             added = any(seeds < now.get(variant_id, set()) for variant_id, seeds in before.items())
@@ -149,6 +156,7 @@ def _labelled(study: Study, wanted: str | None) -> Study:
     """Return the study with labels for its variants, a note about settings that move along, and its reference."""
     flats = {v.id: flat for v in study.variants if (flat := _flat_config(v)) is not None}
     complete = all(v.id in flats or v.rows[0].state == REFUSED for v in study.variants)
+    study = replace(study, notes=(*study.notes, *_about_settled(flats, study.swept)))
     if study.kind in (LEAVE_ONE_OUT, ADD_ONE):
         return _as_ablation(study, flats, wanted)
     if not study.swept and complete and len(flats) > 1:
@@ -166,6 +174,22 @@ def _labelled(study: Study, wanted: str | None) -> Study:
             study = replace(study, notes=(*study.notes, note))
     labels = {v.id: " ".join(f"{key}={value}" for key, value in v.values.items()) or v.label for v in study.variants}
     return _with_reference(replace(study, variants=_renamed(study.variants, labels)), wanted)
+
+
+def _about_settled(flats: Mapping[str, Flat], swept: Sequence[str]) -> Iterable[str]:
+    """Say in which settings variants differ that are one experiment but for what `auto` chose on each machine."""
+    keys = [key for key in SETTLED_BY_THE_MACHINE if key not in swept]
+    experiments: dict[str, list[Flat]] = {}
+    for flat in flats.values():
+        rest = {key: value for key, value in flat.items() if key not in keys}
+        experiments.setdefault(json.dumps(rest, sort_keys=True), []).append(flat)
+    for key in keys:
+        values = sorted({written(flat.get(key)) for same in experiments.values() if len(same) > 1 for flat in same})
+        if len(values) > 1:
+            yield (
+                f"One experiment is in several rows, with {key} {' and '.join(values)}: `auto` chooses by machine, and "
+                f"results depend on it. Name it in the sweep, such as {key}={values[-1]}."
+            )
 
 
 def _as_ablation(study: Study, flats: Mapping[str, Flat], wanted: str | None) -> Study:

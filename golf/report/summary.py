@@ -34,6 +34,8 @@ def print_result(result: Result, folder: Path) -> None:
     # Paths are folded and not cut, so that they can be copied.
     table.add_column("value", overflow="fold")
     table.add_row("state", result.state if result.state == OK else f"{result.state}: {result.reason}")
+    if result.last_val_bpb is not None:
+        table.add_row("last validation", f"{result.last_val_bpb:.4f} bits per byte at step {result.last_val_step}")
     table.add_row("before quantization", _score(result.pre_quant))
     table.add_row("from the artifact", _score(result.post_quant))
     for score in result.artifact_scores[1:]:
@@ -62,6 +64,7 @@ def _bytes(result: Result) -> str:
     if result.artifact_bytes is None or result.code_bytes is None or result.cap_bytes is None:
         return "–"
     total = result.artifact_bytes + result.code_bytes
+    # A cap of zero has no share.
     share = f"{total / result.cap_bytes:.1%} of " if result.cap_bytes else "cap "
     return f"{result.artifact_bytes:,} artifact + {result.code_bytes:,} code = {total:,} ({share}{result.cap_bytes:,})"
 

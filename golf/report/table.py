@@ -12,6 +12,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table as RichTable
+from rich.text import Text
 
 from golf.report.rows import is_number
 
@@ -23,6 +24,7 @@ LATEX_ESCAPES = str.maketrans({
     **{c: f"\\{c}" for c in "&%$#_{}"},
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     "–": "--", "×": r"$\times$", "·": r"$\cdot$", "≈": r"$\approx$", "±": r"$\pm$", "−": "$-$",
+    "Δ": r"$\Delta$",
     "<": r"\textless{}", ">": r"\textgreater{}",
 })  # fmt: skip
 
@@ -38,6 +40,7 @@ class Column:
     in_csv: bool = True
     in_text: bool = True  # also for Markdown, LaTeX and HTML
     spare: int = 0  # rank in which narrow terminals drop columns, highest first; 0 is never dropped
+    style: Callable[[str], str] = lambda cell: ""  # style of a cell on a terminal with colours, such as red
 
     def cell(self, row: Mapping[str, Any]) -> str:
         """Return the cell for people; a dash for an unknown value, nothing for an empty text."""
@@ -74,7 +77,9 @@ def as_text(table: Table) -> str:
     """Return a box as wide as the terminal, or wide enough for whole sentences in a file or a pipe."""
     out = io.StringIO()
     width = Console().width if sys.stdout.isatty() else PLAIN_WIDTH
-    console = Console(file=out, highlight=False, markup=False, width=width)
+    # Colours are for eyes: a pipe and a file get none, nor does a terminal where NO_COLOR is set.
+    on_terminal = sys.stdout.isatty() or None
+    console = Console(file=out, highlight=False, markup=False, width=width, force_terminal=on_terminal)
     columns, left_out = _fitting(table, width)
     shown = RichTable(title=table.title or None, title_justify="left")
     for column in columns:
@@ -86,7 +91,7 @@ def as_text(table: Table) -> str:
             header = textwrap.fill(column.title, least, break_long_words=False, break_on_hyphens=False)
             shown.add_column(header, justify="right", no_wrap=True, min_width=least)
     for row in table.rows:
-        shown.add_row(*(column.cell(row) for column in columns))
+        shown.add_row(*(Text(cell := column.cell(row), style=column.style(cell)) for column in columns))
     console.print(shown)
     for note in table.notes:
         console.print(note, soft_wrap=True)
@@ -98,6 +103,7 @@ def as_text(table: Table) -> str:
 def _fitting(table: Table, width: int) -> tuple[list[Column], list[Column]]:
     """Return the columns that can be read side by side in `width` characters, and those that were dropped for it."""
     columns, left_out = table.filled, []
+    # Borders and padding take three characters a column, and the box ends with one more.
     while sum(_least_width(c, table.rows) + 3 for c in columns) + 1 > width and any(c.spare for c in columns):
         left_out.append(max(columns, key=lambda c: c.spare))
         columns = [c for c in columns if c is not left_out[-1]]

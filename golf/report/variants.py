@@ -38,7 +38,7 @@ class Variant:
     def scored(self, score: str) -> list[RunRow]:
         """Return the runs that count and have this score; none if their scores are of several texts."""
         # The mean of scores on two texts is a score on neither.
-        if len(self.known("data")) > 1:
+        if len(self.texts) > 1:
             return []
         return [row for row in self.counted if is_score(getattr(row, SCORES[score]))]
 
@@ -59,6 +59,11 @@ class Variant:
     def known(self, attribute: str) -> set[str]:
         """Return the values of this field of a row among the runs that count, without unknown ones."""
         return {getattr(row, attribute) for row in self.counted} - {None}
+
+    @property
+    def texts(self) -> set[str | None]:
+        """Return the texts of the runs that count; None among them stands for runs that do not tell theirs."""
+        return {row.data for row in self.counted}
 
     @property
     def machines(self) -> set[str]:

@@ -71,7 +71,7 @@ def judge(
             if not_alike:
                 raise GolfError(not_alike)
             check_comparable(variant, reference, score)
-            verdicts[variant.id] = verdict = _measured(variant, reference, score)
+            verdicts[variant.id] = verdict = measured(variant, reference, score)
             margin = margin_bpb(variant, reference, rules)
             comparison = compare(variant, reference, score=score, sigma=sigma, test=test)
             tested.append((variant, verdict, comparison, margin))
@@ -86,7 +86,7 @@ def judge(
     worse = holm([c.p_above(0.0) for _, _, c, _ in tested], family)
     for (variant, verdict, comparison, _), *p_values in zip(tested, better, any_better, worse, strict=True):
         decided = replace(_decided(verdict, rules, *p_values), comparison=comparison, family=family)
-        verdicts[variant.id] = _with_losses(decided, variant, reference)
+        verdicts[variant.id] = with_losses(decided, variant, reference)
     return verdicts
 
 
@@ -115,12 +115,13 @@ def ranking(
     return Ranking(best, tied, {id for id, _ in tested})
 
 
-def _measured(variant: Variant, reference: Variant | float, score: str) -> Verdict:
+def measured(variant: Variant, reference: Variant | float, score: str) -> Verdict:
     """Return the difference of means without a verdict."""
     mine = variant.mean(score)
     other = reference.mean(score) if isinstance(reference, Variant) else reference
     if mine is None or other is None:
         return Verdict(NO_VERDICT)
+    # Nats per token of two tokenizers are different units, of which no difference can be taken.
     per_token = _shared_bytes_per_token(variant, reference)
     nats = nats_per_token(mine - other, per_token) if per_token else None
     return Verdict(NO_VERDICT, difference_bpb=mine - other, difference_nats=nats)
@@ -159,7 +160,7 @@ def _decided(verdict: Verdict, rules: RulesConfig, p_better: float, p_any_better
     return replace(verdict, kind=kind, p=p)
 
 
-def _with_losses(verdict: Verdict, variant: Variant, reference: Variant | float) -> Verdict:
+def with_losses(verdict: Verdict, variant: Variant, reference: Variant | float) -> Verdict:
     """Return the verdict with the variant's lost runs as its reason; many losses take an improvement back."""
     counts = Counter(row.state.replace("_", " ") for row in variant.lost)
     if not counts:
@@ -173,5 +174,6 @@ def _with_losses(verdict: Verdict, variant: Variant, reference: Variant | float)
     improved = verdict.kind in (BETTER, MARGIN_NOT_SHOWN)
     # Runs that fail are no random sample: those that are left may be the lucky ones.
     if improved and variant.lost_share > MOST_LOST and of_reference < variant.lost_share:
-        return replace(verdict, kind=NO_VERDICT, reason=f"{lost}, and the rest is a selection")
-    return replace(verdict, reason=lost)
+        reason = ", ".join(filter(None, (verdict.reason, f"{lost}, and the rest is a selection")))
+        return replace(verdict, kind=NO_VERDICT, reason=reason)
+    return replace(verdict, reason=", ".join(filter(None, (verdict.reason, lost))))

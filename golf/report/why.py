@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from golf.errors import GolfError
+from golf.report.store import begun_variant
 from golf.run.difference import Difference, differences, environment_differences
 from golf.run.folder import runs_root
 from golf.run.identity import variant_id
@@ -49,11 +50,10 @@ def side(text: str) -> Side:
     path = Path(text).expanduser()
     if text and path.exists():
         return _of_folder(path)
-    if re.fullmatch(r"(?:[\w.+-]+-)?[0-9a-f]{8}", text):
-        found = sorted(runs_root().glob(f"*{text}" if "-" in text else f"*-{text}"))
-        if not found:
+    if text and re.fullmatch(r"[\w.+-]+", text):
+        if not (folders := begun_variant(text)):
             raise GolfError(f"There is no variant {text} in {runs_root()}.")
-        return _of_folder(found[0])
+        return _of_folder(folders[0])
     try:
         overrides = shlex.split(text)
     except ValueError as error:

@@ -38,6 +38,7 @@ class PlainDisplay:
         self._next_at = 0.0
 
     def say(self, text: str) -> None:
+        # After a line that stays, the next state is shown at once.
         self._next_at = 0.0
         print(text, flush=True)
 
@@ -59,6 +60,7 @@ class BarDisplay:
         self._next_at = 0.0
 
     def say(self, text: str) -> None:
+        # Brackets in a message are text and not rich's markup.
         self._bar.console.print(text, markup=False)
 
     def update(self, fraction: float, text: str) -> None:

@@ -23,6 +23,7 @@ class Difference(NamedTuple):
 
 def differences(one: Config, other: Config) -> tuple[list[Difference], list[Difference]]:
     """Return the settings that make `one` and `other` two variants, and those that differ otherwise (seed, name, …)."""
+    # asdict has every setting, also those that config.json and the identity leave out.
     everything = _compared(dict(flat(dataclasses.asdict(one))), dict(flat(dataclasses.asdict(other))))
     keys = {difference.key for difference in _compared(identity(one), identity(other))}
     return [d for d in everything if d.key in keys], [d for d in everything if d.key not in keys]

@@ -13,6 +13,7 @@ from golf.paths import ROOT
 from golf.settings.hardware import cpu_cores, cpu_name, detect
 
 PACKAGES = ("torch", "numpy", "sentencepiece", "zstandard", "safetensors", "hydra-core", "omegaconf")
+# Variables that can change the speed of a run or its numbers.
 ENVIRONMENT_PREFIXES = ("NCCL_", "OMP_", "MKL_", "CUDA_VISIBLE", "TORCH", "PYTORCH", "MALLOC_", "THP_")
 
 

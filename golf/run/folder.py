@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import re
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -102,12 +103,24 @@ class RunFolder:
     def read_config(self) -> Config:
         return from_dict(Config, json.loads(self.config.read_text()))
 
-    def write_result(self, result: Result) -> bool:
-        """Write the result of rank 0 unless there is one. Return False if there is.
+    def begin(self) -> None:
+        """Note a new start of the ranks of this folder: those of an earlier start may write nothing any more."""
+        write_atomic(self.path / "start", uuid.uuid4().hex)
 
-        A result that is there already is its launcher's, by `write_failure`: this rank has survived torchrun, and what
-        it says came too late. A job that resumes in this folder removes the result of the attempt before.
+    def start_id(self) -> str:
+        """Return the id of the newest start; empty before the first."""
+        with contextlib.suppress(OSError):
+            return (self.path / "start").read_text()
+        return ""
+
+    def write_result(self, result: Result, start_id: str = "") -> bool:
+        """Write the result of rank 0 unless it comes too late. Return False if it does.
+
+        Too late is what a rank says that has survived torchrun: its launcher has written a result already, by
+        `write_failure`, or a job that resumes in this folder has removed that result and begun another start.
         """
+        if start_id != self.start_id():
+            return False
         return write_new(self.result, json.dumps(to_json(result), indent=2) + "\n")
 
     def write_failure(self, result: Result) -> None:
@@ -131,6 +144,7 @@ def create_run_folder(cfg: Config, command: list[str]) -> RunFolder:
     variant = runs_root() / f"{cfg.name}-{variant_id(cfg)}"
     path = _new_path(variant, f"seed{cfg.seed}")
     folder = RunFolder(path)
+    # YAML for people. config.json, which ranks and reports read, comes last: with it the folder counts as a run.
     write_atomic(path / "config.yaml", yaml.safe_dump(to_dict(cfg), sort_keys=False))
     write_json(path / "environment.json", environment_record(command))
     write_json(folder.config, to_dict(cfg))
@@ -148,6 +162,7 @@ def find_run(variant_id: str, seed: int) -> RunFolder | None:
     """Return the folder that stands for a run: its newest finished attempt, else its newest one; None without any."""
     found = attempts(variant_id, seed)
     finished = [folder for folder in found if _state(folder) in FINAL]
+    # A later attempt that was cut short takes nothing back from a finished one.
     return (finished or found)[-1] if found else None
 
 

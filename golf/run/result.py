@@ -14,7 +14,8 @@ from golf.errors import GolfError
 OK, OVER_BYTES, OVER_TIME = "ok", "over_bytes", "over_time"
 DIVERGED, CRASHED, INTERRUPTED = "diverged", "crashed", "interrupted"
 VOID = "void"  # something that was selected did nothing, so the run did not test it
-FINAL = (OK, OVER_BYTES, OVER_TIME, VOID, DIVERGED)  # another attempt would end alike; the other states were cut short
+# Another attempt at a run in one of these would end alike; the other states were cut short.
+FINAL = (OK, OVER_BYTES, OVER_TIME, VOID, DIVERGED)
 
 
 @dataclass
@@ -42,6 +43,8 @@ class Result:
     budget_train_seconds: float = 0.0
     step_ms: float | None = None
     train_loss: float | None = None
+    last_val_step: int | None = None  # step of the last validation of a run that was stopped or crashed
+    last_val_bpb: float | None = None  # its score, before quantization and perhaps before the end of training
     pre_quant: Score | None = None
     post_quant: Score | None = None  # standard score of the artifact; the two below are the artifact's, too
     post_quant_sliding: Score | None = None
@@ -56,6 +59,7 @@ class Result:
     warmup_seconds: float | None = None
     calibration_seconds: float | None = None  # of GPTQ; counts as training on training text, else as evaluation
     quantize_seconds: float | None = None
+    step_factor: float | None = None  # what quant.fit=cap multiplied the steps by
     eval_seconds: float | None = None  # all scores of the artifact, and calibration on own text
     peak_memory_mib: int | None = None
 
@@ -78,6 +82,7 @@ def read_result(path: Path) -> Result:
     """Return the result in the file `path`. Raises `GolfError` if this version cannot read it."""
     try:
         values = json.loads(path.read_text())
+        # JSON has lost the class of the scores.
         for key in ("pre_quant", "post_quant", "post_quant_sliding", "post_quant_ttt"):
             values[key] = Score(**values[key]) if values[key] else None
         return Result(**values)

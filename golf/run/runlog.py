@@ -14,6 +14,7 @@ from golf.files import disk_error
 from golf.run.console import Display, display_for
 from golf.run.folder import RunFolder
 from golf.run.progress import Progress
+from golf.run.reached import CUT_SHORT
 from golf.run.trainlog import TrainLog, timing
 from golf.settings.config import Config, training_seconds
 
@@ -27,13 +28,20 @@ class RunLog(TrainLog):
         self.display: Display = display_for(is_first)
         self._log = _open(folder.train_log) if is_first else None
         self._metrics = _open(folder.metrics) if is_first else None
+        self.step_factor: float | None = None  # of quant.fit=cap
         self._last_loss = float("nan")
+        self._last_step, self._last_seconds = 0, 0.0
 
     def line(self, text: str) -> None:
         _write(self._log, self.folder.train_log, text)
 
     def metric(self, event: str, **values: Any) -> None:
         _write(self._metrics, self.folder.metrics, json.dumps({"event": event, **values}))
+
+    def cut_short(self) -> None:
+        """Write down the last step: the run stops here, most likely between two steps that are logged."""
+        if self._last_step:
+            self.metric(CUT_SHORT, step=self._last_step, train_seconds=round(self._last_seconds, 4))
 
     def close(self) -> None:
         self.display.close()
@@ -47,6 +55,8 @@ class RunLog(TrainLog):
 
     def train_step(self, step: int, seconds: float, loss: float | None, lr_multiplier: float) -> None:
         super().train_step(step, seconds, loss, lr_multiplier)
+        self._last_step, self._last_seconds = step, seconds
+        # The clock may not have moved during the first step of a tiny model.
         tokens_per_second = step * self.cfg.data.train_batch_tokens / max(seconds, 1e-9)
         if loss is not None:
             self._last_loss = loss
@@ -61,6 +71,7 @@ class RunLog(TrainLog):
             )
         budget, iterations = training_seconds(self.cfg), self.cfg.schedule.iterations
         seconds_left = max(budget - seconds, 0.0) if budget else (iterations - step) * seconds / step
+        # The limit that is nearer ends the run.
         fraction = max(step / iterations, seconds / budget if budget else 0.0)
         text = f"step {step}  loss {self._last_loss:.4f}  {tokens_per_second:,.0f} tokens/s  {seconds_left:.0f} s left"
         self.display.update(min(fraction, 1.0), text)
@@ -105,6 +116,11 @@ class RunLog(TrainLog):
         super().pruned(count, of)
         self.metric("pruned", codes=count, of=of)
 
+    def fitted(self, factor: float, packs: int) -> None:
+        super().fitted(factor, packs)
+        self.step_factor = factor
+        self.metric("fitted", step_factor=factor, packs=packs)
+
     def sliding_start(self) -> None:
         self.display.update(1.0, "scoring the artifact with a sliding window")
 
@@ -124,6 +140,7 @@ class RunLog(TrainLog):
 
 def _open(path: Path) -> TextIO:
     try:
+        # Appended, because a resumed run goes on in its files; by lines, so that a killed run leaves all that it wrote.
         return path.open("a", buffering=1)
     except OSError as error:
         raise disk_error(path, error) from error

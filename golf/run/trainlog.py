@@ -48,6 +48,7 @@ class TrainLog:
 
     def warmup_step(self, step: int) -> None:
         total = self.cfg.schedule.warmup_steps
+        # As the public scripts do: every step of a short warm-up, every tenth of a long one.
         if total <= 20 or step % 10 == 0 or step == total:
             self.line(f"warmup_step:{step}/{total}")
 
@@ -92,6 +93,10 @@ class TrainLog:
     def pruned(self, count: int, of: int) -> None:
         """`count` of at most `of` codes were set to zero, until the file was small enough."""
         self.line(f"pruned:{count} of {of} codes to fit")
+
+    def fitted(self, factor: float, packs: int) -> None:
+        """The steps were multiplied by `factor`, after `packs` trials, so that the file fills the cap."""
+        self.line(f"fitted:steps times {factor:.4f} after {packs} packs")
 
     def peak_memory(self, allocated_mib: int, reserved_mib: int) -> None:
         self.line(f"peak memory allocated: {allocated_mib} MiB reserved: {reserved_mib} MiB")
@@ -144,6 +149,7 @@ class TrainLog:
         """The artifact has its test-time-training score."""
         kind = "ttt_sliding" if self.cfg.eval.ttt.method == "sgd" else "ttt_lora"
         self.line(f"{kind}:done val_loss={score.val_loss:.6f} val_bpb={score.val_bpb:.6f} elapsed={score.seconds:.1f}s")
+        # The tag is the one that public logs have.
         self.final_score("legal_ttt", "post_quant_ttt", score)
 
     @property

@@ -4,40 +4,38 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import difflib
 import functools
-import itertools
 import re
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException, OverrideParseException
+from hydra.core.override_parser.types import ValueType
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
 from golf.errors import GolfError
 from golf.paths import ROOT
 from golf.registry import technique_types
-from golf.settings import config as schema
 from golf.settings import hardware
 from golf.settings.ablation import add_one, leave_one_out
 from golf.settings.config import Config, RulesConfig, techniques
-from golf.settings.consistency import check, check_rules, warnings
+from golf.settings.consistency import check, check_rules, check_values, warnings
 from golf.settings.dropping import drop
+from golf.settings.mistakes import OTHER_ENTRY, explain, flags_first, known_fields, refuse_null_groups, unknown_setting
+from golf.settings.names import suggestion, technique_settings
 
 CONF_DIR = str(ROOT / "conf")
 COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, ValueError)
 SWEEPER = "hydra_plugins.golf_sweeper.GolfSweeper"
 SUBMITTER = "hydra_plugins.golf_submitter.GolfSubmitter"
-HYDRA_FLAGS = {
-    *("--help", "--hydra-help", "--version", "--cfg", "--resolve", "--package", "--run", "--multirun", "--info"),
-    *("--shell-completion", "--config-path", "--config-name", "--config-dir", "--experimental-rerun"),
-}
 RECORD_DIM, RECORD_HEAD_DIM = 512, 64  # channels of the residual stream and of a head in the public baseline
 
 
@@ -58,6 +56,7 @@ def _register() -> None:
     OmegaConf.register_new_resolver("width", _scaled_width, replace=True)
     OmegaConf.register_new_resolver("head_channels", _scaled_head_channels, replace=True)
     OmegaConf.register_new_resolver("decay", _scaled_decay, replace=True)
+    # Without rounding 0.1 + 0.2 would put 0.30000000000000004 into the configuration and its id.
     OmegaConf.register_new_resolver("sum", lambda *terms: round(sum(terms), 12), replace=True)
     OmegaConf.register_new_resolver("on_cpu", lambda value: None if hardware.detect().gpus else value, replace=True)
     for resolver in (leave_one_out, add_one):
@@ -84,6 +83,7 @@ def _scaled_width(record_width: int, *, _root_: DictConfig) -> int:
 def _scaled_head_channels(record_channels: int, *, _root_: DictConfig) -> int:
     """Resolve `${head_channels:16}`: channels of a head of 64, in proportion to this run's heads; an even number."""
     head_dim = _root_.model.model_dim / _root_.model.num_heads
+    # Rotary embedding turns pairs of channels, hence the even number.
     return max(2, 2 * round(record_channels * head_dim / RECORD_HEAD_DIM / 2))
 
 
@@ -100,6 +100,7 @@ def _scaled_decay(record_decay: float, *, _root_: DictConfig) -> float:
     return max(0.0, 1.0 - (1.0 - record_decay) / _root_.scale.step_ratio)
 
 
+# Hydra has to know the schemas before it composes anything.
 _register()
 
 
@@ -108,7 +109,7 @@ def with_scale(overrides: Sequence[str]) -> list[str]:
     # conf/config.yaml cannot compute the scale itself: `data` reads it there, and Hydra hands on no computed choice.
     if any(re.match(r"[+]{0,2}scale=", o) for o in overrides):
         return list(overrides)
-    return [*overrides, f"scale={hardware.default_choice('scale')}"]
+    return [f"scale={hardware.default_choice('scale')}", *overrides]
 
 
 def completed(overrides: Sequence[str]) -> list[str]:
@@ -117,13 +118,64 @@ def completed(overrides: Sequence[str]) -> list[str]:
 
 
 def sweep_label(overrides: Sequence[str]) -> str:
-    """Return a sweep's name: the file that `sweep=` names, else the settings that vary. Empty if Hydra cannot parse."""
+    """Return a sweep's name: that of `name=`, the file that `sweep=` names, or the settings that vary.
+
+    Empty if Hydra cannot parse `overrides`.
+    """
     try:
         parsed = OverridesParser.create().parse_overrides(list(overrides))
     except HydraException:
         return ""
-    named = [str(o.value()) for o in parsed if o.key_or_group == "sweep"]
+    given = [str(o.value()) for o in parsed if o.key_or_group == "name" and not o.is_sweep_override()]
+    named = given[-1:] or [str(o.value()) for o in parsed if o.key_or_group == "sweep"]
     return "-".join(named or sorted(o.key_or_group.rpartition(".")[2] for o in parsed if o.is_sweep_override()))
+
+
+def refuse_mistakes(arguments: Sequence[str], *, several: bool = False) -> None:
+    """Raise `GolfError` for a misspelled flag, group, option, setting or value, without importing torch.
+
+    Torch takes two seconds, which nobody should wait for a typo. `several` allows lists of values to sweep over; the
+    first of each is looked at.
+    """
+    flags, overrides = flags_first(arguments)
+    if any(flag.startswith(OTHER_ENTRY) for flag in flags):  # Hydra then composes something else, or nothing
+        return
+    if not register_techniques.cache_info().currsize:
+        # Stand-ins with the right names are enough to find a typo; the real schemas would import torch.
+        for name, settings in technique_settings().items():
+            stand_in = dataclasses.make_dataclass(name, [(key, Any, None) for key in settings])
+            ConfigStore.instance().store(group="tech", name=f"{name}_schema", node=stand_in)
+    # Asking for the GPUs would import torch, and no mistake depends on them.
+    anywhere = hardware.Hardware(0, "", hopper=False, cpu_cores=1, cpu_bf16=False, cpu_compiler=False)
+    try:
+        with hardware.assumed(anywhere):
+            node = _composed(_first_of_each(overrides) if several else overrides)
+            _refuse_unknown(node, Config)
+            cfg = OmegaConf.to_object(node)
+    except COMPOSITION_ERRORS as error:
+        raise GolfError(explain(error)) from error
+    assert isinstance(cfg, Config)
+    check_values(cfg)
+
+
+def _first_of_each(overrides: Sequence[str]) -> list[str]:
+    """Return `overrides` with the first value where several are listed, and without intervals to search in."""
+    single = []
+    for override in OverridesParser.create().parse_overrides(list(overrides)):
+        if not override.is_sweep_override():
+            single.append(str(override.input_line))
+        elif override.is_discrete_sweep() and override.value_type != ValueType.GLOB_CHOICE_SWEEP:
+            key = str(override.input_line).partition("=")[0]
+            single.append(f"{key}={next(override.sweep_string_iterator())}")
+    return single
+
+
+def _composed(overrides: Sequence[str]) -> DictConfig:
+    refuse_null_groups(overrides)
+    # Hydra refuses to be initialized twice in a process.
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(CONF_DIR, version_base="1.3"):
+        return hydra_compose("config", overrides=completed(overrides))
 
 
 def compose(overrides: Sequence[str] = ()) -> Config:
@@ -131,11 +183,14 @@ def compose(overrides: Sequence[str] = ()) -> Config:
 
     `overrides` are Hydra's: `model=11l`, `optim.matrix_lr=0.02`. Raises `GolfError` with what to write instead.
     """
+    if isinstance(overrides, str):
+        raise GolfError(f"compose() takes a list of overrides: write compose([{overrides!r}]).")
+    # Where torch is there already, the check that avoids it saves nothing.
+    if "torch" not in sys.modules:
+        refuse_mistakes(overrides)
     register_techniques()
     try:
-        GlobalHydra.instance().clear()
-        with initialize_config_dir(CONF_DIR, version_base="1.3"):
-            node = hydra_compose("config", overrides=completed(overrides))
+        node = _composed(overrides)
     except COMPOSITION_ERRORS as error:
         raise GolfError(explain(error)) from error
     return settled_config(node)[0]
@@ -154,7 +209,7 @@ def rules_named(option: str, overrides: Sequence[str] = ()) -> RulesConfig:
     """
     known = sorted(path.stem for path in Path(CONF_DIR, "rules").glob("*.yaml"))
     if option not in known:
-        raise GolfError(f"rules={option} does not exist; {_suggest(option, known)}")
+        raise GolfError(f"rules={option} does not exist; {suggestion(option, known)}")
     try:
         GlobalHydra.instance().clear()
         with initialize_config_dir(CONF_DIR, version_base="1.3"):
@@ -177,6 +232,7 @@ def settled_config(node: DictConfig) -> tuple[Config, list[str]]:
     except OmegaConfBaseException as error:
         raise GolfError(explain(error)) from error
     assert isinstance(cfg, Config)
+    # The order matters: what is dropped must not sway a choice for the machine, and the checks want no `auto`.
     left_over = _keep_selected(cfg)
     drop(cfg)
     chosen = [f"chosen for this machine: {line}" for line in hardware.settle(cfg)]
@@ -188,7 +244,7 @@ def _keep_selected(cfg: Config) -> list[str]:
     """Keep the selected techniques, in the order of application. Return a remark for each of the others."""
     known = technique_types()
     if unknown := [name for name in cfg.tech if name not in known]:
-        raise GolfError(f"There is no technique {unknown[0]}; {_suggest(unknown[0], sorted(known))}")
+        raise GolfError(f"There is no technique {unknown[0]}; {suggestion(unknown[0], sorted(known))}")
     # An experiment that sets tech.bigram.dim leaves a plain dict when the command line selects other techniques.
     left_over = [name for name, settings in cfg.tech.items() if not isinstance(settings, known[name])]
     for name in left_over:
@@ -202,95 +258,6 @@ def _refuse_unknown(node: DictConfig, kind: type, prefix: str = "") -> None:
     known = {f.name: f for f in dataclasses.fields(kind)}
     for key in map(str, node):
         if key not in known:
-            raise GolfError(_unknown_setting(f"{prefix}{key}", list(known)))
+            raise GolfError(unknown_setting(f"{prefix}{key}", known_fields(kind)))
         if dataclasses.is_dataclass(group := known[key].default_factory) and OmegaConf.is_dict(node[key]):
             _refuse_unknown(node[key], group, f"{prefix}{key}.")
-
-
-def explain(error: BaseException) -> str:
-    """Return one sentence for an error of Hydra or OmegaConf: what is wrong and what to write instead."""
-    # Both put what went wrong into the text of their errors only. The expressions below fit the texts of hydra-core
-    # 1.3.8 with omegaconf 2.3 (pyproject.toml pins them); tests/settings/test_composition.py fails if a text changes.
-    causes = error, error.__cause__, error.__context__
-    if ours := [e for e in causes if isinstance(e, GolfError)]:  # a resolver of golf's own refused
-        return str(ours[0])
-    text = "\n".join(str(e) for e in causes if e)
-    if match := re.search(r"Key '\S+' (?:is )?not in '?(\w+)'?[\s\S]*?full_key: (\S+)", text):
-        kind, full_key = match.groups()
-        return _unknown_setting(full_key, [f.name for f in dataclasses.fields(_schema_named(kind))])
-    if match := re.search(r"Could not load 'tech/(\w+)'", text):
-        return f"There is no technique {match[1]}; {_suggest(match[1], sorted(technique_types()))}"
-    options = r"Could not find '(\w+)/([^']+)'[\s\S]*?Available options in '\w+':([\s\S]*?)Config search"
-    if match := re.search(options, text):
-        group, option, listing = match.groups()
-        known = [name for name in listing.split() if not name.endswith("_schema")]
-        return f"{group}={option} does not exist; {_suggest(option, known)}"
-    if match := re.search(r"(?:Value|Cannot convert) '(.*)' .*?(?:to|type) '?(\w+)'?[\s\S]*?full_key: (\S+)", text):
-        value, wanted, full_key = match.groups()
-        article = "an" if wanted == "Integer" else "a"
-        return f"{full_key} takes {article} {wanted.lower()}, not '{value}'."
-    if match := re.search(r"(?:Ambiguous value for argument|Sweep parameters) '(.+?)'(?: requires|\n)", text):
-        return f"{match[1]} stands for several runs: add -m (--multirun); a list is written in brackets, a=[1,2]."
-    if match := re.search(r"field '(\S+)' is not Optional", text):
-        return f"{match[1]} cannot be null: give it a value, or leave {match[1]} out for its default."
-    words = [e.override for e in causes if isinstance(e, OverrideParseException)]
-    if words and "=" not in words[0]:
-        key, _, value = words[0].partition(" ")
-        return f"'{words[0]}' has no '=': write settings as key=value without spaces, as in {_example(key, value)}."
-    if match := re.search(r"is not a ListConfig[\s\S]*?full_key: (\S+)", text):
-        return f"{match[1]} takes a list: write {match[1]}=[…] with commas between."
-    return f"The overrides cannot be composed: {' '.join(text.split())}"
-
-
-def refuse_unknown_flags(arguments: Sequence[str]) -> None:
-    """Raise `GolfError` for a word with two dashes that is no flag of Hydra's."""
-    for word, following in itertools.pairwise([*arguments, ""]):
-        flag, _, value = word.partition("=")
-        # Flags can be shortened: --multi is --multirun.
-        if not flag.startswith("--") or any(known.startswith(flag) for known in HYDRA_FLAGS):
-            continue
-        if not value and "=" not in following and not following.startswith("-"):
-            value = following
-        raise GolfError(
-            f"There is no flag {flag}: settings are written as key=value without dashes, as in "
-            f"{_example(flag.lstrip('-'), value)}."
-        )
-
-
-def _example(word: str, value: str = "") -> str:
-    """Return an override of the setting that `word` seems to mean, such as `optim.matrix_lr=0.02` for `matrix-lr`."""
-    key, known = word.replace("-", "_"), _settings_by_name()
-    if key in known.values():
-        return f"{key}={value or 'VALUE'}"
-    if close := difflib.get_close_matches(key.rpartition(".")[2], list(known), n=1, cutoff=0.8):
-        return f"{known[close[0]]}={value or 'VALUE'}"
-    return "optim.matrix_lr=0.02"
-
-
-def _settings_by_name() -> dict[str, str]:
-    """Return the full keys of settings by their last part, such as `optim.matrix_lr` by `matrix_lr`."""
-    found: dict[str, str] = {}
-    for declared in dataclasses.fields(Config):
-        if dataclasses.is_dataclass(group := declared.default_factory):
-            found |= {inner.name: f"{declared.name}.{inner.name}" for inner in dataclasses.fields(group)}
-    return found | {declared.name: declared.name for declared in dataclasses.fields(Config)}
-
-
-def _schema_named(kind: str) -> type:
-    of_techniques = {technique.__name__: technique for technique in technique_types().values()}
-    return getattr(schema, kind, None) or of_techniques.get(kind, Config)
-
-
-def _unknown_setting(full_key: str, known: list[str]) -> str:
-    if (match := re.match(r"tech\.(\w+)$", full_key)) and match[1] in technique_types():
-        return f"Technique {match[1]} is not selected: add it with +tech={match[1]}."
-    if elsewhere := _settings_by_name().get(full_key):
-        return f"There is no setting {full_key}; did you mean {elsewhere}?"
-    return f"There is no setting {full_key}; {_suggest(full_key.rpartition('.')[2], known)}"
-
-
-def _suggest(word: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    if close:
-        return f"did you mean {close[0]}? (Known: {', '.join(known)}.)"
-    return f"known are {', '.join(known)}."

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hint
 from golf.challenge import CAP_BYTES, EVAL_SECONDS, GRACE_SECONDS, TRAIN_SECONDS
 from golf.errors import GolfError
 from golf.registry import technique_types
-from golf.settings.fields import among, number, one_of, written_values
+from golf.settings.fields import among, later, number, one_of, written_values
 from golf.settings.quant_config import TENSOR_CLASSES as TENSOR_CLASSES
 from golf.settings.quant_config import CalibrationConfig as CalibrationConfig
 from golf.settings.quant_config import GPTQConfig as GPTQConfig
@@ -24,9 +24,12 @@ from golf.settings.quant_config import LQERConfig as LQERConfig
 from golf.settings.quant_config import PruneConfig as PruneConfig
 from golf.settings.quant_config import QuantConfig, uses_gptq
 from golf.settings.quant_config import TensorQuant as TensorQuant
+from golf.settings.quant_config import TrellisConfig as TrellisConfig
 from golf.settings.quant_config import rotates as rotates
 from golf.settings.quant_config import scale_floor as scale_floor
 from golf.settings.quant_config import tensor_classes as tensor_classes
+from golf.settings.quant_config import uses_columns as uses_columns
+from golf.settings.quant_config import uses_trellis as uses_trellis
 
 
 @dataclass
@@ -49,6 +52,8 @@ class ModelConfig:
     unet_skips: bool = True  # U-net skips: outputs of the first half of the layers, added in the second half
     attention: str = one_of("auto", "sdpa", "cudnn", "fa2", "fa3")  # kernel of attention
     compute_dtype: str = one_of("auto", "bf16", "fp32")  # dtype of activations and embedding; matrices are kept in fp32
+    # attention; true: stops at the end of a document, where rotary positions restart | false: sees the whole row
+    within_documents: bool = later(False)
     init_from: str | None = None  # file of starting weights, .safetensors or weights-only .pt; null = initialized here
 
 
@@ -76,6 +81,12 @@ class OptimConfig:
     beta2: float = 0.95  # decay of Adam's second moment
     adam_eps: float = 1e-8  # epsilon in Adam's denominator
     grad_clip_norm: float = 0.0  # largest global gradient norm, after the reduction over ranks; 0 = no clipping
+    muon_row_normalize: bool = later(False)  # MuonEq-R: unit norm for every row of the update before Newton-Schulz
+    # coefficients of Newton-Schulz; quintic: one triple for all iterations | polar_express: one triple for each of five
+    muon_coefficients: str = later(one_of("quintic", "polar_express"))
+    muon_momentum_dtype: str = later(one_of("fp32", "bf16"))  # dtype of Muon's momentum between steps
+    # dtype of Adam's moments between steps; parameter: that of the parameter, bf16 for an embedding in bf16
+    adam_moment_dtype: str = later(one_of("parameter", "fp32", "bf16"))
 
 
 @dataclass
@@ -87,6 +98,9 @@ class ScheduleConfig:
     # share of the training budget that decays, in place of warmdown_iters; 0 = by warmdown_iters
     warmdown_fraction: float = number(0.0, at_least=0, at_most=1)
     min_lr: float = number(0.0, at_least=0, at_most=1)  # lowest multiplier of the learning rates
+    # share of the run after which Muon's weight decay begins to fall
+    muon_wd_taper_start: float = later(number(0.7, at_least=0, below=1))
+    muon_wd_taper_final: float = later(number(1.0, at_least=0, at_most=1))  # factor on it at the end; 1 = no fall
     warmup_steps: int = number(20, at_least=0)  # untimed steps that compile and fill caches; their updates are undone
 
 
@@ -100,13 +114,16 @@ class DataConfig:
     val_files: str = "fineweb_val_*.bin"  # pattern of the validation shards' names
     tokenizer_path: str = "data/tokenizers/fineweb_1024_bpe.model"  # SentencePiece model
     vocab_size: int = 1024  # tokens of the tokenizer's vocabulary
-    built_from: str | None = None  # source of a data set that is built on first use: "pydocs"; null = it exists already
+    # source of a data set that is built on first use: "pydocs", "pydocs_caseops"; null = it exists already
+    built_from: str | None = None
     fingerprint: str | None = None  # hash that the data must have; null = any
     train_batch_tokens: int = number(524_288, at_least=1)  # tokens per optimizer step over all ranks
     train_seq_len: int = number(1024, at_least=1)  # tokens per training sequence
     micro_batches: int = number(8, at_least=1)  # equal parts of a step's batch, divided among the ranks
-    loader: str = one_of("sequential", "coprime", "shuffled")  # order of the training text
-    loader_seed: int = number(1337, at_least=0)  # seed of the orders coprime and shuffled
+    loader: str = one_of("sequential", "coprime", "shuffled", "packed", "packed_shuffled")  # order of the training text
+    loader_seed: int = number(1337, at_least=0)  # seed of the orders coprime, shuffled and packed_shuffled
+    # bytes of the validation text; true: from the sidecars beside its shards | false: from the tokenizer's pieces
+    byte_sidecar: bool = later(False)
     # indices of the shards that loader=sequential reads first; the other shards follow in the order of their names
     shard_order: list[int] = field(default_factory=list)
 
@@ -142,6 +159,8 @@ class EvalConfig:
     stride_batch_seqs: int = number(32, at_least=1)  # windows per forward pass of a rank
     # end of a sliding score; exact: each token counts once | upstream: the public double count, for comparison only
     tail: str = one_of("exact", "upstream")
+    # context of a score; true: the target's own document | false: the sequence or window, across documents
+    documents: bool = later(False)
     ttt: TTTConfig = field(default_factory=TTTConfig)
 
 
@@ -228,6 +247,15 @@ class SweepConfig:
     kind: str | None = one_of(None, "grid", "seeds", "leave_one_out", "add_one", "quant_gap")
     # reference of tables; first: the sweep's first variant | null = inferred from the kind
     reference: str | None = one_of(None, "first", "none")
+    # end of the sweep; all: every run that it lists | decided: rounds of one seed until every variant is decided
+    until: str = later(one_of("all", "decided"))
+    max_seeds: int = later(number(10, at_least=2, at_most=100))  # rounds at most; a list of seeds says it, too
+    max_runs: int | None = later(number(None, at_least=2))  # no round begins that would take the sweep beyond it
+    # improvement worth finding in bits per byte; null = what the last round finds with the rules' power
+    effect_bpb: float | None = later(number(None, above=0))
+    # test of until=decided; moderated: by the standard deviation of finished runs of the same kind, which takes fewer
+    # runs and errs more often where these runs scatter less than the sweep's
+    test: str = later(one_of("welch", "moderated"))
 
 
 @dataclass
@@ -334,7 +362,7 @@ def grad_accum_steps(cfg: Config) -> int:
 
 def techniques(cfg: Config) -> list[Any]:
     """Return the selected techniques in the order of application, whatever order they were named in."""
-    return sorted(cfg.tech.values(), key=lambda technique: (technique.stage, technique.name))
+    return sorted(cfg.tech.values(), key=lambda technique: (technique.phase, technique.name))
 
 
 def to_dict(cfg: Config) -> dict[str, Any]:
@@ -366,6 +394,7 @@ def from_dict(kind: type[T], values: dict[str, Any]) -> T:
 
 def techniques_from_dict(values: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Return the settings objects of techniques by name, from their part of `to_dict`."""
+    # Without techniques there is no need for the registry, which imports torch.
     if not values:
         return {}
     _refuse_unknown("Config.tech", values, technique_types())
@@ -386,6 +415,8 @@ def _is_of(value: Any, wanted: Any) -> bool:
         return isinstance(value, dict) and all(_is_of(item, get_args(wanted)[1]) for item in value.values())
     if isinstance(wanted, types.UnionType):
         return any(_is_of(value, option) for option in get_args(wanted))
+    # For Python true is an integer, but it is no number of layers.
     if isinstance(value, bool):
         return wanted is bool
+    # A whole number is a value of a setting that takes fractions.
     return isinstance(value, wanted) or (wanted is float and isinstance(value, int))

@@ -17,10 +17,12 @@ from golf.settings.config import (
     training_seconds,
     ttt_recipe,
     uses_gptq,
+    uses_trellis,
 )
 from golf.settings.fields import check_fields
 
 CODEC_LEVELS = {"zlib": (0, 9), "zstd": (1, 22), "lzma": (0, 9), "brotli": (0, 11)}
+POLAR_EXPRESS_STEPS = 5  # triples of coefficients in training/optim/muon.py
 MAX_VOCAB_SIZE = 65_536  # tokens are stored as uint16
 
 
@@ -40,12 +42,14 @@ def check(cfg: Config) -> None:
         f"data={cfg.data.name} needs data.path, data.tokenizer_path and data.vocab_size: "
         "`golf data tokenize` prints all three for your own text.",
     )
-    check_fields(cfg, unused=_unused_groups(cfg))
+    check_values(cfg)
     _check_shape(cfg.model)
     _check_batch(cfg)
     _check_attention(cfg)
+    _check_muon(cfg)
     _check_quant(cfg)
     _check_techniques(cfg)
+    _check_documents(cfg)
     _require(
         cfg.data.loader == "sequential" or not cfg.data.shard_order,
         f"data.loader={cfg.data.loader} mixes all shards, so data.shard_order has no meaning: drop one of the two.",
@@ -57,6 +61,11 @@ def check(cfg: Config) -> None:
         re.fullmatch(r"[\w.+-]+", cfg.name) is not None,
         f"name={cfg.name} names a folder: use letters, digits and . _ + - only.",
     )
+
+
+def check_values(cfg: Config) -> None:
+    """Raise `GolfError` for a value that its field does not allow, in the groups that are in use."""
+    check_fields(cfg, unused=_unused_groups(cfg))
 
 
 def _unused_groups(cfg: Config) -> set[str]:
@@ -140,6 +149,29 @@ def _check_sliding(cfg: Config) -> None:
     )
 
 
+def _check_documents(cfg: Config) -> None:
+    _require(
+        not cfg.data.loader.startswith("packed") or cfg.model.within_documents,
+        f"data.loader={cfg.data.loader} packs documents into rows of {cfg.data.train_batch_tokens} / "
+        f"{cfg.data.micro_batches} tokens, over which attention has to stop: set model.within_documents=true.",
+    )
+    _require(
+        not cfg.model.within_documents or cfg.eval.documents,
+        "model.within_documents=true trains without other documents in view, so scores have to be taken so: set "
+        "eval.documents=true.",
+    )
+    _require(
+        not cfg.eval.documents or cfg.eval.tail == "exact",
+        "eval.tail=upstream is the double count of scores across documents: use eval.tail=exact with eval.documents.",
+    )
+    for technique in techniques(cfg):
+        _require(
+            not cfg.model.within_documents or technique.separates_documents() is not False,
+            f"tech {technique.name} mixes tokens across documents, which model.within_documents=true keeps apart: "
+            f"set tech.{technique.name}.mask_bos=true or drop it.",
+        )
+
+
 def _check_ttt(cfg: Config) -> None:
     ttt, recipe, stride = cfg.eval.ttt, ttt_recipe(cfg), cfg.eval.stride
     _require(
@@ -169,6 +201,20 @@ def _check_attention(cfg: Config) -> None:
     )
 
 
+def _check_muon(cfg: Config) -> None:
+    o, taper = cfg.optim, cfg.schedule.muon_wd_taper_final
+    _require(
+        o.muon_coefficients == "quintic" or o.muon_backend_steps <= POLAR_EXPRESS_STEPS,
+        f"optim.muon_coefficients=polar_express has coefficients for {POLAR_EXPRESS_STEPS} iterations: "
+        f"set optim.muon_backend_steps={POLAR_EXPRESS_STEPS} or fewer.",
+    )
+    _require(
+        taper == 1.0 or o.muon_wd > 0,
+        f"schedule.muon_wd_taper_final={taper:g} lets a weight decay fall that is 0: "
+        "set optim.muon_wd, or leave the factor at 1.",
+    )
+
+
 def _check_quant(cfg: Config) -> None:
     quant = cfg.quant
     for key, how in tensor_classes(quant).items():
@@ -177,10 +223,29 @@ def _check_quant(cfg: Config) -> None:
             f"quant.{key}.format=ternary with quant.{key}.clip=quantile would round nearly every weight to zero: "
             f"set quant.{key}.clip=absmean.",
         )
+        _require(
+            how.columns == 0 or how.rounding != "nearest",
+            f"quant.{key}.columns={how.columns:g} needs the inputs of the layers: set quant.{key}.rounding=gptq.",
+        )
+        _require(
+            how.clip_importance == 0 or how.rounding != "nearest",
+            f"quant.{key}.clip_importance follows the Hessian of GPTQ: set quant.{key}.rounding=gptq with it.",
+        )
     _check_codec(quant)
     _require(
         not (quant.prune.to_fit and quant.prune.fraction),
         "quant.prune.to_fit finds the share itself: leave quant.prune.fraction=0 with it.",
+    )
+    if quant.fit == "cap":
+        _check_fit(quant)
+    _require(
+        not uses_trellis(quant) or quant.trellis.states in (4, 8, 16),
+        f"quant.trellis.states={quant.trellis.states} is not known: choose 4, 8 or 16.",
+    )
+    _require(
+        not (uses_trellis(quant) and (quant.prune.to_fit or quant.prune.fraction)),
+        "A code that is set to zero moves all later ones of its row on a trellis: leave quant.prune.fraction=0 and "
+        "quant.prune.to_fit=false with rounding=trellis.",
     )
     if uses_gptq(quant) and quant.calibration.source == "train" and cfg.budget.train_seconds:
         _require(
@@ -188,6 +253,16 @@ def _check_quant(cfg: Config) -> None:
             f"quant.calibration.reserve_seconds={quant.calibration.reserve_seconds:g} leaves nothing of the "
             f"{cfg.budget.train_seconds:g} s to train in: reserve less.",
         )
+
+
+def _check_fit(quant: QuantConfig) -> None:
+    for key, how in tensor_classes(quant).items():
+        _require(
+            how.clip in ("std", "matrix_std") or how.format in ("fp16", "fp32"),
+            f"quant.fit=cap moves steps, which quant.{key}.clip={how.clip} takes from the largest weights: "
+            f"set quant.{key}.clip=std.",
+        )
+    _require(not quant.prune.to_fit, "quant.fit=cap fills the cap itself: leave quant.prune.to_fit=false with it.")
 
 
 def _check_codec(quant: QuantConfig) -> None:
@@ -209,7 +284,13 @@ def _check_techniques(cfg: Config) -> None:
             )
         for other in technique.conflicts:
             _require(other not in cfg.tech, f"tech {technique.name} and {other} exclude each other: drop one of them.")
+        check_fields(technique, f"tech.{technique.name}.")
         technique.check(cfg)
+    ordering = [technique.name for technique in techniques(cfg) if technique.routes(cfg)]
+    _require(
+        len(ordering) < 2,
+        f"{' and '.join(ordering)} each give the blocks an order of their own: drop all but one.",
+    )
 
 
 def warnings(cfg: Config) -> list[str]:

@@ -3,25 +3,50 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from golf.errors import GolfError
 from golf.settings.config import TENSOR_CLASSES, Config
 
 OFF: dict[str, dict[str, Any]] = {  # name → settings and their values without it; a function computes from the Config
-    "weight_decay": {"optim.muon_wd": 0.0, "optim.adam_wd": 0.0, "optim.embed_wd": None, "optim.head_wd": None},
+    "weight_decay": {
+        "optim.muon_wd": 0.0,
+        "optim.adam_wd": 0.0,
+        "optim.embed_wd": None,
+        "optim.head_wd": None,
+        "schedule.muon_wd_taper_final": 1.0,
+    },
+    "decay_taper": {"schedule.muon_wd_taper_final": 1.0},
+    "row_normalize": {"optim.muon_row_normalize": False},
+    "polar_express": {"optim.muon_coefficients": "quintic"},
+    "momentum_dtype": {"optim.muon_momentum_dtype": "fp32"},
+    "moment_dtype": {"optim.adam_moment_dtype": "parameter"},
     "grad_clip": {"optim.grad_clip_norm": 0.0},
     "momentum_warmup": {"optim.muon_momentum_warmup_steps": 0},
     "unet_skips": {"model.unet_skips": False},
     "warmdown": {"schedule.warmdown_iters": 0, "schedule.warmdown_fraction": 0.0},
     "loader": {"data.loader": "sequential"},
+    "documents": {
+        "model.within_documents": False,
+        "eval.documents": False,
+        # Packed rows hold several documents, which only attention within documents keeps apart.
+        "data.loader": lambda cfg: "sequential" if cfg.data.loader.startswith("packed") else cfg.data.loader,
+    },
     "shard_order": {"data.shard_order": []},
     "parallel_muon": {"optim.muon": "sharded"},
     "fp16_embed": {"quant.embed.format": "int8"},
-    "gptq": {f"quant.{key}.rounding": "nearest" for key in TENSOR_CLASSES},
+    # Clip importance and column steps follow the inputs of GPTQ and go with it.
+    "gptq": {
+        **{f"quant.{key}.rounding": "nearest" for key in TENSOR_CLASSES},
+        **{f"quant.{key}.clip_importance": 0.0 for key in TENSOR_CLASSES},
+        **{f"quant.{key}.columns": 0.0 for key in TENSOR_CLASSES},
+    },
+    "column_steps": {f"quant.{key}.columns": 0.0 for key in TENSOR_CLASSES},
     "rotation": {f"quant.{key}.rotation": "none" for key in TENSOR_CLASSES},
-    "pruning": {"quant.prune.fraction": 0.0, "quant.prune.to_fit": False},
+    "pruning": {"quant.prune.fraction": 0.0, "quant.prune.to_fit": False, "quant.prune.weights": 0.0},
+    "clip_importance": {f"quant.{key}.clip_importance": 0.0 for key in TENSOR_CLASSES},
+    "fp16_control": {"quant.control_format": "fp32"},
     "lqer": {"quant.lqer.rank": 0},
     "sliding": {"eval.stride": 0},
     "ttt": {"eval.ttt.method": "off"},
@@ -35,16 +60,27 @@ def drop(cfg: Config) -> None:
         if name in cfg.tech:
             del cfg.tech[name]
         elif name in OFF and is_on(cfg, name):
-            for key, value in OFF[name].items():
-                *groups, field = key.split(".")
-                setattr(functools.reduce(getattr, groups, cfg), field, _value(cfg, value))
+            switch_off(cfg, name)
         else:
             raise GolfError(f"drop=[{name}]: it is not switched on. On are {', '.join(droppable(cfg))}.")
 
 
+def switch_off(cfg: Config, name: str, keys: Collection[str] | None = None) -> None:
+    """Set the plain setting `name` of `OFF`, or only those of its `keys`, to what it is without it, in place."""
+    for key, value in OFF[name].items():
+        if keys is None or key in keys:
+            *groups, field = key.split(".")
+            setattr(functools.reduce(getattr, groups, cfg), field, _value(cfg, value))
+
+
+def keys_that_are_on(cfg: Config, name: str) -> list[str]:
+    """Return the settings of a row of `OFF` that differ from what they are without it."""
+    return [key for key, value in OFF[name].items() if _get(cfg, key) != _value(cfg, value)]
+
+
 def is_on(cfg: Config, name: str) -> bool:
     """Tell whether a plain setting of `OFF` is switched on."""
-    return any(_get(cfg, key) != _value(cfg, value) for key, value in OFF[name].items())
+    return bool(keys_that_are_on(cfg, name))
 
 
 def droppable(cfg: Config) -> list[str]:

@@ -1,59 +1,25 @@
-"""The public scripts' environment variables that select techniques, as `tech=[…]` and its settings."""
+"""The public scripts' environment variables of techniques, as `tech=[…]` and its settings.
+
+Each technique lists its own in `variables`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-SELECTS = {  # any value but one that is_off selects the technique; with a field, the value is also its setting
-    "XSA_LAST_N": ("xsa", "last_n"),
-    "XSA_LAYERS": ("xsa", "last_n"),
-    "BIGRAM_VOCAB_SIZE": ("bigram", "buckets"),
-    "BIGRAM_HASH_BUCKETS": ("bigram", "buckets"),
-    "BIGRAM_BUCKETS": ("bigram", "buckets"),
-    "ROPE_DIMS": ("partial_rope", "dims"),
-    "PARTIAL_ROPE_DIMS": ("partial_rope", "dims"),
-    "LN_SCALE": ("ln_scale", ""),
-    "VE_ENABLED": ("value_embed", ""),
-    "GATED_ATTENTION": ("gated_attention", ""),
-    "VALUE_RESIDUAL": ("value_residual", ""),
-    "EMA_ENABLED": ("ema", ""),
-    "SWA_ENABLED": ("swa", ""),
-    "LAWA_ENABLED": ("lawa", ""),
-    "QAT_ENABLED": ("fake_quant", ""),
-    "QAT_LAST_FRAC": ("fake_quant", "start_fraction"),
-    "SOFT_ROUND_QAT": ("soft_round", ""),
-    "USE_SMEARGATE": ("smear", ""),
-    "SKIP_GATES_ENABLED": ("skip_gates", ""),
-    "NEGATIVE_SLOPE": ("leaky_relu", "slope"),
-    "ENABLE_LOOPING_AT": ("recurrence", "enable_at"),
-}
-DETAILS = {  # settings of techniques that another variable selects
-    "BIGRAM_DIM": ("bigram", "dim"),
-    "BIGRAM_HASH_DIM": ("bigram", "dim"),
-    "TRIGRAM": ("bigram", "order"),
-    "ROPE_TRAIN_SEQ_LEN": ("partial_rope", "reference_len"),
-    "VE_DIM": ("value_embed", "dim"),
-    "VE_LAYERS": ("value_embed", "layers"),
-    "EMA_DECAY": ("ema", "decay"),
-    "SWA_EVERY": ("swa", "every"),
-    "SWA_START_FRAC": ("swa", "start"),
-    "LAWA_K": ("lawa", "count"),
-    "LAWA_FREQ": ("lawa", "every"),
-    "NUM_LOOPS": ("recurrence", "passes"),
-    "LOOP_START": ("recurrence", "first"),
-    "LOOP_END": ("recurrence", "last"),
-}
-LATE_QAT = {  # settings of soft rounding where SOFT_ROUND_QAT selects it, and without effect elsewhere
-    "LATE_QAT_THRESHOLD": ("soft_round", "lr_threshold"),
-    "QAT_THRESHOLD": ("soft_round", "lr_threshold"),
-}
-VALUES = {  # conversions where a script's value differs from the setting's
-    "TRIGRAM": lambda value: "2" if is_zero(value) else "3",
-    "QAT_LAST_FRAC": lambda value: f"{1 - float(value):g}",
-    "VE_LAYERS": lambda value: f"[{value}]",
-    "NUM_LOOPS": lambda value: str(int(value) + 1),  # the scripts count additional passes, the setting counts all
-}
-FIXED = {"USE_SMEARGATE": "tech.smear.form=keep"}  # the one of two public conventions that goes with this variable
+from golf.errors import GolfError
+from golf.registry import Variable, technique_types
+
+
+def variables_of_techniques() -> dict[str, list[tuple[str, Variable]]]:
+    """Return name of the variable → the techniques that list it, with what it means to each."""
+    found: dict[str, list[tuple[str, Variable]]] = {}
+    for technique, kind in sorted(technique_types().items()):
+        declared: tuple[Variable, ...] = getattr(kind, "variables", ())
+        for variable in declared:
+            found.setdefault(variable.name, []).append((technique, variable))
+    return found
 
 
 def is_zero(value: str) -> bool:
@@ -69,29 +35,31 @@ def is_off(value: str) -> bool:
 def technique_overrides(assignments: Mapping[str, str]) -> tuple[list[str], list[str]]:
     """Return the overrides for those of `assignments` that belong to techniques, and the unused ones as `NAME=value`.
 
-    A variable is unused if it sets a detail of a technique that none of the others selects. Those of late QAT belong in
-    `assignments` only if `selects_soft_round`.
+    A variable is unused if it sets a detail of techniques that none of the others selects.
     """
-    selecting = {name: value for name, value in assignments.items() if name in SELECTS and not is_off(value)}
-    chosen = {SELECTS[name][0] for name in selecting}
-    settings, idle = [FIXED[name] for name in selecting if name in FIXED], []
-    for name, value in assignments.items():
-        technique, field = SELECTS.get(name) or DETAILS.get(name) or LATE_QAT[name]
-        if technique not in chosen:
-            if not is_off(value):
-                idle.append(f"{name}={value}")
-        elif field and not (name in SELECTS and is_off(value)):
-            settings.append(f"tech.{technique}.{field}={_converted(name, value)}")
+    known = variables_of_techniques()
+    given = [(*pair, value) for name, value in assignments.items() for pair in known[name]]
+    selecting = [(t, variable, value) for t, variable, value in given if variable.selects and not is_off(value)]
+    chosen = {technique for technique, _, _ in selecting}
+    details = [(t, variable, value) for t, variable, value in given if t in chosen and not variable.selects]
+    # What a selecting variable fixes comes first, so that a detail can change it.
+    settings = [
+        f"tech.{technique}.{field}={setting}"
+        for technique, variable, value in [*selecting, *details]
+        for field, setting in _settings(variable, value).items()
+    ]
+    idle = [
+        f"{name}={value}"
+        for name, value in assignments.items()
+        if not is_off(value) and not any(technique in chosen for technique, _ in known[name])
+    ]
     return ([f"tech=[{','.join(sorted(chosen))}]", *settings] if chosen else []), idle
 
 
-def selects_soft_round(assignments: Mapping[str, str]) -> bool:
-    """Tell whether `assignments` select soft rounding, whose threshold has the name of late QAT's."""
-    return not is_off(assignments.get("SOFT_ROUND_QAT", "0"))
-
-
-def _converted(name: str, value: str) -> str:
+def _settings(variable: Variable, value: str) -> dict[str, Any]:
+    if isinstance(variable.sets, str):
+        return {variable.sets: value} if variable.sets else {}
     try:
-        return VALUES[name](value) if name in VALUES else value
-    except ValueError:
-        return value  # the error comes from composing the overrides, which names the setting
+        return variable.sets(value)
+    except ValueError as error:
+        raise GolfError(f"{variable.name}={value} cannot be read as numbers ({error}): correct the value.") from error

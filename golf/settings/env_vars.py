@@ -8,18 +8,12 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from golf.errors import GolfError
-from golf.settings.env_techniques import (
-    DETAILS,
-    LATE_QAT,
-    SELECTS,
-    is_off,
-    is_zero,
-    selects_soft_round,
-    technique_overrides,
-)
+from golf.settings.config import Config
+from golf.settings.env_techniques import is_off, is_zero, technique_overrides, variables_of_techniques
 
 BASE = ("model=9l", "scale=record")  # overrides for the public baseline's defaults
 KEYS = {
@@ -66,6 +60,8 @@ KEYS = {
     "ADAM_WD": "optim.adam_wd",
     "ADAM_WEIGHT_DECAY": "optim.adam_wd",
     "EMBED_WD": "optim.embed_wd",
+    "WD_TAPER_START_FRAC": "schedule.muon_wd_taper_start",
+    "WD_TAPER_FINAL_MULT": "schedule.muon_wd_taper_final",
     "BETA1": "optim.beta1",
     "BETA2": "optim.beta2",
     "ADAM_EPS": "optim.adam_eps",
@@ -85,18 +81,27 @@ KEYS = {
     "TTT_EVAL_SEQ_LEN": "eval.ttt.seq_len",
     "TTT_BATCH_SIZE": "eval.ttt.batch_seqs",
 }
+SWITCHES = {  # variables that choose one value if they are not off
+    "FP16_EMBED_EXPORT": "quant=fp16_embed",
+    "MUON_ROW_NORMALIZE": "optim.muon_row_normalize=true",
+    "POLAR_EXPRESS": "optim.muon_coefficients=polar_express",
+    "USE_POLAR_EXPRESS": "optim.muon_coefficients=polar_express",
+}
 LORA_ONLY = {"TTT_LORA_RANK", "TTT_LORA_LR", "TTT_CHUNK_SIZE", "TTT_EVAL_SEQ_LEN", "TTT_BATCH_SIZE"}
 SGD_ON, LORA_ON = "eval.ttt.method=sgd", "eval.ttt.method=lora"
 SGD_STRIDE = 64  # default of EVAL_STRIDE in the scripts that have TTT_ENABLED, in tokens
 ABSENT_AT_ZERO = {"MLP_HIDDEN"}  # variables whose 0 means "not given" in the scripts
 OFF_AT_ZERO = {  # variables whose 0 or -1 needs no override, because the feature is off here by default
-    *("MTP_NUM_HEADS", "DTG_ENABLED", "USE_GPTQ", "FP16_EMBED_EXPORT", "PRUNE_PCT"),
-    *("PRUNE_RATIO", "MUON_ROW_NORMALIZE", "INT4_LAYERS", "PARALLEL_RESIDUAL_START"),
+    *("MTP_NUM_HEADS", "DTG_ENABLED", "USE_GPTQ", "PRUNE_PCT"),
+    *("PRUNE_RATIO", "INT4_LAYERS", "HESSIAN_CLIP_LAMBDA"),
 }
-NEVER_READ = {"MUON_BETA2", "LATE_QAT"}  # variables that public commands set and the scripts never read
+NEVER_READ = {"MUON_BETA2", "LATE_QAT", "ROPE_TRAIN_SEQ_LEN"}  # variables of public commands that no script reads
+LATE_QAT = {"LATE_QAT_THRESHOLD", "QAT_THRESHOLD"}  # of the scripts' late QAT, unless soft rounding is selected
 NEVER_RAN = (
     "the public scripts up to PR #593 compiled late QAT away, so it never ran; tech.fake_quant.lr_threshold runs it"
 )
+COLLECTED_ONLY = "beside EMA the public scripts collect this average and do not use it"
+NOT_THE_MODEL = ("DATA_PATH", "TOKENIZER_PATH", "RUN_ID", "SEED", "VAL_BATCH_SIZE", "VAL_LOSS_EVERY", "TRAIN_LOG_EVERY")
 MACHINE = re.compile(
     r"(NCCL|CUDA|OMP|MKL|TORCH|PYTORCH|PYTHON|TRITON|HF|WANDB|LD)_\w+|PATH|MASTER_(ADDR|PORT)|USE_FLASH_ATTN_INTERFACE"
 )
@@ -115,19 +120,29 @@ class Translation:
     lora: bool = False  # True if a variable of the scripts with low-rank test-time training is set
 
 
-def translate(command_line: str) -> Translation:
+def translate(
+    command_line: str, *, unread: Collection[str] = (), declared: Collection[str] | None = None
+) -> Translation:
     """Return the translation of a command line: its assignments and torchrun's number of processes.
 
-    Raises `GolfError` if a quote is not closed.
+    `declared` are the variables of the script that the command starts, where it is at hand, and `unread` those of them
+    that it never uses. Raises `GolfError` if a quote is not closed.
     """
     result = Translation()
     for word in _words(command_line):
         if match := re.fullmatch(r"--nproc[-_]per[-_]node=(\d+)", word):
             result.overrides.append(f"launch.nproc={match[1]}")
         elif match := re.fullmatch(r"([A-Za-z_]\w*)=(.*)", word, re.DOTALL):
-            _assign(match[1], match[2], result)
+            name, value = match[1], match[2]
+            if name in unread:
+                result.without_effect.append(f"{name}={value} (the script declares it and never reads it)")
+            elif declared is not None and name not in declared and not MACHINE.fullmatch(name):
+                result.without_effect.append(f"{name}={value} (the script does not have it)")
+            else:
+                _assign(name, value, result)
     _complete_ttt(result)
     _settle_late_qat(result)
+    _settle_averages(result)
     overrides, idle = technique_overrides(result.techniques)
     result.overrides += overrides
     result.unknown += idle
@@ -148,7 +163,7 @@ def _complete_ttt(result: Translation) -> None:
 
 def _settle_late_qat(result: Translation) -> None:
     """Name the thresholds of late QAT as without effect, unless soft rounding is selected and they are its own."""
-    if selects_soft_round(result.techniques):
+    if not is_off(result.techniques.get("SOFT_ROUND_QAT", "0")):
         return
     for name in [name for name in result.techniques if name in LATE_QAT]:
         value = result.techniques.pop(name)
@@ -156,12 +171,56 @@ def _settle_late_qat(result: Translation) -> None:
             result.without_effect.append(f"{name}={value} ({NEVER_RAN})")
 
 
+def _settle_averages(result: Translation) -> None:
+    """Name the variables of SWA as without effect beside EMA: the scripts collect its average and score EMA's."""
+    if any(is_off(result.techniques.get(name, "0")) for name in ("EMA_ENABLED", "SWA_ENABLED")):
+        return
+    for name in [name for name in result.techniques if name.startswith("SWA_")]:
+        result.without_effect.append(f"{name}={result.techniques.pop(name)} ({COLLECTED_ONLY})")
+
+
+def defaults_besides(translation: Translation, cfg: Config, defaults: Mapping[str, str | None]) -> list[str]:
+    """Return the script's defaults as `NAME=value` that are not what `cfg`, composed of the translation, has.
+
+    Settings of techniques are left out; a technique is named if the script has it on and the translation does not.
+    """
+    of_techniques = variables_of_techniques()
+    selectors = {name: {t for t, variable in pairs if variable.selects} for name, pairs in of_techniques.items()}
+    selectors = {name: techniques for name, techniques in selectors.items() if techniques}
+    found = []
+    for name, value in defaults.items():
+        if value is None or not value:
+            continue
+        if name in KEYS and name not in (*NOT_THE_MODEL, *ABSENT_AT_ZERO, *LORA_ONLY) and not name.startswith("TTT_"):
+            setting: object = cfg
+            for part in KEYS[name].split("."):
+                setting = getattr(setting, part)
+            is_set = any(o.startswith(f"{KEYS[name]}=") for o in translation.overrides)
+            if not is_set and not _is_same(setting, value):
+                found.append(f"{name}={value}")
+        elif name in selectors and not is_off(value) and not selectors[name] & set(cfg.tech):
+            found.append(f"{name}={value}")
+    return found
+
+
+def _is_same(setting: object, value: str) -> bool:
+    """Tell whether a setting is the number or text of a script's default."""
+    try:
+        return setting is not None and float(str(setting).replace("True", "1").replace("False", "0")) == float(
+            value.replace("True", "1").replace("False", "0")
+        )
+    except ValueError:
+        return str(setting) == value
+
+
 def _words(command_line: str) -> list[str]:
     try:
+        # Public commands go on over several lines by a backslash at the end.
         words = shlex.split(command_line.replace("\\\n", " "), comments=True)
     except ValueError as error:
         raise GolfError(f"The command line cannot be read ({error}): check its quotes.") from error
-    for i in range(len(words) - 1):  # torchrun accepts its option with a space as well
+    # torchrun accepts its option with a space as well.
+    for i in range(len(words) - 1):
         if words[i] in ("--nproc_per_node", "--nproc-per-node"):
             words[i] += f"={words[i + 1]}"
     return words
@@ -170,10 +229,10 @@ def _words(command_line: str) -> list[str]:
 def _assign(name: str, value: str, result: Translation) -> None:
     off = is_off(value)
     result.lora |= name in LORA_ONLY
-    if name in SELECTS or name in DETAILS or name in LATE_QAT:
+    if name in variables_of_techniques():
         result.techniques[name] = value
-    elif name == "FP16_EMBED_EXPORT" and not off:
-        result.overrides.append("quant=fp16_embed")
+    elif name in SWITCHES:
+        result.overrides += [] if off else [SWITCHES[name]]
     elif name == "TTT_ENABLED":
         result.ttt = not off
     elif name == "TIE_EMBEDDINGS":

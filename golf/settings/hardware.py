@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.util
+import importlib
 import netrc
 import os
 import platform
@@ -26,6 +26,7 @@ from golf.settings.config import Config
 
 FINEWEB_VAL = ROOT / "data/datasets/fineweb10B_sp1024/fineweb_val_000000.bin"
 HOPPER_GPUS = ("H100", "H200", "H800", "GH200")
+FLASH3_MULTIPLE = 8  # channels of a head that its kernels need a multiple of
 CPU_COMPILE_SECONDS = 25  # time to compile one block without a cache, on two cores
 CPU_COMPILE_GAIN = {"fp32": 0.15, "bf16": 0.4}  # share of the training time that compiling saves; docs/benchmarks.md
 
@@ -105,13 +106,34 @@ def cpu_cores() -> int:
     return os.cpu_count() or 1
 
 
+def memory_bytes() -> int | None:
+    """Return the memory that this process may use: the machine's, or less by its container or limit. None: unknown."""
+    found = []
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    # The first file is that of cgroups v2, the second that of v1.
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):
+            found.append(int(Path(path).read_text()))
+    # Windows has no module resource.
+    with contextlib.suppress(ImportError):
+        import resource
+
+        if (limit := resource.getrlimit(resource.RLIMIT_AS)[0]) != resource.RLIM_INFINITY:
+            found.append(limit)
+    return min(found, default=None)
+
+
 def cpu_name() -> str:
     """Return the model name of the CPU as the system reports it."""
     return next((v for k, v in _cpuinfo() if k == "model name"), platform.processor() or platform.machine())
 
 
-def default_choice(group: str, scale: str = "") -> str:
-    """Return the option of a config group for a command line that names none. `scale` is the scale chosen."""
+def default_choice(group: str, scale: str = "", fineweb: str = "fineweb_sp1024") -> str:
+    """Return the option of a config group for a command line that names none. `scale` is the scale chosen.
+
+    `fineweb` is the variant of the challenge's data that an experiment is for.
+    """
     has_fineweb = FINEWEB_VAL.exists()
     if group == "scale":
         gpus = detect().gpus
@@ -119,7 +141,7 @@ def default_choice(group: str, scale: str = "") -> str:
     if group == "model":
         return "9l" if detect().gpus else "4l"
     assert group == "data", group
-    return "fineweb_sp1024" if scale == "record" or (scale == "single_gpu" and has_fineweb) else "pydocs"
+    return fineweb if scale == "record" or (scale == "single_gpu" and has_fineweb) else "pydocs"
 
 
 def settle(cfg: Config) -> list[str]:
@@ -150,12 +172,32 @@ def settle(cfg: Config) -> list[str]:
 
 
 def _attention_choice(cfg: Config, hardware: Hardware) -> tuple[str, str]:
-    """Choose flash attention 3 on Hopper and 2 on other GPUs where they are installed, else torch's own."""
+    """Choose flash attention 3 where it can be imported on a Hopper GPU, else torch's own kernel.
+
+    Flash attention 2 is never chosen: torch's own kernel is the same one.
+    """
     if {cfg.launch.device, cfg.model.compute_dtype, cfg.eval.dtype} != {"cuda", "bf16"}:
         return "sdpa", "runs everywhere"
-    if hardware.hopper and importlib.util.find_spec("flash_attn_interface"):
-        return "fa3", "installed, and the GPU is a Hopper"
-    return ("fa2", "installed") if importlib.util.find_spec("flash_attn") else ("sdpa", "no flash-attn package found")
+    if not hardware.hopper:
+        return "sdpa", "flash attention 3 is for Hopper GPUs"
+    if problem := _flash3_problem():
+        return "sdpa", problem
+    head_dim = cfg.model.model_dim // cfg.model.num_heads
+    if head_dim % FLASH3_MULTIPLE:
+        return "sdpa", f"flash attention 3 needs heads of a multiple of {FLASH3_MULTIPLE} channels, not {head_dim}"
+    return "fa3", "flash_attn_interface can be imported, and the GPU is a Hopper"
+
+
+def _flash3_problem() -> str:
+    """Return why flash attention 3 cannot be used here; empty if it can be imported."""
+    try:
+        usable = callable(importlib.import_module("flash_attn_interface").flash_attn_func)
+    except ModuleNotFoundError:
+        return "flash_attn_interface is not installed"
+    except Exception as error:
+        # A package that was built for another torch fails in many ways.
+        return f"flash_attn_interface cannot be imported: {' '.join(str(error).split())[:100]}"
+    return "" if usable else "flash_attn_interface has no function flash_attn_func"
 
 
 def _compile_choice(cfg: Config, hardware: Hardware) -> tuple[str, str]:

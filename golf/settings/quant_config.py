@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from golf.settings.fields import among, number, one_of, within
+from golf.settings.fields import among, later, number, one_of, within
 
 TENSOR_CLASSES = ("embed", "attn", "mlp", "other")  # fields of QuantConfig, one for each class of tensors
 INTEGER_FORMATS = ("int8", "int7", "int6", "int5", "int4")
@@ -17,11 +17,11 @@ class TensorQuant:
     """The stored form of a class of tensors: symmetric integer codes with a scale per row, or floats."""
 
     format: str = one_of(*TENSOR_FORMATS)  # number format of the codes or floats
-    # magnitude of the largest code in a row: a quantile of |w| | k standard deviations | the mean |w| | the best of
-    # several quantiles
-    clip: str = one_of("quantile", "std", "absmean", "search")
+    # magnitude of the largest code in a row: a quantile of |w| | k standard deviations of the row | the mean |w| | the
+    # best of several quantiles | k standard deviations of the whole matrix
+    clip: str = one_of("quantile", "std", "absmean", "search", "matrix_std")
     clip_quantile: float = number(0.9999984, above=0, at_most=1)  # clip=quantile: quantile of |w|; 1 is the maximum
-    clip_k: float = number(12.85, above=0)  # clip=std: clip in standard deviations of the row
+    clip_k: float = number(12.85, above=0)  # clip=std, matrix_std: clip in standard deviations
     # clip=search: quantiles of |w| to choose from for each row, by the least squared error of the weights, or of the
     # layer's output with rounding=gptq
     clip_search: list[float] = field(
@@ -29,7 +29,12 @@ class TensorQuant:
     )
     scale_floor: str | None = one_of(None, *SCALE_FLOORS)  # lower bound of a row's scale; null = quant.scale_floor
     rotation: str = one_of("none", "hadamard")  # orthogonal transform of the columns before coding
-    rounding: str = one_of("nearest", "gptq")  # rounding to codes; gptq: for matrices with known inputs, see quant.gptq
+    # rounding to codes; gptq: for matrices with known inputs, see quant.gptq; trellis: the same with quant.trellis
+    rounding: str = one_of("nearest", "gptq", "trellis")
+    # exponent of the steps of single columns over the Cholesky diagonal of the inputs' Hessian; 0 = one step a row
+    columns: float = later(number(0.0, at_least=0, at_most=1))
+    # rounding=gptq: share λ by which a row's clip follows its weight under the Hessian's diagonal; 0 = not at all
+    clip_importance: float = later(number(0.0, at_least=0, below=1))
 
 
 @dataclass
@@ -40,6 +45,15 @@ class GPTQConfig:
     # damping factors to try, relative to the mean diagonal of the Hessian; each row keeps the best one
     damping: list[float] = field(default_factory=lambda: [0.01, 0.0201, 0.002], metadata=within(at_least=0, at_most=1))
     act_order: bool = True  # rounding of the columns in descending order of their inputs' mean square
+
+
+@dataclass
+class TrellisConfig:
+    """Settings of trellis-coded rounding, for classes of tensors with `rounding=trellis`."""
+
+    states: int = later(number(8, at_least=4, at_most=16))  # states of the trellis: 4, 8 or 16
+    # price of a bit in squared errors, relative to the squared step; 0 = least error
+    bit_price: float = later(number(0.0, at_least=0))
 
 
 @dataclass
@@ -66,12 +80,17 @@ class LQERConfig:
 
 @dataclass
 class PruneConfig:
-    """Codes set to zero after rounding, in formats below int8, in ascending order of the squared error they add."""
+    """Codes set to zero after rounding, in formats below int8, in ascending order of the squared error they add.
+
+    `weights` sets the smallest weights to zero before rounding instead.
+    """
 
     codes: str = one_of("ones", "all")  # codes that may be zeroed; ones: those of ±1
     fraction: float = number(0.0, at_least=0, at_most=1)  # share of these codes to zero
     to_fit: bool = False  # zero the least number with which artifact and code fit under the cap, in place of `fraction`
     margin_bytes: int = number(2000, at_least=0)  # to_fit: bytes left free under the cap
+    # share of every large matrix's weights that is zeroed before rounding, the smallest first
+    weights: float = later(number(0.0, at_least=0, below=1))
 
 
 @dataclass
@@ -88,12 +107,17 @@ class QuantConfig:
     by_name: dict[str, str] = field(default_factory=dict, metadata=among(*TENSOR_FORMATS))
     # largest number of elements of a float tensor that is stored as fp16 instead (control tensors: fp32)
     small_numel: int = number(65_536, at_least=0)
+    control_format: str = later(one_of("fp32", "fp16"))  # number format of small control tensors: gains and scales
     scale_floor: str = one_of(*SCALE_FLOORS)  # lower bound of a row's scale; one_over_qmax: 1/qmax | eps: nearly none
     scale_rounding: str = one_of("after", "before")  # scales are rounded to float16 after | before codes are computed
     gptq: GPTQConfig = field(default_factory=GPTQConfig)
+    trellis: TrellisConfig = later(field(default_factory=TrellisConfig))
     calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
     lqer: LQERConfig = field(default_factory=LQERConfig)
     prune: PruneConfig = field(default_factory=PruneConfig)
+    # what the steps are multiplied by: nothing | one factor with which artifact and script fill the cap; the latter for
+    # clips in deviations
+    fit: str = later(one_of("off", "cap"))
     # compressor of the artifact; context is golf's own entropy coder; brotli and context need the extra golf[codec]
     codec: str = one_of("zlib", "zstd", "lzma", "brotli", "context")
     codec_level: int = 9  # compression level of the codec; unused with context
@@ -112,8 +136,24 @@ def scale_floor(how: TensorQuant, quant: QuantConfig) -> str:
 
 
 def uses_gptq(quant: QuantConfig) -> bool:
-    """Tell whether GPTQ rounds any class of tensors, so that calibration is needed."""
-    return "gptq" in (quant.embed.rounding, quant.attn.rounding, quant.mlp.rounding, quant.other.rounding)
+    """Tell whether GPTQ, plain or on a trellis, rounds any class of tensors, so that calibration is needed."""
+    # One expression, as an export can only see through those.
+    return "gptq" in (
+        quant.embed.rounding,
+        quant.attn.rounding,
+        quant.mlp.rounding,
+        quant.other.rounding,
+    ) or "trellis" in (quant.embed.rounding, quant.attn.rounding, quant.mlp.rounding, quant.other.rounding)
+
+
+def uses_trellis(quant: QuantConfig) -> bool:
+    """Tell whether any class of tensors is rounded on a trellis."""
+    return "trellis" in (quant.embed.rounding, quant.attn.rounding, quant.mlp.rounding, quant.other.rounding)
+
+
+def uses_columns(quant: QuantConfig) -> bool:
+    """Tell whether the columns of any class of tensors have steps of their own."""
+    return quant.embed.columns > 0 or quant.attn.columns > 0 or quant.mlp.columns > 0 or quant.other.columns > 0
 
 
 def rotates(quant: QuantConfig) -> bool:

@@ -13,6 +13,7 @@ from packaging.requirements import Requirement
 
 from golf.errors import GolfError
 
+# PYTHONPATH is not among them, because it could let the script import this framework.
 KEPT_VARIABLES = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 
 

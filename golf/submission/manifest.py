@@ -54,11 +54,13 @@ def manifest(
         "pre_quant_val_bpb": _mean_of(runs, "val_bpb"),
         "bytes_total": max(totals),
         "bytes_code": script_bytes,
+        # The challenge's own baseline has number format and codec in this key, too.
         f"bytes_model_{quant.tag}_{quant.codec}": max(totals) - script_bytes,
         "artifact_bytes_mean": round(sum(totals) / n),
         "artifact_bytes_max": max(totals),
         "train_steps_mean": round(mean(runs, lambda r: r.result.steps), 2),
         "step_avg_ms_mean": round(mean(runs, lambda r: r.result.step_ms or 0.0), 2),
+        # Every seed has to keep the budget, so the slowest one is given.
         "wallclock_seconds": round(max(run.result.train_seconds for run in runs), 3),
         "eval_time_seconds": round(max(run.result.eval_seconds or 0.0 for run in runs), 3),
         "model_params": first.result.model_params,

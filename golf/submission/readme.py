@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from golf.artifact.script.settings import submitted
 from golf.settings.config import Config, QuantConfig, TensorQuant, techniques, tensor_classes
 from golf.submission.manifest import Label
 from golf.submission.rehearsal import Rehearsal
@@ -81,17 +82,36 @@ def technique_table(cfg: Config) -> str:
     for technique in techniques(cfg):
         settings = ", ".join(f"{k} {written(v)}" for k, v in dataclasses.asdict(technique).items())
         rows.append(f"| {technique.name} | {settings or '–'} | {technique.source} |")
-    matrix_lr, momentum, muon_wd = map(written, (o.matrix_lr, o.muon_momentum, o.muon_wd))
     scalar_lr, adam_wd = written(o.scalar_lr), written(o.adam_wd)
+    moments = "" if o.adam_moment_dtype == "parameter" else f", moments in {o.adam_moment_dtype}"
     shape = f"{m.num_layers} layers of {m.model_dim}, {m.num_heads} heads, {m.num_kv_heads} key-value heads"
     rows += [
         f"| model | {shape}, vocabulary {m.vocab_size} | – |",
-        f"| Muon ({o.muon}) | learning rate {matrix_lr}, momentum {momentum}, decay {muon_wd} | – |",
-        f"| Adam | learning rate {scalar_lr}, decay {adam_wd} | – |",
+        f"| Muon ({o.muon}) | {_muon(cfg)} | – |",
+        f"| Adam | learning rate {scalar_lr}, decay {adam_wd}{moments} | – |",
         f"| batch | {cfg.data.train_batch_tokens:,} tokens in sequences of {cfg.data.train_seq_len} | – |",
-        f"| quantization | {_formats(q)}; {q.codec} {q.codec_level} | – |",
+        f"| quantization | {_formats(q)}{_extras(q)}; {q.codec} {q.codec_level} | – |",
     ]
     return "\n".join(rows)
+
+
+def _muon(cfg: Config) -> str:
+    """Return Muon's settings, and its options as far as they are on."""
+    o, s = cfg.optim, cfg.schedule
+    parts = [
+        f"learning rate {written(o.matrix_lr)}",
+        f"momentum {written(o.muon_momentum)}",
+        f"decay {written(o.muon_wd)}",
+    ]
+    if s.muon_wd_taper_final < 1.0:
+        parts[-1] += f" falling to {written(s.muon_wd_taper_final)} of it from {written(s.muon_wd_taper_start)} on"
+    if o.muon_row_normalize:
+        parts.append("rows normalized")
+    if o.muon_coefficients != "quintic":
+        parts.append(f"coefficients {o.muon_coefficients}")
+    if o.muon_momentum_dtype != "fp32":
+        parts.append(f"momentum in {o.muon_momentum_dtype}")
+    return ", ".join(parts)
 
 
 def _formats(quant: QuantConfig) -> str:
@@ -102,17 +122,28 @@ def _formats(quant: QuantConfig) -> str:
     return ", ".join(f"{name} {shown}" for name, shown in named.items())
 
 
+def _extras(quant: QuantConfig) -> str:
+    """Return what is done beside the formats, as far as it is on."""
+    control = f", control tensors {quant.control_format}" if quant.control_format != "fp32" else ""
+    return control + (f", smallest {written(quant.prune.weights)} of weights zeroed" if quant.prune.weights else "")
+
+
 def _format(how: TensorQuant) -> str:
     """Return a format such as `int6 (clipped at 3 deviations, gptq)`."""
     clip = {
         "quantile": f"clipped at quantile {written(how.clip_quantile)}",
         "std": f"clipped at {written(how.clip_k)} deviations",
+        "matrix_std": f"clipped at {written(how.clip_k)} deviations of the matrix",
     }
+    if how.clip_importance:
+        clip = {name: f"{text} by importance {written(how.clip_importance)}" for name, text in clip.items()}
     details = []
     if how.format.startswith("int"):
         details.append(clip.get(how.clip, f"clip by {how.clip}"))
     if how.rounding != "nearest":
         details.append(how.rounding)
+    if how.columns:
+        details.append(f"column steps to the power of {written(how.columns)}")
     if how.rotation != "none":
         details.append("rotated")
     return f"{how.format} ({', '.join(details)})" if details else how.format
@@ -130,13 +161,17 @@ def _bytes(runs: Sequence[SubmittedRun], script_bytes: int) -> str:
 
 def _running(cfg: Config) -> str:
     command = f"torchrun --standalone --nproc_per_node={cfg.launch.nproc} train_gpt.py"
+    data = submitted(cfg).data
     return f"""```bash
 pip install -r requirements.txt
+export DATA_PATH={data.path}    # folder of the shards
 {command}    # trains, packs artifact.golf, scores it
 EVAL_ONLY=1 {command}    # scores the artifact.golf that is there
 ```
 
-`DATA_PATH`, `TOKENIZER_PATH`, `SEED`, `RUN_ID` (the log is `logs/<RUN_ID>.txt`), `ARTIFACT_PATH`, `ITERATIONS`,
+`DATA_PATH` is the folder with the shards `{data.train_files}` and `{data.val_files}`; scoring alone needs the latter.
+`TOKENIZER_PATH` is the SentencePiece model, by default `{data.tokenizer_path}`, or else the file of that name beside
+the script. `SEED`, `RUN_ID` (the log is `logs/<RUN_ID>.txt`), `ARTIFACT_PATH`, `ITERATIONS`,
 `MAX_WALLCLOCK_SECONDS` and the others that `ENVIRONMENT` in the script lists are read from the environment. Any number
 of processes that divides {cfg.data.micro_batches} trains on the same tokens in every step."""
 

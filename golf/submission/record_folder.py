@@ -51,6 +51,7 @@ def export(runs: Sequence[SubmittedRun], order: Order, target: Path, say: Callab
     # The script that is counted is the one that is rehearsed.
     script = bundle.wrapped if order.is_wrapped else bundle.readable
     script_bytes = len(script.encode())
+    # The runs are checked before the rehearsal, which trains a model twice.
     if found := problems(runs, script_bytes, order.seeds_wanted):
         raise GolfError("This is no submission yet:\n" + "\n".join(f"  - {problem}" for problem in found))
     packages = requirements(bundle)
@@ -79,6 +80,7 @@ def _of_run(run: SubmittedRun, script_bytes: int) -> list[str]:
         found.append(f"{result.state}: {result.reason}")
     if not run.folder.artifact.is_file():
         return [*found, "its artifact is not there any more"]
+    # An artifact that was replaced after the run is not the one that was scored.
     if run.artifact_bytes != result.artifact_bytes:
         found.append(
             f"its artifact has {run.artifact_bytes:,} bytes, not the {result.artifact_bytes or 0:,} of the run"

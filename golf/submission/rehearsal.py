@@ -26,7 +26,7 @@ from golf.settings.config import Config, to_dict
 from golf.settings.consistency import check
 from golf.submission.clean_env import plain_variables
 from golf.train_gpt import set_from
-from golf.training.data.own_text import OwnDataset, make_dataset
+from golf.training.data.own_text import OwnDataset, Recipe, make_dataset
 from golf.training.model.build import shapeless_model
 
 STEPS = 20
@@ -85,7 +85,7 @@ def small_data(folder: Path, cfg: Config) -> OwnDataset:
     for number in range(DOCUMENTS):
         (docs / f"{number:03}.txt").write_text(" ".join(choose.choices(words, k=90)), encoding="utf-8")
     name = cfg.data.train_files.removesuffix("_train_*.bin").replace("*", "any")
-    return make_dataset([docs], name=name, root=folder / "data", vocab_size=VOCAB, val_every=6)
+    return make_dataset([docs], folder / "data", Recipe(name, VOCAB, caseops=cfg.data.byte_sidecar, val_every=6))
 
 
 def small_variables(cfg: Config, data: OwnDataset, steps: int = STEPS) -> dict[str, str]:
@@ -97,6 +97,7 @@ def small_variables(cfg: Config, data: OwnDataset, steps: int = STEPS) -> dict[s
         "VOCAB_SIZE": str(data.vocab_size),
         "SEED": SEED,
         "ITERATIONS": str(steps),
+        # A clock could end the two trainings after different numbers of steps.
         "MAX_WALLCLOCK_SECONDS": "0",
         "WARMUP_STEPS": "1",
         "WARMDOWN_ITERS": str(steps // 2),
@@ -136,8 +137,11 @@ def _small(cfg: Config, variables: dict[str, str]) -> Config:
     set_from(variables, small)
     # The small text replaces the data set, so nothing may build or check the original one.
     small.data.built_from = small.data.fingerprint = None
+    # One rank, one thread and no compiler: any other order of sums would differ in the last bits.
     small.launch.nproc, small.launch.device, small.launch.compile, small.launch.threads = 1, "cpu", "off", 1
+    # The other kernels need a GPU.
     small.model.attention = "sdpa"
+    # The bytes of the script are no part of the comparison.
     small.rules.code_bytes = "estimate"
     # The submitted runs have passed the proofs. Here a failed one must not end the training that is compared.
     small.rules.failed_check = "void"
@@ -178,6 +182,7 @@ def _score_again(script: str, python: Path, folder: Path, variables: dict[str, s
         shutil.copy(shard, validation)
     run_script(script, python, folder, {**variables, "DATA_PATH": "validation", "RUN_ID": "again", "EVAL_ONLY": "1"})
     first, again = (_lines(folder / "logs" / f"{name}.txt") for name in ("rehearsal", "again"))
+    # A run that only scores prints the last lines of the one that trained.
     if not again or first[-len(again) :] != again:
         raise GolfError(f"EVAL_ONLY=1 gives {again[-1:]}, the training run ended with {first[-1:]}.")
 

@@ -54,6 +54,7 @@ class SubmittedRun:
 
 def gather(paths: Sequence[Path]) -> list[SubmittedRun]:
     """Return the runs at or below `paths` by seed. Raises `GolfError` unless they are finished seeds of one variant."""
+    # One run can be named twice, by different paths.
     folders = list(dict.fromkeys(folder.resolve() for path in paths for folder in run_folders(path)))
     runs = [_read(RunFolder(folder)) for folder in folders]
     variants = {run.result.variant_id for run in runs}

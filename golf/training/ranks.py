@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from golf.errors import GolfError
+
 CPU = torch.device("cpu")
+# Longer than the first rank takes to quantize and pack while the others wait.
+TIMEOUT_MINUTES = 20
 
 
 @dataclass(frozen=True)
@@ -29,15 +35,36 @@ class Ranks:
         """Return the sums of `values` over all ranks, in float64 and without waiting for the device."""
         if self.world_size == 1:
             return list(values)
+        # Tensors on the CPU travel by gloo, so that the GPU's queue need not end first.
         tensor = torch.tensor(values, dtype=torch.float64)
         dist.all_reduce(tensor)
         return tensor.tolist()
 
+    def send(self, array: np.ndarray) -> Tensor:
+        """Return a copy of `array` on `device`, without waiting for what the device is at."""
+        tensor = torch.from_numpy(array)
+        if self.device.type == "cuda":
+            # From other memory the copy would wait.
+            tensor = tensor.pin_memory()
+        return tensor.to(self.device, non_blocking=True)
+
+    def gather(self, sentences: list[str]) -> list[str]:
+        """Return the sentences of all ranks, in the order of the ranks."""
+        if self.world_size == 1:
+            return sentences
+        parts: list[list[str]] = [[] for _ in range(self.world_size)]
+        dist.all_gather_object(parts, sentences)
+        return [sentence for part in parts for sentence in part]
+
     def sum_tensors(self, tensors: Sequence[Tensor]) -> None:
-        """Replace `tensors`, on `device`, by their sums over all ranks."""
-        if self.world_size > 1:
-            for tensor in tensors:
-                dist.all_reduce(tensor)
+        """Replace `tensors`, on `device`, by their sums over all ranks: one reduction for each dtype."""
+        for dtype in dict.fromkeys(tensor.dtype for tensor in tensors) if self.world_size > 1 else ():
+            same = [tensor for tensor in tensors if tensor.dtype == dtype]
+            # One buffer, because each of many small reductions would cost its own latency.
+            flat = torch.cat([tensor.flatten() for tensor in same])
+            dist.all_reduce(flat)
+            parts = flat.split([tensor.numel() for tensor in same])
+            torch._foreach_copy_(same, [part.view_as(tensor) for part, tensor in zip(parts, same, strict=True)])
 
     def share(self, items: int) -> tuple[int, int]:
         """Return first and end of this rank's part of `items` items. Parts may be empty and differ by one at most."""
@@ -45,20 +72,34 @@ class Ranks:
 
     def barrier(self) -> None:
         """Wait until every rank is here."""
+        # A sum returns nowhere before every rank has given its number.
         self.sum(0.0)
 
 
 ALONE = Ranks()  # one process on the CPU
 
 
-def join_ranks(device: str) -> Ranks:
-    """Join the process group that torchrun describes in the environment; without one, this process is alone."""
+def join_ranks(device: str, expected: int) -> Ranks:
+    """Join the process group that torchrun describes in the environment; without one, this process is alone.
+
+    Raises `GolfError` if the group has not the `expected` number of ranks: every step would have other tokens.
+    """
     rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    if world_size != expected:
+        raise GolfError(
+            f"the configuration is for {expected} ranks, but WORLD_SIZE={world_size}: start golf with python, and "
+            "launch.nproc says how many ranks it starts."
+        )
     own_device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if device == "cuda" else CPU
     if device == "cuda":
+        # Otherwise what is sent to plain "cuda" would land on the first GPU from every rank.
         torch.cuda.set_device(own_device)
     if "WORLD_SIZE" in os.environ and not dist.is_initialized():
-        dist.init_process_group("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo")
+        # Gradients travel between GPUs, single numbers and sentences between CPUs.
+        backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
+        # With its device NCCL connects here, not at the first step. A lost rank must not hold the others for long.
+        here = own_device if device == "cuda" else None
+        dist.init_process_group(backend, device_id=here, timeout=datetime.timedelta(minutes=TIMEOUT_MINUTES))
     return Ranks(rank, world_size, own_device)
 
 

@@ -29,6 +29,7 @@ write_configuration() {
     mkdir -p "$dir"/{munge,sock,state,log,spool/n1,spool/n2}
     chmod 711 "$dir/munge"
     head -c 128 /dev/urandom >"$dir/munge/munge.key"
+    # munged refuses a key that other users can read.
     chmod 600 "$dir/munge/munge.key"
     # Pretended GPUs are character devices that every machine has: Slurm counts them, nobody opens them.
     printf '%s\n' 'NodeName=n[1-2] Name=gpu File=/dev/null' 'NodeName=n[1-2] Name=gpu File=/dev/zero' >"$dir/gres.conf"

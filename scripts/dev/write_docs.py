@@ -1,15 +1,19 @@
 """Write the generated parts of docs/: `python scripts/dev/write_docs.py`.
 
-docs/techniques.md has a row for every technique, from its file and from docs/techniques.yaml. In other pages a comment
+docs/techniques.md has a row for every technique, from its file and from docs/techniques.yaml. docs/records.md shows
+docs/records.csv. In other pages a comment
 `<!-- quoted: PATH NAME -->` keeps the code block below it equal to a class of that file, or without NAME to all of it.
 """
 
 from __future__ import annotations
 
 import ast
+import csv
 import dataclasses
 import re
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from inspect import getdoc
 from pathlib import Path
 
@@ -18,6 +22,7 @@ import yaml
 from golf.files import write_atomic
 from golf.paths import ROOT
 from golf.registry import technique_types
+from golf.settings.catalogue import catalogue
 from golf.training.techniques.base import CHANGES_GRADIENT, CHANGES_INIT, CHANGES_STORAGE, CHANGES_WEIGHTS, Technique
 
 QUOTED = re.compile(r"(<!-- quoted: (\S+)(?: (\w+))? -->\n\n```\w+\n).*?(```)", re.DOTALL)
@@ -49,6 +54,15 @@ without it, so that negative is better. "Here" is the 11-layer stack at laptop s
 0.02 are hints ([log](benchmarks_log.md#the-11-layer-stack-against-the-baseline-at-laptop-scale)). "PR #670" is what
 that pull request measured ([study](studies/negative_results.md)).
 """
+SETTINGS_INTRODUCTION = """\
+# Settings
+
+Every setting of a run, as `golf help settings` prints it; `golf help settings weight decay` searches. A setting is set
+as `key=value` behind `golf train`. Defaults are those of the schema, which is the public baseline at record scale: a
+scale or an option of a group may set others, and `golf train --cfg job` prints the values of a run.
+
+This page is written by `scripts/dev/write_docs.py` from `golf/settings/` and the techniques' files.
+"""
 PLAIN_SETTINGS = """\
 ## Plain settings
 
@@ -57,20 +71,92 @@ Much needs no technique: `optim=parallel_muon`, `optim.muon_wd`, `optim.grad_cli
 `model.attention`. In the same experiment weight decay was worth −0.005, gradient clipping −0.036, and two more layers
 with a wider MLP −0.002.
 
+Settings of the optimizer that public records from April on use:
+
+| setting | what |
+|---|---|
+| `optim.muon_row_normalize=true` | MuonEq-R: every row of the update has unit norm before Newton-Schulz |
+| `optim.muon_coefficients=polar_express` | own coefficients for each of five Newton-Schulz iterations |
+| `optim.muon_momentum_dtype=bf16` | Muon's momentum as the scripts with parameter banks keep it |
+| `optim.adam_moment_dtype=fp32` | Adam's moments in float32 for an embedding in bf16, too |
+| `schedule.muon_wd_taper_final=0.5` | Muon's weight decay falls to half between `muon_wd_taper_start` and the end |
+
+Warm-up steps leave nothing behind: weights, momentum, moments and random state are restored before the clock starts.
+The public scripts with parameter banks (records 2026-04-10 to 2026-04-29) restore all of it but Muon's momentum, so
+that their first timed step carries that of the warm-up.
+
 This page is written by `scripts/dev/write_docs.py` from the techniques' files and `docs/techniques.yaml`.
 """
+RECORDS = """\
+# Public records
+
+The 46 records of the ten-minute track of openai/parameter-golf, and the experiments that stand for them here:
+{exact} exact, {documented} documented, {no} not yet.
+
+```bash
+python golf/train.py experiment=records/2026-04-05_sp8192_sdclip_loop45x2 scale=record
+golf plan experiment=records/2026-03-22_11l_gptq_lite scale=record
+```
+
+- **exact**: every setting that is known to change the score is the record's. Random numbers, their order and kernels
+  are not. That the score is reached is not claimed: none of these was trained here at full size.
+- **documented**: the last column says what differs.
+- **no**: the last column says what is missing.
+
+The number of parameters is the published one and is compared by a test. Scores are bits per byte as the challenge's
+table has them. The public scripts with parameter banks start training with Muon's momentum of the warm-up steps; here
+it is restored.
+"""
+RECORDS_END = ["", "This page is written by `scripts/dev/write_docs.py` from `docs/records.csv`.", ""]
 
 
 def pages() -> dict[Path, str]:
     """Return the text that every generated page should have, by path."""
     found = {path: path.read_text() for path in sorted((ROOT / "docs").rglob("*.md"))}
     quoting = {path: QUOTED.sub(_with_quote, text) for path, text in found.items() if "<!-- quoted: " in text}
-    return {ROOT / "docs/techniques.md": techniques_page(), **quoting}
+    generated = {
+        ROOT / "docs/techniques.md": techniques_page(),
+        ROOT / "docs/settings.md": settings_page(),
+        ROOT / "docs/records.md": records_page(),
+    }
+    return {**generated, **quoting}
+
+
+def settings_page() -> str:
+    """Return docs/settings.md: a table a group, a row a setting."""
+    parts = [SETTINGS_INTRODUCTION]
+    for group in catalogue():
+        head = ["| setting | default | choices or range | meaning |", "|---" * 4 + "|"]
+        rows = [
+            _cells([f"`{s.key}`", f"`{s.default}`" if s.default else "", s.allowed, s.meaning]) for s in group.settings
+        ]
+        parts.append("\n".join([f"## {group.name or 'The run itself'}", "", group.about, "", *head, *rows, ""]))
+    return "\n".join(parts)
+
+
+def records_page() -> str:
+    """Return docs/records.md: docs/records.csv as a table, and how many records compose."""
+    with (ROOT / "docs/records.csv").open(newline="") as file:
+        records = list(csv.DictReader(file))
+    counts = Counter(record["status"] for record in records)
+    introduction = RECORDS.format(exact=counts["exact"], documented=counts["documented"], no=counts["no"])
+    head = ["| record | `experiment=` | status | bpb | parameters | what differs |", "|---" * 6 + "|"]
+    return "\n".join([introduction, *head, *map(_record_row, records), *RECORDS_END])
+
+
+def _record_row(record: dict[str, str]) -> str:
+    experiment = record["experiment"]
+    link = f"[`{experiment}`](../conf/experiment/{experiment}.yaml)" if experiment else "–"
+    cells = [record["folder"], link, record["status"], record["published_bpb"], f"{int(record['parameters']):,}"]
+    return "| " + " | ".join([*cells, record["what_differs"] or "–"]) + " |"
 
 
 def techniques_page() -> str:
     """Return docs/techniques.md: a table a group, a row a technique."""
     groups = yaml.safe_load((ROOT / "docs/techniques.yaml").read_text())
+    grouped = {name for effects in groups.values() for name in effects}
+    if further := [name for name in sorted(technique_types()) if name not in grouped]:
+        groups["Further techniques"] = {name: {} for name in further}
     parts = [INTRODUCTION]
     for group, effects in groups.items():
         head = ["| technique | what it is, settings | source | changes | effect |", "|---" * 5 + "|"]
@@ -88,6 +174,10 @@ def _row(kind: type[Technique], effect: dict[str, float | str]) -> str:
         changes,
         _effect(effect),
     ]
+    return _cells(cells)
+
+
+def _cells(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
@@ -99,7 +189,8 @@ def _description(kind: type[Technique]) -> str:
 def _settings(kind: type[Technique]) -> str:
     fields = dataclasses.fields(kind)  # type: ignore[arg-type]
     texts = [f"{field.name}={_shown(field)}" for field in fields]
-    return ", ".join(f"`'{text}'`" if "[" in text else f"`{text}`" for text in texts)  # as zsh wants it typed
+    # zsh takes brackets for a pattern unless they are quoted.
+    return ", ".join(f"`'{text}'`" if "[" in text else f"`{text}`" for text in texts)
 
 
 def _shown(field: dataclasses.Field) -> str:

@@ -102,7 +102,12 @@ def coded_tensors(draw: st.DrawFn) -> CodedTensor:
         "row": torch.rand(shape[:1], generator=generator).half() if smooth else bits.view(torch.float16),
     }
     rotated = scale == "row" and draw(st.booleans())
-    return CodedTensor(data, scales[scale], draw(st.sampled_from(list(DTYPES.values()))), rotated)
+    columns, states = None, 1
+    if scale == "row" and data.dtype == torch.int8:
+        states = draw(st.sampled_from([1, 4, 8, 16]))
+        if draw(st.booleans()):
+            columns = torch.randint(-63, 64, shape[1:], generator=generator).to(torch.int8)
+    return CodedTensor(data, scales[scale], draw(st.sampled_from(list(DTYPES.values()))), rotated, columns, states)
 
 
 def bits_of(tensor: torch.Tensor) -> bytes:
@@ -121,6 +126,9 @@ def test_any_tensors_round_trip(coded: dict[str, CodedTensor], quant: QuantConfi
         assert back[name].data.shape == tensor.data.shape and back[name].data.dtype == tensor.data.dtype
         assert bits_of(back[name].data) == bits_of(tensor.data)
         assert (back[name].dtype, back[name].rotated) == (tensor.dtype, tensor.rotated)
+        assert back[name].states == tensor.states
+        columns = back[name].columns
+        assert columns is tensor.columns is None or bits_of(columns) == bits_of(tensor.columns)  # type: ignore[arg-type]
         if tensor.scale is None:
             assert back[name].scale is None
             continue
@@ -191,6 +199,9 @@ def forge_header(header: bytes, values: bytes = b"", **settings: int) -> bytes:
                 b'["a","i8","fp32",[1],"row"]',
                 b'["a","i8","fp32",[0,1],"row"],["a","i8","fp32",[0,1],"row"]',
                 b'["a","i8","fp32",[1000000000,0],"row"]',
+                b'["a","fp16","fp32",[1,1],"row+columns"]',
+                b'["a","i8","fp32",[1,1],"row+trellis5"]',
+                b'["a","i8","fp32",[0,1000000000],"row+columns+trellis8"]',
                 b'["a"]',
                 b"7",
             )
@@ -208,6 +219,24 @@ def test_hostile_files_end_in_one_sentence(content: bytes, tmp_path: Path) -> No
     path.write_bytes(content)
     with pytest.raises(GolfError, match=r"artifact\.golf"):
         load(path)
+
+
+@pytest.mark.parametrize("codec", ["zlib", "context"])
+def test_column_steps_and_trellises_have_a_version_of_their_own(codec: str) -> None:
+    """Files without them stay in version 2, which every older Golf reads."""
+    codes, quant = torch.ones(3, 4, dtype=torch.int8), QuantConfig(codec=codec)
+    plain = CodedTensor(codes, torch.ones(3).half(), torch.float32)
+    on_trellis = dataclasses.replace(plain, states=8)
+    stepped = dataclasses.replace(plain, columns=torch.zeros(4, dtype=torch.int8))
+    versions = [pack({"a": tensor}, MODEL, quant)[4] for tensor in (plain, on_trellis, stepped)]
+    assert versions == [2, 3, 3]
+
+
+def test_a_file_of_the_second_version_reads_as_it_always_did() -> None:
+    """Pinned bytes that version 0.2.0 wrote for 0.5 * [[1, -2], [3, 0]]."""
+    header = b'{"model":{},"tech":{},"tensors":[["a","i8","fp32",[2,2],"row"]]}'
+    back = unpack(forge_header(header, b"\x01\xfe\x03\x00" + b"\x00\x38" * 2, version=2))
+    assert back.state_dict()["a"].tolist() == [[0.5, -1.0], [1.5, 0.0]]
 
 
 def test_a_file_of_another_version_says_so() -> None:

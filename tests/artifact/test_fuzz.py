@@ -21,6 +21,7 @@ from golf.artifact.quant.formats import CodedTensor
 from golf.artifact.quant.policy import quantize
 from golf.settings.config import ModelConfig, QuantConfig, TensorQuant
 
+STEPS = TensorQuant("int6", rounding="trellis", columns=0.7)
 ALL_LAYOUTS = ["pack_bits", "by_role", "sort_rows", "byte_planes"]
 QUANTS = {
     "zlib": QuantConfig(small_numel=8),
@@ -28,6 +29,8 @@ QUANTS = {
     "lzma": QuantConfig(small_numel=8, codec="lzma", codec_level=0, layout=["sort_rows"]),
     "brotli": QuantConfig(small_numel=8, codec="brotli", codec_level=3, layout=["pack_bits"]),
     "context": QuantConfig(small_numel=8, codec="context", attn=TensorQuant("int6")),
+    "steps": QuantConfig(small_numel=8, codec="context", embed=STEPS, attn=STEPS),
+    "steps_in_bytes": QuantConfig(small_numel=8, codec="brotli", codec_level=3, embed=STEPS, attn=STEPS),
 }
 MUTATIONS = 2200  # of each codec's file
 LARGE = [-1, 0, 1, 2**8, 2**16, 2**31 - 1, 2**31, 2**40, 2**63 - 1]
@@ -41,6 +44,7 @@ VALUES: list[Any] = [
     "row",
     "all",
     "row+hadamard",
+    "row+columns+trellis8",
     "fp16",
     [],
     {},
@@ -59,7 +63,8 @@ def small_artifact(quant: QuantConfig) -> bytes:
         "blocks.0.q_gain": torch.randn(9),
         "step": torch.tensor(7),
     }
-    return pack(quantize(state, quant), ModelConfig(), quant)
+    hessians = {name: torch.diag(torch.rand(w.size(1)) ** 3) for name, w in state.items() if w.ndim == 2}
+    return pack(quantize(state, quant, hessians), ModelConfig(), quant)
 
 
 def damaged(content: bytes, generator: random.Random) -> bytes:

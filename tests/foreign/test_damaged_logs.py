@@ -12,9 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from golf.foreign.fault_kinds import counts, fault_lines
 from golf.foreign.folder_reader import ForeignFolder
 from golf.foreign.import_store import import_folders, record
-from golf.foreign.import_tables import as_csv, as_json, explanation, fault_lines, summary, table
+from golf.foreign.import_tables import as_csv, as_json, explanation, summary, table
+from golf.foreign.imported_entries import entries_of
 from golf.foreign.log_reader import read_log
 from golf.report.imported_rows import rows_of_record
 
@@ -169,7 +171,9 @@ def assert_printable(found: ForeignFolder) -> None:
     values = record(found)
     rows = rows_of_record(values)
     assert len(as_csv(rows).splitlines()) >= 1 + len(rows) and as_json([values])
-    assert table(rows).row_count >= len(rows) and (fault_lines([values]), summary([values]))
+    entries = entries_of([values])
+    assert len(table(entries, 100).splitlines()) >= 2 + len(rows)
+    assert all(isinstance(text, str) for text in (*fault_lines(entries), counts(entries), *summary([values])))
     for row in rows:
         assert row.name in explanation([values], row.name)
 

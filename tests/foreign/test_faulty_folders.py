@@ -76,10 +76,6 @@ def claimed_over_the_cap(folder: Path) -> None:
     claims(folder, bytes_total=16_200_000, seed_results=...)
 
 
-def older_run_in_front(folder: Path) -> None:
-    again(folder, "train_seed7.log", train_log(7, 1.24) + (folder / "train_seed7.log").read_text())
-
-
 def crashed(folder: Path) -> None:
     in_file(folder, "train_seed7.log", r"(?s)stopping_early.*", "torch.OutOfMemoryError: CUDA out of memory\n")
 
@@ -157,7 +153,6 @@ FAULTS: dict[str, tuple[Change, str]] = {  # what is done to a folder, what has 
     "another seed in it": (lambda f: in_file(f, "train_seed7.log", "seed:7", "seed:42"), "2 logs print seed 42"),
     "one seed": (one_seed_in_all_logs, "3 logs print seed 1337"),
     "another run": (another_runs_logs, "is in no log: they say 1.242123"),
-    "appended": (older_run_in_front, "train_seed7.log holds 2 runs"),
     "shards": (
         lambda f: in_file(f, "train_seed7.log", "train_shards:80", "train_shards:39"),
         "trained on 39, 80 shards",

@@ -72,7 +72,9 @@ OTHERS = {
     "  ttt_chunk [11/60] bpb=0.925699 time=69.1s": NOISE,
     "sliding_eval [ 50.0%] 10/20 windows running_bpb=1.2": NOISE,
     "mtp_params:0 data_seed: 3 muon_matrix_params:54": NOISE,
-    "INT4+fp8+brotli: 15.67MB model + 0.077MB code": NOISE,  # rounded to ten thousand bytes
+    "INT4+fp8+brotli: 15.67MB model + 0.077MB code": SizeLine(
+        (("artifact", "INT4+fp8+brotli", 15_670_000), ("code", "", 77_000)), unit=10_000
+    ),
     "It was a dark and stormy night": None,
     "final_bpb: 1.1234": None,
 }

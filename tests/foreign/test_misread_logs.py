@@ -11,7 +11,7 @@ from golf.foreign.folder_audit import audit
 from golf.foreign.folder_reader import ForeignFolder
 from golf.foreign.foreign_run import ForeignRun
 from golf.foreign.import_store import import_folders, record
-from golf.foreign.log_lines import ScoreLine, StepLine, StopLine, read_line
+from golf.foreign.log_lines import ScoreLine, SizeLine, StepLine, StopLine, read_line
 from golf.foreign.submission_json import meaning
 from golf.report.imported_rows import rows_of_record
 from golf.settings.composition import rules_named
@@ -182,7 +182,19 @@ def test_a_page_that_quotes_scores_is_no_run(tmp_path: Path) -> None:
 
 LINES = {
     "step    10/5120 | loss 8.1915 | lr 0.000475 | tok/s 4,637,135 | elapsed 0m01.13s": StepLine(
-        10, 5120, train_loss=8.1915
+        10, 5120, 1.13, train_loss=8.1915
+    ),
+    "step 5120/5120 | loss 1.9868 | elapsed 1h 9m39.58s": StepLine(5120, 5120, 4179.58, train_loss=1.9868),
+    "iter 250: loss 2.1234, time 89.50ms, mfu 12.30%": StepLine(250, None, train_loss=2.1234),
+    "step 250: train loss 2.5000, val loss 2.6000": StepLine(250, None, train_loss=2.5, val_loss=2.6),
+    "run2-b: step:5/20 train_loss:2.5 train_time:100ms": StepLine(5, 20, 0.1, train_loss=2.5),
+    "Training complete in 590s (1856 steps)": StopLine("complete", 590.0, 1856),
+    "[EVAL]  val_bpb  (raw):   1.05003120": ScoreLine("[EVAL] raw", 1.0500312, "1.05003120"),
+    "Artifact: 15,305,698 bytes (14.60 MB)": SizeLine((("artifact", "", 15_305_698),)),
+    "[QUANT] ZLIB compressed size:  15,868,520 bytes": SizeLine((("artifact", "ZLIB", 15_868_520),)),
+    "[QUANT] Code snapshot size:    52,814 bytes": SizeLine((("code", "", 52_814),)),
+    "  INT4+fp8+brotli: 15.42MB model + 0.077MB code = 15.50/16.00MB FITS": SizeLine(
+        (("artifact", "INT4+fp8+brotli", 15_420_000), ("code", "", 77_000)), unit=10_000
     ),
     "step  1800/9999 | loss 2.1075 | lr_mul 1.0000 | 3.12 steps/s | 576s": StepLine(1800, 9999, train_loss=2.1075),
     "Stopping early at step 1856 (wallclock limit)": StopLine("wallclock limit", None, 1856),
@@ -196,6 +208,56 @@ LINES = {
 @pytest.mark.parametrize("text", LINES)
 def test_rare_forms_of_lines(text: str) -> None:
     assert read_line(text) == LINES[text]
+
+
+RESULTS = {
+    "[EVAL RESULT] BPB: 1.2345 | tokens_processed=100": 1.2345,
+    "  VARIATIONAL BPB: 1.1625": 1.1625,
+    "RESULT val_bpb=1.2345": 1.2345,
+    "Submission: val_bpb = 1.0123": 1.0123,
+    "  Pure AR BPB: 1.4434  (12s)": 1.4434,
+    "RESULT: mode=standard val_loss=2.0 val_bpb=1.2": 1.2,
+    "Best val_bpb: 1.2345": None,  # of the validations in training
+    "lambda=0.3 bpb=1.2345": None,
+    "  PR #888 MDLM:    1.1465": None,
+}
+
+
+@pytest.mark.parametrize("line", RESULTS)
+def test_a_last_word_counts_where_there_is_no_other_score(tmp_path: Path, line: str) -> None:
+    training = "step:1000/1000 train_loss:2.0 train_time:100ms step_avg:0.10ms\n"
+    run = only_run(imported(tmp_path / "x", {"train.log": f"{training}{line}\n"}))
+    assert run.value("val_bpb") == RESULTS[line]
+    if RESULTS[line]:
+        assert run.texts["how"].startswith("not told (")
+    assert only_run(imported(tmp_path / "y", {"train.log": f"{log()}{line}\n"})).value("val_bpb") == 1.2
+
+
+CUT = (
+    "l_bpb:.4f} val_bpb:.6f} tokens",
+    "log0(f\"final_int6_roundtrip_exact val_bpb:{a_very_long_name.of_an_object['and a key that goes on and on'] * "
+    'and_a_factor_that_is_longer_still + 1:.6f}")',
+    "final_int8_zlib_roundtrip_exact val_bpb:.6",
+    "final_int8_zlib_roundtrip_exact val_bpb:%.6f",
+    "final_int8_zlib_roundtrip_exact val_bpb:{:.6f}",
+    "final_int8_zlib_roundtrip_exact val_bpb:{0:>9.6f} val_loss:{1:.4f}",
+    "final_int8_zlib_roundtrip_exact val_bpb:1.23456f",
+)
+
+
+@pytest.mark.parametrize("line", CUT)
+def test_formatting_code_is_never_a_number(tmp_path: Path, line: str) -> None:
+    found = imported(tmp_path / "x", {"train.log": f"{log()}{line}\n"})
+    assert only_run(found).value("val_bpb") == 1.2 and len(only_run(found).scores) == 1
+
+
+def test_sizes_in_megabytes_accuse_nobody(tmp_path: Path) -> None:
+    size = "  INT4+fp8+brotli: 15.92MB model + 0.077MB code = 16.00/16.00MB FITS\n"
+    text = "".join(line for line in log().splitlines(keepends=True) if "bytes" not in line.lower()) + size
+    found = imported(tmp_path / "x", {"train.log": text}, {"val_bpb": 1.2, "bytes_total": 15_993_211})
+    run = only_run(found)
+    assert (run.value("artifact_bytes"), run.value("total_bytes"), run.state) == (15_920_000, 15_997_000, "ok")
+    assert faults(found) == []
 
 
 def test_copies_are_one_run_in_imports(tmp_path: Path) -> None:
@@ -217,7 +279,8 @@ def test_a_copy_does_not_end_the_audit_of_claims(tmp_path: Path) -> None:
     folder = write(tmp_path)
     (folder / "train.log").write_bytes((folder / "train_seed7.log").read_bytes())
     found = audit(folder, None, rules_named("strict"))
-    assert found.faults == ["train_seed7.log, train.log are copies of one run: they count as one"]
+    assert found.faults == []
+    assert "train_seed7.log, train.log are copies of one run: they count as one" in found.look_at
     assert not any("not every seed" in line for line in found.unchecked)
 
 

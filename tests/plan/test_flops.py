@@ -6,9 +6,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from golf.plan.flops import flops_per_token
+from golf.registry import technique_types
 from golf.training.model.build import build_model, shapeless_model
 from tests.support import compose
 
+LANES = ["tech=[parallel_lanes]", "tech.parallel_lanes.first=2"]
 SMALL = ["scale=laptop", "model=4l", "model.model_dim=32", "data.train_seq_len=16", "model.compute_dtype=fp32"]
 
 
@@ -17,9 +19,9 @@ SMALL = ["scale=laptop", "model=4l", "model.model_dim=32", "data.train_seq_len=1
     [
         [],
         ["model.tie_embeddings=false", "model.num_kv_heads=1"],
-        ["tech=[bigram,value_embed]"],
         ["tech=[recurrence,swiglu]", "tech.recurrence.first=1", "tech.recurrence.last=2"],
-        ["tech=[fused_qkv,gated_attention]"],
+        *([f"tech=[{','.join([name, *kind.requires])}]"] for name, kind in sorted(technique_types().items())),  # type: ignore[attr-defined]
+        *([*LANES, f"tech.parallel_lanes.form={form}"] for form in ("separate", "crossed", "crossed_in_turn")),
     ],
     ids=lambda o: "+".join(o) or "baseline",
 )

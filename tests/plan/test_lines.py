@@ -2,7 +2,8 @@
 
 import pytest
 
-from golf.plan.lines import as_dict, plan_lines, short_lines
+from golf.plan.artifact_size import Interval
+from golf.plan.lines import as_dict, plan_lines, plan_range, rounded, short_lines
 from golf.plan.plan import make_plan
 from tests.support import compose
 
@@ -18,8 +19,9 @@ def test_bytes_of_code_before_a_run_are_an_estimate(rule: str) -> None:
 
 @pytest.mark.parametrize(("rule", "shown"), [("exact", "15,466"), ("estimate", "≈ 15,466")])
 def test_bytes_of_code_are_marked_only_where_the_script_was_not_made(rule: str, shown: str) -> None:
-    plan = make_plan(compose([*TINY, f"rules.code_bytes={rule}"]), [], code=15_466)
-    assert plan_lines(plan)[1] == f"code       {shown} bytes, wrapped"
+    cfg = compose([*TINY, f"rules.code_bytes={rule}"])
+    plan = make_plan(cfg, [], code=15_466)
+    assert plan_lines(cfg, plan)[1] == f"code       {shown} bytes, wrapped"
     assert f"+ {shown} code of" in short_lines(plan)[0]
 
 
@@ -31,3 +33,22 @@ def test_a_model_of_any_width_and_depth_has_a_plan(layers: int, width: int, tied
     plan = make_plan(compose(["scale=laptop", "launch.device=cpu", *shape]), [], thorough=False)
     low, expected, high = plan.artifact.bytes
     assert 0 <= low < expected < high and plan.params > layers * width**2
+
+
+@pytest.mark.parametrize(
+    ("interval", "text"),
+    [
+        (Interval(1_970, 17_922, 127_784), "18,000 (2,000 to 128,000)"),
+        (Interval(854_000, 964_000, 983_000), "964,000 (854,000 to 983,000)"),
+        (Interval(358_000, 366_000, 374_000), "366,000 ± 8,000"),
+        (Interval(90, 100, 112), "100 ± 12"),
+        (Interval(5, 5, 5), "5"),
+        (Interval(100, 100, 150), "100 (100 to 150)"),
+    ],
+)
+def test_a_lopsided_interval_is_printed_as_a_range(interval: Interval, text: str) -> None:
+    assert rounded(interval) == text
+
+
+def test_a_range_begins_with_its_smaller_end() -> None:
+    assert plan_range(Interval(118, 117.5, 117), "s") == "117 to 118 s"

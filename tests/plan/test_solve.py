@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from golf.errors import GolfError
 from golf.plan.plan import make_plan
-from golf.plan.solve import _fitting, solve
+from golf.plan.solve import Limits, _fitting, solve
 from tests.support import compose
 
 SMALL = ["scale=laptop", "model=4l", "quant.scale_floor=eps", "model.model_dim=64", "rules.code_bytes=estimate"]
@@ -36,7 +36,7 @@ def test_settings_without_a_solution_say_so(left: object, sentence: str) -> None
 def test_the_largest_mlp_under_the_cap() -> None:
     free = make_plan(compose([*SMALL, "model.mlp_hidden=150"]), []).headroom.expected
     overrides = [*SMALL, f"budget.artifact_bytes={1_000_000 - round(free)}"]
-    solution = solve(overrides, "model.mlp_hidden", [], margin_bytes=0, multiple_of=5)
+    solution = solve(overrides, "model.mlp_hidden", [], limits=Limits(0), multiple_of=5)
     assert solution.override in ("model.mlp_hidden=145", "model.mlp_hidden=150", "model.mlp_hidden=155")
     assert solution.plan.headroom.expected >= 0
     hidden = int(solution.override.rpartition("=")[2])

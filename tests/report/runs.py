@@ -48,11 +48,16 @@ def write_run(
     folder.mkdir(parents=True)
     write_json(folder / "config.json", to_dict(replace(cfg, seed=seed)))
     write_json(folder / "environment.json", {"gpus": 8, "gpu": gpu, "cpu": "EPYC", "cpu_cores": 2})
-    losses = [{"event": "train", "train_seconds": 6.0 * i, "train_loss": 7.0 - 0.04 * i} for i in range(100)]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(event) + "\n" for event in losses))
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(train_event(i)) + "\n" for i in range(100)))
     if bpb is not None:
         write_json(folder / "result.json", to_json(finished(cfg, bpb, seed, **changes)))
     return folder
+
+
+def train_event(number: int) -> dict[str, Any]:
+    """Return a line of metrics.jsonl about a training step, the `number`-th of those that were logged."""
+    place = {"step": 100 * number, "tokens": 51_200 * number, "train_seconds": 6.0 * number}
+    return {"event": "train", **place, "train_loss": 7.0 - 0.04 * number, "lr_multiplier": 1.0}
 
 
 def write_sweep(root: Path, name: str, runs: Sequence[tuple[Sequence[str], Config, int]], **changes: Any) -> None:

@@ -79,6 +79,8 @@ def test_a_given_sigma_is_a_z_test() -> None:
         (lambda: known_sigma([1.0], [1.1], 0.0), "above 0"),
         (lambda: known_sigma([1.0], [1.1], math.nan), "above 0"),
         (lambda: seeds_needed(0.0, 0.001, alpha=0.01, power=0.8), "above 0"),
+        (lambda: seeds_needed(-0.005, 0.001, alpha=0.01, power=0.8), "difference of -0.005"),
+        (lambda: seeds_needed(0.005, -0.001, alpha=0.01, power=0.8), "deviation of -0.001"),
         (lambda: seeds_needed(0.005, 0.001, alpha=0.01, power=0.8, margin=0.005), "No number of seeds"),
         (lambda: seeds_needed(1e-9, 1.0, alpha=0.01, power=0.8), "More than"),
         (lambda: detection_power(0.1, 0.1, 1, alpha=0.05), "2 or more"),

@@ -113,6 +113,18 @@ def smear_requires_xsa() -> dict[str, Any]:
     return {"smear": SimpleNamespace(requires=("xsa",), conflicts=())}
 
 
+def test_machines_that_settled_differently_are_named(runs: Path) -> None:
+    asked = []
+    for lr, kernel in ((0.04, "sdpa"), (0.04, "fa3"), (0.02, "sdpa")):
+        cfg = with_lr(lr, model=ModelConfig(attention=kernel))
+        write_run(runs, cfg, 1.22)
+        asked.append(([f"optim.matrix_lr={lr}"], cfg, 1))
+    write_sweep(runs, "mixed", asked)
+    assert any("with model.attention fa3 and sdpa: `auto` chooses" in note for note in read_study(["mixed"]).notes)
+    write_sweep(runs, "asked", asked, swept=["model.attention", "optim.matrix_lr"])
+    assert not any("several rows" in note for note in read_study(["asked"]).notes)
+
+
 def test_changes_in_words() -> None:
     base = flat(with_tech(xsa=XSA(), ema=EMA()))
     without = change(base, flat(with_tech(ema=EMA())))

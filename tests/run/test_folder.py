@@ -50,6 +50,19 @@ def test_the_launcher_has_the_last_word(runs: Path) -> None:
     assert read_result(folder.result).state == "crashed"
 
 
+def test_a_rank_of_an_earlier_start_writes_no_result_into_a_resumed_run(runs: Path) -> None:
+    """The launcher died, the job resumes in the folder and has removed the old result: the old rank is still there."""
+    folder = create_run_folder(Config(), [])
+    folder.begin()
+    survivor = folder.start_id()
+    folder.write_failure(Result("x", "abc", 1, state="crashed"))
+    folder.result.unlink()
+    folder.begin()
+    assert not folder.write_result(Result("x", "abc", 1, state="interrupted"), survivor)
+    assert folder.write_result(Result("x", "abc", 1, state="ok"), folder.start_id())
+    assert read_result(folder.result).state == "ok"
+
+
 def test_an_unwritable_place_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("GOLF_RUNS", str(tmp_path / "file"))

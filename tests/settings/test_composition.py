@@ -9,12 +9,15 @@ import pytest
 import yaml
 
 from golf.errors import GolfError
-from golf.settings import hardware
-from golf.settings.composition import compose, refuse_unknown_flags
+from golf.registry import technique_types
+from golf.settings import composition, hardware
+from golf.settings.composition import compose, refuse_mistakes
 from golf.settings.config import ttt_recipe
 from golf.settings.dropping import OFF, droppable
 from golf.settings.hardware import Hardware
-from tests.support import ROOT, golf_main
+from golf.settings.mistakes import flags_first
+from golf.settings.names import technique_settings
+from tests.support import ROOT, golf_main, golf_train
 
 CPU = Hardware(gpus=0, gpu_name="", hopper=False, cpu_cores=2, cpu_bf16=False, cpu_compiler=True)
 H100 = Hardware(gpus=1, gpu_name="H100", hopper=True, cpu_cores=16, cpu_bf16=True, cpu_compiler=True)
@@ -168,6 +171,26 @@ def test_every_option_composes_and_says_what_it_is(path: Path, machine: None) ->
         (["eval=ttt_sgd", "model=4l", "eval.ttt.freeze_blocks=5"], r"not among the model's 4 blocks"),
         (["eval=ttt_lora", "eval.ttt.chunk_tokens=512"], r"does not fit into windows of 256 tokens"),
         (["eval=ttt_lora", "eval.ttt.batch_seqs=0"], r"eval\.ttt\.batch_seqs=0 has to be at least 1"),
+        (["optim.muon_coefficients=fixed"], r"choose one of quintic, polar_express"),
+        (
+            ["optim.muon_coefficients=polar_express", "optim.muon_backend_steps=6"],
+            r"for 5 iterations: set optim\.muon_backend_steps=5 or fewer",
+        ),
+        (["schedule.muon_wd_taper_final=0.5"], r"lets a weight decay fall that is 0: set optim\.muon_wd"),
+        (["schedule.muon_wd_taper_start=1"], r"muon_wd_taper_start=1\.0 has to be at least 0 and below 1"),
+        (["tech=[bigram]", "tech.bigram.hash=sum"], r"tech\.bigram\.hash=sum is not known: choose one of xor, linear"),
+        (["tech=[bigram]", "tech.bigram.hash=linear", "tech.bigram.order=3"], r"hashes pairs: leave .*order=2"),
+        (["tech=[bigram]", "tech.bigram.add_pairs=true"], r"adds pairs to triples: set tech\.bigram\.order=3"),
+        (["tech=[overtone_init]", "tech.overtone_init.exponent=0"], r"exponent=0\.0 has to be above 0"),
+        (["tech=[gated_attention]", "tech.gated_attention.window=999"], r"window=999 is wider than the model's 112"),
+        (["tech=[gated_attention]", "tech.gated_attention.multiplier=0"], r"multiplier=0\.0 has to be above 0"),
+        (
+            ["tech=[gated_attention,fused_qkv]", "tech.gated_attention.reads=queries"],
+            r"which fused_qkv changes: use reads=input or drop fused_qkv",
+        ),
+        (["tech=[smear]", "tech.smear.form=add", "tech.smear.window=999"], r"window=999 is wider than the model's 112"),
+        (["quant.mlp.clip_importance=0.1"], r"follows the Hessian of GPTQ: set quant\.mlp\.rounding=gptq"),
+        (["quant.prune.weights=1"], r"quant\.prune\.weights=1\.0 has to be at least 0 and below 1"),
         (["seed=-1"], r"seed=-1 has to be at least 0"),
         (["name=a/b"], r"name=a/b names a folder"),
         (["quant.codec=gzip"], r"quant\.codec=gzip is not known: choose one of zlib, zstd, lzma"),
@@ -185,7 +208,7 @@ def test_every_option_composes_and_says_what_it_is(path: Path, machine: None) ->
         (["optim.matrix_lr 0.03"], r"'optim\.matrix_lr 0\.03' has no '=': .* as in optim\.matrix_lr=0\.03"),
         (["matrix_lr=0.03"], r"There is no setting matrix_lr; did you mean optim\.matrix_lr\?"),
         (["seed=1,2"], r"--multirun"),
-        (["model=null"], r"cannot be composed"),
+        (["model=null"], r"model=null: a run needs one of model's options; choose from 11l"),
         (["optim.matrix_lr=null"], r"optim\.matrix_lr cannot be null: give it a value, or leave optim\.matrix_lr out"),
         (["seed=null"], r"seed cannot be null"),
         (["tech=[ema]", "tech.ema.decay=null"], r"tech\.ema\.decay cannot be null"),
@@ -214,7 +237,90 @@ def test_flags_that_are_settings_end_in_one_sentence(words: list[str], example: 
 
 
 def test_hydras_own_flags_are_flags() -> None:
-    refuse_unknown_flags(["-m", "--multi", "--cfg", "job", "--hydra-help", "seed=1"])
+    flags, overrides = flags_first(["model=9l", "-m", "--multi", "--cfg", "job", "-p", "optim", "--info", "seed=1"])
+    assert flags == ["-m", "--multi", "--cfg", "job", "-p", "optim", "--info"] and overrides == ["model=9l", "seed=1"]
+
+
+@pytest.mark.parametrize(
+    ("words", "first_line"),
+    [
+        (["experiment=lower_lr", "--cfg", "job", "-p", "name"], "lower_lr"),
+        (["--cfg=job", "-p", "name", "experiment=lower_lr"], "lower_lr"),
+    ],
+)
+def test_flags_may_stand_anywhere(words: list[str], first_line: str) -> None:
+    done = golf_main(*words)
+    assert done.returncode == 0 and done.stdout.splitlines()[0] == first_line, done
+
+
+@pytest.mark.slow
+def test_hydras_own_help_is_printed() -> None:
+    done = golf_train("seed=3", "--hydra-help")
+    assert done.returncode == 0 and done.stdout.startswith("Hydra (1.3.8)")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["optim.matrix_lrr=1"], "There is no setting optim.matrix_lrr; did you mean matrix_lr?"),
+        (["matrix_lrr=0.03"], "There is no setting matrix_lrr; did you mean optim.matrix_lr?"),
+        (["quant.matrix_lr=0.03"], "There is no setting quant.matrix_lr; did you mean optim.matrix_lr?"),
+        (["optim.lr=1"], "did you mean optim.matrix_lr or optim.scalar_lr or optim.tied_embed_lr?"),
+        (["lora_rnk=3"], "There is no setting lora_rnk; did you mean eval.ttt.lora_rank?"),
+        (["tech=[xsa]", "tech.xsa.last=3"], "There is no setting tech.xsa.last; did you mean last_n?"),
+        (["tech.bigram.dim=3"], "Technique bigram is not selected: add it with +tech=bigram."),
+        (["tech=[xas]"], "There is no technique xas; did you mean xsa?"),
+        (["model=12l"], "model=12l does not exist; did you mean 11l?"),
+        (["model=null"], "model=null: a run needs one of model's options; choose from 11l, 4l, 8l, 9l."),
+        (["-m", "optim.matrix_lrr=0.02,0.04"], "There is no setting optim.matrix_lrr"),
+        (["+sweep=lower_lrr"], "sweep=lower_lrr does not exist; did you mean lower_lr?"),
+        (["quant.codec=gzip"], "quant.codec=gzip is not known: choose one of"),
+        (["model.num_layers=abc"], "model.num_layers takes an integer, not 'abc'."),
+        (["optim.matrix_lr", "=", "0.03"], "as in optim.matrix_lr=0.03."),
+        (["optim.matrix_lr", "=0.03"], "as in optim.matrix_lr=0.03."),
+        (["seed", "4", "model=9l"], "as in seed=4."),
+    ],
+)
+def test_a_typo_is_answered_without_torch(words: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow() -> None:
+        raise AssertionError("this imports torch")
+
+    monkeypatch.setattr(hardware, "_this_machine", slow)
+    monkeypatch.setattr(composition, "technique_types", slow)
+    done = golf_main(*words)
+    assert done.returncode == 2 and sentence in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
+@pytest.mark.parametrize("command", [["-m", "golf.train"], ["-m", "golf.commands.cli", "plan"]])
+def test_a_typo_leaves_torch_alone(command: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", *command, "matrix_lr=0.03"], capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.returncode == 2 and "did you mean optim.matrix_lr?" in done.stderr
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "hydra" in imported and not {"torch", "numpy", "scipy"} & imported
+
+
+def test_what_is_no_mistake_passes(machine: None) -> None:
+    for words in (
+        ["-m", "optim.matrix_lr=0.02,0.04", "seed=range(1,4)", "tech=[xsa],[]"],
+        ["-m", "optim.matrix_lr=interval(0.01,0.1)", "model=glob(*)"],
+        ["+sweep=leave_one_out", "experiment=gold6_11l", "tech.xsa.last_n=2", "drop=[ema]"],
+        ["--config-dir", "/nowhere", "model=mine"],
+        ["eval.ttt.lr=null", "model.mlp_hidden=null", "hydra.verbose=true"],
+    ):
+        refuse_mistakes(words, several="-m" in words)
+
+
+def test_a_string_of_overrides_is_no_list() -> None:
+    with pytest.raises(GolfError, match=r"takes a list of overrides: write compose\(\['model=9l'\]\)"):
+        composition.compose("model=9l")
+
+
+def test_settings_are_read_from_the_files_of_techniques() -> None:
+    """Reading the text has to give what importing gives."""
+    imported = {name: tuple(f.name for f in dataclasses.fields(kind)) for name, kind in technique_types().items()}
+    assert technique_settings() == imported
 
 
 def test_importing_golf_imports_nothing_heavy() -> None:
@@ -240,11 +346,20 @@ def test_plain_settings_are_dropped_by_name(name: str, machine: None) -> None:
     on = {
         "fp16_embed": ["experiment=fp16_embed_wd3600"],
         "loader": ["data.loader=coprime"],
+        "documents": ["data.loader=packed", "model.within_documents=true", "eval.documents=true"],
         "shard_order": ["data.shard_order=[1,0]"],
         "ttt": ["eval=ttt_lora"],
         "rotation": ["quant.mlp.rotation=hadamard"],
         "pruning": ["quant=gptq_own_text"],
         "lqer": ["quant=int4_lqer"],
+        "decay_taper": ["optim.muon_wd=0.1", "schedule.muon_wd_taper_final=0.5"],
+        "row_normalize": ["optim.muon_row_normalize=true"],
+        "polar_express": ["optim.muon_coefficients=polar_express"],
+        "momentum_dtype": ["optim.muon_momentum_dtype=bf16"],
+        "column_steps": ["quant=trellis"],
+        "clip_importance": ["quant=sdclip_gptq", "quant.mlp.clip_importance=0.175"],
+        "fp16_control": ["quant.control_format=fp16"],
+        "moment_dtype": ["optim.adam_moment_dtype=fp32"],
     }.get(name, ["experiment=pr593_11l"])
     cfg = compose([*on, f"drop=[{name}]"])
     assert name in droppable(compose(on)) and name not in droppable(cfg)

@@ -6,10 +6,10 @@ import shlex
 import pytest
 
 from golf.errors import GolfError
-from golf.registry import technique_types
+from golf.registry import Variable, technique_types
 from golf.settings.config import ttt_recipe
-from golf.settings.env_techniques import DETAILS, LATE_QAT, SELECTS
-from golf.settings.env_vars import KEYS, translate
+from golf.settings.env_techniques import variables_of_techniques
+from golf.settings.env_vars import KEYS, LATE_QAT, translate
 from tests.support import compose, script_main
 
 S2 = """
@@ -48,13 +48,16 @@ def test_every_known_variable_sets_its_field(name: str) -> None:
         "WARMDOWN_LAST_FRAC": "0.2",
         "WARMDOWN_FRAC": "0.667",
         "MIN_LR": "0.1",
+        "WD_TAPER_START_FRAC": "0.6",
+        "WD_TAPER_FINAL_MULT": "0.5",
         "BETA1": "0.8",
         "BETA2": "0.99",
         "TTT_MOMENTUM": "0.5",
         "TTT_EVAL_SEQ_LEN": "512",
     }
     value = values.get(name, "3")
-    cfg = compose(translate(f"{name}={value} torchrun train_gpt.py").overrides)
+    beside = "MUON_WD=0.1 " if name == "WD_TAPER_FINAL_MULT" else ""
+    cfg = compose(translate(f"{beside}{name}={value} torchrun train_gpt.py").overrides)
     found = cfg
     for part in KEYS[name].split("."):
         found = getattr(found, part)
@@ -98,13 +101,48 @@ def test_switches_are_off_at_minus_one() -> None:
     line = "XSA_LAST_N=-1 PARALLEL_RESIDUAL_START=-1 ENABLE_LOOPING_AT=-1 LATE_QAT_THRESHOLD=-1 TTT_ENABLED=-1 x"
     found = translate(line)
     assert found.overrides == ["model=9l", "scale=record"] and found.unknown == found.without_effect == []
-    assert translate("PARALLEL_RESIDUAL_START=7 x").unknown == ["PARALLEL_RESIDUAL_START=7"]
+
+
+def test_parallel_residuals_go_by_the_script_they_are_from() -> None:
+    april = translate("PARALLEL_RESIDUAL_START=7 x").overrides[2:]
+    assert april == ["tech=[parallel_lanes]", "tech.parallel_lanes.form=side_by_side", "tech.parallel_lanes.first=7"]
+    march = translate("PARALLEL_START_LAYER=6 PARALLEL_RESIDUAL=1 x").overrides[2:]
+    assert march == ["tech=[parallel_lanes]", "tech.parallel_lanes.form=crossed_in_turn", "tech.parallel_lanes.first=6"]
+    assert translate("PARALLEL_RESIDUAL=0 PARALLEL_START_LAYER=7 x").unknown == ["PARALLEL_START_LAYER=7"]
 
 
 @pytest.mark.parametrize(("enabled", "method"), [("0", "off"), ("-1", "off"), ("1", "lora")])
 def test_the_switch_of_test_time_training_counts_beside_its_details(enabled: str, method: str) -> None:
     found = compose(translate(f"TTT_LORA_RANK=8 TTT_ENABLED={enabled} torchrun t.py").overrides)
     assert found.eval.ttt.method == method and found.eval.stride == 0
+
+
+def test_variables_of_the_hashes() -> None:
+    linear = compose(translate("BIGRAM_HASH_BUCKETS=4096 BIGRAM_HASH_DIM=128 torchrun t.py").overrides).tech["bigram"]
+    assert (linear.hash, linear.buckets, linear.dim) == ("linear", 4096, 128)
+    both = compose(translate("BIGRAM_VOCAB_SIZE=3072 TRIGRAM=1 torchrun t.py").overrides).tech["bigram"]
+    assert (both.hash, both.order, both.add_pairs) == ("xor", 3, True)
+    pairs = compose(translate("BIGRAM_VOCAB_SIZE=3072 TRIGRAM=0 torchrun t.py").overrides).tech["bigram"]
+    assert (pairs.order, pairs.add_pairs) == (2, False)
+
+
+def test_gates_of_the_april_records() -> None:
+    line = "SMEAR_GATE_ENABLED=1 GATE_WINDOW=10 SPARSE_ATTN_GATE_ENABLED=1 SPARSE_ATTN_GATE_SCALE=0.5 torchrun t.py"
+    tech = compose(translate(line).overrides).tech
+    smear, gate = tech["smear"], tech["gated_attention"]
+    assert (smear.form, smear.mask_bos, smear.window) == ("add", True, 10)
+    assert (gate.bias, gate.window, gate.scale, gate.multiplier) == (None, 10, 0.5, 1.0)
+    gate = compose(translate("GATE_ATTN_OUT=1 torchrun t.py").overrides).tech["gated_attention"]
+    assert (gate.bias, gate.window, gate.multiplier) == (None, 12, 2.0)
+    gate = compose(translate("GATED_ATTN_ENABLED=1 GATED_ATTN_INIT_STD=0.005 x").overrides).tech["gated_attention"]
+    assert (gate.bias, gate.window, gate.init_std) == (None, None, 0.005)
+
+
+def test_switches_of_the_optimizer() -> None:
+    found = compose(translate("MUON_ROW_NORMALIZE=1 USE_POLAR_EXPRESS=1 torchrun t.py").overrides)
+    assert found.optim.muon_row_normalize and found.optim.muon_coefficients == "polar_express"
+    off = translate("MUON_ROW_NORMALIZE=0 POLAR_EXPRESS=0 FP16_EMBED_EXPORT=0 torchrun t.py")
+    assert off.overrides == ["model=9l", "scale=record"] and off.unknown == []
 
 
 def test_the_eleven_layer_stack_in_its_own_terms() -> None:
@@ -130,11 +168,24 @@ def test_the_eleven_layer_stack_in_its_own_terms() -> None:
     assert (loop.first, loop.last, loop.passes, loop.enable_at) == (4, 5, 3, 0.5)
 
 
-@pytest.mark.parametrize("name", sorted({**SELECTS, **DETAILS, **LATE_QAT}))
+@pytest.mark.parametrize("name", sorted(variables_of_techniques()))
 def test_every_variable_of_a_technique_names_a_setting_that_exists(name: str) -> None:
-    technique, field = {**SELECTS, **DETAILS, **LATE_QAT}[name]
-    kind = technique_types()[technique]
-    assert not field or field in {f.name for f in dataclasses.fields(kind)}
+    for technique, variable in variables_of_techniques()[name]:
+        fields = {f.name for f in dataclasses.fields(technique_types()[technique])}
+        sets = {variable.sets: ""} if isinstance(variable.sets, str) else variable.sets("1")
+        assert {field for field in sets if field} <= fields
+
+
+def test_a_detail_goes_to_every_selected_technique_that_lists_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    types = technique_types()
+    for name, field in (("xsa", "last_n"), ("bigram", "dim"), ("value_embed", "dim")):
+        listed = (*types[name].variables, Variable("WINDOW", field))  # type: ignore[attr-defined]
+        monkeypatch.setattr(types[name], "variables", listed)
+    found = translate("WINDOW=3 XSA_LAST_N=2 BIGRAM_BUCKETS=64 torchrun train_gpt.py")
+    assert found.unknown == [] and found.overrides[2:] == [
+        *("tech=[bigram,xsa]", "tech.xsa.last_n=2", "tech.bigram.buckets=64"),
+        *("tech.bigram.dim=3", "tech.xsa.last_n=3"),
+    ]
 
 
 LEGAL_TTT = "EVAL_STRIDE=64 TTT_ENABLED=1 TTT_LR=0.002 TTT_EPOCHS=3 TTT_CHUNK_TOKENS=32768 TTT_FREEZE_BLOCKS=0"
@@ -183,3 +234,13 @@ def test_script_prints_overrides_and_names_the_rest() -> None:
     assert compose([*shlex.split(order), "launch.device=cuda"]).data.shard_order == [44, 7]
     wrong = script_main("from_env", "MATRIX_LR=fast torchrun train_gpt.py")
     assert wrong.returncode == 2 and "optim.matrix_lr takes a float" in wrong.stderr
+
+
+def test_swa_beside_ema_is_collected_and_not_used() -> None:
+    """As in 2026-03-23_LeakyReLU_LegalTTT_ParallelMuon, whose command has both on."""
+    found = translate("EMA_ENABLED=1 SWA_ENABLED=1 SWA_EVERY=50 torchrun train_gpt.py")
+    assert found.overrides[2:] == ["tech=[ema]"] and found.unknown == []
+    assert [sentence.partition(" (")[0] for sentence in found.without_effect] == ["SWA_ENABLED=1", "SWA_EVERY=50"]
+    assert "collect this average and do not use it" in found.without_effect[0]
+    compose(found.overrides)
+    assert translate("EMA_ENABLED=0 SWA_ENABLED=1 torchrun train_gpt.py").overrides[2:] == ["tech=[swa]"]

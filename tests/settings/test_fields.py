@@ -31,10 +31,14 @@ def test_every_default_is_allowed() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "sentence"),
     [
-        ("data.loader", "random", "data.loader=random is not known: choose one of sequential, coprime, shuffled."),
+        (
+            "data.loader",
+            "random",
+            "data.loader=random is not known: choose one of sequential, coprime, shuffled, packed, packed_shuffled.",
+        ),
         ("launch.device", "tpu", "launch.device=tpu is not known: choose one of auto, cpu, cuda."),
         ("sweep.reference", "last", "sweep.reference=last is not known: choose one of null, first, none."),
-        ("quant.other.rounding", "up", "quant.other.rounding=up is not known: choose one of nearest, gptq."),
+        ("quant.other.rounding", "up", "quant.other.rounding=up is not known: choose one of nearest, gptq, trellis."),
         ("track.attach", ["log", "x"], "track.attach=x is not known: choose one of config, log, curves, artifact."),
         ("seed", -1, "seed=-1 has to be at least 0."),
         ("launch.jobs", 0, "launch.jobs=0 has to be at least 1."),

@@ -1,10 +1,16 @@
 """Record folders of real runs: all files, and all reasons for a refusal."""
 
 import json
+import os
+import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from golf import train_gpt
 from golf.challenge import SUBMISSION_NUMBERS, SUBMISSION_TEXTS
 from golf.errors import GolfError
 from golf.foreign.folder_audit import audit
@@ -33,10 +39,14 @@ def variant(tiny: OwnDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_a_folder_with_everything_in_it(variant: Path, tmp_path: Path) -> None:
+def test_a_folder_with_everything_in_it(
+    variant: Path, tiny: OwnDataset, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     target = tmp_path / "record"
     options = ["--wrap", "--reference", "5.0", "--blurb", "XSA on a tiny model.", "--out", str(target)]
     assert export_submission.main([str(variant), *WHO, *options]) == 0
+    # what the audit will fault is said at once: the tiny text is not FineWeb
+    assert "warning: golf audit faults it: " in (shown := capsys.readouterr().out) and "MB of text" in shown
     names = {p.name for p in target.iterdir()}
     assert names >= {"train_gpt.py", "train_gpt_readable.py", "submission.json", "README.md", "requirements.txt"}
     assert names >= {"train_seed1.log", "train_seed2.log", "tiny_320_bpe.model"}
@@ -57,6 +67,17 @@ def test_a_folder_with_everything_in_it(variant: Path, tmp_path: Path) -> None:
     # the tiny text is not FineWeb, which the audit of the logs says, and nothing else is wrong
     assert [fault for fault in found.faults if "MB of text" not in fault] == []
     assert export_submission.main([str(variant), *WHO, "--out", str(target)]) == 2  # exists already
+    # the README's own lines run in a copy of the folder, once they say where the data is
+    place = shutil.copytree(target, tmp_path / "elsewhere")
+    (lines,) = re.findall(r"```bash\n(.*?)```", (place / "README.md").read_text(), re.DOTALL)
+    train, score = (line for line in lines.splitlines() if "torchrun" in line)
+    path = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    missing = subprocess.run(train, shell=True, cwd=place, env=path, capture_output=True, text=True)
+    assert missing.returncode and "does not exist: say where it is with DATA_PATH=…" in missing.stderr
+    for line in (train, score):
+        done = subprocess.run(line, shell=True, cwd=place, env={**path, "DATA_PATH": str(tiny.folder)}, text=True)
+        assert done.returncode == 0
+    assert (place / "artifact.golf").is_file()
 
 
 def test_a_submission_with_problems_is_refused_and_nothing_is_written(
@@ -98,3 +119,19 @@ def test_a_submission_nobody_described_says_what_it_is() -> None:
     cfg = compose(["scale=record", "model=9l", "tech=[xsa]", "quant=int6_mixed"])
     assert in_a_sentence(cfg) == "9 layers of 512 with xsa, quantized as int6_mixed."
     assert "with" not in in_a_sentence(compose(["experiment=naive_baseline"]))
+
+
+def test_a_script_finds_the_tokenizer_beside_it_and_names_its_own_variables(
+    tiny: OwnDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train_gpt, "__file__", str(tmp_path / "train_gpt.py"))
+    cfg = compose(tiny_overrides(tiny))
+    cfg.data.tokenizer_path = f"data/tokenizers/{tiny.tokenizer_path.name}"
+    with pytest.raises(GolfError, match=r"does not exist: say where it is with TOKENIZER_PATH=…"):
+        train_gpt.find_inputs(cfg)
+    shutil.copy(tiny.tokenizer_path, tmp_path)
+    train_gpt.find_inputs(cfg)
+    assert cfg.data.tokenizer_path == str(tmp_path / tiny.tokenizer_path.name)
+    cfg.data.path = "data/datasets/nowhere"
+    with pytest.raises(GolfError, match=r"nowhere does not exist: say where it is with DATA_PATH=…"):
+        train_gpt.find_inputs(cfg)

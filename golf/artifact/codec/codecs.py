@@ -16,6 +16,7 @@ from golf.settings.config import QuantConfig
 
 CODEC_IDS = {"zlib": 0, "zstd": 1, "lzma": 2, "brotli": 3, "context": 4}
 NEEDS_PACKAGE = {"brotli": "brotli", "context": "numba"}  # packages of the extra golf[codec]
+# The header of a file states the memory that decoding takes, and a hostile one may state any.
 LZMA_MEMORY_BYTES = 1 << 30
 ZSTD_SEARCHING_LEVEL = 19  # lowest level that optimises its parse by statistics
 
@@ -81,6 +82,7 @@ def decompress_by(quant: QuantConfig, data: bytes, size: int) -> bytes:
         out, finished = _unbrotli(data, size)
     else:
         out, finished = _unzstd(data, size)
+    # Data of the right length may still be cut off or have bytes behind it.
     if len(out) != size or not finished:
         raise ValueError("the compressed data does not have the length it states")
     return out
@@ -89,6 +91,7 @@ def decompress_by(quant: QuantConfig, data: bytes, size: int) -> bytes:
 def _unzlib(data: bytes, size: int) -> tuple[bytes, bool]:
     decoder = zlib.decompressobj()
     try:
+        # One byte more than stated is let through: enough to notice a longer stream without unpacking all of it.
         out = decoder.decompress(data, size + 1)
     except (zlib.error, MemoryError) as error:
         raise ValueError(str(error)) from error
@@ -107,6 +110,7 @@ def _unlzma(data: bytes, size: int) -> tuple[bytes, bool]:
 def _unzstd(data: bytes, size: int) -> tuple[bytes, bool]:
     try:
         # The library allocates the size that the frame states, which a hostile file chooses.
+        # A frame that states none gives -1, and the limit below holds.
         if zstandard.frame_content_size(data) not in (size, -1):
             return b"", False
         decoder = zstandard.ZstdDecompressor(max_window_size=1 << 27)
@@ -120,6 +124,7 @@ def _unbrotli(data: bytes, size: int) -> tuple[bytes, bool]:
     decoder = brotli.Decompressor()
     try:
         out = decoder.process(data, output_buffer_limit=size + 1)
+        # The decoder hands out its buffer in pieces and has to be asked again for the rest.
         while len(out) <= size and not decoder.is_finished():
             more = decoder.process(b"", output_buffer_limit=size + 1 - len(out))
             if not more:
@@ -132,6 +137,7 @@ def _unbrotli(data: bytes, size: int) -> tuple[bytes, bool]:
 
 def _brotli() -> Any:
     require_codec("brotli")
+    # An extra package, which users of the other codecs need not install.
     import brotli
 
     return brotli

@@ -57,12 +57,21 @@ class Coder(NamedTuple):
 class Memory(NamedTuple):
     """Statistics of the tensors of one role."""
 
-    by_width: np.ndarray  # int64 [WIDTHS, 256]: counters, probability << 10 | observations; 0 = none yet
-    by_neighbours: np.ndarray  # int64 [WIDTHS, 256]: counters of the same form
+    by_width: np.ndarray  # int64 [2 * WIDTHS, 256]: counters, probability << 10 | observations; 0 = none yet
+    by_neighbours: np.ndarray  # int64 [2 * WIDTHS, 256]: the same; the second half is for codes at offset 1
     node_weights: np.ndarray  # int64 [256, INPUTS]: weights of the mix, 16 fractional bits
     width_weights: np.ndarray  # int64 [WIDTHS, INPUTS]
     scale_counters: np.ndarray  # int64 [64]
+    column_counters: np.ndarray  # int64 [64]
     codes_seen: np.ndarray  # int64 [1]
+
+
+class Grid(NamedTuple):
+    """The grids of a matrix: of columns by their steps, of codes by the state of a trellis."""
+
+    half_octaves: np.ndarray  # int64 [columns]: variance of a step over that of the row's
+    following: np.ndarray  # int64 [states, 2]: next state after an even and an odd code
+    offset: np.ndarray  # int64 [states]: twice the distance of the grid from zero, in steps
 
 
 class Columns(NamedTuple):
@@ -71,7 +80,7 @@ class Columns(NamedTuple):
     energy_a: np.ndarray  # summed squares of the distance from the prediction, 8 fractional bits
     energy_b: np.ndarray  # summed squares of the distance from the mean, 8 fractional bits
     sums: np.ndarray
-    above: np.ndarray  # squares of the row above
+    above: np.ndarray  # squares of the row above, 6 fractional bits, in steps of the row
 
 
 class Predictor(NamedTuple):
@@ -83,10 +92,12 @@ class Predictor(NamedTuple):
 
 
 def _compiled(function: Callable[..., Any]) -> Any:
+    # By numpy's error model a division is not checked for zero: what divides is clamped before.
     options: dict[str, Any] = {"error_model": "numpy", "nogil": True}
     try:
         return njit(cache=True, **options)(function)
-    except RuntimeError:  # no folder for the cache can be written
+    except RuntimeError:
+        # No folder for the cache can be written: the code is compiled for this process alone.
         return njit(**options)(function)
 
 
@@ -103,8 +114,10 @@ def code_bit(coder, probability, bit):
         high = middle
     else:
         low = middle + 1
+    # A leading byte on which both ends of the interval agree is settled and leaves the registers.
     while (low ^ high) >> 24 == 0:
         position = state[POSITION]
+        # Behind the end a decoder reads zeros, and a coder only counts, so that its caller can make room.
         inside = position < state[END]
         if state[DECODING]:
             byte = np.int64(stream[position]) if inside else np.int64(0)
@@ -130,6 +143,7 @@ def code_number(coder, number, bits):
 @_compiled
 def learned(reciprocal, counter, bit, limit):
     """Return the counter after one more observation. Its rate falls as 1/n until `limit` observations."""
+    # A counter holds 22 bits of probability above 10 bits of count.
     probability, seen = counter >> 10, counter & 1023
     target = (1 << 22) - 1 if bit else 0
     probability += ((target - probability) * reciprocal[seen]) >> 16
@@ -141,7 +155,9 @@ def code_counted(coder, counters, index, bit):
     """Write or read a bit by the probability of one counter, which learns from it."""
     counter = counters[index]
     if counter == 0:
+        # A counter that has seen nothing stands for even odds.
         counter = np.int64(1) << 31
+    # A bit of probability zero could not be coded.
     probability = min(max(counter >> 16, ONE - MOST_LIKELY), MOST_LIKELY)
     bit = code_bit(coder, probability, bit)
     counters[index] = learned(coder.tables.reciprocal, counter, bit, 60)
@@ -151,6 +167,7 @@ def code_counted(coder, counters, index, bit):
 @_compiled
 def code_difference(coder, counters, difference):
     """Write or read a signed number of up to 17 bits: its length and leading bit by counters, the rest at even odds."""
+    # With one added, zero has a leading bit as well.
     size = abs(difference) + 1
     length = np.int64(0)
     while size >> (length + 1) > 0:
@@ -161,19 +178,22 @@ def code_difference(coder, counters, difference):
     result = np.int64(1)
     for shift in range(found - 1, -1, -1):
         bit = (size >> shift) & 1
+        # The lower half of the counters is for lengths, the upper half for the bit behind the leading one.
         leading = shift == found - 1
         bit = code_counted(coder, counters, 32 + found, bit) if leading else code_bit(coder, ONE >> 1, bit)
         result = (result << 1) | bit
+    # Zero has no sign to code.
     if result == 1:
         return np.int64(0)
     return 1 - result if code_bit(coder, ONE >> 1, np.int64(difference < 0)) else result - 1
 
 
 @_compiled
-def code_scales(coder, memory, scales):
-    """Write or read the bits of float16 scales `[rows]`, each as its distance from the mean of the scales before."""
+def code_scales(coder, counters, scales):
+    """Write or read numbers of 16 bits, such as those of float16 scales, each by its distance from the mean before."""
     mean = np.int64(0)
     for i in range(len(scales)):
+        # A stream that ended early is given up here, and the caller sees its position.
         if coder.state[DECODING] and coder.state[POSITION] > coder.state[END]:
             return
         if i == 0:
@@ -181,13 +201,15 @@ def code_scales(coder, memory, scales):
             mean = scales[0] << 8
             continue
         expected = (mean + 128) >> 8
-        scales[i] = expected + code_difference(coder, memory.scale_counters, scales[i] - expected)
+        scales[i] = expected + code_difference(coder, counters, scales[i] - expected)
+        # The mean is over all rows before, and over about the last sixteen once there are more.
         mean += ((scales[i] << 8) - mean) // min(i + 1, 16)
 
 
 @_compiled
 def level_of(octaves, energy):
     """Return 32·log₂ of a positive number: the level of a variance with 8 fractional bits."""
+    # By shifts and a table, because a floating-point logarithm may differ between machines.
     octave, rest = 0, energy
     for shift in (32, 16, 8, 4, 2, 1):
         if rest >> shift:
@@ -198,8 +220,18 @@ def level_of(octaves, energy):
 
 
 @_compiled
+def in_row_steps(energy, half_octaves):
+    """Return `energy` in squared steps of the row instead of the column, whose are larger by `half_octaves`."""
+    octaves = half_octaves >> 1
+    scaled = energy << octaves if octaves >= 0 else energy >> -octaves
+    # 181/128 is the square root of two: half an octave.
+    return (scaled * 181) >> 7 if half_octaves & 1 else scaled
+
+
+@_compiled
 def below(normal, code, mean, inverse_width, lowest):
     """Return the weight of all smaller codes: a normal distribution plus 1 per code, so that none is impossible."""
+    # The border below a code lies half a step under it: 128 of 256. The table's middle is at 2048.
     z = ((((code << 8) - 128 - mean) * inverse_width) >> 16) + 2048
     return normal[min(max(z, 0), 4096)] + (code - lowest)
 
@@ -208,6 +240,7 @@ def below(normal, code, mean, inverse_width, lowest):
 def grow_tree(tables, lowest, highest, level, thresholds, children):
     """Fill the decision tree that halves a normal distribution of width `level` over `lowest` to `highest`."""
     normal, width = tables.normal, tables.inverse_width[level]
+    # No more than 256 intervals can be open at a time.
     todo = np.empty((512, 3), np.int64)  # interval and the place in `children` that it hangs from
     todo[0] = lowest, highest, -1
     open_count, nodes = 1, 0
@@ -219,6 +252,7 @@ def grow_tree(tables, lowest, highest, level, thresholds, children):
         both = below(normal, first, 0, width, lowest) + below(normal, last + 1, 0, width, lowest)
         threshold, least = first + 1, np.int64(1) << 40
         for code in range(first + 1, last + 1):
+            # The tree depends on settings alone, so that coder and decoder grow the same one.
             imbalance = abs(2 * below(normal, code, 0, width, lowest) - both)
             if imbalance < least:
                 threshold, least = code, imbalance
@@ -235,6 +269,7 @@ def grow_tree(tables, lowest, highest, level, thresholds, children):
 def mixed(weights, row, a, b, c, d):
     """Return the weighted sum of the models' logits."""
     total = weights[row, 0] * a + weights[row, 1] * b + weights[row, 2] * c + weights[row, 3] * d
+    # The table of the logistic function has 2048 entries on either side.
     return min(max(total >> 16, -2047), 2047)
 
 
@@ -263,6 +298,7 @@ def code_symbol(coder, memory, tree, lowest, highest, code, mean_a, level_a, mea
     )
     seen = memory.codes_seen[0]
     memory.codes_seen[0] = seen + 1
+    # The weights of the mix learn fast at first and more slowly as codes go by.
     rate = 3 + (24 << 12) // (4096 + (seen >> 4))
     first, last, node = lowest, highest, np.int64(0)
     while first < last:
@@ -271,10 +307,12 @@ def code_symbol(coder, memory, tree, lowest, highest, code, mean_a, level_a, mea
             below(normal, threshold, mean_a, inverse_a, lowest),
             below(normal, threshold, mean_b, inverse_b, lowest),
         )
+        # What lies above the threshold, as a share of the interval in 12 bits, the size of the table of logits.
         guess_a = min(max(((over_a - at_a) << 12) // (over_a - under_a), 1), 4094)
         guess_b = min(max(((over_b - at_b) << 12) // (over_b - under_b), 1), 4094)
         place = threshold + 128
         counter_c, counter_d = memory.by_width[width, place], memory.by_neighbours[size, place]
+        # A counter without observations starts from what the distribution says.
         if counter_c == 0:
             counter_c = guess_a << 20
         if counter_d == 0:
@@ -284,11 +322,13 @@ def code_symbol(coder, memory, tree, lowest, highest, code, mean_a, level_a, mea
         by_width = mixed(memory.width_weights, width, a, b, c, d)
         bit = code_bit(coder, logistic[((by_node + by_width) >> 1) + 2048], np.int64(code >= threshold))
         target = ONE if bit else 0
+        # Each set of weights learns from the error of its own prediction, not of the average of both.
         teach(memory.node_weights, place, a, b, c, d, (target - logistic[by_node + 2048]) * rate)
         teach(memory.width_weights, width, a, b, c, d, (target - logistic[by_width + 2048]) * rate)
         memory.by_width[width, place] = learned(reciprocal, counter_c, bit, MAX_COUNT)
         memory.by_neighbours[size, place] = learned(reciprocal, counter_d, bit, MAX_COUNT)
         if bit:
+            # The decision narrows the interval, and later probabilities are conditional on it.
             under_a, under_b, first = at_a, at_b, threshold
         else:
             over_a, over_b, last = at_a, at_b, threshold - 1
@@ -305,6 +345,7 @@ def fit(covariance, ridge, work, factors):
             work[k, j] = np.int64(covariance[k, j]) << 4
         work[j, j] += ridge
     for k in range(size):
+        # A hostile file can make a pivot zero or negative, and it divides.
         pivot = max(work[k, k], 1)
         for j in range(k + 1, size):
             ratio = (work[k, j] << 20) // pivot
@@ -322,54 +363,71 @@ def add_multiple(target, source, factor, start):
 
 
 @_compiled
-def add_outer(covariance, codes):
+def add_outer(covariance, values):
     """Add the outer product of a row with itself, upper triangle."""
-    for j in range(len(codes)):
-        if codes[j]:
-            add_multiple(covariance[j], codes, np.int32(codes[j]), j)
+    for j in range(len(values)):
+        if values[j]:
+            add_multiple(covariance[j], values, np.int32(values[j]), j)
 
 
 @_compiled
-def code_row(coder, memory, tree, columns, predictor, codes, row, lowest, highest, level, average, predicts, fitted):
-    """Write or read row number `row` of a matrix, `codes` int8 `[columns]`."""
+def code_row(
+    coder, memory, tree, columns, predictor, grid, codes, values, row, lowest, highest, level, average, predicts, fitted
+):
+    """Write or read row number `row` of a matrix, `codes` int8 `[columns]`; set `values` to their points."""
     octaves, prediction = coder.tables.octaves, predictor.prediction
+    points = np.int64(2 if len(grid.offset) > 1 else 1)  # of the trellis in a step
+    state = np.int64(0)
     prediction[:] = 0
     row_energy, expected_energy = average, average
     left, further_left = np.int64(0), np.int64(0)
     for j in range(len(codes)):
+        column_step = grid.half_octaves[j]
+        offset = grid.offset[state]
         variance = columns.energy_a[j] // (NO_ROWS + row)
         level_a = level_of(octaves, variance)
         mean_a, mean_b, level_b = np.int64(0), np.int64(0), level_a
         if predicts:
             mean_a = min(max(np.int64(prediction[j]) >> 10, np.int64(-ONE)), np.int64(ONE))
-            mean_b = (columns.sums[j] << 8) // (row + 30)
+            # Thirty rows of zeros count along, so that the mean of a few rows stays near zero.
+            mean_b = (columns.sums[j] << 8) // (points * (row + 30))
             level_b = level_of(octaves, columns.energy_b[j] // (NO_ROWS + row))
+        # A row that was wider so far than its columns promise is expected to stay so.
         level_a += level_of(octaves, row_energy) - level_of(octaves, expected_energy)
         level_a, level_b = min(max(level_a, 0), LEVELS - 1), min(max(level_b, 0), LEVELS - 1)
         width = min(max((level_a - level + 512) >> 5, 0), WIDTHS - 1)
-        near = level_of(octaves, ((2 * left + further_left + columns.above[j]) << 6) + 16) + UNIT_LEVEL - level
-        size = min(max((near >> 5) - 2, 0), WIDTHS - 1)
+        near = level_of(octaves, 2 * left + further_left + columns.above[j] + 16) + UNIT_LEVEL - level
+        size = min(max(((near - 16 * column_step) >> 5) - 2, 0), WIDTHS - 1)
         code = code_symbol(
-            coder, memory, tree, lowest, highest, np.int64(codes[j]), mean_a, level_a, mean_b, level_b, width, size
-        )
+            coder, memory, tree, lowest, highest, np.int64(codes[j]), mean_a - 128 * offset, level_a,
+            mean_b - 128 * offset, level_b, width + WIDTHS * offset, size + WIDTHS * offset,
+        )  # fmt: skip
         codes[j] = code
-        energy = ((code << 8) - mean_a) ** 2 >> 8
+        state = grid.following[state, code & 1]
+        value = points * code + offset
+        exact = (value << 8) // points
+        values[j] = value
+        energy = (exact - mean_a) ** 2 >> 8
         columns.energy_a[j] += energy
-        row_energy += energy
-        expected_energy += variance
-        further_left, left = left, code * code
+        row_energy += in_row_steps(energy, column_step)
+        expected_energy += in_row_steps(variance, column_step)
+        # What the next columns and the row below take for the size of their neighbours.
+        further_left, left = left, in_row_steps(exact * exact >> 10, column_step)
         columns.above[j] = left
         if predicts:
-            columns.energy_b[j] += ((code << 8) - mean_b) ** 2 >> 8
-            columns.sums[j] += code
+            columns.energy_b[j] += (exact - mean_b) ** 2 >> 8
+            columns.sums[j] += value
             if fitted:
-                add_multiple(prediction, predictor.factors[j], np.int32((code << 4) - (prediction[j] >> 14)), j + 1)
+                # The error of this column corrects the predictions of those on its right.
+                error = np.int32((exact >> 4) - (prediction[j] >> 14))
+                add_multiple(prediction, predictor.factors[j], error, j + 1)
 
 
 @_compiled
-def code_matrix(coder, memory, codes, lowest, highest, level, predicts):
+def code_matrix(coder, memory, grid, codes, lowest, highest, level, predicts):
     """Write or read `codes` int8 `[rows, columns]`, all from `lowest` to `highest`; stops where the bytes end early."""
     if lowest == highest:
+        # The settings say it all: a constant matrix takes no bits of its own.
         codes[:] = lowest
         return
     rows, width = codes.shape
@@ -377,22 +435,30 @@ def code_matrix(coder, memory, codes, lowest, highest, level, predicts):
     grow_tree(coder.tables, lowest, highest, level, tree[0], tree[1])
     inverse = coder.tables.inverse_width[level]
     average = max((ONE << 8) // inverse * ONE // inverse, np.int64(1))  # 8 bits behind the point
-    start = np.full((2, width), NO_ROWS * average, np.int64)
-    columns = Columns(start[0], start[1], np.zeros(width, np.int64), np.zeros(width, np.int64))
+    start = np.empty(width, np.int64)
+    for j in range(width):
+        # Weights of all columns are taken to be alike until the rows above tell: finer steps have larger codes.
+        start[j] = max(in_row_steps(NO_ROWS * average, -grid.half_octaves[j]), np.int64(1))
+    columns = Columns(start, start.copy(), np.zeros(width, np.int64), np.zeros(width, np.int64))
+    on_trellis = len(grid.offset) > 1
     side = width if predicts else 0
     square = (side, side)
     predictor = Predictor(np.zeros(square, np.int32), np.zeros(square, np.int32), np.zeros(width, np.int32))
     work = np.zeros(square, np.int64)
+    values = np.empty(width, np.int16)
+    # Points of a trellis are twice as many as codes, so that their products need two bits more.
+    most_rows = MAX_FIT_ROWS >> 2 if on_trellis else MAX_FIT_ROWS
     next_fit = FIRST_FIT
     for row in range(rows):
         if coder.state[DECODING] and coder.state[POSITION] > coder.state[END]:
             return
         if predicts and row >= next_fit:
-            fit(predictor.covariance, (average * width) >> 6, work, predictor.factors)
+            fit(predictor.covariance, (average * width) >> (4 if on_trellis else 6), work, predictor.factors)
+            # A fit costs the cube of the columns, so fits get rarer as rows come in.
             next_fit = max(row + 8, row * 5 // 4)
         code_row(
-            coder, memory, tree, columns, predictor, codes[row], row, lowest, highest, level, average, predicts,
-            next_fit > FIRST_FIT,
+            coder, memory, tree, columns, predictor, grid, codes[row], values, row, lowest, highest, level, average,
+            predicts, next_fit > FIRST_FIT,
         )  # fmt: skip
-        if predicts and row < MAX_FIT_ROWS:
-            add_outer(predictor.covariance, codes[row])
+        if predicts and row < most_rows:
+            add_outer(predictor.covariance, values)

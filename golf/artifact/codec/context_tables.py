@@ -25,6 +25,7 @@ def _logistic() -> np.ndarray:
 
 def _logit() -> np.ndarray:
     """Return the logit of each of 4,096 probabilities."""
+    # Probabilities are taken in the middle of their interval, so that none is zero or one.
     odds = [Decimal(2 * i + 1) / Decimal(8191 - 2 * i) for i in range(4096)]
     return np.clip(_rounded([256 * x.ln() for x in odds]), -2047, 2047)
 
@@ -34,6 +35,7 @@ def _normal() -> np.ndarray:
     density = [(-((Decimal(i - 2048) / 256) ** 2) / 2).exp() for i in range(4097)]
     below, total, values = Decimal(0), sum(density), []
     for value in density:
+        # Half of a point's own weight counts as below it, which makes the table symmetric.
         values.append((below + value / 2) / total * (1 << 18))
         below += value
     return _rounded(values)

@@ -29,7 +29,7 @@ class Chunk:
     """A run of bytes that belong to one tensor: its length, and the bytes of each value."""
 
     name: str
-    part: str  # data | scale | order
+    part: str  # data | scale | order | columns
     size: int
     value_bytes: int
 
@@ -49,6 +49,7 @@ def values_to_bytes(coded: Sequence[tuple[Entry, CodedTensor]], layout: Collecti
     for entry, tensor in coded:
         data = tensor.data
         if _is_sorted(entry, layout):
+            # Rows of equal magnitude keep their order, so that the same weights always give the same file.
             order = data.reshape(entry.matrix_shape).float().abs().mean(1).nan_to_num().argsort(stable=True)
             data = data[order]
             content[entry.name, "order"] = to_bytes(order.to(_order_dtype(entry)))
@@ -56,6 +57,9 @@ def values_to_bytes(coded: Sequence[tuple[Entry, CodedTensor]], layout: Collecti
         content[entry.name, "data"] = _packed(data, bits) if bits else to_bytes(data)
         if tensor.scale is not None:
             content[entry.name, "scale"] = to_bytes(tensor.scale)
+        if tensor.columns is not None:
+            content[entry.name, "columns"] = to_bytes(tensor.columns)
+    # The header alone tells what lies where, so no lengths are stored.
     chunks = chunks_of((entry for entry, _ in coded), layout)
     joined = b"".join(content[chunk.name, chunk.part] for chunk in chunks)
     return _swap_planes(joined, chunks, to_planes=True) if "byte_planes" in layout else joined
@@ -78,15 +82,18 @@ def bytes_to_values(content: bytes, entries: Sequence[Entry], layout: Collection
         scale = from_bytes(pieces[entry.name, "scale"], _scale_dtype(entry), entry.scale_shape) if entry.scale else None
         if _is_sorted(entry, layout):
             order = from_bytes(pieces[entry.name, "order"], _order_dtype(entry), entry.shape[:1]).long() & 0xFFFF_FFFF
+            # A row that is named twice would leave another one unset.
             if not torch.equal(order.sort().values, torch.arange(entry.shape[0])):
                 raise ValueError("the order of a tensor's rows is no permutation")
             data = torch.empty_like(data).index_copy_(0, order, data)
-        tensors[entry.name] = CodedTensor(data, scale, DTYPES[entry.dtype], rotated=entry.scale == "row+hadamard")
+        columns = from_bytes(pieces[entry.name, "columns"], torch.int8, entry.shape[1:]) if entry.has_columns else None
+        tensors[entry.name] = CodedTensor(data, scale, DTYPES[entry.dtype], entry.is_rotated, columns, entry.states)
     return tensors
 
 
 def chunks_of(entries: Iterable[Entry], layout: Collection[str]) -> list[Chunk]:
     """Return the chunks of the content in their order, from the header alone."""
+    # The sort is stable: within a role the layers keep their order.
     entries = sorted(entries, key=lambda entry: entry.role) if "by_role" in layout else entries
     chunks = []
     for entry in entries:
@@ -94,12 +101,16 @@ def chunks_of(entries: Iterable[Entry], layout: Collection[str]) -> list[Chunk]:
             width = _order_dtype(entry).itemsize
             chunks.append(Chunk(entry.name, "order", entry.shape[0] * width, width))
         bits = _packed_bits(entry, layout)
+        # Packed codes have no bytes of their own that planes could separate.
         width = 1 if bits else DTYPES[entry.stored].itemsize
         size = (entry.numel * bits + 7) // 8 if bits else entry.numel * width
         chunks.append(Chunk(entry.name, "data", size, width))
         if entry.scale:
             width = _scale_dtype(entry).itemsize
             chunks.append(Chunk(entry.name, "scale", math.prod(entry.scale_shape) * width, width))
+        if entry.has_columns:
+            chunks.append(Chunk(entry.name, "columns", entry.columns_count, 1))
+    # Values of one width have to lie side by side to be split into planes together.
     return sorted(chunks, key=lambda chunk: chunk.value_bytes) if "byte_planes" in layout else chunks
 
 
@@ -122,8 +133,10 @@ def to_bytes(tensor: Tensor) -> bytes:
 
 def from_bytes(content: bytes, dtype: torch.dtype, shape: Sequence[int]) -> Tensor:
     """Invert `to_bytes`."""
+    # frombuffer refuses an empty buffer.
     if not content:
         return torch.zeros(tuple(shape), dtype=dtype)
+    # A bytearray, because torch wants memory that it may write to.
     return torch.frombuffer(bytearray(content), dtype=dtype).view(tuple(shape))
 
 

@@ -12,10 +12,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from golf.settings.config import QuantConfig, TensorQuant, scale_floor
+from golf.artifact.quant.columns import column_steps
+from golf.artifact.quant.trellis import path_offsets, path_order
+from golf.settings.config import QuantConfig, TensorQuant, rotates, scale_floor, uses_columns, uses_trellis
 
 QMAX = {"int8": 127, "int7": 63, "int6": 31, "int5": 15, "int4": 7, "ternary": 1}
 FLOAT_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
+LARGEST_CODE = 127  # of what an entropy coder pays for by use: codes under column steps and on a trellis
+ANY_FORM = QuantConfig(attn=TensorQuant(rotation="hadamard", rounding="trellis", columns=1.0))  # for `decode_as`
 
 
 @dataclass(frozen=True)
@@ -26,11 +30,14 @@ class CodedTensor:
     scale: Tensor | None  # float16 [rows] for matrices, float32 [] for other shapes
     dtype: torch.dtype  # dtype of the decoded tensor
     rotated: bool = False  # True: the codes are those of the matrix times a Hadamard matrix
+    columns: Tensor | None = None  # int8 [columns]: steps of the columns over those of the rows, see `column_steps`
+    states: int = 1  # states of the trellis on which the codes lie; 1 = none
 
     @property
     def payload_bytes(self) -> int:
         scale_bytes = 0 if self.scale is None else self.scale.nbytes
-        return self.data.nbytes + scale_bytes
+        column_bytes = 0 if self.columns is None else self.columns.nbytes
+        return self.data.nbytes + scale_bytes + column_bytes
 
 
 def encode_integer(tensor: Tensor, how: TensorQuant, quant: QuantConfig) -> CodedTensor:
@@ -74,8 +81,10 @@ def nearest_codes(w: Tensor, scales: list[Tensor], qmax: int) -> tuple[Tensor, T
 
 
 def _encode_with_one_scale(tensor: Tensor, w: Tensor, how: TensorQuant, qmax: int) -> CodedTensor:
+    # A search chooses a clip for each row, and here all values share one.
     row, one_clip = w.reshape(1, -1), dataclasses.replace(how, clip="quantile") if how.clip == "search" else how
     clip = float(row_clips(row, one_clip, qmax)[0])
+    # Zeros are zero at any scale, but a scale of zero would divide them.
     scale = torch.tensor(clip / qmax if clip > 0 else 1.0)
     codes = (w.clamp(-clip, clip) / scale).round().clamp(-qmax, qmax).to(torch.int8)
     return CodedTensor(codes, scale, tensor.dtype)
@@ -88,16 +97,32 @@ def encode_float(tensor: Tensor, fmt: str) -> CodedTensor:
 
 def decode(coded: CodedTensor) -> Tensor:
     """Return the tensor that the stored form stands for, in its original dtype."""
-    values = decode_unrotated(coded)
-    return (rotate(values) if coded.rotated else values).to(coded.dtype)
+    return decode_as(coded, ANY_FORM)
 
 
-def decode_unrotated(coded: CodedTensor) -> Tensor:
-    """Return codes times scales in float32, or the stored floats, without undoing a rotation."""
+def decode_as(coded: CodedTensor, quant: QuantConfig) -> Tensor:
+    """Return what `decode` does for a tensor that was stored under `quant`."""
+    # Questions to the settings, not to the tensor alone, keep out of an exported script what it does not use.
     if coded.scale is None:
-        return coded.data
+        return coded.data.to(coded.dtype)
+    # Backwards through what coding did: grid and steps in units of the row's step, the row's step, the rotation.
+    values = coded.data.float()
+    if uses_trellis(quant) and coded.states > 1:
+        values += trellis_offsets(coded) / 2
+    if uses_columns(quant) and coded.columns is not None:
+        values *= column_steps(coded.columns)
     scale = coded.scale.float()
-    return coded.data.float() * (scale[:, None] if scale.ndim else scale)
+    values = values * (scale[:, None] if scale.ndim else scale)
+    if rotates(quant) and coded.rotated:
+        values = rotate(values)
+    return values.to(coded.dtype)
+
+
+def trellis_offsets(coded: CodedTensor) -> Tensor:
+    """Return the offset 0 or 1 of every code of a tensor on a trellis, int8 `[r, c]`."""
+    # The trellis takes the columns in an order of its own; the second index puts them back.
+    order = path_order(coded.columns, coded.data.size(1))
+    return path_offsets(coded.data[:, order], coded.states)[:, order.argsort()]
 
 
 SMALLEST_SCALE, LARGEST_SCALE = 2.0**-24, 65504.0  # smallest positive and largest finite float16
@@ -108,18 +133,24 @@ def row_clips(w: Tensor, how: TensorQuant, qmax: int) -> list[Tensor]:
 
     quantile: a quantile of |w|, as in the public baseline. search: several quantiles (GPTQ-lite, PR #414). std: k
     standard deviations, so that the entropy of the codes does not depend on the size of the weights (SDClip, record
-    2026-04-05_SP8192). absmean: qmax times the mean of |w|, for ternary codes (BitNet b1.58, arXiv 2402.17764).
+    2026-04-05_SP8192). matrix_std: k deviations of the whole matrix, one step for all rows. absmean: qmax times the
+    mean of |w|, for ternary codes (BitNet b1.58, arXiv 2402.17764).
     """
+    # An empty matrix has no quantile and no deviation.
     if w.numel() == 0:
         return [w.new_zeros(w.size(0))]
     if how.clip == "std":
+        # A single value has no sample deviation, so its correction is left out.
         clip = how.clip_k * w.std(1, correction=min(1, w.size(1) - 1))
         # Equal gains have a large mean and no spread: k deviations would cut all of them off.
         return [torch.where(clip < w.mean(1).abs(), w.abs().amax(1), clip)]
+    if how.clip == "matrix_std":
+        return [(how.clip_k * w.std(correction=min(1, w.numel() - 1))).expand(w.size(0))]
     if how.clip == "absmean":
         return [qmax * w.abs().mean(1)]
     quantiles = how.clip_search if how.clip == "search" else [how.clip_quantile]
-    return [torch.quantile(w.abs(), quantile, dim=1) for quantile in quantiles]
+    # The maximum needs no sorting, which fake quantization would do in every pass.
+    return [w.abs().amax(1) if quantile == 1.0 else torch.quantile(w.abs(), quantile, dim=1) for quantile in quantiles]
 
 
 def row_scale(clip: Tensor, qmax: int, scale_floor: str) -> Tensor:
@@ -133,6 +164,7 @@ def row_scale(clip: Tensor, qmax: int, scale_floor: str) -> Tensor:
 
 def as_stored(scale: Tensor) -> Tensor:
     """Round `scale` to float16 and return it as float32."""
+    # float16 turns small scales into zero, which divides, and large ones into infinity.
     return scale.half().float().clamp(SMALLEST_SCALE, LARGEST_SCALE)
 
 
@@ -143,6 +175,7 @@ def block_size(columns: int) -> int:
 
 def rotate(matrix: Tensor) -> Tensor:
     """Multiply `matrix` `[r, c]`, float32 or wider, by the block-diagonal Sylvester-Hadamard matrix."""
+    # Sylvester's matrices have sizes of powers of two; any other width is rotated in blocks.
     block = block_size(matrix.size(1))
     x = matrix.reshape(matrix.size(0), -1, block)
     width = 1
@@ -151,4 +184,5 @@ def rotate(matrix: Tensor) -> Tensor:
         a, b = pairs.unbind(-2)
         x = torch.stack((a + b, a - b), dim=-2).reshape(*x.shape)
         width *= 2
+    # This factor makes the rotation orthogonal, and so its own inverse.
     return (x * block**-0.5).reshape(matrix.shape)

@@ -7,14 +7,29 @@ Source: arXiv 2210.17323, in the form of PR #593 and PR #1019. All arithmetic is
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from golf.artifact.quant.formats import QMAX, CodedTensor, as_stored, nearest_codes, rotate, row_clips, row_scale
+from golf.artifact.quant.bit_prices import learned_prices, no_prices
+from golf.artifact.quant.columns import column_codes, column_steps, least_column_codes
+from golf.artifact.quant.formats import (
+    LARGEST_CODE,
+    QMAX,
+    CodedTensor,
+    as_stored,
+    nearest_codes,
+    rotate,
+    row_clips,
+    row_scale,
+)
+from golf.artifact.quant.trellis import path_offsets, path_order
+from golf.artifact.quant.trellis_rounding import trellis_codes
 from golf.errors import GolfError
-from golf.settings.config import GPTQConfig, QuantConfig, TensorQuant, scale_floor
+from golf.settings.config import GPTQConfig, QuantConfig, TensorQuant, scale_floor, uses_columns, uses_trellis
 
 MOST_DAMPING = 100.0  # largest damping, relative to the mean diagonal; a Hessian that needs more is refused
 CPU_ROWS = 1024  # rows rounded together on a CPU, so that they stay in its cache
@@ -24,16 +39,119 @@ ROUNDING_ERROR = 1e-6  # negative diagonal entries that rounding explains, relat
 def encode_gptq(tensor: Tensor, how: TensorQuant, quant: QuantConfig, hessian: Tensor) -> CodedTensor:
     """Code a matrix `[r, c]` by GPTQ in the format and with the clips of `how`. Scales are rounded to float16 first.
 
-    Raises `GolfError` if the Hessian cannot be used.
+    Under `columns` and `rounding=trellis` the format sets the step alone, and codes may use all eight bits. Raises
+    `GolfError` if the Hessian cannot be used.
     """
     qmax, w, h = QMAX[how.format], tensor.detach().float(), checked_hessian(hessian, tensor.size(1))
     if rotated := how.rotation == "hadamard":
         w, h = rotate(w), rotate(rotate(h).T)  # the inputs rotate with the columns
-    scales = [as_stored(row_scale(clip, qmax, scale_floor(how, quant))) for clip in row_clips(w, how, qmax)]
+    clips = row_clips(w, how, qmax)
+    if how.clip_importance > 0:
+        clips = [clip * importance(w, h, how.clip_importance) for clip in clips]
+    scales = [as_stored(row_scale(clip, qmax, scale_floor(how, quant))) for clip in clips]
     # Under the floor several clips give one scale: rounding with it once is enough.
     different = list(torch.stack(scales).unique(dim=0))
+    # If no input was ever seen, `gptq_codes` below rounds to the nearest code.
+    if (h.diagonal() > 0).any():
+        if uses_trellis(quant) and how.rounding == "trellis":
+            return _on_trellis(CodedTensor(w, different[-1], tensor.dtype, rotated), how, quant, h)
+        if uses_columns(quant) and how.columns > 0:
+            return _with_column_steps(CodedTensor(w, different[-1], tensor.dtype, rotated), how, quant, h)
     codes, scale = gptq_codes(w, h, different, qmax, quant.gptq)
     return CodedTensor(codes.to(torch.int8).cpu(), scale.half().cpu(), tensor.dtype, rotated)
+
+
+def importance(w: Tensor, hessian: Tensor, share: float) -> Tensor:
+    """Return the factor 1 + share·(ρ - 1) on the clip of every row of `w` `[r, c]`, with ρ the row's importance.
+
+    ρ is the mean of |w| weighted by the Hessian's diagonal, over its mean of all rows (Hessian-aware SDClip of record
+    2026-04-06_SP8192_HessianSDClip, with share 0.175).
+    """
+    weighted = (w.abs() * hessian.diagonal().to(w)).mean(1)
+    mean = weighted.mean()
+    return 1.0 + share * (weighted / mean - 1.0) if mean > 0 else torch.ones_like(weighted)
+
+
+def _with_column_steps(plain: CodedTensor, how: TensorQuant, quant: QuantConfig, h: Tensor) -> CodedTensor:
+    """Return the codes of the float matrix in `plain`, whose scale gives the steps of the rows."""
+    assert plain.scale is not None
+    inputs = inputs_of(h, quant.gptq)
+    columns = _columns(plain, how, inputs)
+    w, scales = plain.data.to(h) / column_steps(columns).to(h), [plain.scale.to(h)]
+    codes, scale = _codes_of(w, scales, LARGEST_CODE, inputs.in_steps(column_steps(columns)), quant.gptq.block_size)
+    # An export would take `columns` of dataclasses.replace for a setting that changes.
+    return CodedTensor(codes.to(torch.int8).cpu(), scale.half().cpu(), plain.dtype, plain.rotated, columns.cpu())
+
+
+def _on_trellis(plain: CodedTensor, how: TensorQuant, quant: QuantConfig, h: Tensor) -> CodedTensor:
+    """Return the codes on a trellis of the float matrix in `plain`, whose scale gives the steps of the rows."""
+    assert plain.scale is not None
+    w = plain.data.to(h) / plain.scale.to(h)[:, None]
+    columns = None
+    if how.columns > 0:
+        columns = _columns(plain, how, inputs_of(h, quant.gptq))
+        w = w / column_steps(columns).to(h)
+    inputs = inputs_of(h, quant.gptq, path_order(columns, w.size(1)).to(h.device))
+    if columns is not None:
+        inputs = inputs.in_steps(column_steps(columns))
+    w, root = (w * (h.diagonal() > 0))[:, inputs.order], inputs.roots[0]
+    states, price = quant.trellis.states, quant.trellis.bit_price
+    # Prices come from the histograms of codes, so that a first rounding without prices has to find some.
+    codes = trellis_codes(w, root, states, no_prices(w))
+    if price > 0:
+        # The search weights squared errors by 1/U². The mean weight turns a price in squared steps into one in its
+        # errors.
+        bit = price * float((1 / root.diagonal().square())[inputs.hessian.diagonal() > 0].mean())
+        prices = learned_prices(codes, path_offsets(codes.cpu(), states).to(codes.device), bit)
+        codes = trellis_codes(w, root, states, prices)
+    columns = None if columns is None else columns.cpu()
+    data, scale = codes[:, inputs.order.argsort()].cpu(), plain.scale.half().cpu()
+    return CodedTensor(data, scale, plain.dtype, plain.rotated, columns, states)
+
+
+def _columns(plain: CodedTensor, how: TensorQuant, inputs: Inputs) -> Tensor:
+    """Return the column codes int8 `[c]` of a matrix under the exponent of `how`."""
+    assert plain.scale is not None
+    used = inputs.hessian.diagonal() > 0
+    codes = column_codes(inputs.roots[0], how.columns, used)[inputs.order.argsort()]
+    # A step too small for the column's weights would cut them off at the largest code.
+    largest = (plain.data.to(inputs.hessian).abs() / plain.scale.to(inputs.hessian)[:, None]).amax(0)
+    return torch.maximum(codes, least_column_codes(largest))
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Statistics of the inputs of a layer, their columns in the order of rounding."""
+
+    hessian: Tensor  # [c, c]
+    order: Tensor  # [c]
+    roots: Sequence[Tensor]  # one for each damping, see `damped_root`
+    thoroughly: int  # number of roots with which every candidate scale is tried
+
+    def in_steps(self, factors: Tensor) -> Inputs:
+        """Return what the inputs are to a matrix whose columns are measured in units of `factors` `[c]`."""
+        f = factors.to(self.hessian)[self.order]
+        scaled = self.hessian * f[:, None] * f
+        return dataclasses.replace(self, hessian=scaled, roots=[root / f for root in self.roots])
+
+
+def inputs_of(hessian: Tensor, gptq: GPTQConfig, order: Tensor | None = None) -> Inputs:
+    """Return what rounding needs of a Hessian `[c, c]` that is not zero, by default in the order of `gptq`."""
+    h = hessian
+    if order is None:
+        order = torch.arange(len(h), device=h.device)
+        if gptq.act_order:
+            order = h.diagonal().argsort(descending=True, stable=True)
+    h = h[order][:, order]
+    alive = h.diagonal() > 0
+    roots = [damped_root(h, damping) for damping in gptq.damping]
+    thoroughly = 1
+    # The published algorithm counts unused inputs as one in the mean that scales the damping: try that damping, too.
+    if not alive.all():
+        size = torch.where(alive, h.diagonal(), 1.0).mean() / h.diagonal()[alive].mean()
+        roots.insert(1, damped_root(h, gptq.damping[0] * float(size)))
+        thoroughly = 2
+    return Inputs(h, order, roots, thoroughly)
 
 
 def gptq_codes(
@@ -47,25 +165,18 @@ def gptq_codes(
     """
     h = checked_hessian(hessian, w.size(1))
     w, scales = w.to(h), [scale.to(h) for scale in scales]
-    alive = h.diagonal() > 0
-    if not alive.any():
+    if not (h.diagonal() > 0).any():
         return nearest_codes(w, scales, qmax)
-    order = torch.arange(w.size(1), device=h.device)
-    if gptq.act_order:
-        order = h.diagonal().argsort(descending=True, stable=True)
-    w, h = (w * alive)[:, order], h[order][:, order]
-    roots = [damped_root(h, damping) for damping in gptq.damping]
-    thoroughly = 1
-    # The published algorithm counts unused inputs as one in the mean that scales the damping: try that damping, too.
-    if not alive.all():
-        size = torch.where(h.diagonal() > 0, h.diagonal(), 1.0).mean() / h.diagonal()[h.diagonal() > 0].mean()
-        roots.insert(1, damped_root(h, gptq.damping[0] * float(size)))
-        thoroughly = 2
+    return _codes_of(w, scales, qmax, inputs_of(h, gptq), gptq.block_size)
+
+
+def _codes_of(w: Tensor, scales: Sequence[Tensor], qmax: int, inputs: Inputs, block_size: int) -> tuple[Tensor, Tensor]:
+    h, order = inputs.hessian, inputs.order
+    # A weight on an input that was always zero changes nothing, and zeros cost the fewest bits.
+    w = w[:, order] * (h.diagonal() > 0)
     at_once = CPU_ROWS if h.device.type == "cpu" else max(w.size(0), 1)
     found = [
-        _best_codes(
-            w[rows], h, roots[:thoroughly], roots[thoroughly:], [scale[rows] for scale in scales], qmax, gptq.block_size
-        )
+        _best_codes(w[rows], [scale[rows] for scale in scales], qmax, inputs, block_size)
         for rows in torch.arange(w.size(0), device=h.device).split(at_once)
     ]
     codes, scale = torch.cat([codes for codes, _ in found]), torch.cat([scale for _, scale in found])
@@ -85,6 +196,7 @@ def checked_hessian(hessian: Tensor, columns: int) -> Tensor:
     h = hessian.double()
     if not h.isfinite().all() or (h.diagonal() < -ROUNDING_ERROR * h.abs().max()).any():
         raise GolfError("the Hessian has entries that are not finite, or a negative diagonal")
+    # The sums are symmetric but for rounding, and the decomposition wants them exactly so.
     return (h + h.T) / 2
 
 
@@ -103,35 +215,33 @@ def damped_root(h: Tensor, damping: float) -> Tensor:
         lower, failed = torch.linalg.cholesky_ex(damped.flip(0, 1))
         if not failed:
             root = torch.linalg.solve_triangular(lower.flip(0, 1), eye, upper=True)
+            # A matrix that can just be decomposed may still have an inverse that overflows.
             if root.isfinite().all():
                 return root
+        # A damping of zero would stay zero.
         damping = max(10 * damping, 1e-4)
     raise GolfError(f"the Hessian has no Cholesky decomposition, even damped by {MOST_DAMPING:g} times its diagonal")
 
 
 def _best_codes(
-    w: Tensor,
-    h: Tensor,
-    roots: Sequence[Tensor],
-    more_roots: Sequence[Tensor],
-    scales: Sequence[Tensor],
-    qmax: int,
-    block_size: int,
+    w: Tensor, scales: Sequence[Tensor], qmax: int, inputs: Inputs, block_size: int
 ) -> tuple[Tensor, Tensor]:
-    """Return codes `[r, c]` and scales `[r]` of least error: all scales with `roots`, the best one with `more_roots`.
+    """Return codes `[r, c]` and scales `[r]` of least error: all scales with the first roots, the best with the others.
 
     All scales are rounded in one batch.
     """
+    h, roots, thoroughly = inputs.hessian, inputs.roots, inputs.thoroughly
     steps, repeated = torch.cat(list(scales)), w.repeat(len(scales), 1)
     best, step, least = w, steps[: len(w)], w.new_full((len(w),), torch.inf)
-    for root in roots:
+    for root in roots[:thoroughly]:
         codes = _with_feedback(repeated, root, steps, qmax, block_size)
         error, scale = weighted_errors(repeated, codes * steps[:, None], h).view(len(scales), -1).min(0)
         chosen = scale * len(w) + torch.arange(len(w), device=w.device)
+        # Not `error < least`: a row whose error is NaN still gets codes in place of its weights.
         better = ~(error >= least)
         best, step = torch.where(better[:, None], codes[chosen], best), torch.where(better, steps[chosen], step)
         least = torch.minimum(error, least)
-    for root in more_roots:
+    for root in roots[thoroughly:]:
         codes = _with_feedback(w, root, step, qmax, block_size)
         error = weighted_errors(w, codes * step[:, None], h)
         best, least = torch.where((error < least)[:, None], codes, best), torch.minimum(error, least)
@@ -144,6 +254,7 @@ def _with_feedback(w: Tensor, root: Tensor, steps: Tensor, qmax: int, block_size
     `root` is the U of `damped_root`, `steps` `[r]` are the scales. Columns of the same block get the error at once,
     columns behind the block when it is done.
     """
+    # Transposed, so that every column is one piece of memory.
     left = w.T.clone(memory_format=torch.contiguous_format)  # [c, r]: weights plus the error passed on to them
     codes = torch.empty_like(left)
     for first in range(0, left.size(0), block_size):

@@ -23,7 +23,7 @@ def rounded_by_gptq(weights: Mapping[str, Tensor], quant: QuantConfig) -> set[st
     found = set()
     for name, tensor in weights.items():
         how = storage_of(name, tensor, quant)
-        if how.rounding == "gptq" and how.format in QMAX and tensor.ndim == 2:
+        if how.rounding != "nearest" and how.format in QMAX and tensor.ndim == 2:
             found.add(name)
     return found
 
@@ -45,7 +45,7 @@ class InputHessians:
 
     def __enter__(self) -> InputHessians:
         for name in self._modules.keys() & self.names:
-
+            # The default value binds this name; the loop variable itself would be the last one in every hook.
             def observe(module: nn.Module, inputs: tuple[Tensor, ...], name: str = name) -> None:
                 self.add(name, inputs[0])
 
@@ -58,6 +58,7 @@ class InputHessians:
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
+        # The last input would stay in memory with the object.
         self._latest = None
 
     @torch.no_grad()
@@ -66,6 +67,7 @@ class InputHessians:
         if self._latest is not None and self._latest[0] is inputs:
             self._same_as[name] = self._latest[1]
             return
+        # The tensor is kept and not its address, which another tensor could get.
         self._latest = inputs, name
         x = inputs.detach().flatten(0, -2).float()
         if name not in self.sums:

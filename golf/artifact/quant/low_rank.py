@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from golf.artifact.quant.formats import CodedTensor, decode, encode_integer
+from golf.artifact.quant.formats import CodedTensor, decode_as, encode_integer
 from golf.artifact.quant.gptq import checked_hessian, damped_root
 from golf.settings.config import QuantConfig
 
@@ -29,7 +29,7 @@ def repair(
     """Return `coded` with factors added for those matrices of `names` that gain most, as `quant.lqer` says."""
     found = {}
     for name in names:
-        a, b, gain = _factors(weights[name], decode(coded[name]), quant, hessians.get(name))
+        a, b, gain = _factors(weights[name], decode_as(coded[name], quant), quant, hessians.get(name))
         found[name] = gain, a, b
     lqer = quant.lqer
     most = sorted(found, key=lambda name: found[name][0], reverse=True)[: lqer.top]
@@ -67,11 +67,13 @@ def _factors(
         inverse = damped_root(checked_hessian(hessian, w.size(1)), quant.gptq.damping[0])
         root = torch.linalg.solve_triangular(inverse, torch.eye(len(inverse)).to(inverse), upper=True)
         u, s, v = torch.linalg.svd(residual @ root, full_matrices=False)
+        # The factors are those of E·R, so R is taken out again.
         v = v @ inverse
     rank = quant.lqer.rank
     how = dataclasses.replace(
-        quant.other, format=quant.lqer.format, clip="quantile", clip_quantile=1.0, rotation="none", rounding="nearest"
+        quant.other, format=quant.lqer.format, clip="quantile", clip_quantile=1.0, rotation="none"
     )
+    # The floor of 1/qmax is meant for weights; factors may be far smaller.
     own_range = dataclasses.replace(quant, scale_floor="eps", scale_rounding="after")
     factors = ((u[:, :rank] * s[:rank]).T, v[:rank])
     a, b = (encode_integer(factor.float().cpu().contiguous(), how, own_range) for factor in factors)

@@ -13,7 +13,7 @@ from golf.artifact.quant.formats import QMAX, CodedTensor, decode, encode_float,
 from golf.artifact.quant.gptq import encode_gptq
 from golf.artifact.quant.low_rank import folded, repair
 from golf.artifact.quant.names import is_control
-from golf.artifact.quant.pruning import Pruning
+from golf.artifact.quant.pruning import Pruning, without_smallest
 from golf.errors import GolfError
 from golf.settings.config import QuantConfig, TensorQuant, tensor_classes, uses_gptq
 
@@ -29,45 +29,52 @@ def tensor_class(name: str) -> str:
     return "attn" if ".attn." in name else "other"
 
 
-def storage_class(name: str) -> str:
+def storage_class(name: str, tech: Mapping[str, Any] | None = None) -> str:
     """Return the class that byte tables group by: `control` for control parameters, else `tensor_class`."""
-    return "control" if is_control(name) else tensor_class(name)
+    return "control" if is_control(name, tech) else tensor_class(name)
 
 
-def storage_of(name: str, tensor: Tensor, quant: QuantConfig) -> TensorQuant:
+def storage_of(name: str, tensor: Tensor, quant: QuantConfig, tech: Mapping[str, Any] | None = None) -> TensorQuant:
     """Return the settings of the tensor's class with the format that this tensor gets.
 
     Integers and booleans get the format `raw`: they are stored unchanged. `quant.by_name` wins over all other rules,
-    then comes the rule for small tensors.
+    then comes the rule for small tensors. `tech` decides which of those are control parameters, see `is_control`.
     """
     settings = tensor_classes(quant)[tensor_class(name)]
     named = next((fmt for pattern, fmt in quant.by_name.items() if fnmatch(name, pattern)), None)
     if not tensor.is_floating_point():
         fmt = "raw"
     elif named is None and tensor.numel() <= quant.small_numel:
-        fmt = "fp32" if is_control(name) else "fp16"
+        fmt = quant.control_format if is_control(name, tech) else "fp16"
     else:
         fmt = named or settings.format
     return dataclasses.replace(settings, format=fmt)
 
 
 def quantize(
-    state_dict: Mapping[str, Tensor], quant: QuantConfig, hessians: Mapping[str, Tensor] | None = None
+    state_dict: Mapping[str, Tensor],
+    quant: QuantConfig,
+    hessians: Mapping[str, Tensor] | None = None,
+    tech: Mapping[str, Any] | None = None,
 ) -> dict[str, CodedTensor]:
     """Quantize every tensor of a state dict; the result is on the CPU. `dequantize` is the inverse.
 
     GPTQ takes `hessians` from `golf.calibrate` and works on their device. A matrix without a Hessian is rounded to the
-    nearest code. Raises `GolfError` if the Hessians are missing or weights are not finite.
+    nearest code. `tech` are the selected techniques, see `is_control`. Raises `GolfError` if the Hessians are missing
+    or weights are not finite.
     """
     if hessians is None and uses_gptq(quant):
         raise GolfError(
             f"quant={quant.name} rounds by GPTQ, which needs the model's inputs: "
             "give golf.calibrate(state_dict, cfg) as hessians."
         )
+    if quant.prune.weights > 0:
+        state_dict = {name: without_smallest(tensor, quant) for name, tensor in state_dict.items()}
     coded = {
-        name: _encode(name, tensor, quant, hessians.get(name) if hessians else None)
+        name: _encode(tensor, name, storage_of(name, tensor, quant, tech), quant, (hessians or {}).get(name))
         for name, tensor in state_dict.items()
     }
+    # Pruning counts codes, so it follows rounding. Repair comes last and mends the error of both.
     if quant.prune.fraction > 0:
         pruning = Pruning(coded, below_int8(state_dict, quant), quant.prune.codes)
         coded = pruning.first(int(quant.prune.fraction * pruning.most))
@@ -85,17 +92,19 @@ def below_int8(state_dict: Mapping[str, Tensor], quant: QuantConfig) -> list[str
 
 def rounded_to_nearest(quant: QuantConfig) -> QuantConfig:
     """Return `quant` without GPTQ and low-rank repair, which need more than one tensor. Byte estimates use it."""
-    nearest: Any = {n: dataclasses.replace(how, rounding="nearest") for n, how in tensor_classes(quant).items()}
+    nearest: Any = {
+        n: dataclasses.replace(how, rounding="nearest", columns=0.0) for n, how in tensor_classes(quant).items()
+    }
     return dataclasses.replace(quant, **nearest, lqer=dataclasses.replace(quant.lqer, rank=0))
 
 
-def _encode(name: str, tensor: Tensor, quant: QuantConfig, hessian: Tensor | None) -> CodedTensor:
-    how, tensor = storage_of(name, tensor, quant), tensor.detach()
+def _encode(tensor: Tensor, name: str, how: TensorQuant, quant: QuantConfig, hessian: Tensor | None) -> CodedTensor:
+    tensor = tensor.detach()
     if how.format not in QMAX:
         return encode_float(tensor.cpu(), how.format) if how.format in FLOAT_FORMATS else _as_it_is(tensor)
     if not tensor.isfinite().all():
         raise GolfError(f"{name} has weights that are not finite, which no integer stands for: train it again.")
-    if how.rounding == "gptq" and hessian is not None and tensor.ndim == 2:
+    if how.rounding != "nearest" and hessian is not None and tensor.ndim == 2:
         try:
             return encode_gptq(tensor, how, quant, hessian)
         except GolfError as error:

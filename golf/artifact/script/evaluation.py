@@ -112,6 +112,7 @@ class Scope:
             return self._boolean(node)
         if isinstance(node, ast.Tuple | ast.List | ast.Set):
             items = [self.value(item) for item in node.elts]
+            # A tuple stands for lists and sets as well: values are only compared and looked up in them.
             return UNKNOWN if UNKNOWN in items else tuple(items)
         return UNKNOWN
 
@@ -120,7 +121,11 @@ class Scope:
         if UNKNOWN in terms:
             return UNKNOWN
         pairs = zip(terms, node.ops, terms[1:], strict=False)
-        return all(COMPARISONS[type(op)](left, right) for left, op, right in pairs)
+        try:
+            return all(COMPARISONS[type(op)](left, right) for left, op, right in pairs)
+        except TypeError:
+            # An operand before it keeps the program from coming here, as in `x is not None and x > 0`.
+            return UNKNOWN
 
     def _boolean(self, node: ast.BoolOp) -> Any:
         # Operands have no side effects in this package, so that one known operand can decide, wherever it stands.

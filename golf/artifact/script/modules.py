@@ -107,10 +107,12 @@ def attach_comments(module: Module) -> None:
     comments = {
         token.start[0]: (token.string, token.line[: token.start[1]].strip() == "")
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        # Marks for tools mean nothing to a reader of the script.
         if token.type == tokenize.COMMENT and not token.string.startswith(("# fmt:", "# noqa", "# type:"))
     }
     statements = [node for node in ast.walk(module.tree) if isinstance(node, ast.stmt)]
     for node in statements:
+        # Comments inside a block belong to the statements in it.
         end = node.lineno if hasattr(node, "body") else node.end_lineno or node.lineno
         own = [comments[line] for line in range(node.lineno, end + 1) if line in comments]
         node.behind = [text for text, _ in own]  # type: ignore[attr-defined]

@@ -16,7 +16,8 @@ from golf.errors import GolfError
 LINE_LENGTH = 120
 # Marks of comments. A syntax tree holds no comments, so that they pass through it as strings.
 ABOVE, BEHIND = "\0above ", "\0behind "
-MARK = re.compile(r"^( *)(['\"]\\x00(above|behind) .*['\"])$")
+# `ast.unparse` takes the first mark of a function without a docstring for one, and writes it with three quotes.
+MARK = re.compile(r"""^( *)((?:"{3}|['"])\\x00(above|behind) .*['"])$""")
 TUPLE = re.compile(r"^( *(?:return|yield|[\w\s.,\[\]:]+ =) )\((.*)\)$")
 LONG_STRING = re.compile(r"^( *)(return |\w+ = )?(f?)\"(.*)\"(,?)$")
 
@@ -24,8 +25,10 @@ LONG_STRING = re.compile(r"^( *)(return |\w+ = )?(f?)\"(.*)\"(,?)$")
 def readable(flat: Flat, title: str) -> str:
     """Return the source of `flat` with `title` as its docstring."""
     imports = "\n".join(ast.unparse(node) for node in flat.imports.values())
-    sections = map(_section, copy.deepcopy(flat.sections))  # marks of comments are put into the trees
+    # The marks of comments go into the trees, and the wrapped script is made from the same ones.
+    sections = map(_section, copy.deepcopy(flat.sections))
     parts = [f'"""{title}\n"""', "from __future__ import annotations", imports, *sections]
+    # Only formatted text shows which strings make a line too long; cutting them asks for formatting again.
     return formatted(_with_short_strings(formatted("\n\n".join(parts) + "\n")))
 
 
@@ -80,8 +83,7 @@ def _with_comments(text: str) -> str:
             continue
         indent, mark, place = match.groups()
         comment = ast.literal_eval(mark).partition(" ")[2]
-        has_room = len(lines[-1]) + len(comment) + 2 <= LINE_LENGTH and "  #" not in lines[-1]
-        if place == "behind" and has_room:
+        if place == "behind" and len(lines[-1]) + len(comment) + 2 <= LINE_LENGTH and "  #" not in lines[-1]:
             lines[-1] += f"  {comment}"
         else:
             lines.insert(len(lines) - (place == "behind"), indent + comment)

@@ -35,6 +35,7 @@ def submitted(cfg: Config) -> Config:
 
 
 def _portable(path: str, folder: str) -> str:
+    # On another machine only the last part of an absolute path means something.
     return f"{folder}/{PurePath(path).name}" if PurePath(path).is_absolute() else path
 
 

@@ -59,7 +59,7 @@ def _names(node: ast.expr) -> set[str]:
 
 
 def _drop_unnamed_members(flat: Flat, settings: set[str]) -> bool:
-    """Drop methods, and fields of `settings`, whose names no attribute or string has; tell if any was."""
+    """Drop methods, constants of classes and fields of `settings` that nothing names; tell if any was."""
     named = CALLED_BY_OTHERS.union(*(flat.uses(node).attributes for node in flat.statements()))
     dropped = False
     for node in flat.statements():
@@ -75,4 +75,7 @@ def _is_unnamed(node: ast.stmt, is_setting: bool, named: set[str]) -> bool:
     if isinstance(node, ast.FunctionDef):
         # Python itself calls methods such as __init__.
         return node.name not in named and not (node.name.startswith("__") and node.name.endswith("__"))
-    return is_setting and isinstance(node, ast.AnnAssign) and ast.unparse(node.target) not in named
+    if isinstance(node, ast.AnnAssign):
+        is_constant = ast.unparse(node.annotation).startswith("ClassVar")
+        return (is_setting or is_constant) and ast.unparse(node.target) not in named
+    return isinstance(node, ast.Assign) and all(ast.unparse(target) not in named for target in node.targets)

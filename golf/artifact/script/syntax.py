@@ -117,9 +117,11 @@ class _Reader:
             self._all(node.decorator_list, scopes)
             values = len(self.uses.names)
             self._all([*(a.annotation for a in args), node.returns], scopes)
+            # Annotations were read like all other names; they are moved, as naming a type makes no object of it.
             self.uses.types += self.uses.names[values:]
             del self.uses.names[values:]
         own = {a.arg for a in args} | bound_names(body)
+        # What a function declares global belongs to the module.
         own -= {name for part in body for n in ast.walk(part) if isinstance(n, ast.Global) for name in n.names}
         self._all(body, (*_without_class(scopes), own))
 

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from golf.errors import GolfError
 
@@ -14,8 +15,20 @@ OPEN = (PENDING, RUNNING, "CONFIGURING", "COMPLETING", "REQUEUED", "RESIZING", "
 IDS_AT_ONCE = 500  # job ids on one command line
 
 
-def job_states(ids: Iterable[str]) -> dict[str, str]:
-    """Return Slurm's state of each job, such as `PENDING` for `123_4`. Jobs that Slurm has forgotten are left out.
+class JobState(NamedTuple):
+    """State and exit code of a job, as Slurm reports them."""
+
+    name: str  # such as PENDING or FAILED
+    exit_code: str = ""  # exit status and signal of an ended job, such as 3:0
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether the job waits or runs."""
+        return self.name in OPEN
+
+
+def job_states(ids: Iterable[str]) -> dict[str, JobState]:
+    """Return Slurm's state of each job by its id, such as `123_4`. Jobs that Slurm has forgotten are left out.
 
     The queue is asked first. Ended jobs are looked up in the accounting where the site has it, then in the controller,
     which remembers a job for MinJobAge seconds.
@@ -23,7 +36,7 @@ def job_states(ids: Iterable[str]) -> dict[str, str]:
     wanted = set(ids)
     if not wanted or not shutil.which("squeue"):
         return {}
-    found = {job: state for job, state in _queue() if job in wanted}
+    found = {job: JobState(state) for job, state in _queue() if job in wanted}
     if gone := sorted(wanted - found.keys()):
         found |= _ended(gone)
     return found
@@ -43,9 +56,9 @@ def _queue() -> list[tuple[str, str]]:
     return [(job, state) for job, _, state in (line.strip().partition(" ") for line in lines)]
 
 
-def _ended(ids: list[str]) -> dict[str, str]:
+def _ended(ids: list[str]) -> dict[str, JobState]:
     """Return the states of jobs that are no longer in the queue, as far as Slurm knows them."""
-    found: dict[str, str] = {}
+    found: dict[str, JobState] = {}
     for start in range(0, len(ids), IDS_AT_ONCE):
         found |= _accounted(ids[start : start + IDS_AT_ONCE])
     arrays = {job.partition("_")[0] for job in ids if job not in found}
@@ -54,16 +67,18 @@ def _ended(ids: list[str]) -> dict[str, str]:
     return found
 
 
-def _accounted(ids: list[str]) -> dict[str, str]:
+def _accounted(ids: list[str]) -> dict[str, JobState]:
     """Return the states of jobs by the accounting; empty on a site without it."""
     try:
-        lines = _ask("sacct", "-nPX", "-o", "JobID,State", "-j", ",".join(ids)).splitlines()
+        lines = _ask("sacct", "-nPX", "-o", "JobID,State,ExitCode", "-j", ",".join(ids)).splitlines()
     except GolfError:
         return {}
-    return {job: state.split()[0] for job, _, state in (line.partition("|") for line in lines) if state}
+    # A state can have further words, such as `CANCELLED by 1000`. With -X sacct leaves out the job's steps.
+    rows = [line.split("|") for line in lines]
+    return {job: JobState(state.split()[0], code) for job, state, code in rows if state}
 
 
-def _remembered(array: str) -> list[tuple[str, str]]:
+def _remembered(array: str) -> list[tuple[str, JobState]]:
     """Return id and state of the jobs of an array that the controller still remembers."""
     try:
         text = _ask("scontrol", "--oneliner", "show", "job", array)
@@ -72,8 +87,11 @@ def _remembered(array: str) -> list[tuple[str, str]]:
     states = []
     for line in text.splitlines():
         values = dict(re.findall(r"(\w+)=(\S+)", line))
-        if "ArrayTaskId" in values:
-            states.append((f"{values['ArrayJobId']}_{values['ArrayTaskId']}", values["JobState"]))
+        if "JobState" in values:
+            # A sweep of one run is a job without an array.
+            in_array = "ArrayTaskId" in values
+            name = f"{values['ArrayJobId']}_{values['ArrayTaskId']}" if in_array else values["JobId"]
+            states.append((name, JobState(values["JobState"], values.get("ExitCode", ""))))
     return states
 
 

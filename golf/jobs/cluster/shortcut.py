@@ -53,6 +53,7 @@ def all_finished(arguments: Sequence[str]) -> str | None:
     None means that the runs have to be composed.
     """
     record = _earlier(arguments)
+    # Refused runs have to be told again with their reasons, which only composing them finds.
     if record is None or record.refused or any(a.startswith("launch.fresh") for a in arguments):
         return None
     if not all(finished_run(run["variant_id"], run["seed"]) for run in record.runs):

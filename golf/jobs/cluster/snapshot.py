@@ -33,6 +33,7 @@ def take_snapshot(folder: Path) -> Path:
                 shutil.copytree(source, unfinished / name, ignore=NOT_COPIED)
             else:
                 shutil.copy2(source, unfinished / name)
+        # Data sets are too large to be copied with every state of the code.
         (unfinished / "data").symlink_to(ROOT / "data")
         if diff := _diff():
             (unfinished / "dirty.diff").write_bytes(diff)
@@ -50,6 +51,7 @@ def code_digest() -> str:
         files = sorted((ROOT / name).rglob("*")) if (ROOT / name).is_dir() else [ROOT / name]
         for path in files:
             if path.is_file() and "__pycache__" not in path.parts:
+                # Names count, too: a file that was renamed is another module.
                 total.update(f"{path.relative_to(ROOT)}\0".encode())
                 total.update(hashlib.sha256(path.read_bytes()).digest())
     return total.hexdigest()[:12]

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from golf.errors import GolfError
-from golf.jobs.cluster.queue import OPEN, PENDING, job_states
+from golf.jobs.cluster.ending import LOST as LOST
+from golf.jobs.cluster.ending import ending, last_words
+from golf.jobs.cluster.queue import PENDING, JobState, job_states
 from golf.jobs.cluster.submit import read_submitted
 from golf.jobs.sweep.jobs import RUNNING, STOPPED, Key, last_metric, progress_of
 from golf.jobs.sweep.record import SweepRecord, read_record, sweep_folder
+from golf.report.store import begun_sweeps, sweep_names
 from golf.run.folder import find_run, finished_run, runs_root
 
-WAITING, LOST, NOT_SENT = "waiting", "lost", "not submitted"
+WAITING, NOT_SENT, UNKNOWN = "waiting", "not submitted", "unknown"
 
 
 @dataclass(frozen=True)
@@ -22,55 +27,71 @@ class RunStatus:
 
     label: str
     seed: int
-    state: str  # state of the result, or running, waiting, lost, not submitted
+    state: str  # state of the result, or running, waiting, failed, lost, not submitted, unknown
     detail: str = ""  # score, progress or reason
     job: str = ""  # id of the Slurm job
 
 
 def find_record(name: str) -> SweepRecord:
     """Return the sweep `name`, or the only one whose name starts so. Raises `GolfError` if there is not exactly one."""
-    if record := read_record(name.rstrip("/").rpartition("/")[2]):
+    name = name.rstrip("/").rpartition("/")[2]
+    found = [path.parent.name for path in begun_sweeps(name, runs_root())]
+    if len(found) == 1 and (record := read_record(found[0])):
         return record
-    matches = sorted(path.parent.name for path in runs_root().glob(f"sweeps/{name}*/sweep.json"))
-    if len(matches) == 1 and (record := read_record(matches[0])):
-        return record
-    known = matches or sorted(path.parent.name for path in runs_root().glob("sweeps/*/sweep.json"))
-    raise GolfError(f"There is no sweep {name}: {'known are ' + ', '.join(known) if known else 'none has been run'}.")
+    if found:
+        raise GolfError(f"{name} begins the names of several sweeps; say which: {', '.join(found)}.")
+    known = ", ".join(sweep_names(runs_root()))
+    raise GolfError(f"There is no sweep {name}: {f'known are {known}' if known else 'none has been run'}.")
 
 
 def sweep_status(record: SweepRecord) -> list[RunStatus]:
     """Return the status of every run of the sweep, in the record's order."""
+    # The file has its oldest line first, so a run that was sent again stands under its latest job.
     sent: dict[Key, str] = dict(read_submitted(sweep_folder(record.name) / "submitted.jsonl"))
+    # A result on the disk says more than Slurm, so Slurm is asked about the other runs only.
     unfinished = {key: job for key, job in sent.items() if not finished_run(*key)}
-    slurm = job_states(unfinished.values())
-    common = set.intersection(*(set(run["overrides"]) for run in record.runs)) if len(record.runs) > 1 else set()
+    slurm = _asked(unfinished.values())
+    common = set.intersection(*(set(run["overrides"]) for run in record.runs)) if record.runs else set()
     lines = []
     for run in record.runs:
         key, said = (run["variant_id"], run["seed"]), [o for o in run["overrides"] if o not in common]
         label = " ".join(o for o in said if not o.startswith("seed=")) or run["name"]
-        lines.append(_status(label, key, sent.get(key, ""), slurm))
+        lines.append(_status(label, key, sent.get(key, ""), slurm, sweep_folder(record.name) / "slurm"))
     return lines
 
 
-def _status(label: str, key: Key, job: str, slurm: dict[str, str]) -> RunStatus:
-    """Return the status of a run. `job` is its Slurm job, empty if it was not sent; `slurm` has the states of jobs."""
+def _asked(jobs: Iterable[str]) -> dict[str, JobState] | str:
+    """Return the states of jobs, or the sentence with which Slurm refused to tell them."""
+    try:
+        return job_states(jobs)
+    except GolfError as error:
+        return str(error)
+
+
+def _status(label: str, key: Key, job: str, slurm: dict[str, JobState] | str, logs: Path) -> RunStatus:
+    """Return the status of a run.
+
+    `job` is its Slurm job, empty if it was not sent; `slurm` has the states of jobs or the reason why it has none.
+    """
     if done := finished_run(*key):
         result = done[0]
         score = f"{result.final_score.val_bpb:.4f} bpb" if result.final_score else result.reason
         return RunStatus(label, key[1], result.state, score, job)
-    state = slurm.get(job, "")
+    state = slurm.get(job) if isinstance(slurm, dict) else None
     progress = progress_of(key)
     # A lock may be invisible from here, where the file system does not carry locks between machines: a job that Slurm
     # runs and that has made its folder is running, too.
-    if progress == RUNNING or (state in OPEN and state != PENDING and find_run(*key)):
+    if progress == RUNNING or (state and state.is_open and state.name != PENDING and find_run(*key)):
         return RunStatus(label, key[1], RUNNING, _how_far(key), job)
-    if state in OPEN:
-        return RunStatus(label, key[1], WAITING, state.lower(), job)
+    if state and state.is_open:
+        return RunStatus(label, key[1], WAITING, state.name.lower(), job)
     if progress == STOPPED and (reason := _reason(key)):
         return RunStatus(label, key[1], reason[0], reason[1], job)
+    if job and isinstance(slurm, str):
+        said = last_words(job, logs)
+        return RunStatus(label, key[1], UNKNOWN, f"{slurm}; its log ends with {said}" if said else slurm, job)
     if job:
-        why = f"Slurm says {state}" if state else "Slurm knows it no more (cancelled while it waited?)"
-        return RunStatus(label, key[1], LOST, f"{why}, and it left no result: submit again", job)
+        return RunStatus(label, key[1], *ending(job, state, logs), job)
     return RunStatus(label, key[1], NOT_SENT)
 
 

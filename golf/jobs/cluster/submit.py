@@ -15,7 +15,7 @@ from typing import Any
 
 from golf.errors import GolfError
 from golf.files import disk_error, write_json
-from golf.jobs.cluster.queue import OPEN, job_states
+from golf.jobs.cluster.queue import job_states
 from golf.jobs.cluster.shortcut import note_command
 from golf.jobs.cluster.snapshot import take_snapshot
 from golf.jobs.sweep.jobs import FINISHED, RUNNING, Job, Key, Refused, distinct, progress_of
@@ -59,7 +59,7 @@ def make_order(asked: Sequence[Job | Refused]) -> ClusterOrder:
     """Return the order for `asked`. Runs that have finished, are running or wait in a queue are not sent again."""
     placed = [_on_cluster(job) if isinstance(job, Job) else job for job in asked]
     jobs = [job for job in placed if isinstance(job, Job)]
-    wanted, queued = distinct(jobs), queued_runs()
+    wanted, queued = distinct(jobs), _queued_for(jobs)
     progress = {job.key: progress_of(job.key) for job in wanted}
     to_run, running = [], 0
     for job in wanted:
@@ -84,10 +84,20 @@ def _on_cluster(job: Job) -> Job | Refused:
     return dataclasses.replace(job, cfg=cfg)
 
 
+def _queued_for(jobs: Sequence[Job]) -> dict[Key, str]:
+    """Return `queued_runs`. Where no job goes to Slurm, a Slurm that does not answer stops nothing."""
+    try:
+        return queued_runs()
+    except GolfError:
+        if any(job.cfg.cluster.executor == "slurm" for job in jobs):
+            raise
+        return {}
+
+
 def queued_runs() -> dict[Key, str]:
     """Return the runs for which a job waits or runs, of any sweep, with the jobs' ids."""
     sent = {job: key for path in runs_root().glob("sweeps/*/submitted.jsonl") for key, job in read_submitted(path)}
-    return {sent[job]: job for job, state in job_states(sent).items() if state in OPEN}
+    return {sent[job]: job for job, state in job_states(sent).items() if state.is_open}
 
 
 def read_submitted(path: Path) -> Iterator[tuple[Key, str]]:
@@ -113,7 +123,8 @@ def submit(order: ClusterOrder, name: str) -> list[str]:
 
     try:
         jobs = executor.map_array(run_task, files)
-    except Exception as error:  # submitit passes on whatever sbatch said
+    except Exception as error:
+        # submitit passes on whatever sbatch said, in exceptions of many classes.
         raise GolfError(f"The jobs could not be submitted: {' '.join(str(error).split())}") from error
     ids = [job.job_id for job in jobs]
     _append_submitted(folder / "submitted.jsonl", order.to_run, ids)
@@ -173,7 +184,8 @@ def _executor(job: Job, folder: Path, snapshot: Path, name: str) -> Any:
         "name": f"golf-{name}",
         "timeout_min": cluster.minutes,
         "nodes": job.cfg.launch.nodes,
-        "tasks_per_node": 1,  # torchrun starts the ranks of a node
+        # One task starts torchrun, which starts the ranks of the node.
+        "tasks_per_node": 1,
         "cpus_per_task": cluster.cpus_per_rank * ranks,
     }
     if cluster.gpus:
@@ -183,7 +195,8 @@ def _executor(job: Job, folder: Path, snapshot: Path, name: str) -> Any:
         settings |= {
             "slurm_array_parallelism": cluster.at_once,
             "slurm_signal_delay_s": cluster.signal_seconds,
-            "slurm_wckey": sbatch.pop("wckey", None),  # submitit sends its own unless this is None
+            # submitit sends a key of its own unless this is None.
+            "slurm_wckey": sbatch.pop("wckey", None),
             "slurm_setup": [*_environment(snapshot), *cluster.setup],
             # With `requeue` Slurm starts a job again after a preemption or the loss of its node.
             "slurm_additional_parameters": {"requeue": True, **sbatch},

@@ -72,6 +72,7 @@ def _folder(cfg: Config, command: list[str]) -> RunFolder:
     """Return a new run folder, or the last attempt's if it left a checkpoint to resume from."""
     earlier = attempts(variant_id(cfg), cfg.seed)
     if earlier and earlier[-1].has_checkpoint:
+        # What the earlier start left would be taken for the outcome of this one.
         earlier[-1].result.unlink(missing_ok=True)
         earlier[-1].error.unlink(missing_ok=True)
         return earlier[-1]
@@ -80,6 +81,7 @@ def _folder(cfg: Config, command: list[str]) -> RunFolder:
 
 def _note(path: Path) -> Path:
     """Return the file through which the first node tells the other nodes the run folder of this start of the job."""
+    # A requeued job keeps its number, and must not read the note of its start before.
     return path.with_suffix(f".{os.environ.get('SLURM_JOB_ID', '0')}.{restarts()}.folder")
 
 

@@ -58,6 +58,8 @@ def run_ranks(folder: RunFolder) -> Result:
     """Run the ranks of `folder` and return the run's result. In a Slurm job of several nodes every task calls this."""
     cfg = folder.read_config()
     nodes = nodes_of_job(cfg.launch.nodes)
+    if nodes.is_first:
+        folder.begin()
     folder.write_machine_warnings(nodes.rank, check_machine(cfg, folder.path))
     with _mirror(cfg, folder) if nodes.is_first else contextlib.nullcontext():
         return run_in_process(folder) if world_size(cfg) == 1 else run_under_torchrun(cfg, folder, nodes)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from golf.errors import GolfError
 
-FIRST_PORT, PORTS = 20_000, 10_000  # below Linux's ephemeral ports
+# Linux gives ports from 32,768 on to outgoing connections, so these are below.
+FIRST_PORT, PORTS = 20_000, 10_000
 
 
 @dataclass(frozen=True)
@@ -33,12 +34,14 @@ def nodes_of_job(wanted: int) -> Nodes:
     """
     if wanted == 1:
         return Nodes()
+    # A step can have fewer nodes than its job.
     count = int(os.environ.get("SLURM_STEP_NUM_NODES", os.environ.get("SLURM_JOB_NUM_NODES", 1)))
     if count != wanted:
         raise GolfError(
             f"launch.nodes={wanted}, but this is a Slurm job of {count} nodes or none: submit it with "
             "golf submit cluster=slurm_2node, which asks for as many as the run has."
         )
+    # Slurm shortens the list of nodes, such as node[1-4]; scontrol writes it out.
     first = _ask("hostnames", os.environ["SLURM_JOB_NODELIST"]).split()[0]
     # The port comes from the job's number, so that two jobs on one machine do not use the same one.
     port = FIRST_PORT + int(os.environ["SLURM_JOB_ID"]) % PORTS

@@ -11,12 +11,14 @@ from pathlib import Path
 
 from golf.artifact.codec.codecs import require_codec
 from golf.errors import GolfError
+from golf.jobs.launch.process import own_family
 from golf.paths import ROOT, resolve
+from golf.plan.memory import check_memory
 from golf.run.environment import package_versions
 from golf.settings.config import Config, is_tracked
 from golf.settings.hardware import require_device
 from golf.training.data.batches import make_loader
-from golf.training.data.dataset import is_unbuilt, open_dataset
+from golf.training.data.dataset import embedded_places, is_unbuilt, open_dataset
 from golf.training.model.build import build_model
 from golf.training.model.weights import load_weights
 
@@ -28,22 +30,25 @@ HARMFUL = {
     ("CUDA_LAUNCH_BLOCKING", "1"): "makes the host wait for every kernel: unset it",
     ("TORCH_DISTRIBUTED_DEBUG", "DETAIL"): "checks every collective while the clock runs: unset it",
 }
-QUERY = ("--query-compute-apps=pid,used_memory,process_name", "--format=csv,noheader,nounits")
+FORMAT = "--format=csv,noheader,nounits"
+GPUS, PROCESSES = "--query-gpu=index,uuid", "--query-compute-apps=gpu_uuid,pid,used_memory,process_name"
 
 
 def check_inputs(cfg: Config) -> None:
-    """Raise `GolfError` for a device, packages, data or starting weights that cannot be used.
+    """Raise `GolfError` for a device, memory, packages, data or starting weights that cannot be used.
 
     A missing embedded corpus is built.
     """
     require_device(cfg.launch.device)
+    check_memory(cfg)
     require_codec(cfg.quant.codec)
     if is_tracked(cfg.track):
         from golf.jobs.track.companion import check_installed
 
         check_installed()
-    if is_unbuilt(cfg.data):
+    if is_unbuilt(cfg.data) and cfg.data.path == embedded_places(cfg.data)[0]:
         print(f"building data={cfg.data.name} in {resolve(cfg.data.path)} (once, about ten seconds)", flush=True)
+    # The loader is thrown away: it is made to find shards that cannot be read before the run has a folder.
     make_loader(cfg, open_dataset(cfg))
     if cfg.model.init_from:
         load_weights(build_model(cfg), resolve(cfg.model.init_from))
@@ -63,17 +68,36 @@ def check_machine(cfg: Config, folder: Path) -> list[str]:
 
 
 def busy_gpus() -> list[str]:
-    """Return a sentence for every process that holds memory of a GPU of this machine."""
-    try:
-        listed = subprocess.run(["nvidia-smi", *QUERY], capture_output=True, text=True, check=True, timeout=30).stdout
-    except (OSError, subprocess.SubprocessError):
-        return []
-    sentences = []
-    for line in listed.splitlines():
-        pid, memory, name = (part.strip() for part in line.split(",", 2))
-        if memory.isdigit() and int(memory) > BUSY_MIB:
+    """Return a sentence for every other process that holds memory of a GPU that this process may use.
+
+    Jobs of a sweep have GPUs of their own, so they do not name each other.
+    """
+    mine, family, sentences = _visible_uuids(), own_family(), []
+    for uuid, pid, memory, name in _rows(PROCESSES, columns=4):
+        visible = mine is None or uuid.startswith(tuple(mine))
+        if visible and memory.isdigit() and int(memory) > BUSY_MIB and pid not in family:
             sentences.append(f"process {pid} ({name}) holds {memory} MiB of a GPU: end it or wait for it")
     return sentences
+
+
+def _visible_uuids() -> list[str] | None:
+    """Return the UUIDs, or their beginnings, that CUDA_VISIBLE_DEVICES names; None if it hides no GPU."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is None:
+        return None
+    uuids = dict(_rows(GPUS, columns=2))
+    return [uuids.get(name.strip(), name.strip()) for name in named.split(",") if name.strip()]
+
+
+def _rows(query: str, columns: int) -> list[list[str]]:
+    """Return what nvidia-smi lists, `columns` fields a row; nothing without a driver."""
+    try:
+        done = subprocess.run(["nvidia-smi", query, FORMAT], capture_output=True, text=True, check=True, timeout=30)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    # The last column can be the name of a process, which may have commas in it.
+    rows = [[part.strip() for part in line.split(",", columns - 1)] for line in done.stdout.splitlines()]
+    return [row for row in rows if len(row) == columns]
 
 
 def _harmful_variables(environment: Mapping[str, str]) -> list[str]:

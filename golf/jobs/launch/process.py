@@ -9,9 +9,12 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)  # USR2: Slurm's notice; USR1 is NCCL's
+# Slurm sends USR2 as its notice before a time limit. USR1 is left out because NCCL uses it.
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
+# These numbers are from Linux's prctl.h and glibc's malloc.h, as Python has no names for them.
 PR_SET_PDEATHSIG = 1
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
 
@@ -59,14 +62,30 @@ def die_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
+def own_family() -> set[str]:
+    """Return the process ids of this process and its ancestors, such as a sweep's."""
+    family, pid = {str(os.getpid())}, os.getppid()
+    while pid > 1 and str(pid) not in family:
+        family.add(str(pid))
+        try:
+            # The name in brackets may hold spaces; the state and the parent follow it.
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError):
+            break
+    return family
+
+
 def tune_allocator() -> None:
     """Make glibc keep freed memory in the process instead of mapping and faulting every large temporary anew.
 
     Call this before the first tensor is made. docs/benchmarks.md has the time that it saves.
     """
+    # With this variable torch asks the kernel for huge pages behind large tensors.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
+        # Memory that goes back to the kernel has to be mapped and zeroed again: so nothing is mapped on its own, and
+        # the heap is never trimmed.
         libc.mallopt(M_MMAP_MAX, 0)
         libc.mallopt(M_TRIM_THRESHOLD, (1 << 31) - 1)
         libc.mallopt(M_TOP_PAD, 128 << 20)

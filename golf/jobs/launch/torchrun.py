@@ -28,6 +28,8 @@ def run_under_torchrun(cfg: Config, folder: RunFolder, nodes: Nodes) -> Result:
     logs.mkdir(parents=True, exist_ok=True)
     with (logs / "torchrun.log").open("ab") as log:
         command = _command(cfg, folder, nodes, logs)
+        # Ctrl-C reaches every process of the terminal's group. In a session of its own torchrun gets the signal once,
+        # from `forward`.
         agent = subprocess.Popen(command, env=_environment(cfg), stderr=log, start_new_session=True)
     received: list[int] = []
 

@@ -15,8 +15,9 @@ from golf.errors import GolfError
 from golf.jobs.launch.process import Interrupted, die_with_parent, interruptible, tune_allocator
 from golf.run.folder import RunFolder
 from golf.run.identity import variant_id
+from golf.run.reached import record_reached
 from golf.run.result import CRASHED, INTERRUPTED, Result
-from golf.settings.config import Config
+from golf.settings.config import Config, world_size
 from golf.settings.hardware import cpu_cores
 
 
@@ -25,7 +26,7 @@ def run_in_process(folder: RunFolder) -> Result:
 
     A failure raises nothing: it is a result with the state `crashed` or `interrupted`.
     """
-    cfg = folder.read_config()
+    cfg, start_id = folder.read_config(), folder.start_id()
     # The allocator is set before torch is imported, because its settings hold only for memory allocated after them.
     if cfg.launch.device == "cpu":
         tune_allocator()
@@ -38,15 +39,19 @@ def run_in_process(folder: RunFolder) -> Result:
     is_first = True
     try:
         with interruptible():
-            ranks = join_ranks(cfg.launch.device)
+            ranks = join_ranks(cfg.launch.device, world_size(cfg))
             is_first = ranks.is_first
             result = run_rank(cfg, folder, ranks)
             leave_ranks()
     except (Exception, Interrupted) as error:
+        # The files belong to a later start if this rank has survived its launcher.
+        if start_id != folder.start_id():
+            raise
         result = failed(cfg, folder, error)
     if is_first:
+        # Slurm counts the starts before this one.
         result.attempt = 1 + int(os.environ.get("SLURM_RESTART_COUNT", 0))
-        if folder.write_result(result):
+        if folder.write_result(result, start_id):
             _draw(folder, result)
     return result
 
@@ -54,7 +59,8 @@ def run_in_process(folder: RunFolder) -> Result:
 def failed(cfg: Config, folder: RunFolder, error: BaseException) -> Result:
     """Return the result of a run that `error` ended. The first failure of any rank is written to error.txt."""
     result = Result(name=cfg.name, variant_id=variant_id(cfg), seed=cfg.seed, scale=cfg.scale.name)
-    result.data_name, result.budget_train_seconds = cfg.data.name, cfg.budget.train_seconds
+    result.data_name = cfg.data.name
+    record_reached(result, cfg, folder)
     # When one rank crashes, torchrun stops the others with a signal: the crash is the reason, not the signal.
     if isinstance(error, Interrupted) and not folder.error.exists():
         result.state, result.reason = INTERRUPTED, str(error)
@@ -62,9 +68,10 @@ def failed(cfg: Config, folder: RunFolder, error: BaseException) -> Result:
     sentence = str(error) if isinstance(error, GolfError) else f"{type(error).__name__}: {error}"
     details = "" if isinstance(error, GolfError) else "".join(traceback.format_exception(error))
     try:
+        # Mode x fails if another rank failed first. On a full disk the reason is left in the result alone.
         with folder.error.open("x") as file:
             file.write(f"{' '.join(sentence.split())}\n{details}")
-    except OSError:  # another rank failed first, or the disk is full
+    except OSError:
         pass
     result.state, result.reason = CRASHED, _first_line(folder, sentence)
     return result

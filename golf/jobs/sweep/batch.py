@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from golf.errors import GolfError
 from golf.jobs.launch.preflight import check_inputs
@@ -31,9 +32,16 @@ class Row(NamedTuple):
 
 
 def run_batch(
-    asked: Sequence[Job | Refused], *, name: str, rows: list[Row], first_batch: bool = True
+    asked: Sequence[Job | Refused],
+    *,
+    name: str,
+    rows: list[Row],
+    first_batch: bool = True,
+    plan: dict[str, Any] | None = None,
 ) -> list[Result | None]:
     """Run the jobs of `asked` here, for sweep `name`. Return results in their order, None where a job has none.
+
+    `plan` is what a sweep in rounds has fixed in advance, for its record.
 
     Everything that can be found wrong is reported before anything runs. `rows` gets a row for each distinct job, also
     when a signal stops the batch and `Interrupted` is raised.
@@ -47,8 +55,9 @@ def run_batch(
         print(f"error: {label(job, common)}: {job.sentence}", file=sys.stderr, flush=True)
     _announce(len(asked), wanted, len(jobs) - len(unique), len(refused))
     if wanted:
+        # The record is written before the first run, so that reports and a restart know the sweep even if it is killed.
         before = read_record(name)
-        record = make_record(name, sys.argv, wanted, refused, before)
+        record = replace(make_record(name, sys.argv, wanted, refused, before), sequential=plan)
         write_record(record if first_batch or before is None else extended(before, record))
     sweep = LocalSweep(list(wanted), SweepDisplay(len(wanted), common))
     try:

@@ -78,6 +78,7 @@ def last_metric(folder: RunFolder) -> dict[str, Any]:
     with contextlib.suppress(OSError, ValueError):
         with folder.metrics.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+            # The run may be in the middle of writing its last line.
             complete_lines = file.read().rpartition(b"\n")[0]
         return json.loads(complete_lines.rpartition(b"\n")[2])
     return {}

@@ -24,7 +24,7 @@ from golf.run.folder import runs_root
 # Flags and settings that cannot change results: a sweep that resumes on another cluster or with another tracker is the
 # same sweep.
 NOT_IN_NAME = re.compile(
-    r"-|\+*(launch|rules|sweep|track|note|cluster)\.|\+*(rules|track|cluster|hydra/launcher|hydra/sweeper)="
+    r"-|\+*(launch|rules|track|note|cluster)\.|\+*sweep\.(?!until=)|\+*(rules|track|cluster|hydra/launcher|hydra/sweeper)="
 )
 REFERENCE_KINDS = ("leave_one_out", "add_one", "quant_gap")  # tables compare the others with the first variant
 LABEL_LENGTH = 40
@@ -42,6 +42,7 @@ class SweepRecord:
     kind: str = "grid"  # one of grid, seeds, leave_one_out, add_one, quant_gap
     runs: list[dict[str, Any]] = field(default_factory=list)  # distinct runs: overrides, variant_id, seed, name
     refused: list[dict[str, Any]] = field(default_factory=list)  # invalid combinations: overrides, error
+    sequential: dict[str, Any] | None = None  # plan of a sweep in rounds (`SequentialPlan`)
 
 
 def sweep_folder(name: str) -> Path:
@@ -92,6 +93,7 @@ def make_record(
 ) -> SweepRecord:
     """Return the record of distinct `jobs`. `before` is the record of an earlier start of the same command."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    # A sweep that is continued keeps the time of its first start.
     record = SweepRecord(name, list(command), before.created if before else now)
     record.swept = [key for key in varied_settings(jobs) if key != "seed"]
     record.kind = sweep_kind(jobs)
@@ -107,6 +109,7 @@ def make_record(
 def extended(record: SweepRecord, later: SweepRecord) -> SweepRecord:
     """Return `record` with the runs of a later batch added: a sweeper that searches asks for its runs in batches."""
     known = {(run["variant_id"], run["seed"]) for run in record.runs}
+    # A sweeper that searches may ask for the same run again.
     new = [run for run in later.runs if (run["variant_id"], run["seed"]) not in known]
     swept = list(dict.fromkeys([*record.swept, *later.swept]))
     return dataclasses.replace(

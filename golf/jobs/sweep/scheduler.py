@@ -63,7 +63,7 @@ class LocalSweep:
         for child in [c for c in self.running if c.has_ended()]:
             self.running.remove(child)
             self.results[child.job.key] = child.result()
-            self.display.ended(child.job, self.results[child.job.key])
+            self.display.ended(child.job, self.results[child.job.key], time.monotonic() - child.started_at)
 
     def start(self) -> None:
         """Start the jobs that fit on the machine now, and take the results of those that have finished elsewhere."""
@@ -79,6 +79,7 @@ class LocalSweep:
     def _start_one(self, job: Job) -> bool:
         """Start `job` unless it is locked or has finished. Return False if the machine has no share free."""
         with contextlib.ExitStack() as stack:
+            # Another process works on this run: the job stays in `waiting`, and the next one is tried.
             if (lock := try_lock(run_lock_name(*job.key))) is None:
                 return True
             stack.callback(lock.release)
@@ -103,6 +104,7 @@ class LocalSweep:
 
     def stop(self, error: Interrupted) -> None:
         """Pass the signal on to every process, and wait until each has written its result."""
+        # All are asked before any is waited for, so that they stop at the same time.
         for child in self.running:
             child.ask_to_stop(error)
         while self.running:

@@ -42,8 +42,10 @@ def lock_share(cfg: Config) -> tuple[Share, list[Lock]] | None:
         with contextlib.ExitStack() as stack:
             locks = []
             for part in share.parts:
+                # Lock files may lie on a file system that several machines share, and each machine has its own core 0.
                 if (lock := try_lock(f"{socket.gethostname()}-{part}")) is None:
                     break
+                # If a later part of the share is taken, the parts before it are given back.
                 stack.callback(lock.release)
                 locks.append(lock)
             else:
@@ -60,6 +62,7 @@ def _gpu_shares(cfg: Config) -> list[Share]:
     count = min(len(gpus) // each, cfg.launch.jobs or len(gpus))
     threads = cfg.launch.threads or max(1, cpu_cores() // (count * each))
     groups = (tuple(gpus[i * each : (i + 1) * each]) for i in range(count))
+    # A name becomes part of a lock file's name, which cannot hold a slash.
     return [Share(tuple(f"gpu{name.replace('/', '-')}" for name in group), threads, group) for group in groups]
 
 

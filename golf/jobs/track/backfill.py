@@ -46,6 +46,7 @@ def pending(folder: Path, *, offline: bool) -> bool:
     record = read_record(folder)
     if record is None or record.state not in ((UPLOADED, OFFLINE) if offline else (UPLOADED,)):
         return True
+    # The record is written last, so its time is that of the mirror.
     mirrored_at = record_path(folder).stat().st_mtime
     return any(path.stat().st_mtime > mirrored_at for path in _sources(folder) if path.is_file())
 

@@ -65,6 +65,7 @@ def end(process: subprocess.Popen[bytes], folder: RunFolder, seconds: float) -> 
         # Closing the mirror's standard input is the message that the run has ended.
         process.communicate(timeout=seconds + GRACE_SECONDS)
     except subprocess.TimeoutExpired:
+        # Once the mirror is gone its children have another parent, and cannot be found any more.
         kill_descendants(process.pid)
         process.kill()
         process.wait()
@@ -84,7 +85,8 @@ def _warn_once(folder: RunFolder) -> None:
         return
     record.state, record.warning = INCOMPLETE, warning(f"the mirror failed, see {folder.track_log}", folder.path)
     print(f"warning: {record.warning}", file=sys.stderr, flush=True)
-    with contextlib.suppress(GolfError):  # a full disk, which the run itself reports
+    # The run itself reports a full disk.
+    with contextlib.suppress(GolfError):
         write_record(folder.path, record)
 
 
@@ -109,6 +111,7 @@ def descendants(pid: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
+            # The name in brackets may hold spaces; the state and the parent follow it.
             parent = path.read_text().rpartition(")")[2].split()[1]
             children.setdefault(int(parent), []).append(int(path.parent.name))
 

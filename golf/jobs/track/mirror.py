@@ -57,6 +57,7 @@ class Mirror:
     def run(self) -> bool:
         """Mirror the folder. Return True if all of it arrived; a live run that did not arrive is recorded offline."""
         write_record(self.folder.path, MirrorRecord(open_record(self.folder.path).id))
+        # Asked before the attempt, after which every run has ended.
         is_back_fill = self.has_ended(0.0)
         failure = self.attempt(self.track, UPLOAD_SHARE * self.track.finish_seconds)
         if not failure:
@@ -79,10 +80,12 @@ class Mirror:
         if not child:
             os.close(reading)
             self._stream_and_exit(track, writing)
+        # With its own end for writing open, this process would never see the end of the pipe.
         os.close(writing)
         try:
             status = self._wait(child, seconds)
         finally:
+            # wandb's own process may go on after the child that started it.
             kill_descendants(os.getpid())
         with os.fdopen(reading) as reasons:
             reason = reasons.read()
@@ -149,9 +152,11 @@ def main() -> int:
     # Signals that stop the training reach the mirror, too. It ends by itself after the training.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
+    # Every process that is started from here on inherits this priority.
     os.nice(NICENESS)
     adopt_orphans()
     folder = RunFolder(Path(sys.argv[1]))
+    # Copied before standard error goes to the log below.
     terminal = os.fdopen(os.dup(2), "w")
     # The client and its process write a lot: it goes to track.log, and only `warn` writes to the terminal.
     with folder.track_log.open("ab") as log:

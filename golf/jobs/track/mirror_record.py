@@ -54,6 +54,7 @@ def _new_id(folder: Path) -> str:
     parts = [folder.parent.name.rpartition("-")[2], f"s{seed}", f"a{attempt or 1}"]
     if is_sweep(folder) or is_import(folder):
         parts = ["report" if is_sweep(folder) else "import", folder.name[:MOST_NAME_CHARS]]
+    # W&B refuses some special characters in an id.
     return re.sub(r"[^A-Za-z0-9_-]", "_", "-".join([*parts, secrets.token_hex(2)]))
 
 

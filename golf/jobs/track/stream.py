@@ -38,6 +38,7 @@ def stream(
     run.set_axis(CHARTS, DEFAULT_AXIS)
     tail, is_over = Tail(folder.metrics), False
     while not is_over:
+        # Asked before the file is read: what was written up to the end is then in the last reading.
         is_over = has_ended(POLL_SECONDS)
         for event in tail.new_events():
             run.log(history_row(event))
@@ -85,6 +86,7 @@ class Tail:
                 lines = file.read()
         except FileNotFoundError:
             return []
+        # A line without its line feed is still being written, and is read again next time.
         complete = lines[: lines.rfind(b"\n") + 1]
         self._read += len(complete)
         events = []

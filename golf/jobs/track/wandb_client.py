@@ -89,7 +89,8 @@ def open_run(track: TrackConfig, root: Path, *, sampled_process: int | None = No
         silent=True,
         console="off",
         program="golf/train.py",
-        disable_git=True,  # the client would take the commit of the current folder; environment.json has the run's
+        # The client would take the commit of the current folder; environment.json has the run's.
+        disable_git=True,
         disable_code=True,
         x_disable_meta=True,
         x_save_requirements=False,

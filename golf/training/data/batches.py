@@ -9,6 +9,7 @@ from golf.settings.config import Config
 from golf.training.data.coprime import CoprimeOrder
 from golf.training.data.dataset import Dataset
 from golf.training.data.loader import Loader, SequentialLoader, listed_first
+from golf.training.data.packed import PackedLoader, Rows, SequentialRows, ShuffledRows
 from golf.training.data.prefetch import Prefetched
 from golf.training.data.shuffled import ShuffledOrder
 from golf.training.data.windows import WindowLoader, WindowOrder
@@ -29,10 +30,15 @@ def open_loader(cfg: Config, dataset: Dataset, ranks: Ranks, *, after: int = 0) 
             yield prefetched
 
 
-def make_loader(cfg: Config, dataset: Dataset, ranks: Ranks = ALONE) -> SequentialLoader | WindowLoader:
+def make_loader(cfg: Config, dataset: Dataset, ranks: Ranks = ALONE) -> SequentialLoader | WindowLoader | PackedLoader:
     """Build the loader of `cfg`. Raises `GolfError` for shards that it cannot read."""
     data = cfg.data
+    # Micro-batches and not ranks divide a step, so that it has the same tokens on any number of GPUs.
     local_tokens = data.train_batch_tokens // data.micro_batches
+    if data.loader == "packed":
+        return _packed_loader(cfg, SequentialRows(dataset.train, local_tokens), ranks)
+    if data.loader == "packed_shuffled":
+        return _packed_loader(cfg, ShuffledRows(dataset.train, local_tokens, data.loader_seed), ranks)
     if data.loader == "sequential":
         return SequentialLoader(
             listed_first(dataset.train, data.shard_order) if data.shard_order else dataset.train,
@@ -49,6 +55,17 @@ def make_loader(cfg: Config, dataset: Dataset, ranks: Ranks = ALONE) -> Sequenti
         seq_len=data.train_seq_len,
         vocab_size=data.vocab_size,
         ranks=ranks,
+    )
+
+
+def _packed_loader(cfg: Config, rows: Rows, ranks: Ranks) -> PackedLoader:
+    return PackedLoader(
+        rows,
+        longest=cfg.data.train_seq_len,
+        vocab_size=cfg.data.vocab_size,
+        ranks=ranks,
+        # Only flash attention takes a list of pieces, whose length is fixed.
+        is_limited=cfg.model.attention in ("fa2", "fa3"),
     )
 
 

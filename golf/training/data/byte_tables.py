@@ -25,10 +25,13 @@ class ByteTables:
     leading_space: np.ndarray  # bool
     boundary: np.ndarray  # bool
 
+    def of(self, previous: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return the bytes of the `target` tokens, each after its `previous` token, int16. All have one shape."""
+        return self.base_bytes[target] + (self.leading_space[target] & ~self.boundary[previous])
+
     def count(self, previous: np.ndarray, target: np.ndarray) -> int:
         """Return the total bytes of the `target` tokens, each after its `previous` token. The arrays have one shape."""
-        spaces = self.leading_space[target] & ~self.boundary[previous]
-        return int(self.base_bytes[target].sum(dtype=np.int64)) + int(spaces.sum())
+        return int(self.of(previous, target).sum(dtype=np.int64))
 
 
 def load_tokenizer(path: Path, vocab_size: int) -> sentencepiece.SentencePieceProcessor:
@@ -54,15 +57,18 @@ def byte_tables(tokenizer: sentencepiece.SentencePieceProcessor, vocab_size: int
     size = max(vocab_size, tokenizer.vocab_size())
     base_bytes = np.zeros(size, dtype=np.int16)
     leading_space = np.zeros(size, dtype=bool)
+    # Ids without a piece write no text, so that the next piece's space has nothing to follow.
     boundary = np.ones(size, dtype=bool)
     for i in range(tokenizer.vocab_size()):
         if tokenizer.is_control(i) or tokenizer.is_unknown(i) or tokenizer.is_unused(i):
             continue
         boundary[i] = False
         if tokenizer.is_byte(i):
+            # Its piece is written like <0x41>, six characters for one byte.
             base_bytes[i] = 1
             continue
         piece = tokenizer.id_to_piece(i)
         leading_space[i] = piece.startswith(SPACE)
+        # The mark takes three bytes in UTF-8, the space that it stands for one.
         base_bytes[i] = len(piece.removeprefix(SPACE).replace(SPACE, " ").encode())
     return ByteTables(base_bytes, leading_space, boundary)

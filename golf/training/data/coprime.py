@@ -29,6 +29,7 @@ class Cursor:
         self._begin_pass()
 
     def _begin_pass(self) -> None:
+        # A new phase cuts the shard at other places, so that a second pass hardly repeats a window.
         self.phase, self.blocks = draw_phase(self.tokens, self.seq_len, self.random)
         self.start, self.used = int(self.random.integers(self.blocks)), 0
         self.stride = coprime_stride(self.blocks, self.random)
@@ -85,15 +86,18 @@ class CoprimeOrder:
         """Choose shards, by index of `cursors`, and how many windows each gives: one, plus its share of the rest."""
         progress = min(self.steps / MIXING_STEPS, 1.0)
         at_first, at_last = WEIGHT_EXPONENT
+        # An exponent below 1 draws from shards with few blocks left more often than their blocks alone would.
         weights = np.array([c.weight for c in self.cursors]) ** (at_first + progress * (at_last - at_first))
         shares = weights / weights.sum()
         distinct = self._distinct_shards(count, progress)
         chosen = self.random.choice(len(shares), size=distinct, replace=False, p=shares)
         own = shares[chosen] / shares[chosen].sum()
+        # Every chosen shard gives a window, or fewer shards would be mixed than `distinct` says.
         counts = 1 + self.random.multinomial(count - distinct, own)
         return list(zip(chosen.tolist(), counts.tolist(), strict=True))
 
     def _distinct_shards(self, count: int, progress: float) -> int:
         bounds = max(FEWEST_SHARDS, self.micro_batches), max(MOST_SHARDS, SHARDS_PER_MICRO_BATCH * self.micro_batches)
+        # There are no more shards in a step than shards or windows.
         low, high = (min(bound, len(self.cursors), count) for bound in bounds)
         return round(low + progress * (high - low))

@@ -1,4 +1,4 @@
-"""The data of a run: training shards, validation tokens, byte tables, and their fingerprint."""
+"""The data of a run: training shards, validation tokens and the bytes behind them, and their fingerprint."""
 
 from __future__ import annotations
 
@@ -12,20 +12,33 @@ import sentencepiece
 from golf.errors import GolfError
 from golf.paths import resolve
 from golf.settings.config import Config, DataConfig, eval_seq_len
-from golf.training.data.byte_tables import ByteTables, byte_tables, load_tokenizer
+from golf.training.data.byte_tables import byte_tables, load_tokenizer
+from golf.training.data.caseops import operator_ids
 from golf.training.data.shards import find_shards, open_shard
+from golf.training.data.sidecar import check_sidecar, read_sidecars
 
+# Places that the fingerprint reads of a training shard: reading all of it at every start would take too long.
 PROBE_TOKENS = 512
 PROBES_PER_SHARD = 8
+EMBEDDED = {  # places of the built-in corpora by data.built_from: shards and tokenizer, by the size of the vocabulary
+    "pydocs": ("data/datasets/pydocs_sp{}", "data/tokenizers/pydocs_{}_bpe.model"),
+    "pydocs_caseops": ("data/datasets/pydocs_sp{}_caseops", "data/tokenizers/pydocs_{}_bpe_caseops.model"),
+}
 
 
 @dataclass(frozen=True)
 class Dataset:
     train_files: list[Path]
     train: list[np.ndarray]  # uint16 tokens, memory-mapped
-    validation: np.ndarray  # uint16 [k · eval_seq_len + 1]: whole sequences and the last target
-    tables: ByteTables
-    fingerprint: str  # equal for equal validation tokens, pieces and training shards
+    validation: np.ndarray  # uint16 [N + 1], the tokens that scores read
+    target_bytes: np.ndarray  # [validation - 1], UTF-8 bytes of the text behind every target
+    fingerprint: str  # equal for equal validation tokens, pieces, training shards and sidecars
+
+
+def embedded_places(data: DataConfig) -> tuple[str, str]:
+    """Return the folder of shards and the tokenizer of the embedded corpus of `data`; empty if it is none."""
+    folder, tokenizer = EMBEDDED.get(data.built_from or "", ("", ""))
+    return folder.format(data.vocab_size), tokenizer.format(data.vocab_size)
 
 
 def is_unbuilt(data: DataConfig) -> bool:
@@ -34,11 +47,28 @@ def is_unbuilt(data: DataConfig) -> bool:
 
 
 def _build(data: DataConfig) -> None:
-    if data.built_from != "pydocs":
-        raise GolfError(f"data.built_from={data.built_from} is not known: the only built-in corpus is pydocs.")
+    if data.built_from not in EMBEDDED:
+        raise GolfError(f"data.built_from={data.built_from} is not known: choose {' or '.join(EMBEDDED)}.")
+    _refuse_foreign_places(data)
     from golf.training.data import pydocs  # imports the packages' metadata only where it is needed
 
-    pydocs.build(resolve(data.path), resolve(data.tokenizer_path), data.vocab_size)
+    operators = data.built_from == "pydocs_caseops"
+    pydocs.build(resolve(data.path), resolve(data.tokenizer_path), data.vocab_size, with_operators=operators)
+
+
+def _refuse_foreign_places(data: DataConfig) -> None:
+    """Raise `GolfError` unless the embedded corpus is wanted in its own place.
+
+    Whoever gives a path means a text of their own: building ours there would score another text than they believe.
+    """
+    given = {"data.path": data.path, "data.tokenizer_path": data.tokenizer_path}
+    for (key, path), own in zip(given.items(), embedded_places(data), strict=True):
+        if path != own:
+            what = "does not exist" if not resolve(path).exists() else "is not the embedded text's"
+            raise GolfError(
+                f"{key}={path} {what}, and data={data.name} is built in its own place only: mend the path, "
+                "choose data=own for your own text, or leave both paths out."
+            )
 
 
 def open_dataset(cfg: Config) -> Dataset:
@@ -58,23 +88,63 @@ def open_dataset(cfg: Config) -> Dataset:
     train_files = find_shards(folder, data.train_files, "train")
     train = [open_shard(path) for path in train_files]
     validation = validation_tokens(data)
-    found = _fingerprint(tokenizer, train_files, train, validation)
+    sidecar = _checked_sidecar(data, tokenizer, validation)
+    # Taken over the whole split: it must not depend on the sequence length by which scores cut it.
+    found = _fingerprint(tokenizer, train_files, train, validation, sidecar)
     if data.fingerprint not in (None, found):
         raise GolfError(
             f"The data in {folder} has fingerprint {found}, but data.fingerprint is {data.fingerprint}: scores on it "
             "would not compare. Remove the folder and its tokenizer to get the expected data, or accept this one "
             f"with data.fingerprint={found}."
         )
-    whole = whole_sequences(validation, eval_seq_len(cfg))
-    return Dataset(train_files, train, whole, byte_tables(tokenizer, data.vocab_size), found)
+    scored = scored_tokens(cfg, validation)
+    return Dataset(train_files, train, scored, bytes_of_targets(data, tokenizer, scored), found)
 
 
 def validation_tokens(data: DataConfig) -> np.ndarray:
     """Return the whole validation split, uint16. Raises `GolfError` for tokens outside the vocabulary."""
     files = find_shards(resolve(data.path), data.val_files, "val")
+    # Only these are checked here. Reading all training tokens takes too long, so loaders check each batch.
     tokens = np.concatenate([open_shard(path) for path in files])
     _check_range(tokens, data.vocab_size)
     return tokens
+
+
+def bytes_of_targets(
+    data: DataConfig, tokenizer: sentencepiece.SentencePieceProcessor, validation: np.ndarray
+) -> np.ndarray:
+    """Return the UTF-8 bytes `[N]` of the text behind every target of `validation` `[N + 1]`, the split's first tokens.
+
+    They are those of the sidecar or, without `data.byte_sidecar`, of the tokenizer's pieces.
+    """
+    if data.byte_sidecar:
+        return read_sidecars(find_shards(resolve(data.path), data.val_files, "val"))[1 : validation.size]
+    return byte_tables(tokenizer, data.vocab_size).of(validation[:-1], validation[1:])
+
+
+def _checked_sidecar(
+    data: DataConfig, tokenizer: sentencepiece.SentencePieceProcessor, validation: np.ndarray
+) -> np.ndarray | None:
+    """Return the sidecar of the whole split, None for data that has none. Raises `GolfError` if it does not fit."""
+    if not data.byte_sidecar:
+        if operator_ids(tokenizer):
+            raise GolfError(
+                f"{data.tokenizer_path} writes capitals as CaseOps operators, which stand for no text: set "
+                "data.byte_sidecar=true, so that bits per byte count the bytes of the text."
+            )
+        return None
+    sidecar = read_sidecars(find_shards(resolve(data.path), data.val_files, "val"))
+    check_sidecar(sidecar, validation, tokenizer)
+    return sidecar
+
+
+def scored_tokens(cfg: Config, tokens: np.ndarray) -> np.ndarray:
+    """Return what scores read of the validation split: all of it by document, else whole sequences and a target."""
+    if cfg.eval.documents:
+        if tokens.size < 2:
+            raise GolfError(f"The validation split has {tokens.size} tokens, none of which can be predicted.")
+        return tokens
+    return whole_sequences(tokens, eval_seq_len(cfg))
 
 
 def whole_sequences(tokens: np.ndarray, seq_len: int) -> np.ndarray:
@@ -97,12 +167,19 @@ def _fingerprint(
     train_files: list[Path],
     train: list[np.ndarray],
     validation: np.ndarray,
+    sidecar: np.ndarray | None,
 ) -> str:
-    """Return 16 hex digits over validation tokens, pieces, and name, length and probes of the training shards."""
+    """Return 16 hex digits over validation tokens, pieces, sidecar, and name, length and probes of the training shards.
+
+    Data without a sidecar keeps the digits that it had before there were any.
+    """
     digest = hashlib.blake2b(digest_size=8)
     for i in range(tokenizer.vocab_size()):
+        # The zero byte marks where a piece ends: other pieces of the same letters are another tokenizer.
         digest.update(tokenizer.id_to_piece(i).encode() + b"\0")
     digest.update(validation.tobytes())
+    if sidecar is not None:
+        digest.update(b"sidecar" + sidecar.tobytes())
     for path, shard in zip(train_files, train, strict=True):
         digest.update(f"{path.name} {shard.size}\n".encode())
         for start in np.linspace(0, max(shard.size - PROBE_TOKENS, 0), PROBES_PER_SHARD, dtype=np.int64):

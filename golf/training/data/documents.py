@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -11,14 +12,20 @@ import numpy as np
 import sentencepiece
 
 from golf.errors import GolfError
+from golf.training.data.caseops import OPERATORS, count_bytes, encode_capitals, operator_ids
 from golf.training.data.shards import write_shard
 
 BOS_ID = 1
 SHARD_TOKENS = 100_000_000
+# Of one token in a sidecar, whose entries are uint16.
+MOST_BYTES = 65_535
 
 
-def train_tokenizer(texts: Sequence[str], vocab_size: int) -> bytes:
+def train_tokenizer(texts: Sequence[str], vocab_size: int, *, with_operators: bool = False) -> bytes:
     """Train a BPE model of `vocab_size` pieces with byte fallback that reproduces its input exactly.
+
+    `with_operators` is for texts that `encode_capitals` has written: its operators are then the pieces 4 to 7, and no
+    other piece holds one.
 
     As the field's tokenizers (pad 0, BOS 1, EOS 2, unknown 3, digits split, no dummy prefix), but without
     normalisation, so that line ends and runs of spaces survive and decoded bytes equal the text's. The same texts
@@ -37,19 +44,24 @@ def train_tokenizer(texts: Sequence[str], vocab_size: int) -> bytes:
             normalization_rule_name="identity",
             remove_extra_whitespaces=False,
             add_dummy_prefix=False,
+            # Rare characters get no piece of their own, because byte fallback spells them.
             character_coverage=0.999,
+            # SentencePiece leaves longer lines out, from 4,192 bytes on by default.
             max_sentence_length=1 << 20,
             pad_id=0,
             bos_id=BOS_ID,
             eos_id=2,
             unk_id=3,
+            user_defined_symbols=list(OPERATORS) if with_operators else [],
             num_threads=4,
             minloglevel=2,
         )
     except (RuntimeError, OSError) as error:
+        # SentencePiece ends its message with the most pieces that the text gives: "… a value <= 430."
+        most = re.search(r"<= (\d+)", str(error))
+        remedy = f"choose --vocab-size {most[1]} or less" if most else "choose another --vocab-size"
         raise GolfError(
-            f"SentencePiece cannot make {vocab_size} pieces from this text ({str(error).strip()}): "
-            "choose another --vocab-size or give more text."
+            f"SentencePiece cannot make {vocab_size} pieces from this text: {remedy}, or give more text."
         ) from error
     return model.getvalue()
 
@@ -57,11 +69,34 @@ def train_tokenizer(texts: Sequence[str], vocab_size: int) -> bytes:
 def encode_documents(
     tokenizer: sentencepiece.SentencePieceProcessor, texts: Iterable[str], batch: int = 1024
 ) -> Iterator[np.ndarray]:
-    """Yield the token ids of every text, uint16, each with BOS in front and no EOS."""
+    """Yield the token ids of every text, uint16, each with BOS in front and no EOS.
+
+    A tokenizer with CaseOps operators gets the texts encoded.
+    """
+    written = encode_capitals if operator_ids(tokenizer) else str
     remaining = iter(texts)
-    while group := list(itertools.islice(remaining, batch)):
+    while group := [written(text) for text in itertools.islice(remaining, batch)]:
         for ids in tokenizer.encode(group):
             yield np.array([BOS_ID, *ids], dtype=np.uint16)
+
+
+def encode_with_bytes(
+    tokenizer: sentencepiece.SentencePieceProcessor, texts: Iterable[str]
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield what `encode_documents` yields, and the UTF-8 bytes of the text behind every token, uint16; BOS has none.
+
+    What normalisation removes at a text's ends is on no token, so the bytes add up to the text's or less.
+    """
+    written = encode_capitals if operator_ids(tokenizer) else str
+    for number, text in enumerate(texts):
+        pieces = tokenizer.encode(written(text), out_type="proto").pieces
+        counts = [0, *count_bytes(piece.surface for piece in pieces)]
+        if max(counts) > MOST_BYTES:
+            raise GolfError(
+                f"A token of document {number} of the validation split stands for {max(counts)} bytes of text, but a "
+                f"sidecar can hold {MOST_BYTES}: shorten the run of spaces in it."
+            )
+        yield np.array([BOS_ID, *(piece.id for piece in pieces)], dtype=np.uint16), np.array(counts, dtype=np.uint16)
 
 
 class ShardWriter:
@@ -99,4 +134,15 @@ def write_split(folder: Path, prefix: str, documents: Iterable[np.ndarray]) -> S
     for document in documents:
         writer.add(document)
     writer.close()
+    return writer
+
+
+def write_with_sidecar(folder: Path, prefix: str, documents: Iterable[tuple[np.ndarray, np.ndarray]]) -> ShardWriter:
+    """Write one split, and beside each shard `<prefix>_000000.bin` the bytes of its tokens as `<prefix>_bytes_…`."""
+    writer, sidecar = ShardWriter(folder, prefix), ShardWriter(folder, f"{prefix}_bytes")
+    for tokens, counts in documents:
+        writer.add(tokens)
+        sidecar.add(counts)
+    writer.close()
+    sidecar.close()
     return writer

@@ -1,6 +1,6 @@
 """Download of the published, tokenized FineWeb from the Hugging Face hub, through its own client.
 
-The data set repository holds `datasets/manifest.json`, which says how many shards a variant has and which tokenizer
+A data set repository holds `datasets/manifest.json`, which says how many shards a variant has and which tokenizer
 made them. Files land where the public scripts look for them: `data/datasets/…` and `data/tokenizers/…`.
 """
 
@@ -8,40 +8,112 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+import sentencepiece
+
+from golf.challenge import DATA_REPOSITORY
 from golf.errors import GolfError
-from golf.training.data.shards import open_shard
+from golf.files import write_atomic
+from golf.training.data.caseops import operator_ids
+from golf.training.data.shards import find_shards, open_shard
 
-REPO_ID = "willdepueoai/parameter-golf"
-REMOTE_FOLDER = "datasets"
 STAGING = ".hub"  # the client keeps unfinished downloads here and resumes them
+ORIGIN = "origin.txt"  # file in a data set's folder that names the repository of its shards
 
 
-def fetch_variant(variant: str, train_shards: int, root: Path, report: Callable[[str], None]) -> Path:
+@dataclass(frozen=True)
+class Repository:
+    """A data set repository of the hub and the folder in it that holds `manifest.json`."""
+
+    repo: str = DATA_REPOSITORY
+    folder: str = "datasets"
+
+    def __str__(self) -> str:
+        return f"{self.repo}/{self.folder}"
+
+    def download(self, name: str, root: Path) -> Path:
+        """Download or resume `name` of the folder in a staging folder of its own. Returns its path."""
+        # Imported here, because only a download needs the client.
+        from huggingface_hub import hf_hub_download
+        from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+        staging = root / STAGING / self.repo.replace("/", "--")
+        try:
+            remote = str(PurePosixPath(self.folder, name))
+            path = hf_hub_download(self.repo, remote, repo_type="dataset", local_dir=staging)
+        except HFValidationError as error:
+            raise GolfError(f"{self.repo} is no repository of the hub: write --repo owner/name.") from error
+        except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+            first_line = str(error).strip().partition("\n")[0]
+            raise GolfError(
+                f"{name} cannot be fetched from {self} ({first_line}): check the network, --repo and --prefix, or "
+                "HF_ENDPOINT for a mirror; what is complete is kept, so the same command goes on from here."
+            ) from error
+        return Path(path)
+
+
+def fetch_variant(
+    variant: str, train_shards: int, root: Path, report: Callable[[str], None], source: Repository
+) -> Path:
     """Fetch all validation shards, the first `train_shards` training shards and the tokenizer of e.g. `sp1024`.
 
-    Complete files are kept. Returns the folder of the shards. Raises `GolfError` if a file cannot be had.
+    Data with CaseOps operators gets its byte sidecars, too. Complete files are kept. Returns the folder of the shards.
+    Raises `GolfError` if a file cannot be had.
     """
-    manifest = json.loads(_download("manifest.json", root).read_text())
+    manifest = _read_manifest(source.download("manifest.json", root), source)
     dataset = _entry(manifest, "datasets", f"fineweb10B_{variant}")
     tokenizer = _entry(manifest, "tokenizers", dataset.get("tokenizer_name"))
     stats = dataset.get("stats") or {}
-    available = int(stats.get("files_train", 0))
-    if train_shards > available:
+    available = stats.get("files_train")
+    if available is not None and train_shards > int(available):
         raise GolfError(f"{variant} has {available} training shards: ask for at most as many with --train-shards.")
     folder = f"datasets/fineweb10B_{variant}"
-    files = [f"{folder}/fineweb_val_{i:06d}.bin" for i in range(int(stats.get("files_val", 0)))]
+    # Before the first download, which would mix shards of two repositories.
+    _check_origin(root / folder, source)
+    models = [str(tokenizer[key]) for key in ("model_path", "vocab_path") if tokenizer.get(key)]
+    for name in models:
+        _fetch(name, root, source)
+    kinds = ["val", "val_bytes"] if _has_operators(root / models[0]) else ["val"]
+    files = [f"{folder}/fineweb_{kind}_{i:06d}.bin" for kind in kinds for i in range(int(stats.get("files_val", 1)))]
     files += [f"{folder}/fineweb_train_{i:06d}.bin" for i in range(train_shards)]
-    files += [str(tokenizer[key]) for key in ("model_path", "vocab_path") if tokenizer.get(key)]
     for number, name in enumerate(files, start=1):
         report(f"[{number}/{len(files)}] {name}")
-        _fetch(name, root)
+        _fetch(name, root, source)
     _check_total(root / folder, "val", stats.get("tokens_val"))
+    # The manifest has totals of whole splits only.
     if train_shards == available:
         _check_total(root / folder, "train", stats.get("tokens_train"))
     return root / folder
+
+
+def _read_manifest(path: Path, source: Repository) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text()))
+    except (ValueError, TypeError) as error:
+        raise GolfError(f"manifest.json of {source} is not a list of data sets: choose another --repo.") from error
+
+
+def _check_origin(folder: Path, source: Repository) -> None:
+    """Note in `folder` where its shards come from. Raises `GolfError` if shards of another repository are there."""
+    note = folder / ORIGIN
+    # Folders from before there was a choice have no note, and their shards are the first repository's.
+    known = note.read_text().strip() if note.is_file() else str(Repository())
+    if folder.is_dir() and known != str(source):
+        raise GolfError(
+            f"{folder} holds shards of {known}, which may be cut otherwise than those of {source}: remove the folder "
+            "or choose another --root."
+        )
+    write_atomic(note, f"{source}\n")
+
+
+def _has_operators(model: Path) -> bool:
+    try:
+        return bool(operator_ids(sentencepiece.SentencePieceProcessor(model_proto=model.read_bytes())))
+    except RuntimeError:
+        return False  # `load_tokenizer` refuses what is no model, where it is used
 
 
 def _entry(manifest: dict[str, Any], kind: str, name: str | None) -> dict[str, Any]:
@@ -52,15 +124,16 @@ def _entry(manifest: dict[str, Any], kind: str, name: str | None) -> dict[str, A
     return entries[name]
 
 
-def _fetch(name: str, root: Path) -> None:
+def _fetch(name: str, root: Path, source: Repository) -> None:
     """Fetch `root/name` unless it is there and complete."""
     target = root / name
     if target.is_file() and _is_whole(target):
         return
-    fetched = _download(name, root)
+    fetched = source.download(name, root)
     if not _is_whole(fetched):
         open_shard(fetched)  # raises with what is wrong
     target.parent.mkdir(parents=True, exist_ok=True)
+    # Moved only now, so that a file in its final place is whole.
     fetched.replace(target)
 
 
@@ -77,25 +150,9 @@ def _is_whole(path: Path) -> bool:
 def _check_total(folder: Path, split: str, expected: int | None) -> None:
     if expected is None:
         return
-    total = sum(open_shard(path).size for path in folder.glob(f"fineweb_{split}_*.bin"))
+    total = sum(open_shard(path).size for path in find_shards(folder, f"fineweb_{split}_*.bin", split))
     if total != int(expected):
         raise GolfError(
             f"The {split} shards in {folder} hold {total} tokens, but the manifest says {expected}: "
             "remove the folder and fetch it again."
         )
-
-
-def _download(name: str, root: Path) -> Path:
-    """Download or resume the hub's file in the staging folder. Returns its path."""
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    try:
-        path = hf_hub_download(REPO_ID, f"{REMOTE_FOLDER}/{name}", repo_type="dataset", local_dir=root / STAGING)
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        first_line = str(error).strip().partition("\n")[0]
-        raise GolfError(
-            f"{name} cannot be fetched ({first_line}): check the network, or HF_ENDPOINT for a mirror; "
-            "what is complete is kept, so the same command goes on from here."
-        ) from error
-    return Path(path)

@@ -48,6 +48,7 @@ class SequentialLoader:
     def next_batch(self) -> tuple[Tensor, Tensor]:
         """Return inputs and targets, `[local_tokens / seq_len, seq_len]` int64 each, on the CPU."""
         span = self.local_tokens + 1
+        # Spans do not overlap: the last target of one is not the first input of the next, as in the public baseline.
         tokens = self._read(self.position + self.rank * span, span)
         self.position += self.world_size * span
         check_tokens(tokens, self.vocab_size)
@@ -63,6 +64,7 @@ class SequentialLoader:
         parts, total = [], int(self.ends[-1])
         while count:
             start %= total
+            # From the right, because the token at a shard's end is the first of the next shard.
             shard = int(np.searchsorted(self.ends, start, side="right"))
             offset = start - (int(self.ends[shard - 1]) if shard else 0)
             part = self.shards[shard][offset : offset + count]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,28 +12,47 @@ from pathlib import Path
 from golf.errors import GolfError
 from golf.files import new_folder, write_atomic
 from golf.training.data.byte_tables import load_tokenizer
-from golf.training.data.documents import ShardWriter, encode_documents, train_tokenizer
+from golf.training.data.caseops import OPERATORS, encode_capitals, operator_ids
+from golf.training.data.documents import (
+    encode_documents,
+    encode_with_bytes,
+    train_tokenizer,
+    write_split,
+    write_with_sidecar,
+)
 
+# JSON can hold one half of a surrogate pair, which has no UTF-8 form.
+HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 TOKENIZER_SAMPLE_CHARS = 50_000_000  # characters of training documents that the tokenizer is trained on
 
 
-def read_documents(sources: Iterable[Path], text_key: str = "text") -> Iterator[str]:
+def read_documents(sources: Iterable[Path], text_key: str = "text", skipped: list[str] | None = None) -> Iterator[str]:
     """Yield the documents of `.jsonl` files (objects with text under `text_key`), text files, and folders of both.
 
-    A text file is one document. Empty documents are left out.
+    A text file is one document. Empty documents are left out. What cannot be read in a folder is left out, too, and
+    a sentence about it added to `skipped`. Raises `GolfError` for a file that was named itself.
     """
+    return (text for text in _read_all(sources, text_key, skipped) if text.strip())
+
+
+def _read_all(sources: Iterable[Path], text_key: str, skipped: list[str] | None = None) -> Iterator[str]:
     for source in sources:
         if not source.exists():
             raise GolfError(f"{source} does not exist: name .jsonl files, text files or folders of them.")
         files = sorted(p for p in source.rglob("*") if p.is_file()) if source.is_dir() else [source]
         for file in files:
-            texts = _jsonl_texts(file, text_key) if file.suffix == ".jsonl" else [_read_text(file)]
-            yield from (text for text in texts if text.strip())
+            try:
+                yield from _jsonl_texts(file, text_key) if file.suffix == ".jsonl" else _read_text(file)
+            except GolfError as error:
+                if not source.is_dir():
+                    raise
+                if skipped is not None:
+                    skipped.append(f"{error} It is left out from there on.")
 
 
-def _read_text(file: Path) -> str:
+def _read_text(file: Path) -> Iterator[str]:
     try:
-        return file.read_bytes().decode("utf-8")
+        yield file.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
         raise GolfError(f"{file} is not UTF-8 text (byte {error.start}): convert it or leave it out.") from error
 
@@ -40,14 +61,43 @@ def _jsonl_texts(file: Path, text_key: str) -> Iterator[str]:
     with file.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:
-                text = json.loads(line)[text_key]
-            except (ValueError, KeyError, TypeError, IndexError) as error:
+                text = json.loads(line.decode("utf-8"))[text_key]
+            except UnicodeDecodeError as error:
+                raise GolfError(
+                    f"{file} line {number} is not UTF-8 text (byte {error.start}): convert the file or leave it out."
+                ) from error
+            except ValueError as error:
+                raise GolfError(f"{file} line {number} is not JSON: mend it or leave it out.") from error
+            except (KeyError, TypeError, IndexError) as error:
                 raise GolfError(
                     f"{file} line {number} is not a JSON object with a '{text_key}': name the field with --text-key."
                 ) from error
             if not isinstance(text, str):
                 raise GolfError(f"{file} line {number}: '{text_key}' is not a string.")
+            if half := HALF_CHARACTER.search(text):
+                raise GolfError(
+                    f"{file} line {number}: '{text_key}' holds \\u{ord(half[0]):04x}, half of a character, which UTF-8 "
+                    "cannot express: write the document again from its source or leave it out."
+                )
             yield text
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How documents become a data set."""
+
+    name: str
+    vocab_size: int
+    tokenizer_path: Path | None = None  # SentencePiece model to use; None = one is trained
+    caseops: bool = False  # capitals as operators, and a sidecar with the bytes of the validation text
+    val_every: int = 20  # every so many documents one is validation
+    val_docs: int | None = None  # in place of `val_every`: the first documents are validation
+    text_key: str = "text"  # field of a .jsonl line that holds the text
+    prefix: str = ""  # start of the shards' names; empty = the name
+
+    def is_validation(self, index: int) -> bool:
+        """Tell whether document `index`, counted without empty ones, belongs to the validation split."""
+        return index % self.val_every == self.val_every - 1 if self.val_docs is None else index < self.val_docs
 
 
 @dataclass(frozen=True)
@@ -60,45 +110,108 @@ class OwnDataset:
     documents: int
     train_tokens: int
     val_tokens: int
+    val_documents: int = 0
+    empty: int = 0  # documents without text, which are in no split
+    repeated: int = 0  # documents whose text is in the validation split, too, and which training therefore leaves out
+    skipped: tuple[str, ...] = ()  # sentences about what could not be read in a folder
+    escaped: int = 0  # documents that hold characters with which CaseOps writes its operators
 
 
-def make_dataset(
-    sources: list[Path],
-    *,
-    name: str,
-    root: Path,
-    vocab_size: int,
-    tokenizer_path: Path | None = None,
-    val_every: int = 20,
-    text_key: str = "text",
-) -> OwnDataset:
+def make_dataset(sources: list[Path], root: Path, recipe: Recipe) -> OwnDataset:
     """Write `root/datasets/<name>` and, unless one is given, `root/tokenizers/<name>_<vocab_size>_bpe.model`.
 
-    Every `val_every`-th document is validation. The tokenizer sees training documents only.
+    The splits share no document, and the tokenizer sees training documents only.
     """
-    folder = root / "datasets" / name
+    folder = root / "datasets" / recipe.name
     if folder.exists():
         raise GolfError(f"{folder} exists already: remove it or choose another --name.")
-    if tokenizer_path is None:
-        tokenizer_path = root / "tokenizers" / f"{name}_{vocab_size}_bpe.model"
-        documents = enumerate(read_documents(sources, text_key))
-        training = (text for index, text in documents if not _is_validation(index, val_every))
-        write_atomic(tokenizer_path, train_tokenizer(list(_first_chars(training)), vocab_size))
-    tokenizer = load_tokenizer(tokenizer_path, vocab_size)
+    splits = _Splits(sources, recipe)
+    tokenizer_path = recipe.tokenizer_path or root / "tokenizers" / f"{recipe.name}_{recipe.vocab_size}_bpe.model"
+    if recipe.tokenizer_path is None:
+        written = encode_capitals if recipe.caseops else str
+        texts = [written(text) for text in _first_chars(splits.training())]
+        write_atomic(tokenizer_path, train_tokenizer(texts, recipe.vocab_size, with_operators=recipe.caseops))
+    tokenizer = load_tokenizer(tokenizer_path, recipe.vocab_size)
+    _check_operators(tokenizer_path, bool(operator_ids(tokenizer)), recipe.caseops)
+    prefix = recipe.prefix or recipe.name
+    # The folder appears when it is complete, so that an interrupted call leaves no half data set.
     with new_folder(folder) as unfinished:
-        train, val = ShardWriter(unfinished, f"{name}_train"), ShardWriter(unfinished, f"{name}_val")
-        index = -1
-        for index, tokens in enumerate(encode_documents(tokenizer, read_documents(sources, text_key))):
-            (val if _is_validation(index, val_every) else train).add(tokens)
-        train.close()
-        val.close()
-        if not (train.total_tokens and val.total_tokens):
-            raise GolfError(f"There are fewer than {val_every} documents: lower --val-every or give more text.")
-    return OwnDataset(folder, tokenizer_path, vocab_size, index + 1, train.total_tokens, val.total_tokens)
+        train = write_split(unfinished, f"{prefix}_train", encode_documents(tokenizer, splits.training()))
+        if recipe.caseops:
+            documents = encode_with_bytes(tokenizer, splits.validation())
+            val = write_with_sidecar(unfinished, f"{prefix}_val", documents)
+        else:
+            val = write_split(unfinished, f"{prefix}_val", encode_documents(tokenizer, splits.validation()))
+    return OwnDataset(
+        folder,
+        tokenizer_path,
+        recipe.vocab_size,
+        documents=splits.documents,
+        train_tokens=train.total_tokens,
+        val_tokens=val.total_tokens,
+        val_documents=splits.val_documents,
+        empty=splits.empty,
+        repeated=splits.repeated,
+        escaped=splits.escaped,
+        skipped=tuple(splits.skipped),
+    )
 
 
-def _is_validation(index: int, val_every: int) -> bool:
-    return index % val_every == val_every - 1
+class _Splits:
+    """The documents of `sources` in two splits that share none. Reads the sources once to count, then once a split.
+
+    Raises `GolfError` for a source that cannot be read or a split without a document.
+    """
+
+    def __init__(self, sources: list[Path], recipe: Recipe):
+        self.sources, self.recipe = sources, recipe
+        self.documents = self.empty = self.escaped = self.val_documents = self.repeated = 0
+        # Digests and not texts, so that memory hardly grows with the documents.
+        self.in_validation: set[bytes] = set()
+        self.skipped: list[str] = []
+        for text in _read_all(sources, recipe.text_key, self.skipped):
+            if not text.strip():
+                self.empty += 1
+                continue
+            if recipe.is_validation(self.documents):
+                self.in_validation.add(_digest(text))
+                self.val_documents += 1
+            self.documents += 1
+            self.escaped += recipe.caseops and any(operator in text for operator in OPERATORS)
+        self.repeated = self.documents - self.val_documents - sum(1 for _ in self.training())
+        if not self.val_documents or self.documents == self.val_documents + self.repeated:
+            raise GolfError(_too_few(recipe, self.documents, self.repeated))
+
+    def training(self) -> Iterator[str]:
+        """Yield the training documents, without those whose text is in the validation split as well."""
+        for index, text in enumerate(read_documents(self.sources, self.recipe.text_key)):
+            if not self.recipe.is_validation(index) and _digest(text) not in self.in_validation:
+                yield text
+
+    def validation(self) -> Iterator[str]:
+        """Yield the validation documents."""
+        for index, text in enumerate(read_documents(self.sources, self.recipe.text_key)):
+            if self.recipe.is_validation(index):
+                yield text
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+def _too_few(recipe: Recipe, documents: int, repeated: int) -> str:
+    if repeated:
+        return "Every training document is in the validation split as well: give more text."
+    if recipe.val_docs is not None:
+        return f"There are {documents} documents: --val-docs={recipe.val_docs} leaves none for training, so lower it."
+    return f"There are fewer than {recipe.val_every} documents: lower --val-every or give more text."
+
+
+def _check_operators(path: Path, has_operators: bool, wanted: bool) -> None:
+    if wanted and not has_operators:
+        raise GolfError(f"{path} has no pieces for the CaseOps operators: leave --caseops out or give no --tokenizer.")
+    if has_operators and not wanted:
+        raise GolfError(f"{path} was made for CaseOps text: add --caseops.")
 
 
 def _first_chars(texts: Iterable[str]) -> Iterator[str]:

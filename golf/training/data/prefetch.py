@@ -24,6 +24,7 @@ class Prefetched:
 
     def __init__(self, loader: Loader, device: torch.device, ahead: int = BATCHES_AHEAD):
         self._loader, self._device = loader, device
+        # One thread only, so that batches keep the loader's order.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="prefetch", initializer=self._choose_device)
         self._ahead: deque[Future[tuple[Tensor, Tensor]]] = deque()
         for _ in range(ahead):
@@ -31,6 +32,7 @@ class Prefetched:
 
     def next_batch(self) -> tuple[Tensor, Tensor]:
         """Return the next batch of the loader."""
+        # Ordered before the wait, so that the thread always has work.
         self._ahead.append(self._thread.submit(self._make))
         return self._ahead.popleft().result()
 
@@ -42,7 +44,8 @@ class Prefetched:
 
     def _choose_device(self) -> None:
         if self._device.type == "cuda":
-            torch.cuda.set_device(self._device)  # per thread; pinning would otherwise wake up GPU 0 on every rank
+            # The choice is the thread's own. Without it pinning would wake up GPU 0 on every rank.
+            torch.cuda.set_device(self._device)
 
     def _make(self) -> tuple[Tensor, Tensor]:
         inputs, targets = self._loader.next_batch()

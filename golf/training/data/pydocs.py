@@ -18,23 +18,34 @@ from pathlib import Path
 from golf.errors import GolfError
 from golf.files import new_folder, write_atomic
 from golf.training.data.byte_tables import load_tokenizer
-from golf.training.data.documents import encode_documents, train_tokenizer, write_split
+from golf.training.data.caseops import encode_capitals
+from golf.training.data.documents import (
+    encode_documents,
+    encode_with_bytes,
+    train_tokenizer,
+    write_split,
+    write_with_sidecar,
+)
 
 VERSIONS = {
     "mpmath": "1.3.0",
     "networkx": "3.6.1",
     "numpy": "2.4.6",
     "sympy": "1.14.0",
+    # It gives no text. It is pinned because another version may train other pieces.
     "sentencepiece": "0.2.3",
 }
-LEFT_OUT = ("numpy/__config__.py", "numpy/version.py", "numpy/distutils/")  # differ between platforms and Pythons
+# They differ between platforms and Pythons.
+LEFT_OUT = ("numpy/__config__.py", "numpy/version.py", "numpy/distutils/")
 DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 MIN_BLOCK_CHARS = 40
 VALIDATION_ONE_IN = 16
 
 
-def build(folder: Path, tokenizer_path: Path, vocab_size: int) -> None:
+def build(folder: Path, tokenizer_path: Path, vocab_size: int, *, with_operators: bool = False) -> None:
     """Write the corpus' tokenizer and `pydocs_{train,val}_*.bin` shards; about ten seconds on two cores.
+
+    `with_operators` writes capitals as CaseOps operators, and a byte sidecar for the validation shard.
 
     A document is a top-level class or function with its docstrings and comments. Validation takes whole modules, and
     both splits are in a frozen random order. The folder appears whole or not at all: an interrupted build is repeated,
@@ -43,14 +54,20 @@ def build(folder: Path, tokenizer_path: Path, vocab_size: int) -> None:
     _check_versions()
     splits: dict[bool, list[tuple[bytes, str]]] = {False: [], True: []}
     for module, documents in _modules():
+        # By its name's hash, so that a module stays in its split whatever other modules there are.
         is_validation = _digest(module)[-1] % VALIDATION_ONE_IN == 0
         splits[is_validation] += [(_digest(f"{module} {i}"), text) for i, text in enumerate(documents)]
+    # Sorted by hashes: an order as good as random that no library's generator can change.
     train, validation = ([text for _, text in sorted(splits[key])] for key in (False, True))
-    write_atomic(tokenizer_path, train_tokenizer(train, vocab_size))
+    texts = [encode_capitals(text) for text in train] if with_operators else train
+    write_atomic(tokenizer_path, train_tokenizer(texts, vocab_size, with_operators=with_operators))
     tokenizer = load_tokenizer(tokenizer_path, vocab_size)
     with new_folder(folder) as unfinished:
         write_split(unfinished, "pydocs_train", encode_documents(tokenizer, train))
-        write_split(unfinished, "pydocs_val", encode_documents(tokenizer, validation))
+        if with_operators:
+            write_with_sidecar(unfinished, "pydocs_val", encode_with_bytes(tokenizer, validation))
+        else:
+            write_split(unfinished, "pydocs_val", encode_documents(tokenizer, validation))
 
 
 def _check_versions() -> None:
@@ -103,8 +120,10 @@ def _prose(source: str) -> Iterator[tuple[int, str]]:
             if text := ast.get_docstring(node, clean=False):
                 docstrings[node.body[0].lineno] = text
         elif isinstance(node, ast.Constant | ast.JoinedStr):
+            # A # inside of a string begins no comment.
             in_string.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     comment: list[str] = []
+    # Not splitlines, which also cuts at form feeds: the numbers would not be those of `ast`.
     for number, line in enumerate([*source.split("\n"), ""], start=1):
         stripped, section = line.strip(), bisect.bisect_left(ends, number)
         if stripped.startswith("#") and number not in in_string:

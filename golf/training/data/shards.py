@@ -1,10 +1,12 @@
 """The field's shard files: 256 little-endian int32 of header, then uint16 tokens, little-endian.
 
-Header: [0] = 20240520, [1] = 1, [2] = number of tokens, the rest zero.
+Header: [0] = 20240520, [1] = 1, [2] = number of tokens, the rest zero. A sidecar has the same layout: beside the tokens
+`<prefix>_val_000000.bin` lie the UTF-8 bytes of the text behind each of them, as `<prefix>_val_bytes_000000.bin`.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -15,17 +17,22 @@ MAGIC = 20240520
 VERSION = 1
 HEADER_INTS = 256
 HEADER_BYTES = HEADER_INTS * 4
+# Little-endian on every machine.
 TOKEN_DTYPE = np.dtype("<u2")
+_SIDECAR = re.compile(r"_bytes_\d+\.bin$")
 
 
 def find_shards(folder: Path, pattern: str, what: str) -> list[Path]:
-    """Return the shard files of `folder` in lexical order. Raises a `GolfError` that names `what` if there are none."""
+    """Return the shard files of `folder` in lexical order, without the sidecars that the pattern matches, too.
+
+    Raises a `GolfError` that names `what` if there are none.
+    """
     if not folder.is_dir():
         raise GolfError(
             f"The data folder {folder} does not exist: fetch it with `golf data get`, give data.path, "
             "or use the embedded text with data=pydocs."
         )
-    if not (files := sorted(folder.glob(pattern))):
+    if not (files := sorted(path for path in folder.glob(pattern) if not _SIDECAR.search(path.name))):
         raise GolfError(f"{folder} holds no {what} shards ({pattern}): fetch more or set data.{what}_files.")
     return files
 
@@ -47,6 +54,7 @@ def open_shard(path: Path) -> np.ndarray:
             f"{path} should hold {tokens} tokens in {HEADER_BYTES + 2 * tokens} bytes but is {size} bytes long: "
             "it was cut off or altered; fetch it again."
         )
+    # An empty part of a file cannot be mapped.
     if tokens == 0:
         return np.empty(0, dtype=TOKEN_DTYPE)
     return np.memmap(path, dtype=TOKEN_DTYPE, mode="r", offset=HEADER_BYTES, shape=(tokens,))

@@ -85,5 +85,6 @@ def usable_shards(sizes: Sequence[int], seq_len: int) -> list[int]:
 
 def draw_phase(tokens: int, seq_len: int, random: np.random.Generator) -> tuple[int, int]:
     """Draw where a new pass over a shard of `tokens` begins. Returns the first token and the number of blocks (≥ 1)."""
+    # A phase of `seq_len` or more would only leave blocks out, and one whole window has to be left.
     phase = int(random.integers(min(seq_len, tokens - seq_len)))
     return phase, (tokens - 1 - phase) // seq_len

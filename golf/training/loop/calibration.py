@@ -94,6 +94,7 @@ def _scored_model(cfg: Config, state_dict: Mapping[str, Tensor], device: torch.d
     """Return a second model with these weights, in the arithmetic of scoring and never compiled."""
     # Compiled code does not call the hooks that collect the inputs.
     scored = dataclasses.replace(cfg.model, compute_dtype=cfg.eval.dtype)
+    # The Hessians have to be those of the model that is scored, so they are taken in its arithmetic.
     model = build_model(dataclasses.replace(cfg, model=scored)).to(device).eval()
     model.load_state_dict(state_dict)
     return model
@@ -122,4 +123,5 @@ def _agreed(start: float, ranks: Ranks) -> float:
     """Return the seconds since `start` on the first rank's clock."""
     if ranks.device.type == "cuda":
         torch.cuda.synchronize(ranks.device)
+    # One clock for all, because every rank has to leave the loop after the same batch.
     return ranks.sum(time.perf_counter() - start if ranks.is_first else 0.0)[0]

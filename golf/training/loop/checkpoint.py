@@ -51,6 +51,7 @@ class Checkpoints:
         self.every_seconds = checkpoint_seconds(cfg)
         self.folder, self.ranks = folder.checkpoint, state.ranks
         self.model, self.optimizer, self.averagers = state.model, state.step.optimizer, state.hooks.averagers
+        self._run, self._start_id = folder, folder.start_id()
         self.start = Start()  # where this run's training begins
         self._saved_at = 0.0
 
@@ -59,7 +60,13 @@ class Checkpoints:
         return self.every_seconds > 0 and train_seconds - self._saved_at >= self.every_seconds
 
     def save(self, start: Start) -> None:
-        """Write the state after `start.step` steps. The checkpoint before stays valid until this one is complete."""
+        """Write the state after `start.step` steps. The checkpoint before stays valid until this one is complete.
+
+        Raises `GolfError` if the run was started again meanwhile: this rank has survived its launcher.
+        """
+        if self._run.start_id() != self._start_id:
+            raise GolfError("This run was started again by another process: this one ends and leaves its files alone.")
+        # A folder of its own, so that the checkpoint before is untouched while this one is written.
         folder = self.folder / f"step{start.step}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -109,7 +116,8 @@ class Checkpoints:
         path = self._rank_file(folder, rank)
         try:
             return load_file(path)
-        except Exception as error:  # safetensors has errors of its own
+        # Any error, because safetensors has errors of its own.
+        except Exception as error:
             raise GolfError(
                 f"The checkpoint {path} cannot be read ({error}): remove {self.folder} to start over."
             ) from error
@@ -127,6 +135,7 @@ class Checkpoints:
     def _restore(self, shared: dict[str, Any], own: dict[str, Any]) -> None:
         self.model.load_state_dict(shared["model"])
         device = self.ranks.device
+        # Empty dicts and lists are in no file, so they may be missing here.
         self.optimizer.load_state_dict(_to(device, {"muon": own.get("muon", {}), "adams": shared.get("adams", [])}))
         for name, averager in self.averagers.items():
             averager.load_state_dict(_to(device, shared["averages"][name]))
@@ -145,6 +154,7 @@ def _random_states(device: torch.device) -> dict[str, Tensor]:
 def flatten(tree: Any, prefix: str = "") -> dict[str, Tensor]:
     """Return the tensors of nested dicts and lists by names like `adams/0/exp_avg/3`, as copies on the CPU."""
     if isinstance(tree, Tensor):
+        # Copies, because safetensors refuses tensors of one memory, as parameters in a bank are.
         return {prefix: tree.detach().contiguous().cpu().clone()}
     items = tree.items() if isinstance(tree, dict) else enumerate(tree)
     flat: dict[str, Tensor] = {}
@@ -168,6 +178,7 @@ def unflatten(flat: dict[str, Tensor]) -> dict[str, Any]:
 def _with_lists(tree: Any) -> Any:
     if not isinstance(tree, dict):
         return tree
+    # Names have no other trace of a list than numbers for keys.
     if tree and all(key.isdigit() for key in tree):
         return [_with_lists(tree[key]) for key in sorted(tree, key=int)]
     return {key: _with_lists(value) for key, value in tree.items()}

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from golf.artifact.container import pack, payload
+from golf.artifact.quant.fitting import fitting_factor, octave_bytes, with_steps
 from golf.artifact.quant.formats import CodedTensor
 from golf.artifact.quant.policy import below_int8, quantize
 from golf.artifact.quant.pruning import Pruning, prune_to_fit
@@ -30,6 +31,7 @@ class Sizes:
     artifact_bytes: int
     code_bytes: int
     seconds: float
+    step_factor: float | None  # of quant.fit=cap
 
 
 class PackedModel(NamedTuple):
@@ -52,6 +54,7 @@ def pack_model(
     `code_bytes` count together with the artifact where `quant.prune.to_fit` fills the cap.
     """
     coded = quantized(cfg, weights, code_bytes, hessians, log)
+    # The settings are packed with the weights, so that the artifact alone tells how to rebuild the model.
     content = pack(coded, cfg.model, cfg.quant, cfg.tech)
     return PackedModel(coded, content, sum(tensor.nbytes for tensor in weights.values()))
 
@@ -63,11 +66,15 @@ def quantized(
     hessians: Mapping[str, Tensor] | None = None,
     log: TrainLog | None = None,
 ) -> Mapping[str, CodedTensor]:
-    """Return the stored form of `weights`, pruned until artifact and code fit if `quant.prune.to_fit` is set.
+    """Return the stored form of `weights` with steps that fill the cap under `quant.fit=cap`.
+
+    With `quant.prune.to_fit` it is pruned until artifact and code fit.
 
     If even zeroing every code that may go is not enough, the weights stay unpruned and the log gets a warning.
     """
-    coded = quantize(weights, cfg.quant, hessians)
+    if cfg.quant.fit == "cap":
+        return _filling_the_cap(cfg, weights, code_bytes, hessians, log)
+    coded = quantize(weights, cfg.quant, hessians, cfg.tech)
     if not cfg.quant.prune.to_fit:
         return coded
     pruning = Pruning(coded, below_int8(weights, cfg.quant), cfg.quant.prune.codes)
@@ -78,6 +85,30 @@ def quantized(
     elif log:
         log.warning(f"zeroing all {pruning.most:,} codes that may go does not bring the artifact under the cap")
     return fitted[0] if fitted else coded
+
+
+def _filling_the_cap(
+    cfg: Config,
+    weights: Mapping[str, Tensor],
+    code_bytes: int,
+    hessians: Mapping[str, Tensor] | None,
+    log: TrainLog | None,
+) -> Mapping[str, CodedTensor]:
+    """Return the stored form of `weights` with the steps that fill the cap; the coarsest ones tried if none fits."""
+    tried: dict[float, Mapping[str, CodedTensor]] = {}
+
+    def packed_bytes(factor: float) -> int:
+        # Every try is kept, because the search ends at a factor that it has tried.
+        tried[factor] = quantize(weights, with_steps(cfg.quant, factor), hessians, cfg.tech)
+        return len(pack(tried[factor], cfg.model, cfg.quant, cfg.tech))
+
+    slope = octave_bytes(weights, cfg.quant, cfg.tech)
+    factor = fitting_factor(packed_bytes, cfg.budget.artifact_bytes - code_bytes, slope)
+    if log and factor:
+        log.fitted(factor, len(tried))
+    elif log:
+        log.warning(f"steps {max(tried):.3g} times as large do not bring the artifact under the cap")
+    return tried[factor or max(tried)]
 
 
 def log_sizes(cfg: Config, packed: PackedModel, raw_model_bytes: int, code_bytes: int, log: TrainLog) -> None:
@@ -102,12 +133,13 @@ def export(
 ) -> Sizes:
     """Write the weights as they are and as the artifact into `folder`; `hessians` are GPTQ's."""
     weights = {name: tensor.detach().cpu() for name, tensor in state_dict.items()}
+    # First of all, so that the trained weights are on disk whatever happens to the artifact.
     write_atomic(folder.weights, weights_to_bytes(weights))
     code = code_bytes(cfg)
     start = time.perf_counter()
     packed = pack_model(cfg, weights, code, hessians, log)
     write_atomic(folder.artifact, packed.artifact)
     seconds = time.perf_counter() - start
-    sizes = Sizes(folder.weights.stat().st_size, len(packed.artifact), code, seconds)
+    sizes = Sizes(folder.weights.stat().st_size, len(packed.artifact), code, seconds, log.step_factor)
     log_sizes(cfg, packed, sizes.raw_model_bytes, code, log)
     return sizes

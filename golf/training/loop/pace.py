@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from golf.run.environment import machine_kind
 from golf.run.folder import runs_root
@@ -69,22 +70,27 @@ def check_speed(cfg: Config, state: TrainState) -> Speed | None:
     """
     if (steps := speed_steps(cfg)) == 0:
         return None
+    # One batch for all steps: making tokens would be timed with them.
+    batch = synthetic_batch(cfg)
+    if state.step.device.type == "cuda":
+        batch = batch[0].pin_memory(), batch[1].pin_memory()
     with restored(state.step):
-        times = [_step_seconds(cfg, state) for _ in range(steps)]
+        times = [_step_seconds(cfg, state, batch) for _ in range(steps)]
     # The median, because other work on the machine disturbs single steps.
     step_ms = 1000 * statistics.median(times)
     if not state.ranks.is_first:
         return None
     key = {"machine": machine_kind(), "work": _work(cfg)}
+    # Read before this run is recorded, or it would be compared with itself.
     earlier = [e["step_ms"] for e in _history() if e["machine"] == key["machine"] and e["work"] == key["work"]]
     earlier = earlier[-REMEMBERED:]
     _record({**key, "step_ms": round(step_ms, 3)})
     return Speed(step_ms, statistics.median(earlier) if earlier else None, len(earlier))
 
 
-def _step_seconds(cfg: Config, state: TrainState) -> float:
+def _step_seconds(cfg: Config, state: TrainState, batch: tuple[Tensor, Tensor]) -> float:
     start = time.perf_counter()
-    state.step(lambda: synthetic_batch(cfg), 1.0, muon_momentum(cfg.optim, 0), state.switches.active)
+    state.step(lambda: batch, 1.0, muon_momentum(cfg.optim, 0), state.switches.active)
     if state.step.device.type == "cuda":
         torch.cuda.synchronize(state.step.device)
     state.ranks.barrier()
@@ -107,7 +113,8 @@ def _history() -> list[dict[str, Any]]:
     for line in lines:
         try:
             entries.append(json.loads(line))
-        except ValueError:  # cut off by a full disk
+        # A full disk cuts lines off.
+        except ValueError:
             continue
     return [e for e in entries if {"machine", "work", "step_ms"} <= e.keys()]
 
@@ -121,5 +128,6 @@ def _record(entry: dict[str, Any]) -> None:
             os.write(descriptor, (json.dumps(entry) + "\n").encode())
         finally:
             os.close(descriptor)
-    except OSError:  # a history that cannot be written must not end a run
+    # A history that cannot be written must not end a run.
+    except OSError:
         pass

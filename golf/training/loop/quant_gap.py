@@ -64,8 +64,8 @@ def quant_gaps(
         start = time.perf_counter()
         stored_as = dataclasses.replace(cfg, quant=quant)
         hessians = calibrate(weights, stored_as, dataset) if uses_gptq(quant) else None
-        # Making the script takes seconds, and only pruning to fit asks for its size.
-        code = code_bytes(stored_as) if quant.prune.to_fit else 0
+        # Making the script takes seconds, and only what fits a cap asks for its size.
+        code = code_bytes(stored_as) if quant.prune.to_fit or quant.fit == "cap" else 0
         packed = pack_model(stored_as, weights, code, hessians).artifact
         seconds = time.perf_counter() - start
         after, nats_after, _ = _nats_by_batch(scorer, unpack(packed).state_dict())
@@ -113,6 +113,7 @@ def _in_float32(cfg: Config) -> Config:
 def _first_tokens(dataset: Dataset, tokens: int, cfg: Config) -> Dataset:
     """Return `dataset` with the first `tokens` tokens of its validation split, in whole batches of the scorer."""
     batch = cfg.eval.val_batch_tokens // cfg.data.micro_batches
+    # Whole batches, because gaps are paired batch by batch.
     wanted = math.ceil(tokens / batch) * batch + 1
     return dataclasses.replace(dataset, validation=dataset.validation[:wanted]) if tokens else dataset
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import time
 
@@ -24,7 +25,7 @@ from golf.training.loop.checkpoint import Checkpoints
 from golf.training.loop.export import Sizes, export
 from golf.training.loop.listener import LoopListener
 from golf.training.loop.pace import check_speed
-from golf.training.loop.proofs import inert_techniques, scoring_breaches
+from golf.training.loop.proofs import failed_proofs
 from golf.training.loop.stages import (
     ArtifactScores,
     calibrate_trained,
@@ -36,6 +37,7 @@ from golf.training.loop.stages import (
 from golf.training.loop.state import TrainState, build_state
 from golf.training.loop.training import Training, train
 from golf.training.loop.warmup import warm_up
+from golf.training.model.attention import try_kernel
 from golf.training.ranks import Ranks
 from golf.training.scoring.scorer import Scorer
 
@@ -45,6 +47,12 @@ def run_rank(cfg: Config, folder: RunFolder, ranks: Ranks) -> Result:
     log = RunLog(folder, cfg, is_first=ranks.is_first)
     try:
         return _run(cfg, folder, ranks, log)
+    # All exceptions, because a stop signal is one, too.
+    except BaseException:
+        # The note in the log may fail where the run did: on a full disk.
+        with contextlib.suppress(GolfError):
+            log.cut_short()
+        raise
     finally:
         log.close()
 
@@ -56,6 +64,7 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
 
     # Model, optimizer, compiled step. The scorer has a model of its own, in the arithmetic of scoring.
     state = build_state(cfg, ranks, log.switched_on)
+    try_kernel(ranks.device, cfg.model)
     log_header(log, str(folder.train_log), dataset, state)
     scorer = Scorer(cfg, dataset, ranks)
     result = _first_result(cfg, folder, dataset, state)
@@ -127,7 +136,7 @@ def _first_result(cfg: Config, folder: RunFolder, dataset: Dataset, state: Train
 def _warm_up_and_prove(cfg: Config, state: TrainState, result: Result, log: RunLog) -> list[str]:
     """Compile and warm up, measure the pace, and prove that what is selected acts.
 
-    Returns a sentence for every proof that failed on this rank, or one sentence if proofs failed on other ranks only.
+    Returns a sentence for every proof that failed, the same on every rank: all ranks have to stop together.
     """
     log.display.update(0.0, "warming up" if cfg.launch.compile == "off" else "compiling, which takes its time once")
     start = time.perf_counter()
@@ -139,15 +148,12 @@ def _warm_up_and_prove(cfg: Config, state: TrainState, result: Result, log: RunL
             raise GolfError(f"{speed.warning} (launch.unfit=warn runs all the same).")
         log.warning(speed.warning)
         result.warnings.append(speed.warning)
-    if state.ranks.is_first:
-        failures += inert_techniques(cfg) + scoring_breaches(cfg)
+    failures += failed_proofs(cfg, state.ranks)
+    # The proofs are dealt out to the ranks, so each knows only its own failures.
+    failures = list(dict.fromkeys(state.ranks.gather(failures)))
     result.warmup_seconds = time.perf_counter() - start
     for failure in failures:
         log.warning(f"check failed: {failure}")
-    # All ranks have to stop together, also those whose own proofs passed.
-    failed_somewhere = state.ranks.sum(len(failures))[0] > 0
-    if failed_somewhere and not failures:
-        return ["another rank found a check that failed"]
     return failures
 
 
@@ -182,7 +188,7 @@ def _record_sizes(result: Result, cfg: Config, sizes: Sizes) -> None:
     result.code_bytes, result.total_bytes = sizes.code_bytes, sizes.artifact_bytes + sizes.code_bytes
     result.cap_bytes = cfg.budget.artifact_bytes
     result.codec = codec_version(cfg.quant.codec)
-    result.quantize_seconds = sizes.seconds
+    result.quantize_seconds, result.step_factor = sizes.seconds, sizes.step_factor
 
 
 def _peak_memory_mib(device: torch.device) -> tuple[int, int]:

@@ -26,6 +26,7 @@ class RecompileWatch:
         # Torch drops old records, so the last one seen marks where new ones end, not their number.
         new = itertools.takewhile(lambda record: record is not self._last, _records())
         causes = [_sentence(record) for record in new if record.recompile_reason]
+        # The latest record comes first, and a first compilation has no reason to recompile.
         self.causes += reversed(causes) if causes else ["a function for the first time"]
 
 

@@ -31,6 +31,7 @@ def warmdown_length(cfg: Config, step: int, elapsed_seconds: float) -> float:
     if schedule.warmdown_fraction > 0:
         constant = 1.0 - schedule.warmdown_fraction
         return budget - budget * constant if budget else schedule.iterations - int(schedule.iterations * constant)
+    # Before the first step there is no pace to go by, and hardly any seconds have passed: no warm-down.
     return schedule.warmdown_iters * elapsed_seconds / max(step, 1) if budget else schedule.warmdown_iters
 
 
@@ -51,6 +52,17 @@ def muon_momentum(optim: OptimConfig, step: int) -> float:
     """Return the momentum, which grows linearly over the first `muon_momentum_warmup_steps`."""
     f = min(step / optim.muon_momentum_warmup_steps, 1.0) if optim.muon_momentum_warmup_steps else 1.0
     return (1.0 - f) * optim.muon_momentum_warmup_start + f * optim.muon_momentum
+
+
+def muon_weight_decay(cfg: Config, fraction: float) -> float:
+    """Return Muon's weight decay at the finished share `fraction` of the run.
+
+    It is `optim.muon_wd` up to `muon_wd_taper_start` and falls linearly to `muon_wd_taper_final` times that (record
+    2026-04-18_PR1626_CaseOps_Taper).
+    """
+    start, final = cfg.schedule.muon_wd_taper_start, cfg.schedule.muon_wd_taper_final
+    fallen = min(max((fraction - start) / (1.0 - start), 0.0), 1.0)
+    return cfg.optim.muon_wd * (1.0 + (final - 1.0) * fallen)
 
 
 def progress_fraction(cfg: Config, step: int, elapsed_seconds: float) -> float:
@@ -87,6 +99,7 @@ class TrainClock:
         """
         if exact:
             self._synchronize()
+        # The other ranks add zero, so that the sum is the first rank's reading.
         return ranks.sum(self.seconds if ranks.is_first else 0.0)[0]
 
     def _synchronize(self) -> None:

@@ -47,11 +47,14 @@ def build_state(cfg: Config, ranks: Ranks, on_switch: Callable[[str, Progress], 
     """
     model = build_model(cfg)
     if cfg.model.init_from:
+        # The optimizer and the averages are built after this, so that they start from these weights.
         load_weights(model, resolve(cfg.model.init_from))
     model.to(ranks.device)
+    model.rotary.keep(cfg.data.train_seq_len, like=model.tok_emb.weight)
     attention = choose_kernel(ranks.device, cfg)
     # Optimizers hold the parameters themselves, so they are built after the model has moved to its device.
     optimizer = build_optimizer(cfg, model, rank=ranks.rank, world_size=ranks.world_size)
-    compile_for_training(model, cfg.launch.compile)
+    switches = Switches(cfg, on_switch)
+    compile_for_training(model, cfg.launch.compile, graphs=len(list(switches.reachable())))
     step = TrainStep(cfg, model, optimizer, ranks)
-    return TrainState(step, Switches(cfg, on_switch), StepHooks(cfg, model), attention)
+    return TrainState(step, switches, StepHooks(cfg, model), attention)

@@ -27,7 +27,7 @@ class TrainStep:
         self.model, self.optimizer, self.ranks, self.device = model, optimizer, ranks, ranks.device
         self.accumulation = grad_accum_steps(cfg)
         needs_ddp = ranks.world_size > 1 and not optimizer.reduces_gradients
-        self.parallel = DistributedDataParallel(model) if needs_ddp else None
+        self.parallel = _averaging(model) if needs_ddp else None
 
     def __call__(
         self, next_batch: NextBatch, lr_multiplier: float, momentum: float, active: tuple[str, ...] = ()
@@ -37,10 +37,12 @@ class TrainStep:
         `active` are the late switches that are on.
         """
         self.optimizer.zero_grad()
+        # Summed on the device, because reading a loss would wait for it.
         total = torch.zeros((), device=self.device)
         for micro in range(self.accumulation):
             inputs, targets = (t.to(self.device, non_blocking=True) for t in next_batch())
             with self._reduce_gradients(on=micro == self.accumulation - 1):
+                # Divided before the backward pass, so that the gradients add up to those of the batch's mean.
                 loss = (self.parallel or self.model)(inputs, targets, active) / self.accumulation
                 loss.backward()
             total += loss.detach()
@@ -51,4 +53,17 @@ class TrainStep:
         """Return the context in which a backward pass averages the gradients over the ranks if `on`."""
         if self.parallel is None or on:
             return contextlib.nullcontext()
+        # Earlier micro-batches add up their gradients here, so that one exchange a step is enough.
         return self.parallel.no_sync()
+
+
+def _averaging(model: GPT) -> DistributedDataParallel:
+    """Return `model` with gradients that are averaged over the ranks, in the buckets that are sent."""
+    # Every rank computes its buffers itself, so that none has to be sent before a step.
+    return DistributedDataParallel(
+        model,
+        broadcast_buffers=False,
+        gradient_as_bucket_view=True,
+        # Late rows have no gradient before their switch, and DDP would wait for it.
+        find_unused_parameters=model.routes.late_rows_apart,
+    )

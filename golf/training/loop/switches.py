@@ -19,6 +19,7 @@ class Switches:
 
     def __init__(self, cfg: Config, on_switch: Callable[[str, Progress], None]):
         self.selected: list[Technique] = [t for t in techniques(cfg) if t.is_switch]
+        self.names = switch_names(cfg)
         self.active = self._on_at(Progress(0, 0.0, 1.0))
         self._on_switch = on_switch
 
@@ -28,30 +29,43 @@ class Switches:
         for name in now:
             if name not in self.active:
                 self._on_switch(name, progress)
-        self.active = tuple(t.name for t in self.selected if t.name in {*self.active, *now})
+        self.active = tuple(name for name in self.names if name in {*self.active, *now})
         return self.active
 
     def resume(self, active: tuple[str, ...]) -> None:
         """Switch `active` on, for a run that resumes from a checkpoint."""
-        self.active = tuple(t.name for t in self.selected if t.name in {*self.active, *active})
+        self.active = tuple(name for name in self.names if name in {*self.active, *active})
 
     def never_on(self) -> list[str]:
         """Return a sentence for every switch that was never on."""
-        return [f"{t.name} was never switched on" for t in self.selected if t.name not in self.active]
+        return [f"{name} was never switched on" for name in self.names if name not in self.active]
 
     def scored(self) -> tuple[str, ...]:
         """Return the names that are on now and also apply when the model is scored."""
-        return tuple(t.name for t in self.selected if t.name in self.active and t.scored_with)
+        return tuple(n for t in self.selected if t.scored_with for n in t.switch_names() if n in self.active)
 
     def reachable(self) -> Iterator[tuple[str, ...]]:
         """Yield every set of names that can be on during the run, the one at the start first."""
-        late = [t.name for t in self.selected if t.name not in self.active]
+        late = [name for name in self.names if name not in self.active]
         for count in range(len(late) + 1):
             for names in itertools.combinations(late, count):
-                yield tuple(t.name for t in self.selected if t.name in {*self.active, *names})
+                # Switches of different techniques are independent, so any of them may be first.
+                on = {*self.active, *names}
+                if all(_in_order([name in on for name in t.switch_names()]) for t in self.selected):
+                    yield tuple(name for name in self.names if name in on)
 
     def _on_at(self, progress: Progress) -> tuple[str, ...]:
-        return tuple(t.name for t in self.selected if t.is_on(progress))
+        return tuple(name for t in self.selected for name in t.names_on(progress))
+
+
+def switch_names(cfg: Config) -> tuple[str, ...]:
+    """Return the names of all late switches of `cfg`, in the order of application."""
+    return tuple(name for technique in techniques(cfg) for name in technique.switch_names())
+
+
+def _in_order(on: list[bool]) -> bool:
+    """Tell whether no switch of a technique is on before one that it comes after."""
+    return on == sorted(on, reverse=True)
 
 
 class StepHooks:
@@ -62,6 +76,7 @@ class StepHooks:
         self.averagers: dict[str, Averager] = {
             t.name: averager for t in self.selected if (averager := t.averager(model)) is not None
         }
+        # Techniques that do not override the hook are left out, so that a step calls nothing for them.
         self._before = [t for t in self.selected if type(t).before_step is not Technique.before_step]
 
     def before_step(self, progress: Progress) -> None:
@@ -85,6 +100,7 @@ class StepHooks:
 
     def final_weights(self) -> dict[str, Tensor]:
         """Return the weights that are scored and exported: averaged if a technique does that, else the last ones."""
+        # Averages hold floating-point tensors only, and the rest is taken as it is.
         weights = dict(self.model.state_dict())
         for averager in self.averagers.values():
             weights.update(averager.weights())

@@ -18,13 +18,15 @@ from golf.training.loop.schedule import (
     decays_from_the_start,
     lr_multiplier,
     muon_momentum,
+    muon_weight_decay,
     progress_fraction,
 )
 from golf.training.loop.state import TrainState
 
 FIRST_STEPS_LOGGED = 10
 PACE_KNOWN_STEPS = 10  # enough to tell how long a step takes
-EXACT_STEPS = 5  # before the budget ends the host waits for the device, which it otherwise runs ahead of
+# So many steps before the budget ends the host waits for the device, which it otherwise runs ahead of.
+EXACT_STEPS = 5
 
 
 @dataclass(frozen=True)
@@ -61,14 +63,18 @@ def train(
         seconds = clock.agreed_seconds(ranks)
         if _steps_left(cfg, step, seconds) < EXACT_STEPS:
             seconds = clock.agreed_seconds(ranks, exact=True)
+        # A step that would not end within the budget is not begun.
         out_of_time = _steps_left(cfg, step, seconds) < 1
         last = out_of_time or step == cfg.schedule.iterations
+        # Checkpoints are written while the clock stands.
         if listener and not last and listener.is_checkpoint_due(seconds):
             clock.pause()
             listener.save(Start(step, clock.agreed_seconds(ranks), loss, state.switches.active))
             clock.start()
+        # Validation takes no training time either. It comes before the step, so that step 0 can be validated.
         if last or _validation_is_due(cfg, step):
             clock.pause()
+            # What is compiled for a validation costs no training time and is not reported.
             if listener:
                 listener.clock_stands()
             score = validate(last)
@@ -78,13 +84,18 @@ def train(
             if listener:
                 listener.clock_runs()
             clock.start()
+            # The pause has waited for the device, so that no queued work is missing from this reading.
             seconds = clock.agreed_seconds(ranks)
         multiplier = lr_multiplier(cfg, step, seconds)
         progress = Progress(step, progress_fraction(cfg, step, seconds), multiplier)
         state.hooks.before_step(progress)
+        # Without a taper the optimizer keeps its own decay.
+        if cfg.schedule.muon_wd_taper_final < 1.0:
+            state.step.optimizer.muon.weight_decay = muon_weight_decay(cfg, progress.fraction)
         active = state.switches.advance(progress)
         tensor = state.step(loader.next_batch, multiplier, muon_momentum(cfg.optim, step), active)
         step += 1
+        # Averages are taken by the number of finished steps.
         state.hooks.after_step(progress._replace(step=step))
         # Reading the loss waits for the device, so it is read only where it is logged.
         logged = step <= FIRST_STEPS_LOGGED or step % cfg.launch.train_log_every == 0
@@ -93,6 +104,7 @@ def train(
         log.train_step(step, clock.seconds, loss if logged else None, multiplier)
         if listener and step == PACE_KNOWN_STEPS and (warning := decays_from_the_start(cfg, step, clock.seconds)):
             listener.warn(warning)
+        # Such a loss does not recover, so the rest of the budget is not spent.
         if loss is not None and not math.isfinite(loss):
             clock.pause()
             return Training(step, clock.seconds, loss, None, diverged=True)
@@ -108,6 +120,7 @@ def _validation_is_due(cfg: Config, step: int) -> bool:
 
 def _steps_left(cfg: Config, step: int, seconds: float) -> float:
     """Return how many steps of mean length still end within the budget."""
+    # Before the first step there is no mean length to judge by.
     if step == 0 or training_seconds(cfg) == 0:
         return math.inf
     return (training_seconds(cfg) - seconds) / (seconds / step)

@@ -15,7 +15,8 @@ from golf.training.loop.schedule import muon_momentum
 from golf.training.loop.state import TrainState
 from golf.training.loop.steps import TrainStep
 
-STEPS_TO_MOVE = 5  # zero-initialised projections let gradients through to what is behind them one step later each
+# Zero-initialised projections let gradients through to what is behind them one step later each.
+STEPS_TO_MOVE = 5
 TOKENS_TO_MOVE = 64
 
 
@@ -36,7 +37,8 @@ def warm_up(cfg: Config, state: TrainState, on_step: Callable[[int], None], *, p
             on_step(i + 1)
         for active in later:
             step(lambda: synthetic_batch(cfg), 1.0, momentum, active)
-        short = TOKENS_TO_MOVE if cfg.launch.compile == "off" else None  # a compiled step has one shape
+        # A compiled step has one shape, so only eager ones can be short.
+        short = TOKENS_TO_MOVE if cfg.launch.compile == "off" else None
         failures = []
         if prove:
             for _ in range(cfg.schedule.warmup_steps + len(later), STEPS_TO_MOVE):
@@ -50,8 +52,13 @@ def warm_up(cfg: Config, state: TrainState, on_step: Callable[[int], None], *, p
 
 @contextlib.contextmanager
 def restored(step: TrainStep) -> Iterator[dict[str, Tensor]]:
-    """Undo the steps taken in the block: restore weights, optimizer and random state. Yields the weights before."""
+    """Undo the steps taken in the block: restore weights, optimizer and random state. Yields the weights before.
+
+    Muon's momentum is part of the optimizer. The public scripts with parameter banks (records 2026-04-10 … 2026-04-29)
+    keep it outside of what they restore, so that their first timed step carries the momentum of the warm-up.
+    """
     weights = {name: tensor.detach().clone() for name, tensor in step.model.state_dict().items()}
+    # Copies, because steps change the state in place.
     optimizer_state = copy.deepcopy(step.optimizer.state_dict())
     with torch.random.fork_rng(devices=[step.device] if step.device.type == "cuda" else []):
         yield weights
@@ -62,6 +69,7 @@ def restored(step: TrainStep) -> Iterator[dict[str, Tensor]]:
 
 def _unmoved(step: TrainStep, before: dict[str, Tensor]) -> list[str]:
     """Return a sentence for every parameter that did not move although its learning rate is not zero."""
+    # A learning rate of zero is a choice, and such a parameter may stay where it is.
     frozen = {id(p) for part in step.optimizer.parts() if part.lr == 0 for p in part.params}
     named = ((name, p) for name, p in step.model.named_parameters() if id(p) not in frozen)
     # A model of one layer has no U-net skip, and its skip_weights have no row.
@@ -72,6 +80,7 @@ def _unmoved(step: TrainStep, before: dict[str, Tensor]) -> list[str]:
 def _switches_without_effect(step: TrainStep, sets: list[tuple[str, ...]], batch: tuple[Tensor, Tensor]) -> list[str]:
     """Return a sentence for every switch that leaves the loss as it is, in the very graphs that will train."""
     inputs, targets = (t.to(step.device) for t in batch)
+    # Sets that the run can reach, so that no graph is compiled for the check alone.
     losses = {active: step.model(inputs, targets, active).item() for active in sets}
     failures = []
     for active, loss in losses.items():
@@ -85,9 +94,12 @@ def _switches_without_effect(step: TrainStep, sets: list[tuple[str, ...]], batch
 def synthetic_batch(cfg: Config, tokens: int | None = None) -> tuple[Tensor, Tensor]:
     """Return inputs and targets `[B, T]` of random tokens on the CPU: one micro-batch, or one sequence of `tokens`.
 
-    `tokens` beyond the training sequence length are cut off.
+    `tokens` beyond the training sequence length are cut off. A loader of packed rows has one row in a micro-batch.
     """
-    sequences = cfg.data.train_batch_tokens // cfg.data.micro_batches // cfg.data.train_seq_len
-    shape = (sequences, cfg.data.train_seq_len + 1) if tokens is None else (1, min(tokens, cfg.data.train_seq_len) + 1)
+    local_tokens, seq_len = cfg.data.train_batch_tokens // cfg.data.micro_batches, cfg.data.train_seq_len
+    if cfg.data.loader == "packed" or cfg.data.loader == "packed_shuffled":
+        seq_len = local_tokens
+    shape = (local_tokens // seq_len, seq_len + 1) if tokens is None else (1, min(tokens, seq_len) + 1)
     ids = torch.randint(cfg.model.vocab_size, shape)
+    # Contiguous as a loader's batches are, because compiled code is specialised for strides.
     return ids[:, :-1].contiguous(), ids[:, 1:].contiguous()

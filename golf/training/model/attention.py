@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from golf.errors import GolfError
 from golf.settings.config import Config, ModelConfig
 from golf.training.model.eager_cpu import suits_eager_cpu
 from golf.training.model.eager_cpu.attention import LONGEST, attend_in_blocks
-from golf.training.model.layers import CastedLinear, Context, RMSNorm
+from golf.training.model.layers import CastedLinear, Context, RMSNorm, embed_dtype, in_order
 from golf.training.model.rotary import apply_rotary
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+ValueHook = Callable[["CausalSelfAttention", Tensor, Context], Tensor]
+OutputHook = Callable[["CausalSelfAttention", Tensor, Tensor, Tensor], Tensor]
 FLASH_MODULES = {"fa2": "flash_attn", "fa3": "flash_attn_interface"}
+CPU_KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
+TRIED_SHAPE = (1, 128)  # sequences and tokens of the call that tries a kernel
 
 
 def attend_sdpa(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -25,26 +31,62 @@ def attend_sdpa(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     # Only in training: without a backward pass torch's kernel is as fast or faster.
     if suits_eager_cpu(q) and q.requires_grad and q.size(1) <= LONGEST:
         return attend_in_blocks(q, k, v)
+    # The model keeps tokens before heads, as flash attention reads them. torch's kernel wants heads first.
     q, k, v = (t.transpose(1, 2) for t in (q, k, v))
     y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.size(1) != k.size(1))
     return y.transpose(1, 2)
 
 
 def kernel(backend: str) -> Attend:
-    """Return the function behind `model.attention`. Raises `GolfError` if its library is not installed."""
+    """Return the function behind `model.attention`. Raises `GolfError` if its library cannot be used."""
     if backend not in FLASH_MODULES:
         return attend_sdpa
+    module = FLASH_MODULES[backend]
     try:
-        flash_attn_func = importlib.import_module(FLASH_MODULES[backend]).flash_attn_func
-    except ImportError as error:
+        # A package for another torch fails here with OSError, and other packages share flash-attn's name.
+        flash_attn_func = importlib.import_module(module).flash_attn_func
+    except (ImportError, AttributeError, OSError) as error:
         raise GolfError(
-            f"model.attention={backend} needs the package {FLASH_MODULES[backend]}, and importing it fails ({error}): "
-            "install it or use model.attention=sdpa."
+            f"model.attention={backend} needs flash_attn_func of the package {module}, and importing it fails "
+            f"({error}): install the package for this torch or use model.attention=sdpa."
         ) from error
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         y = flash_attn_func(q, k, v, causal=True)
-        return y[0] if isinstance(y, tuple) else y  # some versions of FA3 return the softmax statistics, too
+        # Some versions of FA3 return the softmax statistics, too.
+        return y[0] if isinstance(y, tuple) else y
+
+    return attend
+
+
+def variable_length_kernel(backend: str) -> Callable[[Tensor, Tensor, Tensor, Tensor, int], Tensor]:
+    """Return causal attention within pieces of a row by the flash attention behind `model.attention`.
+
+    It takes `q` `[n, H, D]`, `k` and `v` `[n, K, D]`, where the pieces begin and the last ends, int32, and the longest
+    piece in tokens. Raises `GolfError` if the library cannot be used.
+    """
+    module = FLASH_MODULES[backend]
+    try:
+        call = importlib.import_module(module).flash_attn_varlen_func
+    except (ImportError, AttributeError, OSError) as error:
+        raise GolfError(
+            f"model.attention={backend} needs flash_attn_varlen_func of the package {module} for attention within "
+            f"documents, and importing it fails ({error}): install the package for this torch or use "
+            "model.attention=sdpa."
+        ) from error
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, longest: int) -> Tensor:
+        y = call(
+            q,
+            k,
+            v,
+            cu_seqlens_q=starts,
+            cu_seqlens_k=starts,
+            max_seqlen_q=longest,
+            max_seqlen_k=longest,
+            causal=True,
+        )
+        return y[0] if isinstance(y, tuple) else y
 
     return attend
 
@@ -57,15 +99,54 @@ def choose_kernel(device: torch.device, cfg: Config) -> str:
     """
     backend = cfg.model.attention
     if backend in FLASH_MODULES:
-        return f"attention_kernel:{FLASH_MODULES[backend]}"
+        module = importlib.import_module(FLASH_MODULES[backend])
+        return f"attention_kernel:{module.__name__} {getattr(module, '__version__', '')}".strip()
     if device.type == "cuda" and {cfg.model.compute_dtype, cfg.eval.dtype} == {"bf16"}:
         cudnn = backend == "cudnn"
         torch.backends.cuda.enable_flash_sdp(not cudnn)
         torch.backends.cuda.enable_cudnn_sdp(cudnn)
-        torch.backends.cuda.enable_mem_efficient_sdp(False)
+        # Attention within documents passes a mask, which neither of the two takes.
+        torch.backends.cuda.enable_mem_efficient_sdp(cfg.eval.documents)
+        # Without this slow fallback, inputs that no fast kernel takes are an error and not a slow run.
         torch.backends.cuda.enable_math_sdp(False)
-        return f"sdp_backends:cudnn={cudnn} flash={not cudnn} mem_efficient=False math=False"
+        return f"sdp_backends:cudnn={cudnn} flash={not cudnn} mem_efficient={cfg.eval.documents} math=False"
     return f"sdp_backends:default device={device.type}"
+
+
+@contextlib.contextmanager
+def cpu_kernels() -> Iterator[None]:
+    """Let attention run on a CPU in the block, whatever `choose_kernel` chose for the GPU.
+
+    The choice is the process's, not the device's: without flash and math no kernel is left for tensors on a CPU.
+    """
+    with sdpa_kernel(CPU_KERNELS):
+        yield
+
+
+def try_kernel(device: torch.device, cfg: ModelConfig) -> None:
+    """Run attention forward and backward on a few tokens. Raises `GolfError` if that fails.
+
+    A wheel can be imported and still lack the kernels for this GPU, or refuse this width of a head.
+    """
+    head_dim, dtype = cfg.model_dim // cfg.num_heads, embed_dtype(cfg.compute_dtype)
+    q, k = (
+        torch.ones(*TRIED_SHAPE, heads, head_dim, device=device, dtype=dtype, requires_grad=True)
+        for heads in (cfg.num_heads, cfg.num_kv_heads)
+    )
+    try:
+        kernel(cfg.attention)(q, k, k).sum().backward()
+    # Libraries refuse a shape or a GPU by any of these errors.
+    except (RuntimeError, ValueError, AssertionError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise GolfError(
+            f"model.attention={cfg.attention} fails on this {device.type} device with heads of {head_dim} channels "
+            f"({reason}): use model.attention=sdpa."
+        ) from error
+
+
+def attend_to_all(attn: CausalSelfAttention, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
+    """Attend to every earlier token of the row."""
+    return attn.attend(q, k, v)
 
 
 def project_separately(attn: CausalSelfAttention, x: Tensor, active: tuple[str, ...]) -> tuple[Tensor, Tensor, Tensor]:
@@ -76,8 +157,10 @@ def project_separately(attn: CausalSelfAttention, x: Tensor, active: tuple[str, 
 class CausalSelfAttention(nn.Module):
     """Attention with RMS-normalised queries and keys per head and a learned gain per query head.
 
-    Techniques edit `project`, and append to `value_hooks` (attn, v, context → v) and `output_hooks`
-    (attn, y, v, x → y), with y `[B, T, H, D]`, v `[B, T, K, D]` and x the normalised input.
+    Slots: `core` (attn, q, k, v, context → y: which tokens attend to which), `project`, and the fields of `qk_norm`.
+    Hooks by phase: `value_hooks` (attn, v, context → v; terms are added before layers are mixed) and `output_hooks`
+    (attn, y, v, x → y; the own value is excluded before heads are gated), with y `[B, T, H, D]`, v `[B, T, K, D]` and x
+    the normalised input.
     """
 
     def __init__(self, cfg: ModelConfig):
@@ -90,18 +173,20 @@ class CausalSelfAttention(nn.Module):
         self.q_gain = nn.Parameter(torch.full((cfg.num_heads,), cfg.qk_gain_init))
         self.qk_norm = RMSNorm()
         self.attend = kernel(cfg.attention)
+        self.core: Callable[[CausalSelfAttention, Tensor, Tensor, Tensor, Context], Tensor] = attend_to_all
         self.project: Callable[..., tuple[Tensor, Tensor, Tensor]] = project_separately
-        self.value_hooks: list[Callable[[CausalSelfAttention, Tensor, Context], Tensor]] = []
-        self.output_hooks: list[Callable[[CausalSelfAttention, Tensor, Tensor, Tensor], Tensor]] = []
+        self.value_hooks: dict[str, list[ValueHook]] = {"add": [], "mix": []}
+        self.output_hooks: dict[str, list[OutputHook]] = {"exclude": [], "gate": []}
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         heads = (*x.shape[:2], -1, self.head_dim)  # [B, T, H or K, D]
         q, k, v = (t.view(heads) for t in self.project(self, x, context.active))
-        for mix in self.value_hooks:
+        for mix in in_order(self.value_hooks):
             v = mix(self, v, context)
+        # Queries and keys have unit RMS, so the gain decides how sharp a head's softmax can be.
         q = apply_rotary(self.qk_norm(q), context.cos, context.sin) * self.q_gain.to(x.dtype)[:, None]
         k = apply_rotary(self.qk_norm(k), context.cos, context.sin)
-        y = self.attend(q, k, v)
-        for edit in self.output_hooks:
+        y = self.core(self, q, k, v, context)
+        for edit in in_order(self.output_hooks):
             y = edit(self, y, v, x)
         return self.proj(y.reshape(x.shape), context.active)

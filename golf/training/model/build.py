@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -10,25 +11,56 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from golf.settings.config import Config, techniques
-from golf.training.model.gpt import GPT
+from golf.training.model.documents import separate_documents
+from golf.training.model.gpt import GPT, plain_route
+from golf.training.model.route import Routes
+from golf.training.model.slots import check_slots
+
+SPARE_GRAPHS = 4  # sliding scores, calibration, the warm-up of one more length
 
 
-def build_model(cfg: Config) -> GPT:
-    """Build the model of `cfg` on the CPU, initialised from `cfg.seed`. The global random state stays as it is."""
+def build_model(cfg: Config, watch: Callable[[GPT, str], None] | None = None) -> GPT:
+    """Build the model of `cfg` on the CPU, initialised from `cfg.seed`. The global random state stays as it is.
+
+    `watch` is called with the model and the technique's name after every edit, and with an empty name before the first.
+    """
+    # The model is built on the CPU, so no GPU's random state is asked for, which would start CUDA.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(cfg.seed)
-        model = GPT(cfg.model)
+        model = GPT(cfg.model, routes_of(cfg))
+        if cfg.model.within_documents:
+            separate_documents(model, cfg.data.train_seq_len)
+        if watch:
+            watch(model, "")
         for technique in techniques(cfg):
             technique.edit_model(model, cfg)
+            if watch:
+                watch(model, technique.name)
+    check_slots(model)
     return model
 
 
-def compile_for_training(model: GPT, mode: str) -> None:
-    """Compile `model(inputs, targets)` in place. Shapes are fixed, and a graph break is an error."""
+def routes_of(cfg: Config) -> Routes:
+    """Return the routes of `cfg`'s model, computed before any technique edits it."""
+    changed = (routes for technique in techniques(cfg) if (routes := technique.routes(cfg)))
+    return next(changed, Routes(plain_route(cfg.model), {}))
+
+
+def compile_for_training(model: GPT, mode: str, graphs: int = 1) -> None:
+    """Compile `model(inputs, targets)` in place. Shapes are fixed, and a graph break is an error.
+
+    `graphs` is the number of sets of late switches, each of which has a graph of its own.
+    """
     if mode == "full":
+        # Imported here, because it takes 1.7 s.
+        import torch._dynamo
+
+        # Training and scoring compile the same code, and beyond the limit a graph is an error.
+        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 2 * graphs + SPARE_GRAPHS)
         model.compile(dynamic=False, fullgraph=True)
     elif mode == "blocks":
-        import torch._dynamo  # imported here, because it takes 1.7 s
+        # Imported here, because it takes 1.7 s.
+        import torch._dynamo
 
         # techniques make blocks differ, and each late switch doubles what a block is compiled for
         torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 16 * len(model.blocks))
@@ -57,7 +89,9 @@ class _NoNumbers(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def shapeless_model(cfg: Config) -> GPT:
-    """Build the model of `cfg` on the meta device: names and shapes without numbers."""
+def shapeless_model(cfg: Config, watch: Callable[[GPT, str], None] | None = None) -> GPT:
+    """Build the model of `cfg` on the meta device: names and shapes without numbers. `watch` is `build_model`'s."""
+    # Shapes are the same under every kernel, and a plan may be for a machine with another.
+    cfg = dataclasses.replace(cfg, model=dataclasses.replace(cfg.model, attention="sdpa"))
     with torch.device("meta"), _NoNumbers():
-        return build_model(cfg)
+        return build_model(cfg, watch)

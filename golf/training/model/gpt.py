@@ -7,7 +7,7 @@ model once, at construction, through the attributes that the classes list. Other
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -17,25 +17,33 @@ from golf.settings.config import ModelConfig, mlp_hidden
 from golf.training.model.attention import CausalSelfAttention
 from golf.training.model.eager_cpu import suits_eager_cpu
 from golf.training.model.eager_cpu.loss import LARGEST_CAP, softcapped_losses
-from golf.training.model.layers import MLP, CastedLinear, Context, RMSNorm, embed_dtype
+from golf.training.model.layers import MLP, CastedLinear, Context, RMSNorm, embed_dtype, in_order
 from golf.training.model.rotary import Rotary
+from golf.training.model.route import Route, Routes, route_through
+
+EmbeddingHook = Callable[[Tensor, Tensor], Tensor]
+State = Any  # the residual stream between blocks: a tensor [B, T, d], or several
 
 
-class Route(NamedTuple):
-    """The order of the blocks: outputs of the first half are stored, the second half adds them again."""
-
-    storing: list[int]
-    joining: list[int]
+def plain_route(cfg: ModelConfig) -> Route:
+    """Return the route through all layers once, in order."""
+    return route_through(range(cfg.num_layers), skips=cfg.unet_skips)
 
 
-def route_through(blocks: list[int]) -> Route:
-    """Split `blocks` into two halves. The second is the longer one if their number is odd."""
-    half = len(blocks) // 2
-    return Route(blocks[:half], blocks[half:])
+def attention_then_mlp(block: Block, x: Tensor, context: Context) -> Tensor:
+    """Run the attention on `x` `[B, T, d]` mixed with the embedding output, then the MLP on the sum."""
+    x = block.mix(x, context)
+    # addcmul, because eager code would otherwise write the product to memory before adding it.
+    x = torch.addcmul(x, block.attn_scale.to(x.dtype), block.attend(x, context))
+    return torch.addcmul(x, block.mlp_scale.to(x.dtype), block.feed(x, context))
 
 
 class Block(nn.Module):
-    """Attention and MLP around a residual stream that can be mixed with the embedding output again."""
+    """Attention and MLP around a residual stream that can be mixed with the embedding output again.
+
+    Slots: `meet` (block, stream, context, … → stream: how attention and MLP meet), `mlp`, and the fields of `attn_norm`
+    and `mlp_norm`.
+    """
 
     def __init__(self, cfg: ModelConfig):
         super().__init__()
@@ -46,49 +54,98 @@ class Block(nn.Module):
         self.attn_scale = nn.Parameter(torch.ones(dim))
         self.mlp_scale = nn.Parameter(torch.ones(dim))
         self.resid_mix = nn.Parameter(torch.stack((torch.ones(dim), torch.zeros(dim))))
+        self.meet: Callable[..., Any] = attention_then_mlp
 
-    def forward(self, x: Tensor, context: Context) -> Tensor:
-        """Return the residual stream `[B, T, d]` after this block."""
+    def forward(self, x: State, context: Context, *weights: Tensor) -> State:
+        """Return the stream after this block. `weights` are those of the stream, if it has some for each block."""
+        return self.meet(self, x, context, *weights)
+
+    def mix(self, x: Tensor, context: Context) -> Tensor:
+        """Return `x` `[B, T, d]` mixed with the embedding output, by two weights a channel."""
         mix = self.resid_mix.to(x.dtype)
-        x = torch.addcmul(mix[0] * x, mix[1], context.x0)
-        x = torch.addcmul(x, self.attn_scale.to(x.dtype), self.attn(self.attn_norm(x), context))
-        return torch.addcmul(x, self.mlp_scale.to(x.dtype), self.mlp(self.mlp_norm(x), context.active))
+        return torch.addcmul(mix[0] * x, mix[1], context.x0)
+
+    def attend(self, x: Tensor, context: Context) -> Tensor:
+        """Return the attention's output `[B, T, d]` for `x`, before `attn_scale`."""
+        return self.attn(self.attn_norm(x), context)
+
+    def feed(self, x: Tensor, context: Context) -> Tensor:
+        """Return the MLP's output `[B, T, d]` for `x`, before `mlp_scale`."""
+        return self.mlp(self.mlp_norm(x), context.active)
 
 
-def join_weighted(model: GPT, x: Tensor, stored: Tensor, i: int) -> Tensor:
-    """Add the stored output, weighted per channel, before the i-th block of the second half."""
-    return x + model.skip_weights[i].to(x.dtype) * stored
+def join_weighted(model: GPT, x: Tensor, skip: Tensor, row: int) -> Tensor:
+    """Add the stored output `skip`, weighted per channel by a row of the skip weights."""
+    return x + model.skip_row("skip_weights", row).to(x.dtype) * skip
+
+
+class Stream:
+    """The residual stream between the blocks: one tensor `[B, T, d]`. A technique may set another kind."""
+
+    def visit(self, model: GPT, x: State, skip: State | None, context: Context) -> State:
+        """Return the stream after the block of `context.visit`, before which `skip` is joined."""
+        if skip is not None:
+            x = model.join_skip(model, x, skip, context.visit.row)
+        return model.blocks[context.visit.block](x, context)
+
+    def end(self, model: GPT, x: State) -> Tensor:
+        """Return the stream that the final norm reads, `[B, T, d]`."""
+        return x
+
+
+def turn_from_row_start(model: GPT, ids: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the rotary tables `(cos, sin)` `[1, T, 1, R/2]` for `ids` `[B, T]`, with the positions of a row."""
+    return model.rotary.tables(ids.size(1), like=like)
 
 
 class GPT(nn.Module):
     """Token ids `[B, T]` to logits `[B, T, V]`; called with targets too, it gives the mean loss in nats.
 
-    Attributes for techniques: `before_norm` and `after_norm` (x, ids → x, around the norm of the embedding output),
-    `shared_terms` (name → function of ids, evaluated once a pass into `Context.shared`), `rotary`, `join_skip`,
-    `routes` (name of a late switch → `Route` while it is on), and those of the blocks, attentions and MLPs.
-    `active` names the late switches that are on; without it a call uses `active_in_scoring`, the end of training.
+    Slots: `stream`, `join_skip`, `turns` (model, ids, like → rotary tables), and the fields of `rotary`, `embed_norm`
+    and `final_norm`. Hooks by phase: `before_norm` and `after_norm` (x, ids → x, around the norm of the embedding
+    output; terms are added before tokens are mixed). `shared_terms` are functions of ids, evaluated once a pass into
+    `Context.shared`. `active` names the late switches that are on; without it a call uses `active_in_scoring`, the end
+    of training.
     """
 
-    def __init__(self, cfg: ModelConfig):
+    def __init__(self, cfg: ModelConfig, routes: Routes | None = None):
         super().__init__()
-        self.cfg = cfg
+        self.cfg, self.routes = cfg, routes or Routes(plain_route(cfg), {})
+        # A number, because compilers would trace the search for it.
+        self.early_rows = self.routes.early_rows
         self.tok_emb = nn.Embedding(cfg.vocab_size, cfg.model_dim)
-        self.route = route_through(list(range(cfg.num_layers)))
         self.blocks = nn.ModuleList(Block(cfg) for _ in range(cfg.num_layers))
         if cfg.unet_skips:
-            self.skip_weights = nn.Parameter(torch.ones(len(self.route.storing), cfg.model_dim))
+            self.add_skip_rows("skip_weights", 1.0)
         self.lm_head = None if cfg.tie_embeddings else CastedLinear(cfg.model_dim, cfg.vocab_size, zero_init=True)
         if cfg.tie_embeddings:
+            # torch's own N(0, 1) is far too large for a matrix that makes the logits, too.
             nn.init.normal_(self.tok_emb.weight, std=cfg.tied_embed_init_std)
+        # Every activation has the embedding's dtype, because linear layers cast their weights to what they read.
         self.tok_emb.to(embed_dtype(cfg.compute_dtype))
         self.rotary = Rotary(cfg.model_dim // cfg.num_heads, cfg.rope_base)
+        self.turns: Callable[[GPT, Tensor, Tensor], tuple[Tensor, Tensor]] = turn_from_row_start
         self.embed_norm, self.final_norm = RMSNorm(), RMSNorm()
-        self.before_norm: list[Callable[[Tensor, Tensor], Tensor]] = []
-        self.after_norm: list[Callable[[Tensor, Tensor], Tensor]] = []
+        self.before_norm: dict[str, list[EmbeddingHook]] = {"add": [], "mix": []}
+        self.after_norm: dict[str, list[EmbeddingHook]] = {"add": [], "mix": []}
         self.shared_terms: dict[str, Callable[[Tensor], Tensor]] = {}
+        self.stream = Stream()
         self.join_skip: Callable[[GPT, Tensor, Tensor, int], Tensor] = join_weighted
-        self.routes: dict[str, Route] = {}
         self.active_in_scoring: tuple[str, ...] = ()
+
+    def add_skip_rows(self, name: str, value: float) -> None:
+        """Add the parameter `name` `[joins, d]`, a row for every row of the routes' joins, filled with `value`."""
+        early, all_rows = self.early_rows, self.routes.skip_rows
+        self.register_parameter(name, nn.Parameter(torch.full((early, self.cfg.model_dim), value)))
+        if early < all_rows:
+            # Without a gradient until the loop is on, so that Adam leaves it alone.
+            late = nn.Parameter(torch.full((all_rows - early, self.cfg.model_dim), value))
+            self.register_parameter(f"late_{name}", late)
+
+    def skip_row(self, name: str, row: int) -> Tensor:
+        """Return a row `[d]` of a parameter that `add_skip_rows` added."""
+        early = self.early_rows
+        return getattr(self, name)[row] if row < early else getattr(self, f"late_{name}")[row - early]
 
     def forward(self, input_ids: Tensor, target_ids: Tensor, active: tuple[str, ...] | None = None) -> Tensor:
         """Return the mean cross-entropy in nats per token (float32) of `target_ids` `[B, T]` given `input_ids`."""
@@ -103,6 +160,7 @@ class GPT(nn.Module):
         weight, cap = self.head_weight(active), self.cfg.logit_softcap
         if suits_eager_cpu(x) and cap <= LARGEST_CAP:
             return softcapped_losses(x, weight, target_ids, cap)
+        # Sums over the vocabulary need float32: scores differ by less than bf16 can express.
         logits = self.softcap(F.linear(x, weight.to(x.dtype))).float()
         return F.cross_entropy(logits.flatten(0, -2), target_ids.flatten(), reduction="none").view(target_ids.shape)
 
@@ -122,32 +180,27 @@ class GPT(nn.Module):
         return self.cfg.logit_softcap * torch.tanh(logits / self.cfg.logit_softcap)
 
     def hidden(self, input_ids: Tensor, active: tuple[str, ...] | None = None) -> Tensor:
-        """Return the normalised output of the last block, `[B, T, d]`.
-
-        The first half of the blocks stores its outputs, the second half adds them back last in, first out.
-        """
+        """Return the normalised output of the last block, `[B, T, d]`."""
         active = self.active_in_scoring if active is None else active
-        x = self.stream_start(input_ids)
-        cos, sin = self.rotary.tables(input_ids.size(1), like=x)
+        x: State = self.stream_start(input_ids)
+        cos, sin = self.turns(self, input_ids, x)
         shared = {name: term(input_ids) for name, term in self.shared_terms.items()}
         context = Context(input_ids, x, cos, sin, shared, active)
-        route = next((self.routes[name] for name in active if name in self.routes), self.route)
-        stored: list[Tensor] = []
-        for block in route.storing:
-            x = self.blocks[block](x, context)
-            stored.append(x)
-        for i, block in enumerate(route.joining):
-            if stored and self.cfg.unet_skips:
-                x = self.join_skip(self, x, stored.pop(), i)
-            x = self.blocks[block](x, context)
-        return self.final_norm(x)
+        stored: dict[int, State] = {}
+        for i, visit in enumerate(self.routes.when(active)):
+            # An output is joined once, so it is not kept any longer.
+            skip = None if visit.joins is None else stored.pop(visit.joins)
+            x = self.stream.visit(self, x, skip, context._replace(visit=visit))
+            if visit.stores:
+                stored[i] = x
+        return self.final_norm(self.stream.end(self, x))
 
     def stream_start(self, input_ids: Tensor) -> Tensor:
         """Return the residual stream before the first block, `[B, T, d]`."""
         x = self.tok_emb(input_ids)
-        for edit in self.before_norm:
+        for edit in in_order(self.before_norm):
             x = edit(x, input_ids)
         x = self.embed_norm(x)
-        for edit in self.after_norm:
+        for edit in in_order(self.after_norm):
             x = edit(x, input_ids)
         return x

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +12,9 @@ from torch import Tensor, nn
 
 from golf.training.model.eager_cpu import suits_eager_cpu
 from golf.training.model.eager_cpu.norm import eager_rms_norm
+from golf.training.model.route import Visit
+
+Hook = TypeVar("Hook")
 
 
 def rms_norm(x: Tensor, eps: float | None = None) -> Tensor:
@@ -30,6 +33,7 @@ class RMSNorm:
 
     def __call__(self, x: Tensor) -> Tensor:
         y = rms_norm(x, self.eps)
+        # A factor of 1 would be one more operation in every norm of the graph.
         return y if self.factor == 1.0 else y * self.factor
 
 
@@ -50,6 +54,7 @@ class CastedLinear(nn.Linear):
 
     def forward(self, x: Tensor, active: tuple[str, ...] = ()) -> Tensor:
         """Map `x` `[..., in]` to `[..., out]`. `active` names the late switches that are on."""
+        # Edits see the float32 weight, as the export does, and the cast comes after them.
         return F.linear(x, self.edited_weight(active).to(x.dtype))
 
     def edited_weight(self, active: tuple[str, ...]) -> Tensor:
@@ -83,6 +88,11 @@ class MLP(nn.Module):
         return self.proj(self.activation(self.fc(x, active)), active)
 
 
+def in_order(hooks: Mapping[str, Sequence[Hook]]) -> list[Hook]:
+    """Return the hooks of every phase, the phases in the order in which they are declared."""
+    return [hook for phase in hooks.values() for hook in phase]
+
+
 class Context(NamedTuple):
     """Values of one forward pass that every layer reads."""
 
@@ -92,3 +102,4 @@ class Context(NamedTuple):
     sin: Tensor
     shared: dict[str, Tensor]  # tensors that techniques pass between layers
     active: tuple[str, ...]  # late switches that are on
+    visit: Visit = Visit(0)  # which use of which block this is

@@ -21,6 +21,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         if path.suffix == ".safetensors":
             return safetensors.torch.load_file(path)
         weights = torch.load(path, map_location="cpu", weights_only=True)
+    # torch.load raises another error for nearly every kind of damage.
     except (
         safetensors.SafetensorError,
         pickle.UnpicklingError,
@@ -59,4 +60,5 @@ def load_weights(model: nn.Module, path: Path) -> None:
 
 def weights_to_bytes(weights: dict[str, Tensor]) -> bytes:
     """Return a state dict as the content of a `.safetensors` file."""
+    # safetensors refuses tensors that are not contiguous.
     return safetensors.torch.save({name: t.detach().cpu().contiguous() for name, t in weights.items()})

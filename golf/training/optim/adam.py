@@ -6,6 +6,7 @@ torch's own class is not used because constructing it imports the compiler stack
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,19 +32,33 @@ class Adam:
     @torch.no_grad()
     def step(self, lr_multiplier: float) -> None:
         """Apply one update at `lr · lr_multiplier`. Parameters without a gradient stay as they are."""
+        # An empty state is that of step 0: restoring it after the warm-up makes the moments begin at zero again.
         if not self.state:
             self.state = {
-                "exp_avg": [torch.zeros_like(p) for p in self.params],
-                "exp_avg_sq": [torch.zeros_like(p) for p in self.params],
+                "exp_avg": [self._zero_moment(p) for p in self.params],
+                "exp_avg_sq": [self._zero_moment(p) for p in self.params],
+                # The fused kernel counts steps itself, in tensors on the parameters' device.
                 "steps": [torch.zeros((), device=p.device) for p in self.params],
             }
+        # Rows that only a late route uses have no gradient yet. A step would decay them and count as one of theirs.
         live = [i for i, p in enumerate(self.params) if p.grad is not None]
         exp_avg, exp_avg_sq, steps = ([tensors[i] for i in live] for tensors in self.state.values())
+        params: list[Tensor] = [self.params[i] for i in live]
+        grads = [g for i in live if (g := self.params[i].grad) is not None]
+        self._update([params, grads, exp_avg, exp_avg_sq], steps, lr_multiplier)
+
+    def _zero_moment(self, param: nn.Parameter) -> Tensor:
+        return torch.zeros_like(param)
+
+    def _update(self, tensors: list[list[Tensor]], steps: list[Tensor], lr_multiplier: float) -> None:
+        """Update `tensors`, lists of parameters, gradients, first and second moments, in place."""
+        params, grads, exp_avg, exp_avg_sq = tensors
         adamw(
-            [self.params[i] for i in live],
-            [g for i in live if (g := self.params[i].grad) is not None],
+            params,
+            grads,
             exp_avg,
             exp_avg_sq,
+            # These would be the maxima of the second moments, which AMSGrad alone keeps.
             [],
             steps,
             fused=True,
@@ -60,4 +75,29 @@ class Adam:
         return self.state
 
     def load_state_dict(self, state: dict[str, list[Tensor]]) -> None:
+        # Steps update moments in place: without a copy they would change the state that the caller has saved.
         self.state = {key: [t.clone() for t in tensors] for key, tensors in state.items()}
+
+
+class AdamWithMoments(Adam):
+    """Adam whose moments have one dtype between steps, whatever the parameters' is. Updates are computed in float32.
+
+    In bf16 the second moment stands still while a gradient's square is within a fraction 2⁻⁹ / (1 - beta2) of it, which
+    is 0.2 at beta2 = 0.99. An embedding in bf16 has such moments by default, as in the public scripts.
+    """
+
+    def __init__(self, params: Sequence[nn.Parameter], moment_dtype: torch.dtype, **settings: Any):
+        super().__init__(params, **settings)
+        self.moment_dtype = moment_dtype
+
+    def _zero_moment(self, param: nn.Parameter) -> Tensor:
+        return torch.zeros_like(param, dtype=self.moment_dtype)
+
+    def _update(self, tensors: list[list[Tensor]], steps: list[Tensor], lr_multiplier: float) -> None:
+        # torch's fused kernel wants one dtype for all four.
+        wide = [[t.float() for t in of_one_kind] for of_one_kind in tensors]
+        super()._update(wide, steps, lr_multiplier)
+        for stored, updated in zip(tensors, wide, strict=True):
+            # `_foreach_copy_` refuses empty lists, which a step without any gradient has.
+            if stored:
+                torch._foreach_copy_(stored, updated)

@@ -25,6 +25,7 @@ class Bank:
         self.grads = torch.zeros_like(self.values)
         self._value_views, self._grad_views = list(self.values.unbind()), list(self.grads.unbind())
         for param, value, grad in zip(self.params, self._value_views, self._grad_views, strict=True):
+            # With a gradient in place a backward pass adds into it, and so into the bank.
             param.data, param.grad = value, grad
 
     def segments(self) -> list[Segment]:
@@ -34,13 +35,16 @@ class Bank:
     def zero_grad(self) -> None:
         self.grads.zero_()
         for param, grad in zip(self.params, self._grad_views, strict=True):
+            # The view is put back and not set to None: autograd's next gradient would lie outside the bank.
             param.grad = grad
 
     def collect(self) -> None:
         """Copy in gradients that replaced the views, for instance after `param.grad = …`."""
         for param, value, grad in zip(self.params, self._value_views, self._grad_views, strict=True):
+            # `model.to(device)` gives a parameter new memory, and updates of the bank would no longer reach it.
             if param.data_ptr() != value.data_ptr():
                 raise RuntimeError("A parameter was moved after its optimizer was built: build the optimizer last.")
+            # Without a gradient of this pass the view may still hold that of an earlier one.
             if param.grad is None:
                 grad.zero_()
             elif param.grad is not grad:
@@ -63,5 +67,6 @@ def make_banks(params: Sequence[nn.Parameter], row_counts: RowCounts) -> list[Ba
     """Move `params` into banks, one per shape and division into rows. Call it when they are on their final device."""
     groups: dict[tuple, list[nn.Parameter]] = defaultdict(list)
     for param in params:
+        # The division into rows is part of the key, because `segments` cuts a whole bank at the same rows.
         groups[(param.shape, *row_blocks(param, row_counts))].append(param)
     return [Bank(group, row_blocks(group[0], row_counts)) for group in groups.values()]

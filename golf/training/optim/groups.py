@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from golf.errors import GolfError
 from golf.settings.config import Config, OptimConfig, techniques
 from golf.training.model.layers import embed_dtype
-from golf.training.optim.adam import Adam
+from golf.training.optim.adam import Adam, AdamWithMoments
 from golf.training.optim.clipping import scale_to_norm, squared_norm
 from golf.training.optim.matrices import declared_row_counts
 from golf.training.optim.muon import Muon
@@ -58,6 +58,7 @@ class MatrixOptimizer(Protocol):
 
     params: list[nn.Parameter]
     lr: float  # base learning rate, before the schedule's multiplier
+    weight_decay: float  # the schedule may change it between steps
     reduces_gradients: bool  # True: it averages the gradients over ranks itself, not the backward pass
 
     def zero_grad(self) -> None: ...
@@ -88,6 +89,7 @@ class Optimizer:
 
     def step(self, lr_multiplier: float = 1.0, momentum: float = 0.95) -> None:
         """Update every parameter. `lr_multiplier` scales all base learning rates, `momentum` is Muon's."""
+        # The reduction is first, because clipping needs the norm of the averaged gradients.
         self.muon.reduce_gradients([p for adam in self.adams for p in adam.params])
         if self.clip_norm > 0:
             self._clip()
@@ -99,6 +101,8 @@ class Optimizer:
     @torch.no_grad()
     def _clip(self) -> None:
         rest = [p.grad for adam in self.adams for p in adam.params if p.grad is not None]
+        # Muon's part may be spread over the ranks, and it sums that itself. Adam's gradients are equal on every rank
+        # and must be counted once.
         squared = self.muon.squared_norm()
         scale_to_norm([*self.muon.gradients(), *rest], squared + squared_norm(rest, squared.device), self.clip_norm)
 
@@ -106,6 +110,7 @@ class Optimizer:
         self.muon.zero_grad()
         for adam in self.adams:
             for param in adam.params:
+                # None and not zeros, so that Adam passes over parameters that the next step does not use.
                 param.grad = None
 
     def parts(self) -> list[MatrixOptimizer | Adam]:
@@ -129,6 +134,7 @@ def build_optimizer(cfg: Config, model: nn.Module, *, rank: int = 0, world_size:
     """Build the optimizer of `cfg` over `model`, which has to be on its final device already."""
     o, groups = cfg.optim, group_parameters(model, techniques(cfg))
     lrs = {
+        # As in the public baseline, an embedding that is the head, too, has a learning rate of its own.
         "embed": o.tied_embed_lr if cfg.model.tie_embeddings else o.embed_lr,
         "head": o.head_lr,
         "scalar": o.scalar_lr,
@@ -138,24 +144,20 @@ def build_optimizer(cfg: Config, model: nn.Module, *, rank: int = 0, world_size:
         "head": o.adam_wd if o.head_wd is None else o.head_wd,
         "scalar": o.adam_wd,
     }
-    adams = [
-        Adam(groups[name], lr=lr, betas=(o.beta1, o.beta2), eps=o.adam_eps, weight_decay=decays[name])
-        for name, lr in lrs.items()
-        if groups[name]
-    ]
+    # A tied model has no parameter in the group `head`.
+    adams = [_build_adam(o, groups[name], lr, decays[name]) for name, lr in lrs.items() if groups[name]]
     muon = _build_muon(cfg.optim, model, groups["matrix"], Ranks(rank, world_size))
     return Optimizer(muon, adams, o.grad_clip_norm)
 
 
+def _build_adam(o: OptimConfig, params: list[nn.Parameter], lr: float, weight_decay: float) -> Adam:
+    betas = (o.beta1, o.beta2)
+    if o.adam_moment_dtype == "parameter":
+        return Adam(params, lr=lr, betas=betas, eps=o.adam_eps, weight_decay=weight_decay)
+    moments = embed_dtype(o.adam_moment_dtype)
+    return AdamWithMoments(params, moments, lr=lr, betas=betas, eps=o.adam_eps, weight_decay=weight_decay)
+
+
 def _build_muon(o: OptimConfig, model: nn.Module, params: list[nn.Parameter], ranks: Ranks) -> MatrixOptimizer:
-    dtype, row_counts = embed_dtype(o.muon_dtype), declared_row_counts(model)
     form = ParallelMuon if o.muon == "parallel" else Muon
-    return form(
-        params,
-        lr=o.matrix_lr,
-        backend_steps=o.muon_backend_steps,
-        weight_decay=o.muon_wd,
-        dtype=dtype,
-        ranks=ranks,
-        row_counts=row_counts,
-    )
+    return form(params, o, ranks=ranks, row_counts=declared_row_counts(model))

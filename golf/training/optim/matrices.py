@@ -39,6 +39,7 @@ class Matrix:
     def grad(self) -> Tensor:
         """Return a view `[r, c]` of the gradient, or zeros if there is none."""
         if self.param.grad is None:
+            # A matrix without a gradient keeps its place in the batch of its shape, and its momentum fades.
             return torch.zeros_like(self.value)
         return self.param.grad[self.start : self.stop]
 

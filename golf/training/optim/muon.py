@@ -2,6 +2,8 @@
 
 Source: Keller Jordan, "Muon: An optimizer for hidden layers in neural networks", 2024, in the variant of the public
 baseline: Nesterov momentum, five iterations, update scaled by √max(1, rows/columns), decoupled weight decay.
+`OptimConfig` has the options: rows of unit norm (MuonEq-R, arXiv 2603.28254; record 2026-04-03_MuonEqR), and the
+coefficients of Polar Express (arXiv 2505.16932; record 2026-04-23_SP8192_CaseOps_SparseGate).
 """
 
 from __future__ import annotations
@@ -13,38 +15,68 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from golf.settings.config import OptimConfig
+from golf.training.model.layers import embed_dtype
 from golf.training.optim.clipping import squared_norm
 from golf.training.optim.matrices import RowCounts, matrices_of
 from golf.training.ranks import ALONE, Ranks
 
-NEWTON_SCHULZ_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-NEWTON_SCHULZ_EPS = 1e-7
+QUINTIC = (3.4445, -4.7750, 2.0315)  # the (a, b, c) of every iteration
+# The (a, b, c) of each iteration. The last ones polish what the first have brought near 1.
+POLAR_EXPRESS = (
+    (8.156554524902461, -22.48329292557795, 15.878769915207462),
+    (4.042929935166739, -2.808917465908714, 0.5000178451051316),
+    (3.8916678022926607, -2.772484153217685, 0.5060648178503393),
+    (3.285753657755655, -2.3681294933425376, 0.46449024233003106),
+    (2.3465413258596377, -1.7097828382687081, 0.42323551169305323),
+)
+EPS = 1e-7  # added to the norm of a matrix, and least norm of a row
 
 
-def orthogonalize(updates: Tensor, steps: int = 5, dtype: torch.dtype = torch.bfloat16) -> Tensor:
-    """Push the singular values of every matrix in `updates` `[N, r, c]` to about 1 (they end in 0.68 … 1.13).
+def coefficients(optim: OptimConfig) -> Sequence[tuple[float, float, float]]:
+    """Return the (a, b, c) of every Newton-Schulz iteration."""
+    if optim.muon_coefficients == "polar_express":
+        return POLAR_EXPRESS[: optim.muon_backend_steps]
+    return (QUINTIC,) * optim.muon_backend_steps
 
-    Each step applies s → a·s + b·s³ + c·s⁵ to the singular values. Returns `[N, r, c]` in `dtype`. In bf16 the
-    rounding of every term moves an update by 3 %; the terms are formed in the public baseline's order to move alike.
+
+def orthogonalize(updates: Tensor, optim: OptimConfig) -> Tensor:
+    """Push the singular values of every matrix in `updates` `[N, r, c]` to about 1.
+
+    Each iteration applies s → a·s + b·s³ + c·s⁵ to the singular values. Those above 0.002 end in 0.68 … 1.20 with the
+    quintic coefficients and in 0.86 … 1.14 with those of Polar Express. Returns `[N, r, c]` in `optim.muon_dtype`. In
+    bf16 the rounding of every term moves an update by 3 %; the terms are formed in the public baseline's order.
     """
-    a, b, c = NEWTON_SCHULZ_COEFFICIENTS
-    x = updates.to(dtype)
-    x = x / (x.norm(dim=(1, 2), keepdim=True) + NEWTON_SCHULZ_EPS)
+    x = updates.to(embed_dtype(optim.muon_dtype))
+    # The iteration needs singular values of at most 1 to begin with, and the Frobenius norm bounds the largest one.
+    x = x / (x.norm(dim=(1, 2), keepdim=True) + EPS)
+    # The Gram matrix of the shorter side has the same singular values and costs fewer operations.
     if tall := x.size(1) > x.size(2):
         x = x.mT
-    for _ in range(steps):
+    for a, b, c in coefficients(optim):
         gram = x @ x.mT
         poly = b * gram + (c * gram) @ gram
         x = a * x + poly @ x
     return x.mT if tall else x
 
 
-def momentum_update(grads: Tensor, buffer: Tensor, momentum: float, backend_steps: int, dtype: torch.dtype) -> Tensor:
-    """Return the orthogonalised, scaled Nesterov momentum `[N, r, c]` in `dtype`. Overwrites `grads` and `buffer`."""
+def zero_momentum(grads: Tensor, optim: OptimConfig) -> Tensor:
+    """Return the momentum `[N, r, c]` before the first step."""
+    if optim.muon_momentum_dtype == "bf16":
+        return torch.zeros_like(grads, dtype=torch.bfloat16)
+    return torch.zeros_like(grads)
+
+
+def momentum_update(grads: Tensor, buffer: Tensor, momentum: float, optim: OptimConfig) -> Tensor:
+    """Return the orthogonalised, scaled Nesterov momentum `[N, r, c]`. Overwrites `grads` and `buffer`."""
+    # The new gradient has no factor (1 - momentum): orthogonalising takes the scale out anyway.
     buffer.mul_(momentum).add_(grads)
     nesterov = grads.add_(buffer, alpha=momentum)
+    if optim.muon_row_normalize:
+        nesterov.div_(nesterov.norm(dim=2, keepdim=True).clamp(min=EPS))
+    # Elements of an orthogonal matrix have RMS 1/√max(r, c). The factor makes that 1/√c for tall ones, too.
     scale = max(1.0, grads.size(1) / grads.size(2)) ** 0.5
-    return orthogonalize(nesterov, backend_steps, dtype) * scale
+    return orthogonalize(nesterov, optim) * scale
 
 
 def decay_and_add(value: Tensor, update: Tensor, lr: float, weight_decay: float) -> None:
@@ -66,16 +98,13 @@ class Muon:
     def __init__(
         self,
         params: Sequence[nn.Parameter],
+        optim: OptimConfig,
         *,
-        lr: float,
-        backend_steps: int = 5,
-        weight_decay: float = 0.0,
-        dtype: torch.dtype = torch.bfloat16,
         ranks: Ranks = ALONE,
         row_counts: RowCounts | None = None,
     ):
-        self.params = list(params)
-        self.lr, self.backend_steps, self.weight_decay, self.dtype = lr, backend_steps, weight_decay, dtype
+        self.params, self.optim = list(params), optim
+        self.lr, self.weight_decay = optim.matrix_lr, optim.muon_wd
         self.world_size = ranks.world_size
         self.matrices = matrices_of(self.params, row_counts or {})
         self.owned: dict[torch.Size, list[int]] = defaultdict(list)
@@ -109,16 +138,20 @@ class Muon:
         updates: dict[int, Tensor] = {}
         for shape, indices in self.owned.items():
             grads = torch.stack([self.matrices[i].grad for i in indices])
-            buffer = self.momentum_buffers.setdefault(shape, torch.zeros_like(grads))
-            batch = momentum_update(grads, buffer, momentum, self.backend_steps, self.dtype)
+            if shape not in self.momentum_buffers:
+                self.momentum_buffers[shape] = zero_momentum(grads, self.optim)
+            batch = momentum_update(grads, self.momentum_buffers[shape], momentum, self.optim)
             updates.update(zip(indices, batch.unbind(), strict=True))
         return updates
 
     def _exchange(self, updates: dict[int, Tensor]) -> list[Tensor]:
+        # Alone, this rank owns every matrix.
         if self.world_size == 1:
             return [updates[i] for i in range(len(self.matrices))]
         sizes = [m.shape.numel() for m in self.matrices]
-        flat = torch.zeros(sum(sizes), dtype=self.dtype, device=self.params[0].device)
+        dtype = embed_dtype(self.optim.muon_dtype)
+        # Each element comes from one rank and the others add zeros, so that the sum is exact in bf16, too.
+        flat = torch.zeros(sum(sizes), dtype=dtype, device=self.params[0].device)
         views = [v.view(m.shape) for v, m in zip(flat.split(sizes), self.matrices, strict=True)]
         for i, update in updates.items():
             views[i].copy_(update)

@@ -2,8 +2,8 @@
 
 Plain Muon averages every gradient on every rank during the backward pass (DDP) and all-reduces the updates. Here each
 rank receives only the gradients of its own matrices (reduce-scatter) and sends their updates (all-gather): a third of
-the bytes in bf16, and both overlap with work on other matrices. Momentum is float32 and part of the state dict;
-upstream's is neither.
+the bytes in bf16, and both overlap with work on other matrices. Momentum is part of the state dict, which upstream's is
+not, and float32 unless `optim.muon_momentum_dtype` says bf16 as upstream.
 """
 
 from __future__ import annotations
@@ -15,10 +15,18 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from golf.settings.config import OptimConfig
+from golf.training.model.layers import embed_dtype
 from golf.training.optim.banks import Segment, make_banks
 from golf.training.optim.clipping import squared_norm
 from golf.training.optim.matrices import RowCounts
-from golf.training.optim.muon import decay_and_add, momentum_from_state, momentum_to_state, momentum_update
+from golf.training.optim.muon import (
+    decay_and_add,
+    momentum_from_state,
+    momentum_to_state,
+    momentum_update,
+    zero_momentum,
+)
 from golf.training.ranks import ALONE, Ranks
 
 # Renamed in torch 2.13. NCCL and gloo, the backends that `training.ranks` joins, do both in bf16 and float32 with any
@@ -42,7 +50,8 @@ class Exchange:
         self.per_rank = -(-sum(self.sizes) // world_size)
         self.batch = torch.zeros(
             (self.per_rank * world_size, *self.shape),
-            dtype=dtype if world_size > 1 else first.dtype,  # alone, nothing is sent and nothing rounded
+            # Alone, nothing is sent, and so nothing is rounded to the dtype that travels.
+            dtype=dtype if world_size > 1 else first.dtype,
             device=first.device,
         )
         self._work: dist.Work | None = None
@@ -52,18 +61,22 @@ class Exchange:
     def start_reduction(self) -> None:
         """Send the gradients. This rank receives the mean over ranks of its share."""
         for part, segment in zip(self.batch[: sum(self.sizes)].split(self.sizes), self.segments, strict=True):
+            # The copy casts to the dtype that travels, and lays the matrices out in the order of their owners.
             part.copy_(segment.grads)
         if self.world_size == 1:
             self._own = self.batch
             return
         self._own = torch.empty_like(self.batch[: self.per_rank])
+        # Nobody waits here: the other shapes are sent and Adam steps while this one travels.
         self._work = reduce_scatter(self._own, self.batch, op=dist.ReduceOp.AVG, async_op=True)
 
     def own_gradients(self) -> Tensor:
         """Return the averaged gradients `[n, r, c]` of this rank's matrices, float32. They may be changed in place."""
         assert self._own is not None, "gradients are reduced before they are used"
+        # After clipping they have arrived already and are scaled: the second call returns them as they are.
         if self._work is not None:
             self._finish()
+            # Momentum and norms are computed in float32, whatever the dtype that travelled.
             self._own = self._own.float()
         return self._own
 
@@ -73,7 +86,9 @@ class Exchange:
         if self.world_size == 1:
             self._updates = updates
             return
-        self._updates = self.batch  # the gradients in it have arrived
+        # The batch may be overwritten, because the gradients in it have arrived.
+        self._updates = self.batch
+        # The update of a tall matrix is laid out transposed, and collectives want contiguous memory.
         self._work = all_gather(self.batch, updates.contiguous(), async_op=True)
 
     def apply(self, lr: float, weight_decay: float) -> None:
@@ -97,23 +112,22 @@ class ParallelMuon:
     def __init__(
         self,
         params: Sequence[nn.Parameter],
+        optim: OptimConfig,
         *,
-        lr: float,
-        backend_steps: int = 5,
-        weight_decay: float = 0.0,
-        dtype: torch.dtype = torch.bfloat16,
         ranks: Ranks = ALONE,
         row_counts: RowCounts | None = None,
     ):
-        self.params = list(params)
-        self.lr, self.backend_steps, self.weight_decay, self.dtype = lr, backend_steps, weight_decay, dtype
+        self.params, self.optim = list(params), optim
+        self.lr, self.weight_decay = optim.matrix_lr, optim.muon_wd
         self.world_size = ranks.world_size
         self.banks = make_banks(self.params, row_counts or {})
         by_shape: dict[torch.Size, list[Segment]] = defaultdict(list)
         for segment in (s for bank in self.banks for s in bank.segments()):
             by_shape[segment.shape].append(segment)
+        dtype = embed_dtype(optim.muon_dtype)
         exchanges = [Exchange(segments, dtype, ranks.world_size) for segments in by_shape.values()]
-        self.exchanges = sorted(exchanges, key=lambda e: -e.batch.numel())  # what takes longest starts first
+        # What takes longest starts first, and the rest travels while it is computed.
+        self.exchanges = sorted(exchanges, key=lambda e: -e.batch.numel())
         self.momentum_buffers: dict[torch.Size, Tensor] = {}  # [n, r, c] per shape
 
     def zero_grad(self) -> None:
@@ -123,6 +137,7 @@ class ParallelMuon:
     @torch.no_grad()
     def reduce_gradients(self, others: Sequence[nn.Parameter]) -> None:
         """Start averaging the banks over the ranks, then average the gradients of `others` in one call."""
+        # Gradients that lie outside of the banks have to be in them before anything is sent.
         for bank in self.banks:
             bank.collect()
         for exchange in self.exchanges:
@@ -138,6 +153,7 @@ class ParallelMuon:
         """Return the sum of squares of all gradients over all ranks, a float64 scalar."""
         own = [matrix for grads in self.gradients() for matrix in grads.unbind()]
         squared = squared_norm(own, self.params[0].device)
+        # Every rank has summed the matrices that it owns, and padding adds zeros.
         if self.world_size > 1:
             dist.all_reduce(squared)
         return squared
@@ -148,8 +164,10 @@ class ParallelMuon:
         lr, travelling = self.lr * lr_multiplier, None
         for exchange in self.exchanges:
             grads = exchange.own_gradients()
-            buffer = self.momentum_buffers.setdefault(exchange.shape, torch.zeros_like(grads))
-            exchange.start_gather(momentum_update(grads, buffer, momentum, self.backend_steps, self.dtype))
+            if exchange.shape not in self.momentum_buffers:
+                self.momentum_buffers[exchange.shape] = zero_momentum(grads, self.optim)
+            buffer = self.momentum_buffers[exchange.shape]
+            exchange.start_gather(momentum_update(grads, buffer, momentum, self.optim))
             if travelling is not None:
                 travelling.apply(lr, self.weight_decay)
             travelling = exchange
@@ -168,6 +186,8 @@ def _average(grads: Sequence[Tensor]) -> None:
     """Replace tensors of any dtype by their means over the ranks, exchanged as one float32 vector."""
     if not grads:
         return
+    # One vector, because each of many small reductions would cost its own latency. It is float32, because a sum over
+    # ranks in bf16 loses digits.
     flat = torch.cat([g.float().flatten() for g in grads])
     dist.all_reduce(flat, op=dist.ReduceOp.AVG)
     for grad, mean in zip(grads, flat.split([g.numel() for g in grads]), strict=True):

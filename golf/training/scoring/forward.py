@@ -27,9 +27,14 @@ def losses_at(model: GPT, ids: Tensor, positions: Tensor, targets: Tensor, head:
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
 
 
-def all_losses(model: GPT, ids: Tensor, targets: Tensor) -> Tensor:
-    """Return the nats `[B, T]` float32 of every target `[B, T]` of `ids` `[B, T]`, for training on them."""
-    return model.token_losses(ids, targets)
+def compiled_losses(model: GPT, mode: str) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return the function of `ids` and targets `[B, T]` that gives the nats of every target, for training on them."""
+
+    def losses(ids: Tensor, targets: Tensor) -> Tensor:
+        return model.token_losses(ids, targets)
+
+    # Not for every number of sequences: the last update of a chunk has fewer.
+    return torch.compile(losses, dynamic=False, fullgraph=True) if mode == "full" else losses
 
 
 def compiled_losses_at(model: GPT, mode: str) -> LossesAt:

@@ -6,7 +6,8 @@ The conditions are those of the community's Issue #1017. A text is scored again 
 * a distribution that does not know its target: the scores of target t, when it is each token of the vocabulary in
   turn, have to be probabilities that sum to one. They do not if the distribution is not normalised, or if it was
   computed from weights or a context that had seen target t already;
-* one pass: every target is scored exactly once.
+* one pass: every target is scored exactly once;
+* for scores by document: no target of another document may get another score.
 
 This catches breaches and proves nothing: it sees one small model, one short text and a few of its targets.
 """
@@ -21,6 +22,7 @@ from torch import Tensor
 
 from golf.settings.config import Config
 from golf.training.data.dataset import Dataset
+from golf.training.data.documents import BOS_ID
 from golf.training.ranks import Ranks
 from golf.training.scoring.scorer import Scorer
 from golf.training.scoring.tally import Observe
@@ -44,7 +46,13 @@ class _Record:
 
 
 def find_breaches(
-    score_text: ScoreText, tokens: np.ndarray, vocab_size: int, probes: Sequence[int], tolerance: float = TOLERANCE
+    score_text: ScoreText,
+    tokens: np.ndarray,
+    vocab_size: int,
+    probes: Sequence[int],
+    tolerance: float = TOLERANCE,
+    *,
+    by_document: bool = False,
 ) -> list[str]:
     """Return a sentence for every breach that changing the targets `probes` of `tokens` `[N + 1]` brings to light."""
 
@@ -56,21 +64,33 @@ def find_breaches(
     original = scored(tokens)
     breaches = _not_once(original.times)
     for t in probes:
-        changed_before, total = 0.0, 0.0
+        changed_before, changed_elsewhere, total = 0.0, 0.0, 0.0
+        # What stands behind the next BOS is another document, whichever token is put in.
+        later = np.flatnonzero(tokens[t + 2 :] == BOS_ID) + t + 2
         for token in range(vocab_size):
             text = tokens.copy()
             text[t + 1] = token
             found = scored(text).nats
-            difference = np.abs(found[:t] - original.nats[:t])
-            changed_before = max(changed_before, float(np.nan_to_num(difference).max(initial=0.0)))
+            changed_before = max(changed_before, _largest_change(found[:t], original.nats[:t]))
+            if by_document and later.size:
+                apart = slice(int(later[0]), None)
+                changed_elsewhere = max(changed_elsewhere, _largest_change(found[apart], original.nats[apart]))
             total += float(np.exp(-found[t]))
         if changed_before > tolerance:
             breaches.append(f"changing target {t} changes an earlier score by {changed_before:.2g} nats")
+        if changed_elsewhere > tolerance:
+            breaches.append(f"changing target {t} changes a score in a later document by {changed_elsewhere:.2g} nats")
+        # Turned round, so that NaN is a breach, too.
         if not abs(total - 1.0) <= tolerance:
             breaches.append(
                 f"the probabilities of target {t} sum to {total:.6g}: they are not normalised, or know the target"
             )
     return breaches
+
+
+def _largest_change(found: np.ndarray, before: np.ndarray) -> float:
+    # A target without a score is NaN, and `_not_once` reports it.
+    return float(np.nan_to_num(np.abs(found - before)).max(initial=0.0))
 
 
 def _not_once(times: np.ndarray) -> list[str]:
@@ -114,6 +134,13 @@ def check_scoring(
         return score
 
     return {
-        mode: find_breaches(score_text(mode), dataset.validation, cfg.model.vocab_size, probes)
+        mode: find_breaches(
+            score_text(mode),
+            dataset.validation,
+            cfg.model.vocab_size,
+            probes,
+            # Test-time training learns from the documents before.
+            by_document=cfg.eval.documents and mode != "ttt",
+        )
         for mode in modes_of(cfg)
     }

@@ -19,7 +19,9 @@ class LowRank(nn.Module):
 
     def __init__(self, rows: int, in_features: int, out_features: int, rank: int, generator: torch.Generator):
         super().__init__()
+        # The range from which nn.Linear draws its weights.
         bound = 1.0 / math.sqrt(in_features)
+        # Drawn on the CPU, so that the factors are the same on every device.
         start = torch.empty(rank, in_features).uniform_(-bound, bound, generator=generator)
         self.a = nn.Parameter(start.repeat(rows, 1, 1))
         self.b = nn.Parameter(torch.zeros(rows, out_features, rank))

@@ -13,7 +13,9 @@ from golf.bits import Score
 from golf.settings.config import Config, eval_seq_len, ttt_recipe
 from golf.training.data.dataset import Dataset, open_dataset
 from golf.training.model.build import build_model, compile_for_scoring
+from golf.training.model.documents import separate_documents
 from golf.training.ranks import Ranks
+from golf.training.scoring.by_document import score_by_document, score_sliding_by_document
 from golf.training.scoring.forward import LossesAt, compiled_losses_at
 from golf.training.scoring.lora import adapted_layers
 from golf.training.scoring.sliding import score_sliding
@@ -32,8 +34,14 @@ class Scorer:
 
     def __init__(self, cfg: Config, dataset: Dataset, ranks: Ranks):
         self.cfg, self.dataset, self.ranks = cfg, dataset, ranks
+        # A model of its own, because scores may use another arithmetic than the training.
         scored = dataclasses.replace(cfg.model, compute_dtype=cfg.eval.dtype)
         self.model = build_model(dataclasses.replace(cfg, model=scored)).to(ranks.device).eval()
+        self.seq_len = eval_seq_len(cfg)
+        if cfg.eval.documents:
+            # Scores by document need it even if the training has none, and pieces are as long as scores want them.
+            separate_documents(self.model, self.seq_len)
+        self.model.rotary.keep(self.seq_len, like=self.model.tok_emb.weight)
         self.token_losses = compile_for_scoring(self.model, cfg.launch.compile)
         if cfg.eval.ttt.method == "lora":
             # Called for its error alone: a model without such layers is refused before the training, not after it.
@@ -41,8 +49,16 @@ class Scorer:
 
     @functools.cached_property
     def losses_at(self) -> LossesAt:
-        """Function for losses at some positions only, for windows that overlap. Compiled when it is first used."""
-        return compiled_losses_at(self.model, self.cfg.launch.compile)
+        """Function for losses at some positions only, for windows that overlap. It is compiled before a clock runs."""
+        losses_at = compiled_losses_at(self.model, self.cfg.launch.compile)
+        # First windows of documents score all that they read, so their batches have a shape of their own.
+        widths = {self.cfg.eval.stride or self.seq_len} | ({self.seq_len} if self.cfg.eval.documents else set())
+        for width in widths if self.cfg.launch.compile == "full" else ():
+            batch, device = self.cfg.eval.stride_batch_seqs, self.ranks.device
+            ids, positions = (torch.zeros(batch, n, dtype=torch.int64, device=device) for n in (self.seq_len, width))
+            with torch.no_grad():
+                losses_at(ids, positions, positions)
+        return losses_at
 
     def __call__(
         self,
@@ -51,26 +67,42 @@ class Scorer:
         *,
         observe: Observe | None = None,
     ) -> Score:
-        """Return the standard score: sequences that do not overlap.
+        """Return the standard score: sequences, or pieces of documents, that do not overlap.
 
         `active` are the late switches that are on; None scores the model as at the end of training.
         """
         self.model.load_state_dict(state_dict)
-        seq_len = eval_seq_len(self.cfg)
+        # Validations name the switches. Without names here the compiler would build the same graph once more.
+        active = self.model.active_in_scoring if active is None else active
+        if self.cfg.eval.documents:
+            return score_by_document(
+                lambda inputs, targets: self.token_losses(inputs, targets, active),
+                self._tally(observe),
+                seq_len=self.seq_len,
+                row_tokens=self.cfg.eval.val_batch_tokens // self.cfg.data.micro_batches,
+            )
         return score_standard(
             lambda inputs, targets: self.token_losses(inputs, targets, active),
             self._tally(observe),
-            seq_len=seq_len,
-            batch_seqs=self.cfg.eval.val_batch_tokens // self.cfg.data.micro_batches // seq_len,
+            seq_len=self.seq_len,
+            batch_seqs=self.cfg.eval.val_batch_tokens // self.cfg.data.micro_batches // self.seq_len,
         )
 
     def sliding(self, state_dict: Mapping[str, Tensor], *, observe: Observe | None = None) -> Score:
         """Return the score with windows that are `eval.stride` tokens apart."""
         self.model.load_state_dict(state_dict)
+        if self.cfg.eval.documents:
+            return score_sliding_by_document(
+                self.losses_at,
+                self._tally(observe),
+                seq_len=self.seq_len,
+                stride=self.cfg.eval.stride,
+                batch_seqs=self.cfg.eval.stride_batch_seqs,
+            )
         return score_sliding(
             self.losses_at,
             self._tally(observe),
-            seq_len=eval_seq_len(self.cfg),
+            seq_len=self.seq_len,
             stride=self.cfg.eval.stride,
             batch_seqs=self.cfg.eval.stride_batch_seqs,
             tail=self.cfg.eval.tail,
@@ -84,20 +116,22 @@ class Scorer:
         `watcher` is told how far the scoring is.
         """
         self.model.load_state_dict(state_dict)
-        cfg, recipe, tally = self.cfg, ttt_recipe(self.cfg), self._tally(observe)
+        cfg, recipe = self.cfg, ttt_recipe(self.cfg)
         if cfg.eval.ttt.method == "lora":
+            self.model.rotary.keep(recipe.seq_len, like=self.model.tok_emb.weight)
+            tally = self._tally(observe)
             return score_ttt_lora(self.model, tally, ttt=cfg.eval.ttt, recipe=recipe, seed=cfg.seed, watcher=watcher)
         return score_ttt_sgd(
-            SGDTrainer(self.model, tally.tokens, cfg.eval.ttt, recipe, self.ranks),
+            SGDTrainer(self.model, self.dataset.validation, cfg.eval.ttt, recipe, self.ranks, cfg.launch.compile),
             self.losses_at,
-            tally,
+            self._tally(observe),
             stride=cfg.eval.stride,
             batch_seqs=cfg.eval.stride_batch_seqs,
             watcher=watcher,
         )
 
     def _tally(self, observe: Observe | None) -> Tally:
-        return Tally(self.dataset.validation, self.dataset.tables, self.ranks, observe)
+        return Tally(self.dataset.validation, self.dataset.target_bytes, self.ranks, observe)
 
 
 def score(model: nn.Module, cfg: Config, dataset: Dataset | None = None) -> Score:

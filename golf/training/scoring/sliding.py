@@ -28,12 +28,8 @@ def score_sliding(
 
 def add_scores(tally: Tally, losses_at: LossesAt, parts: Iterable[Batch]) -> None:
     """Score every batch of `parts` and add it to `tally`."""
-    device = tally.ranks.device
     for batch in parts:
-        ids, positions, targets = (
-            torch.from_numpy(array).to(device, non_blocking=True)
-            for array in (batch.ids, batch.positions, batch.targets)
-        )
+        ids, positions, targets = map(tally.ranks.send, (batch.ids, batch.positions, batch.targets))
         tally.add(batch.indices, batch.scored, losses_at(ids, positions, targets))
 
 

@@ -30,7 +30,7 @@ def score_standard(token_losses: TokenLosses, tally: Tally, *, seq_len: int, bat
         span = tokens[begin * seq_len : (begin + count) * seq_len + 1].astype(np.int64)
         # The last batch is padded, so that a compiled `token_losses` sees one shape.
         padded = np.pad(span, (0, (batch_seqs - count) * seq_len))
-        ids = torch.from_numpy(padded).to(tally.ranks.device, non_blocking=True)
+        ids = tally.ranks.send(padded)
         losses = token_losses(ids[:-1].view(-1, seq_len), ids[1:].view(-1, seq_len))
         indices = np.arange(begin * seq_len, (begin + count) * seq_len)
         tally.add(indices, np.ones(indices.size, dtype=bool), losses[:count].flatten())

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from golf.bits import STANDARD, Score, bits_per_byte
-from golf.training.data.byte_tables import ByteTables
 from golf.training.ranks import Ranks
 
 Observe = Callable[[np.ndarray, np.ndarray], None]  # called with indices [n] and nats [n] of scored targets
@@ -28,10 +27,14 @@ class Watcher(Protocol):
 
 
 class Tally:
-    """Sums over the targets of `tokens` `[N + 1]` that this rank has scored. The clock runs from its creation."""
+    """Sums over the targets of `tokens` `[N + 1]` that this rank has scored. The clock runs from its creation.
 
-    def __init__(self, tokens: np.ndarray, tables: ByteTables, ranks: Ranks, observe: Observe | None = None):
-        self.tokens, self.tables, self.ranks, self.observe = tokens, tables, ranks, observe
+    `target_bytes` `[N]` are the UTF-8 bytes of the text behind each target.
+    """
+
+    def __init__(self, tokens: np.ndarray, target_bytes: np.ndarray, ranks: Ranks, observe: Observe | None = None):
+        self.tokens, self.target_bytes, self.ranks, self.observe = tokens, target_bytes, ranks, observe
+        # A float32 sum over millions of targets would lose the digits in which scores differ.
         self.nats = torch.zeros((), dtype=torch.float64, device=ranks.device)
         self.scored = self.bytes = 0
         self._start = time.perf_counter()
@@ -39,11 +42,11 @@ class Tally:
     def add(self, indices: np.ndarray, scored: np.ndarray, losses: Tensor) -> None:
         """Add `losses` in nats of the targets `indices` where `scored`; all three have one shape."""
         # Masked and not indexed: the shape of an index result would have to wait for the device.
-        mask = torch.from_numpy(scored).to(losses.device)
+        mask = self.ranks.send(scored)
         self.nats += losses.detach().double().masked_fill(~mask, 0.0).sum()
         counted = indices[scored]
         self.scored += counted.size
-        self.bytes += self.tables.count(self.tokens[counted], self.tokens[counted + 1])
+        self.bytes += int(self.target_bytes[counted].sum(dtype=np.int64))
         if self.observe is not None:
             self.observe(counted, losses.detach().double().cpu().numpy()[scored])
 

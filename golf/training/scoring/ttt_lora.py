@@ -44,6 +44,7 @@ def list_documents(tokens: np.ndarray, bos_id: int = BOS_ID) -> np.ndarray:
 def document_batches(documents: np.ndarray, chunk_tokens: int, batch_docs: int) -> list[np.ndarray]:
     """Return `documents` `[n, 2]` in batches of similar numbers of chunks, short documents first."""
     chunks = -(-documents[:, 1] // chunk_tokens)
+    # Documents of one batch end at about the same chunk, so that it stays full for nearly as long as it runs.
     ordered = documents[np.argsort(chunks, kind="stable")]
     return [ordered[i : i + batch_docs] for i in range(0, len(ordered), batch_docs)]
 
@@ -56,6 +57,7 @@ def chunk_batch(tokens: np.ndarray, documents: np.ndarray, chunk: int, chunk_tok
     chunk_positions = np.arange(chunk * chunk_tokens, window_end)
     indices, last = starts + chunk_positions, tokens.size - 1
     return Batch(
+        # Behind the split's end its last token is repeated, which no scored position sees.
         ids=tokens[np.minimum(starts + np.arange(window_start, window_end), last)].astype(np.int64),
         positions=np.broadcast_to(chunk_positions - window_start, indices.shape).copy(),
         targets=tokens[np.minimum(indices + 1, last)].astype(np.int64),
@@ -72,26 +74,28 @@ def score_ttt_lora(
 
     `model` is not changed. `seed` draws the factors that every document starts from.
     """
-    tokens, ranks = tally.tokens, tally.ranks
-    groups = document_batches(list_documents(tokens), recipe.chunk_tokens, recipe.batch_seqs)
-    own = groups[ranks.rank :: ranks.world_size]  # long documents come last: every rank gets some
+    ranks = tally.ranks
+    groups = document_batches(list_documents(tally.tokens), recipe.chunk_tokens, recipe.batch_seqs)
+    # Long documents come last. Dealt out in turn, every rank gets some.
+    own = groups[ranks.rank :: ranks.world_size]
     if watcher is not None:
         watcher.ttt_start(len(own), sum(len(documents) for documents in own))
-    with torch.compiler.set_stance("force_eager"):  # compiled code would not see the hooks
+    # Compiled code would not see the hooks.
+    with torch.compiler.set_stance("force_eager"):
         for i, documents in enumerate(own):
             lora = BatchLoRA(model, len(documents), ttt.lora_rank, seed).to(ranks.device)
             optimizer = Adam(list(lora.parameters()), lr=recipe.lr, betas=BETAS, eps=EPS)
-            for losses, batch, lasting in _chunk_losses(model, lora, tokens, documents, recipe):
+            for losses, batch, lasting in _chunk_losses(model, lora, tally, documents, recipe):
                 tally.add(batch.indices, batch.scored, losses)
                 if lasting.any():
-                    _step(optimizer, losses, lasting)
+                    _step(optimizer, losses, ranks.send(lasting))
             if watcher is not None:
                 watcher.ttt_part(i + 1, len(own), tally.own_bpb(), tally.seconds)
     return tally.score(f"test-time training (lora), chunks of {recipe.chunk_tokens}")
 
 
 def _chunk_losses(
-    model: GPT, lora: BatchLoRA, tokens: np.ndarray, documents: np.ndarray, recipe: TTTRecipe
+    model: GPT, lora: BatchLoRA, tally: Tally, documents: np.ndarray, recipe: TTTRecipe
 ) -> Iterator[tuple[Tensor, Batch, np.ndarray]]:
     """Yield for each chunk its losses `[D, S]` with a gradient, its batch, and which documents go on after it `[D]`.
 
@@ -103,12 +107,10 @@ def _chunk_losses(
         for chunk in range(int(chunks[-1])):
             row = int(np.searchsorted(chunks, chunk, side="right"))
             lora.keep_from(row)
-            batch = chunk_batch(tokens, documents[row:], chunk, recipe.chunk_tokens, recipe.seq_len)
-            ids, positions, targets = (
-                torch.from_numpy(array).to(lora.head_factors.a.device)
-                for array in (batch.ids, batch.positions, batch.targets)
-            )
+            batch = chunk_batch(tally.tokens, documents[row:], chunk, recipe.chunk_tokens, recipe.seq_len)
+            ids, positions, targets = map(tally.ranks.send, (batch.ids, batch.positions, batch.targets))
             lasting = chunk + 1 < chunks[row:]
+            # After the last chunk of every document there is no step, so no graph is kept for one.
             with torch.set_grad_enabled(bool(lasting.any())):
                 losses = losses_at(model, ids, positions, targets, lora.head)
             yield losses, batch, lasting
@@ -118,11 +120,12 @@ def _chunk_losses(
 
 
 @torch.enable_grad()
-def _step(optimizer: Adam, losses: Tensor, lasting: np.ndarray) -> None:
+def _step(optimizer: Adam, losses: Tensor, lasting: Tensor) -> None:
     """Take one step on each document's mean loss over its chunk; documents that end with the chunk stay out."""
-    going_on = torch.from_numpy(lasting).to(losses.device)
-    loss = (losses.mean(dim=1) * going_on).sum()
+    # A sum, because each document has factors of its own, which only its own mean reaches.
+    loss = (losses.mean(dim=1) * lasting).sum()
     for param in optimizer.params:
         param.grad = None
-    loss.backward(inputs=optimizer.params)  # not autograd.grad, whose strides the fused Adam would take for the params'
+    # Not autograd.grad, whose strides the fused Adam would take for the parameters'.
+    loss.backward(inputs=optimizer.params)
     optimizer.step(1.0)

@@ -19,7 +19,7 @@ from golf.bits import Score
 from golf.settings.config import TTTConfig, TTTRecipe
 from golf.training.model.gpt import GPT
 from golf.training.ranks import Ranks
-from golf.training.scoring.forward import LossesAt, all_losses
+from golf.training.scoring.forward import LossesAt, compiled_losses
 from golf.training.scoring.sliding import add_scores
 from golf.training.scoring.tally import Tally, Watcher
 from golf.training.scoring.windows import batches, list_windows, split_first
@@ -43,6 +43,7 @@ def list_chunks(targets: int, *, seq_len: int, stride: int, chunk_tokens: int) -
     chunks = []
     for i, begin in enumerate(first_of_chunk):
         is_last = i == len(first_of_chunk) - 1
+        # Nothing is scored after the last chunk, so training on it would be in vain.
         count = 0 if is_last else chunk_tokens // seq_len
         chunks.append(SplitChunk(windows[bounds[i] : bounds[i + 1]], begin + seq_len * np.arange(count)))
     _assert_scored_first(chunks, seq_len)
@@ -61,11 +62,14 @@ class SGDTrainer:
     """SGD with momentum on sequences of `tokens`, which changes `model` in place. The momentum is this object's.
 
     An update's gradient is the mean over all its tokens, whatever the number of ranks: a rank without a sequence adds
-    zeros, so that all ranks take part in the same reductions.
+    zeros, so that all ranks take part in the same reductions. Under `mode` `full` the training is compiled.
     """
 
-    def __init__(self, model: GPT, tokens: np.ndarray, ttt: TTTConfig, recipe: TTTRecipe, ranks: Ranks):
+    def __init__(
+        self, model: GPT, tokens: np.ndarray, ttt: TTTConfig, recipe: TTTRecipe, ranks: Ranks, mode: str = "off"
+    ):
         self.model, self.tokens, self.ttt, self.recipe, self.ranks = model, tokens, ttt, recipe, ranks
+        self.losses = compiled_losses(model, mode)
         frozen = tuple(f"blocks.{i}." for i in range(ttt.freeze_blocks))
         self.params: list[Tensor] = [p for name, p in model.named_parameters() if not name.startswith(frozen)]
         self.momentum = [torch.zeros_like(p) for p in self.params]
@@ -81,7 +85,8 @@ class SGDTrainer:
         own = sequences[slice(*self.ranks.share(len(sequences)))]
         gradients = self._gradients(own, len(sequences)) if own.size else [torch.zeros_like(p) for p in self.params]
         self.ranks.sum_tensors(gradients)
-        if self.ttt.grad_clip > 0:  # after the reduction: every rank scales alike
+        # After the reduction, so that every rank scales alike.
+        if self.ttt.grad_clip > 0:
             norm = nn.utils.get_total_norm(gradients)
             torch._foreach_mul_(gradients, (self.ttt.grad_clip / (norm + 1e-6)).clamp(max=1.0))
         torch._foreach_mul_(self.momentum, self.ttt.momentum)
@@ -92,11 +97,13 @@ class SGDTrainer:
     def _gradients(self, starts: np.ndarray, sequences: int) -> list[Tensor]:
         """Return this rank's part of the gradients of the mean loss over `sequences` sequences."""
         span = self.tokens[starts[:, None] + np.arange(self.recipe.seq_len + 1)].astype(np.int64)
-        ids = torch.from_numpy(span).to(self.ranks.device)
-        losses = all_losses(self.model, ids[:, :-1], ids[:, 1:])
+        ids = self.ranks.send(span)
+        losses = self.losses(ids[:, :-1], ids[:, 1:])
         loss = losses.sum() / (sequences * self.recipe.seq_len)
+        # Unused parameters get zeros, so that every rank reduces the same list.
         gradients = torch.autograd.grad(loss, self.params, materialize_grads=True)
-        return [gradient.contiguous() for gradient in gradients]  # as reductions want them
+        # Reductions want contiguous memory.
+        return [gradient.contiguous() for gradient in gradients]
 
 
 @torch.no_grad()

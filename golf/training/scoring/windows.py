@@ -25,6 +25,7 @@ def list_windows(targets: int, seq_len: int, stride: int, tail: str = "exact") -
         end = np.minimum(start + seq_len, targets)
         first = np.maximum(end - stride, start)
     else:
+        # Later starts would find no target that is not scored yet.
         start = np.arange(0, max(targets - (seq_len - stride), 1), stride)
         end = np.minimum(start + seq_len, targets)
         first = start + seq_len - stride
@@ -70,6 +71,7 @@ def batches(tokens: np.ndarray, windows: np.ndarray, *, seq_len: int, width: int
         scored[len(rows) :] = False
         yield Batch(
             ids=tokens[np.minimum(start + np.arange(seq_len), last)].astype(np.int64),
+            # Columns behind a window's end read its last position and are not scored.
             positions=np.minimum(indices - start, seq_len - 1),
             targets=tokens[np.minimum(indices + 1, last)].astype(np.int64),
             indices=indices,

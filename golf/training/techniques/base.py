@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 from torch import Tensor
 
-from golf.registry import TECHNIQUE_TYPES
+from golf.registry import TECHNIQUE_TYPES, Variable
 from golf.run.progress import Progress
 from golf.settings.config import Config
 
 if TYPE_CHECKING:
     from golf.training.model.gpt import GPT
+    from golf.training.model.route import Routes
 
 CHANGES_GRADIENT, CHANGES_INIT, CHANGES_WEIGHTS, CHANGES_STORAGE = "gradient", "init", "weights", "storage"
+# Phases of construction: modules and hooks, initial values, how matrices are kept, edits of weights.
+PARTS, INITIAL_VALUES, STORAGE, WEIGHTS = range(4)
 
 
 class Averager(Protocol):
@@ -52,12 +55,13 @@ class Technique:
     name: ClassVar[str]  # set by `technique`
     source: ClassVar[str]  # paper or public pull request
     effect: ClassVar[str] = CHANGES_GRADIENT  # one of the four constants above; every run checks it
-    is_switch: ClassVar[bool] = False  # True: its name is in `active` while it is on
-    stage: ClassVar[int] = 0  # techniques of a later stage see the edits of the earlier ones
+    is_switch: ClassVar[bool] = False  # True: its name, or `switch_names`, is in `active` while it is on
+    phase: ClassVar[int] = PARTS  # techniques of a later phase see the edits of the earlier ones
     requires: ClassVar[tuple[str, ...]] = ()
     conflicts: ClassVar[tuple[str, ...]] = ()
+    variables: ClassVar[tuple[Variable, ...]] = ()  # the public scripts' environment variables that mean it
     groups: ClassVar[tuple[tuple[str, str], ...]] = ()  # (own names' pattern, embed | head | matrix | scalar)
-    control_names: ClassVar[tuple[str, ...]] = ()  # parts of names: own parameters that stay float32 when small
+    control_names: ClassVar[tuple[str, ...]] = ()  # own names' patterns: parameters that stay float32 when small
     scored_with: ClassVar[bool] = False  # of a switch: True if the model is scored with it on
 
     def check(self, cfg: Config) -> None:
@@ -66,6 +70,10 @@ class Technique:
     def warnings(self, cfg: Config) -> list[str]:
         """Return sentences about a combination that runs but is unlikely to be meant."""
         return []
+
+    def routes(self, cfg: Config) -> Routes | None:
+        """Return the order of the blocks without late switches and with each; None if this technique changes none."""
+        return None
 
     def edit_model(self, model: GPT, cfg: Config) -> None:
         """Edit `model`, which is fresh and on the CPU. Random numbers come from the seeded global generator."""
@@ -78,8 +86,16 @@ class Technique:
         """Tell whether it mixes tokens' embeddings within documents only. None: it mixes none."""
         return None
 
+    def switch_names(self) -> tuple[str, ...]:
+        """Return the names of its late switches. If there are several, each goes on after those before it."""
+        return (self.name,) if self.is_switch else ()
+
+    def names_on(self, progress: Progress) -> tuple[str, ...]:
+        """Return the switches that are on in the next step. A switch that was on once stays on."""
+        return self.switch_names() if self.is_on(progress) else ()
+
     def is_on(self, progress: Progress) -> bool:
-        """Tell whether the switch is on in the next step. A switch that was on once stays on."""
+        """Tell whether the only switch is on in the next step."""
         return True
 
     def before_step(self, model: GPT, progress: Progress) -> None:
@@ -98,6 +114,7 @@ def technique(name: str) -> Callable[[Kind], Kind]:
 
     def register(kind: Kind) -> Kind:
         kind.name = name
+        # The settings' schema looks techniques up by name, so that it imports none of them.
         TECHNIQUE_TYPES[name] = kind
         return kind
 

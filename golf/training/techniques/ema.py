@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from golf.errors import GolfError
+from golf.registry import Variable
 from golf.run.progress import Progress
 from golf.settings.config import Config
 from golf.training.model.gpt import GPT
@@ -19,7 +20,9 @@ class MovingAverage:
 
     def __init__(self, model: GPT, decay: float):
         self.decay, self.updates = decay, 0
+        # Detached tensors share the parameters' memory, so that every update reads the newest weights.
         self.live = {k: t.detach() for k, t in model.state_dict().items() if t.is_floating_point()}
+        # In float32, because bf16 would round a change of 0.3 % of the distance away.
         self.average = {k: t.float().clone() for k, t in self.live.items()}
 
     @torch.no_grad()
@@ -45,6 +48,10 @@ class EMA(Technique):
     """Horizon: 1 / (1 - decay) steps, 333 at 0.997. `${decay:…}` shortens it with the steps of the scale."""
 
     source = "PR #287"
+    variables = (
+        Variable("EMA_ENABLED", selects=True),
+        Variable("EMA_DECAY", "decay"),
+    )
     effect = CHANGES_WEIGHTS
     conflicts = ("swa",)
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from golf.artifact.quant.formats import QMAX, decode, encode_integer
+from golf.artifact.quant.formats import QMAX, decode_as, encode_integer
 from golf.artifact.quant.policy import storage_of
 from golf.errors import GolfError
+from golf.registry import Variable
 from golf.run.progress import Progress
 from golf.settings.config import Config, QuantConfig, TensorQuant
+from golf.settings.fields import later, one_of
 from golf.training.model.gpt import GPT
 from golf.training.model.layers import CastedLinear
-from golf.training.techniques.base import Technique, technique
+from golf.training.techniques.base import WEIGHTS, Technique, technique
 
 
 def integer_linears(model: GPT, quant: QuantConfig) -> dict[str, tuple[CastedLinear, TensorQuant]]:
@@ -33,7 +36,10 @@ def integer_linears(model: GPT, quant: QuantConfig) -> dict[str, tuple[CastedLin
 
 @dataclass(frozen=True)
 class RoundedWeight:
-    """The weight edit w + stopgrad(Q(w) - w), with Q the artifact's quantizer: same clip, same scale, same codes."""
+    """The weight edit w + stopgrad(Q(w) - w), with Q the artifact's quantizer: same clip, same scale, same codes.
+
+    `how` may have another clip and floor than the artifact's.
+    """
 
     switch: str
     how: TensorQuant
@@ -43,7 +49,8 @@ class RoundedWeight:
         if self.switch not in active:
             return weight
         with torch.no_grad():
-            delta = decode(encode_integer(weight, self.how, self.quant)) - weight
+            # A constant to autograd, so that the gradient passes as if nothing had been rounded.
+            delta = decode_as(encode_integer(weight, self.how, self.quant), self.quant) - weight
         return weight + delta
 
 
@@ -52,23 +59,41 @@ class RoundedWeight:
 class FakeQuant(Technique):
     """A switch that is on from a fraction of the run, or below a learning-rate multiplier; by default from the start.
 
+    By default a weight is rounded as the artifact rounds it. Five records of 2026-03-19 round in training by the row's
+    own range (`scale_floor=eps`, in two of them `clip=max`) and have the floor of 1/qmax in the artifact alone.
+
     In the public scripts up to PR #593 this switch was folded away by the compiler and never did anything.
     """
 
     source = "PR #1559 (fraction), PR #374 (threshold)"
+    variables = (
+        Variable("QAT_ENABLED", selects=True),
+        Variable("QAT_LAST_FRAC", lambda value: {"start_fraction": f"{1 - float(value):g}"}, selects=True),
+    )
     is_switch = True
-    stage = 3  # sees the final matrices
+    phase = WEIGHTS
     conflicts = ("soft_round",)
 
     start_fraction: float | None = None  # fraction of the run at which it starts; QAT_LAST_FRAC=0.15 upstream is 0.85
     lr_threshold: float | None = None  # learning-rate multiplier below which it is on
+    clip: str = later(one_of("artifact", "max"))  # largest magnitude of a row: as in the artifact | the row's maximum
+    scale_floor: str = later(one_of("artifact", "one_over_qmax", "eps"))  # lower bound of a row's scale
 
     def check(self, cfg: Config) -> None:
         check_start(self.name, self.start_fraction, self.lr_threshold)
 
     def edit_model(self, model: GPT, cfg: Config) -> None:
         for linear, how in integer_linears(model, cfg.quant).values():
-            linear.weight_edits.append(RoundedWeight(self.name, how, cfg.quant))
+            linear.weight_edits.append(RoundedWeight(self.name, self._in_training(how), cfg.quant))
+
+    def _in_training(self, how: TensorQuant) -> TensorQuant:
+        """Return the settings by which a weight is rounded in training, given those of the artifact."""
+        if self.clip == "max":
+            # The quantile of 1 is the row's largest magnitude.
+            how = dataclasses.replace(how, clip="quantile", clip_quantile=1.0)
+        if self.scale_floor != "artifact":
+            how = dataclasses.replace(how, scale_floor=self.scale_floor)
+        return how
 
     def is_on(self, progress: Progress) -> bool:
         return has_started(self.start_fraction, self.lr_threshold, progress)

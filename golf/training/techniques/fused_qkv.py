@@ -11,7 +11,8 @@ from golf.settings.config import Config
 from golf.training.model.attention import CausalSelfAttention
 from golf.training.model.gpt import GPT
 from golf.training.model.layers import CastedLinear
-from golf.training.techniques.base import CHANGES_STORAGE, Technique, technique
+from golf.training.model.slots import set_slot
+from golf.training.techniques.base import CHANGES_STORAGE, STORAGE, Technique, technique
 
 
 def project_fused(attn: CausalSelfAttention, x: Tensor, active: tuple[str, ...]) -> tuple[Tensor, Tensor, Tensor]:
@@ -37,12 +38,13 @@ class FusedQKV(Technique):
 
     source = "PR #670"
     effect = CHANGES_STORAGE  # the same function of the same numbers
-    stage = 2  # of initialisation: fuses what the separate matrices were initialised to
+    phase = STORAGE  # fuses what the separate matrices were initialised to
     groups = (("*.attn.c_qkv.weight", "matrix"),)
 
     def edit_model(self, model: GPT, cfg: Config) -> None:
         for block in model.blocks:
             attn = block.attn
             attn.c_qkv = FusedLinear([attn.c_q, attn.c_k, attn.c_v])
+            # Left in place they would be stored and trained as well.
             del attn.c_q, attn.c_k, attn.c_v
-            attn.project = project_fused
+            set_slot(attn, "project", project_fused, self.name)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from golf.errors import GolfError
+from golf.registry import Variable
 from golf.run.progress import Progress
 from golf.settings.config import Config
 from golf.training.model.gpt import GPT
@@ -48,6 +49,11 @@ class LatestMean:
 @dataclass
 class LAWA(Technique):
     source = "arXiv 2209.14981"
+    variables = (
+        Variable("LAWA_ENABLED", selects=True),
+        Variable("LAWA_K", "count"),
+        Variable("LAWA_FREQ", "every"),
+    )
     effect = CHANGES_WEIGHTS
     conflicts = ("ema", "swa")
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
+from golf.registry import Variable
 from golf.settings.config import Config
 from golf.training.model.gpt import GPT
+from golf.training.model.slots import set_slot
 from golf.training.techniques.base import Technique, technique
 
 
@@ -24,10 +26,11 @@ class LeakyReluSquared:
 @dataclass
 class LeakyRelu(Technique):
     source = "PR #549"
+    variables = (Variable("NEGATIVE_SLOPE", "slope", selects=True),)
     conflicts = ("swiglu",)
 
     slope: float = 0.5
 
     def edit_model(self, model: GPT, cfg: Config) -> None:
         for block in model.blocks:
-            block.mlp.activation = LeakyReluSquared(self.slope)
+            set_slot(block.mlp, "activation", LeakyReluSquared(self.slope), self.name)

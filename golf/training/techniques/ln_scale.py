@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 
+from golf.registry import Variable
 from golf.settings.config import Config
 from golf.training.model.gpt import GPT
+from golf.training.model.slots import set_fields
 from golf.training.techniques.base import Technique, technique
 
 
@@ -16,9 +17,10 @@ class LNScale(Technique):
     """It scales what enters a sublayer: the attention's values by f, a squared activation's output by f²."""
 
     source = "PR #374"
+    variables = (Variable("LN_SCALE", selects=True),)
 
     def edit_model(self, model: GPT, cfg: Config) -> None:
         for i, block in enumerate(model.blocks):
             factor = (i + 1) ** -0.5
-            block.attn_norm = dataclasses.replace(block.attn_norm, factor=factor)
-            block.mlp_norm = dataclasses.replace(block.mlp_norm, factor=factor)
+            set_fields(block, "attn_norm", self.name, factor=factor)
+            set_fields(block, "mlp_norm", self.name, factor=factor)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 
 from golf.errors import GolfError
 from golf.settings.config import Config
 from golf.training.model.gpt import GPT
+from golf.training.model.slots import set_fields
 from golf.training.techniques.base import Technique, technique
 
 
@@ -29,9 +29,9 @@ class NormEps(Technique):
             raise GolfError("tech.norm_eps sets no eps at all: give one, or drop norm_eps.")
 
     def edit_model(self, model: GPT, cfg: Config) -> None:
-        model.embed_norm = dataclasses.replace(model.embed_norm, eps=self.embed)
-        model.final_norm = dataclasses.replace(model.final_norm, eps=self.final)
+        set_fields(model, "embed_norm", self.name, eps=self.embed)
+        set_fields(model, "final_norm", self.name, eps=self.final)
         for block in model.blocks:
-            block.attn_norm = dataclasses.replace(block.attn_norm, eps=self.attn)
-            block.mlp_norm = dataclasses.replace(block.mlp_norm, eps=self.mlp)
-            block.attn.qk_norm = dataclasses.replace(block.attn.qk_norm, eps=self.qk)
+            set_fields(block, "attn_norm", self.name, eps=self.attn)
+            set_fields(block, "mlp_norm", self.name, eps=self.mlp)
+            set_fields(block.attn, "qk_norm", self.name, eps=self.qk)

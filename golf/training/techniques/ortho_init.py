@@ -8,9 +8,10 @@ from torch import nn
 
 from golf.errors import GolfError
 from golf.settings.config import Config
+from golf.settings.fields import later, one_of
 from golf.training.model.gpt import GPT
 from golf.training.model.layers import CastedLinear
-from golf.training.techniques.base import CHANGES_INIT, Technique, technique
+from golf.training.techniques.base import CHANGES_INIT, INITIAL_VALUES, Technique, technique
 
 PROJ_INITS = ("zero", "ortho_depth_scaled", "default")
 
@@ -21,15 +22,17 @@ class OrthoInit(Technique):
     """`proj_init` decides on the output projections of attention and MLP, which start at zero without this technique:
     `zero`, orthogonal times 1/√(2L), or torch's default. (Public scripts announce the second and do the first.)
 
-    Projections of embeddings (bigram, value embeddings) are orthogonal times 1/√(2L) in any case.
+    Projections of embeddings (bigram, value embeddings) are orthogonal times 1/√(2L), or 1 with `embed_proj_gain=one`
+    as in the scripts with parameter banks and in the records 2026-04-01, 04-03 and 04-04.
     """
 
     effect = CHANGES_INIT
     source = "public 11-layer records; PR #1559"
-    stage = 1  # sees the matrices of all techniques
+    phase = INITIAL_VALUES  # sees the matrices of all techniques
 
     proj_init: str = "zero"
     min_dim: int = 64  # a matrix with a smaller side keeps its own initialisation
+    embed_proj_gain: str = later(one_of("depth_scaled", "one"))  # gain of the projections of embeddings
 
     def check(self, cfg: Config) -> None:
         if self.proj_init not in PROJ_INITS:
@@ -37,6 +40,7 @@ class OrthoInit(Technique):
 
     def edit_model(self, model: GPT, cfg: Config) -> None:
         depth_scale = (2 * cfg.model.num_layers) ** -0.5
+        embed_proj_gain = 1.0 if self.embed_proj_gain == "one" else depth_scale
         for name, module in model.named_modules():
             if not isinstance(module, CastedLinear):
                 continue
@@ -44,7 +48,7 @@ class OrthoInit(Technique):
             if module.zero_init and is_proj:
                 self._init_output(module, depth_scale)
             elif not module.zero_init and min(module.weight.shape) >= self.min_dim:
-                nn.init.orthogonal_(module.weight, gain=depth_scale if is_proj else 1.0)
+                nn.init.orthogonal_(module.weight, gain=embed_proj_gain if is_proj else 1.0)
 
     def _init_output(self, module: CastedLinear, depth_scale: float) -> None:
         if self.proj_init == "default":

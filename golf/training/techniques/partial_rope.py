@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 
 from golf.errors import GolfError
+from golf.registry import Variable
 from golf.settings.config import Config
 from golf.training.model.gpt import GPT
+from golf.training.model.slots import set_fields
 from golf.training.techniques.base import Technique, technique
 
 
@@ -17,6 +18,10 @@ class PartialRope(Technique):
     """Frequencies are base^(-2j/dims): the exponent is normalised by `dims`, not by the width of a head."""
 
     source = "PR #413; NTK scaling as in PR #549, which fixes the reference length at 1024"
+    variables = (
+        Variable("ROPE_DIMS", "dims", selects=True),
+        Variable("PARTIAL_ROPE_DIMS", "dims", selects=True),
+    )
 
     dims: int = 16
     reference_len: int | None = 1024  # tokens up to which the base stays as it is; null = no NTK scaling
@@ -28,6 +33,4 @@ class PartialRope(Technique):
             raise GolfError(f"tech.partial_rope.dims={self.dims} has to be even and at most the head's {head_dim}.")
 
     def edit_model(self, model: GPT, cfg: Config) -> None:
-        model.rotary = dataclasses.replace(
-            model.rotary, dims=self.dims, reference_len=self.reference_len, seq_len=self.seq_len
-        )
+        set_fields(model, "rotary", self.name, dims=self.dims, reference_len=self.reference_len, seq_len=self.seq_len)

@@ -24,6 +24,7 @@ class PhaseMix(Technique):
 
     @torch.no_grad()
     def edit_model(self, model: GPT, cfg: Config) -> None:
+        # A model of one layer would divide by zero.
         last = max(len(model.blocks) - 1, 1)
         for i, block in enumerate(model.blocks):
             stream = 1 / (1 + math.exp(-self.sharpness * (i / last - 0.5)))

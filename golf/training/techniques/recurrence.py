@@ -1,17 +1,38 @@
-"""Depth recurrence: a stretch of layers is run several times, from the start or from a fraction of the run on."""
+"""Depth recurrence: a stretch of layers is run several times, from the start or from a point of the run on."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import torch
-from torch import nn
+from typing import Any
 
 from golf.errors import GolfError
+from golf.registry import Variable
 from golf.run.progress import Progress
 from golf.settings.config import Config
-from golf.training.model.gpt import GPT, route_through
+from golf.settings.fields import later, number, one_of
+from golf.training.model.gpt import GPT, plain_route
+from golf.training.model.route import (
+    Route,
+    Routes,
+    count_rows,
+    omit_further_joins,
+    repeat_last_row,
+    repeat_layers,
+    route_through,
+    share_rows_by_layer,
+)
 from golf.training.techniques.base import Technique, technique
+
+FULL = "recurrence_full"  # second switch of a start in two phases
+
+
+def _stretch(layers: str) -> dict[str, Any]:
+    numbers = [int(layer) for layer in layers.split(",")]
+    return {"first": min(numbers), "last": max(numbers)}
+
+
+def _second_phase(fraction: str) -> dict[str, Any]:
+    return {"full_at": fraction} if float(fraction) > 0 else {}
 
 
 @technique("recurrence")
@@ -19,11 +40,28 @@ from golf.training.techniques.base import Technique, technique
 class Recurrence(Technique):
     """Layers `first` … `last` run `passes` times: 0, 1, (2, 3), (2, 3), 4, …, split in half for the U-net skips.
 
-    `passes` counts all of them, NUM_LOOPS of the public scripts the additional ones. Skip weights are made for the
-    looped order and shared with the plain one.
+    `passes` counts all of them, NUM_LOOPS of the public scripts the additional ones. With `full_at`, two passes run
+    from the start of the loop and all of them from there on (record 04-06).
+
+    `skip_rows` says which rows of skip weights the looped order uses. `looped` counts its own joins, so that a row acts
+    before other layers than before the loop was on (records from 04-05 on, and 03-31). `repeated` and `omitted` have as
+    many rows as the plain order has joins. Further joins use the last row (04-03) or are left out (04-04). `by_layer`
+    gives joins before the last visit of a layer the row that the layer had in the plain order, and adds rows for the
+    others. Rows that only the looped order uses decay until then, as published; `late_decay=false` leaves them at 1.
     """
 
     source = "record 2026-04-05_SP8192_GPTQ-Embeddings_SDClip_Loop45x2; whole stack 2026-03-19_SlidingWindowEval"
+    variables = (
+        Variable("ENABLE_LOOPING_AT", "enable_at", selects=True),
+        Variable("RECUR_LAYERS", _stretch, selects=True),
+        Variable("RECUR_START_STEP", "enable_at_step"),
+        Variable("LOOP_START", "first"),
+        Variable("LOOP_END", "last"),
+        # The scripts count additional passes.
+        Variable("NUM_LOOPS", lambda value: {"passes": int(value) + 1}),
+        Variable("LOOP_PHASE2_AT", _second_phase),
+    )
+    groups = (("late_skip_weights", "scalar"),)
     is_switch = True
     scored_with = True
 
@@ -31,6 +69,10 @@ class Recurrence(Technique):
     last: int | None = None  # null = the last layer
     passes: int = 2
     enable_at: float = 0.0  # fraction of the run
+    enable_at_step: int | None = later(number(None, at_least=0))  # step from which it is on, in place of enable_at
+    full_at: float | None = later(number(None, above=0, below=1))  # fraction from which all passes run; null = at once
+    skip_rows: str = later(one_of("looped", "repeated", "omitted", "by_layer"))  # rows of the looped order's skips
+    late_decay: bool = later(True)  # False: skip rows do not decay before they are used
 
     def check(self, cfg: Config) -> None:
         last = cfg.model.num_layers - 1 if self.last is None else self.last
@@ -40,15 +82,53 @@ class Recurrence(Technique):
             )
         if self.passes < 2 or not 0 <= self.enable_at < 1:
             raise GolfError("tech.recurrence.passes has to be at least 2 and enable_at from 0 to below 1.")
+        if self.enable_at_step is not None and self.enable_at > 0:
+            raise GolfError("tech.recurrence starts at enable_at_step or at the fraction enable_at: give one of them.")
+        if self.full_at is not None and (self.passes < 3 or self.full_at <= self.enable_at):
+            raise GolfError(
+                "tech.recurrence.full_at adds the passes beyond two later: it needs at least 3 passes and a fraction "
+                f"after enable_at={self.enable_at}."
+            )
+        if self.skip_rows != "looped" and not (cfg.model.unet_skips and cfg.model.num_layers > 1):
+            raise GolfError(f"tech.recurrence.skip_rows={self.skip_rows} needs U-net skips: set skip_rows=looped.")
+        if not self.late_decay and not self._late_rows(cfg):
+            raise GolfError("tech.recurrence.late_decay=false has no late rows of skips to keep: leave it true.")
+
+    def _late_rows(self, cfg: Config) -> bool:
+        routes = self.routes(cfg)
+        return routes.early_rows < routes.skip_rows
+
+    def routes(self, cfg: Config) -> Routes:
+        plain, skips = plain_route(cfg.model), cfg.model.unet_skips
+        late = {name: route_through(self._order(cfg, passes), skips=skips) for name, passes in self._phases().items()}
+        if self.skip_rows == "by_layer":
+            late = share_rows_by_layer(plain, late)
+        return Routes(plain, {name: self._fitted(route, plain) for name, route in late.items()}, not self.late_decay)
+
+    def _phases(self) -> dict[str, int]:
+        return {self.name: self.passes} if self.full_at is None else {self.name: 2, FULL: self.passes}
+
+    def _order(self, cfg: Config, passes: int) -> list[int]:
+        layers = cfg.model.num_layers
+        return repeat_layers(layers, self.first, layers - 1 if self.last is None else self.last, passes)
+
+    def _fitted(self, route: Route, plain: Route) -> Route:
+        if self.skip_rows == "repeated":
+            return repeat_last_row(route, count_rows(plain))
+        return omit_further_joins(route, count_rows(plain)) if self.skip_rows == "omitted" else route
 
     def edit_model(self, model: GPT, cfg: Config) -> None:
-        order = list(range(cfg.model.num_layers))
-        last = order[-1] if self.last is None else self.last
-        looped = order[: self.first] + order[self.first : last + 1] * self.passes + order[last + 1 :]
-        model.routes[self.name] = route = route_through(looped)
-        model.active_in_scoring += (self.name,)
-        if cfg.model.unet_skips:
-            model.skip_weights = nn.Parameter(torch.ones(len(route.storing), cfg.model.model_dim))
+        # Scores are taken of the model as it is at the end, when all passes run.
+        model.active_in_scoring += self.switch_names()
 
-    def is_on(self, progress: Progress) -> bool:
-        return progress.fraction >= self.enable_at
+    def switch_names(self) -> tuple[str, ...]:
+        return tuple(self._phases())
+
+    def names_on(self, progress: Progress) -> tuple[str, ...]:
+        if self.enable_at_step is None:
+            begun = progress.fraction >= self.enable_at
+        else:
+            begun = progress.step >= self.enable_at_step
+        if self.full_at is None or progress.fraction >= self.full_at:
+            return self.switch_names() if begun else ()
+        return self.switch_names()[:1] if begun else ()

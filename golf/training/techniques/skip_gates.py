@@ -5,26 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from golf.errors import GolfError
+from golf.registry import Variable
 from golf.settings.config import Config
 from golf.training.model.gpt import GPT
+from golf.training.model.slots import set_slot
 from golf.training.techniques.base import Technique, technique
 
 
-def join_gated(model: GPT, x: Tensor, stored: Tensor, i: int) -> Tensor:
-    """Return g·x + (1-g)·w⊙stored with g = σ(gate), before the i-th block of the second half."""
-    weighted = model.skip_weights[i].to(x.dtype) * stored
-    return torch.lerp(weighted, x, torch.sigmoid(model.skip_gates[i].to(x.dtype)).expand_as(x))
+def join_gated(model: GPT, x: Tensor, skip: Tensor, row: int) -> Tensor:
+    """Return g·x + (1-g)·w⊙skip with g = σ(gate)."""
+    weighted = model.skip_row("skip_weights", row).to(x.dtype) * skip
+    return torch.lerp(weighted, x, torch.sigmoid(model.skip_row("skip_gates", row).to(x.dtype)).expand_as(x))
 
 
 @technique("skip_gates")
 @dataclass
 class SkipGates(Technique):
     source = "record 2026-04-01_Vocab4096_MLPMult4_WD085"
-    stage = 1  # after techniques that change the number of skips
-    groups = (("skip_gates", "scalar"),)
+    variables = (Variable("SKIP_GATES_ENABLED", selects=True),)
+    groups = (("skip_gates", "scalar"), ("late_skip_gates", "scalar"))
     control_names = ("skip_gates",)
 
     def check(self, cfg: Config) -> None:
@@ -32,5 +34,5 @@ class SkipGates(Technique):
             raise GolfError("skip_gates needs skips to gate: set model.unet_skips=true or drop skip_gates.")
 
     def edit_model(self, model: GPT, cfg: Config) -> None:
-        model.skip_gates = nn.Parameter(torch.zeros_like(model.skip_weights))
-        model.join_skip = join_gated
+        model.add_skip_rows("skip_gates", 0.0)
+        set_slot(model, "join_skip", join_gated, self.name)

@@ -9,10 +9,11 @@ from torch import Tensor, nn
 
 from golf.artifact.quant.formats import QMAX, encode_integer
 from golf.errors import GolfError
+from golf.registry import Variable
 from golf.run.progress import Progress
 from golf.settings.config import Config, QuantConfig, TensorQuant, tensor_classes
 from golf.training.model.gpt import GPT
-from golf.training.techniques.base import Technique, technique
+from golf.training.techniques.base import WEIGHTS, Technique, technique
 from golf.training.techniques.fake_quant import integer_linears
 
 ALPHA_START, ALPHA_RANGE = 1.0, 15.0
@@ -31,6 +32,7 @@ class Sharpness(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.alpha: Tensor
+        # Not persistent: a value of the schedule is no weight and has no place in the artifact.
         self.register_buffer("alpha", torch.tensor(ALPHA_START), persistent=False)
 
 
@@ -48,6 +50,7 @@ class SoftRoundedWeight:
             return weight
         qmax = QMAX[self.how.format]
         with torch.no_grad():
+            # The scale is a constant here, as it is when the artifact is made.
             stored = encode_integer(weight, self.how, self.quant).scale
             assert stored is not None
             scale = stored.to(weight.dtype)[:, None]
@@ -60,8 +63,13 @@ class SoftRound(Technique):
     """On below `lr_threshold`; α = 1 + 15·(1 - multiplier / threshold)."""
 
     source = "PR #606, PR #670"
+    variables = (
+        Variable("SOFT_ROUND_QAT", selects=True),
+        Variable("LATE_QAT_THRESHOLD", "lr_threshold"),
+        Variable("QAT_THRESHOLD", "lr_threshold"),
+    )
     is_switch = True
-    stage = 3
+    phase = WEIGHTS
     conflicts = ("fake_quant",)
 
     lr_threshold: float = 0.5

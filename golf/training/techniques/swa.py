@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from golf.errors import GolfError
+from golf.registry import Variable
 from golf.run.progress import Progress
 from golf.settings.config import Config
 from golf.training.model.gpt import GPT
@@ -19,6 +20,7 @@ class SnapshotMean:
 
     def __init__(self, model: GPT, start: float, every: int):
         self.start, self.every, self.updates = start, every, 0
+        # Detached tensors share the parameters' memory, so that a snapshot reads the newest weights.
         self.live = {k: t.detach() for k, t in model.state_dict().items() if t.is_floating_point()}
         self.total: dict[str, Tensor] = {}
 
@@ -50,6 +52,11 @@ class SWA(Technique):
     """Public scripts from PR #414 on collect these snapshots and then export EMA weights; here they are used."""
 
     source = "record 2026-03-20_Int6_MLP3x_SmearGate_BigramHash_MuonWD_SWA"
+    variables = (
+        Variable("SWA_ENABLED", selects=True),
+        Variable("SWA_EVERY", "every"),
+        Variable("SWA_START_FRAC", "start"),
+    )
     effect = CHANGES_WEIGHTS
     conflicts = ("ema",)
 

@@ -11,6 +11,7 @@ from golf.errors import GolfError
 from golf.settings.config import Config, mlp_hidden
 from golf.training.model.gpt import GPT
 from golf.training.model.layers import CastedLinear
+from golf.training.model.slots import set_slot
 from golf.training.techniques.base import Technique, technique
 
 
@@ -44,4 +45,5 @@ class SwiGLU(Technique):
 
     def edit_model(self, model: GPT, cfg: Config) -> None:
         for block in model.blocks:
-            block.mlp = GatedMLP(cfg.model.model_dim, int(mlp_hidden(cfg.model) * self.hidden_ratio))
+            mlp = GatedMLP(cfg.model.model_dim, int(mlp_hidden(cfg.model) * self.hidden_ratio))
+            set_slot(block, "mlp", mlp, self.name)

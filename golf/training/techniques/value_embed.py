@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from golf.errors import GolfError
+from golf.registry import Variable
 from golf.settings.config import Config
+from golf.settings.fields import later, one_of
 from golf.training.model.attention import CausalSelfAttention
 from golf.training.model.gpt import GPT
 from golf.training.model.layers import CastedLinear, Context, embed_dtype
@@ -26,6 +28,7 @@ class ValueEmbedding(nn.Module):
         self.embed = nn.Embedding(vocab_size, dim)
         nn.init.normal_(self.embed.weight, std=TABLE_STD)
         self.proj = CastedLinear(dim, kv_dim)
+        # Not by `zero_init`: ortho_init draws projections of embeddings anew and leaves marked ones to `proj_init`.
         nn.init.zeros_(self.proj.weight)
         self.scale = nn.Parameter(torch.tensor(SCALE_INIT))
 
@@ -48,19 +51,28 @@ class AddScaled:
 @technique("value_embed")
 @dataclass
 class ValueEmbed(Technique):
-    """Layers are counted from 0, or from the end if negative."""
+    """Layers are counted from 0, or from the end if negative.
+
+    Public scripts with parameter banks leave the projection to Adam: `proj_optimizer=adam`.
+    """
 
     source = "PR #374"
+    variables = (
+        Variable("VE_ENABLED", selects=True),
+        Variable("VE_DIM", "dim"),
+        Variable("VE_LAYERS", lambda value: {"layers": f"[{value}]"}),
+    )
     groups = (
         ("ve_shared.embed.weight", "embed"),
         ("ve_shared.proj.weight", "matrix"),
         ("ve_shared.scale", "scalar"),
         ("ve_layer_scales.*", "scalar"),
     )
-    control_names = ("ve_layer_scales", "ve_shared.scale")
+    control_names = ("ve_layer_scales.*", "ve_shared.scale")
 
     dim: int = 128
     layers: list[int] = field(default_factory=lambda: [-2, -1])
+    proj_optimizer: str = later(one_of("muon", "adam"))  # optimizer of the projection
 
     def check(self, cfg: Config) -> None:
         n = cfg.model.num_layers
@@ -69,6 +81,11 @@ class ValueEmbed(Technique):
         if wrong := [i for i in self.layers if not -n <= i < n]:
             raise GolfError(f"tech.value_embed.layers names layer {wrong[0]}, but the model has {n} layers.")
 
+    def group_of(self, name: str) -> str | None:
+        if self.proj_optimizer == "adam" and name == "ve_shared.proj.weight":
+            return "scalar"
+        return super().group_of(name)
+
     def edit_model(self, model: GPT, cfg: Config) -> None:
         m = cfg.model
         model.ve_shared = ValueEmbedding(m.vocab_size, self.dim, m.num_kv_heads * (m.model_dim // m.num_heads))
@@ -76,4 +93,4 @@ class ValueEmbed(Technique):
         model.ve_layer_scales = nn.ParameterList([nn.Parameter(torch.ones(1)) for _ in self.layers])
         model.shared_terms[SHARED_KEY] = model.ve_shared
         for index, layer in enumerate(i % m.num_layers for i in self.layers):
-            model.blocks[layer].attn.value_hooks.append(AddScaled(model.ve_layer_scales, index))
+            model.blocks[layer].attn.value_hooks["add"].append(AddScaled(model.ve_layer_scales, index))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from golf.errors import GolfError
+from golf.registry import Variable
 from golf.settings.config import Config
 from golf.training.model.attention import CausalSelfAttention
 from golf.training.model.gpt import GPT
@@ -18,6 +19,7 @@ SHARED_KEY = "first_values"
 
 
 def keep_values(attn: CausalSelfAttention, v: Tensor, context: Context) -> Tensor:
+    # With recurrence the first layer may run again, and its first values stay.
     context.shared.setdefault(SHARED_KEY, v)
     return v
 
@@ -39,12 +41,12 @@ class ValueResidual(Technique):
     """`lambda` mixes by two weights a layer (0.5 and 0.5), `sigmoid` adds through a gate (0.5). Layer 0 has neither."""
 
     source = "arXiv 2410.17897; lambda PR #413, sigmoid PR #609"
-    stage = 1  # sees values that value embeddings were added to
+    variables = (Variable("VALUE_RESIDUAL", selects=True),)
     groups = (
         ("*.attn.vr_lambda", "scalar"),
         ("*.attn.vr_alpha", "scalar"),
     )
-    control_names = ("vr_lambda", "vr_alpha")
+    control_names = ("*.attn.vr_lambda", "*.attn.vr_alpha")
 
     mode: str = "lambda"
 
@@ -61,11 +63,11 @@ class ValueResidual(Technique):
 
     def edit_model(self, model: GPT, cfg: Config) -> None:
         first, *later = (block.attn for block in model.blocks)
-        first.value_hooks.append(keep_values)
+        first.value_hooks["mix"].append(keep_values)
         for attn in later:
             if self.mode == "lambda":
                 attn.vr_lambda = nn.Parameter(torch.tensor([0.5, 0.5]))
-                attn.value_hooks.append(mix_lambda)
+                attn.value_hooks["mix"].append(mix_lambda)
             else:
                 attn.vr_alpha = nn.Parameter(torch.zeros(1))
-                attn.value_hooks.append(mix_sigmoid)
+                attn.value_hooks["mix"].append(mix_sigmoid)

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from golf.errors import GolfError
+from golf.registry import Variable
 from golf.settings.config import Config
 from golf.training.model.attention import CausalSelfAttention
 from golf.training.model.gpt import GPT
@@ -18,7 +19,8 @@ NORM_EPS = 1e-12
 
 def exclude_own_value(attn: CausalSelfAttention, y: Tensor, v: Tensor, x: Tensor) -> Tensor:
     """y - (y·v̂)v̂ per head: `y` `[B, T, H, D]`, `v` `[B, T, K, D]`; a group of H/K heads shares its v."""
-    unit = F.normalize(v, dim=-1, eps=NORM_EPS).unsqueeze(3)  # [B, T, K, 1, D]
+    # [B, T, K, 1, D]: one direction for all query heads that share a value.
+    unit = F.normalize(v, dim=-1, eps=NORM_EPS).unsqueeze(3)
     grouped = y.reshape(*v.shape[:3], -1, v.size(-1))  # [B, T, K, g, D]
     return (grouped - (grouped * unit).sum(-1, keepdim=True) * unit).view(y.shape)
 
@@ -29,7 +31,10 @@ class XSA(Technique):
     """On the last `last_n` layers, or on all."""
 
     source = "arXiv 2603.09078; PR #413"
-    stage = 1  # sees the values that all techniques have mixed
+    variables = (
+        Variable("XSA_LAST_N", "last_n", selects=True),
+        Variable("XSA_LAYERS", "last_n", selects=True),
+    )
 
     last_n: int | None = 4  # null = all layers
 
@@ -40,4 +45,4 @@ class XSA(Technique):
     def edit_model(self, model: GPT, cfg: Config) -> None:
         first = 0 if self.last_n is None else max(0, cfg.model.num_layers - self.last_n)
         for block in list(model.blocks)[first:]:
-            block.attn.output_hooks.insert(0, exclude_own_value)
+            block.attn.output_hooks["exclude"].append(exclude_own_value)

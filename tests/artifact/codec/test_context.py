@@ -49,7 +49,7 @@ def test_the_stream_is_the_same_on_every_machine() -> None:
     numbers = np.arange(40 * 17, dtype=np.int64)
     codes = ((numbers * 2654435761 >> 7) % 13 + (numbers * 40503 >> 5) % 11 - 11).reshape(20, 34)
     tall = np.repeat(codes[:, :8], 3, axis=0) + codes[:1, :8]
-    assert context._settings(codes.astype(np.int8))[3] == 0 and context._settings(tall.astype(np.int8))[3] == 1
+    assert context._settings(matrix(codes))[3] == 0 and context._settings(matrix(tall))[3] == 1
     stream = encode_matrices(
         [matrix(codes, np.arange(20) * 37 % 300 + 9000), matrix(tall, np.arange(60) % 7 + 9000, "tall")]
     )
@@ -77,8 +77,8 @@ def test_columns_that_move_together_are_predicted() -> None:
         generator.normal(0, 8, (600, 3)) @ generator.normal(0, 1, (3, 32)) + generator.normal(0, 2, (600, 32))
     ).round()
     codes = codes.clip(-127, 127)
-    assert context._settings(codes.astype(np.int8))[3] == 1
-    assert context._settings(gaussian(600, 32, 8).astype(np.int8))[3] == 0
+    assert context._settings(matrix(codes))[3] == 1
+    assert context._settings(matrix(gaussian(600, 32, 8)))[3] == 0
     assert len(encode_matrices([matrix(codes)])) < 0.7 * entropy_bytes(codes)
 
 

@@ -93,6 +93,7 @@ def test_which_tensor_gets_which_format() -> None:
     assert storage_of("blocks.0.mlp.fc.weight", big, quant).format == "int8"
     assert storage_of("blocks.0.attn.c_q.weight", small, quant).format == "fp16"
     assert storage_of("blocks.0.resid_mix", small, quant).format == "fp32"
+    assert storage_of("blocks.0.resid_mix", small, dataclasses.replace(quant, control_format="fp16")).format == "fp16"
     assert storage_of("blocks.0.resid_mix", big, quant).format == "int8"
     assert storage_of("steps", torch.zeros(3, dtype=torch.int64), quant).format == "raw"
 

@@ -290,3 +290,19 @@ def test_rows_without_spread_and_rows_of_zeros(
         assert back.isfinite().all() and not back[zeros].any() and coded.data.abs().max() <= QMAX[fmt]
         if columns == 1:
             assert ((back - w).abs() <= 0.6 * w.abs() + 1e-6).all()
+
+
+def test_a_row_that_matters_more_gets_a_wider_clip() -> None:
+    """Hessian-aware SDClip, row by row in Python: k·σ·(1 + λ(ρ - 1)) / qmax."""
+    w, h = case(6, 16)
+    how = TensorQuant("int6", clip="std", clip_k=3.0, clip_importance=0.175, rounding="gptq")
+    coded = encode_gptq(w, how, QuantConfig(scale_floor="eps"), h)
+    diagonal, rows = h.diagonal().tolist(), w.tolist()
+    weights = [sum(abs(x) * d for x, d in zip(row, diagonal, strict=True)) for row in rows]
+    assert coded.scale is not None
+    for i, row in enumerate(rows):
+        importance = weights[i] / (sum(weights) / len(weights))
+        clip = 3.0 * float(np.std(row, ddof=1)) * (1 + 0.175 * (importance - 1))
+        assert coded.scale[i].item() == pytest.approx(clip / 31, rel=1e-3)
+    plain = encode_gptq(w, TensorQuant("int6", clip="std", clip_k=3.0, rounding="gptq"), QuantConfig(), h)
+    assert plain.scale is not None and not torch.equal(plain.scale, coded.scale)

@@ -95,3 +95,24 @@ def test_what_fits_is_left_alone_and_what_cannot_fit_is_said() -> None:
     fitted = prune_to_fit(pruning, compressed, 10_000)
     assert fitted is not None and fitted[1] == 0 and torch.equal(fitted[0]["a"].data, coded["a"].data)
     assert prune_to_fit(pruning, compressed, 10) is None
+
+
+def test_the_smallest_weights_go_before_rounding() -> None:
+    """Record 2026-03-20_10L_Int5MLP: below the 3 % quantile of a large matrix's magnitudes, whatever its format."""
+    generator = torch.Generator().manual_seed(0)
+    state = {name: torch.randn(40, 50, generator=generator) for name in ("tok_emb.weight", "blocks.0.mlp.fc.weight")}
+    state |= {"blocks.0.resid_mix": torch.full((2, 50), 1e-9), "blocks.0.attn_scale": torch.zeros(3000)}
+    how = TensorQuant("fp16")
+    quant = QuantConfig(embed=how, mlp=how, other=how, small_numel=100, prune=PruneConfig(weights=0.03))
+    coded = quantize(state, quant)
+    for name in ("tok_emb.weight", "blocks.0.mlp.fc.weight"):
+        magnitudes = state[name].abs()
+        gone = decode(coded[name]) == 0
+        assert int(gone.sum()) == 60 and magnitudes[gone].max() < magnitudes[~gone].min()
+    assert torch.equal(decode(coded["blocks.0.resid_mix"]), state["blocks.0.resid_mix"])
+
+
+def test_without_a_share_every_weight_stays() -> None:
+    state = {"tok_emb.weight": torch.randn(40, 50)}
+    quant = QuantConfig(embed=TensorQuant("fp16"), small_numel=100)
+    assert torch.equal(decode(quantize(state, quant)["tok_emb.weight"]), state["tok_emb.weight"].half().float())

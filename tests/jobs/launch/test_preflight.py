@@ -1,5 +1,6 @@
 """A machine's faults are named with a remedy, and no process is ever ended."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -26,14 +27,35 @@ def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def lists(program: Path, *lines: str) -> None:
-    program.write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines))
+    """Let the stand-in list two GPUs, and `lines` of processes."""
+    gpus, processes = ("".join(f"echo '{line}'\n" for line in part) for part in (("0, GPU-aa", "1, GPU-bb"), lines))
+    program.write_text(f"#!/bin/sh\nif [ $1 = --query-gpu=index,uuid ]; then\n{gpus}else\n{processes}true\nfi\n")
     program.chmod(0o755)
 
 
 def test_processes_on_the_gpus_are_listed(nvidia_smi: Path) -> None:
-    lists(nvidia_smi, "4711, 38012, /usr/bin/python, old", "12, 4, Xorg", "13, [N/A], ghost")
+    lists(nvidia_smi, "GPU-aa, 4711, 38012, /usr/bin/python, old", "GPU-aa, 12, 4, Xorg", "GPU-bb, 13, [N/A], ghost")
     (sentence,) = busy_gpus()
     assert sentence.startswith("process 4711 (/usr/bin/python, old) holds 38012 MiB")
+
+
+@pytest.mark.parametrize(("visible", "found"), [(None, 2), ("0", 1), ("1", 1), ("1,0", 2), ("GPU-bb", 1), ("", 0)])
+def test_only_gpus_of_this_share_count(
+    visible: str | None, found: int, nvidia_smi: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of eight jobs of a sweep named the seven others as processes to end."""
+    lists(nvidia_smi, "GPU-aa, 4711, 38012, python", "GPU-bb, 4712, 38012, python")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert len(busy_gpus()) == found
+
+
+def test_a_run_does_not_accuse_itself_or_its_sweep(nvidia_smi: Path) -> None:
+    pids = (os.getpid(), os.getppid(), 99_999_999)
+    lists(nvidia_smi, *(f"GPU-aa, {pid}, 500, python" for pid in pids))
+    (sentence,) = busy_gpus()
+    assert "process 99999999" in sentence
 
 
 def test_without_a_driver_nothing_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

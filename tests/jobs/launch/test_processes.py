@@ -93,6 +93,9 @@ def test_a_stop_signal_leaves_an_interrupted_run(
         result = read_result(folder / "result.json")
         assert (result.state, result.reason) == ("interrupted", f"stopped by {number.name}")
         assert b"interrupted" in out and b"Traceback" not in out + err
+        assert result.steps >= 1 and result.train_seconds > 0 and result.machine
+        assert result.tokens_seen == 512 * result.steps
+        assert b"The same command starts over" in out
         assert not (folder / "artifact.golf").exists()
         assert_nothing_is_left(folder)
 

@@ -91,4 +91,5 @@ def test_a_name_comes_from_the_command_alone() -> None:
     assert name != named("-m", "optim.matrix_lr=0.02,0.03", "seed=range(1,5)", "scale=laptop")
     assert named("sweep=lower_lr").startswith("lower_lr-")
     assert not named("seed=1,2").startswith("seed") and not named("sweep=seeds").startswith("seed")
+    assert named("name=fail", "seed=7,8").startswith("fail-") and named("sweep=seeds", "name=x").startswith("x-")
     assert named("model=9l").startswith("sweep-") and named("a=[1,").startswith("sweep-")

@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from golf.training.data.caseops import encode_capitals
+from golf.training.data.documents import train_tokenizer
 from golf.training.data.shards import open_shard, write_shard
 from tests.hub_server import Hub, serve
-from tests.support import ROOT
+from tests.support import ROOT, make_text
 
 FOLDER = "datasets/fineweb10B_sp1024"
 
@@ -51,7 +53,7 @@ def test_fetches_what_was_asked_for_once(published: Path, tmp_path: Path) -> Non
     with serve(published) as hub:
         done = get_data(hub, tmp_path / "data", "--variant", "sp1024", "--train-shards", "2")
         assert done.returncode == 0, done.stderr
-        assert "[1/4] datasets/fineweb10B_sp1024/fineweb_val_000000.bin" in done.stdout
+        assert "[1/3] datasets/fineweb10B_sp1024/fineweb_val_000000.bin" in done.stdout
         assert fetched(hub) == ["fineweb_val_000000.bin", "fineweb_train_000000.bin", "fineweb_train_000001.bin"]
         assert open_shard(tmp_path / "data" / FOLDER / "fineweb_train_000001.bin").size == 1001
         assert (tmp_path / "data/tokenizers/fineweb_1024_bpe.model").read_bytes() == b"pieces"
@@ -110,3 +112,36 @@ def test_totals_are_checked_against_the_manifest(published: Path, tmp_path: Path
     with serve(published) as hub:
         done = get_data(hub, tmp_path / "data", "--train-shards", "0")
     assert done.returncode == 2 and "hold 400 tokens, but the manifest says 500" in done.stderr
+
+
+def test_another_repository_with_sidecars(published: Path, tmp_path: Path) -> None:
+    """CaseOps data of another repository, in a folder of its own choice, comes with its sidecars."""
+    remote, folder = published / "exports/v1", "datasets/fineweb10B_caps"
+    texts = [encode_capitals(make_text(20, seed).title()) for seed in range(4)]
+    (remote / folder).mkdir(parents=True)
+    for name in ("train", "val", "val_bytes"):
+        write_shard(remote / folder / f"fineweb_{name}_000000.bin", np.arange(300))
+    (remote / "tokenizers").mkdir()
+    (remote / "tokenizers/caps.model").write_bytes(train_tokenizer(texts, 300, with_operators=True))
+    manifest = {
+        "datasets": [{"name": "fineweb10B_caps", "tokenizer_name": "caps", "stats": {"tokens_val": 300}}],
+        "tokenizers": [{"name": "caps", "model_path": "tokenizers/caps.model"}],
+    }
+    (remote / "manifest.json").write_text(json.dumps(manifest))
+    arguments = ["--variant", "caps", "--train-shards", "1", "--repo", "someone/caps", "--prefix", "exports/v1"]
+    with serve(published) as hub:
+        done = get_data(hub, tmp_path / "data", *arguments)
+        assert done.returncode == 0, done.stderr
+        assert fetched(hub) == ["fineweb_val_000000.bin", "fineweb_val_bytes_000000.bin", "fineweb_train_000000.bin"]
+        assert "/datasets/someone/caps/resolve/" in hub.paths[0]
+        other = get_data(hub, tmp_path / "data", *arguments[:4], "--repo", "other/caps", "--prefix", "exports/v1")
+    assert other.returncode == 2 and "holds shards of someone/caps/exports/v1, which may be cut" in other.stderr
+
+
+@pytest.mark.slow
+def test_a_repository_that_is_none_is_named(published: Path, tmp_path: Path) -> None:
+    with serve(published) as hub:
+        done = get_data(hub, tmp_path / "data", "--repo", "a/b/c")
+        assert done.returncode == 2 and "a/b/c is no repository of the hub: write --repo owner/name" in done.stderr
+        done = get_data(hub, tmp_path / "data", "--prefix", "nowhere")
+    assert done.returncode == 2 and "manifest.json cannot be fetched from willdepueoai" in done.stderr

@@ -2,16 +2,18 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from golf.errors import GolfError
 from golf.training.data.byte_tables import load_tokenizer
-from golf.training.data.documents import BOS_ID, ShardWriter
-from golf.training.data.own_text import OwnDataset, make_dataset, read_documents
+from golf.training.data.caseops import decode_capitals
+from golf.training.data.documents import BOS_ID, ShardWriter, train_tokenizer
+from golf.training.data.own_text import OwnDataset, Recipe, make_dataset, read_documents
 from golf.training.data.shards import find_shards, open_shard
-from tests.support import make_text
+from tests.support import make_text, parity, script_main
 
 
 def documents_of(tiny: OwnDataset, split: str) -> list[str]:
@@ -45,6 +47,7 @@ def test_sources_of_all_kinds(tmp_path: Path) -> None:
         ("a.jsonl", b'{"text": "x"}\n[]\n', "line 2"),
         ("a.jsonl", b"not json", "line 1"),
         ("a.jsonl", b'{"text": 5}', "is not a string"),
+        ("a.jsonl", b'{"text": "\xff"}', r"line 1 is not UTF-8 text \(byte 10\)"),
         ("a.txt", b"\xff\xfe", "not UTF-8"),
     ],
 )
@@ -54,15 +57,28 @@ def test_faulty_sources_are_named(name: str, content: bytes, sentence: str, tmp_
         list(read_documents([tmp_path / name]))
 
 
+def test_one_bad_file_does_not_stop_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one")
+    (tmp_path / "b.png").write_bytes(b"\x89PNG\xff")
+    (tmp_path / "c.jsonl").write_text('{"text": "two"}\nbroken\n{"text": "lost"}\n')
+    (tmp_path / "d.txt").write_text("three")
+    skipped: list[str] = []
+    assert list(read_documents([tmp_path], skipped=skipped)) == ["one", "two", "three"]
+    assert len(skipped) == 2 and "b.png is not UTF-8" in skipped[0] and "c.jsonl line 2 is not JSON" in skipped[1]
+
+
+def test_too_little_text_says_how_many_pieces_it_gives(tmp_path: Path) -> None:
+    with pytest.raises(GolfError, match=r"cannot make 1024 pieces from this text: choose --vocab-size \d+ or less"):
+        train_tokenizer(["a few words", "and a few more"], 1024)
+
+
 def test_an_existing_data_set_is_not_touched_and_too_little_text_leaves_none(tiny: OwnDataset, tmp_path: Path) -> None:
     root = tiny.folder.parents[1]
     with pytest.raises(GolfError, match="exists already"):
-        make_dataset([root / "docs.jsonl"], name="tiny", root=root, vocab_size=320)
+        make_dataset([root / "docs.jsonl"], root, Recipe("tiny", 320))
     with pytest.raises(GolfError, match="fewer than 20 documents"):
-        make_dataset(
-            [Path(__file__)], name="one", root=tmp_path, vocab_size=tiny.vocab_size, tokenizer_path=tiny.tokenizer_path
-        )
-    assert list((tmp_path / "datasets").iterdir()) == []
+        make_dataset([Path(__file__)], tmp_path, Recipe("one", 320))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_shards_are_cut_at_their_size(tmp_path: Path) -> None:
@@ -74,3 +90,85 @@ def test_shards_are_cut_at_their_size(tmp_path: Path) -> None:
     assert sizes == [10, 10, 10] and writer.total_tokens == 30
     joined = np.concatenate([open_shard(p) for p in sorted(tmp_path.glob("x_*.bin"))])
     assert joined.tolist() == [*range(4), *range(25), 0]
+
+
+def caseops_set(root: Path, texts: list[str], **recipe: Any) -> OwnDataset:
+    (root / "docs.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    return make_dataset([root / "docs.jsonl"], root, Recipe("capitals", 300, caseops=True, **recipe))
+
+
+def test_caseops_shards_and_sidecar_carry_the_texts(tmp_path: Path) -> None:
+    texts = [f"Document {seed}: {make_text(8, seed).title()} É{seed}" for seed in range(40)]
+    made = caseops_set(tmp_path, texts, val_docs=9)
+    tokenizer = load_tokenizer(made.tokenizer_path, 300)
+
+    def documents(split: str) -> list[str]:
+        tokens = open_shard(made.folder / f"capitals_{split}_000000.bin")
+        starts = np.flatnonzero(tokens == BOS_ID)
+        return [decode_capitals(tokenizer.decode(part[1:].tolist())) for part in np.split(tokens, starts[1:])]
+
+    assert documents("val") == texts[:9] and documents("train") == texts[9:]
+    tokens, counts = (open_shard(made.folder / f"capitals_val_{part}000000.bin") for part in ("", "bytes_"))
+    starts = np.flatnonzero(tokens == BOS_ID)
+    assert np.add.reduceat(counts.astype(int), starts).tolist() == [len(text.encode()) for text in texts[:9]]
+    assert not counts[np.isin(tokens, [BOS_ID, 4, 5, 6, 7])].any()
+    assert not list(made.folder.glob("*train_bytes*"))
+
+
+def test_parity_with_the_public_preparation(tmp_path: Path) -> None:
+    arrays, config = parity("caseops_a")
+    (tmp_path / "public.model").write_bytes(arrays["tokenizer_model"].tobytes())
+    # The public script writes an empty document as a lone BOS; here empty documents are left out.
+    texts = [row["text"] for row in config["rows"] if row["text"].strip()]
+    empty = len(config["rows"]) - len(texts)
+    (tmp_path / "docs.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    recipe = Recipe("own", 512, tmp_path / "public.model", caseops=True, val_docs=20 - empty, prefix="fineweb")
+    made = make_dataset([tmp_path / "docs.jsonl"], tmp_path, recipe)
+    written = {path.stem: open_shard(path) for path in made.folder.iterdir()}
+    public = {key.removeprefix("shard/"): value for key, value in arrays.items() if key.startswith("shard/")}
+    assert written.keys() == public.keys()
+    assert np.array_equal(written["fineweb_train_000000"], public["fineweb_train_000000"])
+    for name in ("fineweb_val_000000", "fineweb_val_bytes_000000"):
+        lone = np.flatnonzero((public["fineweb_val_000000"][:-1] == 1) & (public["fineweb_val_000000"][1:] == 1))
+        assert lone.size == empty
+        assert np.array_equal(written[name], np.delete(public[name], lone))
+
+
+def test_splits_share_no_document(tmp_path: Path) -> None:
+    texts = [make_text(4, seed) for seed in range(12)]
+    made = caseops_set(tmp_path, [texts[3], *texts, " ", "", texts[5], "a \ue002 of its own"], val_docs=1)
+    assert (made.documents, made.val_documents, made.repeated, made.empty, made.escaped) == (15, 1, 1, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("texts", "recipe", "sentence"),
+    [
+        (["one", "two"], {"val_docs": 2}, "There are 2 documents: --val-docs=2 leaves none for training"),
+        (["one", "one"], {"val_docs": 1}, "Every training document is in the validation split as well"),
+        (["one", "half \ud801"], {"val_docs": 1}, r"line 2: 'text' holds \\ud801, half of a character"),
+        (["one", "two"], {"val_docs": 1, "tokenizer_path": "tiny"}, "has no pieces for the CaseOps operators"),
+    ],
+)
+def test_texts_that_make_no_data_set_leave_nothing(
+    texts: list[str], recipe: dict[str, Any], sentence: str, tiny: OwnDataset, tmp_path: Path
+) -> None:
+    if "tokenizer_path" in recipe:
+        recipe = {**recipe, "tokenizer_path": tiny.tokenizer_path}
+        texts = [*texts, *texts]
+    (tmp_path / "docs.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    made = Recipe("capitals", 320, caseops=True, **recipe)
+    with pytest.raises(GolfError, match=sentence):
+        make_dataset([tmp_path / "docs.jsonl"], tmp_path, made)
+    assert [path.name for path in tmp_path.iterdir()] == ["docs.jsonl"]
+
+
+def test_the_command_says_what_it_did(tmp_path: Path) -> None:
+    texts = [make_text(8, seed).title() for seed in range(30)]
+    (tmp_path / "docs.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in [*texts, "", texts[0]]))
+    arguments = (str(tmp_path / "docs.jsonl"), "--name", "mine", "--vocab-size", "300", "--root", str(tmp_path))
+    done = script_main("tokenize_docs", *arguments, "--caseops", "--val-docs", "3")
+    assert done.returncode == 0, done.stderr
+    assert "3 documents are validation, and no training document has the text of one" in done.stdout
+    assert "left out of training, because validation has the same text: 1 documents" in done.stdout
+    assert "left out, because they are empty: 1 documents" in done.stdout
+    assert "data.vocab_size=300 data.byte_sidecar=true" in done.stdout

@@ -13,21 +13,41 @@ from tests.support import compose
 
 
 @pytest.mark.slow
-def test_default_data_builds_to_the_pinned_fingerprint(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "most_tokens", "bytes_per_token"), [("pydocs", 5_000_000, 2.15), ("pydocs_sp8192_caseops", 3_600_000, 2.7)]
+)
+def test_embedded_data_builds_to_the_pinned_fingerprint(
+    name: str, most_tokens: int, bytes_per_token: float, tmp_path: Path
+) -> None:
     """Nothing of a build before is used: what the configuration pins has to come out of this machine's packages."""
     cfg = compose(
-        ["scale=laptop", f"data.path={tmp_path}/shards", f"data.tokenizer_path={tmp_path}/pydocs.model", "data=pydocs"]
+        ["scale=laptop", f"data.path={tmp_path}/shards", f"data.tokenizer_path={tmp_path}/pydocs.model", f"data={name}"]
     )
     assert cfg.data.fingerprint is not None
+    operators = cfg.data.built_from == "pydocs_caseops"
+    pydocs.build(tmp_path / "shards", tmp_path / "pydocs.model", cfg.data.vocab_size, with_operators=operators)
     dataset = open_dataset(cfg)
     assert dataset.fingerprint == cfg.data.fingerprint
     tokens = sum(shard.size for shard in dataset.train)
-    assert 4_000_000 < tokens < 5_000_000
+    assert most_tokens - 1_000_000 < tokens < most_tokens
     targets = dataset.validation
-    bytes_per_token = dataset.tables.count(targets[:-1], targets[1:]) / (targets.size - 1)
-    assert 1.9 < bytes_per_token < 2.4
+    assert dataset.target_bytes.mean() == pytest.approx(bytes_per_token, rel=0.03)
     val = open_shard(tmp_path / "shards/pydocs_val_000000.bin")
     assert np.array_equal(val[: targets.size], targets) and val.size >= 131_072
+
+
+@pytest.mark.parametrize("exists", [False, True])
+@pytest.mark.parametrize("key", ["path", "tokenizer_path"])
+def test_a_path_of_the_users_is_never_filled_with_the_embedded_corpus(key: str, exists: bool, tmp_path: Path) -> None:
+    place = tmp_path / "mine"
+    if exists:
+        place.mkdir()
+    cfg = compose(["scale=laptop", "data=pydocs", f"data.{key}={place}"])
+    cfg.data.path = str(place) if key == "path" else cfg.data.path
+    with pytest.raises(GolfError) as refused:
+        open_dataset(cfg)
+    assert f"data.{key}={place} " in str(refused.value) or "holds no train shards" in str(refused.value)
+    assert list(tmp_path.rglob("*")) == ([place] if exists else [])
 
 
 def test_prose_is_docstrings_and_comments_in_order() -> None:

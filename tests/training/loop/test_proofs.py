@@ -1,7 +1,5 @@
 """Every guard finds the public bug it is there for: each is planted here."""
 
-import dataclasses
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -25,24 +23,13 @@ from golf.training.ranks import Ranks
 from golf.training.techniques.base import Technique, technique
 from golf.training.techniques.bigram import Bigram
 from golf.training.techniques.smear import Smear, SmearGate
-from tests.support import compose, tiny_overrides
+from tests.support import compose, tiny_overrides, with_techniques
 
-
-@pytest.fixture(autouse=True)
-def registry() -> Iterator[None]:
-    """Techniques that a test plants are gone after it."""
-    before = dict(TECHNIQUE_TYPES)
-    yield
-    TECHNIQUE_TYPES.clear()
-    TECHNIQUE_TYPES.update(before)
+pytestmark = pytest.mark.usefixtures("registry")
 
 
 def prepared(cfg: Config) -> list[str]:
     return warm_up(cfg, build_state(cfg, Ranks(), lambda *_: None), lambda _: None)
-
-
-def with_technique(cfg: Config, planted: Technique) -> Config:
-    return dataclasses.replace(cfg, tech={**cfg.tech, planted.name: planted})
 
 
 def test_a_sound_run_has_no_findings(tiny_cfg: Config) -> None:
@@ -66,7 +53,7 @@ def test_finds_a_switch_that_reads_a_class_attribute(tiny_cfg: Config) -> None:
         def is_on(self, progress: Progress) -> bool:
             return progress.fraction > 0.5
 
-    cfg = with_technique(tiny_cfg, ClassFlagQat())
+    cfg = with_techniques(tiny_cfg, ClassFlagQat())
     assert "late switch class_flag_qat changed nothing when it was switched on" in prepared(cfg)
 
 
@@ -78,7 +65,7 @@ def test_finds_a_parameter_in_no_group(tiny_cfg: Config) -> None:
     class Ungrouped(Bigram):
         groups = (("bigram.embed.weight", "embed"), ("bigram.scale", "scalar"))
 
-    cfg = with_technique(tiny_cfg, Ungrouped())
+    cfg = with_techniques(tiny_cfg, Ungrouped())
     with pytest.raises(GolfError, match=r"bigram\.proj\.weight .* belongs to no optimizer group"):
         build_optimizer(cfg, build_model(cfg))
 
@@ -93,7 +80,7 @@ def test_finds_a_parameter_that_does_not_move(tiny_cfg: Config) -> None:
             super().edit_model(model, cfg)
             nn.init.zeros_(model.bigram.proj.weight)
 
-    findings = prepared(with_technique(tiny_cfg, Deadlocked()))
+    findings = prepared(with_techniques(tiny_cfg, Deadlocked()))
     assert [f.split(" did not")[0] for f in findings] == [
         f"parameter bigram.{name}" for name in ("scale", "embed.weight", "proj.weight")
     ]
@@ -108,7 +95,7 @@ def test_finds_a_technique_without_effect(tiny_cfg: Config) -> None:
         def edit_model(self, model: GPT, cfg: Config) -> None:
             model.unplugged = SmearGate(cfg.model.model_dim, "blend", None)
 
-    cfg = with_technique(tiny_cfg, Unplugged())
+    cfg = with_techniques(tiny_cfg, Unplugged())
     assert inert_techniques(cfg) == ["unplugged changed neither the loss nor a gradient"]
     cfg = compose([*overrides_of(tiny_cfg), "tech=[partial_rope]", "tech.partial_rope.dims=8"])
     cfg.tech["partial_rope"].reference_len = None
@@ -135,13 +122,13 @@ def test_finds_a_leak_across_documents(tiny_cfg: Config) -> None:
     class LeakingSmear(Smear):
         def edit_model(self, model: GPT, cfg: Config) -> None:
             model.smear = Leaking(cfg.model.model_dim, self.form, self.bos_id)
-            model.after_norm.append(model.smear)
+            model.after_norm["mix"].append(model.smear)
 
-    (finding,) = inert_techniques(with_technique(tiny_cfg, LeakingSmear(mask_bos=True)))
+    (finding,) = inert_techniques(with_techniques(tiny_cfg, LeakingSmear(mask_bos=True)))
     assert finding == "smear mixes tokens across document starts although it says it does not"
     TECHNIQUE_TYPES["smear"] = Smear
     Smear.name = "smear"
-    assert inert_techniques(with_technique(tiny_cfg, Smear(mask_bos=True))) == []
+    assert inert_techniques(with_techniques(tiny_cfg, Smear(mask_bos=True))) == []
 
 
 @pytest.mark.parametrize("failed_check", ["void", "stop"])

@@ -6,8 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from golf.settings.config import Config
-from golf.training.loop.schedule import decays_from_the_start, lr_multiplier, muon_momentum
-from tests.support import parity
+from golf.training.loop.schedule import (
+    decays_from_the_start,
+    lr_multiplier,
+    muon_momentum,
+    muon_weight_decay,
+    progress_fraction,
+)
+from tests.support import compose, parity
 
 
 def config(seconds: float, warmdown: int, iterations: int = 20_000) -> Config:
@@ -113,3 +119,25 @@ def test_no_warmdown_and_no_momentum_warmup() -> None:
     cfg.optim.muon_momentum_warmup_steps = 0
     assert lr_multiplier(cfg, 10, 599.9) == 1.0
     assert muon_momentum(cfg.optim, 0) == cfg.optim.muon_momentum
+
+
+def test_weight_decay_falls_as_in_the_record_with_a_taper() -> None:
+    """Record 2026-04-18: from 70 % of the run on, linearly to half."""
+    cfg = Config()
+    cfg.optim.muon_wd, cfg.schedule.muon_wd_taper_start, cfg.schedule.muon_wd_taper_final = 0.095, 0.7, 0.5
+    found = [muon_weight_decay(cfg, fraction) / 0.095 for fraction in (0.0, 0.7, 0.85, 1.0)]
+    assert found == pytest.approx([1.0, 1.0, 0.75, 0.5])
+    cfg.schedule.muon_wd_taper_final = 1.0
+    assert muon_weight_decay(cfg, 1.0) == 0.095
+
+
+@pytest.mark.parametrize(
+    "seconds, step, elapsed, expected",
+    [(0.0, 0, 9.0, 0.0), (0.0, 30, 9.0, 0.3), (0.0, 100, 9.0, 1.0), (10.0, 30, 1.0, 0.3), (10.0, 30, 5.0, 0.5)],
+)
+def test_progress_is_that_of_steps_or_clock_whichever_is_larger(
+    seconds: float, step: int, elapsed: float, expected: float
+) -> None:
+    cfg = compose(["scale=laptop", "schedule.iterations=100", f"budget.train_seconds={seconds}"])
+    assert progress_fraction(cfg, step, elapsed) == pytest.approx(expected)
+    assert progress_fraction(cfg, 150, elapsed) == 1.0

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from golf.training.optim.adam import Adam
+from golf.training.optim.adam import Adam, AdamWithMoments
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,33 @@ def test_state_survives_saving() -> None:
     first.step(1.0)
     second.step(1.0)
     assert torch.equal(a, b)
+
+
+def test_float32_moments_of_a_bf16_parameter_are_those_of_a_float32_one() -> None:
+    torch.manual_seed(0)
+    start = torch.randn(50, dtype=torch.bfloat16)
+    ours, theirs = nn.Parameter(start.clone()), nn.Parameter(start.float())
+    adam, reference = AdamWithMoments([ours], torch.float32, lr=0.05), torch.optim.AdamW([theirs], lr=0.05, eps=1e-8)
+    reference.param_groups[0].update(betas=(0.9, 0.95), weight_decay=0.0)
+    for _ in range(5):
+        ours.grad = torch.randn(50, dtype=torch.bfloat16)
+        theirs.grad = ours.grad.float()
+        adam.step(1.0)
+        reference.step()
+    state = reference.state[theirs]
+    torch.testing.assert_close(adam.state["exp_avg_sq"][0], state["exp_avg_sq"])
+    torch.testing.assert_close(adam.state["exp_avg"][0], state["exp_avg"])
+    assert ours.dtype == torch.bfloat16 and (ours - theirs).abs().max() < 0.05
+
+
+@pytest.mark.parametrize(("dtype", "stalls"), [(torch.bfloat16, True), (torch.float32, False)])
+def test_a_second_moment_in_bf16_does_not_follow_small_changes(dtype: torch.dtype, stalls: bool) -> None:
+    param = nn.Parameter(torch.zeros(3))
+    adam = AdamWithMoments([param], dtype, lr=0.01, betas=(0.9, 0.99))
+    param.grad = torch.ones(3)
+    adam.step(1.0)
+    for moment in adam.state["exp_avg_sq"]:
+        moment.fill_(1.0)
+    param.grad = torch.full((3,), 1.15**0.5)  # its square is 15 % larger, and 0.15 % is below half a step of bf16
+    adam.step(1.0)
+    assert (adam.state["exp_avg_sq"][0] == 1.0).all() == stalls and adam.state["exp_avg"][0].dtype == dtype

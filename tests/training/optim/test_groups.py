@@ -9,8 +9,11 @@ from torch import nn
 from golf.errors import GolfError
 from golf.settings.config import OptimConfig
 from golf.training.model.build import build_model
+from golf.training.optim.adam import Adam, AdamWithMoments
 from golf.training.optim.groups import build_optimizer, group_of, group_parameters
-from tests.support import compose
+from golf.training.optim.muon import Muon
+from golf.training.optim.parallel_muon import ParallelMuon
+from tests.support import compose, parity
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -129,3 +132,36 @@ def test_every_parameter_moves(form: str) -> None:
         model(ids[:, :-1], ids[:, 1:]).backward()
         optimizer.step()
     assert [name for name, p in model.named_parameters() if torch.equal(p, start[name])] == []
+
+
+@pytest.mark.parametrize("name, form", [("sharded", Muon), ("parallel", ParallelMuon)])
+def test_the_chosen_form_of_muon_is_built(name: str, form: type) -> None:
+    cfg = compose(["scale=laptop", "model=4l", f"optim.muon={name}"])
+    assert type(build_optimizer(cfg, build_model(cfg)).muon) is form
+
+
+@pytest.mark.parametrize("dtype, form", [("parameter", Adam), ("fp32", AdamWithMoments), ("bf16", AdamWithMoments)])
+def test_the_chosen_form_of_adam_is_built(dtype: str, form: type) -> None:
+    cfg = compose(["scale=laptop", "model=4l", f"optim.adam_moment_dtype={dtype}"])
+    assert {type(adam) for adam in build_optimizer(cfg, build_model(cfg)).adams} == {form}
+
+
+def test_the_optimizers_of_9_april() -> None:
+    """Every parameter has the optimizer, rate, betas and decay that the record's script gives it."""
+    _, listing = parity("optim_split_a")
+    (split,) = (s for s in listing["splits"] if "2026-04-09" in s["record"])
+    small = ["model.model_dim=64", "model.num_heads=8", "model.num_kv_heads=4", "data.vocab_size=256"]
+    record = "experiment=records/2026-04-09_sp8192_loop345x2_parallel"
+    cfg = compose([record, "scale=record", "data.fingerprint=null", *small, "launch.device=cpu"])
+    model = build_model(cfg)
+    names = {id(param): name for name, param in model.named_parameters()}
+    optimizer = build_optimizer(cfg, model)
+    found = {names[id(p)]: ("Muon", optimizer.muon.lr, optimizer.muon.weight_decay) for p in optimizer.muon.params}
+    for adam in optimizer.adams:
+        found |= {names[id(p)]: ("AdamW", adam.lr, adam.weight_decay) for p in adam.params}
+    groups = split["groups"]
+    expected = {name: (g["class"], g["base_lr"], g["weight_decay"]) for g in groups for name in g["params"]}
+    assert found == expected
+    assert {tuple(g["betas"]) for g in groups if "betas" in g} == {(cfg.optim.beta1, cfg.optim.beta2)}
+    muon = next(g for g in groups if g["class"] == "Muon")
+    assert (muon["momentum"], muon["row_normalize"]) == (cfg.optim.muon_momentum, cfg.optim.muon_row_normalize)

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from golf.errors import GolfError
+from golf.settings.config import OptimConfig
 from golf.training.optim.matrices import declared_row_counts, matrices_of
 from golf.training.optim.muon import Muon
 from golf.training.optim.parallel_muon import ParallelMuon
@@ -47,13 +48,13 @@ def test_rows_that_do_not_add_up_are_an_error(rows: list[int]) -> None:
 
 
 @pytest.mark.parametrize("form", [Muon, ParallelMuon])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_fused_storage_trains_as_three_parameters_do(form: Any, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_fused_storage_trains_as_three_parameters_do(form: Any, dtype: str) -> None:
     torch.manual_seed(0)
     separate = [nn.Parameter(torch.randn(rows, 16)) for _ in range(2) for rows in ROWS]
     fused = [nn.Parameter(torch.cat([p.detach() for p in separate[i : i + 3]])) for i in (0, 3)]
-    settings: dict[str, Any] = {"lr": 0.02, "weight_decay": 0.1, "dtype": dtype}
-    apart, together = form(separate, **settings), form(fused, row_counts=dict.fromkeys(fused, ROWS), **settings)
+    optim = OptimConfig(matrix_lr=0.02, muon_wd=0.1, muon_dtype=dtype)
+    apart, together = form(separate, optim), form(fused, optim, row_counts=dict.fromkeys(fused, ROWS))
     start = fused[0].detach().clone()
     for step in range(4):
         for p in separate:
@@ -73,6 +74,6 @@ def test_a_fused_matrix_without_declaration_is_another_optimizer() -> None:
     one, many = nn.Parameter(torch.zeros(32, 16)), nn.Parameter(torch.zeros(32, 16))
     one.grad = torch.randn(32, 16)
     many.grad = one.grad.clone()
-    Muon([one], lr=0.1).step(1.0, 0.9)
-    Muon([many], lr=0.1, row_counts={many: ROWS}).step(1.0, 0.9)
+    Muon([one], OptimConfig(matrix_lr=0.1)).step(1.0, 0.9)
+    Muon([many], OptimConfig(matrix_lr=0.1), row_counts={many: ROWS}).step(1.0, 0.9)
     assert (one - many).norm() / many.norm() > 0.1

@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from golf.settings.config import OptimConfig
 from golf.training.optim.adam import Adam
 from golf.training.optim.groups import MatrixOptimizer, Optimizer
 from golf.training.optim.muon import Muon
 from golf.training.optim.parallel_muon import ParallelMuon
-from golf.training.ranks import Ranks
+from golf.training.ranks import ALONE, Ranks
 from tests.support import on_ranks
 
 SHAPES = [(48, 16), (16, 48), (24, 24), (32, 16), (24, 24), (16, 48), (24, 24), (32, 16)]
@@ -32,14 +33,14 @@ def gradients(like: list[nn.Parameter], step: int, rank: int) -> list[Tensor]:
     return [length * torch.randn(p.shape, generator=generator) for p in like]
 
 
-def muon(form: Any, params: list[nn.Parameter], **settings: Any) -> MatrixOptimizer:
+def muon(form: Any, params: list[nn.Parameter], ranks: Ranks, **settings: Any) -> MatrixOptimizer:
     row_counts = {params[i]: rows for i, rows in ROWS.items()}
-    return form(params, lr=0.02, weight_decay=0.1, row_counts=row_counts, **settings)
+    return form(params, OptimConfig(matrix_lr=0.02, muon_wd=0.1, **settings), ranks=ranks, row_counts=row_counts)
 
 
-def optimizer(form: Any, clip_norm: float = 0.0, **settings: Any) -> Optimizer:
+def optimizer(form: Any, clip_norm: float = 0.0, ranks: Ranks = ALONE, **settings: Any) -> Optimizer:
     vectors = [nn.Parameter(p.detach().to(torch.bfloat16)) for p in parameters(VECTORS[:1])] + parameters(VECTORS[1:])
-    return Optimizer(muon(form, parameters(SHAPES), **settings), [Adam(vectors, lr=0.01)], clip_norm)
+    return Optimizer(muon(form, parameters(SHAPES), ranks, **settings), [Adam(vectors, lr=0.01)], clip_norm)
 
 
 def set_mean_gradients(opt: Optimizer, step: int, ranks: list[int]) -> None:
@@ -58,10 +59,18 @@ def weights(opt: Optimizer) -> list[Tensor]:
     return [p.detach().clone() for p in opt.parameters()]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"muon_dtype": "fp32"},
+        {"muon_dtype": "bf16"},
+        {"muon_dtype": "fp32", "muon_row_normalize": True, "muon_coefficients": "polar_express"},
+        {"muon_dtype": "bf16", "muon_momentum_dtype": "bf16"},
+    ],
+)
 @pytest.mark.parametrize("clip_norm", [0.0, 3.0])
-def test_on_one_rank_it_is_plain_muon_to_the_bit(dtype: torch.dtype, clip_norm: float) -> None:
-    plain, parallel = (optimizer(form, clip_norm, dtype=dtype) for form in (Muon, ParallelMuon))
+def test_on_one_rank_it_is_plain_muon_to_the_bit(settings: dict[str, Any], clip_norm: float) -> None:
+    plain, parallel = (optimizer(form, clip_norm, **settings) for form in (Muon, ParallelMuon))
     start = weights(plain)
     for step in range(5):
         for opt in (plain, parallel):
@@ -71,10 +80,10 @@ def test_on_one_rank_it_is_plain_muon_to_the_bit(dtype: torch.dtype, clip_norm: 
     assert not any(torch.equal(p, q) for p, q in zip(weights(plain), start, strict=True))
 
 
-def train_on_rank(rank: int, world_size: int, clip_norm: float, dtype: torch.dtype) -> dict[str, list[Tensor]]:
+def train_on_rank(rank: int, world_size: int, clip_norm: float, dtype: str, rows: bool) -> dict[str, list[Tensor]]:
     """Weights after five steps of each form; plain Muon gets the mean gradients that DDP would give it."""
-    parallel = optimizer(ParallelMuon, clip_norm, ranks=Ranks(rank, world_size), dtype=dtype)
-    plain = optimizer(Muon, clip_norm, ranks=Ranks(rank, world_size), dtype=dtype)
+    parallel = optimizer(ParallelMuon, clip_norm, Ranks(rank, world_size), muon_dtype=dtype, muon_row_normalize=rows)
+    plain = optimizer(Muon, clip_norm, Ranks(rank, world_size), muon_dtype=dtype, muon_row_normalize=rows)
     for step in range(5):
         set_mean_gradients(parallel, step, [rank])
         set_mean_gradients(plain, step, list(range(world_size)))
@@ -87,16 +96,19 @@ def train_on_rank(rank: int, world_size: int, clip_norm: float, dtype: torch.dty
 
 
 @pytest.mark.parametrize(
-    ("world_size", "clip_norm"),
+    ("world_size", "clip_norm", "rows"),
     [
-        (2, 3.0),
-        pytest.param(2, 0.0, marks=pytest.mark.slow),
-        pytest.param(3, 3.0, marks=pytest.mark.slow),
+        (2, 3.0, True),
+        pytest.param(2, 0.0, False, marks=pytest.mark.slow),
+        pytest.param(3, 3.0, True, marks=pytest.mark.slow),
+        pytest.param(3, 3.0, False, marks=pytest.mark.slow),
     ],
 )
-def test_several_ranks_train_as_plain_muon_on_mean_gradients(world_size: int, clip_norm: float, tmp_path: Path) -> None:
-    ranks = on_ranks(world_size, tmp_path, train_on_rank, clip_norm, torch.float32)
-    alone = optimizer(Muon, clip_norm, dtype=torch.float32)
+def test_several_ranks_train_as_plain_muon_on_mean_gradients(
+    world_size: int, clip_norm: float, rows: bool, tmp_path: Path
+) -> None:
+    ranks = on_ranks(world_size, tmp_path, train_on_rank, clip_norm, "fp32", rows)
+    alone = optimizer(Muon, clip_norm, muon_dtype="fp32", muon_row_normalize=rows)
     for step in range(5):
         set_mean_gradients(alone, step, list(range(world_size)))
         alone.step(1.0 / (step + 1), 0.9)
@@ -109,7 +121,7 @@ def test_several_ranks_train_as_plain_muon_on_mean_gradients(world_size: int, cl
 
 @pytest.mark.slow
 def test_in_bf16_the_ranks_stay_equal_and_near_plain_muon(tmp_path: Path) -> None:
-    first, second = on_ranks(2, tmp_path, train_on_rank, 0.0, torch.bfloat16)
+    first, second = on_ranks(2, tmp_path, train_on_rank, 0.0, "bf16", False)
     assert all(torch.equal(p, q) for p, q in zip(first["parallel"], second["parallel"], strict=True))
     found, expected = (torch.cat([w.flatten() for w in first[form][: len(SHAPES)]]) for form in ("parallel", "plain"))
     start = torch.cat([w.flatten() for w in weights(optimizer(Muon))[: len(SHAPES)]])

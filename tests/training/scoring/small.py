@@ -47,7 +47,7 @@ def small_tokens(targets: int, seed: int = 0) -> np.ndarray:
 
 def small_tally(tokens: np.ndarray, ranks: Ranks | None = None, observe: Observe | None = None) -> Tally:
     """A tally over `tokens` `[N + 1]` with the byte tables of the tests, on one rank if none is given."""
-    return Tally(tokens, TABLES, ranks or Ranks(), observe)
+    return Tally(tokens, TABLES.of(tokens[:-1], tokens[1:]), ranks or Ranks(), observe)
 
 
 @dataclass

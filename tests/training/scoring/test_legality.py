@@ -14,7 +14,7 @@ from golf.training.scoring import ttt_lora, ttt_sgd
 from golf.training.scoring.legality import check_scoring, find_breaches
 from golf.training.scoring.tally import Observe
 from golf.training.scoring.ttt_sgd import SGDTrainer, SplitChunk
-from tests.training.scoring.small import SEQ_LEN, TABLES, VOCAB, small_model, small_tokens
+from tests.training.scoring.small import SEQ_LEN, VOCAB, small_model, small_tokens
 
 TARGETS = 5 * SEQ_LEN
 PROBES = (29, 55)  # the first inside the longest document of the text
@@ -37,7 +37,7 @@ def breaches(scoring: EvalConfig) -> dict[str, list[str]]:
         model=model.cfg, eval=evaluation, data=DataConfig(train_seq_len=SEQ_LEN, micro_batches=1, vocab_size=VOCAB)
     )
     cfg.launch.device, cfg.launch.compile = "cpu", "off"
-    dataset = Dataset([], [], small_tokens(TARGETS), TABLES, "")
+    dataset = Dataset([], [], small_tokens(TARGETS), np.ones(TARGETS, np.int16), "")
     return check_scoring(cfg, model.state_dict(), dataset, PROBES)
 
 
@@ -119,3 +119,14 @@ def test_a_target_that_is_left_out_is_found() -> None:
 
     found = find_breaches(score_text, np.arange(10) % 5, 5, [3])
     assert found == ["1 targets are never scored, the first of them is 8"]
+
+
+@pytest.mark.parametrize("stride", [0, 4])
+def test_scores_by_document_pass_and_contexts_of_other_documents_are_found(
+    stride: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_document = EvalConfig(documents=True, stride=stride)
+    assert breaches(by_document) == {mode: [] for mode in (["standard", "sliding"] if stride else ["standard"])}
+    # A model whose attention runs across documents.
+    monkeypatch.setattr("golf.training.scoring.scorer.separate_documents", lambda model, longest: None)
+    assert any("changes a score in a later document" in breach for breach in breaches(by_document)["standard"])

@@ -47,7 +47,9 @@ LINES = {
 }
 
 
-@pytest.mark.parametrize("how", EXTRA)
+@pytest.mark.parametrize(
+    "how", [pytest.param(how, marks=pytest.mark.slow) if "without" in how else how for how in EXTRA]
+)
 def test_a_run_scores_its_artifact_as_asked(how: str, tiny: OwnDataset, runs: Path) -> None:
     done = golf_main(*tiny_overrides(tiny), *EXTRA[how])
     assert done.returncode == 0, done.stderr

@@ -25,6 +25,10 @@ TABLES = ByteTables(
 )
 
 
+def bytes_of(tokens: np.ndarray) -> np.ndarray:
+    return TABLES.of(tokens[:-1], tokens[1:])
+
+
 def fake_losses(inputs: Tensor, targets: Tensor) -> Tensor:
     """Any function of inputs and targets will do to see which pairs are scored."""
     return inputs * 0.01 + targets * 0.001
@@ -37,7 +41,7 @@ def test_published_figure() -> None:
 @pytest.mark.parametrize("batch_seqs", [1, 3, 100])
 def test_every_target_is_scored_once(batch_seqs: int) -> None:
     tokens = np.random.default_rng(0).integers(0, 50, 8 * 7 + 1)
-    found = score_standard(fake_losses, Tally(tokens, TABLES, Ranks()), seq_len=8, batch_seqs=batch_seqs)
+    found = score_standard(fake_losses, Tally(tokens, bytes_of(tokens), Ranks()), seq_len=8, batch_seqs=batch_seqs)
     nats = sum(0.01 * x + 0.001 * y for x, y in itertools.pairwise(tokens))
     byte_count = sum(y + (y % 2 == 0 and x >= 3) for x, y in itertools.pairwise(tokens))
     assert (found.tokens, found.bytes) == (56, byte_count)
@@ -55,8 +59,8 @@ def test_ranks_share_the_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Ranks, "sum", note)
     for rank in range(3):
-        score_standard(fake_losses, Tally(tokens, TABLES, Ranks(rank, 3)), seq_len=8, batch_seqs=2)
-    alone = score_standard(fake_losses, Tally(tokens, TABLES, Ranks()), seq_len=8, batch_seqs=2)
+        score_standard(fake_losses, Tally(tokens, bytes_of(tokens), Ranks(rank, 3)), seq_len=8, batch_seqs=2)
+    alone = score_standard(fake_losses, Tally(tokens, bytes_of(tokens), Ranks()), seq_len=8, batch_seqs=2)
     assert sum(p[1] for p in parts[:3]) == alone.tokens and sum(p[2] for p in parts[:3]) == alone.bytes
     assert sum(p[0] for p in parts[:3]) / alone.tokens == pytest.approx(alone.val_loss)
 

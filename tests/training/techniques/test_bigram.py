@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from golf.settings.config import Config, ModelConfig
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
-from golf.training.techniques.bigram import Bigram, ngram_buckets
+from golf.training.optim.groups import group_parameters
+from golf.training.techniques.bigram import Bigram, linear_buckets, ngram_buckets
 
 IDS = torch.tensor([[3, 3, 11, 0, 39, 11, 0]])
 
@@ -80,3 +81,52 @@ def test_starts_as_nothing_with_a_gradient_on_the_table() -> None:
 def test_number_of_parameters() -> None:
     added = sum(p.numel() for p in small_model(Bigram(buckets=32, dim=5)).parameters())
     assert added - sum(p.numel() for p in small_model().parameters()) == 32 * 5 + 5 * 8 + 1
+
+
+@given(ids=st.lists(st.integers(0, 65_535), min_size=1, max_size=6), buckets=st.integers(2, 20_000))
+@settings(deadline=None)
+def test_linear_buckets_are_those_of_unbounded_integers(ids: list[int], buckets: int) -> None:
+    expected = [(92821 * before + now) % buckets for before, now in zip([0, *ids], ids, strict=False)]
+    assert linear_buckets(torch.tensor([ids]), buckets).tolist() == [expected]
+
+
+def test_the_linear_hash_adds_a_projected_row_and_starts_as_nothing() -> None:
+    model, plain = small_model(Bigram(buckets=32, dim=5, hash="linear")), small_model()
+    names = {name for name, _ in model.named_parameters() if name.startswith("bigram")}
+    assert names == {"bigram.embed.weight", "bigram.proj.weight"}
+    assert 0.005 < model.bigram.embed.weight.std().item() < 0.02
+    assert torch.equal(model.stream_start(IDS), plain.stream_start(IDS))
+    model.bigram.proj.weight.data.normal_(generator=torch.Generator().manual_seed(0))
+    rows = model.bigram.embed.weight[linear_buckets(IDS, 32)] @ model.bigram.proj.weight.T
+    expected = torch.nn.functional.rms_norm(model.tok_emb.weight[IDS] + rows, (8,))
+    torch.testing.assert_close(model.stream_start(IDS), expected)
+
+
+def test_pairs_are_added_to_triples_from_one_table() -> None:
+    both = small_model(Bigram(buckets=32, dim=5, order=3, add_pairs=True))
+    both.bigram.embed.weight.data.normal_(generator=torch.Generator().manual_seed(0))
+    pairs, triples = (both.bigram.embed.weight[ngram_buckets(IDS, 32, order)] for order in (2, 3))
+    expected = both.tok_emb.weight[IDS] + 0.05 * (pairs + triples) @ both.bigram.proj.weight.T
+    torch.testing.assert_close(both.stream_start(IDS), torch.nn.functional.rms_norm(expected, (8,)))
+
+
+@pytest.mark.parametrize(("optimizer", "group"), [("muon", "matrix"), ("adam", "scalar")])
+def test_the_projection_belongs_to_the_optimizer_that_is_named(optimizer: str, group: str) -> None:
+    technique = Bigram(buckets=32, dim=5, proj_optimizer=optimizer)
+    model = small_model(technique)
+    assert any(p is model.bigram.proj.weight for p in group_parameters(model, [technique])[group])
+
+
+@pytest.mark.parametrize("settings", [{}, {"order": 3, "add_pairs": True}, {"hash": "linear"}], ids=str)
+def test_masked_documents_start_as_they_would_alone(settings: dict) -> None:
+    def start(ids: torch.Tensor, *, mask_bos: bool) -> torch.Tensor:
+        model = small_model(Bigram(buckets=32, dim=5, mask_bos=mask_bos, **settings))
+        for weight in (model.bigram.embed.weight, model.bigram.proj.weight):
+            weight.data.normal_(generator=torch.Generator().manual_seed(0))
+        return model.stream_start(ids)
+
+    ids = torch.tensor([[5, 6, 1, 4, 3, 1, 7]])
+    for begin, end in ((2, 5), (5, 7)):
+        alone = ids[:, begin:end]
+        torch.testing.assert_close(start(ids, mask_bos=True)[:, begin:end], start(alone, mask_bos=True))
+        assert not torch.allclose(start(ids, mask_bos=False)[:, begin], start(alone, mask_bos=False)[:, 0])

@@ -135,3 +135,17 @@ def test_the_untied_head_is_rounded_too() -> None:
     )
     ids = torch.arange(24)[None]
     torch.testing.assert_close(model.logits(ids, ("fake_quant",)), other.logits(ids, ()), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("clip", ["artifact", "max"])
+def test_training_may_round_by_another_range_than_the_artifact(clip: str) -> None:
+    """Steps of the row's own range in training, where the artifact has the floor of 1/31 and cuts at a quantile."""
+    quant = QuantConfig(small_numel=0, mlp=TensorQuant("int6", clip_quantile=0.95), scale_floor="one_over_qmax")
+    linear = small_model(quant, FakeQuant(clip=clip, scale_floor="eps")).blocks[0].mlp.fc
+    weight = linear.weight.detach()
+    limit = weight.abs().amax(1) if clip == "max" else weight.abs().quantile(0.95, dim=1)
+    assert limit.max() < 1.0  # so that the artifact's floor would be active
+    step = limit / 31
+    codes = (weight.clamp(-limit[:, None], limit[:, None]) / step[:, None]).round()
+    found = linear(torch.eye(16), ON).T.detach()
+    torch.testing.assert_close(found, codes * step.half().float()[:, None], rtol=1e-5, atol=1e-7)

@@ -53,6 +53,12 @@ def test_projections_of_embeddings_are_scaled_by_depth_in_any_case(proj_init: st
     assert found["bigram.embed.weight"].abs().max() == 0
 
 
+def test_projections_of_embeddings_may_have_gain_one() -> None:
+    found = weights(OrthoInit(embed_proj_gain="one"), Bigram(buckets=90, dim=64), ValueEmbed(dim=64), kv_heads=2)
+    for name in ("bigram.proj.weight", "ve_shared.proj.weight"):
+        assert_orthogonal(found[name], 1.0, name)
+
+
 def test_the_switch_decides_on_output_projections() -> None:
     outputs = [f"blocks.{i}.{part}.proj.weight" for i in range(LAYERS) for part in ("attn", "mlp")]
     zero, scaled, default = (weights(OrthoInit(proj_init=how)) for how in ("zero", "ortho_depth_scaled", "default"))

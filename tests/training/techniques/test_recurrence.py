@@ -1,16 +1,24 @@
 """The looped order of the blocks, its skips, and what the model is before the loop starts."""
 
+import dataclasses
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from golf.errors import GolfError
 from golf.run.progress import Progress
 from golf.settings.config import Config, ModelConfig
+from golf.training.loop.switches import Switches
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
 from golf.training.model.layers import Context
+from golf.training.optim.groups import build_optimizer
 from golf.training.techniques.recurrence import Recurrence
+from golf.training.techniques.skip_gates import SkipGates
+from tests.support import compose
 
 IDS = torch.tensor([[3, 9, 9, 0, 17]])
 ON, OFF = ("recurrence",), ()
@@ -24,7 +32,7 @@ CASES = [
 ]
 
 
-def small_model(layers: int, *techniques: Recurrence, unet: bool = True) -> GPT:
+def small_model(layers: int, *techniques: Any, unet: bool = True) -> GPT:
     shape = ModelConfig(vocab_size=20, num_layers=layers, model_dim=8, num_heads=2, num_kv_heads=1, unet_skips=unet)
     shape.compute_dtype = "fp32"
     model = build_model(Config(model=shape, tech={t.name: t for t in techniques})).double()
@@ -78,11 +86,77 @@ def test_is_scored_as_it_ends() -> None:
     assert torch.equal(model.logits(IDS), model.logits(IDS, ON))
 
 
+def names(technique: Recurrence, *moments: tuple[int, float]) -> list[int]:
+    """How many switches are on after each (step, fraction)."""
+    return [len(technique.names_on(Progress(step, fraction, 1.0))) for step, fraction in moments]
+
+
 def test_starts_at_its_fraction_of_the_run() -> None:
-    assert [APRIL.is_on(Progress(0, fraction, 1.0)) for fraction in (0.0, 0.499, 0.5, 1.0)] == [
-        False,
-        False,
-        True,
-        True,
-    ]
-    assert Recurrence().is_on(Progress(0, 0.0, 1.0))
+    assert names(APRIL, (0, 0.0), (9, 0.499), (9, 0.5), (9, 1.0)) == [0, 0, 1, 1]
+    assert names(Recurrence(), (0, 0.0)) == [1]
+
+
+def test_starts_at_a_step_or_in_two_phases() -> None:
+    assert names(Recurrence(enable_at_step=3), (2, 0.9), (3, 0.0)) == [0, 1]
+    phases = Recurrence(first=1, last=2, passes=3, enable_at=0.5, full_at=0.65)
+    assert names(phases, (0, 0.4), (0, 0.5), (0, 0.64), (0, 0.65)) == [0, 1, 1, 2]
+    model = small_model(5, phases)
+    both = phases.switch_names()
+    for active, order in (
+        ((), [0, 1, 2, 3, 4]),
+        (both[:1], [0, 1, 2, 1, 2, 3, 4]),
+        (both, [0, 1, 2, 1, 2, 1, 2, 3, 4]),
+    ):
+        expected = slow_hidden(model, order, unet=True)
+        np.testing.assert_allclose(model.hidden(IDS, active).detach().numpy(), expected, rtol=1e-7)
+    assert len(model.skip_weights) == 4 and model.active_in_scoring == both
+
+
+def test_every_phase_is_compiled_and_none_before_the_one_it_follows() -> None:
+    cfg = compose(["scale=laptop", "model.num_layers=5", "tech=[recurrence,soft_round]", *TWO_PHASES])
+    assert sorted(Switches(cfg, lambda *_: None).reachable()) == sorted(
+        [*LOOPS, *((*names, "soft_round") for names in LOOPS)]
+    )
+
+
+TWO_PHASES = [f"tech.recurrence.{s}" for s in ("last=2", "passes=3", "enable_at=0.5", "full_at=0.7")]
+LOOPS: list[tuple[str, ...]] = [(), ("recurrence",), ("recurrence", "recurrence_full")]
+LATE = Recurrence(first=1, last=2, passes=3, enable_at=0.5, late_decay=False)
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_late_rows_stay_until_they_are_used(gated: bool) -> None:
+    """The same function as with one parameter; Adam does not decay the rows apart before the loop is on."""
+    gates = [SkipGates()] if gated else []
+    apart, together = small_model(5, LATE, *gates), small_model(5, dataclasses.replace(LATE, late_decay=True), *gates)
+    assert apart.skip_weights.shape == apart.late_skip_weights.shape == (2, 8)
+    state = {name: p for name, p in apart.state_dict().items() if not name.startswith("late_")}
+    for name in ["skip_weights", *(["skip_gates"] if gated else [])]:
+        state[name] = torch.cat([state[name], apart.get_parameter(f"late_{name}")])
+    together.load_state_dict(state)
+    assert torch.equal(apart.logits(IDS, ON), together.logits(IDS, ON))
+    cfg = Config(model=apart.cfg, tech={"recurrence": LATE, **{t.name: t for t in gates}})
+    cfg.optim.adam_wd, start = 0.5, apart.late_skip_weights.detach().clone()
+    optimizer = build_optimizer(cfg, apart)
+    for active, moves in ((OFF, False), (ON, True)):
+        optimizer.zero_grad()
+        apart(IDS, IDS, active).backward()
+        optimizer.step()
+        assert torch.equal(apart.late_skip_weights, start) != moves
+
+
+@pytest.mark.parametrize(
+    ("settings", "part"),
+    [
+        ({"last": 4}, "runs layers 0 to 4, but there are 0 to 3"),
+        ({"enable_at": 0.5, "enable_at_step": 3}, "enable_at_step or at the fraction enable_at: give one"),
+        ({"full_at": 0.5}, "needs at least 3 passes"),
+        ({"passes": 3, "enable_at": 0.6, "full_at": 0.5}, "a fraction after enable_at=0.6"),
+        ({"skip_rows": "omitted", "late_decay": "false"}, "late_decay=false has no late rows"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(settings: dict[str, object], part: str) -> None:
+    overrides = [f"tech.recurrence.{key}={value}" for key, value in settings.items()]
+    with pytest.raises(GolfError) as refused:
+        compose(["scale=laptop", "model=4l", "tech=[recurrence]", *overrides])
+    assert part in str(refused.value)

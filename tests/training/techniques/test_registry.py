@@ -14,16 +14,15 @@ from golf.run.progress import Progress
 from golf.settings import composition
 from golf.settings.config import Config, techniques
 from golf.training.loop.proofs import inert_techniques
-from golf.training.loop.switches import StepHooks
+from golf.training.loop.switches import StepHooks, switch_names
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
 from golf.training.optim.groups import build_optimizer, group_parameters
 from golf.training.techniques.base import CHANGES_WEIGHTS
-from tests.support import compose
+from tests.support import compatible_stacks, compose
 
 NAMES = sorted(technique_types())
-APART = ["swiglu", "swa", "lawa", "soft_round", "fused_qkv"]
-TOGETHER = [name for name in NAMES if name not in APART]
+STACKS = compatible_stacks()
 SMALL = [
     *("scale=laptop", "model=9l", "model.num_layers=5", "model.model_dim=32", "model.compute_dtype=fp32"),
     "schedule.iterations=50",
@@ -41,7 +40,7 @@ def batch(seed: int = 0) -> tuple[Tensor, Tensor]:
 
 
 def switched(cfg: Config) -> tuple[str, ...]:
-    return tuple(t.name for t in techniques(cfg) if t.is_switch)
+    return switch_names(cfg)
 
 
 def shaken(model: GPT) -> GPT:
@@ -139,16 +138,17 @@ def test_dropped_is_never_selected(name: str) -> None:
     assert build_model(dropped).state_dict().keys() == build_model(never).state_dict().keys()
 
 
-def test_all_that_go_together_go_together() -> None:
-    cfg = configured(*TOGETHER)
+@pytest.mark.parametrize("stack", STACKS, ids="+".join)
+def test_all_that_do_not_conflict_go_together(stack: list[str]) -> None:
+    cfg = configured(*stack)
     model = build_model(cfg)
     train_steps(cfg, model, 2)
     assert torch.isfinite(model(*batch()))
-    reordered = configured(*reversed(TOGETHER))
+    reordered = configured(*reversed(stack))
     assert variant_id(cfg) == variant_id(reordered) and list(cfg.tech) == list(reordered.tech)
 
 
-@pytest.mark.parametrize("names", [TOGETHER, *([name] for name in APART)], ids="+".join)
+@pytest.mark.parametrize("names", STACKS, ids="+".join)
 def test_settings_are_not_shared_between_configurations(names: list[str]) -> None:
     one, other = (composition.compose([*SMALL, f"tech=[{','.join(names)}]"]) for _ in range(2))
     for name in names:

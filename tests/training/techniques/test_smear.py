@@ -9,7 +9,7 @@ import torch
 from golf.settings.config import Config, ModelConfig
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
-from golf.training.techniques.smear import Smear, SmearGate
+from golf.training.techniques.smear import Smear, SmearGate, WindowedSmear
 
 BOS = 1
 IDS = torch.tensor([[5, BOS, 7, 7, BOS, 9], [BOS, 4, 5, 6, 7, 8]])
@@ -65,9 +65,40 @@ def test_blend_follows_the_norm_and_keep_precedes_it(form: str) -> None:
     np.testing.assert_allclose(model.stream_start(IDS).detach().numpy(), expected, rtol=1e-9)
 
 
+@pytest.mark.parametrize("mask", [False, True])
+def test_the_windowed_gate_adds_a_share_of_the_previous_token(mask: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, weight = torch.randn(2, 6, 5, generator=generator).double(), [0.5, -2.0, 1.0]
+    smear = WindowedSmear(3, BOS if mask else None).double()
+    assert torch.equal(smear(x, IDS), x)  # nothing at the start
+    smear.gate.weight.data, smear.strength.data = torch.tensor([weight]).double(), torch.tensor([0.7]).double()
+    found = smear(x, IDS).detach()
+    for b, t in np.ndindex(2, 6):
+        gate = 1 / (1 + math.exp(-sum(w * x[b, t, c].item() for c, w in enumerate(weight))))
+        starts = t == 0 or (mask and IDS[b, t] == BOS)
+        expected = x[b, t] if starts else x[b, t] + 0.7 * gate * x[b, t - 1]
+        torch.testing.assert_close(found[b, t], expected)
+
+
+def test_the_first_gradient_reaches_the_strength_and_the_next_the_gate() -> None:
+    model = small_model(Smear(form="add", window=4, mask_bos=True))
+    names = {name for name, _ in model.named_parameters() if "smear" in name}
+    assert names == {"smear.gate.weight", "smear.strength"}
+    for first in (True, False):
+        model.zero_grad()
+        model.stream_start(IDS).pow(3).sum().backward()
+        assert model.smear.strength.grad.abs().item() > 0
+        assert (model.smear.gate.weight.grad.abs().max().item() > 0) != first
+        model.smear.strength.data.add_(0.5)
+
+
 def test_masked_documents_start_as_they_would_alone() -> None:
-    for form in ("blend", "keep"):
-        masked, leaking = small_model(Smear(form=form, mask_bos=True)), small_model(Smear(form=form))
+    for form in ("blend", "keep", "add"):
+        masked = small_model(Smear(form=form, mask_bos=True, window=4))
+        leaking = small_model(Smear(form=form, window=4))
+        if form == "add":
+            for model in (masked, leaking):
+                model.smear.strength.data.fill_(0.5)
         alone = IDS[:1, 1:4]  # the document from the first BOS to the next
         torch.testing.assert_close(masked.stream_start(IDS[:1])[:, 1:4], masked.stream_start(alone))
         assert not torch.allclose(leaking.stream_start(IDS[:1])[:, 1], leaking.stream_start(alone)[:, 0])

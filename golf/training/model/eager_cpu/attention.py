@@ -37,7 +37,9 @@ class _Blockwise(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         q, k, v, y, *kept = ctx.saved_tensors
         (dy,) = gradients
+        # A query belongs to one block, which writes its row whole. Keys and values collect from every later block.
         dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
+        # The softmax's backward pass needs Σ weight·dweight of each row, which equals dy·y and needs no product.
         inner = (dy * y).sum(-1, keepdim=True)
         for (start, stop), weights in zip(blocks(k.size(1)), kept, strict=True):
             rows = slice(start * ctx.shared, stop * ctx.shared)
@@ -56,6 +58,7 @@ def blocks(tokens: int) -> list[tuple[int, int]]:
 def _hide_the_future(scores: Tensor, start: int, stop: int, shared: int) -> None:
     """Set `[…, (stop - start)·shared, stop]` scores of later keys to -inf, in place."""
     size = stop - start
+    # Only keys of the block itself can be in the future, so the mask is one small triangle.
     future = torch.full((size, size), float("-inf"), dtype=scores.dtype, device=scores.device).triu(1)
     scores.view(-1, size, shared, stop)[..., start:] += future[:, None]
 
@@ -64,6 +67,7 @@ def attend_in_blocks(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Compute causal softmax attention at scale 1/√D: `q` `[B, T, H, D]`, `k` and `v` `[B, T, K, D]`, H % K = 0."""
     batch, tokens, heads, dim = q.shape
     shared = heads // k.size(2)
+    # The scale goes into the queries, which are fewer numbers than the scores.
     grouped = (q * dim**-0.5).view(batch, tokens, -1, shared, dim).transpose(1, 2)
     keys, values = (t.transpose(1, 2).reshape(-1, tokens, dim) for t in (k, v))
     y = _Blockwise.apply(grouped.reshape(-1, tokens * shared, dim), keys, values, shared)

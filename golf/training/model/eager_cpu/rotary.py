@@ -20,6 +20,7 @@ class _Turned(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         same, other = ctx.saved_tensors
         (dy,) = gradients
+        # A rotation's gradient is turned back: the partner's weight has the other sign.
         back = torch.addcmul(_rows(dy) * same, _rows(_swap_halves(dy)), other, value=-1)
         return back.view(dy.shape), None, None
 

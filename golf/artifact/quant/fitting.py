@@ -1,0 +1,66 @@
+"""The dial of `quant.fit=cap`: one factor on the steps of all matrices, with which artifact and script fill the cap."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from golf.artifact.quant.formats import QMAX
+from golf.artifact.quant.policy import storage_of
+from golf.settings.config import QuantConfig
+
+MOST_PACKS = 8
+ROOM_BYTES = 2000  # the search stops once the file is this close below the target
+FINEST, COARSEST = -2.0, 3.0  # octaves of the factor that are tried
+
+
+def with_steps(quant: QuantConfig, factor: float) -> QuantConfig:
+    """Return `quant` with steps `factor` times as large, for classes whose clip is a number of deviations."""
+    embed = dataclasses.replace(quant.embed, clip_k=quant.embed.clip_k * factor)
+    attn = dataclasses.replace(quant.attn, clip_k=quant.attn.clip_k * factor)
+    mlp = dataclasses.replace(quant.mlp, clip_k=quant.mlp.clip_k * factor)
+    other = dataclasses.replace(quant.other, clip_k=quant.other.clip_k * factor)
+    return dataclasses.replace(quant, embed=embed, attn=attn, mlp=mlp, other=other)
+
+
+def octave_bytes(weights: Mapping[str, Tensor], quant: QuantConfig, tech: Mapping[str, Any]) -> float:
+    """Return the bytes that twice the step saves: a bit for each code of the matrices."""
+    matrices = [w for name, w in weights.items() if w.ndim == 2 and storage_of(name, w, quant, tech).format in QMAX]
+    return sum(w.numel() for w in matrices) / 8
+
+
+def fitting_factor(packed_bytes: Callable[[float], int], target_bytes: int, slope: float) -> float | None:
+    """Return the factor on the steps with the largest `packed_bytes` found that are at most `target_bytes`.
+
+    `slope` are the bytes of an octave, for the first guess; later ones interpolate. Packing is slow, so at most
+    `MOST_PACKS` are made. Returns None if none of them fits.
+    """
+    sizes: dict[float, int] = {}
+    octaves = 0.0
+    # At either end of the range the guess repeats itself, and so would its size.
+    while len(sizes) < MOST_PACKS and octaves not in sizes:
+        size = sizes[octaves] = packed_bytes(2.0**octaves)
+        if target_bytes - ROOM_BYTES <= size <= target_bytes:
+            break
+        octaves = _next(sizes, target_bytes, slope)
+    fits = [octaves for octaves, size in sizes.items() if size <= target_bytes]
+    return 2.0 ** max(fits, key=lambda octaves: sizes[octaves]) if fits else None
+
+
+def _next(sizes: Mapping[float, int], target_bytes: int, slope: float) -> float:
+    """Return the octaves to try after those in `sizes`."""
+    # The middle of the accepted range leaves room for error on both sides.
+    wanted = target_bytes - ROOM_BYTES / 2
+    over = max((o for o, size in sizes.items() if size > target_bytes), default=None)
+    fits = min((o for o, size in sizes.items() if size <= target_bytes), default=None)
+    # Between two sizes the next one is interpolated. Before there are two, the slope has to do.
+    if over is None or fits is None or sizes[over] == sizes[fits]:
+        (at, size) = min(sizes.items(), key=lambda item: abs(item[1] - wanted))
+        # Codes cost less than a bit an octave where many are zero: the second guess goes further.
+        return min(max(at + len(sizes) * (size - wanted) / slope, FINEST), COARSEST)
+    share = (sizes[over] - wanted) / (sizes[over] - sizes[fits])
+    # The guess stays off both ends, which have been packed already.
+    return over + min(max(share, 0.02), 0.98) * (fits - over)

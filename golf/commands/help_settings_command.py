@@ -1,0 +1,43 @@
+"""List every setting with its meaning, default and choices.
+
+    golf help settings              # all, by group
+    golf help settings optim        # those of a group, or with a word in their key or meaning
+    golf help settings weight decay # with both words
+
+A default is the schema's, which is that of the public baseline. A scale or an option of a group may set another:
+golf train --cfg job prints the values of a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from golf.commands.parsing import CommandParser
+from golf.errors import GolfError
+
+
+def parser() -> CommandParser:
+    """Return the parser of `golf help settings`."""
+    made = CommandParser("help settings", __doc__)
+    made.add_argument("words", nargs="*", help="group, or words that the settings' keys or meanings contain")
+    return made
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the settings that were asked for."""
+    args = parser().parse_intermixed_args(arguments)
+    from golf.settings.catalogue import found
+
+    words = " ".join(args.words)
+    # The name of a group is meant as the group, even if keys of other groups contain the word.
+    groups = [group for group in found("") if group.name == words] or found(words)
+    if not groups:
+        raise GolfError(f"No setting has {words} in its key or meaning: golf help settings lists all.")
+    for group in groups:
+        print(f"\n{group.name or 'the run itself'}: {group.about}")
+        for setting in group.settings:
+            allowed = f"  ({setting.allowed})" if setting.allowed else ""
+            print(f"  {setting.key}={setting.default}{allowed}")
+            if setting.meaning:
+                print(f"      {setting.meaning}")
+    return 0

@@ -1,0 +1,136 @@
+"""The audit of CaseOps data: sidecars against their tokens and the raw text, and the split of the documents.
+
+Public preparation scripts of 19 to 23 April counted each case operator as its own three bytes, which flatters a score
+by 9 %. All of them take 10,000 validation documents unless told otherwise, and train on the challenge's other 40,000.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import sentencepiece
+
+from golf.errors import GolfError
+from golf.foreign.audit import Audit
+from golf.foreign.run_audit import BYTES_TOLERANCE
+from golf.training.data.caseops import count_bytes, decode_capitals, encode_capitals
+from golf.training.data.own_text import read_documents
+from golf.training.data.shards import find_shards, open_shard
+from golf.training.data.sidecar import read_sidecars, sidecar_faults
+
+MOST_DOCUMENTS = 2000
+VALIDATION = "*_val_*.bin"
+VALIDATION_DOCUMENTS, LEAKING_DOCUMENTS = 50_000, 10_000
+_LEAKING_DEFAULT = re.compile(r"""["']--val-docs["'][^)]*\bdefault\s*=\s*10_?000\b""")
+Tokenizer = sentencepiece.SentencePieceProcessor
+
+
+def audit_sidecars(name: str, tokenizer: Tokenizer, data: Path | None, text: Path | None, found: Audit) -> None:
+    """Audit the bytes behind the tokens of the CaseOps tokenizer called `name`, in the shards `data` and on raw `text`.
+
+    Raises `GolfError` for shards or text that were named and cannot be used.
+    """
+    if data is None:
+        found.unchecked.append(f"{name} writes capitals as operators: name the shards and their sidecars with --data")
+    else:
+        _audit_shards(tokenizer, data, found)
+    if text is not None:
+        _audit_text(name, tokenizer, text, found)
+
+
+def _audit_shards(tokenizer: Tokenizer, folder: Path, found: Audit) -> None:
+    files = find_shards(folder, VALIDATION, "val")
+    tokens = np.concatenate([open_shard(path) for path in files])
+    if tokens.size and int(tokens.max()) >= tokenizer.vocab_size():
+        raise GolfError(f"{folder} holds token {int(tokens.max())}, which this tokenizer does not know: name its own.")
+    check_split(tokens, tokenizer.bos_id(), folder, found)
+    try:
+        counts = read_sidecars(files)
+    except GolfError as error:
+        found.untrue.append(f"no byte count stands for the scored text: {error}")
+        return
+    faults = sidecar_faults(counts, tokens, tokenizer)
+    found.untrue += [f"the byte sidecar of {folder} {fault}" for fault in faults]
+    if not faults:
+        _compare_with_decoded(tokenizer, tokens, counts, folder, found)
+    # The first token of the split is only an input: nothing predicts it.
+    check_scored_bytes(counts[1:], folder, found)
+
+
+def _compare_with_decoded(
+    tokenizer: Tokenizer, tokens: np.ndarray, counts: np.ndarray, folder: Path, found: Audit
+) -> None:
+    """Tell how the bytes of whole documents compare with the text that their tokens decode to."""
+    starts = np.flatnonzero(tokens == tokenizer.bos_id())[: MOST_DOCUMENTS + 1].tolist()
+    # If there are more documents than are compared, the start of the next one ends the last.
+    ends = [*starts[1:], tokens.size] if len(starts) <= MOST_DOCUMENTS else starts[1:]
+    counted = decoded = 0
+    for start, end in zip(starts, ends, strict=False):
+        counted += int(counts[start:end].sum(dtype=np.int64))
+        try:
+            decoded += len(decode_capitals(tokenizer.decode(tokens[start + 1 : end].tolist())).encode())
+        except GolfError:
+            found.untrue.append(f"token {start} of {folder} begins a document that is not CaseOps text")
+            return
+    if decoded:
+        share = f"{counted:,} bytes for {decoded:,} of decoded text ({counted / decoded - 1:+.2%})"
+        found.in_order.append(
+            f"the byte sidecar of {folder} counts {share} in {len(ends)} documents, none on operators"
+        )
+
+
+def check_scored_bytes(target_bytes: np.ndarray, folder: Path, found: Audit) -> None:
+    """Compare the bytes that the logs imply with those of the targets `[N]` that `folder` holds."""
+    if found.scored is None:
+        return
+    scored_tokens, scored_bytes = found.scored
+    if scored_tokens > target_bytes.size:
+        held = target_bytes.size + 1
+        found.unchecked.append(f"the logs' bytes: they scored {scored_tokens:,} tokens, {folder} holds {held:,}")
+        return
+    real = int(target_bytes[:scored_tokens].sum(dtype=np.int64))
+    if abs(scored_bytes / real - 1) <= BYTES_TOLERANCE:
+        found.in_order.append(f"the logs' loss and bits per byte are of the {real:,} bytes that the shards hold")
+        return
+    more = "too many, a flattered score" if scored_bytes > real else "too few"
+    found.untrue.append(f"the logs scored {scored_bytes:,.0f} bytes, the shards hold {real:,}: {more}")
+
+
+def check_split(tokens: np.ndarray, bos: int, folder: Path, found: Audit) -> None:
+    """Add a fault if `tokens`, the whole validation split, are the public scripts' default of 10,000 documents."""
+    if np.count_nonzero(tokens == bos) == LEAKING_DOCUMENTS:
+        found.against_rules.append(
+            f"{folder} validates on {LEAKING_DOCUMENTS:,} documents, the default of the public preparation: the other "
+            f"{VALIDATION_DOCUMENTS - LEAKING_DOCUMENTS:,} of the challenge's are in its training data"
+        )
+
+
+def check_preparation(folder: Path, found: Audit) -> None:
+    """Add a remark on a preparation script in `folder` whose default leaves validation documents in training."""
+    for script in sorted(folder.glob("*.py")):
+        if _LEAKING_DEFAULT.search(script.read_text(errors="replace")):
+            found.look_at.append(
+                f"{script.name} takes {LEAKING_DOCUMENTS:,} validation documents by default and trains on the other "
+                f"{VALIDATION_DOCUMENTS - LEAKING_DOCUMENTS:,}: was it given --val-docs={VALIDATION_DOCUMENTS}?"
+            )
+
+
+def _audit_text(name: str, tokenizer: Tokenizer, path: Path, found: Audit) -> None:
+    counted = raw = documents = 0
+    for text in islice(read_documents([path]), MOST_DOCUMENTS):
+        # A piece's surface is the text that it was cut from; its name can be a normalised form of that.
+        pieces = tokenizer.encode(encode_capitals(text), out_type="proto").pieces
+        counted += sum(count_bytes(piece.surface for piece in pieces))
+        raw, documents = raw + len(text.encode()), documents + 1
+    if not documents:
+        raise GolfError(f"{path} holds no text: give --text documents as .jsonl or plain text.")
+    part = (
+        f"{counted:,} bytes for {raw:,} of raw text ({counted / raw - 1:+.2%}) in {documents} documents of {path.name}"
+    )
+    if counted / raw >= 1 - BYTES_TOLERANCE:
+        found.in_order.append(f"{name} counts {part}")
+    else:
+        found.look_at.append(f"{name} counts {part}: it normalises, and its score is worse than the text's")

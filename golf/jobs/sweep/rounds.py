@@ -1,0 +1,144 @@
+"""A sweep in rounds: one seed of every undecided variant a round, until all are decided (`sweep.until=decided`).
+
+The plan is written to the sweep's record before the first run and never changes. Decisions follow from the plan and
+the results alone, so the same command continues a killed sweep with the decisions that it had made.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Collection, Mapping, Sequence
+
+from golf.errors import GolfError
+from golf.jobs.sweep.batch import Row, run_batch
+from golf.jobs.sweep.jobs import Job, Key, Refused, distinct
+from golf.jobs.sweep.record import SweepRecord, read_record
+from golf.report.seed_noise import FEWEST_GROUPS, SeedPrior, prior_of_finished_runs
+from golf.report.sequential import SequentialPlan, SequentialVerdicts, judge_sequentially
+from golf.report.study import read_study
+from golf.run.environment import machine_kind
+from golf.run.folder import runs_root
+from golf.run.result import Result
+from golf.settings.config import Config, to_dict
+
+DECIDED = "decided"  # value of sweep.until
+WELCH = "welch"  # value of sweep.test
+
+
+def run_until_decided(asked: Sequence[Job | Refused], *, name: str, rows: list[Row]) -> list[Result | None]:
+    """Run rounds of the variants in `asked` for sweep `name`. Return each job's result, None where it has none.
+
+    Raises `GolfError` if there is nothing to compare, or if an earlier start of the sweep had another plan.
+    """
+    variants, plan = planned(asked, name)
+    refused = [job for job in asked if isinstance(job, Refused)]
+    results: dict[Key, Result | None] = {}
+    done = decisions(name, variants, plan)
+    while jobs := next_round(name, variants, plan, done):
+        first = read_record(name) is None
+        batch: list[Job | Refused] = [*jobs, *(refused if first else [])]
+        found = run_batch(batch, name=name, rows=rows, first_batch=first, plan=plan.values())
+        results |= {job.key: result for job, result in zip(jobs, found, strict=False)}
+        earlier, done = done, decisions(name, variants, plan)
+        # A round with a missing run is no look at the data. Going on would run the same round for ever.
+        if done.looks == earlier.looks:
+            print(f"Round {done.looks + 1} is not complete, so it decides nothing; the same command repeats it.")
+            break
+        print(_said(done, variants, plan), flush=True)
+    return [results.get(job.key) if isinstance(job, Job) else None for job in asked]
+
+
+def planned(asked: Sequence[Job | Refused], name: str) -> tuple[dict[str, Job], SequentialPlan]:
+    """Return a job of each variant by id, and the plan: that of the sweep's record, or a new one for its first start.
+
+    The seeds of `asked` are those of the rounds; a single one is followed by 1, 2, ….
+    """
+    jobs = [job for job in asked if isinstance(job, Job)]
+    # Reversed, so that the first job of each variant is the one that stays.
+    variants = {job.key[0]: job for job in reversed(distinct(jobs))}
+    variants = dict(reversed(variants.items()))
+    if len(variants) < 2:
+        refused = "".join(f" {' '.join(job.overrides)}: {job.sentence}" for job in asked if isinstance(job, Refused))
+        raise GolfError(f"sweep.until=decided compares variants: list two values of a setting or more.{refused}")
+    first = jobs[0].cfg
+    seeds = list(dict.fromkeys(job.cfg.seed for job in jobs))
+    if len(seeds) == 1:
+        others = (seed for seed in itertools.count(1) if seed != seeds[0])
+        seeds += itertools.islice(others, first.sweep.max_seeds - 1)
+    settings = first.sweep
+    plan = SequentialPlan(tuple(seeds), jobs[0].key[0], settings.effect_bpb, settings.max_runs)
+    before = read_record(name)
+    if before is None:
+        return variants, dataclasses.replace(plan, prior=_prior(first, variants))
+    return variants, _kept(before, plan)
+
+
+def decisions(name: str, variants: Mapping[str, Job], plan: SequentialPlan) -> SequentialVerdicts:
+    """Return what the finished rounds of sweep `name` decide; before its first run all variants go on."""
+    record = read_record(name)
+    if record is None:
+        return SequentialVerdicts(active=[id for id in variants if id != plan.reference])
+    study = read_study([name])
+    assert study.reference is not None, "a sweep in rounds has a reference"
+    rules = variants[plan.reference].cfg.rules
+    return judge_sequentially(study.variants, study.reference, rules, plan)
+
+
+def next_round(name: str, variants: Mapping[str, Job], plan: SequentialPlan, done: SequentialVerdicts) -> list[Job]:
+    """Return the jobs of the next round: the reference and all undecided variants; none if the sweep has ended."""
+    if not done.active or done.looks == plan.looks:
+        return []
+    seed = plan.seeds[done.looks]
+    jobs = [_with_seed(variants[id], seed) for id in (plan.reference, *done.active) if id in variants]
+    record = read_record(name)
+    # A round that is repeated adds no runs, so its own are not counted twice.
+    asked = {(run["variant_id"], run["seed"]) for run in record.runs} if record else set()
+    if plan.most_runs is not None and len(asked | {job.key for job in jobs}) > plan.most_runs:
+        print(f"sweep.max_runs={plan.most_runs} admits no further round of {len(jobs)} runs.", flush=True)
+        return []
+    return jobs
+
+
+def _with_seed(job: Job, seed: int) -> Job:
+    """Return the job with another seed."""
+    overrides = (*(o for o in job.overrides if not o.startswith("seed=")), f"seed={seed}")
+    return Job.of(overrides, dataclasses.replace(job.cfg, seed=seed), job.remarks)
+
+
+def _prior(cfg: Config, variants: Collection[str]) -> SeedPrior | None:
+    """Return what finished runs of the same kind say about the noise between seeds; None for Welch's test."""
+    if cfg.sweep.test == WELCH:
+        return None
+    prior = prior_of_finished_runs(to_dict(cfg), machine_kind(), variants, runs_root())
+    if prior is None:
+        raise GolfError(
+            f"sweep.test=moderated needs {FEWEST_GROUPS} variants with two finished seeds of the same data, scale, "
+            "budget and kind of machine: use sweep.test=welch."
+        )
+    return prior
+
+
+def _kept(record: SweepRecord, plan: SequentialPlan) -> SequentialPlan:
+    """Return the plan of `record`. Raises `GolfError` if `plan` is another: looks that were taken cannot be undone."""
+    kept = SequentialPlan.of(record.sequential)
+    if kept is None:
+        raise GolfError(
+            f"The sweep {record.name} was run without sweep.until=decided: its runs were looked at already. "
+            "Give other seeds, so that it becomes a sweep of its own."
+        )
+    # A plan that was made just now has no prior: it is taken once, at the first start.
+    if dataclasses.replace(kept, prior=None) != plan:
+        raise GolfError(
+            f"The sweep {record.name} began with {len(kept.seeds)} rounds (seeds {', '.join(map(str, kept.seeds))}), "
+            f"sweep.effect_bpb={kept.effect_bpb} and sweep.max_runs={kept.most_runs}. "
+            "A plan cannot change after a look: give the same settings again."
+        )
+    return kept
+
+
+def _said(done: SequentialVerdicts, variants: Mapping[str, Job], plan: SequentialPlan) -> str:
+    """Return the line after a round: how many variants are decided and go on."""
+    decided = len(variants) - 1 - len(done.active)
+    after = f"after round {done.looks} of at most {plan.looks}: {decided} decided, {len(done.active)} go on"
+    return after if done.active else f"{after}; the sweep has ended"

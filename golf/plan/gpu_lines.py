@@ -1,0 +1,72 @@
+"""Text of a plan for a GPU machine: the lines that follow those of bytes and steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from golf.plan.gpu_plan import JOB_SECONDS, GPUPlan, gib
+from golf.settings.config import Config, training_seconds
+
+
+def machine_lines(cfg: Config, plan: GPUPlan) -> list[str]:
+    """Return the lines of step time, memory, scoring and dollars on the plan's machine."""
+    lines = [f"machine    {pace(plan)}", f"memory     {memory(plan)}", f"sliding    {sliding(cfg, plan)}"]
+    if plan.usd_per_hour is not None:
+        lines.append(f"dollars    {dollars(cfg, plan)}")
+    return lines
+
+
+def pace(plan: GPUPlan) -> str:
+    """Return the step time on the machine, in words."""
+    step = plan.step_time.step_ms
+    assert step is not None
+    start = f"{plan.machine.title}: {step.expected:.1f} ms a step"
+    if plan.machine.kind.is_rough or not plan.step_time.basis.endswith("within"):
+        return f"{start}, {step.low:.1f} to {step.high:.1f} ({plan.step_time.basis})"
+    four, ten = plan.slow_ms
+    alone = "" if plan.machine.gpus > 1 else "; single H100s vary most, so time 100 steps on yours"
+    return f"{start}; one machine in four takes over {four:.0f}, one in ten over {ten:.0f}{alone}"
+
+
+def memory(plan: GPUPlan) -> str:
+    """Return the peak memory of a GPU against what it has, with a warning if it may not fit."""
+    peak, total = plan.peak_mib, plan.machine.kind.memory_mib
+    text = f"{peak:,.0f} MiB ({gib(peak):.1f} GiB) of {total:,} at the peak of a compiled step on each GPU"
+    if peak > total:
+        return f"{text}: IT DOES NOT FIT. Raise data.micro_batches or lower data.train_batch_tokens"
+    if plan.memory_left_mib < 0:
+        return f"{text}: MAY NOT FIT, 1 run in 20 takes 1.25 times as much. Raise data.micro_batches"
+    return text
+
+
+def sliding(cfg: Config, plan: GPUPlan) -> str:
+    """Return the seconds of a sliding score on the machine against the budget, in words."""
+    seconds, budget = plan.scoring_seconds, cfg.budget.eval_seconds
+    verb = "takes" if cfg.eval.stride else "would take"
+    text = f"stride {plan.stride} {verb} about {seconds:,.0f} s there (public sliding scores; ± 30 %)"
+    if cfg.eval.stride and budget and seconds > budget:
+        return f"{text}: OVER the {budget:g} s of budget.eval_seconds. Raise eval.stride, or that budget on fewer GPUs"
+    return text
+
+
+def dollars(cfg: Config, plan: GPUPlan) -> str:
+    """Return what training and scoring cost, and a whole job, in words."""
+    assert plan.usd_per_hour is not None
+    busy = training_seconds(cfg) + (plan.scoring_seconds if cfg.eval.stride else 0.0)
+    whole = max(JOB_SECONDS, busy)
+    return (
+        f"{busy / 3600 * plan.usd_per_hour:.2f} for training and scoring, {whole / 3600 * plan.usd_per_hour:.2f} for "
+        f"a job of {whole / 60:.0f} minutes with loading, compiling and packing, at {plan.usd_per_hour:g} an hour"
+    )
+
+
+def machine_dict(plan: GPUPlan) -> dict[str, Any]:
+    """Return the plan of the machine for programs, with units in the keys."""
+    return {
+        "machine": plan.machine.title,
+        "peak_mib": plan.peak_mib,
+        "memory_mib": plan.machine.kind.memory_mib,
+        "fits": plan.memory_left_mib >= 0,
+        "machine_scoring_seconds": plan.scoring_seconds,
+        "usd_per_hour": plan.usd_per_hour,
+    }

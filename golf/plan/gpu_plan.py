@@ -1,0 +1,134 @@
+"""The plan of a run on a GPU machine that need not be at hand: step time, memory, seconds of scoring, dollars."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from golf.challenge import VALIDATION_TOKENS
+from golf.plan.artifact_size import Interval
+from golf.plan.flops import flops_per_scored_token, layer_order, multiplied_weights
+from golf.plan.history import FinishedRun
+from golf.plan.machines import Machine
+from golf.plan.seconds import STRIDE, StepTime
+from golf.plan.step_model import MEMORY_MARGIN, MIB, QUANTILES, Phases, Work, peak_mib, step_ms
+from golf.run.progress import Progress
+from golf.settings.config import Config, eval_seq_len, mlp_hidden, techniques, world_size
+from golf.training.model.attention import CausalSelfAttention
+from golf.training.model.build import shapeless_model
+from golf.training.model.gpt import GPT
+from golf.training.model.layers import in_order
+
+PHASE_STEPS = 200  # points of a run at which the switches are asked
+# Median of public sliding scores on 8×H100, in forward FLOP a second on each GPU (19 records with FA3, 10 before).
+SCORING_FLOPS = {True: 245e12, False: 89e12}
+JOB_SECONDS = 25 * 60  # of a record run with loading, compiling, quantizing and scoring; docs/cluster.md
+
+
+@dataclass(frozen=True)
+class GPUPlan:
+    """Time, memory and dollars of a run on `machine`."""
+
+    machine: Machine
+    step_time: StepTime
+    formula_ms: float  # step time of a machine that is not slow, before finished runs correct it
+    peak_mib: float  # allocated on each GPU
+    stride: int  # of the sliding score; 64 for a configuration without one
+    scoring_seconds: float
+    usd_per_hour: float | None
+
+    @property
+    def memory_left_mib(self) -> float:
+        """Return the MiB left on a GPU if the step takes as much more than predicted as 1 run in 20 does."""
+        return self.machine.kind.memory_mib - MEMORY_MARGIN * self.peak_mib
+
+    @property
+    def slow_ms(self) -> tuple[float, float]:
+        """Return the step times that one machine in four and one in ten exceed."""
+        assert self.step_time.step_ms is not None
+        expected = self.step_time.step_ms.expected
+        return expected * QUANTILES[0.75] / QUANTILES[0.5], expected * QUANTILES[0.90] / QUANTILES[0.5]
+
+
+def gpu_plan(
+    cfg: Config, model: GPT, machine: Machine, history: Sequence[FinishedRun], usd_per_hour: float | None = None
+) -> GPUPlan:
+    """Plan `cfg`, whose `model` may be on the meta device, on `machine`. Finished runs there scale the step time."""
+    phases = phases_of(cfg, model)
+    ms = step_ms(phases)
+    # Public scores were timed on H100s; another kind is slower by its slowdown in training.
+    rate = SCORING_FLOPS[cfg.model.attention == "fa3"] * world_size(cfg) / machine.kind.slowdown
+    stride = cfg.eval.stride or min(STRIDE, eval_seq_len(cfg))
+    work = flops_per_scored_token(cfg, model, stride) * VALIDATION_TOKENS
+    return GPUPlan(
+        machine=machine,
+        step_time=_step_time(cfg, machine, ms, history),
+        formula_ms=ms,
+        peak_mib=max(peak_mib(work) for _, work in phases),
+        stride=stride,
+        scoring_seconds=work / rate,
+        usd_per_hour=usd_per_hour,
+    )
+
+
+def phases_of(cfg: Config, model: GPT) -> Phases:
+    """Return (share of the training time, work) for every order of layers that the run goes through."""
+    # Techniques switch parts of the model on by the time that has passed, so the run is sampled at equal distances in
+    # time.
+    orders: dict[tuple[int, ...], int] = {}
+    for i in range(PHASE_STEPS):
+        progress = Progress(i * cfg.schedule.iterations // PHASE_STEPS, i / PHASE_STEPS, 1.0)
+        order = tuple(layer_order(model, [name for t in techniques(cfg) for name in t.names_on(progress)]))
+        orders[order] = orders.get(order, 0) + 1
+    return [(count / PHASE_STEPS, _work(cfg, model, order)) for order, count in orders.items()]
+
+
+def _work(cfg: Config, model: GPT, order: Sequence[int]) -> Work:
+    hooks = {
+        i: [str(getattr(hook, "__name__", "")) for hook in in_order(_attn(model, i).output_hooks)] for i in set(order)
+    }
+    with_xsa = sum("exclude_own_value" in hooks[i] for i in order)
+    return Work(
+        gpus=world_size(cfg),
+        batch_tokens=cfg.data.train_batch_tokens,
+        micro_tokens=cfg.data.train_batch_tokens // cfg.data.micro_batches,
+        seq_len=cfg.data.train_seq_len,
+        layers=len(order),
+        dim=cfg.model.model_dim,
+        mlp_hidden=mlp_hidden(cfg.model),
+        vocab=cfg.model.vocab_size,
+        params=sum(p.numel() for p in model.parameters()),
+        matmul_params=multiplied_weights(model, order),
+        xsa_share=with_xsa / len(order),
+        flash3=cfg.model.attention == "fa3",
+    )
+
+
+def _attn(model: GPT, block: int) -> CausalSelfAttention:
+    attn = model.blocks[block].attn
+    assert isinstance(attn, CausalSelfAttention)
+    return attn
+
+
+def _step_time(cfg: Config, machine: Machine, ms: float, history: Sequence[FinishedRun]) -> StepTime:
+    """Return the formula's `ms` with an interval, or scaled by the runs that have finished on such a machine."""
+    ratios = []
+    for run in history:
+        if run.machine == machine.title and run.result.step_ms:
+            ratios.append(run.result.step_ms / step_ms(phases_of(run.config, shapeless_model(run.config))))
+    if ratios:
+        # Runs on the very machine correct what the formula gets wrong there, so their extremes replace its interval.
+        values = (min(ratios), statistics.median(ratios), max(ratios))
+        return StepTime(Interval(*(ms * v for v in values)), f"formula, scaled by {len(ratios)} finished runs there")
+    if machine.kind.is_rough:
+        (low, high), middle = machine.kind.spread, machine.kind.slowdown
+        basis = f"rough: {machine.kind.runs} public runs took {low:g} to {high:g} times as long as H100s"
+        return StepTime(Interval(ms * low, ms * middle, ms * high), basis)
+    values = (QUANTILES[0.10], QUANTILES[0.50], QUANTILES[0.90])
+    return StepTime(Interval(*(ms * v for v in values)), "formula from public runs, 80 % of them within")
+
+
+def gib(mib: float) -> float:
+    """Return `mib` in GiB."""
+    return mib * MIB / 2**30

@@ -1,0 +1,97 @@
+"""Training curves for the board: metrics.jsonl is followed as it grows, and each byte is read once."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from golf.report.rows import is_number
+
+# event → (values on its x axes and y axes), the same names in every answer
+TRAIN, VALIDATION = "train", "validation"
+FIELDS = {
+    TRAIN: ("step", "tokens", "train_seconds", "train_loss", "lr_multiplier", "tokens_per_second"),
+    VALIDATION: ("step", "tokens", "train_seconds", "val_loss", "val_bpb"),
+}
+
+
+class MetricsTail:
+    """Reader of one run's metrics.jsonl that goes on where it stopped."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "metrics.jsonl"
+        self.generation = 0  # grows when points that were given out before are no longer true
+        self._read_bytes = 0
+        self._written_at: float | None = None  # seconds since 1970
+        self.points: dict[str, list[tuple[Any, ...]]] = {}
+        self.switches: list[dict[str, Any]] = []
+        self._forget()
+
+    def refresh(self) -> None:
+        """Read the whole lines that were added since the last time."""
+        try:
+            # A link could lead out of the runs root.
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW)
+        except OSError:
+            return
+        with os.fdopen(descriptor, "rb") as file:
+            found = os.fstat(descriptor)
+            if found.st_size < self._read_bytes:
+                self._start_again()
+            self._written_at = found.st_mtime
+            file.seek(self._read_bytes)
+            added = file.read()
+        # The last line may be half written: it is read next time.
+        whole = added[: added.rfind(b"\n") + 1]
+        self._read_bytes += len(whole)
+        for line in whole.splitlines():
+            self._take(line)
+
+    def progress(self) -> dict[str, Any]:
+        """Return the last logged step, its loss in nats per token, training seconds, and when the file last grew."""
+        last = dict(zip(FIELDS[TRAIN], self.points[TRAIN][-1], strict=True)) if self.points[TRAIN] else {}
+        shown = {"steps": last.get("step"), "train_seconds": last.get("train_seconds")}
+        return {**shown, "train_loss": last.get("train_loss"), "written_at": self._written_at}
+
+    def since(self, generation: int, have: dict[str, int]) -> dict[str, Any]:
+        """Return the points by event from number `have` on, or all if the `generation` is not this one."""
+        self.refresh()
+        known = have if generation == self.generation else {}
+        first = {event: min(known.get(event, 0), len(points)) for event, points in self.points.items()}
+        added = {event: points[first[event] :] for event, points in self.points.items()}
+        return {"generation": self.generation, "first": first, "points": added, "switches": self.switches}
+
+    def _take(self, line: bytes) -> None:
+        try:
+            event = json.loads(line)
+            kind, step = event["event"], event.get("step")
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return
+        if kind in FIELDS:
+            point = tuple(
+                v if isinstance(v := event.get(k), int | float) and is_number(v) else None for k in FIELDS[kind]
+            )
+            if point[0] is not None:
+                self.points[kind].append(point)
+        elif kind == "switched_on" and isinstance(event.get("name"), str) and isinstance(step, int):
+            self.switches.append({"name": event["name"], "step": step})
+        elif kind == "resumed" and isinstance(step, int):
+            self._rewind(step)
+
+    def _rewind(self, step: int) -> None:
+        """Forget what came after `step`: the run was resumed there and takes these steps again."""
+        for event, points in self.points.items():
+            self.points[event] = [point for point in points if point[0] <= step]
+        self.switches = [switch for switch in self.switches if switch["step"] <= step]
+        self.generation += 1
+
+    def _start_again(self) -> None:
+        self.generation += 1
+        self._read_bytes = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        self.points = {event: [] for event in FIELDS}
+        self.switches = []

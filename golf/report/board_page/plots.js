@@ -1,0 +1,240 @@
+"use strict";
+// Pictures of the board, drawn by plotly. Scores, intervals and verdicts come from Python and are drawn as they are.
+
+// Colours of Okabe and Ito without the two that vanish on white paper; the dashes tell the rest apart.
+const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8a7f3a"];
+const DASHES = ["solid", "dash", "dot", "dashdot"];
+const KINDS = {
+  "reference": ["#0072B2", "diamond"], "better": ["#009E73", "triangle-down"], "worse": ["#D55E00", "triangle-up"],
+};
+const OTHER_KIND = ["#8a94a0", "circle"];
+const AXIS_TITLES = {
+  step: "step", tokens: "tokens", bytes: "bytes of text", train_seconds: "training seconds",
+  train_loss: "training loss (nats per token)", val_loss: "validation loss (nats per token)",
+  val_bpb: "validation score (bits per byte)", lr_multiplier: "learning-rate multiplier",
+  tokens_per_second: "tokens per second",
+};
+const FIELDS = {
+  train: ["step", "tokens", "train_seconds", "train_loss", "lr_multiplier", "tokens_per_second"],
+  validation: ["step", "tokens", "train_seconds", "val_loss", "val_bpb"],
+};
+
+/** Return text that plotly shows as it is: it would read tags and entities in names. */
+function plotText(text) {
+  return String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+}
+
+function shortened(text, most) {
+  // Names tend to differ at their ends, so the middle is cut out.
+  const half = Math.floor((most - 1) / 2);
+  return text.length > most ? `${text.slice(0, half)}…${text.slice(-half)}` : text;
+}
+
+function colourVariable(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+function draw(id, traces, axes, caption) {
+  const place = document.getElementById(id);
+  const figure = place.closest("figure");
+  figure.hidden = traces.length === 0;
+  if (figure.hidden) return;
+  const grid = { gridcolor: colourVariable("--line"), zerolinecolor: colourVariable("--line"), automargin: true };
+  const rows = legendRows(traces, place.clientWidth);
+  place.style.height = `${(id === "curves" ? 380 : 290) + 20 * rows}px`;
+  const titled = axis => axis.title ? { ...axis, title: { standoff: 8, ...axis.title } } : axis;
+  const layout = {
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: true, uirevision: id + axes.revision,
+    font: { color: colourVariable("--ink"), size: 12 }, margin: { l: 56, r: 14, t: 28, b: 56 + 20 * rows },
+    hovermode: "closest", hoverlabel: { namelength: -1 }, modebar: { bgcolor: "rgba(0,0,0,0)", color: colourVariable("--faint"), activecolor: colourVariable("--ink") },
+    legend: { orientation: "h", yref: "container", y: 0, yanchor: "bottom", x: 0, bgcolor: "rgba(0,0,0,0)" },
+    shapes: axes.shapes || [], xaxis: { ...grid, exponentformat: "power", ...titled(axes.x) }, yaxis: { ...grid, ...titled(axes.y) },
+  };
+  const svg = { name: "Save as SVG", icon: Plotly.Icons.camera, click: g => Plotly.downloadImage(g, { format: "svg", filename: id }) };
+  Plotly.react(place, traces, layout, {
+    responsive: true, displaylogo: false, showSendToCloud: false, plotlyServerURL: "", modeBarButtonsToAdd: [svg], toImageButtonOptions: { filename: id, scale: 2 },
+    modeBarButtonsToRemove: ["select2d", "lasso2d"],
+  });
+  place.setAttribute("aria-label", caption);
+  figure.querySelector("figcaption").textContent = caption;
+}
+
+/** Return the rows of a legend below the axes; plotly gives each entry the width of the longest one. */
+function legendRows(traces, width) {
+  const names = traces.filter(trace => trace.showlegend !== false).map(trace => trace.name.length);
+  const inARow = Math.max(1, Math.floor((width - 80) / (7 * Math.max(...names) + 50)));
+  return Math.ceil(names.length / inARow);
+}
+
+/** Draw score against the swept setting, the differences to the reference, and score against bytes. */
+function drawSweep(found) {
+  const kinds = [...new Set(found.variants.map(v => v.kind))];
+  const percent = `${Math.round(100 * found.confidence)}%`;
+  const numeric = found.variants.some(v => v.number !== null);
+  const name = v => plotText(shortened(v.name, 30));
+  const scored = found.variants.filter(v => v.mean !== null);
+  drawScores(found, scored, kinds, numeric, name, percent);
+  const marks = kind => ({ color: (KINDS[kind] || OTHER_KIND)[0], symbol: (KINDS[kind] || OTHER_KIND)[1], size: 9 });
+  const compared = found.variants.filter(v => v.difference !== null);
+  const differences = kinds.map(kind => {
+    const of = compared.filter(v => v.kind === kind);
+    const spread = of.map(v => v.difference_interval || [v.difference, v.difference]);
+    return {
+      name: plotText(kind), type: "scatter", mode: "markers", marker: marks(kind), y: of.map(name), x: of.map(v => v.difference),
+      error_x: bars(of.map(v => v.difference), spread, marks(kind).color), hoverinfo: "x+y+name",
+    };
+  }).filter(trace => trace.x.length);
+  const zero = { type: "line", x0: 0, x1: 0, yref: "paper", y0: 0, y1: 1, line: { color: KINDS.reference[0], width: 1 } };
+  draw("differences", differences, {
+    revision: found.title, shapes: [zero], x: { title: { text: "difference in bits per byte; left is better" } },
+    y: { type: "category", autorange: "reversed" },
+  }, `Difference to ${found.reference}, ${percent} intervals. A bar of no length: no test was possible.`);
+  drawBytes(found, scored, name);
+}
+
+function drawScores(found, scored, kinds, numeric, name, percent) {
+  const title = { title: { text: `${plotText(found.score)} (bits per byte)` } };
+  const swept = { title: { text: plotText(found.swept) } };
+  const seeds = scored.flatMap(v => v.seeds.map(seed => [numeric ? v.number : name(v), seed.score, `seed ${seed.seed}`]));
+  const across = points => numeric ? { x: points.map(p => p[0]), y: points.map(p => p[1]) } : { y: points.map(p => p[0]), x: points.map(p => p[1]) };
+  const traces = [{
+    name: "seed", type: "scatter", mode: "markers", marker: { color: OTHER_KIND[0], size: 5, opacity: .7 },
+    ...across(seeds), text: seeds.map(p => p[2]), hoverinfo: "x+y+text",
+  }];
+  for (const kind of kinds) {
+    const of = scored.filter(v => v.kind === kind);
+    if (!of.length) continue;
+    const [color, symbol] = KINDS[kind] || OTHER_KIND;
+    const points = of.map(v => [numeric ? v.number : name(v), v.mean]);
+    traces.push({
+      name: plotText(kind), type: "scatter", mode: "markers", marker: { color, symbol, size: 10 }, ...across(points),
+      [numeric ? "error_y" : "error_x"]: bars(of.map(v => v.mean), of.map(v => v.interval), color), hoverinfo: "x+y+name",
+    });
+  }
+  const numbers = scored.map(v => v.number);
+  const wide = numeric && Math.min(...numbers) > 0 && Math.max(...numbers) / Math.min(...numbers) >= 4;
+  const ticks = wide ? { type: "log", tickvals: numbers, ticktext: numbers.map(String) } : {};
+  draw("scores", scored.length ? traces : [], {
+    revision: found.title, x: numeric ? { ...swept, ...ticks } : title,
+    y: numeric ? title : { type: "category", autorange: "reversed", ...swept },
+  }, `${found.score} against ${found.swept}, one mark a variant with its ${percent} interval.`);
+}
+
+function drawBytes(found, scored, name) {
+  const traces = scored.map((v, i) => ({
+    name: name(v), type: "scatter", mode: "markers", x: v.seeds.map(s => s.bytes), y: v.seeds.map(s => s.score),
+    marker: { color: COLOURS[i % COLOURS.length], symbol: Math.floor(i / COLOURS.length) % 8, size: 8 },
+    text: v.seeds.map(s => `seed ${s.seed}`), hoverinfo: "x+y+name+text",
+  })).filter(trace => trace.x.some(x => x !== null)).slice(0, 28);
+  const heights = traces.flatMap(trace => trace.y);
+  const caps = found.cap_bytes.map(cap => ({
+    name: "cap", type: "scatter", mode: "lines", x: [cap, cap], y: [Math.min(...heights), Math.max(...heights)],
+    line: { color: colourVariable("--ink"), dash: "dash", width: 1 }, hoverinfo: "x+name",
+  }));
+  draw("bytes", traces.length ? [...traces, ...caps] : [], {
+    revision: found.title, x: { title: { text: "artifact + code (bytes)" }, exponentformat: "SI" },
+    y: { title: { text: `${plotText(found.score)} (bits per byte)` } },
+  }, `${found.score} against bytes, one mark a run.${caps.length ? " Dashed: the cap." : ""}`);
+}
+
+function bars(middles, intervals, color) {
+  return {
+    type: "data", symmetric: false, color, thickness: 1.5, width: 4,
+    array: middles.map((m, i) => intervals[i] ? intervals[i][1] - m : 0),
+    arrayminus: middles.map((m, i) => intervals[i] ? m - intervals[i][0] : 0),
+  };
+}
+
+/** Draw curves of groups [{name, runs: [{points, switches, bytes_per_token}]}] with the chosen axes. */
+function drawCurves(groups, choice) {
+  const traces = [], named = new Set();
+  let drawn = 0;
+  groups.forEach((group, number) => {
+    const color = COLOURS[number % COLOURS.length];
+    const dash = DASHES[Math.floor(number / COLOURS.length) % DASHES.length];
+    const curves = group.runs.map(run => ({ ...curveOf(run, choice), run })).filter(curve => curve.x.length);
+    if (!curves.length) return;
+    drawn += curves.length;
+    const line = { color, dash, width: 1.8 }, name = plotText(shortened(group.name, 44));
+    const style = { type: "scatter", mode: curves[0].x.length > 1 ? "lines" : "markers", line, marker: { color }, legendgroup: `g${number}` };
+    if (choice.band && curves.length > 1) {
+      const band = bandOf(curves);
+      const edge = { type: "scatter", mode: "lines", line: { width: 0, color }, legendgroup: `g${number}`, showlegend: false, hoverinfo: "skip" };
+      traces.push({ ...edge, x: band.x, y: band.low }, { ...edge, x: band.x, y: band.high, fill: "tonexty", fillcolor: color + "33" });
+      traces.push({ ...style, name: `${name} (${curves.length} seeds)`, x: band.x, y: band.mean });
+    } else {
+      curves.forEach((curve, i) => traces.push({ ...style, name, x: curve.x, y: curve.y, showlegend: i === 0 || !choice.band, ...(choice.band ? {} : { name: `${name} ${plotText(curve.run.seed)}`, legendgroup: undefined }) }));
+    }
+    for (const mark of switchesOn(curves[0])) {
+      // One entry of the legend for a switch, however many curves have it.
+      traces.push({
+        type: "scatter", mode: "markers", x: [mark.x], y: [mark.y], name: `${plotText(mark.name)} is on`, legendgroup: `on ${mark.name}`,
+        marker: { symbol: "diamond-open", size: 11, color: colourVariable("--ink") }, showlegend: !named.has(mark.name), hoverinfo: "x+name",
+      });
+      named.add(mark.name);
+    }
+  });
+  const x = AXIS_TITLES[choice.x], y = AXIS_TITLES[choice.y];
+  draw("curves", traces, {
+    revision: [choice.x, choice.y, choice.logX, choice.logY].join(),
+    x: { title: { text: x }, type: choice.logX ? "log" : "linear", exponentformat: "SI" },
+    y: { title: { text: y }, type: choice.logY ? "log" : "linear", ...rangeWithoutStart(traces, choice) },
+  }, `${y[0].toUpperCase()}${y.slice(1)} over ${x}, ${drawn} runs.${choice.band ? " A line with a band is the mean over seeds; the band goes from the lowest to the highest." : ""}${choice.smooth > 0 ? ` Smoothed by ${choice.smooth}.` : ""}`);
+  return drawn;
+}
+
+/** Return the range of losses without the first tenth of a curve, whose fall would flatten the rest. */
+function rangeWithoutStart(traces, choice) {
+  if (choice.logY || !choice.y.endsWith("loss") && choice.y !== "val_bpb") return {};
+  const values = traces.flatMap(trace => trace.y.length > 9 ? trace.y.slice(Math.floor(trace.y.length / 10)) : trace.y);
+  const low = values.reduce((a, b) => Math.min(a, b), Infinity), high = values.reduce((a, b) => Math.max(a, b), -Infinity);
+  return Number.isFinite(low) ? { range: [low - 0.05 * (high - low || 1), high + 0.05 * (high - low || 1)] } : {};
+}
+
+function curveOf(run, choice) {
+  const event = FIELDS.validation.indexOf(choice.y) > 2 ? "validation" : "train";
+  const xAt = FIELDS[event].indexOf(choice.x === "bytes" ? "tokens" : choice.x), yAt = FIELDS[event].indexOf(choice.y);
+  const factor = choice.x === "bytes" ? run.bytes_per_token : 1;
+  const points = factor ? run.points[event].filter(p => p[xAt] !== null && p[yAt] !== null) : [];
+  const kept = points.filter(p => (!choice.logX || p[xAt] > 0) && (!choice.logY || p[yAt] > 0));
+  return { x: kept.map(p => p[xAt] * factor), y: smoothed(kept.map(p => p[yAt]), choice.smooth), steps: kept.map(p => p[0]) };
+}
+
+/** Return the exponential moving average with weight `keep` of the past, corrected for its start. */
+function smoothed(values, keep) {
+  let sum = 0, weight = 0;
+  return values.map(value => {
+    sum = keep * sum + (1 - keep) * value;
+    weight = keep * weight + (1 - keep);
+    return sum / weight;
+  });
+}
+
+/** Return mean, lowest and highest over curves, at the places of the first one that all of them reach. */
+function bandOf(curves) {
+  const end = Math.min(...curves.map(c => c.x[c.x.length - 1])), start = Math.max(...curves.map(c => c.x[0]));
+  const x = curves[0].x.filter(at => at >= start && at <= end);
+  const values = x.map(at => curves.map(curve => between(curve, at)));
+  return {
+    x, mean: values.map(v => v.reduce((a, b) => a + b, 0) / v.length),
+    low: values.map(v => Math.min(...v)), high: values.map(v => Math.max(...v)),
+  };
+}
+
+function between(curve, at) {
+  let low = 0, high = curve.x.length - 1;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (curve.x[middle] <= at) low = middle; else high = middle;
+  }
+  if (high === low || curve.x[high] === curve.x[low]) return curve.y[high];
+  const share = (at - curve.x[low]) / (curve.x[high] - curve.x[low]);
+  return curve.y[low] + share * (curve.y[high] - curve.y[low]);
+}
+
+function switchesOn(curve) {
+  return curve.run.switches.flatMap(({ name, step }) => {
+    const at = curve.steps.findIndex(s => s >= step);
+    return at < 0 ? [] : [{ name, x: curve.x[at], y: curve.y[at] }];
+  });
+}

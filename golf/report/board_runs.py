@@ -1,0 +1,197 @@
+"""The runs root as plain values for the board: runs, settings that differ, sweeps.
+
+Files that have not changed are not read again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from golf.errors import GolfError
+from golf.report.board_curves import MetricsTail
+from golf.report.changes import Flat, differing_keys, techniques_of, written
+from golf.report.rows import RunRow, row_of
+from golf.report.store import find_record, latest_row, seed_of
+from golf.run.identity import identity_of
+
+Stamp = tuple[int, int] | None  # modification time in nanoseconds and bytes of a file; None if there is no file
+SHOWN = (
+    *("variant", "name", "seed", "state", "reason", "machine", "bytes_per_token", "cap_bytes"),
+    *("val_bpb", "pre_quant_bpb", "post_quant_bpb", "sliding_bpb", "ttt_bpb"),
+    *("artifact_bytes", "code_bytes", "total_bytes", "steps", "step_ms", "train_seconds", "eval_seconds"),
+)
+
+
+@dataclass
+class _Run:
+    """Values read from a run folder, and the stamps of its files at that time."""
+
+    folder: Path
+    tail: MetricsTail
+    stamps: tuple[Stamp, Stamp] | None = None  # of result.json and config.json; None before the first look
+    row: RunRow = field(default_factory=lambda: RunRow("", ""))
+    settings: Flat = field(default_factory=dict)
+
+    def refresh(self) -> None:
+        """Read result and configuration again if they have changed."""
+        stamps = stamp(self.folder / "result.json"), stamp(self.folder / "config.json")
+        if stamps != self.stamps:
+            self.row, self.settings, self.stamps = row_of(self.folder), _settings(self.folder), stamps
+
+    def values(self) -> dict[str, Any]:
+        """Return the values of the row and, for a run that has not ended, how far it is."""
+        found = {key: getattr(self.row, key) for key in SHOWN}
+        if self.row.is_open:
+            self.tail.refresh()
+            found |= self.tail.progress()
+        return found
+
+
+class RunsRoot:
+    """Reader of all runs and sweeps below one folder. Symbolic links below it are not followed."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._runs: dict[str, _Run] = {}
+        self._records: dict[str, tuple[Stamp, dict[str, Any]]] = {}
+        self._differing: tuple[list[int], dict[str, dict[str, str]]] = ([], {})
+
+    def refresh(self) -> None:
+        """Look for new, changed and removed runs."""
+        found = dict(_run_folders(self.root))
+        self._runs = {id: self._runs.get(id) or _Run(path, MetricsTail(path)) for id, path in found.items()}
+        for run in self._runs.values():
+            run.refresh()
+
+    def overview(self) -> dict[str, Any]:
+        """Return runs by id, the settings in which variants differ by variant id, and the sweeps, newest first."""
+        self.refresh()
+        return {
+            "root": self.root.name,
+            "runs": {id: run.values() for id, run in self._runs.items()},
+            "settings": self._settings_that_differ(),
+            "sweeps": sorted(self._sweeps(), key=lambda sweep: sweep["created"], reverse=True),
+        }
+
+    def folder(self, run_id: str) -> Path:
+        """Return the folder of a run that the overview lists. Raises `GolfError` for any other text."""
+        return self._known(run_id).folder
+
+    def tail(self, run_id: str) -> MetricsTail:
+        """Return the reader of a listed run's metrics. Raises `GolfError` for any other text."""
+        return self._known(run_id).tail
+
+    def sweep_record(self, name: str) -> Path:
+        """Return the record of a sweep. Raises `GolfError` if the runs root has no sweep of that name."""
+        if name not in dict(_sweep_records(self.root)):
+            raise GolfError(f"There is no sweep {name} under the runs root.")
+        return self.root / "sweeps" / name / "sweep.json"
+
+    def state(self, name: str) -> Any:
+        """Return a value that changes whenever a file changes that the table of a sweep is made of."""
+        runs = [(id, run.stamps) for id, run in self._runs.items()]
+        return stamp(self.sweep_record(name)), hash(tuple(runs))
+
+    def _known(self, run_id: str) -> _Run:
+        # Ids are looked up and never joined to a path, so that no request can name another file.
+        if run_id not in self._runs:
+            self.refresh()
+        if run_id not in self._runs:
+            raise GolfError(f"There is no run {run_id} under the runs root.")
+        return self._runs[run_id]
+
+    def _settings_that_differ(self) -> dict[str, dict[str, str]]:
+        flats = {run.row.variant: run.settings for run in self._runs.values() if run.settings}
+        # Settings are read anew only when a file changes, so equal objects are equal values.
+        state = [id(flat) for flat in flats.values()]
+        if state != self._differing[0]:
+            self._differing = state, _differing_values(flats)
+        return self._differing[1]
+
+    def _sweeps(self) -> Iterator[dict[str, Any]]:
+        folders: dict[tuple[str, int | None], list[str]] = {}
+        for id, run in self._runs.items():
+            folders.setdefault((run.row.variant, seed_of(run.folder)), []).append(id)
+        for name, path in _sweep_records(self.root):
+            seen = stamp(path)
+            if name not in self._records or self._records[name][0] != seen:
+                self._records[name] = seen, _record(path, self.root)
+            record = self._records[name][1]
+            asked = [(run.get("variant_id", ""), run.get("seed")) for run in record.get("runs", [])]
+            runs = [self._latest(folders.get(key, [])) for key in asked]
+            shown = {key: record.get(key) or "" for key in ("kind", "created", "error")}
+            yield {"name": name, **shown, "runs": [id for id in runs if id], "waiting": runs.count("")}
+
+    def _latest(self, ids: list[str]) -> str:
+        """Return the id of the attempt that stands for a seed; empty without any."""
+        if len(ids) < 2:
+            return ids[0] if ids else ""
+        chosen = latest_row([self._runs[id].folder for id in ids]).path
+        return next(id for id in ids if self._runs[id].folder == chosen)
+
+
+def stamp(path: Path) -> Stamp:
+    """Return modification time in nanoseconds and size in bytes; None if the file cannot be seen."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
+def _run_folders(root: Path) -> Iterator[tuple[str, Path]]:
+    """Yield id and path of every run folder, `<name>-<variant id>/seed<k>`."""
+    for variant in _folders(root):
+        if variant.name != "sweeps":
+            for folder in _folders(variant):
+                if folder.name.startswith("seed"):
+                    yield f"{variant.name}/{folder.name}", Path(folder.path)
+
+
+def _sweep_records(root: Path) -> Iterator[tuple[str, Path]]:
+    for folder in _folders(root / "sweeps"):
+        path = Path(folder.path, "sweep.json")
+        if path.is_file() and not path.is_symlink():
+            yield folder.name, path
+
+
+def _folders(path: str | Path | os.DirEntry[str]) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(path) as entries:
+            return sorted((e for e in entries if e.is_dir(follow_symlinks=False)), key=lambda e: e.name)
+    except OSError:
+        return []
+
+
+def _settings(folder: Path) -> Flat:
+    try:
+        return identity_of(json.loads((folder / "config.json").read_bytes()))
+    except (OSError, ValueError, AttributeError):
+        return {}
+
+
+def _record(path: Path, root: Path) -> dict[str, Any]:
+    try:
+        return find_record(str(path), root) or {}
+    except GolfError as error:
+        return {"error": str(error)}
+
+
+def _differing_values(flats: dict[str, Flat]) -> dict[str, dict[str, str]]:
+    """Return the settings in which variants differ as overrides spell them, by variant id and key."""
+    keys = [key for key in differing_keys(list(flats.values())) if not key.startswith("tech")] if flats else []
+    techniques = {id: ",".join(sorted(techniques_of(flat))) for id, flat in flats.items()}
+    inside = differing_keys(list(flats.values())) if flats else []
+    found: dict[str, dict[str, str]] = {}
+    for id, flat in flats.items():
+        found[id] = {key: written(flat[key]) for key in keys if key in flat}
+        if len(set(techniques.values())) > 1:
+            found[id]["tech"] = techniques[id]
+        # A technique that only some variants have is named above; its settings matter where they differ.
+        found[id] |= {key: written(flat[key]) for key in inside if key.startswith("tech.") and key in flat}
+    return found

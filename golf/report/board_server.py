@@ -1,0 +1,208 @@
+"""The web server of the board: a page, its scripts, and JSON that is read from the runs root. It writes nothing."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import hmac
+import ipaddress
+import json
+import math
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from golf.errors import GolfError
+from golf.report.board_runs import RunsRoot
+from golf.report.board_sweep import sweep_values
+from golf.report.findings import judged
+from golf.report.study import read_study
+from golf.settings.config import RulesConfig
+
+PAGE_FOLDER = Path(__file__).parent / "board_page"
+PAGE_FILES = {
+    "index.html": "text/html",
+    "board.css": "text/css",
+    "board.js": "text/javascript",
+    "plots.js": "text/javascript",
+}
+PLOTLY = "plotly.min.js"
+MOST_RUNS = 200  # runs whose curves one request may ask for
+Query = dict[str, list[str]]
+# The page loads only what this server sends and runs no script that is written inside a page.
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+
+
+class Board:
+    """Answers to the page: each method answers one address with plain values."""
+
+    def __init__(self, root: Path, rules: RulesConfig) -> None:
+        self.root, self.rules = root, rules
+        self.runs = RunsRoot(root)
+        self._sweeps: dict[str, tuple[Any, dict[str, Any]]] = {}
+
+    def overview(self, query: Query) -> dict[str, Any]:
+        """Return all runs and sweeps."""
+        return self.runs.overview()
+
+    def curves(self, query: Query) -> dict[str, Any]:
+        """Return the new points of each `run=<id>`, which may say `have=<generation>.<train>.<validation>`."""
+        ids, have = query.get("run", []), query.get("have", [])
+        if len(ids) > MOST_RUNS:
+            raise GolfError(f"Curves of {len(ids)} runs were asked for; at most {MOST_RUNS} are shown at once.")
+        found = {}
+        for number, id in enumerate(ids):
+            generation, train, validation = _counts(have[number]) if number < len(have) else (0, 0, 0)
+            found[id] = self.runs.tail(id).since(generation, {"train": train, "validation": validation})
+        return found
+
+    def sweep(self, query: Query) -> dict[str, Any]:
+        """Return the findings on the sweep `name`, judged anew only if a file has changed."""
+        name = _one(query, "name")
+        record = self.runs.sweep_record(name)
+        self.runs.refresh()
+        state = self.runs.state(name)
+        if name not in self._sweeps or self._sweeps[name][0] != state:
+            # The path, because a name could be a folder of the directory that the server was started in.
+            self._sweeps[name] = state, sweep_values(judged(read_study([str(record)]), self.rules), self.root)
+        return self._sweeps[name][1]
+
+    def why(self, query: Query) -> dict[str, Any]:
+        """Return the sentences about the settings in which the runs `one` and `other` differ."""
+        from golf.report.why import explained, side  # composes configurations, which takes a while to import
+
+        one, other = (side(str(self.runs.folder(_one(query, key)))) for key in ("one", "other"))
+        return {"lines": explained(one, other)}
+
+
+class BoardServer(ThreadingHTTPServer):
+    """Server of one board. With a `token`, every address begins with it; without one, only this machine is served."""
+
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], board: Board, token: str = "") -> None:
+        self.board, self.token = board, token
+        self.lock = threading.Lock()  # the board's caches are not made for several threads
+        super().__init__(address, _Handler)
+
+    @property
+    def url(self) -> str:
+        """Return the address of the page, with the token if there is one."""
+        host, port = self.server_address[:2]
+        return f"http://{host!s}:{port}/{f'{self.token}/' if self.token else ''}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: BoardServer
+    timeout = 30  # seconds; a silent client does not hold a thread for longer
+
+    def do_GET(self) -> None:
+        """Answer with a file of the page or with JSON; anything else is 404."""
+        parts = urlsplit(self.path)
+        name = self._name(parts.path)
+        board = self.server.board
+        answers: dict[str, Callable[[Query], dict[str, Any]]] = {
+            "api/overview": board.overview,
+            "api/curves": board.curves,
+            "api/sweep": board.sweep,
+            "api/why": board.why,
+        }
+        if name is None:
+            self._send(403, b"This address lacks the token that `golf board` has printed.", "text/plain")
+        elif name in answers:
+            self._answer(answers[name], parse_qs(parts.query))
+        elif name == PLOTLY:
+            self._send(200, plotly_file().read_bytes(), "text/javascript")
+        elif (file := name or "index.html") in PAGE_FILES:
+            self._send(200, (PAGE_FOLDER / file).read_bytes(), PAGE_FILES[file])
+        else:
+            self._send(404, b"There is nothing here.", "text/plain")
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing: a page that is left open asks every few seconds."""
+
+    def _name(self, path: str) -> str | None:
+        """Return the address without slash and token; None for a caller who may not read it."""
+        if not self.server.token:
+            # A web page elsewhere can point its own name at this machine, but the name then stands in this header.
+            host = urlsplit(f"//{self.headers.get('Host', '')}").hostname
+            return path.removeprefix("/") if is_this_machine(host or "") else None
+        given, _, rest = path.removeprefix("/").partition("/")
+        return rest if hmac.compare_digest(given.encode(), self.server.token.encode()) else None
+
+    def _answer(self, answer: Callable[[Query], dict[str, Any]], query: Query) -> None:
+        try:
+            with self.server.lock:
+                status, values = 200, answer(query)
+        except GolfError as error:
+            status, values = 400, {"error": str(error)}
+        self._send(status, as_json(values), "application/json")
+
+    def _send(self, status: int, content: bytes, kind: str) -> None:
+        tag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
+        if self.headers.get("If-None-Match") == tag:
+            status, content = 304, b""
+        is_packed = len(content) > 2000 and "gzip" in self.headers.get("Accept-Encoding", "")
+        self.send_response(status)
+        if is_packed:
+            content = gzip.compress(content, compresslevel=1)
+            self.send_header("Content-Encoding", "gzip")
+        for key, value in {**HEADERS, "ETag": tag, "Content-Type": f"{kind}; charset=utf-8"}.items():
+            self.send_header(key, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+
+def is_this_machine(host: str) -> bool:
+    """Tell whether a host name or address reaches only this machine."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def plotly_file() -> Path:
+    """Return the plotting library's script, part of the package plotly. Raises `GolfError` without the package."""
+    # Importing the package takes a second, and only its file is needed.
+    spec = find_spec("plotly")
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        if (path := Path(folder, "package_data", PLOTLY)).is_file():
+            return path
+    raise GolfError("The board draws with the package plotly: `pip install 'golf[board]'`.")
+
+
+def as_json(values: Any) -> bytes:
+    """Return `values` as JSON that browsers read: numbers that are not finite become null."""
+    return json.dumps(_finite(values), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _one(query: Query, key: str) -> str:
+    if len(query.get(key, [])) != 1:
+        raise GolfError(f"The address needs one {key}=.")
+    return query[key][0]
+
+
+def _counts(text: str) -> tuple[int, int, int]:
+    numbers = text.split(".")
+    if len(numbers) != 3 or not all(number.isdecimal() for number in numbers):
+        raise GolfError("have= is three numbers with dots between them: generation, train and validation points.")
+    return int(numbers[0]), int(numbers[1]), int(numbers[2])

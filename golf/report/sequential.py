@@ -1,0 +1,269 @@
+"""Verdicts of a sweep that looks after every round of seeds and stops variants as soon as they are decided.
+
+Decisions are computed from the scores alone, look by look from the first one. A sweep that was killed therefore
+decides again what it had decided, and a report says the same as the sweep.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from scipy.special import ndtri, stdtrit
+
+from golf.errors import GolfError
+from golf.report.boundaries import nominal_levels, repeated_p
+from golf.report.comparison import NOT_COMPARABLE, check_comparable, check_machines, compare, why_no_pairs
+from golf.report.rows import RunRow
+from golf.report.seed_noise import SeedPrior, moderated
+from golf.report.statistics import ONE_SEED, Comparison
+from golf.report.variants import Variant
+from golf.report.verdicts import (
+    BETTER,
+    MOST_LOST,
+    NO_DIFFERENCE,
+    NO_VERDICT,
+    WORSE,
+    Verdict,
+    margin_bpb,
+    measured,
+    with_losses,
+)
+from golf.run.result import INTERRUPTED
+from golf.settings.config import RulesConfig
+
+# One seed of each tells nothing about its own spread, so that a prior that does not fit would decide alone.
+FIRST_LOOK = 2
+FUTILE = "futile"  # not as much better as is worth finding; whether it is worse was not asked
+
+
+@dataclass(frozen=True)
+class SequentialPlan:
+    """Settings of a sequential sweep, fixed before its first look."""
+
+    seeds: tuple[int, ...]  # seed of each round; their number is the most looks
+    reference: str  # id of the variant that the others are compared with
+    effect_bpb: float | None = None  # improvement worth finding; null = what the last look finds at the rule's power
+    most_runs: int | None = None  # runs after which no further round begins
+    prior: SeedPrior | None = None  # standard deviation between seeds from earlier runs; null = Welch's test
+
+    @property
+    def looks(self) -> int:
+        """Return the most looks."""
+        return len(self.seeds)
+
+    def prior_under(self, rules: RulesConfig) -> SeedPrior | None:
+        """Return the prior if the rule admits one: a margin is shown by the runs alone."""
+        return None if rules.margin_nats else self.prior
+
+    @staticmethod
+    def of(values: Mapping[str, Any] | None) -> SequentialPlan | None:
+        """Return the plan from its plain values in a sweep's record; None for a sweep of a fixed size."""
+        if not values:
+            return None
+        prior = SeedPrior.of(values.get("prior"))
+        known = {key: values.get(key) for key in ("effect_bpb", "most_runs")}
+        return SequentialPlan(tuple(values["seeds"]), values["reference"], prior=prior, **known)
+
+    def values(self) -> dict[str, Any]:
+        """Return the plan as plain values for a sweep's record."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class SequentialComparison(Comparison):
+    """A comparison at a look that was one of several; its intervals hold at every look at once."""
+
+    look: int
+    looks: int
+
+    def interval(self, confidence: float) -> tuple[float, float]:
+        """Return the repeated confidence interval of the true difference (Jennison and Turnbull 2000, chapter 9)."""
+        level = nominal_levels((1 - confidence) / 2, self.looks, FIRST_LOOK)[self.look - 1]
+        half = -float(ndtri(level) if math.isinf(self.df) else stdtrit(self.df, level)) * self.standard_error
+        return self.difference - half, self.difference + half
+
+
+@dataclass
+class SequentialVerdicts:
+    """Decisions of the looks so far."""
+
+    verdicts: dict[str, Verdict] = field(default_factory=dict)  # by variant id
+    active: list[str] = field(default_factory=list)  # ids of the variants that go on
+    looks: int = 0  # rounds that were complete and looked at
+
+
+@dataclass
+class _Arm:
+    """A variant on its way through the looks."""
+
+    variant: Variant
+    p_better: list[float] = field(default_factory=list)  # one for each look; 1 where no test was possible
+    p_worse: list[float] = field(default_factory=list)
+    comparison: SequentialComparison | None = None
+    reason: str = ""
+
+
+def judge_sequentially(
+    variants: Sequence[Variant], reference: Variant, rules: RulesConfig, plan: SequentialPlan, *, score: str = "final"
+) -> SequentialVerdicts:
+    """Look at every complete round in turn and return the verdicts at each variant's last look.
+
+    A variant is better if the repeated test shows an improvement beyond the rule's margin, and worse if it shows any
+    deterioration. It is futile if it shows that the improvement is smaller than the plan's effect. The errors of
+    better and of worse stay below `rules.alpha` each, over all looks and all variants: a level is shared out evenly
+    and passed on by those that were decided (Maurer and Bretz 2013). Stopping for futility costs power only.
+    """
+    looking = _Looking(rules, plan, score, reference)
+    looking.arms = {v.id: _Arm(v) for v in variants if v is not reference and v.rows and not _is_refused(v)}
+    looking.family = len(looking.arms)
+    looking.left = {BETTER: looking.family, WORSE: looking.family}
+    for look in range(1, plan.looks + 1):
+        if not looking.arms or not looking.is_complete(look):
+            break
+        looking.look_at(look)
+    for id, arm in looking.arms.items():
+        looking.done.verdicts[id] = looking.verdict(arm, NO_VERDICT, arm.reason or "undecided so far")
+    looking.done.active = list(looking.arms)
+    return looking.done
+
+
+@dataclass
+class _Looking:
+    """The state between two looks."""
+
+    rules: RulesConfig
+    plan: SequentialPlan
+    score: str
+    reference: Variant
+    arms: dict[str, _Arm] = field(default_factory=dict)  # undecided variants by id
+    left: dict[str, int] = field(default_factory=dict)  # kind → hypotheses not rejected yet, which share the level
+    family: int = 0  # comparisons of the sweep
+    done: SequentialVerdicts = field(default_factory=SequentialVerdicts)
+
+    def is_complete(self, look: int) -> bool:
+        """Tell whether the runs of all rounds up to `look` have ended, those of undecided variants and reference."""
+        seeds = set(self.plan.seeds[:look])
+        variants = [self.reference, *(arm.variant for arm in self.arms.values())]
+        # An interrupted run will be made again, so its round is not over.
+        return all(
+            seeds <= {row.seed for row in v.rows if not row.is_open and row.state != INTERRUPTED} for v in variants
+        )
+
+    def look_at(self, look: int) -> None:
+        """Compare every undecided variant on the seeds of the rounds up to `look`, and decide what can be."""
+        self.done.looks = look
+        reference = self._at(self.reference, look)
+        now = {id: self._at(arm.variant, look) for id, arm in self.arms.items()}
+        sweep = [v.scores(self.score) for v in (reference, *now.values())]
+        # All are compared before any leaves, because the spread is that of the whole sweep.
+        for id, arm in self.arms.items():
+            self._compare(arm, now[id], reference, sweep, look)
+        self._decide(BETTER, look)
+        self._decide(WORSE, look)
+        for id, arm in list(self.arms.items()):
+            if why := self._why_it_leaves(arm, now[id], reference, look):
+                self._leave(id, *why)
+
+    def _at(self, variant: Variant, look: int) -> Variant:
+        seeds = self.plan.seeds[:look]
+        return replace(variant, rows=tuple(row for row in variant.rows if row.seed in seeds))
+
+    def _compare(
+        self, arm: _Arm, variant: Variant, reference: Variant, sweep: Sequence[Sequence[float]], look: int
+    ) -> None:
+        try:
+            if look < FIRST_LOOK:
+                raise GolfError(ONE_SEED)
+            found = self._test(variant, reference, sweep)
+            margin = margin_bpb(variant, reference, self.rules)
+        except GolfError as error:
+            arm.reason = str(error)
+            arm.p_better.append(1.0)
+            arm.p_worse.append(1.0)
+            return
+        values = (found.difference, found.standard_error, found.df, found.test)
+        arm.comparison, arm.reason = SequentialComparison(*values, look, self.plan.looks), ""
+        arm.p_better.append(found.p_below(-margin))
+        arm.p_worse.append(found.p_above(0.0))
+
+    def _test(self, variant: Variant, reference: Variant, sweep: Sequence[Sequence[float]]) -> Comparison:
+        prior = self.plan.prior_under(self.rules)
+        # A shared checkpoint lacks the noise between trainings, which is all that a prior knows.
+        if prior is None or not why_no_pairs(variant, reference):
+            return compare(variant, reference, score=self.score)
+        check_comparable(variant, reference, self.score)
+        check_machines(variant, reference)
+        mine, other = variant.scores(self.score), reference.scores(self.score)
+        if not (mine and other):
+            raise GolfError("no run that counts")
+        return moderated(mine, other, sweep, prior)
+
+    def _levels(self, level: float) -> tuple[float, ...]:
+        return nominal_levels(level, self.plan.looks, FIRST_LOOK)
+
+    def _decide(self, kind: str, look: int) -> None:
+        """Take out the variants that this look shows to be `kind`. Their share of the level passes to the others."""
+        while True:
+            # Each rejection leaves more of the level to the others, which may then be shown as well.
+            level = self._levels(self.rules.alpha / max(1, self.left[kind]))[look - 1]
+            crossed = [id for id, arm in self.arms.items() if self._history(arm, kind)[-1] < level]
+            if not crossed:
+                return
+            for id in crossed:
+                self._leave(id, kind, "")
+            self.left[kind] -= len(crossed)
+
+    @staticmethod
+    def _history(arm: _Arm, kind: str) -> list[float]:
+        return arm.p_better if kind == BETTER else arm.p_worse
+
+    def _why_it_leaves(self, arm: _Arm, now: Variant, reference: Variant, look: int) -> tuple[str, str] | None:
+        """Return the verdict and the reason of a variant that need not go on; None if it goes on."""
+        if arm.reason.startswith(NOT_COMPARABLE):
+            return NO_VERDICT, arm.reason
+        if look > 1 and now.lost_share > MOST_LOST and now.lost_share > reference.lost_share:
+            return NO_VERDICT, ""
+        if arm.comparison and arm.comparison.look == look:
+            effect = self._effect(arm.comparison, now, reference)
+            # `p_above` is the p of the hypothesis that the true difference is at most its argument.
+            if arm.comparison.p_above(-effect) < self._levels(1 - self.rules.power)[look - 1]:
+                return FUTILE, f"an improvement of {effect:.4f} bpb is excluded"
+        if look == self.plan.looks:
+            return (NO_DIFFERENCE, "no looks are left") if arm.comparison else (NO_VERDICT, arm.reason)
+        return None
+
+    def _effect(self, found: SequentialComparison, now: Variant, reference: Variant) -> float:
+        """Return the improvement worth finding in bits per byte."""
+        if self.plan.effect_bpb is not None:
+            return self.plan.effect_bpb
+        # A standard error falls with the root of the seeds: this is the one to expect at the last look.
+        last_error = found.standard_error * math.sqrt(found.look / found.looks)
+        quantiles = float(ndtri(1 - self.rules.alpha / max(1, self.left[BETTER])) + ndtri(self.rules.power))
+        return margin_bpb(now, reference, self.rules) + quantiles * last_error
+
+    def _leave(self, id: str, kind: str, reason: str) -> None:
+        self.done.verdicts[id] = self.verdict(self.arms.pop(id), kind, reason)
+
+    def verdict(self, arm: _Arm, kind: str, reason: str) -> Verdict:
+        """Return the verdict of an arm at its last look, with the p that holds whenever the looking stops."""
+        look = self.done.looks
+        verdict = replace(measured(self._at(arm.variant, look), self._at(self.reference, look), self.score), kind=kind)
+        if arm.comparison:
+            side = WORSE if kind == WORSE or (kind != BETTER and arm.comparison.difference > 0) else BETTER
+            p = repeated_p(tuple(self._history(arm, side)), self.plan.looks, FIRST_LOOK)
+            # The level was shared out evenly among the hypotheses that are left, and p is scaled alike.
+            p = min(1.0, p * max(1, self.left[side]))
+            verdict = replace(verdict, comparison=arm.comparison, p=p, family=self.family)
+        said = ", ".join(filter(None, (reason, f"look {look} of at most {self.plan.looks}" if look else "")))
+        return with_losses(replace(verdict, reason=said), self._at(arm.variant, look), self.reference)
+
+
+def _has_ended(row: RunRow) -> bool:
+    return not row.is_open and row.state != INTERRUPTED
+
+
+def _is_refused(variant: Variant) -> bool:
+    return all(row.state == "refused" for row in variant.rows)

@@ -1,0 +1,178 @@
+"""One sentence for every mistake in overrides: what is wrong and what to write instead. It needs no torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from golf.errors import GolfError
+from golf.paths import ROOT
+from golf.settings import config as schema
+from golf.settings.config import Config
+from golf.settings.names import fields_of, named_alike, setting_keys, suggestion, technique_settings
+
+FLAGS = {  # Hydra's flags, and whether a word follows
+    **dict.fromkeys(
+        ("--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r", "--multirun", "-m"), False
+    ),
+    **dict.fromkeys(("--shell-completion", "-sc"), False),
+    **dict.fromkeys(("--cfg", "-c", "--package", "-p", "--info", "-i", "--config-path", "-cp"), True),
+    **dict.fromkeys(("--config-name", "-cn", "--config-dir", "-cd", "--experimental-rerun"), True),
+}
+MAY_BE_NULL = ("sweep", "experiment")
+OTHER_ENTRY = ("--hydra-help", "--version", "--shell-completion", "-sc", "--config-", "-cp", "-cn", "-cd", "--exp")
+
+
+def flags_first(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return Hydra's flags with the words that belong to them, and the overrides. They may be given in any order.
+
+    Raises `GolfError` for a word that is neither, such as `--seed` or a setting without `=`.
+    """
+    flags: list[str] = []
+    overrides: list[str] = []
+    words = list(arguments)
+    while words:
+        word = words.pop(0)
+        if word.startswith("-"):
+            flag, _, value = word.partition("=")
+            # Long flags can be shortened: --multi is --multirun.
+            known = next((f for f in FLAGS if f == flag or (flag.startswith("--") and f.startswith(flag))), None)
+            if known is None:
+                raise GolfError(_not_a_flag(flag, value or _value_in(words)))
+            flags.append(word)
+            if FLAGS[known] and not value and words and not words[0].startswith("-") and "=" not in words[0]:
+                flags.append(words.pop(0))
+        elif "=" in word or word.startswith("~"):
+            if word == "=" or word.startswith("="):
+                raise GolfError(_spaced(word.lstrip("="), words))
+            overrides.append(word)
+        else:
+            raise GolfError(_no_equals(word, words))
+    return flags, overrides
+
+
+def _value_in(words: Sequence[str]) -> str:
+    """Return the next word if it can be the value of the word before it."""
+    is_value = words and "=" not in words[0] and not re.match(r"-[^\d.]", words[0])
+    return words[0] if is_value else ""
+
+
+def _not_a_flag(flag: str, value: str) -> str:
+    example = _example(flag.lstrip("-"), value)
+    return f"There is no flag {flag}: settings are written as key=value without dashes, as in {example}."
+
+
+def _no_equals(word: str, following: Sequence[str]) -> str:
+    key, _, value = word.partition(" ")
+    if not value:  # `key value`, `key = value`, `key =value`
+        rest = [w for w in following[:2] if w != "="] if following[:1] == ["="] else following[:1]
+        value = rest[0].lstrip("=") if rest and ("=" not in rest[0] or rest[0].startswith("=")) else ""
+    example = _example(key, value)
+    return f"'{word}' has no '=': write settings as key=value without spaces, as in {example}."
+
+
+def _spaced(value: str, following: Sequence[str]) -> str:
+    value = value or _value_in(following)
+    return f"'={value}' has no setting before it: write settings as key=value without spaces, as in {_example('')}."
+
+
+def _example(word: str, value: str = "") -> str:
+    """Return an override of the setting that `word` seems to mean, such as `optim.matrix_lr=0.02` for `matrix-lr`."""
+    key = word.replace("-", "_")
+    if key in setting_keys() or (key and (ROOT / "conf" / key).is_dir()):
+        return f"{key}={value or 'VALUE'}"
+    close = named_alike(key) if key else []
+    return f"{close[0]}={value or 'VALUE'}" if close else "optim.matrix_lr=0.02"
+
+
+def explain(error: BaseException) -> str:
+    """Return one sentence for an error of Hydra or OmegaConf: what is wrong and what to write instead."""
+    # Both put what went wrong into the text of their errors only. The expressions below fit the texts of hydra-core
+    # 1.3.8 with omegaconf 2.3 (pyproject.toml pins them); tests/settings/test_composition.py fails if a text changes.
+    causes = error, error.__cause__, error.__context__
+    if ours := [e for e in causes if isinstance(e, GolfError)]:  # a resolver of golf's own refused
+        return str(ours[0])
+    text = "\n".join(str(e) for e in causes if e)
+    if match := re.search(r"Key '\S+' (?:is )?not in '?(\w+)'?[\s\S]*?full_key: (\S+)", text):
+        return unknown_setting(match[2], _fields_in(match[2], match[1]))
+    if match := re.search(r"Could not load 'tech/(\w+)'", text):
+        return f"There is no technique {match[1]}; {suggestion(match[1], sorted(technique_settings()))}"
+    options = r"Could not find '(\w+)/([^']+)'[\s\S]*?Available options in '\w+':([\s\S]*?)Config search"
+    if match := re.search(options, text):
+        group, option, listing = match.groups()
+        known = [name for name in listing.split() if not name.endswith("_schema")]
+        return f"{group}={option} does not exist; {suggestion(option, known)}"
+    if match := re.search(
+        r"(?:Value|Cannot convert) '(.*?)'(?: of type '\w+')? .*?(?:to|type) '?(\w+)'?[\s\S]*?full_key: (\S+)", text
+    ):
+        value, wanted, full_key = match.groups()
+        article = "an" if wanted == "Integer" else "a"
+        return f"{full_key} takes {article} {wanted.lower()}, not '{value}'."
+    if match := re.search(r"(?:Ambiguous value for argument|Sweep parameters) '(.+?)'(?: requires|\n)", text):
+        return f"{match[1]} stands for several runs: add -m (--multirun); a list is written in brackets, a=[1,2]."
+    if match := re.search(r"field '(\S+)' is not Optional", text):
+        return _never_null(match[1])
+    # OverrideParseException; its class would have to be imported from Hydra, which composition.py alone does.
+    words = [str(getattr(e, "override", "=")) for e in causes if e]
+    if bare := [word for word in words if "=" not in word]:
+        return _no_equals(bare[0], ())
+    if match := re.search(r"is not a ListConfig[\s\S]*?full_key: (\S+)", text):
+        return f"{match[1]} takes a list: write {match[1]}=[…] with commas between."
+    return f"The overrides cannot be composed: {' '.join(text.split())}"
+
+
+def refuse_null_groups(overrides: Sequence[str]) -> None:
+    """Raise `GolfError` for `model=null` and the like: only a sweep and an experiment may be left out so."""
+    for override in overrides:
+        group, _, option = override.lstrip("+").partition("=")
+        if option in ("null", "") and group not in MAY_BE_NULL and group and (ROOT / "conf" / group).is_dir():
+            known = sorted(str(p.relative_to(ROOT / "conf" / group).with_suffix("")) for p in _options(group))
+            raise GolfError(f"{override}: a run needs one of {group}'s options; choose from {', '.join(known)}.")
+
+
+def _options(group: str) -> Iterable[Path]:
+    return (ROOT / "conf" / group).rglob("*.yaml")
+
+
+def _never_null(key: str) -> str:
+    return f"{key} cannot be null: give it a value, or leave {key} out for its default."
+
+
+def _fields_in(full_key: str, kind: str) -> list[str]:
+    """Return the settings beside the unknown `full_key`, whose group Hydra calls `kind`."""
+    parts = full_key.split(".")
+    if parts[0] == "tech" and len(parts) > 2:
+        return list(technique_settings().get(parts[1], ()))
+    return [f.name for f in dataclasses.fields(getattr(schema, kind, Config))]
+
+
+def unknown_setting(full_key: str, known: Sequence[str]) -> str:
+    """Return the sentence about a setting that does not exist; `known` are those of its group.
+
+    A similar name among those comes before the same name in another group.
+    """
+    parts = full_key.split(".")
+    if parts[0] == "tech" and len(parts) == 2:
+        if parts[1] in technique_settings():
+            return f"Technique {parts[1]} is not selected: add it with +tech={parts[1]}."
+        return f"There is no technique {parts[1]}; {suggestion(parts[1], sorted(technique_settings()))}"
+    beside = suggestion(parts[-1], list(known))
+    alike = named_alike(full_key)
+    if alike and not beside.startswith("did you mean"):
+        return f"There is no setting {full_key}; did you mean {' or '.join(alike)}?"
+    return f"There is no setting {full_key}; {beside}"
+
+
+def refuse_unknown_key(key: str) -> None:
+    """Raise `GolfError` unless `key` is the full key of a setting."""
+    if key not in setting_keys():
+        group = key.rpartition(".")[0]
+        beside = [full.rpartition(".")[2] for full in setting_keys() if full.rpartition(".")[0] == group]
+        raise GolfError(unknown_setting(key, beside if group else known_fields(Config)))
+
+
+def known_fields(kind: type) -> list[str]:
+    """Return the first parts of the names of a group's settings."""
+    return list(dict.fromkeys(name.partition(".")[0] for name in fields_of(kind)))

@@ -1,0 +1,76 @@
+"""The names of all settings, without torch: a mistyped one is answered before anything slow is imported."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import difflib
+import functools
+from collections.abc import Iterator, Sequence
+from typing import get_type_hints
+
+from golf.paths import ROOT
+from golf.settings.config import Config
+
+MOST_SUGGESTED = 3
+
+
+@functools.cache
+def technique_settings() -> dict[str, tuple[str, ...]]:
+    """Return the settings of every technique by its name, read from the files: importing them takes seconds."""
+    found = {}
+    for path in sorted((ROOT / "golf/training/techniques").glob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and (name := _technique_name(node)):
+                fields = (item for item in node.body if isinstance(item, ast.AnnAssign) and item.value is not None)
+                found[name] = tuple(f.target.id for f in fields if isinstance(f.target, ast.Name))
+    return found
+
+
+def _technique_name(node: ast.ClassDef) -> str | None:
+    """Return NAME of the decorator `technique(NAME)`; None for other classes."""
+    for made in node.decorator_list:
+        if isinstance(made, ast.Call) and isinstance(made.func, ast.Name) and made.func.id == "technique":
+            return str(ast.literal_eval(made.args[0]))
+    return None
+
+
+def fields_of(kind: type) -> Iterator[str]:
+    """Yield the dotted names of all settings of a dataclass and of the dataclasses in it."""
+    for name, hint in get_type_hints(kind).items():
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+            yield from (f"{name}.{inner}" for inner in fields_of(hint))
+        else:
+            yield name
+
+
+@functools.cache
+def setting_keys() -> tuple[str, ...]:
+    """Return the full keys of all settings, such as `optim.matrix_lr` and `tech.bigram.dim`."""
+    of_techniques = (f"tech.{name}.{key}" for name, keys in technique_settings().items() for key in keys)
+    return (*fields_of(Config), *of_techniques)
+
+
+def named_alike(key: str) -> list[str]:
+    """Return up to three full keys of settings that `key` may mean, the likeliest first; none if nothing is close.
+
+    Settings of that very name come before those that end in it, as `lr` ends matrix_lr, and those of a similar name.
+    """
+    group, _, last = key.replace("-", "_").rpartition(".")
+    known: dict[str, list[str]] = {}
+    for full in setting_keys():
+        known.setdefault(full.rpartition(".")[2], []).append(full)
+    found = [name for name in known if name == last] + [name for name in known if name.endswith(f"_{last}")]
+    found = found or difflib.get_close_matches(last, known, n=2, cutoff=0.7)
+    candidates = [full for name in found for full in known[name]]
+    if group:
+        candidates.sort(key=lambda full: -difflib.SequenceMatcher(None, group, full.rpartition(".")[0]).ratio())
+    return candidates[:MOST_SUGGESTED]
+
+
+def suggestion(word: str, known: Sequence[str]) -> str:
+    """Return the end of a sentence about an unknown word: the close one among `known`, and all of them."""
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    if close:
+        return f"did you mean {close[0]}? (Known: {', '.join(known)}.)"
+    return f"known are {', '.join(known)}."

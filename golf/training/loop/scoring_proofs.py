@@ -1,0 +1,94 @@
+"""Proof that the scores of a run are legal, on a short made-up text at a vocabulary of eight and random weights."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import torch
+
+from golf.settings.config import Config, eval_seq_len
+from golf.training.data.dataset import Dataset
+from golf.training.data.documents import BOS_ID
+from golf.training.loop.random_model import RandomWeights
+from golf.training.model.attention import cpu_kernels
+from golf.training.ranks import Ranks
+from golf.training.scoring.legality import check_scoring
+from golf.training.scoring.scorer import Scorer
+
+# So small because every probe is scored with each token of the vocabulary in its place.
+VOCAB, WINDOW, SCORED_TOKENS = 8, 16, 80
+ROW_TOKENS = 24
+PROBES = (29, 61)  # indices of the targets that the scoring check changes
+
+
+@cpu_kernels()
+def scoring_breaches(cfg: Config) -> list[str]:
+    """Return a sentence for every rule that a score of `cfg` breaks. The model keeps its width, depth, techniques."""
+    small = _small_scoring(cfg)
+    weights = RandomWeights(small.model.model_dim).model(small).float().state_dict()
+    found = check_scoring(small, weights, _dataset(), PROBES)
+    return [f"{mode} scoring: {breach}" for mode, breaches in found.items() for breach in breaches]
+
+
+@cpu_kernels()
+def document_leaks(cfg: Config) -> list[str]:
+    """Return a sentence if a changed token changes what the model of `cfg` makes of another document of its row."""
+    if not cfg.model.within_documents:
+        return []
+    model = RandomWeights(cfg.model.model_dim).model(cfg)
+    ids = torch.arange(ROW_TOKENS)[None] % (cfg.model.vocab_size - 2) + 2
+    begin, end = ROW_TOKENS // 3, 2 * ROW_TOKENS // 3
+    ids[:, [0, begin, end]] = BOS_ID
+    other = ids.clone()
+    other[:, begin + 1 : end] = ids[:, begin + 1 : end].flip(1)
+    with torch.no_grad():
+        changed = (model.hidden(ids) != model.hidden(other)).any(-1)[0]
+    if changed[:begin].any() or changed[end:].any():
+        return ["model.within_documents: a changed token changes the output in another document"]
+    return []
+
+
+@cpu_kernels()
+def small_scores(cfg: Config) -> list[float]:
+    """Return the standard score and those with sliding windows and test-time training that `cfg` takes, in nats."""
+    small = _small_scoring(cfg)
+    weights = RandomWeights(small.model.model_dim).model(small).float().state_dict()
+    scorer = Scorer(small, _dataset(), Ranks())
+    scores = [scorer(weights)]
+    if cfg.eval.stride:
+        scores.append(scorer.sliding(weights))
+    if cfg.eval.ttt.method != "off":
+        scores.append(scorer.test_time_trained(weights))
+    return [score.val_loss for score in scores]
+
+
+def _dataset() -> Dataset:
+    tokens = np.random.default_rng(0).integers(2, VOCAB, SCORED_TOKENS + 1)
+    # Each probe lies in a document that has another one before it.
+    tokens[[0, 21, 50]] = BOS_ID
+    return Dataset([], [], tokens.astype(np.uint16), np.ones(SCORED_TOKENS, np.int16), "")
+
+
+def _small_scoring(cfg: Config) -> Config:
+    """Return `cfg` with short windows and chunks, on the CPU; strides keep their share of the window."""
+    stride = max(1, cfg.eval.stride * WINDOW // eval_seq_len(cfg)) if cfg.eval.stride else 0
+    # A large step shows a leak better.
+    ttt = dataclasses.replace(cfg.eval.ttt, batch_seqs=2, seq_len=None, lr=0.1)
+    ttt.chunk_tokens = WINDOW // 4 if ttt.method == "lora" else math.lcm(WINDOW, stride or 1)
+    return dataclasses.replace(
+        cfg,
+        model=dataclasses.replace(cfg.model, vocab_size=VOCAB, compute_dtype="fp32", attention="sdpa"),
+        data=dataclasses.replace(cfg.data, vocab_size=VOCAB, train_seq_len=WINDOW, micro_batches=1),
+        eval=dataclasses.replace(
+            cfg.eval,
+            seq_len=None,
+            val_batch_tokens=2 * WINDOW,
+            stride=stride,
+            stride_batch_seqs=8,
+            ttt=ttt,
+            dtype="fp32",
+        ),
+        launch=dataclasses.replace(cfg.launch, device="cpu", compile="off", nproc=1, nodes=1),
+    )

@@ -1,0 +1,139 @@
+"""Attention within documents: it stops at a document's end, and rotary positions restart with every document.
+
+A document begins at a BOS token or a row's start. One that is longer than `longest` tokens is cut into pieces of that
+length, which do not see each other. Which token belongs to which piece follows from the ids alone, so that rows of
+packed documents and plain sequences run through the same model. Source: openai/parameter-golf record 2026-04-10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from golf.training.data.documents import BOS_ID
+from golf.training.data.packed import most_pieces
+from golf.training.model.attention import FLASH_MODULES, Attend, CausalSelfAttention, variable_length_kernel
+from golf.training.model.gpt import GPT
+from golf.training.model.layers import Context
+
+PIECES = "documents.pieces"  # name in `Context.shared` of what `piece_starts` returns
+AttendPieces = Callable[[Attend, Tensor, Tensor, Tensor, Tensor], Tensor]
+
+
+def piece_starts(ids: Tensor, longest: int) -> Tensor:
+    """Return for every token of `ids` `[B, T]` the index of its piece's first token in the flat row, int64 `[B·T]`."""
+    place = torch.arange(ids.numel(), device=ids.device)
+    # Rows are laid end to end, so each row's start has to end the document before it.
+    begins = (ids.flatten() == BOS_ID) | (place % ids.size(1) == 0)
+    # The running maximum carries the latest beginning on to the tokens behind it.
+    document = torch.where(begins, place, 0).cummax(0).values
+    return torch.where((place - document) % longest == 0, place, 0).cummax(0).values
+
+
+def separate_documents(model: GPT, longest: int) -> None:
+    """Edit `model` so that attention stays within pieces of at most `longest` tokens."""
+    backend = model.cfg.attention
+    with_flash = backend in FLASH_MODULES
+    attend_pieces = _flash_pieces(backend, longest) if with_flash else _plain_pieces(longest)
+
+    def within_pieces(attn: CausalSelfAttention, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
+        shape = q.shape
+        # All rows become one, which is safe because a piece never crosses a row's start.
+        q, k, v = (t.reshape(1, -1, *t.shape[2:]) for t in (q, k, v))
+        return attend_pieces(attn.attend, q, k, v, context.shared[PIECES]).view(shape)
+
+    def turn_from_starts(model: GPT, ids: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+        starts, place = piece_starts(ids, longest), torch.arange(ids.numel(), device=ids.device)
+        tables = [table[0, place - starts] for table in model.rotary.tables(longest, like=like)]
+        if with_flash:
+            # More pieces than the list of lengths holds would be attended to wrongly: nothing may come of it.
+            too_many = (starts == place).sum() > most_pieces(ids.numel())
+            tables = [table.masked_fill(too_many, float("nan")) for table in tables]
+        cos, sin = (table.view(*ids.shape, 1, -1) for table in tables)
+        return cos, sin
+
+    model.shared_terms[PIECES] = lambda ids: piece_starts(ids, longest)
+    model.turns = turn_from_starts
+    for block in model.blocks:
+        block.get_submodule("attn").core = within_pieces  # type: ignore[assignment]
+
+
+def _flash_pieces(backend: str, longest: int) -> AttendPieces:
+    varying = variable_length_kernel(backend)
+
+    def attend_pieces(attend: Attend, q: Tensor, k: Tensor, v: Tensor, starts: Tensor) -> Tensor:
+        lengths = cumulative_lengths(starts, most_pieces(starts.numel()))
+        return varying(q[0], k[0], v[0], lengths, longest)[None]
+
+    return attend_pieces
+
+
+def _plain_pieces(longest: int) -> AttendPieces:
+    def attend_pieces(attend: Attend, q: Tensor, k: Tensor, v: Tensor, starts: Tensor) -> Tensor:
+        # The first reads the pieces' sizes on the host. A graph cannot do that, and a GPU would be waited for.
+        if q.device.type == "cpu" and not torch.compiler.is_compiling():
+            return attend_one_by_one(attend, q, k, v, starts)
+        return attend_in_spans(q, k, v, starts, longest)
+
+    return attend_pieces
+
+
+def attend_one_by_one(attend: Attend, q: Tensor, k: Tensor, v: Tensor, starts: Tensor) -> Tensor:
+    """Compute causal attention within pieces, one call of `attend` each: memory grows with the longest piece only.
+
+    `q` `[1, n, H, D]`, `k` and `v` `[1, n, K, D]`; `starts` `[n]` are those of `piece_starts`.
+    """
+    sizes = starts.unique_consecutive(return_counts=True)[1].tolist()
+    parts = zip(*(t.split(sizes, dim=1) for t in (q, k, v)), strict=True)
+    return torch.cat([attend(*part) for part in parts], dim=1)
+
+
+def attend_in_spans(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, longest: int) -> Tensor:
+    """Compute the same with fixed shapes and without reading from the device, for compiled graphs and GPUs.
+
+    A row is cut into spans of `longest` tokens. A piece begins in the span of its tokens or in the one before, so that
+    each span attends to two: memory grows with n · longest, not with n².
+    """
+    tokens, heads = q.size(1), q.size(2)
+    # The rest of the last span: each padded token is a piece of its own.
+    pad = -tokens % longest
+    place = torch.arange(tokens + pad, device=q.device)
+    starts = torch.where(place < tokens, F.pad(starts, (0, pad)), place)
+    spans = [_spans(F.pad(t, (0, 0, 0, 0, 0, pad)), longest) for t in (q, k, v)]
+    # Before the first span stand zeros. Their places are negative and below every start, so that the mask hides them.
+    queries, keys, values = (
+        spans[0],
+        *(_with_span_before(t).repeat_interleave(heads // t.size(1), 1) for t in spans[1:]),
+    )
+    query = place.view(-1, longest, 1)
+    key = torch.cat((query - longest, query), dim=1).mT  # [spans, 1, 2·longest]
+    seen = (key <= query) & (key >= starts.view(-1, longest, 1))
+    y = F.scaled_dot_product_attention(queries, keys, values, attn_mask=seen[:, None])
+    return y.transpose(1, 2).reshape(1, tokens + pad, heads, -1)[:, :tokens]
+
+
+def _spans(t: Tensor, longest: int) -> Tensor:
+    """Return `t` `[1, n, H, D]` as `[n / longest, H, longest, D]`."""
+    return t.view(-1, longest, *t.shape[2:]).transpose(1, 2)
+
+
+def _with_span_before(t: Tensor) -> Tensor:
+    """Return `t` `[spans, H, longest, D]` with the span before in front, `[spans, H, 2·longest, D]`."""
+    return torch.cat((F.pad(t[:-1], (0, 0, 0, 0, 0, 0, 1, 0)), t), dim=2)
+
+
+def cumulative_lengths(starts: Tensor, most: int) -> Tensor:
+    """Return where up to `most` pieces begin and the last one ends, int32 `[most + 1]`, the end repeated.
+
+    Kernels of variable length take this. The shape is fixed, so that one compiled graph serves every row.
+    """
+    tokens = starts.numel()
+    place = torch.arange(tokens, device=starts.device)
+    number = (starts == place).cumsum(0) - 1  # of the token's piece
+    lengths = torch.full((most + 1,), tokens, dtype=torch.int32, device=starts.device)
+    # Tokens of one piece write the same number. More pieces than fit give no numbers, see `separate_documents`.
+    lengths[:-1].scatter_(0, number.clamp(max=most - 1), starts.int())
+    return lengths

@@ -1,0 +1,76 @@
+"""The dial that fills the cap: never over it, close below it, in few packs."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from golf.artifact.quant.fitting import MOST_PACKS, ROOM_BYTES, fitting_factor
+from golf.plan.lines import short_lines
+from golf.plan.plan import make_plan
+from golf.settings.config import to_dict
+from golf.training.data.own_text import OwnDataset
+from golf.training.loop.calibration import calibrate
+from golf.training.loop.export import pack_model
+from golf.training.model.build import build_model
+from tests.support import compose, refusal, tiny_overrides
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    codes=st.integers(10**5, 4 * 10**7),
+    wanted_octaves=st.floats(-1.5, 2.5),
+    bend=st.floats(0.0, 0.15),
+    rest=st.integers(0, 200_000),
+)
+def test_it_ends_close_below_any_cap(codes: int, wanted_octaves: float, bend: float, rest: int) -> None:
+    """Bytes that fall by less than a bit an octave, as those of trained weights do, with noise of the rounding."""
+    packs: list[float] = []
+
+    def packed(factor: float) -> int:
+        packs.append(factor)
+        octaves = math.log2(factor)
+        noise = math.sin(1e6 * octaves) * math.sqrt(codes) / 8
+        return int(rest + codes / 8 * (4.0 - octaves + bend * octaves * octaves / 2) + noise)
+
+    target = packed(2.0**wanted_octaves)
+    packs.clear()
+    factor = fitting_factor(packed, target, codes / 8)
+    assert factor is not None and target - ROOM_BYTES <= packed(factor) <= target
+    assert len(packs) <= MOST_PACKS + 1
+
+
+def test_a_cap_that_nothing_fits_is_told() -> None:
+    assert fitting_factor(lambda factor: 10**6, 10**5, 10**4) is None
+
+
+def test_a_real_model_fills_its_cap_and_the_plan_says_so(tiny: OwnDataset) -> None:
+    quant = ["quant=trellis", "quant.fit=cap", "quant.calibration.tokens=512", "quant.small_numel=64"]
+    cfg = compose([*tiny_overrides(tiny), *quant, "budget.artifact_bytes=60000"])
+    torch.manual_seed(0)
+    weights = {name: w + 0.02 * torch.randn_like(w) for name, w in build_model(cfg).state_dict().items()}
+    hessians = calibrate(weights, cfg)
+    as_it_is = dataclasses.replace(cfg, quant=dataclasses.replace(cfg.quant, fit="off"))
+    cfg.budget.artifact_bytes = len(pack_model(as_it_is, weights, 0, hessians).artifact) - 2500
+    size = len(pack_model(cfg, weights, 100, hessians).artifact)
+    assert cfg.budget.artifact_bytes - ROOM_BYTES <= size + 100 <= cfg.budget.artifact_bytes
+    assert "fit" in to_dict(cfg)["quant"]
+    (line, _) = short_lines(make_plan(cfg, [], thorough=False, code=100))
+    assert "times as large" in line and "OVER" not in line
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (
+            ("quant.fit=cap",),
+            "quant.fit=cap moves steps, which quant.embed.clip=quantile takes from the",
+        ),
+        (("quant=trellis", "quant.fit=cap", "quant.prune.to_fit=true"), "quant.fit=cap fills the cap itself"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(overrides: tuple[str, ...], sentence: str) -> None:
+    assert sentence in refusal(*overrides)

@@ -1,0 +1,49 @@
+"""Control parameters are those of the public scripts and of the selected techniques, by whole names."""
+
+from dataclasses import dataclass
+
+import torch
+
+from golf.artifact.quant.names import is_control
+from golf.artifact.quant.policy import quantize, storage_class, storage_of
+from golf.settings.config import QuantConfig
+from golf.training.techniques.base import Technique, technique
+from golf.training.techniques.smear import Smear
+from golf.training.techniques.swiglu import SwiGLU
+
+CONTROL = [
+    *("skip_weights", "skip_gates", "smear.gate", "ve_shared.scale", "ve_layer_scales.1"),
+    *("blocks.3.attn_scale", "blocks.3.mlp_scale", "blocks.3.resid_mix", "blocks.3.attn.q_gain"),
+    *("blocks.3.attn.vr_lambda", "blocks.3.attn.vr_alpha", "blocks.3.attn.attn_gate.weight"),
+    "blocks.3.attn.attn_gate.bias",
+]
+OTHERS = ["tok_emb.weight", "bigram.scale", "bigram.embed.weight", "ve_shared.proj.weight", "blocks.3.mlp.gate.weight"]
+
+
+def test_the_names_of_every_technique() -> None:
+    assert [name for name in CONTROL + OTHERS if is_control(name)] == CONTROL
+
+
+def test_only_selected_techniques_count(registry: None) -> None:
+    """A technique that nobody selects used to make control parameters of other techniques' matrices."""
+
+    @technique("greedy")
+    @dataclass
+    class Greedy(Technique):
+        source = "planted"
+        control_names = ("*gate*",)
+
+    name, matrix = "blocks.0.mlp.gate.weight", torch.ones(4, 4)
+    assert is_control(name)  # where the selected techniques are not known
+    selected = {"swiglu": SwiGLU()}
+    assert not is_control(name, selected) and not is_control("smear.gate", selected)
+    assert is_control("smear.gate", {"smear": Smear()}) and is_control(name, {**selected, "greedy": Greedy()})
+    assert storage_class(name, selected) == "mlp"
+    assert storage_of(name, matrix, QuantConfig(), selected).format == "fp16"
+    assert quantize({name: matrix}, QuantConfig(), tech=selected)[name].data.dtype == torch.float16
+    assert quantize({name: matrix}, QuantConfig(), tech={"greedy": Greedy()})[name].data.dtype == torch.float32
+
+
+def test_a_pattern_is_of_the_whole_name() -> None:
+    assert is_control("smear.gate", {"smear": Smear()})
+    assert not is_control("x.smear.gate", {"smear": Smear()}) and not is_control("smeared.gate", {"smear": Smear()})

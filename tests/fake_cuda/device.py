@@ -1,0 +1,144 @@
+"""A CUDA device without numbers: torch's fake tensors on `cuda`, in a process of their own on a CPU build of torch.
+
+`load_guard` comes before torch is imported. Within `Recorder` everything that the device would be asked is recorded.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+GUARD = Path(__file__).parent / "guard.cpp"
+PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "_scaled_dot_product_flash_attention")
+# Operations whose results are activations. Inside a norm, which is one kernel on a GPU, float32 is meant.
+ACTIVATIONS = ("mm", "bmm", "addmm", "addcmul", "embedding", "_scaled_dot_product_flash_attention", "cat", "relu")
+
+
+def build_guard(folder: Path, torch_folder: Path) -> Path:
+    """Compile the library that tells autograd of a CUDA device, and return its path."""
+    library = folder / "guard.so"
+    paths = [f"-I{torch_folder}/include", f"-L{torch_folder}/lib", f"-Wl,-rpath,{torch_folder}/lib"]
+    command = ["g++", "-O0", "-std=c++20", "-shared", "-fPIC", *paths, str(GUARD), "-o", str(library)]
+    subprocess.run([*command, "-ltorch_cpu", "-lc10"], check=True, capture_output=True, text=True)
+    return library
+
+
+def load_guard(library: str) -> None:
+    """Register the device. Torch asks for it once, while it is imported."""
+    assert "torch" not in sys.modules
+    ctypes.CDLL(library)
+
+
+class Recorder:
+    """Host waits, copies from pageable memory and float32 activations within the block, by the line that caused them.
+
+    `activation` is the number of elements from which on a float32 tensor counts as an activation.
+    """
+
+    def __init__(self, activation: int):
+        self.activation = activation
+        self.waits: list[str] = []
+        self.pageable: list[str] = []
+        self.wide: list[str] = []
+        self.live_ops = 0
+
+    def __enter__(self) -> Recorder:
+        import torch
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        recorder = self
+
+        class Mode(TorchDispatchMode):
+            def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                name = func.name()
+                if name.startswith("aten::_local_scalar_dense"):
+                    recorder.waits.append(_line())
+                    return 1.0
+                require_one_dtype(name, args)
+                result = func(*args, **(kwargs or {}))
+                recorder.see(name, args, result)
+                return result
+
+        self._mode = Mode()
+        self._mode.__enter__()
+        self._torch = torch
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._mode.__exit__(*error)
+
+    def see(self, name: str, args: Any, result: Any) -> None:
+        """Note what the operation `name` did."""
+        torch = self._torch
+        sources = [a for a in args if isinstance(a, torch.Tensor)]
+        for tensor in result if isinstance(result, tuple | list) else [result]:
+            if not isinstance(tensor, torch.Tensor):
+                continue
+            if tensor.device.type == "cuda":
+                self.live_ops += 1
+            from_host = name.startswith(("aten::_to_copy", "aten::copy_")) and sources[-1].device.type == "cpu"
+            if from_host and tensor.device.type == "cuda" and not getattr(sources[-1], "is_fake_pinned", False):
+                self.pageable.append(_line())
+            if not from_host and name.startswith("aten::_to_copy") and tensor.device.type == "cpu":
+                self.waits.append(_line())
+            large = tensor.numel() >= self.activation
+            if tensor.dtype == torch.float32 and large and name[6:].partition(".")[0] in ACTIVATIONS:
+                self.wide.append(f"{name} {list(tensor.shape)} in {_line()}")
+
+
+def require_one_dtype(name: str, args: Any) -> None:
+    """Raise `RuntimeError` for a product of several dtypes, as a GPU does; fake tensors multiply them."""
+    if name[6:].partition(".")[0] in PRODUCTS:
+        dtypes = {str(a.dtype) for a in args if hasattr(a, "dtype") and a.is_floating_point()}
+        if len(dtypes) > 1:
+            raise RuntimeError(f"{name} of {' and '.join(sorted(dtypes))}")
+
+
+def _line() -> str:
+    """Return file and line of golf's code that called the operation."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and f"{os.sep}golf{os.sep}training" not in frame.f_code.co_filename:
+        frame = frame.f_back
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+
+def pretend() -> None:
+    """Replace what needs a driver: settings of the device, pinned memory, moves of modules, the kernel of attention."""
+    import torch
+    import torch.nn.functional as functional
+    from torch import Tensor, nn
+
+    torch.cuda.set_device = torch.cuda.synchronize = lambda *_: None
+
+    def pin_memory(tensor: Tensor, *_: Any) -> Tensor:
+        tensor.is_fake_pinned = True  # type: ignore[attr-defined]
+        return tensor
+
+    def apply(module: nn.Module, fn: Any, recurse: bool = True) -> nn.Module:
+        for child in module.children():
+            apply(child, fn)
+        for name, param in module._parameters.items():
+            if param is not None:
+                module._parameters[name] = nn.Parameter(fn(param.detach()), param.requires_grad)
+        for name, buffer in module._buffers.items():
+            module._buffers[name] = None if buffer is None else fn(buffer)
+        return module
+
+    plain = functional.scaled_dot_product_attention
+
+    def attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        if q.device.type != "cuda":
+            return plain(q, k, v, **options)
+        from tests.flash_stand_ins import require_flash_inputs
+
+        require_flash_inputs(*(t.transpose(1, 2) for t in (q, k, v)))
+        assert options["is_causal"]
+        return torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, True)[0]
+
+    Tensor.pin_memory = pin_memory  # type: ignore[assignment]
+    nn.Module._apply = apply  # type: ignore[method-assign]
+    functional.scaled_dot_product_attention = attention  # type: ignore[assignment]

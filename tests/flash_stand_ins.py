@@ -1,0 +1,132 @@
+"""Modules that stand in for flash-attn's: they refuse what the real ones refuse and compute by torch's own kernel."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+WIDEST_HEAD = 256  # channels
+
+
+def require_flash_inputs(q: Tensor, k: Tensor, v: Tensor) -> None:
+    """Raise `RuntimeError` as the CUDA code of flash-attn does: for devices, dtypes, layouts and widths it lacks."""
+    for name, t in (("q", q), ("k", k), ("v", v)):
+        if t.device.type != "cuda":
+            raise RuntimeError(f"{name} must be on CUDA")
+        if t.dtype not in (torch.float16, torch.bfloat16):
+            raise RuntimeError("FlashAttention only support fp16 and bf16 data type")
+        if t.stride(-1) != 1:
+            raise RuntimeError("Input tensor must have contiguous last dimension")
+    if q.size(-1) % 8 or q.size(-1) > WIDEST_HEAD:
+        raise RuntimeError("head_size should be a multiple of 8 and at most 256")
+    if k.shape != v.shape or q.size(0) != k.size(0) or q.size(2) % k.size(2):
+        raise RuntimeError("Number of heads in key/value must divide number of heads in query")
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Compute causal attention of `[B, T, H, D]` tensors, as the packages lay them out."""
+    q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True).transpose(1, 2)
+
+
+def attend_varying(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, longest: int) -> Tensor:
+    """Compute causal attention of `[n, H, D]` tensors within the pieces between `starts`, which end with n."""
+    assert starts.dtype == torch.int32 and starts[0] == 0 and starts[-1] == len(q)
+    sizes = starts.diff().tolist()
+    assert max(sizes) <= longest and min(sizes) >= 0
+    pieces = zip(*(t.split(sizes) for t in (q, k, v)), strict=True)
+    return torch.cat([attend(*(t[None] for t in piece))[0] for piece in pieces if len(piece[0])])
+
+
+def flash_attention_2() -> ModuleType:
+    """Return a module `flash_attn` with the calls of version 2."""
+
+    def flash_attn_func(
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        dropout_p: float = 0.0,
+        softmax_scale: float | None = None,
+        causal: bool = False,
+    ) -> Tensor:
+        require_flash_inputs(q, k, v)
+        assert causal and dropout_p == 0.0
+        return attend(q, k, v)
+
+    def flash_attn_varlen_func(
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        cu_seqlens_q: Tensor,
+        cu_seqlens_k: Tensor,
+        max_seqlen_q: int,
+        max_seqlen_k: int,
+        dropout_p: float = 0.0,
+        softmax_scale: float | None = None,
+        causal: bool = False,
+    ) -> Tensor:
+        require_flash_inputs(q[None], k[None], v[None])
+        assert causal and dropout_p == 0.0 and cu_seqlens_q is cu_seqlens_k and max_seqlen_q == max_seqlen_k
+        return attend_varying(q, k, v, cu_seqlens_q, max_seqlen_q)
+
+    return _module("flash_attn", flash_attn_func, flash_attn_varlen_func, "2.8.3")
+
+
+def flash_attention_3(*, returns_statistics: bool = False) -> ModuleType:
+    """Return a module `flash_attn_interface`; older versions of it return the softmax statistics, too."""
+
+    def flash_attn_func(
+        q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None = None, causal: bool = False
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        require_flash_inputs(q, k, v)
+        assert causal and softmax_scale is None
+        y = attend(q, k, v)
+        return (y, torch.zeros(q.shape[:3])) if returns_statistics else y
+
+    def flash_attn_varlen_func(
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        cu_seqlens_q: Tensor,
+        cu_seqlens_k: Tensor,
+        max_seqlen_q: int,
+        max_seqlen_k: int,
+        seqused_q: Tensor | None = None,
+        seqused_k: Tensor | None = None,
+        softmax_scale: float | None = None,
+        causal: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        require_flash_inputs(q[None], k[None], v[None])
+        assert causal and seqused_q is None and seqused_k is None and cu_seqlens_q is cu_seqlens_k
+        y = attend_varying(q, k, v, cu_seqlens_q, max_seqlen_q)
+        return (y, torch.zeros(q.shape[:2])) if returns_statistics else y
+
+    return _module("flash_attn_interface", flash_attn_func, flash_attn_varlen_func, "3.0.0")
+
+
+def flash_attention_4() -> ModuleType:
+    """Return the package of version 4, which has the name of version 2 and not its function."""
+    module = ModuleType("flash_attn")
+    module.__version__ = "4.0.0b1"  # type: ignore[attr-defined]
+    return module
+
+
+def install(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> None:
+    """Let the test import `modules`, and no other of these packages."""
+    for name in ("flash_attn", "flash_attn_interface"):
+        monkeypatch.setitem(sys.modules, name, None)
+    for module in modules:
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+
+
+def _module(name: str, function: object, varying: object, version: str) -> ModuleType:
+    module = ModuleType(name)
+    module.flash_attn_func = function  # type: ignore[attr-defined]
+    module.flash_attn_varlen_func = varying  # type: ignore[attr-defined]
+    module.__version__ = version  # type: ignore[attr-defined]
+    return module

@@ -1,0 +1,234 @@
+"""The board: what its server tells and refuses, and its page in a real browser."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import pytest
+
+from golf.errors import GolfError
+from golf.report.board_curves import MetricsTail
+from golf.report.board_file import answers as board_answers
+from golf.report.board_runs import RunsRoot
+from golf.report.board_server import Board, BoardServer, is_this_machine, plotly_file
+from golf.report.findings import judged
+from golf.report.results import results_table
+from golf.report.study import read_study
+from golf.run.difference import differences
+from golf.settings.config import RulesConfig
+from tests.report.runs import train_event, with_lr, write_lr_sweep, write_run
+from tests.support import golf_command
+
+SCORES = {0.06: [1.2440, 1.2447], 0.04: [1.2281, 1.2288], 0.02: [1.2229, 1.2236]}
+
+
+@contextmanager
+def served(root: Path, token: str = "", board: Board | None = None) -> Iterator[BoardServer]:
+    with BoardServer(("127.0.0.1", 0), board or Board(root, RulesConfig()), token) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def get(server: BoardServer, address: str, **headers: str) -> tuple[int, bytes, http.client.HTTPMessage]:
+    """Return status, body and headers of an address as it is written, dots and all."""
+    place = urlsplit(server.url)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=30)
+    connection.request("GET", place.path + address, headers=headers)
+    response = connection.getresponse()
+    return response.status, response.read(), response.headers
+
+
+def values(server: BoardServer, address: str) -> Any:
+    return json.loads(get(server, address)[1])
+
+
+def test_the_overview_lists_runs_sweeps_and_only_the_settings_that_differ(runs: Path) -> None:
+    write_lr_sweep(runs, SCORES)
+    write_run(runs, with_lr(0.03), None)
+    with served(runs) as server:
+        found = values(server, "api/overview")
+    (sweep,) = found["sweeps"]
+    assert len(found["runs"]) == 7 and sweep["name"] == "lr" and len(sweep["runs"]) == 6 and sweep["waiting"] == 0
+    assert {tuple(settings) for settings in found["settings"].values()} == {("optim.matrix_lr",)}
+    assert {s["optim.matrix_lr"] for s in found["settings"].values()} == {"0.06", "0.04", "0.03", "0.02"}
+    (unfinished,) = (run for run in found["runs"].values() if run["state"] == "unfinished")
+    assert unfinished["steps"] == 9900 and unfinished["val_bpb"] is None and unfinished["written_at"] > 1e9
+
+
+def test_a_sweep_is_shown_as_the_report_prints_it(runs: Path) -> None:
+    write_lr_sweep(runs, SCORES)
+    with served(runs) as server:
+        found = values(server, "api/sweep?name=lr")
+    findings = judged(read_study(["lr"]), RulesConfig())
+    table = results_table(findings)
+    assert found["rows"] == [[c.cell(row) for c in table.filled] for row in table.rows]
+    assert found["notes"] == list(table.notes) and found["reference"] == findings.reference_name
+    best = found["variants"][0]
+    comparison = findings.verdicts[best["id"]].comparison
+    assert comparison and tuple(best["difference_interval"]) == comparison.interval(findings.rules.confidence)
+    assert best["kind"] == "better" and best["number"] == 0.02 and len(best["seeds"]) == 2
+
+
+def test_a_changed_result_changes_the_answer(runs: Path) -> None:
+    write_lr_sweep(runs, SCORES)
+    with served(runs) as server:
+        before, headers = get(server, "api/sweep?name=lr")[1:]
+        assert get(server, "api/sweep?name=lr", **{"If-None-Match": headers["ETag"]})[0] == 304
+        result = next(runs.glob("*/seed1/result.json"))
+        result.write_text(result.read_text().replace('"ok"', '"void"'))
+        assert get(server, "api/sweep?name=lr", **{"If-None-Match": headers["ETag"]})[0] == 200
+        assert get(server, "api/sweep?name=lr")[1] != before
+
+
+def test_each_point_of_a_growing_curve_is_sent_once(runs: Path) -> None:
+    folder = write_run(runs, with_lr(0.02), None)
+    id = quote(f"{folder.parent.name}/seed1")
+    with served(runs) as server:
+        (first,) = values(server, f"api/curves?run={id}").values()
+        assert len(first["points"]["train"]) == 100
+        with (folder / "metrics.jsonl").open("a") as file:
+            file.write(json.dumps(train_event(100)) + "\n" + '{"event": "tra')
+        (second,) = values(server, f"api/curves?run={id}&have=0.100.0").values()
+        assert [point[0] for point in second["points"]["train"]] == [10_000] and second["first"]["train"] == 100
+
+
+def test_a_resumed_run_has_each_step_once(tmp_path: Path) -> None:
+    lines = [train_event(i) for i in range(5)] + [{"event": "resumed", "step": 200, "train_seconds": 12.0}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(e) + "\n" for e in [*lines, train_event(3)]))
+    tail = MetricsTail(tmp_path)
+    found = tail.since(0, {"train": 5})
+    assert found["generation"] == 1 and [point[0] for point in found["points"]["train"]] == [0, 100, 200, 300]
+
+
+def test_a_file_that_was_replaced_by_a_shorter_one_is_read_anew(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(json.dumps(train_event(i)) + "\n" for i in range(9)))
+    tail = MetricsTail(tmp_path)
+    tail.refresh()
+    path.write_text("not json\n[1]\n" + json.dumps({**train_event(1), "train_loss": float("nan")}) + "\n")
+    found = tail.since(0, {"train": 9})
+    assert found["first"] == {"train": 0, "validation": 0} and found["points"]["train"] == [
+        (100, 51_200, 6.0, None, 1.0, None)
+    ]
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("../../etc/passwd", "%2e%2e/sweeps", "board_server.py", "sweeps/lr/sweep.json", "api/sweep"),
+        *("api/curves?run=../../etc", "api/curves?run=linked-1/seed1", "api/curves?run=x&have=a.b.c"),
+        *("api/sweep?name=../lr", "api/sweep?name=/etc", "api/why?one=/etc&other=/etc"),
+    ],
+)
+def test_nothing_but_runs_of_the_root_is_readable(address: str, runs: Path, tmp_path: Path) -> None:
+    write_lr_sweep(runs, SCORES)
+    outside = write_run(tmp_path / "outside", with_lr(0.02), 1.2)
+    (runs / "linked-1").symlink_to(outside.parent)
+    with served(runs) as server:
+        status, body, _ = get(server, address)
+    assert status in (400, 404) and b"root:" not in body and b"train_loss" not in body
+
+
+def test_a_linked_file_of_metrics_is_not_followed(runs: Path, tmp_path: Path) -> None:
+    folder = write_run(runs, with_lr(0.02), None)
+    (folder / "metrics.jsonl").rename(tmp_path / "elsewhere.jsonl")
+    (folder / "metrics.jsonl").symlink_to(tmp_path / "elsewhere.jsonl")
+    assert MetricsTail(folder).since(0, {})["points"]["train"] == []
+
+
+def test_names_of_other_hosts_are_refused(runs: Path) -> None:
+    with served(runs) as server:
+        assert get(server, "api/overview", Host="rebound.example")[0] == 403
+        assert get(server, "api/overview", Host="localhost:9000")[0] == 200
+
+
+def test_a_token_is_required_where_there_is_one(runs: Path) -> None:
+    with served(runs, token="secret") as server:
+        assert urlsplit(server.url).path == "/secret/"
+        assert get(server, "api/overview", Host="gpu-node:8008")[0] == 200
+        server.token = "another"
+        place = urlsplit(server.url)
+        for path in ("/", "/api/overview", "/secret/api/overview", "/anothe/", "/%C3%A9/"):
+            connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=30)
+            connection.request("GET", path)
+            assert connection.getresponse().status == 403
+
+
+def test_only_loopback_addresses_need_no_token() -> None:
+    assert all(map(is_this_machine, ("127.0.0.1", "localhost", "::1", "127.3.2.1")))
+    assert not any(map(is_this_machine, ("0.0.0.0", "::", "", "10.0.0.1", "localhost.example", "127.0.0.1.example")))
+
+
+def test_what_two_runs_differ_in_is_said(runs: Path) -> None:
+    one, other = (write_run(runs, with_lr(lr), 1.2) for lr in (0.02, 0.04))
+    with served(runs) as server:
+        ids = [quote(f"{folder.parent.name}/seed1") for folder in (one, other)]
+        lines = values(server, f"api/why?one={ids[0]}&other={ids[1]}")["lines"]
+    (difference,) = differences(with_lr(0.02), with_lr(0.04))[0]
+    assert f"  {difference.key}: 0.02 → 0.04" in lines
+
+
+def test_damaged_files_are_rows_and_sentences(runs: Path) -> None:
+    write_lr_sweep(runs, SCORES)
+    next(runs.glob("*/seed1/result.json")).write_text("{")
+    (runs / "sweeps" / "lr" / "sweep.json").write_text("[]")
+    found = RunsRoot(runs).overview()
+    assert sorted({run["state"] for run in found["runs"].values()}) == ["ok", "unreadable"]
+    assert "not the record of a sweep" in found["sweeps"][0]["error"]
+    with served(runs) as server:
+        assert "not the record of a sweep" in values(server, "api/sweep?name=lr")["error"]
+
+
+def test_an_empty_root_and_a_missing_package(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert RunsRoot(runs).overview() == {"root": "runs", "runs": {}, "settings": {}, "sweeps": []}
+    monkeypatch.setattr("golf.report.board_server.find_spec", lambda name: None)
+    with pytest.raises(GolfError, match="pip install"):
+        plotly_file()
+    assert "golf[board]" in golf_command("board").stderr
+
+
+def test_a_port_in_use_is_one_sentence(runs: Path) -> None:
+    pytest.importorskip("plotly")
+    with served(runs) as server:
+        done = golf_command("board", "--port", str(server.server_address[1]))
+    assert done.returncode == 2 and "name another --port" in done.stderr
+
+
+def test_one_file_holds_the_sweep_and_fetches_nothing(runs: Path, tmp_path: Path) -> None:
+    pytest.importorskip("plotly")
+    write_lr_sweep(runs, SCORES)
+    other = write_run(runs, with_lr(0.07), 1.3)
+    done = golf_command("board", "l", "--html", str(tmp_path / "lr.html"))
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "lr.html").read_text()
+    assert not re.findall(r"<(?:script|link)[^>]+(?:src|href)=\"(?!data:)", text)
+    (data,) = re.findall(r'<script id="saved" type="application/json">(.*?)</script>', text)
+    found = json.loads(data)
+    assert found["api/sweep"]["title"] == "lr: 3 variants, 6 runs" and len(found["api/curves"]) == 6
+    assert other.parent.name not in text and str(runs) not in text
+
+
+def test_a_long_curve_is_thinned_in_a_file_and_ends_where_it_ended(runs: Path) -> None:
+    write_lr_sweep(runs, SCORES)
+    lines = "".join(json.dumps(train_event(i)) + "\n" for i in range(2501))
+    for path in runs.glob("*/seed*/metrics.jsonl"):
+        path.write_text(lines)
+    for curve in board_answers(Board(runs, RulesConfig()), "lr")["api/curves"].values():
+        steps = [point[0] for point in curve["points"]["train"]]
+        assert steps == list(range(100, 250_001, 300)) and steps[-1] == 250_000
+
+
+@pytest.mark.parametrize("arguments", [["lr"], ["--html", "x.html"], ["nothing", "--html", "x.html"]])
+def test_a_file_needs_a_recorded_sweep(arguments: list[str], runs: Path) -> None:
+    pytest.importorskip("plotly")
+    done = golf_command("board", *arguments)
+    assert done.returncode == 2 and "sweep" in done.stderr and not Path("x.html").exists()

@@ -1,0 +1,133 @@
+"""The board in a real browser: live and as one file, wide and as narrow as a phone."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from golf.report.board_file import single_file
+from golf.report.board_server import Board
+from golf.settings.config import Config, RulesConfig
+from tests.report.runs import train_event, with_lr, write_lr_sweep, write_run, write_sweep
+from tests.report.test_board import SCORES, served
+from tests.report.test_page import BROWSER
+
+HOSTILE = "<img src=x onerror=alert(1)></script><b>bold"
+# The page is looked at from within, after its plots are drawn; `--dump-dom` then shows the attribute to the test.
+INSPECTION = """<script>addEventListener('load', () => setTimeout(() => {
+  const page = document.querySelector('iframe').contentWindow, d = page.document;
+  const box = e => { const r = e.getBoundingClientRect(); return [r.left, r.top, r.right, r.bottom]; };
+  const shown = e => e.getClientRects().length > 0;
+  document.body.setAttribute('data-found', JSON.stringify({
+    width: page.innerWidth, page: d.documentElement.scrollWidth, bold: d.querySelectorAll('b, img').length,
+    requests: page.performance.getEntriesByType('resource').map(e => e.name), text: d.body.innerText,
+    plots: [...d.querySelectorAll('.plot')].filter(shown).map(p => ({box: box(p), label: p.getAttribute('aria-label'),
+      legend: [...p.querySelectorAll('.legendtext')].map(e => e.textContent),
+      legendBox: box(p.querySelector('.legend')), axis: box(p.querySelector('.xtitle'))})),
+    uploads: d.querySelectorAll('[data-title*="hare"]').length, scheme: page.getComputedStyle(d.body).backgroundColor
+  }));
+}, 800));</script>"""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(BROWSER is None, reason="needs a Chromium (Debian: apt-get install chromium)"),
+]
+
+
+class GrowingBoard(Board):
+    """Board of a run that logs one more step whenever somebody has asked for its curve."""
+
+    folder: Path
+    logged = 100
+
+    def curves(self, query: dict[str, list[str]]) -> dict[str, Any]:
+        found = super().curves(query)
+        with (self.folder / "metrics.jsonl").open("a") as file:
+            file.write(json.dumps(train_event(self.logged)) + "\n")
+        self.logged += 1
+        return found
+
+
+def browse(address: str, folder: Path, *options: str) -> tuple[str, str]:
+    """Return the page's document after ten seconds of its own time, and what it wrote to the console."""
+    command = [
+        str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files",
+        f"--user-data-dir={folder / 'profile'}", "--enable-logging=stderr", "--virtual-time-budget=10000", *options,
+        "--dump-dom", address,
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
+    return done.stdout, "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line)
+
+
+def write_hostile_sweep(runs: Path) -> None:
+    """Write a sweep whose names try to become HTML."""
+    asked = []
+    for number in range(3):
+        cfg = replace(with_lr(0.02 + 0.01 * number), name=f"run{number}")
+        for seed in (1, 2):
+            write_run(runs, cfg, 1.22 + 0.01 * number + 0.0005 * seed, seed)
+            asked.append(([f"optim.matrix_lr={HOSTILE}{number}"], cfg, seed))
+    write_sweep(runs, "hostile", asked, command=["golf", HOSTILE])
+    for result in runs.glob("*/seed*/result.json"):
+        values = json.loads(result.read_text())
+        result.write_text(json.dumps({**values, "name": HOSTILE, "reason": HOSTILE}))
+
+
+def test_a_page_follows_a_run_that_goes_on(runs: Path, tmp_path: Path) -> None:
+    board = GrowingBoard(runs, RulesConfig())
+    board.folder = write_run(runs, Config(), None)
+    with served(runs, board=board) as server:
+        document, console = browse(server.url, tmp_path)
+    polls, points = (int(re.findall(rf'data-{key}="(\d+)"', document)[0]) for key in ("polls", "points"))
+    # The board is asked once a poll, and each answer comes before the line that it causes.
+    assert polls >= 2 and points == 100 + polls - 1 and console == ""
+
+
+def test_names_become_text_and_no_script_is_refused(runs: Path, tmp_path: Path) -> None:
+    write_hostile_sweep(runs)
+    with served(runs) as server:
+        document, console = browse(server.url, tmp_path)
+    assert console == ""
+    assert not re.search(r"<(img|b)\b", document.partition("<body")[2])
+    assert unescape(document).count(HOSTILE) > 6 and "legendtext" in document
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("case", ["lr", "hostile"])
+def test_one_file_has_everything_at_any_width(case: str, width: int, runs: Path, tmp_path: Path) -> None:
+    write_lr_sweep(runs, SCORES) if case == "lr" else write_hostile_sweep(runs)
+    (tmp_path / "page.html").write_text(single_file(Board(runs, RulesConfig()), case))
+    frame = f'<iframe src="page.html" width="{width}" height="2600" style="border:0"></iframe>'
+    (tmp_path / "frame.html").write_text(f"<!DOCTYPE html><html><body>{frame}{INSPECTION}</body></html>")
+    document, console = browse((tmp_path / "frame.html").as_uri(), tmp_path, "--window-size=1400,2700")
+    match = re.search(r'<body data-found="([^"]*)"', document)
+    assert match and console == "", console
+    found = json.loads(unescape(match[1]))
+    assert found["page"] <= found["width"] == width and found["requests"] == [] and found["bold"] == 0
+    assert found["uploads"] == 0 and "Verdicts by rules=house" in found["text"]
+    assert len(found["plots"]) == 4
+    for plot in found["plots"]:
+        assert plot["label"] and plot["legend"] and plot["box"][2] <= width
+        assert plot["legendBox"][1] >= plot["axis"][3] - 2, f"the legend covers the axis: {plot}"
+    if case == "hostile":
+        assert HOSTILE in found["text"]
+        assert sum(name.startswith("<img src=x") for name in found["plots"][2]["legend"]) == 3
+
+
+def test_the_page_is_dark_where_the_reader_wants_it(runs: Path, tmp_path: Path) -> None:
+    write_lr_sweep(runs, SCORES)
+    (tmp_path / "page.html").write_text(single_file(Board(runs, RulesConfig()), "lr"))
+    (tmp_path / "frame.html").write_text(f'<!DOCTYPE html><html><body><iframe src="page.html"></iframe>{INSPECTION}')
+    schemes = []
+    for dark in ("0", "1"):
+        address = (tmp_path / "frame.html").as_uri()
+        document = browse(address, tmp_path, f"--blink-settings=preferredColorScheme={dark}")[0]
+        schemes += re.findall(r"scheme&quot;:&quot;(rgb[^&]*)&quot;", document)
+    assert schemes == ["rgb(20, 24, 28)", "rgb(255, 255, 255)"]

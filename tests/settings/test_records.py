@@ -1,0 +1,111 @@
+"""Every public record that docs/records.csv calls composed composes, with the published number of parameters."""
+
+import csv
+import functools
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+import golf
+from golf.artifact.quant.policy import rounded_to_nearest
+from golf.jobs.launch.launcher import train_and_score
+from golf.run.identity import variant_id
+from golf.run.result import OK
+from golf.settings.config import Config
+from golf.training.data.own_text import OwnDataset
+from golf.training.loop.state import build_state
+from golf.training.loop.warmup import synthetic_batch
+from golf.training.model.build import build_model
+from golf.training.ranks import Ranks
+from tests.support import ROOT, compose, tiny_overrides
+
+PUBLISHED = ROOT.parent / "shared" / "reference" / "records.csv"
+ANOTHER_LOG = "2026-03-19_MLP3x_QAT_Int6_SlidingWindow"  # its only log is of a smaller model than the record's
+
+
+@functools.cache
+def records() -> list[dict[str, str]]:
+    with (ROOT / "docs/records.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+WHOLE = (
+    "records/2026-03-21_11l_partial_rope",
+    "records/2026-03-25_gptq_own_text_xsa",
+    "records/2026-04-05_sp8192_sdclip_loop45x2",
+)
+COMPOSED = [record for record in records() if record["status"] != "no"]
+
+
+@pytest.mark.parametrize("record", COMPOSED, ids=lambda record: record["folder"])
+def test_a_record_composes_with_the_published_number_of_parameters(record: dict[str, str]) -> None:
+    cfg = compose([f"experiment={record['experiment']}", "scale=record"])
+    with torch.device("meta"):
+        parameters = sum(p.numel() for p in build_model(cfg).parameters())
+    assert parameters == int(record["parameters"])
+
+
+def test_every_record_and_every_file_has_a_row() -> None:
+    assert len(records()) == 46 and len({record["folder"] for record in records()}) == 46
+    assert {record["status"] for record in records()} <= {"exact", "documented", "no"}
+    assert all(bool(record["experiment"]) == (record["status"] != "no") for record in records())
+    assert all(record["what_differs"] for record in records() if record["status"] != "exact")
+    files = {f"records/{path.stem}" for path in (ROOT / "conf/experiment/records").glob("*.yaml")}
+    assert {record["experiment"] for record in COMPOSED} == files
+    assert len(COMPOSED) == len(files), "two records share an experiment"
+
+
+def test_parameters_and_scores_are_those_of_the_public_logs() -> None:
+    if not PUBLISHED.exists():
+        pytest.skip("needs ../shared/reference, which is not beside this checkout")
+    with PUBLISHED.open(newline="") as file:
+        logs = {row["folder"]: row for row in csv.DictReader(file) if row["track"] == "10min"}
+    for record in records():
+        if record["folder"] != ANOTHER_LOG:
+            assert logs[record["folder"]]["params"] == record["parameters"], record["folder"]
+            assert float(record["published_bpb"]) == pytest.approx(float(logs[record["folder"]]["bpb_final"]), abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("short", "record"),
+    [
+        ("naive_baseline", "2026-03-17_naive_baseline"),
+        ("fp16_embed_wd3600", "2026-03-18_fp16_embed_wd3600"),
+        ("lower_lr", "2026-03-18_lower_lr"),
+    ],
+)
+def test_short_names_are_the_same_variants(short: str, record: str) -> None:
+    known, full = (compose([f"experiment={name}", "scale=record"]) for name in (short, f"records/{record}"))
+    assert variant_id(known) == variant_id(full) and known.name == full.name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("record", COMPOSED, ids=lambda record: record["folder"])
+def test_a_record_trains_two_steps(record: dict[str, str], tiny: OwnDataset) -> None:
+    cfg = smallest(record["experiment"], tiny)
+    state = build_state(cfg, Ranks(), lambda *_: None)
+    first, *later = state.switches.reachable()
+    losses = [state.step(lambda: synthetic_batch(cfg), 1.0, 0.9, active).item() for active in (first, *later, first)]
+    assert all(math.isfinite(loss) for loss in losses)
+    nearest = rounded_to_nearest(cfg.quant)
+    packed = golf.pack(golf.quantize(state.model.state_dict(), nearest), cfg.model, nearest, cfg.tech)
+    assert 1000 < len(packed) < 1_000_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("experiment", WHOLE)
+def test_whole_runs_of_three_records(experiment: str, tiny: OwnDataset, runs: Path) -> None:
+    result, _ = train_and_score(smallest(experiment, tiny))
+    assert result.state == OK and result.steps == 2
+
+
+def smallest(experiment: str, tiny: OwnDataset) -> Config:
+    """Return the configuration of a record at the least size that has all of its parts, for two steps."""
+    own = [o for o in tiny_overrides(tiny) if not o.startswith(("model=", "schedule.", "eval.val_at_start"))]
+    few = ["schedule.iterations=2", "schedule.warmup_steps=2", "eval.val_at_start=false", "eval.val_loss_every=0"]
+    quick = ["quant.calibration.tokens=512", "eval.ttt.epochs=1"]
+    if compose([f"experiment={experiment}", "scale=record"]).eval.stride:
+        quick.append("eval.stride=16")
+    return compose([f"experiment={experiment}", *own, *few, *quick])

@@ -1,0 +1,83 @@
+"""What a GPU run does, shown without a GPU: steps, scores and calibration on fake CUDA tensors at full width.
+
+The tensors have devices, dtypes and shapes and no numbers. A mix of devices or dtypes fails as it would there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.fake_cuda.device import build_guard
+from tests.support import ROOT
+
+EXPERIMENTS = ("naive_baseline", "fp16_embed_wd3600", "single_h100_8l", "gold6_11l", "pr593_11l")
+STEPS = ["step:naive_baseline", "step:gold6_11l", "muon"]
+OTHER_STEPS = ["step:single_h100_8l", "step:pr593_11l"]  # fp16_embed_wd3600 has the baseline's shapes
+SCORES = ["flat", "sliding", "sgd", "lora"]
+FAULTS = ["wait", "pageable", "wide", "device", "dtype"]
+
+pytestmark = [
+    pytest.mark.skipif(shutil.which("g++") is None, reason="the fake device is compiled by g++"),
+    pytest.mark.skipif(torch.version.cuda is not None, reason="for a CPU build of torch"),
+]
+
+
+@pytest.fixture(scope="session")
+def guard(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_guard(tmp_path_factory.mktemp("guard"), Path(torch.__file__).parent)
+
+
+def dry_runs(guard: Path, cases: list[str]) -> dict[str, dict[str, Any]]:
+    """Return what each case did, from a process in which torch has a CUDA device."""
+    command = [sys.executable, "-W", "ignore", str(ROOT / "tests/fake_cuda/dry_run.py"), str(guard), *cases]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_steps_scores_and_calibration(guard: Path) -> None:
+    found = dry_runs(guard, [*STEPS, *SCORES, "calibration"])
+    errors = {case: done["error"] for case, done in found.items() if "error" in done}
+    assert errors == {}
+    for case in STEPS:
+        assert found[case]["operations"] > 1000
+        assert (found[case]["waits"], found[case]["pageable"], found[case]["wide"]) == ([], [], []), case
+    for case in SCORES:
+        # The sum of a score is read once, at its end.
+        assert len(found[case]["waits"]) == 1 and found[case]["waits"][0].startswith("tally.py"), case
+        assert [line for line in found[case]["pageable"] if line.partition(":")[0] != "ttt_lora.py"] == [], case
+
+
+@pytest.mark.slow
+def test_steps_of_other_presets(guard: Path) -> None:
+    found = dry_runs(guard, OTHER_STEPS)
+    assert [case for case, done in found.items() if "error" in done] == []
+    for done in found.values():
+        assert (done["waits"], done["pageable"], done["wide"]) == ([], [], [])
+
+
+@pytest.mark.slow
+def test_faults_of_a_step_are_found(guard: Path) -> None:
+    found = dry_runs(guard, [f"planted:{fault}" for fault in FAULTS])
+    for kind in ("wait", "pageable", "wide"):
+        seen = found[f"planted:{kind}"]
+        assert [k for k in ("waits", "pageable", "wide") if seen[k]] == [{"wait": "waits"}.get(kind, kind)], seen
+    assert "device" in found["planted:device"]["error"] and "bfloat16" in found["planted:dtype"]["error"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_whole_presets_at_record_size(guard: Path, experiment: str) -> None:
+    case = f"record:{experiment}"
+    done = dry_runs(guard, [case])[case]
+    assert "error" not in done and (done["waits"], done["pageable"], done["wide"]) == ([], [], []), done
