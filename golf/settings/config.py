@@ -25,10 +25,13 @@ from golf.settings.quant_config import PruneConfig as PruneConfig
 from golf.settings.quant_config import QuantConfig, uses_gptq
 from golf.settings.quant_config import TensorQuant as TensorQuant
 from golf.settings.quant_config import TrellisConfig as TrellisConfig
+from golf.settings.quant_config import as_named as as_named
+from golf.settings.quant_config import named_settings as named_settings
 from golf.settings.quant_config import rotates as rotates
 from golf.settings.quant_config import scale_floor as scale_floor
 from golf.settings.quant_config import tensor_classes as tensor_classes
 from golf.settings.quant_config import uses_columns as uses_columns
+from golf.settings.quant_config import uses_groups as uses_groups
 from golf.settings.quant_config import uses_trellis as uses_trellis
 
 
