@@ -50,6 +50,22 @@ def distinct(jobs: Sequence[Job]) -> list[Job]:
     return list(first.values())
 
 
+def dealt(jobs: Sequence[Job], seeds: Sequence[int]) -> list[Job]:
+    """Return `jobs` in an order that takes every variant from machine to machine as the list is dealt out in turn.
+
+    `seeds` are all seeds of the sweep in order. In the order of a grid, as many variants as machines, or a multiple,
+    would put all seeds of a variant on one machine, whose speed would then pass for the variant's.
+    """
+    rounds: dict[int, list[Job]] = {seed: [] for seed in seeds}
+    for job in jobs:
+        rounds.setdefault(job.key[1], []).append(job)
+    order: list[Job] = []
+    for number, group in enumerate(rounds.values()):
+        first = number % len(group) if group else 0
+        order += [*group[first:], *group[:first]]
+    return order
+
+
 def common_overrides(jobs: Sequence[Job | Refused]) -> set[str]:
     """Return the overrides that all jobs share, which labels leave out; empty for a single job."""
     return set.intersection(*(set(job.overrides) for job in jobs)) if len(jobs) > 1 else set()
