@@ -26,7 +26,6 @@ def main(arguments: Sequence[str]) -> int:
 
     from golf.jobs.cluster.show import status_table
     from golf.jobs.cluster.status import RUNNING, WAITING, find_record, sweep_status
-
     from golf.jobs.cluster.waves import about_waves
 
     if args.sweep is None:

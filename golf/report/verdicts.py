@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from golf.bits import bits_per_byte, nats_per_token
 from golf.errors import GolfError
 from golf.report.comparison import check_comparable, compare, why_not_alike
+from golf.report.published import PublishedNoise
 from golf.report.statistics import Comparison, holm
 from golf.report.variants import Variant
 from golf.settings.config import RulesConfig
@@ -54,12 +55,13 @@ def judge(
     score: str = "final",
     sigma: float | None = None,
     test: str = "auto",
+    published: PublishedNoise | None = None,
 ) -> dict[str, Verdict]:
     """Return a verdict by id for each variant but the reference, a variant or a published score in bits per byte.
 
     A variant is better if its Holm-corrected p is below `rules.alpha` for an improvement by more than
     `rules.margin_nats`. It is worse if the same holds for any deterioration. `sigma`, in bits per byte, is used for
-    variants with too few seeds for Welch's test.
+    variants with too few seeds for Welch's test, and `published` is the noise of a published score.
     """
     verdicts: dict[str, Verdict] = {}
     tested: list[tuple[Variant, Verdict, Comparison, float]] = []
@@ -73,7 +75,7 @@ def judge(
             check_comparable(variant, reference, score)
             verdicts[variant.id] = verdict = measured(variant, reference, score)
             margin = margin_bpb(variant, reference, rules)
-            comparison = compare(variant, reference, score=score, sigma=sigma, test=test)
+            comparison = compare(variant, reference, score=score, sigma=sigma, test=test, published=published)
             tested.append((variant, verdict, comparison, margin))
         except GolfError as error:
             verdicts[variant.id] = replace(verdict, reason=str(error))

@@ -29,6 +29,7 @@ class Result:
     reason: str = ""
     attempt: int = 1  # 2 and more if the job was stopped and queued again
     machine: str = ""  # kind of machine
+    host: str = ""  # name of the first rank's machine; empty in results from before it was noted
     slowdown: float | None = None  # step time over that of earlier runs on such machines, if this machine was slow
     warnings: list[str] = field(default_factory=list)  # sentences that a reader has to know besides the state
     tech: list[str] = field(default_factory=list)

@@ -18,7 +18,15 @@ from golf.files import write_json
 from golf.jobs.cluster.queue import job_states
 from golf.jobs.cluster.show import show_order, show_sent
 from golf.jobs.cluster.snapshot import take_snapshot
-from golf.jobs.cluster.submit import ClusterOrder, append_lines, executor, lock_submitting, make_order, queued_runs, submit
+from golf.jobs.cluster.submit import (
+    ClusterOrder,
+    append_lines,
+    executor,
+    lock_submitting,
+    make_order,
+    queued_runs,
+    submit,
+)
 from golf.jobs.sweep.jobs import Job, Refused, dealt
 from golf.jobs.sweep.record import extended, make_record, read_record, sweep_folder, write_record
 from golf.jobs.sweep.rounds import decisions, next_round, planned, shown_decisions
