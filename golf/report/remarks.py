@@ -23,6 +23,7 @@ from golf.report.variants import Variant
 from golf.report.verdicts import margin_bpb
 
 MOST_NAMES = 4  # machines that a remark names
+LOST_BY_PRUNING = 0.05  # 2,756 public logs, 0.002 bpb behind at half of the budget (docs/verdicts.md)
 MANY = 3  # number of variants from which on a remark says that the best is flattered by chance
 
 
@@ -35,6 +36,7 @@ def remarks_on(findings: Findings) -> tuple[str, ...]:
         *_about_looks(findings),
         *_about_noise(findings),
         *_about_trust(findings),
+        *_about_pruned(findings.study),
         *_about_runs(findings.study),
         *findings.study.notes,
     )
@@ -188,6 +190,18 @@ def _about_trust(findings: Findings) -> Iterable[str]:
     count = sum(v.mean(findings.score) is not None for v in findings.study.variants)
     if findings.best and count >= MANY:
         yield f"The best of {count} is flattered by chance{_shrunken(findings)}: only fresh seeds tell how good it is."
+
+
+def _about_pruned(study: Study) -> Iterable[str]:
+    """Say how many runs were ended early, and what that costs."""
+    variants = [v for v in study.variants if v.pruned]
+    if variants:
+        runs = sum(len(v.pruned) for v in variants)
+        yield (
+            f"{runs} runs of {len(variants)} variants were pruned: behind the reference halfway. They enter no mean. "
+            f"In public logs such a rule also ends {LOST_BY_PRUNING:.0%} of the variants that would be better, so that "
+            f"what is said to be found 80% of the time is found {0.8 * (1 - LOST_BY_PRUNING):.0%} of the time."
+        )
 
 
 def _shrunken(findings: Findings) -> str:

@@ -13,9 +13,10 @@ from golf.errors import GolfError
 
 OK, OVER_BYTES, OVER_TIME = "ok", "over_bytes", "over_time"
 DIVERGED, CRASHED, INTERRUPTED = "diverged", "crashed", "interrupted"
+PRUNED = "pruned"  # ended early, because its validation halfway was too far behind the reference
 VOID = "void"  # something that was selected did nothing, so the run did not test it
 # Another attempt at a run in one of these would end alike; the other states were cut short.
-FINAL = (OK, OVER_BYTES, OVER_TIME, VOID, DIVERGED)
+FINAL = (OK, OVER_BYTES, OVER_TIME, VOID, DIVERGED, PRUNED)
 
 
 @dataclass

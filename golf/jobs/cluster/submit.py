@@ -9,7 +9,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from golf.jobs.cluster.queue import job_states
 from golf.jobs.cluster.shortcut import note_command
 from golf.jobs.cluster.snapshot import take_snapshot
 from golf.jobs.sweep.jobs import FINISHED, RUNNING, Job, Key, Refused, dealt, distinct, progress_of
-from golf.jobs.sweep.record import make_record, read_record, sweep_folder, write_record
+from golf.jobs.sweep.record import make_record, read_record, sweep_folder, with_prune_rules, write_record
 from golf.run.folder import runs_root
 from golf.run.locks import Lock, try_lock
 from golf.settings.config import to_dict
@@ -118,7 +118,10 @@ def submit(order: ClusterOrder, name: str) -> list[str]:
     """
     folder = sweep_folder(name)
     snapshot = take_snapshot(folder / "snapshots")
-    files = [_write_job(folder / "jobs", job) for job in order.to_run]
+    record = read_record(name)
+    files = [
+        _write_job(folder / "jobs", job) for job in (with_prune_rules(order.to_run, record) if record else order.to_run)
+    ]
     sender = executor(order.to_run[0], folder / "slurm", snapshot, name)
     # Imported here, because it brings torch. Status and cancel import this module and do without torch.
     from golf.jobs.cluster.task import run_task
@@ -158,7 +161,9 @@ def _write_job(folder: Path, job: Job) -> str:
     """Write the file that `task.run_task` reads, and return its path."""
     path = folder / f"{job.key[0]}-seed{job.key[1]}.json"
     command = ["golf/train.py", *job.overrides]
-    write_json(path, {"command": command, "requeues": job.cfg.cluster.requeues, "config": to_dict(job.cfg)})
+    prune = asdict(job.prune) if job.prune else None
+    values = {"command": command, "requeues": job.cfg.cluster.requeues, "config": to_dict(job.cfg), "prune": prune}
+    write_json(path, values)
     return str(path)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from golf.jobs.launch.prune import PruneRule
 from golf.run.folder import RunFolder, find_run, finished_run
 from golf.run.identity import variant_id
 from golf.run.locks import is_locked, run_lock_name
@@ -27,6 +28,7 @@ class Job:
     cfg: Config
     key: Key
     remarks: tuple[str, ...] = ()  # sentences about settings chosen automatically and about doubtful ones
+    prune: PruneRule | None = None  # when it ends early; None = never
 
     @staticmethod
     def of(overrides: Iterable[str], cfg: Config, remarks: Iterable[str] = ()) -> Job:

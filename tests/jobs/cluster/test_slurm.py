@@ -211,4 +211,5 @@ def test_a_sweep_in_rounds_goes_on_by_itself_and_after_the_death_of_its_controll
     asked = [(run["variant_id"], run["seed"]) for run in sweep_of(runs)["runs"]]
     assert set(asked) == set(results(runs)) and len(asked) == len(set(asked))
     assert sweep_of(runs)["sequential"]["seeds"] == [1337, 1, 2]
+    assert {result.host for result in results(runs).values()} == {"n1", "n2"}
     assert "round" not in submit(cluster, tiny, *sweep).replace("after round", "")
