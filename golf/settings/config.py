@@ -259,6 +259,12 @@ class SweepConfig:
     # test of until=decided; moderated: by the standard deviation of finished runs of the same kind, which takes fewer
     # runs and errs more often where these runs scatter less than the sweep's
     test: str = later(one_of("welch", "moderated"))
+    # early end of runs that are behind the reference by more than this in bits per byte; null = none. It needs
+    # validations (eval.val_loss_every), a reference, and the same schedule and data in both
+    prune: float | None = later(number(None, above=0))
+    prune_at: float = later(
+        number(0.5, at_least=0.3, at_most=0.65)
+    )  # share of the budget after which that is asked once
 
 
 @dataclass
