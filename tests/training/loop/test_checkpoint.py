@@ -38,11 +38,12 @@ def start(folder: RunFolder, ranks: int) -> subprocess.Popen[bytes]:
     worker = ["-m", "golf.jobs.launch.worker", str(folder.path)]
     torchrun = ["-m", "golf.jobs.launch.agent", "--standalone", "--nproc-per-node", str(ranks)]
     command = [sys.executable, *(worker if ranks == 1 else torchrun + worker)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with (folder.path / "printed.txt").open("ab") as printed:
+        return subprocess.Popen(command, cwd=ROOT, stdout=printed, stderr=printed)
 
 
 def finish(folder: RunFolder, ranks: int) -> dict[str, torch.Tensor]:
-    assert start(folder, ranks).wait(timeout=120) == 0
+    assert start(folder, ranks).wait(timeout=120) == 0, (folder.path / "printed.txt").read_text()
     assert read_result(folder.result).state == OK
     return load_file(folder.weights)
 
@@ -54,11 +55,15 @@ def kill_at(folder: RunFolder, step: int, ranks: int) -> None:
     while not folder.metrics.exists() or max((m["step"] for m in metrics(folder.path, "train")), default=0) < step:
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.01)
-    while left := processes_of(folder.path):  # ranks left alone for a moment would finish so short a run
-        for pid in left:
+    # Stopped first: a rank whose launcher dies a moment earlier gets SIGTERM and would end as interrupted.
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in processes_of(folder.path):
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        process.poll()
+                os.kill(pid, number)
+    process.wait(timeout=30)
+    while processes_of(folder.path):
+        assert time.monotonic() < deadline + 30
+        time.sleep(0.01)
 
 
 @pytest.mark.slow
