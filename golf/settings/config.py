@@ -25,10 +25,13 @@ from golf.settings.quant_config import PruneConfig as PruneConfig
 from golf.settings.quant_config import QuantConfig, uses_gptq
 from golf.settings.quant_config import TensorQuant as TensorQuant
 from golf.settings.quant_config import TrellisConfig as TrellisConfig
+from golf.settings.quant_config import as_named as as_named
+from golf.settings.quant_config import named_settings as named_settings
 from golf.settings.quant_config import rotates as rotates
 from golf.settings.quant_config import scale_floor as scale_floor
 from golf.settings.quant_config import tensor_classes as tensor_classes
 from golf.settings.quant_config import uses_columns as uses_columns
+from golf.settings.quant_config import uses_groups as uses_groups
 from golf.settings.quant_config import uses_trellis as uses_trellis
 
 
@@ -316,6 +319,12 @@ class SweepConfig:
     # test of until=decided; moderated: by the standard deviation of finished runs of the same kind, which takes fewer
     # runs and errs more often where these runs scatter less than the sweep's
     test: str = later(one_of("welch", "moderated"))
+    # early end of runs that are behind the reference by more than this in bits per byte; null = none. It needs
+    # validations (eval.val_loss_every), a reference, and the same schedule and data in both
+    prune: float | None = later(number(None, above=0))
+    prune_at: float = later(
+        number(0.5, at_least=0.3, at_most=0.65)
+    )  # share of the budget after which that is asked once
 
 
 @dataclass

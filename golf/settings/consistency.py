@@ -10,7 +10,9 @@ from golf.settings.config import (
     ModelConfig,
     QuantConfig,
     RulesConfig,
+    TensorQuant,
     eval_seq_len,
+    from_dict,
     mlp_hidden,
     techniques,
     tensor_classes,
@@ -20,6 +22,7 @@ from golf.settings.config import (
     uses_trellis,
 )
 from golf.settings.fields import check_fields
+from golf.settings.quant_config import BY_NAME
 
 CODEC_LEVELS = {"zlib": (0, 9), "zstd": (1, 22), "lzma": (0, 9), "brotli": (0, 11)}
 POLAR_EXPRESS_STEPS = 5  # triples of coefficients in training/optim/muon.py
@@ -266,6 +269,12 @@ def _check_quant(cfg: Config) -> None:
             how.clip_importance == 0 or how.rounding != "nearest",
             f"quant.{key}.clip_importance follows the Hessian of GPTQ: set quant.{key}.rounding=gptq with it.",
         )
+        _require(
+            not how.group_size or (how.rounding == "nearest" and how.rotation == "none"),
+            f"quant.{key}.group_size gives scales to parts of rows, which rotation and GPTQ do not know: set "
+            f"quant.{key}.rounding=nearest and quant.{key}.rotation=none with it.",
+        )
+    _check_names(quant)
     _check_codec(quant)
     _require(
         not (quant.prune.to_fit and quant.prune.fraction),
@@ -287,6 +296,22 @@ def _check_quant(cfg: Config) -> None:
             training_seconds(cfg) > 0,
             f"quant.calibration.reserve_seconds={quant.calibration.reserve_seconds:g} leaves nothing of the "
             f"{cfg.budget.train_seconds:g} s to train in: reserve less.",
+        )
+
+
+def _check_names(quant: QuantConfig) -> None:
+    roundings = {"nearest", *(how.rounding for how in tensor_classes(quant).values())}
+    for pattern, rule in quant.by_name.items():
+        key = f"quant.by_name.{pattern}"
+        rule = rule if isinstance(rule, dict) else {"format": rule}
+        unknown = [name for name in rule if name not in BY_NAME]
+        _require(not unknown, f"{key} cannot set {', '.join(unknown)}: choose from {', '.join(BY_NAME)}.")
+        _require("format" in rule, f"{key} sets no format: add format:int8 or another one.")
+        check_fields(from_dict(TensorQuant, rule), f"{key}.")
+        _require(
+            rule.get("rounding", "nearest") in roundings,
+            f"{key}.rounding={rule.get('rounding')} needs inputs, which no class of tensors collects: set "
+            f"quant.other.rounding={rule.get('rounding')}, too.",
         )
 
 
