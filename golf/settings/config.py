@@ -250,6 +250,9 @@ class RulesConfig:
     power: float = number(0.8, above=0, below=1)  # chance of finding a real difference, for the number of seeds needed
     # size of the code counted with the artifact; exact: the wrapped script itself | estimate: a fast prediction of it
     code_bytes: str = one_of("exact", "estimate")
+    # what counts against budget.eval_seconds; scores: the seconds of every score | whole: all from the packed file on,
+    # with unpacking it and compiling
+    eval_clock: str = later(one_of("scores", "whole"))
     quiet_clock: bool = False  # no sampling of the machine during training, whatever track.system_metrics says
 
 
