@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,17 +53,20 @@ class _Run:
 
 
 class RunsRoot:
-    """Reader of all runs and sweeps below one folder. Symbolic links below it are not followed."""
+    """Reader of all runs and sweeps below one folder. Symbolic links below it are not followed.
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    With `folders`, by run id, it reads those instead, wherever they are, and no sweeps.
+    """
+
+    def __init__(self, root: Path, folders: Mapping[str, Path] | None = None) -> None:
+        self.root, self._folders = root, folders
         self._runs: dict[str, _Run] = {}
         self._records: dict[str, tuple[Stamp, dict[str, Any]]] = {}
         self._differing: tuple[list[int], dict[str, dict[str, str]]] = ([], {})
 
     def refresh(self) -> None:
         """Look for new, changed and removed runs."""
-        found = dict(_run_folders(self.root))
+        found = dict(_run_folders(self.root)) if self._folders is None else self._folders
         self._runs = {id: self._runs.get(id) or _Run(path, MetricsTail(path)) for id, path in found.items()}
         for run in self._runs.values():
             run.refresh()
