@@ -114,13 +114,11 @@ def _imported() -> Any:
 
 
 def _distribution(override: Override) -> optuna.distributions.BaseDistribution:
-    """Return the distribution of a swept value: interval(a,b), range(a,b,step) or a list; tag(log, …) scales."""
+    """Return the distribution of a swept value: interval(a,b) of real numbers, with tag(log, …) or not, or a list."""
     distributions, value = _imported().distributions, override.value()
     is_log = "log" in getattr(value, "tags", ())
     if isinstance(value, IntervalSweep):
         low, high = value.start, value.end
-        if isinstance(low, int) and isinstance(high, int):
-            return distributions.IntDistribution(low, high, log=is_log)
         return distributions.FloatDistribution(low, high, log=is_log)
     return distributions.CategoricalDistribution(list(override.sweep_string_iterator()))
 
