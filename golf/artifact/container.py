@@ -3,7 +3,7 @@
 No pickle anywhere. Little-endian:
 
     4 B  magic "GOLF"
-    1 B  version: 3 if any tensor has column steps or lies on a trellis, else 2
+    1 B  version: 3 if any tensor has column steps, lies on a trellis or has scales of groups, else 2
     1 B  codec (0 zlib, 1 zstd, 2 lzma, 3 brotli, 4 context)
     1 B  layout: the sum of 1 pack_bits, 2 by_role, 4 sort_rows, 8 byte_planes (see `layouts`)
     8 B  length of the content before compression
@@ -45,7 +45,7 @@ from golf.errors import GolfError
 from golf.settings.config import ModelConfig, QuantConfig
 
 MAGIC = b"GOLF"
-VERSION, VERSION_OF_STEPS = 2, 3  # the second one has column steps and trellises
+VERSION, VERSION_OF_STEPS = 2, 3  # the second one has column steps, trellises and scales of groups
 FIXED = struct.Struct("<4sBBBQQ")
 CRC = struct.Struct("<I")
 LENGTH = struct.Struct("<I")
@@ -119,7 +119,7 @@ def pack(
         content = payload(coded, model, tech, layout)
         body = compress_by(quant, content)
     # Files without either keep the older version, so that older versions of golf open them.
-    has_steps = any(tensor.columns is not None or tensor.states > 1 for tensor in coded.values())
+    has_steps = any(t.columns is not None or t.states > 1 or t.in_groups for t in coded.values())
     version = VERSION_OF_STEPS if has_steps else VERSION
     fixed = FIXED.pack(MAGIC, version, CODEC_IDS[quant.codec], _layout_bits(layout), len(content), len(body))
     return fixed + CRC.pack(zlib.crc32(body + codes, zlib.crc32(fixed))) + body + codes

@@ -29,8 +29,8 @@ DTYPES = {
     **FLOAT_DTYPES,
 }
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
-COLUMNS, ROTATED, TRELLIS = "+columns", "+hadamard", "+trellis"
-SCALES = re.compile(r"all|row(\+columns)?(\+trellis(4|8|16))?(\+hadamard)?")
+GROUP, COLUMNS, ROTATED, TRELLIS = "group", "+columns", "+hadamard", "+trellis"
+SCALES = re.compile(r"all|group[1-9]\d*|row(\+columns)?(\+trellis(4|8|16))?(\+hadamard)?")
 PACKED = {f"i{bits}": bits for bits in range(1, 8)}  # codes without whole bytes of their own
 
 
@@ -42,8 +42,8 @@ class Entry:
     stored: str  # a key of DTYPES, or of PACKED
     dtype: str  # dtype of the decoded tensor
     shape: tuple[int, ...]
-    # all: one float32 | row: float16 a row, then +columns: int8 a column, +trellisN: codes on a trellis of N states,
-    # +hadamard: codes of the rotated matrix
+    # all: one float32 | groupN: float16 for N values side by side | row: float16 a row, then +columns: int8 a column,
+    # +trellisN: codes on a trellis of N states, +hadamard: codes of the rotated matrix
     scale: str | None
 
     @property
@@ -56,6 +56,8 @@ class Entry:
 
     @property
     def scale_shape(self) -> tuple[int, ...]:
+        if self.scale is not None and self.scale.startswith(GROUP):
+            return (self.numel // int(self.scale.removeprefix(GROUP)),)
         return self.shape[:1] if self.scale not in (None, "all") else ()
 
     @property
@@ -92,6 +94,10 @@ class Entry:
 
 def entry_of(name: str, tensor: CodedTensor) -> Entry:
     """Return the form of a coded tensor with one byte per code."""
+    if tensor.in_groups:
+        assert tensor.scale is not None
+        scale: str | None = f"{GROUP}{tensor.data.numel() // tensor.scale.numel()}"
+        return Entry(name, DTYPE_NAMES[tensor.data.dtype], DTYPE_NAMES[tensor.dtype], tuple(tensor.data.shape), scale)
     if (
         tensor.scale is not None
         and tensor.scale.ndim
@@ -158,3 +164,5 @@ def _check_entry(name: Any, stored: Any, dtype: Any, shape: Any, scale: Any) -> 
         raise ValueError("a tensor has an impossible shape")
     if scale not in (None, "all") and len(shape) != 2:
         raise ValueError("what is not a matrix has a scale a row")
+    if (scale or "").startswith(GROUP) and shape[1] % int(scale.removeprefix(GROUP)):
+        raise ValueError("the rows of a matrix do not divide into its groups")

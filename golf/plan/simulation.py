@@ -13,6 +13,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatch
 
 import torch
 from torch import Tensor
@@ -163,7 +164,8 @@ def _encode(cfg: Config, tensors: Sequence[StoredTensor], weights: Mapping[str, 
     for tensor in tensors:
         # The format is named, because a sample may be small enough to be stored as floats.
         if tensor.name in weights:
-            quant = dataclasses.replace(rounded_to_nearest(cfg.quant), by_name={"*": tensor.format})
+            rules = (rule for pattern, rule in cfg.quant.by_name.items() if fnmatch(tensor.name, pattern))
+            quant = dataclasses.replace(rounded_to_nearest(cfg.quant), by_name={"*": next(rules, tensor.format)})
             coded |= quantize({tensor.name: weights[tensor.name]}, quant)
     return coded
 
@@ -172,8 +174,12 @@ def _repair_bytes(cfg: Config, tensors: Sequence[StoredTensor]) -> float:
     """Return the bytes of the low-rank repair factors, with the bits of their format for each code."""
     lqer = cfg.quant.lqer
     matrices = [t.shape for t in tensors if len(t.shape) == 2 and t.format in QMAX and t.format != "int8"]
-    widest = sorted((min(lqer.rank, *shape) * sum(shape) for shape in matrices), reverse=True)[: lqer.top]
-    return sum(widest) * (QMAX[lqer.format].bit_length() + 1) / 8 if lqer.rank else 0.0
+    row_bits = column_bits = float(QMAX[lqer.format].bit_length() + 1)
+    if lqer.factors == "asymmetric":
+        # Two bits for A; four for B, and a scale of sixteen for every 64 values.
+        row_bits, column_bits = 2.0, 4.25
+    widest = sorted(((min(lqer.rank, *shape) * sum(shape), shape) for shape in matrices), reverse=True)[: lqer.top]
+    return sum(min(lqer.rank, *s) * (s[0] * row_bits + s[1] * column_bits) for _, s in widest) / 8
 
 
 def _emptied(tensor: CodedTensor) -> CodedTensor:

@@ -49,7 +49,10 @@ def _register() -> None:
     variant.
     """
     store = ConfigStore.instance()
-    store.store(name="config_schema", node=Config)
+    schema = OmegaConf.structured(Config)
+    # Patterns of names are new keys, which Hydra else takes with a + alone.
+    OmegaConf.set_struct(schema.quant.by_name, False)
+    store.store(name="config_schema", node=schema)
     store.store(group="hydra/launcher", name="golf", node={"_target_": "hydra_plugins.golf_launcher.GolfLauncher"})
     store.store(group="hydra/launcher", name="golf_submit", node={"_target_": SUBMITTER})
     store.store(group="hydra/sweeper", name="golf", node={"_target_": SWEEPER, "max_batch_size": None, "params": None})

@@ -10,7 +10,9 @@ from golf.settings.config import (
     ModelConfig,
     QuantConfig,
     RulesConfig,
+    TensorQuant,
     eval_seq_len,
+    from_dict,
     mlp_hidden,
     techniques,
     tensor_classes,
@@ -20,6 +22,7 @@ from golf.settings.config import (
     uses_trellis,
 )
 from golf.settings.fields import check_fields
+from golf.settings.quant_config import BY_NAME
 
 CODEC_LEVELS = {"zlib": (0, 9), "zstd": (1, 22), "lzma": (0, 9), "brotli": (0, 11)}
 POLAR_EXPRESS_STEPS = 5  # triples of coefficients in training/optim/muon.py
@@ -184,6 +187,8 @@ def _check_ttt(cfg: Config) -> None:
             f"eval.ttt.chunk_tokens={recipe.chunk_tokens} does not fit into windows of {recipe.seq_len} tokens: "
             "lower it or raise eval.ttt.seq_len.",
         )
+        _require(len(ttt.lora_targets) > 0, "eval.ttt.lora_targets is empty: name what gets factors, or use sgd.")
+        _check_phases(cfg, recipe.seq_len)
         return
     for key, unit in (("the sequence length", recipe.seq_len), ("eval.stride", stride or recipe.seq_len)):
         _require(
@@ -191,6 +196,25 @@ def _check_ttt(cfg: Config) -> None:
             f"eval.ttt.chunk_tokens={recipe.chunk_tokens} is not a multiple of {key}, {unit}: the nearest that is: "
             f"{max(1, round(recipe.chunk_tokens / unit)) * unit}.",
         )
+
+
+def _check_phases(cfg: Config, seq_len: int) -> None:
+    phases = cfg.eval.ttt.lora_phases
+    if not phases.count:
+        return
+    _require(
+        cfg.eval.documents,
+        "eval.ttt.lora_phases trains on documents that are laid end to end: set eval.documents=true.",
+    )
+    _require(
+        phases.chunk_tokens >= seq_len,
+        f"eval.ttt.lora_phases.chunk_tokens={phases.chunk_tokens} holds no sequence of {seq_len} tokens: raise it.",
+    )
+    _require(
+        phases.freeze_blocks <= cfg.model.num_layers,
+        f"eval.ttt.lora_phases.freeze_blocks={phases.freeze_blocks} is not among the model's {cfg.model.num_layers} "
+        "blocks.",
+    )
 
 
 def _check_attention(cfg: Config) -> None:
@@ -231,6 +255,12 @@ def _check_quant(cfg: Config) -> None:
             how.clip_importance == 0 or how.rounding != "nearest",
             f"quant.{key}.clip_importance follows the Hessian of GPTQ: set quant.{key}.rounding=gptq with it.",
         )
+        _require(
+            not how.group_size or (how.rounding == "nearest" and how.rotation == "none"),
+            f"quant.{key}.group_size gives scales to parts of rows, which rotation and GPTQ do not know: set "
+            f"quant.{key}.rounding=nearest and quant.{key}.rotation=none with it.",
+        )
+    _check_names(quant)
     _check_codec(quant)
     _require(
         not (quant.prune.to_fit and quant.prune.fraction),
@@ -252,6 +282,22 @@ def _check_quant(cfg: Config) -> None:
             training_seconds(cfg) > 0,
             f"quant.calibration.reserve_seconds={quant.calibration.reserve_seconds:g} leaves nothing of the "
             f"{cfg.budget.train_seconds:g} s to train in: reserve less.",
+        )
+
+
+def _check_names(quant: QuantConfig) -> None:
+    roundings = {"nearest", *(how.rounding for how in tensor_classes(quant).values())}
+    for pattern, rule in quant.by_name.items():
+        key = f"quant.by_name.{pattern}"
+        rule = rule if isinstance(rule, dict) else {"format": rule}
+        unknown = [name for name in rule if name not in BY_NAME]
+        _require(not unknown, f"{key} cannot set {', '.join(unknown)}: choose from {', '.join(BY_NAME)}.")
+        _require("format" in rule, f"{key} sets no format: add format:int8 or another one.")
+        check_fields(from_dict(TensorQuant, rule), f"{key}.")
+        _require(
+            rule.get("rounding", "nearest") in roundings,
+            f"{key}.rounding={rule.get('rounding')} needs inputs, which no class of tensors collects: set "
+            f"quant.other.rounding={rule.get('rounding')}, too.",
         )
 
 

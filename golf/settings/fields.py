@@ -132,7 +132,8 @@ def check_fields(node: Any, key: str = "", unused: Collection[str] = ()) -> None
 def _items(key: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the values to check with their keys: those of a list or dict one by one, a scalar as it is."""
     if isinstance(value, dict):
-        yield from ((f"{key}.{name}", item) for name, item in value.items())
+        # Values with settings of their own are checked where their meaning is known, in `consistency`.
+        yield from ((f"{key}.{name}", item) for name, item in value.items() if not isinstance(item, dict))
     elif isinstance(value, list):
         yield from ((key, item) for item in value)
     else:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from golf.settings.fields import among, later, number, one_of, within
 
@@ -10,6 +13,7 @@ TENSOR_CLASSES = ("embed", "attn", "mlp", "other")  # fields of QuantConfig, one
 INTEGER_FORMATS = ("int8", "int7", "int6", "int5", "int4")
 TENSOR_FORMATS = (*INTEGER_FORMATS, "ternary", "fp16", "fp32")
 SCALE_FLOORS = ("one_over_qmax", "eps")
+BY_NAME = ("format", "clip", "clip_quantile", "clip_k", "scale_floor", "rounding")  # what `by_name` sets of a tensor
 
 
 @dataclass
@@ -35,6 +39,9 @@ class TensorQuant:
     columns: float = later(number(0.0, at_least=0, at_most=1))
     # rounding=gptq: share λ by which a row's clip follows its weight under the Hessian's diagonal; 0 = not at all
     clip_importance: float = later(number(0.0, at_least=0, below=1))
+    # rounding=nearest: weights side by side in a row that share a scale; 0 = the whole row, as where the columns are no
+    # multiple
+    group_size: int = later(number(0, at_least=0))
 
 
 @dataclass
@@ -45,6 +52,9 @@ class GPTQConfig:
     # damping factors to try, relative to the mean diagonal of the Hessian; each row keeps the best one
     damping: list[float] = field(default_factory=lambda: [0.01, 0.0201, 0.002], metadata=within(at_least=0, at_most=1))
     act_order: bool = True  # rounding of the columns in descending order of their inputs' mean square
+    # inputs that were always zero, in the mean diagonal that damping is relative to: left out | counted as one, as in
+    # the public scripts | both are tried
+    unused_inputs: str = later(one_of("both", "left_out", "one"))
 
 
 @dataclass
@@ -76,6 +86,12 @@ class LQERConfig:
     # number of matrices below int8 to correct, those whose error falls most; null = all
     top: int | None = number(None, at_least=1)
     format: str = one_of(*INTEGER_FORMATS)  # number format of the factors
+    # scales of the factors; row: one a row | asymmetric: A in two bits with one scale, B in four bits with a scale for
+    # every 64 values, as in record 2026-04-27_SP8192_LQER; matrices whose columns do not allow it keep rows
+    factors: str = later(one_of("row", "asymmetric"))
+    # squared error that the factors lower most and by which `top` chooses: of the layer's output, as far as its inputs
+    # are known | of the weights
+    error: str = later(one_of("output", "weights"))
 
 
 @dataclass
@@ -103,13 +119,17 @@ class QuantConfig:
     attn: TensorQuant = field(default_factory=TensorQuant)  # matrices of attention
     mlp: TensorQuant = field(default_factory=TensorQuant)  # matrices of the MLPs
     other: TensorQuant = field(default_factory=TensorQuant)  # tensors of no other class
-    # pattern of tensor names → number format; takes precedence over all other rules
-    by_name: dict[str, str] = field(default_factory=dict, metadata=among(*TENSOR_FORMATS))
+    # pattern of tensor names → number format, or a dict of it and clip, clip_quantile, clip_k, scale_floor or rounding;
+    # takes precedence over all other rules; on the command line: quant.by_name={*attn_gate*:{format:int8,clip_k:4}}
+    by_name: dict[str, Any] = field(default_factory=dict, metadata=among(*TENSOR_FORMATS))
     # largest number of elements of a float tensor that is stored as fp16 instead (control tensors: fp32)
     small_numel: int = number(65_536, at_least=0)
     control_format: str = later(one_of("fp32", "fp16"))  # number format of small control tensors: gains and scales
     scale_floor: str = one_of(*SCALE_FLOORS)  # lower bound of a row's scale; one_over_qmax: 1/qmax | eps: nearly none
     scale_rounding: str = one_of("after", "before")  # scales are rounded to float16 after | before codes are computed
+    # what keeps one of several clips and dampings: every row, by the error of the layer's output where its inputs are
+    # known | the whole matrix, by the squared error of its weights, as in the public scripts
+    chosen_by: str = later(one_of("row", "matrix"))
     gptq: GPTQConfig = field(default_factory=GPTQConfig)
     trellis: TrellisConfig = later(field(default_factory=TrellisConfig))
     calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
@@ -128,6 +148,18 @@ class QuantConfig:
 def tensor_classes(quant: QuantConfig) -> dict[str, TensorQuant]:
     """Return the settings of every class of tensors by the class's name."""
     return {name: getattr(quant, name) for name in TENSOR_CLASSES}
+
+
+def named_settings(quant: QuantConfig) -> Iterator[tuple[str, TensorQuant]]:
+    """Yield every pattern of `quant.by_name` with the settings that it makes of those of each class."""
+    for pattern in quant.by_name:
+        for how in tensor_classes(quant).values():
+            yield pattern, as_named(how, quant.by_name[pattern])
+
+
+def as_named(how: TensorQuant, rule: Any) -> TensorQuant:
+    """Return `how` with what a value of `quant.by_name` sets."""
+    return dataclasses.replace(how, **(rule if isinstance(rule, dict) else {"format": rule}))
 
 
 def scale_floor(how: TensorQuant, quant: QuantConfig) -> str:
@@ -154,6 +186,16 @@ def uses_trellis(quant: QuantConfig) -> bool:
 def uses_columns(quant: QuantConfig) -> bool:
     """Tell whether the columns of any class of tensors have steps of their own."""
     return quant.embed.columns > 0 or quant.attn.columns > 0 or quant.mlp.columns > 0 or quant.other.columns > 0
+
+
+def uses_groups(quant: QuantConfig) -> bool:
+    """Tell whether weights of any class of tensors share scales in groups."""
+    return (
+        quant.embed.group_size > 0
+        or quant.attn.group_size > 0
+        or quant.mlp.group_size > 0
+        or quant.other.group_size > 0
+    )
 
 
 def rotates(quant: QuantConfig) -> bool:

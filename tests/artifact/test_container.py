@@ -19,7 +19,7 @@ from golf.artifact.header import DTYPES
 from golf.artifact.quant.formats import CodedTensor
 from golf.artifact.quant.policy import dequantize, quantize
 from golf.errors import GolfError
-from golf.settings.config import ModelConfig, QuantConfig, TensorQuant
+from golf.settings.config import LQERConfig, ModelConfig, QuantConfig, TensorQuant
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
 from tests.support import compose
@@ -36,6 +36,9 @@ QUANTS = {
     "mixed_context": QuantConfig(
         codec="context", attn=ROTATED, mlp=ROTATED, by_name={"blocks.1.*": "int5", "*fc*": "int4"}
     ),
+    "groups": QuantConfig(layout=["pack_bits"], mlp=TensorQuant("ternary", clip="absmean", group_size=8)),
+    "groups_context": QuantConfig(codec="context", other=TensorQuant(group_size=4), mlp=TensorQuant(group_size=4)),
+    "asymmetric": QuantConfig(small_numel=0, lqer=LQERConfig(rank=4, factors="asymmetric"), by_name={"*.fc*": "int4"}),
     "packed": QuantConfig(layout=["pack_bits"]),
     "sorted": QuantConfig(layout=["sort_rows", "by_role"]),
     "planes": QuantConfig(layout=["byte_planes"], codec="zstd"),

@@ -30,6 +30,7 @@ QUANTS = {
     "brotli": QuantConfig(small_numel=8, codec="brotli", codec_level=3, layout=["pack_bits"]),
     "context": QuantConfig(small_numel=8, codec="context", attn=TensorQuant("int6")),
     "steps": QuantConfig(small_numel=8, codec="context", embed=STEPS, attn=STEPS),
+    "groups": QuantConfig(small_numel=8, codec="context", attn=TensorQuant("ternary", clip="absmean", group_size=4)),
     "steps_in_bytes": QuantConfig(small_numel=8, codec="brotli", codec_level=3, embed=STEPS, attn=STEPS),
 }
 MUTATIONS = 2200  # of each codec's file
@@ -45,6 +46,7 @@ VALUES: list[Any] = [
     "all",
     "row+hadamard",
     "row+columns+trellis8",
+    "group4",
     "fp16",
     [],
     {},

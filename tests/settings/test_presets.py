@@ -12,7 +12,9 @@ from golf.training.data.own_text import OwnDataset
 from golf.training.model.build import build_model
 from tests.support import ROOT, compose, golf_main, tiny_overrides
 
-GPTQ_PRESETS = {"gptq_int6", "gptq_own_text", "int4_lqer", "sdclip_gptq", "sdclip_lqer", "trellis"}
+GPTQ_PRESETS = {
+    *("gptq_int6", "gptq_own_text", "int4_lqer", "sdclip_gptq", "sdclip_lqer", "sdclip_lqer_asym", "trellis")
+}
 
 
 def parameters(cfg: Config) -> int:

@@ -14,12 +14,13 @@ from torch import Tensor
 
 from golf.artifact.quant.columns import column_steps
 from golf.artifact.quant.trellis import path_offsets, path_order
-from golf.settings.config import QuantConfig, TensorQuant, rotates, scale_floor, uses_columns, uses_trellis
+from golf.settings.config import QuantConfig, TensorQuant, rotates, scale_floor, uses_columns, uses_groups, uses_trellis
 
 QMAX = {"int8": 127, "int7": 63, "int6": 31, "int5": 15, "int4": 7, "ternary": 1}
 FLOAT_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 LARGEST_CODE = 127  # of what an entropy coder pays for by use: codes under column steps and on a trellis
-ANY_FORM = QuantConfig(attn=TensorQuant(rotation="hadamard", rounding="trellis", columns=1.0))  # for `decode_as`
+# For `decode_as`.
+ANY_FORM = QuantConfig(attn=TensorQuant(rotation="hadamard", rounding="trellis", columns=1.0, group_size=1))
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,18 @@ class CodedTensor:
     """A tensor as it is stored. `data` holds int8 codes if there is a `scale`, else plain values."""
 
     data: Tensor
-    scale: Tensor | None  # float16 [rows] for matrices, float32 [] for other shapes
+    scale: Tensor | None  # float16 [rows] or [groups] for matrices, float32 [] for other shapes
     dtype: torch.dtype  # dtype of the decoded tensor
     rotated: bool = False  # True: the codes are those of the matrix times a Hadamard matrix
     columns: Tensor | None = None  # int8 [columns]: steps of the columns over those of the rows, see `column_steps`
     states: int = 1  # states of the trellis on which the codes lie; 1 = none
+
+    @property
+    def in_groups(self) -> bool:
+        """Tell whether a row has several scales."""
+        return (
+            self.scale is not None and self.scale.ndim == 1 and self.data.ndim == 2 and len(self.scale) > len(self.data)
+        )
 
     @property
     def payload_bytes(self) -> int:
@@ -50,14 +58,17 @@ def encode_integer(tensor: Tensor, how: TensorQuant, quant: QuantConfig) -> Code
     qmax, w = QMAX[how.format], tensor.detach().float()
     if w.ndim != 2:
         return _encode_with_one_scale(tensor, w, how, qmax)
+    if 0 < how.group_size < w.size(1) and w.size(1) % how.group_size == 0:
+        # Groups are rows of a longer matrix.
+        groups = encode_integer(w.view(-1, how.group_size), how, quant)
+        return CodedTensor(groups.data.view(w.shape), groups.scale, tensor.dtype)
     rotated = how.rotation == "hadamard"
     if rotated:
         w = rotate(w)
     clips = row_clips(w, how, qmax)
     if how.clip == "search" and len(clips) > 1:
-        codes, scale = nearest_codes(
-            w, [as_stored(row_scale(clip, qmax, scale_floor(how, quant))) for clip in clips], qmax
-        )
+        scales = [as_stored(row_scale(clip, qmax, scale_floor(how, quant))) for clip in clips]
+        codes, scale = nearest_codes(w, scales, qmax, quant.chosen_by)
     else:
         clip, scale = clips[0], row_scale(clips[0], qmax, scale_floor(how, quant))
         scale = as_stored(scale) if quant.scale_rounding == "before" else scale
@@ -66,13 +77,15 @@ def encode_integer(tensor: Tensor, how: TensorQuant, quant: QuantConfig) -> Code
     return CodedTensor(codes.to(torch.int8), scale.to(torch.float16), tensor.dtype, rotated)
 
 
-def nearest_codes(w: Tensor, scales: list[Tensor], qmax: int) -> tuple[Tensor, Tensor]:
-    """Return codes `[r, c]` and, for each row of `w`, the scale `[r]` of least squared error."""
+def nearest_codes(w: Tensor, scales: list[Tensor], qmax: int, chosen_by: str = "row") -> tuple[Tensor, Tensor]:
+    """Return codes `[r, c]` and, for each row of `w` or for all of them, the scale `[r]` of least squared error."""
     best_error = w.new_full((w.size(0),), torch.inf)
     best_codes, best_scale = torch.zeros_like(w), w.new_zeros(w.size(0))
     for scale in scales:
         codes = (w / scale[:, None]).round().clamp(-qmax, qmax)
         error = (codes * scale[:, None] - w).square().sum(1)
+        if chosen_by == "matrix":
+            error = error.sum().expand_as(error)
         better = error < best_error
         best_error = torch.where(better, error, best_error)
         best_codes = torch.where(better[:, None], codes, best_codes)
@@ -112,7 +125,10 @@ def decode_as(coded: CodedTensor, quant: QuantConfig) -> Tensor:
     if uses_columns(quant) and coded.columns is not None:
         values *= column_steps(coded.columns)
     scale = coded.scale.float()
-    values = values * (scale[:, None] if scale.ndim else scale)
+    if uses_groups(quant) and coded.in_groups:
+        values = (values.view(len(scale), -1) * scale[:, None]).view_as(values)
+    else:
+        values = values * (scale[:, None] if scale.ndim else scale)
     if rotates(quant) and coded.rotated:
         values = rotate(values)
     return values.to(coded.dtype)

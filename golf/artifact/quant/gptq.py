@@ -57,7 +57,7 @@ def encode_gptq(tensor: Tensor, how: TensorQuant, quant: QuantConfig, hessian: T
             return _on_trellis(CodedTensor(w, different[-1], tensor.dtype, rotated), how, quant, h)
         if uses_columns(quant) and how.columns > 0:
             return _with_column_steps(CodedTensor(w, different[-1], tensor.dtype, rotated), how, quant, h)
-    codes, scale = gptq_codes(w, h, different, qmax, quant.gptq)
+    codes, scale = gptq_codes(w, h, different, qmax, quant.gptq, quant.chosen_by)
     return CodedTensor(codes.to(torch.int8).cpu(), scale.half().cpu(), tensor.dtype, rotated)
 
 
@@ -144,39 +144,45 @@ def inputs_of(hessian: Tensor, gptq: GPTQConfig, order: Tensor | None = None) ->
             order = h.diagonal().argsort(descending=True, stable=True)
     h = h[order][:, order]
     alive = h.diagonal() > 0
-    roots = [damped_root(h, damping) for damping in gptq.damping]
+    damping = list(gptq.damping)
     thoroughly = 1
-    # The published algorithm counts unused inputs as one in the mean that scales the damping: try that damping, too.
-    if not alive.all():
-        size = torch.where(alive, h.diagonal(), 1.0).mean() / h.diagonal()[alive].mean()
-        roots.insert(1, damped_root(h, gptq.damping[0] * float(size)))
-        thoroughly = 2
-    return Inputs(h, order, roots, thoroughly)
+    if gptq.unused_inputs != "left_out" and not alive.all():
+        # The published algorithm counts unused inputs as one in the mean that scales the damping.
+        size = float(torch.where(alive, h.diagonal(), 1.0).mean() / h.diagonal()[alive].mean())
+        if gptq.unused_inputs == "one":
+            damping = [size * d for d in damping]
+        else:
+            damping.insert(1, size * damping[0])
+            thoroughly = 2
+    return Inputs(h, order, [damped_root(h, d) for d in damping], thoroughly)
 
 
 def gptq_codes(
-    w: Tensor, hessian: Tensor, scales: Sequence[Tensor], qmax: int, gptq: GPTQConfig
+    w: Tensor, hessian: Tensor, scales: Sequence[Tensor], qmax: int, gptq: GPTQConfig, chosen_by: str = "row"
 ) -> tuple[Tensor, Tensor]:
     """Return codes `[r, c]` and, for every row, one of the candidate `scales` `[r]`, on the device of `hessian`.
 
     Every scale is tried with the first damping, the best scale with the other dampings. Each row keeps the result of
-    least error under `hessian`. Columns whose input was always zero become zero. If all inputs were zero, rows are
-    rounded to the nearest code. Raises `GolfError` for a Hessian that is not finite or cannot be decomposed.
+    least error under `hessian`, or all rows that of the least squared error (`quant.chosen_by`). Columns whose input
+    was always zero become zero. If all inputs were zero, rows are rounded to the nearest code. Raises `GolfError` for
+    a Hessian that is not finite or cannot be decomposed.
     """
     h = checked_hessian(hessian, w.size(1))
     w, scales = w.to(h), [scale.to(h) for scale in scales]
     if not (h.diagonal() > 0).any():
-        return nearest_codes(w, scales, qmax)
-    return _codes_of(w, scales, qmax, inputs_of(h, gptq), gptq.block_size)
+        return nearest_codes(w, scales, qmax, chosen_by)
+    return _codes_of(w, scales, qmax, inputs_of(h, gptq), gptq.block_size, chosen_by)
 
 
-def _codes_of(w: Tensor, scales: Sequence[Tensor], qmax: int, inputs: Inputs, block_size: int) -> tuple[Tensor, Tensor]:
+def _codes_of(
+    w: Tensor, scales: Sequence[Tensor], qmax: int, inputs: Inputs, block_size: int, chosen_by: str = "row"
+) -> tuple[Tensor, Tensor]:
     h, order = inputs.hessian, inputs.order
     # A weight on an input that was always zero changes nothing, and zeros cost the fewest bits.
     w = w[:, order] * (h.diagonal() > 0)
-    at_once = CPU_ROWS if h.device.type == "cpu" else max(w.size(0), 1)
+    at_once = CPU_ROWS if h.device.type == "cpu" and chosen_by == "row" else max(w.size(0), 1)
     found = [
-        _best_codes(w[rows], [scale[rows] for scale in scales], qmax, inputs, block_size)
+        _best_codes(w[rows], [scale[rows] for scale in scales], qmax, inputs, block_size, chosen_by)
         for rows in torch.arange(w.size(0), device=h.device).split(at_once)
     ]
     codes, scale = torch.cat([codes for codes, _ in found]), torch.cat([scale for _, scale in found])
@@ -187,6 +193,11 @@ def weighted_errors(w: Tensor, decoded: Tensor, hessian: Tensor) -> Tensor:
     """Return (w - ŵ)ᵀ H (w - ŵ) of every row, `[r]`."""
     change = w - decoded
     return (change @ hessian * change).sum(1)
+
+
+def _compared_errors(w: Tensor, decoded: Tensor, hessian: Tensor, chosen_by: str) -> Tensor:
+    """Return the error of every row by which candidates are compared, `[r]`."""
+    return weighted_errors(w, decoded, hessian) if chosen_by == "row" else (w - decoded).square().sum(1)
 
 
 def checked_hessian(hessian: Tensor, columns: int) -> Tensor:
@@ -224,7 +235,7 @@ def damped_root(h: Tensor, damping: float) -> Tensor:
 
 
 def _best_codes(
-    w: Tensor, scales: Sequence[Tensor], qmax: int, inputs: Inputs, block_size: int
+    w: Tensor, scales: Sequence[Tensor], qmax: int, inputs: Inputs, block_size: int, chosen_by: str
 ) -> tuple[Tensor, Tensor]:
     """Return codes `[r, c]` and scales `[r]` of least error: all scales with the first roots, the best with the others.
 
@@ -235,7 +246,10 @@ def _best_codes(
     best, step, least = w, steps[: len(w)], w.new_full((len(w),), torch.inf)
     for root in roots[:thoroughly]:
         codes = _with_feedback(repeated, root, steps, qmax, block_size)
-        error, scale = weighted_errors(repeated, codes * steps[:, None], h).view(len(scales), -1).min(0)
+        errors = _compared_errors(repeated, codes * steps[:, None], h, chosen_by).view(len(scales), -1)
+        if chosen_by == "matrix":
+            errors = errors.sum(1, keepdim=True).expand_as(errors)
+        error, scale = errors.min(0)
         chosen = scale * len(w) + torch.arange(len(w), device=w.device)
         # Not `error < least`: a row whose error is NaN still gets codes in place of its weights.
         better = ~(error >= least)
@@ -243,7 +257,9 @@ def _best_codes(
         least = torch.minimum(error, least)
     for root in roots[thoroughly:]:
         codes = _with_feedback(w, root, step, qmax, block_size)
-        error = weighted_errors(w, codes * step[:, None], h)
+        error = _compared_errors(w, codes * step[:, None], h, chosen_by)
+        if chosen_by == "matrix":
+            error = error.sum().expand_as(error)
         best, least = torch.where((error < least)[:, None], codes, best), torch.minimum(error, least)
     return best, step
 

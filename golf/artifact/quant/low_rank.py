@@ -12,11 +12,12 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from golf.artifact.quant.formats import CodedTensor, decode_as, encode_integer
+from golf.artifact.quant.formats import CodedTensor, as_stored, decode_as, encode_integer
 from golf.artifact.quant.gptq import checked_hessian, damped_root
 from golf.settings.config import QuantConfig
 
 A, B = ".lqer_a", ".lqer_b"  # suffixes of the matrix's name
+GROUP = 64  # values of an asymmetric B that share a scale
 
 
 def repair(
@@ -46,7 +47,9 @@ def folded(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     whole = {name: tensor for name, tensor in weights.items() if not name.endswith((A, B))}
     for name in whole:
         if name + A in weights:
-            added = weights[name + A].float().T @ weights[name + B].float()
+            a, b = weights[name + A].float(), weights[name + B].float()
+            # Of asymmetric factors a row of B is a group.
+            added = a.T @ b.view(len(a), -1)
             whole[name] = (whole[name].float() + added).to(whole[name].dtype)
     return whole
 
@@ -54,15 +57,18 @@ def folded(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _factors(
     w: Tensor, decoded: Tensor, quant: QuantConfig, hessian: Tensor | None
 ) -> tuple[CodedTensor, CodedTensor, float]:
-    """Return coded factors A and B of one matrix, and by how much they lower its squared error.
+    """Return coded factors A and B of one matrix, and the gain by which matrices are chosen.
 
-    With a Hessian it is the squared error of the layer's output.
+    The gain is by how much exact factors lower the squared error: with a Hessian that of the layer's output. Under
+    `quant.lqer.error=weights` it is the whole squared error, as in the record.
     """
     residual = w.detach().double() - decoded.double()  # [r, c]
+    plain = hessian is None or quant.lqer.error == "weights"
     residual = residual if hessian is None else residual.to(hessian.device)
-    if hessian is None:
+    if plain:
         u, s, v = torch.linalg.svd(residual, full_matrices=False)
     else:
+        assert hessian is not None
         # With H = R·Rᵀ the layer's error of E is the plain error of E·R.
         inverse = damped_root(checked_hessian(hessian, w.size(1)), quant.gptq.damping[0])
         root = torch.linalg.solve_triangular(inverse, torch.eye(len(inverse)).to(inverse), upper=True)
@@ -75,6 +81,23 @@ def _factors(
     )
     # The floor of 1/qmax is meant for weights; factors may be far smaller.
     own_range = dataclasses.replace(quant, scale_floor="eps", scale_rounding="after")
-    factors = ((u[:, :rank] * s[:rank]).T, v[:rank])
-    a, b = (encode_integer(factor.float().cpu().contiguous(), how, own_range) for factor in factors)
-    return a, b, float(s[:rank].square().sum())
+    factors = [factor.float().cpu().contiguous() for factor in ((u[:, :rank] * s[:rank]).T, v[:rank])]
+    gain = float((s if quant.lqer.error == "weights" else s[:rank]).square().sum())
+    if quant.lqer.factors == "asymmetric" and factors[1].numel() % GROUP == 0:
+        return *asymmetric(*factors), gain
+    a, b = (encode_integer(factor, how, own_range) for factor in factors)
+    return a, b, gain
+
+
+def asymmetric(a: Tensor, b: Tensor) -> tuple[CodedTensor, CodedTensor]:
+    """Return A `[rank, r]` in codes of -2 to 1 with one scale, and B `[rank, c]` in codes of -8 to 7.
+
+    Rows of the coded B are groups of 64 values with a scale each. The largest magnitude lies between two codes.
+    """
+    groups = b.reshape(-1, GROUP)
+    one, of_groups = as_stored(a.abs().amax() / 1.5), as_stored(groups.abs().amax(1) / 7.5)
+    codes_a, codes_b = (a / one).round().clamp(-2, 1), (groups / of_groups[:, None]).round().clamp(-8, 7)
+    return (
+        CodedTensor(codes_a.to(torch.int8), one, a.dtype),
+        CodedTensor(codes_b.to(torch.int8), of_groups.half(), b.dtype),
+    )

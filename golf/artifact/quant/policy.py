@@ -15,7 +15,7 @@ from golf.artifact.quant.low_rank import folded, repair
 from golf.artifact.quant.names import is_control
 from golf.artifact.quant.pruning import Pruning, without_smallest
 from golf.errors import GolfError
-from golf.settings.config import QuantConfig, TensorQuant, tensor_classes, uses_gptq
+from golf.settings.config import QuantConfig, TensorQuant, as_named, tensor_classes, uses_gptq
 
 FLOAT_FORMATS = ("fp16", "fp32")
 
@@ -41,13 +41,14 @@ def storage_of(name: str, tensor: Tensor, quant: QuantConfig, tech: Mapping[str,
     then comes the rule for small tensors. `tech` decides which of those are control parameters, see `is_control`.
     """
     settings = tensor_classes(quant)[tensor_class(name)]
-    named = next((fmt for pattern, fmt in quant.by_name.items() if fnmatch(name, pattern)), None)
     if not tensor.is_floating_point():
-        fmt = "raw"
-    elif named is None and tensor.numel() <= quant.small_numel:
+        return dataclasses.replace(settings, format="raw")
+    for pattern, rule in quant.by_name.items():
+        if fnmatch(name, pattern):
+            return as_named(settings, rule)
+    fmt = settings.format
+    if tensor.numel() <= quant.small_numel:
         fmt = quant.control_format if is_control(name, tech) else "fp16"
-    else:
-        fmt = named or settings.format
     return dataclasses.replace(settings, format=fmt)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from golf.artifact.script.evaluation import Facts, Path
 from golf.artifact.script.flat import Flat
 from golf.errors import GolfError
-from golf.settings.config import Config, RulesConfig
+from golf.settings.config import Config, RulesConfig, TensorQuant, named_settings
 
 Groups = dict[str, list[tuple[Path, Any]]]  # class of settings → (path, group) of every group of the class
 
@@ -50,7 +50,9 @@ def facts_of(cfg: Config) -> Facts:
     of_class = _groups_by_class(cfg)
     for kind, own in of_class.items():
         groups[kind] = own[0][0] if len(own) == 1 else (kind,)
-        alike = [((kind,), own[0][1], _same_in_all(own))] if len(own) > 1 else []
+        # Patterns of names make more of them from these.
+        named = [((), how) for _, how in named_settings(cfg.quant)] if kind == TensorQuant.__name__ else []
+        alike = [((kind,), own[0][1], _same_in_all([*own, *named]))] if len(own) > 1 else []
         for path, node, names in [*alike, *((path, node, _names(node)) for path, node in own)]:
             for name in names:
                 value = getattr(node, name)

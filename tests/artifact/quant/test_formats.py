@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from golf.artifact.quant.formats import QMAX, decode, encode_float, encode_integer
 from golf.artifact.quant.policy import dequantize, quantize, storage_of
 from golf.settings.config import QuantConfig, TensorQuant
+from golf.training.techniques.fake_quant import RoundedWeight
 from tests.support import parity
 
 FLOOR, OWN_RANGE = QuantConfig(), QuantConfig(scale_floor="eps")
@@ -126,3 +127,35 @@ def test_a_class_may_have_its_own_floor() -> None:
     for name, expected in (("blocks.0.attn.c_q.weight", floor), ("blocks.0.mlp.fc.weight", own)):
         assert torch.equal(mixed[name].data, expected[name].data)
         assert not torch.equal(floor[name].data, own[name].data)
+
+
+def test_parity_of_gate_rows_and_what_a_name_sets() -> None:
+    """The gate of 27 April is int8 by the row's maximum, though small and of a class that is clipped by deviations."""
+    arrays, _ = parity("gptq05_sdclip")
+    gate = torch.from_numpy(arrays["gate/w"])
+    rule = {"format": "int8", "clip": "quantile", "clip_quantile": 1.0, "rounding": "nearest"}
+    quant = QuantConfig(attn=TensorQuant("int6", clip="std"), scale_floor="eps", by_name={"*attn_gate*": rule})
+    state = {"blocks.0.attn.attn_gate.weight": gate, "blocks.0.attn.c_q.weight": torch.randn(256, 512)}
+    coded = quantize(state, dataclasses.replace(quant, scale_rounding="before"))
+    (stored, other) = coded.values()
+    assert torch.equal(stored.data, torch.from_numpy(arrays["gate/codes"]))
+    theirs = torch.from_numpy(arrays["gate/scale"])
+    # A row of zeros has a scale of zero there, and the smallest one here.
+    assert stored.scale is not None and torch.equal(stored.scale[theirs > 0], theirs[theirs > 0])
+    assert not stored.data[theirs == 0].any()
+    assert other.data.abs().max() < 32
+
+
+def test_groups_of_weights_share_scales_and_are_what_training_used() -> None:
+    """ŵ = round(w/s)·s with s = mean|w| over 128 weights in row order. A second rounding would shrink it by mean|q|."""
+    w = torch.randn(6, 256, generator=torch.Generator().manual_seed(3)) * torch.rand(1, 256)
+    how = TensorQuant("ternary", clip="absmean", group_size=128)
+    quant = dataclasses.replace(OWN_RANGE, attn=how)
+    coded = encode_integer(w, how, quant)
+    s = w.view(-1, 128).abs().mean(1, keepdim=True).half().float()
+    expected = ((w.view(-1, 128) / s).round().clamp(-1, 1) * s).view(6, 256)
+    assert coded.scale is not None and coded.scale.shape == (12,)
+    torch.testing.assert_close(decode(coded), expected)
+    in_training = RoundedWeight("fake_quant", how, quant)(w, ("fake_quant",))
+    torch.testing.assert_close(in_training, decode(coded))
+    assert torch.equal(RoundedWeight("fake_quant", how, quant)(decode(coded), ()), decode(coded))

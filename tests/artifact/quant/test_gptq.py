@@ -13,6 +13,7 @@ from golf.artifact.quant.formats import QMAX, CodedTensor, as_stored, decode, en
 from golf.artifact.quant.gptq import damped_root, encode_gptq, gptq_codes, weighted_errors
 from golf.errors import GolfError
 from golf.settings.config import GPTQConfig, QuantConfig, TensorQuant
+from tests.support import parity
 
 PUBLISHED_QUANTILES = [0.999, 0.9995, 0.9999, 0.99999, 1.0]
 SEARCH = TensorQuant("int6", clip="search", rounding="gptq")
@@ -73,6 +74,31 @@ def published(
         if (error := np.square(decoded - original).mean()) < best_error:
             best, best_error = decoded, error
     return best
+
+
+PUBLIC = GPTQConfig(damping=[0.01], unused_inputs="one")  # with `chosen_by=matrix` what the public scripts do
+
+
+def test_parity_of_sdclip() -> None:
+    """Codes and scales of the April records, bit by bit; one case has unused inputs, one more than a block."""
+    arrays, config = parity("gptq05_sdclip")
+    for i, one in enumerate(config["cases"]):
+        w, h = (torch.from_numpy(arrays[f"{what}/{i}"]) for what in "wH")
+        how = TensorQuant(f"int{one['bits']}", clip="std", clip_k=one["clip_sigmas"], rounding="gptq")
+        coded = encode_gptq(w, how, QuantConfig(scale_floor="eps", gptq=PUBLIC, chosen_by="matrix"), h)
+        assert torch.equal(coded.data, torch.from_numpy(arrays[f"codes/{i}"])), one["what"]
+        assert coded.scale is not None and torch.equal(coded.scale, torch.from_numpy(arrays[f"scale/{i}"]))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_one_quantile_a_matrix_is_the_published_choice(seed: int) -> None:
+    w, h = case(20, 40, seed=seed)
+    h[:, 3] = h[3] = 0.0
+    quantiles = [0.8, 0.9, 0.97, 1.0]
+    how = TensorQuant("int4", clip="search", clip_search=quantiles, rounding="gptq")
+    coded = encode_gptq(w, how, QuantConfig(scale_floor="eps", gptq=PUBLIC, chosen_by="matrix"), h)
+    theirs = published(w.numpy(), h.numpy(), 7, floor=False, twice=False, quantiles=quantiles)
+    torch.testing.assert_close(decode(coded).double(), torch.from_numpy(theirs), rtol=1e-6, atol=1e-9)
 
 
 def error_of(coded: CodedTensor, w: Tensor, h: Tensor) -> float:

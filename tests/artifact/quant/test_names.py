@@ -2,14 +2,16 @@
 
 from dataclasses import dataclass
 
+import pytest
 import torch
 
 from golf.artifact.quant.names import is_control
 from golf.artifact.quant.policy import quantize, storage_class, storage_of
-from golf.settings.config import QuantConfig
+from golf.settings.config import Config, QuantConfig, from_dict, to_dict
 from golf.training.techniques.base import Technique, technique
 from golf.training.techniques.smear import Smear
 from golf.training.techniques.swiglu import SwiGLU
+from tests.support import compose, refusal
 
 CONTROL = [
     *("skip_weights", "skip_gates", "smear.gate", "ve_shared.scale", "ve_layer_scales.1"),
@@ -47,3 +49,33 @@ def test_only_selected_techniques_count(registry: None) -> None:
 def test_a_pattern_is_of_the_whole_name() -> None:
     assert is_control("smear.gate", {"smear": Smear()})
     assert not is_control("x.smear.gate", {"smear": Smear()}) and not is_control("smeared.gate", {"smear": Smear()})
+
+
+def test_names_on_the_command_line() -> None:
+    rules = "{*attn_gate*:{format:int8,clip:quantile,rounding:nearest},blocks.0.*:int5}"
+    cfg = compose(["quant=sdclip_gptq", f"quant.by_name={rules}", "quant.by_name.lm_head=fp16"])
+    assert set(cfg.quant.by_name) == {"*attn_gate*", "blocks.0.*", "lm_head"}
+    small = torch.zeros(3, 4)
+    gate = storage_of("blocks.0.attn.attn_gate.weight", small, cfg.quant)
+    assert (gate.format, gate.clip, gate.rounding, gate.clip_k) == (
+        "int8",
+        "quantile",
+        "nearest",
+        cfg.quant.attn.clip_k,
+    )
+    assert storage_of("blocks.0.attn.c_q.weight", small, cfg.quant).format == "int5"
+    assert from_dict(Config, to_dict(cfg)).quant == cfg.quant
+
+
+@pytest.mark.parametrize(
+    ("rule", "sentence"),
+    [
+        ("{format:int9}", "quant.by_name.*gate*.format=int9 is not known"),
+        ("{clip:std}", "quant.by_name.*gate* sets no format"),
+        ("{format:int8,rounding:gptq}", "needs inputs, which no class of tensors collects"),
+        ("{format:int8,size:3}", "cannot set size: choose from format, clip"),
+        ("7", "quant.by_name.*gate*=7 is not known"),
+    ],
+)
+def test_impossible_rules_of_names_are_refused(rule: str, sentence: str) -> None:
+    assert sentence in refusal(f"quant.by_name={{*gate*:{rule}}}")

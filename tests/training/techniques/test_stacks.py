@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from golf.training.loop.calibration import collect
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
+from golf.training.ranks import Ranks
 from tests.support import compose, parity
 
 STACK = "tech=[bigram,smear,xsa,partial_rope,ln_scale,value_embed]"
@@ -66,14 +68,14 @@ LQER27 = [
 FIRST_LANE = 6  # golf has lambdas for the layers in lanes alone
 
 
-def of_lqer27(arrays: dict[str, np.ndarray], kind: str) -> dict[str, torch.Tensor]:
-    """Return parameters or gradients of the 27 April case under golf's names."""
+def of_lqer27(arrays: dict[str, np.ndarray], kind: str, first_lane: int = FIRST_LANE) -> dict[str, torch.Tensor]:
+    """Return parameters or gradients of a 27 April case under golf's names."""
     found = {}
     for key, value in arrays.items():
         if key.startswith(f"{kind}/"):
             name = key.removeprefix(f"{kind}/").replace("attn_gate_w", "attn_gate.weight")
             name = name.replace("smear_lambda", "smear.strength").replace("smear_gate.", "smear.gate.")
-            found[name] = torch.from_numpy(value[FIRST_LANE:] if name.startswith("parallel_") else value)
+            found[name] = torch.from_numpy(value[first_lane:] if name.startswith("parallel_") else value)
     return found
 
 
@@ -103,6 +105,27 @@ def test_parity_of_27_april_on_a_packed_row() -> None:
     for name, gradient in of_lqer27(arrays, "grad").items():
         found = model.get_parameter(name).grad
         assert found is not None and (found - gradient).norm() <= 1e-5 * gradient.norm() + 1e-8, name
+
+
+def test_parity_of_27_aprils_hessians() -> None:
+    """Every pass of a looped layer counts; the tied embedding has the inputs of the head."""
+    arrays, config = parity("hessians27_loop")
+    params, shape = parity("lqer27_loop_on")
+    quant = ["quant=sdclip_lqer", "quant.small_numel=64", "quant.calibration.tokens=192", "eval.dtype=fp32"]
+    cfg = compose([*LQER27, *april_overrides(shape["effective"]), *quant])
+    batches = iter(torch.from_numpy(arrays["calibration_ids"]))
+    model = build_model(cfg)
+    weights = of_lqer27(params, "param")
+    model.load_state_dict(weights)
+    found = collect(cfg, weights, Ranks(), lambda: (next(batches),) * 2).hessians
+    for key, expected in arrays.items():
+        kind, _, name = key.partition("/")
+        if kind == "H":
+            # The record divides by the number of batches, which changes no code.
+            own = found[name] / config["n_calibration_batches"]
+            assert (own - torch.from_numpy(expected)).norm() <= 1e-5 * float(np.linalg.norm(expected)), name
+        elif kind == "trace":
+            assert float(found[name].trace()) / 3 == pytest.approx(float(expected), rel=1e-5), name
 
 
 def april_overrides(config: dict[str, Any]) -> list[str]:
