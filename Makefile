@@ -7,6 +7,9 @@ BIN := $(VENV)/bin
 # Tests of one file stay on one worker as far as possible, which shares what they compose and build.
 PARALLEL = $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal
 
+# Tests start hundreds of processes. Without byte code each of them would compile golf's modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run test test-slow test-slurm test-gpu mutants lint format clean
 run: $(VENV)/.installed
 	$(BIN)/python golf/train.py $(ARGS)

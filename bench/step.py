@@ -26,7 +26,7 @@ from golf.run.runlog import RunLog
 from golf.settings.composition import compose
 from golf.settings.config import Config
 from golf.training.data.batches import open_loader
-from golf.training.data.dataset import Dataset
+from golf.training.data.dataset import Dataset, open_dataset
 from golf.training.loop.state import build_state
 from golf.training.loop.steps import TrainStep
 from golf.training.loop.training import train
@@ -35,6 +35,8 @@ from golf.training.ranks import Ranks
 
 LOADER, FORWARD, BACKWARD, OPTIMIZER, REST = "loader", "forward", "backward", "optimizer", "everything else"
 UNTIMED_STEPS = 2
+FIXED = "fixed sequences"
+BY_DOCUMENT = ("model.within_documents=true", "eval.documents=true")
 
 
 def step_rows(
@@ -54,10 +56,28 @@ def step_rows(
     return [_step_row(name, configs[name], own, machine) for name, own in seconds.items()]
 
 
+def document_rows(overrides: list[str], machine: Machine, device: torch.device, rounds: int) -> list[Row]:
+    """Return one row each for fixed sequences, for the same with attention by document, and for packed documents.
+
+    Documents have the lengths of the configuration's own data set, which has to be there or is built.
+    """
+    settings = {
+        FIXED: [],
+        "fixed sequences, attention by document": list(BY_DOCUMENT),
+        "packed documents": [*BY_DOCUMENT, "data.loader=packed"],
+    }
+    configs = {name: compose([*overrides, *own]) for name, own in settings.items()}
+    with contextlib.ExitStack() as stack:
+        dataset = open_dataset(configs[FIXED])
+        ways = {name: stack.enter_context(_stepping(cfg, device, dataset)) for name, cfg in configs.items()}
+        seconds = alternate(ways, rounds, device, UNTIMED_STEPS)
+    return [_step_row(name, configs[name], own, machine) for name, own in seconds.items()]
+
+
 @contextlib.contextmanager
-def _stepping(cfg: Config, device: torch.device) -> Iterator[Callable[[], object]]:
+def _stepping(cfg: Config, device: torch.device, dataset: Dataset | None = None) -> Iterator[Callable[[], object]]:
     step, ranks = prepared_step(cfg, device), Ranks(device=device)
-    with open_loader(cfg, random_dataset(cfg), ranks) as loader:
+    with open_loader(cfg, dataset or random_dataset(cfg), ranks) as loader:
         yield lambda: step(loader.next_batch, 1.0, 0.95)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,6 +22,9 @@ class GolfSubmitter(GolfLauncher):
         from golf.errors import GolfError
         from golf.jobs.cluster.show import show_order, show_sent
         from golf.jobs.cluster.submit import lock_submitting, make_order, record_order, submit
+        from golf.jobs.cluster.waves import start_waves
+        from golf.jobs.sweep.jobs import Job
+        from golf.jobs.sweep.rounds import DECIDED
 
         setup_globals()
         # A sweeper that searches asks for further batches once it has scores.
@@ -28,9 +32,13 @@ class GolfSubmitter(GolfLauncher):
             raise GolfError("A sweeper that waits for scores cannot be submitted: use -m with golf/train.py for it.")
         name = Path(self.config.hydra.sweep.dir).name
         asked = [job for _, job in self.jobs(job_overrides)]
+        in_rounds = any(isinstance(job, Job) and job.cfg.sweep.until == DECIDED for job in asked)
         # Taken before the queue is asked: two processes that both found a run missing would both send it.
         lock = lock_submitting()
         try:
+            if in_rounds:
+                start_waves(asked, name, sys.argv, dry_run=DRY_RUN in os.environ)
+                return [JobReturn(o, status=JobStatus.COMPLETED, _return_value=float("nan")) for o in job_overrides]
             order = make_order(asked)
             show_order(order, name)
             if DRY_RUN not in os.environ:

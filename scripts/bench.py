@@ -1,9 +1,10 @@
 """How fast this machine is, and golf on it: `python scripts/bench.py [overrides]` prints a table, JSON beside it.
 
-`--parts` chooses: step (every compile mode and dtype), breakdown (where the loop's time goes), start (import, data,
-compiling cold and warm), score (flat, sliding), pack (quantize, codecs). `--against DIR` runs the public train_gpt.py
-of that folder in turns with golf, on the same data, shape and compile setting. What is compared takes turns, so that
-a machine whose speed drifts slows all alike: read the ratios.
+`--parts` chooses: step (every compile mode and dtype), documents (packed rows beside fixed sequences, on the
+configuration's own text), breakdown (where the loop's time goes), start (import, data, compiling cold and warm), score
+(flat, sliding), pack (quantize, codecs). `--against DIR` runs the public train_gpt.py of that folder in turns with
+golf, on the same data, shape and compile setting. What is compared takes turns, so that a machine whose speed drifts
+slows all alike: read the ratios.
 """
 
 import argparse
@@ -22,14 +23,15 @@ from bench.packing import packing_rows
 from bench.public import against_rows, against_sliding_rows, public_script
 from bench.scoring import scoring_rows
 from bench.start import start_rows
-from bench.step import breakdown_rows, step_rows
+from bench.step import breakdown_rows, document_rows, step_rows
 from bench.table import Row, as_json, markdown
 from golf.errors import GolfError
 from golf.jobs.launch.process import tune_allocator
 from golf.settings.composition import COMPOSITION_ERRORS, compose, explain
 from golf.settings.hardware import detect
 
-PARTS = ("step", "breakdown", "score", "pack", "start")
+USUAL_PARTS = ("step", "breakdown", "score", "pack", "start")
+PARTS = (*USUAL_PARTS, "documents")  # not every experiment can pack documents
 
 
 def rows_of(part: str, overrides: list[str], a: argparse.Namespace, machine: Machine) -> Iterator[Row]:
@@ -37,6 +39,8 @@ def rows_of(part: str, overrides: list[str], a: argparse.Namespace, machine: Mac
     device, modes = torch.device(machine.device), a.compile.split(",")
     if part == "step":
         yield from step_rows(overrides, modes, a.dtypes.split(","), machine, device, a.rounds)
+    elif part == "documents":
+        yield from document_rows(overrides, machine, device, a.rounds)
     elif part == "breakdown":
         for mode in modes:
             yield from breakdown_rows(compose([*overrides, f"launch.compile={mode}"]), machine, device, a.rounds)
@@ -65,7 +69,9 @@ def options() -> argparse.Namespace:
     native = "bf16" if hardware.gpus else "fp32,bf16" if hardware.cpu_bf16 else "fp32"
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("overrides", nargs="*", help="as for golf/train.py")
-    parser.add_argument("--parts", default=",".join(PARTS), help=f"any of {','.join(PARTS)} (default: all), or none")
+    parser.add_argument(
+        "--parts", default=",".join(USUAL_PARTS), help=f"any of {','.join(PARTS)} (default: all but documents), or none"
+    )
     parser.add_argument(
         "--experiments", default="naive_baseline,gold6_11l", help="presets, or none for overrides alone"
     )

@@ -23,10 +23,13 @@ def main(arguments: Sequence[str]) -> int:
     from golf.jobs.cluster.queue import cancel, job_states
     from golf.jobs.cluster.status import find_record
     from golf.jobs.cluster.submit import read_submitted
+    from golf.jobs.cluster.waves import waves_sent
     from golf.jobs.sweep.record import sweep_folder
 
     record = find_record(args.sweep)
     sent = [job for _, job in read_submitted(sweep_folder(record.name) / "submitted.jsonl")]
+    # The job that sends the next round goes first: it would start as soon as the others have ended.
+    cancel([wave.job for wave in waves_sent(record.name)])
     left = [job for job, state in job_states(sent).items() if state.is_open]
     cancel(left)
     print(f"{len(left)} of {len(sent)} jobs were waiting or running and are cancelled")

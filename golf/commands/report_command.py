@@ -25,6 +25,9 @@ def parser() -> CommandParser:
     made.add_argument("what", nargs="*", help="sweep, variant (the beginning of a name will do) or folder of runs")
     made.add_argument("--reference", metavar="VARIANT", help="compare with this variant: its label, value, name or id")
     made.add_argument("--against", type=float, metavar="BPB", help="compare with this published score instead")
+    made.add_argument("--against-n", type=int, metavar="N", help="number of runs that the published score is a mean of")
+    noise = "standard deviation of the published runs (default with --against-n: that of the runs here)"
+    made.add_argument("--against-sigma", type=float, metavar="BPB", help=noise)
     text = (
         "text of the published score: fineweb (default), older (the older export of its split), own (that of the runs)"
     )
@@ -46,6 +49,7 @@ def main(arguments: Sequence[str]) -> int:
     from golf.files import write_atomic
     from golf.report.comparison import check_published_text
     from golf.report.findings import judged
+    from golf.report.published import published_noise
     from golf.report.results import results_table
     from golf.report.store import sweep_names
     from golf.report.study import read_study
@@ -60,7 +64,9 @@ def main(arguments: Sequence[str]) -> int:
     study, rules = read_study(args.what, args.reference), rules_named(args.rules)
     if args.against is not None:
         check_published_text(study.variants, args.against, args.text)
-    findings = judged(study, rules, score=args.score, sigma=args.sigma, against=args.against, test=args.test)
+    noise = published_noise(args.against, args.against_n, args.against_sigma)
+    options = {"score": args.score, "sigma": args.sigma, "test": args.test}
+    findings = judged(study, rules, against=args.against, published=noise, **options)
     if args.html:
         # Imported here, because it brings matplotlib.
         from golf.report.page import page

@@ -26,6 +26,7 @@ def main(arguments: Sequence[str]) -> int:
 
     from golf.jobs.cluster.show import status_table
     from golf.jobs.cluster.status import RUNNING, WAITING, find_record, sweep_status
+    from golf.jobs.cluster.waves import about_waves
 
     if args.sweep is None:
         return _list_sweeps()
@@ -33,6 +34,8 @@ def main(arguments: Sequence[str]) -> int:
     lines = sweep_status(record)
     if not args.watch:
         Console().print(status_table(lines, record.name))
+        if said := about_waves(record.name):
+            print(said)
         return 0
     with Live(status_table(lines, record.name), auto_refresh=False) as live:
         while any(line.state in (RUNNING, WAITING) for line in lines):

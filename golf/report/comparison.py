@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from golf.errors import GolfError
+from golf.report.hosts import compare_by_host
+from golf.report.published import PublishedNoise
 from golf.report.rows import OWN
 from golf.report.statistics import Comparison, is_constant, known_sigma, one_sample, paired, welch
 from golf.report.texts import OWN_TEXT, PUBLISHED_ON, shown_text
@@ -23,14 +25,17 @@ def compare(
     score: str = "final",
     sigma: float | None = None,
     test: str = "auto",
+    published: PublishedNoise | None = None,
 ) -> Comparison:
     """Compare by the test that fits: paired for shared checkpoints, one-sample for a published score, else Welch's.
 
-    Raises `GolfError` with the reason if no test fits.
+    `published` is the noise of a published score; without it the score is taken as exact. Raises `GolfError` with the
+    reason if no test fits.
     """
     scores = _scores(variant, score)
     if not isinstance(reference, Variant):
-        return _with_few_seeds(scores, reference, sigma) or one_sample(scores, reference)
+        found = _with_few_seeds(scores, reference, sigma) or one_sample(scores, reference)
+        return published.added_to(found, len(scores)) if published else found
     of_reference = _scores(reference, score)
     check_comparable(variant, reference, score)
     no_pair = why_no_pairs(variant, reference)
@@ -41,7 +46,11 @@ def compare(
         return paired(*both)
     # A pair shares its training. Separate trainings under a clock depend on the machine.
     check_machines(variant, reference)
-    return _with_few_seeds(scores, of_reference, sigma) or welch(scores, of_reference)
+    return (
+        _with_few_seeds(scores, of_reference, sigma)
+        or compare_by_host(variant.scored(score), reference.scored(score), [*scores, *of_reference])
+        or welch(scores, of_reference)
+    )
 
 
 def why_no_pairs(variant: Variant, reference: Variant) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from golf.errors import GolfError
 from golf.report.comparison import NOT_COMPARABLE
+from golf.report.published import PublishedNoise
 from golf.report.sequential import judge_sequentially
 from golf.report.statistics import known_sigma, one_sample
 from golf.report.study import Study
@@ -34,6 +35,7 @@ class Findings:
     verdicts: dict[str, Verdict]  # by variant id; the reference has none
     ranking: Ranking
     sigma: float | None  # standard deviation over seeds that the user gave, bits per byte
+    published: PublishedNoise | None = None  # noise of a published reference; None takes it as exact
     looks: int | None = None  # looks of a sequential sweep so far; None if the verdicts are those of one look
 
     @property
@@ -61,8 +63,10 @@ def judged(
     sigma: float | None = None,
     against: float | None = None,
     test: str = "auto",
+    published: PublishedNoise | None = None,
 ) -> Findings:
-    """Judge every variant against the study's reference, or `against` a published score in bits per byte.
+    """Judge every variant against the study's reference, or `against` a published score in bits per byte, whose noise
+    is `published`.
 
     Without `score` the final score is compared. If the runs took their final scores in different ways, the standard
     score after quantization is compared instead, because all runs have it. Raises `GolfError` for an unknown `score`.
@@ -78,14 +82,14 @@ def judged(
         done = judge_sequentially(study.variants, reference, rules, study.plan, score=chosen)
         verdicts, looks = done.verdicts, done.looks
     elif reference is not None:
-        verdicts = judge(study.variants, reference, rules, score=chosen, sigma=sigma, test=test)
+        verdicts = judge(study.variants, reference, rules, score=chosen, sigma=sigma, test=test, published=published)
     # A score on another text or taken in another way must not become the best one.
     alike = [v for v in study.variants if v.id not in verdicts or not verdicts[v.id].reason.startswith(NOT_COMPARABLE)]
     ranked = ranking(alike, rules, score=chosen, sigma=sigma)
     if looks is not None:
         # Tests against the best after the fact do not count the looks.
         ranked = Ranking(ranked.best, set(), set())
-    return Findings(study, rules, chosen, reference, verdicts, ranked, sigma, looks)
+    return Findings(study, rules, chosen, reference, verdicts, ranked, sigma, published, looks)
 
 
 def _is_sequential(study: Study, reference: Variant | float | None) -> bool:

@@ -15,6 +15,7 @@ from golf.report.statistics import (
     PAIRED,
     Comparison,
     pooled_sd,
+    shrunken_best,
     smallest_difference,
 )
 from golf.report.study import Study
@@ -22,6 +23,7 @@ from golf.report.variants import Variant
 from golf.report.verdicts import margin_bpb
 
 MOST_NAMES = 4  # machines that a remark names
+LOST_BY_PRUNING = 0.05  # 2,756 public logs, 0.002 bpb behind at half of the budget (docs/verdicts.md)
 MANY = 3  # number of variants from which on a remark says that the best is flattered by chance
 
 
@@ -34,6 +36,7 @@ def remarks_on(findings: Findings) -> tuple[str, ...]:
         *_about_looks(findings),
         *_about_noise(findings),
         *_about_trust(findings),
+        *_about_pruned(findings.study),
         *_about_runs(findings.study),
         *findings.study.notes,
     )
@@ -121,7 +124,9 @@ def _about_power(findings: Findings) -> Iterable[str]:
     pooled = pooled_sd(samples)
     if pooled is not None:
         count = min(map(len, samples))
-        found = _smallest(findings, pooled[0], count, trained, one_sample=isinstance(reference, float))
+        # A published mean of few runs adds its noise to that of the runs here.
+        noise = findings.published.factor(pooled[0], count) * pooled[0] if findings.published else pooled[0]
+        found = _smallest(findings, noise, count, trained, one_sample=isinstance(reference, float))
         yield _power_sentence("Seeds scatter", f"{count} seeds each", *pooled, found, findings)
     pairs = [(v, c) for v in own_sd if (c := verdicts[v.id].comparison) and c.test == PAIRED]
     if pairs:
@@ -173,12 +178,41 @@ def _about_trust(findings: Findings) -> Iterable[str]:
     """Name what makes the numbers look surer or better than they are."""
     tests = {v.comparison.test for v in findings.verdicts.values() if v.comparison}
     if isinstance(findings.reference, float) and tests:
-        yield f"{findings.reference:g} is taken as exact: it has noise of its own, so verdicts come too easily."
+        if findings.published:
+            yield f"{findings.reference:g} is taken as {findings.published}."
+        else:
+            yield (
+                f"{findings.reference:g} is taken as exact: it has noise of its own, so verdicts come too easily. "
+                "--against-n and --against-sigma say how much."
+            )
     if findings.sigma and tests and KNOWN_SIGMA not in tests:
         yield f"The given {findings.sigma:g} bpb is not used: all that is tested has a standard deviation of its own."
     count = sum(v.mean(findings.score) is not None for v in findings.study.variants)
     if findings.best and count >= MANY:
-        yield f"The best of {count} is flattered by chance: only fresh seeds tell how good it is."
+        yield f"The best of {count} is flattered by chance{_shrunken(findings)}: only fresh seeds tell how good it is."
+
+
+def _about_pruned(study: Study) -> Iterable[str]:
+    """Say how many runs were ended early, and what that costs."""
+    variants = [v for v in study.variants if v.pruned]
+    if variants:
+        runs = sum(len(v.pruned) for v in variants)
+        yield (
+            f"{runs} runs of {len(variants)} variants were pruned: behind the reference halfway. They enter no mean. "
+            f"In public logs such a rule also ends {LOST_BY_PRUNING:.0%} of the variants that would be better, so that "
+            f"what is said to be found 80% of the time is found {0.8 * (1 - LOST_BY_PRUNING):.0%} of the time."
+        )
+
+
+def _shrunken(findings: Findings) -> str:
+    """Return the best mean with its luck taken off, as a part of a sentence; empty if the noise is unknown."""
+    samples = [x for v in findings.study.variants if (x := v.scores(findings.score))]
+    noise = pooled_sd(samples)
+    means = [sum(x) / len(x) for x in samples]
+    if noise is None or findings.best is None or min(means) != findings.best.mean(findings.score):
+        return ""
+    shown = shrunken_best(means, noise[0], len(findings.best.scores(findings.score)))
+    return f": its {min(means):.4f} bpb is {shown:.4f} when corrected for that"
 
 
 def _about_runs(study: Study) -> Iterable[str]:

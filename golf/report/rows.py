@@ -58,6 +58,7 @@ class RunRow:
     eval_seconds: float | None = None
     faults: tuple[str, ...] = ()  # sentences about contradictions in a record; shown below the table
     machine: str | None = None
+    host: str | None = None  # name of the machine, of which a kind has many; None if unknown
     slowdown: float | None = None  # step time relative to other machines of the kind; only for slow machines
     how: str | None = None  # way in which the final score was taken; different ways do not compare
     sliding_how: str | None = None  # way in which the sliding score was taken
@@ -142,6 +143,7 @@ def row_of_result(values: Mapping[str, Any], folder: Path | None = None) -> RunR
         bytes_per_token=text_bytes / tokens if text_bytes and tokens else bytes_per_token(val_loss, val_bpb),
         **measured,
         machine=_machine(folder) if folder else None,
+        host=values.get("host") or None,
         slowdown=values.get("slowdown"),
         how=final.get("how", STANDARD) if final else None,
         sliding_how=scores["post_quant_sliding"].get("how"),

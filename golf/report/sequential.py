@@ -16,6 +16,7 @@ from scipy.special import ndtri, stdtrit
 from golf.errors import GolfError
 from golf.report.boundaries import nominal_levels, repeated_p
 from golf.report.comparison import NOT_COMPARABLE, check_comparable, check_machines, compare, why_no_pairs
+from golf.report.hosts import compare_by_host
 from golf.report.rows import RunRow
 from golf.report.seed_noise import SeedPrior, moderated
 from golf.report.statistics import ONE_SEED, Comparison
@@ -27,6 +28,7 @@ from golf.report.verdicts import (
     NO_VERDICT,
     WORSE,
     Verdict,
+    about_pruned,
     margin_bpb,
     measured,
     with_losses,
@@ -161,6 +163,9 @@ class _Looking:
         # All are compared before any leaves, because the spread is that of the whole sweep.
         for id, arm in self.arms.items():
             self._compare(arm, now[id], reference, sweep, look)
+        # Seeds that were not pruned are the lucky ones, so that a pruned variant cannot be shown to be better.
+        for id in [id for id, variant in now.items() if variant.pruned]:
+            self._leave(id, FUTILE, about_pruned(now[id]))
         self._decide(BETTER, look)
         self._decide(WORSE, look)
         for id, arm in list(self.arms.items()):
@@ -199,7 +204,8 @@ class _Looking:
         mine, other = variant.scores(self.score), reference.scores(self.score)
         if not (mine and other):
             raise GolfError("no run that counts")
-        return moderated(mine, other, sweep, prior)
+        by_host = compare_by_host(variant.scored(self.score), reference.scored(self.score), [*mine, *other])
+        return by_host or moderated(mine, other, sweep, prior)
 
     def _levels(self, level: float) -> tuple[float, ...]:
         return nominal_levels(level, self.plan.looks, FIRST_LOOK)

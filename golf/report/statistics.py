@@ -116,6 +116,18 @@ def pooled_sd(samples: Sequence[Sequence[float]]) -> tuple[float, int] | None:
     return math.sqrt(squares / df), df
 
 
+def shrunken_best(means: Sequence[float], sd: float, count: int) -> float:
+    """Return the lowest mean, drawn towards the mean of all by as much as chance explains of their spread.
+
+    The lowest of several means is low by chance, too (Efron and Morris 1975). `sd` is the standard deviation between
+    seeds, `count` the number of seeds of the best. Of five equal variants with three seeds the lowest mean is 0.7 sd
+    too low, and this one 0.2 sd.
+    """
+    centre, between = _mean(means), float(np.var(means, ddof=1))
+    kept = max(0.0, 1 - sd**2 / count / between) if between > 0 else 0.0
+    return centre + kept * (min(means) - centre)
+
+
 def is_constant(scores: Sequence[float]) -> bool:
     """Tell whether the scores are equal but for rounding."""
     return max(scores) - min(scores) <= ROUNDING

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -64,13 +64,17 @@ def namesakes(name: str, root: Path) -> list[dict[str, Any]]:
     """Return the records of other sweeps with the same label, which the name has before its hash."""
     label = name.rpartition("-")[0]
     # The pattern keeps wildcards and slashes out of the glob.
-    paths = sorted((root / "sweeps").glob(f"{label}-*/sweep.json")) if re.fullmatch(r"[\w.]+", label) else []
+    return other_records([name], root, f"{label}-*") if re.fullmatch(r"[\w.]+", label) else []
+
+
+def other_records(names: Collection[str], root: Path, pattern: str = "*") -> list[dict[str, Any]]:
+    """Return the records of the sweeps that are not among `names`; `pattern` is a glob of sweep names."""
     found = []
-    for path in paths:
+    for path in sorted((root / "sweeps").glob(f"{pattern}/sweep.json")):
         # A damaged record is an error only for whoever asks for it.
         with contextlib.suppress(GolfError):
             record = find_record(str(path), root)
-            if record and record["name"] != name:
+            if record and record["name"] not in names:
                 found.append(record)
     return found
 

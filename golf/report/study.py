@@ -10,6 +10,7 @@ from typing import Any
 
 from golf.errors import GolfError
 from golf.report.changes import Flat, change, differing_keys, required_by, techniques_of, why_not_separable, written
+from golf.report.chosen_reference import fresh_reference
 from golf.report.imported_rows import find_imported, imported_variants
 from golf.report.rows import WAITING, RunRow, row_of
 from golf.report.sequential import SequentialPlan
@@ -83,7 +84,13 @@ def read_study(targets: Sequence[str], reference: str | None = None) -> Study:
         plan=SequentialPlan.of(first.get("sequential")) if len(targets) == 1 else None,
     )
     planned = study.plan.reference if study.plan else None
-    return _labelled(study, reference or first.get("reference") or planned)
+    labelled = _labelled(study, reference or first.get("reference") or planned)
+    if labelled.reference is None:
+        return labelled
+    fresh, said = fresh_reference(labelled.reference, records, root, is_planned=labelled.plan is not None)
+    variants = tuple(fresh if v is labelled.reference else v for v in labelled.variants)
+    notes = (*labelled.notes, said) if said else labelled.notes
+    return replace(labelled, variants=variants, reference=fresh, notes=notes)
 
 
 def refused_variant(number: int, label: str, sentence: str) -> Variant:

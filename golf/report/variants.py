@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from golf.report.rows import RunRow, is_score
-from golf.run.result import CRASHED, DIVERGED, OVER_BYTES, OVER_TIME, VOID
+from golf.run.result import CRASHED, DIVERGED, OVER_BYTES, OVER_TIME, PRUNED, VOID
 
 SCORES = {  # name on the command line → field of a row
     "final": "val_bpb",
@@ -69,6 +69,11 @@ class Variant:
     def machines(self) -> set[str]:
         """Return the kinds of machine of the runs that count; slow machines are a kind of their own."""
         return {f"{r.machine}, slow" if r.slowdown else r.machine for r in self.counted if r.machine}
+
+    @property
+    def pruned(self) -> list[RunRow]:
+        """Return the runs that were ended early because they were behind the reference."""
+        return [row for row in self.rows if row.state == PRUNED]
 
     @property
     def lost(self) -> list[RunRow]:

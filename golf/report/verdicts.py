@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from golf.bits import bits_per_byte, nats_per_token
 from golf.errors import GolfError
 from golf.report.comparison import check_comparable, compare, why_not_alike
+from golf.report.published import PublishedNoise
 from golf.report.statistics import Comparison, holm
 from golf.report.variants import Variant
 from golf.settings.config import RulesConfig
@@ -54,12 +55,13 @@ def judge(
     score: str = "final",
     sigma: float | None = None,
     test: str = "auto",
+    published: PublishedNoise | None = None,
 ) -> dict[str, Verdict]:
     """Return a verdict by id for each variant but the reference, a variant or a published score in bits per byte.
 
     A variant is better if its Holm-corrected p is below `rules.alpha` for an improvement by more than
     `rules.margin_nats`. It is worse if the same holds for any deterioration. `sigma`, in bits per byte, is used for
-    variants with too few seeds for Welch's test.
+    variants with too few seeds for Welch's test, and `published` is the noise of a published score.
     """
     verdicts: dict[str, Verdict] = {}
     tested: list[tuple[Variant, Verdict, Comparison, float]] = []
@@ -73,10 +75,10 @@ def judge(
             check_comparable(variant, reference, score)
             verdicts[variant.id] = verdict = measured(variant, reference, score)
             margin = margin_bpb(variant, reference, rules)
-            comparison = compare(variant, reference, score=score, sigma=sigma, test=test)
+            comparison = compare(variant, reference, score=score, sigma=sigma, test=test, published=published)
             tested.append((variant, verdict, comparison, margin))
         except GolfError as error:
-            verdicts[variant.id] = replace(verdict, reason=str(error))
+            verdicts[variant.id] = replace(verdict, reason=about_pruned(variant) if variant.pruned else str(error))
     done = {variant.id for variant, *_ in tested}
     # Unfinished variants count as comparisons already, so that a verdict does not get easier halfway through a sweep.
     family = len(tested) + sum(v.is_open for v in others if v.id not in done)
@@ -160,8 +162,19 @@ def _decided(verdict: Verdict, rules: RulesConfig, p_better: float, p_any_better
     return replace(verdict, kind=kind, p=p)
 
 
+def about_pruned(variant: Variant) -> str:
+    """Return how many runs of the variant were pruned, and why the first one was."""
+    first = variant.pruned[0]
+    return f"{len(variant.pruned)} of {len(variant.rows)} runs pruned (seed {first.seed}: {first.reason})"
+
+
 def with_losses(verdict: Verdict, variant: Variant, reference: Variant | float) -> Verdict:
     """Return the verdict with the variant's lost runs as its reason; many losses take an improvement back."""
+    if variant.pruned:
+        # What was not pruned is the lucky part of its seeds.
+        kind = NO_VERDICT if verdict.kind in (BETTER, MARGIN_NOT_SHOWN) else verdict.kind
+        said = () if "pruned" in verdict.reason else (about_pruned(variant),)
+        verdict = replace(verdict, kind=kind, reason=", ".join(filter(None, (verdict.reason, *said))))
     counts = Counter(row.state.replace("_", " ") for row in variant.lost)
     if not counts:
         return verdict

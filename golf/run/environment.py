@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import socket
 import subprocess
 import sys
 from typing import Any
@@ -45,6 +46,11 @@ def machine_kind() -> str:
     """Return a name such as `8× NVIDIA H100 80GB HBM3` or `AMD EPYC, 2 cores`, one for machines of equal speed."""
     hardware = detect()
     return f"{hardware.gpus}× {hardware.gpu_name}" if hardware.gpus else f"{cpu_name()}, {cpu_cores()} cores"
+
+
+def host_name() -> str:
+    """Return the name of this machine, in a job of Slurm that of its node."""
+    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
 def _version(package: str) -> str | None:

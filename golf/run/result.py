@@ -13,9 +13,10 @@ from golf.errors import GolfError
 
 OK, OVER_BYTES, OVER_TIME = "ok", "over_bytes", "over_time"
 DIVERGED, CRASHED, INTERRUPTED = "diverged", "crashed", "interrupted"
+PRUNED = "pruned"  # ended early, because its validation halfway was too far behind the reference
 VOID = "void"  # something that was selected did nothing, so the run did not test it
 # Another attempt at a run in one of these would end alike; the other states were cut short.
-FINAL = (OK, OVER_BYTES, OVER_TIME, VOID, DIVERGED)
+FINAL = (OK, OVER_BYTES, OVER_TIME, VOID, DIVERGED, PRUNED)
 
 
 @dataclass
@@ -29,6 +30,7 @@ class Result:
     reason: str = ""
     attempt: int = 1  # 2 and more if the job was stopped and queued again
     machine: str = ""  # kind of machine
+    host: str = ""  # name of the first rank's machine; empty in results from before it was noted
     slowdown: float | None = None  # step time over that of earlier runs on such machines, if this machine was slow
     warnings: list[str] = field(default_factory=list)  # sentences that a reader has to know besides the state
     tech: list[str] = field(default_factory=list)

@@ -136,6 +136,26 @@ class DataConfig:
 
 
 @dataclass
+class PhasesConfig:
+    """Training of all weights with SGD between batches of documents, on documents that have been scored."""
+
+    # times at which the scoring pauses and all weights are trained; 0 = never
+    count: int = later(number(0, at_least=0))
+    # scored documents on which the last phase trains; the k-th of n trains on a share k/n of them
+    documents: int = later(number(2000, at_least=1))
+    # documents of a phase; queue: those scored first, longest first | upstream: shortest first, so that the longest of
+    # the scored documents are left out, and a rank's sequences are one row
+    order: str = later(one_of("queue", "upstream"))
+    lr: float = later(number(0.001, at_least=0))  # learning rate, which falls as a cosine within a phase
+    momentum: float = later(number(0.9, at_least=0, below=1))  # momentum, which begins at zero in every phase
+    epochs: int = later(number(1, at_least=1))  # passes over a chunk
+    grad_clip: float = later(number(1.0, at_least=0))  # largest global gradient norm; 0 = no clipping
+    chunk_tokens: int = later(number(32_768, at_least=1))  # tokens with one learning rate; the last chunk is left out
+    batch_seqs: int = later(number(32, at_least=1))  # sequences per update over all ranks
+    freeze_blocks: int = later(number(0, at_least=0))  # number of first blocks that are not trained
+
+
+@dataclass
 class TTTConfig:
     """Test-time training; null stands for the value of the method's public recipe, see `ttt_recipe`."""
 
@@ -151,6 +171,28 @@ class TTTConfig:
     freeze_blocks: int = number(2, at_least=0)  # sgd: number of first blocks that are not trained
     lora_rank: int = number(8, at_least=1)  # lora: rank of the factors
     seq_len: int | None = number(None, at_least=0)  # lora: tokens per window; null or 0 = eval.seq_len
+    # lora: what gets factors; q, k, v, head: these matrices | o, mlp: from the normalised input of a layer's attention
+    # and MLP to its output
+    lora_targets: list[str] = later(
+        field(default_factory=lambda: ["q", "v", "head"], metadata=among("q", "k", "v", "o", "mlp", "head"))
+    )
+    lora_alpha: float | None = later(number(None, above=0))  # lora: products are scaled by alpha / rank; null = not
+    # lora: factors of a layer that runs several times; layer: one pair | application: a pair for each time
+    lora_per: str = later(one_of("layer", "application"))
+    # lora: A at the start of a document; same: one for all | drawn: one for each | kept: that of the document before
+    # it in its row of the batch. B is always zero.
+    lora_a: str = later(one_of("same", "drawn", "kept"))
+    lora_beta1: float = later(number(0.9, at_least=0, below=1))  # lora: beta1 of AdamW
+    lora_beta2: float = later(number(0.95, at_least=0, below=1))  # lora: beta2 of AdamW
+    lora_weight_decay: float = later(number(0.0, at_least=0))  # lora: weight decay of AdamW
+    lora_steps: int = later(number(1, at_least=1))  # lora: steps on a chunk after it has been scored
+    # lora: end of a document's last window; whole_chunks: where its last chunk would end if it were full | document:
+    # the document's end, as published, so that the context of its last scores tells where the text ends
+    lora_windows: str = later(one_of("whole_chunks", "document"))
+    # lora: queues that take batches of documents; lanes: eight, whatever the number of ranks | upstream: one for each
+    # rank, so that the number of ranks changes scores with lora_a=kept or phases
+    lora_queue: str = later(one_of("lanes", "upstream"))
+    lora_phases: PhasesConfig = later(field(default_factory=PhasesConfig))  # lora: training of all weights in between
 
 
 @dataclass
@@ -263,6 +305,12 @@ class SweepConfig:
     # test of until=decided; moderated: by the standard deviation of finished runs of the same kind, which takes fewer
     # runs and errs more often where these runs scatter less than the sweep's
     test: str = later(one_of("welch", "moderated"))
+    # early end of runs that are behind the reference by more than this in bits per byte; null = none. It needs
+    # validations (eval.val_loss_every), a reference, and the same schedule and data in both
+    prune: float | None = later(number(None, above=0))
+    prune_at: float = later(
+        number(0.5, at_least=0.3, at_most=0.65)
+    )  # share of the budget after which that is asked once
 
 
 @dataclass

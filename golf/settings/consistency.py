@@ -187,6 +187,8 @@ def _check_ttt(cfg: Config) -> None:
             f"eval.ttt.chunk_tokens={recipe.chunk_tokens} does not fit into windows of {recipe.seq_len} tokens: "
             "lower it or raise eval.ttt.seq_len.",
         )
+        _require(len(ttt.lora_targets) > 0, "eval.ttt.lora_targets is empty: name what gets factors, or use sgd.")
+        _check_phases(cfg, recipe.seq_len)
         return
     for key, unit in (("the sequence length", recipe.seq_len), ("eval.stride", stride or recipe.seq_len)):
         _require(
@@ -194,6 +196,25 @@ def _check_ttt(cfg: Config) -> None:
             f"eval.ttt.chunk_tokens={recipe.chunk_tokens} is not a multiple of {key}, {unit}: the nearest that is: "
             f"{max(1, round(recipe.chunk_tokens / unit)) * unit}.",
         )
+
+
+def _check_phases(cfg: Config, seq_len: int) -> None:
+    phases = cfg.eval.ttt.lora_phases
+    if not phases.count:
+        return
+    _require(
+        cfg.eval.documents,
+        "eval.ttt.lora_phases trains on documents that are laid end to end: set eval.documents=true.",
+    )
+    _require(
+        phases.chunk_tokens >= seq_len,
+        f"eval.ttt.lora_phases.chunk_tokens={phases.chunk_tokens} holds no sequence of {seq_len} tokens: raise it.",
+    )
+    _require(
+        phases.freeze_blocks <= cfg.model.num_layers,
+        f"eval.ttt.lora_phases.freeze_blocks={phases.freeze_blocks} is not among the model's {cfg.model.num_layers} "
+        "blocks.",
+    )
 
 
 def _check_attention(cfg: Config) -> None:

@@ -88,12 +88,13 @@ SWITCHES = {  # variables that choose one value if they are not off
     "USE_POLAR_EXPRESS": "optim.muon_coefficients=polar_express",
 }
 LORA_ONLY = {"TTT_LORA_RANK", "TTT_LORA_LR", "TTT_CHUNK_SIZE", "TTT_EVAL_SEQ_LEN", "TTT_BATCH_SIZE"}
+HESSIAN_CLIP = "HESSIAN_CLIP_LAMBDA"  # of scripts that round by GPTQ with clips in deviations (record 04-06)
 SGD_ON, LORA_ON = "eval.ttt.method=sgd", "eval.ttt.method=lora"
 SGD_STRIDE = 64  # default of EVAL_STRIDE in the scripts that have TTT_ENABLED, in tokens
 ABSENT_AT_ZERO = {"MLP_HIDDEN"}  # variables whose 0 means "not given" in the scripts
 OFF_AT_ZERO = {  # variables whose 0 or -1 needs no override, because the feature is off here by default
     *("MTP_NUM_HEADS", "DTG_ENABLED", "USE_GPTQ", "PRUNE_PCT"),
-    *("PRUNE_RATIO", "INT4_LAYERS", "HESSIAN_CLIP_LAMBDA"),
+    *("PRUNE_RATIO", "INT4_LAYERS", HESSIAN_CLIP),
 }
 NEVER_READ = {"MUON_BETA2", "LATE_QAT", "ROPE_TRAIN_SEQ_LEN"}  # variables of public commands that no script reads
 LATE_QAT = {"LATE_QAT_THRESHOLD", "QAT_THRESHOLD"}  # of the scripts' late QAT, unless soft rounding is selected
@@ -233,6 +234,9 @@ def _assign(name: str, value: str, result: Translation) -> None:
         result.techniques[name] = value
     elif name in SWITCHES:
         result.overrides += [] if off else [SWITCHES[name]]
+    elif name == HESSIAN_CLIP and not off:
+        clips = [f"quant.{kind}.clip_importance={value}" for kind in ("attn", "mlp")]
+        result.overrides += ["quant=sdclip_gptq", *clips]
     elif name == "TTT_ENABLED":
         result.ttt = not off
     elif name == "TIE_EMBEDDINGS":

@@ -141,7 +141,9 @@ def default_choice(group: str, scale: str = "", fineweb: str = "fineweb_sp1024")
     if group == "model":
         return "9l" if detect().gpus else "4l"
     assert group == "data", group
-    return fineweb if scale == "record" or (scale == "single_gpu" and has_fineweb) else "pydocs"
+    if scale == "record" or (scale == "single_gpu" and has_fineweb):
+        return fineweb
+    return "pydocs_sp1024_caseops" if fineweb.endswith("caseops") else "pydocs"
 
 
 def settle(cfg: Config) -> list[str]:

@@ -138,6 +138,13 @@ def test_gates_of_the_april_records() -> None:
     assert (gate.bias, gate.window, gate.init_std) == (None, None, 0.005)
 
 
+def test_clips_that_follow_the_hessian_are_those_of_the_record() -> None:
+    quant = compose(translate("HESSIAN_CLIP_LAMBDA=0.175 torchrun t.py").overrides).quant
+    record = compose(["experiment=records/2026-04-06_sp8192_hessian_sdclip"]).quant
+    assert (quant.attn, quant.mlp, quant.embed) == (record.attn, record.mlp, record.embed)
+    assert translate("HESSIAN_CLIP_LAMBDA=0").overrides == translate("").overrides
+
+
 def test_switches_of_the_optimizer() -> None:
     found = compose(translate("MUON_ROW_NORMALIZE=1 USE_POLAR_EXPRESS=1 torchrun t.py").overrides)
     assert found.optim.muon_row_normalize and found.optim.muon_coefficients == "polar_express"

@@ -8,8 +8,8 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ from golf.files import disk_error, write_json
 from golf.jobs.cluster.queue import job_states
 from golf.jobs.cluster.shortcut import note_command
 from golf.jobs.cluster.snapshot import take_snapshot
-from golf.jobs.sweep.jobs import FINISHED, RUNNING, Job, Key, Refused, distinct, progress_of
-from golf.jobs.sweep.record import make_record, read_record, sweep_folder, write_record
+from golf.jobs.sweep.jobs import FINISHED, RUNNING, Job, Key, Refused, dealt, distinct, progress_of
+from golf.jobs.sweep.record import make_record, read_record, sweep_folder, with_prune_rules, write_record
 from golf.run.folder import runs_root
 from golf.run.locks import Lock, try_lock
 from golf.settings.config import to_dict
@@ -60,9 +60,11 @@ def make_order(asked: Sequence[Job | Refused]) -> ClusterOrder:
     placed = [_on_cluster(job) if isinstance(job, Job) else job for job in asked]
     jobs = [job for job in placed if isinstance(job, Job)]
     wanted, queued = distinct(jobs), _queued_for(jobs)
+    # Slurm gives the jobs of an array to its nodes in turn.
+    dealt_out = dealt(wanted, [job.key[1] for job in wanted])
     progress = {job.key: progress_of(job.key) for job in wanted}
     to_run, running = [], 0
-    for job in wanted:
+    for job in dealt_out:
         if progress[job.key] == RUNNING or job.key in queued:
             running += 1
         elif progress[job.key] != FINISHED or job.cfg.launch.fresh:
@@ -116,18 +118,23 @@ def submit(order: ClusterOrder, name: str) -> list[str]:
     """
     folder = sweep_folder(name)
     snapshot = take_snapshot(folder / "snapshots")
-    files = [_write_job(folder / "jobs", job) for job in order.to_run]
-    executor = _executor(order.to_run[0], folder / "slurm", snapshot, name)
+    record = read_record(name)
+    files = [
+        _write_job(folder / "jobs", job) for job in (with_prune_rules(order.to_run, record) if record else order.to_run)
+    ]
+    sender = executor(order.to_run[0], folder / "slurm", snapshot, name)
     # Imported here, because it brings torch. Status and cancel import this module and do without torch.
     from golf.jobs.cluster.task import run_task
 
     try:
-        jobs = executor.map_array(run_task, files)
+        jobs = sender.map_array(run_task, files)
     except Exception as error:
         # submitit passes on whatever sbatch said, in exceptions of many classes.
         raise GolfError(f"The jobs could not be submitted: {' '.join(str(error).split())}") from error
     ids = [job.job_id for job in jobs]
-    _append_submitted(folder / "submitted.jsonl", order.to_run, ids)
+    sent = zip(order.to_run, ids, strict=True)
+    lines = [{"variant_id": job.key[0], "seed": job.key[1], "job": id} for job, id in sent]
+    append_lines(folder / "submitted.jsonl", lines)
     return ids
 
 
@@ -154,31 +161,29 @@ def _write_job(folder: Path, job: Job) -> str:
     """Write the file that `task.run_task` reads, and return its path."""
     path = folder / f"{job.key[0]}-seed{job.key[1]}.json"
     command = ["golf/train.py", *job.overrides]
-    write_json(path, {"command": command, "requeues": job.cfg.cluster.requeues, "config": to_dict(job.cfg)})
+    prune = asdict(job.prune) if job.prune else None
+    values = {"command": command, "requeues": job.cfg.cluster.requeues, "config": to_dict(job.cfg), "prune": prune}
+    write_json(path, values)
     return str(path)
 
 
-def _append_submitted(path: Path, jobs: Sequence[Job], ids: Sequence[str]) -> None:
-    """Append a line with run and Slurm job for each of `jobs`."""
-    lines = [
-        json.dumps({"variant_id": job.key[0], "seed": job.key[1], "job": job_id}) + "\n"
-        for job, job_id in zip(jobs, ids, strict=True)
-    ]
+def append_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
+    """Append each of `lines` to a file as JSON. Raises `GolfError` if the disk refuses."""
     try:
         with path.open("a") as file:
-            file.write("".join(lines))
+            file.write("".join(json.dumps(line) + "\n" for line in lines))
     except OSError as error:
         raise disk_error(path, error) from error
 
 
-def _executor(job: Job, folder: Path, snapshot: Path, name: str) -> Any:
+def executor(job: Job, folder: Path, snapshot: Path, name: str) -> Any:
     """Return submitit's executor with the resources of `job`, which are those of every job of its sweep."""
     try:
         import submitit
     except ImportError as error:
         raise GolfError("submitit is not installed: pip install 'golf[slurm]' brings it.") from error
     cluster = job.cfg.cluster
-    executor = submitit.AutoExecutor(folder=folder, cluster=cluster.executor)
+    made = submitit.AutoExecutor(folder=folder, cluster=cluster.executor)
     ranks = job.cfg.launch.nproc
     settings: dict[str, Any] = {
         "name": f"golf-{name}",
@@ -201,8 +206,8 @@ def _executor(job: Job, folder: Path, snapshot: Path, name: str) -> Any:
             # With `requeue` Slurm starts a job again after a preemption or the loss of its node.
             "slurm_additional_parameters": {"requeue": True, **sbatch},
         }
-    executor.update_parameters(**settings)
-    return executor
+    made.update_parameters(**settings)
+    return made
 
 
 def _environment(snapshot: Path) -> list[str]:

@@ -16,6 +16,7 @@ from golf.files import write_atomic
 from golf.jobs.launch.launcher import run_ranks
 from golf.jobs.launch.nodes import nodes_of_job
 from golf.jobs.launch.preflight import check_inputs
+from golf.jobs.launch.prune import PruneRule
 from golf.run.folder import RunFolder, attempts, create_run_folder, finished_run
 from golf.run.identity import variant_id
 from golf.run.locks import run_lock_name, try_lock
@@ -45,6 +46,8 @@ def run_task(job_file: str) -> str:
             return f"finished before: {done[0].state}"
         check_inputs(cfg)
         folder = _folder(cfg, job["command"])
+        if job.get("prune"):
+            PruneRule(**job["prune"]).write(folder)
         write_atomic(_note(path), str(folder.path))
         result = run_ranks(folder)
     if _was_told_to_stop(result) and restarts() < job["requeues"]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from golf.errors import GolfError
 from golf.jobs.launch.process import Interrupted, die_with_parent, interruptible, tune_allocator
+from golf.run.environment import host_name
 from golf.run.folder import RunFolder
 from golf.run.identity import variant_id
 from golf.run.reached import record_reached
@@ -49,6 +50,7 @@ def run_in_process(folder: RunFolder) -> Result:
             raise
         result = failed(cfg, folder, error)
     if is_first:
+        result.host = host_name()
         # Slurm counts the starts before this one.
         result.attempt = 1 + int(os.environ.get("SLURM_RESTART_COUNT", 0))
         if folder.write_result(result, start_id):

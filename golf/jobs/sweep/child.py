@@ -41,6 +41,8 @@ class Child:
         """Make the run's folder and start its process, which inherits `locks` and writes to `output.log` there."""
         cfg = dataclasses.replace(job.cfg, launch=dataclasses.replace(job.cfg.launch, threads=share.threads))
         folder = create_run_folder(cfg, ["golf/train.py", *job.overrides])
+        if job.prune:
+            job.prune.write(folder)
         # Many runs write at once, so none of them gets the terminal.
         with folder.output.open("wb") as output:
             process = _popen(folder, share, [lock.descriptor for lock in locks], output)

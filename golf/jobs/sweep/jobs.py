@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from golf.jobs.launch.prune import PruneRule
 from golf.run.folder import RunFolder, find_run, finished_run
 from golf.run.identity import variant_id
 from golf.run.locks import is_locked, run_lock_name
@@ -27,6 +28,7 @@ class Job:
     cfg: Config
     key: Key
     remarks: tuple[str, ...] = ()  # sentences about settings chosen automatically and about doubtful ones
+    prune: PruneRule | None = None  # when it ends early; None = never
 
     @staticmethod
     def of(overrides: Iterable[str], cfg: Config, remarks: Iterable[str] = ()) -> Job:
@@ -48,6 +50,22 @@ def distinct(jobs: Sequence[Job]) -> list[Job]:
     for job in jobs:
         first.setdefault(job.key, job)
     return list(first.values())
+
+
+def dealt(jobs: Sequence[Job], seeds: Sequence[int]) -> list[Job]:
+    """Return `jobs` in an order that takes every variant from machine to machine as the list is dealt out in turn.
+
+    `seeds` are all seeds of the sweep in order. In the order of a grid, as many variants as machines, or a multiple,
+    would put all seeds of a variant on one machine, whose speed would then pass for the variant's.
+    """
+    rounds: dict[int, list[Job]] = {seed: [] for seed in seeds}
+    for job in jobs:
+        rounds.setdefault(job.key[1], []).append(job)
+    order: list[Job] = []
+    for number, group in enumerate(rounds.values()):
+        first = number % len(group) if group else 0
+        order += [*group[first:], *group[:first]]
+    return order
 
 
 def common_overrides(jobs: Sequence[Job | Refused]) -> set[str]:

@@ -45,7 +45,7 @@ def run_until_decided(asked: Sequence[Job | Refused], *, name: str, rows: list[R
         if done.looks == earlier.looks:
             print(f"Round {done.looks + 1} is not complete, so it decides nothing; the same command repeats it.")
             break
-        print(_said(done, variants, plan), flush=True)
+        print(shown_decisions(done, variants, plan), flush=True)
     return [results.get(job.key) if isinstance(job, Job) else None for job in asked]
 
 
@@ -137,8 +137,8 @@ def _kept(record: SweepRecord, plan: SequentialPlan) -> SequentialPlan:
     return kept
 
 
-def _said(done: SequentialVerdicts, variants: Mapping[str, Job], plan: SequentialPlan) -> str:
-    """Return the line after a round: how many variants are decided and go on."""
+def shown_decisions(done: SequentialVerdicts, variants: Mapping[str, Job], plan: SequentialPlan) -> str:
+    """Return a line on the rounds so far: how many variants are decided and how many go on."""
     decided = len(variants) - 1 - len(done.active)
     after = f"after round {done.looks} of at most {plan.looks}: {decided} decided, {len(done.active)} go on"
     return after if done.active else f"{after}; the sweep has ended"

@@ -14,7 +14,7 @@ from golf.training.data.documents import BOS_ID
 from golf.training.loop.random_model import RandomWeights
 from golf.training.model.attention import cpu_kernels
 from golf.training.ranks import Ranks
-from golf.training.scoring.legality import check_scoring
+from golf.training.scoring.legality import check_scoring, follows_queue
 from golf.training.scoring.scorer import Scorer
 
 # So small because every probe is scored with each token of the vocabulary in its place.
@@ -77,6 +77,12 @@ def _small_scoring(cfg: Config) -> Config:
     # A large step shows a leak better.
     ttt = dataclasses.replace(cfg.eval.ttt, batch_seqs=2, seq_len=None, lr=0.1)
     ttt.chunk_tokens = WINDOW // 4 if ttt.method == "lora" else math.lcm(WINDOW, stride or 1)
+    if follows_queue(cfg):
+        # One document after the other, so that each inherits from the one before, and phases come in between.
+        ttt.batch_seqs, ttt.lora_queue = 1, "upstream"
+        ttt.lora_phases = dataclasses.replace(
+            ttt.lora_phases, count=min(2, ttt.lora_phases.count), documents=2, chunk_tokens=WINDOW, batch_seqs=1, lr=0.1
+        )
     return dataclasses.replace(
         cfg,
         model=dataclasses.replace(cfg.model, vocab_size=VOCAB, compute_dtype="fp32", attention="sdpa"),

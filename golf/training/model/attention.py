@@ -180,13 +180,15 @@ class CausalSelfAttention(nn.Module):
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         heads = (*x.shape[:2], -1, self.head_dim)  # [B, T, H or K, D]
-        q, k, v = (t.view(heads) for t in self.project(self, x, context.active))
+        # A visit may have control vectors of its own; the matrices are always the layer's.
+        layer = context.layer.attn if context.layer else self
+        q, k, v = (t.view(heads) for t in layer.project(layer, x, context.active))
         for mix in in_order(self.value_hooks):
             v = mix(self, v, context)
         # Queries and keys have unit RMS, so the gain decides how sharp a head's softmax can be.
         q = apply_rotary(self.qk_norm(q), context.cos, context.sin) * self.q_gain.to(x.dtype)[:, None]
         k = apply_rotary(self.qk_norm(k), context.cos, context.sin)
-        y = self.core(self, q, k, v, context)
+        y = layer.core(layer, q, k, v, context)
         for edit in in_order(self.output_hooks):
             y = edit(self, y, v, x)
-        return self.proj(y.reshape(x.shape), context.active)
+        return layer.proj(y.reshape(x.shape), context.active)

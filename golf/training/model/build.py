@@ -63,8 +63,8 @@ def compile_for_training(model: GPT, mode: str, graphs: int = 1) -> None:
         import torch._dynamo
 
         # techniques make blocks differ, and each late switch doubles what a block is compiled for
-        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 16 * len(model.blocks))
-        for block in model.blocks:
+        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 16 * len(model.controls))
+        for block in model.controls:
             block.compile(dynamic=False, fullgraph=True)
 
 

@@ -7,7 +7,9 @@ packed documents and plain sequences run through the same model. Source: openai/
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -15,8 +17,14 @@ from torch import Tensor
 
 from golf.training.data.documents import BOS_ID
 from golf.training.data.packed import most_pieces
-from golf.training.model.attention import FLASH_MODULES, Attend, CausalSelfAttention, variable_length_kernel
-from golf.training.model.gpt import GPT
+from golf.training.model.attention import (
+    FLASH_MODULES,
+    Attend,
+    CausalSelfAttention,
+    attend_to_all,
+    variable_length_kernel,
+)
+from golf.training.model.gpt import GPT, turn_from_row_start
 from golf.training.model.layers import Context
 
 PIECES = "documents.pieces"  # name in `Context.shared` of what `piece_starts` returns
@@ -59,6 +67,23 @@ def separate_documents(model: GPT, longest: int) -> None:
     model.turns = turn_from_starts
     for block in model.blocks:
         block.get_submodule("attn").core = within_pieces  # type: ignore[assignment]
+
+
+@contextlib.contextmanager
+def across_documents(model: GPT) -> Iterator[None]:
+    """Let the attention of `model` reach over whole rows in the block, for rows that hold one document each."""
+    attentions: list[Any] = [block.get_submodule("attn") for block in model.blocks]
+    saved = model.turns, model.shared_terms, [attn.core for attn in attentions]
+    model.turns = turn_from_row_start
+    model.shared_terms = {name: term for name, term in model.shared_terms.items() if name != PIECES}
+    for attn in attentions:
+        attn.core = attend_to_all
+    try:
+        yield
+    finally:
+        model.turns, model.shared_terms, cores = saved
+        for attn, core in zip(attentions, cores, strict=True):
+            attn.core = core
 
 
 def _flash_pieces(backend: str, longest: int) -> AttendPieces:

@@ -58,7 +58,7 @@ class Block(nn.Module):
 
     def forward(self, x: State, context: Context, *weights: Tensor) -> State:
         """Return the stream after this block. `weights` are those of the stream, if it has some for each block."""
-        return self.meet(self, x, context, *weights)
+        return (context.layer or self).meet(self, x, context, *weights)
 
     def mix(self, x: Tensor, context: Context) -> Tensor:
         """Return `x` `[B, T, d]` mixed with the embedding output, by two weights a channel."""
@@ -71,7 +71,14 @@ class Block(nn.Module):
 
     def feed(self, x: Tensor, context: Context) -> Tensor:
         """Return the MLP's output `[B, T, d]` for `x`, before `mlp_scale`."""
-        return self.mlp(self.mlp_norm(x), context.active)
+        return (context.layer or self).mlp(self.mlp_norm(x), context.active)
+
+
+def controls_alone(cfg: ModelConfig) -> Block:
+    """Return a block without matrices: control vectors, norms and hooks for a visit that has its own."""
+    block = Block(cfg)
+    del block.mlp, block.attn.c_q, block.attn.c_k, block.attn.c_v, block.attn.proj
+    return block
 
 
 def join_weighted(model: GPT, x: Tensor, skip: Tensor, row: int) -> Tensor:
@@ -86,7 +93,7 @@ class Stream:
         """Return the stream after the block of `context.visit`, before which `skip` is joined."""
         if skip is not None:
             x = model.join_skip(model, x, skip, context.visit.row)
-        return model.blocks[context.visit.block](x, context)
+        return model.run_block(x, context)
 
     def end(self, model: GPT, x: State) -> Tensor:
         """Return the stream that the final norm reads, `[B, T, d]`."""
@@ -115,6 +122,8 @@ class GPT(nn.Module):
         self.early_rows = self.routes.early_rows
         self.tok_emb = nn.Embedding(cfg.vocab_size, cfg.model_dim)
         self.blocks = nn.ModuleList(Block(cfg) for _ in range(cfg.num_layers))
+        if self.routes.controls > cfg.num_layers:
+            self.late_controls = nn.ModuleList(controls_alone(cfg) for _ in range(cfg.num_layers, self.routes.controls))
         if cfg.unet_skips:
             self.add_skip_rows("skip_weights", 1.0)
         self.lm_head = None if cfg.tie_embeddings else CastedLinear(cfg.model_dim, cfg.vocab_size, zero_init=True)
@@ -146,6 +155,19 @@ class GPT(nn.Module):
         """Return a row `[d]` of a parameter that `add_skip_rows` added."""
         early = self.early_rows
         return getattr(self, name)[row] if row < early else getattr(self, f"late_{name}")[row - early]
+
+    @property
+    def controls(self) -> list[Block]:
+        """Return the modules whose control vectors, norms and hooks the visits use: the blocks, and those beyond."""
+        return [*self.blocks, *getattr(self, "late_controls", ())]
+
+    def run_block(self, x: State, context: Context, *weights: Tensor) -> State:
+        """Return the stream after the block of `context.visit`. `weights` are those of the stream for the block."""
+        visit = context.visit
+        block = self.blocks[visit.block]
+        if visit.controls is None:
+            return block(x, context, *weights)
+        return self.controls[visit.controls](x, context._replace(layer=block), *weights)
 
     def forward(self, input_ids: Tensor, target_ids: Tensor, active: tuple[str, ...] | None = None) -> Tensor:
         """Return the mean cross-entropy in nats per token (float32) of `target_ids` `[B, T]` given `input_ids`."""

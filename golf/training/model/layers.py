@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -103,3 +103,4 @@ class Context(NamedTuple):
     shared: dict[str, Tensor]  # tensors that techniques pass between layers
     active: tuple[str, ...]  # late switches that are on
     visit: Visit = Visit(0)  # which use of which block this is
+    layer: Any = None  # block whose matrices are used, if another one has the control vectors

@@ -18,6 +18,7 @@ class Visit(NamedTuple):
     joins: int | None = None  # index of the visit whose output is joined before the block; None = no skip
     row: int = 0  # row of the skip weights for that join
     stores: bool = False  # True if a later visit joins the output of this one
+    controls: int | None = None  # index of the control vectors, norms and hooks that it uses; None = the block's own
 
 
 Route = tuple[Visit, ...]
@@ -44,6 +45,11 @@ class Routes(NamedTuple):
     def skip_rows(self) -> int:
         """Return the rows of skip weights that cover the joins of every route."""
         return max(map(count_rows, (self.plain, *self.late.values())))
+
+    @property
+    def controls(self) -> int:
+        """Return how many sets of control vectors the visits need, if they do not use their blocks' own."""
+        return max((visit.controls + 1 for route in self.late.values() for visit in route if visit.controls), default=0)
 
 
 def count_rows(route: Route) -> int:
@@ -86,6 +92,11 @@ def omit_further_joins(route: Route, rows: int) -> Route:
         else visit._replace(stores=visit.stores and i not in gone)
         for i, visit in enumerate(route)
     )
+
+
+def control_by_place(route: Route) -> Route:
+    """Return `route` with control vectors of its own for every visit, in order."""
+    return tuple(visit._replace(controls=place) for place, visit in enumerate(route))
 
 
 def share_rows_by_layer(plain: Route, late: Mapping[str, Route]) -> dict[str, Route]:

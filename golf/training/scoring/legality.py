@@ -9,6 +9,10 @@ The conditions are those of the community's Issue #1017. A text is scored again 
 * one pass: every target is scored exactly once;
 * for scores by document: no target of another document may get another score.
 
+Scores that are taken in an order of their own, that of a queue of documents, are judged by that order: "earlier" is
+what was scored before, and the queue is that of the unchanged text. It follows from the documents' lengths, which
+changing a target into the beginning of a document would change.
+
 This catches breaches and proves nothing: it sees one small model, one short text and a few of its targets.
 """
 
@@ -24,6 +28,7 @@ from golf.settings.config import Config
 from golf.training.data.dataset import Dataset
 from golf.training.data.documents import BOS_ID
 from golf.training.ranks import Ranks
+from golf.training.scoring.document_queue import list_documents
 from golf.training.scoring.scorer import Scorer
 from golf.training.scoring.tally import Observe
 
@@ -33,15 +38,17 @@ TOLERANCE = 1e-4  # in nats and in sums of probabilities; float32 rounds below 1
 
 
 class _Record:
-    """Observer that keeps the first score of every target in nats, and how often it was scored."""
+    """Observer that keeps every target's first score in nats, its place in the order, and how often it was scored."""
 
     def __init__(self, targets: int):
         self.nats, self.times = np.full(targets, np.nan), np.zeros(targets, dtype=np.int64)
+        self.places, self.calls = np.zeros(targets, dtype=np.int64), 0
 
     def __call__(self, indices: np.ndarray, nats: np.ndarray) -> None:
+        self.calls += 1
         for i, value in zip(indices, nats, strict=True):
             if not self.times[i]:
-                self.nats[i] = value
+                self.nats[i], self.places[i] = value, self.calls
             self.times[i] += 1
 
 
@@ -53,8 +60,12 @@ def find_breaches(
     tolerance: float = TOLERANCE,
     *,
     by_document: bool = False,
+    in_order: bool = False,
 ) -> list[str]:
-    """Return a sentence for every breach that changing the targets `probes` of `tokens` `[N + 1]` brings to light."""
+    """Return a sentence for every breach that changing the targets `probes` of `tokens` `[N + 1]` brings to light.
+
+    With `in_order` scores are judged by the order in which they are taken.
+    """
 
     def scored(text: np.ndarray) -> _Record:
         record = _Record(text.size - 1)
@@ -67,11 +78,12 @@ def find_breaches(
         changed_before, changed_elsewhere, total = 0.0, 0.0, 0.0
         # What stands behind the next BOS is another document, whichever token is put in.
         later = np.flatnonzero(tokens[t + 2 :] == BOS_ID) + t + 2
+        earlier = _before(original.places, t, later) if in_order else np.arange(tokens.size - 1) < t
         for token in range(vocab_size):
             text = tokens.copy()
             text[t + 1] = token
             found = scored(text).nats
-            changed_before = max(changed_before, _largest_change(found[:t], original.nats[:t]))
+            changed_before = max(changed_before, _largest_change(found[earlier], original.nats[earlier]))
             if by_document and later.size:
                 apart = slice(int(later[0]), None)
                 changed_elsewhere = max(changed_elsewhere, _largest_change(found[apart], original.nats[apart]))
@@ -86,6 +98,17 @@ def find_breaches(
                 f"the probabilities of target {t} sum to {total:.6g}: they are not normalised, or know the target"
             )
     return breaches
+
+
+def _before(places: np.ndarray, t: int, later: np.ndarray) -> np.ndarray:
+    """Return which targets are scored before target `t`, or beside it in other documents, bool `[N]`.
+
+    `later` are the beginnings of the documents behind that of `t`.
+    """
+    indices = np.arange(places.size)
+    end = int(later[0]) if later.size else places.size
+    reads_it = (places == places[t]) & (indices >= t) & (indices < end)
+    return (places <= places[t]) & ~reads_it
 
 
 def _largest_change(found: np.ndarray, before: np.ndarray) -> float:
@@ -109,6 +132,14 @@ def modes_of(cfg: Config) -> list[str]:
     return [mode for mode in MODES if wanted[mode]]
 
 
+def follows_queue(cfg: Config) -> bool:
+    """Tell whether test-time training makes scores depend on documents' lengths: by its queue, or by its windows."""
+    ttt = cfg.eval.ttt
+    return ttt.method == "lora" and (
+        ttt.lora_a != "same" or ttt.lora_windows == "document" or ttt.lora_phases.count > 0
+    )
+
+
 def check_scoring(
     cfg: Config,
     weights: Mapping[str, Tensor],
@@ -120,6 +151,8 @@ def check_scoring(
     Each kind is taken vocabulary × probes + 1 times, so `cfg` and `dataset` have to be small.
     """
     scorer = Scorer(cfg, dataset, Ranks())
+    in_order = follows_queue(cfg)
+    documents = list_documents(dataset.validation) if in_order else None
 
     def score_text(mode: str) -> ScoreText:
         def score(tokens: np.ndarray, observe: Observe) -> None:
@@ -128,6 +161,8 @@ def check_scoring(
                 scorer(weights, observe=observe)
             elif mode == "sliding":
                 scorer.sliding(weights, observe=observe)
+            elif documents is not None:
+                scorer.trained_by_document(weights, observe=observe, documents=documents)
             else:
                 scorer.test_time_trained(weights, observe=observe)
 
@@ -141,6 +176,7 @@ def check_scoring(
             probes,
             # Test-time training learns from the documents before.
             by_document=cfg.eval.documents and mode != "ttt",
+            in_order=in_order and mode == "ttt",
         )
         for mode in modes_of(cfg)
     }

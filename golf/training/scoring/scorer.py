@@ -6,6 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,7 +18,7 @@ from golf.training.model.documents import separate_documents
 from golf.training.ranks import Ranks
 from golf.training.scoring.by_document import score_by_document, score_sliding_by_document
 from golf.training.scoring.forward import LossesAt, compiled_losses_at
-from golf.training.scoring.lora import adapted_layers
+from golf.training.scoring.lora import check_adapted
 from golf.training.scoring.sliding import score_sliding
 from golf.training.scoring.standard import score_standard
 from golf.training.scoring.tally import Observe, Tally, Watcher
@@ -45,7 +46,7 @@ class Scorer:
         self.token_losses = compile_for_scoring(self.model, cfg.launch.compile)
         if cfg.eval.ttt.method == "lora":
             # Called for its error alone: a model without such layers is refused before the training, not after it.
-            adapted_layers(self.model)
+            check_adapted(self.model, cfg.eval.ttt)
 
     @functools.cached_property
     def losses_at(self) -> LossesAt:
@@ -115,12 +116,11 @@ class Scorer:
 
         `watcher` is told how far the scoring is.
         """
-        self.model.load_state_dict(state_dict)
-        cfg, recipe = self.cfg, ttt_recipe(self.cfg)
+        cfg = self.cfg
         if cfg.eval.ttt.method == "lora":
-            self.model.rotary.keep(recipe.seq_len, like=self.model.tok_emb.weight)
-            tally = self._tally(observe)
-            return score_ttt_lora(self.model, tally, ttt=cfg.eval.ttt, recipe=recipe, seed=cfg.seed, watcher=watcher)
+            return self.trained_by_document(state_dict, watcher=watcher, observe=observe)
+        self.model.load_state_dict(state_dict)
+        recipe = ttt_recipe(cfg)
         return score_ttt_sgd(
             SGDTrainer(self.model, self.dataset.validation, cfg.eval.ttt, recipe, self.ranks, cfg.launch.compile),
             self.losses_at,
@@ -128,6 +128,31 @@ class Scorer:
             stride=cfg.eval.stride,
             batch_seqs=cfg.eval.stride_batch_seqs,
             watcher=watcher,
+        )
+
+    def trained_by_document(
+        self,
+        state_dict: Mapping[str, Tensor],
+        *,
+        watcher: Watcher | None = None,
+        observe: Observe | None = None,
+        documents: np.ndarray | None = None,
+    ) -> Score:
+        """Return what `test_time_trained` returns for `eval.ttt.method=lora`.
+
+        `documents` `[n, 2]` are those of `list_documents` if none are given.
+        """
+        self.model.load_state_dict(state_dict)
+        recipe = ttt_recipe(self.cfg)
+        self.model.rotary.keep(recipe.seq_len, like=self.model.tok_emb.weight)
+        return score_ttt_lora(
+            self.model,
+            self._tally(observe),
+            ttt=self.cfg.eval.ttt,
+            recipe=recipe,
+            seed=self.cfg.seed,
+            watcher=watcher,
+            documents=documents,
         )
 
     def _tally(self, observe: Observe | None) -> Tally:

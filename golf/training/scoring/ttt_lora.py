@@ -1,15 +1,18 @@
-"""Score-first test-time training of low-rank factors, which start anew for every document.
+"""Score-first test-time training of low-rank factors on single documents.
 
 A document is cut into chunks. A chunk is scored with factors that were trained on the document's earlier chunks alone.
-Then the factors take one step on it, unless it is the document's last chunk. Source: record 2026-03-17_LoRA_TTT.
+Then the factors take a step on it, unless it is the document's last chunk. The next document begins with B = 0.
+Sources: record 2026-03-17_LoRA_TTT; records from 2026-04-10 on for the other settings, with phases from 2026-04-13 on.
 
-One thing differs from the record: a window ends where a whole chunk would end, even if the document ends before. The
-record's windows ended with the document, so the length of a score's context told where the text would stop.
+Two things differ from the records unless settings ask for them. A window ends where a whole chunk would end, even if
+the document ends before: a window that ends with the document tells by its context where the text stops. And the
+documents' queues are the same for any number of ranks, which matters where a row inherits its A.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,106 +20,165 @@ from torch import Tensor
 
 from golf.bits import Score
 from golf.settings.config import TTTConfig, TTTRecipe
-from golf.training.data.documents import BOS_ID
+from golf.training.model.documents import across_documents
 from golf.training.model.gpt import GPT
 from golf.training.optim.adam import Adam
+from golf.training.scoring.document_queue import (
+    QueuedBatch,
+    Segment,
+    document_batches,
+    forwarded_tokens,
+    list_documents,
+    pause_after,
+    plan_segments,
+)
 from golf.training.scoring.forward import losses_at
 from golf.training.scoring.lora import BatchLoRA
+from golf.training.scoring.phases import train_phase
 from golf.training.scoring.tally import Tally, Watcher
+from golf.training.scoring.ttt_sgd import weights_restored
 from golf.training.scoring.windows import Batch
 
-BETAS, EPS = (0.9, 0.95), 1e-10
+EPS = 1e-10
+LANES = 8  # those of the public runs on eight GPUs
+SEED_STRIDE = 1_000_003  # between the seeds of two batches
 
 
-def list_documents(tokens: np.ndarray, bos_id: int = BOS_ID) -> np.ndarray:
-    """Return the documents `[n, 2]` of `tokens` `[N + 1]` as (start, targets), which cover each of the N targets once.
+class ChunkLosses(NamedTuple):
+    """The losses of one chunk of every document that has one."""
 
-    The BOS that begins the next document is the last target of the one before. Text before the first BOS is a
-    document too.
-    """
-    targets = tokens.size - 1
-    starts = np.flatnonzero(tokens[:-1] == bos_id)
-    if not starts.size or starts[0] > 0:
-        starts = np.concatenate(([0], starts))
-    return np.stack((starts, np.diff(starts, append=targets)), axis=1)
+    losses: Tensor  # [D, S] with a gradient
+    batch: Batch
+    lasting: np.ndarray  # bool [D]: documents that have a further chunk
 
 
-def document_batches(documents: np.ndarray, chunk_tokens: int, batch_docs: int) -> list[np.ndarray]:
-    """Return `documents` `[n, 2]` in batches of similar numbers of chunks, short documents first."""
-    chunks = -(-documents[:, 1] // chunk_tokens)
-    # Documents of one batch end at about the same chunk, so that it stays full for nearly as long as it runs.
-    ordered = documents[np.argsort(chunks, kind="stable")]
-    return [ordered[i : i + batch_docs] for i in range(0, len(ordered), batch_docs)]
-
-
-def chunk_batch(tokens: np.ndarray, documents: np.ndarray, chunk: int, chunk_tokens: int, seq_len: int) -> Batch:
+def chunk_batch(
+    tokens: np.ndarray, documents: np.ndarray, chunk: int, chunk_tokens: int, seq_len: int, windows: str
+) -> Batch:
     """Return the windows that score chunk number `chunk` of every document `[n, 2]`."""
     starts, lengths = documents[:, :1], documents[:, 1:]
-    window_end = (chunk + 1) * chunk_tokens  # tokens from the start of the document, as in the two lines that follow
-    window_start = max(0, window_end - seq_len)
-    chunk_positions = np.arange(chunk * chunk_tokens, window_end)
+    # Tokens from the start of the document, `[n, 1]`, as in the lines that follow.
+    window_end = np.full_like(lengths, (chunk + 1) * chunk_tokens)
+    if windows == "document":
+        window_end = np.minimum(window_end, lengths)
+    window_start = np.maximum(0, window_end - seq_len)
+    width = int((window_end - window_start).max())
+    chunk_positions = chunk * chunk_tokens + np.arange(chunk_tokens)
     indices, last = starts + chunk_positions, tokens.size - 1
     return Batch(
         # Behind the split's end its last token is repeated, which no scored position sees.
-        ids=tokens[np.minimum(starts + np.arange(window_start, window_end), last)].astype(np.int64),
-        positions=np.broadcast_to(chunk_positions - window_start, indices.shape).copy(),
+        ids=tokens[np.minimum(starts + window_start + np.arange(width), last)].astype(np.int64),
+        # Columns behind a document's end may read any position, because they are not scored.
+        positions=np.minimum(chunk_positions - window_start, width - 1),
         targets=tokens[np.minimum(indices + 1, last)].astype(np.int64),
         indices=indices,
         scored=chunk_positions < lengths,
     )
 
 
-@torch.no_grad()
-def score_ttt_lora(
-    model: GPT, tally: Tally, *, ttt: TTTConfig, recipe: TTTRecipe, seed: int, watcher: Watcher | None = None
-) -> Score:
-    """Return the score of the tokens of `tally`, whose batches of documents the ranks share.
+class LoraScoring:
+    """One scoring of the tokens of `tally` by `model`, which ends with the weights that it began with.
 
-    `model` is not changed. `seed` draws the factors that every document starts from.
+    `documents` `[n, 2]` are those of `list_documents`. `seed` draws the factors.
     """
-    ranks = tally.ranks
-    groups = document_batches(list_documents(tally.tokens), recipe.chunk_tokens, recipe.batch_seqs)
-    # Long documents come last. Dealt out in turn, every rank gets some.
-    own = groups[ranks.rank :: ranks.world_size]
-    if watcher is not None:
-        watcher.ttt_start(len(own), sum(len(documents) for documents in own))
-    # Compiled code would not see the hooks.
-    with torch.compiler.set_stance("force_eager"):
-        for i, documents in enumerate(own):
-            lora = BatchLoRA(model, len(documents), ttt.lora_rank, seed).to(ranks.device)
-            optimizer = Adam(list(lora.parameters()), lr=recipe.lr, betas=BETAS, eps=EPS)
-            for losses, batch, lasting in _chunk_losses(model, lora, tally, documents, recipe):
-                tally.add(batch.indices, batch.scored, losses)
-                if lasting.any():
-                    _step(optimizer, losses, ranks.send(lasting))
+
+    def __init__(
+        self, model: GPT, tally: Tally, ttt: TTTConfig, recipe: TTTRecipe, seed: int, documents: np.ndarray | None
+    ):
+        self.model, self.tally, self.ttt, self.recipe, self.seed = model, tally, ttt, recipe, seed
+        self.ranks = tally.ranks
+        documents = list_documents(tally.tokens) if documents is None else documents
+        self.queue = document_batches(documents, recipe.batch_seqs)
+        self.segments = self._plan()
+        self.done = 0
+
+    def _plan(self) -> list[Segment]:
+        recipe, phases = self.recipe, self.ttt.lora_phases
+        if not phases.count and self.ttt.lora_a != "kept":
+            # No batch depends on another, so each may be a lane of its own.
+            return [[[batch] for batch in self.queue]]
+        costs = [forwarded_tokens(batch, recipe.chunk_tokens, recipe.seq_len) for batch in self.queue]
+        lanes = self.ranks.world_size if self.ttt.lora_queue == "upstream" else LANES
+        return plan_segments(self.queue, costs, lanes, pause_after(phases.count, phases.documents))
+
+    def own_batches(self) -> int:
+        """Return the number of batches that this rank scores."""
+        return sum(len(lane) for segment in self.segments for lane in self._own(segment))
+
+    def _own(self, segment: Segment) -> Segment:
+        return segment[self.ranks.rank :: self.ranks.world_size]
+
+    def run(self, watcher: Watcher | None) -> None:
+        """Score all batches, with the training of all weights in the pauses."""
+        if watcher is not None:
+            own = [batch for segment in self.segments for lane in self._own(segment) for batch in lane]
+            watcher.ttt_start(len(own), sum(len(batch.documents) for batch in own))
+        scored: list[QueuedBatch] = []
+        # Without phases the weights never change, and no copy of them is kept.
+        with weights_restored(self.model) if self.ttt.lora_phases.count else contextlib.nullcontext():
+            for number, segment in enumerate(self.segments):
+                if self.ttt.lora_phases.count and number:
+                    train_phase(self.model, self.tally, self.ttt.lora_phases, scored, number, self.recipe.seq_len)
+                # A window lies within one document, and attention to the whole row is faster.
+                with across_documents(self.model):
+                    for lane in self._own(segment):
+                        self._score_lane(lane, watcher)
+                scored += [batch for lane in segment for batch in lane]
+
+    def _score_lane(self, lane: list[QueuedBatch], watcher: Watcher | None) -> None:
+        kept: BatchLoRA | None = None
+        for batch in lane:
+            is_full = len(batch.documents) == self.recipe.batch_seqs
+            lora = kept if kept is not None and is_full else self._new_factors(batch)
+            lora.forget()
+            if is_full and self.ttt.lora_a == "kept":
+                kept = lora
+            self._score_batch(lora, batch.documents)
+            self.done += 1
             if watcher is not None:
-                watcher.ttt_part(i + 1, len(own), tally.own_bpb(), tally.seconds)
-    return tally.score(f"test-time training (lora), chunks of {recipe.chunk_tokens}")
+                watcher.ttt_part(self.done, self.own_batches(), self.tally.own_bpb(), self.tally.seconds)
 
+    def _new_factors(self, batch: QueuedBatch) -> BatchLoRA:
+        # Where all documents start from one A, batches do, too.
+        seed = self.seed if self.ttt.lora_a == "same" else self.seed + SEED_STRIDE * (batch.place + 1)
+        return BatchLoRA(self.model, len(batch.documents), self.ttt, seed).to(self.ranks.device)
 
-def _chunk_losses(
-    model: GPT, lora: BatchLoRA, tally: Tally, documents: np.ndarray, recipe: TTTRecipe
-) -> Iterator[tuple[Tensor, Batch, np.ndarray]]:
-    """Yield for each chunk its losses `[D, S]` with a gradient, its batch, and which documents go on after it `[D]`.
+    def _score_batch(self, lora: BatchLoRA, documents: np.ndarray) -> None:
+        ttt = self.ttt
+        betas = (ttt.lora_beta1, ttt.lora_beta2)
+        optimizer = Adam(
+            list(lora.parameters()), lr=self.recipe.lr, betas=betas, eps=EPS, weight_decay=ttt.lora_weight_decay
+        )
+        handles = lora.attach()
+        try:
+            for chunk in range(self._chunks(documents[-1:])[0]):
+                found = self._score_chunk(lora, documents, chunk)
+                self.tally.add(found.batch.indices, found.batch.scored, found.losses)
+                if found.lasting.any():
+                    _step(optimizer, found.losses, self.ranks.send(found.lasting))
+                    for _ in range(1, ttt.lora_steps):
+                        again = self._score_chunk(lora, documents, chunk)
+                        _step(optimizer, again.losses, self.ranks.send(again.lasting))
+        finally:
+            for handle in handles:
+                handle.remove()
 
-    `documents` are sorted by their number of chunks, so that those that end leave the batch from its front.
-    """
-    chunks = -(-documents[:, 1] // recipe.chunk_tokens)
-    handles = lora.attach()
-    try:
-        for chunk in range(int(chunks[-1])):
-            row = int(np.searchsorted(chunks, chunk, side="right"))
-            lora.keep_from(row)
-            batch = chunk_batch(tally.tokens, documents[row:], chunk, recipe.chunk_tokens, recipe.seq_len)
-            ids, positions, targets = map(tally.ranks.send, (batch.ids, batch.positions, batch.targets))
-            lasting = chunk + 1 < chunks[row:]
-            # After the last chunk of every document there is no step, so no graph is kept for one.
-            with torch.set_grad_enabled(bool(lasting.any())):
-                losses = losses_at(model, ids, positions, targets, lora.head)
-            yield losses, batch, lasting
-    finally:
-        for handle in handles:
-            handle.remove()
+    def _chunks(self, documents: np.ndarray) -> np.ndarray:
+        return -(-documents[:, 1] // self.recipe.chunk_tokens)
+
+    def _score_chunk(self, lora: BatchLoRA, documents: np.ndarray, chunk: int) -> ChunkLosses:
+        """Return the losses of a chunk; `documents` are sorted by length, so that ended ones leave from the front."""
+        chunks, recipe = self._chunks(documents), self.recipe
+        row = int(np.searchsorted(chunks, chunk, side="right"))
+        lora.keep_from(row)
+        tokens, windows = self.tally.tokens, self.ttt.lora_windows
+        batch = chunk_batch(tokens, documents[row:], chunk, recipe.chunk_tokens, recipe.seq_len, windows)
+        ids, positions, targets = map(self.ranks.send, (batch.ids, batch.positions, batch.targets))
+        lasting = chunk + 1 < chunks[row:]
+        # After the last chunk of every document there is no step, so no graph is kept for one.
+        with torch.set_grad_enabled(bool(lasting.any())):
+            losses = losses_at(self.model, ids, positions, targets, lora.head)
+        return ChunkLosses(losses, batch, lasting)
 
 
 @torch.enable_grad()
@@ -129,3 +191,35 @@ def _step(optimizer: Adam, losses: Tensor, lasting: Tensor) -> None:
     # Not autograd.grad, whose strides the fused Adam would take for the parameters'.
     loss.backward(inputs=optimizer.params)
     optimizer.step(1.0)
+
+
+@torch.no_grad()
+def score_ttt_lora(
+    model: GPT,
+    tally: Tally,
+    *,
+    ttt: TTTConfig,
+    recipe: TTTRecipe,
+    seed: int,
+    watcher: Watcher | None = None,
+    documents: np.ndarray | None = None,
+) -> Score:
+    """Return the score of the tokens of `tally`, whose batches of documents the ranks share; `model` is not changed.
+
+    `seed` draws the factors. `documents` `[n, 2]` are those of `list_documents` if none are given.
+    """
+    # Compiled code would not see the hooks.
+    with torch.compiler.set_stance("force_eager"):
+        LoraScoring(model, tally, ttt, recipe, seed, documents).run(watcher)
+    return tally.score(describe_lora(ttt, recipe))
+
+
+def describe_lora(ttt: TTTConfig, recipe: TTTRecipe) -> str:
+    """Return the name of this kind of score, as results and tables show it."""
+    phases = (
+        f", {ttt.lora_phases.count} phases of SGD on {ttt.lora_phases.documents} documents"
+        if ttt.lora_phases.count
+        else ""
+    )
+    published = ", windows end with the document (as published)" if ttt.lora_windows == "document" else ""
+    return f"test-time training (lora), chunks of {recipe.chunk_tokens}{phases}{published}"

@@ -9,14 +9,14 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from golf.bits import Score
-from golf.settings.config import TTTConfig, TTTRecipe
+from golf.settings.config import TTTRecipe
 from golf.training.model.gpt import GPT
 from golf.training.ranks import Ranks
 from golf.training.scoring.forward import LossesAt, compiled_losses
@@ -58,6 +58,15 @@ def _assert_scored_first(chunks: list[SplitChunk], seq_len: int) -> None:
         assert not chunk.sequences.size or chunk.sequences[-1] + seq_len <= chunk.windows[-1, 2]
 
 
+class Updates(Protocol):
+    """Settings of the updates, which test-time training and its phases both have."""
+
+    epochs: int
+    momentum: float
+    grad_clip: float
+    freeze_blocks: int
+
+
 class SGDTrainer:
     """SGD with momentum on sequences of `tokens`, which changes `model` in place. The momentum is this object's.
 
@@ -66,7 +75,7 @@ class SGDTrainer:
     """
 
     def __init__(
-        self, model: GPT, tokens: np.ndarray, ttt: TTTConfig, recipe: TTTRecipe, ranks: Ranks, mode: str = "off"
+        self, model: GPT, tokens: np.ndarray, ttt: Updates, recipe: TTTRecipe, ranks: Ranks, mode: str = "off"
     ):
         self.model, self.tokens, self.ttt, self.recipe, self.ranks = model, tokens, ttt, recipe, ranks
         self.losses = compiled_losses(model, mode)

@@ -20,7 +20,7 @@ class LNScale(Technique):
     variables = (Variable("LN_SCALE", selects=True),)
 
     def edit_model(self, model: GPT, cfg: Config) -> None:
-        for i, block in enumerate(model.blocks):
+        for i, controls in enumerate(model.controls):
             factor = (i + 1) ** -0.5
-            set_fields(block, "attn_norm", self.name, factor=factor)
-            set_fields(block, "mlp_norm", self.name, factor=factor)
+            set_fields(controls, "attn_norm", self.name, factor=factor)
+            set_fields(controls, "mlp_norm", self.name, factor=factor)

@@ -31,7 +31,7 @@ class NormEps(Technique):
     def edit_model(self, model: GPT, cfg: Config) -> None:
         set_fields(model, "embed_norm", self.name, eps=self.embed)
         set_fields(model, "final_norm", self.name, eps=self.final)
-        for block in model.blocks:
+        for block in model.controls:
             set_fields(block, "attn_norm", self.name, eps=self.attn)
             set_fields(block, "mlp_norm", self.name, eps=self.mlp)
             set_fields(block.attn, "qk_norm", self.name, eps=self.qk)

@@ -79,7 +79,7 @@ class LaneStream(Stream):
             joined = model.join_skip(model, lanes.attention, skip, visit.row)
             both = self.form == "crossed_in_turn"
             lanes = Lanes(joined, model.join_skip(model, lanes.mlp, skip, visit.row) if both else lanes.mlp)
-        return model.blocks[visit.block](lanes, context, *self._weights(model, visit.block, lanes.mlp.dtype))
+        return model.run_block(lanes, context, *self._weights(model, visit.block, lanes.mlp.dtype))
 
     def _weights(self, model: GPT, block: int, dtype: torch.dtype) -> list[Tensor]:
         if self.form == "separate":

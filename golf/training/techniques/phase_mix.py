@@ -25,8 +25,8 @@ class PhaseMix(Technique):
     @torch.no_grad()
     def edit_model(self, model: GPT, cfg: Config) -> None:
         # A model of one layer would divide by zero.
-        last = max(len(model.blocks) - 1, 1)
-        for i, block in enumerate(model.blocks):
+        last = max(len(model.controls) - 1, 1)
+        for i, block in enumerate(model.controls):
             stream = 1 / (1 + math.exp(-self.sharpness * (i / last - 0.5)))
             block.resid_mix[0].fill_(stream)
             block.resid_mix[1].fill_(1 - stream)

@@ -14,6 +14,7 @@ from golf.training.model.gpt import GPT, plain_route
 from golf.training.model.route import (
     Route,
     Routes,
+    control_by_place,
     count_rows,
     omit_further_joins,
     repeat_last_row,
@@ -24,6 +25,7 @@ from golf.training.model.route import (
 from golf.training.techniques.base import Technique, technique
 
 FULL = "recurrence_full"  # second switch of a start in two phases
+BY_LAYER = ("gated_attention", "value_residual")  # techniques with parameters of their own for each layer
 
 
 def _stretch(layers: str) -> dict[str, Any]:
@@ -48,6 +50,11 @@ class Recurrence(Technique):
     many rows as the plain order has joins. Further joins use the last row (04-03) or are left out (04-04). `by_layer`
     gives joins before the last visit of a layer the row that the layer had in the plain order, and adds rows for the
     others. Rows that only the looped order uses decay until then, as published; `late_decay=false` leaves them at 1.
+
+    `controls=by_layer` gives all visits of a layer its gains, mixes, norm factors and own-value exclusion (records from
+    04-03 on). `by_visit` numbers the visits of the looped order and gives each its own (record 03-31), so that those of
+    later layers move to other layers when the loop starts, layers are scaled by the visit's number, and the last layers
+    of `xsa` are the last visits. The matrices are shared either way.
     """
 
     source = "record 2026-04-05_SP8192_GPTQ-Embeddings_SDClip_Loop45x2; whole stack 2026-03-19_SlidingWindowEval"
@@ -61,7 +68,7 @@ class Recurrence(Technique):
         Variable("NUM_LOOPS", lambda value: {"passes": int(value) + 1}),
         Variable("LOOP_PHASE2_AT", _second_phase),
     )
-    groups = (("late_skip_weights", "scalar"),)
+    groups = (("late_skip_weights", "scalar"), ("late_controls.*", "scalar"))
     is_switch = True
     scored_with = True
 
@@ -73,6 +80,8 @@ class Recurrence(Technique):
     full_at: float | None = later(number(None, above=0, below=1))  # fraction from which all passes run; null = at once
     skip_rows: str = later(one_of("looped", "repeated", "omitted", "by_layer"))  # rows of the looped order's skips
     late_decay: bool = later(True)  # False: skip rows do not decay before they are used
+    # what gains, mixes, norm factors and XSA belong to; by_layer: a layer | by_visit: each visit of the looped order
+    controls: str = later(one_of("by_layer", "by_visit"))
 
     def check(self, cfg: Config) -> None:
         last = cfg.model.num_layers - 1 if self.last is None else self.last
@@ -93,6 +102,11 @@ class Recurrence(Technique):
             raise GolfError(f"tech.recurrence.skip_rows={self.skip_rows} needs U-net skips: set skip_rows=looped.")
         if not self.late_decay and not self._late_rows(cfg):
             raise GolfError("tech.recurrence.late_decay=false has no late rows of skips to keep: leave it true.")
+        if self.controls == "by_visit" and (rivals := [name for name in BY_LAYER if name in cfg.tech]):
+            raise GolfError(
+                f"tech.recurrence.controls=by_visit has no parameters of {rivals[0]} for the further visits: use "
+                f"controls=by_layer or drop {rivals[0]}."
+            )
 
     def _late_rows(self, cfg: Config) -> bool:
         routes = self.routes(cfg)
@@ -103,7 +117,10 @@ class Recurrence(Technique):
         late = {name: route_through(self._order(cfg, passes), skips=skips) for name, passes in self._phases().items()}
         if self.skip_rows == "by_layer":
             late = share_rows_by_layer(plain, late)
-        return Routes(plain, {name: self._fitted(route, plain) for name, route in late.items()}, not self.late_decay)
+        late = {name: self._fitted(route, plain) for name, route in late.items()}
+        if self.controls == "by_visit":
+            late = {name: control_by_place(route) for name, route in late.items()}
+        return Routes(plain, late, not self.late_decay)
 
     def _phases(self) -> dict[str, int]:
         return {self.name: self.passes} if self.full_at is None else {self.name: 2, FULL: self.passes}

@@ -43,6 +43,6 @@ class XSA(Technique):
             raise GolfError("tech.xsa.last_n has to be at least 1; drop=[xsa] takes it out, null means all layers.")
 
     def edit_model(self, model: GPT, cfg: Config) -> None:
-        first = 0 if self.last_n is None else max(0, cfg.model.num_layers - self.last_n)
-        for block in list(model.blocks)[first:]:
-            block.attn.output_hooks["exclude"].append(exclude_own_value)
+        first = 0 if self.last_n is None else max(0, len(model.controls) - self.last_n)
+        for controls in model.controls[first:]:
+            controls.attn.output_hooks["exclude"].append(exclude_own_value)

@@ -184,3 +184,32 @@ def test_a_time_limit_leaves_an_interrupted_run_and_no_process(
     (result,) = results(runs).values()
     assert (result.state, result.reason) == ("interrupted", "stopped by SIGUSR2")
     wait_for("end of all processes", lambda: not processes_of(runs))
+
+
+def sent_rounds(runs: Path) -> list[dict]:
+    paths = list(runs.glob("sweeps/*/waves.jsonl"))
+    return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+
+
+def test_a_sweep_in_rounds_goes_on_by_itself_and_after_the_death_of_its_controller(
+    cluster: Environment, tiny: OwnDataset, runs: Path
+) -> None:
+    rates = "optim.matrix_lr=0.02,0.05,1e-6"
+    sweep = ["sweep.until=decided", "sweep.max_seeds=3", "schedule.iterations=2", "optim.tied_embed_lr=0.02", rates]
+    assert "round 1; job" in submit(cluster, tiny, *sweep)
+    assert "round 1 is at work, and job" in submit(cluster, tiny, *sweep)
+    # The first controller dies before it has sent anything.
+    slurm_says(cluster, "scancel", sent_rounds(runs)[0]["job"])
+    wait_for("end of the jobs", lambda: queue_is_empty(cluster))
+    assert len(results(runs)) == 3
+    assert "after round 1 of at most 3: 0 decided, 2 go on; no job goes on with it" in states(runs, cluster)
+    # The same command takes up the first round as it is, and the next rounds follow without a command.
+    submit(cluster, tiny, *sweep)
+    wait_for("end of the sweep", lambda: queue_is_empty(cluster))
+    assert [wave["look"] for wave in sent_rounds(runs)] == [1, 2, 3]
+    assert "the sweep has ended" in states(runs, cluster)
+    asked = [(run["variant_id"], run["seed"]) for run in sweep_of(runs)["runs"]]
+    assert set(asked) == set(results(runs)) and len(asked) == len(set(asked))
+    assert sweep_of(runs)["sequential"]["seeds"] == [1337, 1, 2]
+    assert {result.host for result in results(runs).values()} == {"n1", "n2"}
+    assert "round" not in submit(cluster, tiny, *sweep).replace("after round", "")

@@ -146,13 +146,33 @@ def test_the_chosen_form_of_adam_is_built(dtype: str, form: type) -> None:
     assert {type(adam) for adam in build_optimizer(cfg, build_model(cfg)).adams} == {form}
 
 
-def test_the_optimizers_of_9_april() -> None:
+BANKS = {
+    "qo_bank": ("attn.c_q", "attn.proj"),
+    "kv_bank": ("attn.c_k", "attn.c_v"),
+    "mlp_up_bank": ("mlp.fc",),
+    "mlp_down_bank": ("mlp.proj",),
+}
+
+
+def our_names(public: str) -> list[str]:
+    """Return the parameters here that a parameter of the public scripts stands for; a bank stands for all layers."""
+    if public in BANKS:
+        return [f"blocks.{layer}.{matrix}.weight" for layer in range(11) for matrix in BANKS[public]]
+    ours = {"smear_gate.weight": "smear.gate.weight", "smear_lambda": "smear.strength"}
+    return [ours.get(public, public.replace("attn_gate_w", "attn_gate.weight"))]
+
+
+@pytest.mark.parametrize(
+    "record", ["2026-04-09_sp8192_loop345x2_parallel", "2026-04-27_caseops_lqer_9hp"], ids=lambda record: record[:10]
+)
+def test_the_optimizers_of_two_april_records(record: str) -> None:
     """Every parameter has the optimizer, rate, betas and decay that the record's script gives it."""
     _, listing = parity("optim_split_a")
-    (split,) = (s for s in listing["splits"] if "2026-04-09" in s["record"])
+    (split,) = (s for s in listing["splits"] if record[:10] in s["record"])
     small = ["model.model_dim=64", "model.num_heads=8", "model.num_kv_heads=4", "data.vocab_size=256"]
-    record = "experiment=records/2026-04-09_sp8192_loop345x2_parallel"
-    cfg = compose([record, "scale=record", "data.fingerprint=null", *small, "launch.device=cpu"])
+    cfg = compose(
+        [f"experiment=records/{record}", "scale=record", "data.fingerprint=null", *small, "launch.device=cpu"]
+    )
     model = build_model(cfg)
     names = {id(param): name for name, param in model.named_parameters()}
     optimizer = build_optimizer(cfg, model)
@@ -161,7 +181,9 @@ def test_the_optimizers_of_9_april() -> None:
         found |= {names[id(p)]: ("AdamW", adam.lr, adam.weight_decay) for p in adam.params}
     groups = split["groups"]
     expected = {name: (g["class"], g["base_lr"], g["weight_decay"]) for g in groups for name in g["params"]}
+    expected = {ours: value for name, value in expected.items() for ours in our_names(name)}
     assert found == expected
-    assert {tuple(g["betas"]) for g in groups if "betas" in g} == {(cfg.optim.beta1, cfg.optim.beta2)}
+    adams = {(*g["betas"], g["eps"]) for g in groups if "betas" in g}
+    assert adams == {(cfg.optim.beta1, cfg.optim.beta2, cfg.optim.adam_eps)} and not split["in_no_group"]
     muon = next(g for g in groups if g["class"] == "Muon")
     assert (muon["momentum"], muon["row_normalize"]) == (cfg.optim.muon_momentum, cfg.optim.muon_row_normalize)

@@ -1,16 +1,18 @@
 """Every kind of score passes the check, and each sabotage is found by it."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 import torch.nn.functional as F
 from torch import Tensor
 
-from golf.settings.config import Config, DataConfig, EvalConfig, TTTConfig
+from golf.settings.config import Config, DataConfig, EvalConfig, PhasesConfig, TTTConfig
 from golf.training.data.dataset import Dataset
 from golf.training.model import attention
-from golf.training.scoring import ttt_lora, ttt_sgd
+from golf.training.scoring import phases, ttt_lora, ttt_sgd
+from golf.training.scoring.document_queue import list_documents
 from golf.training.scoring.legality import check_scoring, find_breaches
 from golf.training.scoring.tally import Observe
 from golf.training.scoring.ttt_sgd import SGDTrainer, SplitChunk
@@ -20,6 +22,11 @@ TARGETS = 5 * SEQ_LEN
 PROBES = (29, 55)  # the first inside the longest document of the text
 SGD = TTTConfig(method="sgd", lr=0.1, chunk_tokens=32, epochs=1, freeze_blocks=0)
 LORA = TTTConfig(method="lora", lr=0.05, chunk_tokens=4, lora_rank=2)
+PHASES = PhasesConfig(count=1, documents=1, lr=0.1, chunk_tokens=16, batch_seqs=1)
+PHASED = dataclasses.replace(
+    LORA, batch_seqs=1, lora_a="kept", lora_windows="document", lora_queue="upstream", lora_phases=PHASES
+)
+PHASED_PROBE = (61,)  # in the document that is scored second, after the phase
 MODES = {
     "standard": EvalConfig(),
     "sliding": EvalConfig(stride=4),
@@ -27,10 +34,11 @@ MODES = {
     "ttt_sgd": EvalConfig(stride=4, ttt=SGD),
     "ttt_sgd without overlap": EvalConfig(ttt=SGD),
     "ttt_lora": EvalConfig(ttt=LORA),
+    "ttt_phased": EvalConfig(documents=True, ttt=PHASED),
 }
 
 
-def breaches(scoring: EvalConfig) -> dict[str, list[str]]:
+def breaches(scoring: EvalConfig, probes: Sequence[int] = PROBES) -> dict[str, list[str]]:
     model = small_model(layers=2)
     evaluation = dataclasses.replace(scoring, dtype="fp32", val_batch_tokens=2 * SEQ_LEN, stride_batch_seqs=8)
     cfg = Config(
@@ -38,12 +46,12 @@ def breaches(scoring: EvalConfig) -> dict[str, list[str]]:
     )
     cfg.launch.device, cfg.launch.compile = "cpu", "off"
     dataset = Dataset([], [], small_tokens(TARGETS), np.ones(TARGETS, np.int16), "")
-    return check_scoring(cfg, model.state_dict(), dataset, PROBES)
+    return check_scoring(cfg, model.state_dict(), dataset, probes)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_every_kind_of_score_passes(mode: str) -> None:
-    found = breaches(MODES[mode])
+    found = breaches(MODES[mode], PHASED_PROBE if mode == "ttt_phased" else PROBES)
     kind = mode.split("_")[0].split(",")[0]
     assert kind in found and found == {key: [] for key in found}
 
@@ -73,16 +81,22 @@ def test_windows_that_end_with_the_document_are_found(monkeypatch: pytest.Monkey
     chunk_batch = ttt_lora.chunk_batch
 
     def windows_end_with_documents(
-        tokens: np.ndarray, documents: np.ndarray, chunk: int, chunk_tokens: int, seq_len: int
+        tokens: np.ndarray, documents: np.ndarray, chunk: int, chunk_tokens: int, seq_len: int, windows: str
     ) -> object:
-        ((_, length),) = documents
-        missing = max(0, (chunk + 1) * chunk_tokens - length)
-        return chunk_batch(tokens, documents, chunk, chunk_tokens, seq_len + missing)
+        assert windows == "whole_chunks"
+        return chunk_batch(tokens, documents, chunk, chunk_tokens, seq_len, "document")
 
     monkeypatch.setattr(ttt_lora, "chunk_batch", windows_end_with_documents)
     one_by_one = dataclasses.replace(LORA, batch_seqs=1, chunk_tokens=8, seq_len=8)
     found = breaches(EvalConfig(ttt=one_by_one))["ttt"]
     assert any("changes an earlier score" in sentence for sentence in found)
+
+
+def test_a_phase_on_documents_that_are_not_scored_yet_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = list_documents(small_tokens(TARGETS))
+    monkeypatch.setattr(phases, "phase_documents", lambda scored, most, order: everything)
+    found = breaches(MODES["ttt_phased"], PHASED_PROBE)["ttt"]
+    assert any("changes an earlier score" in s for s in found) and any("know the target" in s for s in found)
 
 
 def test_attention_without_a_mask_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

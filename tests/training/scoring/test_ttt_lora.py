@@ -1,7 +1,6 @@
 """Test-time training of low-rank factors against the recipe written out for one document after the other."""
 
 import itertools
-import math
 import shutil
 
 import numpy as np
@@ -18,10 +17,11 @@ from golf.settings.config import TTTConfig, TTTRecipe
 from golf.training.model.build import compile_for_training
 from golf.training.model.gpt import GPT
 from golf.training.ranks import Ranks
-from golf.training.scoring.lora import BatchLoRA, adapted_layers
+from golf.training.scoring.document_queue import document_batches, list_documents
+from golf.training.scoring.lora import BatchLoRA, check_adapted
 from golf.training.scoring.standard import score_standard
 from golf.training.scoring.tally import Observe
-from golf.training.scoring.ttt_lora import document_batches, list_documents, score_ttt_lora
+from golf.training.scoring.ttt_lora import score_ttt_lora
 from tests.training.scoring.small import SEQ_LEN, Observed, on_ranks, small_model, small_tally, small_tokens
 
 CHUNK, RANK, SEED = 4, 2, 7
@@ -46,7 +46,7 @@ class OneDocument(nn.Module):
     def __init__(self, model: GPT):
         super().__init__()
         self.model = model
-        start = BatchLoRA(model, 1, RANK, SEED)
+        start = BatchLoRA(model, 1, TTT, SEED)
         single = [p[0].detach().clone().requires_grad_(True) for p in start.parameters()]
         self.factors = list(zip(single[::2], single[1::2], strict=True))  # A, B of each layer, the head's last
 
@@ -99,8 +99,8 @@ def test_equals_the_recipe_written_out(targets: int, batch_docs: int) -> None:
     assert found.val_loss == pytest.approx(expected.mean(), rel=1e-4)
 
 
-@given(st.lists(st.integers(0, 3), min_size=2, max_size=60), st.integers(1, 5), st.integers(1, 4))
-def test_documents_have_every_target_once(tokens: list[int], chunk_tokens: int, batch_docs: int) -> None:
+@given(st.lists(st.integers(0, 3), min_size=2, max_size=60), st.integers(1, 4))
+def test_documents_have_every_target_once(tokens: list[int], batch_docs: int) -> None:
     """Whether or not the text begins with a BOS, ends with one, or has several in a row."""
     documents = list_documents(np.array(tokens))
     assert documents[0, 0] == 0 and (documents[:, 1] > 0).all()
@@ -108,10 +108,10 @@ def test_documents_have_every_target_once(tokens: list[int], chunk_tokens: int, 
     assert all(tokens[start] == 1 for start in documents[1:, 0]) and not any(
         tokens[i] == 1 for start, targets in documents for i in range(start + 1, start + targets)
     )
-    groups = document_batches(documents, chunk_tokens, batch_docs)
+    groups = [batch.documents for batch in document_batches(documents, batch_docs)][::-1]
     assert sorted(map(tuple, np.concatenate(groups).tolist())) == sorted(map(tuple, documents.tolist()))
-    chunks = [math.ceil(targets / chunk_tokens) for group in groups for _, targets in group]
-    assert chunks == sorted(chunks) and max(map(len, groups)) <= batch_docs
+    lengths = [targets for group in groups for _, targets in group]
+    assert lengths == sorted(lengths) and all(len(group) == batch_docs for group in groups[:-1])
 
 
 def test_counts_are_those_of_the_standard_score() -> None:
@@ -171,7 +171,7 @@ def test_a_model_without_separate_matrices_is_refused() -> None:
     model = small_model()
     model.blocks[1].set_submodule("attn.c_q", nn.Identity())
     with pytest.raises(GolfError, match="c_q and c_v of every block"):
-        adapted_layers(model)
+        check_adapted(model, TTT)
 
 
 @pytest.mark.slow

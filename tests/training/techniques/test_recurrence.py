@@ -1,5 +1,6 @@
 """The looped order of the blocks, its skips, and what the model is before the loop starts."""
 
+import copy
 import dataclasses
 from typing import Any
 
@@ -14,10 +15,12 @@ from golf.settings.config import Config, ModelConfig
 from golf.training.loop.switches import Switches
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
-from golf.training.model.layers import Context
+from golf.training.model.layers import Context, RMSNorm
 from golf.training.optim.groups import build_optimizer
+from golf.training.techniques.ln_scale import LNScale
 from golf.training.techniques.recurrence import Recurrence
 from golf.training.techniques.skip_gates import SkipGates
+from golf.training.techniques.xsa import XSA, exclude_own_value
 from tests.support import compose
 
 IDS = torch.tensor([[3, 9, 9, 0, 17]])
@@ -145,6 +148,32 @@ def test_late_rows_stay_until_they_are_used(gated: bool) -> None:
         assert torch.equal(apart.late_skip_weights, start) != moves
 
 
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_visits_have_their_own_controls(compiled: bool) -> None:
+    """Record 03-31: the looped order as blocks of its own, with the matrices of the layers that it visits."""
+    recurrence = Recurrence(first=1, last=2, controls="by_visit")
+    model = small_model(4, recurrence, LNScale(), XSA(last_n=5))
+    plain = small_model(4, LNScale(), XSA(last_n=3))
+    order = [0, 1, 2, 1, 2, 3]
+    assert [name for name in model.state_dict() if name.startswith("late_")] == [
+        f"late_controls.{i}.{name}" for i in (0, 1) for name in ("attn_scale", "mlp_scale", "resid_mix", "attn.q_gain")
+    ]
+    slow = copy.deepcopy(model)
+    slow.blocks = torch.nn.ModuleList(copy.deepcopy(model.blocks[layer]) for layer in order)
+    for place, (block, own) in enumerate(zip(slow.blocks, model.controls, strict=True)):
+        for name in ("attn_scale", "mlp_scale", "resid_mix", "attn.q_gain"):
+            block.get_parameter(name).data.copy_(own.get_parameter(name))
+        block.attn_norm = block.mlp_norm = RMSNorm(factor=(place + 1) ** -0.5)
+        block.attn.output_hooks["exclude"] = [exclude_own_value] if place > 0 else []
+    # The eager backend traces the graph and needs no compiler.
+    hidden = torch.compile(model.hidden, backend="eager", fullgraph=True, dynamic=False) if compiled else model.hidden
+    expected = slow_hidden(slow, list(range(6)), True)
+    np.testing.assert_allclose(hidden(IDS, ON).detach().numpy(), expected, rtol=1e-6)
+    state = {name: p for name, p in model.state_dict().items() if name in plain.state_dict()}
+    plain.load_state_dict({**state, "skip_weights": state["skip_weights"][:2]})
+    torch.testing.assert_close(model.hidden(IDS, OFF), plain.hidden(IDS))
+
+
 @pytest.mark.parametrize(
     ("settings", "part"),
     [
@@ -153,10 +182,12 @@ def test_late_rows_stay_until_they_are_used(gated: bool) -> None:
         ({"full_at": 0.5}, "needs at least 3 passes"),
         ({"passes": 3, "enable_at": 0.6, "full_at": 0.5}, "a fraction after enable_at=0.6"),
         ({"skip_rows": "omitted", "late_decay": "false"}, "late_decay=false has no late rows"),
+        ({"controls": "by_visit", "gate": "true"}, "no parameters of gated_attention for the further visits"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(settings: dict[str, object], part: str) -> None:
+    tech = "tech=[gated_attention,recurrence]" if settings.pop("gate", None) else "tech=[recurrence]"
     overrides = [f"tech.recurrence.{key}={value}" for key, value in settings.items()]
     with pytest.raises(GolfError) as refused:
-        compose(["scale=laptop", "model=4l", "tech=[recurrence]", *overrides])
+        compose(["scale=laptop", "model=4l", tech, *overrides])
     assert part in str(refused.value)

@@ -68,14 +68,14 @@ LQER27 = [
 FIRST_LANE = 6  # golf has lambdas for the layers in lanes alone
 
 
-def of_lqer27(arrays: dict[str, np.ndarray], kind: str) -> dict[str, torch.Tensor]:
-    """Return parameters or gradients of the 27 April case under golf's names."""
+def of_lqer27(arrays: dict[str, np.ndarray], kind: str, first_lane: int = FIRST_LANE) -> dict[str, torch.Tensor]:
+    """Return parameters or gradients of a 27 April case under golf's names."""
     found = {}
     for key, value in arrays.items():
         if key.startswith(f"{kind}/"):
             name = key.removeprefix(f"{kind}/").replace("attn_gate_w", "attn_gate.weight")
             name = name.replace("smear_lambda", "smear.strength").replace("smear_gate.", "smear.gate.")
-            found[name] = torch.from_numpy(value[FIRST_LANE:] if name.startswith("parallel_") else value)
+            found[name] = torch.from_numpy(value[first_lane:] if name.startswith("parallel_") else value)
     return found
 
 

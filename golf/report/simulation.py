@@ -1,0 +1,112 @@
+"""Simulated sweeps: how often a design is wrong, how often it finds a difference, and how many runs that takes.
+
+Scores are drawn, not trained. They go through the code that judges real sweeps: `judge` for sweeps of a fixed size and
+`judge_sequentially` for those that stop when decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from golf.bits import bits_per_byte
+from golf.report.rows import RunRow
+from golf.report.seed_noise import MOST_DF, SeedPrior
+from golf.report.sequential import SequentialPlan, judge_sequentially
+from golf.report.statistics import seeds_needed
+from golf.report.variants import Variant
+from golf.report.verdicts import BETTER, WORSE, judge
+from golf.settings.config import RulesConfig
+
+SD = 0.0007  # standard deviation between seeds of the public records, bits per byte
+MEAN = 1.1
+BYTES_PER_TOKEN = 2.43593  # FineWeb at vocabulary 1024
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One kind of sweep: what is true, and what is believed."""
+
+    name: str
+    variants: int  # the reference included
+    gain_sd: float  # improvement of one variant in standard deviations; 0 = all are equal
+    sd_ratio: float = 1.0  # standard deviation of the reference relative to the others
+    prior_ratio: float | None = None  # the prior's standard deviation relative to the true one; None = Welch's test
+    looks: int = 10
+    sd: float = SD  # standard deviation between seeds, bits per byte
+    bytes_per_token: float = BYTES_PER_TOKEN
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Shares of simulated sweeps and the mean number of their runs."""
+
+    false_better: float
+    false_worse: float
+    found: float
+    runs: float
+    most_runs: int
+
+
+def simulate(setting: Setting, rules: RulesConfig, sweeps: int, rng: np.random.Generator) -> Outcome:
+    """Return how `sweeps` sequential sweeps of `setting` ended."""
+    seeds = tuple(range(1, setting.looks + 1))
+    prior = None if setting.prior_ratio is None else SeedPrior(setting.sd * setting.prior_ratio, MOST_DF, 30)
+    plan = SequentialPlan(seeds, "0", prior=prior)
+    wrong_better = wrong_worse = found = runs = 0
+    for scores in _drawn(setting, sweeps, rng):
+        reference, *others = [_variant(i, row, setting) for i, row in enumerate(scores)]
+        done = judge_sequentially([reference, *others], reference, rules, plan)
+        kinds = [done.verdicts[v.id].kind for v in others]
+        looks = [_looks(done.verdicts[v.id].reason, setting.looks) for v in others]
+        better, equal = kinds[0] == BETTER, kinds[1:] if setting.gain_sd else kinds
+        found += better and setting.gain_sd > 0
+        wrong_better += BETTER in equal
+        wrong_worse += WORSE in equal
+        # The reference runs in every round until the last variant has left.
+        runs += sum(looks) + max(looks)
+    most = setting.looks * setting.variants
+    return Outcome(wrong_better / sweeps, wrong_worse / sweeps, found / sweeps, runs / sweeps, most)
+
+
+def fixed_power(setting: Setting, rules: RulesConfig, seeds: int, sweeps: int, rng: np.random.Generator) -> float:
+    """Return how often sweeps of a fixed number of seeds find the better variant by Welch's test and Holm."""
+    found = 0
+    for scores in _drawn(replace(setting, looks=seeds), sweeps, rng):
+        reference, *others = [_variant(i, row, setting) for i, row in enumerate(scores)]
+        found += judge([reference, *others], reference, rules)["1"].kind == BETTER
+    return found / sweeps
+
+
+def fixed_seeds(setting: Setting, rules: RulesConfig) -> int:
+    """Return the seeds of each variant with which a sweep of a fixed size finds the gain at the rule's power."""
+    # Holm's method tests the smallest p-value at the level divided by the comparisons.
+    alpha = rules.alpha / (setting.variants - 1)
+    margin = bits_per_byte(rules.margin_nats, 1, setting.bytes_per_token)
+    gain = setting.gain_sd * setting.sd
+    return seeds_needed(gain, setting.sd, alpha=alpha, power=rules.power, margin=margin)
+
+
+def _drawn(setting: Setting, sweeps: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    sd = np.full((setting.variants, 1), setting.sd)
+    sd[0] *= setting.sd_ratio
+    means = np.full((setting.variants, 1), MEAN)
+    means[1] -= setting.gain_sd * setting.sd
+    for _ in range(sweeps):
+        yield means + sd * rng.standard_normal((setting.variants, setting.looks))
+
+
+def _variant(number: int, scores: Sequence[float], setting: Setting) -> Variant:
+    rows = tuple(
+        RunRow(str(number), str(number), seed, val_bpb=float(bpb), bytes_per_token=setting.bytes_per_token, data="text")
+        for seed, bpb in enumerate(scores, start=1)
+    )
+    return Variant(str(number), str(number), rows)
+
+
+def _looks(reason: str, most: int) -> int:
+    """Return the look at which a variant left, from the verdict's reason."""
+    words = reason.split("look ")
+    return int(words[-1].split()[0]) if len(words) > 1 else most
