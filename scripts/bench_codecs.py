@@ -132,7 +132,7 @@ def lrzip(coded: dict[str, CodedTensor]) -> tuple[str, int, float, float]:
             subprocess.run([*LRZIP, "-o", f"{path}.lrz", str(path)], check=True, capture_output=True)
             size += Path(f"{path}.lrz").stat().st_size
     rest = {n: dataclasses.replace(t, data=t.data[:, :0]) if n in with_codes else t for n, t in coded.items()}
-    size += len(compress(payload(rest, ModelConfig(), layout=["byte_planes"]), "brotli", 11))
+    size += len(compress(payload(rest, ModelConfig(), QuantConfig(layout=["byte_planes"])), "brotli", 11))
     return "lrzip -z for each role, rest brotli-11", size, time.perf_counter() - start, float("nan")
 
 

@@ -17,10 +17,11 @@ No pickle anywhere. Little-endian:
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import lzma
 import struct
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,11 +39,11 @@ from golf.artifact.header import (
     read_model,
     write_header,
 )
-from golf.artifact.quant.formats import CodedTensor, decode_as
+from golf.artifact.quant.formats import ANY_FORM, CodedTensor, decode_as
 from golf.artifact.quant.low_rank import folded
 from golf.artifact.quant.policy import dequantize
 from golf.errors import GolfError
-from golf.settings.config import ModelConfig, QuantConfig
+from golf.settings.config import ModelConfig, QuantConfig, packs_bits
 
 MAGIC = b"GOLF"
 VERSION, VERSION_OF_STEPS = 2, 3  # the second one has column steps, trellises and scales of groups
@@ -52,7 +53,6 @@ LENGTH = struct.Struct("<I")
 # A header lists its tensors in some dozens of bytes each; a longer one was not written by golf.
 MAX_HEADER_BYTES = 1 << 22
 BESIDE_CONTEXT_LEVEL = 9  # lzma's level for everything but codes and row scales under codec=context
-LAYOUT_BESIDE_CONTEXT = ("byte_planes",)
 NOT_INTACT = (  # errors that reading raises for a foreign or damaged file
     *(GolfError, ValueError, LookupError, TypeError, AttributeError, struct.error),
     *(OverflowError, MemoryError, RecursionError),
@@ -73,16 +73,19 @@ class Artifact:
 
 
 def payload(
-    coded: Mapping[str, CodedTensor],
-    model: ModelConfig,
-    tech: Mapping[str, Any] | None = None,
-    layout: Collection[str] = (),
+    coded: Mapping[str, CodedTensor], model: ModelConfig, quant: QuantConfig, tech: Mapping[str, Any] | None = None
 ) -> bytes:
     """Return the container's content before compression by a byte codec."""
     entries = [entry_of(name, tensor) for name, tensor in coded.items()]
-    if "pack_bits" in layout:
+    if packs_bits(quant):
         entries = [packed_entry(entry, coded[entry.name].data) for entry in entries]
-    return _content(entries, entries, coded, model, tech, layout)
+    return _content(entries, entries, coded, model, tech, quant)
+
+
+def plain_bytes(coded: Mapping[str, CodedTensor], model: ModelConfig, tech: Mapping[str, Any] | None = None) -> int:
+    """Return the length of the content in no particular layout: header, codes of a byte each, and scales."""
+    header = write_header(model, tech, [entry_of(name, tensor) for name, tensor in coded.items()])
+    return LENGTH.size + len(header) + sum(tensor.payload_bytes for tensor in coded.values())
 
 
 def _content(
@@ -91,11 +94,11 @@ def _content(
     coded: Mapping[str, CodedTensor],
     model: ModelConfig,
     tech: Mapping[str, Any] | None,
-    layout: Collection[str],
+    quant: QuantConfig,
 ) -> bytes:
     """Return a header that lists all entries, followed by the values of the entries `inside`."""
     header = write_header(model, tech, listed)
-    values = values_to_bytes([(entry, coded[entry.name]) for entry in inside], layout)
+    values = values_to_bytes([(entry, coded[entry.name]) for entry in inside], quant)
     return LENGTH.pack(len(header)) + header + values
 
 
@@ -103,25 +106,23 @@ def pack(
     coded: Mapping[str, CodedTensor], model: ModelConfig, quant: QuantConfig, tech: Mapping[str, Any] | None = None
 ) -> bytes:
     """Return the bytes of an artifact file. `tech` are the model's techniques, `cfg.tech`."""
-    layout: Collection[str] = quant.layout
     codes = b""
     if quant.codec == "context":
         require_codec(quant.codec)
         # It imports numba, which only this codec needs.
         from golf.artifact.codec.context import encode
 
-        layout = LAYOUT_BESIDE_CONTEXT
         entries = [entry_of(name, tensor) for name, tensor in coded.items()]
-        content = _content(entries, [e for e in entries if not e.has_codes], coded, model, tech, layout)
+        content = _content(entries, [e for e in entries if not e.has_codes], coded, model, tech, quant)
         codes = encode((entry, coded[entry.name]) for entry in entries if entry.has_codes)
         body = lzma.compress(content, preset=BESIDE_CONTEXT_LEVEL)
     else:
-        content = payload(coded, model, tech, layout)
+        content = payload(coded, model, quant, tech)
         body = compress_by(quant, content)
     # Files without either keep the older version, so that older versions of golf open them.
     has_steps = any(t.columns is not None or t.states > 1 or t.in_groups for t in coded.values())
     version = VERSION_OF_STEPS if has_steps else VERSION
-    fixed = FIXED.pack(MAGIC, version, CODEC_IDS[quant.codec], _layout_bits(layout), len(content), len(body))
+    fixed = FIXED.pack(MAGIC, version, CODEC_IDS[quant.codec], _layout_bits(quant), len(content), len(body))
     return fixed + CRC.pack(zlib.crc32(body + codes, zlib.crc32(fixed))) + body + codes
 
 
@@ -140,10 +141,9 @@ def load_weights_only(path: str | Path, quant: QuantConfig) -> dict[str, Tensor]
     content = _read(path)
     with _intact(path):
         envelope = open_envelope(content)
-        layout = LAYOUT_BESIDE_CONTEXT if quant.codec == "context" else quant.layout
-        if (envelope.codec_id, envelope.layout_bits) != (CODEC_IDS[quant.codec], _layout_bits(layout)):
+        if (envelope.codec_id, envelope.layout_bits) != (CODEC_IDS[quant.codec], _layout_bits(quant)):
             raise ValueError(f"its codec or layout is not the one of {quant.name}")
-        _, coded = _tensors(envelope, quant, layout, trusted=True)
+        _, coded = _tensors(envelope, quant, read_header)
         # `dequantize` tells by the tensors what it needs; by the settings, an exported script can do without the rest.
         values = {name: decode_as(tensor, quant) for name, tensor in coded.items()}
         return folded(values) if quant.lqer.rank > 0 else values
@@ -175,7 +175,10 @@ def unpack(content: bytes) -> Artifact:
     if envelope.codec_id not in codecs or envelope.layout_bits >> len(LAYOUT_BITS):
         raise ValueError(f"codec {envelope.codec_id} or layout {envelope.layout_bits} is unknown")
     layout = [name for name, bit in LAYOUT_BITS.items() if envelope.layout_bits & bit]
-    header, coded = _tensors(envelope, QuantConfig(codec=codecs[envelope.codec_id]), layout)
+    quant = dataclasses.replace(ANY_FORM, codec=codecs[envelope.codec_id], layout=layout)
+    if envelope.layout_bits != _layout_bits(quant):
+        raise ValueError(f"layout {envelope.layout_bits} does not go with codec {quant.codec}")
+    header, coded = _tensors(envelope, quant, _checked_header)
     return Artifact(*read_model(header), coded)
 
 
@@ -210,32 +213,38 @@ def open_envelope(content: bytes) -> Envelope:
     return Envelope(codec_id, layout_bits, size, body[:compressed_size], body[compressed_size:])
 
 
+def _checked_header(content: bytes) -> tuple[dict[str, Any], list[Entry]]:
+    """Do what `read_header` does for a file of unknown origin. Raises one of `NOT_INTACT`."""
+    if len(content) > MAX_HEADER_BYTES:
+        raise ValueError("its header is too long")
+    header, entries = read_header(content)
+    check_entries(entries)
+    return header, entries
+
+
 def _tensors(
-    envelope: Envelope, quant: QuantConfig, layout: Collection[str], *, trusted: bool = False
+    envelope: Envelope, quant: QuantConfig, read: Callable[[bytes], tuple[dict[str, Any], list[Entry]]]
 ) -> tuple[dict[str, Any], dict[str, CodedTensor]]:
-    """Return the header as JSON, and every tensor as it is stored."""
+    """Return the header as JSON, and every tensor as it is stored. `read` parses the header."""
     content = decompress_by(quant, envelope.body, envelope.size)
     # The header comes first and tells the form of all that follows.
     start = LENGTH.size + LENGTH.unpack(content[: LENGTH.size])[0]
-    if not trusted and start > min(MAX_HEADER_BYTES, len(content)):
-        raise ValueError("its header is too long")
-    header, entries = read_header(content[LENGTH.size : start])
-    if not trusted:
-        check_entries(entries)
+    header, entries = read(content[LENGTH.size : start])
     if quant.codec == "context":
         require_codec(quant.codec)
         # It imports numba, which only this codec needs.
         from golf.artifact.codec.context import decode as decode_codes
 
-        values = bytes_to_values(content[start:], [entry for entry in entries if not entry.has_codes], layout)
+        values = bytes_to_values(content[start:], [entry for entry in entries if not entry.has_codes], quant)
         values |= decode_codes(envelope.codes, [entry for entry in entries if entry.has_codes])
     else:
-        values = bytes_to_values(content[start:], entries, layout)
+        values = bytes_to_values(content[start:], entries, quant)
         if envelope.codes:
             raise ValueError("bytes are left over behind the content")
     # In the header's order, which is that of the state dict, whichever part of the file a tensor came from.
     return header, {entry.name: values[entry.name] for entry in entries}
 
 
-def _layout_bits(layout: Collection[str]) -> int:
-    return sum(LAYOUT_BITS[name] for name in set(layout))
+def _layout_bits(quant: QuantConfig) -> int:
+    layout = {"byte_planes"} if quant.codec == "context" else set(quant.layout)
+    return sum(LAYOUT_BITS[name] for name in layout)

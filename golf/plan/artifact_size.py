@@ -10,7 +10,7 @@ from typing import NamedTuple
 from golf.artifact.quant.policy import tensor_class
 from golf.plan.excess_bits import ExcessBits, Features, Measured, distance, expected_excess
 from golf.plan.history import FinishedRun
-from golf.plan.priors import gptq_excess, prior_of
+from golf.plan.priors import prior_of, rounding_excess
 from golf.plan.simulation import Simulation, simulate
 from golf.plan.tensors import StoredTensor, matrix_roles, stored_tensors, weights_by_role
 from golf.plan.weight_size import SizeSample, WeightSize, expected_size, path_length
@@ -114,7 +114,10 @@ def role_excess(
     """Return the expected excess by role, and the number of finished runs behind it: those most similar to `cfg`."""
     own = role_features(cfg, tensors, steps)
     priors = {role: prior_of(role, tensor_classes(cfg.quant)[tensor_class(role)], cfg) for role in own}
-    gptq = {role: gptq_excess(role, tensor_classes(cfg.quant)[tensor_class(role)], cfg.quant) for role in own}
+
+    def rounding(role: str, features: Features) -> ExcessBits:
+        return rounding_excess(role, tensor_classes(cfg.quant)[tensor_class(role)], cfg.quant, features.rows)
+
     evidence: dict[str, list[Measured]] = {role: [] for role in own}
     compared = 0
     for run, theirs in _nearest(own, [run for run in history if thorough or run.config.quant == cfg.quant]):
@@ -122,10 +125,13 @@ def role_excess(
         compared += bool(measured)
         for role in own.keys() & theirs.keys() & measured.keys():
             # Stored artifacts include what GPTQ adds. It is added to all roles below, so it is taken off here.
-            rounding = gptq[role].bits if run.was_stored_as(cfg.quant) else 0.0
-            evidence[role].append(Measured(theirs[role], measured[role] - rounding))
+            added = rounding(role, theirs[role]).bits if run.was_stored_as(cfg.quant) else 0.0
+            evidence[role].append(Measured(theirs[role], measured[role] - added))
     found = {role: expected_excess(priors[role], features, evidence[role]) for role, features in own.items()}
-    total = {r: ExcessBits(e.bits + gptq[r].bits, math.hypot(e.sd, gptq[r].sd)) for r, e in found.items()}
+    total = {}
+    for role, excess in found.items():
+        added = rounding(role, own[role])
+        total[role] = ExcessBits(excess.bits + added.bits, math.hypot(excess.sd, added.sd))
     return total, compared
 
 

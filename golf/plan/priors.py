@@ -8,6 +8,8 @@ few runs underestimate those of new runs. For the two matrices of an untied head
 
 from __future__ import annotations
 
+import math
+
 from golf.artifact.quant.policy import tensor_class
 from golf.plan.excess_bits import ExcessBits, Prior
 from golf.settings.config import Config, QuantConfig, TensorQuant, scale_floor
@@ -83,6 +85,12 @@ UNKNOWN = {"std": Prior(0.0, sd=0.06), "max": Prior(0.0, sd=0.1, noise=0.02), "f
 # Bits a weight that GPTQ adds: its corrections widen the distribution of codes and make columns less alike.
 GPTQ = {"std": ExcessBits(0.045, 0.017), "max": ExcessBits(0.002, 0.005), "floor": ExcessBits(0.01, 0.01)}
 GPTQ_EMBED = {**GPTQ, "std": ExcessBits(0.086, 0.03)}
+# The same for a trellis, whose codes are split into two sets with statistics of their own (docs/benchmarks.md).
+TRELLIS, TRELLIS_EMBED = ExcessBits(0.013, 0.01), ExcessBits(0.064, 0.02)
+# What one step for a whole embedding takes off: its rows differ in size, and rare tokens get short codes.
+ONE_STEP_EMBED = ExcessBits(-0.27, 0.07)
+COLUMN_BITS = 3.3  # bits of a column's step
+COLUMNS_EMBED = ExcessBits(0.05, 0.07)  # what steps of columns add in embeddings, whose columns predict each other
 
 
 def scale_rule(how: TensorQuant, quant: QuantConfig) -> str:
@@ -111,11 +119,27 @@ def prior_of(role: str, how: TensorQuant, cfg: Config) -> Prior:
     # Byte codecs do not see columns, so they share their priors.
     codec = "context" if cfg.quant.codec == "context" else "bytes"
     kind = matrix_kind(role, cfg.model.tie_embeddings)
-    return PRIORS.get((rule, codec), {}).get(kind, UNKNOWN[rule])
+    found = PRIORS.get((rule, codec), {}).get(kind, UNKNOWN[rule])
+    if how.clip == "matrix_std" and codec == "context" and tensor_class(role) == "embed":
+        sd = math.hypot(found.sd, ONE_STEP_EMBED.sd)
+        return found._replace(bits=found.bits + ONE_STEP_EMBED.bits, sd=sd)
+    return found
 
 
-def gptq_excess(role: str, how: TensorQuant, quant: QuantConfig) -> ExcessBits:
-    """Return what GPTQ adds to the excess bits of a role."""
+def rounding_excess(role: str, how: TensorQuant, quant: QuantConfig, rows: int) -> ExcessBits:
+    """Return what rounding by GPTQ or on a trellis and steps of columns add to the excess bits of a role.
+
+    `rows` are those of one of its matrices, over which the step of a column is spread.
+    """
     if how.rounding == "nearest":
         return ExcessBits(0.0, 0.0)
-    return (GPTQ_EMBED if tensor_class(role) == "embed" else GPTQ)[scale_rule(how, quant)]
+    is_embed = tensor_class(role) == "embed"
+    if how.rounding == "trellis":
+        added = TRELLIS_EMBED if is_embed else TRELLIS
+    else:
+        added = (GPTQ_EMBED if is_embed else GPTQ)[scale_rule(how, quant)]
+    if not how.columns:
+        return added
+    of_columns = COLUMNS_EMBED if is_embed else ExcessBits(0.0, 0.0)
+    bits = added.bits + of_columns.bits + COLUMN_BITS / max(rows, 1)
+    return ExcessBits(bits, math.hypot(added.sd, of_columns.sd))

@@ -27,8 +27,12 @@ from golf.settings.quant_config import TensorQuant as TensorQuant
 from golf.settings.quant_config import TrellisConfig as TrellisConfig
 from golf.settings.quant_config import as_named as as_named
 from golf.settings.quant_config import named_settings as named_settings
+from golf.settings.quant_config import packs_bits as packs_bits
 from golf.settings.quant_config import rotates as rotates
 from golf.settings.quant_config import scale_floor as scale_floor
+from golf.settings.quant_config import sorts_roles as sorts_roles
+from golf.settings.quant_config import sorts_rows as sorts_rows
+from golf.settings.quant_config import splits_planes as splits_planes
 from golf.settings.quant_config import tensor_classes as tensor_classes
 from golf.settings.quant_config import uses_columns as uses_columns
 from golf.settings.quant_config import uses_groups as uses_groups

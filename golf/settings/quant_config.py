@@ -198,6 +198,26 @@ def uses_groups(quant: QuantConfig) -> bool:
     )
 
 
+def packs_bits(quant: QuantConfig) -> bool:
+    """Tell whether codes are stored without gaps."""
+    return "pack_bits" in quant.layout
+
+
+def sorts_rows(quant: QuantConfig) -> bool:
+    """Tell whether rows of codes are stored by their magnitude."""
+    return "sort_rows" in quant.layout
+
+
+def sorts_roles(quant: QuantConfig) -> bool:
+    """Tell whether tensors of one role lie side by side in the file."""
+    return "by_role" in quant.layout
+
+
+def splits_planes(quant: QuantConfig) -> bool:
+    """Tell whether values are stored by byte planes, as all is that stands beside golf's entropy coder."""
+    return quant.codec == "context" or "byte_planes" in quant.layout
+
+
 def rotates(quant: QuantConfig) -> bool:
     """Tell whether any class of tensors is stored rotated."""
     return "hadamard" in (quant.embed.rotation, quant.attn.rotation, quant.mlp.rotation, quant.other.rotation)

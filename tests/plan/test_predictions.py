@@ -67,3 +67,29 @@ def test_within_the_limit_and_the_interval(name: str, rule: str, learns: bool, t
     assert low < run["artifact_bytes"] < high and size.compared == len(history)
     assert expected == pytest.approx(run["artifact_bytes"], rel=LIMIT[rule])
     assert sum(t.numel for t in tensors) == run["model_params"]
+
+
+TRELLIS = json.loads(Path(__file__).with_name("finished_runs.trellis.json").read_text())["runs"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "learns"), [("e", True), ("f", False)])
+def test_a_trellis_is_predicted_within_one_percent(name: str, learns: bool, tmp_path: Path) -> None:
+    """Short trainings that the shipped numbers have not seen, stored by `quant=trellis`; a to d were fitted to."""
+
+    def known(run: dict[str, Any]) -> FinishedRun:
+        cfg = compose(run["overrides"])
+        folder = tmp_path / run["name"]
+        folder.mkdir()
+        bits = {json.dumps(asdict(cfg.quant), sort_keys=True): run["excess_bits"]}
+        (folder / "plan_statistics.json").write_text(json.dumps(asdict(Statistics(run["sizes"], bits))))
+        result = Result(run["name"], "", cfg.seed, steps=run["steps"], artifact_bytes=run["artifact_bytes"])
+        return FinishedRun(RunFolder(folder), cfg, result, {})
+
+    (run,) = (run for run in TRELLIS if run["name"] == name)
+    cfg = compose(run["overrides"])
+    history = [known(other) for other in TRELLIS if learns and other["name"] in "abcd"]
+    size = artifact_size(cfg, stored_tensors(cfg, shapeless_model(cfg).state_dict()), run["steps"], history)
+    assert size.compared == len(history)
+    assert size.bytes.low < run["artifact_bytes"] < size.bytes.high
+    assert size.bytes.expected == pytest.approx(run["artifact_bytes"], rel=0.01)

@@ -33,7 +33,7 @@ OTHER_SETTINGS = {
     "brotli": "quant=int6_mixed quant.codec=brotli quant.codec_level=11 quant.layout=[pack_bits,byte_planes] "
     "quant.prune.fraction=0.1 quant.mlp.rotation=hadamard data.shard_order=[0]",
     "techniques_1": f"tech=[{TECHNIQUES_1}] quant=int6_search",
-    "techniques_2": f"tech=[{TECHNIQUES_2}] quant=ternary eval=sliding64 eval.ttt.method=sgd "
+    "techniques_2": f"tech=[{TECHNIQUES_2}] quant=ternary quant.mlp.group_size=32 eval=sliding64 eval.ttt.method=sgd "
     "eval.ttt.chunk_tokens=1024",
     "own_text": "quant=gptq_own_text quant.calibration.tokens=4096 data.loader=coprime model.tie_embeddings=false "
     "model.unet_skips=false",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -20,6 +20,16 @@ from torch import Tensor
 
 from golf.artifact.header import DTYPES, PACKED, Entry
 from golf.artifact.quant.formats import CodedTensor
+from golf.settings.config import (
+    QuantConfig,
+    packs_bits,
+    rotates,
+    sorts_roles,
+    sorts_rows,
+    splits_planes,
+    uses_columns,
+    uses_trellis,
+)
 
 LAYOUT_BITS = {"pack_bits": 1, "by_role": 2, "sort_rows": 4, "byte_planes": 8}
 
@@ -43,34 +53,36 @@ def packed_entry(entry: Entry, codes: Tensor) -> Entry:
     return dataclasses.replace(entry, stored=f"i{bits}")
 
 
-def values_to_bytes(coded: Sequence[tuple[Entry, CodedTensor]], layout: Collection[str]) -> bytes:
-    """Return all values in the order of `layout`. With `pack_bits`, the entries come from `packed_entry`."""
+def values_to_bytes(coded: Sequence[tuple[Entry, CodedTensor]], quant: QuantConfig) -> bytes:
+    """Return all values in the order of `quant.layout`. With `pack_bits`, the entries come from `packed_entry`."""
     content: dict[tuple[str, str], bytes] = {}
     for entry, tensor in coded:
         data = tensor.data
-        if _is_sorted(entry, layout):
+        if sorts_rows(quant) and _is_sorted(entry):
             # Rows of equal magnitude keep their order, so that the same weights always give the same file.
             order = data.reshape(entry.matrix_shape).float().abs().mean(1).nan_to_num().argsort(stable=True)
             data = data[order]
             content[entry.name, "order"] = to_bytes(order.to(_order_dtype(entry)))
-        bits = _packed_bits(entry, layout)
-        content[entry.name, "data"] = _packed(data, bits) if bits else to_bytes(data)
+        if packs_bits(quant) and entry.stored in PACKED:
+            content[entry.name, "data"] = _packed(data, PACKED[entry.stored])
+        else:
+            content[entry.name, "data"] = to_bytes(data)
         if tensor.scale is not None:
             content[entry.name, "scale"] = to_bytes(tensor.scale)
-        if tensor.columns is not None:
+        if uses_columns(quant) and tensor.columns is not None:
             content[entry.name, "columns"] = to_bytes(tensor.columns)
     # The header alone tells what lies where, so no lengths are stored.
-    chunks = chunks_of((entry for entry, _ in coded), layout)
+    chunks = chunks_of((entry for entry, _ in coded), quant)
     joined = b"".join(content[chunk.name, chunk.part] for chunk in chunks)
-    return _swap_planes(joined, chunks, to_planes=True) if "byte_planes" in layout else joined
+    return _swap_planes(joined, chunks, to_planes=True) if splits_planes(quant) else joined
 
 
-def bytes_to_values(content: bytes, entries: Sequence[Entry], layout: Collection[str]) -> dict[str, CodedTensor]:
+def bytes_to_values(content: bytes, entries: Sequence[Entry], quant: QuantConfig) -> dict[str, CodedTensor]:
     """Invert `values_to_bytes`. Raises `ValueError` if there are more or fewer bytes than the entries need."""
-    chunks = chunks_of(entries, layout)
+    chunks = chunks_of(entries, quant)
     if sum(chunk.size for chunk in chunks) != len(content):
         raise ValueError("its tensors need more or fewer bytes than there are")
-    if "byte_planes" in layout:
+    if splits_planes(quant):
         content = _swap_planes(content, chunks, to_planes=False)
     pieces, start = {}, 0
     for chunk in chunks:
@@ -78,40 +90,46 @@ def bytes_to_values(content: bytes, entries: Sequence[Entry], layout: Collection
         start += chunk.size
     tensors = {}
     for entry in entries:
-        data = _codes_or_values(entry, pieces[entry.name, "data"], _packed_bits(entry, layout))
+        if packs_bits(quant) and entry.stored in PACKED:
+            data = _unpacked(entry, pieces[entry.name, "data"])
+        else:
+            data = _values(entry, pieces[entry.name, "data"])
         scale = from_bytes(pieces[entry.name, "scale"], _scale_dtype(entry), entry.scale_shape) if entry.scale else None
-        if _is_sorted(entry, layout):
+        if sorts_rows(quant) and _is_sorted(entry):
             order = from_bytes(pieces[entry.name, "order"], _order_dtype(entry), entry.shape[:1]).long() & 0xFFFF_FFFF
             # A row that is named twice would leave another one unset.
             if not torch.equal(order.sort().values, torch.arange(entry.shape[0])):
                 raise ValueError("the order of a tensor's rows is no permutation")
             data = torch.empty_like(data).index_copy_(0, order, data)
-        columns = from_bytes(pieces[entry.name, "columns"], torch.int8, entry.shape[1:]) if entry.has_columns else None
-        tensors[entry.name] = CodedTensor(data, scale, DTYPES[entry.dtype], entry.is_rotated, columns, entry.states)
+        columns = _columns(entry, pieces) if uses_columns(quant) else None
+        rotated, states = rotates(quant) and entry.is_rotated, entry.states if uses_trellis(quant) else 1
+        tensors[entry.name] = CodedTensor(data, scale, DTYPES[entry.dtype], rotated, columns, states)
     return tensors
 
 
-def chunks_of(entries: Iterable[Entry], layout: Collection[str]) -> list[Chunk]:
+def chunks_of(entries: Iterable[Entry], quant: QuantConfig) -> list[Chunk]:
     """Return the chunks of the content in their order, from the header alone."""
     # The sort is stable: within a role the layers keep their order.
-    entries = sorted(entries, key=lambda entry: entry.role) if "by_role" in layout else entries
+    entries = sorted(entries, key=lambda entry: entry.role) if sorts_roles(quant) else entries
     chunks = []
     for entry in entries:
-        if _is_sorted(entry, layout):
+        if sorts_rows(quant) and _is_sorted(entry):
             width = _order_dtype(entry).itemsize
             chunks.append(Chunk(entry.name, "order", entry.shape[0] * width, width))
-        bits = _packed_bits(entry, layout)
-        # Packed codes have no bytes of their own that planes could separate.
-        width = 1 if bits else DTYPES[entry.stored].itemsize
-        size = (entry.numel * bits + 7) // 8 if bits else entry.numel * width
+        if packs_bits(quant) and entry.stored in PACKED:
+            # Packed codes have no bytes of their own that planes could separate.
+            width, size = 1, (entry.numel * PACKED[entry.stored] + 7) // 8
+        else:
+            width = DTYPES[entry.stored].itemsize
+            size = entry.numel * width
         chunks.append(Chunk(entry.name, "data", size, width))
         if entry.scale:
             width = _scale_dtype(entry).itemsize
             chunks.append(Chunk(entry.name, "scale", math.prod(entry.scale_shape) * width, width))
-        if entry.has_columns:
+        if uses_columns(quant) and entry.has_columns:
             chunks.append(Chunk(entry.name, "columns", entry.columns_count, 1))
     # Values of one width have to lie side by side to be split into planes together.
-    return sorted(chunks, key=lambda chunk: chunk.value_bytes) if "byte_planes" in layout else chunks
+    return sorted(chunks, key=lambda chunk: chunk.value_bytes) if splits_planes(quant) else chunks
 
 
 def pack_bits(values: np.ndarray, bits: int) -> bytes:
@@ -144,21 +162,24 @@ def _packed(codes: Tensor, bits: int) -> bytes:
     return pack_bits(codes.numpy().flatten().astype(np.int16) + (1 << bits - 1), bits)
 
 
-def _packed_bits(entry: Entry, layout: Collection[str]) -> int | None:
-    return PACKED.get(entry.stored) if "pack_bits" in layout else None
+def _columns(entry: Entry, pieces: Mapping[tuple[str, str], bytes]) -> Tensor | None:
+    return from_bytes(pieces[entry.name, "columns"], torch.int8, entry.shape[1:]) if entry.has_columns else None
 
 
-def _codes_or_values(entry: Entry, content: bytes, bits: int | None) -> Tensor:
+def _values(entry: Entry, content: bytes) -> Tensor:
     if entry.stored == "bool" and content.strip(b"\0\1"):
         raise ValueError("a truth value is neither 0 nor 1")
-    if not bits:
-        return from_bytes(content, DTYPES[entry.stored], entry.shape)
+    return from_bytes(content, DTYPES[entry.stored], entry.shape)
+
+
+def _unpacked(entry: Entry, content: bytes) -> Tensor:
+    bits = PACKED[entry.stored]
     codes = unpack_bits(content, bits, entry.numel) - (1 << bits - 1)
     return torch.from_numpy(codes.astype(np.int8)).view(entry.shape)
 
 
-def _is_sorted(entry: Entry, layout: Collection[str]) -> bool:
-    return "sort_rows" in layout and entry.has_codes and len(entry.shape) > 1
+def _is_sorted(entry: Entry) -> bool:
+    return entry.has_codes and len(entry.shape) > 1
 
 
 def _order_dtype(entry: Entry) -> torch.dtype:

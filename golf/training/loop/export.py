@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from golf.artifact.container import pack, payload
+from golf.artifact.container import pack, plain_bytes
 from golf.artifact.quant.fitting import fitting_factor, octave_bytes, with_steps
 from golf.artifact.quant.formats import CodedTensor
 from golf.artifact.quant.policy import below_int8, quantize
@@ -119,7 +119,7 @@ def log_sizes(cfg: Config, packed: PackedModel, raw_model_bytes: int, code_bytes
         code=code_bytes,
         artifact=len(packed.artifact),
         stored=stored,
-        uncompressed=len(payload(packed.coded, cfg.model, cfg.tech)),
+        uncompressed=plain_bytes(packed.coded, cfg.model, cfg.tech),
         ratio=packed.weight_bytes / stored,
     )
 

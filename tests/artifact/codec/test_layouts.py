@@ -52,19 +52,19 @@ def test_layouts_come_back_and_take_the_bytes_that_the_header_implies(layout: li
     entries = [entry_of(name, tensor) for name, tensor in coded.items()]
     if "pack_bits" in layout:
         entries = [packed_entry(entry, coded[entry.name].data) for entry in entries]
-    content = values_to_bytes([(entry, coded[entry.name]) for entry in entries], layout)
-    assert len(content) == sum(chunk.size for chunk in chunks_of(entries, layout))
-    for name, tensor in bytes_to_values(content, entries, layout).items():
+    content = values_to_bytes([(entry, coded[entry.name]) for entry in entries], QuantConfig(layout=layout))
+    assert len(content) == sum(chunk.size for chunk in chunks_of(entries, QuantConfig(layout=layout)))
+    for name, tensor in bytes_to_values(content, entries, QuantConfig(layout=layout)).items():
         assert torch.equal(tensor.data, coded[name].data) and tensor.dtype == coded[name].dtype
     with pytest.raises(ValueError, match="more or fewer bytes"):
-        bytes_to_values(content + b"\0", entries, layout)
+        bytes_to_values(content + b"\0", entries, QuantConfig(layout=layout))
 
 
 def parts(layout: list[str]) -> tuple[list[str], bytes]:
     coded = quantize({n: t for n, t in weights().items() if n != "gain"}, QuantConfig(small_numel=0))
     entries = [entry_of(name, tensor) for name, tensor in coded.items()]
-    content = values_to_bytes([(entry, coded[entry.name]) for entry in entries], layout)
-    return [f"{chunk.name} {chunk.part}" for chunk in chunks_of(entries, layout)], content
+    content = values_to_bytes([(entry, coded[entry.name]) for entry in entries], QuantConfig(layout=layout))
+    return [f"{chunk.name} {chunk.part}" for chunk in chunks_of(entries, QuantConfig(layout=layout))], content
 
 
 def test_by_role_puts_layers_side_by_side() -> None:
@@ -85,7 +85,7 @@ def test_sorted_rows_rise_in_magnitude() -> None:
             torch.tensor([[9, -9], [0, 1], [-4, 4]], dtype=torch.int8), torch.ones(3).half(), torch.float32
         )
     }
-    content = values_to_bytes([(entry_of("a", coded["a"]), coded["a"])], ["sort_rows"])
+    content = values_to_bytes([(entry_of("a", coded["a"]), coded["a"])], QuantConfig(layout=["sort_rows"]))
     assert content[:6] == np.array([1, 2, 0], "<u2").tobytes()
     assert content[6:12] == np.array([0, 1, -4, 4, 9, -9], np.int8).tobytes()
 
