@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import IntervalSweep
 
 import golf
 from golf.commands import cli
@@ -100,7 +101,12 @@ def combinations(overrides: list[str]) -> list[list[str]]:
     parsed = OverridesParser.create().parse_overrides([*overrides, *swept])
     ends: list[list[str]] = [[], []]
     for override in parsed:
-        values = list(override.sweep_string_iterator()) if override.is_sweep_override() else []
+        found = override.value()
+        # A searcher takes any number between the ends of an interval.
+        is_listed = override.is_sweep_override() and not isinstance(found, IntervalSweep)
+        values = list(override.sweep_string_iterator()) if is_listed else []
+        if isinstance(found, IntervalSweep):
+            values = [str(found.start), str(found.end)]
         key = override.get_key_element()
         for end, index in zip(ends, (0, -1), strict=True):
             end.append(f"{key}={values[index]}" if values else str(override.input_line))

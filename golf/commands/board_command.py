@@ -3,7 +3,7 @@
 The page reads the files of the runs root every few seconds. It needs no network; Ctrl-C ends it.
 
     golf board                          # at http://127.0.0.1:8008/
-    golf board lr --html lr.html        # the page of a sweep as one file to send, instead of serving it
+    golf report lr --html lr.html       # the same page of a sweep as one file to send
     golf board --port 9000              # another port; from elsewhere: ssh -L 9000:127.0.0.1:9000 HOST
     golf board --host 0.0.0.0           # for other machines; the printed address then has a random token
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from pathlib import Path
 
 from golf.commands.parsing import CommandParser
 
@@ -22,10 +21,6 @@ PORT = 8008
 def parser() -> CommandParser:
     """Return the parser of `golf board`."""
     made = CommandParser("board", __doc__)
-    made.add_argument("sweep", nargs="?", help="sweep of the file, or the beginning of its name")
-    made.add_argument(
-        "--html", type=Path, metavar="FILE", help="write the page of the sweep to a file and serve nothing"
-    )
     made.add_argument("--host", default="127.0.0.1", help="address to serve (default: 127.0.0.1, this machine alone)")
     made.add_argument("--port", type=int, default=PORT, help=f"port to serve; 0 takes a free one (default: {PORT})")
     made.add_rules()
@@ -33,26 +28,16 @@ def parser() -> CommandParser:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serve the page until Ctrl-C, or write it to a file."""
+    """Serve the page until Ctrl-C."""
     args = parser().parse_intermixed_args(arguments)
     from golf.errors import GolfError
-    from golf.files import write_atomic
-    from golf.report.board_file import single_file
     from golf.report.board_server import Board, BoardServer, is_this_machine, plotly_file
-    from golf.report.store import recorded_sweep
     from golf.run.folder import runs_root
     from golf.settings.composition import rules_named
 
     plotly_file()
-    if (args.sweep is None) != (args.html is None):
-        raise GolfError("A file is of one sweep: golf board SWEEP --html FILE. Without both, all runs are served.")
     root = runs_root()
     board = Board(root, rules_named(args.rules))
-    if args.html:
-        name = recorded_sweep(args.sweep, root)
-        write_atomic(args.html, single_file(board, name))
-        print(f"{args.html} is the page of {name}; a browser shows it without a network.")
-        return 0
     token = "" if is_this_machine(args.host) else secrets.token_urlsafe(16)
     try:
         server = BoardServer((args.host, args.port), board, token)

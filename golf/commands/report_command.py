@@ -37,7 +37,7 @@ def parser() -> CommandParser:
     test = "test of a difference (default: auto); paired needs the same checkpoints in both variants"
     made.add_argument("--test", choices=TESTS, default="auto", help=test)
     made.add_table_format()
-    made.add_argument("--html", type=Path, metavar="FILE", help="also write a page with plots")
+    made.add_argument("--html", type=Path, metavar="FILE", help="also write the board's page of it as one file")
     made.add_argument("--plots", type=Path, metavar="FOLDER", help="also write the plots as PNG files")
     return made
 
@@ -68,10 +68,9 @@ def main(arguments: Sequence[str]) -> int:
     options = {"score": args.score, "sigma": args.sigma, "test": args.test}
     findings = judged(study, rules, against=args.against, published=noise, **options)
     if args.html:
-        # Imported here, because it brings matplotlib.
-        from golf.report.page import page
+        from golf.report.board_file import single_file
 
-        write_atomic(args.html, page(findings))
+        write_atomic(args.html, single_file(findings))
     if args.plots:
         from golf.report.plots import pictures
 

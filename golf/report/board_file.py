@@ -1,22 +1,26 @@
-"""The board of one sweep as a single HTML file: page, scripts and data. It fetches nothing."""
+"""The board of one report as a single HTML file: page, scripts and data. It fetches nothing."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
-from golf.report.board_server import PAGE_FOLDER, PLOTLY, Board, as_json, plotly_file
+from golf.report.board_runs import RunsRoot
+from golf.report.board_server import PAGE_FOLDER, PLOTLY, as_json, plotly_file
+from golf.report.board_sweep import run_id, sweep_values
+from golf.report.findings import Findings
 
 MOST_POINTS = 1000  # points of a curve and event, so that a file of many runs can still be sent
 # A browser enforces it for a file, too: scripts and data of this file, and no other place.
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 
 
-def single_file(board: Board, sweep: str) -> str:
-    """Return the page of a recorded sweep as HTML with everything in it. Raises `GolfError` for an unknown sweep."""
+def single_file(findings: Findings) -> str:
+    """Return the page of findings as HTML with everything in it. Raises `GolfError` without the package plotly."""
     text = (PAGE_FOLDER / "index.html").read_text(encoding="utf-8")
     text = re.sub(r'<link rel="stylesheet" href="([\w.]+)">', lambda m: f"<style>{_page_file(m[1])}</style>", text)
-    data = _inside_script(as_json(answers(board, sweep)).decode())
+    data = _inside_script(as_json(answers(findings)).decode())
     saved = f'<script id="saved" type="application/json">{data}</script>\n'
     text = re.sub(r'<script src="([\w.]+)"></script>', lambda m: f"<script>{_script(m[1])}</script>", text)
     policy = f'<meta charset="utf-8">\n<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
@@ -24,18 +28,16 @@ def single_file(board: Board, sweep: str) -> str:
     return f"{head}{saved}<script>{body}"
 
 
-def answers(board: Board, name: str) -> dict[str, Any]:
-    """Return what the page would ask for, by address, for the runs of one sweep."""
-    findings, overview = board.sweep({"name": [name]}), board.overview({})
-    (sweep,) = (sweep for sweep in overview["sweeps"] if sweep["name"] == name)
-    runs = {id: overview["runs"][id] for id in sweep["runs"]}
-    variants = {run["variant"] for run in runs.values()}
-    settings = {id: values for id, values in overview["settings"].items() if id in variants}
-    curves = {id: _thinned(board.runs.tail(id).since(0, {})) for id in runs}
+def answers(findings: Findings) -> dict[str, Any]:
+    """Return what the page would ask for, by address. Imported runs have no folder: they are in the verdicts alone."""
+    folders = {run_id(row.path): row.path for v in findings.study.variants for row in v.rows if row.path}
+    runs = RunsRoot(Path(findings.study.title), folders)
+    waiting = sum(row.path is None and row.is_open for v in findings.study.variants for row in v.rows)
+    sweep = {"name": findings.study.title, "kind": findings.study.kind, "created": "", "error": ""}
     return {
-        "api/overview": {**overview, "runs": runs, "settings": settings, "sweeps": [sweep]},
-        "api/sweep": findings,
-        "api/curves": curves,
+        "api/overview": {**runs.overview(), "sweeps": [{**sweep, "runs": list(folders), "waiting": waiting}]},
+        "api/sweep": sweep_values(findings),
+        "api/curves": {id: _thinned(runs.tail(id).since(0, {})) for id in folders},
     }
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,13 +35,12 @@ class _Run:
     tail: MetricsTail
     stamps: tuple[Stamp, Stamp] | None = None  # of result.json and config.json; None before the first look
     row: RunRow = field(default_factory=lambda: RunRow("", ""))
-    settings: Flat = field(default_factory=dict)
 
     def refresh(self) -> None:
         """Read result and configuration again if they have changed."""
         stamps = stamp(self.folder / "result.json"), stamp(self.folder / "config.json")
         if stamps != self.stamps:
-            self.row, self.settings, self.stamps = row_of(self.folder), _settings(self.folder), stamps
+            self.row, self.stamps = row_of(self.folder), stamps
 
     def values(self) -> dict[str, Any]:
         """Return the values of the row and, for a run that has not ended, how far it is."""
@@ -53,17 +52,21 @@ class _Run:
 
 
 class RunsRoot:
-    """Reader of all runs and sweeps below one folder. Symbolic links below it are not followed."""
+    """Reader of all runs and sweeps below one folder. Symbolic links below it are not followed.
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    With `folders`, by run id, it reads those instead, wherever they are, and no sweeps.
+    """
+
+    def __init__(self, root: Path, folders: Mapping[str, Path] | None = None) -> None:
+        self.root, self._folders = root, folders
         self._runs: dict[str, _Run] = {}
         self._records: dict[str, tuple[Stamp, dict[str, Any]]] = {}
-        self._differing: tuple[list[int], dict[str, dict[str, str]]] = ([], {})
+        self._settings: dict[str, Flat] = {}  # settings by variant id, which is a hash of them
+        self._differing: tuple[set[str], dict[str, dict[str, str]]] = (set(), {})
 
     def refresh(self) -> None:
         """Look for new, changed and removed runs."""
-        found = dict(_run_folders(self.root))
+        found = dict(_run_folders(self.root)) if self._folders is None else self._folders
         self._runs = {id: self._runs.get(id) or _Run(path, MetricsTail(path)) for id, path in found.items()}
         for run in self._runs.values():
             run.refresh()
@@ -106,11 +109,13 @@ class RunsRoot:
         return self._runs[run_id]
 
     def _settings_that_differ(self) -> dict[str, dict[str, str]]:
-        flats = {run.row.variant: run.settings for run in self._runs.values() if run.settings}
-        # Settings are read anew only when a file changes, so equal objects are equal values.
-        state = [id(flat) for flat in flats.values()]
-        if state != self._differing[0]:
-            self._differing = state, _differing_values(flats)
+        # All seeds of a variant have its settings, so that one of its configurations is read.
+        for run in self._runs.values():
+            if run.row.variant not in self._settings and (found := _settings(run.folder)):
+                self._settings[run.row.variant] = found
+        variants = {run.row.variant for run in self._runs.values()} & self._settings.keys()
+        if variants != self._differing[0]:
+            self._differing = variants, _differing_values({id: self._settings[id] for id in sorted(variants)})
         return self._differing[1]
 
     def _sweeps(self) -> Iterator[dict[str, Any]]:

@@ -74,7 +74,7 @@ class Board:
         state = self.runs.state(name)
         if name not in self._sweeps or self._sweeps[name][0] != state:
             # The path, because a name could be a folder of the directory that the server was started in.
-            self._sweeps[name] = state, sweep_values(judged(read_study([str(record)]), self.rules), self.root)
+            self._sweeps[name] = state, sweep_values(judged(read_study([str(record)]), self.rules))
         return self._sweeps[name][1]
 
     def why(self, query: Query) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from golf.report.variants import SCORES, Variant
 REFERENCE, UNTESTED = "reference", "no verdict"
 
 
-def sweep_values(findings: Findings, root: Path) -> dict[str, Any]:
-    """Return table, notes and variants of `findings`; scores are in bits per byte, run ids relative to `root`."""
+def sweep_values(findings: Findings) -> dict[str, Any]:
+    """Return table, notes and variants of `findings`; scores are in bits per byte."""
     table = results_table(findings)
     columns = table.filled
     numbers = swept_numbers(findings, [v for v in findings.variants if v.scores(findings.score)])
@@ -28,12 +28,12 @@ def sweep_values(findings: Findings, root: Path) -> dict[str, Any]:
         "columns": [{"title": column.title, "is_text": column.is_text} for column in columns],
         "rows": [[column.cell(row) for column in columns] for row in table.rows],
         "notes": list(table.notes),
-        "variants": [_variant(findings, v, numbers.get(v.id), root) for v in findings.variants],
+        "variants": [_variant(findings, v, numbers.get(v.id)) for v in findings.variants],
         "cap_bytes": sorted(caps),
     }
 
 
-def _variant(findings: Findings, variant: Variant, number: float | None, root: Path) -> dict[str, Any]:
+def _variant(findings: Findings, variant: Variant, number: float | None) -> dict[str, Any]:
     verdict, scored = findings.verdicts.get(variant.id), variant.scores(findings.score)
     comparison = verdict.comparison if verdict else None
     is_reference = variant is findings.reference
@@ -47,12 +47,18 @@ def _variant(findings: Findings, variant: Variant, number: float | None, root: P
         "difference": verdict.difference_bpb if verdict else None,
         "difference_interval": comparison.interval(findings.rules.confidence) if comparison else None,
         "seeds": [
-            {"run": _run_id(row.path, root), "seed": row.seed, "score": getattr(row, field), "bytes": row.total_bytes}
+            {
+                "run": run_id(row.path) if row.path else "",
+                "seed": row.seed,
+                "score": getattr(row, field),
+                "bytes": row.total_bytes,
+            }
             for field in (SCORES[findings.score],)
             for row in variant.scored(findings.score)
         ],
     }
 
 
-def _run_id(path: Path | None, root: Path) -> str:
-    return path.relative_to(root).as_posix() if path and path.is_relative_to(root) else ""
+def run_id(folder: Path) -> str:
+    """Return the name of a run folder on the board, `<name>-<variant id>/seed<k>`."""
+    return f"{folder.parent.name}/{folder.name}"

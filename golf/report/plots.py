@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -41,14 +40,8 @@ DOTS_PER_INCH = 160
 MOST_ROWS, MOST_CURVES, MOST_POINTS = 30, 40, 200  # variants, runs, points of a curve
 
 
-def figures(findings: Findings) -> list[tuple[str, str]]:
-    """Return caption and SVG text of every plot for which the findings have data."""
-    with matplotlib.rc_context(STYLE):
-        return [(caption, _svg(figure, name)) for name, caption, figure in _drawn(findings)]
-
-
 def pictures(findings: Findings) -> list[tuple[str, str, bytes]]:
-    """Return name, caption and PNG of the same plots, for places that show no SVG."""
+    """Return name, caption and PNG of every plot for which the findings have data."""
     found = []
     with matplotlib.rc_context(STYLE):
         for name, caption, figure in _drawn(findings):
@@ -230,14 +223,3 @@ def _cut(shown: list[Variant], findings: Findings) -> tuple[list[Variant], str]:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def _svg(figure: Figure, salt: str) -> str:
-    """Return the figure as an SVG element for a page, without prologue and metadata; `salt` makes its ids unique."""
-    out = io.StringIO()
-    # Without a salt the ids would be random, and the same findings would give different pages.
-    with matplotlib.rc_context({"svg.hashsalt": salt}):
-        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
-    # Inside an HTML page the element stands alone, without the prologue of an XML file.
-    text = out.getvalue()
-    return re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)

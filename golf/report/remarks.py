@@ -189,7 +189,7 @@ def _about_trust(findings: Findings) -> Iterable[str]:
         yield f"The given {findings.sigma:g} bpb is not used: all that is tested has a standard deviation of its own."
     count = sum(v.mean(findings.score) is not None for v in findings.study.variants)
     if findings.best and count >= MANY:
-        yield f"The best of {count} is flattered by chance{_shrunken(findings)}: only fresh seeds tell how good it is."
+        yield f"The best of {count} is flattered by chance{_shrunken(findings)}. Only fresh seeds tell how good it is."
 
 
 def _about_pruned(study: Study) -> Iterable[str]:
@@ -212,7 +212,7 @@ def _shrunken(findings: Findings) -> str:
     if noise is None or findings.best is None or min(means) != findings.best.mean(findings.score):
         return ""
     shown = shrunken_best(means, noise[0], len(findings.best.scores(findings.score)))
-    return f": its {min(means):.4f} bpb is {shown:.4f} when corrected for that"
+    return f"; corrected for that, its {min(means):.4f} bpb is {shown:.4f}"
 
 
 def _about_runs(study: Study) -> Iterable[str]:

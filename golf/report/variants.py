@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -30,7 +31,7 @@ class Variant:
     rows: tuple[RunRow, ...]
     values: Mapping[str, str] = field(default_factory=dict)  # swept key → value, as the override spells it
 
-    @property
+    @cached_property
     def counted(self) -> list[RunRow]:
         """Return the runs that enter means and verdicts."""
         return [row for row in self.rows if row.counts]

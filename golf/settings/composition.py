@@ -35,6 +35,9 @@ from golf.settings.names import suggestion, technique_settings
 CONF_DIR = str(ROOT / "conf")
 COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, ValueError)
 SWEEPER = "hydra_plugins.golf_sweeper.GolfSweeper"
+SEARCHER = "hydra_plugins.golf_optuna.OptunaSweeper"
+# hydra.sweeper.trials and so on: runs of the search, how many of them at once, and rounds of the verdict at most.
+SEARCH = {"trials": 20, "at_once": 1, "sampler_seed": 0, "verdict_seeds": 5, "params": None}
 SUBMITTER = "hydra_plugins.golf_submitter.GolfSubmitter"
 RECORD_DIM, RECORD_HEAD_DIM = 512, 64  # channels of the residual stream and of a head in the public baseline
 
@@ -53,6 +56,7 @@ def _register() -> None:
     store.store(group="hydra/launcher", name="golf", node={"_target_": "hydra_plugins.golf_launcher.GolfLauncher"})
     store.store(group="hydra/launcher", name="golf_submit", node={"_target_": SUBMITTER})
     store.store(group="hydra/sweeper", name="golf", node={"_target_": SWEEPER, "max_batch_size": None, "params": None})
+    store.store(group="hydra/sweeper", name="optuna", node={"_target_": SEARCHER, **SEARCH})
     store.store(group="rules", name="rules_schema", node=RulesConfig)  # `rules_named` composes this group alone
     OmegaConf.register_new_resolver("default_choice", hardware.default_choice, replace=True)
     OmegaConf.register_new_resolver("steps", _scaled_steps, replace=True)

@@ -325,9 +325,8 @@ class SweepConfig:
     # early end of runs that are behind the reference by more than this in bits per byte; null = none. It needs
     # validations (eval.val_loss_every), a reference, and the same schedule and data in both
     prune: float | None = later(number(None, above=0))
-    prune_at: float = later(
-        number(0.5, at_least=0.3, at_most=0.65)
-    )  # share of the budget after which that is asked once
+    # share of the budget after which the first validation is compared
+    prune_at: float = later(number(0.5, at_least=0.3, at_most=0.65))
 
 
 @dataclass

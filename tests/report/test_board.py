@@ -17,6 +17,7 @@ import pytest
 from golf.errors import GolfError
 from golf.report.board_curves import MetricsTail
 from golf.report.board_file import answers as board_answers
+from golf.report.board_file import single_file
 from golf.report.board_runs import RunsRoot
 from golf.report.board_server import Board, BoardServer, is_this_machine, plotly_file
 from golf.report.findings import judged
@@ -203,13 +204,11 @@ def test_a_port_in_use_is_one_sentence(runs: Path) -> None:
     assert done.returncode == 2 and "name another --port" in done.stderr
 
 
-def test_one_file_holds_the_sweep_and_fetches_nothing(runs: Path, tmp_path: Path) -> None:
+def test_one_file_holds_the_sweep_and_fetches_nothing(runs: Path) -> None:
     pytest.importorskip("plotly")
     write_lr_sweep(runs, SCORES)
     other = write_run(runs, with_lr(0.07), 1.3)
-    done = golf_command("board", "l", "--html", str(tmp_path / "lr.html"))
-    assert done.returncode == 0, done.stderr
-    text = (tmp_path / "lr.html").read_text()
+    text = single_file(judged(read_study(["l"]), RulesConfig()))
     assert not re.findall(r"<(?:script|link)[^>]+(?:src|href)=\"(?!data:)", text)
     (data,) = re.findall(r'<script id="saved" type="application/json">(.*?)</script>', text)
     found = json.loads(data)
@@ -222,13 +221,6 @@ def test_a_long_curve_is_thinned_in_a_file_and_ends_where_it_ended(runs: Path) -
     lines = "".join(json.dumps(train_event(i)) + "\n" for i in range(2501))
     for path in runs.glob("*/seed*/metrics.jsonl"):
         path.write_text(lines)
-    for curve in board_answers(Board(runs, RulesConfig()), "lr")["api/curves"].values():
+    for curve in board_answers(judged(read_study(["lr"]), RulesConfig()))["api/curves"].values():
         steps = [point[0] for point in curve["points"]["train"]]
         assert steps == list(range(100, 250_001, 300)) and steps[-1] == 250_000
-
-
-@pytest.mark.parametrize("arguments", [["lr"], ["--html", "x.html"], ["nothing", "--html", "x.html"]])
-def test_a_file_needs_a_recorded_sweep(arguments: list[str], runs: Path) -> None:
-    pytest.importorskip("plotly")
-    done = golf_command("board", *arguments)
-    assert done.returncode == 2 and "sweep" in done.stderr and not Path("x.html").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 from dataclasses import replace
 from html import unescape
@@ -14,11 +15,13 @@ import pytest
 
 from golf.report.board_file import single_file
 from golf.report.board_server import Board
+from golf.report.findings import judged
+from golf.report.study import read_study
 from golf.settings.config import Config, RulesConfig
 from tests.report.runs import train_event, with_lr, write_lr_sweep, write_run, write_sweep
 from tests.report.test_board import SCORES, served
-from tests.report.test_page import BROWSER
 
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 HOSTILE = "<img src=x onerror=alert(1)></script><b>bold"
 # The page is looked at from within, after its plots are drawn; `--dump-dom` then shows the attribute to the test.
 INSPECTION = """<script>addEventListener('load', () => setTimeout(() => {
@@ -103,7 +106,7 @@ def test_names_become_text_and_no_script_is_refused(runs: Path, tmp_path: Path) 
 @pytest.mark.parametrize("case", ["lr", "hostile"])
 def test_one_file_has_everything_at_any_width(case: str, width: int, runs: Path, tmp_path: Path) -> None:
     write_lr_sweep(runs, SCORES) if case == "lr" else write_hostile_sweep(runs)
-    (tmp_path / "page.html").write_text(single_file(Board(runs, RulesConfig()), case))
+    (tmp_path / "page.html").write_text(single_file(judged(read_study([case]), RulesConfig())))
     frame = f'<iframe src="page.html" width="{width}" height="2600" style="border:0"></iframe>'
     (tmp_path / "frame.html").write_text(f"<!DOCTYPE html><html><body>{frame}{INSPECTION}</body></html>")
     document, console = browse((tmp_path / "frame.html").as_uri(), tmp_path, "--window-size=1400,2700")
@@ -123,7 +126,7 @@ def test_one_file_has_everything_at_any_width(case: str, width: int, runs: Path,
 
 def test_the_page_is_dark_where_the_reader_wants_it(runs: Path, tmp_path: Path) -> None:
     write_lr_sweep(runs, SCORES)
-    (tmp_path / "page.html").write_text(single_file(Board(runs, RulesConfig()), "lr"))
+    (tmp_path / "page.html").write_text(single_file(judged(read_study(["lr"]), RulesConfig())))
     (tmp_path / "frame.html").write_text(f'<!DOCTYPE html><html><body><iframe src="page.html"></iframe>{INSPECTION}')
     schemes = []
     for dark in ("0", "1"):

@@ -1,7 +1,7 @@
 "use strict";
 // State of the board, its polling and its tables. Every name from a file enters the page as text, never as HTML.
 
-const POLL_MS = 3000, FIRST_ROWS = 150, MOST_SETTINGS = 8, MOST_CURVES = 60;
+const POLL_MS = 3000, FIRST_ROWS = 150, LONG_CELL = 24, MOST_SETTINGS = 8, MOST_CURVES = 60;
 const byId = id => document.getElementById(id);
 const choice = { sweep: "", filter: "", sort: "", down: false, selected: new Set(), x: "step", y: "train_loss", smooth: 0, logX: false, logY: false, band: true };
 let overview = { root: "", runs: {}, settings: {}, sweeps: [] };
@@ -223,7 +223,8 @@ async function showVerdicts() {
 
 function verdictStyle(column, text) {
   const kind = column.title === "verdict" ? text.split(":")[0] : "";
-  return [column.is_text ? "text" : "", kind === "better" || kind === "worse" ? kind : ""].join(" ").trim();
+  const isLong = column.is_text && text.length > LONG_CELL;
+  return [column.is_text ? "text" : "", isLong ? "long" : "", kind === "better" || kind === "worse" ? kind : ""].join(" ").trim();
 }
 
 // ---- curves

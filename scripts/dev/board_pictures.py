@@ -1,0 +1,45 @@
+"""Photograph the board's page of a sweep with Chromium: `python scripts/dev/board_pictures.py SWEEP FOLDER`.
+
+It writes board.png, as a desktop shows the page, and board_phone.png. GOLF_RUNS names the runs root.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from golf.report.board_file import single_file
+from golf.report.findings import judged
+from golf.report.study import read_study
+from golf.settings.config import RulesConfig
+
+SIZES = {"board": (1280, 900), "board_phone": (390, 1200)}  # width and height in pixels
+OPTIONS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--hide-scrollbars")
+
+
+def photograph(sweep: str, folder: Path) -> None:
+    """Write the pictures of the page of `sweep`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as name:
+        work = Path(name)
+        (work / "page.html").write_text(single_file(judged(read_study([sweep]), RulesConfig())))
+        for picture, (width, height) in SIZES.items():
+            # A browser's window cannot be as narrow as a phone, but a frame in it can.
+            frame = f'<iframe src="page.html" width="{width}" height="{height}" style="border:0"></iframe>'
+            (work / "frame.html").write_text(f'<!DOCTYPE html><html><body style="margin:0">{frame}</body></html>')
+            subprocess.run(
+                [
+                    *("chromium", *OPTIONS, "--allow-file-access-from-files", f"--user-data-dir={work / 'profile'}"),
+                    *(f"--window-size={width},{height}", "--virtual-time-budget=10000"),
+                    *(f"--screenshot={(folder / f'{picture}.png').absolute()}", (work / "frame.html").as_uri()),
+                ],
+                check=True,
+                capture_output=True,
+                timeout=180,
+            )
+
+
+if __name__ == "__main__":
+    photograph(sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,81 @@
+"""The searcher: what it proposes, what it makes of scores, and that its best is judged on seeds of its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
+
+from golf.errors import GolfError
+from golf.report import sweep_table
+
+optuna = pytest.importorskip("optuna")
+from hydra_plugins.golf_optuna import FIRST_FRESH_SEED, OptunaSweeper, _distribution  # noqa: E402
+
+
+class Launcher:
+    """A launcher whose runs have the score (log lr - log 0.03)², and none above 0.08."""
+
+    def __init__(self, folder: Path, asked: list[tuple[str, list[str]]]):
+        self.folder, self.asked = folder, asked
+
+    def launch(self, batch: Sequence[Sequence[str]], first: int) -> list[Any]:
+        self.asked += [(self.folder.name, list(overrides)) for overrides in batch]
+        rates = [float(dict(o.split("=") for o in overrides).get("optim.matrix_lr", 0.06)) for overrides in batch]
+        scores = [math.log(rate / 0.03) ** 2 if rate < 0.08 else math.inf for rate in rates]
+        return [SimpleNamespace(return_value=score) for score in scores]
+
+
+def search(monkeypatch: pytest.MonkeyPatch, *arguments: str, at_once: int = 1) -> list[tuple[str, list[str]]]:
+    asked: list[tuple[str, list[str]]] = []
+    monkeypatch.setattr(sweep_table, "print_sweep", lambda name, jobs, rules: asked.append((name, ["shown"])))
+    monkeypatch.setattr(OptunaSweeper, "_launcher", lambda self, folder: Launcher(folder, asked))
+    sweeper = OptunaSweeper(12, at_once, 0, 3, None)
+    sweeper.given = OmegaConf.create({"hydra": {"sweep": {"dir": "runs/sweeps/lr-1234abcd"}}})
+    sweeper.sweep(["model=4l", *arguments])
+    return asked
+
+
+@pytest.mark.parametrize("at_once", [1, 4])
+def test_a_search_ends_in_a_verdict_on_fresh_seeds(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = search(monkeypatch, "seed=7", "optim.matrix_lr=tag(log,interval(0.005,0.2))", at_once=at_once)
+    trials = [overrides for name, overrides in asked if name == "lr-1234abcd"]
+    assert trials[0] == ["model=4l", "seed=7", "sweep.reference=first"] and len(trials) == 13
+    rates = [float(overrides[-1].partition("=")[2]) for overrides in trials[1:]]
+    assert all(0.005 <= rate <= 0.2 for rate in rates) and max(rates) > 0.08, "a run without a score is survived"
+    best = min(rates, key=lambda rate: abs(math.log(rate / 0.03)))
+    judged = [overrides for name, overrides in asked if name == "lr_best-1234abcd"]
+    seeds = [f"seed={FIRST_FRESH_SEED + k}" for k in range(3)]
+    assert judged[:3] == [["model=4l", "sweep.until=decided", seed] for seed in seeds]
+    assert judged[3:6] == [["model=4l", "sweep.until=decided", f"optim.matrix_lr={best:.4g}", s] for s in seeds]
+    assert judged[6] == ["shown"]
+    # The same command proposes the same values.
+    again = search(monkeypatch, "seed=7", "optim.matrix_lr=tag(log,interval(0.005,0.2))", at_once=at_once)
+    assert again == asked
+
+
+def test_nothing_better_needs_no_verdict(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = search(monkeypatch, "optim.matrix_lr=0.001,0.09")
+    assert {name for name, _ in asked} == {"lr-1234abcd"}
+    assert "nothing with a better score than the reference" in capsys.readouterr().out
+    with pytest.raises(GolfError, match="searches nothing"):
+        search(monkeypatch, "seed=1")
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("a=interval(0.5,8)", optuna.distributions.FloatDistribution(0.5, 8)),
+        ("a=tag(log,interval(0.5,8))", optuna.distributions.FloatDistribution(0.5, 8, log=True)),
+        ("a=x,y", optuna.distributions.CategoricalDistribution(["x", "y"])),
+        ("a=range(1,4)", optuna.distributions.CategoricalDistribution(["1", "2", "3"])),
+    ],
+)
+def test_every_kind_of_sweep_has_a_distribution(override: str, expected: Any) -> None:
+    assert _distribution(OverridesParser.create().parse_override(override)) == expected
