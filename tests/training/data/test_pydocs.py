@@ -75,7 +75,7 @@ def g(): pass
 
 def test_one_module_in_sixteen_is_validation_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """By the last byte of its name's digest: the share of a module does not depend on the other modules."""
-    modules = [(f"package/{i}.py", [make_text(2, i)]) for i in range(200)]
+    modules = [(f"package/{i}.py", [make_text(2, i)]) for i in range(150)]
     monkeypatch.setattr(pydocs, "_modules", lambda: iter(modules))
     pydocs.build(tmp_path / "shards", tmp_path / "t.model", 320)
     counts = {
@@ -83,7 +83,7 @@ def test_one_module_in_sixteen_is_validation_text(monkeypatch: pytest.MonkeyPatc
         for split in ("train", "val")
     }
     expected = sum(hashlib.sha256(name.encode()).digest()[-1] % 16 == 0 for name, _ in modules)
-    assert counts == {"train": 200 - expected, "val": expected}
+    assert counts == {"train": 150 - expected, "val": expected}
 
 
 def test_the_first_text_is_that_of_the_first_package() -> None:
