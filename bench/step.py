@@ -71,7 +71,8 @@ def document_rows(overrides: list[str], machine: Machine, device: torch.device, 
         dataset = open_dataset(configs[FIXED])
         ways = {name: stack.enter_context(_stepping(cfg, device, dataset)) for name, cfg in configs.items()}
         seconds = alternate(ways, rounds, device, UNTIMED_STEPS)
-    return [_step_row(name, configs[name], own, machine) for name, own in seconds.items()]
+    rows = [_step_row(name, configs[name], own, machine) for name, own in seconds.items()]
+    return [dataclasses.replace(row, part="documents") for row in rows]
 
 
 @contextlib.contextmanager

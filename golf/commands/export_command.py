@@ -32,6 +32,7 @@ def parser() -> CommandParser:
     made.add_argument("--wrap", action="store_true", help="minify and compress the script, for fewer bytes of code")
     reference = "published score or runs that the submission improves on"
     made.add_argument("--reference", metavar="BPB|FOLDER", help=reference)
+    made.add_published_text()
     made.add_rules("strict")
     seeds = "seeds wanted (default: 3 on the record track, else 1)"
     made.add_argument("--seeds", type=int, metavar="N", help=seeds)
@@ -43,11 +44,12 @@ def main(arguments: Sequence[str]) -> int:
     args = parser().parse_intermixed_args(arguments)
     from golf.foreign.folder_audit import audit
     from golf.foreign.reference import reference_of
+    from golf.report.comparison import check_published_text
     from golf.settings.composition import rules_named
     from golf.submission.manifest import Label
     from golf.submission.readme import in_a_sentence
     from golf.submission.record_folder import Order, export
-    from golf.submission.runs import gather, track_of
+    from golf.submission.runs import as_variant, gather, track_of
 
     runs = gather(args.runs)
     track = args.track or track_of(runs)
@@ -56,6 +58,8 @@ def main(arguments: Sequence[str]) -> int:
     label = Label(args.author, args.github_id, name, blurb, track)
     wanted = SEEDS_WANTED[track] if args.seeds is None else args.seeds
     reference = reference_of(args.reference) if args.reference else None
+    if isinstance(reference, float):
+        check_published_text([as_variant(runs)], reference, args.text)
     order = Order(label, rules_named(args.rules), wanted, reference, args.wrap)
     target = args.out or Path("submissions") / f"{name}-{runs[0].result.variant_id}"
     export(runs, order, target)

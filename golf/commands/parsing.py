@@ -30,6 +30,14 @@ class CommandParser(argparse.ArgumentParser):
         listed = ", ".join(f"{name} (default)" if name == default else name for name in names)
         self.add_argument("--rules", default=default, metavar="NAME", help=f"rules of the verdict: {listed}")
 
+    def add_published_text(self) -> None:
+        """Add `--text`, the text of a published score: a key of `PUBLISHED_ON`."""
+        from golf.report.texts import PUBLISHED_ON
+
+        texts = "fineweb (default), older (the older export of its split), own (that of the runs)"
+        names = list(PUBLISHED_ON)
+        self.add_argument("--text", choices=names, default="fineweb", help=f"text of the published score: {texts}")
+
     def add_table_format(self) -> None:
         """Add `--format`, how a table is printed."""
         from golf.report.table import FORMATS

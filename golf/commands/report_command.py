@@ -19,7 +19,6 @@ from golf.commands.parsing import CommandParser
 def parser() -> CommandParser:
     """Return the parser of `golf report`."""
     from golf.report.comparison import TESTS
-    from golf.report.texts import PUBLISHED_ON
 
     made = CommandParser("report", __doc__)
     made.add_argument("what", nargs="*", help="sweep, variant (the beginning of a name will do) or folder of runs")
@@ -28,10 +27,7 @@ def parser() -> CommandParser:
     made.add_argument("--against-n", type=int, metavar="N", help="number of runs that the published score is a mean of")
     noise = "standard deviation of the published runs (default with --against-n: that of the runs here)"
     made.add_argument("--against-sigma", type=float, metavar="BPB", help=noise)
-    text = (
-        "text of the published score: fineweb (default), older (the older export of its split), own (that of the runs)"
-    )
-    made.add_argument("--text", choices=list(PUBLISHED_ON), default="fineweb", help=text)
+    made.add_published_text()
     made.add_rules()
     made.add_comparison()
     test = "test of a difference (default: auto); paired needs the same checkpoints in both variants"

@@ -12,7 +12,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from golf.errors import GolfError
-from golf.settings.config import Config
 from golf.settings.env_techniques import is_off, is_zero, technique_overrides, variables_of_techniques
 
 BASE = ("model=9l", "scale=record")  # overrides for the public baseline's defaults
@@ -80,6 +79,10 @@ KEYS = {
     "TTT_CHUNK_SIZE": "eval.ttt.chunk_tokens",
     "TTT_EVAL_SEQ_LEN": "eval.ttt.seq_len",
     "TTT_BATCH_SIZE": "eval.ttt.batch_seqs",
+    "EMBED_CLIP_SIGMAS": "quant.embed.clip_k",
+    "ATTN_CLIP_SIGMAS": "quant.attn.clip_k",
+    "MLP_CLIP_SIGMAS": "quant.mlp.clip_k",
+    "GPTQ_RESERVE_SECONDS": "quant.calibration.reserve_seconds",
     "TTT_LORA_ALPHA": "eval.ttt.lora_alpha",
     "TTT_BETA1": "eval.ttt.lora_beta1",
     "TTT_BETA2": "eval.ttt.lora_beta2",
@@ -95,6 +98,7 @@ KEYS = {
     "GLOBAL_TTT_GRAD_CLIP": "eval.ttt.lora_phases.grad_clip",
 }
 SWITCHES = {  # variables that choose one value if they are not off
+    "CASEOPS_ENABLED": "data=fineweb_sp8192_caseops",
     "FP16_EMBED_EXPORT": "quant=fp16_embed",
     "MUON_ROW_NORMALIZE": "optim.muon_row_normalize=true",
     "POLAR_EXPRESS": "optim.muon_coefficients=polar_express",
@@ -148,20 +152,24 @@ class Translation:
     without_effect: list[str] = field(default_factory=list)  # NAME=value (reason) of variables without effect upstream
     machine: list[str] = field(default_factory=list)  # NAME=value of variables about the machine, not the experiment
     techniques: dict[str, str] = field(default_factory=dict)  # variables of techniques, translated together at the end
+    idle_defaults: list[str] = field(
+        default_factory=list
+    )  # NAME=value of a script's defaults for techniques not chosen
     ttt: bool | None = None  # value of TTT_ENABLED; None if it is not set
     lora: bool = False  # True if a variable of the scripts with low-rank test-time training is set
     april_lora: dict[str, str] = field(default_factory=dict)  # variables of those from 10 April on
 
 
 def translate(
-    command_line: str, *, unread: Collection[str] = (), declared: Collection[str] | None = None
+    command_line: str, *, unread: Collection[str] = (), declared: Mapping[str, str | None] | None = None
 ) -> Translation:
     """Return the translation of a command line: its assignments and torchrun's number of processes.
 
-    `declared` are the variables of the script that the command starts, where it is at hand, and `unread` those of them
-    that it never uses. Raises `GolfError` if a quote is not closed.
+    `declared` are the variables of the script that the command starts, where it is at hand, with its defaults, and
+    `unread` those of them that it never uses. Raises `GolfError` if a quote is not closed.
     """
     result = Translation()
+    given: dict[str, str] = {}
     for word in _words(command_line):
         if match := re.fullmatch(r"--nproc[-_]per[-_]node=(\d+)", word):
             result.overrides.append(f"launch.nproc={match[1]}")
@@ -172,14 +180,39 @@ def translate(
             elif declared is not None and name not in declared and not MACHINE.fullmatch(name):
                 result.without_effect.append(f"{name}={value} (the script does not have it)")
             else:
+                given[name] = value
                 _assign(name, value, result)
+    known = _known_defaults(declared or {}, given, unread)
+    for name, value in known.items():
+        _assign(name, value, result)
+    _complete_quant(result)
     _complete_ttt(result)
     _settle_late_qat(result)
     _settle_averages(result)
     overrides, idle = technique_overrides(result.techniques)
     result.overrides += overrides
-    result.unknown += idle
+    result.unknown += [text for text in idle if text.partition("=")[0] not in known]
+    result.idle_defaults = [text for text in idle if text.partition("=")[0] in known]
     return result
+
+
+def _known_defaults(
+    declared: Mapping[str, str | None], given: Mapping[str, str], unread: Collection[str]
+) -> dict[str, str]:
+    """Return the script's defaults that have a counterpart here, without what belongs to a switch that is off."""
+    defaults = {name: value for name, value in declared.items() if value and name not in (*given, *unread)}
+    effective = {**defaults, **given}
+    off = tuple(
+        name.removesuffix("ENABLED") for name, value in effective.items() if name.endswith("_ENABLED") and is_off(value)
+    )
+    techniques = variables_of_techniques()
+    return {
+        name: value
+        for name, value in defaults.items()
+        if (name in KEYS or name in SWITCHES or name in techniques or name in ("TTT_ENABLED", "EMBED_BITS"))
+        and name not in NOT_THE_MODEL
+        and not (off and name.startswith(off))
+    }
 
 
 def _complete_ttt(result: Translation) -> None:
@@ -195,6 +228,12 @@ def _complete_ttt(result: Translation) -> None:
         overrides.append(SGD_ON)
         if not any(o.startswith("eval.stride=") for o in overrides):
             overrides.append(f"eval.stride={SGD_STRIDE}")
+
+
+def _complete_quant(result: Translation) -> None:
+    """Select the quantization of the scripts from 5 April on, if one of its variables is set."""
+    if any(override.startswith(("quant.embed.clip_k=", "quant.mlp.clip_k=")) for override in result.overrides):
+        result.overrides.insert(0, "quant=sdclip_gptq")
 
 
 def _complete_april_lora(result: Translation) -> None:
@@ -225,49 +264,6 @@ def _settle_averages(result: Translation) -> None:
         return
     for name in [name for name in result.techniques if name.startswith("SWA_")]:
         result.without_effect.append(f"{name}={result.techniques.pop(name)} ({COLLECTED_ONLY})")
-
-
-def defaults_besides(translation: Translation, cfg: Config, defaults: Mapping[str, str | None]) -> list[str]:
-    """Return the script's defaults as `NAME=value` that are not what `cfg`, composed of the translation, has.
-
-    Settings of techniques are left out; a technique is named if the script has it on and the translation does not.
-    """
-    of_techniques = variables_of_techniques()
-    selectors = {name: {t for t, variable in pairs if variable.selects} for name, pairs in of_techniques.items()}
-    selectors = {name: techniques for name, techniques in selectors.items() if techniques}
-    found = []
-    for name, value in defaults.items():
-        if value is None or not value:
-            continue
-        if (
-            name in KEYS
-            and not name.startswith(("TTT_", "PHASED_TTT_", "GLOBAL_TTT_"))
-            and name
-            not in (
-                *NOT_THE_MODEL,
-                *ABSENT_AT_ZERO,
-                *LORA_ONLY,
-            )
-        ):
-            setting: object = cfg
-            for part in KEYS[name].split("."):
-                setting = getattr(setting, part)
-            is_set = any(o.startswith(f"{KEYS[name]}=") for o in translation.overrides)
-            if not is_set and not _is_same(setting, value):
-                found.append(f"{name}={value}")
-        elif name in selectors and not is_off(value) and not selectors[name] & set(cfg.tech):
-            found.append(f"{name}={value}")
-    return found
-
-
-def _is_same(setting: object, value: str) -> bool:
-    """Tell whether a setting is the number or text of a script's default."""
-    try:
-        return setting is not None and float(str(setting).replace("True", "1").replace("False", "0")) == float(
-            value.replace("True", "1").replace("False", "0")
-        )
-    except ValueError:
-        return str(setting) == value
 
 
 def _words(command_line: str) -> list[str]:
@@ -301,6 +297,8 @@ def _assign(name: str, value: str, result: Translation) -> None:
         result.ttt = not off
     elif name == "TIE_EMBEDDINGS":
         result.overrides.append(f"{KEYS[name]}={'false' if is_zero(value) else 'true'}")
+    elif name == "EMBED_BITS":
+        result.overrides.append(f"quant.embed.format=int{_quoted(value)}")
     elif name == "SHARD_ORDER":
         if shards := re.findall(r"[^,\s]+", value):
             result.overrides.append(f"data.shard_order=[{','.join(map(_quoted, shards))}]")

@@ -94,6 +94,11 @@ def track_of(runs: Sequence[SubmittedRun]) -> str:
 
 def verdict_on(runs: Sequence[SubmittedRun], reference: Variant | float, rules: RulesConfig) -> Verdict:
     """Return the verdict on `runs` against the reference, a variant or a published score in bits per byte."""
-    rows = tuple(row_of(run.folder.path) for run in runs)
-    mine = Variant("submission", rows[0].name, rows)
+    mine = as_variant(runs)
     return judge([mine], reference, rules)[mine.id]
+
+
+def as_variant(runs: Sequence[SubmittedRun]) -> Variant:
+    """Return the runs as a variant of the report."""
+    rows = tuple(row_of(run.folder.path) for run in runs)
+    return Variant("submission", rows[0].name, rows)

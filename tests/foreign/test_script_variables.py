@@ -71,9 +71,10 @@ def test_the_command_names_what_the_script_does_not_read(script: Path) -> None:
     assert "BIGRAM_VOCAB_SIZE=3072 (the script does not have it)" in done.stderr and done.returncode == 0
 
 
-def test_the_command_names_defaults_that_are_others_here(script: Path) -> None:
+def test_defaults_of_the_script_are_among_the_overrides(script: Path) -> None:
     done = script_main("from_env", "--script", str(script), "MATRIX_LR=0.03 torchrun train_gpt.py")
-    assert done.returncode == 1 and "so add them: NUM_LAYERS=11 XSA_LAST_N=4" in done.stderr
+    assert done.returncode == 0 and "model.num_layers=11 'tech=[xsa]' tech.xsa.last_n=4" in done.stdout
+    assert "select those that the script always has: GATE_WINDOW=12 SWA_EVERY=50" in done.stderr
     assert script_main("from_env", "--script", str(script.parent / "no.py"), "X=1").returncode == 2
 
 

@@ -269,3 +269,22 @@ def test_a_command_of_27_april_is_its_preset_but_for_order() -> None:
     switches = "TTT_O_LORA=0 TTT_WARM_START_A=0 TTT_ENABLED=1 torchrun train_gpt.py"
     ttt = compose(translate(switches).overrides).eval.ttt
     assert (ttt.lora_targets, ttt.lora_a, ttt.lora_rank) == (["q", "k", "v", "mlp", "head"], "drawn", 96)
+
+
+def test_defaults_of_the_script_are_part_of_the_experiment() -> None:
+    """Those of a switch that is off, and those that the command sets, are left out."""
+    defaults = {
+        "NUM_LAYERS": "11",
+        "MATRIX_LR": "0.026",
+        "EMBED_BITS": "8",
+        "MLP_CLIP_SIGMAS": "10.0",
+        "GATED_ATTN_ENABLED": "0",
+        "GATED_ATTN_INIT_STD": "0.01",
+        "SEED": "1337",
+        "NEW_IDEA": "1",
+    }
+    translation = translate("EMBED_BITS=7 torchrun train_gpt.py", declared=defaults)
+    cfg = compose(translation.overrides)
+    assert (cfg.model.num_layers, cfg.optim.matrix_lr, cfg.quant.mlp.clip_k) == (11, 0.026, 10.0)
+    assert cfg.quant.name == "sdclip_gptq" and cfg.quant.embed.format == "int7" and not cfg.tech
+    assert translation.unknown == [] == translation.without_effect

@@ -43,7 +43,7 @@ def test_a_folder_with_everything_in_it(
     variant: Path, tiny: OwnDataset, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     target = tmp_path / "record"
-    options = ["--wrap", "--reference", "5.0", "--blurb", "XSA on a tiny model.", "--out", str(target)]
+    options = ["--wrap", "--reference", "5.0", "--text", "own", "--blurb", "XSA on a tiny model.", "--out", str(target)]
     assert export_submission.main([str(variant), *WHO, *options]) == 0
     # what the audit will fault is said at once: the tiny text is not FineWeb
     assert "warning: golf audit faults it: " in (shown := capsys.readouterr().out) and "MB of text" in shown
@@ -87,6 +87,11 @@ def test_a_submission_with_problems_is_refused_and_nothing_is_written(
     options = ["--track", "10min_16mb", "--out", str(target)]
     assert export_submission.main([str(variant), *WHO, *options]) == 2
     assert "2 of the 3 seeds that the rules want" in capsys.readouterr().err and not target.exists()
+    # A published score is one on FineWeb, unless another text is named.
+    assert export_submission.main([str(variant), *WHO, "--reference", "1.2244", "--out", str(target)]) == 2
+    refused = capsys.readouterr().err
+    assert "1.2244 is taken as a score on FineWeb validation" in refused and "--text own" in refused
+    assert not target.exists()
 
 
 def test_every_problem_of_a_run_is_found(variant: Path) -> None:

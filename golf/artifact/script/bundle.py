@@ -24,13 +24,14 @@ PROGRAM = "golf.train_gpt"
 
 
 class Bundle:
-    """The exported script of one configuration."""
+    """The exported script of one configuration. Only one `with_comments` is `readable`."""
 
-    def __init__(self, cfg: Config):
+    def __init__(self, cfg: Config, *, with_comments: bool = True):
         cfg = submitted(cfg)
         modules = read_modules(entries(cfg))
-        for module in modules:
-            attach_comments(module)
+        if with_comments:
+            for module in modules:
+                attach_comments(module)
         self.flat, facts = flatten(modules), facts_of(cfg)
         write_settings(self.flat, cfg)
         variables = _variables(self.flat)

@@ -44,7 +44,7 @@ def _code_bytes(config: str, entries: tuple[str, ...]) -> int:
     with contextlib.suppress(OSError, ValueError):
         # A damaged entry counts as none.
         return int(known.read_text())
-    size = len(Bundle(from_dict(Config, json.loads(config))).wrapped.encode())
+    size = len(Bundle(from_dict(Config, json.loads(config)), with_comments=False).wrapped.encode())
     # Where nothing can be written the script is made again the next time.
     with contextlib.suppress(GolfError):
         write_atomic(known, str(size))

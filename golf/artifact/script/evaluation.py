@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from golf.artifact.script.syntax import parameters
+from golf.artifact.script.syntax import parameters, walk
 
 Path = tuple[str, ...]  # of a setting or a group of settings: ("model", "num_heads")
 UNKNOWN = object()
@@ -56,12 +56,12 @@ class Scope:
     def enter(self, node: ast.FunctionDef | ast.Lambda) -> Scope:
         """Return the scope inside the function `node`."""
         hidden = {a.arg for a in parameters(node)}
-        times = Counter(n.id for n in ast.walk(node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load))
+        times = Counter(n.id for n in walk(node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load))
         groups = {name: path for name, path in self.groups.items() if name not in hidden | times.keys()}
         values = {name: value for name, value in self.values.items() if name not in hidden | times.keys()}
         groups |= {a.arg: self.facts.groups[kind] for a in parameters(node) if (kind := self._kind(a))}
         inner = Scope(self.facts, self.class_name, groups, values)
-        pairs = [pair for n in ast.walk(node) for pair in assignments(n)]
+        pairs = [pair for n in walk(node) for pair in assignments(n)]
         for target, value in pairs:
             # A name that is assigned twice has one value at one place and another elsewhere.
             if isinstance(target, ast.Name) and times[target.id] == 1 and target.id not in hidden:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from golf.artifact.script.modules import Module, is_module, is_ours
-from golf.artifact.script.syntax import Uses, bound_names, is_docstring, uses_of
+from golf.artifact.script.syntax import Uses, bound_names, is_docstring, uses_of, walk
 from golf.errors import GolfError
 
 Names = dict[tuple[str, str], str]  # (module, name there) → name in the bundle
@@ -108,8 +108,8 @@ def _external(node: ast.AST) -> dict[str, ast.stmt]:
 
 def _rename(node: ast.stmt, module: Module, names: Names) -> None:
     """Give what a top-level statement defines and refers to its name in the bundle."""
-    lazy = {a.asname or a.name for n in ast.walk(node) if is_ours(n) for a in n.names}
-    for n in ast.walk(node):
+    lazy = {a.asname or a.name for n in walk(node) if is_ours(n) for a in n.names}
+    for n in walk(node):
         # A name that a function imports from the package is its local one here, but not in the bundle.
         if isinstance(n, ast.Name) and n.id in lazy and n.id in module.names:
             n.id = names[module.names[n.id]]
@@ -123,7 +123,7 @@ def _rename(node: ast.stmt, module: Module, names: Names) -> None:
 
 def _drop_lazy_imports(node: ast.stmt) -> None:
     """Drop `from golf.x import name` within functions. The import of a module stays, to be refused if it is reached."""
-    for parent in ast.walk(node):
+    for parent in walk(node):
         for name, body in list(ast.iter_fields(parent)):
             if isinstance(body, list) and any(map(is_ours, body)):
                 kept = [n for n in body if not is_ours(n) or any(is_module(f"{n.module}.{a.name}") for a in n.names)]

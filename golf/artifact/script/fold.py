@@ -8,7 +8,7 @@ from typing import Any
 
 from golf.artifact.script.evaluation import SCALARS, UNKNOWN, Facts, Path, Scope, assignments
 from golf.artifact.script.flat import Flat
-from golf.artifact.script.syntax import is_docstring
+from golf.artifact.script.syntax import is_docstring, walk
 
 # A script is made for GPUs, so the functions that are faster on a CPU only are not worth their bytes.
 NEVER_TRUE = ("suits_eager_cpu",)
@@ -64,13 +64,14 @@ def _changed_settings(flat: Flat, facts: Facts) -> set[Path]:
     """Return the settings that the program may give another value, by assignment or by `dataclasses.replace`."""
     new_values: list[tuple[str, ast.expr]] = []
     for statement in flat.statements():
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("dataclasses.replace", "replace"):
+        for node in walk(statement):
+            if isinstance(node, ast.Call) and _is_replace(node.func):
                 new_values += [(keyword.arg or "", keyword.value) for keyword in node.keywords]
             new_values += [
                 (target.attr, value)
                 for target, value in assignments(node)
-                if isinstance(target, ast.Attribute) and ast.unparse(target.value) != "self"
+                if isinstance(target, ast.Attribute)
+                and not (isinstance(target.value, ast.Name) and target.value.id == "self")
             ]
     return {
         path
@@ -78,6 +79,12 @@ def _changed_settings(flat: Flat, facts: Facts) -> set[Path]:
         for name, value in new_values
         if path[-1] == name and not (isinstance(value, ast.Constant) and value.value == known)
     }
+
+
+def _is_replace(called: ast.expr) -> bool:
+    if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
+        return (called.value.id, called.attr) == ("dataclasses", "replace")
+    return isinstance(called, ast.Name) and called.id == "replace"
 
 
 def _results(flat: Flat, facts: Facts) -> dict[str, Any]:
@@ -166,7 +173,7 @@ class _Folder(ast.NodeTransformer):
 
 def _end_at_return(function: ast.FunctionDef) -> None:
     """Drop what stands behind a return in `function`, and put `pass` where nothing is left."""
-    for node in ast.walk(function):
+    for node in walk(function):
         for name in ("body", "orelse"):
             body = getattr(node, name, None)
             if not isinstance(body, list):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -28,6 +28,26 @@ def uses_of(statement: ast.stmt) -> Uses:
     return reader.uses
 
 
+def children(node: ast.AST) -> list[ast.AST]:
+    """Return what `ast.iter_child_nodes` yields but for `ctx`, in half the time."""
+    found: list[ast.AST] = []
+    for name in node._fields:
+        value = None if name == "ctx" else getattr(node, name, None)
+        if isinstance(value, list):
+            found += [part for part in value if isinstance(part, ast.AST)]
+        elif isinstance(value, ast.AST):
+            found.append(value)
+    return found
+
+
+def walk(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield `node` and all `children` below it, in the order of `ast.walk`."""
+    level = [node]
+    while level:
+        yield from level
+        level = [child for parent in level for child in children(parent)]
+
+
 def bound_names(nodes: Iterable[ast.AST]) -> set[str]:
     """Return the names that `nodes` bind in the scope that they stand in, not in nested scopes."""
     found: set[str] = set()
@@ -47,9 +67,9 @@ def bound_names(nodes: Iterable[ast.AST]) -> set[str]:
             found.add(node.name)
         if isinstance(node, Comprehension):
             # The targets belong to the comprehension; a walrus inside it binds in the scope around it.
-            found |= {n.target.id for n in ast.walk(node) if isinstance(n, ast.NamedExpr)}
+            found |= {n.target.id for n in walk(node) if isinstance(n, ast.NamedExpr)}
         else:
-            pending.extend(ast.iter_child_nodes(node))
+            pending.extend(children(node))
     return found
 
 
@@ -90,7 +110,7 @@ class _Reader:
             self._comprehension(node, scopes)
         elif not is_docstring(node):  # its words would pass for names of settings
             self._attribute(node)
-            self._all(ast.iter_child_nodes(node), scopes)
+            self._all(children(node), scopes)
 
     def _all(self, nodes: Iterable[ast.AST | None], scopes: Scopes) -> None:
         for node in nodes:
@@ -122,7 +142,7 @@ class _Reader:
             del self.uses.names[values:]
         own = {a.arg for a in args} | bound_names(body)
         # What a function declares global belongs to the module.
-        own -= {name for part in body for n in ast.walk(part) if isinstance(n, ast.Global) for name in n.names}
+        own -= {name for part in body for n in walk(part) if isinstance(n, ast.Global) for name in n.names}
         self._all(body, (*_without_class(scopes), own))
 
     def _class(self, node: ast.ClassDef, scopes: Scopes) -> None:
@@ -130,7 +150,7 @@ class _Reader:
         self._all(node.body, (*_without_class(scopes), ClassNames(bound_names(node.body))))
 
     def _comprehension(self, node: Comprehension, scopes: Scopes) -> None:
-        targets = {n.id for g in node.generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
+        targets = {n.id for g in node.generators for n in walk(g.target) if isinstance(n, ast.Name)}
         inner = (*_without_class(scopes), targets)
         for i, generator in enumerate(node.generators):
             # Python evaluates the first iterable outside the comprehension.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -127,7 +128,9 @@ def submit(order: ClusterOrder, name: str) -> list[str]:
     from golf.jobs.cluster.task import run_task
 
     try:
-        jobs = sender.map_array(run_task, files)
+        # Jobs on this machine are processes that outlive this one.
+        with output_kept_from_children():
+            jobs = sender.map_array(run_task, files)
     except Exception as error:
         # submitit passes on whatever sbatch said, in exceptions of many classes.
         raise GolfError(f"The jobs could not be submitted: {' '.join(str(error).split())}") from error
@@ -136,6 +139,24 @@ def submit(order: ClusterOrder, name: str) -> list[str]:
     lines = [{"variant_id": job.key[0], "seed": job.key[1], "job": id} for job, id in sent]
     append_lines(folder / "submitted.jsonl", lines)
     return ids
+
+
+@contextlib.contextmanager
+def output_kept_from_children() -> Iterator[None]:
+    """Keep the terminal from processes that start meanwhile: a pipe from this process would end only with the last."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = {stream: os.dup(stream) for stream in (1, 2)}
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        for stream in kept:
+            os.dup2(nowhere, stream)
+        yield
+    finally:
+        for stream, copy in kept.items():
+            os.dup2(copy, stream)
+        for descriptor in (nowhere, *kept.values()):
+            os.close(descriptor)
 
 
 def record_order(order: ClusterOrder, name: str) -> None:

@@ -122,8 +122,8 @@ class GPT(nn.Module):
         self.early_rows = self.routes.early_rows
         self.tok_emb = nn.Embedding(cfg.vocab_size, cfg.model_dim)
         self.blocks = nn.ModuleList(Block(cfg) for _ in range(cfg.num_layers))
-        if self.routes.controls > cfg.num_layers:
-            self.late_controls = nn.ModuleList(controls_alone(cfg) for _ in range(cfg.num_layers, self.routes.controls))
+        if self.routes.late_controls:
+            self.late_controls = nn.ModuleList(controls_alone(cfg) for _ in range(self.routes.late_controls))
         if cfg.unet_skips:
             self.add_skip_rows("skip_weights", 1.0)
         self.lm_head = None if cfg.tie_embeddings else CastedLinear(cfg.model_dim, cfg.vocab_size, zero_init=True)

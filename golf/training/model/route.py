@@ -30,6 +30,7 @@ class Routes(NamedTuple):
     plain: Route
     late: Mapping[str, Route]
     late_rows_apart: bool = False  # True: rows that only late routes use are parameters of their own
+    late_controls: int = 0  # sets of control vectors beyond the blocks' own, for visits of late routes
 
     def when(self, active: Sequence[str]) -> Route:
         """Return the route while the switches `active` are on: that of the last one with a route of its own."""
@@ -45,11 +46,6 @@ class Routes(NamedTuple):
     def skip_rows(self) -> int:
         """Return the rows of skip weights that cover the joins of every route."""
         return max(map(count_rows, (self.plain, *self.late.values())))
-
-    @property
-    def controls(self) -> int:
-        """Return how many sets of control vectors the visits need, if they do not use their blocks' own."""
-        return max((visit.controls + 1 for route in self.late.values() for visit in route if visit.controls), default=0)
 
 
 def count_rows(route: Route) -> int:

@@ -120,6 +120,8 @@ class Recurrence(Technique):
         late = {name: self._fitted(route, plain) for name, route in late.items()}
         if self.controls == "by_visit":
             late = {name: control_by_place(route) for name, route in late.items()}
+            beyond = max(map(len, late.values())) - len(plain)
+            return Routes(plain, late, not self.late_decay, beyond)
         return Routes(plain, late, not self.late_decay)
 
     def _phases(self) -> dict[str, int]:

@@ -8,10 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from golf.artifact.quant.fitting import MOST_PACKS, ROOM_BYTES, fitting_factor
+from golf.artifact.quant.fitting import MOST_PACKS, ROOM_BYTES, fitting_factor, octave_bytes
 from golf.plan.lines import short_lines
 from golf.plan.plan import make_plan
-from golf.settings.config import to_dict
+from golf.settings.config import QuantConfig, TensorQuant, to_dict
 from golf.training.data.own_text import OwnDataset
 from golf.training.loop.calibration import calibrate
 from golf.training.loop.export import pack_model
@@ -41,6 +41,12 @@ def test_it_ends_close_below_any_cap(codes: int, wanted_octaves: float, bend: fl
     factor = fitting_factor(packed, target, codes / 8)
     assert factor is not None and target - ROOM_BYTES <= packed(factor) <= target
     assert len(packs) <= MOST_PACKS + 1
+
+
+def test_an_octave_is_a_bit_for_each_code_of_the_matrices() -> None:
+    weights = {f"blocks.0.mlp.{name}": torch.zeros(shape) for name, shape in (("fc", (8, 16)), ("bias", (400,)))}
+    weights["blocks.0.mlp.filters"] = torch.zeros(2, 4, 8)
+    assert octave_bytes(weights, QuantConfig(mlp=TensorQuant("int6"), small_numel=0), {}) == 8 * 16 / 8
 
 
 def test_a_cap_that_nothing_fits_is_told() -> None:

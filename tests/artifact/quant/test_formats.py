@@ -110,10 +110,11 @@ def test_fp16_embedding_costs_bytes_and_loses_less() -> None:
 @given(seed=st.integers(0, 1000))
 def test_clip_search_is_never_worse_than_any_of_its_quantiles(seed: int) -> None:
     w = torch.from_numpy(np.random.default_rng(seed).standard_t(3, (4, 64)).astype(np.float32))
-    quantiles = [0.8, 0.95, 1.0]
+    # Neither the first nor the last is the best of every row.
+    quantiles = [0.9, 1.0, 0.97]
 
     def row_errors(*searched: float) -> torch.Tensor:
-        how = TensorQuant("int6", clip="search", clip_search=list(searched))
+        how = TensorQuant("int4", clip="search", clip_search=list(searched))
         return (decode(encode_integer(w, how, OWN_RANGE)) - w).square().sum(1)
 
     alone = [row_errors(quantile, quantile) for quantile in quantiles]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from golf.artifact.quant.formats import QMAX, CodedTensor, as_stored, decode, encode_integer, row_clips, row_scale
-from golf.artifact.quant.gptq import damped_root, encode_gptq, gptq_codes, weighted_errors
+from golf.artifact.quant.gptq import damped_root, encode_gptq, gptq_codes, importance, inputs_of, weighted_errors
 from golf.errors import GolfError
 from golf.settings.config import GPTQConfig, QuantConfig, TensorQuant
 from tests.support import parity
@@ -233,6 +233,12 @@ def test_inputs_that_were_always_zero_get_no_weight() -> None:
     h[[2, 9]], h[:, [2, 9]] = 0, 0
     coded = encode_gptq(w, SEARCH, FLOORS["own range"], h)
     assert not coded.data[:, [2, 9]].any() and coded.data[:, 3].any()
+    # One of the dampings that are tried counts them as one in the mean, as the published algorithm does.
+    used = h.diagonal().argsort(descending=True)[:22]
+    damping = 0.01 * torch.where(h.diagonal() > 0, h.diagonal(), 1.0).mean()
+    inverse = (h[used][:, used] + damping * torch.eye(22)).inverse()
+    found = inputs_of(h, GPTQConfig(damping=[0.01], act_order=True)).roots[1]
+    torch.testing.assert_close(found[:22, :22], torch.linalg.cholesky(inverse).T)
     theirs = published(w.numpy(), h.numpy(), 31, floor=False)
     bound = float(weighted_errors(w.double(), torch.from_numpy(theirs), h).sum())
     assert error_of(coded, w, h) <= bound * (1 + 1e-9)
@@ -327,8 +333,9 @@ def test_a_row_that_matters_more_gets_a_wider_clip() -> None:
     weights = [sum(abs(x) * d for x, d in zip(row, diagonal, strict=True)) for row in rows]
     assert coded.scale is not None
     for i, row in enumerate(rows):
-        importance = weights[i] / (sum(weights) / len(weights))
-        clip = 3.0 * float(np.std(row, ddof=1)) * (1 + 0.175 * (importance - 1))
+        share = weights[i] / (sum(weights) / len(weights))
+        clip = 3.0 * float(np.std(row, ddof=1)) * (1 + 0.175 * (share - 1))
         assert coded.scale[i].item() == pytest.approx(clip / 31, rel=1e-3)
     plain = encode_gptq(w, TensorQuant("int6", clip="std", clip_k=3.0, rounding="gptq"), QuantConfig(), h)
     assert plain.scale is not None and not torch.equal(plain.scale, coded.scale)
+    assert torch.equal(importance(torch.zeros(3, 16), h, 0.175), torch.ones(3))

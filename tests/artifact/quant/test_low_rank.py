@@ -57,3 +57,16 @@ def test_a_matrix_is_chosen_by_what_is_asked_for(error: str, chosen: str) -> Non
     quant = dataclasses.replace(INT4, lqer=LQERConfig(rank=4, top=1, factors="asymmetric", error=error))
     repaired = repair(coded, weights, list(weights), quant, {})
     assert {*repaired} == {"white", "planted", chosen + A, chosen + B}
+
+
+def test_factors_of_rows_halve_an_error_of_low_rank_and_rank_zero_adds_none() -> None:
+    random = torch.Generator().manual_seed(3)
+    weights = {"blocks.0.attn.proj.weight": torch.randn(24, 4, generator=random) @ torch.randn(4, 32, generator=random)}
+    ((name, w),) = weights.items()
+    coarse = dataclasses.replace(INT4, attn=TensorQuant("ternary"))
+    errors = {}
+    for rank in (0, 4):
+        coded = quantize(weights, dataclasses.replace(coarse, lqer=LQERConfig(rank=rank)))
+        assert {*coded} == ({name, name + A, name + B} if rank else {name})
+        errors[rank] = (dequantize(coded)[name] - w).norm()
+    assert errors[4] < 0.8 * errors[0]

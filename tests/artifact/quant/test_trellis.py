@@ -56,6 +56,8 @@ def test_compiled_and_batched_codes_are_equal(states: int, columns: int) -> None
     cheaper = trellis_rounding._row_by_row(w, root, states, prices)
     assert torch.equal(cheaper, in_batches(w, root, states, prices))
     assert columns == 1 or not torch.equal(cheaper, codes)
+    # Far beyond the grid all codes are at its end, -126 or -125.
+    assert in_batches(torch.full_like(w, -1e6), root, states, no_prices(w)).min() >= -126
 
 
 def gains(w: torch.Tensor, h: torch.Tensor) -> list[float]:
@@ -128,6 +130,15 @@ def test_prices_are_code_lengths() -> None:
     normal = torch.log2(widths * (2 * torch.pi * torch.e) ** 0.5).double()
     assert float(bits[:, 32:].mean()) == pytest.approx(float(normal[32:].mean()), abs=0.05)
     assert float(bits[:, :32].mean()) == pytest.approx(float(normal[:32].mean()), abs=0.1)
+    # One of two codes is one bit, if it is known which two each offset has.
+    offsets = torch.randint(0, 2, codes.shape, generator=generator)
+    codes = (4 * torch.randint(0, 2, codes.shape, generator=generator) - 4 * offsets).to(torch.int8)
+    prices = learned_prices(codes, offsets, 1.0)
+    bits = prices.lengths[prices.widths(), offsets, codes.long() + 128]
+    assert float(bits.mean()) == pytest.approx(1.0, abs=0.01)
+    # Widths beyond the table are those at its ends.
+    ends = BitPrices(torch.zeros(3, 2, 256), torch.tensor([-5, 0, 9]), torch.tensor([0, 1]))
+    assert ends.widths().tolist() == [[0, 0], [0, 1], [2, 2]]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 
 from golf.errors import GolfError
 from golf.jobs.cluster.shortcut import cluster_hardware
+from golf.jobs.cluster.submit import output_kept_from_children
 from golf.run.result import OK, read_result
 from golf.settings import hardware
 from golf.settings.composition import compose
@@ -61,6 +62,13 @@ def test_auto_is_settled_for_the_clusters_gpus() -> None:
     assert hardware.detect() == here and cluster_hardware(["optim.matrix_lr=0.02"]) is None
     with pytest.raises(GolfError, match="cluster=slurm_a100 does not exist: there are local, "):
         cluster_hardware(["cluster=slurm_a100"])
+
+
+def test_jobs_on_this_machine_do_not_hold_the_pipe_of_the_command(capfd: pytest.CaptureFixture[str]) -> None:
+    with output_kept_from_children():
+        subprocess.run("echo a job; echo a job >&2", shell=True, check=True)
+    subprocess.run("echo the command; echo the command >&2", shell=True, check=True)
+    assert capfd.readouterr() == ("the command\n", "the command\n")
 
 
 @pytest.mark.slow

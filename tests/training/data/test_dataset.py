@@ -50,7 +50,7 @@ def test_a_vocabulary_that_is_not_the_tokenizers_stops(tiny: OwnDataset) -> None
 def test_validation_tokens_beyond_the_vocabulary_stop(tiny: OwnDataset, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(tiny.folder, tmp_path / "copy"))
     write_shard(folder / "tiny_val_000000.bin", np.full(100, 320))
-    with pytest.raises(GolfError, match="hold token 320"):
+    with pytest.raises(GolfError, match="hold token 320, but the vocabulary ends at 319"):
         open_dataset(compose([*tiny_overrides(tiny), f"data.path={folder}"]))
 
 

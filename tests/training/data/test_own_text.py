@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from golf.errors import GolfError
+from golf.training.data import own_text
 from golf.training.data.byte_tables import load_tokenizer
 from golf.training.data.caseops import decode_capitals
 from golf.training.data.documents import BOS_ID, ShardWriter, train_tokenizer
@@ -172,3 +173,9 @@ def test_the_command_says_what_it_did(tmp_path: Path) -> None:
     assert "left out of training, because validation has the same text: 1 documents" in done.stdout
     assert "left out, because they are empty: 1 documents" in done.stdout
     assert "data.vocab_size=300 data.byte_sidecar=true" in done.stdout
+
+
+def test_the_tokenizer_is_trained_on_the_first_documents(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_text, "TOKENIZER_SAMPLE_CHARS", 6)
+    assert list(own_text._first_chars(["abcd", "ef", "gh"])) == ["abcd", "ef"]
+    assert list(own_text._first_chars(["abc", "de"])) == ["abc", "de"]

@@ -67,8 +67,10 @@ def test_no_thread_stays_when_the_block_is_left(error: type[BaseException]) -> N
 
 
 def test_a_cpu_run_makes_its_batches_itself(tiny_cfg: Config) -> None:
-    with open_loader(tiny_cfg, open_dataset(tiny_cfg), Ranks()) as loader:
-        loader.next_batch()
+    dataset = open_dataset(tiny_cfg)
+    first = make_loader(tiny_cfg, dataset).next_batch()
+    with open_loader(tiny_cfg, dataset, Ranks()) as loader:
+        assert all(map(torch.equal, loader.next_batch(), first))
         assert not prefetch_threads()
 
 

@@ -1,5 +1,6 @@
 """The embedded corpus: the same bytes everywhere, split by document."""
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +9,9 @@ import pytest
 from golf.errors import GolfError
 from golf.training.data import pydocs
 from golf.training.data.dataset import open_dataset
+from golf.training.data.documents import BOS_ID
 from golf.training.data.shards import open_shard
-from tests.support import compose
+from tests.support import compose, make_text
 
 
 @pytest.mark.slow
@@ -71,8 +73,29 @@ def g(): pass
     assert list(pydocs._prose(source)) == found
 
 
+def test_one_module_in_sixteen_is_validation_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """By the last byte of its name's digest: the share of a module does not depend on the other modules."""
+    modules = [(f"package/{i}.py", [make_text(2, i)]) for i in range(200)]
+    monkeypatch.setattr(pydocs, "_modules", lambda: iter(modules))
+    pydocs.build(tmp_path / "shards", tmp_path / "t.model", 320)
+    counts = {
+        split: (open_shard(tmp_path / f"shards/pydocs_{split}_000000.bin") == BOS_ID).sum()
+        for split in ("train", "val")
+    }
+    expected = sum(hashlib.sha256(name.encode()).digest()[-1] % 16 == 0 for name, _ in modules)
+    assert counts == {"train": 200 - expected, "val": expected}
+
+
+def test_the_first_text_is_that_of_the_first_package() -> None:
+    assert next(name for name, documents in pydocs._modules() if documents).startswith("mpmath/")
+
+
 def test_other_versions_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(pydocs.VERSIONS, "sympy", "0.0.1")
     with pytest.raises(GolfError, match=r"made from sympy 0\.0\.1, but .* is installed"):
         pydocs.build(tmp_path / "shards", tmp_path / "t.model", 1024)
     assert list(tmp_path.iterdir()) == []
+    monkeypatch.setitem(pydocs.VERSIONS, "sympy", "1.14.0")
+    monkeypatch.setitem(pydocs.VERSIONS, "no-such-package-of-golf", "1.0")
+    with pytest.raises(GolfError, match=r"made from no-such-package-of-golf 1\.0, but none is installed"):
+        pydocs.build(tmp_path / "shards", tmp_path / "t.model", 1024)

@@ -13,6 +13,7 @@ import sentencepiece
 from golf.errors import GolfError
 from golf.run.result import read_result
 from golf.settings.config import Config
+from golf.training.data import sidecar
 from golf.training.data.byte_tables import load_tokenizer
 from golf.training.data.dataset import open_dataset
 from golf.training.data.own_text import OwnDataset, Recipe, make_dataset
@@ -118,3 +119,8 @@ def test_the_public_sidecar_is_accepted_and_the_over_count_is_not() -> None:
     unescaped = np.isin(tokens, [4, 5, 6, 7]) & (counts == 0)
     (fault,) = sidecar_faults(np.where(unescaped, 3, counts), tokens, tokenizer)
     assert fault.startswith(f"counts {3 * unescaped.sum()} bytes on {unescaped.sum()} case operators")
+
+
+def test_an_escaped_escape_escapes_nothing() -> None:
+    """Escapes are 9: the second stands for itself, and what follows it is not escaped."""
+    assert sidecar._escaped(np.array([9, 9, 5, 9, 6]), 9).tolist() == [False, True, False, False, True]

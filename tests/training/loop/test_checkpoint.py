@@ -16,10 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
+from golf.errors import GolfError
 from golf.run.folder import RunFolder, create_run_folder
 from golf.run.result import OK, read_result
 from golf.settings.config import Config
-from golf.training.loop.checkpoint import checkpoint_seconds, flatten, unflatten
+from golf.training.loop.checkpoint import Checkpoints, Start, checkpoint_seconds, flatten, unflatten
+from golf.training.loop.state import build_state
+from golf.training.ranks import Ranks
 from tests.jobs.launch.test_processes import processes_of
 from tests.support import ROOT, metrics
 
@@ -122,6 +125,29 @@ def test_a_damaged_checkpoint_or_another_number_of_ranks_is_one_sentence(cfg: Co
     part.write_bytes(part.read_bytes()[:100])
     assert start(folder, 1).wait(timeout=60) == 1
     assert "cannot be read" in read_result(folder.result).reason
+
+
+def test_a_rank_of_an_earlier_start_writes_no_state_into_a_resumed_run(cfg: Config) -> None:
+    folder, state = create_run_folder(cfg, []), build_state(cfg, Ranks(), lambda *_: None)
+
+    def files() -> dict[str, bytes]:
+        kept = folder.checkpoint.rglob("*.*")
+        return {path.relative_to(folder.path).as_posix(): path.read_bytes() for path in kept}
+
+    folder.begin()
+    survivor = Checkpoints(cfg, folder, state)
+    survivor.save(Start(step=3))
+    folder.begin()
+    saved = files()
+    assert saved.keys() == {"checkpoint/latest.json", "checkpoint/step3/rank0.safetensors"}
+    for parameter in state.model.parameters():
+        parameter.data.add_(1.0)
+    for step in (3, 4):
+        with pytest.raises(GolfError, match="was started again by another process"):
+            survivor.save(Start(step=step))
+        assert files() == saved
+    Checkpoints(cfg, folder, state).save(Start(step=4))
+    assert files().keys() == {"checkpoint/latest.json", "checkpoint/step4/rank0.safetensors"}
 
 
 def test_short_runs_have_no_checkpoints_and_long_ones_do(tiny_cfg: Config) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from golf.errors import GolfError
 from golf.training.data.packed import document_starts, most_pieces
+from golf.training.model import documents
 from golf.training.model.attention import attend_sdpa, variable_length_kernel
 from golf.training.model.documents import (
     attend_in_spans,
@@ -169,3 +170,17 @@ def test_a_package_without_the_call_is_one_sentence(monkeypatch: pytest.MonkeyPa
     install(monkeypatch, flash_attention_4())
     with pytest.raises(GolfError, match=r"^model\.attention=fa2 needs flash_attn_varlen_func of the package"):
         variable_length_kernel("fa2")
+
+
+def test_only_a_cpu_outside_of_a_graph_reads_the_sizes_of_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("attend_one_by_one", "attend_in_spans"):
+        monkeypatch.setattr(documents, name, lambda *_, name=name: name)
+    attend = documents._plain_pieces(8)
+
+    def chosen(device: str) -> object:
+        q = torch.zeros(1, 8, 2, 4, device=device)
+        return attend(attend_sdpa, q, q, q, torch.zeros(8, device=device))
+
+    assert [chosen("cpu"), chosen("meta")] == ["attend_one_by_one", "attend_in_spans"]
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert [chosen("cpu"), chosen("meta")] == ["attend_in_spans", "attend_in_spans"]

@@ -1,6 +1,8 @@
 """The baseline model against the public script's numbers and against a slow definition of our own."""
 
 import math
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ import torch
 from torch import Tensor
 
 from golf.settings.config import ModelConfig
-from golf.training.model.build import build_model
+from golf.training.model.build import build_model, compile_for_training
 from golf.training.model.gpt import GPT
 from tests.support import compose, parity
 
@@ -173,3 +175,17 @@ def test_bf16_is_close_to_float32() -> None:
     model.load_state_dict(reference.state_dict())
     ids, targets = torch.randint(50, (2, 16)), torch.randint(50, (2, 16))
     assert model(ids, targets).item() == pytest.approx(reference(ids, targets).item(), rel=0.02)
+
+
+@pytest.mark.parametrize(("mode", "graphs"), [("full", 1), ("blocks", SMALL.num_layers), ("off", 0)])
+def test_compilation_asks_for_whole_graphs_of_fixed_shapes(
+    mode: str, graphs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, bool]] = []
+    # The real one takes seconds to import.
+    dynamo = SimpleNamespace(config=SimpleNamespace(recompile_limit=8))
+    monkeypatch.setitem(sys.modules, "torch._dynamo", dynamo)
+    monkeypatch.setattr(torch, "_dynamo", dynamo, raising=False)
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda module, **options: asked.append(options))
+    compile_for_training(GPT(SMALL), mode)
+    assert asked == graphs * [{"dynamic": False, "fullgraph": True}]

@@ -28,6 +28,9 @@ def test_wrong_names_and_shapes_are_named(tmp_path: Path) -> None:
         GolfError, match=r"bias is missing; extra is not in the model; weight is \(2, 4\), not \(2, 3\)"
     ):
         load_weights(nn.Linear(3, 2), tmp_path / "w.safetensors")
+    safetensors.torch.save_file({name: torch.zeros(1) for name in ("bias", "p", "q")}, tmp_path / "w.safetensors")
+    with pytest.raises(GolfError, match=r"weight is missing; p is not in the model; q is not in the model and 1 more"):
+        load_weights(nn.Linear(3, 2), tmp_path / "w.safetensors")
 
 
 class Payload:
