@@ -130,8 +130,8 @@ def role_excess(
     found = {role: expected_excess(priors[role], features, evidence[role]) for role, features in own.items()}
     total = {}
     for role, excess in found.items():
-        added = rounding(role, own[role])
-        total[role] = ExcessBits(excess.bits + added.bits, math.hypot(excess.sd, added.sd))
+        of_rounding = rounding(role, own[role])
+        total[role] = ExcessBits(excess.bits + of_rounding.bits, math.hypot(excess.sd, of_rounding.sd))
     return total, compared
 
 
