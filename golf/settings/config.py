@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hint
 from golf.challenge import CAP_BYTES, EVAL_SECONDS, GRACE_SECONDS, TRAIN_SECONDS
 from golf.errors import GolfError
 from golf.registry import technique_types
-from golf.settings.fields import among, later, number, one_of, written_values
+from golf.settings.fields import among, later, number, one_of, within, written_values
 from golf.settings.quant_config import TENSOR_CLASSES as TENSOR_CLASSES
 from golf.settings.quant_config import CalibrationConfig as CalibrationConfig
 from golf.settings.quant_config import GPTQConfig as GPTQConfig
@@ -192,6 +192,23 @@ class TTTConfig:
 
 
 @dataclass
+class TiltConfig:
+    """A tilt of the scored distributions towards what followed the same context earlier in the text."""
+
+    # source of the hints; off: no tilt | ngram: the commonest continuation so far of the last 8 to 16 tokens
+    method: str = later(one_of("off", "ngram"))
+    beta: float = later(number(2.0, above=0))  # logarithm of the factor on a hint that has followed its context always
+    # tokens of the contexts, longest first; the first context whose hint is sure enough gives it
+    contexts: list[int] = later(field(default_factory=lambda: [16, 14, 12, 10, 8], metadata=within(at_least=1)))
+    # for each context, the least share of its earlier occurrences that a hint has followed
+    least_shares: list[float] = later(
+        field(default_factory=lambda: [0.5, 0.5, 0.6, 0.7, 0.7], metadata=within(at_least=0, at_most=1))
+    )
+    # for each context, how often it has to have occurred
+    least_counts: list[int] = later(field(default_factory=lambda: [2, 2, 2, 3, 3], metadata=within(at_least=1)))
+
+
+@dataclass
 class EvalConfig:
     """Validation during the run and the scores at its end."""
 
@@ -207,6 +224,7 @@ class EvalConfig:
     # context of a score; true: the target's own document | false: the sequence or window, across documents
     documents: bool = later(False)
     ttt: TTTConfig = field(default_factory=TTTConfig)
+    tilt: TiltConfig = later(field(default_factory=TiltConfig))  # of scores with sliding windows, and of ttt.method=sgd
 
 
 @dataclass
@@ -232,6 +250,9 @@ class RulesConfig:
     power: float = number(0.8, above=0, below=1)  # chance of finding a real difference, for the number of seeds needed
     # size of the code counted with the artifact; exact: the wrapped script itself | estimate: a fast prediction of it
     code_bytes: str = one_of("exact", "estimate")
+    # what counts against budget.eval_seconds; scores: the seconds of every score | whole: all from the packed file on,
+    # with unpacking it and compiling
+    eval_clock: str = later(one_of("scores", "whole"))
     quiet_clock: bool = False  # no sampling of the machine during training, whatever track.system_metrics says
 
 

@@ -60,6 +60,8 @@ def check(cfg: Config) -> None:
     _check_sliding(cfg)
     if cfg.eval.ttt.method != "off":
         _check_ttt(cfg)
+    if cfg.eval.tilt.method != "off":
+        _check_tilt(cfg)
     _require(
         re.fullmatch(r"[\w.+-]+", cfg.name) is not None,
         f"name={cfg.name} names a folder: use letters, digits and . _ + - only.",
@@ -196,6 +198,18 @@ def _check_ttt(cfg: Config) -> None:
             f"eval.ttt.chunk_tokens={recipe.chunk_tokens} is not a multiple of {key}, {unit}: the nearest that is: "
             f"{max(1, round(recipe.chunk_tokens / unit)) * unit}.",
         )
+
+
+def _check_tilt(cfg: Config) -> None:
+    _require(
+        cfg.eval.stride > 0 and cfg.eval.ttt.method != "lora",
+        "eval.tilt tilts the scores of sliding windows: set eval.stride, and eval.ttt.method=off or sgd.",
+    )
+    tilt = cfg.eval.tilt
+    _require(
+        len(tilt.contexts) == len(tilt.least_shares) == len(tilt.least_counts),
+        "eval.tilt.contexts, least_shares and least_counts have different lengths: give one of each for every context.",
+    )
 
 
 def _check_phases(cfg: Config, seq_len: int) -> None:

@@ -80,6 +80,19 @@ KEYS = {
     "TTT_CHUNK_SIZE": "eval.ttt.chunk_tokens",
     "TTT_EVAL_SEQ_LEN": "eval.ttt.seq_len",
     "TTT_BATCH_SIZE": "eval.ttt.batch_seqs",
+    "TTT_LORA_ALPHA": "eval.ttt.lora_alpha",
+    "TTT_BETA1": "eval.ttt.lora_beta1",
+    "TTT_BETA2": "eval.ttt.lora_beta2",
+    "TTT_WEIGHT_DECAY": "eval.ttt.lora_weight_decay",
+    "TTT_GRAD_STEPS": "eval.ttt.lora_steps",
+    "PHASED_TTT_PREFIX_DOCS": "eval.ttt.lora_phases.documents",
+    "PHASED_TTT_NUM_PHASES": "eval.ttt.lora_phases.count",
+    "GLOBAL_TTT_LR": "eval.ttt.lora_phases.lr",
+    "GLOBAL_TTT_MOMENTUM": "eval.ttt.lora_phases.momentum",
+    "GLOBAL_TTT_EPOCHS": "eval.ttt.lora_phases.epochs",
+    "GLOBAL_TTT_CHUNK_TOKENS": "eval.ttt.lora_phases.chunk_tokens",
+    "GLOBAL_TTT_BATCH_SEQS": "eval.ttt.lora_phases.batch_seqs",
+    "GLOBAL_TTT_GRAD_CLIP": "eval.ttt.lora_phases.grad_clip",
 }
 SWITCHES = {  # variables that choose one value if they are not off
     "FP16_EMBED_EXPORT": "quant=fp16_embed",
@@ -89,6 +102,24 @@ SWITCHES = {  # variables that choose one value if they are not off
 }
 LORA_ONLY = {"TTT_LORA_RANK", "TTT_LORA_LR", "TTT_CHUNK_SIZE", "TTT_EVAL_SEQ_LEN", "TTT_BATCH_SIZE"}
 HESSIAN_CLIP = "HESSIAN_CLIP_LAMBDA"  # of scripts that round by GPTQ with clips in deviations (record 04-06)
+LORA_TARGETS = {"TTT_K_LORA": "k", "TTT_O_LORA": "o", "TTT_MLP_LORA": "mlp"}
+# Variables that only the scripts from 10 April on have, whose low-rank factors are others than those of 17 March.
+APRIL_LORA = {
+    *(name for name, key in KEYS.items() if key.startswith(("eval.ttt.lora_phases", "eval.ttt.lora_beta"))),
+    *("TTT_LORA_ALPHA", "TTT_WEIGHT_DECAY", "TTT_GRAD_STEPS", "TTT_WARM_START_A", *LORA_TARGETS),
+}
+# The defaults of the script of 27 April, which the records before it had in part.
+APRIL_DEFAULTS = {
+    "eval": "ttt_phased",
+    "eval.ttt.lora_windows": "document",
+    "eval.ttt.lora_queue": "upstream",
+    "eval.ttt.lora_rank": "96",
+    "eval.ttt.lora_weight_decay": "1.0",
+    "eval.ttt.lora_beta2": "0.999",
+    "eval.ttt.lora_phases.count": "1",
+    "eval.ttt.lora_phases.documents": "2000",
+    "eval.ttt.lora_phases.order": "upstream",
+}
 SGD_ON, LORA_ON = "eval.ttt.method=sgd", "eval.ttt.method=lora"
 SGD_STRIDE = 64  # default of EVAL_STRIDE in the scripts that have TTT_ENABLED, in tokens
 ABSENT_AT_ZERO = {"MLP_HIDDEN"}  # variables whose 0 means "not given" in the scripts
@@ -119,6 +150,7 @@ class Translation:
     techniques: dict[str, str] = field(default_factory=dict)  # variables of techniques, translated together at the end
     ttt: bool | None = None  # value of TTT_ENABLED; None if it is not set
     lora: bool = False  # True if a variable of the scripts with low-rank test-time training is set
+    april_lora: dict[str, str] = field(default_factory=dict)  # variables of those from 10 April on
 
 
 def translate(
@@ -153,6 +185,9 @@ def translate(
 def _complete_ttt(result: Translation) -> None:
     """Select the method of test-time training, and add the sliding windows of the scripts with SGD."""
     overrides = result.overrides
+    if result.april_lora and result.ttt is not False:
+        _complete_april_lora(result)
+        return
     # The first script with LoRA has no switch; in later ones TTT_ENABLED=0 switches it off.
     if result.lora and result.ttt is not False:
         overrides.append(LORA_ON)
@@ -160,6 +195,18 @@ def _complete_ttt(result: Translation) -> None:
         overrides.append(SGD_ON)
         if not any(o.startswith("eval.stride=") for o in overrides):
             overrides.append(f"eval.stride={SGD_STRIDE}")
+
+
+def _complete_april_lora(result: Translation) -> None:
+    """Put the defaults of the scripts from 10 April on in front, and their switches behind."""
+    given = {override.partition("=")[0] for override in result.overrides}
+    result.overrides[:0] = [f"{key}={value}" for key, value in APRIL_DEFAULTS.items() if key not in given]
+    off = {LORA_TARGETS[name] for name, value in result.april_lora.items() if name in LORA_TARGETS and is_off(value)}
+    if off:
+        left = [target for target in ("q", "k", "v", "o", "mlp", "head") if target not in off]
+        result.overrides.append(f"eval.ttt.lora_targets=[{','.join(left)}]")
+    if is_zero(result.april_lora.get("TTT_WARM_START_A", "1")):
+        result.overrides.append("eval.ttt.lora_a=drawn")
 
 
 def _settle_late_qat(result: Translation) -> None:
@@ -192,7 +239,16 @@ def defaults_besides(translation: Translation, cfg: Config, defaults: Mapping[st
     for name, value in defaults.items():
         if value is None or not value:
             continue
-        if name in KEYS and name not in (*NOT_THE_MODEL, *ABSENT_AT_ZERO, *LORA_ONLY) and not name.startswith("TTT_"):
+        if (
+            name in KEYS
+            and not name.startswith(("TTT_", "PHASED_TTT_", "GLOBAL_TTT_"))
+            and name
+            not in (
+                *NOT_THE_MODEL,
+                *ABSENT_AT_ZERO,
+                *LORA_ONLY,
+            )
+        ):
             setting: object = cfg
             for part in KEYS[name].split("."):
                 setting = getattr(setting, part)
@@ -230,6 +286,10 @@ def _words(command_line: str) -> list[str]:
 def _assign(name: str, value: str, result: Translation) -> None:
     off = is_off(value)
     result.lora |= name in LORA_ONLY
+    if name in APRIL_LORA:
+        result.april_lora[name] = value
+    if name == "TTT_WARM_START_A" or name in LORA_TARGETS:
+        return
     if name in variables_of_techniques():
         result.techniques[name] = value
     elif name in SWITCHES:

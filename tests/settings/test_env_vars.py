@@ -54,6 +54,10 @@ def test_every_known_variable_sets_its_field(name: str) -> None:
         "BETA2": "0.99",
         "TTT_MOMENTUM": "0.5",
         "TTT_EVAL_SEQ_LEN": "512",
+        "TTT_BETA1": "0.5",
+        "TTT_BETA2": "0.9",
+        "GLOBAL_TTT_MOMENTUM": "0.5",
+        "GLOBAL_TTT_CHUNK_TOKENS": "4096",
     }
     value = values.get(name, "3")
     beside = "MUON_WD=0.1 " if name == "WD_TAPER_FINAL_MULT" else ""
@@ -251,3 +255,17 @@ def test_swa_beside_ema_is_collected_and_not_used() -> None:
     assert "collect this average and do not use it" in found.without_effect[0]
     compose(found.overrides)
     assert translate("EMA_ENABLED=0 SWA_ENABLED=1 torchrun train_gpt.py").overrides[2:] == ["tech=[swa]"]
+
+
+def test_a_command_of_27_april_is_its_preset_but_for_order() -> None:
+    """The variables of the record of 1.0611 over the defaults of its script."""
+    line = (
+        "TTT_LORA_RANK=80 TTT_BETA2=0.99 TTT_WEIGHT_DECAY=0.5 PHASED_TTT_PREFIX_DOCS=2500 PHASED_TTT_NUM_PHASES=3 "
+        "PHASED_TTT_ENABLED=1 TTT_CHUNK_SIZE=48 torchrun train_gpt.py"
+    )
+    translation = translate(line, unread={"PHASED_TTT_ENABLED"})
+    found, preset = compose(translation.overrides), compose(["experiment=records/2026-04-27_caseops_lqer_9hp"])
+    assert found.eval.ttt == preset.eval.ttt and found.eval.documents and not translation.unknown
+    switches = "TTT_O_LORA=0 TTT_WARM_START_A=0 TTT_ENABLED=1 torchrun train_gpt.py"
+    ttt = compose(translate(switches).overrides).eval.ttt
+    assert (ttt.lora_targets, ttt.lora_a, ttt.lora_rank) == (["q", "k", "v", "mlp", "head"], "drawn", 96)

@@ -27,7 +27,7 @@ READABLE = "gold6_11l"  # rehearsed in the form that people read, the others in 
 TECHNIQUES_1 = "fused_qkv,gated_attention,value_residual,phase_mix,skip_gates,lawa,soft_round"
 TECHNIQUES_2 = "recurrence,parallel_lanes,swiglu,fake_quant,swa,overtone_init"
 OTHER_SETTINGS = {
-    "context": "quant=int6_context",
+    "context": "quant=int6_context data.loader=shuffled eval=ttt_lora",
     "steps": "quant=sdclip_gptq quant.codec=context quant.attn.rounding=trellis quant.mlp.rounding=trellis "
     "quant.attn.columns=0.7 quant.mlp.columns=0.7 quant.embed.columns=0.7 quant.trellis.bit_price=0.1",
     "brotli": "quant=int6_mixed quant.codec=brotli quant.codec_level=11 quant.layout=[pack_bits,byte_planes] "
@@ -37,8 +37,6 @@ OTHER_SETTINGS = {
     "eval.ttt.chunk_tokens=1024",
     "own_text": "quant=gptq_own_text quant.calibration.tokens=4096 data.loader=coprime model.tie_embeddings=false "
     "model.unet_skips=false",
-    "low_rank": "quant=sdclip_lqer data.loader=shuffled schedule.warmdown_fraction=0.5 schedule.min_lr=0.1 "
-    "eval=ttt_lora",
 }
 PACKAGES = {"context": "numba", "steps": "numba", "brotli": "brotli"}
 Environments = Callable[[list[str]], Path]
@@ -124,6 +122,16 @@ def test_other_settings(name: str, environment: Environments, tmp_path: Path) ->
     assert PACKAGES.get(name, "torch") in requirements(bundle)
     found = rehearse(cfg, bundle.wrapped, environment(requirements(bundle)), tmp_path, steps=FEW_STEPS)
     assert found.losses > FEW_STEPS and found.artifact_bytes > 1000 and found.val_bpb > 0
+
+
+@pytest.mark.slow
+def test_the_newest_record(environment: Environments, tmp_path: Path) -> None:
+    """Packed documents with operators, gates, lanes, a loop, Polar Express, clips by deviation and low-rank factors."""
+    on_cpu = [o for o in ON_CPU if not o.startswith("data=")]
+    cfg = compose(["experiment=records/2026-04-27_caseops_lqer_9hp", *on_cpu, *FLOAT32, "quant.codec_level=1"])
+    bundle = Bundle(cfg)
+    found = rehearse(cfg, bundle.wrapped, environment(requirements(bundle)), tmp_path, steps=2)
+    assert found.losses > 2 and found.artifact_bytes > 1000 and found.val_bpb > 0
 
 
 @pytest.mark.slow

@@ -9,9 +9,14 @@ from golf.run.result import OK, OVER_BYTES, OVER_TIME, Result
 from golf.settings.config import Config
 
 
-def counted_eval_seconds(cfg: Config, result: Result) -> float:
-    """Return the seconds that count as evaluation: all scores of the artifact, and calibration on own text."""
+def counted_eval_seconds(cfg: Config, result: Result, whole_seconds: float) -> float:
+    """Return the seconds that count as evaluation: all scores of the artifact, and calibration on own text.
+
+    `whole_seconds` are those from the packed file to the last score, which count if the rules say so.
+    """
     own_text = _calibration_seconds(cfg, result, "self_generated")
+    if cfg.rules.eval_clock == "whole":
+        return whole_seconds + own_text
     return sum(score.seconds for score in result.artifact_scores) + own_text
 
 
@@ -32,7 +37,8 @@ def budget_state(cfg: Config, result: Result) -> tuple[str, str]:
         what = "training with calibration" if calibrating else "training"
         return OVER_TIME, f"{what} took {over_train:.1f} s more than its {budget.train_seconds:g} s"
     if budget.eval_seconds and result.eval_seconds > budget.eval_seconds:
-        return OVER_TIME, f"scoring took {result.eval_seconds:.1f} s of at most {budget.eval_seconds:g} s"
+        counted = " with unpacking and compiling" if cfg.rules.eval_clock == "whole" else ""
+        return OVER_TIME, f"scoring{counted} took {result.eval_seconds:.1f} s of at most {budget.eval_seconds:g} s"
     return OK, ""
 
 

@@ -102,10 +102,12 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
     ranks.barrier()
 
     # Load from disk and score: only what the file holds counts.
+    start_of_scoring = time.perf_counter()
     scores = score_artifact(cfg, load(folder.artifact).state_dict(), scorer, log)
+    whole_seconds = time.perf_counter() - start_of_scoring
 
     # Result. Only the first rank knows the sizes, so it alone judges the run by its budget.
-    _record_scores(result, cfg, scores)
+    _record_scores(result, cfg, scores, whole_seconds)
     if sizes is None:
         result.state = OK
     else:
@@ -175,9 +177,9 @@ def _record_machine(result: Result, recompiles: list[str], ranks: Ranks, log: Ru
     log.peak_memory(allocated, reserved)
 
 
-def _record_scores(result: Result, cfg: Config, scores: ArtifactScores) -> None:
+def _record_scores(result: Result, cfg: Config, scores: ArtifactScores, whole_seconds: float) -> None:
     result.post_quant, result.post_quant_sliding, result.post_quant_ttt = scores
-    result.eval_seconds = counted_eval_seconds(cfg, result)
+    result.eval_seconds = counted_eval_seconds(cfg, result, whole_seconds)
 
 
 def _record_sizes(result: Result, cfg: Config, sizes: Sizes) -> None:

@@ -94,6 +94,8 @@ def _small_scoring(cfg: Config) -> Config:
             stride=stride,
             stride_batch_seqs=8,
             ttt=ttt,
+            # So that a text of random tokens has hints.
+            tilt=dataclasses.replace(cfg.eval.tilt, contexts=[1], least_shares=[0.0], least_counts=[1]),
             dtype="fp32",
         ),
         launch=dataclasses.replace(cfg.launch, device="cpu", compile="off", nproc=1, nodes=1),

@@ -22,6 +22,7 @@ from golf.training.scoring.lora import check_adapted
 from golf.training.scoring.sliding import score_sliding
 from golf.training.scoring.standard import score_standard
 from golf.training.scoring.tally import Observe, Tally, Watcher
+from golf.training.scoring.tilt import TiltedTally, tilted_losses_at
 from golf.training.scoring.ttt_lora import score_ttt_lora
 from golf.training.scoring.ttt_sgd import SGDTrainer, score_ttt_sgd
 
@@ -52,6 +53,9 @@ class Scorer:
     def losses_at(self) -> LossesAt:
         """Function for losses at some positions only, for windows that overlap. It is compiled before a clock runs."""
         losses_at = compiled_losses_at(self.model, self.cfg.launch.compile)
+        if self.cfg.eval.tilt.method == "ngram":
+            # Not compiled, because hints come with it.
+            return functools.partial(tilted_losses_at, self.model)
         # First windows of documents score all that they read, so their batches have a shape of their own.
         widths = {self.cfg.eval.stride or self.seq_len} | ({self.seq_len} if self.cfg.eval.documents else set())
         for width in widths if self.cfg.launch.compile == "full" else ():
@@ -156,7 +160,10 @@ class Scorer:
         )
 
     def _tally(self, observe: Observe | None) -> Tally:
-        return Tally(self.dataset.validation, self.dataset.target_bytes, self.ranks, observe)
+        tokens, target_bytes = self.dataset.validation, self.dataset.target_bytes
+        if self.cfg.eval.tilt.method == "ngram":
+            return TiltedTally(self.cfg.eval.tilt, tokens, target_bytes, self.ranks, observe)
+        return Tally(tokens, target_bytes, self.ranks, observe)
 
 
 def score(model: nn.Module, cfg: Config, dataset: Dataset | None = None) -> Score:

@@ -29,8 +29,7 @@ def score_sliding(
 def add_scores(tally: Tally, losses_at: LossesAt, parts: Iterable[Batch]) -> None:
     """Score every batch of `parts` and add it to `tally`."""
     for batch in parts:
-        ids, positions, targets = map(tally.ranks.send, (batch.ids, batch.positions, batch.targets))
-        tally.add(batch.indices, batch.scored, losses_at(ids, positions, targets))
+        tally.add(batch.indices, batch.scored, tally.losses(losses_at, batch))
 
 
 def describe(stride: int, tail: str = "exact") -> str:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from golf.bits import STANDARD, Score, bits_per_byte
 from golf.training.ranks import Ranks
+from golf.training.scoring.windows import Batch
 
 Observe = Callable[[np.ndarray, np.ndarray], None]  # called with indices [n] and nats [n] of scored targets
 
@@ -49,6 +50,10 @@ class Tally:
         self.bytes += int(self.target_bytes[counted].sum(dtype=np.int64))
         if self.observe is not None:
             self.observe(counted, losses.detach().double().cpu().numpy()[scored])
+
+    def losses(self, losses_at: Callable[..., Tensor], batch: Batch) -> Tensor:
+        """Return the nats `[B, S]` of the targets of `batch`."""
+        return losses_at(*map(self.ranks.send, (batch.ids, batch.positions, batch.targets)))
 
     @property
     def seconds(self) -> float:

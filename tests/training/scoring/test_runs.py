@@ -9,9 +9,10 @@ import golf
 from golf.bits import STANDARD
 from golf.run.result import read_result
 from golf.training.data.own_text import OwnDataset
+from golf.training.loop.budget import budget_state, counted_eval_seconds
 from golf.training.ranks import Ranks
 from golf.training.scoring.scorer import Scorer
-from tests.support import golf_main, metrics, only_run, tiny_overrides
+from tests.support import compose, golf_main, metrics, only_run, tiny_overrides
 
 EXTRA = {
     "sliding": ["eval=sliding64", "eval.stride=8"],
@@ -106,6 +107,11 @@ def test_all_scores_count_against_the_evaluation_budget(tiny: OwnDataset, runs: 
     assert done.returncode == 1
     result = read_result(only_run(runs) / "result.json")
     assert result.state == "over_time" and "scoring took" in result.reason
+    # By the rules of records, unpacking and compiling count, too.
+    cfg = compose(["scale=laptop", "rules=strict"])
+    assert counted_eval_seconds(cfg, result, 1000.0) == 1000.0 > counted_eval_seconds(compose(), result, 1000.0) > 0
+    result.eval_seconds = 1000.0
+    assert budget_state(cfg, result)[1].startswith("scoring with unpacking and compiling took 1000.0 s")
 
 
 def test_upstream_tail_is_named_wherever_the_score_is_and_voids_the_run(tiny: OwnDataset, runs: Path) -> None:
