@@ -139,7 +139,12 @@ def test_a_thousand_runs_are_a_short_page_of_one_configuration_a_variant(
 ) -> None:
     write_lr_sweep(runs, {0.001 * i: [1.2 + 0.0001 * i + 0.0005 * seed for seed in range(20)] for i in range(1, 51)})
     read: list[Path] = []
-    monkeypatch.setattr(board_runs, "_settings", lambda folder: read.append(folder) or settings_of(folder))
+
+    def counted(folder: Path) -> Any:
+        read.append(folder)
+        return settings_of(folder)
+
+    monkeypatch.setattr(board_runs, "_settings", counted)
     with served(runs) as server:
         document, console = browse(server.url, tmp_path, "--virtual-time-budget=2000")
     assert console == "" and "Show all 1000 rows" in document and "Runs (1000 of 1000)" in document
