@@ -13,12 +13,15 @@ from typing import Any
 
 import pytest
 
+from golf.report import board_runs
 from golf.report.board_file import single_file
+from golf.report.board_runs import _settings as settings_of
 from golf.report.board_server import Board
 from golf.report.findings import judged
-from golf.report.study import read_study
+from golf.report.rows import IMPORTED
+from golf.report.study import Study, read_study
 from golf.settings.config import Config, RulesConfig
-from tests.report.runs import train_event, with_lr, write_lr_sweep, write_run, write_sweep
+from tests.report.runs import train_event, variant, with_lr, write_lr_sweep, write_run, write_sweep
 from tests.report.test_board import SCORES, served
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
@@ -34,6 +37,10 @@ INSPECTION = """<script>addEventListener('load', () => setTimeout(() => {
     plots: [...d.querySelectorAll('.plot')].filter(shown).map(p => ({box: box(p), label: p.getAttribute('aria-label'),
       legend: [...p.querySelectorAll('.legendtext')].map(e => e.textContent),
       legendBox: box(p.querySelector('.legend')), axis: box(p.querySelector('.xtitle'))})),
+    controls: [...d.querySelectorAll('a[href], button, input, select, [tabindex="0"]')].filter(shown).map(e => {
+      const label = [...(e.labels || [])].map(l => l.textContent)[0];
+      const name = e.textContent.trim() || e.getAttribute('aria-label') || label;
+      e.focus(); return [name || '', d.activeElement === e]; }),
     uploads: d.querySelectorAll('[data-title*="hare"]').length, scheme: page.getComputedStyle(d.body).backgroundColor
   }));
 }, 800));</script>"""
@@ -116,12 +123,44 @@ def test_one_file_has_everything_at_any_width(case: str, width: int, runs: Path,
     assert found["page"] <= found["width"] == width and found["requests"] == [] and found["bold"] == 0
     assert found["uploads"] == 0 and "Verdicts by rules=house" in found["text"]
     assert len(found["plots"]) == 4
+    # Whoever has no mouse reaches everything in the order of the page, and hears what it is.
+    assert found["controls"][0][0] == "Skip to the runs" and len(found["controls"]) > 15
+    assert all(name and has_focus for name, has_focus in found["controls"]), found["controls"]
     for plot in found["plots"]:
         assert plot["label"] and plot["legend"] and plot["box"][2] <= width
         assert plot["legendBox"][1] >= plot["axis"][3] - 2, f"the legend covers the axis: {plot}"
     if case == "hostile":
         assert HOSTILE in found["text"]
         assert sum(name.startswith("<img src=x") for name in found["plots"][2]["legend"]) == 3
+
+
+def test_a_thousand_runs_are_a_short_page_of_one_configuration_a_variant(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_lr_sweep(runs, {0.001 * i: [1.2 + 0.0001 * i + 0.0005 * seed for seed in range(20)] for i in range(1, 51)})
+    read: list[Path] = []
+
+    def counted(folder: Path) -> Any:
+        read.append(folder)
+        return settings_of(folder)
+
+    monkeypatch.setattr(board_runs, "_settings", counted)
+    with served(runs) as server:
+        document, console = browse(server.url, tmp_path, "--virtual-time-budget=2000")
+    assert console == "" and "Show all 1000 rows" in document and "Runs (1000 of 1000)" in document
+    table = document.partition('id="run-table"')[2].partition("</table>")[0]
+    assert table.count("<tr") == 151, "the heading and the first rows"
+    assert len(read) == 50
+
+
+def test_imported_records_have_verdicts_and_no_curves(tmp_path: Path) -> None:
+    records = [variant(f"record {i}", [1.2 + 0.01 * i, 1.2003 + 0.01 * i], source=IMPORTED, how=None) for i in range(3)]
+    findings = judged(Study("records", tuple(records), records[2]), RulesConfig())
+    (tmp_path / "page.html").write_text(single_file(findings))
+    document, console = browse((tmp_path / "page.html").as_uri(), tmp_path)
+    assert console == "" and "There is no run yet." in document
+    shown = unescape(document.partition('id="verdict-table"')[2].partition("</table>")[0])
+    assert all(f"record {i}" in shown for i in range(3)) and shown.count("better") >= 2
 
 
 def test_the_page_is_dark_where_the_reader_wants_it(runs: Path, tmp_path: Path) -> None:

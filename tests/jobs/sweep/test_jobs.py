@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from golf.jobs.sweep.jobs import Job, common_overrides, distinct, label, progress_of
+import pytest
+
+from golf.jobs.sweep.jobs import Job, common_overrides, dealt, distinct, label, progress_of
 from golf.run.folder import attempts, create_run_folder, find_run, finished_run
 from golf.run.identity import variant_id
 from golf.run.locks import run_lock_name, try_lock
@@ -77,4 +79,20 @@ def test_what_is_at_work_is_running_and_what_cannot_be_read_has_not_finished(run
 
 
 def test_states_that_another_run_would_repeat_are_final() -> None:
-    assert set(FINAL) == {"ok", "over_bytes", "over_time", "void", "diverged"}
+    assert set(FINAL) == {"ok", "over_bytes", "over_time", "void", "diverged", "pruned"}
+
+
+@pytest.mark.parametrize("machines", [2, 3, 4, 6])
+def test_a_variant_goes_from_machine_to_machine_over_its_seeds(machines: int) -> None:
+    rates, seeds = (0.01, 0.02, 0.03, 0.04, 0.05, 0.06), (1, 2, 3, 4)
+    grid = [Job.of([], configured(rate, seed)) for seed in seeds for rate in rates]
+    order = dealt(grid, seeds)
+    assert sorted(job.key for job in order) == sorted(job.key for job in grid)
+    hosts: dict[str, set[int]] = {}
+    for number, job in enumerate(order):
+        hosts.setdefault(job.key[0], set()).add(number % machines)
+    # In the grid's own order six variants on two, three or six machines would stay on one each.
+    wanted = min(machines, len(seeds)) if len(rates) % machines == 0 else 2
+    assert all(len(found) >= wanted for found in hosts.values())
+    # A round of a sweep in rounds is dealt as it would be within the whole.
+    assert dealt(grid[6:12], seeds) == order[6:12]
