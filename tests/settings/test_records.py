@@ -38,7 +38,6 @@ SAME_PATH = {
     "2026-03-18_long_context_seq2048": "2026-03-17_naive_baseline",
     "2026-03-18_lower_lr": "2026-03-17_naive_baseline",
     "2026-03-19_training_opt_seq4096": "2026-03-17_naive_baseline",
-    "2026-04-13_varlen_phased_ttt": "2026-04-10_varlen_attn",
     "2026-04-22_caseops_gated_attn_clip12": "2026-04-19_caseops_gated_attn",
     "2026-04-27_caseops_smear_lqer": "2026-04-27_caseops_lqer_9hp",
     "2026-04-29_caseops_smear_lqer_3seeds": "2026-04-27_caseops_lqer_9hp",
