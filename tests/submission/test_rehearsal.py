@@ -104,7 +104,7 @@ def test_bytes_of_every_preset(experiment: str) -> None:
     cfg, bundle = bundled(experiment, "h100")
     size = len(bundle.wrapped.encode())
     assert size <= (25_000 if experiment == "naive_baseline" else 33_500)
-    assert size < estimated_code_bytes(cfg) < size + 9000
+    assert size / 1.5 < estimated_code_bytes(cfg) < size * 1.5
 
 
 @pytest.mark.slow
