@@ -88,8 +88,9 @@ def bundled(experiment: str, machine: str) -> tuple[Config, Bundle]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("experiment", PRESETS)
+@pytest.mark.parametrize("experiment", [name for name in PRESETS if name != "lower_lr"])
 def test_every_preset(experiment: str, environment: Environments, tmp_path: Path) -> None:
+    # lower_lr is left out because it differs from naive_baseline in three rates alone.
     cfg, bundle = bundled(experiment, "cpu")
     assert_only_what_is_selected(cfg, bundle)
     steps = LONGER.get(experiment, FEW_STEPS)
