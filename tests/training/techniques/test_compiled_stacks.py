@@ -1,41 +1,41 @@
 """Stacks of techniques compile to one graph, compute what eager ones do, and switch late without compiling again."""
 
 import functools
+import itertools
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch._dynamo.utils import counters
 
 from golf.jobs.launch.launcher import train_and_score
-from golf.registry import TECHNIQUE_TYPES
+from golf.registry import TECHNIQUE_TYPES, technique_types
 from golf.run.progress import Progress
 from golf.run.result import OK, read_result
 from golf.settings.config import Config
 from golf.training.data.own_text import OwnDataset
 from golf.training.loop.state import TrainState
 from golf.training.loop.steps import TrainStep
-from golf.training.loop.switches import StepHooks, Switches
+from golf.training.loop.switches import StepHooks, Switches, switch_names
 from golf.training.loop.warmup import synthetic_batch, warm_up
 from golf.training.model.build import build_model, compile_for_training
 from golf.training.model.gpt import GPT
 from golf.training.optim.groups import build_optimizer
 from golf.training.ranks import Ranks
 from golf.training.techniques.base import Technique, technique
-from tests.support import compose, golf_train, metrics, only_run, tiny_overrides
+from tests.support import compatible_stacks, compose, golf_train, metrics, only_run, tiny_overrides
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile on a CPU needs g++"),
 ]
-GOLD6 = "bigram,smear,xsa,partial_rope,ln_scale,value_embed,ortho_init"
-STACKS = {
-    "gold6": f"tech=[{GOLD6}]",
-    "everything": f"tech=[{GOLD6},value_residual,gated_attention,skip_gates,phase_mix,leaky_relu,norm_eps]",
-    "late": f"tech=[{GOLD6},recurrence,soft_round]",
-}
+TYPES: dict[str, Any] = {**technique_types()}
+# An average over training compiles nothing.
+STACKS = compatible_stacks(name for name, kind in TYPES.items() if kind.averager is Technique.averager)
+LATE = compatible_stacks(name for name, kind in TYPES.items() if kind.is_switch)
 
 
 @pytest.fixture(autouse=True)
@@ -46,18 +46,19 @@ def forget_compiled_code() -> None:
 
 @pytest.fixture
 def graphs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trace graphs and guards as always, but generate no code for them, which takes minutes and decides nothing here."""
+    """Trace graphs and guards as always, but generate no code for them, which takes minutes."""
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
 
 
-def configured(tiny: OwnDataset, stack: str) -> Config:
-    late = ["tech.recurrence.enable_at=0.5"] if "recurrence" in STACKS[stack] else []
-    return compose([*tiny_overrides(tiny), STACKS[stack], *late])
+def selected(stack: list[str]) -> list[str]:
+    """Overrides that select techniques, and switch on in the middle of the run what can start there."""
+    late = [f"tech.{name}.enable_at=0.5" for name in stack if "enable_at" in TYPES[name].__dataclass_fields__]
+    return [f"tech=[{','.join(stack)}]", *late]
 
 
-@pytest.mark.parametrize("stack", ["gold6", "everything"])
-def test_one_graph_that_equals_eager(stack: str, tiny: OwnDataset) -> None:
-    cfg = configured(tiny, stack)
+@pytest.mark.parametrize("stack", STACKS, ids="-".join)
+def test_one_graph_that_equals_eager(stack: list[str], tiny: OwnDataset) -> None:
+    cfg = compose([*tiny_overrides(tiny), *selected(stack)])
     eager, compiled = build_model(cfg), build_model(cfg)
     for p in eager.parameters():
         p.data += 0.1 * torch.randn_like(p)
@@ -74,9 +75,11 @@ def test_one_graph_that_equals_eager(stack: str, tiny: OwnDataset) -> None:
         assert (q.grad - p.grad).norm() <= 1e-4 * p.grad.norm() + 1e-7
 
 
-@pytest.mark.parametrize("mode", ["blocks", "full"])
-def test_switches_are_compiled_in_the_warm_up(mode: str, tiny: OwnDataset, graphs_alone: None) -> None:
-    cfg = configured(tiny, "late")
+@pytest.mark.parametrize(("stack", "mode"), zip(LATE, itertools.cycle(["blocks", "full"]), strict=False))
+def test_switches_are_compiled_in_the_warm_up(
+    stack: list[str], mode: str, tiny: OwnDataset, graphs_alone: None
+) -> None:
+    cfg = compose([*tiny_overrides(tiny), *selected(stack)])
     cfg.launch.compile = mode
     model = build_model(cfg)
     compile_for_training(model, mode)
@@ -89,12 +92,12 @@ def test_switches_are_compiled_in_the_warm_up(mode: str, tiny: OwnDataset, graph
             hooks.before_step(progress)
             active = switches.advance(progress)
             losses[active] = step(lambda: synthetic_batch(cfg), 0.0, 0.9, active).item()
-    assert list(losses) == [(), ("recurrence",), ("recurrence", "soft_round")]
+    assert len(losses) > 1 and list(losses)[-1] == switch_names(cfg)
 
 
 def test_a_compiled_run_switches_and_reports_no_recompilation(tiny: OwnDataset, runs: Path) -> None:
-    late = ["tech.recurrence.enable_at=0.5", "schedule.warmdown_iters=4"]
-    done = golf_train(*tiny_overrides(tiny), STACKS["late"], *late, "launch.compile=blocks")
+    late = selected(["recurrence", "soft_round"])
+    done = golf_train(*tiny_overrides(tiny), *late, "schedule.warmdown_iters=4", "launch.compile=blocks")
     assert done.returncode == 0, done.stderr
     result = read_result(only_run(runs) / "result.json")
     assert result.state == OK and not any("recompiled" in warning for warning in result.warnings)
