@@ -60,7 +60,7 @@ def _key(config: str, entries: tuple[str, ...]) -> str:
 
 
 def estimated_code_bytes(cfg: Config) -> int:
-    """Return `code_bytes` within a factor of 1.5, at once: a share of the compressed modules that a script is cut from."""
+    """Return `code_bytes` within a factor of 1.5, at once: a share of the compressed modules of a script."""
     return _estimate(tuple(entries(_exportable(cfg))))
 
 
