@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -115,9 +115,13 @@ def pooled_unless_wider(
 ) -> Comparison:
     """Compare two variants by the standard deviation within all variants of the `sweep`, these two included.
 
-    If the two scatter more than that allows (F test), Welch's test is used instead. A variant that scatters less than
-    the others gets too wide an error, so this is for decisions that cost power only. Raises `GolfError` as `welch`.
+    If the two scatter more than that allows (F test), Welch's test is used instead. In a sweep of these two alone it is
+    Welch's test with one degree of freedom less: at the small levels of repeated looks its own are too many where one
+    of the two scatters more. Raises `GolfError` as `welch`.
     """
+    if len(sweep) < 3:
+        found = welch(variant, reference)
+        return replace(found, df=max(min(len(variant), len(reference)) - 1, found.df - 1))
     own, whole = pooled_sd([variant, reference]), pooled_sd(sweep)
     if whole is None or _is_too_wide(own, SeedPrior(*whole, len(sweep))):
         return welch(variant, reference)

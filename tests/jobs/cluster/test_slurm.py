@@ -251,6 +251,9 @@ def test_a_sender_that_dies_before_it_writes_the_jobs_down_sends_none_twice(
         shown = submit(cluster, tiny, *sweep)
         assert "0 to submit, 2 running or queued" in shown
         assert array_jobs(cluster) == 2 and len(submitted_jobs(runs)) == 2
+        told = board_says(cluster, runs)
+        assert [(run["state"], run["detail"][:12]) for run in told["runs"]] == [("waiting", "pending, job")] * 2
+        assert "after round 0 of at most 2" in told["about"] and "sends the next" in told["about"]
         (controller,) = sent_rounds(runs)
         slurm_says(cluster, "scontrol", "hold", controller["job"])
     finally:
@@ -266,6 +269,13 @@ def test_a_sender_that_dies_before_it_writes_the_jobs_down_sends_none_twice(
     assert [wave["look"] for wave in sent_rounds(runs)] == [1, 2]
     assert "the sweep has ended" in states(runs, cluster)
     assert len(results(runs)) == 4 == len(submitted_jobs(runs)) == len(list(runs.glob("*/seed*")))
+
+
+def board_says(environment: Environment, runs: Path) -> dict:
+    asked = f"states({sweep_of(runs)['name']!r})"
+    code = f"import json; from golf.jobs.cluster.follow import states; print(json.dumps({asked}))"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, cwd=ROOT, capture_output=True, timeout=60)
+    return json.loads(done.stdout)
 
 
 def submitted_jobs(runs: Path) -> set[str]:
