@@ -179,7 +179,7 @@ def plotly_file() -> Path:
     for folder in (spec.submodule_search_locations or []) if spec else []:
         if (path := Path(folder, "package_data", PLOTLY)).is_file():
             return path
-    raise GolfError("The board draws with the package plotly: `pip install 'golf[board]'`.")
+    raise GolfError("The board draws with the package plotly, which is missing: `pip install -e .` in Golf's folder.")
 
 
 def as_json(values: Any) -> bytes:

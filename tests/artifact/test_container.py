@@ -114,7 +114,8 @@ def coded_tensors(draw: st.DrawFn) -> CodedTensor:
 
 
 def bits_of(tensor: torch.Tensor) -> bytes:
-    return bytes(tensor.contiguous().flatten().view(torch.uint8).numpy())
+    # A tensor without elements can have a stride of 0, which `view` refuses.
+    return bytes(tensor.contiguous().flatten().view(torch.uint8).numpy()) if tensor.numel() else b""
 
 
 @settings(max_examples=60, deadline=None)

@@ -194,18 +194,15 @@ def test_an_empty_root_and_a_missing_package(runs: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("golf.report.board_server.find_spec", lambda name: None)
     with pytest.raises(GolfError, match="pip install"):
         plotly_file()
-    assert "golf[board]" in golf_command("board").stderr
 
 
 def test_a_port_in_use_is_one_sentence(runs: Path) -> None:
-    pytest.importorskip("plotly")
     with served(runs) as server:
         done = golf_command("board", "--port", str(server.server_address[1]))
     assert done.returncode == 2 and "name another --port" in done.stderr
 
 
 def test_one_file_holds_the_sweep_and_fetches_nothing(runs: Path) -> None:
-    pytest.importorskip("plotly")
     write_lr_sweep(runs, SCORES)
     other = write_run(runs, with_lr(0.07), 1.3)
     text = single_file(judged(read_study(["l"]), RulesConfig()))

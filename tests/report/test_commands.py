@@ -42,7 +42,6 @@ def test_a_report_is_made_without_torch(runs: Path) -> None:
 
 
 def test_report_prints_a_table_and_writes_a_page(runs: Path, tmp_path: Path) -> None:
-    pytest.importorskip("plotly")
     write_lr_sweep(runs, SCORES)
     done = command("report", "lr", "--rules", "strict", "--html", str(tmp_path / "lr.html"), "--format", "csv")
     assert done.returncode == 0, done.stderr

@@ -51,7 +51,7 @@ class PruneRule:
 
 @dataclass
 class PruneWatch:
-    """What became of the watch over a run."""
+    """Outcome of the watch over a run, filled in by its thread."""
 
     sentence: str = ""  # why the run was told to end; empty if it was not
     ended: threading.Event = field(default_factory=threading.Event)

@@ -24,7 +24,7 @@ class Slot(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """What a technique has put into an attribute."""
+    """Value that a technique has put into an attribute of a module."""
 
     technique: str
     slot: Slot

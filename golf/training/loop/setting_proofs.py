@@ -88,7 +88,7 @@ def _without(cfg: Config, name: str, keys: list[str]) -> Config:
 
 
 class Multipliers(NamedTuple):
-    """What the schedule says at a step."""
+    """Values of the schedule at a step."""
 
     lr: float
     muon_momentum: float
@@ -96,7 +96,7 @@ class Multipliers(NamedTuple):
 
 
 class _Comparison:
-    """What a configuration makes of its small stand-ins, compared with another's; its own is made once a kind."""
+    """Small models and schedules of one configuration, made once, to compare those of others with."""
 
     def __init__(self, cfg: Config, model_differs: Callable[[Config], bool]):
         self.model_differs = model_differs

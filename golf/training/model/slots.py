@@ -13,7 +13,7 @@ RECORD = "_slots_set"  # attribute of a module while its model is built: (slot, 
 
 
 class Setting(NamedTuple):
-    """What a slot, or one field of it, was set to, and by which technique."""
+    """Value that a technique gave to a slot or to one field of it, with the name of the technique."""
 
     value: Any
     by: str

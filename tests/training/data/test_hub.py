@@ -121,11 +121,11 @@ def test_another_repository_with_sidecars(published: Path, tmp_path: Path) -> No
     (remote / folder).mkdir(parents=True)
     for name in ("train", "val", "val_bytes"):
         write_shard(remote / folder / f"fineweb_{name}_000000.bin", np.arange(300))
-    (remote / "tokenizers").mkdir()
-    (remote / "tokenizers/caps.model").write_bytes(train_tokenizer(texts, 300, with_operators=True))
+    (remote / "tokenizers/caps").mkdir(parents=True)
+    (remote / "tokenizers/caps/sp.model").write_bytes(train_tokenizer(texts, 300, with_operators=True))
     manifest = {
         "datasets": [{"name": "fineweb10B_caps", "tokenizer_name": "caps", "stats": {"tokens_val": 300}}],
-        "tokenizers": [{"name": "caps", "model_path": "tokenizers/caps.model"}],
+        "tokenizers": [{"name": "caps", "model_path": "tokenizers/caps/sp.model"}],
     }
     (remote / "manifest.json").write_text(json.dumps(manifest))
     arguments = ["--variant", "caps", "--train-shards", "1", "--repo", "someone/caps", "--prefix", "exports/v1"]
