@@ -8,10 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from golf.artifact.quant.fitting import MOST_PACKS, ROOM_BYTES, fitting_factor, octave_bytes
+from golf.artifact.quant.fitting import MOST_PACKS, ROOM_BYTES, fitting_factor, octave_bytes, with_steps
 from golf.plan.lines import short_lines
 from golf.plan.plan import make_plan
 from golf.settings.config import QuantConfig, TensorQuant, to_dict
+from golf.settings.quant_config import tensor_classes
 from golf.training.data.own_text import OwnDataset
 from golf.training.loop.calibration import calibrate
 from golf.training.loop.export import pack_model
@@ -47,6 +48,17 @@ def test_an_octave_is_a_bit_for_each_code_of_the_matrices() -> None:
     weights = {f"blocks.0.mlp.{name}": torch.zeros(shape) for name, shape in (("fc", (8, 16)), ("bias", (400,)))}
     weights["blocks.0.mlp.filters"] = torch.zeros(2, 4, 8)
     assert octave_bytes(weights, QuantConfig(mlp=TensorQuant("int6"), small_numel=0), {}) == 8 * 16 / 8
+
+
+def test_steps_of_tensors_by_name_are_multiplied_like_those_of_their_class() -> None:
+    named = {"*a*": {"format": "int6", "clip": "sd", "clip_k": 8.0}, "*b*": {"format": "int8"}, "*c*": "int5"}
+    quant = QuantConfig(by_name=named)
+    found = with_steps(quant, 1.5)
+    assert found.by_name == {**named, "*a*": {"format": "int6", "clip": "sd", "clip_k": 12.0}}
+    assert [how.clip_k for how in tensor_classes(found).values()] == [
+        1.5 * how.clip_k for how in tensor_classes(quant).values()
+    ]
+    assert quant.by_name["*a*"]["clip_k"] == 8.0
 
 
 def test_a_cap_that_nothing_fits_is_told() -> None:
