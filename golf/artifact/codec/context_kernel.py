@@ -16,11 +16,11 @@ NUMBA_CACHE_DIR. Where no folder can be written, it lasts for the process.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+
+from golf.artifact.compiled import compiled
 
 ONE = 1 << 16  # probability one
 MOST_LIKELY = ONE - 32  # largest probability of a bit
@@ -91,17 +91,7 @@ class Predictor(NamedTuple):
     prediction: np.ndarray  # int32 [columns]: prediction of the current row, 18 fractional bits
 
 
-def _compiled(function: Callable[..., Any]) -> Any:
-    # By numpy's error model a division is not checked for zero: what divides is clamped before.
-    options: dict[str, Any] = {"error_model": "numpy", "nogil": True}
-    try:
-        return njit(cache=True, **options)(function)
-    except RuntimeError:
-        # No folder for the cache can be written: the code is compiled for this process alone.
-        return njit(**options)(function)
-
-
-@_compiled
+@compiled
 def code_bit(coder, probability, bit):
     """Write `bit`, or read and return one. `probability` is that of a one."""
     state, stream = coder.state, coder.stream
@@ -131,7 +121,7 @@ def code_bit(coder, probability, bit):
     return bit
 
 
-@_compiled
+@compiled
 def code_number(coder, number, bits):
     """Write or read `bits` bits at even probability."""
     result = np.int64(0)
@@ -140,7 +130,7 @@ def code_number(coder, number, bits):
     return result
 
 
-@_compiled
+@compiled
 def learned(reciprocal, counter, bit, limit):
     """Return the counter after one more observation. Its rate falls as 1/n until `limit` observations."""
     # A counter holds 22 bits of probability above 10 bits of count.
@@ -150,7 +140,7 @@ def learned(reciprocal, counter, bit, limit):
     return (probability << 10) | min(seen + 1, limit)
 
 
-@_compiled
+@compiled
 def code_counted(coder, counters, index, bit):
     """Write or read a bit by the probability of one counter, which learns from it."""
     counter = counters[index]
@@ -164,7 +154,7 @@ def code_counted(coder, counters, index, bit):
     return bit
 
 
-@_compiled
+@compiled
 def code_difference(coder, counters, difference):
     """Write or read a signed number of up to 17 bits: its length and leading bit by counters, the rest at even odds."""
     # With one added, zero has a leading bit as well.
@@ -188,7 +178,7 @@ def code_difference(coder, counters, difference):
     return 1 - result if code_bit(coder, ONE >> 1, np.int64(difference < 0)) else result - 1
 
 
-@_compiled
+@compiled
 def code_scales(coder, counters, scales):
     """Write or read numbers of 16 bits, such as those of float16 scales, each by its distance from the mean before."""
     mean = np.int64(0)
@@ -206,7 +196,7 @@ def code_scales(coder, counters, scales):
         mean += ((scales[i] << 8) - mean) // min(i + 1, 16)
 
 
-@_compiled
+@compiled
 def level_of(octaves, energy):
     """Return 32·log₂ of a positive number: the level of a variance with 8 fractional bits."""
     # By shifts and a table, because a floating-point logarithm may differ between machines.
@@ -219,7 +209,7 @@ def level_of(octaves, energy):
     return (octave << 5) + octaves[mantissa & 255]
 
 
-@_compiled
+@compiled
 def in_row_steps(energy, half_octaves):
     """Return `energy` in squared steps of the row instead of the column, whose are larger by `half_octaves`."""
     octaves = half_octaves >> 1
@@ -228,7 +218,7 @@ def in_row_steps(energy, half_octaves):
     return (scaled * 181) >> 7 if half_octaves & 1 else scaled
 
 
-@_compiled
+@compiled
 def below(normal, code, mean, inverse_width, lowest):
     """Return the weight of all smaller codes: a normal distribution plus 1 per code, so that none is impossible."""
     # The border below a code lies half a step under it: 128 of 256. The table's middle is at 2048.
@@ -236,7 +226,7 @@ def below(normal, code, mean, inverse_width, lowest):
     return normal[min(max(z, 0), 4096)] + (code - lowest)
 
 
-@_compiled
+@compiled
 def grow_tree(tables, lowest, highest, level, thresholds, children):
     """Fill the decision tree that halves a normal distribution of width `level` over `lowest` to `highest`."""
     normal, width = tables.normal, tables.inverse_width[level]
@@ -265,7 +255,7 @@ def grow_tree(tables, lowest, highest, level, thresholds, children):
         nodes += 1
 
 
-@_compiled
+@compiled
 def mixed(weights, row, a, b, c, d):
     """Return the weighted sum of the models' logits."""
     total = weights[row, 0] * a + weights[row, 1] * b + weights[row, 2] * c + weights[row, 3] * d
@@ -273,7 +263,7 @@ def mixed(weights, row, a, b, c, d):
     return min(max(total >> 16, -2047), 2047)
 
 
-@_compiled
+@compiled
 def teach(weights, row, a, b, c, d, error):
     """Move the weights of the mix against the error."""
     weights[row, 0] += (a * error) >> 18
@@ -282,7 +272,7 @@ def teach(weights, row, a, b, c, d, error):
     weights[row, 3] += (d * error) >> 18
 
 
-@_compiled
+@compiled
 def code_symbol(coder, memory, tree, lowest, highest, code, mean_a, level_a, mean_b, level_b, width, size):
     """Write or read one code. `width` and `size` (of the neighbours) are the counters' contexts."""
     thresholds, children = tree
@@ -336,7 +326,7 @@ def code_symbol(coder, memory, tree, lowest, highest, code, mean_a, level_a, mea
     return first
 
 
-@_compiled
+@compiled
 def fit(covariance, ridge, work, factors):
     """Compute L of covariance + ridge = L·D·Lᵀ, by columns, 14 fractional bits, without the diagonal."""
     size = len(factors)
@@ -355,14 +345,14 @@ def fit(covariance, ridge, work, factors):
                     work[j, m] -= (ratio * work[k, m]) >> 20
 
 
-@_compiled
+@compiled
 def add_multiple(target, source, factor, start):
     """Add `factor` times a row to another, from column `start` on, in 32 bits."""
     for k in range(start, len(target)):
         target[k] += source[k] * factor
 
 
-@_compiled
+@compiled
 def add_outer(covariance, values):
     """Add the outer product of a row with itself, upper triangle."""
     for j in range(len(values)):
@@ -370,7 +360,7 @@ def add_outer(covariance, values):
             add_multiple(covariance[j], values, np.int32(values[j]), j)
 
 
-@_compiled
+@compiled
 def code_row(
     coder, memory, tree, columns, predictor, grid, codes, values, row, lowest, highest, level, average, predicts, fitted
 ):
@@ -423,7 +413,7 @@ def code_row(
                 add_multiple(prediction, predictor.factors[j], error, j + 1)
 
 
-@_compiled
+@compiled
 def code_matrix(coder, memory, grid, codes, lowest, highest, level, predicts):
     """Write or read `codes` int8 `[rows, columns]`, all from `lowest` to `highest`; stops where the bytes end early."""
     if lowest == highest:

@@ -5,31 +5,19 @@ Everything is one file, because numba's cache notices changes in no other file.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
-from numba import njit
+
+from golf.artifact.compiled import compiled
 
 
-def _compiled(function: Callable[..., Any]) -> Any:
-    # Without the interpreter's lock the rows of a matrix are rounded on several threads.
-    options: dict[str, Any] = {"error_model": "numpy", "nogil": True}
-    try:
-        return njit(cache=True, **options)(function)
-    except RuntimeError:
-        # No folder for the cache can be written: the code is compiled for this process alone.
-        return njit(**options)(function)
-
-
-@_compiled
+@compiled
 def subtract_multiple(target, source, factor):
     """Subtract `factor` times a vector from another."""
     for k in range(len(target)):
         target[k] -= source[k] * factor
 
 
-@_compiled
+@compiled
 def trace(came_from, errors, state, found):
     """Set `found` to the errors of the path that ends in `state`, and return the state that it began in."""
     for j in range(len(found) - 1, -1, -1):
@@ -38,7 +26,7 @@ def trace(came_from, errors, state, found):
     return state
 
 
-@_compiled
+@compiled
 def step_column(cost, next_cost, target, diagonal, following, offset, lengths, came_from, codes, errors):
     """Extend the survivors `[S]` by one column: the best branch into every state, of equal ones the first."""
     next_cost[:] = np.inf
@@ -61,7 +49,7 @@ def step_column(cost, next_cost, target, diagonal, following, offset, lengths, c
                 came_from[end], codes[end], errors[end] = state, code, error
 
 
-@_compiled
+@compiled
 def decide(came_from, codes, state, out):
     """Write the codes of the path that ends in `state`."""
     for j in range(len(out) - 1, -1, -1):
@@ -69,7 +57,7 @@ def decide(came_from, codes, state, out):
         state = came_from[j, state]
 
 
-@_compiled
+@compiled
 def round_rows(w, widths, out, root, following, offset, lengths, block):
     """Set `out` int8 `[r, c]` to the codes of `w` float64 `[r, c]`, which is in steps. `lengths` are the prices."""
     columns, states = w.shape[1], len(offset)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -41,15 +42,7 @@ def kernel(backend: str) -> Attend:
     """Return the function behind `model.attention`. Raises `GolfError` if its library cannot be used."""
     if backend not in FLASH_MODULES:
         return attend_sdpa
-    module = FLASH_MODULES[backend]
-    try:
-        # A package for another torch fails here with OSError, and other packages share flash-attn's name.
-        flash_attn_func = importlib.import_module(module).flash_attn_func
-    except (ImportError, AttributeError, OSError) as error:
-        raise GolfError(
-            f"model.attention={backend} needs flash_attn_func of the package {module}, and importing it fails "
-            f"({error}): install the package for this torch or use model.attention=sdpa."
-        ) from error
+    flash_attn_func = _flash_function(backend, "flash_attn_func")
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         y = flash_attn_func(q, k, v, causal=True)
@@ -65,15 +58,7 @@ def variable_length_kernel(backend: str) -> Callable[[Tensor, Tensor, Tensor, Te
     It takes `q` `[n, H, D]`, `k` and `v` `[n, K, D]`, where the pieces begin and the last ends, int32, and the longest
     piece in tokens. Raises `GolfError` if the library cannot be used.
     """
-    module = FLASH_MODULES[backend]
-    try:
-        call = importlib.import_module(module).flash_attn_varlen_func
-    except (ImportError, AttributeError, OSError) as error:
-        raise GolfError(
-            f"model.attention={backend} needs flash_attn_varlen_func of the package {module} for attention within "
-            f"documents, and importing it fails ({error}): install the package for this torch or use "
-            "model.attention=sdpa."
-        ) from error
+    call = _flash_function(backend, "flash_attn_varlen_func")
 
     def attend(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, longest: int) -> Tensor:
         y = call(
@@ -89,6 +74,19 @@ def variable_length_kernel(backend: str) -> Callable[[Tensor, Tensor, Tensor, Te
         return y[0] if isinstance(y, tuple) else y
 
     return attend
+
+
+def _flash_function(backend: str, name: str) -> Callable[..., Any]:
+    """Return function `name` of the library behind `backend`. Raises `GolfError` if it cannot be imported."""
+    module = FLASH_MODULES[backend]
+    try:
+        # A package for another torch fails here with OSError, and other packages share flash-attn's name.
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, OSError) as error:
+        raise GolfError(
+            f"model.attention={backend} needs {name} of the package {module}, and importing it fails ({error}): "
+            "install the package for this torch or use model.attention=sdpa."
+        ) from error
 
 
 def choose_kernel(device: torch.device, cfg: Config) -> str:
