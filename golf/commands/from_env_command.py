@@ -2,12 +2,15 @@
 
     golf from-env "MATRIX_LR=0.06 torchrun --nproc_per_node=8 train_gpt.py"
     golf from-env --script records/X/train_gpt.py "ROPE_TRAIN_SEQ_LEN=2048 torchrun train_gpt.py"
+    golf from-env --script records/X
 
 The overrides printed are the same experiment. Variables without effect in the public scripts are named on standard
-error. So are variables without a counterpart, and the exit status is then 1, because the overrides are another
-experiment without them. Families of scripts use one name for several things: --script reads the one that the command
-starts, without running it, puts its defaults under what the command sets, and names what it does not have or never
-reads. Without --script the defaults are those of the first baseline.
+error. So is what the overrides lack, and the exit status is then 1, because they are another experiment without it.
+Families of scripts use one name for several things: --script reads the one that the command starts, without running
+it. It puts its defaults under what the command sets, adds what the script always has, such as its loader, and names
+what it does not have, never reads or what has no counterpart. Of a record folder without a script, or of a log, it
+reads the script that a log echoes, else the settings that a log prints. Without --script the defaults are those of the
+first baseline.
 """
 
 from __future__ import annotations
@@ -16,37 +19,77 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from golf.commands.parsing import CommandParser
+
+if TYPE_CHECKING:
+    from golf.foreign.script_variables import ScriptVariables
+    from golf.settings.config import Config
+    from golf.settings.env_vars import Translation
+
+UNREAD = 1e-5  # share of the parameters that scripts keep and never read, such as lanes of layers without lanes
 
 
 def parser() -> CommandParser:
     """Return the parser of `golf from-env`."""
     made = CommandParser("from-env", __doc__)
-    made.add_argument("line", help="the whole command line in quotes")
-    made.add_argument("--script", type=Path, metavar="FILE", help="script that the command line starts")
+    made.add_argument("line", nargs="?", default="", help="the whole command line in quotes")
+    made.add_argument(
+        "--script", type=Path, metavar="FILE|FOLDER", help="script that the command line starts, its log or its folder"
+    )
     return made
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the overrides; the exit status is 1 if a variable is not known."""
+    """Print the overrides; the exit status is 1 if they are not the whole experiment."""
     args = parser().parse_intermixed_args(arguments)
-    from golf.foreign.script_variables import ScriptVariables, script_variables
+    from golf.foreign.script_in_log import public_variables
+    from golf.foreign.script_variables import ScriptVariables
     from golf.settings.composition import compose
     from golf.settings.env_vars import translate
 
-    script = script_variables(args.script) if args.script else ScriptVariables()
-    translation = translate(args.line, unread=script.unread, declared=script.defaults if args.script else None)
+    script = public_variables(args.script) if args.script else ScriptVariables()
+    declared = script.defaults if args.script else None
+    translation = translate(args.line, unread=script.unread, declared=declared, structure=script.structure)
     # Composing raises if the values do not fit the settings.
-    compose(translation.overrides)
+    cfg = compose(translation.overrides)
     print(shlex.join(translation.overrides))
     for sentence in translation.without_effect:
         print(f"no effect in the public scripts, so not in the list: {sentence}", file=sys.stderr)
     if translation.machine:
         print(f"settings of the machine, not of the experiment: {' '.join(translation.machine)}", file=sys.stderr)
-    if translation.idle_defaults:
-        names = " ".join(translation.idle_defaults)
-        print(f"of techniques without a switch; select those that the script always has: {names}", file=sys.stderr)
+    missing = [*_missing(script, translation), *_other_model(script, cfg)]
+    notes = [
+        ("the script declares and never reads", sorted(script.unread)),
+        ("defaults of the script without a counterpart here", translation.inexpressible),
+        ("of techniques without a switch; select those that the script always has", translation.idle_defaults),
+    ]
+    for sentence in [*(f"{start}: {' '.join(names)}" for start, names in notes if names), *missing]:
+        print(sentence, file=sys.stderr)
+    return 1 if missing else 0
+
+
+def _missing(script: ScriptVariables, translation: Translation) -> list[str]:
+    """Return sentences about what the overrides lack of the experiment."""
+    found = []
+    if not script.is_script:
+        found.append(
+            "the log prints settings and not the script, so what that always has is not in the list: its loader, "
+            "averaging, initialisation and quantization"
+        )
     if translation.unknown:
-        print(f"not known here, so not in the list: {' '.join(translation.unknown)}", file=sys.stderr)
-    return 1 if translation.unknown else 0
+        found.append(f"not known here, so not in the list: {' '.join(translation.unknown)}")
+    return found
+
+
+def _other_model(script: ScriptVariables, cfg: Config) -> list[str]:
+    """Return a sentence if the log counts other parameters than the model of `cfg` has."""
+    if script.model_params is None:
+        return []
+    from golf.training.model.build import shapeless_model
+
+    own = sum(parameter.numel() for parameter in shapeless_model(cfg).parameters())
+    if abs(own - script.model_params) <= UNREAD * script.model_params:
+        return []
+    return [f"the log counts {script.model_params:,} parameters and this model has {own:,}: it is another one"]

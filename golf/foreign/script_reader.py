@@ -50,7 +50,6 @@ class Script:
 
 def read_script(path: Path) -> Script:
     """Return the script, unpacked and parsed. A script that is not Python has a problem and no tree."""
-    layers: list[str] = []
     if path.stat().st_size > LARGEST_BYTES:
         return Script("", (), None, f"{path.name} has {path.stat().st_size:,} bytes: no script is that large")
     raw = path.read_bytes()
@@ -62,7 +61,12 @@ def read_script(path: Path) -> Script:
         text = raw.decode(encoding)
     except (SyntaxError, UnicodeDecodeError) as error:
         return Script("", (), None, f"{path.name} cannot be read as UTF-8, and declares no other encoding ({error})")
-    text = text.replace("\r\n", "\n")
+    return parsed_script(text.replace("\r\n", "\n"), path.name)
+
+
+def parsed_script(text: str, name: str = "the script") -> Script:
+    """Return the script with the source `text`, unpacked and parsed; `name` is for its problem."""
+    layers: list[str] = []
     while (inner := unpacked(text)) is not None and len(layers) < MOST_LAYERS:
         layers.append(inner[0])
         text = inner[1]
@@ -70,7 +74,7 @@ def read_script(path: Path) -> Script:
         return Script(text, tuple(layers), ast.parse(text), is_still_packed=is_packed(text))
     # ast.parse raises ValueError for null bytes, and the last two for expressions that are nested too deeply.
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        return Script(text, tuple(layers), None, f"{path.name} is not Python that this version reads ({error})")
+        return Script(text, tuple(layers), None, f"{name} is not Python that this version reads ({error})")
 
 
 def imported_packages(tree: ast.Module) -> set[str]:

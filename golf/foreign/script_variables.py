@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Any
 
 from golf.errors import GolfError
-from golf.foreign.script_reader import read_script
+from golf.foreign.script_reader import Script
+from golf.foreign.script_structure import script_structure
+from golf.settings.env_vars import Structure
 
 _READERS = ("get", "getenv")
 
@@ -18,17 +20,17 @@ class ScriptVariables:
 
     defaults: dict[str, str | None] = field(default_factory=dict)  # as text; None for one that is computed
     unread: set[str] = field(default_factory=set)  # put into a setting that nothing uses
+    is_script: bool = True  # False: settings that a log prints, without the script
+    model_params: int | None = None  # as a log counts them
+    structure: Structure = field(default_factory=Structure)  # what it has without a variable
 
 
-def script_variables(path: Path) -> ScriptVariables:
-    """Return the variables of a script, which is unpacked but not run. Raises `GolfError` if it cannot be read."""
-    if not path.is_file():
-        raise GolfError(f"{path} is no file: name the train_gpt.py that the command line is for.")
-    script = read_script(path)
+def variables_of_script(script: Script, name: str) -> ScriptVariables:
+    """Return the variables of `script`, which errors call `name`. Raises `GolfError` if it cannot be read."""
     if script.tree is None:
-        raise GolfError(f"{path} cannot be read as a script: {script.problem}.")
+        raise GolfError(f"{name} cannot be read as a script: {script.problem}.")
     if script.is_still_packed:
-        raise GolfError(f"{path} is packed in a way that is not read here: name the unpacked script.")
+        raise GolfError(f"{name} is packed in a way that is not read here: name the unpacked script.")
     found = ScriptVariables()
     holders: dict[str, set[str | None]] = {}  # variable → settings that hold it; None for any other use
     # The first walk notes the name that each expression is assigned to; the second one finds variables in these
@@ -47,6 +49,7 @@ def script_variables(path: Path) -> ScriptVariables:
             holders.setdefault(name, set()).add(owners.get(id(node)))
     used = _used_names(script.tree)
     found.unread = {name for name, of in holders.items() if None not in of and not of & used}
+    found.structure = script_structure(script.tree, found.defaults)
     return found
 
 
@@ -55,7 +58,7 @@ def _variable(node: ast.AST) -> tuple[str, str | None] | None:
     if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in _READERS:
         if "environ" not in ast.unparse(node.func) and "getenv" not in ast.unparse(node.func):
             return None
-        arguments = [a.value if isinstance(a, ast.Constant) else None for a in node.args]
+        arguments = [_constant(a) for a in node.args]
         if arguments and isinstance(arguments[0], str):
             default = arguments[1] if len(arguments) > 1 else None
             return arguments[0], None if default is None else str(default)
@@ -63,6 +66,17 @@ def _variable(node: ast.AST) -> tuple[str, str | None] | None:
         key = node.slice
         if isinstance(key, ast.Constant) and isinstance(key.value, str):
             return key.value, None
+    return None
+
+
+def _constant(node: ast.expr) -> Any:
+    """Return the value of a constant or of a product of numbers, such as `2048 * 48 * 8`; None for anything else."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        left, right = _constant(node.left), _constant(node.right)
+        if isinstance(left, int | float) and isinstance(right, int | float):
+            return left * right
     return None
 
 

@@ -5,7 +5,7 @@ Each technique lists its own in `variables`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from golf.errors import GolfError
@@ -32,15 +32,16 @@ def is_off(value: str) -> bool:
     return is_zero(value) or value in ("-1", "-1.0")
 
 
-def technique_overrides(assignments: Mapping[str, str]) -> tuple[list[str], list[str]]:
+def technique_overrides(assignments: Mapping[str, str], also: Collection[str] = ()) -> tuple[list[str], list[str]]:
     """Return the overrides for those of `assignments` that belong to techniques, and the unused ones as `NAME=value`.
 
+    `also` are techniques that are selected without a variable.
     A variable is unused if it sets a detail of techniques that none of the others selects.
     """
     known = variables_of_techniques()
     given = [(*pair, value) for name, value in assignments.items() for pair in known[name]]
     selecting = [(t, variable, value) for t, variable, value in given if variable.selects and not is_off(value)]
-    chosen = {technique for technique, _, _ in selecting}
+    chosen = {technique for technique, _, _ in selecting} | set(also)
     details = [(t, variable, value) for t, variable, value in given if t in chosen and not variable.selects]
     # What a selecting variable fixes comes first, so that a detail can change it.
     settings = [

@@ -96,6 +96,8 @@ KEYS = {
     "GLOBAL_TTT_CHUNK_TOKENS": "eval.ttt.lora_phases.chunk_tokens",
     "GLOBAL_TTT_BATCH_SEQS": "eval.ttt.lora_phases.batch_seqs",
     "GLOBAL_TTT_GRAD_CLIP": "eval.ttt.lora_phases.grad_clip",
+    "LQER_RANK": "quant.lqer.rank",
+    "LQER_TOP_K": "quant.lqer.top",
 }
 SWITCHES = {  # variables that choose one value if they are not off
     "CASEOPS_ENABLED": "data=fineweb_sp8192_caseops",
@@ -124,6 +126,33 @@ APRIL_DEFAULTS = {
     "eval.ttt.lora_phases.documents": "2000",
     "eval.ttt.lora_phases.order": "upstream",
 }
+# Of scripts that correct rounding with low-rank factors; the bits are those of factors with a scale for every row.
+LQER = {"LQER_ENABLED", "LQER_ASYM_ENABLED", "LQER_FACTOR_BITS", "LQER_ASYM_GROUP"}
+LQER_QUANT, SDCLIP = "quant=sdclip_lqer_asym", "quant=sdclip_gptq"
+CODECS = {"brotli": ("brotli", 11), "pergroup": ("brotli", 11), "lzma": ("lzma", 9), "zstd": ("zstd", 22)}
+FP16_GATES = "quant.by_name={*attn_gate.weight:fp16}"
+GATES = "GATED_ATTN_QUANT_GATE"  # stores the gates as int8 by each row's maximum
+# Values of variables without a counterpart that are what is done here.
+SAME_HERE = {
+    "MATRIX_BITS=6",
+    "GPTQ_ENABLED=1",
+    "SLIDING_WINDOW_ENABLED=1",
+    "PARALLEL_FINAL_LANE=mean",
+    "TTT_OPTIMIZER=adam",
+    "GLOBAL_TTT_RESPECT_DOC_BOUNDARIES=1",
+    "ATTN_OUT_GATE_SRC=proj",
+    "MATRIX_CLIP_SIGMAS=12.85",
+}
+VOCABULARIES = ("4096", "8192")  # of FineWeb's other data sets
+OTHERS = {
+    "TTT_ENABLED",
+    "TTT_WARM_START_A",
+    "EMBED_BITS",
+    "COMPRESSOR",
+    GATES,
+    *LORA_TARGETS,
+    *LQER,
+}  # known to `_assign` by their names
 SGD_ON, LORA_ON = "eval.ttt.method=sgd", "eval.ttt.method=lora"
 SGD_STRIDE = 64  # default of EVAL_STRIDE in the scripts that have TTT_ENABLED, in tokens
 ABSENT_AT_ZERO = {"MLP_HIDDEN"}  # variables whose 0 means "not given" in the scripts
@@ -138,9 +167,24 @@ NEVER_RAN = (
 )
 COLLECTED_ONLY = "beside EMA the public scripts collect this average and do not use it"
 NOT_THE_MODEL = ("DATA_PATH", "TOKENIZER_PATH", "RUN_ID", "SEED", "VAL_BATCH_SIZE", "VAL_LOSS_EVERY", "TRAIN_LOG_EVERY")
+# Variables of files, ranks and logs, and of speed alone.
+NOT_SETTINGS = re.compile(
+    r"\w*(_DIR|_PATH|_FILES|_FILE|RANK|WORLD_SIZE|_LOG_EVERY|_ID)|VAL_BATCH_\w+|ARTIFACT_DIR|COMPILE_MODE|\w*EVAL_ONLY"
+    r"|FUSED_\w+|\w*_NAME_PATTERNS|LOGFILE|DISTRIBUTED|IS_MAIN_PROCESS|GRAD_ACCUM_STEPS|SWA_\w+|TTT_EVAL_BATCHES|VAL_DOC_FRACTION"
+)
 MACHINE = re.compile(
     r"(NCCL|CUDA|OMP|MKL|TORCH|PYTORCH|PYTHON|TRITON|HF|WANDB|LD)_\w+|PATH|MASTER_(ADDR|PORT)|USE_FLASH_ATTN_INTERFACE"
 )
+
+
+@dataclass
+class Structure:
+    """What a script always has, without a variable to switch it."""
+
+    variables: dict[str, str] = field(default_factory=dict)  # as if the command had set them
+    overrides: list[str] = field(default_factory=list)
+    techniques: list[str] = field(default_factory=list)  # those that no variable selects
+    settings: list[str] = field(default_factory=list)  # overrides of techniques, good only where these are selected
 
 
 @dataclass
@@ -155,18 +199,25 @@ class Translation:
     idle_defaults: list[str] = field(
         default_factory=list
     )  # NAME=value of a script's defaults for techniques not chosen
+    inexpressible: list[str] = field(default_factory=list)  # NAME=default of variables that the script reads, not known
+    lqer: dict[str, str] = field(default_factory=dict)  # variables of low-rank correction
     ttt: bool | None = None  # value of TTT_ENABLED; None if it is not set
     lora: bool = False  # True if a variable of the scripts with low-rank test-time training is set
     april_lora: dict[str, str] = field(default_factory=dict)  # variables of those from 10 April on
 
 
 def translate(
-    command_line: str, *, unread: Collection[str] = (), declared: Mapping[str, str | None] | None = None
+    command_line: str,
+    *,
+    unread: Collection[str] = (),
+    declared: Mapping[str, str | None] | None = None,
+    structure: Structure | None = None,
 ) -> Translation:
     """Return the translation of a command line: its assignments and torchrun's number of processes.
 
     `declared` are the variables of the script that the command starts, where it is at hand, with its defaults, and
-    `unread` those of them that it never uses. Raises `GolfError` if a quote is not closed.
+    `unread` those of them that it never uses, and `structure` is what it has without a variable. Raises `GolfError` if
+    a quote is not closed.
     """
     result = Translation()
     given: dict[str, str] = {}
@@ -182,15 +233,20 @@ def translate(
             else:
                 given[name] = value
                 _assign(name, value, result)
-    known = _known_defaults(declared or {}, given, unread)
-    for name, value in known.items():
+    structure = structure or Structure()
+    declared = declared or {}
+    known = _known_defaults(declared, given, unread)
+    for name, value in (structure.variables | known).items():
         _assign(name, value, result)
-    _complete_quant(result)
+    result.inexpressible = _without_counterpart(declared, {*given, *known, *unread})
+    _complete_data(result)
+    _complete_quant(result, structure)
     _complete_ttt(result)
     _settle_late_qat(result)
     _settle_averages(result)
-    overrides, idle = technique_overrides(result.techniques)
-    result.overrides += overrides
+    overrides, idle = technique_overrides(result.techniques, structure.techniques)
+    chosen = {override.split(".")[1] for override in overrides if override.startswith("tech.")} | _selected(overrides)
+    result.overrides += overrides + [o for o in structure.settings if o.split(".")[1] in chosen]
     result.unknown += [text for text in idle if text.partition("=")[0] not in known]
     result.idle_defaults = [text for text in idle if text.partition("=")[0] in known]
     return result
@@ -209,10 +265,41 @@ def _known_defaults(
     return {
         name: value
         for name, value in defaults.items()
-        if (name in KEYS or name in SWITCHES or name in techniques or name in ("TTT_ENABLED", "EMBED_BITS"))
+        if (name in KEYS or name in SWITCHES or name in techniques or name in OTHERS)
         and name not in NOT_THE_MODEL
-        and not (off and name.startswith(off))
+        and not (off and name.startswith(off) and name != GATES)
     }
+
+
+def _without_counterpart(declared: Mapping[str, str | None], settled: Collection[str]) -> list[str]:
+    """Return the variables with a default that says something and has no counterpart here, as NAME=default."""
+    techniques = variables_of_techniques()
+    return [
+        f"{name}={value}"
+        for name, value in declared.items()
+        if value
+        and not is_off(value)
+        and name not in settled
+        and name not in OFF_AT_ZERO
+        and name not in techniques
+        and name not in KEYS
+        and f"{name}={value}" not in SAME_HERE
+        and not (NOT_SETTINGS.fullmatch(name) or MACHINE.fullmatch(name))
+        and name not in NOT_THE_MODEL
+    ]
+
+
+def _selected(overrides: list[str]) -> set[str]:
+    """Return the techniques of a `tech=[…]` among the overrides."""
+    lists = [o.removeprefix("tech=[").removesuffix("]").split(",") for o in overrides if o.startswith("tech=[")]
+    return {name for names in lists for name in names}
+
+
+def _complete_data(result: Translation) -> None:
+    """Select FineWeb's data set of the vocabulary, unless another one is selected."""
+    sizes = {override.partition("=")[2] for override in result.overrides if override.startswith("data.vocab_size=")}
+    if not any(override.startswith(("data=", "data.path=")) for override in result.overrides):
+        result.overrides[:0] = [f"data=fineweb_sp{size}" for size in sizes if size in VOCABULARIES]
 
 
 def _complete_ttt(result: Translation) -> None:
@@ -230,10 +317,27 @@ def _complete_ttt(result: Translation) -> None:
             overrides.append(f"eval.stride={SGD_STRIDE}")
 
 
-def _complete_quant(result: Translation) -> None:
-    """Select the quantization of the scripts from 5 April on, if one of its variables is set."""
-    if any(override.startswith(("quant.embed.clip_k=", "quant.mlp.clip_k=")) for override in result.overrides):
-        result.overrides.insert(0, "quant=sdclip_gptq")
+def _complete_quant(result: Translation, structure: Structure) -> None:
+    """Select the quantization of the scripts from 5 April on, and what they always have, before its settings."""
+    base = list(structure.overrides)
+    enabled = result.lqer.get("LQER_ENABLED")
+    if LQER_QUANT in base and enabled is not None and is_off(enabled):
+        base[base.index(LQER_QUANT)] = SDCLIP
+    elif enabled is not None and not is_off(enabled) and LQER_QUANT not in base:
+        base.insert(0, LQER_QUANT)
+    if not any(o.startswith("quant=") for o in [*base, *result.overrides]) and any(
+        override.startswith(("quant.embed.clip_k=", "quant.mlp.clip_k=")) for override in result.overrides
+    ):
+        base.insert(0, SDCLIP)
+    if LQER_QUANT in base and is_off(result.lqer.get("LQER_ASYM_ENABLED", "1")):
+        bits = result.lqer.get("LQER_FACTOR_BITS", "4")
+        result.overrides += ["quant.lqer.factors=row", f"quant.lqer.format=int{_quoted(bits)}"]
+    # A quantization that a switch selects, such as that of the first scripts, takes the place of the script's own.
+    result.overrides[:0] = [o for o in base if not (o.startswith("quant") and _has_quant(result.overrides))]
+
+
+def _has_quant(overrides: list[str]) -> bool:
+    return any(override.startswith("quant=") for override in overrides)
 
 
 def _complete_april_lora(result: Translation) -> None:
@@ -284,7 +388,9 @@ def _assign(name: str, value: str, result: Translation) -> None:
     result.lora |= name in LORA_ONLY
     if name in APRIL_LORA:
         result.april_lora[name] = value
-    if name == "TTT_WARM_START_A" or name in LORA_TARGETS:
+    if name in LQER:
+        result.lqer[name] = value
+    if name == "TTT_WARM_START_A" or name in LORA_TARGETS or name in LQER:
         return
     if name in variables_of_techniques():
         result.techniques[name] = value
@@ -297,6 +403,11 @@ def _assign(name: str, value: str, result: Translation) -> None:
         result.ttt = not off
     elif name == "TIE_EMBEDDINGS":
         result.overrides.append(f"{KEYS[name]}={'false' if is_zero(value) else 'true'}")
+    elif name == "COMPRESSOR" and value in CODECS:
+        codec, level = CODECS[value]
+        result.overrides += [f"quant.codec={codec}", f"quant.codec_level={level}"]
+    elif name == GATES:
+        result.overrides += [FP16_GATES] if off else []
     elif name == "EMBED_BITS":
         result.overrides.append(f"quant.embed.format=int{_quoted(value)}")
     elif name == "SHARD_ORDER":

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from golf.errors import GolfError
-from golf.foreign.script_variables import script_variables
+from golf.foreign.script_in_log import public_variables
 from tests.support import script_main
 
 SCRIPT = """import os
@@ -46,7 +46,7 @@ def script(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 
 def test_defaults_and_variables_that_are_never_read(script: Path) -> None:
-    found = script_variables(script)
+    found = public_variables(script)
     assert found.unread == {"ROPE_TRAIN_SEQ_LEN", "MUON_BETA2"}
     assert found.defaults["MATRIX_LR"] == "0.04" and found.defaults["NUM_LAYERS"] == "11"
     assert found.defaults["RUN_ID"] is None and found.defaults["DIRECT"] is None and "ALSO" in found.defaults
@@ -54,10 +54,10 @@ def test_defaults_and_variables_that_are_never_read(script: Path) -> None:
 
 def test_what_is_no_script_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(GolfError, match="is no file"):
-        script_variables(tmp_path / "none.py")
+        public_variables(tmp_path / "none.py")
     (tmp_path / "bad.py").write_text("def x(:\n")
     with pytest.raises(GolfError, match="cannot be read as a script"):
-        script_variables(tmp_path / "bad.py")
+        public_variables(tmp_path / "bad.py")
 
 
 def test_the_command_names_what_the_script_does_not_read(script: Path) -> None:

@@ -1,0 +1,118 @@
+"""Parts that a public script always has, without a variable to switch them, read from the names in its text.
+
+A mark is a name that such a part goes by in the public scripts. Marks are tried in order; of the marks of one part the
+first counts.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection
+from typing import NamedTuple
+
+from golf.settings.env_vars import Structure
+
+BYTE_PLANES = ("quant.layout=[byte_planes]",)
+GPTQ_ONCE = (
+    "quant.chosen_by=matrix",
+    "quant.gptq.damping=[0.01]",
+    "quant.gptq.unused_inputs=one",
+    "quant.control_format=fp16",
+)
+
+
+class Mark(NamedTuple):
+    """A name in a script and what it means here."""
+
+    part: str
+    name: str
+    switch: str = ""  # variable that switches the part where the script has it, so that the mark says nothing
+    variables: tuple[tuple[str, str], ...] = ()  # as if the command had set them
+    overrides: tuple[str, ...] = ()
+    without: str = ""  # name that must not be in the script
+
+
+MARKS = (
+    Mark(
+        "loader",
+        "DocumentPackingLoader",
+        overrides=("data.loader=packed", "model.within_documents=true", "eval.documents=true"),
+    ),
+    Mark("loader", "ShuffledSequenceLoader", overrides=("data.loader=shuffled",)),
+    Mark("loader", "_pick_coprime_stride", overrides=("data.loader=coprime",)),
+    Mark("muon", "qo_bank", overrides=("optim.muon=parallel", "optim.muon_momentum_dtype=bf16")),
+    Mark(
+        "polar",
+        "_PE_COEFFS",
+        switch="POLAR_EXPRESS USE_POLAR_EXPRESS",
+        overrides=("optim.muon_coefficients=polar_express",),
+    ),
+    Mark("activation", "leaky_relu", switch="NEGATIVE_SLOPE", variables=(("NEGATIVE_SLOPE", "0.5"),)),
+    Mark("average", "ema_state", switch="EMA_ENABLED", variables=(("EMA_ENABLED", "1"),)),
+    Mark(
+        "lanes",
+        "lane_merge",
+        switch="PARALLEL_RESIDUAL",
+        variables=(("PARALLEL_RESIDUAL", "1"),),
+        overrides=("tech.parallel_lanes.form=separate",),
+    ),
+    Mark(
+        "lanes",
+        "parallel_post_lambdas",
+        switch="PARALLEL_RESIDUAL",
+        variables=(("PARALLEL_RESIDUAL", "1"),),
+        overrides=("tech.parallel_lanes.form=crossed",),
+    ),
+    Mark("quant", "_lqer_pack_asym", overrides=("quant=sdclip_lqer_asym", "quant.chosen_by=matrix")),
+    Mark("quant", "clip_sigmas", overrides=("quant=sdclip_gptq", *GPTQ_ONCE)),
+    Mark("quant", "collect_hessians", overrides=("quant=gptq_int6", *GPTQ_ONCE)),
+    Mark("layout", "_byte_shuffle", overrides=BYTE_PLANES),
+)
+
+
+def script_structure(tree: ast.Module, declared: Collection[str]) -> Structure:
+    """Return what a script that declares the variables `declared` always has, as far as the marks tell."""
+    names, found, parts = _names(tree), Structure(), set[str]()
+    for mark in MARKS:
+        is_switched = any(switch in declared for switch in mark.switch.split())
+        if mark.part in parts or mark.name not in names or is_switched:
+            continue
+        parts.add(mark.part)
+        found.variables |= dict(mark.variables)
+        found.overrides += [o for o in mark.overrides if not o.startswith("tech.")]
+        found.settings += [o for o in mark.overrides if o.startswith("tech.")]
+    if "orthogonal_" in names:
+        found.techniques.append("ortho_init")
+        found.settings.append(f"tech.ortho_init.proj_init={'ortho_depth_scaled' if _scales_by_depth(tree) else 'zero'}")
+        if not _scales_by_depth(tree):
+            found.settings.append("tech.ortho_init.embed_proj_gain=one")
+    found.settings.append(f"tech.partial_rope.reference_len={_reference_len(tree)}")
+    return found
+
+
+def _names(tree: ast.Module) -> set[str]:
+    """Return the names of everything that the script defines, loads or passes."""
+    found = set()
+    for node in ast.walk(tree):
+        for key in ("name", "id", "attr", "arg"):
+            if isinstance(value := getattr(node, key, None), str):
+                found.add(value)
+    return found
+
+
+def _scales_by_depth(tree: ast.Module) -> bool:
+    """Tell whether initial projections are divided by the root of twice the layers, as in scripts of March."""
+    return any(
+        isinstance(n, ast.Call) and "sqrt(2 * " in ast.unparse(n) and "layers" in ast.unparse(n) for n in ast.walk(tree)
+    )
+
+
+def _reference_len(tree: ast.Module) -> str:
+    """Return the length that rotary embeddings are scaled from: a number, or null if it is the training length."""
+    found: dict[str | None, ast.expr] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Rotary":
+            # Later calls with rope_dims replace the modules of earlier ones.
+            found |= {k.arg: k.value for k in node.keywords if k.arg in ("train_seq_len", "rope_dims")}
+    value = found.get("train_seq_len")
+    return str(value.value) if isinstance(value, ast.Constant) else "null" if value is not None else "1024"
