@@ -12,9 +12,9 @@ import torch
 from bench.public import ENDLESS, pause
 from bench.scoring import score_ways
 from bench.step import run_loop
-from golf.jobs.launch.process import tune_allocator
 from golf.settings.config import Config, from_dict
 from golf.settings.hardware import cpu_cores
+from golf.system import tune_allocator
 from golf.training.data.dataset import Dataset, open_dataset
 
 

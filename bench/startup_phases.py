@@ -16,8 +16,8 @@ def main() -> None:
 
     from bench.step import prepared_step
     from bench.tokens import random_dataset
-    from golf.jobs.launch.process import tune_allocator
     from golf.settings.composition import compose
+    from golf.system import tune_allocator
     from golf.training.data.batches import open_loader
     from golf.training.data.dataset import open_dataset
     from golf.training.ranks import Ranks

@@ -26,9 +26,9 @@ from bench.start import start_rows
 from bench.step import breakdown_rows, document_rows, step_rows
 from bench.table import Row, as_json, markdown
 from golf.errors import GolfError
-from golf.jobs.launch.process import tune_allocator
 from golf.settings.composition import COMPOSITION_ERRORS, compose, explain
 from golf.settings.hardware import detect
+from golf.system import tune_allocator
 
 USUAL_PARTS = ("step", "breakdown", "score", "pack", "start")
 PARTS = (*USUAL_PARTS, "documents")  # not every experiment can pack documents

@@ -17,7 +17,6 @@ from pathlib import Path
 
 import torch
 
-from golf.jobs.launch.process import tune_allocator
 from golf.jobs.track.companion import descendants, end, start
 from golf.jobs.track.mirror_record import read_record
 from golf.run.console import NoDisplay
@@ -25,6 +24,7 @@ from golf.run.folder import RunFolder, create_run_folder
 from golf.run.runlog import RunLog
 from golf.settings.composition import compose
 from golf.settings.config import Config, TrackConfig, grad_accum_steps
+from golf.system import tune_allocator
 from golf.training.loop.steps import TrainStep
 from golf.training.loop.warmup import synthetic_batch
 from golf.training.model.build import build_model, compile_for_training

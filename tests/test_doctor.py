@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from golf import system
 from golf.commands import cli, doctor_command, doctor_gpus, doctor_software, doctor_storage
 from golf.commands.diagnosis import NOTE, OK, PROBLEM, Diagnosis, examine
 from golf.settings import hardware
@@ -248,14 +249,14 @@ def test_disks_that_are_full_or_closed(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_memory_is_what_the_control_group_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor_storage, "CGROUP", tmp_path)
-    total, free = doctor_storage.memory_bytes()
-    assert 0 < free <= total
+    monkeypatch.setattr(system, "CGROUP", tmp_path)
+    total, free = system.memory_bytes(), system.free_memory_bytes()
+    assert total and free and 0 < free <= total
     (tmp_path / "memory.max").write_text("max\n")
-    assert doctor_storage.memory_bytes()[0] == total
+    assert system.memory_bytes() == total
     (tmp_path / "memory.max").write_text(str(100 << 20))
     (tmp_path / "memory.current").write_text(str(99 << 20))
-    assert doctor_storage.memory_bytes() == (100 << 20, 1 << 20)
+    assert (system.memory_bytes(), system.free_memory_bytes()) == (100 << 20, 1 << 20)
     assert doctor_storage.memory().state == NOTE
 
 

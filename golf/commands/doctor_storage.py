@@ -9,34 +9,22 @@ from pathlib import Path
 
 from golf.commands.diagnosis import NOTE, OK, PROBLEM, Diagnosis
 from golf.paths import ROOT
+from golf.system import free_memory_bytes, memory_bytes
 
 DATA = ROOT / "data"
 ENOUGH_MEMORY_BYTES = 2 << 30
 ENOUGH_DISK_BYTES = 2_000_000_000  # weights, artifact, logs and a checkpoint of the largest models here
-CGROUP = Path("/sys/fs/cgroup")
 
 
 def memory() -> Diagnosis:
     """Check the memory that is free, in a container the part that it may use."""
-    total, free = memory_bytes()
+    total, free = memory_bytes(), free_memory_bytes()
+    if total is None or free is None:
+        return Diagnosis(OK, "memory", f"{total / 2**30:.1f} GiB" if total else "unknown on this system")
     text = f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free"
     if free < ENOUGH_MEMORY_BYTES:
         return Diagnosis(NOTE, "memory", text, "end other processes if a run is killed")
     return Diagnosis(OK, "memory", text)
-
-
-def memory_bytes() -> tuple[int, int]:
-    """Return total and free bytes of memory, within the limit of this process's control group."""
-    fields = (line.partition(":") for line in Path("/proc/meminfo").read_text().splitlines())
-    values = {key: int(value.split()[0]) * 1024 for key, _, value in fields}
-    total, free = values["MemTotal"], values["MemAvailable"]
-    try:
-        limit = int((CGROUP / "memory.max").read_text())
-        used = int((CGROUP / "memory.current").read_text())
-    except (OSError, ValueError):
-        # There is no control group, or its limit is the word `max`.
-        return total, free
-    return min(total, limit), min(free, limit - used)
 
 
 def runs_disk() -> Diagnosis:

@@ -6,6 +6,7 @@ under the cap, floating-point operations, and the steps and seconds that your fi
     golf plan model=11l quant=int6_mixed
     golf plan model=9l --solve model.mlp_hidden     # the largest value that fits under the cap
     golf plan experiment=pr593_11l --on 8xh100      # steps, memory and scoring on a machine that is not here
+    golf plan model=4l --on here                    # steps in the time on this machine, by a probe of 20 steps
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ from typing import TYPE_CHECKING
 from golf.commands.parsing import CommandParser
 from golf.errors import GolfError
 
+HERE = "here"  # value of --on
+
 if TYPE_CHECKING:
     from golf.plan.plan import Plan
+    from golf.plan.seconds import StepTime
     from golf.settings.config import Config
 
 
@@ -32,7 +36,7 @@ def parser() -> CommandParser:
     made.add_argument("--margin", type=int, metavar="BYTES", help=margin)
     multiple = "solve for a multiple of N, if the setting is a whole number (default: 1)"
     made.add_argument("--multiple-of", type=int, default=1, metavar="N", help=multiple)
-    on = "plan for a GPU machine: 8xh100, 1xh100, 8xh200, 8xa100, 1x4090, 1x5090, …"
+    on = "plan for a GPU machine (8xh100, 1xh100, 8xh200, 8xa100, 1x4090, 1x5090, …), or time 20 steps here (here)"
     made.add_argument("--on", metavar="MACHINE", help=on)
     price = "price of the whole machine, for the dollars of a run on --on's machine"
     made.add_argument("--usd-per-hour", type=float, metavar="PRICE", help=price)
@@ -60,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
     from golf.settings.composition import compose
     from golf.settings.hardware import assumed
 
-    machine = parse_machine(args.on) if args.on else None
+    machine = parse_machine(args.on) if args.on and args.on != HERE else None
     if machine is None and (args.usd_per_hour is not None or args.min_steps):
         raise GolfError("--usd-per-hour and --min-steps are about a GPU machine: name it, such as --on 8xh100.")
     history = finished_runs(runs_root())
@@ -71,10 +75,21 @@ def main(arguments: Sequence[str]) -> int:
             limits = Limits(args.margin, machine, args.min_steps)
             found = [solve(overrides, args.solve, history, limits=limits, multiple_of=args.multiple_of).override]
         cfg = compose([*overrides, *found])
-        _show(cfg, make_plan(cfg, history, machine=machine, usd_per_hour=args.usd_per_hour), args.json)
+        step_time = _probed(cfg) if args.on == HERE else None
+        plan = make_plan(cfg, history, machine=machine, usd_per_hour=args.usd_per_hour, step_time=step_time)
+        _show(cfg, plan, args.json)
     if found and not args.json:
         print(f"solved     {found[0]}")
     return 0
+
+
+def _probed(cfg: Config) -> StepTime:
+    from golf.plan.probe import probed_step_time
+    from golf.system import tune_allocator
+
+    if cfg.launch.device == "cpu":
+        tune_allocator()
+    return probed_step_time(cfg)
 
 
 def _show(cfg: Config, plan: Plan, as_json: bool) -> None:

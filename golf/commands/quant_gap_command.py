@@ -36,8 +36,8 @@ def main(arguments: Sequence[str]) -> int:
     args = parser().parse_intermixed_args(arguments)
     # As golf/train.py sets it. OpenMP reads it when torch is imported.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-    from golf.jobs.launch.process import tune_allocator
     from golf.run.folder import RunFolder
+    from golf.system import tune_allocator
     from golf.training.loop.quant_gap import ENOUGH_TOKENS, gaps_of_run, print_gaps
 
     tune_allocator()

@@ -80,12 +80,13 @@ def make_plan(
     code: int | None = None,
     machine: Machine | None = None,
     usd_per_hour: float | None = None,
+    step_time: StepTime | None = None,
 ) -> Plan:
     """Plan `cfg` with the evidence of finished runs; by default those under the runs root.
 
     Without `thorough` the plan takes a fraction of a second: it learns only from runs in the same number formats and
     estimates the bytes of the script. `code` gives those bytes if they are known already. `machine` is a GPU machine in
-    place of this one, at `usd_per_hour`.
+    place of this one, at `usd_per_hour`. `step_time` is known already, or follows from finished runs.
     """
     code_is_estimate = cfg.rules.code_bytes == "estimate" or (code is None and not thorough)
     if code is None:
@@ -100,7 +101,8 @@ def make_plan(
     machine = machine or (machine_like(machine_kind()) if cfg.launch.device == "cuda" else None)
     gpu = gpu_plan(cfg, model, machine, history, usd_per_hour) if machine else None
     title = machine.title if machine else machine_kind()
-    step_time = gpu.step_time if gpu else expected_step_time(cfg, flops.total * batch, title, history)
+    if step_time is None:
+        step_time = gpu.step_time if gpu else expected_step_time(cfg, flops.total * batch, title, history)
     steps = steps_within_budget(cfg, step_time.step_ms)
     # Without a known time of a step, the scale's share of a record run's steps is the best guess.
     expected_steps = round(steps.expected) if steps else max(1, round(RECORD_STEPS * cfg.scale.step_ratio))

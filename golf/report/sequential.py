@@ -246,7 +246,7 @@ class _Looking:
             effect = self._effect(arm.of_sweep, now, reference)
             # `p_above` is the p of the hypothesis that the true difference is at most its argument.
             if arm.of_sweep.p_above(-effect) < self._levels(1 - self.rules.power)[look - 1]:
-                return FUTILE, f"an improvement of {effect:.4f} bpb is excluded"
+                return FUTILE, f"an improvement of {effect:.4f} bpb is unlikely"
         if look == self.plan.looks:
             return (NO_DIFFERENCE, "no looks are left") if arm.comparison else (NO_VERDICT, arm.reason)
         return None

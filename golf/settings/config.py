@@ -275,7 +275,7 @@ class LaunchConfig:
 
     nproc: int = number(1, at_least=1)  # ranks per machine; one rank on one machine runs in the calling process
     nodes: int = number(1, at_least=1)  # machines per run; more than one only in a Slurm job
-    device: str = one_of("auto", "cpu", "cuda")  # device of the ranks
+    device: str = one_of("auto", "cpu", "cuda", "mps")  # device of the ranks; mps: Apple's GPU, unproven
     # compilation; blocks: every block by itself, for a short start | full: the whole model as one graph
     compile: str = one_of("auto", "off", "blocks", "full")
     # loss in training; torch: by its operations | triton: by our kernel, where it is equal and faster at the start

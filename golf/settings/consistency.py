@@ -48,6 +48,7 @@ def check(cfg: Config) -> None:
     check_values(cfg)
     _check_shape(cfg.model)
     _check_batch(cfg)
+    _check_mps(cfg)
     _check_attention(cfg)
     _check_muon(cfg)
     _check_quant(cfg)
@@ -228,6 +229,14 @@ def _check_phases(cfg: Config, seq_len: int) -> None:
         phases.freeze_blocks <= cfg.model.num_layers,
         f"eval.ttt.lora_phases.freeze_blocks={phases.freeze_blocks} is not among the model's {cfg.model.num_layers} "
         "blocks.",
+    )
+
+
+def _check_mps(cfg: Config) -> None:
+    launch = cfg.launch
+    _require(
+        launch.device != "mps" or (launch.nproc == launch.nodes == 1 and launch.compile in ("auto", "off")),
+        "launch.device=mps runs one rank without compiling: use launch.nproc=1 launch.compile=off.",
     )
 
 

@@ -10,7 +10,6 @@ import functools
 import importlib
 import netrc
 import os
-import platform
 import shutil
 import sysconfig
 import urllib.parse
@@ -23,6 +22,10 @@ from golf.challenge import RECORD_GPUS
 from golf.errors import GolfError
 from golf.paths import ROOT
 from golf.settings.config import Config
+from golf.system import cpu_cores as cpu_cores
+from golf.system import cpu_flags
+from golf.system import cpu_name as cpu_name
+from golf.system import memory_bytes as memory_bytes
 
 FINEWEB_VAL = ROOT / "data/datasets/fineweb10B_sp1024/fineweb_val_000000.bin"
 HOPPER_GPUS = ("H100", "H200", "H800", "GH200")
@@ -41,6 +44,7 @@ class Hardware:
     cpu_cores: int  # cores that this process may use
     cpu_bf16: bool  # native bf16 matrix products on the CPU; emulated ones are ten times slower than fp32
     cpu_compiler: bool  # C++ compiler and Python headers, which torch.compile needs for CPU code
+    mps: bool = False  # Apple's GPU, which torch reaches by Metal Performance Shaders
 
 
 _assumed: ContextVar[Hardware | None] = ContextVar("assumed hardware", default=None)
@@ -71,6 +75,8 @@ def require_device(device: str) -> None:
             "launch.device=cuda, but torch finds no CUDA GPU here: use launch.device=auto, or install a CUDA build of "
             "torch and check that nvidia-smi lists the GPU."
         )
+    if device == "mps" and not detect().mps:
+        raise GolfError("launch.device=mps, but torch finds no Apple GPU here: use launch.device=auto.")
 
 
 def node_with(gpus: int, gpu_name: str) -> Hardware:
@@ -89,44 +95,15 @@ def _this_machine() -> Hardware:
         gpu_name=torch.cuda.get_device_name(0) if gpus else "",
         hopper=bool(gpus) and torch.cuda.get_device_capability(0)[0] == 9,
         cpu_cores=cpu_cores(),
-        cpu_bf16=_cpu_flags() & {"amx_bf16", "avx512_bf16"} != set(),
+        cpu_bf16=cpu_flags() & {"amx_bf16", "avx512_bf16"} != set(),
         cpu_compiler=_can_compile(),
+        mps=torch.backends.mps.is_available(),
     )
 
 
 def _can_compile() -> bool:
     compiler = any(shutil.which(c) for c in (os.environ.get("CXX", "g++"), "clang++"))
     return compiler and Path(sysconfig.get_paths()["include"], "Python.h").exists()
-
-
-def cpu_cores() -> int:
-    """Return the cores that this process may use. Containers and taskset often allow fewer than the machine has."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def memory_bytes() -> int | None:
-    """Return the memory that this process may use: the machine's, or less by its container or limit. None: unknown."""
-    found = []
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    # The first file is that of cgroups v2, the second that of v1.
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        with contextlib.suppress(OSError, ValueError):
-            found.append(int(Path(path).read_text()))
-    # Windows has no module resource.
-    with contextlib.suppress(ImportError):
-        import resource
-
-        if (limit := resource.getrlimit(resource.RLIMIT_AS)[0]) != resource.RLIM_INFINITY:
-            found.append(limit)
-    return min(found, default=None)
-
-
-def cpu_name() -> str:
-    """Return the model name of the CPU as the system reports it."""
-    return next((v for k, v in _cpuinfo() if k == "model name"), platform.processor() or platform.machine())
 
 
 def default_choice(group: str, scale: str = "", fineweb: str = "fineweb_sp1024") -> str:
@@ -157,10 +134,14 @@ def settle(cfg: Config) -> list[str]:
             chosen.append(f"{group}.{key}={value} ({reason})")
 
     # The device comes first: every other choice depends on it.
-    choose("launch", "device", "cuda" if hardware.gpus else "cpu", hardware.gpu_name or "no GPU found")
+    # Nobody has proven mps yet, so that it is taken by those who name it.
+    without = "launch.device=mps is unproven" if hardware.mps else "no GPU found"
+    choose("launch", "device", "cuda" if hardware.gpus else "cpu", hardware.gpu_name or without)
     cuda = cfg.launch.device == "cuda"
     native = "GPU" if cuda else "this CPU multiplies bf16 natively"
     dtype, reason = ("bf16", native) if cuda or hardware.cpu_bf16 else ("fp32", "bf16 is emulated on this CPU")
+    if cfg.launch.device == "mps":
+        dtype, reason = "fp32", "bf16 is unproven on mps"
     choose("model", "compute_dtype", dtype, reason)
     choose("optim", "muon_dtype", dtype, reason)
     choose("eval", "dtype", "bf16" if cuda else "fp32", "as upstream scores" if cuda else "exact gaps")
@@ -205,6 +186,8 @@ def _flash3_problem() -> str:
 def _compile_choice(cfg: Config, hardware: Hardware) -> tuple[str, str]:
     if cfg.launch.device == "cuda":
         return "full", "one graph on a GPU"
+    if cfg.launch.device == "mps":
+        return "off", "nothing is compiled for mps"
     seconds = cfg.budget.train_seconds
     if seconds * CPU_COMPILE_GAIN.get(cfg.model.compute_dtype, 0.0) < CPU_COMPILE_SECONDS:
         return "off", f"{seconds:g} s of training on this CPU do not pay back compiling"
@@ -220,15 +203,3 @@ def _track_choice() -> tuple[str, str]:
         if netrc.netrc(os.environ.get("NETRC")).authenticators(host):
             return "online", f"netrc has a key for {host}"
     return "offline", "no W&B key found; `golf sync` uploads later"
-
-
-def _cpuinfo() -> list[tuple[str, str]]:
-    try:
-        pairs = [line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines()]
-    except OSError:
-        return []
-    return [(key.strip(), value.strip()) for key, _, value in pairs]
-
-
-def _cpu_flags() -> set[str]:
-    return set(next((v for k, v in _cpuinfo() if k == "flags"), "").split())

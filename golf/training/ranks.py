@@ -90,8 +90,9 @@ def join_ranks(device: str, expected: int) -> Ranks:
             f"the configuration is for {expected} ranks, but WORLD_SIZE={world_size}: start golf with python, and "
             "launch.nproc says how many ranks it starts."
         )
-    own_device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if device == "cuda" else CPU
+    own_device = torch.device(device)
     if device == "cuda":
+        own_device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         # Otherwise what is sent to plain "cuda" would land on the first GPU from every rank.
         torch.cuda.set_device(own_device)
     if "WORLD_SIZE" in os.environ and not dist.is_initialized():

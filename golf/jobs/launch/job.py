@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-from golf.jobs.launch.process import die_with_parent
+from golf.system import die_with_parent
 
 
 def main() -> int:

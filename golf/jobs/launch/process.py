@@ -1,22 +1,18 @@
-"""Behaviour of golf's processes: end with the parent, stop on signals, keep freed memory for training on a CPU."""
+"""Signals that stop golf's processes, and their ancestors."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from types import FrameType
+
+from golf.system import parents
 
 # Slurm sends USR2 as its notice before a time limit. USR1 is left out because NCCL uses it.
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
-# These numbers are from Linux's prctl.h and glibc's malloc.h, as Python has no names for them.
-PR_SET_PDEATHSIG = 1
-M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
 
 
 class Interrupted(BaseException):
@@ -48,44 +44,10 @@ def interruptible() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def die_with_parent() -> None:
-    """Ask the kernel (Linux) to send SIGTERM when the parent ends, however it ends.
-
-    torchrun gives every worker its own session, so killing torchrun's process group leaves the workers alive.
-    """
-    if not sys.platform.startswith("linux"):
-        return
-    parent = os.getppid()
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    # A parent that ended before the call sends nothing any more.
-    if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGTERM)
-
-
 def own_family() -> set[str]:
     """Return the process ids of this process and its ancestors, such as a sweep's."""
-    family, pid = {str(os.getpid())}, os.getppid()
+    above, family, pid = parents(), {str(os.getpid())}, os.getppid()
     while pid > 1 and str(pid) not in family:
         family.add(str(pid))
-        try:
-            # The name in brackets may hold spaces; the state and the parent follow it.
-            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        except (OSError, ValueError):
-            break
+        pid = above.get(pid, 0)
     return family
-
-
-def tune_allocator() -> None:
-    """Make glibc keep freed memory in the process instead of mapping and faulting every large temporary anew.
-
-    Call this before the first tensor is made. docs/benchmarks.md has the time that it saves.
-    """
-    # With this variable torch asks the kernel for huge pages behind large tensors.
-    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):
-        # Memory that goes back to the kernel has to be mapped and zeroed again: so nothing is mapped on its own, and
-        # the heap is never trimmed.
-        libc.mallopt(M_MMAP_MAX, 0)
-        libc.mallopt(M_TRIM_THRESHOLD, (1 << 31) - 1)
-        libc.mallopt(M_TOP_PAD, 128 << 20)

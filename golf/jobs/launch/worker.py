@@ -12,14 +12,14 @@ import traceback
 from pathlib import Path
 
 from golf.errors import GolfError
-from golf.jobs.launch.process import Interrupted, die_with_parent, interruptible, tune_allocator
+from golf.jobs.launch.process import Interrupted, interruptible
 from golf.run.environment import host_name
 from golf.run.folder import RunFolder
 from golf.run.identity import variant_id
 from golf.run.reached import record_reached
 from golf.run.result import CRASHED, INTERRUPTED, Result
 from golf.settings.config import Config, world_size
-from golf.settings.hardware import cpu_cores
+from golf.system import cpu_cores, die_with_parent, tune_allocator
 
 
 def run_in_process(folder: RunFolder) -> Result:

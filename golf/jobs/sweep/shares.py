@@ -34,6 +34,9 @@ class Share:
 
 def shares(cfg: Config) -> list[Share]:
     """Return the equal shares of this machine for jobs like `cfg`. Raises `GolfError` if not even one fits."""
+    if cfg.launch.device == "mps":
+        # A Mac has one GPU.
+        return [Share(("mps",), cfg.launch.threads or cpu_cores())]
     return _gpu_shares(cfg) if cfg.launch.device == "cuda" else _cpu_shares(cfg)
 
 

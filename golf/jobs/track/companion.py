@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import dataclasses
 import importlib.util
 import json
@@ -12,16 +11,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 from golf.errors import GolfError
 from golf.jobs.track.mirror_record import INCOMPLETE, open_record, warning, write_record
 from golf.paths import ROOT
 from golf.run.folder import RunFolder
 from golf.settings.config import RulesConfig, TrackConfig
+from golf.system import parents
 
 GRACE_SECONDS = 5.0  # time for the mirror to end the processes that it started
-PR_SET_CHILD_SUBREAPER = 36
 
 
 def check_installed() -> None:
@@ -90,12 +88,6 @@ def _warn_once(folder: RunFolder) -> None:
         write_record(folder.path, record)
 
 
-def adopt_orphans() -> None:
-    """Make this process the parent of descendants whose own parent ends, so that it can find and kill them."""
-    if sys.platform.startswith("linux"):
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
-
-
 def kill_descendants(pid: int) -> None:
     """Kill all children of `pid`, their children and so on."""
     for child in descendants(pid):
@@ -109,11 +101,8 @@ def kill_descendants(pid: int) -> None:
 def descendants(pid: int) -> list[int]:
     """Return the process ids of all descendants of `pid`, each after its own children."""
     children: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            # The name in brackets may hold spaces; the state and the parent follow it.
-            parent = path.read_text().rpartition(")")[2].split()[1]
-            children.setdefault(int(parent), []).append(int(path.parent.name))
+    for child, parent in parents().items():
+        children.setdefault(parent, []).append(child)
 
     def below(parent: int) -> list[int]:
         return [pid for child in children.get(parent, []) for pid in (*below(child), child)]

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from golf.errors import GolfError
-from golf.jobs.track.companion import adopt_orphans, kill_descendants
+from golf.jobs.track.companion import kill_descendants
 from golf.jobs.track.mirror_record import (
     INCOMPLETE,
     OFFLINE,
@@ -37,6 +37,7 @@ from golf.jobs.track.mirror_record import (
 )
 from golf.run.folder import RunFolder
 from golf.settings.config import RulesConfig, TrackConfig, from_dict
+from golf.system import adopt_orphans
 
 UPLOAD_SHARE = 0.6  # share of track.finish_seconds for the upload; the rest is for recording offline after a failure
 NICENESS = 10  # lower priority than the training, for machines with few cores

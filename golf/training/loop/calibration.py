@@ -87,7 +87,11 @@ def collect(
         if tokens >= cfg.quant.calibration.tokens or _agreed(start, ranks) * (done + 1) / done > seconds_left:
             break
     ranks.sum_tensors(list(inputs.sums.values()))
-    return Calibration(inputs.result(), tokens, _agreed(start, ranks))
+    hessians = inputs.result()
+    if ranks.device.type == "mps":
+        # GPTQ computes in float64 on the device of its Hessians, and Apple's GPUs have none.
+        hessians = {name: hessian.cpu() for name, hessian in hessians.items()}
+    return Calibration(hessians, tokens, _agreed(start, ranks))
 
 
 def _scored_model(cfg: Config, state_dict: Mapping[str, Tensor], device: torch.device) -> GPT:

@@ -142,12 +142,16 @@ class Checkpoints:
         torch.set_rng_state(own["random"]["cpu"])
         if device.type == "cuda":
             torch.cuda.set_rng_state(own["random"]["cuda"], device)
+        elif device.type == "mps":
+            torch.mps.set_rng_state(own["random"]["mps"])
 
 
 def _random_states(device: torch.device) -> dict[str, Tensor]:
     states = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state(device)
+    elif device.type == "mps":
+        states["mps"] = torch.mps.get_rng_state()
     return states
 
 

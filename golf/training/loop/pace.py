@@ -70,12 +70,7 @@ def check_speed(cfg: Config, state: TrainState) -> Speed | None:
     """
     if (steps := speed_steps(cfg)) == 0:
         return None
-    # One batch for all steps: making tokens would be timed with them.
-    batch = synthetic_batch(cfg)
-    if state.step.device.type == "cuda":
-        batch = batch[0].pin_memory(), batch[1].pin_memory()
-    with restored(state.step):
-        times = [_step_seconds(cfg, state, batch) for _ in range(steps)]
+    times = time_steps(cfg, state, steps)
     # The median, because other work on the machine disturbs single steps.
     step_ms = 1000 * statistics.median(times)
     if not state.ranks.is_first:
@@ -88,11 +83,23 @@ def check_speed(cfg: Config, state: TrainState) -> Speed | None:
     return Speed(step_ms, statistics.median(earlier) if earlier else None, len(earlier))
 
 
+def time_steps(cfg: Config, state: TrainState, steps: int) -> list[float]:
+    """Return the seconds of each of some steps on synthetic tokens, then restore weights and random state."""
+    # One batch for all steps: making tokens would be timed with them.
+    batch = synthetic_batch(cfg)
+    if state.step.device.type == "cuda":
+        batch = batch[0].pin_memory(), batch[1].pin_memory()
+    with restored(state.step):
+        return [_step_seconds(cfg, state, batch) for _ in range(steps)]
+
+
 def _step_seconds(cfg: Config, state: TrainState, batch: tuple[Tensor, Tensor]) -> float:
     start = time.perf_counter()
     state.step(lambda: batch, 1.0, muon_momentum(cfg.optim, 0), state.switches.active)
     if state.step.device.type == "cuda":
         torch.cuda.synchronize(state.step.device)
+    elif state.step.device.type == "mps":
+        torch.mps.synchronize()
     state.ranks.barrier()
     return time.perf_counter() - start
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import resource
 import time
 
 import torch
@@ -18,6 +17,7 @@ from golf.run.result import DIVERGED, OK, VOID, Result
 from golf.run.runlog import RunLog
 from golf.settings.config import Config
 from golf.settings.consistency import warnings
+from golf.system import peak_memory_bytes
 from golf.training.data.batches import open_loader
 from golf.training.data.dataset import Dataset, open_dataset
 from golf.training.loop.budget import budget_state, counted_eval_seconds
@@ -199,5 +199,5 @@ def _peak_memory_mib(device: torch.device) -> tuple[int, int]:
     """Allocated and reserved peak on a GPU; on a CPU the process's peak resident memory, twice."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) >> 20, torch.cuda.max_memory_reserved(device) >> 20
-    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    resident = peak_memory_bytes() >> 20
     return resident, resident

@@ -16,10 +16,12 @@ EPS = 1e-6
 
 def squared_norm(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
     """Return the sum of squares of all elements, a float64 scalar that does not depend on the grouping into tensors."""
+    # Apple's GPUs have no float64.
+    exact = torch.float32 if device.type == "mps" else torch.float64
     if not tensors:
-        return torch.zeros((), dtype=torch.float64, device=device)
+        return torch.zeros((), dtype=exact, device=device)
     norms = torch._foreach_norm(list(tensors), 2.0, torch.float32)
-    return torch.stack(norms).double().square().sum()
+    return torch.stack(norms).to(exact).square().sum()
 
 
 def scale_to_norm(gradients: Sequence[Tensor], squared: Tensor, max_norm: float) -> None:

@@ -35,8 +35,10 @@ class Tally:
 
     def __init__(self, tokens: np.ndarray, target_bytes: np.ndarray, ranks: Ranks, observe: Observe | None = None):
         self.tokens, self.target_bytes, self.ranks, self.observe = tokens, target_bytes, ranks, observe
-        # A float32 sum over millions of targets would lose the digits in which scores differ.
-        self.nats = torch.zeros((), dtype=torch.float64, device=ranks.device)
+        # A float32 sum over millions of targets would lose the digits in which scores differ, and Apple's GPUs have no
+        # float64.
+        device = "cpu" if ranks.device.type == "mps" else ranks.device
+        self.nats = torch.zeros((), dtype=torch.float64, device=device)
         self.scored = self.bytes = 0
         self._start = time.perf_counter()
 
@@ -44,12 +46,12 @@ class Tally:
         """Add `losses` in nats of the targets `indices` where `scored`; all three have one shape."""
         # Masked and not indexed: the shape of an index result would have to wait for the device.
         mask = self.ranks.send(scored)
-        self.nats += losses.detach().double().masked_fill(~mask, 0.0).sum()
+        self.nats += losses.detach().masked_fill(~mask, 0.0).to(self.nats.device).double().sum()
         counted = indices[scored]
         self.scored += counted.size
         self.bytes += int(self.target_bytes[counted].sum(dtype=np.int64))
         if self.observe is not None:
-            self.observe(counted, losses.detach().double().cpu().numpy()[scored])
+            self.observe(counted, losses.detach().cpu().double().numpy()[scored])
 
     def losses(self, losses_at: Callable[..., Tensor], batch: Batch) -> Tensor:
         """Return the nats `[B, S]` of the targets of `batch`."""
