@@ -9,7 +9,7 @@ from tests.support import ROOT
 
 # Lowest first: a wing imports itself and the wings before it.
 WINGS = ["settings", "run", "artifact", "training", "report", "foreign", "plan", "submission", "jobs", "commands"]
-GROUND = {"errors", "paths", "files", "bits", "challenge", "registry"}  # every wing may import these
+GROUND = {"errors", "paths", "files", "bits", "challenge", "registry", "words"}  # every wing may import these
 ENTRIES = {"__init__", "train", "train_gpt"}  # programs that people start
 PROGRAMS_USED = {
     "commands": {"train"},  # `golf train`

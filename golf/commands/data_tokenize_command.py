@@ -14,6 +14,7 @@ from pathlib import Path
 
 from golf.commands.parsing import CommandParser
 from golf.paths import ROOT
+from golf.words import counted
 
 
 def parser() -> CommandParser:
@@ -61,14 +62,15 @@ def main(arguments: Sequence[str]) -> int:
     for sentence in dataset.skipped:
         print(f"warning: {sentence}", file=sys.stderr)
     tokens = f"{dataset.train_tokens:,} training and {dataset.val_tokens:,} validation tokens"
-    print(f"{dataset.documents} documents, {tokens}")
-    print(f"{dataset.val_documents} documents are validation, and no training document has the text of one")
+    print(f"{counted(dataset.documents, 'document')}, {tokens}")
+    print(f"validation: {counted(dataset.val_documents, 'document')}, whose text no training document has")
     if dataset.repeated:
-        print(f"left out of training, because validation has the same text: {dataset.repeated} documents")
+        print(f"left out of training, because validation has the same text: {counted(dataset.repeated, 'document')}")
     if dataset.empty:
-        print(f"left out, because they are empty: {dataset.empty} documents")
+        print(f"left out, because they are empty: {counted(dataset.empty, 'document')}")
     if dataset.escaped:
-        print(f"hold characters of the CaseOps operators (U+E001 to U+E004), now escaped: {dataset.escaped} documents")
+        escaped = counted(dataset.escaped, "document")
+        print(f"hold characters of the CaseOps operators (U+E001 to U+E004), now escaped: {escaped}")
     settings = {"data": "own", "data.name": args.name, "data.path": dataset.folder}
     settings |= {"data.tokenizer_path": dataset.tokenizer_path, "data.vocab_size": dataset.vocab_size}
     settings |= {"data.byte_sidecar": "true"} if args.caseops else {}

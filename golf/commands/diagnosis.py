@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 OK, NOTE, PROBLEM = "ok", "note", "problem"
@@ -48,8 +48,3 @@ def output_of(*command: str) -> tuple[int, str]:
     except OSError as error:
         return -1, f"{command[0]} cannot be started ({error.strerror})"
     return done.returncode, done.stdout if done.returncode == 0 else done.stdout + done.stderr
-
-
-def listed(words: Sequence[str], at_most: int = 4) -> str:
-    """Return the words with commas between them, shortened to the first few."""
-    return ", ".join([*words[:at_most], *(["…"] if len(words) > at_most else [])])

@@ -9,7 +9,8 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
-from golf.commands.diagnosis import NOTE, OK, PROBLEM, Diagnosis, first_line, listed, output_of
+from golf.commands.diagnosis import NOTE, OK, PROBLEM, Diagnosis, first_line, output_of
+from golf.words import listed
 
 # The oldest Linux driver of each CUDA major version: CUDA release notes, "CUDA Minor Version Compatibility".
 OLDEST_DRIVER = {"11": (450, 80, 2), "12": (525, 60, 13), "13": (580, 65, 6)}

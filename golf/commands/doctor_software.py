@@ -7,7 +7,8 @@ import platform
 import shutil
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
 
-from golf.commands.diagnosis import NOTE, OK, PROBLEM, Diagnosis, first_line, listed, output_of
+from golf.commands.diagnosis import NOTE, OK, PROBLEM, Diagnosis, first_line, output_of
+from golf.words import listed
 
 INSTALL = "run `pip install -e .` in golf's folder"
 

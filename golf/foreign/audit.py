@@ -1,11 +1,8 @@
-"""The result of an audit of a submission, by weight, and lists in its sentences."""
+"""The result of an audit of a submission, by weight."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-LONGEST_LIST = 4  # items that a sentence names
 
 
 @dataclass
@@ -24,14 +21,3 @@ class Audit:
     def faults(self) -> list[str]:
         """All faults, the gravest first."""
         return [*self.against_rules, *self.unusable, *self.untrue]
-
-
-def shown(items: Sequence[object]) -> str:
-    """Return the first items and the number of the others, such as `a, b, c, d and 2 more`."""
-    listed = ", ".join(str(item) for item in items[:LONGEST_LIST])
-    return listed + (f" and {len(items) - LONGEST_LIST} more" if len(items) > LONGEST_LIST else "")
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, such as `1 log` or `3 logs`."""
-    return f"{number} {noun}" + ("" if number == 1 else "s")

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from golf.challenge import CAP_BYTES, EVAL_SECONDS, GRACE_SECONDS, TRAIN_SECONDS
-from golf.foreign.audit import Audit, shown
+from golf.foreign.audit import Audit
 from golf.foreign.figures import ABOUT, Figure, mean_of
 from golf.foreign.foreign_run import ForeignRun, is_unlimited_track
 from golf.foreign.scores import ARTIFACT_KINDS
 from golf.foreign.submission_json import Claims
 from golf.foreign.submitted_runs import Logs, Submitted, as_claimed, means, submitted
+from golf.words import listed
 
 SAME_PACE = 0.003  # relative difference of times that counting the last step or not explains
 SMALLEST_BYTES = 1_000_000  # that anybody meant as the size of a submission
@@ -165,7 +166,7 @@ def _figure_faults(runs: Sequence[ForeignRun], claims: Claims) -> list[str]:
         claimed = claims.figures.get(name)
         figures = [figure for run in runs for figure in _known(run, name)]
         if claimed and figures and not any(map(claimed.agrees_with, [*figures, mean_of(figures)])):
-            numbers = shown([_number(name, value) for value in dict.fromkeys(figure.value for figure in figures)])
+            numbers = listed([_number(name, value) for value in dict.fromkeys(figure.value for figure in figures)])
             faults.append(f"{claimed.source} is {_written(claimed)}, the logs say {numbers}")
     return faults
 

@@ -6,9 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from golf.foreign.audit import shown
 from golf.foreign.imported_entries import Entry
 from golf.run.result import OVER_BYTES, OVER_TIME
+from golf.words import listed
 
 MOST_FAULTS_SHOWN = 60
 OTHER = "other"
@@ -55,7 +55,7 @@ def fault_lines(entries: Sequence[Entry]) -> list[str]:
     for kind, name, fault in _faults(entries):
         names.setdefault((kind, name.partition("/")[0], fault), []).append(name)
     lines = [
-        f"{shown(runs)}: {fault}"
+        f"{listed(runs)}: {fault}"
         for (_, _, fault), runs in sorted(names.items(), key=lambda item: KINDS.index(item[0][0]))
     ]
     for entry in entries:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from golf.challenge import EVAL_SECONDS, OTHER_TRACK, RECORD_TRACK, SEEDS_WANTED
 from golf.errors import GolfError
-from golf.foreign.audit import Audit, counted, shown
+from golf.foreign.audit import Audit
 from golf.foreign.claims import check_claims
 from golf.foreign.foreign_run import ForeignRun, is_unlimited_track
 from golf.foreign.readme_claims import README, check_readme
@@ -37,6 +37,7 @@ from golf.report.texts import FINEWEB
 from golf.report.variants import Variant
 from golf.report.verdicts import BETTER, NO_VERDICT, judge
 from golf.settings.config import RulesConfig
+from golf.words import counted, listed
 
 NOT_CHECKED = (
     "whether the script trains to these scores: nothing was run",
@@ -98,7 +99,7 @@ def _check_logs(logs: Logs, chosen: Sequence[ForeignRun], found: Audit) -> None:
     found.look_at += _of_each(chosen, _slow_together)
     found.untrue += shard_faults(chosen)
     for same in logs.copied:
-        names = shown([run.name for run in same])
+        names = listed([run.name for run in same])
         if names_several_seeds(same):
             found.untrue.append(f"{names} are copies of one run: add the log of the other")
         else:
@@ -127,7 +128,7 @@ def _of_each(runs: Sequence[ForeignRun], check: Callable[[ForeignRun], list[str]
     for run in runs:
         for text in check(run):
             names.setdefault(text, []).append(run.name)
-    return [f"{shown(of)}: {text}" for text, of in names.items()]
+    return [f"{listed(of)}: {text}" for text, of in names.items()]
 
 
 def _slow_together(run: ForeignRun) -> list[str]:
@@ -174,7 +175,7 @@ def _check_seeds(logs: Logs, chosen: Sequence[ForeignRun], beside: Sequence[Fore
     for seed, names in by_seed.items():
         if len(names) > 1:
             one = f"they are one seed, not {len(names)}"
-            found.untrue.append(f"{len(names)} logs print seed {seed} ({shown(names)}): {one}")
+            found.untrue.append(f"{len(names)} logs print seed {seed} ({listed(names)}): {one}")
     for run in chosen:
         if run.is_misnamed:
             explained.add(run.named_seed)
@@ -184,10 +185,10 @@ def _check_seeds(logs: Logs, chosen: Sequence[ForeignRun], beside: Sequence[Fore
     alike = {run.seed for run in together} - {None}
     if len(chosen) == 1 and len(beside) > 1 and len(alike) == 1:
         names = [run.name for run in together]
-        found.look_at.append(f"all logs print seed {shown([*alike])} ({shown(names)}): no sample of seeds")
+        found.look_at.append(f"all logs print seed {listed([*alike])} ({listed(names)}): no sample of seeds")
     ended = {run.seed for run in logs.unscored}
     if missing := [seed for seed in logs.missing_seeds if seed not in explained | ended]:
-        found.untrue.append(f"submission.json names seed {shown(missing)}, of which there is no log: add it")
+        found.untrue.append(f"submission.json names seed {listed(missing)}, of which there is no log: add it")
 
 
 def _check_text(chosen: Sequence[ForeignRun], found: Audit) -> None:

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from golf.errors import GolfError
-from golf.foreign.audit import counted
 from golf.foreign.imported_entries import Entry
 from golf.report.rows import RunRow
+from golf.words import counted
 
 LEAST_NAME = 32  # characters
 _SCORES, _NUMBERS = ("pre-quant", "post-quant", "sliding", "ttt"), ("bytes", "steps", "step ms", "s", "faults")

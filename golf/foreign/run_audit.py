@@ -9,13 +9,13 @@ import math
 from collections.abc import Sequence
 
 from golf.challenge import CAP_BYTES, EVAL_SECONDS, GRACE_SECONDS, OLDER_SPLIT_BYTES, TRAIN_SECONDS, VALIDATION_BYTES
-from golf.foreign.audit import shown
 from golf.foreign.figures import Figure
 from golf.foreign.foreign_run import ForeignRun
 from golf.foreign.scores import POST, PRE, SLIDING, LoggedScore
 from golf.report.rows import bytes_per_token
 from golf.report.texts import BYTES_TOLERANCE, FINEWEB, OLDER_FINEWEB, OTHER_TEXT, UNKNOWN_TEXT, text_of_bytes
 from golf.run.result import OK, OVER_BYTES, OVER_TIME
+from golf.words import listed
 
 SMALLEST_SPLIT = 0.97  # fraction of the validation bytes; less is a part of the split
 LARGEST_SLACK = 0.01  # relative error of rounded scores from which on they do not tell the two exports apart
@@ -127,7 +127,7 @@ def _text_faults(run: ForeignRun) -> list[str]:
         is_known = score.val_loss and score.is_finite and math.isfinite(score.val_loss)
         if is_known and (fault := _text_fault(score, score.val_loss or 1.0, tokens)):
             by_fault.setdefault(fault, []).append(score.tag)
-    return [f"{fault} ({shown(tags)})" for fault, tags in by_fault.items()]
+    return [f"{fault} ({listed(tags)})" for fault, tags in by_fault.items()]
 
 
 def _unlike_bytes_faults(run: ForeignRun) -> list[str]:
@@ -163,7 +163,7 @@ def same_seed_faults(runs: Sequence[ForeignRun]) -> list[str]:
     for run in runs:
         if (seed := run.count("seed")) is not None and run.has_score:
             by_seed.setdefault((run.variant, seed), []).append(run.name)
-    return [f"{len(n)} runs of one variant print seed {s}: {shown(n)}" for (_, s), n in by_seed.items() if len(n) > 1]
+    return [f"{len(n)} runs of one variant print seed {s}: {listed(n)}" for (_, s), n in by_seed.items() if len(n) > 1]
 
 
 def shard_faults(runs: Sequence[ForeignRun]) -> list[str]:
@@ -172,7 +172,7 @@ def shard_faults(runs: Sequence[ForeignRun]) -> list[str]:
     for run in runs:
         if (shards := run.count("train_shards")) is not None and run.has_score:
             found.setdefault(run.variant, set()).add(shards)
-    return [f"its runs trained on {shown(sorted(s))} shards" for s in found.values() if len(s) > 1]
+    return [f"its runs trained on {listed(sorted(s))} shards" for s in found.values() if len(s) > 1]
 
 
 def copies(runs: Sequence[ForeignRun]) -> list[list[ForeignRun]]:

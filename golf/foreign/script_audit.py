@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from golf.challenge import CAP_BYTES
-from golf.foreign.audit import Audit, shown
+from golf.foreign.audit import Audit
 from golf.foreign.foreign_run import ForeignRun
 from golf.foreign.script_reader import NETWORK, imported_packages, read_script, suspicions
 from golf.foreign.submission_json import Claims
+from golf.words import listed
 
 SCRIPT = "train_gpt.py"
 SMALLEST_RATIO = 0.1  # compressed bytes over bytes of a program; text that compresses further is none
@@ -68,7 +69,7 @@ def _check_packages(folder: Path, tree: ast.Module, beside: Sequence[str], found
     # Hyphen and underscore are the same in names of packages.
     told = " ".join(file.read_text(encoding="utf-8", errors="replace") for file in files).lower().replace("_", "-")
     if missing := [name for name in others if name.lower().replace("_", "-") not in told]:
-        found.look_at.append(f"{SCRIPT} needs {shown(missing)}: neither requirements.txt nor the README names that")
+        found.look_at.append(f"{SCRIPT} needs {listed(missing)}: neither requirements.txt nor the README names that")
 
 
 def packed_size(path: Path) -> int:
@@ -86,7 +87,7 @@ def check_code_size(
     """
     claimed = claims.figures.get("code_bytes") if claims else None
     logged = sorted({code for run in runs if (code := run.count("code_bytes")) is not None})
-    in_logs = f"the logs count {shown([f'{code:,}' for code in logged])}"
+    in_logs = f"the logs count {listed([f'{code:,}' for code in logged])}"
     if claimed is not None and claimed.value != size:
         others = f"; {in_logs}" if logged and claimed.value not in logged else " as in the logs" if logged else ""
         found.untrue.append(f"{claimed.source} is {claimed.value:,.0f}{others}, but {SCRIPT} has {size:,} bytes")

@@ -9,13 +9,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from golf.foreign.audit import Audit, counted, shown
+from golf.foreign.audit import Audit
 from golf.foreign.figures import Figure, mean_of
 from golf.foreign.folder_reader import ForeignFolder, read_folders
 from golf.foreign.foreign_run import ForeignRun
 from golf.foreign.run_audit import audit_runs, copies, without_copies
 from golf.foreign.scores import ARTIFACT_KINDS
 from golf.foreign.submission_json import Claims
+from golf.words import counted, listed
 
 KINDS = ("val", "post_quant", "sliding", "ttt")  # of scores of an artifact; `val` is the final one
 COARSE = 0.01  # bpb; unit in the last place of a score that was not meant to be cut so short
@@ -65,7 +66,7 @@ def read_logs(folder: Path, claims: Claims | None, found: Audit) -> Logs:
         runs += _logged_runs(group, folder)
         lines, unread = lines + group.lines, unread + group.not_understood
     if not runs:
-        found.unusable.append("there is no train log" + (f" with a run in it ({shown(empty)})" if empty else ""))
+        found.unusable.append("there is no train log" + (f" with a run in it ({listed(empty)})" if empty else ""))
         return Logs()
     found.look_at += empty
     found.in_order.append(f"{counted(len(runs), 'run')} read from logs, {unread} of {lines:,} lines not understood")
@@ -196,7 +197,7 @@ def _not_matching(claimed: Figure, groups: Sequence[list[ForeignRun]]) -> Submit
             return Submitted(group, f"{as_claimed(claimed)} {fault}")
     values = list(dict.fromkeys(f"{run.bpb:.6f}" for group in groups for run in group))
     mean = f" (mean {mean_bpb(groups[0]):.6f})" if len(groups[0]) > 1 else ""
-    return Submitted(groups[0], f"{as_claimed(claimed)} is in no log: they say {shown(values)}{mean}")
+    return Submitted(groups[0], f"{as_claimed(claimed)} is in no log: they say {listed(values)}{mean}")
 
 
 def _artifact_scores(run: ForeignRun) -> list[Figure]:

@@ -7,12 +7,14 @@ pass. That is half of PaLM's figure, which is not causal. Norms, rotary embeddin
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from torch import nn
 
+from golf.challenge import CASEOPS_TOKENS, VALIDATION_TOKENS
 from golf.settings.config import Config, eval_seq_len
 from golf.training.model.gpt import GPT
 
@@ -59,6 +61,15 @@ def flops_per_scored_token(cfg: Config, model: GPT, stride: int = 0) -> float:
     # A third of the training operations is the forward pass; the head is taken out, as it reads fewer tokens.
     body = training.matmul / 3 - head + training.attention / 3 * seq_len / cfg.data.train_seq_len
     return body * (seq_len / stride if stride else 1.0) + head
+
+
+def challenge_tokens(cfg: Config) -> int:
+    """Return the tokens of the challenge's validation split under a vocabulary of the size that `cfg` has.
+
+    For other sizes than the public ones they are those of the nearest one.
+    """
+    nearest = min(VALIDATION_TOKENS, key=lambda size: abs(math.log(size / cfg.data.vocab_size)))
+    return round(VALIDATION_TOKENS[nearest] * (CASEOPS_TOKENS if cfg.data.byte_sidecar else 1.0))
 
 
 def layer_order(model: GPT, active: Sequence[str]) -> list[int]:

@@ -11,6 +11,8 @@ from golf.settings.config import Config, training_seconds
 def machine_lines(cfg: Config, plan: GPUPlan) -> list[str]:
     """Return the lines of step time, memory, scoring and dollars on the plan's machine."""
     lines = [f"machine    {pace(plan)}", f"memory     {memory(plan)}", f"sliding    {sliding(cfg, plan)}"]
+    if plan.ttt_seconds is not None:
+        lines.append(f"test time  {ttt(cfg, plan, plan.ttt_seconds)}")
     if plan.usd_per_hour is not None:
         lines.append(f"dollars    {dollars(cfg, plan)}")
     return lines
@@ -41,7 +43,7 @@ def memory(plan: GPUPlan) -> str:
 
 def sliding(cfg: Config, plan: GPUPlan) -> str:
     """Return the seconds of a sliding score on the machine against the budget, in words."""
-    seconds, budget = plan.scoring_seconds, cfg.budget.eval_seconds
+    seconds, budget = plan.sliding_seconds, cfg.budget.eval_seconds
     verb = "takes" if cfg.eval.stride else "would take"
     text = f"stride {plan.stride} {verb} about {seconds:,.0f} s there (public sliding scores; ± 30 %)"
     if cfg.eval.stride and budget and seconds > budget:
@@ -49,10 +51,19 @@ def sliding(cfg: Config, plan: GPUPlan) -> str:
     return text
 
 
+def ttt(cfg: Config, plan: GPUPlan, seconds: float) -> str:
+    """Return the seconds of test-time training on the machine, and of all scores against the budget, in words."""
+    total, budget = plan.eval_seconds(cfg), cfg.budget.eval_seconds
+    text = f"{cfg.eval.ttt.method} takes about {seconds:,.0f} s there (at the pace of public scripts; ± 30 %)"
+    if budget and total > budget:
+        return f"{text}: all long scores together {total:,.0f} s, OVER the {budget:g} s of budget.eval_seconds"
+    return text
+
+
 def dollars(cfg: Config, plan: GPUPlan) -> str:
     """Return what training and scoring cost, and a whole job, in words."""
     assert plan.usd_per_hour is not None
-    busy = training_seconds(cfg) + (plan.scoring_seconds if cfg.eval.stride else 0.0)
+    busy = training_seconds(cfg) + plan.eval_seconds(cfg)
     whole = max(JOB_SECONDS, busy)
     return (
         f"{busy / 3600 * plan.usd_per_hour:.2f} for training and scoring, {whole / 3600 * plan.usd_per_hour:.2f} for "
@@ -67,6 +78,7 @@ def machine_dict(plan: GPUPlan) -> dict[str, Any]:
         "peak_mib": plan.peak_mib,
         "memory_mib": plan.machine.kind.memory_mib,
         "fits": plan.memory_left_mib >= 0,
-        "machine_scoring_seconds": plan.scoring_seconds,
+        "machine_scoring_seconds": plan.sliding_seconds,
+        "machine_ttt_seconds": plan.ttt_seconds,
         "usd_per_hour": plan.usd_per_hour,
     }

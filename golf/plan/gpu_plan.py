@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from golf.challenge import VALIDATION_TOKENS
 from golf.plan.artifact_size import Interval
-from golf.plan.flops import flops_per_scored_token, layer_order, multiplied_weights
+from golf.plan.flops import layer_order, multiplied_weights
+from golf.plan.gpu_scoring import sliding_seconds, ttt_seconds
 from golf.plan.history import FinishedRun
 from golf.plan.machines import Machine
 from golf.plan.seconds import STRIDE, StepTime
@@ -21,8 +21,6 @@ from golf.training.model.gpt import GPT
 from golf.training.model.layers import in_order
 
 PHASE_STEPS = 200  # points of a run at which the switches are asked
-# Median of public sliding scores on 8×H100, in forward FLOP a second on each GPU (19 records with FA3, 10 before).
-SCORING_FLOPS = {True: 245e12, False: 89e12}
 JOB_SECONDS = 25 * 60  # of a record run with loading, compiling, quantizing and scoring; docs/cluster.md
 
 
@@ -35,13 +33,18 @@ class GPUPlan:
     formula_ms: float  # step time of a machine that is not slow, before finished runs correct it
     peak_mib: float  # allocated on each GPU
     stride: int  # of the sliding score; 64 for a configuration without one
-    scoring_seconds: float
+    sliding_seconds: float
+    ttt_seconds: float | None  # of test-time training; None without
     usd_per_hour: float | None
 
     @property
     def memory_left_mib(self) -> float:
         """Return the MiB left on a GPU if the step takes as much more than predicted as 1 run in 20 does."""
         return self.machine.kind.memory_mib - MEMORY_MARGIN * self.peak_mib
+
+    def eval_seconds(self, cfg: Config) -> float:
+        """Return the seconds of all long scores that `cfg` asks for."""
+        return (self.sliding_seconds if cfg.eval.stride else 0.0) + (self.ttt_seconds or 0.0)
 
     @property
     def slow_ms(self) -> tuple[float, float]:
@@ -58,16 +61,16 @@ def gpu_plan(
     phases = phases_of(cfg, model)
     ms = step_ms(phases)
     # Public scores were timed on H100s; another kind is slower by its slowdown in training.
-    rate = SCORING_FLOPS[cfg.model.attention == "fa3"] * world_size(cfg) / machine.kind.slowdown
+    slowdown = machine.kind.slowdown
     stride = cfg.eval.stride or min(STRIDE, eval_seq_len(cfg))
-    work = flops_per_scored_token(cfg, model, stride) * VALIDATION_TOKENS
     return GPUPlan(
         machine=machine,
         step_time=_step_time(cfg, machine, ms, history),
         formula_ms=ms,
         peak_mib=max(peak_mib(work) for _, work in phases),
         stride=stride,
-        scoring_seconds=work / rate,
+        sliding_seconds=slowdown * sliding_seconds(cfg, model, stride),
+        ttt_seconds=slowdown * ttt_seconds(cfg, model) if cfg.eval.ttt.method != "off" else None,
         usd_per_hour=usd_per_hour,
     )
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from rich.table import Table
 
-from golf.challenge import VALIDATION_TOKENS
 from golf.plan.artifact_size import ArtifactSize, Interval
 from golf.plan.gpu_lines import machine_dict, machine_lines
 from golf.plan.plan import Plan, make_plan
@@ -74,7 +73,7 @@ def duration(plan: Plan) -> str:
 
 def scoring(plan: Plan) -> str:
     """Return the seconds of a sliding score over the challenge's validation split, in words."""
-    what = f"stride {plan.sliding.stride} over {VALIDATION_TOKENS / 1e6:.0f} M tokens"
+    what = f"stride {plan.sliding.stride} over {plan.sliding.tokens / 1e6:.0f} M tokens"
     if plan.sliding.seconds is None:
         return f"{what}: seconds unknown: {plan.sliding.basis}"
     times = ", ".join(

@@ -7,9 +7,8 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from golf.challenge import VALIDATION_TOKENS
 from golf.plan.artifact_size import Interval
-from golf.plan.flops import flops_per_scored_token
+from golf.plan.flops import challenge_tokens, flops_per_scored_token
 from golf.plan.history import FinishedRun
 from golf.settings.config import Config, eval_seq_len, training_seconds, world_size
 from golf.training.model.build import shapeless_model
@@ -32,6 +31,7 @@ class SlidingScore(NamedTuple):
     """Time of a sliding score over the challenge's validation split."""
 
     stride: int
+    tokens: int  # of the split under the configuration's vocabulary
     seconds: dict[int, float] | None  # by number of ranks; None if no finished run tells
     basis: str  # evidence in words
 
@@ -89,16 +89,16 @@ def sliding_score(cfg: Config, model: GPT, machine: str, history: Sequence[Finis
 
     Sliding scores are used if there are any, else flat ones, by seconds per operation.
     """
-    stride = cfg.eval.stride or min(STRIDE, eval_seq_len(cfg))
+    stride, tokens = cfg.eval.stride or min(STRIDE, eval_seq_len(cfg)), challenge_tokens(cfg)
     here = [run for run in history if run.machine == machine and run.config.eval.dtype == cfg.eval.dtype]
     sliding = [r for run in here if (r := _rank_seconds_per_flop(run, sliding=True))][:MOST_COMPARED]
     rates = sliding or [r for run in here if (r := _rank_seconds_per_flop(run, sliding=False))][:MOST_COMPARED]
     if not rates:
-        return SlidingScore(stride, None, f"no finished run in {cfg.eval.dtype} on this machine ({machine})")
-    seconds = statistics.median(rates) * flops_per_scored_token(cfg, model, stride) * VALIDATION_TOKENS
+        return SlidingScore(stride, tokens, None, f"no finished run in {cfg.eval.dtype} on this machine ({machine})")
+    seconds = statistics.median(rates) * flops_per_scored_token(cfg, model, stride) * tokens
     basis = f"{len(rates)} {'sliding' if sliding else 'flat'} scores here"
     # Ranks divide the windows among them, so the time falls with their number.
-    return SlidingScore(stride, {ranks: seconds / ranks for ranks in RANKS}, basis)
+    return SlidingScore(stride, tokens, {ranks: seconds / ranks for ranks in RANKS}, basis)
 
 
 def _rank_seconds_per_flop(run: FinishedRun, *, sliding: bool) -> float | None:

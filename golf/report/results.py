@@ -16,6 +16,7 @@ from golf.report.table import Column, Table
 from golf.report.variants import Variant
 from golf.report.verdicts import BETTER, WORSE, Verdict
 from golf.run.result import OK
+from golf.words import counted
 
 BEST, TIED, NOT_TESTED = "best", "tied", "not tested"  # ranks; a variant shown to be worse than the best has none
 IN_CSV = (Column("variant_id", "", in_text=False), Column("seeds", "", in_text=False))
@@ -27,7 +28,7 @@ def results_table(findings: Findings) -> Table:
     settings, values = settings_columns(findings.variants, findings.study.swept)
     rows = [{**values.get(variant.id, {}), **result_row(findings, variant)} for variant in findings.variants]
     runs = sum(len(v.rows) for v in findings.study.variants)
-    title = f"{findings.study.title}: {_count(len(rows), 'variant')}, {_count(runs, 'run')}"
+    title = f"{findings.study.title}: {counted(len(rows), 'variant')}, {counted(runs, 'run')}"
     variant, *others = _columns(findings)
     return Table((variant, *IN_CSV, *settings, *others), rows, title, remarks_on(findings))
 
@@ -133,10 +134,6 @@ def _mean(variant: Variant, attribute: str) -> float | None:
     # A variant without a run that counts still shows how far its runs came.
     found = [value for row in variant.counted or variant.rows if (value := getattr(row, attribute))]
     return float(np.mean(found)) if found else None
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _decimals(digits: int) -> Callable[[float], str]:

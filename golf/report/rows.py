@@ -63,7 +63,9 @@ class RunRow:
     how: str | None = None  # way in which the final score was taken; different ways do not compare
     sliding_how: str | None = None  # way in which the sliding score was taken
     ttt_how: str | None = None  # way in which the TTT score was taken
-    data: str | None = None  # scored text: the split that its bytes prove, else the data's fingerprint; None if unknown
+    data: str | None = (
+        None  # scored text: the split that its bytes prove, its digest or the data's fingerprint; None if unknown
+    )
 
     @property
     def counts(self) -> bool:
@@ -148,7 +150,7 @@ def row_of_result(values: Mapping[str, Any], folder: Path | None = None) -> RunR
         how=final.get("how", STANDARD) if final else None,
         sliding_how=scores["post_quant_sliding"].get("how"),
         ttt_how=scores["post_quant_ttt"].get("how"),
-        data=own_text(text_bytes, values.get("data_fingerprint")),
+        data=own_text(text_bytes, values.get("data_fingerprint"), values.get("text_digest")),
     )
 
 

@@ -18,11 +18,15 @@ def text_of_bytes(text_bytes: float, slack: float = BYTES_TOLERANCE) -> str:
     return next((name for name, known in splits if abs(text_bytes / known - 1) <= slack), OTHER_TEXT)
 
 
-def own_text(text_bytes: float | None, fingerprint: str | None) -> str | None:
-    """Return the split that a run's own count of bytes proves, else the data's fingerprint; None if nothing tells."""
-    # The fingerprint is of the training shards, too: two runs on one split may differ in it.
+def own_text(text_bytes: float | None, fingerprint: str | None, digest: str | None = None) -> str | None:
+    """Return the text of a run's score: the split that its count of bytes proves, else the text with this digest.
+
+    Without either it is the data's fingerprint, which is of tokens and training shards, too. None if nothing tells.
+    """
     name = text_of_bytes(text_bytes) if text_bytes else OTHER_TEXT
-    return fingerprint or None if name == OTHER_TEXT else name
+    if name != OTHER_TEXT:
+        return name
+    return f"text {digest} of {text_bytes:,.0f} bytes" if digest and text_bytes else fingerprint or None
 
 
 def imported_text(scored_text: str, tokens: float | None, submission: str) -> str | None:

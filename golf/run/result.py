@@ -39,6 +39,7 @@ class Result:
     scale: str = ""
     data_name: str = ""
     data_fingerprint: str = ""
+    text_digest: str | None = None  # equal for equal scored text, whatever tokenizer cut it; None if it is not known
     model_params: int | None = None
     steps: int = 0
     tokens_seen: int = 0

@@ -3,7 +3,7 @@
 import pytest
 
 from golf.bits import Score
-from golf.challenge import VALIDATION_TOKENS
+from golf.challenge import VALIDATION_TOKENS as TOKENS_BY_VOCABULARY
 from golf.plan.flops import flops_per_scored_token
 from golf.plan.history import FinishedRun
 from golf.plan.seconds import sliding_score
@@ -13,6 +13,7 @@ from golf.settings.config import Config
 from golf.training.model.build import shapeless_model
 from tests.support import ROOT, compose
 
+VALIDATION_TOKENS = TOKENS_BY_VOCABULARY[1024]
 CFG = compose(["scale=laptop", "model=4l", "eval.stride=64", "launch.device=cpu", "eval.dtype=fp32"])
 HERE = {"cpu": "EPYC", "cpu_cores": 2}
 

@@ -20,9 +20,9 @@ from golf.report.remarks import remarks_on
 from golf.report.rows import row_of_result
 from golf.report.study import read_study
 from golf.report.texts import FINEWEB, OLDER_FINEWEB
-from golf.report.verdicts import NO_VERDICT, judge
+from golf.report.verdicts import BETTER, NO_VERDICT, judge
 from golf.run.result import to_json
-from golf.settings.config import Config, RulesConfig
+from golf.settings.config import Config, DataConfig, RulesConfig
 from tests.foreign.imports import TOKENS, log
 from tests.report.runs import finished, score, variant, write_lr_sweep, write_run
 from tests.report.test_commands import command
@@ -189,3 +189,18 @@ def test_a_damaged_text_is_a_row_that_says_so(runs: Path) -> None:
     write_json(runs / "imported" / "a" / "import.json", {"runs": [{"texts": None}], "faults": []})
     (found,) = read_study(["a"]).variants
     assert [row.state for row in found.rows] == ["unreadable"]
+
+
+@pytest.mark.parametrize("digest", ["97a033e8293c3ef8", None])
+def test_two_tokenizers_compare_if_they_score_one_text(runs: Path, digest: str | None) -> None:
+    for seed in (1, 2, 3):
+        for fingerprint, vocab_size, bpb in (("plain", 1024, 2.1), ("larger", 4096, 2.0)):
+            cfg = replace(Config(), data=DataConfig(vocab_size=vocab_size))
+            write_run(runs, cfg, bpb + seed / 1000, seed, data_fingerprint=fingerprint, text_digest=digest)
+    study = read_study([path.name for path in runs.iterdir()])
+    worst = max(study.variants, key=lambda variant: variant.mean("final") or 0)
+    (verdict,) = judge(study.variants, worst, HOUSE).values()
+    if digest:
+        assert verdict.kind == BETTER
+    else:
+        assert verdict.kind == NO_VERDICT and "eval.documents=true scores one text alike" in verdict.reason

@@ -11,6 +11,7 @@ from golf.errors import GolfError
 from golf.run.locks import Lock, try_lock
 from golf.settings.config import Config
 from golf.settings.hardware import cpu_cores, detect
+from golf.words import counted
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,8 @@ class Share:
     gpus: tuple[str, ...] = ()  # names for CUDA_VISIBLE_DEVICES
 
     def __str__(self) -> str:
-        threads = f"{_counted(self.threads, 'CPU thread')} a rank"
-        return f"{_counted(len(self.gpus), 'GPU')}, {threads}" if self.gpus else threads
+        threads = f"{counted(self.threads, 'CPU thread')} a rank"
+        return f"{counted(len(self.gpus), 'GPU')}, {threads}" if self.gpus else threads
 
     def environment(self) -> dict[str, str]:
         """Return the environment variables that keep a process to this share."""
@@ -81,7 +82,3 @@ def _visible_gpus() -> list[str]:
     """Return the GPUs that this process may use, by the names that CUDA_VISIBLE_DEVICES takes."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     return [n.strip() for n in named.split(",")] if named else [str(i) for i in range(detect().gpus)]
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -13,13 +13,15 @@ from golf.errors import GolfError
 from golf.paths import resolve
 from golf.settings.config import Config, DataConfig, eval_seq_len
 from golf.training.data.byte_tables import byte_tables, load_tokenizer
-from golf.training.data.caseops import operator_ids
+from golf.training.data.caseops import decode_capitals, operator_ids
+from golf.training.data.documents import BOS_ID
 from golf.training.data.shards import find_shards, open_shard
 from golf.training.data.sidecar import check_sidecar, read_sidecars
 
 # Places that the fingerprint reads of a training shard: reading all of it at every start would take too long.
 PROBE_TOKENS = 512
 PROBES_PER_SHARD = 8
+MOST_DECODED = 5_000_000  # validation tokens whose text is read at every start, in about a second a million
 EMBEDDED = {  # places of the built-in corpora by data.built_from: shards and tokenizer, by the size of the vocabulary
     "pydocs": ("data/datasets/pydocs_sp{}", "data/tokenizers/pydocs_{}_bpe.model"),
     "pydocs_caseops": ("data/datasets/pydocs_sp{}_caseops", "data/tokenizers/pydocs_{}_bpe_caseops.model"),
@@ -33,6 +35,7 @@ class Dataset:
     validation: np.ndarray  # uint16 [N + 1], the tokens that scores read
     target_bytes: np.ndarray  # [validation - 1], UTF-8 bytes of the text behind every target
     fingerprint: str  # equal for equal validation tokens, pieces, training shards and sidecars
+    text_digest: str | None = None  # equal for equal scored text, whatever tokenizer cut it; only with `eval.documents`
 
 
 def embedded_places(data: DataConfig) -> tuple[str, str]:
@@ -98,7 +101,10 @@ def open_dataset(cfg: Config) -> Dataset:
             f"with data.fingerprint={found}."
         )
     scored = scored_tokens(cfg, validation)
-    return Dataset(train_files, train, scored, bytes_of_targets(data, tokenizer, scored), found)
+    target_bytes = bytes_of_targets(data, tokenizer, scored)
+    # Whole sequences end somewhere else in the text for every tokenizer and sequence length.
+    digest = text_digest(tokenizer, scored, target_bytes) if cfg.eval.documents else None
+    return Dataset(train_files, train, scored, target_bytes, found, digest)
 
 
 def validation_tokens(data: DataConfig) -> np.ndarray:
@@ -120,6 +126,34 @@ def bytes_of_targets(
     if data.byte_sidecar:
         return read_sidecars(find_shards(resolve(data.path), data.val_files, "val"))[1 : validation.size]
     return byte_tables(tokenizer, data.vocab_size).of(validation[:-1], validation[1:])
+
+
+def text_digest(
+    tokenizer: sentencepiece.SentencePieceProcessor, tokens: np.ndarray, target_bytes: np.ndarray
+) -> str | None:
+    """Return 16 hex digits over the text behind `tokens` `[N + 1]`, which are equal for every tokenizer of that text.
+
+    Returns None if the text does not have the bytes that `target_bytes` `[N]` count: a piece of it is not scored, or
+    the tokenizer has changed it. More than `MOST_DECODED` tokens are not read.
+    """
+    if tokens.size > MOST_DECODED:
+        return None
+    documents = np.split(tokens, np.flatnonzero(tokens == BOS_ID)[1:])
+    texts = tokenizer.decode([document.tolist() for document in documents])
+    try:
+        if operator_ids(tokenizer):
+            texts = [decode_capitals(text) for text in texts]
+    except GolfError:
+        # The last document may be cut within an operator's word.
+        return None
+    content = [text.encode() for text in texts]
+    if sum(map(len, content)) != int(target_bytes.sum(dtype=np.int64)):
+        return None
+    digest = hashlib.blake2b(digest_size=8)
+    for text in content:
+        # The length marks where a document ends.
+        digest.update(f"{len(text)}\n".encode() + text)
+    return digest.hexdigest()
 
 
 def _checked_sidecar(

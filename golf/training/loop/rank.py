@@ -132,6 +132,7 @@ def _first_result(cfg: Config, folder: RunFolder, dataset: Dataset, state: Train
         scale=cfg.scale.name,
         data_name=cfg.data.name,
         data_fingerprint=dataset.fingerprint,
+        text_digest=dataset.text_digest,
         model_params=state.model_params,
     )
 

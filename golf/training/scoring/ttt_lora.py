@@ -76,6 +76,16 @@ def chunk_batch(
     )
 
 
+def lora_segments(queue: list[QueuedBatch], ttt: TTTConfig, recipe: TTTRecipe, world_size: int) -> list[Segment]:
+    """Return the batches of `queue` in lanes, cut where a phase trains; rank r scores lanes r, r + `world_size`, …"""
+    phases = ttt.lora_phases
+    costs = [forwarded_tokens(batch, recipe.chunk_tokens, recipe.seq_len) for batch in queue]
+    # Where no batch depends on another, scores are the same on any number of lanes.
+    independent = not phases.count and ttt.lora_a != "kept"
+    lanes = world_size if independent or ttt.lora_queue == "upstream" else LANES
+    return plan_segments(queue, costs, lanes, pause_after(phases.count, phases.documents))
+
+
 class LoraScoring:
     """One scoring of the tokens of `tally` by `model`, which ends with the weights that it began with.
 
@@ -89,17 +99,8 @@ class LoraScoring:
         self.ranks = tally.ranks
         documents = list_documents(tally.tokens) if documents is None else documents
         self.queue = document_batches(documents, recipe.batch_seqs)
-        self.segments = self._plan()
+        self.segments = lora_segments(self.queue, ttt, recipe, self.ranks.world_size)
         self.done = 0
-
-    def _plan(self) -> list[Segment]:
-        recipe, phases = self.recipe, self.ttt.lora_phases
-        if not phases.count and self.ttt.lora_a != "kept":
-            # No batch depends on another, so each may be a lane of its own.
-            return [[[batch] for batch in self.queue]]
-        costs = [forwarded_tokens(batch, recipe.chunk_tokens, recipe.seq_len) for batch in self.queue]
-        lanes = self.ranks.world_size if self.ttt.lora_queue == "upstream" else LANES
-        return plan_segments(self.queue, costs, lanes, pause_after(phases.count, phases.documents))
 
     def own_batches(self) -> int:
         """Return the number of batches that this rank scores."""

@@ -1,5 +1,6 @@
 """Opening data: the fingerprint, the validation tokens, and what does not fit."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -9,9 +10,9 @@ import pytest
 from golf.errors import GolfError
 from golf.settings.config import Config
 from golf.training.data.dataset import open_dataset
-from golf.training.data.own_text import OwnDataset
+from golf.training.data.own_text import OwnDataset, Recipe, make_dataset
 from golf.training.data.shards import open_shard, write_shard
-from tests.support import compose, tiny_overrides
+from tests.support import compose, make_text, tiny_overrides
 
 
 def test_validation_tokens_are_whole_sequences_and_one_target(tiny: OwnDataset, tiny_cfg: Config) -> None:
@@ -59,3 +60,22 @@ def test_too_little_validation_text_stops(tiny: OwnDataset, tmp_path: Path) -> N
     write_shard(folder / "tiny_val_000000.bin", np.arange(32))
     with pytest.raises(GolfError, match="less than one sequence"):
         open_dataset(compose([*tiny_overrides(tiny), f"data.path={folder}"]))
+
+
+def test_one_text_has_one_digest_whatever_the_tokenizer(tmp_path: Path) -> None:
+    documents = [make_text(6, seed).title() for seed in range(60)]
+
+    def digest(name: str, vocab_size: int, *overrides: str, caseops: bool = False) -> str | None:
+        source = tmp_path / f"{name}.jsonl"
+        source.write_text("\n".join(json.dumps({"text": text}) for text in documents))
+        made = make_dataset([source], tmp_path / name, Recipe("tiny", vocab_size, caseops=caseops, val_every=6))
+        sidecar = f"data.byte_sidecar={str(caseops).lower()}"
+        return open_dataset(compose([*tiny_overrides(made), sidecar, *overrides])).text_digest
+
+    by_document = "eval.documents=true"
+    plain = digest("plain", 320, by_document)
+    assert plain and plain == digest("larger", 360, by_document)
+    assert plain == digest("operators", 320, by_document, caseops=True)
+    assert digest("sequences", 320) is None
+    documents[5] += "."
+    assert digest("changed", 320, by_document) not in (plain, None)

@@ -169,9 +169,9 @@ def test_the_command_says_what_it_did(tmp_path: Path) -> None:
     arguments = (str(tmp_path / "docs.jsonl"), "--name", "mine", "--vocab-size", "300", "--root", str(tmp_path))
     done = script_main("tokenize_docs", *arguments, "--caseops", "--val-docs", "3")
     assert done.returncode == 0, done.stderr
-    assert "3 documents are validation, and no training document has the text of one" in done.stdout
-    assert "left out of training, because validation has the same text: 1 documents" in done.stdout
-    assert "left out, because they are empty: 1 documents" in done.stdout
+    assert "validation: 3 documents, whose text no training document has" in done.stdout
+    assert "left out of training, because validation has the same text: 1 document" in done.stdout
+    assert "left out, because they are empty: 1 document" in done.stdout
     assert "data.vocab_size=300 data.byte_sidecar=true" in done.stdout
 
 

@@ -1,0 +1,138 @@
+"""Predicted seconds on GPUs of a sliding score and of test-time training, over the challenge's validation split.
+
+Each batch of documents, each chunk of text and each phase is counted in floating-point operations, forward and
+backward, and divided by what public runs on H100s did a second. Batches go to the ranks as the scoring itself plans
+them, so that the wait for the longest documents before a phase is in the time. docs/planning.md compares with public
+runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+
+from golf.challenge import VALIDATION_DOCUMENTS
+from golf.plan.flops import challenge_tokens, flops_per_scored_token, layer_order, multiplied_weights
+from golf.settings.config import Config, TTTRecipe, ttt_recipe, world_size
+from golf.training.model.gpt import GPT
+from golf.training.scoring.document_queue import QueuedBatch, document_batches, pause_after
+from golf.training.scoring.lora import BatchLoRA
+from golf.training.scoring.phases import phase_documents
+from golf.training.scoring.ttt_lora import lora_segments
+
+# Operations a second on each H100 in public runs; True: with FA3 (19 records' sliding scores, 10 without).
+SLIDING_FLOPS = {True: 245e12, False: 89e12}
+# With FA3. LoRA: the middle of 11 records since 04-10. SGD over the split: four records of April, less their sliding
+# score. Phases: record 04-27 (1.0611), whose three took 75 to 85 s, as their batches are small and the code eager.
+LORA_FLOPS, SGD_FLOPS, PHASE_FLOPS = 102e12, 26e12, 13e12
+# Logarithms of the lengths over the mean, by normal deviate z: a body, and a tail from z = 1 on that gives the lengths
+# of the documents 464 to 2,960, as the phases of public logs tell them, to 2 %.
+BODY_SLOPE, TAIL_SLOPE, TAIL_FROM, TAIL_START = 0.7, 1.24, 1.0, 0.270
+
+
+class PassCost(NamedTuple):
+    """Operations of a forward pass for each token of a window."""
+
+    body: float  # matrices of the blocks
+    attention: float  # for each token of context
+    head: float  # for each scored target
+    factors: float  # low-rank factors
+
+
+def document_lengths(tokens: int) -> np.ndarray:
+    """Return about how many targets the documents of the validation split have, int64 `[50,000]`, `tokens` in all."""
+    ranks = (np.arange(VALIDATION_DOCUMENTS) + 0.5) / VALIDATION_DOCUMENTS
+    z = np.array([NormalDist().inv_cdf(rank) for rank in ranks.tolist()])
+    relative = np.exp(TAIL_START + np.where(z > TAIL_FROM, TAIL_SLOPE, BODY_SLOPE) * (z - TAIL_FROM))
+    return np.maximum(np.round(relative * tokens / relative.sum()), 2).astype(np.int64)
+
+
+def sliding_seconds(cfg: Config, model: GPT, stride: int) -> float:
+    """Return the seconds of a sliding score on as many H100s as `cfg` has ranks; `model` may be on the meta device."""
+    work = flops_per_scored_token(cfg, model, stride) * challenge_tokens(cfg)
+    return work / (SLIDING_FLOPS[_flash3(cfg)] * world_size(cfg))
+
+
+def ttt_seconds(cfg: Config, model: GPT) -> float:
+    """Return the seconds of the test-time training of `cfg` on as many H100s; `model` may be on the meta device."""
+    ttt, recipe, ranks = cfg.eval.ttt, ttt_recipe(cfg), world_size(cfg)
+    slower = SLIDING_FLOPS[True] / SLIDING_FLOPS[_flash3(cfg)]
+    if ttt.method == "lora":
+        return slower * _lora_seconds(cfg, model)
+    trained = ttt.epochs * challenge_tokens(cfg) * _step_flops(_pass_cost(cfg, model), recipe)
+    return sliding_seconds(cfg, model, cfg.eval.stride) + slower * trained / (SGD_FLOPS * ranks)
+
+
+def _flash3(cfg: Config) -> bool:
+    return cfg.model.attention == "fa3"
+
+
+def _lora_seconds(cfg: Config, model: GPT) -> float:
+    ttt, recipe, ranks = cfg.eval.ttt, ttt_recipe(cfg), world_size(cfg)
+    lengths = document_lengths(challenge_tokens(cfg))
+    documents = np.stack((np.cumsum(lengths) - lengths, lengths), axis=1)
+    queue = document_batches(documents, recipe.batch_seqs)
+    factors = BatchLoRA(model, 1, ttt, 0)
+    cost = _pass_cost(cfg, model)._replace(factors=2.0 * sum(p.numel() for p in factors.registered.parameters()))
+    if factors.head_factors is not None:
+        cost = cost._replace(head=cost.head + 2.0 * sum(p.numel() for p in factors.head_factors.parameters()))
+    seconds, scored = 0.0, list[QueuedBatch]()
+    for number, segment in enumerate(lora_segments(queue, ttt, recipe, ranks)):
+        if number and ttt.lora_phases.count:
+            seconds += _phase_seconds(cfg, cost, scored, number)
+        lanes = [sum(_batch_flops(batch, ttt.lora_steps, recipe, cost) for batch in lane) for lane in segment]
+        # A phase waits for the rank that is busy longest.
+        seconds += max(sum(lanes[rank::ranks]) for rank in range(ranks)) / LORA_FLOPS
+        scored += [batch for lane in segment for batch in lane]
+    return seconds
+
+
+def _batch_flops(batch: QueuedBatch, steps: int, recipe: TTTRecipe, cost: PassCost) -> float:
+    """Return the operations of scoring every chunk of a batch's documents and of training on all but each last one."""
+    targets = batch.documents[:, 1]
+    chunks = -(-targets // recipe.chunk_tokens)
+    trained = chunks - 1
+    scoring, _ = _forward_flops(chunks, int(targets.sum()), recipe, cost)
+    # The weights have no gradients, so a backward pass costs as much as the forward pass; factors have, and cost twice.
+    training, factors = _forward_flops(trained, int(trained.sum()) * recipe.chunk_tokens, recipe, cost)
+    return scoring + (2 * steps - 1) * training + steps * factors
+
+
+def _forward_flops(chunks: np.ndarray, targets: int, recipe: TTTRecipe, cost: PassCost) -> tuple[float, float]:
+    """Return the operations of forward passes over the first `chunks` `[n]` of documents, and the factors' share.
+
+    `targets` of these chunks are scored in all.
+    """
+    chunk, seq_len = recipe.chunk_tokens, recipe.seq_len
+    growing = np.minimum(chunks, seq_len // chunk)
+    # Windows grow by a chunk until they are full: sums of k and of k² over the growing ones.
+    tokens = chunk * growing * (growing + 1) / 2 + (chunks - growing) * seq_len
+    squares = chunk**2 * growing * (growing + 1) * (2 * growing + 1) / 6 + (chunks - growing) * float(seq_len) ** 2
+    factors = float(tokens.sum()) * cost.factors
+    body = float(tokens.sum()) * cost.body + float(squares.sum()) / 2 * cost.attention
+    return body + factors + targets * cost.head, factors
+
+
+def _phase_seconds(cfg: Config, cost: PassCost, scored: Sequence[QueuedBatch], number: int) -> float:
+    phases, recipe = cfg.eval.ttt.lora_phases, ttt_recipe(cfg)
+    most = pause_after(phases.count, phases.documents)[number - 1]
+    documents = phase_documents(scored, most, phases.order)
+    tokens = int(documents[:, 1].sum()) + len(documents)
+    flops = phases.epochs * tokens * _step_flops(cost._replace(factors=0.0), recipe)
+    return flops / (PHASE_FLOPS * world_size(cfg))
+
+
+def _step_flops(cost: PassCost, recipe: TTTRecipe) -> float:
+    """Return the operations of a step on all weights for each token, which is three forward passes."""
+    return 3 * (cost.body + cost.attention * recipe.seq_len / 2 + cost.head)
+
+
+def _pass_cost(cfg: Config, model: GPT) -> PassCost:
+    layers = layer_order(model, model.active_in_scoring)
+    head = 2.0 * cfg.model.vocab_size * cfg.model.model_dim
+    # Scores and values: two products of H·D operations each for every token of the context.
+    attention = 4.0 * cfg.model.model_dim * len(layers)
+    return PassCost(2.0 * multiplied_weights(model, layers) - head, attention, head, 0.0)
