@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import re
 import sys
 import time
@@ -91,7 +92,6 @@ def code(overrides: str, kind: str) -> dict[str, object]:
     inputs, targets = (t.to(CUDA) for t in synthetic_batch(cfg))
     state.model(inputs, targets).backward()
     sources = [pair for text in codes.texts for pair in inductor.kernels(text).items()]
-    rows, vocabulary = inputs.numel(), cfg.model.vocab_size
     return {
         "graphs": len(codes.texts),
         "dynamo_graphs": counters["stats"]["unique_graphs"],
@@ -99,12 +99,15 @@ def code(overrides: str, kind: str) -> dict[str, object]:
         "launches": [inductor.launches(text) for text in codes.texts],
         "kernels": len(sources),
         "transcendental": [name for name, source in sources if TRANSCENDENTAL.search(source)],
-        "wide_logits": [
-            text.count(f"empty_strided_cuda(({rows}, {vocabulary}), ({vocabulary}, 1), torch.float32)")
-            for text in codes.texts
-        ],
+        "wide": [wide_buffers(text, inputs.numel() * cfg.model.vocab_size) for text in codes.texts],
         "sources": sources,
     }
+
+
+def wide_buffers(text: str, numel: int) -> int:
+    """Return how many float32 tensors of at least `numel` numbers a graph's code allocates."""
+    shapes = re.findall(r"= empty_strided_cuda\(\(([\d, ]+)\), .*torch\.float32\)", text)
+    return sum(math.prod(int(size) for size in shape.split(",") if size.strip()) >= numel for shape in shapes)
 
 
 def cubins(sources: list[tuple[str, str]]) -> list[int]:
