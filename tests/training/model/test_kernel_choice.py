@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from golf.run.result import read_result
 from golf.settings.config import Config, ModelConfig
+from golf.training.data.own_text import OwnDataset
 from golf.training.model.gpt import GPT, capped_losses
 from golf.training.model.kernels import choice
 from golf.training.model.kernels.choice import LossKernel, MLPKernel, choose_kernels
@@ -20,6 +23,7 @@ from golf.training.model.kernels.trial import Outcome, Rivals, difference, trial
 from golf.training.model.layers import MLP, expand_and_contract
 from golf.training.ranks import Ranks
 from golf.training.techniques.swiglu import GatedMLP
+from tests.support import golf_main, only_run, tiny_overrides
 
 CUDA = torch.device("cuda")
 SMALL = ModelConfig(num_layers=2, model_dim=32, num_heads=4, vocab_size=40, attention="sdpa", compute_dtype="bf16")
@@ -168,3 +172,11 @@ def test_a_kernel_that_fails_is_not_used(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(LossKernel, "rivals", fail)
     (line,) = choose_kernels(model_of(), asking("loss_kernel"), Ranks(device=CUDA))
     assert line == "loss_kernel:torch, not triton: it fails (RuntimeError: out of shared memory)"
+
+
+@pytest.mark.slow
+def test_a_run_writes_down_what_was_chosen(tiny: OwnDataset, runs: Path) -> None:
+    done = golf_main(*tiny_overrides(tiny), "launch.loss_kernel=triton", "launch.mlp_kernel=triton")
+    assert done.returncode == 0, done.stderr
+    result, log = read_result(only_run(runs) / "result.json"), (only_run(runs) / "train.log").read_text()
+    assert len(result.kernels) == 2 and set(result.kernels) <= set(log.splitlines())

@@ -1,0 +1,142 @@
+"""Inductor's code for an H100 without one: the text of each graph, and its kernels compiled to machine code.
+
+`pretend_h100` comes before anything compiles, in a process that has loaded the fake CUDA device of `tests/fake_cuda`.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import types
+from typing import Any
+
+H100 = {
+    "name": "NVIDIA H100 80GB HBM3",
+    "major": 9,
+    "minor": 0,
+    "multi_processor_count": 132,
+    "regs_per_multiprocessor": 65536,
+    "max_threads_per_multi_processor": 2048,
+    "max_threads_per_block": 1024,
+    "warp_size": 32,
+    "total_memory": 80 * 2**30,
+    "shared_memory_per_block": 49152,
+    "shared_memory_per_block_optin": 232448,
+    "shared_memory_per_multiprocessor": 233472,
+    "L2_cache_size": 50 * 2**20,
+    "gcnArchName": "",
+}
+
+
+def replace(owner: Any, **values: Any) -> None:
+    """Set attributes of a module or class of torch, of which type checkers know that they are not meant to be set."""
+    for name, value in values.items():
+        setattr(owner, name, value)
+
+
+def pretend_h100() -> None:
+    """Replace what Inductor and Triton ask of a driver."""
+    import torch
+    import triton
+    from torch._dynamo.device_interface import CudaInterface
+    from torch._inductor import config
+    from torch._inductor.fx_passes import fuse_attention
+    from torch._inductor.runtime import triton_helpers
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from triton.backends.compiler import GPUTarget
+
+    properties = types.SimpleNamespace(**H100)
+    answers: dict[str, Any] = {
+        "current_device": lambda: 0,
+        "device_count": lambda: 1,
+        "get_device_properties": lambda *_: properties,
+    }
+    replace(torch.cuda, **answers, get_device_capability=lambda *_: (9, 0))
+    replace(torch.cuda, is_available=lambda: True, is_initialized=lambda: True)
+    replace(torch.cuda, get_rng_state=torch.get_rng_state, set_rng_state=lambda *_: None)
+    # Two functions, because Dynamo lists both.
+    replace(torch.cuda, _exchange_device=lambda *_: 0, _maybe_exchange_device=lambda *_: 0)
+    for interface in (CudaInterface, CudaInterface.Worker):
+        replace(interface, **{name: staticmethod(answer) for name, answer in answers.items()})
+    driver = types.SimpleNamespace(
+        get_current_target=lambda: GPUTarget("cuda", 90, 32),
+        get_current_device=lambda: 0,
+        get_active_torch_device=lambda: torch.device("cuda", 0),
+    )
+    triton.runtime.driver.set_active(driver)
+    replace(triton_helpers, set_driver_to_gpu=lambda: None)
+    # Otherwise fake tensors would copy constants to the device that has just been announced.
+    replace(FakeTensorMode, avoid_device_init=property(lambda _: True))
+    # It would run attention on the device, and so would the folding of constants.
+    replace(fuse_attention, _sfdp_init=lambda *_: None)
+    config.joint_graph_constant_folding = False
+    config.force_disable_caches = True
+    config.compile_threads = 1
+    # Otherwise machine code would be loaded as soon as it is made. Torch 2.11 has the other name.
+    for name in ("use_static_triton_launcher", "use_static_cuda_launcher"):
+        if hasattr(config, name):
+            setattr(config, name, False)
+
+
+class Codes:
+    """A backend for `torch.compile` that keeps the text of every graph, and runs the graph on fake tensors."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def __call__(self, graph: Any, inputs: Any) -> Any:
+        from torch._inductor.compile_fx import compile_fx
+
+        return compile_fx(graph, inputs, inner_compile=self._inner)
+
+    def _inner(self, graph: Any, inputs: Any, **options: Any) -> Any:
+        from torch._inductor.compile_fx import compile_fx_inner
+        from torch._inductor.graph import GraphLowering
+
+        def keep(lowering: Any) -> Any:
+            code, _ = lowering.codegen()
+            self.texts.append(getattr(code, "value", code))
+            return types.SimpleNamespace(call=None, runner=None, __file__="", key="", value="")
+
+        runnable, plain = copy.deepcopy(graph), GraphLowering.compile_to_module
+        replace(GraphLowering, compile_to_module=keep)
+        try:
+            compile_fx_inner(graph, inputs, **options)
+        finally:
+            replace(GraphLowering, compile_to_module=plain)
+
+        def run(arguments: list[Any]) -> Any:
+            results = runnable(*arguments)
+            arguments.clear()
+            return results
+
+        # It empties the list of its arguments, which says so to its caller.
+        replace(run, _boxed_call=True)
+        return run
+
+
+def kernels(text: str) -> dict[str, str]:
+    """Return the distinct kernels of a graph's code, name → source in Triton."""
+    calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
+    made = [node for node in calls if ast.unparse(node.func) == "async_compile.triton"]
+    return {ast.literal_eval(node.args[0]): ast.literal_eval(node.args[1]) for node in made}
+
+
+def launches(text: str) -> dict[str, int]:
+    """Return how often a run of a graph's code calls kernels in Triton, and others by their name."""
+    counts: dict[str, int] = {}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            kind = "triton" if called.startswith("triton_") and called.endswith(".run") else called
+            if kind == "triton" or called.startswith(("extern_kernels.", "torch.ops.")):
+                counts[kind] = counts.get(kind, 0) + 1
+    return counts
+
+
+def compiled(name: str, source: str) -> Any:
+    """Return the first candidate of a kernel's autotuning, compiled for compute capability 9.0."""
+    from torch._inductor.async_compile import _load_triton_kernel_from_source
+
+    tuner = _load_triton_kernel_from_source(name, source)
+    return tuner._precompile_config(tuner.configs[0]).kernel

@@ -1,0 +1,112 @@
+"""Code for an H100, made without one: the compiled step of two layers, and the kernels in Triton."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.fake_cuda.device import build_guard
+from tests.support import ROOT
+
+FOLDER = Path(__file__).parent
+SHARED_BYTES = 232_448  # shared memory that a program may have on an H100
+# Launches of torch 2.13 for a micro-batch of two layers, forward and backward: kernels in Triton, then matrix products.
+LAUNCHES = {"triton": (26, 39), "products": (13, 26)}
+FUSED_LAUNCHES = {"triton": (23, 37), "products": (9, 24)}  # with the kernels for loss and MLPs
+MOST_LAUNCHES = 75  # of another torch, in both directions together
+SWITCHED = "tech=[recurrence,soft_round] tech.recurrence.first=1 tech.recurrence.last=1 model.num_layers=3"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason='needs Triton: pip install "golf[kernels]"'),
+]
+
+
+def lines_of(tmp_path: Path, script: str, *arguments: str) -> list[dict[str, Any]]:
+    """Run a script of this folder with caches of its own, and return the lines of JSON that it prints."""
+    caches = {"TRITON_CACHE_DIR": str(tmp_path / "triton"), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor")}
+    environment = {**os.environ, **caches, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-W", "ignore", str(FOLDER / script), *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+@pytest.fixture(scope="module")
+def guard(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("g++") is None or torch.version.cuda is not None:
+        pytest.skip("the fake device needs g++ and a CPU build of torch")
+    return build_guard(tmp_path_factory.mktemp("guard"), Path(torch.__file__).parent)
+
+
+def counted(launches: list[dict[str, int]]) -> dict[str, tuple[int, ...]]:
+    """Return the launches of each graph by kind."""
+    products = ("extern_kernels.mm", "extern_kernels.addmm")
+    return {
+        "triton": tuple(counts["triton"] for counts in launches),
+        "products": tuple(sum(counts.get(name, 0) for name in products) for counts in launches),
+    }
+
+
+def assert_one_graph(found: dict[str, Any]) -> None:
+    """One graph in either direction, without a break, and in it nothing that is computed too often or too wide."""
+    assert (found["dynamo_graphs"], found["graphs"], found["breaks"]) == (1, 2, {})
+    # Rotary tables are inputs of the graph: computed in it, every element would cost a power, a sine and a cosine.
+    assert found["transcendental"] == []
+    # Logits are float32 within kernels only: in memory they would be as large as all activations of a layer.
+    assert found["wide"] == [0, 0]
+    calls = [name for counts in found["launches"] for name in counts]
+    assert sum("flash_attention" in name for name in calls) == 2  # one call a layer, forward and backward
+
+
+def test_the_compiled_step_becomes_machine_code(guard: Path, tmp_path: Path) -> None:
+    (found,) = lines_of(tmp_path, "compiled_step.py", str(guard), "cubins:experiment=naive_baseline")
+    assert_one_graph(found)
+    launches = counted(found["launches"])
+    if torch.__version__.startswith("2.13"):
+        assert launches == LAUNCHES
+    assert sum(launches["triton"]) <= MOST_LAUNCHES
+    assert len(found["cubins"]) == found["kernels"] > 20 and min(found["cubins"]) > 1000
+
+
+def test_the_kernels_for_loss_and_mlps_take_the_place_of_others(guard: Path, tmp_path: Path) -> None:
+    (found,) = lines_of(tmp_path, "compiled_step.py", str(guard), "kernels:experiment=naive_baseline")
+    assert_one_graph(found)
+    forward, backward = found["launches"]
+    assert (forward["torch.ops.golf.squared_mlp.default"], forward["torch.ops.golf.softcapped_losses.default"]) == (
+        2,
+        1,
+    )
+    assert backward["torch.ops.golf.squared_mlp_gradient.default"] == 2
+    assert backward["torch.ops.golf.softcapped_gradient.default"] == 1
+    if torch.__version__.startswith("2.13"):
+        assert counted(found["launches"]) == FUSED_LAUNCHES
+
+
+def test_tables_and_wide_logits_in_a_graph_are_found(guard: Path, tmp_path: Path) -> None:
+    (found,) = lines_of(tmp_path, "compiled_step.py", str(guard), "planted:experiment=naive_baseline")
+    assert found["transcendental"] != [] and min(found["wide"]) > 0
+
+
+def test_no_graph_is_added_once_every_set_of_switches_has_one(guard: Path, tmp_path: Path) -> None:
+    cases = [f"switches:{overrides}" for overrides in (SWITCHED, "experiment=pr593_11l", "experiment=gold6_11l")]
+    found = lines_of(tmp_path, "compiled_step.py", str(guard), *cases)
+    assert [(line["sets"], line["graphs"], line["added"]) for line in found] == [(2, 2, 0), (1, 1, 0), (1, 1, 0)]
+
+
+def test_golfs_kernels_fit_an_h100(tmp_path: Path) -> None:
+    (found,) = lines_of(tmp_path, "own_kernels.py")
+    assert len(found) == 8
+    for name, kernel in found.items():
+        assert kernel["cubin"] > 1000 and kernel["stack"] == 0 and kernel["shared"] <= SHARED_BYTES, (name, kernel)
+        # Products by the tensor cores' asynchronous instructions, on tiles that are copied asynchronously.
+        assert (kernel["wgmma"] > 0, kernel["tma"] > 0) == (name.startswith("mlp"),) * 2, (name, kernel)
