@@ -5,6 +5,7 @@ The tensors have devices, dtypes and shapes and no numbers. A mix of devices or 
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -64,6 +65,15 @@ def test_steps_of_other_presets(guard: Path) -> None:
     assert [case for case, done in found.items() if "error" in done] == []
     for done in found.values():
         assert (done["waits"], done["pageable"], done["wide"]) == ([], [], [])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason='needs Triton: pip install "golf[kernels]"')
+def test_steps_with_the_kernels_in_triton(guard: Path) -> None:
+    cases = ["kernels:naive_baseline", "kernels:pr593_11l"]  # ReLU², and LeakyReLU² with late switches
+    for case, done in dry_runs(guard, cases).items():
+        assert "error" not in done, (case, done)
+        assert (done["waits"], done["pageable"], done["wide"]) == ([], [], []), case
 
 
 @pytest.mark.slow

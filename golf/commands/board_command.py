@@ -31,13 +31,14 @@ def main(arguments: Sequence[str]) -> int:
     """Serve the page until Ctrl-C."""
     args = parser().parse_intermixed_args(arguments)
     from golf.errors import GolfError
+    from golf.jobs.cluster.follow import SweepJobs
     from golf.report.board_server import Board, BoardServer, is_this_machine, plotly_file
     from golf.run.folder import runs_root
     from golf.settings.composition import rules_named
 
     plotly_file()
     root = runs_root()
-    board = Board(root, rules_named(args.rules))
+    board = Board(root, rules_named(args.rules), SweepJobs().latest)
     token = "" if is_this_machine(args.host) else secrets.token_urlsafe(16)
     try:
         server = BoardServer((args.host, args.port), board, token)

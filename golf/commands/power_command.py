@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SP1024_BYTES_PER_TOKEN = 2.43593  # FineWeb at vocabulary 1024
 NUMBERS = {2: "two"}
 SIMULATED = 200  # sweeps; a share of 0.8 then has a standard error of 0.03
-ROUNDS_PER_SEED = 1.25  # rounds that find what a seed of a fixed design finds (docs/verdicts.md)
+ROUNDS_PER_SEED = 1.5  # rounds that find what a seed of a fixed design finds (docs/verdicts.md)
 MOST_ROUNDS = 100
 SEEDS = (2, 3, 4, 5, 6, 8, 10, 16)
 
@@ -128,15 +128,14 @@ def _designs(args: argparse.Namespace, rules: RulesConfig) -> Table:
         raise GolfError("The runs of a design depend on the improvement to find: give --difference.")
     noise = _noise(args)
     sd = bits_per_byte(noise.sigma, 1, noise.bytes_per_token) if args.nats else noise.sigma
-    one = Setting("", args.variants, args.difference / noise.sigma, sd=sd, bytes_per_token=noise.bytes_per_token)
+    gain = args.difference / noise.sigma
+    one = Setting("", args.variants, gain, effect_sd=gain, sd=sd, bytes_per_token=noise.bytes_per_token)
     seeds = fixed_seeds(one, rules)
     looks = args.max_seeds or min(MOST_ROUNDS, max(2, math.ceil(ROUNDS_PER_SEED * seeds)))
     if not 2 <= looks <= MOST_ROUNDS:
         raise GolfError(f"--max-seeds {looks} is no number of rounds: give 2 to {MOST_ROUNDS}.")
     rng = np.random.default_rng(0)
-    effect, none = (
-        simulate(replace(one, looks=looks, gain_sd=gain), rules, SIMULATED, rng) for gain in (one.gain_sd, 0.0)
-    )
+    effect, none = (simulate(replace(one, looks=looks, gain_sd=true), rules, SIMULATED, rng) for true in (gain, 0.0))
     fixed = seeds * args.variants
     columns = (
         Column("design", "design", is_text=True),
@@ -155,6 +154,7 @@ def _designs(args: argparse.Namespace, rules: RulesConfig) -> Table:
     notes = [
         f"{SIMULATED} simulated sweeps each, rules={rules.name}, Welch's test; sd {noise.sigma:.5f}, {noise.source}.",
         "False better is the share of sweeps of equal variants with at least one.",
+        f"Start it with sweep.until=decided sweep.max_seeds={looks} sweep.effect_bpb={gain * sd:.4g}.",
     ]
     return Table(columns, rows, f"Runs of a sweep of {args.variants} variants", notes)
 

@@ -61,12 +61,13 @@ def expected_step_time(cfg: Config, flops_per_step: float, machine: str, history
 
 
 def _runs_alike(a: Config, b: Config) -> bool:
-    """Tell whether two configurations compute in the same way: device, ranks, compilation, dtype, attention."""
+    """Tell whether two configurations compute in the same way: device, ranks, compilation, dtype, kernels."""
 
     def setting(cfg: Config) -> tuple[object, ...]:
         launch = cfg.launch
         ranks = launch.nproc, launch.nodes, launch.threads
-        return launch.device, ranks, launch.compile, cfg.model.compute_dtype, cfg.model.attention
+        kernels = cfg.model.attention, launch.loss_kernel, launch.mlp_kernel
+        return launch.device, ranks, launch.compile, cfg.model.compute_dtype, kernels
 
     return setting(a) == setting(b)
 

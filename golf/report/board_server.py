@@ -44,10 +44,13 @@ HEADERS = {
 
 
 class Board:
-    """Answers to the page: each method answers one address with plain values."""
+    """Answers to the page: each method answers one address with plain values.
 
-    def __init__(self, root: Path, rules: RulesConfig) -> None:
-        self.root, self.rules = root, rules
+    `jobs` returns the runs of a sweep that a cluster has without a result, and a sentence on its rounds.
+    """
+
+    def __init__(self, root: Path, rules: RulesConfig, jobs: Callable[[str], dict[str, Any]] | None = None) -> None:
+        self.root, self.rules, self._jobs = root, rules, jobs
         self.runs = RunsRoot(root)
         self._sweeps: dict[str, tuple[Any, dict[str, Any]]] = {}
 
@@ -76,6 +79,12 @@ class Board:
             # The path, because a name could be a folder of the directory that the server was started in.
             self._sweeps[name] = state, sweep_values(judged(read_study([str(record)]), self.rules))
         return self._sweeps[name][1]
+
+    def jobs(self, query: Query) -> dict[str, Any]:
+        """Return what the cluster says about the runs of the sweep `name` that have no result."""
+        name = _one(query, "name")
+        self.runs.sweep_record(name)  # refuses names that are no sweeps
+        return self._jobs(name) if self._jobs else {"runs": [], "about": ""}
 
     def why(self, query: Query) -> dict[str, Any]:
         """Return the sentences about the settings in which the runs `one` and `other` differ."""
@@ -115,6 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
             "api/overview": board.overview,
             "api/curves": board.curves,
             "api/sweep": board.sweep,
+            "api/jobs": board.jobs,
             "api/why": board.why,
         }
         if name is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from golf.report.rows import row_of
 from golf.report.statistics import ROUNDING, Comparison, is_constant, pooled_sd, welch
 from golf.report.store import index_runs
 
-MODERATED = "moderated"
+MODERATED, POOLED = "moderated", "pooled"
 FEWEST_GROUPS = 5  # variants with two seeds or more that make a prior
 # Degrees of freedom of a prior at most. Finished groups look more alike than the next sweep will (docs/verdicts.md).
 MOST_DF = 5.0
@@ -108,6 +108,25 @@ def moderated(
         raise GolfError("every seed scored the same: no spread to test against")
     difference = float(np.mean(variant)) - float(np.mean(reference))
     return Comparison(difference, error, prior.df + df, MODERATED)
+
+
+def pooled_unless_wider(
+    variant: Sequence[float], reference: Sequence[float], sweep: Sequence[Sequence[float]]
+) -> Comparison:
+    """Compare two variants by the standard deviation within all variants of the `sweep`, these two included.
+
+    If the two scatter more than that allows (F test), Welch's test is used instead. In a sweep of these two alone it is
+    Welch's test with one degree of freedom less: at the small levels of repeated looks its own are too many where one
+    of the two scatters more. Raises `GolfError` as `welch`.
+    """
+    if len(sweep) < 3:
+        found = welch(variant, reference)
+        return replace(found, df=max(min(len(variant), len(reference)) - 1, found.df - 1))
+    own, whole = pooled_sd([variant, reference]), pooled_sd(sweep)
+    if whole is None or _is_too_wide(own, SeedPrior(*whole, len(sweep))):
+        return welch(variant, reference)
+    error = whole[0] * math.sqrt(1 / len(variant) + 1 / len(reference))
+    return Comparison(float(np.mean(variant)) - float(np.mean(reference)), error, whole[1], POOLED)
 
 
 def _is_too_wide(found: tuple[float, int] | None, prior: SeedPrior) -> bool:

@@ -17,9 +17,8 @@ from golf.errors import GolfError
 from golf.report.boundaries import nominal_levels, repeated_p
 from golf.report.comparison import NOT_COMPARABLE, check_comparable, check_machines, compare, why_no_pairs
 from golf.report.hosts import compare_by_host
-from golf.report.rows import RunRow
-from golf.report.seed_noise import SeedPrior, moderated
-from golf.report.statistics import ONE_SEED, Comparison
+from golf.report.seed_noise import SeedPrior, moderated, pooled_unless_wider
+from golf.report.statistics import ONE_SEED, WELCH, Comparison
 from golf.report.variants import Variant
 from golf.report.verdicts import (
     BETTER,
@@ -105,6 +104,7 @@ class _Arm:
     p_better: list[float] = field(default_factory=list)  # one for each look; 1 where no test was possible
     p_worse: list[float] = field(default_factory=list)
     comparison: SequentialComparison | None = None
+    of_sweep: SequentialComparison | None = None  # the same difference by the spread of the whole sweep
     reason: str = ""
 
 
@@ -116,7 +116,8 @@ def judge_sequentially(
     A variant is better if the repeated test shows an improvement beyond the rule's margin, and worse if it shows any
     deterioration. It is futile if it shows that the improvement is smaller than the plan's effect. The errors of
     better and of worse stay below `rules.alpha` each, over all looks and all variants: a level is shared out evenly
-    and passed on by those that were decided (Maurer and Bretz 2013). Stopping for futility costs power only.
+    and passed on by those that were decided (Maurer and Bretz 2013). Stopping for futility costs power only, so it
+    takes the spread of the whole sweep, of which few seeds of two variants tell little.
     """
     looking = _Looking(rules, plan, score, reference)
     looking.arms = {v.id: _Arm(v) for v in variants if v is not reference and v.rows and not _is_refused(v)}
@@ -189,10 +190,19 @@ class _Looking:
             arm.p_better.append(1.0)
             arm.p_worse.append(1.0)
             return
-        values = (found.difference, found.standard_error, found.df, found.test)
-        arm.comparison, arm.reason = SequentialComparison(*values, look, self.plan.looks), ""
-        arm.p_better.append(found.p_below(-margin))
-        arm.p_worse.append(found.p_above(0.0))
+        arm.comparison, arm.reason = self._at_look(found, look), ""
+        arm.of_sweep = arm.comparison
+        if found.test == WELCH:
+            mine, other = variant.scores(self.score), reference.scores(self.score)
+            arm.of_sweep = self._at_look(pooled_unless_wider(mine, other, sweep), look)
+        # Welch's test errs more than its level says where a few noisy seeds happen to agree. The spread of the sweep
+        # then tells, so that both have to show a difference. Without noise of several kinds that costs no power.
+        tests = (arm.comparison, arm.of_sweep)
+        arm.p_better.append(max(test.p_below(-margin) for test in tests))
+        arm.p_worse.append(max(test.p_above(0.0) for test in tests))
+
+    def _at_look(self, found: Comparison, look: int) -> SequentialComparison:
+        return SequentialComparison(found.difference, found.standard_error, found.df, found.test, look, self.plan.looks)
 
     def _test(self, variant: Variant, reference: Variant, sweep: Sequence[Sequence[float]]) -> Comparison:
         prior = self.plan.prior_under(self.rules)
@@ -232,10 +242,10 @@ class _Looking:
             return NO_VERDICT, arm.reason
         if look > 1 and now.lost_share > MOST_LOST and now.lost_share > reference.lost_share:
             return NO_VERDICT, ""
-        if arm.comparison and arm.comparison.look == look:
-            effect = self._effect(arm.comparison, now, reference)
+        if arm.of_sweep and arm.of_sweep.look == look:
+            effect = self._effect(arm.of_sweep, now, reference)
             # `p_above` is the p of the hypothesis that the true difference is at most its argument.
-            if arm.comparison.p_above(-effect) < self._levels(1 - self.rules.power)[look - 1]:
+            if arm.of_sweep.p_above(-effect) < self._levels(1 - self.rules.power)[look - 1]:
                 return FUTILE, f"an improvement of {effect:.4f} bpb is excluded"
         if look == self.plan.looks:
             return (NO_DIFFERENCE, "no looks are left") if arm.comparison else (NO_VERDICT, arm.reason)
@@ -265,10 +275,6 @@ class _Looking:
             verdict = replace(verdict, comparison=arm.comparison, p=p, family=self.family)
         said = ", ".join(filter(None, (reason, f"look {look} of at most {self.plan.looks}" if look else "")))
         return with_losses(replace(verdict, reason=said), self._at(arm.variant, look), self.reference)
-
-
-def _has_ended(row: RunRow) -> bool:
-    return not row.is_open and row.state != INTERRUPTED
 
 
 def _is_refused(variant: Variant) -> bool:

@@ -35,6 +35,7 @@ class Setting:
     sd_ratio: float = 1.0  # standard deviation of the reference relative to the others
     prior_ratio: float | None = None  # the prior's standard deviation relative to the true one; None = Welch's test
     looks: int = 10
+    effect_sd: float | None = None  # improvement worth finding in standard deviations; None = what the last look finds
     sd: float = SD  # standard deviation between seeds, bits per byte
     bytes_per_token: float = BYTES_PER_TOKEN
 
@@ -54,7 +55,8 @@ def simulate(setting: Setting, rules: RulesConfig, sweeps: int, rng: np.random.G
     """Return how `sweeps` sequential sweeps of `setting` ended."""
     seeds = tuple(range(1, setting.looks + 1))
     prior = None if setting.prior_ratio is None else SeedPrior(setting.sd * setting.prior_ratio, MOST_DF, 30)
-    plan = SequentialPlan(seeds, "0", prior=prior)
+    effect = None if setting.effect_sd is None else setting.effect_sd * setting.sd
+    plan = SequentialPlan(seeds, "0", effect, prior=prior)
     wrong_better = wrong_worse = found = runs = 0
     for scores in _drawn(setting, sweeps, rng):
         reference, *others = [_variant(i, row, setting) for i, row in enumerate(scores)]

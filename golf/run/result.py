@@ -35,6 +35,7 @@ class Result:
     warnings: list[str] = field(default_factory=list)  # sentences that a reader has to know besides the state
     tech: list[str] = field(default_factory=list)
     attention: str = ""  # log line that names the attention kernels
+    kernels: list[str] = field(default_factory=list)  # log lines about the kernels that launch asked for
     scale: str = ""
     data_name: str = ""
     data_fingerprint: str = ""

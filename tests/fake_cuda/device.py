@@ -113,6 +113,7 @@ def pretend() -> None:
     from torch import Tensor, nn
 
     torch.cuda.set_device = torch.cuda.synchronize = lambda *_: None
+    torch.cuda.get_device_capability = lambda *_: (9, 0)
 
     def pin_memory(tensor: Tensor, *_: Any) -> Tensor:
         tensor.is_fake_pinned = True  # type: ignore[attr-defined]

@@ -1,7 +1,8 @@
 """Dry runs on a fake CUDA device: `python dry_run.py guard.so case …` prints what each case did, as JSON.
 
 A case is `step:EXPERIMENT`, `muon`, `flat`, `sliding`, `sgd`, `lora` or `calibration`, `record:EXPERIMENT` for a step
-of the whole model, and `planted:FAULT` for a step with a fault. An exception's sentence is under `error`.
+of the whole model, `kernels:EXPERIMENT` for a step with the kernels in Triton, and `planted:FAULT` for a step with a
+fault. An exception's sentence is under `error`.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from golf.training.loop.state import build_state  # noqa: E402
 from golf.training.loop.warmup import synthetic_batch  # noqa: E402
 from golf.training.model import layers  # noqa: E402
 from golf.training.model.build import build_model  # noqa: E402
+from golf.training.model.kernels.choice import LossKernel, MLPKernel  # noqa: E402
 from golf.training.ranks import Ranks  # noqa: E402
 from golf.training.scoring.scorer import Scorer  # noqa: E402
 
@@ -64,9 +66,12 @@ def small(cfg: Config) -> Config:
     return cfg
 
 
-def take_steps(cfg: Config, ranks: Ranks, recorder: Recorder) -> None:
+def take_steps(cfg: Config, ranks: Ranks, recorder: Recorder, kernels: bool = False) -> None:
     """Take a step under every set of late switches, with the hooks of techniques around it."""
     state = build_state(cfg, ranks, lambda *_: None)
+    for kernel in (LossKernel, MLPKernel) if kernels else ():
+        assert kernel(state.model).problem(CUDA) == ""
+        kernel(state.model).use()
     inputs, targets = (t.pin_memory() for t in synthetic_batch(cfg))
     with recorder:
         for active in state.switches.reachable():
@@ -133,9 +138,9 @@ def run(case: str) -> Recorder:
     cfg = configured("8xh100" if kind == "muon" else "1xh100", *chosen, *extra.get(kind, []))
     cfg = cfg if kind == "record" else small(cfg)
     recorder = Recorder(cfg.data.train_batch_tokens // 8 * min(cfg.model.model_dim, 256))
-    if kind in ("step", "record", "muon"):
+    if kind in ("step", "record", "muon", "kernels"):
         ranks = RankOf8(7, 8, CUDA) if kind == "muon" else Ranks(device=CUDA)
-        take_steps(cfg, ranks, recorder)
+        take_steps(cfg, ranks, recorder, kernels=kind == "kernels")
     elif kind == "calibration":
         calibrated(cfg, recorder)
     else:

@@ -79,6 +79,16 @@ def test_a_sweep_is_shown_as_the_report_prints_it(runs: Path) -> None:
     assert best["kind"] == "better" and best["number"] == 0.02 and len(best["seeds"]) == 2
 
 
+def test_what_a_cluster_says_of_a_sweep_comes_with_it(runs: Path) -> None:
+    write_lr_sweep(runs, SCORES)
+    told = {"runs": [{"variant": "a", "name": "lr=1", "seed": 3, "state": "waiting", "detail": "pending"}], "about": ""}
+    with served(runs, board=Board(runs, RulesConfig(), {"lr": told}.__getitem__)) as server:
+        assert values(server, "api/jobs?name=lr") == told
+        assert get(server, "api/jobs?name=../lr")[0] == 400
+    with served(runs) as server:
+        assert values(server, "api/jobs?name=lr") == {"runs": [], "about": ""}
+
+
 def test_a_changed_result_changes_the_answer(runs: Path) -> None:
     write_lr_sweep(runs, SCORES)
     with served(runs) as server:

@@ -31,6 +31,8 @@ INSPECTION = """<script>addEventListener('load', () => setTimeout(() => {
   const page = document.querySelector('iframe').contentWindow, d = page.document;
   const box = e => { const r = e.getBoundingClientRect(); return [r.left, r.top, r.right, r.bottom]; };
   const shown = e => e.getClientRects().length > 0;
+  const legend = (plot, mark, paint) => [...d.querySelectorAll(`${plot} .legend .traces`)].map(t => [
+    t.querySelector('.legendtext').textContent, (p => p && page.getComputedStyle(p)[paint])(t.querySelector(mark))]);
   document.body.setAttribute('data-found', JSON.stringify({
     width: page.innerWidth, page: d.documentElement.scrollWidth, bold: d.querySelectorAll('b, img').length,
     requests: page.performance.getEntriesByType('resource').map(e => e.name), text: d.body.innerText,
@@ -41,6 +43,10 @@ INSPECTION = """<script>addEventListener('load', () => setTimeout(() => {
       const label = [...(e.labels || [])].map(l => l.textContent)[0];
       const name = e.textContent.trim() || e.getAttribute('aria-label') || label;
       e.focus(); return [name || '', d.activeElement === e]; }),
+    colours: {
+      table: [...d.querySelectorAll('#verdict-table tbody tr')].map(
+        r => [r.firstChild.textContent, page.getComputedStyle(r.querySelector('.swatch')).borderTopColor]),
+      bytes: legend('#bytes', '.legendpoints path', 'fill'), curves: legend('#curves', '.legendlines path', 'stroke')},
     uploads: d.querySelectorAll('[data-title*="hare"]').length, scheme: page.getComputedStyle(d.body).backgroundColor
   }));
 }, 800));</script>"""
@@ -63,6 +69,11 @@ class GrowingBoard(Board):
             file.write(json.dumps(train_event(self.logged)) + "\n")
         self.logged += 1
         return found
+
+
+def variant_of(name: str) -> str:
+    """Return `0.02` for `optim.matrix_lr=0.02 (2 seeds)`, as a legend of curves names it."""
+    return name.removeprefix("optim.matrix_lr=").partition(" ")[0]
 
 
 def browse(address: str, folder: Path, *options: str) -> tuple[str, str]:
@@ -129,6 +140,14 @@ def test_one_file_has_everything_at_any_width(case: str, width: int, runs: Path,
     for plot in found["plots"]:
         assert plot["label"] and plot["legend"] and plot["box"][2] <= width
         assert plot["legendBox"][1] >= plot["axis"][3] - 2, f"the legend covers the axis: {plot}"
+    if case == "lr":
+        colours = {
+            where: {name.removeprefix("optim.matrix_lr=").split(" ")[0]: c for name, c in found["colours"][where]}
+            for where in found["colours"]
+        }
+        assert len(set(colours["table"].values())) == 3
+        for name, colour in colours["table"].items():
+            assert colours["bytes"][name] == colours["curves"][name] == colour, "a variant has one colour everywhere"
     if case == "hostile":
         assert HOSTILE in found["text"]
         assert sum(name.startswith("<img src=x") for name in found["plots"][2]["legend"]) == 3
@@ -151,6 +170,21 @@ def test_a_thousand_runs_are_a_short_page_of_one_configuration_a_variant(
     table = document.partition('id="run-table"')[2].partition("</table>")[0]
     assert table.count("<tr") == 151, "the heading and the first rows"
     assert len(read) == 50
+
+
+def test_the_page_shows_what_the_cluster_says_of_runs_without_a_result(runs: Path, tmp_path: Path) -> None:
+    write_lr_sweep(runs, SCORES)
+    folder = write_run(runs, with_lr(0.05), None)
+    write_sweep(runs, "lr", [([f"optim.matrix_lr={lr}"], with_lr(lr), 1) for lr in (0.06, 0.05, 0.02)])
+    running = {"variant": folder.parent.name[-8:], "name": "lr=0.05", "seed": 1, "state": "running", "detail": "step 7"}
+    waiting = {"variant": "0f0f0f0f", "name": "lr=0.07", "seed": 2, "state": "lost", "detail": "Slurm says NODE_FAIL"}
+    told = {"runs": [running, waiting], "about": "after round 1 of at most 3; job 9 sends the next"}
+    with served(runs, board=Board(runs, RulesConfig(), lambda name: told)) as server:
+        document, console = browse(f"{server.url}#sweep=lr", tmp_path)
+    assert console == "" and "On the cluster: 1 running, 1 lost." in document and "job 9 sends the next" in document
+    table = document.partition('id="run-table"')[2].partition("</table>")[0]
+    assert "running: step 7" in table and "lost: Slurm says NODE_FAIL" in table and "lr=0.07 seed 2" in table
+    assert table.count("<input") == 3, "what has no folder has no curve to select"
 
 
 def test_imported_records_have_verdicts_and_no_curves(tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import f as f_distribution
-from scipy.stats import multivariate_normal, norm
+from scipy.stats import multivariate_normal, norm, ttest_ind
 
 from golf.errors import GolfError
 from golf.report.boundaries import nominal_levels, repeated_p
 from golf.report.rows import UNFINISHED, RunRow
-from golf.report.seed_noise import MODERATED, MOST_DF, SeedPrior, fit_prior, moderated
+from golf.report.seed_noise import MODERATED, MOST_DF, POOLED, SeedPrior, fit_prior, moderated, pooled_unless_wider
 from golf.report.sequential import FUTILE, SequentialPlan, SequentialVerdicts, judge_sequentially
 from golf.report.statistics import WELCH, known_sigma, welch
 from golf.report.variants import Variant
@@ -182,3 +182,31 @@ def test_scores_that_scatter_more_than_the_prior_are_tested_by_welch() -> None:
     assert moderated(mine, other, [mine, other], SeedPrior(SD, 15.0, 30)).test == WELCH
     with pytest.raises(GolfError, match="one seed"):
         moderated([1.1], [1.1], [[1.1], [1.10, 1.2], [1.0, 1.3]], SeedPrior(SD, 15.0, 30))
+
+
+def test_the_spread_of_the_sweep_ends_hopeless_variants_and_stops_a_lucky_agreement() -> None:
+    quiet = {"reference": [1.1000, 1.1004, 1.0998, 1.1002]}
+    # Two seeds of one variant agree by luck, so that Welch's test takes a difference of chance for a real one.
+    lucky = {"lucky": [1.1030, 1.10301], "a": [1.09, 1.11], "b": [1.108, 1.091], "c": [1.092, 1.107]}
+    plan = SequentialPlan((1, 2, 3, 4), "reference")
+    variants = [variant(name, scores[:2]) for name, scores in {**quiet, **lucky}.items()]
+    done = judge_sequentially(variants, variants[0], HOUSE, plan)
+    found = done.verdicts["lucky"]
+    by_welch = 4 * repeated_p((1.0, welch(lucky["lucky"], quiet["reference"][:2]).p_above()), 4, 2)
+    assert by_welch < 0.3 and found.p == 1.0
+    # With an effect that is large beside the spread of all, the two seeds of each are enough to give it up.
+    plan = SequentialPlan((1, 2, 3, 4), "reference", effect_bpb=0.1)
+    assert {v.kind for v in judge_sequentially(variants, variants[0], HOUSE, plan).verdicts.values()} == {FUTILE}
+
+
+def test_the_pooled_spread_is_students_and_gives_way_to_welch_where_two_scatter_more() -> None:
+    one, other = around(1.1, 4, 1), around(1.1, 4, 2)
+    # A third variant of one seed tells nothing about the spread.
+    found = pooled_unless_wider(one, other, [one, other, [1.1]])
+    expected = ttest_ind(one, other)
+    assert found.test == POOLED and found.df == expected.df
+    assert 2 * min(found.p_below(), found.p_above()) == pytest.approx(expected.pvalue)
+    assert pooled_unless_wider(one, other, [one, other]).df == welch(one, other).df - 1
+    assert pooled_unless_wider([1.0, 1.4, 1.9], [1.1, 1.1, 1.1001], [one, other]).df == 2
+    wild = [1.05, 1.16, 1.08, 1.13]
+    assert pooled_unless_wider(wild, other, [around(1.1, 4, k) for k in range(9)]) == welch(wild, other)

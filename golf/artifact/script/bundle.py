@@ -12,6 +12,7 @@ from functools import cached_property
 
 from golf.artifact.script.flat import Flat, flatten
 from golf.artifact.script.fold import fold
+from golf.artifact.script.kernels import put_kernels
 from golf.artifact.script.modules import attach_comments, cannot_follow, is_ours, read_modules
 from golf.artifact.script.readable import readable
 from golf.artifact.script.settings import facts_of, submitted, write_settings
@@ -51,6 +52,7 @@ class Bundle:
         # The strings in ENVIRONMENT name settings and so keep them. Without those that nothing else reads, more goes.
         _keep_useful(variables, self.flat)
         shake(self.flat, settings)
+        put_kernels(self.flat)
         refuse_leftovers(self.flat, set(facts.groups))
         self.title = self.flat.sections[-1].about
 

@@ -118,11 +118,13 @@ def _with_short_strings(source: str) -> str:
 
 
 def _cut(text: str, width: int) -> list[str]:
-    """Return `text` in pieces of up to `width` characters, cut behind spaces outside of braces."""
+    """Return `text` in pieces of up to `width` characters, cut behind spaces outside of braces and behind its lines."""
     pieces, start, last, depth = [], 0, 0, 0
     for i, character in enumerate(text):
         depth += (character == "{") - (character == "}")
-        if i - start >= width and last > start:
+        is_new_line = text.endswith("\\n", start, i)
+        if (i - start >= width and last > start) or is_new_line:
+            last = i if is_new_line else last
             pieces.append(text[start:last])
             start = last
         if character == " " and depth == 0:

@@ -42,6 +42,13 @@ def job_states(ids: Iterable[str]) -> dict[str, JobState]:
     return found
 
 
+def jobs_named(name: str) -> list[str]:
+    """Return the ids of this user's jobs with this name that wait or run. Without Slurm there are none."""
+    if not shutil.which("squeue"):
+        return []
+    return _ask("squeue", "--noheader", "--array", "--me", f"--name={name}", "--format=%i").split()
+
+
 def cancel(ids: Iterable[str]) -> None:
     """Take jobs out of the queue, or stop them. Slurm ignores those that have ended."""
     listed = sorted(ids)

@@ -19,6 +19,7 @@ from golf.files import disk_error, write_json
 from golf.jobs.cluster.queue import job_states
 from golf.jobs.cluster.shortcut import note_command
 from golf.jobs.cluster.snapshot import take_snapshot
+from golf.jobs.cluster.unrecorded import note_sending, note_sent, unrecorded_jobs
 from golf.jobs.sweep.jobs import FINISHED, RUNNING, Job, Key, Refused, dealt, distinct, progress_of
 from golf.jobs.sweep.record import make_record, read_record, sweep_folder, with_prune_rules, write_record
 from golf.run.folder import runs_root
@@ -99,8 +100,13 @@ def _queued_for(jobs: Sequence[Job]) -> dict[Key, str]:
 
 def queued_runs() -> dict[Key, str]:
     """Return the runs for which a job waits or runs, of any sweep, with the jobs' ids."""
-    sent = {job: key for path in runs_root().glob("sweeps/*/submitted.jsonl") for key, job in read_submitted(path)}
+    sent = _sent_runs()
     return {sent[job]: job for job, state in job_states(sent).items() if state.is_open}
+
+
+def _sent_runs() -> dict[str, Key]:
+    """Return the run of every job that was sent, of any sweep, by the job's id."""
+    return {job: key for path in runs_root().glob("sweeps/*/submitted.jsonl") for key, job in read_submitted(path)}
 
 
 def read_submitted(path: Path) -> Iterator[tuple[Key, str]]:
@@ -127,17 +133,20 @@ def submit(order: ClusterOrder, name: str) -> list[str]:
     # Imported here, because it brings torch. Status and cancel import this module and do without torch.
     from golf.jobs.cluster.task import run_task
 
+    note_sending(folder, [job.key for job in order.to_run])
     try:
         # Jobs on this machine are processes that outlive this one.
         with output_kept_from_children():
             jobs = sender.map_array(run_task, files)
     except Exception as error:
+        note_sent(folder)
         # submitit passes on whatever sbatch said, in exceptions of many classes.
         raise GolfError(f"The jobs could not be submitted: {' '.join(str(error).split())}") from error
     ids = [job.job_id for job in jobs]
     sent = zip(order.to_run, ids, strict=True)
     lines = [{"variant_id": job.key[0], "seed": job.key[1], "job": id} for job, id in sent]
     append_lines(folder / "submitted.jsonl", lines)
+    note_sent(folder)
     return ids
 
 
@@ -168,13 +177,17 @@ def record_order(order: ClusterOrder, name: str) -> None:
 def lock_submitting() -> Lock:
     """Lock against a second submitting process, so that no run is sent twice. Waits up to five minutes for the other.
 
-    Raises `GolfError` if the other process does not end.
+    Jobs of an earlier process that died before it wrote them down are written down now. Raises `GolfError` if the other
+    process does not end.
     """
     until = time.monotonic() + ANOTHER_SUBMITS_SECONDS
     while (lock := try_lock("submission")) is None:
         if time.monotonic() > until:
             raise GolfError("Another process submits runs and does not end: end it and try again.")
         time.sleep(0.2)
+    for folder, lines in unrecorded_jobs(set(_sent_runs())):
+        append_lines(folder / "submitted.jsonl", lines)
+        note_sent(folder)
     return lock
 
 

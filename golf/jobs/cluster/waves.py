@@ -111,6 +111,9 @@ def run_controller(name: str, look: int) -> str:
     try:
         waves = read_waves(name)
         done = decisions(name, waves.variants, waves.plan)
+        # Of two controllers of a round, one of which died before it was written down, only the first goes on.
+        if (waiting := waiting_controller(name)) and waiting.look > look:
+            return f"job {waiting.job} goes on with the sweep"
         if done.looks < look:
             raise GolfError(incomplete(look))
         send_wave(waves)

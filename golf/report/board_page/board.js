@@ -5,7 +5,9 @@ const POLL_MS = 3000, FIRST_ROWS = 150, LONG_CELL = 24, MOST_SETTINGS = 8, MOST_
 const byId = id => document.getElementById(id);
 const choice = { sweep: "", filter: "", sort: "", down: false, selected: new Set(), x: "step", y: "train_loss", smooth: 0, logX: false, logY: false, band: true };
 let overview = { root: "", runs: {}, settings: {}, sweeps: [] };
-let curves = {}, isFirst = true, showsAllRows = false;
+const NO_JOBS = { runs: [], about: "" };
+let follows = true;  // whether runs that begin later are selected, too, as long as nobody has selected any
+let curves = {}, jobs = NO_JOBS, isFirst = true, showsAllRows = false;
 const answers = new Map();  // address → [ETag, values]
 
 // A page that was saved as one file has the answers in it and asks nobody.
@@ -28,7 +30,10 @@ async function refresh() {
     const found = await ask("api/overview");
     overview = found.values;
     if (isFirst) readAddress();
-    if (found.isNew) { showSweeps(); showRuns(); await showVerdicts(); }
+    else if (follows) selectSome();
+    const hasNewJobs = await askJobs();
+    if (found.isNew) { showSweeps(); await showVerdicts(); }
+    if (found.isNew || hasNewJobs) showRuns();
     await showCurves();
     showStatus();
     isFirst = false;
@@ -38,13 +43,33 @@ async function refresh() {
   }
 }
 
+/** Ask what the cluster says about the sweep's runs without a result. Return whether that has changed. */
+async function askJobs() {
+  const before = jobs;
+  jobs = saved || !currentSweep() ? NO_JOBS : (await ask(`api/jobs?name=${encodeURIComponent(choice.sweep)}`)).values;
+  return jobs !== before;
+}
+
+/** Return the run's job on the cluster, which knows more of a run without a result than its files do. */
+function jobOf(run) {
+  return isOpen(run) ? jobs.runs.find(job => job.variant === run.variant && job.seed === run.seed) : undefined;
+}
+
 function showStatus() {
-  const states = {};
-  for (const run of Object.values(overview.runs)) states[run.state] = (states[run.state] || 0) + 1;
-  const listed = Object.entries(states).map(([state, count]) => `${count} ${state}`).join(", ");
-  const waiting = currentSweep()?.waiting ? ` ${currentSweep().waiting} runs of this sweep wait.` : "";
+  const sweep = currentSweep(), listed = counted(Object.values(overview.runs));
+  const parts = [listed ? `Runs: ${listed}.` : "There is no run yet."];
+  if (jobs.runs.length) parts.push(`On the cluster: ${counted(jobs.runs)}.`);
+  else if (sweep?.waiting) parts.push(`${sweep.waiting} ${sweep.waiting === 1 ? "run of this sweep waits" : "runs of this sweep wait"}.`);
+  if (jobs.about) parts.push(`Rounds: ${jobs.about}.`);
   byId("root").textContent = overview.root;
-  byId("status").textContent = (listed ? `Runs: ${listed}.` : "There is no run yet.") + waiting;
+  byId("status").textContent = parts.join(" ");
+}
+
+/** Return the numbers of runs by state, such as `3 ok, 1 unfinished`. */
+function counted(runs) {
+  const counts = {};
+  for (const { state } of runs) counts[state] = (counts[state] || 0) + 1;
+  return Object.entries(counts).map(([state, count]) => `${count} ${state}`).join(", ");
 }
 
 function currentSweep() {
@@ -69,7 +94,10 @@ function runRows() {
   const sweep = currentSweep();
   const ids = sweep ? sweep.runs.filter(id => id in overview.runs) : Object.keys(overview.runs);
   const words = choice.filter.toLowerCase().split(/\s+/).filter(Boolean);
-  const rows = ids.map(id => ({ id, run: overview.runs[id], settings: overview.settings[overview.runs[id].variant] || {} }));
+  const waiting = jobs.runs.filter(job => !ids.some(id => overview.runs[id].variant === job.variant && overview.runs[id].seed === job.seed));
+  // A job that has not started has no folder, and its row nothing to show but what it waits for.
+  const listed = [...ids.map(id => [id, overview.runs[id]]), ...waiting.map(job => [`${job.name} seed ${job.seed}`, { ...job, isJob: true, reason: job.detail }])];
+  const rows = listed.map(([id, run]) => ({ id, run, settings: overview.settings[run.variant] || {} }));
   return rows.filter(row => words.every(word => searched(row).includes(word)));
 }
 
@@ -110,6 +138,8 @@ function settingKeys(rows) {
 }
 
 function stateOf(run) {
+  const job = jobOf(run);
+  if (job) return job.detail ? `${job.state}: ${job.detail}` : job.state;
   if (!isOpen(run)) return run.reason ? `${run.state}: ${run.reason}` : run.state;
   if (run.written_at === null || run.written_at === undefined) return "unfinished: no step is logged yet";
   const seconds = Math.max(0, Math.round(Date.now() / 1000 - run.written_at));
@@ -153,6 +183,17 @@ function cell(kind, text, style) {
   return made;
 }
 
+/** Return a small square in the variant's colour, which it has in every plot. */
+function swatch(variant) {
+  const made = document.createElement("span");
+  made.className = "swatch";
+  made.setAttribute("aria-hidden", "true");
+  const { color, isFilled } = styleOf(variant);
+  made.style.border = `2px solid ${color}`;
+  made.style.background = isFilled ? color : "none";
+  return made;
+}
+
 function headCell(column) {
   const made = cell("th", "", column.isText ? "text" : "");
   const button = document.createElement("button");
@@ -178,12 +219,15 @@ function runRow(row, columns) {
   box.dataset.run = row.id;
   box.setAttribute("aria-label", `show ${row.id}`);
   box.addEventListener("change", () => {
+    follows = false;
     choice.selected[box.checked ? "add" : "delete"](row.id);
     made.setAttribute("aria-selected", box.checked);
+    mark.replaceChildren(box, ...(box.checked ? [swatch(row.run.variant)] : []));
     changed();
   });
   made.setAttribute("aria-selected", box.checked);
-  mark.append(box);
+  if (!row.run.isJob) mark.append(box);
+  if (box.checked) mark.append(swatch(row.run.variant));
   made.append(mark);
   for (const column of columns) {
     const value = column.value(row);
@@ -206,17 +250,20 @@ async function showVerdicts() {
     found = { title: name, command: "", columns: [], rows: [], notes: [error.message], variants: [], score: "", swept: "", confidence: 0, reference: null, cap_bytes: [] };
   }
   if (name !== choice.sweep) return;
+  const listed = currentSweep().runs.map(id => overview.runs[id]?.variant).filter(Boolean);
+  takeStyles(name, [...listed, ...found.variants.map(variant => variant.id)]);
   byId("verdicts-title").textContent = found.title;
   byId("command").textContent = found.command;
   byId("notes").replaceChildren(...found.notes.map(note => cell("li", note)));
   const top = document.createElement("thead"), body = document.createElement("tbody"), head = document.createElement("tr");
   head.append(...found.columns.map(column => cell("th", column.title, column.is_text ? "text" : "")));
   top.append(head);
-  for (const values of found.rows) {
+  found.rows.forEach((values, number) => {
     const row = document.createElement("tr");
     row.append(...values.map((text, i) => cell("td", text, verdictStyle(found.columns[i], text))));
+    if (found.variants[number]) row.firstChild.prepend(swatch(found.variants[number].id));
     body.append(row);
-  }
+  });
   byId("verdict-table").replaceChildren(top, body);
   drawSweep(found);
 }
@@ -239,7 +286,7 @@ async function showCurves() {
   const groups = new Map();
   for (const id of ids) {
     const run = overview.runs[id], key = choice.band ? run.variant : id;
-    if (!groups.has(key)) groups.set(key, { name: nameOf(run), runs: [] });
+    if (!groups.has(key)) groups.set(key, { name: nameOf(run), variant: run.variant, runs: [] });
     groups.get(key).runs.push({ ...curves[id], bytes_per_token: run.bytes_per_token, seed: `seed ${run.seed}` });
   }
   const drawn = drawCurves([...groups.values()], choice);
@@ -276,7 +323,7 @@ function nameOf(run) {
 
 function writeAddress() {
   const kept = new URLSearchParams({ sweep: choice.sweep, filter: choice.filter, sort: choice.sort, down: choice.down, x: choice.x, y: choice.y, smooth: choice.smooth, logX: choice.logX, logY: choice.logY, band: choice.band });
-  for (const id of [...choice.selected].slice(0, MOST_CURVES)) kept.append("run", id);
+  for (const id of follows ? [] : [...choice.selected].slice(0, MOST_CURVES)) kept.append("run", id);
   history.replaceState(null, "", `#${kept}`);
 }
 
@@ -289,7 +336,8 @@ function readAddress() {
   if (!(choice.y in AXIS_TITLES)) choice.y = "train_loss";
   choice.selected = new Set(kept.getAll("run"));
   if (!kept.has("sweep") && overview.sweeps.length) choice.sweep = overview.sweeps[0].name;
-  if (!choice.selected.size) selectSome();
+  follows = !choice.selected.size;
+  if (follows) selectSome();
   byId("filter").value = choice.filter;
   byId("x").value = choice.x;
   byId("y").value = choice.y;
@@ -313,15 +361,18 @@ function changed() {
 function listen() {
   byId("sweep").addEventListener("change", async event => {
     choice.sweep = event.target.value;
+    follows = true;
     selectSome();
+    // The verdicts come first, because their order says which variant has which colour.
+    await showVerdicts();
+    await askJobs();
     showRuns();
     showStatus();
     changed();
-    await showVerdicts();
   });
   byId("filter").addEventListener("input", event => { choice.filter = event.target.value; showRuns(); writeAddress(); });
-  byId("select-shown").addEventListener("click", () => { choice.selected = new Set(runRows().map(row => row.id)); showRuns(); changed(); });
-  byId("select-none").addEventListener("click", () => { choice.selected.clear(); showRuns(); changed(); });
+  byId("select-shown").addEventListener("click", () => { follows = false; choice.selected = new Set(runRows().filter(row => !row.run.isJob).map(row => row.id)); showRuns(); changed(); });
+  byId("select-none").addEventListener("click", () => { follows = false; choice.selected.clear(); showRuns(); changed(); });
   byId("all-rows").addEventListener("click", () => { showsAllRows = true; showRuns(); });
   const inputs = { x: "x", y: "y", smooth: "smooth", "log-x": "logX", "log-y": "logY", band: "band" };
   for (const [id, key] of Object.entries(inputs)) {

@@ -2,12 +2,14 @@
 // Pictures of the board, drawn by plotly. Scores, intervals and verdicts come from Python and are drawn as they are.
 
 // Colours of Okabe and Ito without the two that vanish on white paper; the dashes tell the rest apart.
-const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8a7f3a"];
+const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8a7f3a", "#7f8790"];
 const DASHES = ["solid", "dash", "dot", "dashdot"];
-const KINDS = {
-  "reference": ["#0072B2", "diamond"], "better": ["#009E73", "triangle-down"], "worse": ["#D55E00", "triangle-up"],
-};
-const OTHER_KIND = ["#8a94a0", "circle"];
+// A variant has one colour in every plot, so that the verdict is told by the shape.
+const SHAPES = { "reference": "diamond", "better": "triangle-down", "worse": "triangle-up" };
+const OTHER_SHAPE = "circle";
+const MARKERS = ["circle", "square", "cross", "x", "pentagon", "star", "hexagram", "hourglass"];
+const places = new Map();  // variant id → its place in the order of colours
+let styledSweep = "";
 const AXIS_TITLES = {
   step: "step", tokens: "tokens", bytes: "bytes of text", train_seconds: "training seconds",
   train_loss: "training loss (nats per token)", val_loss: "validation loss (nats per token)",
@@ -18,6 +20,26 @@ const FIELDS = {
   train: ["step", "tokens", "train_seconds", "train_loss", "lr_multiplier", "tokens_per_second"],
   validation: ["step", "tokens", "train_seconds", "val_loss", "val_bpb"],
 };
+
+/** Give the variants of a sweep their colours in this order. None changes while more variants arrive. */
+function takeStyles(sweep, variants) {
+  if (sweep !== styledSweep) places.clear();
+  styledSweep = sweep;
+  variants.forEach(styleOf);
+}
+
+/** Return the variant's colour; where more variants than colours are shown, dash and marker tell them apart. */
+function styleOf(variant) {
+  if (!places.has(variant)) places.set(variant, places.size);
+  const place = places.get(variant), round = Math.floor(place / COLOURS.length);
+  return { color: COLOURS[place % COLOURS.length], isFilled: round === 0, dash: DASHES[round % DASHES.length], marker: MARKERS[round % MARKERS.length] };
+}
+
+/** Return traces that draw nothing and explain the shapes of the given verdicts in the legend. */
+function shapeLegend(kinds) {
+  const marker = kind => ({ color: colourVariable("--faint"), symbol: SHAPES[kind] || OTHER_SHAPE, size: 9 });
+  return kinds.map(kind => ({ name: plotText(kind), type: "scatter", mode: "markers", x: [null], y: [null], marker: marker(kind), hoverinfo: "skip" }));
+}
 
 /** Return text that plotly shows as it is: it would read tags and entities in names. */
 function plotText(text) {
@@ -74,18 +96,18 @@ function drawSweep(found) {
   const name = v => plotText(shortened(v.name, 30));
   const scored = found.variants.filter(v => v.mean !== null);
   drawScores(found, scored, kinds, numeric, name, percent);
-  const marks = kind => ({ color: (KINDS[kind] || OTHER_KIND)[0], symbol: (KINDS[kind] || OTHER_KIND)[1], size: 9 });
   const compared = found.variants.filter(v => v.difference !== null);
-  const differences = kinds.map(kind => {
-    const of = compared.filter(v => v.kind === kind);
-    const spread = of.map(v => v.difference_interval || [v.difference, v.difference]);
+  const differences = compared.map(v => {
+    const { color } = styleOf(v.id);
     return {
-      name: plotText(kind), type: "scatter", mode: "markers", marker: marks(kind), y: of.map(name), x: of.map(v => v.difference),
-      error_x: bars(of.map(v => v.difference), spread, marks(kind).color), hoverinfo: "x+y+name",
+      name: plotText(v.kind), type: "scatter", mode: "markers", showlegend: false, y: [name(v)], x: [v.difference],
+      marker: { color, symbol: SHAPES[v.kind] || OTHER_SHAPE, size: 10 },
+      error_x: bars([v.difference], [v.difference_interval || [v.difference, v.difference]], color), hoverinfo: "x+y+name",
     };
-  }).filter(trace => trace.x.length);
-  const zero = { type: "line", x0: 0, x1: 0, yref: "paper", y0: 0, y1: 1, line: { color: KINDS.reference[0], width: 1 } };
-  draw("differences", differences, {
+  });
+  const shown = kinds.filter(kind => compared.some(v => v.kind === kind));
+  const zero = { type: "line", x0: 0, x1: 0, yref: "paper", y0: 0, y1: 1, line: { color: colourVariable("--faint"), width: 1 } };
+  draw("differences", compared.length ? [...differences, ...shapeLegend(shown)] : [], {
     revision: found.title, shapes: [zero], x: { title: { text: "difference in bits per byte; left is better" } },
     y: { type: "category", autorange: "reversed" },
   }, `Difference to ${found.reference}, ${percent} intervals. A bar of no length: no test was possible.`);
@@ -97,20 +119,21 @@ function drawScores(found, scored, kinds, numeric, name, percent) {
   const swept = { title: { text: plotText(found.swept) } };
   const seeds = scored.flatMap(v => v.seeds.map(seed => [numeric ? v.number : name(v), seed.score, `seed ${seed.seed}`]));
   const across = points => numeric ? { x: points.map(p => p[0]), y: points.map(p => p[1]) } : { y: points.map(p => p[0]), x: points.map(p => p[1]) };
+  const colours = scored.flatMap(v => v.seeds.map(() => styleOf(v.id).color));
   const traces = [{
-    name: "seed", type: "scatter", mode: "markers", marker: { color: OTHER_KIND[0], size: 5, opacity: .7 },
+    name: "seed", type: "scatter", mode: "markers", showlegend: false, marker: { color: colours, size: 5, opacity: .6 },
     ...across(seeds), text: seeds.map(p => p[2]), hoverinfo: "x+y+text",
   }];
-  for (const kind of kinds) {
-    const of = scored.filter(v => v.kind === kind);
-    if (!of.length) continue;
-    const [color, symbol] = KINDS[kind] || OTHER_KIND;
-    const points = of.map(v => [numeric ? v.number : name(v), v.mean]);
+  for (const v of scored) {
+    const { color } = styleOf(v.id);
     traces.push({
-      name: plotText(kind), type: "scatter", mode: "markers", marker: { color, symbol, size: 10 }, ...across(points),
-      [numeric ? "error_y" : "error_x"]: bars(of.map(v => v.mean), of.map(v => v.interval), color), hoverinfo: "x+y+name",
+      name: plotText(v.kind), type: "scatter", mode: "markers", showlegend: false,
+      marker: { color, symbol: SHAPES[v.kind] || OTHER_SHAPE, size: 11 }, ...across([[numeric ? v.number : name(v), v.mean]]),
+      [numeric ? "error_y" : "error_x"]: bars([v.mean], [v.interval], color), hoverinfo: "x+y+name",
     });
   }
+  const seedMark = { name: "seed", type: "scatter", mode: "markers", x: [null], y: [null], marker: { color: colourVariable("--faint"), size: 5 }, hoverinfo: "skip" };
+  traces.push(...shapeLegend(kinds.filter(kind => scored.some(v => v.kind === kind))), seedMark);
   const numbers = scored.map(v => v.number);
   const wide = numeric && Math.min(...numbers) > 0 && Math.max(...numbers) / Math.min(...numbers) >= 4;
   const ticks = wide ? { type: "log", tickvals: numbers, ticktext: numbers.map(String) } : {};
@@ -121,9 +144,9 @@ function drawScores(found, scored, kinds, numeric, name, percent) {
 }
 
 function drawBytes(found, scored, name) {
-  const traces = scored.map((v, i) => ({
+  const traces = scored.map(v => ({
     name: name(v), type: "scatter", mode: "markers", x: v.seeds.map(s => s.bytes), y: v.seeds.map(s => s.score),
-    marker: { color: COLOURS[i % COLOURS.length], symbol: Math.floor(i / COLOURS.length) % 8, size: 8 },
+    marker: { color: styleOf(v.id).color, symbol: styleOf(v.id).marker, size: 8 },
     text: v.seeds.map(s => `seed ${s.seed}`), hoverinfo: "x+y+name+text",
   })).filter(trace => trace.x.some(x => x !== null)).slice(0, 28);
   const heights = traces.flatMap(trace => trace.y);
@@ -150,8 +173,7 @@ function drawCurves(groups, choice) {
   const traces = [], named = new Set();
   let drawn = 0;
   groups.forEach((group, number) => {
-    const color = COLOURS[number % COLOURS.length];
-    const dash = DASHES[Math.floor(number / COLOURS.length) % DASHES.length];
+    const { color, dash } = styleOf(group.variant);
     const curves = group.runs.map(run => ({ ...curveOf(run, choice), run })).filter(curve => curve.x.length);
     if (!curves.length) return;
     drawn += curves.length;
@@ -163,7 +185,7 @@ function drawCurves(groups, choice) {
       traces.push({ ...edge, x: band.x, y: band.low }, { ...edge, x: band.x, y: band.high, fill: "tonexty", fillcolor: color + "33" });
       traces.push({ ...style, name: `${name} (${curves.length} seeds)`, x: band.x, y: band.mean });
     } else {
-      curves.forEach((curve, i) => traces.push({ ...style, name, x: curve.x, y: curve.y, showlegend: i === 0 || !choice.band, ...(choice.band ? {} : { name: `${name} ${plotText(curve.run.seed)}`, legendgroup: undefined }) }));
+      curves.forEach((curve, i) => traces.push({ ...style, name, x: curve.x, y: curve.y, showlegend: i === 0 || !choice.band, line: { ...line, dash: choice.band ? dash : DASHES[i % DASHES.length] }, ...(choice.band ? {} : { name: `${name} ${plotText(curve.run.seed)}`, legendgroup: undefined }) }));
     }
     for (const mark of switchesOn(curves[0])) {
       // One entry of the legend for a switch, however many curves have it.

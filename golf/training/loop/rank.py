@@ -128,6 +128,7 @@ def _first_result(cfg: Config, folder: RunFolder, dataset: Dataset, state: Train
         warnings=folder.read_machine_warnings() + warnings(cfg),
         tech=list(cfg.tech),
         attention=state.attention,
+        kernels=list(state.kernels),
         scale=cfg.scale.name,
         data_name=cfg.data.name,
         data_fingerprint=dataset.fingerprint,

@@ -46,6 +46,8 @@ def log_header(log: TrainLog, name: str, dataset: Dataset, state: TrainState) ->
         model_params=state.model_params,
         attention=state.attention,
     )
+    for line in state.kernels:
+        log.line(line)
 
 
 def validation(state: TrainState, scorer: Scorer) -> Callable[[bool], Score]:

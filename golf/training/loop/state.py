@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from golf.paths import resolve
@@ -13,6 +13,7 @@ from golf.training.loop.switches import StepHooks, Switches
 from golf.training.model.attention import choose_kernel
 from golf.training.model.build import build_model, compile_for_training
 from golf.training.model.gpt import GPT
+from golf.training.model.kernels.choice import choose_kernels
 from golf.training.model.weights import load_weights
 from golf.training.optim.groups import build_optimizer
 from golf.training.ranks import Ranks
@@ -26,6 +27,7 @@ class TrainState:
     switches: Switches
     hooks: StepHooks  # with the averages of the weights
     attention: str = ""  # log line that names the attention kernels
+    kernels: Sequence[str] = ()  # log lines about the kernels that `launch` asked for
 
     @property
     def model(self) -> GPT:
@@ -52,9 +54,12 @@ def build_state(cfg: Config, ranks: Ranks, on_switch: Callable[[str, Progress], 
     model.to(ranks.device)
     model.rotary.keep(cfg.data.train_seq_len, like=model.tok_emb.weight)
     attention = choose_kernel(ranks.device, cfg)
+    kernels: list[str] = []
+    if cfg.launch.loss_kernel == "triton" or cfg.launch.mlp_kernel == "triton":
+        kernels = choose_kernels(model, cfg, ranks)
     # Optimizers hold the parameters themselves, so they are built after the model has moved to its device.
     optimizer = build_optimizer(cfg, model, rank=ranks.rank, world_size=ranks.world_size)
     switches = Switches(cfg, on_switch)
     compile_for_training(model, cfg.launch.compile, graphs=len(list(switches.reachable())))
     step = TrainStep(cfg, model, optimizer, ranks)
-    return TrainState(step, switches, StepHooks(cfg, model), attention)
+    return TrainState(step, switches, StepHooks(cfg, model), attention, kernels)

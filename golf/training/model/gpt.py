@@ -100,6 +100,18 @@ class Stream:
         return x
 
 
+def capped_losses(logits: Tensor, target_ids: Tensor, cap: float) -> Tensor:
+    """Return the nats `[...]` float32 of targets `[...]` under raw logits `[..., V]` that are capped to ±`cap`."""
+    # Sums over the vocabulary need float32: scores differ by less than bf16 can express.
+    logits = capped(logits, cap).float()
+    return F.cross_entropy(logits.flatten(0, -2), target_ids.flatten(), reduction="none").view(target_ids.shape)
+
+
+def capped(logits: Tensor, cap: float) -> Tensor:
+    """Return cap·tanh(logits / cap), which is within ±`cap`."""
+    return cap * torch.tanh(logits / cap)
+
+
 def turn_from_row_start(model: GPT, ids: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
     """Return the rotary tables `(cos, sin)` `[1, T, 1, R/2]` for `ids` `[B, T]`, with the positions of a row."""
     return model.rotary.tables(ids.size(1), like=like)
@@ -108,11 +120,11 @@ def turn_from_row_start(model: GPT, ids: Tensor, like: Tensor) -> tuple[Tensor, 
 class GPT(nn.Module):
     """Token ids `[B, T]` to logits `[B, T, V]`; called with targets too, it gives the mean loss in nats.
 
-    Slots: `stream`, `join_skip`, `turns` (model, ids, like → rotary tables), and the fields of `rotary`, `embed_norm`
-    and `final_norm`. Hooks by phase: `before_norm` and `after_norm` (x, ids → x, around the norm of the embedding
-    output; terms are added before tokens are mixed). `shared_terms` are functions of ids, evaluated once a pass into
-    `Context.shared`. `active` names the late switches that are on; without it a call uses `active_in_scoring`, the end
-    of training.
+    Slots: `stream`, `join_skip`, `turns` (model, ids, like → rotary tables), `losses` (raw logits, targets, cap → nats,
+    which a kernel replaces in training), and the fields of `rotary`, `embed_norm` and `final_norm`. Hooks by phase:
+    `before_norm` and `after_norm` (x, ids → x, around the norm of the embedding output; terms are added before tokens
+    are mixed). `shared_terms` are functions of ids, evaluated once a pass into `Context.shared`. `active` names the
+    late switches that are on; without it a call uses `active_in_scoring`, the end of training.
     """
 
     def __init__(self, cfg: ModelConfig, routes: Routes | None = None):
@@ -134,6 +146,7 @@ class GPT(nn.Module):
         self.tok_emb.to(embed_dtype(cfg.compute_dtype))
         self.rotary = Rotary(cfg.model_dim // cfg.num_heads, cfg.rope_base)
         self.turns: Callable[[GPT, Tensor, Tensor], tuple[Tensor, Tensor]] = turn_from_row_start
+        self.losses: Callable[[Tensor, Tensor, float], Tensor] = capped_losses
         self.embed_norm, self.final_norm = RMSNorm(), RMSNorm()
         self.before_norm: dict[str, list[EmbeddingHook]] = {"add": [], "mix": []}
         self.after_norm: dict[str, list[EmbeddingHook]] = {"add": [], "mix": []}
@@ -182,9 +195,7 @@ class GPT(nn.Module):
         weight, cap = self.head_weight(active), self.cfg.logit_softcap
         if suits_eager_cpu(x) and cap <= LARGEST_CAP:
             return softcapped_losses(x, weight, target_ids, cap)
-        # Sums over the vocabulary need float32: scores differ by less than bf16 can express.
-        logits = self.softcap(F.linear(x, weight.to(x.dtype))).float()
-        return F.cross_entropy(logits.flatten(0, -2), target_ids.flatten(), reduction="none").view(target_ids.shape)
+        return self.losses(F.linear(x, weight.to(x.dtype)), target_ids, cap)
 
     def logits(self, input_ids: Tensor, active: tuple[str, ...] | None = None) -> Tensor:
         """Return next-token logits `[B, T, V]` in the compute dtype, softly capped to ±`logit_softcap`."""
@@ -199,7 +210,7 @@ class GPT(nn.Module):
         return self.tok_emb.weight if self.lm_head is None else self.lm_head.edited_weight(active)
 
     def softcap(self, logits: Tensor) -> Tensor:
-        return self.cfg.logit_softcap * torch.tanh(logits / self.cfg.logit_softcap)
+        return capped(logits, self.cfg.logit_softcap)
 
     def hidden(self, input_ids: Tensor, active: tuple[str, ...] | None = None) -> Tensor:
         """Return the normalised output of the last block, `[B, T, d]`."""

@@ -75,17 +75,26 @@ def relu_squared(x: Tensor) -> Tensor:
     return x.relu().square()
 
 
+def expand_and_contract(mlp: MLP, x: Tensor, active: tuple[str, ...]) -> Tensor:
+    """Return W₂ · activation(W₁x) `[..., d]` by torch's operations."""
+    return mlp.proj(mlp.activation(mlp.fc(x, active)), active)
+
+
 class MLP(nn.Module):
-    """The feed-forward half of a block: W₂ · activation(W₁x). `hidden` is the absolute width, W₂ starts at zero."""
+    """The feed-forward half of a block: W₂ · activation(W₁x). `hidden` is the absolute width, W₂ starts at zero.
+
+    Slots: `activation`, and `compute` (mlp, x, active → y), which a kernel for both products replaces in training.
+    """
 
     def __init__(self, dim: int, hidden: int):
         super().__init__()
         self.fc = CastedLinear(dim, hidden)
         self.proj = CastedLinear(hidden, dim, zero_init=True)
         self.activation: Callable[[Tensor], Tensor] = relu_squared
+        self.compute: Callable[[MLP, Tensor, tuple[str, ...]], Tensor] = expand_and_contract
 
     def forward(self, x: Tensor, active: tuple[str, ...] = ()) -> Tensor:
-        return self.proj(self.activation(self.fc(x, active)), active)
+        return self.compute(self, x, active)
 
 
 def in_order(hooks: Mapping[str, Sequence[Hook]]) -> list[Hook]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from golf.run.result import OK, Result, read_result
+from golf.run.result import OK, PRUNED, Result, read_result
 from golf.training.data.own_text import OwnDataset
 from tests.jobs.launch.test_processes import processes_of
 from tests.support import ROOT, metrics, tiny_overrides
@@ -219,3 +219,76 @@ def test_a_sweep_in_rounds_goes_on_by_itself_and_after_the_death_of_its_controll
     assert sweep_of(runs)["sequential"]["seeds"] == [1337, 1, 2]
     assert {result.host for result in results(runs).values()} == {"n1", "n2"}
     assert "round" not in submit(cluster, tiny, *sweep).replace("after round", "")
+
+
+def kill_before_the_record(call: str) -> list[str]:
+    """Return a command that makes `call` and is killed once Slurm has the jobs, before their ids are written down."""
+    code = f"""
+import os, signal, sys
+from golf.jobs.cluster import submit, waves
+submit.append_lines = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+{call}
+"""
+    return [sys.executable, "-c", code]
+
+
+def array_jobs(environment: Environment) -> int:
+    names = slurm_says(environment, "squeue", "--noheader", "--array", "--format=%j").split()
+    return sum(not name.endswith("-rounds") for name in names)
+
+
+def test_a_sender_that_dies_before_it_writes_the_jobs_down_sends_none_twice(
+    cluster: Environment, tiny: OwnDataset, runs: Path
+) -> None:
+    sweep = ["sweep.until=decided", "sweep.max_seeds=2", "schedule.iterations=2", "optim.matrix_lr=0.02,0.021"]
+    slurm_says(cluster, "scontrol", "update", "PartitionName=main", "State=DOWN")
+    try:
+        command = ["cluster=slurm_cpu", *tiny_overrides(tiny), *sweep]
+        call = f"from golf.commands.submit_command import main; main({command!r})"
+        died = subprocess.run(kill_before_the_record(call), env=cluster, cwd=ROOT, timeout=120, capture_output=True)
+        assert died.returncode == -signal.SIGKILL and not list(runs.glob("sweeps/*/submitted.jsonl"))
+        assert array_jobs(cluster) == 2
+        shown = submit(cluster, tiny, *sweep)
+        assert "0 to submit, 2 running or queued" in shown
+        assert array_jobs(cluster) == 2 and len(submitted_jobs(runs)) == 2
+        told = board_says(cluster, runs)
+        assert [(run["state"], run["detail"][:12]) for run in told["runs"]] == [("waiting", "pending, job")] * 2
+        assert "after round 0 of at most 2" in told["about"] and "sends the next" in told["about"]
+        (controller,) = sent_rounds(runs)
+        slurm_says(cluster, "scontrol", "hold", controller["job"])
+    finally:
+        slurm_says(cluster, "scontrol", "update", "PartitionName=main", "State=UP")
+    wait_for("results of the first round", lambda: len(results(runs)) == 2 and array_jobs(cluster) == 0)
+
+    # The controller of the first round, started by hand, dies in the same way; Slurm's own one goes on.
+    call = f"waves.run_controller({sweep_of(runs)['name']!r}, 1)"
+    died = subprocess.run(kill_before_the_record(call), env=cluster, cwd=ROOT, timeout=120, capture_output=True)
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    slurm_says(cluster, "scontrol", "release", controller["job"])
+    wait_for("end of the sweep", lambda: queue_is_empty(cluster))
+    assert [wave["look"] for wave in sent_rounds(runs)] == [1, 2]
+    assert "the sweep has ended" in states(runs, cluster)
+    assert len(results(runs)) == 4 == len(submitted_jobs(runs)) == len(list(runs.glob("*/seed*")))
+
+
+def board_says(environment: Environment, runs: Path) -> dict:
+    asked = f"states({sweep_of(runs)['name']!r})"
+    code = f"import json; from golf.jobs.cluster.follow import states; print(json.dumps({asked}))"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, cwd=ROOT, capture_output=True, timeout=60)
+    return json.loads(done.stdout)
+
+
+def submitted_jobs(runs: Path) -> set[str]:
+    paths = runs.glob("sweeps/*/submitted.jsonl")
+    return {json.loads(line)["job"] for path in paths for line in path.read_text().splitlines()}
+
+
+def test_a_run_of_two_ranks_that_is_behind_ends_early(cluster: Environment, tiny: OwnDataset, runs: Path) -> None:
+    settings = ["schedule.iterations=60", "eval.val_loss_every=3", "launch.nproc=2", "cluster.at_once=1"]
+    submit(cluster, tiny, *settings, "optim.tied_embed_lr=0.05,1e-6", "sweep.prune=0.01", "sweep.reference=first")
+    wait_for("end of the jobs", lambda: queue_is_empty(cluster))
+    found = {result.state: result for result in results(runs).values()}
+    assert set(found) == {OK, PRUNED}, found
+    assert 30 <= found[PRUNED].steps < 60 and "behind the reference at 5" in found[PRUNED].reason
+    assert "1 ok, 1 pruned" in states(runs, cluster)
+    wait_for("end of all processes", lambda: not processes_of(runs))

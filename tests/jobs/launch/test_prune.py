@@ -104,9 +104,18 @@ def test_pruning_needs_a_reference_and_validations() -> None:
 
 
 @pytest.mark.slow
-def test_a_run_that_will_not_catch_up_ends(tiny: OwnDataset, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_run_that_will_not_catch_up_ends(
+    ranks: int, tiny: OwnDataset, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(prune, "POLL_SECONDS", 0.01)
-    asked = [*tiny_overrides(tiny), "schedule.iterations=24", "eval.val_loss_every=3", "eval.val_at_start=false"]
+    asked = [
+        *tiny_overrides(tiny),
+        f"launch.nproc={ranks}",
+        "schedule.iterations=24",
+        "eval.val_loss_every=3",
+        "eval.val_at_start=false",
+    ]
     reference = compose([*asked, "optim.matrix_lr=0.03"])
     curve = [{"event": "validation", "step": step, "val_bpb": 0.5} for step in range(0, 27, 3)]
     path = write_run(runs, reference, 0.5)
