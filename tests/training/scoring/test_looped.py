@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,8 +27,8 @@ from tests.training.scoring.small import SEQ_LEN, VOCAB, Observed, on_ranks, sma
 from tests.training.scoring.test_sliding import one_by_one
 from tests.training.scoring.test_ttt_sgd import recipe_written_out, run
 
-LOOP = {"first": 1, "last": 2, "passes": 3, "enable_at": 0.35}
-STACKS = {
+LOOP: dict[str, Any] = {"first": 1, "last": 2, "passes": 3, "enable_at": 0.35}
+STACKS: dict[str, dict[str, dict[str, Any]]] = {
     "loop": {"recurrence": LOOP},
     "progressive": {"recurrence": {**LOOP, "full_at": 0.65}},
     "lanes": {"recurrence": LOOP, "parallel_lanes": {"form": "crossed", "first": 3}},
@@ -39,8 +40,8 @@ ALL_PASSES = [0, 1, 2, 1, 2, 1, 2, 3, 4]
 def looped_model(stack: str) -> GPT:
     """A small model with the techniques of `stack`, and weights at which every part of it matters."""
     cfg = compose(["scale=laptop", "model=4l", "model.compute_dtype=fp32", "launch.device=cpu", "tech=[]"])
-    shape = {"vocab_size": VOCAB, "num_layers": 5, "model_dim": 16, "num_heads": 2, "num_kv_heads": 1}
-    cfg.model = dataclasses.replace(cfg.model, **shape)  # type: ignore[arg-type]
+    shape: dict[str, Any] = {"vocab_size": VOCAB, "num_layers": 5, "model_dim": 16, "num_heads": 2, "num_kv_heads": 1}
+    cfg.model = dataclasses.replace(cfg.model, **shape)
     cfg.tech = {name: technique_types()[name](**settings) for name, settings in STACKS[stack].items()}
     model = build_model(cfg).eval()
     torch.manual_seed(1)
