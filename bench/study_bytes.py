@@ -83,11 +83,11 @@ def bytes_at_equal_gap(points: Sequence[Point], way: str) -> float:
     return size / reference.artifact_bytes
 
 
-def interval(ratios: Sequence[float]) -> str:
-    """Return the mean and the half-width of its 95 % interval, by t over checkpoints."""
+def interval(ratios: Sequence[float], digits: int = 3) -> str:
+    """Return the mean and the half-width of its 95 % interval, by t over checkpoints, with `digits` decimals."""
     t = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36}.get(len(ratios), 2.0)
     half = t * statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else math.nan
-    return f"{statistics.mean(ratios):.3f} ± {half:.3f}"
+    return f"{statistics.mean(ratios):.{digits}f} ± {half:.{digits}f}"
 
 
 def chosen_elsewhere(of_run: dict[Path, list[Point]]) -> list[float]:

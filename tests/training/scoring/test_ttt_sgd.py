@@ -42,9 +42,9 @@ def plain_losses(model: GPT, tokens: np.ndarray, start: int, end: int) -> torch.
     return torch.nn.functional.cross_entropy(model.logits(ids[:, :-1])[0], ids[0, 1:], reduction="none")
 
 
-def recipe_written_out(tokens: np.ndarray, targets: int) -> np.ndarray:
+def recipe_written_out(model: GPT, tokens: np.ndarray, targets: int) -> np.ndarray:
     """Nats of every target: windows one at a time, torch's SGD, gradients of each update's mean loss."""
-    model, nats = small_model(), np.full(targets, np.nan)
+    nats = np.full(targets, np.nan)
     params = [p for name, p in model.named_parameters() if not name.startswith("blocks.0.")]
     optimizer = torch.optim.SGD(params, lr=RECIPE.lr, momentum=TTT.momentum)
     chunks = math.ceil(targets / CHUNK)
@@ -73,7 +73,7 @@ def recipe_written_out(tokens: np.ndarray, targets: int) -> np.ndarray:
 def test_equals_the_recipe_written_out(targets: int) -> None:
     tokens, observed = small_tokens(targets), Observed()
     found = run(small_model(), tokens, observe=observed)
-    expected = recipe_written_out(tokens, targets)
+    expected = recipe_written_out(small_model(), tokens, targets)
     assert observed.per_target(targets) == pytest.approx(expected, rel=1e-3)
     assert found.tokens == targets and found.val_loss == pytest.approx(expected.mean(), rel=1e-5)
 
