@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from golf.jobs.track.companion import descendants
 from golf.settings import hardware
 from golf.settings.composition import compose
 from golf.settings.hardware import Hardware
+from tests.fake_cuda.device import build_guard
 from tests.support import ROOT
 
 MAC = Hardware(gpus=0, gpu_name="", hopper=False, cpu_cores=8, cpu_bf16=False, cpu_compiler=True, mps=True)
@@ -112,6 +114,16 @@ def test_apples_gpu_is_taken_by_those_who_name_it(monkeypatch: pytest.MonkeyPatc
                 compose(["scale=laptop", "launch.device=mps", wrong])
     with hardware.assumed(replace(MAC, mps=False)), pytest.raises(GolfError, match="torch finds no Apple GPU here"):
         check_inputs(cfg)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="the fake device is compiled by g++")
+def test_steps_on_a_fake_apple_gpu_make_no_float64(tmp_path: Path) -> None:
+    guard = build_guard(tmp_path, Path(torch.__file__).parent, ROOT / "tests/fake_cuda/mps_guard.cpp")
+    command = [sys.executable, "-W", "ignore", str(ROOT / "tests/fake_cuda/mps_run.py"), str(guard)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "torch.float32" in done.stdout
 
 
 def test_the_doctor_says_that_apples_gpu_is_unproven(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,7 +113,7 @@ def moderated(
 def pooled_unless_wider(
     variant: Sequence[float], reference: Sequence[float], sweep: Sequence[Sequence[float]]
 ) -> Comparison:
-    """Compare two variants by the standard deviation within all variants of the `sweep`, these two included.
+    """Compare two variants by the standard deviation within the variants of the `sweep` that do not stand out by it.
 
     If the two scatter more than that allows (F test), Welch's test is used instead. In a sweep of these two alone it is
     Welch's test with one degree of freedom less: at the small levels of repeated looks its own are too many where one
@@ -122,11 +122,27 @@ def pooled_unless_wider(
     if len(sweep) < 3:
         found = welch(variant, reference)
         return replace(found, df=max(min(len(variant), len(reference)) - 1, found.df - 1))
-    own, whole = pooled_sd([variant, reference]), pooled_sd(sweep)
+    own, whole = pooled_sd([variant, reference]), pooled_sd(without_wide(sweep))
     if whole is None or _is_too_wide(own, SeedPrior(*whole, len(sweep))):
         return welch(variant, reference)
     error = whole[0] * math.sqrt(1 / len(variant) + 1 / len(reference))
     return Comparison(float(np.mean(variant)) - float(np.mean(reference)), error, whole[1], POOLED)
+
+
+def without_wide(samples: Sequence[Sequence[float]]) -> list[Sequence[float]]:
+    """Return the samples of two scores or more without those that scatter more than the rest (F test, Bonferroni).
+
+    A learning rate that is far too high scatters ten times as much, and would hide what the others show.
+    """
+    kept = sorted((x for x in samples if len(x) > 1), key=lambda x: float(np.var(x, ddof=1)))
+    while len(kept) > 2:
+        rest, widest = pooled_sd(kept[:-1]), pooled_sd(kept[-1:])
+        assert rest is not None and widest is not None
+        ratio = (widest[0] / max(rest[0], ROUNDING)) ** 2
+        if float(fdtrc(widest[1], rest[1], ratio)) >= GUARD / len(kept):
+            break
+        kept.pop()
+    return kept
 
 
 def _is_too_wide(found: tuple[float, int] | None, prior: SeedPrior) -> bool:

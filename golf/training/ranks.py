@@ -46,7 +46,7 @@ class Ranks:
         if self.device.type == "cuda":
             # From other memory the copy would wait.
             tensor = tensor.pin_memory()
-        return tensor.to(self.device, non_blocking=True)
+        return tensor.to(self.device, non_blocking=self.device.type == "cuda")
 
     def gather(self, sentences: list[str]) -> list[str]:
         """Return the sentences of all ranks, in the order of the ranks."""

@@ -18,11 +18,11 @@ PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "_scaled_dot_product_flash_attentio
 ACTIVATIONS = ("mm", "bmm", "addmm", "addcmul", "embedding", "_scaled_dot_product_flash_attention", "cat", "relu")
 
 
-def build_guard(folder: Path, torch_folder: Path) -> Path:
-    """Compile the library that tells autograd of a CUDA device, and return its path."""
+def build_guard(folder: Path, torch_folder: Path, source: Path = GUARD) -> Path:
+    """Compile the library that tells autograd of the device, and return its path."""
     library = folder / "guard.so"
     paths = [f"-I{torch_folder}/include", f"-L{torch_folder}/lib", f"-Wl,-rpath,{torch_folder}/lib"]
-    command = ["g++", "-O0", "-std=c++20", "-shared", "-fPIC", *paths, str(GUARD), "-o", str(library)]
+    command = ["g++", "-O0", "-std=c++20", "-shared", "-fPIC", *paths, str(source), "-o", str(library)]
     subprocess.run([*command, "-ltorch_cpu", "-lc10"], check=True, capture_output=True, text=True)
     return library
 

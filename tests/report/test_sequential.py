@@ -12,7 +12,16 @@ from scipy.stats import multivariate_normal, norm, ttest_ind
 from golf.errors import GolfError
 from golf.report.boundaries import nominal_levels, repeated_p
 from golf.report.rows import UNFINISHED, RunRow
-from golf.report.seed_noise import MODERATED, MOST_DF, POOLED, SeedPrior, fit_prior, moderated, pooled_unless_wider
+from golf.report.seed_noise import (
+    MODERATED,
+    MOST_DF,
+    POOLED,
+    SeedPrior,
+    fit_prior,
+    moderated,
+    pooled_unless_wider,
+    without_wide,
+)
 from golf.report.sequential import FUTILE, SequentialPlan, SequentialVerdicts, judge_sequentially
 from golf.report.statistics import WELCH, known_sigma, welch
 from golf.report.variants import Variant
@@ -210,3 +219,13 @@ def test_the_pooled_spread_is_students_and_gives_way_to_welch_where_two_scatter_
     assert pooled_unless_wider([1.0, 1.4, 1.9], [1.1, 1.1, 1.1001], [one, other]).df == 2
     wild = [1.05, 1.16, 1.08, 1.13]
     assert pooled_unless_wider(wild, other, [around(1.1, 4, k) for k in range(9)]) == welch(wild, other)
+
+
+def test_one_wild_variant_hides_nothing_of_the_others() -> None:
+    quiet = [[1.1, 1.1 + k * SD] for k in (1.0, 1.5, 2.0, 0.5)]
+    wild = [1.25, 1.31]
+    assert len(without_wide([*quiet, wild, [1.1]])) == len(without_wide(quiet)) == 4
+    arms = {"reference": around(1.1, 5, 1), "better": around(1.1 - 12 * SD, 5, 2), "equal": around(1.1, 5, 3)}
+    wilder = {"wild": [1.25, 1.31, 1.22, 1.29, 1.35]}
+    kinds = {id: v.kind for id, v in judged({**arms, **wilder}, looks=5).verdicts.items()}
+    assert kinds["better"] == judged(arms, looks=5).verdicts["better"].kind == BETTER

@@ -8,10 +8,10 @@ from typing import Any
 
 from golf.errors import GolfError
 from golf.jobs.cluster.ending import FAILED, LOST
-from golf.jobs.cluster.status import NOT_SENT, UNKNOWN, WAITING, find_record, sweep_status
+from golf.jobs.cluster.status import NOT_SENT, UNKNOWN, WAITING, sweep_status
 from golf.jobs.cluster.waves import about_waves
 from golf.jobs.sweep.jobs import RUNNING
-from golf.jobs.sweep.record import sweep_folder
+from golf.jobs.sweep.record import read_record, sweep_folder
 
 REFRESH_SECONDS = 15  # Slurm serves many users: one question about a sweep in this time
 WITHOUT_RESULT = (RUNNING, WAITING, NOT_SENT, UNKNOWN, FAILED, LOST)
@@ -47,7 +47,9 @@ class SweepJobs:
 
 def states(name: str) -> dict[str, Any]:
     """Return the runs of sweep `name` without a result, with the state of their jobs, and a sentence on its rounds."""
-    record = find_record(name)
+    record = read_record(name)
+    if record is None:
+        return NOTHING
     lines = zip(record.runs, sweep_status(record), strict=True)
     runs = [
         {
