@@ -5,6 +5,7 @@ The device is torch's fake tensors on `mps`, in a process of its own on a CPU bu
 
 from __future__ import annotations
 
+import functools
 import sys
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from golf.training.scoring.tally import Tally  # noqa: E402
 MPS = torch.device("mps")
 MAC = Hardware(gpus=0, gpu_name="", hopper=False, cpu_cores=8, cpu_bf16=False, cpu_compiler=True, mps=True)
 ASKED = ["scale=laptop", "model=4l", "data=pydocs", "launch.device=mps", "optim.grad_clip_norm=1"]
-CASES = ([], ["experiment=gold6_11l"])
+CASES: tuple[list[str], ...] = ([], ["experiment=gold6_11l"])
 
 
 class Dtypes(TorchDispatchMode):
@@ -73,7 +74,7 @@ def main() -> None:
             with dtypes:
                 for active in state.switches.reachable():
                     state.hooks.before_step(Progress(1, 0.5, 0.5))
-                    state.step(lambda cfg=cfg: synthetic_batch(cfg), 1.0, 0.95, active)
+                    state.step(functools.partial(synthetic_batch, cfg), 1.0, 0.95, active)
                     state.hooks.after_step(Progress(2, 0.5, 0.5))
                 tally = Tally(np.arange(5), np.full(4, 2), Ranks(device=MPS))
                 tally.add(np.arange(4), np.full(4, True), torch.zeros(4, device=MPS))

@@ -36,7 +36,7 @@ def test_every_default_is_allowed() -> None:
             "random",
             "data.loader=random is not known: choose one of sequential, coprime, shuffled, packed, packed_shuffled.",
         ),
-        ("launch.device", "tpu", "launch.device=tpu is not known: choose one of auto, cpu, cuda."),
+        ("launch.device", "tpu", "launch.device=tpu is not known: choose one of auto, cpu, cuda, mps."),
         ("sweep.reference", "last", "sweep.reference=last is not known: choose one of null, first, none."),
         ("quant.other.rounding", "up", "quant.other.rounding=up is not known: choose one of nearest, gptq, trellis."),
         ("track.attach", ["log", "x"], "track.attach=x is not known: choose one of config, log, curves, artifact."),

@@ -84,7 +84,9 @@ def test_sgd_equals_the_recipe_written_out(stack: str) -> None:
 def test_two_ranks_train_a_looped_model_as_one_does() -> None:
     tokens = small_tokens(101)
     alone = run(looped_model("lanes"), tokens)
-    for score in on_ranks(2, lambda ranks: run(looped_model("lanes"), tokens, ranks=ranks)):
+    # Made before the ranks, which are threads and share the random numbers of a model's start.
+    models = [looped_model("lanes") for _ in range(2)]
+    for score in on_ranks(2, lambda ranks: run(models[ranks.rank], tokens, ranks=ranks)):
         assert score.val_loss == pytest.approx(alone.val_loss, rel=1e-5)
 
 
