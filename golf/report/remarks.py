@@ -20,7 +20,7 @@ from golf.report.statistics import (
 )
 from golf.report.study import Study
 from golf.report.variants import Variant
-from golf.report.verdicts import margin_bpb
+from golf.report.verdicts import SAME_TOKENIZER, margin_bpb
 
 MOST_NAMES = 4  # machines that a remark names
 LOST_BY_PRUNING = 0.05  # 2,756 public logs, 0.002 bpb behind at half of the budget (docs/verdicts.md)
@@ -169,8 +169,10 @@ def _power_sentence(noise: str, count: str, sigma: float, df: int, found: float,
     start = f"{noise} by {sigma:.5f} bpb ({df} degrees of freedom): at {count}, "
     if math.isinf(found):
         return f"{start}no improvement up to {MOST_SD:g} standard deviations is found {often}. More seeds are needed."
-    per_token = next((v.bytes_per_token for v in findings.study.variants if v.bytes_per_token), None)
-    nats = f" ({nats_per_token(found, per_token):.4f} nats per token)" if per_token else ""
+    sizes = [v.bytes_per_token for v in findings.study.variants if v.bytes_per_token]
+    # Nats per token of two tokenizers are different units.
+    is_shared = bool(sizes) and max(sizes) / min(sizes) - 1 <= SAME_TOKENIZER
+    nats = f" ({nats_per_token(found, sizes[0]):.4f} nats per token)" if is_shared else ""
     return f"{start}an improvement of {found:.4f} bpb{nats} is found {often}, a smaller one less often."
 
 

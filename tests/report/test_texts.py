@@ -196,11 +196,16 @@ def test_two_tokenizers_compare_if_they_score_one_text(runs: Path, digest: str |
     for seed in (1, 2, 3):
         for fingerprint, vocab_size, bpb in (("plain", 1024, 2.1), ("larger", 4096, 2.0)):
             cfg = replace(Config(), data=DataConfig(vocab_size=vocab_size))
-            write_run(runs, cfg, bpb + seed / 1000, seed, data_fingerprint=fingerprint, text_digest=digest)
+            found = replace(score(bpb + seed / 1000), tokens=100 * vocab_size)
+            told: dict[str, Any] = {"data_fingerprint": fingerprint, "text_digest": digest, "post_quant": found}
+            write_run(runs, cfg, bpb, seed, **told)
     study = read_study([path.name for path in runs.iterdir()])
     worst = max(study.variants, key=lambda variant: variant.mean("final") or 0)
-    (verdict,) = judge(study.variants, worst, HOUSE).values()
+    findings = judged(replace(study, reference=worst), HOUSE)
+    (verdict,) = findings.verdicts.values()
     if digest:
-        assert verdict.kind == BETTER
+        assert verdict.kind == BETTER and verdict.difference_nats is None
+        sentences = " ".join(remarks_on(findings))
+        assert "is found 80% of the time" in sentences and "nats per token" not in sentences
     else:
         assert verdict.kind == NO_VERDICT and "eval.documents=true scores one text alike" in verdict.reason
