@@ -1,4 +1,4 @@
-"""What the operating system tells of this machine and does for processes: Linux first, then what others have instead.
+"""Facts about this machine and control of processes by the operating system: Linux first, then fallbacks of others.
 
 Everything that is Linux's own is here. Nobody has run golf on a Mac yet; tests patch `sys.platform`.
 """

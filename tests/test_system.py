@@ -1,4 +1,4 @@
-"""What the system tells on Linux and, with the platform patched, on a Mac; and settings that name Apple's GPU."""
+"""Facts about the machine on Linux and, with the platform patched, on a Mac; and settings that name Apple's GPU."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ MACHINE = re.compile(
 
 @dataclass
 class Structure:
-    """What a script always has, without a variable to switch it."""
+    """Settings of what a script always has, without a variable to switch it."""
 
     variables: dict[str, str] = field(default_factory=dict)  # as if the command had set them
     overrides: list[str] = field(default_factory=list)

@@ -27,7 +27,7 @@ class Rivals(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a trial found."""
+    """Result of a trial of a kernel."""
 
     reason: str  # why torch's operations are used; empty if ours are
     ours_ms: float = 0.0  # time of a forward and backward pass
