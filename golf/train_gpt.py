@@ -35,7 +35,7 @@ from golf.training.loop.stages import calibrate_trained, log_header, score_artif
 from golf.training.loop.state import build_state
 from golf.training.loop.training import train
 from golf.training.loop.warmup import warm_up
-from golf.training.ranks import Ranks, join_ranks, leave_ranks
+from golf.training.ranks import Ranks, end_rank, join_ranks, leave_ranks
 from golf.training.scoring.scorer import Scorer
 
 ENVIRONMENT = {
@@ -83,6 +83,7 @@ def main() -> None:
         run()
     except GolfError as error:
         sys.exit(f"error: {error}")
+    end_rank(0)
 
 
 def run() -> None:

@@ -226,3 +226,5 @@ def _be_rank(rank: int, world_size: int, folder: Path, function: Callable[..., A
     torch.distributed.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=world_size)
     torch.save(function(rank, world_size, *args), folder / f"{rank}.pt")
     torch.distributed.destroy_process_group()
+    # As `golf.training.ranks.end_rank`: Gloo's threads can abort an interpreter that is being taken down.
+    os._exit(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -108,3 +109,16 @@ def leave_ranks() -> None:
     """Leave the group, if this process is in one."""
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+def end_rank(code: int) -> None:
+    """End this process with exit status `code` if torchrun has started it; a process that is alone returns from here.
+
+    DDP's reducer keeps the group and so Gloo's threads, even when both are gone in Python. A thread that wants Python's
+    lock while the interpreter is taken down aborts the process, and torchrun then stops the ranks that still work
+    (pytorch/pytorch#179291). So the interpreter is not taken down.
+    """
+    if "WORLD_SIZE" in os.environ:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)

@@ -1,5 +1,8 @@
 """What ranks exchange, and which groups are refused."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,7 +10,7 @@ import torch
 
 from golf.errors import GolfError
 from golf.training.ranks import Ranks, join_ranks
-from tests.support import on_ranks
+from tests.support import ROOT, on_ranks
 
 
 def exchanged(rank: int, world_size: int) -> tuple[list[torch.Tensor], list[str]]:
@@ -38,3 +41,24 @@ def test_a_group_that_is_not_the_configurations_is_refused(
         monkeypatch.setenv("RANK", "0")
     with pytest.raises(GolfError, match=f"for {expected} ranks, but WORLD_SIZE={started or 1}"):
         join_ranks("cpu", expected)
+
+
+def test_a_rank_of_torchrun_ends_without_taking_down_the_interpreter() -> None:
+    # What the interpreter runs at its end would run while Gloo's threads may still ask for its lock.
+    program = (
+        "import atexit, sys\n"
+        "from golf.training.ranks import end_rank\n"
+        "atexit.register(print, 'taken down')\n"
+        "print('last line')\n"
+        "end_rank(3)\n"
+    )
+
+    def ended(**environment: str) -> tuple[int, str]:
+        known = {name: value for name, value in os.environ.items() if name != "WORLD_SIZE"}
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=known | environment, cwd=ROOT, capture_output=True, text=True
+        )
+        return done.returncode, done.stdout
+
+    assert ended(WORLD_SIZE="2") == (3, "last line\n")
+    assert ended() == (0, "last line\ntaken down\n")

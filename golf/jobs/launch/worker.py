@@ -100,7 +100,11 @@ def main() -> int:
     """Run a rank under torchrun. Return 1 for a failure, on which torchrun stops the other ranks."""
     die_with_parent()
     result = run_in_process(RunFolder(Path(sys.argv[1])))
-    return 1 if result.state in (CRASHED, INTERRUPTED) else 0
+    code = 1 if result.state in (CRASHED, INTERRUPTED) else 0
+    from golf.training.ranks import end_rank
+
+    end_rank(code)
+    return code
 
 
 if __name__ == "__main__":
