@@ -59,7 +59,9 @@ def test_the_first_hour_on_a_gpu_is_rehearsed_on_a_cpu(tiny: OwnDataset, runs: P
     report = tmp_path / "report.md"
     options = ["--device", "cpu", "--steps", "2", "--train-seconds", "1", "--report", str(report)]
     options += ["--against", str(tmp_path)]
-    command = [sys.executable, "-m", "golf.commands.cli", "doctor", "--gpu", *options, *tiny_overrides(tiny)]
+    # The presets say how many layers they have.
+    small = [override for override in tiny_overrides(tiny) if override != "model=4l"]
+    command = [sys.executable, "-m", "golf.commands.cli", "doctor", "--gpu", *options, *small]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr
     text = report.read_text()

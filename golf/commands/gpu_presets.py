@@ -24,6 +24,8 @@ from golf.training.loop.warmup import synthetic_batch
 from golf.training.model.build import shapeless_model
 from golf.training.ranks import Ranks
 
+# Steps take no score, and a score may not fit a shortened sequence.
+WITHOUT_SCORES = ("eval.stride=0", "eval.ttt.method=off")
 UNTIMED_STEPS = 3  # steps that compile and fill caches
 HEADER = ["| preset | ms a step | planned | peak MiB | planned | loss | |", "|---|---|---|---|---|---|---|"]
 
@@ -64,7 +66,7 @@ class Measured:
 def measure_preset(preset: str, overrides: Sequence[str], device: torch.device, steps: int) -> Measured:
     """Take `steps` steps of `preset` on synthetic tokens. What fails is the error of the result."""
     try:
-        return _measured(preset, compose([f"experiment={preset}", *overrides]), device, steps)
+        return _measured(preset, compose([f"experiment={preset}", *overrides, *WITHOUT_SCORES]), device, steps)
     # A preset that does not fit or compile costs its own row only.
     except Exception as error:
         return Measured(preset, error=f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
