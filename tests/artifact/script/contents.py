@@ -31,7 +31,8 @@ def assert_only_what_is_selected(cfg: Config, found: Bundle) -> None:
     unused = {name: kind for name, kind in technique_types().items() if name not in cfg.tech}
     assert {kind.__module__ for kind in unused.values()} <= set(left_out.values())
     present = words_in(found.readable) | words_in(program)
-    names = {cfg.quant.name}  # a string in the log and in errors, whoever else is called so
+    # Strings in the log and in errors, whoever else is called so.
+    names = {cfg.quant.name, cfg.scale.name}
     found_words = {word: left_out[word] for word in (present & left_out.keys()) - names}
     assert found_words == {}, found_words
     parts = {

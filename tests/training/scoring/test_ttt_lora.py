@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from golf.bits import Score
 from golf.errors import GolfError
-from golf.settings.config import TTTConfig, TTTRecipe
+from golf.settings.config import TTTRecipe
+from golf.settings.scoring_config import TTTConfig
 from golf.training.model.build import compile_for_training
 from golf.training.model.gpt import GPT
 from golf.training.ranks import Ranks

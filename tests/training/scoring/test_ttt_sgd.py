@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from golf.bits import Score
-from golf.settings.config import TTTConfig, TTTRecipe
+from golf.settings.config import TTTRecipe
+from golf.settings.scoring_config import TTTConfig
 from golf.training.model.gpt import GPT
 from golf.training.ranks import Ranks
 from golf.training.scoring import ttt_sgd
