@@ -1,4 +1,4 @@
-"""Check a GPU machine: numbers, compilation, ranks, step times, a run, presets, and a public script beside them.
+"""Check a GPU machine: numbers, compiling, ranks, steps, one run.
 
     golf gpu-check --report gpu.md
     golf gpu-check --report gpu.md --against ../parameter-golf    # a checkout with a public train_gpt.py
