@@ -17,10 +17,12 @@ class LaunchConfig:
     device: str = one_of("auto", "cpu", "cuda", "mps")  # device of the ranks; mps: Apple's GPU, unproven
     # compilation; blocks: every block by itself, for a short start | full: the whole model as one graph
     compile: str = one_of("auto", "off", "blocks", "full")
-    # loss in training; torch: by its operations | triton: by our kernel, where it is equal and faster at the start
-    loss_kernel: str = later(one_of("torch", "triton"))
-    # MLPs in training; torch: by its operations | triton: by our kernel, where it is equal and faster at the start
-    mlp_kernel: str = later(one_of("torch", "triton"))
+    # loss in training; torch: by its operations | triton: by our kernel, where it is equal and faster at the start |
+    # auto: triton on a GPU, torch elsewhere
+    loss_kernel: str = later(one_of("torch", "triton", "auto"))
+    # MLPs in training; torch: by its operations | triton: by our kernel, where it is equal and faster at the start |
+    # auto: triton on a Hopper GPU, torch elsewhere
+    mlp_kernel: str = later(one_of("torch", "triton", "auto"))
     threads: int | None = None  # CPU threads per rank; null = cores / nproc
     train_log_every: int = 200  # steps between log lines; steps 1-10 are always logged
     # runs of a sweep at the same time; null = one for every `nproc` GPUs, or cores / threads on a CPU
