@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from golf.report.board_runs import RunsRoot
+from golf.report.board_runs import RunsRoot, run_id
 from golf.report.board_server import PAGE_FOLDER, PLOTLY, as_json, plotly_file
-from golf.report.board_sweep import run_id, sweep_values
+from golf.report.board_sweep import sweep_values
 from golf.report.findings import Findings
 
 MOST_POINTS = 1000  # points of a curve and event, so that a file of many runs can still be sent
@@ -22,6 +22,8 @@ def single_file(findings: Findings) -> str:
     text = re.sub(r'<link rel="stylesheet" href="([\w.]+)">', lambda m: f"<style>{_page_file(m[1])}</style>", text)
     data = _inside_script(as_json(answers(findings)).decode())
     saved = f'<script id="saved" type="application/json">{data}</script>\n'
+    # The live page loads plotly when it draws for the first time; a file has nowhere to load it from.
+    text = text.replace('<script src="plots.js">', f'<script src="{PLOTLY}"></script>\n<script src="plots.js">', 1)
     text = re.sub(r'<script src="([\w.]+)"></script>', lambda m: f"<script>{_script(m[1])}</script>", text)
     policy = f'<meta charset="utf-8">\n<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
     head, body = text.replace('<meta charset="utf-8">', policy, 1).split("<script>", 1)

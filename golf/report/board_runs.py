@@ -85,6 +85,11 @@ class RunsRoot:
         """Return the folder of a run that the overview lists. Raises `GolfError` for any other text."""
         return self._known(run_id).folder
 
+    def row(self, folder: Path) -> RunRow:
+        """Return the row of a run folder as it was at the last look."""
+        run = self._runs.get(run_id(folder))
+        return run.row if run and run.folder == folder else row_of(folder)
+
     def tail(self, run_id: str) -> MetricsTail:
         """Return the reader of a listed run's metrics. Raises `GolfError` for any other text."""
         return self._known(run_id).tail
@@ -138,6 +143,11 @@ class RunsRoot:
             return ids[0] if ids else ""
         chosen = latest_row([self._runs[id].folder for id in ids]).path
         return next(id for id in ids if self._runs[id].folder == chosen)
+
+
+def run_id(folder: Path) -> str:
+    """Return the name of a run folder on the board, `<name>-<variant id>/seed<k>`."""
+    return f"{folder.parent.name}/{folder.name}"
 
 
 def stamp(path: Path) -> Stamp:

@@ -8,6 +8,7 @@ import hmac
 import ipaddress
 import json
 import math
+import sys
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -77,7 +78,8 @@ class Board:
         state = self.runs.state(name)
         if name not in self._sweeps or self._sweeps[name][0] != state:
             # The path, because a name could be a folder of the directory that the server was started in.
-            self._sweeps[name] = state, sweep_values(judged(read_study([str(record)]), self.rules))
+            study = read_study([str(record)], row_of=self.runs.row)
+            self._sweeps[name] = state, sweep_values(judged(study, self.rules))
         return self._sweeps[name][1]
 
     def jobs(self, query: Query) -> dict[str, Any]:
@@ -103,6 +105,11 @@ class BoardServer(ThreadingHTTPServer):
         self.board, self.token = board, token
         self.lock = threading.Lock()  # the board's caches are not made for several threads
         super().__init__(address, _Handler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing about a page that was closed before its answer came; print any other error."""
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)
 
     @property
     def url(self) -> str:
@@ -194,7 +201,11 @@ def plotly_file() -> Path:
 
 def as_json(values: Any) -> bytes:
     """Return `values` as JSON that browsers read: numbers that are not finite become null."""
-    return json.dumps(_finite(values), ensure_ascii=False, separators=(",", ":")).encode()
+    try:
+        text = json.dumps(values, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        text = json.dumps(_finite(values), ensure_ascii=False, separators=(",", ":"))
+    return text.encode()
 
 
 def _finite(value: Any) -> Any:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
+from golf.report.board_runs import run_id
 from golf.report.findings import Findings, mean_interval, score_title, swept_numbers, variant_name
 from golf.report.results import results_table
 from golf.report.variants import SCORES, Variant
@@ -57,8 +57,3 @@ def _variant(findings: Findings, variant: Variant, number: float | None) -> dict
             for row in variant.scored(findings.score)
         ],
     }
-
-
-def run_id(folder: Path) -> str:
-    """Return the name of a run folder on the board, `<name>-<variant id>/seed<k>`."""
-    return f"{folder.parent.name}/{folder.name}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from golf.report.rows import UNREADABLE, RunRow, is_score, row_of
 from golf.run.folder import runs_root
 from golf.run.result import CRASHED, FINAL, INTERRUPTED, OK
 
+RowOf = Callable[[Path], RunRow]  # reader of a run folder; callers that have read it before give their own
 SAYS_NOTHING = (CRASHED, INTERRUPTED, UNREADABLE)  # states of attempts that any other attempt at the seed replaces
 
 
@@ -129,11 +130,13 @@ def index_runs(root: Path) -> dict[str, list[Path]]:
     return found
 
 
-def latest_row(folders: Iterable[Path]) -> RunRow:
+def latest_row(folders: Sequence[Path], row_of: RowOf = row_of) -> RunRow:
     """Return the latest finished attempt at a seed, with a remark on each finished result that it replaces.
 
-    Crashed and interrupted attempts count only if no other ended.
+    Crashed and interrupted attempts count only if no other ended. `row_of` reads the row of a folder.
     """
+    if len(folders) == 1:
+        return row_of(folders[0])
     rows = [row_of(folder) for folder in sorted(folders, key=_attempt)]
     ended = [row for row in rows if not row.is_open]
     # A later attempt that crashed says nothing against an earlier result.

@@ -14,7 +14,7 @@ from golf.report.chosen_reference import fresh_reference
 from golf.report.imported_rows import find_imported, imported_variants
 from golf.report.rows import WAITING, RunRow, row_of
 from golf.report.sequential import SequentialPlan
-from golf.report.store import find_record, index_runs, latest_row, namesakes, run_folders, seed_of
+from golf.report.store import RowOf, find_record, index_runs, latest_row, namesakes, run_folders, seed_of
 from golf.report.variants import Variant
 from golf.run.folder import runs_root
 from golf.run.identity import identity_of
@@ -39,6 +39,11 @@ class Study:
     notes: tuple[str, ...] = ()
     plan: SequentialPlan | None = None  # None for a sweep of a fixed size
 
+    @property
+    def labelled(self) -> bool:
+        """Return whether the labels of the variants say all that differs between them."""
+        return bool(self.swept) or self.kind in (LEAVE_ONE_OUT, ADD_ONE)
+
 
 @dataclass
 class _Asked:
@@ -49,10 +54,11 @@ class _Asked:
     seeds: dict[int | None, list[Path]] = field(default_factory=dict)  # seed → folders of all attempts at it
 
 
-def read_study(targets: Sequence[str], reference: str | None = None) -> Study:
+def read_study(targets: Sequence[str], reference: str | None = None, row_of: RowOf = row_of) -> Study:
     """Read sweeps by name or folder, variants and runs by folder, and imported submissions into one study.
 
-    Runs may still be going. Raises `GolfError` for a target that is nothing of these, or an unknown `reference`.
+    Runs may still be going. `row_of` reads the row of a run folder. Raises `GolfError` for a target that is nothing of
+    these, or an unknown `reference`.
     """
     asked: dict[str, _Asked] = {}
     records = []
@@ -67,7 +73,7 @@ def read_study(targets: Sequence[str], reference: str | None = None) -> Study:
         elif rows := find_imported(target, root):
             imported += rows
         else:
-            _ask_for_folders(asked, run_folders(Path(target), target))
+            _ask_for_folders(asked, run_folders(Path(target), target), row_of)
     # Seeds are the repetitions within a variant, not something that variants differ in.
     swept = tuple(dict.fromkeys(key for record in records for key in record.get("swept", []) if key != "seed"))
     first = records[0] if records else {}
@@ -75,7 +81,11 @@ def read_study(targets: Sequence[str], reference: str | None = None) -> Study:
     kinds = {str(record.get("kind", "")) for record in records}
     study = Study(
         title=" + ".join(names),
-        variants=(*(_variant(id, item, swept) for id, item in asked.items()), *refused, *imported_variants(imported)),
+        variants=(
+            *(_variant(id, item, swept, row_of) for id, item in asked.items()),
+            *refused,
+            *imported_variants(imported),
+        ),
         reference=None,
         kind=kinds.pop() if len(kinds) == 1 else "",
         swept=swept,
@@ -110,12 +120,15 @@ def _key(override: str) -> str:
 
 
 def _ask_for_record(asked: dict[str, _Asked], record: Mapping[str, Any], root: Path) -> None:
-    index = index_runs(root)
+    # All attempts at a seed; `latest_row` chooses among them.
+    attempts: dict[tuple[str, int | None], list[Path]] = {}
+    for variant_id, folders in index_runs(root).items():
+        for folder in folders:
+            attempts.setdefault((variant_id, seed_of(folder)), []).append(folder)
     for run in record["runs"]:
         variant_id, seed = run["variant_id"], run["seed"]
         item = asked.setdefault(variant_id, _Asked(run.get("name", ""), list(run.get("overrides", []))))
-        # All attempts at a seed; `latest_row` chooses among them.
-        item.seeds[seed] = [folder for folder in index.get(variant_id, []) if seed_of(folder) == seed]
+        item.seeds[seed] = attempts.get((variant_id, seed), [])
 
 
 def _about_peeking(records: Sequence[Mapping[str, Any]], root: Path) -> Iterable[str]:
@@ -141,7 +154,7 @@ def _seeds_asked(record: Mapping[str, Any]) -> dict[str, set[int]]:
     return found
 
 
-def _ask_for_folders(asked: dict[str, _Asked], folders: Iterable[Path]) -> None:
+def _ask_for_folders(asked: dict[str, _Asked], folders: Iterable[Path], row_of: RowOf) -> None:
     for folder in folders:
         row = row_of(folder)
         item = asked.setdefault(row.variant, _Asked(row.name, []))
@@ -150,9 +163,9 @@ def _ask_for_folders(asked: dict[str, _Asked], folders: Iterable[Path]) -> None:
             found.append(folder)
 
 
-def _variant(variant_id: str, item: _Asked, swept: tuple[str, ...]) -> Variant:
+def _variant(variant_id: str, item: _Asked, swept: tuple[str, ...], row_of: RowOf) -> Variant:
     rows = tuple(
-        latest_row(folders) if folders else RunRow(variant_id, item.name, seed, WAITING, "not started")
+        latest_row(folders, row_of) if folders else RunRow(variant_id, item.name, seed, WAITING, "not started")
         for seed, folders in item.seeds.items()
     )
     given = dict(override.lstrip("+~").partition("=")[::2] for override in item.overrides)

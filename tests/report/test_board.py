@@ -5,7 +5,9 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,6 +39,21 @@ def served(root: Path, token: str = "", board: Board | None = None) -> Iterator[
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield server
         server.shutdown()
+
+
+@contextmanager
+def opened_files() -> Iterator[list[str]]:
+    """Yield the names of the files that are opened meanwhile. The hook itself stays, since Python removes none."""
+    names: list[str] = []
+    is_counting = True
+
+    def note(event: str, arguments: tuple[Any, ...]) -> None:
+        if is_counting and event == "open" and isinstance(arguments[0], str | Path):
+            names.append(str(arguments[0]))
+
+    sys.addaudithook(note)
+    yield names
+    is_counting = False
 
 
 def get(server: BoardServer, address: str, **headers: str) -> tuple[int, bytes, http.client.HTTPMessage]:
@@ -77,6 +94,27 @@ def test_a_sweep_is_shown_as_the_report_prints_it(runs: Path) -> None:
     comparison = findings.verdicts[best["id"]].comparison
     assert comparison and tuple(best["difference_interval"]) == comparison.interval(findings.rules.confidence)
     assert best["kind"] == "better" and best["number"] == 0.02 and len(best["seeds"]) == 2
+
+
+def test_the_first_view_reads_a_file_once_and_sends_little(runs: Path) -> None:
+    write_lr_sweep(runs, {0.001 * i: [1.2 + 0.001 * i + 0.0005 * seed for seed in range(5)] for i in range(1, 9)})
+    with opened_files() as opened, served(runs) as server:
+        sent = [get(server, f"api/{what}", **{"Accept-Encoding": "gzip"})[1] for what in ("overview", "sweep?name=lr")]
+    read = Counter(Path(name).name for name in opened if Path(name).is_relative_to(runs))
+    assert read["result.json"] == read["environment.json"] == 40, "one look at each run"
+    assert read["config.json"] == 3 * 8, "of a variant: settings that differ, labels and columns of the table"
+    assert read["metrics.jsonl"] == 0, "curves are read when they are seen"
+    assert sum(map(len, sent)) < 12_000 and max(Counter(opened).values()) <= 3
+
+
+def test_a_page_that_was_closed_prints_nothing(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with served(runs) as server:
+        for error, is_said in ((BrokenPipeError(), False), (TimeoutError(), False), (KeyError("a defect"), True)):
+            try:
+                raise error
+            except Exception:
+                server.handle_error(None, ("127.0.0.1", 1))
+            assert ("Traceback" in capsys.readouterr().err) == is_said
 
 
 def test_what_a_cluster_says_of_a_sweep_comes_with_it(runs: Path) -> None:

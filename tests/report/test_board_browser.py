@@ -25,6 +25,7 @@ from tests.report.runs import train_event, variant, with_lr, write_lr_sweep, wri
 from tests.report.test_board import SCORES, served
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+TALL = "--window-size=1280,4000"  # all of the page is in view
 HOSTILE = "<img src=x onerror=alert(1)></script><b>bold"
 # The page is looked at from within, after its plots are drawn; `--dump-dom` then shows the attribute to the test.
 INSPECTION = """<script>addEventListener('load', () => setTimeout(() => {
@@ -114,7 +115,7 @@ def test_a_page_follows_a_run_that_goes_on(runs: Path, tmp_path: Path) -> None:
 def test_names_become_text_and_no_script_is_refused(runs: Path, tmp_path: Path) -> None:
     write_hostile_sweep(runs)
     with served(runs) as server:
-        document, console = browse(server.url, tmp_path)
+        document, console = browse(server.url, tmp_path, TALL)
     assert console == ""
     assert not re.search(r"<(img|b)\b", document.partition("<body")[2])
     assert unescape(document).count(HOSTILE) > 6 and "legendtext" in document
@@ -163,13 +164,21 @@ def test_a_thousand_runs_are_a_short_page_of_one_configuration_a_variant(
         read.append(folder)
         return settings_of(folder)
 
+    asked: list[Any] = []
+
+    class SeenBoard(Board):
+        def curves(self, query: dict[str, list[str]]) -> dict[str, Any]:
+            asked.append(query)
+            return super().curves(query)
+
     monkeypatch.setattr(board_runs, "_settings", counted)
-    with served(runs) as server:
+    with served(runs, board=SeenBoard(runs, RulesConfig())) as server:
         document, console = browse(server.url, tmp_path, "--virtual-time-budget=2000")
     assert console == "" and "Show all 1000 rows" in document and "Runs (1000 of 1000)" in document
     table = document.partition('id="run-table"')[2].partition("</table>")[0]
     assert table.count("<tr") == 151, "the heading and the first rows"
-    assert len(read) == 50
+    assert len(read) == 50 and not asked
+    assert document.count("<svg") < 20 and "api/curves" not in document, "plots below the window wait"
 
 
 def test_the_page_shows_what_the_cluster_says_of_runs_without_a_result(runs: Path, tmp_path: Path) -> None:
@@ -197,13 +206,41 @@ def test_imported_records_have_verdicts_and_no_curves(tmp_path: Path) -> None:
     assert all(f"record {i}" in shown for i in range(3)) and shown.count("better") >= 2
 
 
+def test_paper_has_every_plot_in_light_colours_and_as_wide_as_a_sheet(runs: Path, tmp_path: Path) -> None:
+    write_lr_sweep(runs, SCORES)
+    page = single_file(judged(read_study(["lr"]), RulesConfig()))
+    # A window of 300 pixels, where most plots wait; printing has to draw them at once.
+    script = """<script>addEventListener('load', () => setTimeout(async () => {
+      const plots = () => [...document.querySelectorAll('.plot')].map(p => p.querySelector('.main-svg')?.clientWidth);
+      const ink = () => getComputedStyle(document.body).color;
+      const before = [plots(), ink()];
+      dispatchEvent(new Event('beforeprint'));
+      await null;  // what a printer waits for
+      const paper = [plots(), ink(), document.querySelector('.xtitle').style.fill];
+      dispatchEvent(new Event('afterprint'));
+      scrollTo(0, 9000);
+      const tell = found => document.body.setAttribute('data-found', JSON.stringify(found));
+      setTimeout(() => tell([before, paper, [plots(), ink()]]), 900);
+    }, 800));</script></body>"""
+    (tmp_path / "page.html").write_text(page.replace("</body>", script))
+    options = ("--window-size=1280,300", "--blink-settings=preferredColorScheme=0")
+    document, console = browse((tmp_path / "page.html").as_uri(), tmp_path, *options)
+    match = re.search(r'data-found="([^"]*)"', document)
+    assert match and console == "", console
+    (before, dark), (paper, ink, axis), (after, again) = json.loads(unescape(match[1]))
+    assert None in before and all(width and width <= 680 for width in paper)
+    assert dark == again == "rgb(228, 232, 236)" and ink == axis == "rgb(29, 35, 42)"
+    assert after[3] > 1000, "the window's width is back"
+
+
 def test_the_page_is_dark_where_the_reader_wants_it(runs: Path, tmp_path: Path) -> None:
     write_lr_sweep(runs, SCORES)
     (tmp_path / "page.html").write_text(single_file(judged(read_study(["lr"]), RulesConfig())))
-    (tmp_path / "frame.html").write_text(f'<!DOCTYPE html><html><body><iframe src="page.html"></iframe>{INSPECTION}')
+    frame = '<iframe src="page.html" width="1200" height="3000"></iframe>'
+    (tmp_path / "frame.html").write_text(f"<!DOCTYPE html><html><body>{frame}{INSPECTION}")
     schemes = []
     for dark in ("0", "1"):
         address = (tmp_path / "frame.html").as_uri()
-        document = browse(address, tmp_path, f"--blink-settings=preferredColorScheme={dark}")[0]
+        document = browse(address, tmp_path, TALL, f"--blink-settings=preferredColorScheme={dark}")[0]
         schemes += re.findall(r"scheme&quot;:&quot;(rgb[^&]*)&quot;", document)
     assert schemes == ["rgb(20, 24, 28)", "rgb(255, 255, 255)"]

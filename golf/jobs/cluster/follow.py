@@ -9,7 +9,6 @@ from typing import Any
 from golf.errors import GolfError
 from golf.jobs.cluster.ending import FAILED, LOST
 from golf.jobs.cluster.status import NOT_SENT, UNKNOWN, WAITING, sweep_status
-from golf.jobs.cluster.waves import about_waves
 from golf.jobs.sweep.jobs import RUNNING
 from golf.jobs.sweep.record import read_record, sweep_folder
 
@@ -47,6 +46,9 @@ class SweepJobs:
 
 def states(name: str) -> dict[str, Any]:
     """Return the runs of sweep `name` without a result, with the state of their jobs, and a sentence on its rounds."""
+    # It imports torch, which takes longer than the rest of a page's start, and few sweeps are on a cluster.
+    from golf.jobs.cluster.waves import about_waves
+
     record = read_record(name)
     if record is None:
         return NOTHING

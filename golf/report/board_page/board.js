@@ -7,6 +7,7 @@ const choice = { sweep: "", filter: "", sort: "", down: false, selected: new Set
 let overview = { root: "", runs: {}, settings: {}, sweeps: [] };
 const NO_JOBS = { runs: [], about: "" };
 let follows = true;  // whether runs that begin later are selected, too, as long as nobody has selected any
+let shownSweep = null;  // answer that the verdicts and their plots show
 let curves = {}, jobs = NO_JOBS, isFirst = true, showsAllRows = false;
 const answers = new Map();  // address → [ETag, values]
 
@@ -232,7 +233,7 @@ function runRow(row, columns) {
   for (const column of columns) {
     const value = column.value(row);
     const text = hasValue(value) ? (typeof value === "number" && column.shown ? column.shown(value) : String(value)) : "–";
-    made.append(cell("td", text, column.isText ? "text" : ""));
+    made.append(cell("td", text, textStyle(column.isText, text)));
   }
   return made;
 }
@@ -241,6 +242,7 @@ function runRow(row, columns) {
 
 async function showVerdicts() {
   byId("verdicts").hidden = !currentSweep();
+  shownSweep = null;
   if (!currentSweep()) return;
   const name = choice.sweep;
   let found;
@@ -265,31 +267,33 @@ async function showVerdicts() {
     body.append(row);
   });
   byId("verdict-table").replaceChildren(top, body);
+  shownSweep = found;
   drawSweep(found);
 }
 
+const textStyle = (isText, text) => isText ? (text.length > LONG_CELL ? "text long" : "text") : "";
+
 function verdictStyle(column, text) {
   const kind = column.title === "verdict" ? text.split(":")[0] : "";
-  const isLong = column.is_text && text.length > LONG_CELL;
-  return [column.is_text ? "text" : "", isLong ? "long" : "", kind === "better" || kind === "worse" ? kind : ""].join(" ").trim();
+  return [textStyle(column.is_text, text), kind === "better" || kind === "worse" ? kind : ""].join(" ").trim();
 }
 
 // ---- curves
 
+/** Show the curves of the selected runs. Those that nobody sees are not asked for. */
 async function showCurves() {
-  const ids = [...choice.selected].filter(id => id in overview.runs).slice(0, MOST_CURVES);
+  if (isNear(byId("curves-section"))) await askCurves();
+  else whenNear(byId("curves-section"), () => askCurves().catch(error => { byId("status").textContent = error.message; }));
+}
+
+async function askCurves() {
+  const ids = chosenRuns();
   if (ids.length) {
     const parts = ids.map(id => `run=${encodeURIComponent(id)}&have=${haveOf(curves[id])}`);
     const { values } = await ask(`api/curves?${parts.join("&")}`);
     for (const id of ids) curves[id] = joined(curves[id], values[id]);
   }
-  const groups = new Map();
-  for (const id of ids) {
-    const run = overview.runs[id], key = choice.band ? run.variant : id;
-    if (!groups.has(key)) groups.set(key, { name: nameOf(run), variant: run.variant, runs: [] });
-    groups.get(key).runs.push({ ...curves[id], bytes_per_token: run.bytes_per_token, seed: `seed ${run.seed}` });
-  }
-  const drawn = drawCurves([...groups.values()], choice);
+  const drawn = drawChosen(ids);
   document.body.dataset.points = ids.reduce((sum, id) => sum + curves[id].points.train.length, 0);
   if (!drawn) byId("why").textContent = ids.length ? "The selected runs have no such curve." : "Select runs in the table below to see their curves.";
   const explains = drawn && ids.length === 2 && !saved;
@@ -299,6 +303,19 @@ async function showCurves() {
     byId("why").textContent = found.values.lines.join("\n");
   }
   byId("why").hidden = Boolean(drawn) && !explains;
+}
+
+const chosenRuns = () => [...choice.selected].filter(id => id in overview.runs).slice(0, MOST_CURVES);
+
+/** Draw the known curves of these runs. Return how many there are. */
+function drawChosen(ids) {
+  const groups = new Map();
+  for (const id of ids) {
+    const run = overview.runs[id], key = choice.band ? run.variant : id;
+    if (!groups.has(key)) groups.set(key, { name: nameOf(run), variant: run.variant, runs: [] });
+    groups.get(key).runs.push({ ...curves[id], bytes_per_token: run.bytes_per_token, seed: `seed ${run.seed}` });
+  }
+  return drawCurves([...groups.values()], choice);
 }
 
 const haveOf = known => known ? `${known.generation}.${known.points.train.length}.${known.points.validation.length}` : "0.0.0";
@@ -383,7 +400,23 @@ function listen() {
     });
   }
   for (const form of document.forms) form.addEventListener("submit", event => event.preventDefault());
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { showVerdicts(); changed(); });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  addEventListener("beforeprint", () => layOut(true));
+  addEventListener("afterprint", () => layOut(false));
+}
+
+/** Draw everything for paper, light and as wide as a sheet, or for the window again. */
+function layOut(onPaper) {
+  isOnPaper = onPaper;
+  document.documentElement.classList.toggle("paper", onPaper);
+  redraw();
+  // A printer does not wait for a server; a file has all curves at once.
+  if (onPaper && saved) askCurves();
+}
+
+function redraw() {
+  if (shownSweep) drawSweep(shownSweep);
+  drawChosen(chosenRuns().filter(id => curves[id]));
 }
 
 async function poll() {

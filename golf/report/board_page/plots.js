@@ -56,14 +56,60 @@ function colourVariable(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
+// ---- what is not in view waits: a page of a thousand runs is there before its plots are
+
+const NEAR = 300;  // pixels outside the window that count as in view
+const waiting = new Map();  // element → what to do once it comes into view
+let isOnPaper = false;  // paper has no window, and everything is in view
+const watcher = new IntersectionObserver(entries => entries.filter(e => e.isIntersecting).forEach(e => arrive(e.target)), { rootMargin: `${NEAR}px` });
+
+function isNear(element) {
+  const { top, bottom } = element.getBoundingClientRect();
+  return isOnPaper || (bottom > -NEAR && top < innerHeight + NEAR);
+}
+
+/** Do it now if the element is in view, else once it is. What waited for the element before is forgotten. */
+function whenNear(element, action) {
+  waiting.set(element, action);
+  watcher.observe(element);
+  if (isNear(element)) arrive(element);
+}
+
+function arrive(element) {
+  const action = waiting.get(element);
+  waiting.delete(element);
+  watcher.unobserve(element);
+  if (action) action();
+}
+
+let plotly = null;  // promise of the library, which takes longer to start than the rest of the page
+
+/** Call `action` once plotly is there: at once if it is, which printing needs. */
+function withPlotly(action) {
+  if (window.Plotly) return action();
+  plotly ||= new Promise((resolve, reject) => {
+    const script = document.createElement("script");
+    script.addEventListener("load", resolve);
+    script.addEventListener("error", () => { plotly = null; reject(new Error("plotly.min.js did not load")); });
+    script.src = "plotly.min.js";
+    document.head.append(script);
+  });
+  plotly.then(action, error => { byId("status").textContent = `Not up to date: ${error.message}.`; });
+}
+
 function draw(id, traces, axes, caption) {
   const place = document.getElementById(id);
   const figure = place.closest("figure");
   figure.hidden = traces.length === 0;
   if (figure.hidden) return;
+  place.setAttribute("aria-label", caption);
+  figure.querySelector("figcaption").textContent = caption;
   const grid = { gridcolor: colourVariable("--line"), zerolinecolor: colourVariable("--line"), automargin: true };
   const rows = legendRows(traces, place.clientWidth);
-  place.style.height = `${(id === "curves" ? 380 : 290) + 20 * rows}px`;
+  // Each name of a category needs a line.
+  const lines = Math.min(900, 90 + 17 * (axes.names || 0));
+  figure.classList.toggle("tall", lines > 400);
+  place.style.height = `${Math.max(id === "curves" ? 380 : 290, lines) + 20 * rows}px`;
   const titled = axis => axis.title ? { ...axis, title: { standoff: 8, ...axis.title } } : axis;
   const layout = {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: true, uirevision: id + axes.revision,
@@ -72,13 +118,23 @@ function draw(id, traces, axes, caption) {
     legend: { orientation: "h", yref: "container", y: 0, yanchor: "bottom", x: 0, bgcolor: "rgba(0,0,0,0)" },
     shapes: axes.shapes || [], xaxis: { ...grid, exponentformat: "power", ...titled(axes.x) }, yaxis: { ...grid, ...titled(axes.y) },
   };
+  whenNear(place, () => withPlotly(() => paint(id, place, traces, layout)));
+}
+
+const painting = new Map();  // plot → promise of its end
+
+function paint(id, place, traces, layout) {
+  // Plots follow the size of a window and not that of a sheet.
+  if (isOnPaper) layout.width = place.clientWidth;
   const svg = { name: "Save as SVG", icon: Plotly.Icons.camera, click: g => Plotly.downloadImage(g, { format: "svg", filename: id }) };
-  Plotly.react(place, traces, layout, {
+  const react = () => Plotly.react(place, traces, layout, {
     responsive: true, displaylogo: false, showSendToCloud: false, plotlyServerURL: "", modeBarButtonsToAdd: [svg], toImageButtonOptions: { filename: id, scale: 2 },
     modeBarButtonsToRemove: ["select2d", "lasso2d"],
   });
-  place.setAttribute("aria-label", caption);
-  figure.querySelector("figcaption").textContent = caption;
+  // Two drawings of one plot at once would each move the other's margins, for ever.
+  const done = painting.has(place) ? painting.get(place).then(react) : react();
+  painting.set(place, done);
+  done.finally(() => { if (painting.get(place) === done) painting.delete(place); });
 }
 
 /** Return the rows of a legend below the axes; plotly gives each entry the width of the longest one. */
@@ -108,7 +164,7 @@ function drawSweep(found) {
   const shown = kinds.filter(kind => compared.some(v => v.kind === kind));
   const zero = { type: "line", x0: 0, x1: 0, yref: "paper", y0: 0, y1: 1, line: { color: colourVariable("--faint"), width: 1 } };
   draw("differences", compared.length ? [...differences, ...shapeLegend(shown)] : [], {
-    revision: found.title, shapes: [zero], x: { title: { text: "difference in bits per byte; left is better" } },
+    revision: found.title, names: compared.length, shapes: [zero], x: { title: { text: "Δ bits per byte; left is better" } },
     y: { type: "category", autorange: "reversed" },
   }, `Difference to ${found.reference}, ${percent} intervals. A bar of no length: no test was possible.`);
   drawBytes(found, scored, name);
@@ -136,11 +192,21 @@ function drawScores(found, scored, kinds, numeric, name, percent) {
   traces.push(...shapeLegend(kinds.filter(kind => scored.some(v => v.kind === kind))), seedMark);
   const numbers = scored.map(v => v.number);
   const wide = numeric && Math.min(...numbers) > 0 && Math.max(...numbers) / Math.min(...numbers) >= 4;
-  const ticks = wide ? { type: "log", tickvals: numbers, ticktext: numbers.map(String) } : {};
+  const labelled = wide ? spreadOut(numbers, 9) : [];
+  const ticks = wide ? { type: "log", tickvals: labelled, ticktext: labelled.map(n => String(Number(n.toPrecision(4)))) } : {};
   draw("scores", scored.length ? traces : [], {
-    revision: found.title, x: numeric ? { ...swept, ...ticks } : title,
+    revision: found.title, names: numeric ? 0 : scored.length, x: numeric ? { ...swept, ...ticks } : title,
     y: numeric ? title : { type: "category", autorange: "reversed", ...swept },
   }, `${found.score} against ${found.swept}, one mark a variant with its ${percent} interval.`);
+}
+
+/** Return those of the numbers that are far enough apart on a logarithmic axis, at most so many. */
+function spreadOut(numbers, most) {
+  const sorted = [...new Set(numbers)].sort((a, b) => a - b);
+  const least = (sorted[sorted.length - 1] / sorted[0]) ** (1 / most);
+  const kept = [];
+  for (const number of sorted) if (!kept.length || number >= kept[kept.length - 1] * least) kept.push(number);
+  return kept;
 }
 
 function drawBytes(found, scored, name) {

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from golf.errors import GolfError
-from golf.settings.config import TTTConfig
+from golf.settings.scoring_config import TTTConfig
 from golf.training.model.gpt import GPT, Block
 
 # Target → module of a block whose output gets a product of its input, in the order in which factors are drawn. As
