@@ -1,13 +1,17 @@
 """MLPs of the repeated visits: which visit uses which, and that each starts as the layer's when the loop does."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from golf.errors import GolfError
+from golf.jobs.launch.launcher import train_and_score
+from golf.run.result import OK
 from golf.settings.config import Config, ModelConfig
+from golf.training.data.own_text import OwnDataset
 from golf.training.loop.switches import StepHooks
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
@@ -15,7 +19,7 @@ from golf.training.optim.groups import build_optimizer
 from golf.training.techniques.recurrence import Recurrence
 from golf.training.techniques.swiglu import SwiGLU
 from golf.training.techniques.untied_mlps import UntiedMLPs
-from tests.support import refusal
+from tests.support import compose, metrics, only_run, refusal, tiny_overrides
 
 IDS = torch.tensor([[3, 9, 9, 0, 17, 4]])
 ON = ("recurrence",)
@@ -88,3 +92,15 @@ def test_they_need_a_loop_that_starts_once() -> None:
     phases = Recurrence(first=1, last=2, passes=3, enable_at=0.2, full_at=0.5)
     with pytest.raises(GolfError, match=r"full_at=null"):
         UntiedMLPs().check(config(phases, UntiedMLPs()))
+
+
+@pytest.mark.slow
+def test_a_run_whose_loop_starts_late_ends_well(tiny: OwnDataset, runs: Path) -> None:
+    """Proofs, warm-up, the copy at step 3, Hessians of all MLPs, formats by sensitivity, and scores of the file."""
+    loop = ["tech=[recurrence,untied_mlps,no_attention]", "tech.recurrence={first:1,last:2,enable_at_step:3}"]
+    coarse = ["quant=gptq_int6", "quant.mlp.format=int5", "quant.small_numel=64", "quant.sensitive.top=3"]
+    own = [o for o in tiny_overrides(tiny) if not o.startswith("schedule.iterations")]
+    few = ["schedule.iterations=6", "schedule.warmup_steps=1", "quant.calibration.tokens=512"]
+    result, _ = train_and_score(compose([*own, *loop, *coarse, *few]))
+    assert result.state == OK and result.steps == 6, result.reason
+    assert [event["name"] for event in metrics(only_run(runs), "switched_on")] == ["recurrence"]
