@@ -24,7 +24,8 @@ from bench.study_bytes import interval
 from golf.artifact.container import load
 from golf.bits import Score, bits_per_byte
 from golf.run.folder import RunFolder
-from golf.settings.config import Config, PhasesConfig, TTTConfig
+from golf.settings.config import Config
+from golf.settings.scoring_config import PhasesConfig, TTTConfig
 from golf.training.data.dataset import Dataset, open_dataset
 from golf.training.ranks import Ranks
 from golf.training.scoring.document_queue import list_documents

@@ -23,7 +23,8 @@ from golf.run.console import NoDisplay
 from golf.run.folder import RunFolder, create_run_folder
 from golf.run.runlog import RunLog
 from golf.settings.composition import compose
-from golf.settings.config import Config, TrackConfig, grad_accum_steps
+from golf.settings.config import Config, grad_accum_steps
+from golf.settings.jobs_config import TrackConfig
 from golf.system import tune_allocator
 from golf.training.loop.steps import TrainStep
 from golf.training.loop.warmup import synthetic_batch

@@ -8,16 +8,12 @@ import time
 import torch
 
 from golf.errors import GolfError
-from golf.plan.gpu_plan import gpu_plan
-from golf.plan.machines import machine_like
-from golf.plan.step_model import MEMORY_MARGIN
-from golf.run.environment import machine_kind
 from golf.settings.composition import compose
 from golf.settings.config import Config
 from golf.training.loop.steps import TrainStep
 from golf.training.loop.warmup import synthetic_batch
 from golf.training.model.attention import FLASH_MODULES, choose_kernel, cpu_kernels, kernel
-from golf.training.model.build import build_model, compile_for_training, shapeless_model
+from golf.training.model.build import build_model, compile_for_training
 from golf.training.optim.groups import build_optimizer
 from golf.training.ranks import Ranks
 
@@ -59,18 +55,6 @@ def check_kernels(device: torch.device) -> list[tuple[str, bool, str]]:
         distance = float((found - exact).norm() / exact.norm())
         rows.append((f"attention={backend} equals float64", distance < KERNEL_BOUND, f"differs by {distance:.1e}"))
     return rows
-
-
-def check_memory(overrides: list[str], device: torch.device) -> list[tuple[str, bool, str]]:
-    """Compare the peak memory of the steps so far with the plan's; no row without a GPU that the plan knows."""
-    cfg = compose(overrides)
-    machine = machine_like(machine_kind()) if device.type == "cuda" else None
-    if machine is None:
-        return []
-    planned = gpu_plan(cfg, shapeless_model(cfg), machine, []).peak_mib
-    peak = torch.cuda.max_memory_allocated(device) / 2**20
-    within = 1 / MEMORY_MARGIN < peak / planned < MEMORY_MARGIN
-    return [("peak memory as planned", within, f"{peak:,.0f} MiB, planned {planned:,.0f}")]
 
 
 def check_compiling(overrides: list[str], device: torch.device) -> list[tuple[str, bool, str]]:

@@ -1,6 +1,6 @@
 """The typed configuration: every setting of a run, its unit, and its choices or range.
 
-This file imports ground files, its neighbours `fields` and `quant_config`, and no Hydra. Values live in conf/; the
+This file imports ground files, its neighbours `fields` and `*_config`, and no Hydra. Values live in conf/; the
 defaults here are those of the public baseline (`train_gpt.py` of openai/parameter-golf). `hardware.settle` replaces
 every `auto` before anything else reads it; `consistency` checks what no field can check by itself.
 """
@@ -16,13 +16,14 @@ from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hint
 from golf.challenge import CAP_BYTES, EVAL_SECONDS, GRACE_SECONDS, TRAIN_SECONDS
 from golf.errors import GolfError
 from golf.registry import technique_types
-from golf.settings.fields import among, later, number, one_of, within, written_values
+from golf.settings.fields import later, number, one_of, written_values
+from golf.settings.jobs_config import ClusterConfig, LaunchConfig, SweepConfig, TrackConfig
 from golf.settings.quant_config import TENSOR_CLASSES as TENSOR_CLASSES
-from golf.settings.quant_config import CalibrationConfig as CalibrationConfig
 from golf.settings.quant_config import GPTQConfig as GPTQConfig
 from golf.settings.quant_config import LQERConfig as LQERConfig
 from golf.settings.quant_config import PruneConfig as PruneConfig
 from golf.settings.quant_config import QuantConfig, uses_gptq
+from golf.settings.quant_config import SensitiveConfig as SensitiveConfig
 from golf.settings.quant_config import TensorQuant as TensorQuant
 from golf.settings.quant_config import TrellisConfig as TrellisConfig
 from golf.settings.quant_config import as_named as as_named
@@ -37,6 +38,7 @@ from golf.settings.quant_config import tensor_classes as tensor_classes
 from golf.settings.quant_config import uses_columns as uses_columns
 from golf.settings.quant_config import uses_groups as uses_groups
 from golf.settings.quant_config import uses_trellis as uses_trellis
+from golf.settings.scoring_config import EvalConfig
 
 
 @dataclass
@@ -136,102 +138,6 @@ class DataConfig:
 
 
 @dataclass
-class PhasesConfig:
-    """Training of all weights with SGD between batches of documents, on documents that have been scored."""
-
-    # times at which the scoring pauses and all weights are trained; 0 = never
-    count: int = later(number(0, at_least=0))
-    # scored documents on which the last phase trains; the k-th of n trains on a share k/n of them
-    documents: int = later(number(2000, at_least=1))
-    # documents of a phase; queue: those scored first, longest first | upstream: shortest first, so that the longest of
-    # the scored documents are left out, and a rank's sequences are one row
-    order: str = later(one_of("queue", "upstream"))
-    lr: float = later(number(0.001, at_least=0))  # learning rate, which falls as a cosine within a phase
-    momentum: float = later(number(0.9, at_least=0, below=1))  # momentum, which begins at zero in every phase
-    epochs: int = later(number(1, at_least=1))  # passes over a chunk
-    grad_clip: float = later(number(1.0, at_least=0))  # largest global gradient norm; 0 = no clipping
-    chunk_tokens: int = later(number(32_768, at_least=1))  # tokens with one learning rate; the last chunk is left out
-    batch_seqs: int = later(number(32, at_least=1))  # sequences per update over all ranks
-    freeze_blocks: int = later(number(0, at_least=0))  # number of first blocks that are not trained
-
-
-@dataclass
-class TTTConfig:
-    """Test-time training; null stands for the value of the method's public recipe, see `ttt_recipe`."""
-
-    # trained parameters; sgd: all, over the whole split | lora: low-rank factors, reset for every document
-    method: str = one_of("off", "sgd", "lora")
-    lr: float | None = number(None, above=0)  # learning rate
-    chunk_tokens: int | None = number(None, at_least=1)  # tokens that are scored and then trained on
-    # sequences of a chunk (sgd) or documents (lora) per update over all ranks
-    batch_seqs: int | None = number(None, at_least=1)
-    epochs: int = number(3, at_least=1)  # sgd: passes over a chunk
-    momentum: float = number(0.9, at_least=0, below=1)  # sgd: momentum
-    grad_clip: float = number(1.0, at_least=0)  # sgd: largest global gradient norm; 0 = no clipping
-    freeze_blocks: int = number(2, at_least=0)  # sgd: number of first blocks that are not trained
-    lora_rank: int = number(8, at_least=1)  # lora: rank of the factors
-    seq_len: int | None = number(None, at_least=0)  # lora: tokens per window; null or 0 = eval.seq_len
-    # lora: what gets factors; q, k, v, head: these matrices | o, mlp: from the normalised input of a layer's attention
-    # and MLP to its output
-    lora_targets: list[str] = later(
-        field(default_factory=lambda: ["q", "v", "head"], metadata=among("q", "k", "v", "o", "mlp", "head"))
-    )
-    lora_alpha: float | None = later(number(None, above=0))  # lora: products are scaled by alpha / rank; null = not
-    # lora: factors of a layer that runs several times; layer: one pair | application: a pair for each time
-    lora_per: str = later(one_of("layer", "application"))
-    # lora: A at the start of a document; same: one for all | drawn: one for each | kept: that of the document before
-    # it in its row of the batch. B is always zero.
-    lora_a: str = later(one_of("same", "drawn", "kept"))
-    lora_beta1: float = later(number(0.9, at_least=0, below=1))  # lora: beta1 of AdamW
-    lora_beta2: float = later(number(0.95, at_least=0, below=1))  # lora: beta2 of AdamW
-    lora_weight_decay: float = later(number(0.0, at_least=0))  # lora: weight decay of AdamW
-    lora_steps: int = later(number(1, at_least=1))  # lora: steps on a chunk after it has been scored
-    # lora: end of a document's last window; whole_chunks: where its last chunk would end if it were full | document:
-    # the document's end, as published, so that the context of its last scores tells where the text ends
-    lora_windows: str = later(one_of("whole_chunks", "document"))
-    # lora: queues that take batches of documents; lanes: eight, whatever the number of ranks | upstream: one for each
-    # rank, so that the number of ranks changes scores with lora_a=kept or phases
-    lora_queue: str = later(one_of("lanes", "upstream"))
-    lora_phases: PhasesConfig = later(field(default_factory=PhasesConfig))  # lora: training of all weights in between
-
-
-@dataclass
-class TiltConfig:
-    """A tilt of the scored distributions towards what followed the same context earlier in the text."""
-
-    # source of the hints; off: no tilt | ngram: the commonest continuation so far of the last 8 to 16 tokens
-    method: str = later(one_of("off", "ngram"))
-    beta: float = later(number(2.0, above=0))  # logarithm of the factor on a hint that has followed its context always
-    # tokens of the contexts, longest first; the first context whose hint is sure enough gives it
-    contexts: list[int] = later(field(default_factory=lambda: [16, 14, 12, 10, 8], metadata=within(at_least=1)))
-    # for each context, the least share of its earlier occurrences that a hint has followed
-    least_shares: list[float] = later(
-        field(default_factory=lambda: [0.5, 0.5, 0.6, 0.7, 0.7], metadata=within(at_least=0, at_most=1))
-    )
-    # for each context, how often it has to have occurred
-    least_counts: list[int] = later(field(default_factory=lambda: [2, 2, 2, 3, 3], metadata=within(at_least=1)))
-
-
-@dataclass
-class EvalConfig:
-    """Validation during the run and the scores at its end."""
-
-    seq_len: int | None = number(None, at_least=0)  # tokens per scored sequence; null or 0 = data.train_seq_len
-    val_batch_tokens: int = 524_288  # tokens per scoring step over all ranks and micro-batches
-    val_loss_every: int = 1000  # steps between validations; 0 = only after the last step
-    val_at_start: bool = True  # validation before the first step too, unless val_loss_every=0
-    dtype: str = one_of("auto", "bf16", "fp32")  # dtype of scoring, before and after quantization alike
-    stride: int = number(0, at_least=0)  # tokens between the sliding windows that score the artifact; 0 = no such score
-    stride_batch_seqs: int = number(32, at_least=1)  # windows per forward pass of a rank
-    # end of a sliding score; exact: each token counts once | upstream: the public double count, for comparison only
-    tail: str = one_of("exact", "upstream")
-    # context of a score; true: the target's own document | false: the sequence or window, across documents
-    documents: bool = later(False)
-    ttt: TTTConfig = field(default_factory=TTTConfig)
-    tilt: TiltConfig = later(field(default_factory=TiltConfig))  # of scores with sliding windows, and of ttt.method=sgd
-
-
-@dataclass
 class BudgetConfig:
     """The limits of a run."""
 
@@ -267,92 +173,6 @@ class ScaleConfig:
     name: str = "record"
     step_ratio: float = 1.0  # expected steps / 13,780 of the record run; factor of `${steps:N}` in YAML
     small_tensor: int = 65_536  # quant.small_numel of the presets that set none of their own, in elements
-
-
-@dataclass
-class LaunchConfig:
-    """Processes, device and supervision of a run."""
-
-    nproc: int = number(1, at_least=1)  # ranks per machine; one rank on one machine runs in the calling process
-    nodes: int = number(1, at_least=1)  # machines per run; more than one only in a Slurm job
-    device: str = one_of("auto", "cpu", "cuda", "mps")  # device of the ranks; mps: Apple's GPU, unproven
-    # compilation; blocks: every block by itself, for a short start | full: the whole model as one graph
-    compile: str = one_of("auto", "off", "blocks", "full")
-    # loss in training; torch: by its operations | triton: by our kernel, where it is equal and faster at the start
-    loss_kernel: str = later(one_of("torch", "triton"))
-    # MLPs in training; torch: by its operations | triton: by our kernel, where it is equal and faster at the start
-    mlp_kernel: str = later(one_of("torch", "triton"))
-    threads: int | None = None  # CPU threads per rank; null = cores / nproc
-    train_log_every: int = 200  # steps between log lines; steps 1-10 are always logged
-    # runs of a sweep at the same time; null = one for every `nproc` GPUs, or cores / threads on a CPU
-    jobs: int | None = number(None, at_least=1)
-    fresh: bool = False  # repetition of a sweep's finished runs
-    # training time in seconds between checkpoints for resuming; 0 = none, null = 600 for a run without a clock
-    checkpoint_seconds: float | None = None
-    # untimed steps for comparing the speed with earlier runs; null = 30 on a GPU, 0 on a CPU
-    speed_steps: int | None = None
-    unfit: str = one_of("warn", "refuse")  # reaction to a slow or busy machine
-
-
-@dataclass
-class ClusterConfig:
-    """The cluster that `golf submit` submits to. `auto` settings are chosen for its GPUs."""
-
-    name: str = "local"
-    executor: str = one_of("local", "slurm")  # submitit's executor
-    nodes: int = 1  # machines per run; becomes launch.nodes
-    gpus: int = 0  # GPUs and ranks per machine; 0 = a CPU run of launch.nproc ranks
-    gpu_name: str = ""  # name of the GPU as torch reports it
-    cpus_per_rank: int = 1  # CPU cores per rank
-    minutes: int = 45  # time limit of a job: ten minutes of training, and loading, compiling, quantizing, scoring
-    at_once: int = 16  # jobs of a sweep that run at the same time
-    signal_seconds: int = 120  # notice before the time limit, in seconds
-    requeues: int = 3  # most times that a stopped job is queued again
-    dollars_per_gpu_hour: float = 0.0  # price for the estimate that is printed before submitting
-    setup: list[str] = field(default_factory=list)  # shell lines before the run: modules, containers, environments
-    sbatch: dict[str, Any] = field(default_factory=dict)  # other fields of sbatch: partition, account, qos, …
-
-
-@dataclass
-class SweepConfig:
-    """The relation between the runs of a sweep; conf/sweep/ lists the runs."""
-
-    # kind of the sweep; null = inferred from the settings that vary
-    kind: str | None = one_of(None, "grid", "seeds", "leave_one_out", "add_one", "quant_gap")
-    # reference of tables; first: the sweep's first variant | null = inferred from the kind
-    reference: str | None = one_of(None, "first", "none")
-    # end of the sweep; all: every run that it lists | decided: rounds of one seed until every variant is decided
-    until: str = later(one_of("all", "decided"))
-    max_seeds: int = later(number(10, at_least=2, at_most=100))  # rounds at most; a list of seeds says it, too
-    max_runs: int | None = later(number(None, at_least=2))  # no round begins that would take the sweep beyond it
-    # improvement worth finding in bits per byte; null = what the last round finds with the rules' power
-    effect_bpb: float | None = later(number(None, above=0))
-    # test of until=decided; moderated: by the standard deviation of finished runs of the same kind, which takes fewer
-    # runs and errs more often where these runs scatter less than the sweep's
-    test: str = later(one_of("welch", "moderated"))
-    # early end of runs that are behind the reference by more than this in bits per byte; null = none. It needs
-    # validations (eval.val_loss_every), a reference, and the same schedule and data in both
-    prune: float | None = later(number(None, above=0))
-    # share of the budget after which the first validation is compared
-    prune_at: float = later(number(0.5, at_least=0.3, at_most=0.65))
-
-
-@dataclass
-class TrackConfig:
-    """A mirror of the run folder, by a process of its own so that it cannot hold up the training."""
-
-    backend: str = one_of("none", "wandb")  # service that receives the mirror; wandb: Weights & Biases
-    # upload; offline: recorded here and uploaded later | auto: online where a W&B key is found, else offline
-    mode: str = one_of("auto", "online", "offline", "disabled")
-    project: str = "golf"  # W&B project
-    entity: str | None = None  # W&B team or user; null = the key's own
-    group: str | None = None  # group of runs in charts; null = the variant
-    tags: list[str] = field(default_factory=list)  # tags besides scale, data and techniques
-    # files to upload
-    attach: list[str] = field(default_factory=list, metadata=among("config", "log", "curves", "artifact"))
-    system_metrics: bool = True  # samples of CPU and GPU use every 15 s
-    init_seconds: float = number(20.0, above=0)  # time to wait for the server before recording offline
-    finish_seconds: float = number(30.0, above=0)  # time that the command waits for the upload after the run
 
 
 @dataclass
@@ -392,11 +212,6 @@ def training_seconds(cfg: Config) -> float:
 def mlp_hidden(model: ModelConfig) -> int:
     """Return the width of the MLP's hidden layer in channels."""
     return model.mlp_hidden or int(model.mlp_mult * model.model_dim)
-
-
-def is_tracked(track: TrackConfig) -> bool:
-    """Tell whether the run is mirrored."""
-    return track.backend != "none" and track.mode != "disabled"
 
 
 def eval_seq_len(cfg: Config) -> int:

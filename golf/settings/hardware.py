@@ -147,6 +147,10 @@ def settle(cfg: Config) -> list[str]:
     choose("eval", "dtype", "bf16" if cuda else "fp32", "as upstream scores" if cuda else "exact gaps")
     choose("model", "attention", *_attention_choice(cfg, hardware))
     choose("launch", "compile", *_compile_choice(cfg, hardware))
+    tried, not_tried = "tried before the clock", "the kernel in Triton is for"
+    choose("launch", "loss_kernel", *(("triton", tried) if cuda else ("torch", f"{not_tried} GPUs")))
+    hopper = cuda and hardware.hopper
+    choose("launch", "mlp_kernel", *(("triton", tried) if hopper else ("torch", f"{not_tried} Hopper GPUs")))
     if cfg.track.backend == "wandb":
         choose("track", "mode", *_track_choice())
     if cuda and cfg.data.built_from and not FINEWEB_VAL.exists():

@@ -6,10 +6,10 @@ import dataclasses
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import cast, get_type_hints
 
 from golf.errors import GolfError
 from golf.paths import ROOT
-from golf.settings import config as schema
 from golf.settings.config import Config
 from golf.settings.names import fields_of, named_alike, setting_keys, suggestion, technique_settings
 
@@ -95,8 +95,8 @@ def explain(error: BaseException) -> str:
     if ours := [e for e in causes if isinstance(e, GolfError)]:  # a resolver of golf's own refused
         return str(ours[0])
     text = "\n".join(str(e) for e in causes if e)
-    if match := re.search(r"Key '\S+' (?:is )?not in '?(\w+)'?[\s\S]*?full_key: (\S+)", text):
-        return unknown_setting(match[2], _fields_in(match[2], match[1]))
+    if match := re.search(r"Key '\S+' (?:is )?not in [\s\S]*?full_key: (\S+)", text):
+        return unknown_setting(match[1], _fields_in(match[1]))
     if match := re.search(r"Could not load 'tech/(\w+)'", text):
         return f"There is no technique {match[1]}; {suggestion(match[1], sorted(technique_settings()))}"
     options = r"Could not find '(\w+)/([^']+)'[\s\S]*?Available options in '\w+':([\s\S]*?)Config search"
@@ -140,12 +140,18 @@ def _never_null(key: str) -> str:
     return f"{key} cannot be null: give it a value, or leave {key} out for its default."
 
 
-def _fields_in(full_key: str, kind: str) -> list[str]:
-    """Return the settings beside the unknown `full_key`, whose group Hydra calls `kind`."""
+def _fields_in(full_key: str) -> list[str]:
+    """Return the settings beside the unknown `full_key`."""
     parts = full_key.split(".")
     if parts[0] == "tech" and len(parts) > 2:
         return list(technique_settings().get(parts[1], ()))
-    return [f.name for f in dataclasses.fields(getattr(schema, kind, Config))]
+    group: type = Config
+    for part in parts[:-1]:
+        inner = get_type_hints(group).get(part)
+        if not dataclasses.is_dataclass(inner):
+            break
+        group = cast(type, inner)
+    return [f.name for f in dataclasses.fields(group)]
 
 
 def unknown_setting(full_key: str, known: Sequence[str]) -> str:

@@ -17,7 +17,8 @@ from golf.run.folder import RunFolder, create_run_folder, finished_run
 from golf.run.identity import variant_id
 from golf.run.locks import run_lock_name, try_lock
 from golf.run.result import Result
-from golf.settings.config import Config, is_tracked, world_size
+from golf.settings.config import Config, world_size
+from golf.settings.jobs_config import is_tracked
 
 POLL_SECONDS = 1.0
 

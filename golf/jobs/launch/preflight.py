@@ -15,8 +15,9 @@ from golf.jobs.launch.process import own_family
 from golf.paths import ROOT, resolve
 from golf.plan.memory import check_memory
 from golf.run.environment import package_versions
-from golf.settings.config import Config, is_tracked
+from golf.settings.config import Config
 from golf.settings.hardware import require_device
+from golf.settings.jobs_config import is_tracked
 from golf.training.data.batches import make_loader
 from golf.training.data.dataset import embedded_places, is_unbuilt, open_dataset
 from golf.training.model.build import build_model

@@ -19,7 +19,8 @@ from golf.jobs.sweep.scheduler import LocalSweep
 from golf.jobs.sweep.shares import shares
 from golf.run.folder import finished_run
 from golf.run.result import Result
-from golf.settings.config import Config, RulesConfig, TrackConfig, is_tracked
+from golf.settings.config import Config, RulesConfig
+from golf.settings.jobs_config import TrackConfig, is_tracked
 
 
 class Row(NamedTuple):

@@ -21,7 +21,8 @@ from golf.jobs.track.mirror_record import (
     record_path,
 )
 from golf.run.folder import RunFolder
-from golf.settings.config import RulesConfig, TrackConfig, from_dict
+from golf.settings.config import RulesConfig, from_dict
+from golf.settings.jobs_config import TrackConfig
 
 UPLOAD_SECONDS = 300.0  # longer than after a run, because no machine waits for the upload
 IN_A_RUNS_ROOT = ("seed*/config.json", "*/seed*/config.json", "sweeps/*/sweep.json", "imported/*/import.json")

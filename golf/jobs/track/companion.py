@@ -16,7 +16,8 @@ from golf.errors import GolfError
 from golf.jobs.track.mirror_record import INCOMPLETE, open_record, warning, write_record
 from golf.paths import ROOT
 from golf.run.folder import RunFolder
-from golf.settings.config import RulesConfig, TrackConfig
+from golf.settings.config import RulesConfig
+from golf.settings.jobs_config import TrackConfig
 from golf.system import parents
 
 GRACE_SECONDS = 5.0  # time for the mirror to end the processes that it started

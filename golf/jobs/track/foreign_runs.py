@@ -22,7 +22,7 @@ from golf.jobs.track.wandb_client import open_run
 from golf.report.imported_rows import DAMAGED, imported_variants, rows_of_record
 from golf.report.rows import MEASURED, RunRow
 from golf.run.result import OK
-from golf.settings.config import TrackConfig
+from golf.settings.jobs_config import TrackConfig
 
 SCORES = {
     "pre_quant_bpb": "pre_quant/val_bpb",

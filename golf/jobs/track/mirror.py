@@ -36,7 +36,8 @@ from golf.jobs.track.mirror_record import (
     write_record,
 )
 from golf.run.folder import RunFolder
-from golf.settings.config import RulesConfig, TrackConfig, from_dict
+from golf.settings.config import RulesConfig, from_dict
+from golf.settings.jobs_config import TrackConfig
 from golf.system import adopt_orphans
 
 UPLOAD_SHARE = 0.6  # share of track.finish_seconds for the upload; the rest is for recording offline after a failure

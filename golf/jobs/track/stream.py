@@ -12,7 +12,7 @@ from golf.jobs.track.mirror_record import MirrorRecord, write_record
 from golf.jobs.track.wandb_client import open_run
 from golf.run.folder import RunFolder
 from golf.run.result import OK
-from golf.settings.config import TrackConfig
+from golf.settings.jobs_config import TrackConfig
 
 POLL_SECONDS = 2.0
 CHARTS, DEFAULT_AXIS = ("train/*", "val/*"), "train_seconds"

@@ -18,7 +18,8 @@ from golf.report.study import Study, read_study
 from golf.report.table import Table
 from golf.run.folder import RunFolder
 from golf.run.result import OK
-from golf.settings.config import RulesConfig, TrackConfig, from_dict
+from golf.settings.config import RulesConfig, from_dict
+from golf.settings.jobs_config import TrackConfig
 
 RESULTS = "results"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from golf.errors import GolfError
-from golf.settings.config import TrackConfig
+from golf.settings.jobs_config import TrackConfig
 
 # Set before the import: otherwise even offline runs look up a telemetry host.
 os.environ.setdefault("WANDB_ERROR_REPORTING", "false")

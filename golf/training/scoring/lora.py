@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from golf.errors import GolfError
-from golf.settings.config import TTTConfig
+from golf.settings.scoring_config import TTTConfig
 from golf.training.model.gpt import GPT, Block
 
 # Target → module of a block whose output gets a product of its input, in the order in which factors are drawn. As
@@ -107,7 +107,9 @@ class BatchLoRA(nn.Module):
             if self.per_application:
                 handles.append(block.register_forward_pre_hook(self._enter))
             for target in _block_targets(self.ttt):
-                handles.append(block.get_submodule(PLACES[target]).register_forward_hook(self._add(number, target)))
+                further = block.further_mlps if target == "mlp" else ()
+                for place in (block.get_submodule(PLACES[target]), *further):
+                    handles.append(place.register_forward_hook(self._add(number, target)))
         return handles
 
     def _enter(self, _: nn.Module, inputs: tuple[Any, ...]) -> None:

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from golf.settings.config import PhasesConfig, TTTRecipe
+from golf.settings.config import TTTRecipe
+from golf.settings.scoring_config import PhasesConfig
 from golf.training.model.gpt import GPT
 from golf.training.scoring.document_queue import QueuedBatch, pause_after
 from golf.training.scoring.tally import Tally

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from golf.bits import STANDARD, Score
-from golf.settings.config import TiltConfig
+from golf.settings.scoring_config import TiltConfig
 from golf.training.model.gpt import GPT
 from golf.training.scoring.forward import LossesAt
 from golf.training.scoring.tally import Tally

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from golf.bits import Score
-from golf.settings.config import TTTConfig, TTTRecipe
+from golf.settings.config import TTTRecipe
+from golf.settings.scoring_config import TTTConfig
 from golf.training.model.documents import across_documents
 from golf.training.model.gpt import GPT
 from golf.training.optim.adam import Adam

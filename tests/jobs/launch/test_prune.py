@@ -21,7 +21,9 @@ from golf.run.folder import RunFolder, create_run_folder, finished_run
 from golf.run.identity import variant_id
 from golf.run.result import PRUNED, read_result
 from golf.settings.composition import compose
-from golf.settings.config import Config, EvalConfig, RulesConfig, ScheduleConfig, SweepConfig
+from golf.settings.config import Config, RulesConfig, ScheduleConfig
+from golf.settings.jobs_config import SweepConfig
+from golf.settings.scoring_config import EvalConfig
 from golf.training.data.own_text import OwnDataset
 from tests.report.runs import variant, with_lr, write_run
 from tests.support import tiny_overrides

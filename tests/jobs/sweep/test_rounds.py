@@ -17,7 +17,8 @@ from golf.jobs.sweep.jobs import Job, Refused
 from golf.jobs.sweep.record import make_record, read_record, sweep_name, write_record
 from golf.jobs.sweep.rounds import decisions, next_round, planned
 from golf.report.seed_noise import prior_of_finished_runs
-from golf.settings.config import Config, SweepConfig, to_dict
+from golf.settings.config import Config, to_dict
+from golf.settings.jobs_config import SweepConfig
 from golf.training.data.own_text import OwnDataset
 from tests.report.runs import with_lr, write_run
 from tests.support import ROOT, golf_main, tiny_overrides

@@ -10,8 +10,9 @@ from golf.errors import GolfError
 from golf.jobs.sweep import shares as module
 from golf.jobs.sweep.shares import lock_share, shares
 from golf.settings import hardware
-from golf.settings.config import Config, LaunchConfig
+from golf.settings.config import Config
 from golf.settings.hardware import Hardware
+from golf.settings.jobs_config import LaunchConfig
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ import pytest
 from golf.jobs.track.companion import mirrored
 from golf.jobs.track.mirror_record import INCOMPLETE, OFFLINE, UPLOADED, MirrorRecord, read_record
 from golf.run.folder import RunFolder
-from golf.settings.config import TrackConfig
+from golf.settings.jobs_config import TrackConfig
 from golf.training.data.own_text import OwnDataset
 from tests.support import ROOT, Done, golf_main, golf_train, only_run, script_main, tiny_overrides
 from tests.wandb_server import DEAD, KEY, WandbServer, serve_wandb
@@ -239,7 +239,7 @@ def test_a_killed_training_leaves_a_complete_record(finished: Path, tmp_path: Pa
     shutil.copy(finished / "config.json", folder)
     shutil.copy(finished / "metrics.jsonl", folder)
     code = (
-        "import os, sys; from pathlib import Path; from golf.settings.config import TrackConfig; "
+        "import os, sys; from pathlib import Path; from golf.settings.jobs_config import TrackConfig; "
         "from golf.run.folder import RunFolder; from golf.jobs.track.companion import start; "
         "start(RunFolder(Path(sys.argv[1])), TrackConfig(backend='wandb', mode='offline')); os.kill(os.getpid(), 9)"
     )

@@ -13,8 +13,9 @@ from golf.jobs.sweep.record import sweep_name
 from golf.jobs.track import companion
 from golf.run.identity import variant_id
 from golf.settings.composition import compose
-from golf.settings.config import Config, TrackConfig
+from golf.settings.config import Config
 from golf.settings.hardware import settle
+from golf.settings.jobs_config import TrackConfig
 from tests.wandb_server import KEY
 
 

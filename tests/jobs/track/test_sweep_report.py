@@ -18,7 +18,8 @@ from golf.jobs.track.mirror_record import open_record
 from golf.report.findings import judged
 from golf.report.results import results_table
 from golf.report.study import read_study
-from golf.settings.config import RulesConfig, TrackConfig
+from golf.settings.config import RulesConfig
+from golf.settings.jobs_config import TrackConfig
 from tests.support import ROOT
 from tests.wandb_server import WandbServer
 

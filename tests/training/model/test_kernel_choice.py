@@ -13,8 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from golf.plan.machines import parse_machine
+from golf.run.identity import variant_id
 from golf.run.result import read_result
 from golf.settings.config import Config, ModelConfig
+from golf.settings.hardware import assumed
 from golf.training.data.own_text import OwnDataset
 from golf.training.model.gpt import GPT, capped_losses
 from golf.training.model.kernels import choice
@@ -23,7 +26,7 @@ from golf.training.model.kernels.trial import Outcome, Rivals, difference, trial
 from golf.training.model.layers import MLP, expand_and_contract
 from golf.training.ranks import Ranks
 from golf.training.techniques.swiglu import GatedMLP
-from tests.support import golf_main, only_run, tiny_overrides
+from tests.support import compose, golf_main, only_run, tiny_overrides
 
 CUDA = torch.device("cuda")
 SMALL = ModelConfig(num_layers=2, model_dim=32, num_heads=4, vocab_size=40, attention="sdpa", compute_dtype="bf16")
@@ -123,6 +126,29 @@ def test_one_wrong_tile_and_what_is_no_number_are_found() -> None:
     assert "nan" in difference(wrong, right)
     noisy = right + 0.03 * torch.randn_like(right)
     assert "differ" in difference(noisy, right)
+
+
+@pytest.mark.parametrize(
+    ("preset", "machine", "loss", "mlp"),
+    [
+        ("records/2026-04-27_caseops_lqer_9hp", "8xh100", "triton", "triton"),
+        ("records/2026-04-27_caseops_lqer_9hp", "8xa100", "triton", "torch"),
+        ("records/2026-04-10_varlen_attn", "8xh100", "torch", "triton"),
+        ("records/2026-04-09_sp8192_ngram_tilt", "8xh100", "torch", "torch"),
+        ("records/2026-04-27_caseops_lqer_9hp", None, "torch", "torch"),
+    ],
+)
+def test_records_have_the_kernels_that_they_had_on_the_gpus_they_are_for(
+    preset: str, machine: str | None, loss: str, mlp: str
+) -> None:
+    on = parse_machine(machine) if machine else None
+    with assumed(on.hardware() if on else None):
+        cfg = compose([f"experiment={preset}", "launch.device=auto", "scale=record"])
+        without = compose(
+            [f"experiment={preset}", "scale=record", "launch.loss_kernel=torch", "launch.mlp_kernel=torch"]
+        )
+    assert (cfg.launch.loss_kernel, cfg.launch.mlp_kernel) == (loss, mlp)
+    assert variant_id(cfg) == variant_id(without)
 
 
 class Elsewhere(Ranks):

@@ -8,7 +8,8 @@ import pytest
 import torch.nn.functional as F
 from torch import Tensor
 
-from golf.settings.config import Config, DataConfig, EvalConfig, PhasesConfig, TTTConfig
+from golf.settings.config import Config, DataConfig
+from golf.settings.scoring_config import EvalConfig, PhasesConfig, TTTConfig
 from golf.training.data.dataset import Dataset
 from golf.training.model import attention
 from golf.training.scoring import phases, ttt_lora, ttt_sgd

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from golf.settings.config import EvalConfig, TiltConfig
+from golf.settings.scoring_config import EvalConfig, TiltConfig
 from golf.training.scoring import tilt
 from golf.training.scoring.tilt import NO_HINT, Hints, find_hints
 from tests.training.scoring.test_legality import breaches

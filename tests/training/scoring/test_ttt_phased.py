@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from golf.settings.config import Config, PhasesConfig, TTTConfig, TTTRecipe
+from golf.settings.config import Config, TTTRecipe
+from golf.settings.scoring_config import PhasesConfig, TTTConfig
 from golf.training.data.dataset import Dataset
 from golf.training.model.build import shapeless_model
 from golf.training.model.documents import separate_documents
