@@ -158,6 +158,19 @@ def test_one_file_has_everything_at_any_width(case: str, width: int, runs: Path,
         assert sum(name.startswith("<img src=x") for name in found["plots"][2]["legend"]) == 3
 
 
+def test_long_names_that_differ_in_the_middle_stay_apart(runs: Path, tmp_path: Path) -> None:
+    asked = []
+    for number in range(3):
+        cfg = with_lr(0.02 + 0.01 * number)
+        write_run(runs, cfg, 1.22 + 0.01 * number)
+        asked.append(([f"optim.matrix_lr={'begin' * 9}{number}{'end' * 9}"], cfg, 1))
+    write_sweep(runs, "long", asked)
+    (tmp_path / "page.html").write_text(single_file(judged(read_study(["long"]), RulesConfig())))
+    document, console = browse((tmp_path / "page.html").as_uri(), tmp_path, TALL)
+    ticks = re.findall(r'class="ytick"><text[^>]*data-unformatted="(begin\w+)"', document)
+    assert console == "" and len(set(ticks)) == 3
+
+
 def test_a_thousand_runs_are_a_short_page_of_one_configuration_a_variant(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

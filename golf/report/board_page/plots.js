@@ -52,12 +52,21 @@ function shortened(text, most) {
   return text.length > most ? `${text.slice(0, half)}…${text.slice(-half)}` : text;
 }
 
+/** Return names of variants that leave room for a plot, by id. One name for two would draw them in one place. */
+function axisNames(variants) {
+  const most = innerWidth < NARROW ? 22 : 30;
+  const short = variants.map(v => shortened(v.name, most));
+  const shown = new Set(short).size === short.length ? short : variants.map(v => v.name);
+  return new Map(variants.map((v, i) => [v.id, plotText(shown[i])]));
+}
+
 function colourVariable(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
 // ---- what is not in view waits: a page of a thousand runs is there before its plots are
 
+const NARROW = 600;  // pixels of a window below which names and titles are shorter
 const NEAR = 300;  // pixels outside the window that count as in view
 const waiting = new Map();  // element → what to do once it comes into view
 let isOnPaper = false;  // paper has no window, and everything is in view
@@ -149,7 +158,8 @@ function drawSweep(found) {
   const kinds = [...new Set(found.variants.map(v => v.kind))];
   const percent = `${Math.round(100 * found.confidence)}%`;
   const numeric = found.variants.some(v => v.number !== null);
-  const name = v => plotText(shortened(v.name, 30));
+  const names = axisNames(found.variants);
+  const name = v => names.get(v.id);
   const scored = found.variants.filter(v => v.mean !== null);
   drawScores(found, scored, kinds, numeric, name, percent);
   const compared = found.variants.filter(v => v.difference !== null);
@@ -164,7 +174,7 @@ function drawSweep(found) {
   const shown = kinds.filter(kind => compared.some(v => v.kind === kind));
   const zero = { type: "line", x0: 0, x1: 0, yref: "paper", y0: 0, y1: 1, line: { color: colourVariable("--faint"), width: 1 } };
   draw("differences", compared.length ? [...differences, ...shapeLegend(shown)] : [], {
-    revision: found.title, names: compared.length, shapes: [zero], x: { title: { text: "Δ bits per byte; left is better" } },
+    revision: found.title, names: compared.length, shapes: [zero], x: { title: { text: `${innerWidth < NARROW ? "Δ" : "difference in"} bits per byte; left is better` } },
     y: { type: "category", autorange: "reversed" },
   }, `Difference to ${found.reference}, ${percent} intervals. A bar of no length: no test was possible.`);
   drawBytes(found, scored, name);

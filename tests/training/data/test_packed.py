@@ -68,6 +68,14 @@ def test_parity_with_the_public_loader() -> None:
             assert np.array_equal(padded, arrays[f"packed/{call}/cu_seqlens"])
 
 
+def test_a_document_longer_than_the_row_goes_on_in_the_next_ones() -> None:
+    document = text([50])
+    loader = PackedLoader(SequentialRows([document], 10), longest=4, vocab_size=100)
+    rows = [loader.next_batch()[0][0].numpy() for _ in range(4)]
+    assert [row.tolist() for row in rows] == [document[11 * i : 11 * i + 10].tolist() for i in range(4)]
+    assert all(document_starts(row, 4).tolist() == [0, 4, 8, 10] for row in rows)
+
+
 SIZES = st.lists(st.integers(1, 9), min_size=1, max_size=12)
 
 
