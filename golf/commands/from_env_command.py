@@ -78,6 +78,8 @@ def _missing(script: ScriptVariables, translation: Translation) -> list[str]:
             "the log prints settings and not the script, so what that always has is not in the list: its loader, "
             "averaging, initialisation and quantization"
         )
+    if script.structure.missing:
+        found.append(f"the script always has this, which is not in the list: {'; '.join(script.structure.missing)}")
     if translation.unknown:
         found.append(f"not known here, so not in the list: {' '.join(translation.unknown)}")
     return found

@@ -14,7 +14,7 @@ from golf.foreign.script_reader import Script, parsed_script, read_script
 from golf.foreign.script_variables import ScriptVariables, variables_of_script
 from golf.foreign.text import TextFile, UnreadableError
 
-SCRIPT = "train_gpt.py"
+SCRIPT, LOGS = "train_gpt.py", (".log", ".txt")
 _RULE = re.compile(r"^={20,}$", re.MULTILINE)  # around an echoed script
 _BEGIN = re.compile(r"^(?:from|import) \w", re.MULTILINE)
 _BLOCK = re.compile(r"^Hyperparameters:\n((?: +\w+: ?.*\n)+)", re.MULTILINE)
@@ -43,10 +43,11 @@ def public_variables(path: Path) -> ScriptVariables:
         if not best.defaults:
             raise GolfError(f"{path} has neither {SCRIPT} nor a log with settings: name a script or another folder.")
         return best
-    if path.suffix != ".py" and path.is_file():
+    if path.suffix in LOGS and path.is_file():
         found = variables_of_log(path)
-        if found.defaults:
-            return found
+        if not found.defaults:
+            raise GolfError(f"{path} neither echoes a script nor prints settings: name a script or another log.")
+        return found
     if not path.is_file():
         raise GolfError(f"{path} is no file: name the train_gpt.py that the command line is for.")
     return variables_of_script(read_script(path), path.name)
@@ -63,9 +64,22 @@ def variables_of_log(path: Path) -> ScriptVariables:
     printed = printed_settings(text)
     known = {name: value for name, value in printed.items() if not script or name in found.defaults}
     found.defaults |= known
+    if not script:
+        _add_what_settings_tell(found)
     if counted := _MODEL_PARAMS.search(text):
         found.model_params = int(counted[1].replace(",", ""))
     return found
+
+
+def _add_what_settings_tell(found: ScriptVariables) -> None:
+    """Add what is true of every script that prints certain settings."""
+    if "ROPE_TRAIN_SEQ_LEN" in found.defaults:
+        # All that declare it turn heads by the training length instead.
+        found.unread.add("ROPE_TRAIN_SEQ_LEN")
+        found.structure.settings.append("tech.partial_rope.reference_len=null")
+    if "PHASED_TTT_NUM_PHASES" in found.defaults:
+        # Scripts with phases score by document and have no sliding windows any more.
+        found.unread.add("EVAL_STRIDE")
 
 
 def echoed_script(text: str) -> Script | None:
@@ -88,6 +102,9 @@ def printed_settings(text: str) -> dict[str, str]:
     for name, value in _PAIR.findall(_RULE.split(text)[-1] if "environ" in text else text):
         if name in _PRINTED:
             pairs.setdefault(name, _AS_NUMBER.get(value, value))
-    if pairs.get("tie_embeddings") == "1" and "embed_lr" in pairs:
-        pairs["tied_embed_lr"] = pairs.pop("embed_lr")
+    if pairs.get("tie_embeddings") == "1":
+        # The rate of a head that is not there is printed as zero, whatever it is set to.
+        pairs.pop("head_lr", None)
+        if "embed_lr" in pairs:
+            pairs["tied_embed_lr"] = pairs.pop("embed_lr")
     return {name.upper(): value for name, value in pairs.items()}

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from golf.settings.env_vars import Structure
 
+BLEND = "(1 - g) * x + g * x_prev"  # of the scripts' SmearGate
 BYTE_PLANES = ("quant.layout=[byte_planes]",)
 GPTQ_ONCE = (
     "quant.chosen_by=matrix",
@@ -29,7 +30,7 @@ class Mark(NamedTuple):
     switch: str = ""  # variable that switches the part where the script has it, so that the mark says nothing
     variables: tuple[tuple[str, str], ...] = ()  # as if the command had set them
     overrides: tuple[str, ...] = ()
-    without: str = ""  # name that must not be in the script
+    missing: str = ""  # what the script has there, if the name does not say it well enough
 
 
 MARKS = (
@@ -47,7 +48,7 @@ MARKS = (
         switch="POLAR_EXPRESS USE_POLAR_EXPRESS",
         overrides=("optim.muon_coefficients=polar_express",),
     ),
-    Mark("activation", "leaky_relu", switch="NEGATIVE_SLOPE", variables=(("NEGATIVE_SLOPE", "0.5"),)),
+    Mark("activation", "leaky_relu", switch="NEGATIVE_SLOPE LEAKY_RELU_SLOPE", variables=(("NEGATIVE_SLOPE", "0.5"),)),
     Mark("average", "ema_state", switch="EMA_ENABLED", variables=(("EMA_ENABLED", "1"),)),
     Mark(
         "lanes",
@@ -66,6 +67,7 @@ MARKS = (
     Mark("quant", "_lqer_pack_asym", overrides=("quant=sdclip_lqer_asym", "quant.chosen_by=matrix")),
     Mark("quant", "clip_sigmas", overrides=("quant=sdclip_gptq", *GPTQ_ONCE)),
     Mark("quant", "collect_hessians", overrides=("quant=gptq_int6", *GPTQ_ONCE)),
+    Mark("quant", "mixed_quantize_int6", missing="quantization and codec (mixed_quantize_int6)"),
     Mark("layout", "_byte_shuffle", overrides=BYTE_PLANES),
 )
 
@@ -81,6 +83,8 @@ def script_structure(tree: ast.Module, declared: Collection[str]) -> Structure:
         found.variables |= dict(mark.variables)
         found.overrides += [o for o in mark.overrides if not o.startswith("tech.")]
         found.settings += [o for o in mark.overrides if o.startswith("tech.")]
+        found.missing += [mark.missing] if mark.missing else []
+    _add_smear(tree, declared, found)
     if "orthogonal_" in names:
         found.techniques.append("ortho_init")
         found.settings.append(f"tech.ortho_init.proj_init={'ortho_depth_scaled' if _scales_by_depth(tree) else 'zero'}")
@@ -88,6 +92,20 @@ def script_structure(tree: ast.Module, declared: Collection[str]) -> Structure:
             found.settings.append("tech.ortho_init.embed_proj_gain=one")
     found.settings.append(f"tech.partial_rope.reference_len={_reference_len(tree)}")
     return found
+
+
+def _add_smear(tree: ast.Module, declared: Collection[str], found: Structure) -> None:
+    """Add the gate over all channels of the scripts of March, which have no switch for it."""
+    calls = any(isinstance(node, ast.Call) and getattr(node.func, "id", "") == "SmearGate" for node in ast.walk(tree))
+    if not calls or any("SMEAR" in name for name in declared):
+        return
+    kinds = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == "SmearGate"]
+    # Others keep the token whole, or gate by some channels.
+    if kinds and BLEND in ast.unparse(kinds[0]):
+        found.techniques.append("smear")
+        found.settings.append("tech.smear.form=blend")
+    else:
+        found.missing.append("SmearGate, which has another formula than those known here")
 
 
 def _names(tree: ast.Module) -> set[str]:

@@ -36,7 +36,8 @@ def flops_per_token(cfg: Config, model: GPT) -> FlopsPerToken:
     layers = layer_order(model, model.active_in_scoring)
     weights = multiplied_weights(model, layers)
     # Heads share model_dim, so their number does not count; keys and values are read by every query head.
-    attention = 6.0 * cfg.data.train_seq_len * cfg.model.model_dim * len(layers)
+    attending = sum(hasattr(model.blocks[layer], "attn") for layer in layers)
+    attention = 6.0 * cfg.data.train_seq_len * cfg.model.model_dim * attending
     return FlopsPerToken(6.0 * weights, attention)
 
 
@@ -46,9 +47,20 @@ def multiplied_weights(model: GPT, layers: Sequence[int]) -> int:
     weights = 0 if model.lm_head is not None else model.tok_emb.weight.numel()
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear):
-            block = re.match(r"blocks\.(\d+)\.", name)
-            weights += module.weight.numel() * (layers.count(int(block[1])) if block else 1)
+            weights += module.weight.numel() * _uses(model, name, layers)
     return weights
+
+
+def _uses(model: GPT, name: str, layers: Sequence[int]) -> int:
+    """Return how often the linear layer `name` is used on the way through `layers`."""
+    place = re.match(r"blocks\.(\d+)\.(further_mlps\.(\d+)|mlp)?", name)
+    if not place:
+        return 1
+    block, visits = model.blocks[int(place[1])], layers.count(int(place[1]))
+    if place[3]:
+        # The MLP of the visit after those before it, in one order of layers or not at all.
+        return int(visits > int(place[3]) + 1)
+    return min(visits, 1) if place[2] and block.further_mlps else visits
 
 
 def flops_per_scored_token(cfg: Config, model: GPT, stride: int = 0) -> float:

@@ -88,9 +88,7 @@ def phases_of(cfg: Config, model: GPT) -> Phases:
 
 
 def _work(cfg: Config, model: GPT, order: Sequence[int]) -> Work:
-    hooks = {
-        i: [str(getattr(hook, "__name__", "")) for hook in in_order(_attn(model, i).output_hooks)] for i in set(order)
-    }
+    hooks = {i: _output_hooks(model, i) for i in set(order)}
     with_xsa = sum("exclude_own_value" in hooks[i] for i in order)
     return Work(
         gpus=world_size(cfg),
@@ -108,10 +106,12 @@ def _work(cfg: Config, model: GPT, order: Sequence[int]) -> Work:
     )
 
 
-def _attn(model: GPT, block: int) -> CausalSelfAttention:
-    attn = model.blocks[block].attn
-    assert isinstance(attn, CausalSelfAttention)
-    return attn
+def _output_hooks(model: GPT, block: int) -> list[str]:
+    """Return the names of what edits the output of a block's attention, none if it has no attention."""
+    attn = getattr(model.blocks[block], "attn", None)
+    if not isinstance(attn, CausalSelfAttention):
+        return []
+    return [str(getattr(hook, "__name__", "")) for hook in in_order(attn.output_hooks)]
 
 
 def _step_time(cfg: Config, machine: Machine, ms: float, history: Sequence[FinishedRun]) -> StepTime:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from golf.artifact.quant.formats import QMAX
-from golf.artifact.quant.policy import storage_class, storage_of
+from golf.artifact.quant.policy import storage_class, storage_of, with_sensitive
 from golf.settings.config import Config
 
 FLOAT_BITS = {"fp16": 16, "bf16": 16, "fp32": 32}
@@ -55,13 +55,14 @@ class StoredTensor:
 
 def stored_tensors(cfg: Config, state_dict: dict[str, Tensor]) -> list[StoredTensor]:
     """Return every tensor of `state_dict` as `cfg.quant` stores it."""
+    quant = cfg.quant if cfg.quant.sensitive.top == 0 else with_sensitive(cfg.quant, state_dict, {})
     return [
         StoredTensor(
             name,
             tuple(tensor.shape),
             tensor.dtype,
             storage_class(name, cfg.tech),
-            storage_of(name, tensor, cfg.quant, cfg.tech).format,
+            storage_of(name, tensor, quant, cfg.tech).format,
         )
         for name, tensor in state_dict.items()
     ]

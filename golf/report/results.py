@@ -25,7 +25,7 @@ SMALLEST_P = 1e-4  # smaller values are shown as `<0.0001`
 
 def results_table(findings: Findings) -> Table:
     """Return means over the runs that count; the column `state` names every other run with its reason."""
-    settings, values = settings_columns(findings.variants, findings.study.swept)
+    settings, values = settings_columns(findings.variants, labelled=findings.study.labelled)
     rows = [{**values.get(variant.id, {}), **result_row(findings, variant)} for variant in findings.variants]
     runs = sum(len(v.rows) for v in findings.study.variants)
     title = f"{findings.study.title}: {counted(len(rows), 'variant')}, {counted(runs, 'run')}"

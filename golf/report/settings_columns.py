@@ -16,11 +16,11 @@ MOST_SHOWN = 6  # columns of settings in a table for people; CSV has all of them
 FIRST_SPARE = 20  # narrow terminals drop these columns before any other
 
 
-def settings_columns(variants: Sequence[Variant], swept: Sequence[str]) -> tuple[list[Column], dict[str, dict]]:
+def settings_columns(variants: Sequence[Variant], *, labelled: bool) -> tuple[list[Column], dict[str, dict]]:
     """Return a column for each setting that differs, and its values by variant id.
 
-    People see those that are not `swept`, because the labels of a sweep say these. Variants without a configuration,
-    such as imported ones, have no values.
+    People see the first few unless the variants are `labelled` with them, as those of a sweep are. Variants without a
+    configuration, such as imported ones, have no values.
     """
     found = {variant.id: flat for variant in variants if (flat := _settings(variant))}
     keys = differing_keys(list(found.values())) if len(found) > 1 else []
@@ -32,8 +32,8 @@ def settings_columns(variants: Sequence[Variant], swept: Sequence[str]) -> tuple
     differ = ["tech"] if len(set(techniques.values())) > 1 else []
     differ += [key for key in keys if key != "tech"]
     # What a selected technique sets is said by its name, and a name is no setting that acts.
-    shown = [key for key in differ if key not in swept and not key.startswith("tech.") and not key.endswith(".name")]
-    shown = shown[:MOST_SHOWN] if not swept else []
+    shown = [key for key in differ if not key.startswith("tech.") and not key.endswith(".name")]
+    shown = [] if labelled else shown[:MOST_SHOWN]
     columns = [
         Column(key, key, is_text=True, in_text=key in shown, spare=FIRST_SPARE + number)
         for number, key in enumerate(differ)

@@ -39,6 +39,11 @@ class Study:
     notes: tuple[str, ...] = ()
     plan: SequentialPlan | None = None  # None for a sweep of a fixed size
 
+    @property
+    def labelled(self) -> bool:
+        """Return whether the labels of the variants say all that differs between them."""
+        return bool(self.swept) or self.kind in (LEAVE_ONE_OUT, ADD_ONE)
+
 
 @dataclass
 class _Asked:

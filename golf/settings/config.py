@@ -23,6 +23,7 @@ from golf.settings.quant_config import GPTQConfig as GPTQConfig
 from golf.settings.quant_config import LQERConfig as LQERConfig
 from golf.settings.quant_config import PruneConfig as PruneConfig
 from golf.settings.quant_config import QuantConfig, uses_gptq
+from golf.settings.quant_config import SensitiveConfig as SensitiveConfig
 from golf.settings.quant_config import TensorQuant as TensorQuant
 from golf.settings.quant_config import TrellisConfig as TrellisConfig
 from golf.settings.quant_config import as_named as as_named

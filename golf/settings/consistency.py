@@ -285,6 +285,18 @@ def _check_quant(cfg: Config) -> None:
         )
     _check_names(quant)
     _check_codec(quant)
+    if quant.sensitive.top > 0:
+        _require(
+            uses_gptq(quant),
+            "quant.sensitive goes by the Hessians of GPTQ: set quant.attn.rounding=gptq with it, or "
+            "quant.sensitive.top=0.",
+        )
+        in_training = [name for name in ("fake_quant", "soft_round") if name in cfg.tech]
+        _require(
+            not in_training,
+            f"quant.sensitive chooses formats after the training, which {', '.join(in_training)} needs in it: drop "
+            "one of them.",
+        )
     _require(
         not (quant.prune.to_fit and quant.prune.fraction),
         "quant.prune.to_fit finds the share itself: leave quant.prune.fraction=0 with it.",

@@ -36,11 +36,12 @@ OFF: dict[str, dict[str, Any]] = {  # name → settings and their values without
     "shard_order": {"data.shard_order": []},
     "parallel_muon": {"optim.muon": "sharded"},
     "fp16_embed": {"quant.embed.format": "int8"},
-    # Clip importance and column steps follow the inputs of GPTQ and go with it.
+    # Clip importance, column steps and formats by sensitivity follow the inputs of GPTQ and go with it.
     "gptq": {
         **{f"quant.{key}.rounding": "nearest" for key in TENSOR_CLASSES},
         **{f"quant.{key}.clip_importance": 0.0 for key in TENSOR_CLASSES},
         **{f"quant.{key}.columns": 0.0 for key in TENSOR_CLASSES},
+        "quant.sensitive.top": 0,
     },
     "column_steps": {f"quant.{key}.columns": 0.0 for key in TENSOR_CLASSES},
     "rotation": {f"quant.{key}.rotation": "none" for key in TENSOR_CLASSES},
@@ -48,6 +49,7 @@ OFF: dict[str, dict[str, Any]] = {  # name → settings and their values without
     "clip_importance": {f"quant.{key}.clip_importance": 0.0 for key in TENSOR_CLASSES},
     "fp16_control": {"quant.control_format": "fp32"},
     "lqer": {"quant.lqer.rank": 0},
+    "sensitive": {"quant.sensitive.top": 0},
     "sliding": {"eval.stride": 0},
     "ttt": {"eval.ttt.method": "off"},
     "gqa": {"model.num_kv_heads": lambda cfg: cfg.model.num_heads},

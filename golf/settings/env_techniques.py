@@ -29,7 +29,7 @@ def is_zero(value: str) -> bool:
 
 def is_off(value: str) -> bool:
     """Tell whether the text of a switch means "off"; switches that name a layer or a fraction are off at -1."""
-    return is_zero(value) or value in ("-1", "-1.0")
+    return is_zero(value) or value in ("-1", "-1.0") or value.lower() in ("none", "false")
 
 
 def technique_overrides(assignments: Mapping[str, str], also: Collection[str] = ()) -> tuple[list[str], list[str]]:

@@ -185,6 +185,7 @@ class Structure:
     overrides: list[str] = field(default_factory=list)
     techniques: list[str] = field(default_factory=list)  # those that no variable selects
     settings: list[str] = field(default_factory=list)  # overrides of techniques, good only where these are selected
+    missing: list[str] = field(default_factory=list)  # parts that are there and are not among the overrides
 
 
 @dataclass

@@ -95,6 +95,14 @@ class LQERConfig:
 
 
 @dataclass
+class SensitiveConfig:
+    """Another number format for the matrices with the largest trace of their inputs' Hessian."""
+
+    top: int = later(number(0, at_least=0))  # number of matrices below int8 that get it; 0 = none
+    format: str = later(one_of("int6", *(name for name in INTEGER_FORMATS if name != "int6")))  # their number format
+
+
+@dataclass
 class PruneConfig:
     """Codes set to zero after rounding, in formats below int8, in ascending order of the squared error they add.
 
@@ -120,7 +128,8 @@ class QuantConfig:
     mlp: TensorQuant = field(default_factory=TensorQuant)  # matrices of the MLPs
     other: TensorQuant = field(default_factory=TensorQuant)  # tensors of no other class
     # pattern of tensor names → number format, or a dict of it and clip, clip_quantile, clip_k, scale_floor or rounding;
-    # takes precedence over all other rules; on the command line: quant.by_name={*attn_gate*:{format:int8,clip_k:4}}
+    # takes precedence over all other rules but quant.sensitive; on the command line:
+    # quant.by_name={*attn_gate*:{format:int8,clip_k:4}}
     by_name: dict[str, Any] = field(default_factory=dict, metadata=among(*TENSOR_FORMATS))
     # largest number of elements of a float tensor that is stored as fp16 instead (control tensors: fp32)
     small_numel: int = number(65_536, at_least=0)
@@ -134,6 +143,7 @@ class QuantConfig:
     trellis: TrellisConfig = later(field(default_factory=TrellisConfig))
     calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
     lqer: LQERConfig = field(default_factory=LQERConfig)
+    sensitive: SensitiveConfig = later(field(default_factory=SensitiveConfig))
     prune: PruneConfig = field(default_factory=PruneConfig)
     # what the steps are multiplied by: nothing | one factor with which artifact and script fill the cap; the latter for
     # clips in deviations

@@ -124,6 +124,61 @@ def test_settings_of_a_log_are_not_the_whole_experiment(tmp_path: Path) -> None:
         public_variables(tmp_path / "empty")
 
 
+def test_a_rate_of_a_head_that_is_not_there_is_no_setting(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("tie_embeddings:True embed_lr:0.05 head_lr:0.0 matrix_lr:0.04\n")
+    assert "HEAD_LR" not in public_variables(log).defaults
+    log.write_text("tie_embeddings:False embed_lr:0.6 head_lr:0.008 matrix_lr:0.04\n")
+    assert public_variables(log).defaults["HEAD_LR"] == "0.008" and public_variables(log).defaults["EMBED_LR"] == "0.6"
+
+
+def test_printed_settings_of_april_have_no_scaled_rope_and_no_windows_beside_phases(tmp_path: Path) -> None:
+    names = {"rope_dims": 16, "rope_train_seq_len": 2048, "eval_stride": 64, "train_seq_len": 2048}
+    log = tmp_path / "train.log"
+    for phases, stride in ({}, 64), ({"phased_ttt_num_phases": 3}, 0):
+        lines = "".join(f"  {name}: {value}\n" for name, value in (names | phases).items())
+        log.write_text(f"Hyperparameters:\n{lines}train_shards: 80\n")
+        cfg = golf_compose(translated(tmp_path))
+        assert cfg.tech["partial_rope"].reference_len is None and cfg.eval.stride == stride
+
+
+MARCH = """import os
+
+
+class SmearGate(nn.Module):
+    def forward(self, x):
+        g = torch.sigmoid(self.gate.to(dtype=x.dtype))[None, None, :]
+        x_prev = torch.cat([torch.zeros_like(x[:, :1]), x[:, :-1]], dim=1)
+        return (1 - g) * x + g * x_prev
+
+
+def main(args):
+    rate, slope = float(os.environ.get("MATRIX_LR", 0.025)), float(os.environ.get("LEAKY_RELU_SLOPE", 0.4))
+    return SmearGate(512), F.leaky_relu(rate, slope), mixed_quantize_int6(rate)
+"""
+
+
+def test_parts_of_march_are_known_or_said_to_be_missing(tmp_path: Path) -> None:
+    path = tmp_path / "train_gpt.py"
+    path.write_text(MARCH)
+    done = script_main("from_env", "--script", str(path))
+    cfg = golf_compose(shlex.split(done.stdout))
+    assert cfg.tech["smear"].form == "blend" and cfg.tech["leaky_relu"].slope == 0.4
+    assert done.returncode == 1 and "not in the list: quantization and codec (mixed_quantize_int6)" in done.stderr
+    path.write_text(MARCH.replace("mixed_quantize_int6", "kept").replace("(1 - g) * x", "x"))
+    done = script_main("from_env", "--script", str(path))
+    assert done.returncode == 1 and "SmearGate, which has another formula" in done.stderr and "smear" not in done.stdout
+    path.write_text(MARCH.replace("mixed_quantize_int6", "kept").replace("SmearGate(512)", "rate"))
+    done = script_main("from_env", "--script", str(path))
+    assert done.returncode == 0 and "smear" not in done.stdout, done.stderr
+
+
+def test_a_log_without_settings_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_text("step:1/20 train_loss:6.9 train_time:131ms\n")
+    with pytest.raises(GolfError, match="neither echoes a script nor prints settings"):
+        public_variables(tmp_path / "train.txt")
+
+
 needs_logs = pytest.mark.skipif(not LOGS.is_dir(), reason="needs ../shared/logs, which is not beside this checkout")
 SAME_PARAMETERS = ("NaiveBaseline", "LongContextSeq2048", "LowerLR", "SDClip_Loop45x2", "1.0611")
 

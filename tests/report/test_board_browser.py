@@ -43,7 +43,10 @@ INSPECTION = """<script>addEventListener('load', () => setTimeout(() => {
     controls: [...d.querySelectorAll('a[href], button, input, select, [tabindex="0"]')].filter(shown).map(e => {
       const label = [...(e.labels || [])].map(l => l.textContent)[0];
       const name = e.textContent.trim() || e.getAttribute('aria-label') || label;
-      e.focus(); return [name || '', d.activeElement === e]; }),
+      e.focus();
+      if (e.dataset.run) { e.click(); e.click(); }  // as the space bar does
+      return [name || '', d.activeElement === e]; }),
+    tables: [...d.querySelectorAll('table')].map(t => d.getElementById(t.getAttribute('aria-labelledby')).textContent),
     colours: {
       table: [...d.querySelectorAll('#verdict-table tbody tr')].map(
         r => [r.firstChild.textContent, page.getComputedStyle(r.querySelector('.swatch')).borderTopColor]),
@@ -138,6 +141,7 @@ def test_one_file_has_everything_at_any_width(case: str, width: int, runs: Path,
     # Whoever has no mouse reaches everything in the order of the page, and hears what it is.
     assert found["controls"][0][0] == "Skip to the runs" and len(found["controls"]) > 15
     assert all(name and has_focus for name, has_focus in found["controls"]), found["controls"]
+    assert all(found["tables"]) and len(found["tables"]) == 2
     for plot in found["plots"]:
         assert plot["label"] and plot["legend"] and plot["box"][2] <= width
         assert plot["legendBox"][1] >= plot["axis"][3] - 2, f"the legend covers the axis: {plot}"

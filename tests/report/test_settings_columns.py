@@ -49,15 +49,24 @@ def test_csv_has_ids_seeds_and_differing_settings(variants: list[Variant]) -> No
 
 
 def test_a_sweeps_own_settings_are_shown_once(variants: list[Variant]) -> None:
-    columns, _ = settings_columns(variants, ["optim.matrix_lr"])
+    columns, _ = settings_columns(variants, labelled=True)
     assert not any(column.in_text for column in columns) and all(column.in_csv for column in columns)
+
+
+@pytest.mark.parametrize("kind", ["leave_one_out", "add_one"])
+def test_labels_that_name_what_is_missing_or_added_need_no_columns_besides(variants: list[Variant], kind: str) -> None:
+    for study, shown in (
+        (Study("s", tuple(variants), None, kind=kind), False),
+        (Study("s", tuple(variants), None), True),
+    ):
+        assert ("| tech |" in render(results_table(judged(study, Config().rules)), "markdown")) == shown
 
 
 def test_people_see_the_first_few_settings_only(runs: Path) -> None:
     other = Config()
     for key in ("matrix_lr", "scalar_lr", "tied_embed_lr", "embed_lr", "head_lr", "muon_wd", "adam_wd", "adam_eps"):
         setattr(other.optim, key, 0.123)
-    columns, _ = settings_columns([ran(Config()), ran(other)], [])
+    columns, _ = settings_columns([ran(Config()), ran(other)], labelled=False)
     assert len(columns) == 8 and sum(column.in_text for column in columns) == MOST_SHOWN
 
 

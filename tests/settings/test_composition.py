@@ -110,7 +110,8 @@ def test_what_test_time_training_leaves_open_is_its_recipes(machine: None) -> No
 def test_every_option_composes_and_says_what_it_is(path: Path, machine: None) -> None:
     text = path.read_text()
     assert text.lstrip().startswith("#"), "begin with a comment that says what it is"
-    needs = ["data.path=x", "data.tokenizer_path=x", "data.vocab_size=9"] if path.stem == "own" else []
+    own = ["data.path=x", "data.tokenizer_path=x", "data.vocab_size=9"]
+    needs = {"own": own, "untied_mlps": ["tech=[untied_mlps,recurrence]"]}.get(path.stem, [])
     cfg = compose([f"{path.parent.name}={path.stem}", *needs])
     values = yaml.safe_load(text) or {}  # only a comment: the defaults of the schema
     name = values.get("name", path.stem)
@@ -352,6 +353,7 @@ def test_plain_settings_are_dropped_by_name(name: str, machine: None) -> None:
         "rotation": ["quant.mlp.rotation=hadamard"],
         "pruning": ["quant=gptq_own_text"],
         "lqer": ["quant=int4_lqer"],
+        "sensitive": ["quant=gptq_int6", "quant.mlp.format=int5", "quant.sensitive.top=3"],
         "decay_taper": ["optim.muon_wd=0.1", "schedule.muon_wd_taper_final=0.5"],
         "row_normalize": ["optim.muon_row_normalize=true"],
         "polar_express": ["optim.muon_coefficients=polar_express"],

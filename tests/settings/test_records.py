@@ -51,13 +51,20 @@ def test_a_record_composes_with_the_published_number_of_parameters(record: dict[
     cfg = compose([f"experiment={record['experiment']}", "scale=record"])
     with torch.device("meta"):
         parameters = sum(p.numel() for p in build_model(cfg).parameters())
-    assert parameters + unread_scalars(cfg) == int(record["parameters"])
+    assert parameters + unread_parameters(cfg) == int(record["parameters"])
 
 
-def unread_scalars(cfg: Config) -> int:
-    """Return how many λ `[2, 2]` and ρ `[2]` the scripts keep for layers without lanes, where nothing reads them."""
-    lanes = cfg.tech.get("parallel_lanes")
-    return (4 + 2) * lanes.first if lanes is not None and lanes.form == "crossed" else 0
+def unread_parameters(cfg: Config) -> int:
+    """Return how many parameters the scripts keep that nothing reads.
+
+    They are λ `[2, 2]` and ρ `[2]` of layers without lanes, and matrices, gains and output scales of attention in
+    layers that have none.
+    """
+    lanes, none = cfg.tech.get("parallel_lanes"), cfg.tech.get("no_attention")
+    first = lanes.first if lanes is not None and lanes.form.startswith("crossed") else 0
+    m, kv_dim = cfg.model, cfg.model.num_kv_heads * cfg.model.model_dim // cfg.model.num_heads
+    attention = 2 * m.model_dim * (m.model_dim + kv_dim) + m.num_heads + m.model_dim
+    return (4 + 2) * first + (attention * len(none.layers) if none else 0)
 
 
 def test_every_record_and_every_file_has_a_row() -> None:

@@ -127,10 +127,14 @@ def test_other_settings(name: str, environment: Environments, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_the_newest_record(environment: Environments, tmp_path: Path) -> None:
-    """Packed documents with operators, gates, lanes, a loop, Polar Express, clips by deviation and low-rank factors."""
+@pytest.mark.parametrize("record", ["2026-03-31_parallel_mini_recurrence", "2026-04-27_caseops_lqer_9hp"])
+def test_records_with_the_most_parts(record: str, environment: Environments, tmp_path: Path) -> None:
+    """One has gains by visit, own MLPs in a loop and formats by sensitivity.
+
+    The other has packed documents with operators, gates, lanes, Polar Express, clips by deviation and low-rank factors.
+    """
     on_cpu = [o for o in ON_CPU if not o.startswith("data=")]
-    cfg = compose(["experiment=records/2026-04-27_caseops_lqer_9hp", *on_cpu, *FLOAT32, "quant.codec_level=1"])
+    cfg = compose([f"experiment=records/{record}", *on_cpu, *FLOAT32, "quant.codec_level=1"])
     bundle = Bundle(cfg)
     found = rehearse(cfg, bundle.wrapped, environment(requirements(bundle)), tmp_path, steps=2)
     assert found.losses > 2 and found.artifact_bytes > 1000 and found.val_bpb > 0

@@ -15,7 +15,8 @@ from golf.artifact.quant.low_rank import folded, repair
 from golf.artifact.quant.names import is_control
 from golf.artifact.quant.pruning import Pruning, without_smallest
 from golf.errors import GolfError
-from golf.settings.config import QuantConfig, TensorQuant, as_named, tensor_classes, uses_gptq
+from golf.settings.config import QuantConfig, SensitiveConfig, TensorQuant, as_named, tensor_classes, uses_gptq
+from golf.settings.quant_config import BY_NAME
 
 FLOAT_FORMATS = ("fp16", "fp32")
 
@@ -24,7 +25,7 @@ def tensor_class(name: str) -> str:
     """Return `embed`, `mlp`, `attn` or `other`: the field of `QuantConfig` that decides on the tensor."""
     if "tok_emb" in name or "lm_head" in name:
         return "embed"
-    if ".mlp." in name:
+    if ".mlp." in name or ".further_mlps." in name:
         return "mlp"
     return "attn" if ".attn." in name else "other"
 
@@ -69,6 +70,8 @@ def quantize(
             f"quant={quant.name} rounds by GPTQ, which needs the model's inputs: "
             "give golf.calibrate(state_dict, cfg) as hessians."
         )
+    if quant.sensitive.top > 0:
+        quant = with_sensitive(quant, state_dict, hessians or {})
     if quant.prune.weights > 0:
         state_dict = {name: without_smallest(tensor, quant) for name, tensor in state_dict.items()}
     coded = {
@@ -91,12 +94,35 @@ def below_int8(state_dict: Mapping[str, Tensor], quant: QuantConfig) -> list[str
     return [name for name, fmt in formats.items() if fmt in QMAX.keys() - {"int8"}]
 
 
+def with_sensitive(quant: QuantConfig, state_dict: Mapping[str, Tensor], hessians: Mapping[str, Tensor]) -> QuantConfig:
+    """Return `quant` with `quant.sensitive.format` for the matrices below int8 of the largest trace of the Hessian.
+
+    Source: record 2026-03-31_ParallelResiduals. Without Hessians, as for estimates of bytes, the first ones get it,
+    because the inputs of early layers are the largest.
+    """
+    matrices = [n for n in below_int8(state_dict, quant) if state_dict[n].ndim == 2 and (not hessians or n in hessians)]
+    # Matrices of equal trace, as those of queries and keys, keep their order.
+    matrices.sort(key=lambda name: -float(hessians[name].trace()) if hessians else 0.0)
+    raised = {}
+    for name in matrices[: quant.sensitive.top]:
+        how = dataclasses.asdict(storage_of(name, state_dict[name], quant)) | {"format": quant.sensitive.format}
+        raised[name] = {key: how[key] for key in BY_NAME}
+    # The first pattern that fits counts, and a rule may name the very matrix.
+    rules = {pattern: rule for pattern, rule in quant.by_name.items() if pattern not in raised}
+    return dataclasses.replace(quant, by_name=raised | rules)
+
+
 def rounded_to_nearest(quant: QuantConfig) -> QuantConfig:
-    """Return `quant` without GPTQ and low-rank repair, which need more than one tensor. Byte estimates use it."""
+    """Return `quant` without GPTQ, low-rank repair and formats by sensitivity, which need more than one tensor.
+
+    Byte estimates use it.
+    """
     nearest: Any = {
         n: dataclasses.replace(how, rounding="nearest", columns=0.0) for n, how in tensor_classes(quant).items()
     }
-    return dataclasses.replace(quant, **nearest, lqer=dataclasses.replace(quant.lqer, rank=0))
+    return dataclasses.replace(
+        quant, **nearest, lqer=dataclasses.replace(quant.lqer, rank=0), sensitive=SensitiveConfig()
+    )
 
 
 def _encode(tensor: Tensor, name: str, how: TensorQuant, quant: QuantConfig, hessian: Tensor | None) -> CodedTensor:

@@ -223,7 +223,9 @@ function runRow(row, columns) {
     follows = false;
     choice.selected[box.checked ? "add" : "delete"](row.id);
     made.setAttribute("aria-selected", box.checked);
-    mark.replaceChildren(box, ...(box.checked ? [swatch(row.run.variant)] : []));
+    // The box itself stays where it is, or the keyboard would lose its place.
+    mark.querySelector(".swatch")?.remove();
+    if (box.checked) mark.append(swatch(row.run.variant));
     changed();
   });
   made.setAttribute("aria-selected", box.checked);

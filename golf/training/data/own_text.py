@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import sentencepiece
+
 from golf.errors import GolfError
 from golf.files import new_folder, write_atomic
 from golf.training.data.byte_tables import load_tokenizer
@@ -120,7 +122,8 @@ class OwnDataset:
 def make_dataset(sources: list[Path], root: Path, recipe: Recipe) -> OwnDataset:
     """Write `root/datasets/<name>` and, unless one is given, `root/tokenizers/<name>_<vocab_size>_bpe.model`.
 
-    The splits share no document, and the tokenizer sees training documents only.
+    The splits share no document, and the tokenizer sees training documents only. What fails leaves neither folder nor
+    tokenizer.
     """
     folder = root / "datasets" / recipe.name
     if folder.exists():
@@ -130,9 +133,11 @@ def make_dataset(sources: list[Path], root: Path, recipe: Recipe) -> OwnDataset:
     if recipe.tokenizer_path is None:
         written = encode_capitals if recipe.caseops else str
         texts = [written(text) for text in _first_chars(splits.training())]
-        write_atomic(tokenizer_path, train_tokenizer(texts, recipe.vocab_size, with_operators=recipe.caseops))
-    tokenizer = load_tokenizer(tokenizer_path, recipe.vocab_size)
-    _check_operators(tokenizer_path, bool(operator_ids(tokenizer)), recipe.caseops)
+        model = train_tokenizer(texts, recipe.vocab_size, with_operators=recipe.caseops)
+        tokenizer = sentencepiece.SentencePieceProcessor(model_proto=model)
+    else:
+        tokenizer = load_tokenizer(tokenizer_path, recipe.vocab_size)
+        _check_operators(tokenizer_path, bool(operator_ids(tokenizer)), recipe.caseops)
     prefix = recipe.prefix or recipe.name
     # The folder appears when it is complete, so that an interrupted call leaves no half data set.
     with new_folder(folder) as unfinished:
@@ -142,6 +147,8 @@ def make_dataset(sources: list[Path], root: Path, recipe: Recipe) -> OwnDataset:
             val = write_with_sidecar(unfinished, f"{prefix}_val", documents)
         else:
             val = write_split(unfinished, f"{prefix}_val", encode_documents(tokenizer, splits.validation()))
+        if recipe.tokenizer_path is None:
+            write_atomic(tokenizer_path, model)
     return OwnDataset(
         folder,
         tokenizer_path,
@@ -200,6 +207,8 @@ def _digest(text: str) -> bytes:
 
 
 def _too_few(recipe: Recipe, documents: int, repeated: int) -> str:
+    if not documents:
+        return "No document holds text: name files or folders that do, or their field with --text-key."
     if repeated:
         return "Every training document is in the validation split as well: give more text."
     if recipe.val_docs is not None:

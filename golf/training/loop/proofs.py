@@ -100,9 +100,10 @@ class RandomPasses:
 
     def _gradient_sums(self, cfg: Config) -> dict[str, float | None]:
         gradients = self._gradients(self.weights.model(cfg), switch_names(cfg))
-        # No technique removes these, as fused_qkv removes the queries' matrix and swiglu the plain MLP.
+        # Few techniques remove these, as fused_qkv removes the queries' matrix and swiglu the plain MLP.
         shared = ["tok_emb.weight", *(f"blocks.{i}.attn.proj.weight" for i in range(cfg.model.num_layers))]
-        return {name: None if (g := gradients[name]) is None else g.abs().sum().item() for name in shared}
+        found = {name: gradients[name] for name in shared if name in gradients}
+        return {name: None if gradient is None else gradient.abs().sum().item() for name, gradient in found.items()}
 
     def _gradients(self, model: Any, active: tuple[str, ...]) -> dict[str, Tensor | None]:
         loss = model(self.ids[:, :-1], self.ids[:, 1:], active)

@@ -83,6 +83,12 @@ class StepHooks:
         for technique in self._before:
             technique.before_step(self.model, progress)
 
+    def at_switch(self, before: tuple[str, ...], active: tuple[str, ...]) -> None:
+        """Tell the techniques which of the switches `active` were off in the step before."""
+        if names := tuple(name for name in active if name not in before):
+            for technique in self.selected:
+                technique.at_switch(self.model, names)
+
     def after_step(self, progress: Progress) -> None:
         for averager in self.averagers.values():
             averager.update(progress)

@@ -92,7 +92,8 @@ def train(
         # Without a taper the optimizer keeps its own decay.
         if cfg.schedule.muon_wd_taper_final < 1.0:
             state.step.optimizer.muon.weight_decay = muon_weight_decay(cfg, progress.fraction)
-        active = state.switches.advance(progress)
+        before, active = state.switches.active, state.switches.advance(progress)
+        state.hooks.at_switch(before, active)
         tensor = state.step(loader.next_batch, multiplier, muon_momentum(cfg.optim, step), active)
         step += 1
         # Averages are taken by the number of finished steps.

@@ -36,6 +36,7 @@ def warm_up(cfg: Config, state: TrainState, on_step: Callable[[int], None], *, p
             step(lambda: synthetic_batch(cfg), 1.0, momentum, first)
             on_step(i + 1)
         for active in later:
+            state.hooks.at_switch(first, active)
             step(lambda: synthetic_batch(cfg), 1.0, momentum, active)
         # A compiled step has one shape, so only eager ones can be short.
         short = TOKENS_TO_MOVE if cfg.launch.compile == "off" else None

@@ -42,7 +42,7 @@ class Block(nn.Module):
     """Attention and MLP around a residual stream that can be mixed with the embedding output again.
 
     Slots: `meet` (block, stream, context, … → stream: how attention and MLP meet), `mlp`, and the fields of `attn_norm`
-    and `mlp_norm`.
+    and `mlp_norm`. `further_mlps` are those of the second and later visits in one pass, if they have their own.
     """
 
     def __init__(self, cfg: ModelConfig):
@@ -50,6 +50,8 @@ class Block(nn.Module):
         dim = cfg.model_dim
         self.attn = CausalSelfAttention(cfg)
         self.mlp: nn.Module = MLP(dim, mlp_hidden(cfg))
+        # Of further visits in one pass; without any, all visits share `mlp`.
+        self.further_mlps = nn.ModuleList()
         self.attn_norm, self.mlp_norm = RMSNorm(), RMSNorm()
         self.attn_scale = nn.Parameter(torch.ones(dim))
         self.mlp_scale = nn.Parameter(torch.ones(dim))
@@ -71,7 +73,9 @@ class Block(nn.Module):
 
     def feed(self, x: Tensor, context: Context) -> Tensor:
         """Return the MLP's output `[B, T, d]` for `x`, before `mlp_scale`."""
-        return (context.layer or self).mlp(self.mlp_norm(x), context.active)
+        layer, repeat = context.layer or self, context.visit.occurrence
+        mlp = layer.further_mlps[repeat - 1] if repeat and layer.further_mlps else layer.mlp
+        return mlp(self.mlp_norm(x), context.active)
 
 
 def controls_alone(cfg: ModelConfig) -> Block:

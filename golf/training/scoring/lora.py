@@ -107,7 +107,9 @@ class BatchLoRA(nn.Module):
             if self.per_application:
                 handles.append(block.register_forward_pre_hook(self._enter))
             for target in _block_targets(self.ttt):
-                handles.append(block.get_submodule(PLACES[target]).register_forward_hook(self._add(number, target)))
+                further = block.further_mlps if target == "mlp" else ()
+                for place in (block.get_submodule(PLACES[target]), *further):
+                    handles.append(place.register_forward_hook(self._add(number, target)))
         return handles
 
     def _enter(self, _: nn.Module, inputs: tuple[Any, ...]) -> None:

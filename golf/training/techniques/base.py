@@ -98,6 +98,9 @@ class Technique:
         """Tell whether the only switch is on in the next step."""
         return True
 
+    def at_switch(self, model: GPT, names: tuple[str, ...]) -> None:
+        """Change weights of `model` once, before the first step with the late switches `names`, which were off."""
+
     def before_step(self, model: GPT, progress: Progress) -> None:
         """Write the values of this step into buffers of `model`."""
 

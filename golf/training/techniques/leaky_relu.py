@@ -26,7 +26,10 @@ class LeakyReluSquared:
 @dataclass
 class LeakyRelu(Technique):
     source = "PR #549"
-    variables = (Variable("NEGATIVE_SLOPE", "slope", selects=True),)
+    variables = (
+        Variable("NEGATIVE_SLOPE", "slope", selects=True),
+        Variable("LEAKY_RELU_SLOPE", "slope", selects=True),
+    )
     conflicts = ("swiglu",)
 
     slope: float = 0.5

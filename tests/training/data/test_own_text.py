@@ -144,6 +144,7 @@ def test_splits_share_no_document(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("texts", "recipe", "sentence"),
     [
+        (["", " \n"], {"val_docs": 1}, "No document holds text"),
         (["one", "two"], {"val_docs": 2}, "There are 2 documents: --val-docs=2 leaves none for training"),
         (["one", "one"], {"val_docs": 1}, "Every training document is in the validation split as well"),
         (["one", "half \ud801"], {"val_docs": 1}, r"line 2: 'text' holds \\ud801, half of a character"),
@@ -161,6 +162,13 @@ def test_texts_that_make_no_data_set_leave_nothing(
     with pytest.raises(GolfError, match=sentence):
         make_dataset([tmp_path / "docs.jsonl"], tmp_path, made)
     assert [path.name for path in tmp_path.iterdir()] == ["docs.jsonl"]
+
+
+def test_a_token_that_no_sidecar_can_hold_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("golf.training.data.documents.MOST_BYTES", 2)
+    with pytest.raises(GolfError, match="A token of document 0 of the validation split stands for"):
+        caseops_set(tmp_path, [make_text(8, seed).title() for seed in range(30)], val_docs=3)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "docs.jsonl"]
 
 
 def test_the_command_says_what_it_did(tmp_path: Path) -> None:

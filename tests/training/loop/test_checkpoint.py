@@ -78,12 +78,14 @@ def kill_at(folder: RunFolder, step: int, ranks: int) -> None:
         (1, {"loader": "shuffled", "muon": "sharded", "tech": ["lawa"]}),
         (2, {"loader": "coprime", "muon": "parallel", "tech": ["ema"]}),
         (2, {"loader": "sequential", "muon": "sharded", "tech": []}),
+        (2, {"loader": "packed_shuffled", "muon": "sharded", "tech": []}),
     ],
 )
 def test_killed_and_started_again_equals_uninterrupted(cfg: Config, ranks: int, settings: dict) -> None:
     from golf.registry import technique_types
 
     cfg.data.loader, cfg.optim.muon, cfg.launch.nproc = settings["loader"], settings["muon"], ranks
+    cfg.model.within_documents = cfg.eval.documents = settings["loader"].startswith("packed")
     sooner: dict[str, dict[str, Any]] = {"swa": {"every": 1, "start": 1.0}, "lawa": {"every": 3, "count": 3}}
     cfg.tech = {name: technique_types()[name](**sooner.get(name, {})) for name in settings["tech"]}
     cfg.launch.train_log_every, cfg.schedule.warmdown_iters = 1, 6

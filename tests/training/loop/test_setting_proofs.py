@@ -62,6 +62,8 @@ def test_everything_that_acts_passes() -> None:
         quant__prune__fraction=0.1,
         quant__control_format="fp16",
         quant__lqer__rank=2,
+        quant__sensitive__top=1,
+        quant__sensitive__format="int5",
         eval__stride=64,
         eval__ttt__method="sgd",
     )

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 
+from golf.bits import Score
 from golf.settings.config import ModelConfig
 from golf.training.data.byte_tables import ByteTables
 from golf.training.model.gpt import GPT
@@ -115,3 +117,18 @@ def on_ranks(world_size: int, work: Callable[[Ranks], T]) -> list[T]:
     for thread in threads:
         thread.join()
     return [results[rank] for rank in range(world_size)]
+
+
+def assert_ranks_change_nothing(score: Callable[[GPT, Ranks], Score], tolerance: float) -> None:
+    """Fail unless two and three ranks, each with its own small model, score as one does."""
+    alone = score(small_model(), Ranks())
+
+    def work(ranks: Ranks) -> Score:
+        return score(models[ranks.rank], ranks)
+
+    for world_size in (2, 3):
+        # Made before the threads, which share one random generator.
+        models = [small_model() for _ in range(world_size)]
+        for found in on_ranks(world_size, work):
+            assert found.val_loss == pytest.approx(alone.val_loss, rel=tolerance)
+            assert (found.tokens, found.bytes) == (alone.tokens, alone.bytes)

@@ -75,6 +75,8 @@ def test_training_on_a_chunk_before_scoring_it_is_found(monkeypatch: pytest.Monk
     for t in PROBES:
         assert any(f"the probabilities of target {t} sum to 1." in s for s in found["ttt"])
         assert any(f"changing target {t} changes an earlier score" in s for s in found["ttt"])
+    # As in the table of docs/legality.md.
+    assert "changing target 29 changes an earlier score by 0.42 nats" in found["ttt"]
 
 
 def test_windows_that_end_with_the_document_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections import Counter, defaultdict
 
@@ -83,19 +84,31 @@ def hints_gated_by_the_target(tokens: np.ndarray, settings: TiltConfig) -> Hints
     return Hints(hints.tokens, np.where(tokens[1:] % 2 == 0, 0, hints.shares).astype(np.float32))
 
 
+def hints_under_a_key_with_the_target(tokens: np.ndarray, settings: TiltConfig) -> Hints:
+    """The caches of PR #779: a look-up of context and target together, filled with earlier pairs only."""
+    found, seen = np.full(tokens.size - 1, NO_HINT, dtype=np.int64), set[tuple[int, int]]()
+    for i, pair in enumerate(itertools.pairwise(tokens.tolist())):
+        found[i] = pair[1] if pair in seen else NO_HINT
+        seen.add(pair)
+    return Hints(found, (found != NO_HINT).astype(np.float32))
+
+
 def not_normalised(nats: Tensor, hint_nats: Tensor, is_hint: Tensor, strengths: Tensor) -> Tensor:
     return nats - strengths * is_hint
 
 
 @pytest.mark.parametrize(
-    ("name", "form"),
+    ("name", "form", "total"),
     [
-        ("find_hints", hints_that_know_the_target),
-        ("find_hints", hints_gated_by_the_target),
-        ("tilt", not_normalised),
+        ("find_hints", hints_that_know_the_target, "2.0"),
+        ("find_hints", hints_under_a_key_with_the_target, "1.4"),
+        ("find_hints", hints_gated_by_the_target, "0.99"),
+        ("tilt", not_normalised, "1.004"),
     ],
 )
-def test_illegal_forms_are_found(name: str, form: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_illegal_forms_are_found(name: str, form: object, total: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sums are those of the table in docs/legality.md."""
     monkeypatch.setattr(tilt, name, form)
     found = breaches(dataclasses.replace(TILTED), PROBE)
-    assert found["standard"] == [] and any("the probabilities of target 29 sum to" in s for s in found["sliding"])
+    (sentence,) = found["sliding"]
+    assert found["standard"] == [] and sentence.startswith(f"the probabilities of target 29 sum to {total}")

@@ -23,7 +23,14 @@ from golf.training.scoring.lora import BatchLoRA, check_adapted
 from golf.training.scoring.standard import score_standard
 from golf.training.scoring.tally import Observe
 from golf.training.scoring.ttt_lora import score_ttt_lora
-from tests.training.scoring.small import SEQ_LEN, Observed, on_ranks, small_model, small_tally, small_tokens
+from tests.training.scoring.small import (
+    SEQ_LEN,
+    Observed,
+    assert_ranks_change_nothing,
+    small_model,
+    small_tally,
+    small_tokens,
+)
 
 CHUNK, RANK, SEED = 4, 2, 7
 RECIPE = TTTRecipe(lr=0.01, chunk_tokens=CHUNK, batch_seqs=3, seq_len=SEQ_LEN)
@@ -126,16 +133,7 @@ def test_counts_are_those_of_the_standard_score() -> None:
 
 def test_ranks_change_nothing() -> None:
     tokens = small_tokens(200)
-    alone = run(small_model(), tokens)
-
-    def work(ranks: Ranks) -> Score:
-        return run(models[ranks.rank], tokens, ranks=ranks)
-
-    for world_size in (2, 3):
-        models = [small_model() for _ in range(world_size)]
-        for found in on_ranks(world_size, work):
-            assert found.val_loss == pytest.approx(alone.val_loss, rel=1e-6)
-            assert (found.tokens, found.bytes) == (alone.tokens, alone.bytes)
+    assert_ranks_change_nothing(lambda model, ranks: run(model, tokens, ranks=ranks), 1e-6)
 
 
 def test_model_is_as_before_and_has_no_hooks_left() -> None:

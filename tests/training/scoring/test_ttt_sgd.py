@@ -16,7 +16,14 @@ from golf.training.scoring.forward import compiled_losses_at
 from golf.training.scoring.sliding import score_sliding
 from golf.training.scoring.tally import Observe, Watcher
 from golf.training.scoring.ttt_sgd import SGDTrainer, list_chunks, score_ttt_sgd
-from tests.training.scoring.small import SEQ_LEN, Observed, on_ranks, small_model, small_tally, small_tokens
+from tests.training.scoring.small import (
+    SEQ_LEN,
+    Observed,
+    assert_ranks_change_nothing,
+    small_model,
+    small_tally,
+    small_tokens,
+)
 
 STRIDE, CHUNK = 4, 32
 RECIPE = TTTRecipe(lr=0.05, chunk_tokens=CHUNK, batch_seqs=2, seq_len=SEQ_LEN)
@@ -115,16 +122,7 @@ def test_training_happens_and_frozen_blocks_do_not_move(monkeypatch: pytest.Monk
 def test_ranks_change_nothing() -> None:
     """Three ranks share updates of two sequences: one of them never has any, and nobody waits for it."""
     tokens = small_tokens(3 * CHUNK + 5)
-    alone = run(small_model(), tokens)
-
-    def work(ranks: Ranks) -> Score:
-        return run(models[ranks.rank], tokens, ranks=ranks)
-
-    for world_size in (2, 3):
-        models = [small_model() for _ in range(world_size)]
-        for found in on_ranks(world_size, work):
-            assert found.val_loss == pytest.approx(alone.val_loss, rel=1e-5)
-            assert (found.tokens, found.bytes) == (alone.tokens, alone.bytes)
+    assert_ranks_change_nothing(lambda model, ranks: run(model, tokens, ranks=ranks), 1e-5)
 
 
 def test_it_learns_a_text_that_repeats() -> None:

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from typing import Any
 
 import pytest
 import torch
@@ -31,7 +32,12 @@ SMALL = [
 
 
 def configured(*names: str) -> Config:
-    return compose([*SMALL, f"tech=[{','.join(names)}]"])
+    return compose([*SMALL, f"tech=[{','.join([*names, *needed(*names)])}]"])
+
+
+def needed(*names: str) -> list[str]:
+    types: dict[str, Any] = {**technique_types()}
+    return sorted({other for name in names for other in types[name].requires} - {*names})
 
 
 def batch(seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -65,7 +71,7 @@ def train_steps(cfg: Config, model: GPT, steps: int) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_composes_and_has_a_source(name: str) -> None:
     cfg = configured(name)
-    assert list(cfg.tech) == [name] and isinstance(cfg.tech[name], technique_types()[name])
+    assert sorted(cfg.tech) == sorted([name, *needed(name)]) and isinstance(cfg.tech[name], technique_types()[name])
     assert technique_types()[name].source
 
 
@@ -132,8 +138,8 @@ def test_a_copy_of_a_model_is_apart_from_it(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_dropped_is_never_selected(name: str) -> None:
-    dropped = compose([*SMALL, f"tech=[{name}]", f"drop=[{name}]"])
-    never = compose(SMALL)
+    dropped = compose([*SMALL, f"tech=[{','.join([name, *needed(name)])}]", f"drop=[{name}]"])
+    never = compose([*SMALL, f"tech=[{','.join(needed(name))}]"])
     assert variant_id(dropped) == variant_id(never) != variant_id(configured(name))
     assert build_model(dropped).state_dict().keys() == build_model(never).state_dict().keys()
 

@@ -4,23 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from golf.settings.config import Config, ModelConfig
-from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
 from golf.training.model.layers import Context
 from golf.training.techniques.recurrence import Recurrence
 from golf.training.techniques.skip_gates import SkipGates
+from tests.training.techniques.small import small_model
 
 IDS = torch.tensor([[3, 9, 9, 0, 17]])
-
-
-def small_model(*techniques: SkipGates | Recurrence, shaken: bool = True) -> GPT:
-    shape = ModelConfig(vocab_size=20, num_layers=5, model_dim=16, num_heads=4, num_kv_heads=2, compute_dtype="fp32")
-    model = build_model(Config(model=shape, tech={t.name: t for t in techniques})).double()
-    generator = torch.Generator().manual_seed(0)
-    for param in model.parameters() if shaken else []:
-        param.data.normal_(0, 0.5, generator=generator)
-    return model
 
 
 def slow_hidden(model: GPT, order: list[int]) -> np.ndarray:
@@ -41,12 +31,12 @@ def slow_hidden(model: GPT, order: list[int]) -> np.ndarray:
 
 
 def test_a_join_blends_the_stream_with_the_weighted_skip() -> None:
-    model = small_model(SkipGates())
+    model = small_model(SkipGates(), layers=5)
     np.testing.assert_allclose(model.hidden(IDS).detach().numpy(), slow_hidden(model, [0, 1, 2, 3, 4]), rtol=1e-7)
 
 
 def test_there_is_a_gate_for_every_skip_of_a_looped_stack() -> None:
-    model = small_model(SkipGates(), Recurrence(first=1, last=2, passes=3))
+    model = small_model(SkipGates(), Recurrence(first=1, last=2, passes=3), layers=5)
     assert model.skip_gates.shape == (4, 16)
     order = [0, 1, 2, 1, 2, 1, 2, 3, 4]
     np.testing.assert_allclose(model.hidden(IDS).detach().numpy(), slow_hidden(model, order), rtol=1e-7)
@@ -54,7 +44,7 @@ def test_there_is_a_gate_for_every_skip_of_a_looped_stack() -> None:
 
 @pytest.mark.parametrize(("gate", "of_stream"), [(0.0, 0.5), (50.0, 1.0), (-50.0, 0.0)])
 def test_a_gate_goes_from_the_skip_alone_to_the_stream_alone_and_starts_halfway(gate: float, of_stream: float) -> None:
-    model = small_model(SkipGates(), shaken=False)
+    model = small_model(SkipGates(), layers=5, shaken=False)
     assert model.skip_gates.abs().max() == 0
     model.skip_gates.data.fill_(gate)
     x, stored = torch.full((1, 1, 16), 2.0).double(), torch.full((1, 1, 16), 10.0).double()

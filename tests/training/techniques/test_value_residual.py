@@ -3,55 +3,21 @@
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
-from golf.settings.config import Config, ModelConfig
-from golf.training.model.attention import CausalSelfAttention
-from golf.training.model.build import build_model
-from golf.training.model.gpt import GPT
 from golf.training.techniques.value_embed import ValueEmbed
 from golf.training.techniques.value_residual import ValueResidual
+from tests.training.techniques.small import inputs_and_values, small_model
 
 IDS = torch.tensor([[3, 9, 9, 0, 17]])
-
-
-def small_model(*techniques: ValueResidual | ValueEmbed, shaken: bool = True) -> GPT:
-    shape = ModelConfig(vocab_size=20, num_layers=4, model_dim=16, num_heads=4, num_kv_heads=2, compute_dtype="fp32")
-    model = build_model(Config(model=shape, tech={t.name: t for t in techniques})).double()
-    generator = torch.Generator().manual_seed(0)
-    for param in model.parameters() if shaken else []:
-        param.data.normal_(0, 0.5, generator=generator)
-    return model
-
-
-def inputs_and_values(model: GPT) -> list[tuple[Tensor, Tensor]]:
-    """For each layer the attention's input `[T, d]` and the values that it attends to, `[T, K·D]`."""
-    seen: list[tuple[Tensor, Tensor]] = []
-
-    def watch(attn: CausalSelfAttention) -> None:
-        inputs, attend = [], attn.attend
-        attn.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
-
-        def recorded(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            seen.append((inputs[-1][0], v.flatten(2)[0]))
-            return attend(q, k, v)
-
-        attn.attend = recorded
-
-    for block in model.blocks:
-        watch(block.attn)
-    with torch.no_grad():
-        model.logits(IDS)
-    return seen
 
 
 @pytest.mark.parametrize("mode", ["lambda", "sigmoid"])
 @pytest.mark.parametrize("embedded", [[], [0, 2]])
 def test_later_layers_mix_in_the_first_ones_values_with_their_embeddings(mode: str, embedded: list[int]) -> None:
-    model = small_model(ValueResidual(mode=mode), *([ValueEmbed(dim=6, layers=embedded)] if embedded else []))
+    model = small_model(ValueResidual(mode=mode), *([ValueEmbed(dim=6, layers=embedded)] if embedded else []), layers=4)
     weights = {k: p.detach().numpy() for k, p in model.named_parameters()}
     first = np.zeros(0)
-    for layer, (x, values) in enumerate(inputs_and_values(model)):
+    for layer, (x, values) in enumerate(inputs_and_values(model, IDS)):
         expected = x.numpy() @ weights[f"blocks.{layer}.attn.c_v.weight"].T
         if layer in embedded:
             rows = weights["ve_shared.embed.weight"][IDS[0]] @ weights["ve_shared.proj.weight"].T
@@ -73,9 +39,9 @@ def test_later_layers_mix_in_the_first_ones_values_with_their_embeddings(mode: s
 def test_every_layer_but_the_first_has_a_parameter_that_starts_at_half(
     mode: str, name: str, of_first: float, of_own: float
 ) -> None:
-    model = small_model(ValueResidual(mode=mode), shaken=False)
+    model = small_model(ValueResidual(mode=mode), layers=4, shaken=False)
     own = [k for k, _ in model.named_parameters() if "vr_" in k]
     assert own == [f"blocks.{i}.attn.{name}" for i in (1, 2, 3)]
-    (_, first), *later = inputs_and_values(model)
+    (_, first), *later = inputs_and_values(model, IDS)
     for block, (x, values) in zip(list(model.blocks)[1:], later, strict=True):
         torch.testing.assert_close(values, of_first * first + of_own * (x @ block.attn.c_v.weight.T))

@@ -126,7 +126,7 @@ class MLPKernel:
 
     def _mlps(self) -> list[MLP]:
         """Return the MLPs of the blocks, without those of another kind."""
-        return [block.mlp for block in self.model.blocks if isinstance(block.mlp, MLP)]
+        return [part for block in self.model.blocks for part in block.modules() if isinstance(part, MLP)]
 
 
 def _slope(mlp: MLP) -> float | None:

@@ -1,0 +1,48 @@
+"""A layer without attention is one whose attention gives nothing."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from golf.training.model.build import build_model
+from golf.training.techniques.fused_qkv import FusedQKV
+from golf.training.techniques.no_attention import NoAttention
+from golf.training.techniques.recurrence import Recurrence
+from golf.training.techniques.xsa import XSA
+from tests.support import refusal
+from tests.training.techniques.test_untied_mlps import IDS, ON, config, shaken
+
+SMALL = ("scale=laptop", "model=4l")
+
+
+@pytest.mark.parametrize(
+    ("layers", "more", "active"),
+    [([0], [], ()), ([-1, 1], [XSA(), FusedQKV()], ()), ([0], [Recurrence(first=1, last=2, controls="by_visit")], ON)],
+)
+def test_the_layer_is_that_of_attention_with_an_output_of_zero(
+    layers: list[int], more: list[Any], active: tuple[str, ...]
+) -> None:
+    whole = shaken(build_model(config(*more)).double())
+    for layer in layers:
+        whole.blocks[layer].attn.proj.weight.data.zero_()
+    model = build_model(config(*more, NoAttention(layers))).double()
+    unused, missing = model.load_state_dict(whole.state_dict(), strict=False)[::-1]
+    assert missing == [] and {name.split(".")[1] for name in unused} == {str(layer % 4) for layer in layers}
+    assert all(".attn" in name for name in unused)
+    assert torch.equal(model.logits(IDS, active), whole.logits(IDS, active))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (["tech=[no_attention]", "tech.no_attention.layers=[4]"], "names layer 4"),
+        (["tech=[no_attention]", "tech.no_attention.layers=[0,-4]"], "different layers"),
+        (["tech=[no_attention]", "tech.no_attention.layers=[0,1,2,3]"], "not all"),
+        (["tech=[no_attention,value_embed]", "tech.no_attention.layers=[3]"], "leave it out of its layers"),
+        (["tech=[no_attention]", "eval=ttt_lora"], "lora_targets=[mlp,head]"),
+        (["tech=[no_attention,recurrence]", "tech.recurrence={first:0,last:1,controls:by_visit}"], "before the loop"),
+    ],
+)
+def test_what_does_not_go_with_it_is_refused(overrides: list[str], sentence: str) -> None:
+    assert sentence in refusal(*SMALL, *overrides)
