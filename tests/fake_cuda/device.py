@@ -1,4 +1,4 @@
-"""A CUDA device without numbers: torch's fake tensors on `cuda`, in a process of their own on a CPU build of torch.
+"""A CUDA device without numbers: torch's fake tensors on `cuda`, in a process of their own, without a GPU.
 
 `load_guard` comes before torch is imported. Within `Recorder` everything that the device would be asked is recorded.
 """
@@ -31,6 +31,11 @@ def load_guard(library: str) -> None:
     """Register the device. Torch asks for it once, while it is imported."""
     assert "torch" not in sys.modules
     ctypes.CDLL(library)
+
+
+def put_guard(library: str) -> None:
+    """Put the device's guard in the place of a CUDA build's own, after torch was imported."""
+    ctypes.CDLL(library).put_guard()
 
 
 class Recorder:

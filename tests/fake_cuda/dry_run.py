@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.fake_cuda.device import Recorder, load_guard, pretend
+from tests.fake_cuda.device import Recorder, load_guard, pretend, put_guard
 
 load_guard(sys.argv[1])
 
@@ -150,6 +150,7 @@ def run(case: str) -> Recorder:
 
 def main() -> None:
     """Print the findings of the cases on the command line."""
+    put_guard(sys.argv[1])
     pretend()
     from torch.testing._internal.distributed.fake_pg import FakeStore
 

@@ -17,5 +17,12 @@ struct CUDAHooks : public CUDAHooksInterface {
   DeviceIndex deviceCount() const override { return 8; }
   DeviceIndex getCurrentDevice() const override { return 0; }
 };
-REGISTER_CUDA_HOOKS(CUDAHooks)
+// Preferred to the hooks of a CUDA build, which come later.
+C10_REGISTER_CLASS_WITH_PRIORITY(CUDAHooksRegistry, CUDAHooks, c10::REGISTRY_PREFERRED, CUDAHooks)
+}
+
+// A CUDA build has put its own guard in place while it was loaded.
+extern "C" void put_guard() {
+  static c10::impl::FakeGuardImpl<c10::DeviceType::CUDA> guard;
+  c10::impl::device_guard_impl_registry[static_cast<size_t>(c10::DeviceType::CUDA)].store(&guard);
 }
