@@ -32,7 +32,7 @@ def assert_only_what_is_selected(cfg: Config, found: Bundle) -> None:
     assert {kind.__module__ for kind in unused.values()} <= set(left_out.values())
     present = words_in(found.readable) | words_in(program)
     # Strings in the log and in errors, whoever else is called so.
-    names = {cfg.quant.name, cfg.scale.name}
+    names = {cfg.name, cfg.quant.name, cfg.scale.name}
     found_words = {word: left_out[word] for word in (present & left_out.keys()) - names}
     assert found_words == {}, found_words
     parts = {
