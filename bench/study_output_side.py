@@ -1,0 +1,154 @@
+"""Steps of rows by what their output is worth to the loss, against steps that are equal within a matrix.
+
+`python -m bench.study_output_side RUN…` stores the attention and MLP matrices of finished runs by `quant=trellis`, with
+the step of row i in proportion to F_i to the power -q. F_i is the diagonal of the empirical Fisher information of the
+row's output: the mean over training tokens of the squared gradient of the loss with respect to it. To minimise the sum
+of F_i times the squared step at a given sum of logarithms, q would be 0.5; 0 is the preset. Gaps are of validation text
+at equal bytes, by interpolation over three steps of q = 0; a row's factor counts one byte.
+"""
+
+import argparse
+import dataclasses
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bench.study_bytes import CLASSES, K, Point, interpolated, interval
+from golf.artifact.container import unpack
+from golf.artifact.quant.policy import tensor_class
+from golf.run.folder import RunFolder
+from golf.settings.config import Config, QuantConfig
+from golf.training.data.dataset import Dataset, open_dataset
+from golf.training.loop.calibration import calibrate
+from golf.training.loop.export import pack_model
+from golf.training.loop.quant_gap import quant_of
+from golf.training.model.gpt import GPT
+from golf.training.model.weights import read_weights
+from golf.training.ranks import Ranks
+from golf.training.scoring.scorer import Scorer
+
+EXPONENTS = (0.125, 0.25, 0.5)
+STEPS = (1.0, 1.6, 2.3)  # multiples of the preset's clips at q = 0
+FISHER_TOKENS = 16_384
+BATCH_SEQS = 8
+
+
+def output_fisher(model: GPT, sequences: Tensor) -> dict[str, Tensor]:
+    """Return F `[rows]` of every linear layer's weight by its name; `sequences` are token ids `[n, T + 1]`."""
+    sums: dict[str, Tensor] = {}
+
+    def watch(name: str, module: nn.Module) -> torch.utils.hooks.RemovableHandle:
+        def note(_: nn.Module, __: object, output: Tensor) -> None:
+            def add(gradient: Tensor) -> None:
+                sums[name] = sums.get(name, 0.0) + gradient.double().flatten(0, -2).square().sum(0)
+
+            output.register_hook(add)
+
+        return module.register_forward_hook(note)
+
+    handles = [watch(f"{n}.weight", m) for n, m in model.named_modules() if isinstance(m, nn.Linear)]
+    for batch in sequences.split(BATCH_SEQS):
+        model(batch[:, :-1], batch[:, 1:]).backward()
+    for handle in handles:
+        handle.remove()
+    model.zero_grad()
+    return sums
+
+
+def row_factors(fisher: Mapping[str, Tensor], exponent: float) -> dict[str, Tensor]:
+    """Return F^q `[rows, 1]` of the attention and MLP matrices, with a geometric mean of 1."""
+    logs = {name: exponent * f.clamp_min(1e-12 * float(f.max())).log() for name, f in fisher.items()}
+    return {
+        name: (log - log.mean()).exp().float()[:, None]
+        for name, log in logs.items()
+        if tensor_class(name) in ("attn", "mlp")
+    }
+
+
+def stored(cfg: Config, weights: Mapping[str, Tensor], dataset: Dataset, factors: Mapping[str, Tensor]) -> bytes:
+    """Return the artifact of the weights with rows multiplied by `factors`."""
+    hessians = calibrate(weights, cfg, dataset)
+    scaled = {name: tensor * factors[name] if name in factors else tensor for name, tensor in weights.items()}
+    return pack_model(cfg, scaled, 0, hessians).artifact
+
+
+def points_of(run: Path, tokens: int) -> Iterator[Point]:
+    """Yield the points of one checkpoint as they are measured: q = 0 at three steps, the others at one."""
+    folder = RunFolder(run)
+    cfg = folder.read_config()
+    cfg = dataclasses.replace(
+        cfg,
+        eval=dataclasses.replace(cfg.eval, dtype="fp32", val_batch_tokens=16_384),
+        launch=dataclasses.replace(cfg.launch, nproc=1, device="cpu", compile="off"),
+    )
+    dataset = open_dataset(cfg)
+    dataset = dataclasses.replace(dataset, validation=dataset.validation[: tokens + 1])
+    scorer = Scorer(cfg, dataset, Ranks())
+    weights = {name: read_weights(folder.weights)[name] for name in scorer.model.state_dict()}
+    scorer.model.load_state_dict(weights)
+    length = cfg.data.train_seq_len + 1
+    text = np.asarray(dataset.train[0][: FISHER_TOKENS // length * length], dtype=np.int64)
+    fisher = output_fisher(scorer.model, torch.from_numpy(text).view(-1, length))
+    before = scorer(weights).val_bpb
+    for exponent, step in [*((0.0, step) for step in STEPS), *((q, 1.0) for q in EXPONENTS)]:
+        quant = _trellis(cfg, step, tokens)
+        factors = row_factors(fisher, exponent)
+        packed = stored(dataclasses.replace(cfg, quant=quant), weights, dataset, factors)
+        found = unpack(packed).state_dict()
+        found = {name: tensor / factors[name] if name in factors else tensor for name, tensor in found.items()}
+        size = len(packed) + (sum(len(f) for f in factors.values()) if exponent else 0)
+        yield Point(f"q = {exponent}", step, size, scorer(found).val_bpb - before)
+
+
+def _trellis(cfg: Config, step: float, tokens: int) -> QuantConfig:
+    clips = " ".join(f"quant.{c}.clip_k={K[c] * step}" for c in CLASSES)
+    return quant_of(f"trellis {clips} quant.codec=context quant.calibration.tokens={tokens}", cfg)
+
+
+def gap_ratios(points: Sequence[Point]) -> dict[str, float]:
+    """Return the gap of each exponent over that of q = 0 at the same bytes."""
+    equal = [p for p in points if p.way == "q = 0.0"]
+    sizes, gaps = [p.artifact_bytes for p in equal], [p.gap_bpb for p in equal]
+    return {p.way: p.gap_bpb / interpolated(p.artifact_bytes, sizes, gaps) for p in points if p.way != "q = 0.0"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", type=Path, help="folders of finished runs")
+    parser.add_argument("--tokens", type=int, default=65_536, help="tokens to calibrate on, and to score")
+    arguments = parser.parse_args()
+    ratios: list[dict[str, float]] = []
+    print("| run | way | step | bytes | gap, bpb |\n|---|---|---|---|---|")
+    for run in arguments.runs:
+        points = []
+        for point in points_of(run, arguments.tokens):
+            points.append(point)
+            print(
+                f"| {run.parent.name}/{run.name} | {point.way} | {point.step} | {point.artifact_bytes:,} | "
+                f"{point.gap_bpb:.5f} |",
+                flush=True,
+            )
+        ratios.append(gap_ratios(points))
+    print(f"\n{len(ratios)} checkpoints, gap at equal bytes over that of q = 0, means ± 95 %\n")
+    for way in ratios[0]:
+        values = [r[way] for r in ratios]
+        print(f"| {way} | {interval(values)} | {' '.join(f'{v:.3f}' for v in values)} |")
+    if len(ratios) > 1:
+        print(f"| exponent of the others | {interval(chosen_elsewhere(ratios))} | |")
+
+
+def chosen_elsewhere(ratios: Sequence[dict[str, float]]) -> list[float]:
+    """Return for each checkpoint the ratio of the exponent that is best on the others."""
+    found = []
+    for i, own in enumerate(ratios):
+        others = [r for j, r in enumerate(ratios) if j != i]
+        found.append(own[min(own, key=lambda way: statistics.mean(r[way] for r in others))])
+    return found
+
+
+if __name__ == "__main__":
+    main()
