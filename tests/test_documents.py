@@ -271,7 +271,7 @@ def test_a_handful_of_commands_runs(tiny: OwnDataset, runs: Path, tmp_path: Path
         name = words[1] if words[0] == "golf" else ""
         if name not in RUNS_FOR_REAL or {"FILE", "SWEEP", "lr", "--html"} & set(words):
             continue
-        words = [re.sub(r"^(RUN|lower_lr|multirun|num_layers_seed-\w+)\b", folder, word) for word in words]
+        words = [re.sub(r"^(RUN|lower_lr|loo09|multirun|num_layers_seed-\w+)\b", folder, word) for word in words]
         words = [str(tmp_path) if word in ("plots", ".", "docs/examples/lower_lr") else word for word in words]
         ran.add(name)
         if (done := golf_command(*words[1:])).returncode:

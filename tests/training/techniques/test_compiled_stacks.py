@@ -53,7 +53,9 @@ def graphs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 def selected(stack: list[str]) -> list[str]:
     """Overrides that select techniques, and switch on in the middle of the run what can start there."""
     late = [f"tech.{name}.enable_at=0.5" for name in stack if "enable_at" in TYPES[name].__dataclass_fields__]
-    return [f"tech=[{','.join(stack)}]", *late]
+    # The small model has four layers, of which no_attention takes the first.
+    lanes = ["tech.parallel_lanes.first=-3"] if "parallel_lanes" in stack else []
+    return [f"tech=[{','.join(stack)}]", *late, *lanes]
 
 
 @pytest.mark.parametrize("stack", STACKS, ids="-".join)
