@@ -26,7 +26,7 @@ from golf.errors import GolfError
 from golf.paths import ROOT, resolve
 from golf.plan.flops import flops_per_token
 from golf.settings.config import Config, mlp_hidden, to_dict
-from golf.settings.env_vars import KEYS
+from golf.settings.env_names import KEYS
 from golf.training.data.dataset import is_unbuilt, open_dataset
 from golf.training.model.build import shapeless_model
 

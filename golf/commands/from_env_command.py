@@ -26,7 +26,7 @@ from golf.commands.parsing import CommandParser
 if TYPE_CHECKING:
     from golf.foreign.script_variables import ScriptVariables
     from golf.settings.config import Config
-    from golf.settings.env_vars import Translation
+    from golf.settings.translation import Translation
 
 UNREAD = 1e-5  # share of the parameters that scripts keep and never read, such as lanes of layers without lanes
 

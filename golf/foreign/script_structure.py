@@ -10,7 +10,7 @@ import ast
 from collections.abc import Collection
 from typing import NamedTuple
 
-from golf.settings.env_vars import Structure
+from golf.settings.translation import Structure
 
 BLEND = "(1 - g) * x + g * x_prev"  # of the scripts' SmearGate
 BYTE_PLANES = ("quant.layout=[byte_planes]",)

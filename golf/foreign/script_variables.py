@@ -9,7 +9,7 @@ from typing import Any
 from golf.errors import GolfError
 from golf.foreign.script_reader import Script
 from golf.foreign.script_structure import script_structure
-from golf.settings.env_vars import Structure
+from golf.settings.translation import Structure
 
 _READERS = ("get", "getenv")
 

@@ -8,8 +8,9 @@ import pytest
 from golf.errors import GolfError
 from golf.registry import Variable, technique_types
 from golf.settings.config import ttt_recipe
+from golf.settings.env_names import KEYS, LATE_QAT
 from golf.settings.env_techniques import variables_of_techniques
-from golf.settings.env_vars import KEYS, LATE_QAT, translate
+from golf.settings.env_vars import translate
 from tests.support import compose, script_main
 
 S2 = """

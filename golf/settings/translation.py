@@ -1,0 +1,148 @@
+"""A public script's command line as overrides, and what several of its variables mean together."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from golf.settings.env_names import LATE_QAT, LORA_TARGETS
+from golf.settings.env_techniques import is_off, is_zero
+
+BASE = ("model=9l", "scale=record")  # overrides for the public baseline's defaults
+# The defaults of the script of 27 April, which the records before it had in part.
+APRIL_DEFAULTS = {
+    "eval": "ttt_phased",
+    "eval.ttt.lora_windows": "document",
+    "eval.ttt.lora_queue": "upstream",
+    "eval.ttt.lora_rank": "96",
+    "eval.ttt.lora_weight_decay": "1.0",
+    "eval.ttt.lora_beta2": "0.999",
+    "eval.ttt.lora_phases.count": "1",
+    "eval.ttt.lora_phases.documents": "2000",
+    "eval.ttt.lora_phases.order": "upstream",
+}
+LQER_QUANT, SDCLIP = "quant=sdclip_lqer_asym", "quant=sdclip_gptq"
+VOCABULARIES = ("4096", "8192")  # of FineWeb's other data sets
+SGD_ON, LORA_ON = "eval.ttt.method=sgd", "eval.ttt.method=lora"
+SGD_STRIDE = 64  # default of EVAL_STRIDE in the scripts that have TTT_ENABLED, in tokens
+NEVER_RAN = (
+    "the public scripts up to PR #593 compiled late QAT away, so it never ran; tech.fake_quant.lr_threshold runs it"
+)
+COLLECTED_ONLY = "beside EMA the public scripts collect this average and do not use it"
+
+
+@dataclass
+class Structure:
+    """Settings of what a script always has, without a variable to switch it."""
+
+    variables: dict[str, str] = field(default_factory=dict)  # as if the command had set them
+    overrides: list[str] = field(default_factory=list)
+    techniques: list[str] = field(default_factory=list)  # those that no variable selects
+    settings: list[str] = field(default_factory=list)  # overrides of techniques, good only where these are selected
+    missing: list[str] = field(default_factory=list)  # parts that are there and are not among the overrides
+
+
+@dataclass
+class Translation:
+    """Overrides for golf/train.py, and the variables that have none."""
+
+    overrides: list[str] = field(default_factory=lambda: list(BASE))
+    unknown: list[str] = field(default_factory=list)  # NAME=value of variables without a counterpart here
+    without_effect: list[str] = field(default_factory=list)  # NAME=value (reason) of variables without effect upstream
+    machine: list[str] = field(default_factory=list)  # NAME=value of variables about the machine, not the experiment
+    techniques: dict[str, str] = field(default_factory=dict)  # variables of techniques, translated together at the end
+    idle_defaults: list[str] = field(default_factory=list)  # NAME=value of defaults for techniques not chosen
+    inexpressible: list[str] = field(default_factory=list)  # NAME=default of variables that the script reads, not known
+    lqer: dict[str, str] = field(default_factory=dict)  # variables of low-rank correction
+    ttt: bool | None = None  # value of TTT_ENABLED; None if it is not set
+    lora: bool = False  # True if a variable of the scripts with low-rank test-time training is set
+    april_lora: dict[str, str] = field(default_factory=dict)  # variables of those from 10 April on
+
+
+def complete(result: Translation, structure: Structure) -> None:
+    """Add the overrides that follow from several variables, and name those that others leave without effect."""
+    _complete_data(result)
+    _complete_quant(result, structure)
+    _complete_ttt(result)
+    _settle_late_qat(result)
+    _settle_averages(result)
+
+
+def _complete_data(result: Translation) -> None:
+    """Select FineWeb's data set of the vocabulary, unless another one is selected."""
+    sizes = {override.partition("=")[2] for override in result.overrides if override.startswith("data.vocab_size=")}
+    if not any(override.startswith(("data=", "data.path=")) for override in result.overrides):
+        result.overrides[:0] = [f"data=fineweb_sp{size}" for size in sizes if size in VOCABULARIES]
+
+
+def _complete_ttt(result: Translation) -> None:
+    """Select the method of test-time training, and add the sliding windows of the scripts with SGD."""
+    overrides = result.overrides
+    if result.april_lora and result.ttt is not False:
+        _complete_april_lora(result)
+        return
+    # The first script with LoRA has no switch; in later ones TTT_ENABLED=0 switches it off.
+    if result.lora and result.ttt is not False:
+        overrides.append(LORA_ON)
+    elif result.ttt:
+        overrides.append(SGD_ON)
+        if not any(o.startswith("eval.stride=") for o in overrides):
+            overrides.append(f"eval.stride={SGD_STRIDE}")
+
+
+def _complete_quant(result: Translation, structure: Structure) -> None:
+    """Select the quantization of the scripts from 5 April on, and what they always have, before its settings."""
+    base = list(structure.overrides)
+    enabled = result.lqer.get("LQER_ENABLED")
+    if LQER_QUANT in base and enabled is not None and is_off(enabled):
+        base[base.index(LQER_QUANT)] = SDCLIP
+    elif enabled is not None and not is_off(enabled) and LQER_QUANT not in base:
+        base.insert(0, LQER_QUANT)
+    if not any(o.startswith("quant=") for o in [*base, *result.overrides]) and any(
+        override.startswith(("quant.embed.clip_k=", "quant.mlp.clip_k=")) for override in result.overrides
+    ):
+        base.insert(0, SDCLIP)
+    if LQER_QUANT in base and is_off(result.lqer.get("LQER_ASYM_ENABLED", "1")):
+        bits = result.lqer.get("LQER_FACTOR_BITS", "4")
+        result.overrides += ["quant.lqer.factors=row", f"quant.lqer.format=int{quoted(bits)}"]
+    # A quantization that a switch selects, such as that of the first scripts, takes the place of the script's own.
+    result.overrides[:0] = [o for o in base if not (o.startswith("quant") and _has_quant(result.overrides))]
+
+
+def _has_quant(overrides: list[str]) -> bool:
+    return any(override.startswith("quant=") for override in overrides)
+
+
+def _complete_april_lora(result: Translation) -> None:
+    """Put the defaults of the scripts from 10 April on in front, and their switches behind."""
+    given = {override.partition("=")[0] for override in result.overrides}
+    result.overrides[:0] = [f"{key}={value}" for key, value in APRIL_DEFAULTS.items() if key not in given]
+    off = {LORA_TARGETS[name] for name, value in result.april_lora.items() if name in LORA_TARGETS and is_off(value)}
+    if off:
+        left = [target for target in ("q", "k", "v", "o", "mlp", "head") if target not in off]
+        result.overrides.append(f"eval.ttt.lora_targets=[{','.join(left)}]")
+    if is_zero(result.april_lora.get("TTT_WARM_START_A", "1")):
+        result.overrides.append("eval.ttt.lora_a=drawn")
+
+
+def _settle_late_qat(result: Translation) -> None:
+    """Name the thresholds of late QAT as without effect, unless soft rounding is selected and they are its own."""
+    if not is_off(result.techniques.get("SOFT_ROUND_QAT", "0")):
+        return
+    for name in [name for name in result.techniques if name in LATE_QAT]:
+        value = result.techniques.pop(name)
+        if not is_off(value):
+            result.without_effect.append(f"{name}={value} ({NEVER_RAN})")
+
+
+def _settle_averages(result: Translation) -> None:
+    """Name the variables of SWA as without effect beside EMA: the scripts collect its average and score EMA's."""
+    if any(is_off(result.techniques.get(name, "0")) for name in ("EMA_ENABLED", "SWA_ENABLED")):
+        return
+    for name in [name for name in result.techniques if name.startswith("SWA_")]:
+        result.without_effect.append(f"{name}={result.techniques.pop(name)} ({COLLECTED_ONLY})")
+
+
+def quoted(value: str) -> str:
+    """Return `value`, in quotes if Hydra's grammar would not read it as one string."""
+    return value if re.fullmatch(r"[\w./+:-]+", value) else "'" + value.replace("'", r"\'") + "'"
