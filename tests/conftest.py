@@ -13,7 +13,7 @@ import torch
 from golf.registry import TECHNIQUE_TYPES, technique_types
 from golf.settings.config import Config
 from golf.training.data.own_text import OwnDataset, Recipe, make_dataset
-from tests.support import FinishedRun, compose, golf_main, make_text, only_run, tiny_overrides
+from tests.support import FinishedRun, compose, finished_overrides, golf_main, make_text, only_run, tiny_overrides
 
 torch.set_num_threads(1)
 hypothesis.settings.register_profile("golf", deadline=None)  # a busy machine is not a failure
@@ -40,7 +40,7 @@ def finished_run(tiny: OwnDataset, tmp_path_factory: pytest.TempPathFactory) -> 
     runs = tmp_path_factory.mktemp("finished")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GOLF_RUNS", str(runs))
-        done = golf_main(*tiny_overrides(tiny), "optim.matrix_lr=0.033", "seed=7")
+        done = golf_main(*finished_overrides(tiny))
     assert done.returncode == 0, done.stderr
     return FinishedRun(done, only_run(runs))
 

@@ -112,6 +112,11 @@ def tiny_overrides(tiny: OwnDataset) -> list[str]:
     ]
 
 
+def finished_overrides(tiny: OwnDataset) -> list[str]:
+    """Return the overrides of the fixture `finished_run`."""
+    return [*tiny_overrides(tiny), "optim.matrix_lr=0.033", "seed=7"]
+
+
 def compatible_stacks(names: Iterable[str] | None = None) -> list[list[str]]:
     """Return techniques, those of the registry if none are named, in few stacks without conflicts; all are in one."""
     types: dict[str, Any] = {**technique_types()}

@@ -116,6 +116,7 @@ def test_apples_gpu_is_taken_by_those_who_name_it(monkeypatch: pytest.MonkeyPatc
         check_inputs(cfg)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="the fake device is compiled by g++")
 def test_steps_on_a_fake_apple_gpu_make_no_float64(tmp_path: Path) -> None:
     guard = build_guard(tmp_path, Path(torch.__file__).parent, ROOT / "tests/fake_cuda/mps_guard.cpp")

@@ -38,7 +38,7 @@ def in_terminal(command: list[str]) -> str:
 
 @pytest.mark.parametrize("nproc", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_terminal_gets_a_bar_with_step_loss_speed_and_time_left(tiny: OwnDataset, runs: Path, nproc: int) -> None:
-    overrides = [*tiny_overrides(tiny), "schedule.iterations=60", f"launch.nproc={nproc}"]
+    overrides = [*tiny_overrides(tiny), "schedule.iterations=30", f"launch.nproc={nproc}"]
     shown = in_terminal([sys.executable, "golf/train.py", *overrides])
     assert "━" in shown and "tokens/s" in shown and "s left" in shown and "loss" in shown
     assert "\x1b[2K" in shown  # the line is redrawn in place

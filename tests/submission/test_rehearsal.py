@@ -16,30 +16,31 @@ from golf.submission.clean_env import clean_environment, plain_variables
 from golf.submission.record_folder import requirements
 from golf.submission.rehearsal import rehearse, run_script, small_data, small_variables
 from tests.artifact.script.contents import ON_H100, PRESETS, assert_only_what_is_selected
-from tests.support import compose
+from tests.support import compatible_stacks, compose
 
 # At a laptop's width a rehearsal takes a quarter of the time, and the script's code is the same as at full width.
 ON_CPU = ["scale=laptop", "launch.device=cpu", "launch.compile=off", "model.attention=sdpa", "data=fineweb_sp1024"]
 FLOAT32 = ["model.compute_dtype=fp32", "optim.muon_dtype=fp32", "eval.dtype=fp32"]
 FEW_STEPS = 4
 LONGER = {"naive_baseline": 20, "pr593_11l": 20}  # steps of a rehearsal
+# Presets that differ from naive_baseline in numbers, and in a float16 embedding that another case below has.
+IN_OTHERS = ("lower_lr", "fp16_embed_wd3600")
 READABLE = "gold6_11l"  # rehearsed in the form that people read, the others in the wrapped one
 # Techniques and settings of no preset. As many as go together share a case, because a rehearsal takes half a minute.
 TECHNIQUES_1 = "fused_qkv,gated_attention,value_residual,phase_mix,skip_gates,lawa,soft_round"
 TECHNIQUES_2 = "recurrence,parallel_lanes,swiglu,fake_quant,swa,overtone_init"
 OTHER_SETTINGS = {
-    "context": "quant=int6_context data.loader=shuffled eval=ttt_lora",
-    "steps": "quant=sdclip_gptq quant.codec=context quant.attn.rounding=trellis quant.mlp.rounding=trellis "
-    "quant.attn.columns=0.7 quant.mlp.columns=0.7 quant.embed.columns=0.7 quant.trellis.bit_price=0.1",
-    "brotli": "quant=int6_mixed quant.codec=brotli quant.codec_level=11 quant.layout=[pack_bits,byte_planes] "
-    "quant.prune.fraction=0.1 quant.mlp.rotation=hadamard data.shard_order=[0]",
-    "techniques_1": f"tech=[{TECHNIQUES_1}] quant=int6_search",
-    "techniques_2": f"tech=[{TECHNIQUES_2}] quant=ternary quant.mlp.group_size=32 eval=sliding64 eval.ttt.method=sgd "
+    "context": "quant=sdclip_gptq quant.codec=context quant.attn.rounding=trellis quant.mlp.rounding=trellis "
+    "quant.attn.columns=0.7 quant.mlp.columns=0.7 quant.embed.columns=0.7 quant.trellis.bit_price=0.1 "
+    "data.loader=shuffled eval=ttt_lora",
+    "brotli": f"tech=[{TECHNIQUES_1}] quant=int6_search quant.codec=brotli quant.codec_level=11 "
+    "quant.layout=[pack_bits,byte_planes] quant.prune.fraction=0.1 quant.mlp.rotation=hadamard data.shard_order=[0]",
+    "ternary": f"tech=[{TECHNIQUES_2}] quant=ternary quant.mlp.group_size=32 quant.embed.format=fp16 eval=sliding64 eval.ttt.method=sgd "
     "eval.ttt.chunk_tokens=1024",
     "own_text": "quant=gptq_own_text quant.calibration.tokens=4096 data.loader=coprime model.tie_embeddings=false "
     "model.unet_skips=false",
 }
-PACKAGES = {"context": "numba", "steps": "numba", "brotli": "brotli"}
+PACKAGES = {"context": "numba", "brotli": "brotli"}
 Environments = Callable[[list[str]], Path]
 
 
@@ -55,19 +56,12 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environments:
 
 
 @pytest.mark.slow
-def test_script_and_framework_agree_and_a_changed_script_is_refused(
-    tiny_cfg: Config, environment: Environments, tmp_path: Path
-) -> None:
+def test_a_changed_script_is_refused(tiny_cfg: Config, environment: Environments, tmp_path: Path) -> None:
     bundle = Bundle(tiny_cfg)
-    python = environment(requirements(bundle))
-    (tmp_path / "a").mkdir()
-    found = rehearse(tiny_cfg, bundle.wrapped, python, tmp_path / "a", steps=4)
-    assert found.losses >= 4 + 3 + 2 and found.artifact_bytes > 1000 and found.val_bpb > 0
     changed = bundle.readable.replace("matrix_lr: float = 0.04", "matrix_lr: float = 0.05")
     assert changed != bundle.readable
-    (tmp_path / "b").mkdir()
     with pytest.raises(GolfError, match="is not the framework"):
-        rehearse(tiny_cfg, changed, python, tmp_path / "b", steps=4)
+        rehearse(tiny_cfg, changed, environment(requirements(bundle)), tmp_path, steps=4)
 
 
 def test_a_clean_environment_has_the_requirements_and_not_the_framework(tmp_path: Path) -> None:
@@ -89,15 +83,15 @@ def bundled(experiment: str, machine: str) -> tuple[Config, Bundle]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("experiment", [name for name in PRESETS if name != "lower_lr"])
+@pytest.mark.parametrize("experiment", [name for name in PRESETS if name not in IN_OTHERS])
 def test_every_preset(experiment: str, environment: Environments, tmp_path: Path) -> None:
-    # lower_lr is left out because it differs from naive_baseline in three rates alone.
     cfg, bundle = bundled(experiment, "cpu")
     assert_only_what_is_selected(cfg, bundle)
     steps = LONGER.get(experiment, FEW_STEPS)
     script = bundle.readable if experiment == READABLE else bundle.wrapped
     found = rehearse(cfg, script, environment(requirements(bundle)), tmp_path, steps=steps)
-    assert found.losses > steps and found.artifact_bytes > 1000 and found.val_bpb > 0
+    # Losses of the steps, of three validations and of two final scores.
+    assert found.losses >= steps + 3 + 2 and found.artifact_bytes > 1000 and found.val_bpb > 0
 
 
 @pytest.mark.slow
@@ -145,11 +139,11 @@ def test_techniques_of_none_of_these(environment: Environments, tmp_path: Path) 
     """A new technique is rehearsed before anybody lists it above."""
     presets = {name for experiment in PRESETS for name in compose([f"experiment={experiment}"]).tech}
     listed = presets | {*TECHNIQUES_1.split(","), *TECHNIQUES_2.split(",")}
-    for name in sorted({*technique_types()} - listed):
-        needed = ",".join([name, *technique_types()[name].requires])  # type: ignore[attr-defined]
-        cfg = compose(["experiment=naive_baseline", *ON_CPU, *FLOAT32, f"tech=[{needed}]"])
+    for number, stack in enumerate(compatible_stacks({*technique_types()} - listed)):
+        cfg = compose(["experiment=naive_baseline", *ON_CPU, *FLOAT32, f"tech=[{','.join(stack)}]"])
         bundle = Bundle(cfg)
-        found = rehearse(cfg, bundle.wrapped, environment(requirements(bundle)), tmp_path / name, steps=FEW_STEPS)
+        folder = tmp_path / str(number)
+        found = rehearse(cfg, bundle.wrapped, environment(requirements(bundle)), folder, steps=FEW_STEPS)
         assert found.losses > FEW_STEPS
 
 

@@ -79,7 +79,7 @@ def compile_for_scoring(model: GPT, mode: str) -> Callable[..., Tensor]:
 class _NoNumbers(TorchFunctionMode):
     """Skip initialisers on the meta device: they have nothing to fill there, and importing them takes two seconds."""
 
-    RANDOM = ("normal_", "uniform_", "trunc_normal_")
+    RANDOM = ("normal_", "uniform_", "trunc_normal_", "kaiming_uniform_")
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if getattr(func, "__name__", "") in self.RANDOM:

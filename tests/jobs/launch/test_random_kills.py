@@ -23,7 +23,7 @@ from golf.training.data.own_text import OwnDataset
 from tests.jobs.launch.test_processes import WAIT_SECONDS, processes_of, wait_for
 from tests.support import ROOT, tiny_overrides
 
-KILLS = int(os.environ.get("GOLF_KILLS", "3"))
+KILLS = int(os.environ.get("GOLF_KILLS", "2"))
 STEPS = 40
 
 

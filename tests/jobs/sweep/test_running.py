@@ -216,7 +216,7 @@ def test_killed_at_random_moments_a_sweep_ends_with_the_same_runs(tiny: OwnDatas
     moments = random.Random(7)
     for _ in range(3):
         with sweep(runs, arguments) as process, contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=moments.uniform(1, 25))
+            process.wait(timeout=moments.uniform(1, 14))
         wait_for("end of the runs", lambda: not processes(runs))
     done = golf_main(*arguments)
     assert done.returncode == 0, done.stderr + done.stdout
@@ -226,19 +226,19 @@ def test_killed_at_random_moments_a_sweep_ends_with_the_same_runs(tiny: OwnDatas
 
 @pytest.mark.slow
 def test_two_sweeps_at_once_share_the_work(tiny: OwnDataset, runs: Path) -> None:
-    same = [*small(tiny), "seed=range(1,5)", "schedule.iterations=60"]
+    same = [*small(tiny), "seed=range(1,4)", "schedule.iterations=60"]
     first, second = ["-m", *same, "optim.matrix_lr=0.02"], ["-m", *same, "optim.matrix_lr=2e-2,0.03", "name=other"]
     with sweep(runs, first) as one, sweep(runs, second) as other:
         outputs = [process.communicate(timeout=5 * WAIT_SECONDS) for process in (one, other)]
     assert (one.returncode, other.returncode) == (0, 0), outputs
     found = states(runs)
-    assert len(found) == 8 and all(attempts == ["ok"] for attempts in found.values()), found
+    assert len(found) == 6 and all(attempts == ["ok"] for attempts in found.values()), found
     assert list((runs / "locks").iterdir()) == []
 
 
 @pytest.mark.slow
 def test_what_another_sweep_is_killed_over_is_taken_over(tiny: OwnDataset, runs: Path) -> None:
-    arguments = ["-m", *small(tiny), "seed=1,2", "schedule.iterations=600"]
+    arguments = ["-m", *small(tiny), "seed=1,2", "schedule.iterations=350"]
     with sweep(runs, arguments) as first:
         wait_for("two runs", lambda: trains(runs, 1) and trains(runs, 2))
         with sweep(runs, arguments) as second:
