@@ -27,7 +27,7 @@ LONGER = {"naive_baseline": 20, "pr593_11l": 20}  # steps of a rehearsal
 IN_OTHERS = ("lower_lr", "fp16_embed_wd3600")
 READABLE = "gold6_11l"  # rehearsed in the form that people read, the others in the wrapped one
 # Techniques and settings of no preset. As many as go together share a case, because a rehearsal takes half a minute.
-TECHNIQUES_1 = "fused_qkv,gated_attention,value_residual,phase_mix,skip_gates,lawa,soft_round"
+TECHNIQUES_1 = "fused_qkv,gated_attention,value_residual,phase_mix,skip_gates,lawa"
 TECHNIQUES_2 = "recurrence,parallel_lanes,swiglu,fake_quant,swa,overtone_init"
 OTHER_SETTINGS = {
     "context": "quant=sdclip_gptq quant.codec=context quant.attn.rounding=trellis quant.mlp.rounding=trellis "
@@ -35,8 +35,8 @@ OTHER_SETTINGS = {
     "data.loader=shuffled eval=ttt_lora",
     "brotli": f"tech=[{TECHNIQUES_1}] quant=int6_search quant.codec=brotli quant.codec_level=11 "
     "quant.layout=[pack_bits,byte_planes] quant.prune.fraction=0.1 quant.mlp.rotation=hadamard data.shard_order=[0]",
-    "ternary": f"tech=[{TECHNIQUES_2}] quant=ternary quant.mlp.group_size=32 quant.embed.format=fp16 eval=sliding64 eval.ttt.method=sgd "
-    "eval.ttt.chunk_tokens=1024",
+    "ternary": f"tech=[{TECHNIQUES_2}] quant=ternary quant.mlp.group_size=32 quant.embed.format=fp16 "
+    "eval=sliding64 eval.ttt.method=sgd eval.ttt.chunk_tokens=1024",
     "own_text": "quant=gptq_own_text quant.calibration.tokens=4096 data.loader=coprime model.tie_embeddings=false "
     "model.unet_skips=false",
 }

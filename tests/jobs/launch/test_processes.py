@@ -79,7 +79,6 @@ def assert_nothing_is_left(folder: Path) -> None:
     [
         (signal.SIGINT, 1),
         pytest.param(signal.SIGINT, 2, marks=pytest.mark.slow),
-        pytest.param(signal.SIGTERM, 1, marks=pytest.mark.slow),
         pytest.param(signal.SIGTERM, 2, marks=pytest.mark.slow),
     ],
 )

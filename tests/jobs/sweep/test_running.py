@@ -154,20 +154,6 @@ def test_a_fresh_sweep_runs_what_has_finished_once_more(tiny: OwnDataset, runs: 
     assert list(states(runs).values()) == [["ok", "ok"]]
 
 
-@pytest.mark.slow
-def test_a_killed_sweep_takes_its_runs_along_and_continues(tiny: OwnDataset, runs: Path) -> None:
-    arguments = ["-m", *small(tiny), "seed=1,2", "schedule.iterations=150"]
-    with sweep(runs, arguments) as process:
-        wait_for("two runs", lambda: trains(runs, 1) and trains(runs, 2))
-        process.kill()
-        wait_for("end of the runs", lambda: not processes(runs))
-    before = states(runs)
-    done = golf_main(*arguments)
-    assert done.returncode == 0, done.stderr + done.stdout
-    assert_each_finished_once(runs, 2)
-    assert all(attempts[:1] != ["ok"] or len(attempts) == 1 for attempts in before.values())
-
-
 SEARCHER = '''
 from hydra.core.config_store import ConfigStore
 from hydra.core.plugins import Plugins
@@ -211,10 +197,14 @@ def test_a_sweeper_that_searches_gets_scores_batch_by_batch(
 
 
 @pytest.mark.slow
-def test_killed_at_random_moments_a_sweep_ends_with_the_same_runs(tiny: OwnDataset, runs: Path) -> None:
+def test_killed_while_it_trains_and_at_random_a_sweep_ends_with_the_same_runs(tiny: OwnDataset, runs: Path) -> None:
     arguments = ["-m", *small(tiny), "seed=1,2", "optim.matrix_lr=0.02,2e-2,0.03", "schedule.iterations=60"]
+    with sweep(runs, arguments) as process:
+        wait_for("two runs", lambda: trains(runs, 1) and trains(runs, 2))
+        process.kill()
+        wait_for("end of the runs", lambda: not processes(runs))
     moments = random.Random(7)
-    for _ in range(3):
+    for _ in range(2):
         with sweep(runs, arguments) as process, contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=moments.uniform(1, 14))
         wait_for("end of the runs", lambda: not processes(runs))

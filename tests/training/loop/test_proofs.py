@@ -145,6 +145,12 @@ def test_a_failed_check_is_the_result(failed_check: str, tiny: OwnDataset, runs:
         assert result.reason == "partial_rope changed neither the loss nor a gradient" and result.steps == 0
 
 
+def test_a_run_without_proofs_is_void(tiny: OwnDataset, runs: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOLF_PROOFS", "off")
+    result = run_tiny(tiny, "rules.failed_check=stop")
+    assert (result.state, result.reason) == (VOID, "the proofs were switched off by GOLF_PROOFS=off")
+
+
 def run_tiny(tiny: OwnDataset, *overrides: str) -> Result:
     return train_and_score(compose([*tiny_overrides(tiny), *overrides]))[0]
 
