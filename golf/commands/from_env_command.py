@@ -5,12 +5,13 @@
     golf from-env --script records/X
 
 The overrides printed are the same experiment. Variables without effect in the public scripts are named on standard
-error. So is what the overrides lack, and the exit status is then 1, because they are another experiment without it.
-Families of scripts use one name for several things: --script reads the one that the command starts, without running
-it. It puts its defaults under what the command sets, adds what the script always has, such as its loader, and names
-what it does not have, never reads or what has no counterpart. Of a record folder without a script, or of a log, it
-reads the script that a log echoes, else the settings that a log prints. Without --script the defaults are those of the
-first baseline.
+error. Parts that the overrides lack are named there, too, and the exit status is then 1.
+
+Families of scripts use one name for several things, so --script reads the script that the command starts, without
+running it. The script's defaults fill in what the command leaves open, and what the script always has, such as its
+loader, is added. Variables that the script lacks or never reads, and those without a counterpart here, are named. In a
+log, or a record folder without a script, --script reads the script that a log echoes, else the settings that a log
+prints. Without --script the defaults are those of the first baseline.
 """
 
 from __future__ import annotations

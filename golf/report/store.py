@@ -53,14 +53,6 @@ def begun_sweeps(target: str, root: Path) -> list[Path]:
     return []
 
 
-def recorded_sweep(target: str, root: Path) -> str:
-    """Return the name of the recorded sweep that `target` begins. Raises `GolfError` if there is not exactly one."""
-    record = find_record(target, root)
-    if record is None or not (root / "sweeps" / record["name"] / "sweep.json").is_file():
-        raise GolfError(f"There is no sweep {target} in {root}. Sweeps: {', '.join(sweep_names(root)) or 'none yet'}.")
-    return str(record["name"])
-
-
 def namesakes(name: str, root: Path) -> list[dict[str, Any]]:
     """Return the records of other sweeps with the same label, which the name has before its hash."""
     label = name.rpartition("-")[0]

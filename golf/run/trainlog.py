@@ -53,7 +53,7 @@ class TrainLog:
             self.line(f"warmup_step:{step}/{total}")
 
     def train_step(self, step: int, seconds: float, loss: float | None, lr_multiplier: float) -> None:
-        """Step `step` (1-based) has ended; `loss` in nats is given on the steps that are logged."""
+        """Log the end of step `step` (1-based); `loss` in nats is given on the steps that are logged."""
         if loss is not None:
             self.line(f"{self.step_of_all(step)} train_loss:{loss:.4f} {timing(step, seconds)}")
 
@@ -62,11 +62,11 @@ class TrainLog:
         self.line(f"{self.step_of_all(step)} {scores} {timing(step, seconds)}")
 
     def warning(self, text: str) -> None:
-        """Something happened that a person would want to change."""
+        """Log something that a person would want to change."""
         self.line(f"warning: {text}")
 
     def switched_on(self, name: str, progress: Progress) -> None:
-        """A late switch is on from the coming step on."""
+        """Log that a late switch is on from the coming step on."""
         self.line(
             f"late_switch:{name} enabled {self.step_of_all(progress.step)} frac:{progress.fraction:.3f} "
             f"scale:{progress.lr_multiplier:.4f}"
@@ -76,10 +76,10 @@ class TrainLog:
         self.line(f"stopping_early: wallclock_cap train_time:{seconds * 1000:.0f}ms {self.step_of_all(step)}")
 
     def calibrating(self) -> None:
-        """Calibration for GPTQ begins. train.log has no line for it."""
+        """Note that calibration for GPTQ begins. train.log has no line for it."""
 
     def calibrated(self, tokens: int, matrices: int, seconds: float) -> None:
-        """The Hessians for GPTQ have been collected."""
+        """Log that the Hessians for GPTQ have been collected."""
         wanted = self.cfg.quant.calibration
         self.line(
             f"gptq:calibrated source={wanted.source} tokens={tokens} hessians={matrices} time={seconds * 1000:.0f}ms"
@@ -91,11 +91,11 @@ class TrainLog:
             )
 
     def pruned(self, count: int, of: int) -> None:
-        """`count` of at most `of` codes were set to zero, until the file was small enough."""
+        """Log that `count` of at most `of` codes were set to zero, until the file was small enough."""
         self.line(f"pruned:{count} of {of} codes to fit")
 
     def fitted(self, factor: float, packs: int) -> None:
-        """The steps were multiplied by `factor`, after `packs` trials, so that the file fills the cap."""
+        """Log the `factor` of all steps at which the file fills the cap, found in `packs` trials."""
         self.line(f"fitted:steps times {factor:.4f} after {packs} packs")
 
     def peak_memory(self, allocated_mib: int, reserved_mib: int) -> None:
@@ -113,20 +113,20 @@ class TrainLog:
         self.line(f"Total submission size {tag}: {artifact + code} bytes")
 
     def round_trip(self, score: Score) -> None:
-        """The artifact was read back from disk and has its standard score."""
+        """Log the standard score of the artifact as read back from disk."""
         self.final_score(f"{self._final_tag}_roundtrip", "post_quant", score)
 
     def sliding_start(self) -> None:
-        """Scoring with a sliding window begins. train.log has no line for it."""
+        """Note that scoring with a sliding window begins. train.log has no line for it."""
 
     def sliding(self, score: Score) -> None:
-        """The artifact has its sliding-window score."""
+        """Log the artifact's sliding-window score."""
         e = self.cfg.eval
         setting = f"stride:{e.stride} " + (f"tail:{e.tail} " if e.tail != "exact" else "")
         self.final_score(f"{self._final_tag}_sliding_window", "post_quant_sliding", score, setting)
 
     def ttt_start(self, parts: int, windows: int) -> None:
-        """Test-time training begins, with `parts` chunks of text (sgd) or batches of documents (lora)."""
+        """Log that test-time training begins, with `parts` chunks of text (sgd) or batches of documents (lora)."""
         e, recipe = self.cfg.eval, ttt_recipe(self.cfg)
         if e.ttt.method == "sgd":
             self.line(
@@ -141,12 +141,12 @@ class TrainLog:
             )
 
     def ttt_part(self, done: int, parts: int, val_bpb: float, seconds: float) -> None:
-        """Part `done` of `parts` has been scored; `val_bpb` is over this rank's share so far."""
+        """Log that part `done` of `parts` has been scored; `val_bpb` is over this rank's share so far."""
         if done % 10 == 1 or done == parts:
             self.line(f"  ttt_chunk [{done}/{parts}] bpb={val_bpb:.6f} time={seconds:.1f}s")
 
     def test_time_trained(self, score: Score) -> None:
-        """The artifact has its test-time-training score."""
+        """Log the artifact's score with test-time training."""
         kind = "ttt_sliding" if self.cfg.eval.ttt.method == "sgd" else "ttt_lora"
         self.line(f"{kind}:done val_loss={score.val_loss:.6f} val_bpb={score.val_bpb:.6f} elapsed={score.seconds:.1f}s")
         # The tag is the one that public logs have.

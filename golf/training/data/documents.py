@@ -17,6 +17,7 @@ from golf.training.data.shards import write_shard
 
 BOS_ID = 1
 SHARD_TOKENS = 100_000_000
+ENCODED_TOGETHER = 1024  # texts
 # Of one token in a sidecar, whose entries are uint16.
 MOST_BYTES = 65_535
 
@@ -66,16 +67,14 @@ def train_tokenizer(texts: Sequence[str], vocab_size: int, *, with_operators: bo
     return model.getvalue()
 
 
-def encode_documents(
-    tokenizer: sentencepiece.SentencePieceProcessor, texts: Iterable[str], batch: int = 1024
-) -> Iterator[np.ndarray]:
+def encode_documents(tokenizer: sentencepiece.SentencePieceProcessor, texts: Iterable[str]) -> Iterator[np.ndarray]:
     """Yield the token ids of every text, uint16, each with BOS in front and no EOS.
 
     A tokenizer with CaseOps operators gets the texts encoded.
     """
     written = encode_capitals if operator_ids(tokenizer) else str
     remaining = iter(texts)
-    while group := [written(text) for text in itertools.islice(remaining, batch)]:
+    while group := [written(text) for text in itertools.islice(remaining, ENCODED_TOGETHER)]:
         for ids in tokenizer.encode(group):
             yield np.array([BOS_ID, *ids], dtype=np.uint16)
 

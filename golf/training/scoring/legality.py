@@ -57,7 +57,6 @@ def find_breaches(
     tokens: np.ndarray,
     vocab_size: int,
     probes: Sequence[int],
-    tolerance: float = TOLERANCE,
     *,
     by_document: bool = False,
     in_order: bool = False,
@@ -88,12 +87,12 @@ def find_breaches(
                 apart = slice(int(later[0]), None)
                 changed_elsewhere = max(changed_elsewhere, _largest_change(found[apart], original.nats[apart]))
             total += float(np.exp(-found[t]))
-        if changed_before > tolerance:
+        if changed_before > TOLERANCE:
             breaches.append(f"changing target {t} changes an earlier score by {changed_before:.2g} nats")
-        if changed_elsewhere > tolerance:
+        if changed_elsewhere > TOLERANCE:
             breaches.append(f"changing target {t} changes a score in a later document by {changed_elsewhere:.2g} nats")
         # Turned round, so that NaN is a breach, too.
-        if not abs(total - 1.0) <= tolerance:
+        if not abs(total - 1.0) <= TOLERANCE:
             breaches.append(
                 f"the probabilities of target {t} sum to {total:.6g}: they are not normalised, or know the target"
             )

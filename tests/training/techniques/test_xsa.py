@@ -7,20 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from golf.settings.config import Config, ModelConfig
 from golf.training.model.attention import CausalSelfAttention
-from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
 from golf.training.techniques.xsa import XSA, exclude_own_value
-
-
-def small_model(last_n: int | None, layers: int = 5) -> GPT:
-    shape = ModelConfig(vocab_size=20, num_layers=layers, model_dim=24, num_heads=6, num_kv_heads=2)
-    model = build_model(Config(model=shape, tech={"xsa": XSA(last_n=last_n)})).double()
-    generator = torch.Generator().manual_seed(0)
-    for param in model.parameters():
-        param.data.normal_(0, 0.5, generator=generator)
-    return model
+from tests.training.techniques.small import small_model
 
 
 def heads_and_values(model: GPT, ids: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
@@ -57,7 +47,7 @@ def test_every_head_loses_its_part_along_the_value_of_its_group(kv_heads: int) -
     generator = torch.Generator().manual_seed(kv_heads)
     y = torch.randn(2, 5, 6, 4, generator=generator, dtype=torch.float64)
     v = torch.randn(2, 5, kv_heads, 4, generator=generator, dtype=torch.float64)
-    found = exclude_own_value(small_model(None).blocks[0].attn, y, v, y)
+    found = exclude_own_value(small_model(XSA(), layers=5).blocks[0].attn, y, v, y)
     np.testing.assert_allclose(found.numpy(), slow_exclusion(y.numpy(), v.numpy()), atol=1e-12)
 
 
@@ -73,7 +63,7 @@ def test_the_rest_is_orthogonal_to_the_own_value_whatever_its_size(seed: int, si
 
 
 def test_the_first_position_attends_to_nothing_but_itself_and_is_left_with_zero() -> None:
-    for _, rest, _ in heads_and_values(small_model(None), torch.arange(7)[None]):
+    for _, rest, _ in heads_and_values(small_model(XSA(), layers=5), torch.arange(7)[None]):
         assert rest[:, 0].abs().max() <= 1e-12 and rest[:, 1:].abs().amin(dim=(0, 2, 3)).min() > 1e-12
 
 
@@ -81,7 +71,7 @@ def test_the_first_position_attends_to_nothing_but_itself_and_is_left_with_zero(
     ("last_n", "layers"), [(None, [0, 1, 2, 3, 4]), (1, [4]), (2, [3, 4]), (5, [0, 1, 2, 3, 4]), (9, [0, 1, 2, 3, 4])]
 )
 def test_which_layers_exclude(last_n: int | None, layers: list[int]) -> None:
-    seen = heads_and_values(small_model(last_n), torch.arange(6)[None])
+    seen = heads_and_values(small_model(XSA(last_n=last_n), layers=5), torch.arange(6)[None])
     for layer, (y, rest, v) in enumerate(seen):
         expected = slow_exclusion(y.numpy(), v.numpy()) if layer in layers else y.numpy()
         np.testing.assert_allclose(rest.numpy(), expected, atol=1e-12, err_msg=f"layer {layer}")
