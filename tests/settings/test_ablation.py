@@ -9,6 +9,7 @@ from golf.registry import technique_types
 from golf.settings import composition
 from golf.settings.ablation import add_one, leave_one_out, separable
 from golf.settings.config import Config
+from golf.settings.dropping import drop
 from tests.support import compose
 
 GOLD6 = [
@@ -42,8 +43,17 @@ def test_lists_of_a_stack_of_separate_techniques() -> None:
 
 def test_every_row_is_a_variant_of_its_own() -> None:
     for lists in (leave_one_out(gold6()), add_one(gold6())):
-        cfgs = [compose(["experiment=gold6_11l", "scale=laptop", f"drop=[{','.join(names)}]"]) for names in lists]
+        cfgs = [dropped(names) for names in lists]
         assert len({str(cfg.tech) + str(cfg.optim) for cfg in cfgs}) == len(GOLD6) + 1
+        composed = compose(["experiment=gold6_11l", "scale=laptop", f"drop=[{','.join(lists[-1])}]"])
+        assert (composed.tech, composed.optim) == (cfgs[-1].tech, cfgs[-1].optim)
+
+
+def dropped(names: list[str]) -> Config:
+    cfg = gold6()
+    cfg.drop = names
+    drop(cfg)
+    return cfg
 
 
 def test_entangled_techniques_go_and_come_together(monkeypatch: pytest.MonkeyPatch) -> None:

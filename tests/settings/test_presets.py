@@ -1,17 +1,18 @@
 """Experiments have the effective values of the public runs they are named for."""
 
 import dataclasses
-import json
 from pathlib import Path
 
 import pytest
 import torch
 
 from golf.artifact.container import load, pack, unpack
+from golf.jobs.launch.launcher import train_and_score
+from golf.run.result import OK
 from golf.settings.config import Config
 from golf.training.data.own_text import OwnDataset
 from golf.training.model.build import build_model
-from tests.support import ROOT, compose, golf_main, only_run, tiny_overrides
+from tests.support import ROOT, compose, tiny_overrides
 
 GPTQ_PRESETS = {
     *("gptq_int6", "gptq_own_text", "int4_lqer", "sdclip_gptq", "sdclip_lqer", "sdclip_lqer_asym", "trellis")
@@ -85,13 +86,11 @@ def test_pr593_11l() -> None:
 @pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "conf/quant").glob("*.yaml")))
 def test_a_run_in_every_number_format_from_training_to_the_score(name: str, tiny: OwnDataset, runs: Path) -> None:
     """The entropy coder gives the same weights from another file."""
-    overrides = [*tiny_overrides(tiny), f"quant={name}", "quant.calibration.tokens=1024"]
-    done = golf_main(*overrides)
-    assert done.returncode == 0, done.stderr + done.stdout
-    result = json.loads((only_run(runs) / "result.json").read_text())
-    assert result["state"] == "ok" and abs(result["quant_gap_bpb"]) < 0.5
-    assert (result["calibration_seconds"] is not None) == (name in GPTQ_PRESETS)
-    artifact, cfg = load(only_run(runs) / "artifact.golf"), compose(overrides)
+    cfg = compose([*tiny_overrides(tiny), f"quant={name}", "quant.calibration.tokens=1024"])
+    result, folder = train_and_score(cfg)
+    assert result.state == OK and result.quant_gap_bpb is not None and abs(result.quant_gap_bpb) < 0.5, result.reason
+    assert (result.calibration_seconds is not None) == (name in GPTQ_PRESETS)
+    artifact = load(folder.artifact)
     coder = dataclasses.replace(cfg.quant, codec="context", layout=[])
     again = unpack(pack(artifact.coded, artifact.model, coder, cfg.tech)).state_dict()
     for key, weights in artifact.state_dict().items():
