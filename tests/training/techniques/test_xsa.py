@@ -47,7 +47,7 @@ def test_every_head_loses_its_part_along_the_value_of_its_group(kv_heads: int) -
     generator = torch.Generator().manual_seed(kv_heads)
     y = torch.randn(2, 5, 6, 4, generator=generator, dtype=torch.float64)
     v = torch.randn(2, 5, kv_heads, 4, generator=generator, dtype=torch.float64)
-    found = exclude_own_value(small_model(XSA(), layers=5).blocks[0].attn, y, v, y)
+    found = exclude_own_value(small_model(XSA(last_n=None), layers=5).blocks[0].attn, y, v, y)
     np.testing.assert_allclose(found.numpy(), slow_exclusion(y.numpy(), v.numpy()), atol=1e-12)
 
 
@@ -63,7 +63,7 @@ def test_the_rest_is_orthogonal_to_the_own_value_whatever_its_size(seed: int, si
 
 
 def test_the_first_position_attends_to_nothing_but_itself_and_is_left_with_zero() -> None:
-    for _, rest, _ in heads_and_values(small_model(XSA(), layers=5), torch.arange(7)[None]):
+    for _, rest, _ in heads_and_values(small_model(XSA(last_n=None), layers=5), torch.arange(7)[None]):
         assert rest[:, 0].abs().max() <= 1e-12 and rest[:, 1:].abs().amin(dim=(0, 2, 3)).min() > 1e-12
 
 
