@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from golf.artifact.codec.codecs import CODEC_IDS
-from golf.artifact.codec.entropy import stored_entropy_bits
+from golf.artifact.codec.order0_entropy import stored_entropy_bits
 from golf.artifact.container import MAGIC, load
 from golf.artifact.header import entry_of
 from golf.artifact.quant.formats import FLOAT_DTYPES, QMAX, CodedTensor

@@ -16,7 +16,7 @@ import pytest
 
 from golf.run.result import OK, PRUNED, Result, read_result
 from golf.training.data.own_text import OwnDataset
-from tests.jobs.launch.test_processes import processes_of
+from tests.jobs.launch.test_processes import command_of, processes_of
 from tests.support import ROOT, metrics, tiny_overrides
 
 pytestmark = pytest.mark.slurm
@@ -182,10 +182,24 @@ def test_a_time_limit_leaves_an_interrupted_run_and_no_process(
 ) -> None:
     limits = ["cluster.minutes=2", "cluster.signal_seconds=30", "cluster.requeues=0"]
     submit(cluster, tiny, "schedule.iterations=1000000", "eval.val_loss_every=0", "launch.nproc=2", *limits)
+    wait_for("steps", lambda: started(runs, 3))
+    # Two endless ranks would take both cores from the tests beside this one. A signal waits for a stopped process.
+    ranks = [pid for pid in processes_of(runs) if b"golf.jobs.launch.worker" in command_of(pid)]
+    for pid in ranks:
+        os.kill(pid, signal.SIGSTOP)
+    wait_for("last minute", lambda: seconds_left(cluster) < 60)
+    for pid in ranks:
+        os.kill(pid, signal.SIGCONT)
     wait_for("empty queue", lambda: queue_is_empty(cluster))
     (result,) = results(runs).values()
     assert (result.state, result.reason) == ("interrupted", "stopped by SIGUSR2")
     wait_for("end of all processes", lambda: not processes_of(runs))
+
+
+def seconds_left(environment: Environment) -> int:
+    """Return the seconds until the time limit of the one job."""
+    minutes, seconds = slurm_says(environment, "squeue", "--noheader", "--format=%L").strip().split(":")
+    return 60 * int(minutes) + int(seconds)
 
 
 def sent_rounds(runs: Path) -> list[dict]:
