@@ -228,7 +228,7 @@ def test_two_sweeps_at_once_share_the_work(tiny: OwnDataset, runs: Path) -> None
 
 @pytest.mark.slow
 def test_what_another_sweep_is_killed_over_is_taken_over(tiny: OwnDataset, runs: Path) -> None:
-    arguments = ["-m", *small(tiny), "seed=1,2", "schedule.iterations=350"]
+    arguments = ["-m", *small(tiny), "seed=1,2", "schedule.iterations=600"]
     with sweep(runs, arguments) as first:
         wait_for("two runs", lambda: trains(runs, 1) and trains(runs, 2))
         with sweep(runs, arguments) as second:
