@@ -27,12 +27,8 @@ def imported_folder(root: Path) -> Path:
     return root / "imported"
 
 
-def imported_rows(root: Path) -> list[RunRow]:
-    """Return a row for every imported run under the runs root; an unreadable file becomes a row that says so."""
-    return [row for path in sorted(imported_folder(root).glob("*/import.json")) for row in _rows_of_file(path)]
-
-
 def _rows_of_file(path: Path) -> list[RunRow]:
+    """Return a row for every run of one import; an unreadable file becomes a row that says so."""
     name = path.parent.name
     try:
         return rows_of_record(json.loads(path.read_bytes()), path.parent)

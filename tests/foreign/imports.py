@@ -10,6 +10,8 @@ from typing import Any
 from golf.challenge import VALIDATION_BYTES
 from golf.foreign.folder_reader import ForeignFolder
 from golf.foreign.import_store import import_folders
+from golf.report.imported_rows import find_imported
+from golf.report.rows import RunRow
 
 TOKENS = 62_021_632
 
@@ -47,6 +49,11 @@ def imported(
         (folder / "README.md").write_text(readme)
     (found,) = import_folders([folder])
     return found
+
+
+def imported_rows(runs: Path) -> list[RunRow]:
+    """Return a row for every run that was imported."""
+    return [row for folder in sorted((runs / "imported").iterdir()) for row in find_imported(folder.name, runs)]
 
 
 def faults(found: ForeignFolder) -> list[str]:

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from golf.foreign.import_store import import_folders
-from golf.report.imported_rows import imported_rows
 from golf.report.study import read_study
 from golf.report.verdicts import judge
 from golf.run.result import read_result
 from golf.settings.config import RulesConfig
 from golf.training.data.own_text import OwnDataset
+from tests.foreign.imports import imported_rows
 from tests.support import ROOT, golf_main, only_run, tiny_overrides
 
 FIXTURES = Path(__file__).parent / "fixtures"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from golf.jobs.track.mirror_record import open_record
-from golf.report.imported_rows import imported_rows
+from tests.foreign.imports import imported_rows
 from tests.support import ROOT, script_main
 from tests.wandb_server import ServedRun, WandbServer
 
