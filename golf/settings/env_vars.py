@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from golf.errors import GolfError
 from golf.settings.env_techniques import is_off, is_zero, technique_overrides, variables_of_techniques
+from golf.settings.quoting import quoted
 
 BASE = ("model=9l", "scale=record")  # overrides for the public baseline's defaults
 KEYS = {
@@ -332,7 +333,7 @@ def _complete_quant(result: Translation, structure: Structure) -> None:
         base.insert(0, SDCLIP)
     if LQER_QUANT in base and is_off(result.lqer.get("LQER_ASYM_ENABLED", "1")):
         bits = result.lqer.get("LQER_FACTOR_BITS", "4")
-        result.overrides += ["quant.lqer.factors=row", f"quant.lqer.format=int{_quoted(bits)}"]
+        result.overrides += ["quant.lqer.factors=row", f"quant.lqer.format=int{quoted(bits)}"]
     # A quantization that a switch selects, such as that of the first scripts, takes the place of the script's own.
     result.overrides[:0] = [o for o in base if not (o.startswith("quant") and _has_quant(result.overrides))]
 
@@ -410,12 +411,12 @@ def _assign(name: str, value: str, result: Translation) -> None:
     elif name == GATES:
         result.overrides += [FP16_GATES] if off else []
     elif name == "EMBED_BITS":
-        result.overrides.append(f"quant.embed.format=int{_quoted(value)}")
+        result.overrides.append(f"quant.embed.format=int{quoted(value)}")
     elif name == "SHARD_ORDER":
         if shards := re.findall(r"[^,\s]+", value):
-            result.overrides.append(f"data.shard_order=[{','.join(map(_quoted, shards))}]")
+            result.overrides.append(f"data.shard_order=[{','.join(map(quoted, shards))}]")
     elif name in KEYS and not (name in ABSENT_AT_ZERO and off):
-        result.overrides.append(f"{KEYS[name]}={_quoted(value)}")
+        result.overrides.append(f"{KEYS[name]}={quoted(value)}")
     elif name in NEVER_READ:
         result.without_effect.append(f"{name}={value} (never read)")
     elif name in ABSENT_AT_ZERO or (name in OFF_AT_ZERO and off):
@@ -424,8 +425,3 @@ def _assign(name: str, value: str, result: Translation) -> None:
         result.machine.append(f"{name}={value}")
     else:
         result.unknown.append(f"{name}={value}")
-
-
-def _quoted(value: str) -> str:
-    """Return `value`, in quotes if Hydra's grammar would not read it as one string."""
-    return value if re.fullmatch(r"[\w./+:-]+", value) else "'" + value.replace("'", r"\'") + "'"
