@@ -96,7 +96,7 @@ def _scalars(kind: type) -> dict[str, tuple[type, ...]]:
 
 def check_types(node: Any) -> None:
     """Raise TypeError for the first text or number of the dataclass `node` that is of another type than its field."""
-    for name, types in _scalars(type(node)).items():
+    for name, types in _scalars(type(node)).items():  # type: ignore[arg-type]  # classes can be hashed
         value = getattr(node, name)
         if not isinstance(value, types) or isinstance(value, bool):
             raise TypeError(f"{name} is {value!r}")
