@@ -14,6 +14,7 @@ from pathlib import Path
 
 from golf.commands.parsing import CommandParser
 from golf.paths import ROOT
+from golf.settings.quoting import quoted
 from golf.words import counted
 
 
@@ -74,5 +75,5 @@ def main(arguments: Sequence[str]) -> int:
     settings = {"data": "own", "data.name": args.name, "data.path": dataset.folder}
     settings |= {"data.tokenizer_path": dataset.tokenizer_path, "data.vocab_size": dataset.vocab_size}
     settings |= {"data.byte_sidecar": "true"} if args.caseops else {}
-    print(shlex.join(["python", "golf/train.py", *(f"{key}={value}" for key, value in settings.items())]))
+    print(shlex.join(["python", "golf/train.py", *(f"{key}={quoted(str(value))}" for key, value in settings.items())]))
     return 0

@@ -11,7 +11,9 @@ under the cap, floating-point operations, and the steps and seconds that your fi
 
 from __future__ import annotations
 
+import argparse
 import json
+import math
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -52,6 +54,7 @@ def main(arguments: Sequence[str]) -> int:
     from golf.settings.composition import refuse_mistakes
     from golf.settings.mistakes import refuse_unknown_key
 
+    _refuse_numbers(args)
     # Mistakes are told before torch is imported.
     refuse_mistakes(args.overrides)
     if args.solve:
@@ -81,6 +84,20 @@ def main(arguments: Sequence[str]) -> int:
     if found and not args.json:
         print(f"solved     {found[0]}")
     return 0
+
+
+def _refuse_numbers(args: argparse.Namespace) -> None:
+    """Raise `GolfError` for an option that is no price, no step or no number of steps or bytes."""
+    price = args.usd_per_hour
+    if price is not None and not (math.isfinite(price) and price >= 0):
+        raise GolfError(f"--usd-per-hour {price:g} is no price: give dollars an hour, 0 or more.")
+    for flag, value, least in (
+        ("--multiple-of", args.multiple_of, 1),
+        ("--min-steps", args.min_steps, 0),
+        ("--margin", args.margin or 0, 0),
+    ):
+        if value < least:
+            raise GolfError(f"{flag} {value} is too small: give {least} or more.")
 
 
 def _probed(cfg: Config) -> StepTime:

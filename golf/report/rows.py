@@ -14,7 +14,7 @@ from typing import Any
 
 from golf.bits import STANDARD
 from golf.report.texts import own_text
-from golf.run.result import OK
+from golf.run.result import OK, check_types
 
 OWN, IMPORTED = "own", "imported"
 UNFINISHED = "unfinished"  # folder without a result: the run goes on or was killed
@@ -105,7 +105,10 @@ def row_of(folder: Path) -> RunRow:
     """Return the row of one run folder from its `result.json`; without one, a row with the reason."""
     try:
         values = json.loads((folder / "result.json").read_bytes())
-        return row_of_result(values, folder)
+        row = row_of_result(values, folder)
+        # One damaged result must not stop a table of all.
+        check_types(row)
+        return row
     except FileNotFoundError:
         return _without_result(folder, UNFINISHED, "no result.json: it is running or was killed")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

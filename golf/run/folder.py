@@ -101,7 +101,11 @@ class RunFolder:
         return self.path / "output.log"
 
     def read_config(self) -> Config:
-        return from_dict(Config, json.loads(self.config.read_text()))
+        """Return the resolved configuration. Raises `GolfError` for a file that is damaged or of another version."""
+        try:
+            return from_dict(Config, json.loads(self.config.read_text()))
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            raise GolfError(f"{self.config} cannot be read ({error}): copy it again, or repeat the run.") from error
 
     def begin(self) -> None:
         """Note a new start of the ranks of this folder: those of an earlier start may write nothing any more."""

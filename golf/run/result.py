@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from golf.bits import Score
 from golf.errors import GolfError
@@ -82,6 +84,24 @@ def to_json(result: Result) -> dict[str, Any]:
     return dataclasses.asdict(result)
 
 
+@functools.cache
+def _scalars(kind: type) -> dict[str, tuple[type, ...]]:
+    """Return the types of each field of the dataclass `kind` that holds a text or a number; a float may be whole."""
+    hints = get_type_hints(kind).items()
+    # The entries of lists and tuples are not looked at.
+    kinds = {name: get_args(hint) or (hint,) for name, hint in hints if get_origin(hint) in (None, UnionType)}
+    wider = {name: (*types, int) if float in types else types for name, types in kinds.items()}
+    return {name: types for name, types in wider.items() if {str, int, float} & set(types)}
+
+
+def check_types(node: Any) -> None:
+    """Raise TypeError for the first text or number of the dataclass `node` that is of another type than its field."""
+    for name, types in _scalars(type(node)).items():  # type: ignore[arg-type]  # classes can be hashed
+        value = getattr(node, name)
+        if not isinstance(value, types) or isinstance(value, bool):
+            raise TypeError(f"{name} is {value!r}")
+
+
 def read_result(path: Path) -> Result:
     """Return the result in the file `path`. Raises `GolfError` if this version cannot read it."""
     try:
@@ -89,6 +109,9 @@ def read_result(path: Path) -> Result:
         # JSON has lost the class of the scores.
         for key in ("pre_quant", "post_quant", "post_quant_sliding", "post_quant_ttt"):
             values[key] = Score(**values[key]) if values[key] else None
-        return Result(**values)
+        result = Result(**values)
+        for node in (result, *result.artifact_scores):
+            check_types(node)
+        return result
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise GolfError(f"{path} is not a result of this version of golf ({error}).") from error

@@ -51,12 +51,12 @@ class ModelConfig:
     model_dim: int = number(512, at_least=1)  # width of the residual stream in channels
     num_heads: int = number(8, at_least=1)  # query heads
     num_kv_heads: int = number(4, at_least=1)  # key-value heads; a divisor of num_heads
-    mlp_mult: float = 2.0  # hidden width of the MLP as a multiple of model_dim
+    mlp_mult: float = number(2.0, above=0)  # hidden width of the MLP as a multiple of model_dim
     mlp_hidden: int | None = None  # hidden width of the MLP in channels; null = by mlp_mult
     tie_embeddings: bool = True  # one matrix for the embedding and the output head
-    tied_embed_init_std: float = 0.005  # standard deviation of the tied embedding at the start
-    rope_base: float = 10_000.0  # base of the rotary embedding's frequencies
-    logit_softcap: float = 30.0  # bound c of the logits: c·tanh(logit / c)
+    tied_embed_init_std: float = number(0.005, at_least=0)  # standard deviation of the tied embedding at the start
+    rope_base: float = number(10_000.0, above=0)  # base of the rotary embedding's frequencies
+    logit_softcap: float = number(30.0, above=0)  # bound c of the logits: c·tanh(logit / c)
     qk_gain_init: float = 1.5  # starting value of each head's learned gain on its queries
     unet_skips: bool = True  # U-net skips: outputs of the first half of the layers, added in the second half
     attention: str = one_of("auto", "sdpa", "cudnn", "fa2", "fa3")  # kernel of attention
@@ -72,24 +72,25 @@ class OptimConfig:
 
     # form of Muon; sharded: over gradients that DDP averages | parallel: over parameter banks, averaging by itself
     muon: str = one_of("sharded", "parallel")
-    matrix_lr: float = 0.04  # learning rate of Muon, on the matrices of the blocks
-    scalar_lr: float = 0.04  # learning rate of Adam on vectors, gains and scales
-    tied_embed_lr: float = 0.05  # learning rate of Adam on the tied embedding
-    embed_lr: float = 0.6  # learning rate of Adam on the embedding when the head is untied
-    head_lr: float = 0.008  # learning rate of Adam on the untied head
-    muon_momentum: float = 0.95  # momentum of Muon after its warm-up
-    muon_momentum_warmup_start: float = 0.85  # momentum of Muon at the first step
-    muon_momentum_warmup_steps: int = 500  # steps of the linear rise between the two; 0 = none
-    muon_backend_steps: int = 5  # Newton-Schulz iterations
+    matrix_lr: float = number(0.04, at_least=0)  # learning rate of Muon, on the matrices of the blocks
+    scalar_lr: float = number(0.04, at_least=0)  # learning rate of Adam on vectors, gains and scales
+    tied_embed_lr: float = number(0.05, at_least=0)  # learning rate of Adam on the tied embedding
+    embed_lr: float = number(0.6, at_least=0)  # learning rate of Adam on the embedding when the head is untied
+    head_lr: float = number(0.008, at_least=0)  # learning rate of Adam on the untied head
+    muon_momentum: float = number(0.95, at_least=0, at_most=1)  # momentum of Muon after its warm-up
+    muon_momentum_warmup_start: float = number(0.85, at_least=0, at_most=1)  # momentum of Muon at the first step
+    muon_momentum_warmup_steps: int = number(500, at_least=0)  # steps of the linear rise between the two; 0 = none
+    muon_backend_steps: int = number(5, at_least=0)  # Newton-Schulz iterations
     muon_dtype: str = one_of("auto", "bf16", "fp32")  # dtype of Newton-Schulz and of its exchange between ranks
-    muon_wd: float = 0.0  # decoupled weight decay of Muon, per unit of learning rate
-    adam_wd: float = 0.0  # decoupled weight decay of Adam, per unit of learning rate
-    embed_wd: float | None = None  # weight decay of the embedding; null = adam_wd
-    head_wd: float | None = None  # weight decay of the untied head; null = adam_wd
-    beta1: float = 0.9  # decay of Adam's first moment
-    beta2: float = 0.95  # decay of Adam's second moment
-    adam_eps: float = 1e-8  # epsilon in Adam's denominator
-    grad_clip_norm: float = 0.0  # largest global gradient norm, after the reduction over ranks; 0 = no clipping
+    muon_wd: float = number(0.0, at_least=0)  # decoupled weight decay of Muon, per unit of learning rate
+    adam_wd: float = number(0.0, at_least=0)  # decoupled weight decay of Adam, per unit of learning rate
+    embed_wd: float | None = number(None, at_least=0)  # weight decay of the embedding; null = adam_wd
+    head_wd: float | None = number(None, at_least=0)  # weight decay of the untied head; null = adam_wd
+    beta1: float = number(0.9, at_least=0, below=1)  # decay of Adam's first moment
+    beta2: float = number(0.95, at_least=0, below=1)  # decay of Adam's second moment
+    adam_eps: float = number(1e-8, at_least=0)  # epsilon in Adam's denominator
+    # largest global gradient norm, after the reduction over ranks; 0 = no clipping
+    grad_clip_norm: float = number(0.0, at_least=0)
     muon_row_normalize: bool = later(False)  # MuonEq-R: unit norm for every row of the update before Newton-Schulz
     # coefficients of Newton-Schulz; quintic: one triple for all iterations | polar_express: one triple for each of five
     muon_coefficients: str = later(one_of("quintic", "polar_express"))
@@ -171,7 +172,8 @@ class ScaleConfig:
     """The size of the experiment in proportion to the challenge's record runs."""
 
     name: str = "record"
-    step_ratio: float = 1.0  # expected steps / 13,780 of the record run; factor of `${steps:N}` in YAML
+    # expected steps / 13,780 of the record run; factor of `${steps:N}` in YAML
+    step_ratio: float = number(1.0, above=0)
     small_tensor: int = 65_536  # quant.small_numel of the presets that set none of their own, in elements
 
 

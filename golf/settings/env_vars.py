@@ -32,7 +32,8 @@ from golf.settings.env_names import (
     SWITCHES,
 )
 from golf.settings.env_techniques import is_off, is_zero, technique_overrides, variables_of_techniques
-from golf.settings.translation import Structure, Translation, complete, quoted
+from golf.settings.quoting import quoted
+from golf.settings.translation import Structure, Translation, complete
 
 
 def translate(

@@ -9,6 +9,7 @@ row_norm: bool = later(False)  # a setting that did not exist in 0.2.0: at its d
 from __future__ import annotations
 
 import dataclasses
+import math
 import operator
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
@@ -121,12 +122,18 @@ def check_fields(node: Any, key: str = "", unused: Collection[str] = ()) -> None
             continue
         if dataclasses.is_dataclass(value):
             check_fields(value, f"{full_key}.", unused)
-        elif allowed := declared.metadata.get(ALLOWED):
-            if value == [] and isinstance(allowed, Range):
-                raise GolfError(f"{full_key} is empty: list at least one number.")
-            for item_key, item in _items(full_key, value):
-                if fault := allowed.fault(item):
-                    raise GolfError(f"{item_key}={item} {fault}.")
+            continue
+        allowed = declared.metadata.get(ALLOWED)
+        if value == [] and isinstance(allowed, Range):
+            raise GolfError(f"{full_key} is empty: list at least one number.")
+        for item_key, item in _items(full_key, value):
+            if fault := (allowed and allowed.fault(item)) or _not_finite(item):
+                raise GolfError(f"{item_key}={item} {fault}.")
+
+
+def _not_finite(value: Any) -> str | None:
+    """Return the predicate of a sentence about nan and infinity, which no setting means; None for other values."""
+    return "is not a finite number" if isinstance(value, float) and not math.isfinite(value) else None
 
 
 def _items(key: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -23,15 +23,16 @@ class LaunchConfig:
     # MLPs in training; torch: by its operations | triton: by our kernel, where it is equal and faster at the start |
     # auto: triton on a Hopper GPU, torch elsewhere
     mlp_kernel: str = later(one_of("torch", "triton", "auto"))
-    threads: int | None = None  # CPU threads per rank; null = cores / nproc
-    train_log_every: int = 200  # steps between log lines; steps 1-10 are always logged
+    threads: int | None = number(None, at_least=0)  # CPU threads per rank; null = cores / nproc
+    # steps between log lines; steps 1-10 are always logged, with 0 they alone
+    train_log_every: int = number(200, at_least=0)
     # runs of a sweep at the same time; null = one for every `nproc` GPUs, or cores / threads on a CPU
     jobs: int | None = number(None, at_least=1)
     fresh: bool = False  # repetition of a sweep's finished runs
     # training time in seconds between checkpoints for resuming; 0 = none, null = 600 for a run without a clock
-    checkpoint_seconds: float | None = None
+    checkpoint_seconds: float | None = number(None, at_least=0)
     # untimed steps for comparing the speed with earlier runs; null = 30 on a GPU, 0 on a CPU
-    speed_steps: int | None = None
+    speed_steps: int | None = number(None, at_least=0)
     unfit: str = one_of("warn", "refuse")  # reaction to a slow or busy machine
 
 
@@ -41,15 +42,16 @@ class ClusterConfig:
 
     name: str = "local"
     executor: str = one_of("local", "slurm")  # submitit's executor
-    nodes: int = 1  # machines per run; becomes launch.nodes
-    gpus: int = 0  # GPUs and ranks per machine; 0 = a CPU run of launch.nproc ranks
+    nodes: int = number(1, at_least=1)  # machines per run; becomes launch.nodes
+    gpus: int = number(0, at_least=0)  # GPUs and ranks per machine; 0 = a CPU run of launch.nproc ranks
     gpu_name: str = ""  # name of the GPU as torch reports it
-    cpus_per_rank: int = 1  # CPU cores per rank
-    minutes: int = 45  # time limit of a job: ten minutes of training, and loading, compiling, quantizing, scoring
-    at_once: int = 16  # jobs of a sweep that run at the same time
-    signal_seconds: int = 120  # notice before the time limit, in seconds
-    requeues: int = 3  # most times that a stopped job is queued again
-    dollars_per_gpu_hour: float = 0.0  # price for the estimate that is printed before submitting
+    cpus_per_rank: int = number(1, at_least=1)  # CPU cores per rank
+    # time limit of a job: ten minutes of training, and loading, compiling, quantizing, scoring
+    minutes: int = number(45, at_least=1)
+    at_once: int = number(16, at_least=1)  # jobs of a sweep that run at the same time
+    signal_seconds: int = number(120, at_least=0)  # notice before the time limit, in seconds
+    requeues: int = number(3, at_least=0)  # most times that a stopped job is queued again
+    dollars_per_gpu_hour: float = number(0.0, at_least=0)  # price for the estimate that is printed before submitting
     setup: list[str] = field(default_factory=list)  # shell lines before the run: modules, containers, environments
     sbatch: dict[str, Any] = field(default_factory=dict)  # other fields of sbatch: partition, account, qos, …
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import cast, get_type_hints
@@ -12,6 +13,7 @@ from golf.errors import GolfError
 from golf.paths import ROOT
 from golf.settings.config import Config
 from golf.settings.names import fields_of, named_alike, setting_keys, suggestion, technique_settings
+from golf.settings.quoting import quoted
 
 FLAGS = {  # Hydra's flags, and whether a word follows
     **dict.fromkeys(
@@ -118,15 +120,31 @@ def explain(error: BaseException) -> str:
     words = [str(getattr(e, "override", "=")) for e in causes if e]
     if bare := [word for word in words if "=" not in word]:
         return _no_equals(bare[0], ())
+    if unread := [word for e in causes if "override_grammar" in str(e) and (word := getattr(e, "override", ""))]:
+        return _unreadable(unread[0])
     if match := re.search(r"is not a ListConfig[\s\S]*?full_key: (\S+)", text):
         return f"{match[1]} takes a list: write {match[1]}=[…] with commas between."
     return f"The overrides cannot be composed: {' '.join(text.split())}"
+
+
+def _unreadable(override: str) -> str:
+    """Return the sentence about an override that Hydra's grammar cannot read."""
+    key, _, value = override.partition("=")
+    if not re.fullmatch(r"[+~]*\w+(?:[./@-]\w+)*", key):
+        return f"'{key}' in {override} is no setting: write settings as key=value, as in {_example('')}."
+    if value[:1] in "[{":
+        return f"{override} cannot be read: close every bracket and quote, and put words with signs in quotes."
+    example = shlex.quote(f"{key}={quoted(value)}")
+    return f"{override} cannot be read: quote the value once for the shell and once for Hydra, as in {example}."
 
 
 def refuse_null_groups(overrides: Sequence[str]) -> None:
     """Raise `GolfError` for `model=null` and the like: only a sweep and an experiment may be left out so."""
     for override in overrides:
         group, _, option = override.lstrip("+").partition("=")
+        # Hydra looks for the names of files in the list and stops at a number with a traceback.
+        if group == "tech" and re.search(r"[\[,]\s*[+-]?[\d.]+\s*[,\]]", option):
+            raise GolfError(f"{override}: tech lists names, not numbers, as in tech=[bigram,xsa].")
         if option in ("null", "") and group not in MAY_BE_NULL and group and (ROOT / "conf" / group).is_dir():
             known = sorted(str(p.relative_to(ROOT / "conf" / group).with_suffix("")) for p in _options(group))
             raise GolfError(f"{override}: a run needs one of {group}'s options; choose from {', '.join(known)}.")

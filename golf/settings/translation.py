@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 
 from golf.settings.env_names import LATE_QAT, LORA_TARGETS
@@ -141,8 +140,3 @@ def _settle_averages(result: Translation) -> None:
         return
     for name in [name for name in result.techniques if name.startswith("SWA_")]:
         result.without_effect.append(f"{name}={result.techniques.pop(name)} ({COLLECTED_ONLY})")
-
-
-def quoted(value: str) -> str:
-    """Return `value`, in quotes if Hydra's grammar would not read it as one string."""
-    return value if re.fullmatch(r"[\w./+:-]+", value) else "'" + value.replace("'", r"\'") + "'"

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from golf.errors import GolfError
 from golf.report.rows import bytes_per_token, row_of, rows_of
 from golf.report.store import latest_row
 from golf.run.identity import variant_id
+from golf.run.result import read_result
 from golf.settings.config import Config
 from tests.report.runs import BYTES_PER_TOKEN, score, with_lr, write_run
 
@@ -52,7 +54,7 @@ def test_ok_without_a_finite_score_is_not_ok(tmp_path: Path) -> None:
     assert row_of(folder).state == "unreadable" and not row_of(folder).counts
 
 
-@pytest.mark.parametrize("bpb", [0, -1, 0.0, True, 20.0, "1.2"])
+@pytest.mark.parametrize("bpb", [0, -1, 0.0, 20.0])
 def test_ok_with_an_impossible_score_is_not_ok(tmp_path: Path, bpb: object) -> None:
     folder = write_run(tmp_path, Config(), 1.2)
     values = json.loads((folder / "result.json").read_text())
@@ -61,6 +63,29 @@ def test_ok_with_an_impossible_score_is_not_ok(tmp_path: Path, bpb: object) -> N
     row = row_of(folder)
     assert row.state == "unreadable" and not row.counts and "no score between 0 and 20 bpb" in row.reason
     assert not replace(row, state="ok").counts
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("total_bytes", "16000000"), ("steps", None), ("seed", "x"), ("seed", True), ("variant_id", 5), ("step_ms", [1])],
+)
+def test_one_damaged_value_makes_one_unreadable_row(tmp_path: Path, key: str, value: object) -> None:
+    folder = write_run(tmp_path, Config(), 1.2, 3)
+    values = json.loads((folder / "result.json").read_text())
+    (folder / "result.json").write_text(json.dumps({**values, key: value}))
+    # A row may lack what a result must have.
+    assert row_of(folder).state == ("ok" if value is None else "unreadable") and row_of(folder).seed == 3
+    with pytest.raises(GolfError, match=f"{key} is "):
+        read_result(folder / "result.json")
+
+
+@pytest.mark.parametrize("bpb", [True, "1.2"])
+def test_a_score_of_another_type_is_unreadable_too(tmp_path: Path, bpb: object) -> None:
+    folder = write_run(tmp_path, Config(), 1.2)
+    values = json.loads((folder / "result.json").read_text())
+    values["post_quant"]["val_bpb"] = bpb
+    (folder / "result.json").write_text(json.dumps(values))
+    assert row_of(folder).state == "unreadable" and row_of(folder).val_bpb is None
 
 
 def test_the_way_of_every_score_is_kept(tmp_path: Path) -> None:

@@ -23,6 +23,14 @@ def test_a_run_gets_its_own_folder_every_time(runs: Path) -> None:
     assert record["packages"]["torch"] and record["command"] == ["golf"] and record["cpu_cores"] >= 1
 
 
+def test_a_damaged_configuration_is_one_sentence(runs: Path) -> None:
+    folder = create_run_folder(Config(), ["golf"])
+    for text in ("", "[1]", '{"seed": '):
+        folder.config.write_text(text)
+        with pytest.raises(GolfError, match=r"config\.json cannot be read .*: copy it again, or repeat the run"):
+            folder.read_config()
+
+
 def test_results_are_read_back(runs: Path) -> None:
     folder = create_run_folder(Config(), [])
     result = Result("x", "abc", 1, state="ok", pre_quant=Score(1.0, 2.0, 3, 4, 0.5))

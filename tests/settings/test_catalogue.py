@@ -34,8 +34,8 @@ def test_a_search_finds_groups_keys_and_meanings() -> None:
 @pytest.mark.parametrize(
     ("words", "shown"),
     [
-        (["optim"], "optim.matrix_lr=0.04\n      learning rate of Muon"),
-        (["softcap"], "model.logit_softcap=30\n"),
+        (["optim"], "optim.matrix_lr=0.04  (at least 0)\n      learning rate of Muon"),
+        (["softcap"], "model.logit_softcap=30  (above 0)\n"),
         (["tech.xsa"], "tech.xsa.last_n=4"),
     ],
 )

@@ -51,6 +51,8 @@ def test_every_known_variable_sets_its_field(name: str) -> None:
         "MIN_LR": "0.1",
         "WD_TAPER_START_FRAC": "0.6",
         "WD_TAPER_FINAL_MULT": "0.5",
+        "MUON_MOMENTUM": "0.9",
+        "MUON_MOMENTUM_WARMUP_START": "0.8",
         "BETA1": "0.8",
         "BETA2": "0.99",
         "TTT_MOMENTUM": "0.5",

@@ -44,6 +44,8 @@ def test_every_default_is_allowed() -> None:
         ("launch.jobs", 0, "launch.jobs=0 has to be at least 1."),
         ("rules.alpha", 0.0, "rules.alpha=0.0 has to be above 0 and below 1."),
         ("rules.alpha", float("nan"), "rules.alpha=nan has to be above 0 and below 1."),
+        ("model.qk_gain_init", float("nan"), "model.qk_gain_init=nan is not a finite number."),
+        ("budget.eval_seconds", float("inf"), "budget.eval_seconds=inf is not a finite number."),
         ("eval.ttt.momentum", 1.0, "eval.ttt.momentum=1.0 has to be at least 0 and below 1."),
         ("quant.gptq.damping", [0.1, 2.0], "quant.gptq.damping=2.0 has to be at least 0 and at most 1."),
         ("quant.mlp.clip_search", [], "quant.mlp.clip_search is empty: list at least one number."),

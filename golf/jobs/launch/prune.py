@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from golf.errors import GolfError
 from golf.files import write_json
 from golf.jobs.launch.process import Interrupted, interruptible
 from golf.run.folder import RunFolder, runs_root
@@ -132,7 +133,7 @@ def _reference_curves(rule: PruneRule, folder: RunFolder) -> Iterator[Curve]:
     """Yield the validations of the reference's runs of the same schedule and data, also of those that go on."""
     own = json.loads(folder.config.read_text())
     for path in sorted(runs_root().glob(f"*-{rule.reference}/seed*")):
-        with contextlib.suppress(OSError, ValueError, KeyError):
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError, GolfError):
             other = json.loads((path / "config.json").read_text())
             same = all(other[group] == own[group] for group in SAME_GROUPS)
             if same and set(other["tech"]) == set(own["tech"]) and _state(path) in (OK, ""):

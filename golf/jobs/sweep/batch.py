@@ -90,16 +90,18 @@ def _outcome(sweep: LocalSweep, job: Job) -> tuple[Result | None, str]:
 
 def _checked(jobs: Sequence[Job]) -> list[Job | Refused]:
     """Return `jobs`, with those that cannot run replaced by `Refused`. Finished jobs are not checked."""
-    # Jobs of a sweep mostly share their inputs, so each data set is opened once and not a thousand times.
+    # Jobs of a sweep mostly share their inputs, so each data set is opened once and not a thousand times. The key has
+    # all that the checks read: a preset whose package is missing refuses no other.
     sentences: dict[str, str] = {}
     checked: list[Job | Refused] = []
     for job in jobs:
         if _has_finished(job):
             checked.append(job)
             continue
-        inputs = repr((job.cfg.data, job.cfg.eval.seq_len, job.cfg.model, job.cfg.launch.nproc, job.cfg.launch.device))
+        cfg = job.cfg
+        inputs = repr((cfg.data, cfg.eval.seq_len, cfg.model, cfg.tech, cfg.quant.codec, cfg.launch, cfg.track))
         if inputs not in sentences:
-            sentences[inputs] = _input_error(job.cfg)
+            sentences[inputs] = _input_error(cfg)
         checked.append(Refused(job.overrides, sentences[inputs]) if sentences[inputs] else job)
     return checked
 

@@ -96,7 +96,8 @@ def make_record(
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     # A sweep that is continued keeps the time of its first start.
     record = SweepRecord(name, list(command), before.created if before else now)
-    record.swept = [key for key in varied_settings(jobs) if key != "seed"]
+    # Refused jobs are rows of the table, too: a sweep of two values of which one is refused is still over them.
+    record.swept = [key for key in varied_settings([*jobs, *refused]) if key != "seed"]
     record.kind = sweep_kind(jobs)
     record.reference = _reference(jobs, record.kind)
     record.runs = [
@@ -140,7 +141,7 @@ def extended(record: SweepRecord, later: SweepRecord) -> SweepRecord:
     )
 
 
-def varied_settings(jobs: Sequence[Job]) -> list[str]:
+def varied_settings(jobs: Sequence[Job | Refused]) -> list[str]:
     """Return the keys of the overrides whose values differ between `jobs`."""
     values: dict[str, set[str]] = {}
     for job in jobs:

@@ -58,13 +58,19 @@ def train_tokenizer(texts: Sequence[str], vocab_size: int, *, with_operators: bo
             minloglevel=2,
         )
     except (RuntimeError, OSError) as error:
-        # SentencePiece ends its message with the most pieces that the text gives: "… a value <= 430."
-        most = re.search(r"<= (\d+)", str(error))
-        remedy = f"choose --vocab-size {most[1]} or less" if most else "choose another --vocab-size"
-        raise GolfError(
-            f"SentencePiece cannot make {vocab_size} pieces from this text: {remedy}, or give more text."
-        ) from error
+        remedy = _remedy(str(error))
+        raise GolfError(f"SentencePiece cannot make {vocab_size} pieces from this text: {remedy}.") from error
     return model.getvalue()
+
+
+def _remedy(said: str) -> str:
+    """Return what to do about a number of pieces that SentencePiece has refused with the words `said`."""
+    # "… a value <= 430." is the most pieces that the text gives, "… required_chars. 100 vs 320." the least it needs.
+    if most := re.search(r"<= (\d+)", said):
+        return f"choose --vocab-size {most[1]} or less, or give more text"
+    if least := re.search(r"required_chars\. -?\d+ vs (\d+)", said):
+        return f"choose --vocab-size {least[1]} or more, which its characters and the 256 bytes need"
+    return "choose a larger --vocab-size"
 
 
 def encode_documents(tokenizer: sentencepiece.SentencePieceProcessor, texts: Iterable[str]) -> Iterator[np.ndarray]:

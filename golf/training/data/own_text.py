@@ -13,6 +13,7 @@ import sentencepiece
 
 from golf.errors import GolfError
 from golf.files import new_folder, write_atomic
+from golf.settings.consistency import MAX_VOCAB_SIZE
 from golf.training.data.byte_tables import load_tokenizer
 from golf.training.data.caseops import OPERATORS, encode_capitals, operator_ids
 from golf.training.data.documents import (
@@ -62,8 +63,11 @@ def _read_text(file: Path) -> Iterator[str]:
 def _jsonl_texts(file: Path, text_key: str) -> Iterator[str]:
     with file.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
+            # Some editors end a file with an empty line, and some begin it with a byte order mark.
+            if not line.strip():
+                continue
             try:
-                text = json.loads(line.decode("utf-8"))[text_key]
+                text = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))[text_key]
             except UnicodeDecodeError as error:
                 raise GolfError(
                     f"{file} line {number} is not UTF-8 text (byte {error.start}): convert the file or leave it out."
@@ -125,6 +129,12 @@ def make_dataset(sources: list[Path], root: Path, recipe: Recipe) -> OwnDataset:
     The splits share no document, and the tokenizer sees training documents only. What fails leaves neither folder nor
     tokenizer.
     """
+    for option, word in (("--name", recipe.name), ("--prefix", recipe.prefix or recipe.name)):
+        if "/" in word or word in ("", ".", ".."):
+            raise GolfError(f"{option} {word!r} names files: give a word without slashes, --root names the folder.")
+    if recipe.vocab_size > MAX_VOCAB_SIZE:
+        most = f"{MAX_VOCAB_SIZE} pieces are the most that 16-bit tokens can name"
+        raise GolfError(f"--vocab-size {recipe.vocab_size} is too large: {most}.")
     folder = root / "datasets" / recipe.name
     if folder.exists():
         raise GolfError(f"{folder} exists already: remove it or choose another --name.")

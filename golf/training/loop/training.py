@@ -99,7 +99,8 @@ def train(
         # Averages are taken by the number of finished steps.
         state.hooks.after_step(progress._replace(step=step))
         # Reading the loss waits for the device, so it is read only where it is logged.
-        logged = step <= FIRST_STEPS_LOGGED or step % cfg.launch.train_log_every == 0
+        every = cfg.launch.train_log_every
+        logged = step <= FIRST_STEPS_LOGGED or (every > 0 and step % every == 0)
         if logged:
             loss = ranks.sum(tensor.item())[0] / ranks.world_size
         log.train_step(step, clock.seconds, loss if logged else None, multiplier)

@@ -41,6 +41,11 @@ def test_a_record_says_what_was_asked_for(runs: Path) -> None:
     assert read_record("lr-1") == record and read_record("lr-2") is None
 
 
+def test_a_refused_value_counts_as_swept(runs: Path) -> None:
+    record = make_record("x", COMMAND, jobs("quant=int8"), [Refused(("quant=int6_context",), "needs numba")], None)
+    assert record.swept == ["quant"] and record.kind == "grid"
+
+
 def test_the_same_command_keeps_its_first_date_and_a_broken_record_is_named(runs: Path) -> None:
     first = make_record("x", COMMAND, jobs(GRID[0]), [], None)
     first.created = "2026-01-01T00:00:00+00:00"

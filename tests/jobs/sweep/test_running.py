@@ -15,9 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from golf.artifact.codec.codecs import NEEDS_PACKAGE
+from golf.jobs.sweep.batch import _checked
+from golf.jobs.sweep.jobs import Job, Refused
 from golf.run.result import FINAL, read_result
 from golf.training.data.own_text import OwnDataset
-from tests.support import ROOT, golf_main, tiny_overrides
+from tests.support import ROOT, compose, golf_main, tiny_overrides
 
 WAIT_SECONDS = 120
 ENDLESS = ["schedule.iterations=10000000", "eval.val_loss_every=0"]
@@ -83,6 +86,18 @@ def sweep(runs: Path, overrides: Sequence[str]) -> Iterator[subprocess.Popen[str
 
 def trains(runs: Path, seed: int) -> bool:
     return any("step:3/" in p.read_text() for p in runs.glob(f"*/seed{seed}*/train.log"))
+
+
+def test_a_preset_whose_package_is_missing_refuses_no_other(
+    tiny: OwnDataset, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The first of them is refused, and what is remembered of its inputs must not be said of the others.
+    monkeypatch.setitem(NEEDS_PACKAGE, "lzma", "no_such_package")
+    presets = [f"quant.codec={codec}" for codec in ("lzma", "zstd", "lzma", "zlib")]
+    jobs = [Job.of([preset], compose([*small(tiny), preset])) for preset in presets]
+    checked = [job.sentence[:42] if isinstance(job, Refused) else "" for job in _checked(jobs)]
+    missing = "codec lzma needs the package no_such_packa"
+    assert checked == [missing, "", missing, ""]
 
 
 def test_each_run_is_made_once_however_it_is_asked_for(tiny: OwnDataset, runs: Path) -> None:

@@ -41,6 +41,28 @@ def test_sources_of_all_kinds(tmp_path: Path) -> None:
     assert list(found) == ["one", "two", "three"]
 
 
+def test_empty_lines_and_a_byte_order_mark_are_no_documents(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b'\xef\xbb\xbf{"text": "one"}\r\n\n{"text": "two"}\n\n')
+    assert list(read_documents([tmp_path / "a.jsonl"])) == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "sentence"),
+    [
+        (Recipe("../elsewhere", 320), r"--name '\.\./elsewhere' names files: give a word without slashes"),
+        (Recipe("", 320), "--name '' names files"),
+        (Recipe("x", 320, prefix="a/b"), "--prefix 'a/b' names files"),
+        (Recipe("x", 65_537), "--vocab-size 65537 is too large: 65536 pieces are the most"),
+    ],
+)
+def test_what_cannot_be_stored_is_refused_before_anything_is_read(
+    recipe: Recipe, sentence: str, tmp_path: Path
+) -> None:
+    with pytest.raises(GolfError, match=sentence):
+        make_dataset([tmp_path / "absent.jsonl"], tmp_path / "root", recipe)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
@@ -68,9 +90,11 @@ def test_one_bad_file_does_not_stop_a_folder(tmp_path: Path) -> None:
     assert len(skipped) == 2 and "b.png is not UTF-8" in skipped[0] and "c.jsonl line 2 is not JSON" in skipped[1]
 
 
-def test_too_little_text_says_how_many_pieces_it_gives(tmp_path: Path) -> None:
+def test_text_and_pieces_that_do_not_fit_say_how_many_would(tmp_path: Path) -> None:
     with pytest.raises(GolfError, match=r"cannot make 1024 pieces from this text: choose --vocab-size \d+ or less"):
         train_tokenizer(["a few words", "and a few more"], 1024)
+    with pytest.raises(GolfError, match=r"cannot make 100 pieces from this text: choose --vocab-size 2\d\d or more"):
+        train_tokenizer(["a few words", "and a few more"], 100)
 
 
 def test_an_existing_data_set_is_not_touched_and_too_little_text_leaves_none(tiny: OwnDataset, tmp_path: Path) -> None:
