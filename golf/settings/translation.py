@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from golf.settings.env_names import LATE_QAT, LORA_TARGETS
 from golf.settings.env_techniques import is_off, is_zero
+from golf.settings.quoting import quoted
 
 BASE = ("model=9l", "scale=record")  # overrides for the public baseline's defaults
 # The defaults of the script of 27 April, which the records before it had in part.
