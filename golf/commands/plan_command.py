@@ -11,13 +11,16 @@ under the cap, floating-point operations, and the steps and seconds that your fi
 
 from __future__ import annotations
 
+import argparse
 import json
+import math
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from golf.commands.parsing import CommandParser
 from golf.errors import GolfError
+from golf.words import listed
 
 HERE = "here"  # value of --on
 
@@ -49,6 +52,7 @@ def parser() -> CommandParser:
 def main(arguments: Sequence[str]) -> int:
     """Print the plan of the run that the overrides describe."""
     args = parser().parse_intermixed_args(arguments)
+    refuse_senseless(args)
     from golf.settings.composition import refuse_mistakes
     from golf.settings.mistakes import refuse_unknown_key
 
@@ -64,7 +68,8 @@ def main(arguments: Sequence[str]) -> int:
     from golf.settings.composition import compose
     from golf.settings.hardware import assumed
 
-    machine = parse_machine(args.on) if args.on and args.on != HERE else None
+    # An empty name is that of a shell's variable that is not set.
+    machine = parse_machine(args.on) if args.on not in (None, HERE) else None
     if machine is None and (args.usd_per_hour is not None or args.min_steps):
         raise GolfError("--usd-per-hour and --min-steps are about a GPU machine: name it, such as --on 8xh100.")
     history = finished_runs(runs_root())
@@ -81,6 +86,19 @@ def main(arguments: Sequence[str]) -> int:
     if found and not args.json:
         print(f"solved     {found[0]}")
     return 0
+
+
+def refuse_senseless(args: argparse.Namespace) -> None:
+    """Raise `GolfError` for options with values that mean nothing, and for those of --solve without it."""
+    if args.usd_per_hour is not None and not 0 < args.usd_per_hour < math.inf:
+        raise GolfError(f"--usd-per-hour {args.usd_per_hour:g} is no price: write dollars above zero.")
+    for option, value, least in (("--multiple-of", args.multiple_of, 1), ("--min-steps", args.min_steps, 0)):
+        if value < least:
+            raise GolfError(f"{option} {value} has to be at least {least}.")
+    limits = {"--margin": args.margin is not None, "--min-steps": args.min_steps, "--multiple-of": args.multiple_of > 1}
+    if not args.solve and any(limits.values()):
+        given = listed([option for option, is_given in limits.items() if is_given])
+        raise GolfError(f"{given}: for --solve only, and no setting is named. Add --solve model.mlp_hidden, say.")
 
 
 def _probed(cfg: Config) -> StepTime:
