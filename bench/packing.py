@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import torch
 
 from bench.machine import seconds_of
 from bench.table import Row
 from bench.tokens import random_dataset
-from golf.artifact.codec.codecs import PackageMissingError, require_codec
-from golf.artifact.container import pack, unpack
+from golf.artifact.codec.codecs import PackageMissingError, compress, require_codec
+from golf.artifact.container import pack, payload, unpack
+from golf.artifact.header import entry_of
+from golf.artifact.quant.formats import CodedTensor
 from golf.artifact.quant.policy import dequantize, quantize
-from golf.settings.config import Config, QuantConfig, uses_gptq
+from golf.settings.config import Config, ModelConfig, QuantConfig, uses_gptq
 from golf.training.loop.calibration import calibrate
 from golf.training.model.build import build_model
 
 CPU = torch.device("cpu")
 CODECS = {"zlib": 9, "zstd": 22, "lzma": 9, "brotli": 11, "context": 0}
+LRZIP = ("lrzip", "-q", "-z", "-T", "-L", "9", "-N", "0")  # it would step back behind all other work
 WEIGHT_STD = 0.1  # standard deviation of the random weights, about that of trained matrices
 
 
@@ -57,6 +63,25 @@ def _calibrated_by_one_step(cfg: Config) -> Config:
     """Return `cfg` with calibration on the tokens of one training step; time grows in proportion to the tokens."""
     calibration = dataclasses.replace(cfg.quant.calibration, source="train", tokens=cfg.data.train_batch_tokens)
     return dataclasses.replace(cfg, quant=dataclasses.replace(cfg.quant, calibration=calibration))
+
+
+def lrzip_bytes(coded: Mapping[str, CodedTensor]) -> int:
+    """Return the bytes of the codes of each role as one file for `lrzip -z` and of the rest by brotli (PR #1855).
+
+    Needs Debian's package lrzip.
+    """
+    size, by_role = 0, dict[str, list[torch.Tensor]]()
+    with_codes = {n: t for n, t in coded.items() if entry_of(n, t).has_codes}
+    for name, tensor in with_codes.items():
+        by_role.setdefault(entry_of(name, tensor).role, []).append(tensor.data.flatten())
+    with tempfile.TemporaryDirectory() as folder:
+        for i, parts in enumerate(by_role.values()):
+            path = Path(folder, str(i))
+            path.write_bytes(bytes(torch.cat(parts).view(torch.uint8).numpy()))
+            subprocess.run([*LRZIP, "-o", f"{path}.lrz", str(path)], check=True, capture_output=True)
+            size += Path(f"{path}.lrz").stat().st_size
+    rest = {n: dataclasses.replace(t, data=t.data[:, :0]) if n in with_codes else t for n, t in coded.items()}
+    return size + len(compress(payload(rest, ModelConfig(), QuantConfig(layout=["byte_planes"])), "brotli", 11))
 
 
 def _installed(quant: QuantConfig) -> Iterator[QuantConfig]:

@@ -1,62 +1,91 @@
-"""Gap against bytes of SDClip GPTQ, column steps and trellises, all under golf's own entropy coder.
+"""Gap against bytes of the field's ways to store a model and of Golf's, on the same checkpoints.
 
 `python -m bench.study_bytes RUN… --plot docs/studies/bytes.svg` stores the weights of finished runs at several steps,
 prints the points, and compares each way with SDClip GPTQ on the same checkpoint: gap at equal bytes and bytes at equal
 gap, by interpolation of log gap over log bytes. The exponent of the columns is the one that is best on all other
-checkpoints. Calibration reads training text, scores are of validation text.
+checkpoints. Calibration reads training text, scores are of validation text. lrzip needs Debian's package lrzip.
 """
 
 import argparse
+import dataclasses
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
-from golf.run.folder import RunFolder
-from golf.training.loop.quant_gap import gaps_of_run
+from bench.checkpoint import Checkpoint, Point
+from bench.packing import lrzip_bytes
+from golf.artifact.container import pack, unpack
+from golf.artifact.quant.formats import CodedTensor
+from golf.artifact.quant.policy import quantize
+from golf.settings.config import QuantConfig
 
-CLASSES = ("embed", "attn", "mlp")
-K = {"embed": 20.0, "attn": 12.85, "mlp": 12.85}  # clips of record 2026-04-05_SP8192
 REFERENCE = "SDClip GPTQ"
 EXPONENTS = (0.5, 0.7, 1.0)
-STEPS = {REFERENCE: (0.6, 1.0, 1.5, 2.2), "other": (1.0, 1.6, 2.3)}  # multiples of the clips
+OURS = "together 0.7"  # quant=trellis
+EMBEDDING = (0.7, 0.85)  # factors on the embedding's step
 
 
-class Point(NamedTuple):
-    """One stored form of one checkpoint."""
+@dataclass(frozen=True)
+class Form:
+    """One rounding of the weights, at several steps."""
 
-    way: str
-    step: float
-    artifact_bytes: int
-    gap_bpb: float
-
-
-def ways() -> dict[str, str]:
-    """Return the overrides of a way to store weights by its name."""
-    trellis, one_step = (
-        " ".join(f"quant.{c}.{what}" for c in CLASSES) for what in ("rounding=trellis", "clip=matrix_std")
-    )
-
-    def columns(exponent: float) -> str:
-        return " ".join(f"quant.{c}.columns={exponent}" for c in CLASSES)
-
-    found = {REFERENCE: "", "columns 0.7": columns(0.7), "trellis": trellis, "one step a matrix": one_step}
-    return found | {f"together {e}": f"{trellis} {one_step} {columns(e)}" for e in EXPONENTS}
+    choice: str  # preset of `quant` with overrides
+    codecs: Mapping[str, str]  # name of the way → its codec
+    steps: tuple[float, ...] = (1.0,)  # multiples of the preset's steps
 
 
-def points_of(run: Path, tokens: int, names: Sequence[str]) -> Iterator[Point]:
+def _of_matrices(setting: str) -> str:
+    return " ".join(f"quant.{c}.{setting}" for c in ("embed", "attn", "mlp"))
+
+
+def forms() -> list[Form]:
+    """Return all ways, the reference's rounding first."""
+    columns = [f"sdclip_gptq {_of_matrices(f'columns={e}')}" for e in EXPONENTS]
+    one_step, trellis = _of_matrices("clip=matrix_std"), _of_matrices("rounding=trellis")
+    ours = f"{columns[1]} {one_step} {trellis}"
+    sdclip = {REFERENCE: "context", "SDClip GPTQ, brotli": "brotli", "SDClip GPTQ, lrzip": "lrzip"}
+    lqer = {"SDClip GPTQ + LQER, lrzip": "lrzip", "SDClip GPTQ + LQER, entropy coder": "context"}
+    return [
+        Form("sdclip_gptq", sdclip, (0.6, 1.0, 1.5, 2.2)),
+        Form("int8", {"int8, zlib": "zlib"}),
+        Form("int6_mixed", {"int6, zstd": "zstd"}),
+        Form("sdclip_lqer_asym", lqer, (0.6, 1.0, 1.5)),
+        Form(columns[1], {"columns 0.7": "context"}, (1.0, 1.6)),
+        Form(f"sdclip_gptq {trellis}", {"trellis": "context"}, (1.0, 1.6)),
+        Form(f"sdclip_gptq {one_step}", {"one step a matrix": "context"}),
+        Form(ours, {OURS: "context"}, (1.0, 1.6, 2.3)),
+        Form(f"{columns[0]} {one_step} {trellis}", {"together 0.5": "context"}),
+        Form(f"{columns[2]} {one_step} {trellis}", {"together 1.0": "context"}),
+        *(Form(f"{ours} quant.embed.clip_k={20 * f}", {f"{OURS}, embedding × {f}": "context"}) for f in EMBEDDING),
+    ]
+
+
+def points_of(run: Path, tokens: int) -> Iterator[Point]:
     """Yield the points of one checkpoint as they are measured."""
-    choices = {}
-    for way in names:
-        for step in STEPS.get(way, STEPS["other"] if way.startswith("together 0.7") else (1.0,)):
-            clips = " ".join(f"quant.{c}.clip_k={K[c] * step}" for c in CLASSES)
-            common = f"quant.codec=context quant.calibration.tokens={tokens}"
-            choices[f"sdclip_gptq {clips} {common} {ways()[way]}".strip()] = (way, step)
-    for gap in gaps_of_run(RunFolder(run), list(choices), tokens=tokens):
-        yield Point(*choices[gap.name], gap.artifact_bytes, gap.gap_bpb)
+    checkpoint = Checkpoint(run, tokens)
+    for form in forms():
+        for step in form.steps:
+            quant = checkpoint.quant(form.choice, step)
+            coded = quantize(checkpoint.weights, quant, checkpoint.hessians, checkpoint.cfg.tech)
+            sizes = {way: _artifact_bytes(checkpoint, coded, quant, codec) for way, codec in form.codecs.items()}
+            gap = checkpoint.gap_bpb(unpack(_packed(checkpoint, coded, quant, "context")).state_dict())
+            yield from (Point(way, step, size, gap) for way, size in sizes.items())
+
+
+def _artifact_bytes(checkpoint: Checkpoint, coded: Mapping[str, CodedTensor], quant: QuantConfig, codec: str) -> int:
+    return lrzip_bytes(coded) if codec == "lrzip" else len(_packed(checkpoint, coded, quant, codec))
+
+
+def _packed(checkpoint: Checkpoint, coded: Mapping[str, CodedTensor], quant: QuantConfig, codec: str) -> bytes:
+    # Byte codecs are at their best with these layouts, but for int8 and int6 as they were published.
+    layout = ["by_role", "byte_planes"] if codec == "brotli" else []
+    level = 11 if codec == "brotli" else quant.codec_level
+    quant = dataclasses.replace(quant, codec=codec, codec_level=level, layout=layout)
+    return pack(coded, checkpoint.cfg.model, quant, checkpoint.cfg.tech)
 
 
 def interpolated(at: float, x: Sequence[float], y: Sequence[float]) -> float:
@@ -67,20 +96,35 @@ def interpolated(at: float, x: Sequence[float], y: Sequence[float]) -> float:
     return math.exp(b[i - 1] + (math.log(at) - a[i - 1]) * (b[i] - b[i - 1]) / (a[i] - a[i - 1]))
 
 
-def gap_at_equal_bytes(points: Sequence[Point], way: str, step: float = 1.0) -> float:
-    """Return the gap of `way` over that of the reference at the same bytes."""
-    (own,) = (p for p in points if p.way == way and p.step == step)
-    reference = [p for p in points if p.way == REFERENCE]
-    sizes, gaps = [p.artifact_bytes for p in reference], [p.gap_bpb for p in reference]
-    return own.gap_bpb / interpolated(own.artifact_bytes, sizes, gaps)
+def curve(points: Sequence[Point], way: str) -> tuple[list[int], list[float]]:
+    """Return the bytes and the gaps of all points of `way`."""
+    own = sorted((p.artifact_bytes, p.gap_bpb) for p in points if p.way == way)
+    return [size for size, _ in own], [gap for _, gap in own]
+
+
+def at_own_step(points: Sequence[Point], way: str) -> Point:
+    """Return the point of `way` at its own steps."""
+    (own,) = (p for p in points if p.way == way and p.step == 1.0)
+    return own
+
+
+def gap_at_equal_bytes(points: Sequence[Point], way: str) -> float:
+    """Return the gap of `way` at its own steps over that of the reference at the same bytes."""
+    own = at_own_step(points, way)
+    return own.gap_bpb / interpolated(own.artifact_bytes, *curve(points, REFERENCE))
 
 
 def bytes_at_equal_gap(points: Sequence[Point], way: str) -> float:
-    """Return the bytes of `way` over those of the reference at the reference's own gap at step 1."""
-    (reference,) = (p for p in points if p.way == REFERENCE and p.step == 1.0)
-    own = [p for p in points if p.way == way]
-    size = interpolated(reference.gap_bpb, [p.gap_bpb for p in own], [p.artifact_bytes for p in own])
-    return size / reference.artifact_bytes
+    """Return the bytes of `way` over those of the reference at equal gap.
+
+    The gap is that of the reference's own steps if `way` has several steps, else that of `way`.
+    """
+    own, reference = at_own_step(points, way), at_own_step(points, REFERENCE)
+    sizes, gaps = curve(points, way)
+    if len(sizes) > 1:
+        return interpolated(reference.gap_bpb, gaps, sizes) / reference.artifact_bytes
+    sizes, gaps = curve(points, REFERENCE)
+    return own.artifact_bytes / interpolated(own.gap_bpb, gaps, sizes)
 
 
 def interval(ratios: Sequence[float], digits: int = 3) -> str:
@@ -104,32 +148,54 @@ def summary(of_run: dict[Path, list[Point]]) -> Iterator[str]:
     """Yield the lines of the table of ratios."""
     yield f"\n{len(of_run)} checkpoints, means ± 95 %\n"
     yield "| way | gap at equal bytes | bytes at equal gap |\n|---|---|---|"
-    for way in ways():
-        if way != REFERENCE:
-            ratios = interval([gap_at_equal_bytes(p, way) for p in of_run.values()])
-            several = way == "together 0.7"
-            sizes = interval([bytes_at_equal_gap(p, way) for p in of_run.values()]) if several else ""
-            yield f"| {way} | {ratios} | {sizes} |"
+    for way in (way for form in forms() for way in form.codecs if way != REFERENCE):
+        gaps = [gap_at_equal_bytes(p, way) for p in of_run.values()]
+        sizes = [bytes_at_equal_gap(p, way) for p in of_run.values()]
+        yield f"| {way} | {interval(gaps)} | {interval(sizes)} |"
     if len(of_run) > 2:
         yield f"| together, exponent of the others | {interval(chosen_elsewhere(of_run))} | |"
 
 
+STYLES = {
+    "int8, zlib": ("#bbbbbb", "s"),
+    "int6, zstd": ("#999999", "D"),
+    "SDClip GPTQ, brotli": ("#d9a441", "o"),
+    "SDClip GPTQ, lrzip": ("#c26a3d", "o"),
+    "SDClip GPTQ + LQER, lrzip": ("#8c564b", "^"),
+    REFERENCE: ("#555555", "o"),
+    "columns 0.7": ("#7fb77e", "v"),
+    "trellis": ("#5aa5c8", "v"),
+    OURS: ("#1f4e9c", "o"),
+}
+LABELS = {REFERENCE: "SDClip GPTQ, Golf's coder", "columns 0.7": "+ column steps", "trellis": "+ trellis of 8 states"}
+
+
 def draw(of_run: dict[Path, list[Point]], path: Path) -> None:
-    """Draw gap over bytes, both relative to SDClip GPTQ at its published steps."""
+    """Draw gap over bytes, geometric means over the checkpoints, relative to SDClip GPTQ at its published steps."""
     import matplotlib
 
     matplotlib.use("svg")
     from matplotlib import pyplot
+    from matplotlib.ticker import FuncFormatter, NullFormatter
 
-    figure, axes = pyplot.subplots(figsize=(7, 4.2))
-    for way, colour in ((REFERENCE, "#888888"), ("together 0.7", "#1f77b4")):
-        for points in of_run.values():
-            (unit,) = (p for p in points if p.way == REFERENCE and p.step == 1.0)
-            own = sorted(p for p in points if p.way == way)
-            x, y = [p.artifact_bytes / unit.artifact_bytes for p in own], [p.gap_bpb / unit.gap_bpb for p in own]
-            axes.plot(x, y, "o-", color=colour, label=way if points is next(iter(of_run.values())) else None)
-    axes.set(xlabel="artifact bytes, SDClip GPTQ = 1", ylabel="gap, SDClip GPTQ = 1", yscale="log")
-    axes.legend()
+    figure, axes = pyplot.subplots(figsize=(7.5, 4.8))
+    units = {run: at_own_step(points, REFERENCE) for run, points in of_run.items()}
+    for way, (colour, marker) in STYLES.items():
+        steps = sorted({p.step for points in of_run.values() for p in points if p.way == way})
+        means = []
+        for step in steps:
+            found = [(p, units[run]) for run, ps in of_run.items() for p in ps if p.way == way and p.step == step]
+            x = statistics.geometric_mean(p.artifact_bytes / unit.artifact_bytes for p, unit in found)
+            # A gap below nothing is noise of the score, which a logarithm cannot show.
+            means.append((x, statistics.geometric_mean(max(p.gap_bpb / unit.gap_bpb, 0.01) for p, unit in found)))
+        label = LABELS.get(way, "both, one step a matrix (quant=trellis)" if way == OURS else way)
+        width = 2.2 if way in (REFERENCE, OURS) else 1.2
+        axes.plot(*zip(*sorted(means), strict=True), f"{marker}-", color=colour, label=label, linewidth=width)
+    axes.set(xlabel="artifact bytes, SDClip GPTQ with Golf's coder = 1", ylabel="gap in bpb, same = 1", yscale="log")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
     figure.tight_layout()
     figure.savefig(path)
 
@@ -144,7 +210,7 @@ def main() -> None:
     print("| run | way | step | bytes | gap, bpb |\n|---|---|---|---|---|")
     for run in arguments.runs:
         of_run[run] = []
-        for point in points_of(run, arguments.tokens, list(ways())):
+        for point in points_of(run, arguments.tokens):
             of_run[run].append(point)
             name = f"{run.parent.name}/{run.name}"
             print(

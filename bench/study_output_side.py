@@ -17,19 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bench.study_bytes import CLASSES, K, Point, interpolated, interval
+from bench.checkpoint import Checkpoint, Point
+from bench.study_bytes import interpolated, interval
 from golf.artifact.container import unpack
 from golf.artifact.quant.policy import tensor_class
-from golf.run.folder import RunFolder
-from golf.settings.config import Config, QuantConfig
-from golf.training.data.dataset import Dataset, open_dataset
-from golf.training.loop.calibration import calibrate
 from golf.training.loop.export import pack_model
-from golf.training.loop.quant_gap import quant_of
 from golf.training.model.gpt import GPT
-from golf.training.model.weights import read_weights
-from golf.training.ranks import Ranks
-from golf.training.scoring.scorer import Scorer
 
 EXPONENTS = (0.125, 0.25, 0.5)
 STEPS = (1.0, 1.6, 2.3)  # multiples of the preset's clips at q = 0
@@ -69,44 +62,27 @@ def row_factors(fisher: Mapping[str, Tensor], exponent: float) -> dict[str, Tens
     }
 
 
-def stored(cfg: Config, weights: Mapping[str, Tensor], dataset: Dataset, factors: Mapping[str, Tensor]) -> bytes:
-    """Return the artifact of the weights with rows multiplied by `factors`."""
-    hessians = calibrate(weights, cfg, dataset)
-    scaled = {name: tensor * factors[name] if name in factors else tensor for name, tensor in weights.items()}
-    return pack_model(cfg, scaled, 0, hessians).artifact
-
-
 def points_of(run: Path, tokens: int) -> Iterator[Point]:
     """Yield the points of one checkpoint as they are measured: q = 0 at three steps, the others at one."""
-    folder = RunFolder(run)
-    cfg = folder.read_config()
-    cfg = dataclasses.replace(
-        cfg,
-        eval=dataclasses.replace(cfg.eval, dtype="fp32", val_batch_tokens=16_384),
-        launch=dataclasses.replace(cfg.launch, nproc=1, device="cpu", compile="off"),
-    )
-    dataset = open_dataset(cfg)
-    dataset = dataclasses.replace(dataset, validation=dataset.validation[: tokens + 1])
-    scorer = Scorer(cfg, dataset, Ranks())
-    weights = {name: read_weights(folder.weights)[name] for name in scorer.model.state_dict()}
-    scorer.model.load_state_dict(weights)
-    length = cfg.data.train_seq_len + 1
-    text = np.asarray(dataset.train[0][: FISHER_TOKENS // length * length], dtype=np.int64)
-    fisher = output_fisher(scorer.model, torch.from_numpy(text).view(-1, length))
-    before = scorer(weights).val_bpb
+    checkpoint = Checkpoint(run, tokens)
+    model, length = checkpoint.scorer.model, checkpoint.cfg.data.train_seq_len + 1
+    model.load_state_dict(checkpoint.weights)
+    text = np.asarray(checkpoint.dataset.train[0][: FISHER_TOKENS // length * length], dtype=np.int64)
+    fisher = output_fisher(model, torch.from_numpy(text).view(-1, length))
     for exponent, step in [*((0.0, step) for step in STEPS), *((q, 1.0) for q in EXPONENTS)]:
-        quant = _trellis(cfg, step, tokens)
         factors = row_factors(fisher, exponent)
-        packed = stored(dataclasses.replace(cfg, quant=quant), weights, dataset, factors)
+        packed = stored(checkpoint, step, factors)
         found = unpack(packed).state_dict()
         found = {name: tensor / factors[name] if name in factors else tensor for name, tensor in found.items()}
         size = len(packed) + (sum(len(f) for f in factors.values()) if exponent else 0)
-        yield Point(f"q = {exponent}", step, size, scorer(found).val_bpb - before)
+        yield Point(f"q = {exponent}", step, size, checkpoint.gap_bpb(found))
 
 
-def _trellis(cfg: Config, step: float, tokens: int) -> QuantConfig:
-    clips = " ".join(f"quant.{c}.clip_k={K[c] * step}" for c in CLASSES)
-    return quant_of(f"trellis {clips} quant.codec=context quant.calibration.tokens={tokens}", cfg)
+def stored(checkpoint: Checkpoint, step: float, factors: Mapping[str, Tensor]) -> bytes:
+    """Return the artifact of the weights with rows multiplied by `factors` and the preset's steps by `step`."""
+    scaled = {n: tensor * factors[n] if n in factors else tensor for n, tensor in checkpoint.weights.items()}
+    cfg = dataclasses.replace(checkpoint.cfg, quant=checkpoint.quant("trellis", step))
+    return pack_model(cfg, scaled, 0, checkpoint.hessians).artifact
 
 
 def gap_ratios(points: Sequence[Point]) -> dict[str, float]:

@@ -1,31 +1,32 @@
 """Bytes of an artifact by codec and layout, against the order-0 entropy of its codes, and seconds to pack and unpack.
 
 `python scripts/bench_codecs.py` takes Gaussian weights of the 11-layer record's shapes; `--weights FILE` takes a run's
-`final_model.safetensors`. The entropy is exact: of each tensor's own codes, 16 bits a scale, and of every byte plane of
-all other values; no header. Every file is read back and compared. `--lrzip` adds the public per-role recipe (PR #1855),
-which needs Debian's package lrzip.
+`final_model.safetensors`. `--formats trellis` rounds them on a trellis with steps of columns, for inputs of unequal
+variance, in minutes. The entropy is exact: of each tensor's own codes, 16 bits a scale, and of every byte plane of all
+other values; no header. Every file is read back and compared. `--lrzip` adds the public per-role recipe
+(PR #1855), which needs Debian's package lrzip.
 """
 
 import argparse
 import dataclasses
 import shutil
-import subprocess
-import tempfile
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+sys.path[0] = str(Path(__file__).resolve().parents[1])  # for the folder bench/, which is no part of the package
+
 import torch
 from safetensors.torch import load_file
 
-from golf.artifact.codec.codecs import compress
-from golf.artifact.container import pack, payload, unpack
+from bench.packing import lrzip_bytes
+from golf.artifact.container import pack, unpack
 from golf.artifact.header import entry_of
 from golf.artifact.quant.formats import CodedTensor
 from golf.artifact.quant.policy import quantize
-from golf.settings.config import ModelConfig, QuantConfig, TensorQuant
+from golf.settings.config import ModelConfig, QuantConfig, TensorQuant, uses_gptq
 
-LRZIP = ("lrzip", "-q", "-z", "-T", "-L", "9", "-N", "0")  # it would step back behind all other work
 WIDTH, MLP, KV, VOCAB = 512, 2048, 256, 8192
 MATRIX_RMS = 0.155  # of the public int6 records, whose step has a floor: codes of 4.8 steps
 INT6 = TensorQuant("int6")
@@ -37,12 +38,20 @@ def sdclip(embed: TensorQuant) -> QuantConfig:
     return QuantConfig(attn=matrices, mlp=matrices, embed=embed, scale_floor="eps")
 
 
+def trellis() -> QuantConfig:
+    """Steps of columns and a trellis of eight states, as `quant=trellis` has them."""
+    embed = TensorQuant("int8", clip="matrix_std", clip_k=20.0, rounding="trellis", columns=0.7)
+    matrices = dataclasses.replace(embed, format="int6", clip_k=12.85)
+    return QuantConfig(attn=matrices, mlp=matrices, embed=embed, scale_floor="eps")
+
+
 FORMATS = {
     "sdclip": sdclip(TensorQuant("int8", clip="std", clip_k=20.0)),
     "sdclip_int7": sdclip(TensorQuant("int7", clip="std", clip_k=15.0)),
     "int8_rowmax": QuantConfig(scale_floor="eps"),
     "int6_rowmax": QuantConfig(attn=INT6, mlp=INT6, scale_floor="eps"),
     "int6_floor": QuantConfig(attn=INT6, mlp=INT6),
+    "trellis": trellis(),
 }
 CODECS = {
     "zlib-9": QuantConfig(codec="zlib", codec_level=9),
@@ -73,8 +82,22 @@ def simulated(layers: int) -> dict[str, torch.Tensor]:
 
 
 def coded_as(name: str, weights: dict[str, torch.Tensor], small_numel: int) -> dict[str, CodedTensor]:
-    """Weights in one of FORMATS."""
-    return quantize(weights, dataclasses.replace(FORMATS[name], small_numel=small_numel))
+    """Return the weights in one of FORMATS."""
+    quant = dataclasses.replace(FORMATS[name], small_numel=small_numel)
+    return quantize(weights, quant, simulated_hessians(weights) if uses_gptq(quant) else None)
+
+
+def simulated_hessians(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return Hessians `[in, in]` of correlated Gaussian inputs whose deviations spread by a factor of e."""
+    generator, hessians = torch.Generator().manual_seed(1), dict[int, torch.Tensor]()
+    for tensor in weights.values():
+        width = tensor.shape[-1]
+        if tensor.ndim == 2 and width not in hessians:
+            mixed = torch.eye(width) + torch.randn(width, width, generator=generator) / width**0.5
+            inputs = torch.randn(2 * width, width, generator=generator) @ mixed
+            inputs *= torch.randn(width, generator=generator).exp()
+            hessians[width] = inputs.T @ inputs
+    return {name: hessians[tensor.shape[-1]] for name, tensor in weights.items() if tensor.ndim == 2}
 
 
 def entropy_bytes(symbols: torch.Tensor) -> float:
@@ -113,27 +136,13 @@ def rows(coded: dict[str, CodedTensor], names: list[str], with_lrzip: bool) -> I
         start = time.perf_counter()
         content = pack(coded, model, CODECS[name])
         middle = time.perf_counter()
-        assert same(unpack(content).coded, coded), name
+        restored = unpack(content)
+        restored.state_dict()
         yield name, len(content), middle - start, time.perf_counter() - middle
+        assert same(restored.coded, coded), name
     if with_lrzip:
-        yield lrzip(coded)
-
-
-def lrzip(coded: dict[str, CodedTensor]) -> tuple[str, int, float, float]:
-    """Codes of each role as one file for `lrzip -z`, the rest by brotli."""
-    start, size, by_role = time.perf_counter(), 0, dict[str, list[torch.Tensor]]()
-    with_codes = {n: t for n, t in coded.items() if entry_of(n, t).has_codes}
-    for name, tensor in with_codes.items():
-        by_role.setdefault(entry_of(name, tensor).role, []).append(tensor.data.flatten())
-    with tempfile.TemporaryDirectory() as folder:
-        for i, parts in enumerate(by_role.values()):
-            path = Path(folder, str(i))
-            path.write_bytes(bytes(torch.cat(parts).view(torch.uint8).numpy()))
-            subprocess.run([*LRZIP, "-o", f"{path}.lrz", str(path)], check=True, capture_output=True)
-            size += Path(f"{path}.lrz").stat().st_size
-    rest = {n: dataclasses.replace(t, data=t.data[:, :0]) if n in with_codes else t for n, t in coded.items()}
-    size += len(compress(payload(rest, ModelConfig(), QuantConfig(layout=["byte_planes"])), "brotli", 11))
-    return "lrzip -z for each role, rest brotli-11", size, time.perf_counter() - start, float("nan")
+        start = time.perf_counter()
+        yield "lrzip -z for each role, rest brotli-11", lrzip_bytes(coded), time.perf_counter() - start, float("nan")
 
 
 def main() -> None:
@@ -153,10 +162,13 @@ def main() -> None:
         pack(coded_as("sdclip", {"x": torch.randn(8, 4)}, 0), ModelConfig(), CODECS["context"])
         print(f"compiling or loading the entropy coder: {time.perf_counter() - start:.1f} s\n")
     for name in args.formats:
+        start = time.perf_counter()
         coded = coded_as(name, weights, args.small_numel if args.weights else 0)
+        seconds = time.perf_counter() - start
         codes = sum(t.data.numel() for n, t in coded.items() if entry_of(n, t).has_codes)
         reference = reference_bytes(coded)
-        print(f"{name}: {codes:,} codes in {len(coded)} tensors, order-0 entropy {reference:,.0f} bytes\n")
+        print(f"{name}: {codes:,} codes in {len(coded)} tensors, order-0 entropy {reference:,.0f} bytes")
+        print(f"rounded in {seconds:.1f} s\n")
         print("| codec | bytes | / entropy | pack s | unpack s |\n|---|---|---|---|---|", flush=True)
         for codec, size, packing, unpacking in rows(coded, args.codecs, args.lrzip):
             print(f"| {codec} | {size:,} | {size / reference:.4f} | {packing:.1f} | {unpacking:.1f} |", flush=True)

@@ -202,7 +202,7 @@ function drawScores(found, scored, kinds, numeric, name, percent) {
   traces.push(...shapeLegend(kinds.filter(kind => scored.some(v => v.kind === kind))), seedMark);
   const numbers = scored.map(v => v.number);
   const wide = numeric && Math.min(...numbers) > 0 && Math.max(...numbers) / Math.min(...numbers) >= 4;
-  const labelled = wide ? spreadOut(numbers, 9) : [];
+  const labelled = wide ? spreadOut(numbers, 12) : [];
   const ticks = wide ? { type: "log", tickvals: labelled, ticktext: labelled.map(n => String(Number(n.toPrecision(4)))) } : {};
   draw("scores", scored.length ? traces : [], {
     revision: found.title, names: numeric ? 0 : scored.length, x: numeric ? { ...swept, ...ticks } : title,

@@ -1,0 +1,72 @@
+"""The weights of a finished run, for studies that store them in several ways and measure the gap of each."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from torch import Tensor
+
+from golf.artifact.quant.fitting import with_steps
+from golf.run.folder import RunFolder
+from golf.settings.config import Config, QuantConfig
+from golf.training.data.dataset import open_dataset
+from golf.training.loop.calibration import calibrate
+from golf.training.loop.quant_gap import quant_of
+from golf.training.model.weights import read_weights
+from golf.training.ranks import Ranks
+from golf.training.scoring.scorer import Scorer
+
+
+class Point(NamedTuple):
+    """One stored form of one checkpoint."""
+
+    way: str
+    step: float  # multiple of the form's own steps
+    artifact_bytes: int
+    gap_bpb: float
+
+
+class Checkpoint:
+    """Weights of a run with a scorer in float32; text for calibration is training text, scores are of validation text.
+
+    `tokens` are calibrated on and as many are scored.
+    """
+
+    def __init__(self, run: Path, tokens: int):
+        folder = RunFolder(run)
+        self.name, self.tokens = f"{run.parent.name}/{run.name}", tokens
+        self.cfg = _on_this_cpu(folder.read_config())
+        dataset = open_dataset(self.cfg)
+        self.dataset = dataclasses.replace(dataset, validation=dataset.validation[: tokens + 1])
+        self.scorer = Scorer(self.cfg, self.dataset, Ranks())
+        stored = read_weights(folder.weights)
+        # A file of weights sorts its names, and codecs compress a different order to different bytes.
+        self.weights = {name: stored[name] for name in self.scorer.model.state_dict()}
+        self.before_bpb = self.scorer(self.weights).val_bpb
+
+    def quant(self, choice: str, step: float = 1.0) -> QuantConfig:
+        """Return the settings of `choice`, a preset's name and overrides, with all steps multiplied by `step`."""
+        return with_steps(quant_of(f"{choice} quant.calibration.tokens={self.tokens}", self.cfg), step)
+
+    @functools.cached_property
+    def hessians(self) -> dict[str, Tensor]:
+        """Hessians `[in, in]` of all matrices by name, the tied embedding's included."""
+        cfg = dataclasses.replace(self.cfg, quant=self.quant("sdclip_gptq"))
+        return calibrate(self.weights, cfg, self.dataset)
+
+    def gap_bpb(self, restored: Mapping[str, Tensor]) -> float:
+        """Return how many bits per byte the `restored` weights score above the trained ones."""
+        return self.scorer(restored).val_bpb - self.before_bpb
+
+
+def _on_this_cpu(cfg: Config) -> Config:
+    return dataclasses.replace(
+        cfg,
+        model=dataclasses.replace(cfg.model, attention="sdpa"),
+        eval=dataclasses.replace(cfg.eval, dtype="fp32", val_batch_tokens=16_384),
+        launch=dataclasses.replace(cfg.launch, nproc=1, device="cpu", compile="off"),
+    )
