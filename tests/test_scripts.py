@@ -12,8 +12,8 @@ import torch
 
 from golf.commands import gpu_check_command
 from golf.commands.gpu_check_command import PRESETS
-from golf.errors import GolfError
 from golf.commands.gpu_presets import Measured
+from golf.errors import GolfError
 from golf.training.data.own_text import OwnDataset
 from tests.support import ROOT, golf_main, make_text, tiny_overrides
 
