@@ -13,6 +13,7 @@ import torch
 from golf.commands import gpu_check_command
 from golf.commands.gpu_check_command import PRESETS
 from golf.commands.gpu_presets import Measured
+from golf.errors import GolfError
 from golf.training.data.own_text import OwnDataset
 from tests.support import ROOT, golf_main, make_text, tiny_overrides
 
@@ -97,3 +98,12 @@ def test_memory_is_held_against_the_plan(mib: float | None, loss: float, problem
     measured = Measured("naive_baseline", 43.5, 44.8, mib, 10_214.0, loss)
     assert problem in measured.problem and bool(problem) == bool(measured.problem)
     assert ("NO" in measured.row) == bool(problem) and "| 43.5 | 44.8 |" in measured.row
+
+
+@pytest.mark.parametrize(
+    ("option", "sentence"),
+    [("--steps=0", "--steps 0 leaves nothing to time"), ("--report=missing/gpu.md", "its folder does not exist")],
+)
+def test_a_check_that_could_not_report_does_not_begin(option: str, sentence: str) -> None:
+    with pytest.raises(GolfError, match=sentence):
+        gpu_check_command.main(["--device=cpu", option])

@@ -72,6 +72,10 @@ def parser() -> CommandParser:
 def main(arguments: Sequence[str]) -> int:
     """Print the report in Markdown; the exit status is 1 if a check fails, or that of the main job."""
     args, start = parser().parse_intermixed_args(arguments), time.monotonic()
+    if args.steps < 1:
+        raise GolfError(f"--steps {args.steps} leaves nothing to time: write 1 or more.")
+    if args.report and not args.report.absolute().parent.is_dir():
+        raise GolfError(f"--report {args.report}: its folder does not exist. Make it first.")
     import torch
 
     from golf.commands.gpu_measurement import check_compiling, check_kernels, check_numbers, step_table

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from golf.commands.parsing import CommandParser
 from golf.errors import GolfError
+from golf.words import listed
 
 HERE = "here"  # value of --on
 
@@ -51,10 +52,10 @@ def parser() -> CommandParser:
 def main(arguments: Sequence[str]) -> int:
     """Print the plan of the run that the overrides describe."""
     args = parser().parse_intermixed_args(arguments)
+    refuse_senseless(args)
     from golf.settings.composition import refuse_mistakes
     from golf.settings.mistakes import refuse_unknown_key
 
-    _refuse_numbers(args)
     # Mistakes are told before torch is imported.
     refuse_mistakes(args.overrides)
     if args.solve:
@@ -67,7 +68,8 @@ def main(arguments: Sequence[str]) -> int:
     from golf.settings.composition import compose
     from golf.settings.hardware import assumed
 
-    machine = parse_machine(args.on) if args.on and args.on != HERE else None
+    # An empty name is that of a shell's variable that is not set.
+    machine = parse_machine(args.on) if args.on not in (None, HERE) else None
     if machine is None and (args.usd_per_hour is not None or args.min_steps):
         raise GolfError("--usd-per-hour and --min-steps are about a GPU machine: name it, such as --on 8xh100.")
     history = finished_runs(runs_root())
@@ -86,18 +88,18 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _refuse_numbers(args: argparse.Namespace) -> None:
-    """Raise `GolfError` for an option that is no price, no step or no number of steps or bytes."""
-    price = args.usd_per_hour
-    if price is not None and not (math.isfinite(price) and price >= 0):
-        raise GolfError(f"--usd-per-hour {price:g} is no price: give dollars an hour, 0 or more.")
-    for flag, value, least in (
-        ("--multiple-of", args.multiple_of, 1),
-        ("--min-steps", args.min_steps, 0),
-        ("--margin", args.margin or 0, 0),
-    ):
-        if value < least:
-            raise GolfError(f"{flag} {value} is too small: give {least} or more.")
+def refuse_senseless(args: argparse.Namespace) -> None:
+    """Raise `GolfError` for options with values that mean nothing, and for those of --solve without it."""
+    if args.usd_per_hour is not None and not 0 < args.usd_per_hour < math.inf:
+        raise GolfError(f"--usd-per-hour {args.usd_per_hour:g} is no price: write dollars above zero.")
+    least = {"--multiple-of": (args.multiple_of, 1), "--min-steps": (args.min_steps, 0), "--margin": (args.margin, 0)}
+    for option, (value, limit) in least.items():
+        if value is not None and value < limit:
+            raise GolfError(f"{option} {value} has to be at least {limit}.")
+    limits = {"--margin": args.margin is not None, "--min-steps": args.min_steps, "--multiple-of": args.multiple_of > 1}
+    if not args.solve and any(limits.values()):
+        given = listed([option for option, is_given in limits.items() if is_given])
+        raise GolfError(f"{given}: for --solve only, and no setting is named. Add --solve model.mlp_hidden, say.")
 
 
 def _probed(cfg: Config) -> StepTime:

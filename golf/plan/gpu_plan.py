@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from golf.plan.artifact_size import Interval
 from golf.plan.flops import layer_order, multiplied_weights
@@ -36,6 +36,7 @@ class GPUPlan:
     sliding_seconds: float
     ttt_seconds: float | None  # of test-time training; None without
     usd_per_hour: float | None
+    flash3_ms: float | None  # `formula_ms` with flash attention 3; None where it is used or no choice
 
     @property
     def memory_left_mib(self) -> float:
@@ -62,6 +63,7 @@ def gpu_plan(
     ms = step_ms(phases)
     # Public scores were timed on H100s; another kind is slower by its slowdown in training.
     slowdown = machine.kind.slowdown
+    with_flash3 = [(share, replace(work, flash3=True)) for share, work in phases]
     stride = cfg.eval.stride or min(STRIDE, eval_seq_len(cfg))
     return GPUPlan(
         machine=machine,
@@ -72,7 +74,26 @@ def gpu_plan(
         sliding_seconds=slowdown * sliding_seconds(cfg, model, stride),
         ttt_seconds=slowdown * ttt_seconds(cfg, model) if cfg.eval.ttt.method != "off" else None,
         usd_per_hour=usd_per_hour,
+        flash3_ms=step_ms(with_flash3) if machine.hardware().hopper and cfg.model.attention != "fa3" else None,
     )
+
+
+def unplanned(cfg: Config, machine: Machine | None = None) -> str:
+    """Return why the formulas are not for `cfg`, with all GPUs of `machine` if that is given; empty if they are."""
+    known = "step time and memory are known for compiled steps in bf16 on GPUs only"
+    for key, value, is_known in (
+        ("launch.device", cfg.launch.device, cfg.launch.device == "cuda"),
+        ("launch.compile", cfg.launch.compile, cfg.launch.compile != "off"),
+        ("model.compute_dtype", cfg.model.compute_dtype, cfg.model.compute_dtype == "bf16"),
+    ):
+        if not is_known:
+            return f"{known}, not with {key}={value}: leave it out, or plan without --on"
+    if machine is not None and world_size(cfg) != machine.gpus:
+        return (
+            f"the configuration has {world_size(cfg)} ranks, and {machine.title} is planned with one on each GPU: "
+            "leave launch.nproc and launch.nodes out, or name a machine of that size"
+        )
+    return ""
 
 
 def phases_of(cfg: Config, model: GPT) -> Phases:
@@ -118,7 +139,7 @@ def _step_time(cfg: Config, machine: Machine, ms: float, history: Sequence[Finis
     """Return the formula's `ms` with an interval, or scaled by the runs that have finished on such a machine."""
     ratios = []
     for run in history:
-        if run.machine == machine.title and run.result.step_ms:
+        if run.machine == machine.title and run.result.step_ms and not unplanned(run.config):
             ratios.append(run.result.step_ms / step_ms(phases_of(run.config, shapeless_model(run.config))))
     if ratios:
         # Runs on the very machine correct what the formula gets wrong there, so their extremes replace its interval.

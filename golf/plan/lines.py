@@ -142,7 +142,8 @@ def plan_lines(cfg: Config, plan: Plan) -> list[str]:
         f"headroom   {rounded(plan.headroom)} of {plan.cap_bytes:,} bytes{_warning(plan)}",
         f"work       {work(plan)} (matrices {plan.flops.matmul / 1e6:.4g}, attention {plan.flops.attention / 1e6:.4g})",
         f"time       {duration(plan)}",
-        f"scoring    {scoring(plan)}",
+        # The machine's line has seconds by a formula where no finished run tells them.
+        *([f"scoring    {scoring(plan)}"] if plan.sliding.seconds or not plan.gpu else []),
         *(machine_lines(cfg, plan.gpu) if plan.gpu else ()),
     ]
 

@@ -56,10 +56,10 @@ class Machine:
 
 def parse_machine(text: str) -> Machine:
     """Return the machine that `text`, such as `8xh100` or `4090`, names. Raises `GolfError` for an unknown one."""
-    match = re.fullmatch(r"(?:(\d+)[x×])?(\w+)", text.strip().lower())
-    if match is None or match[2] not in KINDS or match[1] == "0":
+    match = re.fullmatch(r"(?:([1-9]\d*)[x×])?(\w+)", text.strip().lower())
+    if match is None or match[2] not in KINDS:
         raise GolfError(
-            f"{text} is no machine that golf knows: write 8xh100 or 1x and one of {', '.join(KINDS)}, or here."
+            f"{text!r} is no machine that golf knows: write 8xh100 or 1x and one of {', '.join(KINDS)}, or here."
         )
     return Machine(int(match[1] or 1), KINDS[match[2]])
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from golf.artifact.script.code_bytes import code_bytes, estimated_code_bytes
 from golf.challenge import RECORD_STEPS
+from golf.errors import GolfError
 from golf.plan.artifact_size import ArtifactSize, Interval, artifact_size
 from golf.plan.flops import FlopsPerToken, flops_per_token
-from golf.plan.gpu_plan import GPUPlan, gpu_plan
+from golf.plan.gpu_plan import GPUPlan, gpu_plan, unplanned
 from golf.plan.history import FinishedRun, finished_runs
 from golf.plan.machines import Machine, machine_like
 from golf.plan.pruned import Pruned, fitted
@@ -98,7 +99,10 @@ def make_plan(
     flops = flops_per_token(cfg, model)
     batch = cfg.data.train_batch_tokens
     # The clock ends a run, so the time of a step decides how many steps it has.
-    machine = machine or (machine_like(machine_kind()) if cfg.launch.device == "cuda" else None)
+    reason = unplanned(cfg, machine)
+    if machine and reason:
+        raise GolfError(f"{reason}.")
+    machine = machine or (None if reason else machine_like(machine_kind()))
     gpu = gpu_plan(cfg, model, machine, history, usd_per_hour) if machine else None
     title = machine.title if machine else machine_kind()
     if step_time is None:

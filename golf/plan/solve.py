@@ -14,9 +14,13 @@ from golf.plan.machines import Machine
 from golf.plan.plan import Plan, make_plan
 from golf.settings.composition import compose
 from golf.settings.config import Config
+from golf.words import listed
 
 RANGE = 8.0  # ratio of the ends of the search to the present value
 FLOAT_DIGITS = 4  # significant digits of a solved value that is no integer
+
+
+Left = dict[str, float]  # unit of a limit → what is left, negative if it is broken
 
 
 class Solution(NamedTuple):
@@ -34,15 +38,15 @@ class Limits:
     machine: Machine | None = None
     min_steps: int = 0
 
-    def left(self, plan: Plan) -> float:
-        """Return a number that is negative if `plan` breaks a limit: the bytes, MiB or steps left, the fewest."""
+    def left(self, plan: Plan) -> Left:
+        """Return what `plan` leaves under each limit."""
         margin = self.margin_bytes
-        left = [plan.headroom.low if margin is None else plan.headroom.expected - margin]
+        left = {"bytes under the cap": plan.headroom.low if margin is None else plan.headroom.expected - margin}
         if plan.gpu is not None:
-            left.append(plan.gpu.memory_left_mib)
+            left["MiB of memory"] = plan.gpu.memory_left_mib
         if plan.steps is not None and self.min_steps:
-            left.append(plan.steps.expected - self.min_steps)
-        return min(left)
+            left["steps"] = plan.steps.expected - self.min_steps
+        return left
 
 
 def solve(
@@ -57,7 +61,7 @@ def solve(
 
     Nothing is pruned. Without a margin the upper end of the prediction's interval has to fit, with one the expected
     value. On a machine of `limits` memory and steps have to do, too. A whole number is a multiple of `multiple_of`.
-    Raises `GolfError` if `key` is not a number, does not change the bytes, or if nothing or everything in range fits.
+    Raises `GolfError` if `key` is not a number, changes nothing that is limited, or if nothing or everything fits.
     """
     limits = limits or Limits()
     start = compose(overrides)
@@ -75,33 +79,50 @@ def solve(
             plans[i] = make_plan(compose(overridden), history, code=code, machine=limits.machine)
         return plans[i]
 
-    def left(i: int) -> float:
+    def left(i: int) -> Left:
         return limits.left(plan_at(i))
 
     smallest, largest = max(1, math.ceil(value / RANGE / step)), math.floor(value * RANGE / step)
+    if smallest > largest:
+        raise GolfError(f"There is no multiple of {step:g} up to {value * RANGE:g}, eight times {key}: choose another.")
     found = _fitting(left, smallest, largest, _describe(key, smallest * step, largest * step))
     return Solution(_override(key, found * step), plan_at(found))
 
 
-def _fitting(left: Callable[[int], float], low: int, high: int, described: str) -> int:
-    """Return the index in `low` … `high` with the fewest bytes left, zero or more; `left` has to be monotonic."""
+def _fitting(left: Callable[[int], Left], low: int, high: int, described: str) -> int:
+    """Return the index in `low` … `high` at the edge of what fits all limits, each of which has to be monotonic."""
     at_low, at_high = left(low), left(high)
-    if abs(at_low - at_high) < 1:
-        raise GolfError(f"{described} changes the bytes by nothing: solve for a setting that does.")
-    if at_low < 0 and at_high < 0:
-        raise GolfError(
-            f"{described} brings it under the cap nowhere: at best it is {-max(at_low, at_high):,.0f} bytes over. "
-            "Choose a smaller model or number format first."
-        )
-    if at_low >= 0 and at_high >= 0:
-        raise GolfError(
-            f"{described} fits everywhere, with at least {min(at_low, at_high):,.0f} bytes left: nothing to solve."
-        )
-    # Which end fits depends on the setting: a wider model takes more bytes, a coarser format fewer.
-    fits, over = (low, high) if at_low >= 0 else (high, low)
+    if all(abs(at_low[unit] - at_high[unit]) < 1 for unit in at_low):
+        raise GolfError(f"{described} changes {listed(list(at_low))} by nothing: solve for a setting that does.")
+    first, last = low, high
+    for unit in at_low:
+        edge = _edge(left, unit, low, high)
+        if edge is None:
+            missing = -max(at_low[unit], at_high[unit])
+            raise GolfError(
+                f"{described} fits nowhere: at best {missing:,.0f} {unit} are missing. Choose a smaller model or "
+                "number format first."
+            )
+        # A wider model takes more of everything, a coarser format less: either end may be the one that fits.
+        first, last = (first, min(last, edge)) if at_low[unit] >= 0 else (max(first, edge), last)
+    if first > last:
+        raise GolfError(f"{described} fits nowhere: no value keeps to {listed(list(at_low))} together.")
+    if (first, last) == (low, high):
+        least = listed([f"{min(at_low[unit], at_high[unit]):,.0f} {unit}" for unit in at_low])
+        raise GolfError(f"{described} fits everywhere, with at least {least} left: nothing to solve.")
+    return last if last < high else first
+
+
+def _edge(left: Callable[[int], Left], unit: str, low: int, high: int) -> int | None:
+    """Return the last index that fits the limit `unit` on the way from an end that does to the other; None if none."""
+    fits, over = (low, high) if left(low)[unit] >= 0 else (high, low)
+    if left(fits)[unit] < 0:
+        return None
+    if left(over)[unit] >= 0:
+        return over
     while abs(fits - over) > 1:
         middle = (fits + over) // 2
-        fits, over = (middle, over) if left(middle) >= 0 else (fits, middle)
+        fits, over = (middle, over) if left(middle)[unit] >= 0 else (fits, middle)
     return fits
 
 

@@ -9,6 +9,7 @@ from dataclasses import astuple
 import pytest
 from torch import nn
 
+from golf.commands import plan_command
 from golf.errors import GolfError
 from golf.plan.gpu_lines import machine_lines
 from golf.plan.gpu_plan import GPUPlan, gpu_plan, phases_of
@@ -127,7 +128,7 @@ def test_machines_and_their_names() -> None:
         is machine_like("EPYC, 2 cores")
         is None
     )
-    for wrong in ("8xtpu", "0xh100", "h100x8"):
+    for wrong in ("8xtpu", "0xh100", "00xh100", "h100x8", ""):
         with pytest.raises(GolfError, match="write 8xh100 or 1x and one of h100"):
             parse_machine(wrong)
 
@@ -154,10 +155,38 @@ def test_limits_are_bytes_memory_and_steps_together() -> None:
         plan = make_plan(cfg, [], thorough=False, code=0, machine=machine)
     assert plan.gpu is not None and plan.steps is not None
     steps = round(plan.steps.expected)
-    assert Limits(0, machine, steps - 1).left(plan) > 0 > Limits(0, machine, steps + 2).left(plan)
+    enough, too_many = (Limits(0, machine, wanted).left(plan)["steps"] for wanted in (steps - 1, steps + 2))
+    assert enough > 0 > too_many
     heavy = dataclasses.replace(plan, gpu=dataclasses.replace(plan.gpu, peak_mib=70_000.0))
-    assert Limits(0, machine).left(heavy) < 0 < Limits(0, machine).left(plan)
-    assert Limits(cfg.budget.artifact_bytes, machine).left(plan) < 0
+    assert Limits(0, machine).left(heavy)["MiB of memory"] < 0 < min(Limits(0, machine).left(plan).values())
+    assert Limits(cfg.budget.artifact_bytes, machine).left(plan)["bytes under the cap"] < 0
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (["launch.device=cpu"], "not with launch.device=cpu"),
+        (["launch.compile=off"], "not with launch.compile=off"),
+        (["model.compute_dtype=fp32"], "not with model.compute_dtype=fp32"),
+        (["launch.nproc=1"], "the configuration has 1 ranks, and 8× NVIDIA H100 80GB HBM3 is planned"),
+        (["launch.nproc=2", "launch.nodes=2"], "the configuration has 4 ranks"),
+    ],
+)
+def test_what_the_formulas_do_not_know_is_refused(overrides: list[str], sentence: str) -> None:
+    cfg = on("8xh100", "model=4l", *overrides)
+    with pytest.raises(GolfError, match=sentence):
+        make_plan(cfg, [], thorough=False, code=0, machine=parse_machine("8xh100"))
+    # Without a named machine such a run is planned from finished ones.
+    assert make_plan(cfg, [], thorough=False, code=0).gpu is None
+
+
+def test_a_plan_says_what_flash_attention_3_would_save() -> None:
+    cfg, plan = planned("8xh100", "experiment=pr593_11l", "model.attention=sdpa")
+    _, fast = planned("8xh100", "experiment=pr593_11l", "model.attention=fa3")
+    assert plan.flash3_ms == pytest.approx(fast.formula_ms) and fast.flash3_ms is None
+    assert "attention  sdpa; model.attention=fa3 saves 16% of that" in "\n".join(machine_lines(cfg, plan))
+    cfg, plan = planned("8xa100", "experiment=naive_baseline")
+    assert not any(line.startswith("attention") for line in machine_lines(cfg, plan))
 
 
 def test_the_command_and_its_mistakes(runs: object) -> None:
@@ -166,3 +195,19 @@ def test_the_command_and_its_mistakes(runs: object) -> None:
     wrong = golf_command("plan", "model=9l", "--usd-per-hour", "20")
     assert wrong.returncode != 0 and "name it, such as --on 8xh100" in wrong.stderr
     assert set(KINDS) == {"h100", "h200", "a100", "4090", "5090"}
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--on="], "'' is no machine that golf knows"),
+        (["--on=8xh100", "--usd-per-hour=-5"], "--usd-per-hour -5 is no price"),
+        (["--on=8xh100", "--usd-per-hour=nan"], "--usd-per-hour nan is no price"),
+        (["--on=8xh100", "--min-steps=5"], "--min-steps: for --solve only"),
+        (["--solve=model.mlp_hidden", "--multiple-of=0"], "--multiple-of 0 has to be at least 1"),
+        (["--margin=5", "--multiple-of=8"], "--margin, --multiple-of: for --solve only"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(options: list[str], sentence: str) -> None:
+    with pytest.raises(GolfError, match=sentence):
+        plan_command.main(["model=4l", *options])

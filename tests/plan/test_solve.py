@@ -17,15 +17,31 @@ def test_bisection_finds_what_a_search_finds(low: int, width: int, limit: float,
     high, edge = low + width, low + limit * (width - 1) + 0.5
     values = {i: (edge - i if rising else i - edge) * 100 for i in range(low, high + 1)}
     fitting = [i for i, left in values.items() if left >= 0]
-    assert _fitting(values.__getitem__, low, high, "x") == (max(fitting) if rising else min(fitting))
+    assert _fitting(lambda i: {"bytes": values[i]}, low, high, "x") == (max(fitting) if rising else min(fitting))
+
+
+@given(bytes_edge=st.floats(1.5, 98.5), steps_edge=st.floats(1.5, 98.5), spare=st.integers(0, 1))
+def test_several_limits_bind_together(bytes_edge: float, steps_edge: float, spare: int) -> None:
+    """Bytes fit up to an edge and steps from another one on, as with larger batches; memory always or never binds."""
+
+    def left(i: int) -> dict[str, float]:
+        return {"bytes": 100 * (bytes_edge - i), "steps": 10 * (i - steps_edge), "MiB": 1e6 - spare * i}
+
+    fitting = [i for i in range(1, 100) if min(left(i).values()) >= 0]
+    if fitting:
+        assert _fitting(left, 1, 99, "x") == max(fitting)
+    else:
+        with pytest.raises(GolfError, match="no value keeps to bytes, steps, MiB together"):
+            _fitting(left, 1, 99, "x")
 
 
 @pytest.mark.parametrize(
     "left, sentence",
     [
-        (lambda i: 5.0, "changes the bytes by nothing"),
-        (lambda i: -1.0 * i, "nowhere"),
-        (lambda i: 1.0 * i, "everywhere"),
+        (lambda i: {"bytes": 5.0, "steps": 3.0}, "changes bytes, steps by nothing"),
+        (lambda i: {"bytes": -1.0 * i}, "nowhere: at best 1 bytes are missing"),
+        (lambda i: {"bytes": 50.0 - i, "steps": -200.0 - i}, "nowhere: at best 201 steps are missing"),
+        (lambda i: {"bytes": 1.0 * i, "MiB": 500.0 - i}, "everywhere, with at least 1 bytes, 400 MiB left"),
     ],
 )
 def test_settings_without_a_solution_say_so(left: object, sentence: str) -> None:
@@ -47,3 +63,8 @@ def test_the_largest_mlp_under_the_cap() -> None:
 def test_only_numbers_above_zero_can_be_solved_for(key: str) -> None:
     with pytest.raises(GolfError, match="not a number above zero"):
         solve(SMALL, key, [])
+
+
+def test_a_multiple_that_is_out_of_reach_is_refused() -> None:
+    with pytest.raises(GolfError, match=r"no multiple of 1000 up to 32, eight times model.num_layers"):
+        solve(SMALL, "model.num_layers", [], multiple_of=1000)

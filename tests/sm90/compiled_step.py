@@ -18,7 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.fake_cuda.device import load_guard, pretend
+from tests.fake_cuda.device import load_guard, pretend, put_guard
 
 load_guard(sys.argv[1])
 
@@ -141,6 +141,7 @@ def run(case: str) -> dict[str, object]:
 
 def main() -> None:
     """Print the findings of the cases on the command line."""
+    put_guard(sys.argv[1])
     pretend()
     inductor.pretend_h100()
     for case in sys.argv[2:]:

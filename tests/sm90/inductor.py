@@ -42,7 +42,7 @@ def pretend_h100() -> None:
     from torch._inductor import config
     from torch._inductor.fx_passes import fuse_attention
     from torch._inductor.runtime import triton_helpers
-    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch._subclasses import fake_tensor
     from triton.backends.compiler import GPUTarget
 
     properties = types.SimpleNamespace(**H100)
@@ -66,7 +66,9 @@ def pretend_h100() -> None:
     triton.runtime.driver.set_active(driver)
     replace(triton_helpers, set_driver_to_gpu=lambda: None)
     # Otherwise fake tensors would copy constants to the device that has just been announced.
-    replace(FakeTensorMode, avoid_device_init=property(lambda _: True))
+    replace(fake_tensor.FakeTensorMode, avoid_device_init=property(lambda _: True))
+    # A CUDA build would make a real tensor there.
+    replace(fake_tensor, init_gpu_context=lambda _: None)
     # It would run attention on the device, and so would the folding of constants.
     replace(fuse_attention, _sfdp_init=lambda *_: None)
     config.joint_graph_constant_folding = False
@@ -96,7 +98,7 @@ class Codes:
         def keep(lowering: Any) -> Any:
             code, _ = lowering.codegen()
             self.texts.append(getattr(code, "value", code))
-            return types.SimpleNamespace(call=None, runner=None, __file__="", key="", value="")
+            return types.SimpleNamespace(call=lambda _: None, runner=None, __file__="", key="", value="")
 
         runnable, plain = copy.deepcopy(graph), GraphLowering.compile_to_module
         replace(GraphLowering, compile_to_module=keep)

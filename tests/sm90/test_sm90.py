@@ -19,10 +19,11 @@ from tests.support import ROOT
 
 FOLDER = Path(__file__).parent
 SHARED_BYTES = 232_448  # shared memory that a program may have on an H100
-# Launches of torch 2.13 for a micro-batch of two layers, forward and backward: kernels in Triton, then matrix products.
-LAUNCHES = {"triton": (26, 39), "products": (13, 26)}
-FUSED_LAUNCHES = {"triton": (23, 37), "products": (9, 24)}  # with the kernels for loss and MLPs
-MOST_LAUNCHES = 75  # of another torch, in both directions together
+# Launches for a micro-batch of two layers, forward and backward: kernels in Triton, then matrix products. Torch 2.13
+# hands Inductor a norm as mean, power and root, earlier ones as one operation; backward the parts take a launch more.
+SPLIT_NORMS = int(torch.__version__ >= "2.13")
+LAUNCHES = {"triton": (26, 38 + SPLIT_NORMS), "products": (13, 26)}
+FUSED_LAUNCHES = {"triton": (23, 36 + SPLIT_NORMS), "products": (9, 24)}  # with the kernels for loss and MLPs
 SWITCHED = "tech=[recurrence,soft_round] tech.recurrence.first=1 tech.recurrence.last=1 model.num_layers=3"
 
 pytestmark = [
@@ -43,8 +44,8 @@ def lines_of(tmp_path: Path, script: str, *arguments: str) -> list[dict[str, Any
 
 @pytest.fixture(scope="module")
 def guard(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if shutil.which("g++") is None or torch.version.cuda is not None:
-        pytest.skip("the fake device needs g++ and a CPU build of torch")
+    if shutil.which("g++") is None or torch.cuda.is_available():
+        pytest.skip("the fake device needs g++, and would hide a GPU")
     return build_guard(tmp_path_factory.mktemp("guard"), Path(torch.__file__).parent)
 
 
@@ -71,10 +72,7 @@ def assert_one_graph(found: dict[str, Any]) -> None:
 def test_the_compiled_step_becomes_machine_code(guard: Path, tmp_path: Path) -> None:
     (found,) = lines_of(tmp_path, "compiled_step.py", str(guard), "cubins:experiment=naive_baseline")
     assert_one_graph(found)
-    launches = counted(found["launches"])
-    if torch.__version__.startswith("2.13"):
-        assert launches == LAUNCHES
-    assert sum(launches["triton"]) <= MOST_LAUNCHES
+    assert counted(found["launches"]) == LAUNCHES
     assert len(found["cubins"]) == found["kernels"] > 20 and min(found["cubins"]) > 1000
 
 
@@ -88,8 +86,7 @@ def test_the_kernels_for_loss_and_mlps_take_the_place_of_others(guard: Path, tmp
     )
     assert backward["torch.ops.golf.squared_mlp_gradient.default"] == 2
     assert backward["torch.ops.golf.softcapped_gradient.default"] == 1
-    if torch.__version__.startswith("2.13"):
-        assert counted(found["launches"]) == FUSED_LAUNCHES
+    assert counted(found["launches"]) == FUSED_LAUNCHES
 
 
 def test_tables_and_wide_logits_in_a_graph_are_found(guard: Path, tmp_path: Path) -> None:
