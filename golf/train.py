@@ -27,7 +27,9 @@ os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 # Help is answered before anything that takes time to import.
 if __name__ == "__main__" and {"-h", "--help"} & set(sys.argv[1:]):
     from golf.settings.usage import usage
+    from golf.words import print_in_any_encoding
 
+    print_in_any_encoding()
     # A reader such as `head` may close the pipe before all is written.
     with contextlib.suppress(BrokenPipeError):
         print(usage(), flush=True)
@@ -60,6 +62,7 @@ from golf.settings.composition import (  # noqa: E402
     sweep_label,
 )
 from golf.settings.mistakes import explain, flags_first  # noqa: E402
+from golf.words import print_in_any_encoding  # noqa: E402
 
 if TYPE_CHECKING:
     from golf.jobs.sweep.batch import Row
@@ -145,6 +148,7 @@ def print_quant_gaps(rows: Sequence[Row]) -> None:
 
 def command_line() -> int:
     """Exit status: 0 all `ok`, 1 a run that is not, 2 something to mend in the command or its inputs."""
+    print_in_any_encoding()
     # Under torchrun every rank would start all ranks of a run again.
     if "TORCHELASTIC_RUN_ID" in os.environ:
         said = "golf starts its ranks itself: use python, not torchrun, and launch.nproc for their number."

@@ -144,6 +144,13 @@ def test_a_reader_that_has_enough_is_no_error() -> None:
         assert done.stdout == "0\n" and done.stderr == ""
 
 
+@pytest.mark.parametrize("command", [["-m", "golf.commands.cli", "--help"], ["golf/train.py", "--help"]])
+def test_a_terminal_without_utf8_gets_question_marks(command: list[str]) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and "?" in done.stdout and not done.stderr
+
+
 def test_it_runs_as_a_module_from_any_folder(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "GOLF_RUNS": str(tmp_path)}
     command = [

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from golf.errors import GolfError, without_environment
+from golf.words import print_in_any_encoding
 
 GROUPS = {
     "Set up": ("doctor", "data get", "data tokenize", "completion", "help settings"),
@@ -45,6 +46,7 @@ def module_of(command: str) -> str:
 
 
 def _exit_status(run: Callable[[], int]) -> int:
+    print_in_any_encoding()
     try:
         status = _status_of(run)
         # Flushed here, so that a reader who has gone away is noticed below.
