@@ -16,6 +16,7 @@ prints. Without --script the defaults are those of the first baseline.
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -23,12 +24,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from golf.commands.parsing import CommandParser
+from golf.errors import GolfError
 
 if TYPE_CHECKING:
     from golf.foreign.script_variables import ScriptVariables
     from golf.settings.config import Config
     from golf.settings.translation import Translation
 
+COMMAND = re.compile(r"(^|\s)([A-Za-z_]\w*=|python|torchrun)|\.py(\s|$)")  # what some command line of a script has
 UNREAD = 1e-5  # share of the parameters that scripts keep and never read, such as lanes of layers without lanes
 
 
@@ -45,6 +48,9 @@ def parser() -> CommandParser:
 def main(arguments: Sequence[str]) -> int:
     """Print the overrides; the exit status is 1 if they are not the whole experiment."""
     args = parser().parse_intermixed_args(arguments)
+    if not args.script and not COMMAND.search(args.line):
+        example = '"MATRIX_LR=0.06 torchrun train_gpt.py"'
+        raise GolfError(f"from-env got no command line: write one in quotes, such as {example}, or name a --script.")
     from golf.foreign.script_in_log import public_variables
     from golf.foreign.script_variables import ScriptVariables
     from golf.settings.composition import compose

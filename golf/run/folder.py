@@ -137,7 +137,8 @@ class RunFolder:
 
 def runs_root() -> Path:
     """Return the folder of all runs: `GOLF_RUNS` or multirun/ in the repository."""
-    return Path(os.environ.get("GOLF_RUNS", ROOT / "multirun")).absolute()
+    # An empty variable is one that somebody's shell did not set.
+    return Path(os.environ.get("GOLF_RUNS") or ROOT / "multirun").absolute()
 
 
 def create_run_folder(cfg: Config, command: list[str]) -> RunFolder:

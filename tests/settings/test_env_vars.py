@@ -246,6 +246,8 @@ def test_script_prints_overrides_and_names_the_rest() -> None:
     assert unknown.returncode == 1 and "FOO=1" in unknown.stderr and "FOO" not in unknown.stdout
     order = script_main("from_env", "SHARD_ORDER=44,7 torchrun train_gpt.py").stdout
     assert compose([*shlex.split(order), "launch.device=cuda"]).data.shard_order == [44, 7]
+    for nothing in ("", "hello world"):
+        assert "got no command line" in script_main("from_env", nothing).stderr
     wrong = script_main("from_env", "MATRIX_LR=fast torchrun train_gpt.py")
     assert wrong.returncode == 2 and "optim.matrix_lr takes a float" in wrong.stderr
 
