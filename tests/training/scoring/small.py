@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -116,6 +117,9 @@ def on_ranks(world_size: int, work: Callable[[Ranks], T]) -> list[T]:
         thread.start()
     for thread in threads:
         thread.join()
+    if "torch._dynamo" in sys.modules:
+        # Threads share the compiler's stance. The last one to leave a stance restores what another had set.
+        torch.compiler.set_stance("default")
     return [results[rank] for rank in range(world_size)]
 
 
