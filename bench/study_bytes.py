@@ -197,9 +197,7 @@ def draw(of_run: dict[Path, list[Point]], path: Path) -> None:
         label = LABELS.get(way, "both, one step a matrix (quant=trellis)" if way == OURS else way)
         width = 2.2 if way in (REFERENCE, OURS) else 1.2
         axes.plot(*zip(*sorted(means), strict=True), f"{marker}-", color=colour, label=label, linewidth=width)
-    axes.set(
-        xlabel="artifact bytes, SDClip GPTQ with Golf's coder = 1", ylabel="gap in bpb, the same = 1", yscale="log"
-    )
+    axes.set(xlabel="artifact bytes, SDClip GPTQ with Golf's coder = 1", ylabel="gap in bpb, same = 1", yscale="log")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.grid(alpha=0.3)
