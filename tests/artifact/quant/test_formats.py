@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golf.artifact.quant.formats import QMAX, decode, encode_float, encode_integer
+from golf.artifact.quant.formats import QMAX, decode, encode_float, encode_integer, row_quantile
 from golf.artifact.quant.policy import dequantize, quantize, storage_of
 from golf.settings.config import QuantConfig, TensorQuant
 from golf.training.techniques.fake_quant import RoundedWeight
@@ -51,6 +51,16 @@ def test_codes_equal_the_slow_definition(fmt: str, scale_floor: str, seed: int, 
             exact = min(max(value, -clip), clip) / scale
             assert abs(coded.data[r, c].item() - exact) <= 0.5 + 1e-3
         assert coded.scale is not None and coded.scale[r].item() == pytest.approx(scale, rel=1e-3, abs=2**-25)
+
+
+@given(
+    shape=st.tuples(st.integers(1, 4), st.integers(1, 700)),
+    quantile=st.one_of(st.floats(0, 1), st.sampled_from([0.9999984, 0.999, 0.9995])),
+    seed=st.integers(0, 1000),
+)
+def test_quantiles_of_rows_are_those_of_torch(shape: tuple[int, int], quantile: float, seed: int) -> None:
+    values = torch.randn(shape, generator=torch.Generator().manual_seed(seed)).abs()
+    assert torch.equal(row_quantile(values, quantile), torch.quantile(values, quantile, dim=1))
 
 
 @pytest.mark.parametrize(("fmt", "largest"), [("int8", 127), ("int6", 31)])

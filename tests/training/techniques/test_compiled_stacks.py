@@ -77,7 +77,7 @@ def test_one_graph_that_equals_eager(stack: list[str], tiny: OwnDataset) -> None
         assert (q.grad - p.grad).norm() <= 1e-4 * p.grad.norm() + 1e-7
 
 
-@pytest.mark.parametrize(("stack", "mode"), zip(LATE, itertools.cycle(["blocks", "full"]), strict=False))
+@pytest.mark.parametrize(("stack", "mode"), list(zip(LATE, itertools.cycle(["blocks", "full"]), strict=False)))
 def test_switches_are_compiled_in_the_warm_up(
     stack: list[str], mode: str, tiny: OwnDataset, graphs_alone: None
 ) -> None:
