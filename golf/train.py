@@ -71,6 +71,8 @@ SHOWN_GROUPS = ("experiment", "model", "optim", "schedule", "quant", "data", "ev
 # Hydra accepts long flags shortened.
 MULTIRUN = re.compile(r"-m|--m\w*")
 EXIT_NOT_OK, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+SAME_COMMAND_STARTS_OVER = "The same command starts over, in a new folder beside this one."
+SAME_COMMAND_RESUMES = "The same command goes on from the last checkpoint; launch.fresh=true starts over."
 
 
 class Task:
@@ -100,7 +102,7 @@ class Task:
             return float("inf")
         print_result(result, folder.path)
         if result.state in (INTERRUPTED, CRASHED) and HydraConfig.get().mode == RunMode.RUN:
-            print("The same command starts over, in a new folder beside this one.")
+            print(SAME_COMMAND_RESUMES if folder.has_checkpoint else SAME_COMMAND_STARTS_OVER)
         # The row comes before the exit, so that the table names an interrupted run, too.
         self.rows.append(Row(overrides, result))
         if result.state == INTERRUPTED:
