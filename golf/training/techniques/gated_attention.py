@@ -72,6 +72,7 @@ class GatedAttention(Technique):
         Variable("GATE_WINDOW", "window"),
         Variable("GATE_WIDTH", "window"),
     )
+    by_layer = True
     groups = (("*.attn.attn_gate.*", "scalar"),)
     control_names = ("*.attn.attn_gate.*",)
 
