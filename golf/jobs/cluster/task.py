@@ -75,7 +75,7 @@ def _folder(cfg: Config, command: list[str]) -> RunFolder:
     """Return a new run folder, or the last attempt's if it left a checkpoint to resume from."""
     earlier = attempts(variant_id(cfg), cfg.seed)
     if earlier and earlier[-1].has_checkpoint:
-        # What the earlier start left would be taken for the outcome of this one.
+        # Files of the earlier start would be taken for the outcome of this one.
         earlier[-1].result.unlink(missing_ok=True)
         earlier[-1].error.unlink(missing_ok=True)
         return earlier[-1]

@@ -50,7 +50,7 @@ class Block(nn.Module):
         dim = cfg.model_dim
         self.attn = CausalSelfAttention(cfg)
         self.mlp: nn.Module = MLP(dim, mlp_hidden(cfg))
-        # Of further visits in one pass; without any, all visits share `mlp`.
+        # MLPs of further visits in one pass; without any, all visits share `mlp`.
         self.further_mlps = nn.ModuleList()
         self.attn_norm, self.mlp_norm = RMSNorm(), RMSNorm()
         self.attn_scale = nn.Parameter(torch.ones(dim))
