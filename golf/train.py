@@ -212,7 +212,7 @@ def _show_sweep(name: str, rows: Sequence[Row], overrides: Sequence[str]) -> Non
     """Print the table of several runs, and the quantization gaps of a sweep over them."""
     if len(rows) > 1:
         from golf.jobs.sweep.batch import mirror_report
-        from golf.report.sweep_table import print_sweep
+        from golf.report.results import print_sweep
 
         rules = rules_selected(overrides)
         print_sweep(name, [row[:3] for row in rows], rules)

@@ -6,9 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from golf.report.board_runs import RunsRoot, run_id
 from golf.report.board_server import PAGE_FOLDER, PLOTLY, as_json, plotly_file
-from golf.report.board_sweep import sweep_values
+from golf.report.board_values import RunsRoot, run_id, sweep_values
 from golf.report.findings import Findings
 
 MOST_POINTS = 1000  # points of a curve and event, so that a file of many runs can still be sent

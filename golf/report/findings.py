@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from golf.errors import GolfError
-from golf.report.comparison import NOT_COMPARABLE
-from golf.report.published import PublishedNoise
+from golf.report.comparison import NOT_COMPARABLE, PublishedNoise
 from golf.report.sequential import judge_sequentially
 from golf.report.statistics import known_sigma, one_sample
 from golf.report.study import Study

@@ -1,4 +1,4 @@
-"""The table of results: one row for each variant, best first."""
+"""The table of results: one row for each variant, best first. A sweep prints it at its end, `golf report` any time."""
 
 from __future__ import annotations
 
@@ -8,19 +8,53 @@ from typing import Any
 
 import numpy as np
 
-from golf.report.findings import Findings, score_title, variant_name
+from golf.report.changes import settings_that_differ
+from golf.report.findings import Findings, judged, score_title, variant_name
 from golf.report.remarks import remarks_on
-from golf.report.rows import RunRow
-from golf.report.settings_columns import settings_columns
-from golf.report.table import Column, Table
+from golf.report.rows import RunRow, row_of_result
+from golf.report.store import find_record
+from golf.report.study import Study, read_study, refused_variant
+from golf.report.table import Column, Table, render
 from golf.report.variants import Variant
 from golf.report.verdicts import BETTER, WORSE, Verdict
-from golf.run.result import OK
+from golf.run.folder import runs_root
+from golf.run.result import OK, Result, to_json
+from golf.settings.config import RulesConfig
 from golf.words import counted
 
 BEST, TIED, NOT_TESTED = "best", "tied", "not tested"  # ranks; a variant shown to be worse than the best has none
 IN_CSV = (Column("variant_id", "", in_text=False), Column("seeds", "", in_text=False))
 SMALLEST_P = 1e-4  # smaller values are shown as `<0.0001`
+Job = tuple[Sequence[str], Result | None, str]  # overrides, result, error
+MOST_SHOWN = 6  # columns of settings in a table for people; CSV has all of them
+FIRST_SPARE = 20  # narrow terminals drop these columns before any other
+
+
+def print_sweep(name: str, jobs: Sequence[Job], rules: RulesConfig) -> None:
+    """Print the table of the sweep `name`, from its record or, if there is none, from this process's `jobs`."""
+    is_recorded = find_record(name, runs_root()) is not None
+    study = read_study([name]) if is_recorded else study_of(name, jobs)
+    print(render(results_table(judged(study, rules)), "text"), end="")
+    if is_recorded:
+        print(f"Again, or as a page: golf report {name} --html report.html")
+
+
+def study_of(name: str, jobs: Sequence[Job]) -> Study:
+    """Return the jobs as a study; labels are the overrides that not all jobs have in common."""
+    common = set.intersection(*(set(overrides) for overrides, _, _ in jobs))
+    found: dict[str, Variant] = {}
+    for overrides, result, error in jobs:
+        label = " ".join(o for o in overrides if o not in common and not o.startswith("seed="))
+        if result is None:
+            variant = refused_variant(len(found), label, error)
+        else:
+            # Through JSON, so that a row has the same values as one read from the run's folder.
+            row = row_of_result(to_json(result))
+            before = found[row.variant].rows if row.variant in found else ()
+            variant = Variant(row.variant, label or row.name, (*before, row))
+        found[variant.id] = variant
+    variants = tuple(found.values())
+    return Study(name, variants, variants[0] if len(variants) > 1 else None)
 
 
 def results_table(findings: Findings) -> Table:
@@ -31,6 +65,24 @@ def results_table(findings: Findings) -> Table:
     title = f"{findings.study.title}: {counted(len(rows), 'variant')}, {counted(runs, 'run')}"
     variant, *others = _columns(findings)
     return Table((variant, *IN_CSV, *settings, *others), rows, title, remarks_on(findings))
+
+
+def settings_columns(variants: Sequence[Variant], *, labelled: bool) -> tuple[list[Column], dict[str, dict[str, str]]]:
+    """Return a column for each setting that differs, and its values by variant id.
+
+    People see the first few unless the variants are `labelled` with them, as those of a sweep are. Variants without a
+    configuration, such as imported ones, have no values.
+    """
+    values = settings_that_differ({v.id: v.settings for v in variants if v.settings})
+    differ = sorted({key for found in values.values() for key in found}, key=lambda key: (key != "tech", key))
+    # What a selected technique sets is said by its name, and a name is no setting that acts.
+    shown = [key for key in differ if not key.startswith("tech.") and not key.endswith(".name")]
+    shown = [] if labelled else shown[:MOST_SHOWN]
+    columns = [
+        Column(key, key, is_text=True, in_text=key in shown, spare=FIRST_SPARE + number)
+        for number, key in enumerate(differ)
+    ]
+    return columns, values
 
 
 def _columns(findings: Findings) -> tuple[Column, ...]:

@@ -6,6 +6,7 @@ decides again what it had decided, and a report says the same as the sweep.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -15,8 +16,7 @@ from scipy.special import ndtri, stdtrit
 
 from golf.errors import GolfError
 from golf.report.boundaries import nominal_levels, repeated_p
-from golf.report.comparison import NOT_COMPARABLE, check_comparable, check_machines, compare, why_no_pairs
-from golf.report.hosts import compare_by_host
+from golf.report.comparison import NOT_COMPARABLE, check_comparable, compare
 from golf.report.seed_noise import SeedPrior, moderated, pooled_unless_wider
 from golf.report.statistics import ONE_SEED, WELCH, Comparison
 from golf.report.variants import Variant
@@ -206,16 +206,12 @@ class _Looking:
 
     def _test(self, variant: Variant, reference: Variant, sweep: Sequence[Sequence[float]]) -> Comparison:
         prior = self.plan.prior_under(self.rules)
-        # A shared checkpoint lacks the noise between trainings, which is all that a prior knows.
-        if prior is None or not why_no_pairs(variant, reference):
+        if prior is None:
             return compare(variant, reference, score=self.score)
         check_comparable(variant, reference, self.score)
-        check_machines(variant, reference)
-        mine, other = variant.scores(self.score), reference.scores(self.score)
-        if not (mine and other):
-            raise GolfError("no run that counts")
-        by_host = compare_by_host(variant.scored(self.score), reference.scored(self.score), [*mine, *other])
-        return by_host or moderated(mine, other, sweep, prior)
+        # A shared checkpoint lacks the noise between trainings, which is all that a prior knows: it stays a pair.
+        test = functools.partial(moderated, sweep=sweep, prior=prior)
+        return compare(variant, reference, score=self.score, unpaired=test)
 
     def _levels(self, level: float) -> tuple[float, ...]:
         return nominal_levels(level, self.plan.looks, FIRST_LOOK)
