@@ -114,32 +114,28 @@ _BAR = re.compile(r"\[\s*[\d.]+\s*%\s*\]|\]\s*[\d.]+\s*%|\bETA\s*[:=]", _FLAGS)
 _PART = re.compile(r"\b(?:windows?|chunks?|batch(?:es)?|docs?|epoch|seqs?)\s*[:=]?\s*(\d+)\s*/\s*(\d+)", _FLAGS)
 _SOME_SCORE = re.compile(r"bpb\W{1,3}\d\.\d{3}")  # a score of an unknown form, which is counted as not understood
 _BYTES = rf"({NUMBER})\s*(?:bytes|B)\b"
+_TO_THE_END = rf"({NUMBER})\s*(?:bytes)?\s*$"
 # The last group of a pattern is the number of bytes; where there are two groups, the first is the scheme.
 _SIZES = [
-    ("raw", re.compile(rf"^\s*serialized model:\s*{_BYTES}", _FLAGS)),
-    ("artifact", re.compile(rf"^\s*serialized model\s+([^:]{{1,60}}):\s*{_BYTES}", _FLAGS)),
-    ("artifact", re.compile(rf"^\s*serialized_(?:model|artifact)_(\w+):\s*{_BYTES}", _FLAGS)),
-    ("artifact", re.compile(rf"^\s*artifact:\s*{_BYTES}", _FLAGS)),
-    ("artifact", re.compile(rf"^\s*\[\w+\]\s*(\w+) compressed size:\s*{_BYTES}", _FLAGS)),
-    ("code", re.compile(rf"^\s*(?:\[\w+\]\s*)?code (?:snapshot )?size(?:\s*\((\w+)\))?:\s*{_BYTES}", _FLAGS)),
-    ("code", re.compile(rf"^\s*(?:code_bytes|bytes_code)(?:_(\w+))?:\s*({NUMBER})\s*(?:bytes)?\s*$", _FLAGS)),
-    (
-        "total",
-        re.compile(
-            rf"^\s*(?:\[\w+\]\s*)?total (?:submission size|submission|size|artifact|artifact size)\s*"
+    (what, re.compile(rf"^\s*{pattern}", _FLAGS))
+    for what, pattern in (
+        ("raw", rf"serialized model:\s*{_BYTES}"),
+        ("artifact", rf"serialized model\s+([^:]{{1,60}}):\s*{_BYTES}"),
+        ("artifact", rf"serialized_(?:model|artifact)_(\w+):\s*{_BYTES}"),
+        ("artifact", rf"artifact:\s*{_BYTES}"),
+        ("artifact", rf"\[\w+\]\s*(\w+) compressed size:\s*{_BYTES}"),
+        ("code", rf"(?:\[\w+\]\s*)?code (?:snapshot )?size(?:\s*\((\w+)\))?:\s*{_BYTES}"),
+        ("code", rf"(?:code_bytes|bytes_code)(?:_(\w+))?:\s*{_TO_THE_END}"),
+        (
+            "total",
+            r"(?:\[\w+\]\s*)?total (?:submission size|submission|size|artifact|artifact size)\s*"
             rf"([^:]{{0,60}}):\s*{_BYTES}",
-            _FLAGS,
         ),
-    ),
-    (
-        "total",
-        re.compile(
-            rf"^\s*(?:total_submission_size|bytes_total|total_bytes)(?:_(\w+))?:\s*({NUMBER})\s*(?:bytes)?\s*$", _FLAGS
-        ),
-    ),
-    ("block", re.compile(rf"^\s*(?:artifact_bytes|artifact size):\s*({NUMBER})\s*(?:bytes)?\s*$", _FLAGS)),
-    ("total", re.compile(rf"^\s*budget:\s*({NUMBER})\s*/\s*[\d,_]+", _FLAGS)),
-    ("code", re.compile(rf"^\s*artifact:\s*[\d.]+\s*MB\b.*\bcode:\s*({NUMBER})", _FLAGS)),
+        ("total", rf"(?:total_submission_size|bytes_total|total_bytes)(?:_(\w+))?:\s*{_TO_THE_END}"),
+        ("block", rf"(?:artifact_bytes|artifact size):\s*{_TO_THE_END}"),
+        ("total", rf"budget:\s*({NUMBER})\s*/\s*[\d,_]+"),
+        ("code", rf"artifact:\s*[\d.]+\s*MB\b.*\bcode:\s*({NUMBER})"),
+    )
 ]
 _MEGABYTES = re.compile(r"^\s*(\S+): (\d+)\.(\d{2})MB model \+ (\d+\.\d{3})MB code\b")  # of a million bytes
 _PIPED_SIZE = re.compile(rf"^\s*(\S+) model:\s*{_BYTES}\s*\|\s*total submission:\s*{_BYTES}", _FLAGS)
