@@ -10,6 +10,7 @@ import json
 import lzma
 import re
 import sys
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from golf.artifact.script.modules import PACKAGE, read_modules, source_of
 from golf.artifact.script.settings import submitted
 from golf.errors import GolfError
 from golf.files import write_atomic
-from golf.paths import user_cache
+from golf.paths import ROOT, user_cache
 from golf.settings.config import Config, from_dict, to_dict
 
 COMMENT_LINE = re.compile(rb"^ *#.*\n", re.MULTILINE)
@@ -41,12 +42,19 @@ def code_bytes(cfg: Config) -> int:
 
 @functools.cache
 def _code_bytes(config: str, entries: tuple[str, ...]) -> int:
-    known = user_cache() / "code_bytes" / _key(config, entries)
+    return _remembered(
+        _key(config, entries),
+        lambda: len(Bundle(from_dict(Config, json.loads(config)), with_comments=False).wrapped.encode()),
+    )
+
+
+def _remembered(name: str, make: Callable[[], int]) -> int:
+    """Return the number in file `name` of the user's cache, made and written there if it is missing or damaged."""
+    known = user_cache() / "code_bytes" / name
     with contextlib.suppress(OSError, ValueError):
-        # A damaged entry counts as none.
         return int(known.read_text())
-    size = len(Bundle(from_dict(Config, json.loads(config)), with_comments=False).wrapped.encode())
-    # Where nothing can be written the script is made again the next time.
+    size = make()
+    # Where nothing can be written the number is made again the next time.
     with contextlib.suppress(GolfError):
         write_atomic(known, str(size))
     return size
@@ -70,13 +78,32 @@ def estimated_code_bytes(cfg: Config) -> int:
 def _estimate(entries: tuple[str, ...]) -> int:
     # A script has no comments, so a sentence more in the package must not change the estimate.
     code = COMMENT_LINE.sub(b"", _sources(entries))
-    return round(WRAPPED_SHARE * len(lzma.compress(code)))
+    digest = hashlib.sha256(code).hexdigest()[:24]
+    return _remembered(f"estimate-{digest}", lambda: round(WRAPPED_SHARE * len(lzma.compress(code))))
 
 
 @functools.cache
 def _sources(entries: tuple[str, ...]) -> bytes:
     """Return the text of every module that a script of `entries` is cut from."""
-    return b"".join(source_of(module.name).read_bytes() for module in read_modules(entries))
+    known = user_cache() / "code_bytes" / f"modules-{_package_state(entries)}"
+    # Finding the modules takes half a second, so their names are remembered until a file of the package changes.
+    with contextlib.suppress(OSError, GolfError):
+        return _texts(known.read_text().split("\n"))
+    names = [module.name for module in read_modules(entries)]
+    with contextlib.suppress(GolfError):
+        write_atomic(known, "\n".join(names))
+    return _texts(names)
+
+
+def _texts(modules: list[str]) -> bytes:
+    return b"".join(source_of(name).read_bytes() for name in modules)
+
+
+def _package_state(entries: tuple[str, ...]) -> str:
+    """Return a digest of `entries` and of the path, time and size of every file of the package."""
+    files = sorted((ROOT / PACKAGE).rglob("*.py"))
+    state = [*entries, *((str(file), (at := file.stat()).st_mtime_ns, at.st_size) for file in files)]
+    return hashlib.sha256(repr(state).encode()).hexdigest()[:24]
 
 
 def _exportable(cfg: Config) -> Config:

@@ -8,6 +8,7 @@ import pytest
 from golf.artifact.script import code_bytes as code
 from golf.artifact.script.bundle import Bundle, entries
 from golf.artifact.script.code_bytes import code_bytes, estimated_code_bytes
+from golf.artifact.script.modules import Module, read_modules
 from golf.errors import GolfError
 from golf.run.identity import variant_id
 from golf.settings.config import Config
@@ -28,12 +29,48 @@ def test_code_bytes_are_the_scripts_and_are_remembered(remembered: Path, tiny: O
     exact = compose([*tiny_overrides(tiny), "rules.code_bytes=exact"])
     size = code_bytes(exact)
     assert size == len(Bundle(exact).wrapped.encode())
-    (known,) = remembered.iterdir()
+    (known,) = (file for file in remembered.iterdir() if "-" not in file.name)
     assert known.read_text() == str(size)
     known.write_text("12345")
     code._code_bytes.cache_clear()
     assert code_bytes(exact) == 12345
     assert code_bytes(dataclasses.replace(exact, seed=99)) == 12345  # one script for all seeds
+
+
+def test_an_estimate_is_remembered_until_a_file_of_the_package_changes(
+    remembered: Path, tiny_cfg: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[tuple[str, ...]] = []
+
+    def counted(entries: tuple[str, ...]) -> list[Module]:
+        read.append(entries)
+        return read_modules(entries)
+
+    def again() -> int:
+        code._estimate.cache_clear()
+        code._sources.cache_clear()
+        return estimated_code_bytes(tiny_cfg)
+
+    monkeypatch.setattr(code, "read_modules", counted)
+    size = again()
+    assert again() == size and len(read) == 1
+    # A damaged entry counts as none.
+    (modules,) = remembered.glob("modules-*")
+    modules.write_text("golf.nowhere")
+    assert again() == size and len(read) == 2
+
+
+def test_the_state_of_the_package_is_another_after_any_edit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "golf" / "deep" / "file.py"
+    file.parent.mkdir(parents=True)
+    file.write_text("1")
+    monkeypatch.setattr(code, "ROOT", tmp_path)
+    states = [code._package_state(("a",)), code._package_state(("b",))]
+    file.write_text("22")
+    states.append(code._package_state(("a",)))
+    file.with_name("new.py").touch()
+    states.append(code._package_state(("a",)))
+    assert len({*states}) == 4 and code._package_state(("a",)) == states[-1]
 
 
 def test_an_estimate_is_asked_for_by_the_rules_and_is_the_same_variant(tiny: OwnDataset) -> None:
