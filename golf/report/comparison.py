@@ -132,9 +132,10 @@ def check_comparable(variant: Variant, reference: Variant | float, score: str) -
         texts = [shown_text(next(iter(v.texts))) for v in (variant, reference)]
         remedy = _remedy([variant, reference])
         raise GolfError(f"{NOT_COMPARABLE}: another text than the reference's: {texts[0]}, not {texts[1]}{remedy}")
-    way = WAYS.get(score)
-    if way and _differ(variant, reference, way):
-        ways = [" and ".join(sorted(v.known(way))) for v in (variant, reference)]
+    mine, other = (v.known(WAYS[score]) if score in WAYS else set() for v in (variant, reference))
+    # An unknown way of scoring agrees with every other.
+    if mine and other and len(mine | other) > 1:
+        ways = [" and ".join(sorted(found)) for found in (mine, other)]
         raise GolfError(f"{NOT_COMPARABLE}: scored by {ways[0]}, not {ways[1]}")
 
 
@@ -215,12 +216,6 @@ def why_not_alike(variants: Sequence[Variant], score: str) -> str:
     if len(ways) > 1:
         return f"{NOT_COMPARABLE}: the variants are scored in {len(ways)} ways, a published score in one"
     return ""
-
-
-def _differ(variant: Variant, reference: Variant, attribute: str) -> bool:
-    """Tell whether the runs disagree in `attribute`; unknown values agree with everything."""
-    mine, other = variant.known(attribute), reference.known(attribute)
-    return bool(mine and other) and len(mine | other) > 1
 
 
 def published_noise(against: float | None, runs: int | None, sd: float | None) -> PublishedNoise | None:

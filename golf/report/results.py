@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ BEST, TIED, NOT_TESTED = "best", "tied", "not tested"  # ranks; a variant shown 
 IN_CSV = (Column("variant_id", "", in_text=False), Column("seeds", "", in_text=False))
 SMALLEST_P = 1e-4  # smaller values are shown as `<0.0001`
 Job = tuple[Sequence[str], Result | None, str]  # overrides, result, error
+COLOURS = {BETTER: "green", WORSE: "red"}  # of verdicts on a terminal
 MOST_SHOWN = 6  # columns of settings in a table for people; CSV has all of them
 FIRST_SPARE = 20  # narrow terminals drop these columns before any other
 
@@ -89,28 +90,24 @@ def _columns(findings: Findings) -> tuple[Column, ...]:
     confidence = f"{findings.rules.confidence:.0%}"
     return (
         Column("variant", " ".join(findings.study.swept) or "variant", is_text=True),
-        Column("mean_bpb", score_title(findings), _decimals(4)),
-        Column("sd_bpb", "sd", _decimals(5), spare=5),
+        Column("mean_bpb", score_title(findings), "{:.4f}".format),
+        Column("sd_bpb", "sd", "{:.5f}".format, spare=5),
         Column("n", "n"),
         Column("rank", "rank", is_text=True, spare=1),
-        Column("pre_quant_bpb", "pre-quant bpb", _decimals(4), spare=9),
+        Column("pre_quant_bpb", "pre-quant bpb", "{:.4f}".format, spare=9),
         Column("difference_bpb", "Δ bpb", signed),
         Column("difference_nats_per_token", "Δ nats/token", signed, spare=3),
         Column("interval_bpb", f"{confidence} interval of Δ bpb", interval_text, in_csv=False, spare=10),
         Column("interval_low_bpb", "", in_text=False),
         Column("interval_high_bpb", "", in_text=False),
         Column("p", "p", shown_p, spare=4),
-        Column("verdict", "verdict", is_text=True, style=_verdict_style),
-        Column("total_bytes", "largest bytes", _thousands, spare=2),
-        Column("steps", "steps", _thousands, spare=8),
-        Column("step_ms", "step ms", _decimals(1), spare=6),
-        Column("train_seconds", "train s", _decimals(1), spare=7),
+        Column("verdict", "verdict", is_text=True, style=lambda cell: COLOURS.get(cell.partition(":")[0], "")),
+        Column("total_bytes", "largest bytes", "{:,.0f}".format, spare=2),
+        Column("steps", "steps", "{:,.0f}".format, spare=8),
+        Column("step_ms", "step ms", "{:.1f}".format, spare=6),
+        Column("train_seconds", "train s", "{:.1f}".format, spare=7),
         Column("state", "state", is_text=True, style=lambda cell: "" if cell.startswith(OK) else "yellow"),
     )
-
-
-def _verdict_style(cell: str) -> str:
-    return {BETTER: "green", WORSE: "red"}.get(cell.partition(":")[0], "")
 
 
 def result_row(findings: Findings, variant: Variant) -> dict[str, Any]:
@@ -188,10 +185,6 @@ def _mean(variant: Variant, attribute: str) -> float | None:
     return float(np.mean(found)) if found else None
 
 
-def _decimals(digits: int) -> Callable[[float], str]:
-    return lambda value: f"{value:.{digits}f}"
-
-
 def signed(value: float) -> str:
     """Return a difference with its sign and four decimals; zero has no sign."""
     text = f"{value:+.4f}".replace("-", "−")
@@ -201,7 +194,3 @@ def signed(value: float) -> str:
 def interval_text(bounds: tuple[float, float]) -> str:
     """Return an interval such as `−0.0066 to −0.0046`."""
     return f"{signed(bounds[0])} to {signed(bounds[1])}"
-
-
-def _thousands(value: float) -> str:
-    return f"{value:,.0f}"

@@ -20,6 +20,7 @@ from golf.run.result import OK, check_types
 OWN, IMPORTED = "own", "imported"
 UNFINISHED = "unfinished"  # folder without a result: the run goes on or was killed
 WAITING = "waiting"  # planned by a sweep, not started
+REFUSED = "refused"  # asked for by a sweep, refused by the checks of the configuration
 OPEN_STATES = (UNFINISHED, WAITING)
 UNREADABLE = "unreadable"  # result that is not JSON or lacks a required key
 MEASURED = (

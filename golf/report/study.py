@@ -12,14 +12,13 @@ from golf.errors import GolfError
 from golf.report.changes import Flat, change, differing_keys, required_by, techniques_of, why_not_separable, written
 from golf.report.chosen_reference import fresh_reference
 from golf.report.imported_rows import find_imported, imported_variants
-from golf.report.rows import WAITING, RunRow, row_of
+from golf.report.rows import REFUSED, WAITING, RunRow, row_of
 from golf.report.sequential import SequentialPlan
 from golf.report.store import RowOf, find_record, index_runs, latest_row, namesakes, run_folders, seed_of, seeds_asked
 from golf.report.variants import Variant
 from golf.run.folder import runs_root
 
 LEAVE_ONE_OUT, ADD_ONE = "leave_one_out", "add_one"
-REFUSED = "refused"  # state of a variant that a sweep asked for and the configuration checks refused
 MOST_KEYS_IN_A_LABEL = 3
 SETTLED_BY_THE_MACHINE = ("eval.dtype", "model.attention", "model.compute_dtype", "optim.muon_dtype")
 
