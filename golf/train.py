@@ -154,12 +154,12 @@ def command_line() -> int:
         said = "golf starts its ranks itself: use python, not torchrun, and launch.nproc for their number."
         print(f"error: {said}", file=sys.stderr)
         return EXIT_USAGE
-    # What follows --why are runs and quoted overrides, which the checks below would refuse.
-    if sys.argv[1:2] == ["--why"]:
-        from golf.report.why import why
-
-        return why(sys.argv[2:])
     try:
+        # What follows --why are runs and quoted overrides, which the checks below would refuse.
+        if sys.argv[1:2] == ["--why"]:
+            from golf.report.why import why
+
+            return why(sys.argv[2:])
         flags, overrides = flags_first(sys.argv[1:])
         if any(o.lstrip("+").startswith("sweep=") for o in overrides) and not flags:
             # Setting hydra.mode would do, but then Hydra explains no mistake beside a swept value.

@@ -77,11 +77,6 @@ class LoggedScore(ScoreLine):
         return math.isfinite(self.val_bpb)
 
     @property
-    def is_before_quantization(self) -> bool:
-        """Tell whether the tag is that of a score of the model before quantization."""
-        return _claims_before(_words(self.tag))
-
-    @property
     def how(self) -> str:
         """The way of scoring, in the words of Golf's own scores where it is the same way."""
         stride = f", stride {self.stride}" if self.stride else ""
@@ -154,7 +149,7 @@ def settled(
             score = _of_compatible_tag(score, found)
         if score.kind == POST and score.is_finite:
             score = _sliding_if_shown(score, sliding_from, pre_quant_bpb, averaged)
-        if score.kind == MIXED and any(s.val_bpb == score.val_bpb and s.is_before_quantization for s in found):
+        if score.kind == MIXED and any(s.val_bpb == score.val_bpb and _claims_before(_words(s.tag)) for s in found):
             # The score before quantization was printed again, under the tag that parsers of the script look for.
             score = replace(score, kind=OTHER)
         if score.kind == SLIDING:

@@ -169,7 +169,9 @@ def unpacked(text: str) -> tuple[str, str] | None:
 
 def is_packed(text: str) -> bool:
     """Tell whether a script executes a string that does not look like prose."""
-    return bool(_RUNS_TEXT.search(text)) and any(not _is_prose(payload) for payload in _payloads(text))
+    # A long documentation string has words.
+    is_prose = (isinstance(p, str) and len(p.split()) > len(p) / 25 for p in _payloads(text))
+    return bool(_RUNS_TEXT.search(text)) and not all(is_prose)
 
 
 def _payloads(text: str) -> list[str | bytes]:
@@ -185,11 +187,6 @@ def _payloads(text: str) -> list[str | bytes]:
         if len(ast.get_source_segment(text, node) or "") > len(text) // 2:
             found.append(node.value)
     return found
-
-
-def _is_prose(payload: str | bytes) -> bool:
-    """Tell whether a string has words, as a long documentation string does."""
-    return isinstance(payload, str) and len(payload.split()) > len(payload) / 25
 
 
 def _program(source: bytes) -> str | None:
