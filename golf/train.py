@@ -156,12 +156,12 @@ def command_line() -> int:
         said = "golf starts its ranks itself: use python, not torchrun, and launch.nproc for their number."
         print(f"error: {said}", file=sys.stderr)
         return EXIT_USAGE
-    # Runs and quoted overrides follow --why, which the checks below would refuse.
-    if sys.argv[1:2] == ["--why"]:
-        from golf.report.why import why
-
-        return why(sys.argv[2:])
     try:
+        # Runs and quoted overrides follow --why, which the checks below would refuse.
+        if sys.argv[1:2] == ["--why"]:
+            from golf.report.why import why
+
+            return why(sys.argv[2:])
         flags, overrides = flags_first(sys.argv[1:])
         if any(o.lstrip("+").startswith("sweep=") for o in overrides) and not flags:
             # Setting hydra.mode would do, but then Hydra explains no mistake beside a swept value.
@@ -214,7 +214,7 @@ def _show_sweep(name: str, rows: Sequence[Row], overrides: Sequence[str]) -> Non
     """Print the table of several runs, and the quantization gaps of a sweep over them."""
     if len(rows) > 1:
         from golf.jobs.sweep.batch import mirror_report
-        from golf.report.sweep_table import print_sweep
+        from golf.report.results import print_sweep
 
         rules = rules_selected(overrides)
         print_sweep(name, [row[:3] for row in rows], rules)

@@ -13,7 +13,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from golf.errors import GolfError
-from golf.report import sweep_table
+from golf.report import results
 from golf.run.result import OK, PRUNED, read_result
 from golf.training.data.own_text import OwnDataset
 from tests.support import golf_main, tiny_overrides
@@ -37,7 +37,7 @@ class Launcher:
 
 def search(monkeypatch: pytest.MonkeyPatch, *arguments: str, at_once: int = 1) -> list[tuple[str, list[str]]]:
     asked: list[tuple[str, list[str]]] = []
-    monkeypatch.setattr(sweep_table, "print_sweep", lambda name, jobs, rules: asked.append((name, ["shown"])))
+    monkeypatch.setattr(results, "print_sweep", lambda name, jobs, rules: asked.append((name, ["shown"])))
     monkeypatch.setattr(OptunaSweeper, "_launcher", lambda self, folder: Launcher(folder, asked))
     sweeper = OptunaSweeper(12, at_once, 0, 3, None)
     sweeper.given = OmegaConf.create({"hydra": {"sweep": {"dir": "runs/sweeps/lr-1234abcd"}}})
