@@ -36,7 +36,7 @@ if __name__ == "__main__" and {"-h", "--help"} & set(sys.argv[1:]):
     # An ordinary exit would try again to write what the reader did not want.
     os._exit(0)
 
-# What imports torch or scipy is imported where it is used, so that a mistake is answered without them.
+# Modules that import torch or scipy are imported where they are used, so that a mistake is answered without them.
 try:
     import hydra
 except ModuleNotFoundError as error:
@@ -149,19 +149,19 @@ def print_quant_gaps(rows: Sequence[Row]) -> None:
 
 
 def command_line() -> int:
-    """Exit status: 0 all `ok`, 1 a run that is not, 2 something to mend in the command or its inputs."""
+    """Return the exit status: 0 if all runs are `ok`, 1 if one is not, 2 for a mistake in the command or its inputs."""
     print_in_any_encoding()
     # Under torchrun every rank would start all ranks of a run again.
     if "TORCHELASTIC_RUN_ID" in os.environ:
         said = "golf starts its ranks itself: use python, not torchrun, and launch.nproc for their number."
         print(f"error: {said}", file=sys.stderr)
         return EXIT_USAGE
-    # What follows --why are runs and quoted overrides, which the checks below would refuse.
-    if sys.argv[1:2] == ["--why"]:
-        from golf.report.why import why
-
-        return why(sys.argv[2:])
     try:
+        # Runs and quoted overrides follow --why, which the checks below would refuse.
+        if sys.argv[1:2] == ["--why"]:
+            from golf.report.why import why
+
+            return why(sys.argv[2:])
         flags, overrides = flags_first(sys.argv[1:])
         if any(o.lstrip("+").startswith("sweep=") for o in overrides) and not flags:
             # Setting hydra.mode would do, but then Hydra explains no mistake beside a swept value.
@@ -214,7 +214,7 @@ def _show_sweep(name: str, rows: Sequence[Row], overrides: Sequence[str]) -> Non
     """Print the table of several runs, and the quantization gaps of a sweep over them."""
     if len(rows) > 1:
         from golf.jobs.sweep.batch import mirror_report
-        from golf.report.sweep_table import print_sweep
+        from golf.report.results import print_sweep
 
         rules = rules_selected(overrides)
         print_sweep(name, [row[:3] for row in rows], rules)

@@ -33,13 +33,13 @@ INT6 = TensorQuant("int6")
 
 
 def sdclip(embed: TensorQuant) -> QuantConfig:
-    """Steps of k standard deviations: record 2026-04-05_SP8192 with k 20 for an int8 embedding."""
+    """Return steps of k standard deviations: record 2026-04-05_SP8192 with k 20 for an int8 embedding."""
     matrices = TensorQuant("int6", clip="std", clip_k=12.85)
     return QuantConfig(attn=matrices, mlp=matrices, embed=embed, scale_floor="eps")
 
 
 def trellis() -> QuantConfig:
-    """Steps of columns and a trellis of eight states, as `quant=trellis` has them."""
+    """Return steps of columns and a trellis of eight states, as `quant=trellis` has them."""
     embed = TensorQuant("int8", clip="matrix_std", clip_k=20.0, rounding="trellis", columns=0.7)
     matrices = dataclasses.replace(embed, format="int6", clip_k=12.85)
     return QuantConfig(attn=matrices, mlp=matrices, embed=embed, scale_floor="eps")
@@ -71,7 +71,7 @@ CODECS = {
 
 
 def simulated(layers: int) -> dict[str, torch.Tensor]:
-    """Independent Gaussian weights in the matrices of the record with `layers` layers."""
+    """Return independent Gaussian weights in the matrices of the record with `layers` layers."""
     shapes = {"tok_emb.weight": (VOCAB, WIDTH)}
     for i in range(layers):
         attn = {"c_q": (WIDTH, WIDTH), "c_k": (KV, WIDTH), "c_v": (KV, WIDTH), "proj": (WIDTH, WIDTH)}
@@ -101,14 +101,14 @@ def simulated_hessians(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tens
 
 
 def entropy_bytes(symbols: torch.Tensor) -> float:
-    """Order-0 entropy of all symbols together."""
+    """Return the order-0 entropy of all symbols together, in bytes."""
     counts = torch.bincount(symbols.flatten().to(torch.int64) + 128).double()
     counts = counts[counts > 0]
     return float(-(counts * (counts / counts.sum()).log2()).sum()) / 8
 
 
 def reference_bytes(coded: dict[str, CodedTensor]) -> float:
-    """Codes at each tensor's entropy, scales as stored, other values at the entropy of their byte planes."""
+    """Return the bytes of codes at each tensor's entropy, scales as stored, and other values at their byte planes'."""
     total, planes = 0.0, dict[tuple[int, int], list[torch.Tensor]]()
     for name, tensor in coded.items():
         if entry_of(name, tensor).has_codes and tensor.scale is not None:
@@ -121,7 +121,7 @@ def reference_bytes(coded: dict[str, CodedTensor]) -> float:
 
 
 def same(one: dict[str, CodedTensor], other: dict[str, CodedTensor]) -> bool:
-    """Whether all codes, values and scales are equal."""
+    """Tell whether all codes, values and scales are equal."""
 
     def equal(a: torch.Tensor | None, b: torch.Tensor | None) -> bool:
         return a is None and b is None if a is None or b is None else torch.equal(a, b)
@@ -130,7 +130,7 @@ def same(one: dict[str, CodedTensor], other: dict[str, CodedTensor]) -> bool:
 
 
 def rows(coded: dict[str, CodedTensor], names: list[str], with_lrzip: bool) -> Iterator[tuple[str, int, float, float]]:
-    """Codec, bytes, seconds to pack and to unpack."""
+    """Yield codec, bytes, seconds to pack and to unpack."""
     model = ModelConfig()
     for name in names:
         start = time.perf_counter()

@@ -43,8 +43,8 @@ def check_memory(cfg: Config) -> None:
         wanted = LEAST_BYTES_AN_ACTIVATION * at_once * cfg.model.model_dim * layers * copies
         if wanted > available:
             raise GolfError(
-                f"A micro-batch of {key} has {at_once:,} tokens, which take at least {wanted / 1e9:,.0f} GB{ranks}, and "
-                f"{where}. Lower {key} or raise data.micro_batches."
+                f"A micro-batch of {key} has {at_once:,} tokens, which take at least {wanted / 1e9:,.0f} GB{ranks}, "
+                f"and {where}. Lower {key} or raise data.micro_batches."
             )
 
 

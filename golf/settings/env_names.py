@@ -103,7 +103,7 @@ APRIL_LORA = {
     *(name for name, key in KEYS.items() if key.startswith(("eval.ttt.lora_phases", "eval.ttt.lora_beta"))),
     *("TTT_LORA_ALPHA", "TTT_WEIGHT_DECAY", "TTT_GRAD_STEPS", "TTT_WARM_START_A", *LORA_TARGETS),
 }
-# Of scripts that correct rounding with low-rank factors; the bits are those of factors with a scale for every row.
+# Variables of scripts that correct rounding with low-rank factors; the bits are those of factors with a scale a row.
 LQER = {"LQER_ENABLED", "LQER_ASYM_ENABLED", "LQER_FACTOR_BITS", "LQER_ASYM_GROUP"}
 CODECS = {"brotli": ("brotli", 11), "pergroup": ("brotli", 11), "lzma": ("lzma", 9), "zstd": ("zstd", 22)}
 FP16_GATES = "quant.by_name={*attn_gate.weight:fp16}"

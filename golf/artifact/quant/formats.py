@@ -114,7 +114,7 @@ def decode(coded: CodedTensor) -> Tensor:
 
 
 def decode_as(coded: CodedTensor, quant: QuantConfig) -> Tensor:
-    """Return what `decode` does for a tensor that was stored under `quant`."""
+    """Decode a tensor that was stored under `quant`, as `decode` does without knowing the settings."""
     # Questions to the settings, not to the tensor alone, keep out of an exported script what it does not use.
     if coded.scale is None:
         return coded.data.to(coded.dtype)

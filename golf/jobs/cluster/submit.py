@@ -90,7 +90,7 @@ def _on_cluster(job: Job) -> Job | Refused:
 
 
 def _queued_for(jobs: Sequence[Job]) -> dict[Key, str]:
-    """Return `queued_runs`. Where no job goes to Slurm, a Slurm that does not answer stops nothing."""
+    """Return `queued_runs`; none if no job goes to Slurm and Slurm does not answer."""
     try:
         return queued_runs()
     except GolfError:

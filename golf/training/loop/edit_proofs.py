@@ -17,7 +17,7 @@ from golf.training.model.gpt import GPT
 
 
 class Slot(NamedTuple):
-    """An attribute of a module. The module's path is none of it, because a later technique may wrap the module."""
+    """An attribute of a module. The module's path is no part of it, because a later technique may wrap the module."""
 
     module: nn.Module
     name: str

@@ -203,7 +203,7 @@ def _record_sizes(result: Result, cfg: Config, sizes: Sizes) -> None:
 
 
 def _peak_memory_mib(device: torch.device) -> tuple[int, int]:
-    """Allocated and reserved peak on a GPU; on a CPU the process's peak resident memory, twice."""
+    """Return the allocated and the reserved peak on a GPU; on a CPU the process's peak resident memory twice."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) >> 20, torch.cuda.max_memory_reserved(device) >> 20
     resident = peak_memory_bytes() >> 20

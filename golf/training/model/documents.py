@@ -1,8 +1,8 @@
 """Attention within documents: it stops at a document's end, and rotary positions restart with every document.
 
 A document begins at a BOS token or a row's start. One that is longer than `longest` tokens is cut into pieces of that
-length, which do not see each other. Which token belongs to which piece follows from the ids alone, so that rows of
-packed documents and plain sequences run through the same model. Source: openai/parameter-golf record 2026-04-10.
+length, which do not see each other. The ids alone tell which piece a token belongs to, so that rows of packed documents
+and plain sequences run through the same model. Source: openai/parameter-golf record 2026-04-10.
 """
 
 from __future__ import annotations

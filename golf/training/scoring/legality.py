@@ -75,7 +75,7 @@ def find_breaches(
     breaches = _not_once(original.times)
     for t in probes:
         changed_before, changed_elsewhere, total = 0.0, 0.0, 0.0
-        # What stands behind the next BOS is another document, whichever token is put in.
+        # Text behind the next BOS is another document, whichever token is put in.
         later = np.flatnonzero(tokens[t + 2 :] == BOS_ID) + t + 2
         earlier = _before(original.places, t, later) if in_order else np.arange(tokens.size - 1) < t
         for token in range(vocab_size):

@@ -26,7 +26,7 @@ def mlp_alone(block: Block, x: Tensor, context: Context) -> Tensor:
 @technique("no_attention")
 @dataclass
 class NoAttention(Technique):
-    """The attention of `layers` is taken out with its matrices. The public script keeps them and stores them not."""
+    """The attention of `layers` is taken out with its matrices. The public script keeps them, but not in its file."""
 
     source = "record 2026-03-31_ParallelResiduals_MiniDepthRecurrence (PR #1204)"
     variables = (Variable("DISABLE_LAYER0_ATTN", selects=True),)

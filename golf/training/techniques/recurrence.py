@@ -8,7 +8,7 @@ from typing import Any
 from golf.errors import GolfError
 from golf.registry import Variable
 from golf.run.progress import Progress
-from golf.settings.config import Config
+from golf.settings.config import Config, techniques
 from golf.settings.fields import later, number, one_of
 from golf.training.model.gpt import GPT, plain_route
 from golf.training.model.route import (
@@ -26,7 +26,6 @@ from golf.training.techniques.base import Technique, technique
 
 MOST_PASSES = 100
 FULL = "recurrence_full"  # second switch of a start in two phases
-BY_LAYER = ("gated_attention", "value_residual")  # techniques with parameters of their own for each layer
 
 
 def _stretch(layers: str) -> dict[str, Any]:
@@ -103,7 +102,7 @@ class Recurrence(Technique):
             raise GolfError(f"tech.recurrence.skip_rows={self.skip_rows} needs U-net skips: set skip_rows=looped.")
         if not self.late_decay and not self._late_rows(cfg):
             raise GolfError("tech.recurrence.late_decay=false has no late rows of skips to keep: leave it true.")
-        if self.controls == "by_visit" and (rivals := [name for name in BY_LAYER if name in cfg.tech]):
+        if self.controls == "by_visit" and (rivals := [other.name for other in techniques(cfg) if other.by_layer]):
             raise GolfError(
                 f"tech.recurrence.controls=by_visit has no parameters of {rivals[0]} for the further visits: use "
                 f"controls=by_layer or drop {rivals[0]}."

@@ -31,7 +31,7 @@ class GatedMLP(nn.Module):
 @technique("swiglu")
 @dataclass
 class SwiGLU(Technique):
-    """Three matrices; at 2/3 of the configured hidden width as many parameters as the two they replace."""
+    """Three matrices. At 2/3 of the configured hidden width they have as many parameters as the two before them."""
 
     source = "arXiv 2002.05202; tried in record 2026-03-19_SwiGLU"
     conflicts = ("leaky_relu",)
