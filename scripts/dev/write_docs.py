@@ -52,8 +52,8 @@ it had never been selected.
 
 "Changes" is the effect that every run checks before or after training. "Effect" is bits per byte with the technique
 minus without it: negative is better. "Here" is the 11-layer stack at laptop scale with 86 steps and one seed, so values
-below 0.02 are hints ([log](benchmarks_log.md#the-11-layer-stack-against-the-baseline-at-laptop-scale)). "PR #670" is what
-that pull request measured ([study](studies/negative_results.md)).
+below 0.02 are hints ([log](benchmarks_log.md#the-11-layer-stack-against-the-baseline-at-laptop-scale)). "PR #670" is
+what that pull request measured ([study](studies/negative_results.md)).
 """
 SETTINGS_INTRODUCTION = """\
 # Settings
