@@ -71,6 +71,8 @@ SHOWN_GROUPS = ("experiment", "model", "optim", "schedule", "quant", "data", "ev
 # Hydra accepts long flags shortened.
 MULTIRUN = re.compile(r"-m|--m\w*")
 EXIT_NOT_OK, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+SAME_COMMAND_STARTS_OVER = "The same command starts over, in a new folder beside this one."
+SAME_COMMAND_RESUMES = "The same command goes on from the last checkpoint; launch.fresh=true starts over."
 
 
 class Task:
@@ -100,7 +102,7 @@ class Task:
             return float("inf")
         print_result(result, folder.path)
         if result.state in (INTERRUPTED, CRASHED) and HydraConfig.get().mode == RunMode.RUN:
-            print("The same command starts over, in a new folder beside this one.")
+            print(SAME_COMMAND_RESUMES if folder.has_checkpoint else SAME_COMMAND_STARTS_OVER)
         # The row comes before the exit, so that the table names an interrupted run, too.
         self.rows.append(Row(overrides, result))
         if result.state == INTERRUPTED:
@@ -154,12 +156,12 @@ def command_line() -> int:
         said = "golf starts its ranks itself: use python, not torchrun, and launch.nproc for their number."
         print(f"error: {said}", file=sys.stderr)
         return EXIT_USAGE
-    # Runs and quoted overrides follow --why, which the checks below would refuse.
-    if sys.argv[1:2] == ["--why"]:
-        from golf.report.why import why
-
-        return why(sys.argv[2:])
     try:
+        # Runs and quoted overrides follow --why, which the checks below would refuse.
+        if sys.argv[1:2] == ["--why"]:
+            from golf.report.why import why
+
+            return why(sys.argv[2:])
         flags, overrides = flags_first(sys.argv[1:])
         if any(o.lstrip("+").startswith("sweep=") for o in overrides) and not flags:
             # Setting hydra.mode would do, but then Hydra explains no mistake beside a swept value.
@@ -212,7 +214,7 @@ def _show_sweep(name: str, rows: Sequence[Row], overrides: Sequence[str]) -> Non
     """Print the table of several runs, and the quantization gaps of a sweep over them."""
     if len(rows) > 1:
         from golf.jobs.sweep.batch import mirror_report
-        from golf.report.sweep_table import print_sweep
+        from golf.report.results import print_sweep
 
         rules = rules_selected(overrides)
         print_sweep(name, [row[:3] for row in rows], rules)

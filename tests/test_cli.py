@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from golf.commands import cli
-from golf.commands.candidates import candidates
+from golf.commands.completion_command import candidates
 from golf.errors import GolfError
 from tests.support import ROOT
 

@@ -11,12 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from golf.commands.parsing import CommandParser
-
-if TYPE_CHECKING:
-    from golf.foreign.audit import Audit
+from golf.words import counted
 
 TITLES = {
     "against_rules": "against the rules: such a submission does not count",
@@ -52,15 +49,10 @@ def main(arguments: Sequence[str]) -> int:
     reference = reference_of(args.reference) if args.reference else None
     found = audit(args.folder, reference, rules_named(args.rules))
     audit_bytes(args.folder, args.tokenizer, args.data, args.text, found)
-    print(f"{args.folder}: {_summary(found)}")
+    faults = counted(len(found.faults), "fault") if found.faults else "no fault found"
+    print(f"{args.folder}: {faults}, {len(found.look_at)} to look at, {len(found.unchecked)} not checked")
     for name, title in TITLES.items():
         if lines := getattr(found, name):
             print(f"\n{title}")
             print("\n".join(f"  - {line}" for line in lines))
     return 1 if found.faults else 0
-
-
-def _summary(found: Audit) -> str:
-    faults, look_at = len(found.faults), len(found.look_at)
-    first = "no fault found" if not faults else "1 fault" if faults == 1 else f"{faults} faults"
-    return f"{first}, {look_at} to look at, {len(found.unchecked)} not checked"

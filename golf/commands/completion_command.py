@@ -9,9 +9,18 @@ The scripts call `golf completion words LINE`, which prints the candidates for t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import argparse
+import dataclasses
+import importlib
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import get_type_hints
 
+from golf.commands.cli import COMMANDS, HELP, module_of
 from golf.commands.parsing import CommandParser
+from golf.paths import ROOT
+from golf.settings.names import fields_of
 
 # Readline splits words at = and : and replaces the last part alone, so what is before it is taken off.
 BASH = r"""_golf() {
@@ -39,6 +48,8 @@ compdef _golf golf
 FISH = r"""complete -c golf -a '(golf completion words (commandline --cut-at-cursor) 2>/dev/null)'
 """
 SHELLS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
+CONF = ROOT / "conf"
+RUN_SCALARS = ("seed", "name", "note", "drop")  # settings of a run outside every group
 
 
 def parser() -> CommandParser:
@@ -53,8 +64,6 @@ def main(arguments: Sequence[str]) -> int:
     """Print a shell's script, or the candidates for the last word of a command line."""
     args = parser().parse_intermixed_args(arguments)
     if args.shell == "words":
-        from golf.commands.candidates import candidates
-
         typed = args.line.split()[1:]
         if args.line[-1:].isspace() or not typed:
             # After a blank a new word begins, of which nothing is typed yet.
@@ -63,3 +72,102 @@ def main(arguments: Sequence[str]) -> int:
     else:
         print(SHELLS[args.shell], end="")
     return 0
+
+
+def candidates(words: list[str]) -> list[str]:
+    """Return the words that can stand in place of the last of `words`, which are what was typed after `golf`."""
+    current = words[-1]
+    return sorted({word for word in _possible(words[:-1], current) if word.startswith(current)})
+
+
+def _possible(before: list[str], current: str) -> Iterable[str]:
+    for length in (2, 1):
+        if (command := " ".join(before[:length])) in COMMANDS:
+            return _of_command(command, before[length:], current)
+    if not before:
+        return HELP if current.startswith("-") else [command.partition(" ")[0] for command in COMMANDS]
+    return [command.removeprefix(f"{before[0]} ") for command in COMMANDS if command.startswith(f"{before[0]} ")]
+
+
+def _of_command(command: str, before: list[str], current: str) -> Iterable[str]:
+    module = importlib.import_module(module_of(command))
+    # `golf bench` hands its arguments to a script and has no parser.
+    if not hasattr(module, "parser"):
+        return _overrides(current)
+    actions = module.parser()._actions
+    for action in actions:
+        if before[-1:] and before[-1] in action.option_strings and action.nargs != 0:
+            return _values(action, current)
+    if current.startswith("-"):
+        return [name for action in actions for name in action.option_strings]
+    return [word for action in actions if not action.option_strings for word in _values(action, current)]
+
+
+def _values(action: argparse.Action, current: str) -> Iterable[str]:
+    """Return the values of an option or a positional argument; none for a path, which the shell completes itself."""
+    if action.choices:
+        return map(str, action.choices)
+    if action.dest == "overrides":
+        return _overrides(current)
+    if action.type is Path or action.dest not in NAMES:
+        return ()
+    return NAMES[action.dest]()
+
+
+def _overrides(current: str) -> Iterable[str]:
+    """Return overrides of golf train: groups, their options, and settings once a group and a dot are typed."""
+    match = re.fullmatch(r"(\+*)([\w/]+)=(.*)", current)
+    if match:
+        # Only the last of several options is completed: model=4l,9 and tech=[bigram,sw are under way.
+        typed = re.sub(r"[^\[,]*$", "", match[3])
+        return [f"{match[1]}{match[2]}={typed}{option}" for option in options_of(match[2])]
+    if "." in current:
+        return _settings(current.partition(".")[0])
+    # Hydra adds a group that is not among the defaults only with a plus before it, so sweep is listed below.
+    groups = [path.name for path in CONF.iterdir() if path.is_dir() and path.name != "sweep"]
+    return [f"{name}=" for name in (*groups, *RUN_SCALARS, "+tech", "+sweep")] + [f"{name}." for name in _schemas()]
+
+
+def _schemas() -> dict[str, type]:
+    """Return the dataclass of every group that has settings."""
+    from golf.settings.config import Config
+
+    return {
+        name: kind
+        for name, kind in get_type_hints(Config).items()
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind)
+    }
+
+
+def _settings(group: str) -> list[str]:
+    """Return `optim.matrix_lr=` and so on for every setting of a group."""
+    schemas = _schemas()
+    return [f"{group}.{key}=" for key in fields_of(schemas[group])] if group in schemas else []
+
+
+def options_of(group: str) -> list[str]:
+    """Return the names of the files in conf/<group>, such as `11l` or `negative/xsa_all`."""
+    folder = CONF / group
+    return [str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml")]
+
+
+def _sweeps() -> list[str]:
+    from golf.run.folder import runs_root
+
+    return [path.parent.name for path in runs_root().glob("sweeps/*/sweep.json")]
+
+
+def _variants() -> list[str]:
+    from golf.run.folder import runs_root
+
+    return sorted({path.parent.parent.name for path in runs_root().glob("*/seed*/config.json")})
+
+
+NAMES: dict[str, Callable[[], list[str]]] = {  # name of an argument → its values
+    "what": _sweeps,
+    "runs": _sweeps,
+    "sweep": _sweeps,
+    "variants": _variants,
+    "rules": lambda: options_of("rules"),
+    "presets": lambda: options_of("quant"),
+}

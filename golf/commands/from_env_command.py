@@ -51,8 +51,7 @@ def main(arguments: Sequence[str]) -> int:
     if not args.script and not COMMAND.search(args.line):
         example = '"MATRIX_LR=0.06 torchrun train_gpt.py"'
         raise GolfError(f"from-env got no command line: write one in quotes, such as {example}, or name a --script.")
-    from golf.foreign.script_in_log import public_variables
-    from golf.foreign.script_variables import ScriptVariables
+    from golf.foreign.script_variables import ScriptVariables, public_variables
     from golf.settings.composition import compose
     from golf.settings.env_vars import translate
 

@@ -91,8 +91,7 @@ def _records(args: argparse.Namespace) -> list[dict]:
 def _show(entries: list[Entry], summary: list[str], *, by_submission: bool) -> None:
     from rich.console import Console
 
-    from golf.foreign.fault_kinds import counts, fault_lines
-    from golf.foreign.import_tables import table
+    from golf.foreign.import_tables import counts, fault_lines, table
     from golf.report.summary import PLAIN_WIDTH
 
     width = Console().width if sys.stdout.isatty() else PLAIN_WIDTH

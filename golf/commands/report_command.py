@@ -43,9 +43,8 @@ def main(arguments: Sequence[str]) -> int:
     args = parser().parse_intermixed_args(arguments)
     from golf.errors import GolfError
     from golf.files import write_atomic
-    from golf.report.comparison import check_published_text
+    from golf.report.comparison import check_published_text, published_noise
     from golf.report.findings import judged
-    from golf.report.published import published_noise
     from golf.report.results import results_table
     from golf.report.store import sweep_names
     from golf.report.study import read_study

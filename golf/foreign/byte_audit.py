@@ -7,9 +7,8 @@ runs of spaces, in the challenge's own) is no fault of its table. It is reported
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +17,9 @@ import sentencepiece
 from golf.errors import GolfError
 from golf.foreign.audit import Audit
 from golf.foreign.run_audit import BYTES_TOLERANCE
-from golf.foreign.sidecar_audit import MOST_DOCUMENTS, VALIDATION, audit_sidecars, check_scored_bytes, check_split
+from golf.foreign.sidecar_audit import audit_sidecars, check_scored_bytes, document_bounds, first_documents, read_split
 from golf.training.data.byte_tables import ByteTables, byte_tables
 from golf.training.data.caseops import operator_ids
-from golf.training.data.own_text import read_documents
-from golf.training.data.shards import find_shards, open_shard
 
 # No normalisation changes this text, so a tokenizer that decodes it to more bytes than it has is wrong.
 PLAIN = ("plain words and 12 numbers", "x", "line, line. (line)")
@@ -163,12 +160,9 @@ def _check_plain_text(name: str, tokenizer: Tokenizer, tables: ByteTables, found
 
 def _check_shards(name: str, tokenizer: Tokenizer, tables: ByteTables, folder: Path, found: Audit) -> None:
     """Check the table on whole documents of the shards, and the bytes that the logs imply on the tokens they scored."""
-    # Documents can span shards.
-    tokens = np.concatenate([open_shard(path) for path in find_shards(folder, VALIDATION, "val")])
-    if tokens.size and int(tokens.max()) >= tokenizer.vocab_size():
-        raise GolfError(f"{folder} holds token {int(tokens.max())}, which this tokenizer does not know: name its own.")
-    check_split(tokens, tokenizer.bos_id(), folder, found)
-    documents = [_of_ids(tokenizer, tables, ids) for ids in _documents(tokens, tokenizer.bos_id())]
+    _, tokens = read_split(tokenizer, folder, found)
+    bounds = document_bounds(tokens, tokenizer.bos_id())
+    documents = [_of_ids(tokenizer, tables, tokens[start:end].tolist()) for start, end in bounds]
     if documents:
         _check_counts(name, "whole documents of the shards", documents, found)
     else:
@@ -178,20 +172,9 @@ def _check_shards(name: str, tokenizer: Tokenizer, tables: ByteTables, folder: P
     check_scored_bytes(tables.of(tokens[:-1], tokens[1:]), folder, found)
 
 
-def _documents(tokens: np.ndarray, bos: int) -> Iterator[list[int]]:
-    """Yield the tokens of each document, BOS first."""
-    # The start of one document more ends the last one that is yielded.
-    starts = np.flatnonzero(tokens == bos)[: MOST_DOCUMENTS + 1]
-    ends = [*starts[1:], tokens.size]
-    for start, end in islice(zip(starts, ends, strict=False), MOST_DOCUMENTS):
-        yield tokens[start:end].tolist()
-
-
 def _check_raw_text(name: str, tokenizer: Tokenizer, tables: ByteTables, path: Path, found: Audit) -> None:
     """Check the table on whole documents of raw text, whose bytes are those that bits per byte mean."""
-    documents = _of_texts(tokenizer, tables, islice(read_documents([path]), MOST_DOCUMENTS))
-    if not documents:
-        raise GolfError(f"{path} holds no text: give --text documents as .jsonl or plain text.")
+    documents = _of_texts(tokenizer, tables, first_documents(path))
     _check_counts(name, f"whole documents of {path.name}", documents, found)
     counted, raw = sum(b.counted for b in documents), sum(b.raw or 0 for b in documents)
     decoded = sum(b.decoded for b in documents if not b.unknown)

@@ -80,7 +80,8 @@ def read_event(text: str, lowered: str) -> EventLine | None:
         return EventLine("gpu", match[1].strip())
     if _AVERAGING.match(text):
         return EventLine("averaging")
-    return RULE if is_rule(text) else None
+    # Lines of equals signs stand before and after an echoed script.
+    return RULE if len(text) >= 60 and not text.strip("= ") else None
 
 
 def read_noise(text: str) -> EventLine | None:
@@ -118,8 +119,3 @@ def opens_source(text: str) -> bool:
 def starts_program(text: str) -> bool:
     """Tell whether a line can only be the beginning of a program, even in the middle of a log."""
     return bool(_PROGRAM.match(text))
-
-
-def is_rule(text: str) -> bool:
-    """Tell whether a line consists of equals signs, as before and after an echoed script."""
-    return len(text) >= 60 and not text.strip("= ")

@@ -11,7 +11,6 @@ from typing import Any
 
 from golf.files import write_json
 from golf.foreign.claims import claim_faults
-from golf.foreign.figures import Figure
 from golf.foreign.folder_reader import ForeignFolder, read_folders
 from golf.foreign.foreign_run import ForeignRun
 from golf.foreign.readme_claims import find_readme, readme_faults
@@ -99,13 +98,9 @@ def _run_record(run: ForeignRun) -> dict[str, Any]:
         "reason": run.reason,
         "faults": run.faults,
         "texts": run.texts,
-        "figures": {name: _figure_record(figure) for name, figure in sorted(run.figures.items())},
+        "figures": {n: _plain({"value": f.value, "source": f.source}) for n, f in sorted(run.figures.items())},
         "scores": [_plain(dataclasses.asdict(score)) for score in run.scores],
     }
-
-
-def _figure_record(figure: Figure) -> dict[str, Any]:
-    return _plain({"value": figure.value, "source": figure.source})
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:

@@ -114,32 +114,28 @@ _BAR = re.compile(r"\[\s*[\d.]+\s*%\s*\]|\]\s*[\d.]+\s*%|\bETA\s*[:=]", _FLAGS)
 _PART = re.compile(r"\b(?:windows?|chunks?|batch(?:es)?|docs?|epoch|seqs?)\s*[:=]?\s*(\d+)\s*/\s*(\d+)", _FLAGS)
 _SOME_SCORE = re.compile(r"bpb\W{1,3}\d\.\d{3}")  # a score of an unknown form, which is counted as not understood
 _BYTES = rf"({NUMBER})\s*(?:bytes|B)\b"
+_TO_THE_END = rf"({NUMBER})\s*(?:bytes)?\s*$"
 # The last group of a pattern is the number of bytes; where there are two groups, the first is the scheme.
 _SIZES = [
-    ("raw", re.compile(rf"^\s*serialized model:\s*{_BYTES}", _FLAGS)),
-    ("artifact", re.compile(rf"^\s*serialized model\s+([^:]{{1,60}}):\s*{_BYTES}", _FLAGS)),
-    ("artifact", re.compile(rf"^\s*serialized_(?:model|artifact)_(\w+):\s*{_BYTES}", _FLAGS)),
-    ("artifact", re.compile(rf"^\s*artifact:\s*{_BYTES}", _FLAGS)),
-    ("artifact", re.compile(rf"^\s*\[\w+\]\s*(\w+) compressed size:\s*{_BYTES}", _FLAGS)),
-    ("code", re.compile(rf"^\s*(?:\[\w+\]\s*)?code (?:snapshot )?size(?:\s*\((\w+)\))?:\s*{_BYTES}", _FLAGS)),
-    ("code", re.compile(rf"^\s*(?:code_bytes|bytes_code)(?:_(\w+))?:\s*({NUMBER})\s*(?:bytes)?\s*$", _FLAGS)),
-    (
-        "total",
-        re.compile(
-            rf"^\s*(?:\[\w+\]\s*)?total (?:submission size|submission|size|artifact|artifact size)\s*"
+    (what, re.compile(rf"^\s*{pattern}", _FLAGS))
+    for what, pattern in (
+        ("raw", rf"serialized model:\s*{_BYTES}"),
+        ("artifact", rf"serialized model\s+([^:]{{1,60}}):\s*{_BYTES}"),
+        ("artifact", rf"serialized_(?:model|artifact)_(\w+):\s*{_BYTES}"),
+        ("artifact", rf"artifact:\s*{_BYTES}"),
+        ("artifact", rf"\[\w+\]\s*(\w+) compressed size:\s*{_BYTES}"),
+        ("code", rf"(?:\[\w+\]\s*)?code (?:snapshot )?size(?:\s*\((\w+)\))?:\s*{_BYTES}"),
+        ("code", rf"(?:code_bytes|bytes_code)(?:_(\w+))?:\s*{_TO_THE_END}"),
+        (
+            "total",
+            r"(?:\[\w+\]\s*)?total (?:submission size|submission|size|artifact|artifact size)\s*"
             rf"([^:]{{0,60}}):\s*{_BYTES}",
-            _FLAGS,
         ),
-    ),
-    (
-        "total",
-        re.compile(
-            rf"^\s*(?:total_submission_size|bytes_total|total_bytes)(?:_(\w+))?:\s*({NUMBER})\s*(?:bytes)?\s*$", _FLAGS
-        ),
-    ),
-    ("block", re.compile(rf"^\s*(?:artifact_bytes|artifact size):\s*({NUMBER})\s*(?:bytes)?\s*$", _FLAGS)),
-    ("total", re.compile(rf"^\s*budget:\s*({NUMBER})\s*/\s*[\d,_]+", _FLAGS)),
-    ("code", re.compile(rf"^\s*artifact:\s*[\d.]+\s*MB\b.*\bcode:\s*({NUMBER})", _FLAGS)),
+        ("total", rf"(?:total_submission_size|bytes_total|total_bytes)(?:_(\w+))?:\s*{_TO_THE_END}"),
+        ("block", rf"(?:artifact_bytes|artifact size):\s*{_TO_THE_END}"),
+        ("total", rf"budget:\s*({NUMBER})\s*/\s*[\d,_]+"),
+        ("code", rf"artifact:\s*[\d.]+\s*MB\b.*\bcode:\s*({NUMBER})"),
+    )
 ]
 _MEGABYTES = re.compile(r"^\s*(\S+): (\d+)\.(\d{2})MB model \+ (\d+\.\d{3})MB code\b")  # of a million bytes
 _PIPED_SIZE = re.compile(rf"^\s*(\S+) model:\s*{_BYTES}\s*\|\s*total submission:\s*{_BYTES}", _FLAGS)
@@ -210,15 +206,15 @@ def read_line(text: str) -> Line | None:
 def _step_line(text: str, lowered: str) -> Line | None:
     """Return a training, validation or stop line."""
     if "stopping_early" in lowered:
-        return _stop_line(text)
+        stop = _STOP.search(text)
+        return stop and StopLine(stop[1], parse_seconds(stop[2] or ""), _count(stop[3]))
     if at := _STOP_AT.match(text):
-        return StopLine(at[2], None, int(at[1].replace(",", "")))
+        return StopLine(at[2], None, _count(at[1]))
     if done := _COMPLETE.match(text):
-        return StopLine("complete", parse_seconds(f"{done[1]}s"), int(done[2].replace(",", "")))
+        return StopLine("complete", parse_seconds(f"{done[1]}s"), _count(done[2]))
     match = _STEP.match(text)
     if not match or not ("loss" in lowered or "fitness" in lowered or "bpb" in lowered) or _PROGRESS.search(text):
         return None
-    step, of = (match[1] or match[3]).replace(",", ""), (match[2] or match[4] or "").replace(",", "")
     pairs = {name.lower(): (number, unit or "") for name, number, unit in _PAIR.findall(text, match.end())}
     # Without a colon, a time may be the step's or that of all steps so far: it is left out, with its unit.
     pairs |= {name.lower().replace(" ", "_"): (number, "") for name, number in _PIPED_PAIR.findall(text)}
@@ -237,15 +233,13 @@ def _step_line(text: str, lowered: str) -> Line | None:
     value = parse_number(pace[0]) if pace[1].lower() in ("ms", "s") else None
     step_ms = value * 1000 if value is not None and pace[1].lower() == "s" else value
     bpb_text = next((pairs[k][0] for k in BPB_KEYS if k in pairs), "")
-    return StepLine(int(step), int(of) if of else None, seconds, step_ms, loss, val_loss, val_bpb, bpb_text)
+    step, of = _count(match[1] or match[3]) or 0, _count(match[2] or match[4])
+    return StepLine(step, of, seconds, step_ms, loss, val_loss, val_bpb, bpb_text)
 
 
-def _stop_line(text: str) -> Line | None:
-    match = _STOP.search(text)
-    if match is None:
-        return None
-    step = int(match[3].replace(",", "")) if match[3] else None
-    return StopLine(match[1], parse_seconds(match[2]) if match[2] else None, step)
+def _count(text: str | None) -> int | None:
+    """Return a number of steps or tokens, None without one."""
+    return int(text.replace(",", "")) if text else None
 
 
 def _seconds(number: str, unit: str) -> float | None:
@@ -259,7 +253,8 @@ def _score_line(text: str) -> Line | None:
     match = _BPB.search(text) or _BARE_BPB.match(text)
     if match is None or is_statement(text):
         return None
-    if _is_progress(text):
+    part = _PART.search(text)
+    if _PROGRESS.search(text) or _BAR.search(text) or (part and part[1] != part[2]):
         return NOISE
     loss = _LOSS.search(text)
     first = _FIRST_KEY.search(text)
@@ -278,14 +273,8 @@ def _score_line(text: str) -> Line | None:
         parse_number(loss[1]) if loss else None,
         loss[1] if loss else "",
         parse_seconds(time[1]) if time else None,
-        int(stride[1].replace(",", "")) if stride else None,
+        _count(stride[1]) if stride else None,
     )
-
-
-def _is_progress(text: str) -> bool:
-    """Tell whether a score is of a part of the text, printed on the way through it."""
-    part = _PART.search(text)
-    return bool(_PROGRESS.search(text) or _BAR.search(text) or (part and part[1] != part[2]))
 
 
 def _size_line(text: str) -> Line | None:

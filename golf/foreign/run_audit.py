@@ -28,9 +28,15 @@ EXACT = 1e-5  # unit in the last place below which equal scores belong to one ru
 
 
 def audit_runs(runs: Sequence[ForeignRun]) -> None:
-    """Audit the runs of one submission each, and together tell the texts of those that do not print their tokens."""
+    """Add the faults that each run's own log shows, set `over_bytes` or `over_time` if it is, and tell its text.
+
+    The texts of runs that do not print their tokens are told by the other runs of the submission.
+    """
     for run in runs:
-        audit_run(run)
+        run.faults += [*rule_faults(run), *seed_faults(run)]
+        run.texts["scored_text"] = scored_text(run)
+        if run.state == OK:
+            run.state, run.reason = _state(run)
     known = [run for run in runs if run.texts["scored_text"] != UNKNOWN_TEXT]
     for run in runs:
         # The number of tokens is not in every log. The same tokenizer on the same text has as many bytes a token.
@@ -49,14 +55,6 @@ def _same_bytes_per_token(one: ForeignRun, other: ForeignRun) -> bool:
         slack += loss.unit_in_last_place / loss.value + bpb.unit_in_last_place / bpb.value
         ratios.append(ratio)
     return slack < SIBLING_SLACK and abs(ratios[0] / ratios[1] - 1) <= slack
-
-
-def audit_run(run: ForeignRun) -> None:
-    """Add the faults that the run's own log shows. Sets `over_bytes` or `over_time` if the run is."""
-    run.faults += [*rule_faults(run), *seed_faults(run)]
-    run.texts["scored_text"] = scored_text(run)
-    if run.state == OK:
-        run.state, run.reason = _state(run)
 
 
 def rule_faults(run: ForeignRun) -> list[str]:

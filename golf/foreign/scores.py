@@ -47,20 +47,13 @@ _COMPATIBLE = re.compile(r"^final_int8_zlib_roundtrip")
 
 
 @dataclass(frozen=True)
-class LoggedScore:
-    """A score as the log gives it."""
+class LoggedScore(ScoreLine):
+    """A score of a run, with its kind."""
 
-    kind: str  # settled by the whole run
-    claimed: str  # kind by the tag alone
-    tag: str
-    val_bpb: float
-    bpb_text: str
-    line: int
-    val_loss: float | None = None
-    loss_text: str = ""
-    seconds: float | None = None
+    kind: str = OTHER  # settled by the whole run
+    claimed: str = OTHER  # kind by the tag alone
+    line: int = 0
     seconds_line: int = 0
-    stride: int | None = None
     doubt: str = ""  # reason why `kind` is not the claimed one
 
     @property
@@ -82,11 +75,6 @@ class LoggedScore:
     def is_finite(self) -> bool:
         """Tell whether the bits per byte are finite."""
         return math.isfinite(self.val_bpb)
-
-    @property
-    def is_before_quantization(self) -> bool:
-        """Tell whether the tag is that of a score of the model before quantization."""
-        return _claims_before(_words(self.tag))
 
     @property
     def how(self) -> str:
@@ -138,19 +126,7 @@ def logged(line: ScoreLine, number: int) -> LoggedScore | None:
     if math.isfinite(line.val_bpb) and not POSSIBLE_BPB[0] <= line.val_bpb <= POSSIBLE_BPB[1]:
         return None
     kind = claimed_kind(line.tag, line.stride)
-    return LoggedScore(
-        kind=kind,
-        claimed=kind,
-        tag=line.tag,
-        val_bpb=line.val_bpb,
-        bpb_text=line.bpb_text,
-        line=number,
-        val_loss=line.val_loss,
-        loss_text=line.loss_text,
-        seconds=line.seconds,
-        seconds_line=number,
-        stride=line.stride,
-    )
+    return LoggedScore(**vars(line), kind=kind, claimed=kind, line=number, seconds_line=number)
 
 
 def settled(
@@ -173,7 +149,7 @@ def settled(
             score = _of_compatible_tag(score, found)
         if score.kind == POST and score.is_finite:
             score = _sliding_if_shown(score, sliding_from, pre_quant_bpb, averaged)
-        if score.kind == MIXED and any(s.val_bpb == score.val_bpb and s.is_before_quantization for s in found):
+        if score.kind == MIXED and any(s.val_bpb == score.val_bpb and _claims_before(_words(s.tag)) for s in found):
             # The score before quantization was printed again, under the tag that parsers of the script look for.
             score = replace(score, kind=OTHER)
         if score.kind == SLIDING:

@@ -1,16 +1,36 @@
-"""The environment variables of a public script: their defaults, and those that it declares and never reads."""
+"""The environment variables of a public script: their defaults, and those that it declares and never reads.
+
+They are read from the script, from one that a log echoes, or from the settings that a log prints. A script says what it
+always has. Printed settings are the values that the run had; everything else about the script stays unknown.
+"""
 
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from golf.errors import GolfError
-from golf.foreign.script_reader import Script
+from golf.foreign.script_reader import Script, parsed_script, read_script
 from golf.foreign.script_structure import script_structure
+from golf.foreign.text import TextFile, UnreadableError
 from golf.settings.translation import Structure
 
+SCRIPT, LOGS = "train_gpt.py", (".log", ".txt")
+_RULE = re.compile(r"^={20,}$", re.MULTILINE)  # around an echoed script
+_BEGIN = re.compile(r"^(?:from|import) \w", re.MULTILINE)
+_BLOCK = re.compile(r"^Hyperparameters:\n((?: +\w+: ?.*\n)+)", re.MULTILINE)
+_SETTING = re.compile(r"^ +(\w+): ?(.*)$", re.MULTILINE)
+# Settings that the scripts of March print in a line or two. Their `embed_lr` is that of the tied embedding.
+_PRINTED = {
+    *("tie_embeddings", "embed_lr", "head_lr", "matrix_lr", "scalar_lr", "train_batch_tokens", "train_seq_len"),
+    *("iterations", "warmup_steps", "max_wallclock_seconds", "seed", "num_heads", "num_kv_heads"),
+}
+_PAIR = re.compile(r"(?<![\w/])([a-z_]+):(\w[\w.+-]*)")
+_MODEL_PARAMS = re.compile(r"^model_params:\s*([\d,]+)", re.MULTILINE)
+_AS_NUMBER = {"True": "1", "False": "0", "None": ""}
 _READERS = ("get", "getenv")
 
 
@@ -23,6 +43,87 @@ class ScriptVariables:
     is_script: bool = True  # False: settings that a log prints, without the script
     model_params: int | None = None  # as a log counts them
     structure: Structure = field(default_factory=Structure)  # what it has without a variable
+
+
+def public_variables(path: Path) -> ScriptVariables:
+    """Return the variables of a script, of a log, or of a record folder, in which a script comes before its logs.
+
+    Nothing is run. Raises `GolfError` if no variables are found.
+    """
+    if path.is_dir():
+        if (path / SCRIPT).is_file():
+            return public_variables(path / SCRIPT)
+        logs = [variables_of_log(log) for log in sorted((*path.glob("*.log"), *path.glob("*.txt")))]
+        # A log with the script says more than one with settings.
+        best = max(logs, key=lambda found: (found.is_script, len(found.defaults)), default=ScriptVariables())
+        if not best.defaults:
+            raise GolfError(f"{path} has neither {SCRIPT} nor a log with settings: name a script or another folder.")
+        return best
+    if path.suffix in LOGS and path.is_file():
+        found = variables_of_log(path)
+        if not found.defaults:
+            raise GolfError(f"{path} neither echoes a script nor prints settings: name a script or another log.")
+        return found
+    if not path.is_file():
+        raise GolfError(f"{path} is no file: name the train_gpt.py that the command line is for.")
+    return variables_of_script(read_script(path), path.name)
+
+
+def variables_of_log(path: Path) -> ScriptVariables:
+    """Return the variables of the script that a log echoes, with the values that it prints; empty without either."""
+    try:
+        text = "\n".join(line for _, line in TextFile(path))
+    except UnreadableError as error:
+        raise GolfError(f"{path} {error}.") from error
+    script = echoed_script(text)
+    found = variables_of_script(script, path.name) if script else ScriptVariables(is_script=False)
+    printed = printed_settings(text)
+    known = {name: value for name, value in printed.items() if not script or name in found.defaults}
+    found.defaults |= known
+    if not script:
+        _add_what_settings_tell(found)
+    if counted := _MODEL_PARAMS.search(text):
+        found.model_params = int(counted[1].replace(",", ""))
+    return found
+
+
+def _add_what_settings_tell(found: ScriptVariables) -> None:
+    """Add what is true of every script that prints certain settings."""
+    if "ROPE_TRAIN_SEQ_LEN" in found.defaults:
+        # All that declare it turn heads by the training length instead.
+        found.unread.add("ROPE_TRAIN_SEQ_LEN")
+        found.structure.settings.append("tech.partial_rope.reference_len=null")
+    if "PHASED_TTT_NUM_PHASES" in found.defaults:
+        # Scripts with phases score by document and have no sliding windows any more.
+        found.unread.add("EVAL_STRIDE")
+
+
+def echoed_script(text: str) -> Script | None:
+    """Return the longest part of a log between lines of equals signs that is a script which reads the environment."""
+    for part in sorted(_RULE.split(text), key=len, reverse=True):
+        begin = _BEGIN.search(part)
+        if begin and "environ" in part:
+            script = parsed_script(part[begin.start() :])
+            if script.tree is not None:
+                return script
+    return None
+
+
+def printed_settings(text: str) -> dict[str, str]:
+    """Return the settings that the first run of a log prints, by the variables that they are of."""
+    if block := _BLOCK.search(text):
+        return {name.upper(): _AS_NUMBER.get(value, value) for name, value in _SETTING.findall(block[1])}
+    # Echoed scripts and later runs have such words, too: the first value counts, outside of source.
+    pairs: dict[str, str] = {}
+    for name, value in _PAIR.findall(_RULE.split(text)[-1] if "environ" in text else text):
+        if name in _PRINTED:
+            pairs.setdefault(name, _AS_NUMBER.get(value, value))
+    if pairs.get("tie_embeddings") == "1":
+        # The rate of a head that is not there is printed as zero, whatever it is set to.
+        pairs.pop("head_lr", None)
+        if "embed_lr" in pairs:
+            pairs["tied_embed_lr"] = pairs.pop("embed_lr")
+    return {name.upper(): value for name, value in pairs.items()}
 
 
 def variables_of_script(script: Script, name: str) -> ScriptVariables:

@@ -41,12 +41,40 @@ def audit_sidecars(name: str, tokenizer: Tokenizer, data: Path | None, text: Pat
         _audit_text(name, tokenizer, text, found)
 
 
-def _audit_shards(tokenizer: Tokenizer, folder: Path, found: Audit) -> None:
+def read_split(tokenizer: Tokenizer, folder: Path, found: Audit) -> tuple[list[Path], np.ndarray]:
+    """Return the shards of the validation split in `folder` and all their tokens, and check the split's size.
+
+    Raises `GolfError` for tokens that `tokenizer` does not know.
+    """
+    # Documents can span shards.
     files = find_shards(folder, VALIDATION, "val")
     tokens = np.concatenate([open_shard(path) for path in files])
     if tokens.size and int(tokens.max()) >= tokenizer.vocab_size():
         raise GolfError(f"{folder} holds token {int(tokens.max())}, which this tokenizer does not know: name its own.")
-    check_split(tokens, tokenizer.bos_id(), folder, found)
+    if np.count_nonzero(tokens == tokenizer.bos_id()) == LEAKING_DOCUMENTS:
+        found.against_rules.append(
+            f"{folder} validates on {LEAKING_DOCUMENTS:,} documents, the default of the public preparation: the other "
+            f"{VALIDATION_DOCUMENTS - LEAKING_DOCUMENTS:,} of the challenge's are in its training data"
+        )
+    return files, tokens
+
+
+def document_bounds(tokens: np.ndarray, bos: int) -> list[tuple[int, int]]:
+    """Return (start, end) of the first documents among `tokens`, BOS included, `MOST_DOCUMENTS` at most."""
+    starts = np.flatnonzero(tokens == bos)[: MOST_DOCUMENTS + 1].tolist()
+    return list(zip(starts, [*starts[1:], tokens.size], strict=True))[:MOST_DOCUMENTS]
+
+
+def first_documents(path: Path) -> list[str]:
+    """Return the first raw documents of a file, `MOST_DOCUMENTS` at most. Raises `GolfError` without any."""
+    documents = list(islice(read_documents([path]), MOST_DOCUMENTS))
+    if not documents:
+        raise GolfError(f"{path} holds no text: give --text documents as .jsonl or plain text.")
+    return documents
+
+
+def _audit_shards(tokenizer: Tokenizer, folder: Path, found: Audit) -> None:
+    files, tokens = read_split(tokenizer, folder, found)
     try:
         counts = read_sidecars(files)
     except GolfError as error:
@@ -64,11 +92,9 @@ def _compare_with_decoded(
     tokenizer: Tokenizer, tokens: np.ndarray, counts: np.ndarray, folder: Path, found: Audit
 ) -> None:
     """Tell how the bytes of whole documents compare with the text that their tokens decode to."""
-    starts = np.flatnonzero(tokens == tokenizer.bos_id())[: MOST_DOCUMENTS + 1].tolist()
-    # If there are more documents than are compared, the start of the next one ends the last.
-    ends = [*starts[1:], tokens.size] if len(starts) <= MOST_DOCUMENTS else starts[1:]
+    bounds = document_bounds(tokens, tokenizer.bos_id())
     counted = decoded = 0
-    for start, end in zip(starts, ends, strict=False):
+    for start, end in bounds:
         counted += int(counts[start:end].sum(dtype=np.int64))
         try:
             decoded += len(decode_capitals(tokenizer.decode(tokens[start + 1 : end].tolist())).encode())
@@ -78,7 +104,7 @@ def _compare_with_decoded(
     if decoded:
         share = f"{counted:,} bytes for {decoded:,} of decoded text ({counted / decoded - 1:+.2%})"
         found.in_order.append(
-            f"the byte sidecar of {folder} counts {share} in {len(ends)} documents, none on operators"
+            f"the byte sidecar of {folder} counts {share} in {len(bounds)} documents, none on operators"
         )
 
 
@@ -99,15 +125,6 @@ def check_scored_bytes(target_bytes: np.ndarray, folder: Path, found: Audit) -> 
     found.untrue.append(f"the logs scored {scored_bytes:,.0f} bytes, the shards hold {real:,}: {more}")
 
 
-def check_split(tokens: np.ndarray, bos: int, folder: Path, found: Audit) -> None:
-    """Add a fault if `tokens`, the whole validation split, are the public scripts' default of 10,000 documents."""
-    if np.count_nonzero(tokens == bos) == LEAKING_DOCUMENTS:
-        found.against_rules.append(
-            f"{folder} validates on {LEAKING_DOCUMENTS:,} documents, the default of the public preparation: the other "
-            f"{VALIDATION_DOCUMENTS - LEAKING_DOCUMENTS:,} of the challenge's are in its training data"
-        )
-
-
 def check_preparation(folder: Path, found: Audit) -> None:
     """Add a remark on a preparation script in `folder` whose default leaves validation documents in training."""
     for script in sorted(folder.glob("*.py")):
@@ -119,17 +136,13 @@ def check_preparation(folder: Path, found: Audit) -> None:
 
 
 def _audit_text(name: str, tokenizer: Tokenizer, path: Path, found: Audit) -> None:
-    counted = raw = documents = 0
-    for text in islice(read_documents([path]), MOST_DOCUMENTS):
-        # A piece's surface is the text that it was cut from; its name can be a normalised form of that.
-        pieces = tokenizer.encode(encode_capitals(text), out_type="proto").pieces
-        counted += sum(count_bytes(piece.surface for piece in pieces))
-        raw, documents = raw + len(text.encode()), documents + 1
-    if not documents:
-        raise GolfError(f"{path} holds no text: give --text documents as .jsonl or plain text.")
-    part = (
-        f"{counted:,} bytes for {raw:,} of raw text ({counted / raw - 1:+.2%}) in {documents} documents of {path.name}"
-    )
+    documents = first_documents(path)
+    # A piece's surface is the text that it was cut from; its name can be a normalised form of that.
+    encoded = (tokenizer.encode(encode_capitals(text), out_type="proto") for text in documents)
+    counted = sum(sum(count_bytes(piece.surface for piece in one.pieces)) for one in encoded)
+    raw = sum(len(text.encode()) for text in documents)
+    share = f"{counted:,} bytes for {raw:,} of raw text ({counted / raw - 1:+.2%})"
+    part = f"{share} in {len(documents)} documents of {path.name}"
     if counted / raw >= 1 - BYTES_TOLERANCE:
         found.in_order.append(f"{name} counts {part}")
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from golf.plan.gpu_plan import JOB_SECONDS, GPUPlan, gib
+from golf.plan.step_model import QUANTILES
 from golf.settings.config import Config, training_seconds
 
 
@@ -26,7 +27,7 @@ def pace(plan: GPUPlan) -> str:
     start = f"{plan.machine.title}: {step.expected:.1f} ms a step"
     if plan.machine.kind.is_rough or not plan.step_time.basis.endswith("within"):
         return f"{start}, {step.low:.1f} to {step.high:.1f} ({plan.step_time.basis})"
-    four, ten = plan.slow_ms
+    four, ten = (step.expected * QUANTILES[share] / QUANTILES[0.5] for share in (0.75, 0.90))
     alone = "" if plan.machine.gpus > 1 else "; single H100s vary most, so time 100 steps on yours"
     return f"{start}; one machine in four takes over {four:.0f}, one in ten over {ten:.0f}{alone}"
 

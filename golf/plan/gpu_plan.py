@@ -47,13 +47,6 @@ class GPUPlan:
         """Return the seconds of all long scores that `cfg` asks for."""
         return (self.sliding_seconds if cfg.eval.stride else 0.0) + (self.ttt_seconds or 0.0)
 
-    @property
-    def slow_ms(self) -> tuple[float, float]:
-        """Return the step times that one machine in four and one in ten exceed."""
-        assert self.step_time.step_ms is not None
-        expected = self.step_time.step_ms.expected
-        return expected * QUANTILES[0.75] / QUANTILES[0.5], expected * QUANTILES[0.90] / QUANTILES[0.5]
-
 
 def gpu_plan(
     cfg: Config, model: GPT, machine: Machine, history: Sequence[FinishedRun], usd_per_hour: float | None = None

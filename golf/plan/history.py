@@ -45,8 +45,11 @@ class FinishedRun:
 
     @property
     def machine(self) -> str:
-        """Return the kind of machine that the run was made on."""
-        return machine_of(self.environment)
+        """Return `golf.run.environment.machine_kind` of the machine that the run was made on."""
+        found = self.environment
+        if found.get("gpus"):
+            return f"{found['gpus']}× {found.get('gpu')}"
+        return f"{found.get('cpu')}, {found.get('cpu_cores')} cores"
 
     def flops_per_step(self) -> float:
         """Return the floating-point operations of one training step."""
@@ -126,13 +129,6 @@ class FinishedRun:
         # In a folder without write permission they are measured again next time.
         with contextlib.suppress(GolfError):
             write_json(self._statistics_path, asdict(statistics))
-
-
-def machine_of(environment: dict[str, Any]) -> str:
-    """Return `golf.run.environment.machine_kind` of the machine that wrote `environment`."""
-    if environment.get("gpus"):
-        return f"{environment['gpus']}× {environment.get('gpu')}"
-    return f"{environment.get('cpu')}, {environment.get('cpu_cores')} cores"
 
 
 def finished_runs(root: Path) -> list[FinishedRun]:

@@ -9,13 +9,12 @@ from golf.artifact.script.code_bytes import code_bytes, estimated_code_bytes
 from golf.challenge import RECORD_STEPS
 from golf.errors import GolfError
 from golf.plan.artifact_size import ArtifactSize, Interval, artifact_size
+from golf.plan.cap_filling import filled, fitted
 from golf.plan.flops import FlopsPerToken, flops_per_token
 from golf.plan.gpu_plan import GPUPlan, gpu_plan, unplanned
 from golf.plan.history import FinishedRun, finished_runs
 from golf.plan.machines import Machine, machine_like
-from golf.plan.pruned import Pruned, fitted
 from golf.plan.seconds import SlidingScore, StepTime, expected_step_time, sliding_score, steps_within_budget
-from golf.plan.step_factor import filled
 from golf.plan.tensors import StoredTensor, stored_tensors
 from golf.run.environment import machine_kind
 from golf.run.folder import runs_root
@@ -53,7 +52,7 @@ class Plan:
     steps: Interval | None  # None if the clock ends the run and the time of a step is unknown
     train_seconds: float  # budget; 0 without a clock
     sliding: SlidingScore
-    pruned: Pruned | None  # None without quant.prune.to_fit
+    pruned: Interval | None  # share of the prunable codes; None without quant.prune.to_fit
     step_factor: Interval | None  # None without quant.fit=cap
     gpu: GPUPlan | None  # None on a CPU and on GPUs that golf does not know
 

@@ -85,7 +85,7 @@ def solve(
     smallest, largest = max(1, math.ceil(value / RANGE / step)), math.floor(value * RANGE / step)
     if smallest > largest:
         raise GolfError(f"There is no multiple of {step:g} up to {value * RANGE:g}, eight times {key}: choose another.")
-    found = _fitting(left, smallest, largest, _describe(key, smallest * step, largest * step))
+    found = _fitting(left, smallest, largest, f"{key} from {smallest * step:g} to {largest * step:g}")
     return Solution(_override(key, found * step), plan_at(found))
 
 
@@ -141,7 +141,3 @@ def _number(cfg: Config, key: str) -> int | float:
 
 def _override(key: str, value: float) -> str:
     return f"{key}={value}" if isinstance(value, int) else f"{key}={float(f'{value:.{FLOAT_DIGITS}g}'):g}"
-
-
-def _describe(key: str, low: float, high: float) -> str:
-    return f"{key} from {low:g} to {high:g}"

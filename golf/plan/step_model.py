@@ -14,7 +14,6 @@ import numpy as np
 
 H100_FLOPS, H100_BYTES = 989e12, 3.35e12  # a second: bf16 peak and memory bandwidth, NVIDIA's data sheet of the SXM5
 BF16_BYTES, FP32_BYTES, MIB = 2, 4, 2**20
-LOSS_SCALE = 0.03  # of the Cauchy loss on log ratios: slow machines, a fifth of the runs, must not pull the fit
 
 
 @dataclass(frozen=True)
@@ -72,40 +71,15 @@ Phases = Sequence[tuple[float, Work]]  # (share of the training time, work), suc
 
 def step_ms(phases: Phases, constants: TimeConstants = TIME) -> float:
     """Return the mean milliseconds of a run's steps on as many H100s that are not slow, under a clock."""
-    return float(np.exp(_log_step_ms([phases], astuple(constants)))[0])
+    return float(np.exp(log_step_ms([phases], astuple(constants)))[0])
 
 
 def peak_mib(work: Work, constants: MemoryConstants = MEMORY) -> float:
     """Return the MiB that a compiled step allocates on each GPU at its peak."""
-    return float(_memory_terms([work])[0] @ np.array(astuple(constants)[:5]) + constants.fixed_mib)
+    return float(memory_terms([work])[0] @ np.array(astuple(constants)[:5]) + constants.fixed_mib)
 
 
-def fit_time(runs: Sequence[Phases], milliseconds: Sequence[float]) -> TimeConstants:
-    """Return the constants that fit the measured `milliseconds` of `runs` best."""
-    from scipy.optimize import least_squares
-
-    # In logs an error of 5 % counts the same for a short step and a long one.
-    measured = np.log(milliseconds)
-    found = least_squares(
-        lambda values: _log_step_ms(runs, values) - measured, astuple(TIME), loss="cauchy", f_scale=LOSS_SCALE
-    )
-    return TimeConstants(*(float(v) for v in found.x))
-
-
-def fit_memory(works: Sequence[Work], mib: Sequence[float]) -> MemoryConstants:
-    """Return the constants that fit the measured `mib` of `works` best."""
-    from scipy.optimize import least_squares
-
-    terms, measured = _memory_terms(works), np.log(mib)
-
-    def residuals(values: np.ndarray) -> np.ndarray:
-        return np.log(terms @ values[:5] + values[5]) - measured
-
-    found = least_squares(residuals, astuple(MEMORY), bounds=(0, np.inf), loss="cauchy", f_scale=LOSS_SCALE)
-    return MemoryConstants(*(float(v) for v in found.x))
-
-
-def _log_step_ms(runs: Sequence[Phases], values: Sequence[float] | np.ndarray) -> np.ndarray:
+def log_step_ms(runs: Sequence[Phases], values: Sequence[float] | np.ndarray) -> np.ndarray:
     """Return the logs of the predicted milliseconds `[n]` of `runs`."""
     matmul, attention, passes, fixed, no_flash3, xsa = values
     works = [work for phases in runs for _, work in phases]
@@ -124,7 +98,7 @@ def _ideal_ms(w: Work) -> tuple[float, float, float]:
     return 6 * w.matmul_params * per_ms, 6 * w.seq_len * w.dim * w.layers * per_ms, stream
 
 
-def _memory_terms(works: Sequence[Work]) -> np.ndarray:
+def memory_terms(works: Sequence[Work]) -> np.ndarray:
     """Return the MiB `[n, 5]` of one copy of each kind of memory."""
     rows = []
     for w in works:

@@ -6,9 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from golf.report.board_runs import RunsRoot, run_id
 from golf.report.board_server import PAGE_FOLDER, PLOTLY, as_json, plotly_file
-from golf.report.board_sweep import sweep_values
+from golf.report.board_values import RunsRoot, run_id, sweep_values
 from golf.report.findings import Findings
 
 MOST_POINTS = 1000  # points of a curve and event, so that a file of many runs can still be sent
@@ -20,7 +19,8 @@ def single_file(findings: Findings) -> str:
     """Return the page of findings as HTML with everything in it. Raises `GolfError` without the package plotly."""
     text = (PAGE_FOLDER / "index.html").read_text(encoding="utf-8")
     text = re.sub(r'<link rel="stylesheet" href="([\w.]+)">', lambda m: f"<style>{_page_file(m[1])}</style>", text)
-    data = _inside_script(as_json(answers(findings)).decode())
+    # A name with `</script>` or `<!--` in it would end the element or hide its end.
+    data = as_json(answers(findings)).decode().replace("<", "\\u003c")
     saved = f'<script id="saved" type="application/json">{data}</script>\n'
     # The live page loads plotly when it draws for the first time; a file has nowhere to load it from.
     text = text.replace('<script src="plots.js">', f'<script src="{PLOTLY}"></script>\n<script src="plots.js">', 1)
@@ -56,8 +56,3 @@ def _page_file(name: str) -> str:
 def _script(name: str) -> str:
     text = plotly_file().read_text(encoding="utf-8") if name == PLOTLY else _page_file(name)
     return re.sub(r"</(script)", r"<\\/\1", text, flags=re.IGNORECASE)
-
-
-def _inside_script(json_text: str) -> str:
-    # A name with `</script>` or `<!--` in it would end the element or hide its end.
-    return json_text.replace("<", "\\u003c")

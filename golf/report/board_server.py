@@ -18,8 +18,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from golf.errors import GolfError
-from golf.report.board_runs import RunsRoot
-from golf.report.board_sweep import sweep_values
+from golf.report.board_values import RunsRoot, sweep_values
 from golf.report.findings import judged
 from golf.report.study import read_study
 from golf.settings.config import RulesConfig

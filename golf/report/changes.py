@@ -75,6 +75,14 @@ def differing_keys(flats: Sequence[Flat]) -> list[str]:
     return [key for key in keys if any(flat.get(key, MISSING) != flats[0].get(key, MISSING) for flat in flats)]
 
 
+def settings_that_differ(flats: Mapping[str, Flat]) -> dict[str, dict[str, str]]:
+    """Return the settings in which `flats` differ, as overrides spell them, by id and key; `tech` names techniques."""
+    # What a technique sets comes after the techniques' names, which are compared like a setting.
+    named = {id: {**flat, "tech": ",".join(sorted(techniques_of(flat)))} for id, flat in flats.items()}
+    keys = sorted(differing_keys(list(named.values())), key=lambda key: key.startswith("tech"))
+    return {id: {key: written(flat[key]) for key in keys if key in flat} for id, flat in named.items()}
+
+
 def why_not_separable(reference: Flat, variant: Flat) -> str:
     """Return why a row of an ablation shows no single effect; empty if it shows one."""
     found = change(reference, variant)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from golf.report.store import index_runs, latest_row, other_records, seed_of
+from golf.report.store import index_runs, latest_row, other_records, seed_of, seeds_asked
 from golf.report.variants import Variant
 
 FEWEST_VARIANTS = 3  # the better of two is less often a lucky one
@@ -26,10 +26,10 @@ def fresh_reference(
     created = min((str(record.get("created", "")) for record in records), default="")
     earlier = [r for r in other_records(mine, root) if created and str(r.get("created", "")) < created]
     for record in earlier:
-        seeds = _seeds_of(record).get(reference.id, set()) & {row.seed for row in reference.rows}
-        others = len(_seeds_of(record))
+        seeds = seeds_asked(record).get(reference.id, set()) & {row.seed for row in reference.rows}
+        others = len(seeds_asked(record))
         # Whoever was the reference then was not chosen for its score.
-        was_reference = reference.id == (record.get("reference") or next(iter(_seeds_of(record))))
+        was_reference = reference.id == (record.get("reference") or next(iter(seeds_asked(record))))
         if not seeds or was_reference or others < FEWEST_VARIANTS or _best_of(record, root) != reference.id:
             continue
         fresh = replace(reference, rows=tuple(row for row in reference.rows if row.seed not in seeds))
@@ -43,17 +43,9 @@ def fresh_reference(
 def _best_of(record: Mapping[str, Any], root: Path) -> str:
     """Return the id of the variant with the lowest mean score in the sweep; empty without one."""
     index, means = index_runs(root), {}
-    for id, seeds in _seeds_of(record).items():
+    for id, seeds in seeds_asked(record).items():
         folders = [[f for f in index.get(id, []) if seed_of(f) == seed] for seed in sorted(seeds)]
         variant = Variant(id, id, tuple(latest_row(attempts) for attempts in folders if attempts))
         if (mean := variant.mean("final")) is not None:
             means[id] = mean
     return min(means, key=lambda id: means[id]) if means else ""
-
-
-def _seeds_of(record: Mapping[str, Any]) -> dict[str, set[int]]:
-    found: dict[str, set[int]] = {}
-    runs: Iterable[Mapping[str, Any]] = record["runs"]
-    for run in runs:
-        found.setdefault(str(run.get("variant_id", "")), set()).add(int(run.get("seed", 0)))
-    return found

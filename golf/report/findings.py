@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from golf.errors import GolfError
-from golf.report.comparison import NOT_COMPARABLE
-from golf.report.published import PublishedNoise
+from golf.report.comparison import NOT_COMPARABLE, PublishedNoise
 from golf.report.sequential import judge_sequentially
 from golf.report.statistics import known_sigma, one_sample
 from golf.report.study import Study
@@ -76,10 +75,10 @@ def judged(
     if chosen not in SCORES:
         raise GolfError(f"There is no score {chosen}: choose one of {', '.join(SCORES)}.")
     reference = against if against is not None else study.reference
-    verdicts, looks = {}, None
-    if _is_sequential(study, reference) and sigma is None and test == "auto":
-        assert isinstance(reference, Variant) and study.plan is not None
-        done = judge_sequentially(study.variants, reference, rules, study.plan, score=chosen)
+    verdicts, looks, plan = {}, None, study.plan
+    # The verdicts of a study that was planned in looks against this reference count these.
+    if plan and isinstance(reference, Variant) and reference.id == plan.reference and sigma is None and test == "auto":
+        done = judge_sequentially(study.variants, reference, rules, plan, score=chosen)
         verdicts, looks = done.verdicts, done.looks
     elif reference is not None:
         verdicts = judge(study.variants, reference, rules, score=chosen, sigma=sigma, test=test, published=published)
@@ -90,11 +89,6 @@ def judged(
         # Tests against the best after the fact do not count the looks.
         ranked = Ranking(ranked.best, set(), set())
     return Findings(study, rules, chosen, reference, verdicts, ranked, sigma, published, looks)
-
-
-def _is_sequential(study: Study, reference: Variant | float | None) -> bool:
-    """Tell whether the study was planned in looks against this reference."""
-    return study.plan is not None and isinstance(reference, Variant) and reference.id == study.plan.reference
 
 
 def score_title(findings: Findings) -> str:

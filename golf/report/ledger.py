@@ -39,7 +39,7 @@ PUBLISHED_SOURCE = "PR670"
 
 JUDGED = (
     Column("n", "n"),
-    Column("mean_bpb", "bpb", lambda v: f"{v:.4f}"),
+    Column("mean_bpb", "bpb", "{:.4f}".format),
     Column("reference", "reference", is_text=True, spare=1),
     Column("difference_bpb", "Δ bpb", signed),
     Column("difference_nats_per_token", "Δ nats/token", signed, spare=2),

@@ -25,14 +25,7 @@ ROW, MARGINS = 0.28, 1.15  # inches: height of a variant's row; room for the axi
 CHARACTER, BELOW_AXES = 0.075, 0.85  # inches: length of a letter of an axis label; height of axis and legend
 LABEL_WIDTH, LEGEND_WIDTH = 20, 26  # characters a line
 GREY, BLUE, GREEN, RED, BLACK = "#8a94a0", "#1f5fa8", "#2f7d4f", "#c2452d", "#333333"
-COLOURS = (
-    "#d9822b",
-    "#8e4fa8",
-    "#1495a3",
-    "#7a5c3a",
-    "#d45fa0",
-    "#a39a2c",
-)  # variants beside the reference
+COLOURS = ("#d9822b", "#8e4fa8", "#1495a3", "#7a5c3a", "#d45fa0", "#a39a2c")  # variants beside the reference
 SEEDS: Any = {"marker": "o", "linestyle": "", "color": GREY, "markersize": 3.5, "alpha": 0.8}
 MEAN: Any = {"marker": "D", "linestyle": "", "markersize": 4.5}
 STYLE: Any = {

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import matplotlib
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -73,27 +72,29 @@ def _scores(findings: Findings) -> tuple[str, Figure] | None:
     cut, left_out = _cut(shown, findings)
     figure, axes = new_figure(figure_height(findings, cut))
     for y, variant in enumerate(cut):
-        values, colour = variant.scores(findings.score), verdict_colour(findings, variant)
-        axes.plot(values, np.full(len(values), y), **SEEDS)
-        axes.plot(mean_interval(findings, variant), [y, y], color=colour, linewidth=1.6)
-        axes.plot([_mean(findings, variant)], [y], color=colour, **MEAN)
+        for scores, style in _score_marks(findings, variant):
+            axes.plot(scores, [y] * len(scores), **style)
     name_rows(axes, findings, cut)
     axes.set_xlabel(score_label(findings))
     verdict_legend(figure, findings, cut, [Line2D([], [], label="seed", **SEEDS)])
     return f"{_capital(score_title(findings))} of the variants. {bars}{left_out}", figure
 
 
+def _score_marks(findings: Findings, variant: Variant) -> Iterator[tuple[Sequence[Any], dict[str, Any]]]:
+    """Yield scores of a variant with the style that they are drawn in: seeds, the interval of the mean, the mean."""
+    colour = verdict_colour(findings, variant)
+    yield variant.scores(findings.score), SEEDS
+    yield mean_interval(findings, variant), {"color": colour, "linewidth": 1.6}
+    yield [variant.mean(findings.score)], {"color": colour, **MEAN}
+
+
 def _score_over_value(axes: Axes, findings: Findings, shown: Sequence[Variant], numbers: dict[str, float]) -> None:
     for variant in shown:
-        x, colour = numbers[variant.id], verdict_colour(findings, variant)
-        values = variant.scores(findings.score)
-        axes.plot(np.full(len(values), x), values, **SEEDS)
-        axes.plot([x, x], mean_interval(findings, variant), color=colour, linewidth=1.6)
-        axes.plot([x], [_mean(findings, variant)], color=colour, **MEAN)
+        for scores, style in _score_marks(findings, variant):
+            axes.plot([numbers[variant.id]] * len(scores), scores, **style)
     ordered = sorted(shown, key=lambda v: numbers[v.id])
-    axes.plot(
-        [numbers[v.id] for v in ordered], [_mean(findings, v) for v in ordered], color=GREY, linewidth=0.8, zorder=0
-    )
+    means: list[Any] = [v.mean(findings.score) for v in ordered]
+    axes.plot([numbers[v.id] for v in ordered], means, color=GREY, linewidth=0.8, zorder=0)
     positions = sorted(set(numbers.values()))
     # A wide range of positive values was nearly always chosen on a logarithmic scale.
     if positions[0] > 0 and positions[-1] / positions[0] >= 4:
@@ -203,12 +204,6 @@ def _curve(row: RunRow) -> list[tuple[float, float]]:
 
 def _has(row: RunRow, *fields: str) -> bool:
     return all(is_number(getattr(row, field)) for field in fields)
-
-
-def _mean(findings: Findings, variant: Variant) -> float:
-    mean = variant.mean(findings.score)
-    assert mean is not None, "only variants with scores are drawn"
-    return mean
 
 
 def _cut(shown: list[Variant], findings: Findings) -> tuple[list[Variant], str]:

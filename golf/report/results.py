@@ -1,26 +1,61 @@
-"""The table of results: one row for each variant, best first."""
+"""The table of results: one row for each variant, best first. A sweep prints it at its end, `golf report` any time."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from golf.report.findings import Findings, score_title, variant_name
+from golf.report.changes import settings_that_differ
+from golf.report.findings import Findings, judged, score_title, variant_name
 from golf.report.remarks import remarks_on
-from golf.report.rows import RunRow
-from golf.report.settings_columns import settings_columns
-from golf.report.table import Column, Table
+from golf.report.rows import RunRow, row_of_result
+from golf.report.store import find_record
+from golf.report.study import Study, read_study, refused_variant
+from golf.report.table import Column, Table, render
 from golf.report.variants import Variant
 from golf.report.verdicts import BETTER, WORSE, Verdict
-from golf.run.result import OK
+from golf.run.folder import runs_root
+from golf.run.result import OK, Result, to_json
+from golf.settings.config import RulesConfig
 from golf.words import counted
 
 BEST, TIED, NOT_TESTED = "best", "tied", "not tested"  # ranks; a variant shown to be worse than the best has none
 IN_CSV = (Column("variant_id", "", in_text=False), Column("seeds", "", in_text=False))
 SMALLEST_P = 1e-4  # smaller values are shown as `<0.0001`
+Job = tuple[Sequence[str], Result | None, str]  # overrides, result, error
+COLOURS = {BETTER: "green", WORSE: "red"}  # of verdicts on a terminal
+MOST_SHOWN = 6  # columns of settings in a table for people; CSV has all of them
+FIRST_SPARE = 20  # narrow terminals drop these columns before any other
+
+
+def print_sweep(name: str, jobs: Sequence[Job], rules: RulesConfig) -> None:
+    """Print the table of the sweep `name`, from its record or, if there is none, from this process's `jobs`."""
+    is_recorded = find_record(name, runs_root()) is not None
+    study = read_study([name]) if is_recorded else study_of(name, jobs)
+    print(render(results_table(judged(study, rules)), "text"), end="")
+    if is_recorded:
+        print(f"Again, or as a page: golf report {name} --html report.html")
+
+
+def study_of(name: str, jobs: Sequence[Job]) -> Study:
+    """Return the jobs as a study; labels are the overrides that not all jobs have in common."""
+    common = set.intersection(*(set(overrides) for overrides, _, _ in jobs))
+    found: dict[str, Variant] = {}
+    for overrides, result, error in jobs:
+        label = " ".join(o for o in overrides if o not in common and not o.startswith("seed="))
+        if result is None:
+            variant = refused_variant(len(found), label, error)
+        else:
+            # Through JSON, so that a row has the same values as one read from the run's folder.
+            row = row_of_result(to_json(result))
+            before = found[row.variant].rows if row.variant in found else ()
+            variant = Variant(row.variant, label or row.name, (*before, row))
+        found[variant.id] = variant
+    variants = tuple(found.values())
+    return Study(name, variants, variants[0] if len(variants) > 1 else None)
 
 
 def results_table(findings: Findings) -> Table:
@@ -33,32 +68,46 @@ def results_table(findings: Findings) -> Table:
     return Table((variant, *IN_CSV, *settings, *others), rows, title, remarks_on(findings))
 
 
+def settings_columns(variants: Sequence[Variant], *, labelled: bool) -> tuple[list[Column], dict[str, dict[str, str]]]:
+    """Return a column for each setting that differs, and its values by variant id.
+
+    People see the first few unless the variants are `labelled` with them, as those of a sweep are. Variants without a
+    configuration, such as imported ones, have no values.
+    """
+    values = settings_that_differ({v.id: v.settings for v in variants if v.settings})
+    differ = sorted({key for found in values.values() for key in found}, key=lambda key: (key != "tech", key))
+    # What a selected technique sets is said by its name, and a name is no setting that acts.
+    shown = [key for key in differ if not key.startswith("tech.") and not key.endswith(".name")]
+    shown = [] if labelled else shown[:MOST_SHOWN]
+    columns = [
+        Column(key, key, is_text=True, in_text=key in shown, spare=FIRST_SPARE + number)
+        for number, key in enumerate(differ)
+    ]
+    return columns, values
+
+
 def _columns(findings: Findings) -> tuple[Column, ...]:
     confidence = f"{findings.rules.confidence:.0%}"
     return (
         Column("variant", " ".join(findings.study.swept) or "variant", is_text=True),
-        Column("mean_bpb", score_title(findings), _decimals(4)),
-        Column("sd_bpb", "sd", _decimals(5), spare=5),
+        Column("mean_bpb", score_title(findings), "{:.4f}".format),
+        Column("sd_bpb", "sd", "{:.5f}".format, spare=5),
         Column("n", "n"),
         Column("rank", "rank", is_text=True, spare=1),
-        Column("pre_quant_bpb", "pre-quant bpb", _decimals(4), spare=9),
+        Column("pre_quant_bpb", "pre-quant bpb", "{:.4f}".format, spare=9),
         Column("difference_bpb", "Δ bpb", signed),
         Column("difference_nats_per_token", "Δ nats/token", signed, spare=3),
         Column("interval_bpb", f"{confidence} interval of Δ bpb", interval_text, in_csv=False, spare=10),
         Column("interval_low_bpb", "", in_text=False),
         Column("interval_high_bpb", "", in_text=False),
         Column("p", "p", shown_p, spare=4),
-        Column("verdict", "verdict", is_text=True, style=_verdict_style),
-        Column("total_bytes", "largest bytes", _thousands, spare=2),
-        Column("steps", "steps", _thousands, spare=8),
-        Column("step_ms", "step ms", _decimals(1), spare=6),
-        Column("train_seconds", "train s", _decimals(1), spare=7),
+        Column("verdict", "verdict", is_text=True, style=lambda cell: COLOURS.get(cell.partition(":")[0], "")),
+        Column("total_bytes", "largest bytes", "{:,.0f}".format, spare=2),
+        Column("steps", "steps", "{:,.0f}".format, spare=8),
+        Column("step_ms", "step ms", "{:.1f}".format, spare=6),
+        Column("train_seconds", "train s", "{:.1f}".format, spare=7),
         Column("state", "state", is_text=True, style=lambda cell: "" if cell.startswith(OK) else "yellow"),
     )
-
-
-def _verdict_style(cell: str) -> str:
-    return {BETTER: "green", WORSE: "red"}.get(cell.partition(":")[0], "")
 
 
 def result_row(findings: Findings, variant: Variant) -> dict[str, Any]:
@@ -136,10 +185,6 @@ def _mean(variant: Variant, attribute: str) -> float | None:
     return float(np.mean(found)) if found else None
 
 
-def _decimals(digits: int) -> Callable[[float], str]:
-    return lambda value: f"{value:.{digits}f}"
-
-
 def signed(value: float) -> str:
     """Return a difference with its sign and four decimals; zero has no sign."""
     text = f"{value:+.4f}".replace("-", "−")
@@ -149,7 +194,3 @@ def signed(value: float) -> str:
 def interval_text(bounds: tuple[float, float]) -> str:
     """Return an interval such as `−0.0066 to −0.0046`."""
     return f"{signed(bounds[0])} to {signed(bounds[1])}"
-
-
-def _thousands(value: float) -> str:
-    return f"{value:,.0f}"

@@ -14,19 +14,19 @@ from typing import Any
 
 from golf.bits import STANDARD
 from golf.report.texts import own_text
+from golf.run.identity import identity_of
 from golf.run.result import OK, check_types
 
 OWN, IMPORTED = "own", "imported"
 UNFINISHED = "unfinished"  # folder without a result: the run goes on or was killed
 WAITING = "waiting"  # planned by a sweep, not started
+REFUSED = "refused"  # asked for by a sweep, refused by the checks of the configuration
 OPEN_STATES = (UNFINISHED, WAITING)
 UNREADABLE = "unreadable"  # result that is not JSON or lacks a required key
 MEASURED = (
     *("artifact_bytes", "code_bytes", "total_bytes", "cap_bytes"),
     *("steps", "step_ms", "train_seconds", "eval_seconds"),
 )
-
-
 MOST_BPB = 20.0  # bits per byte; a uniform guess of bytes has 8
 
 
@@ -63,9 +63,8 @@ class RunRow:
     how: str | None = None  # way in which the final score was taken; different ways do not compare
     sliding_how: str | None = None  # way in which the sliding score was taken
     ttt_how: str | None = None  # way in which the TTT score was taken
-    data: str | None = (
-        None  # scored text: the split that its bytes prove, its digest or the data's fingerprint; None if unknown
-    )
+    # Scored text: the split that its bytes prove, its digest or the data's fingerprint; None if unknown.
+    data: str | None = None
 
     @property
     def counts(self) -> bool:
@@ -155,6 +154,14 @@ def row_of_result(values: Mapping[str, Any], folder: Path | None = None) -> RunR
         ttt_how=scores["post_quant_ttt"].get("how"),
         data=own_text(text_bytes, values.get("data_fingerprint"), values.get("text_digest")),
     )
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """Return the settings of a run's configuration by full key, `group.key`; empty if they cannot be read."""
+    try:
+        return identity_of(json.loads((folder / "config.json").read_bytes()))
+    except (OSError, ValueError, AttributeError):
+        return {}
 
 
 def _without_result(folder: Path, state: str, reason: str) -> RunRow:

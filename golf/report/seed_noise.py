@@ -18,7 +18,7 @@ from scipy.special import digamma, fdtrc, polygamma
 
 from golf.errors import GolfError
 from golf.report.rows import row_of
-from golf.report.statistics import ROUNDING, Comparison, is_constant, pooled_sd, welch
+from golf.report.statistics import NO_SPREAD, ROUNDING, Comparison, is_constant, pooled_sd, welch
 from golf.report.store import index_runs
 
 MODERATED, POOLED = "moderated", "pooled"
@@ -105,7 +105,7 @@ def moderated(
         variance = max(variance, (prior.df * prior.sd**2 + own[1] * own[0] ** 2) / (prior.df + own[1]))
     error = math.sqrt(variance * (1 / len(variant) + 1 / len(reference)))
     if error <= ROUNDING:
-        raise GolfError("every seed scored the same: no spread to test against")
+        raise GolfError(NO_SPREAD)
     difference = float(np.mean(variant)) - float(np.mean(reference))
     return Comparison(difference, error, prior.df + df, MODERATED)
 

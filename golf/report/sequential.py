@@ -6,6 +6,7 @@ decides again what it had decided, and a report says the same as the sweep.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -15,8 +16,8 @@ from scipy.special import ndtri, stdtrit
 
 from golf.errors import GolfError
 from golf.report.boundaries import nominal_levels, repeated_p
-from golf.report.comparison import NOT_COMPARABLE, check_comparable, check_machines, compare, why_no_pairs
-from golf.report.hosts import compare_by_host
+from golf.report.comparison import NOT_COMPARABLE, check_comparable, compare
+from golf.report.rows import REFUSED
 from golf.report.seed_noise import SeedPrior, moderated, pooled_unless_wider
 from golf.report.statistics import ONE_SEED, WELCH, Comparison
 from golf.report.variants import Variant
@@ -101,8 +102,7 @@ class _Arm:
     """A variant on its way through the looks."""
 
     variant: Variant
-    p_better: list[float] = field(default_factory=list)  # one for each look; 1 where no test was possible
-    p_worse: list[float] = field(default_factory=list)
+    p: dict[str, list[float]] = field(default_factory=lambda: {BETTER: [], WORSE: []})  # 1 where no test was possible
     comparison: SequentialComparison | None = None
     of_sweep: SequentialComparison | None = None  # the same difference by the spread of the whole sweep
     reason: str = ""
@@ -120,7 +120,9 @@ def judge_sequentially(
     takes the spread of the whole sweep, of which few seeds of two variants tell little.
     """
     looking = _Looking(rules, plan, score, reference)
-    looking.arms = {v.id: _Arm(v) for v in variants if v is not reference and v.rows and not _is_refused(v)}
+    # A configuration that was refused is no comparison.
+    asked = [v for v in variants if v is not reference and any(row.state != REFUSED for row in v.rows)]
+    looking.arms = {v.id: _Arm(v) for v in asked}
     looking.family = len(looking.arms)
     looking.left = {BETTER: looking.family, WORSE: looking.family}
     for look in range(1, plan.looks + 1):
@@ -187,8 +189,8 @@ class _Looking:
             margin = margin_bpb(variant, reference, self.rules)
         except GolfError as error:
             arm.reason = str(error)
-            arm.p_better.append(1.0)
-            arm.p_worse.append(1.0)
+            for history in arm.p.values():
+                history.append(1.0)
             return
         arm.comparison, arm.reason = self._at_look(found, look), ""
         arm.of_sweep = arm.comparison
@@ -198,24 +200,20 @@ class _Looking:
         # Welch's test errs more than its level says where a few noisy seeds happen to agree. The spread of the sweep
         # then tells, so that both have to show a difference. Without noise of several kinds that costs no power.
         tests = (arm.comparison, arm.of_sweep)
-        arm.p_better.append(max(test.p_below(-margin) for test in tests))
-        arm.p_worse.append(max(test.p_above(0.0) for test in tests))
+        arm.p[BETTER].append(max(test.p_below(-margin) for test in tests))
+        arm.p[WORSE].append(max(test.p_above(0.0) for test in tests))
 
     def _at_look(self, found: Comparison, look: int) -> SequentialComparison:
         return SequentialComparison(found.difference, found.standard_error, found.df, found.test, look, self.plan.looks)
 
     def _test(self, variant: Variant, reference: Variant, sweep: Sequence[Sequence[float]]) -> Comparison:
         prior = self.plan.prior_under(self.rules)
-        # A shared checkpoint lacks the noise between trainings, which is all that a prior knows.
-        if prior is None or not why_no_pairs(variant, reference):
+        if prior is None:
             return compare(variant, reference, score=self.score)
         check_comparable(variant, reference, self.score)
-        check_machines(variant, reference)
-        mine, other = variant.scores(self.score), reference.scores(self.score)
-        if not (mine and other):
-            raise GolfError("no run that counts")
-        by_host = compare_by_host(variant.scored(self.score), reference.scored(self.score), [*mine, *other])
-        return by_host or moderated(mine, other, sweep, prior)
+        # A shared checkpoint lacks the noise between trainings, which is all that a prior knows: it stays a pair.
+        test = functools.partial(moderated, sweep=sweep, prior=prior)
+        return compare(variant, reference, score=self.score, unpaired=test)
 
     def _levels(self, level: float) -> tuple[float, ...]:
         return nominal_levels(level, self.plan.looks, FIRST_LOOK)
@@ -225,16 +223,12 @@ class _Looking:
         while True:
             # Each rejection leaves more of the level to the others, which may then be shown as well.
             level = self._levels(self.rules.alpha / max(1, self.left[kind]))[look - 1]
-            crossed = [id for id, arm in self.arms.items() if self._history(arm, kind)[-1] < level]
+            crossed = [id for id, arm in self.arms.items() if arm.p[kind][-1] < level]
             if not crossed:
                 return
             for id in crossed:
                 self._leave(id, kind, "")
             self.left[kind] -= len(crossed)
-
-    @staticmethod
-    def _history(arm: _Arm, kind: str) -> list[float]:
-        return arm.p_better if kind == BETTER else arm.p_worse
 
     def _why_it_leaves(self, arm: _Arm, now: Variant, reference: Variant, look: int) -> tuple[str, str] | None:
         """Return the verdict and the reason of a variant that need not go on; None if it goes on."""
@@ -269,13 +263,9 @@ class _Looking:
         verdict = replace(measured(self._at(arm.variant, look), self._at(self.reference, look), self.score), kind=kind)
         if arm.comparison:
             side = WORSE if kind == WORSE or (kind != BETTER and arm.comparison.difference > 0) else BETTER
-            p = repeated_p(tuple(self._history(arm, side)), self.plan.looks, FIRST_LOOK)
+            p = repeated_p(tuple(arm.p[side]), self.plan.looks, FIRST_LOOK)
             # The level was shared out evenly among the hypotheses that are left, and p is scaled alike.
             p = min(1.0, p * max(1, self.left[side]))
             verdict = replace(verdict, comparison=arm.comparison, p=p, family=self.family)
         said = ", ".join(filter(None, (reason, f"look {look} of at most {self.plan.looks}" if look else "")))
         return with_losses(replace(verdict, reason=said), self._at(arm.variant, look), self.reference)
-
-
-def _is_refused(variant: Variant) -> bool:
-    return all(row.state == "refused" for row in variant.rows)

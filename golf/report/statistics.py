@@ -6,6 +6,7 @@ raise `GolfError` with the reason if the scores allow no test.
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from scipy.special import betaincinv, nctdtr, ndtr, ndtri, stdtr, stdtrit
 from golf.errors import GolfError
 
 WELCH, ONE_SAMPLE, PAIRED, KNOWN_SIGMA = "Welch", "one-sample", "paired", "given sd"
+MACHINE_TERM = "least-squares, with a term for each machine,"
+NO_SPREAD = "every seed scored the same: no spread to test against"
 ONE_SEED = "one seed"  # reason for no test: one score has no standard deviation
 MOST_SEEDS = 10_000
 SHARES = 200  # points over which the power of Welch's test is averaged
@@ -55,7 +58,7 @@ def welch(variant: Sequence[float], reference: Sequence[float]) -> Comparison:
     if min(len(variant), len(reference)) < 2:
         raise GolfError(ONE_SEED)
     if is_constant(variant) and is_constant(reference):
-        raise GolfError("every seed scored the same: no spread to test against")
+        raise GolfError(NO_SPREAD)
     parts = [float(np.var(x, ddof=1)) / len(x) for x in (variant, reference)]
     df = sum(parts) ** 2 / sum(part**2 / (len(x) - 1) for part, x in zip(parts, (variant, reference), strict=True))
     return Comparison(_mean(variant) - _mean(reference), math.sqrt(sum(parts)), df, WELCH)
@@ -66,7 +69,7 @@ def one_sample(variant: Sequence[float], published: float) -> Comparison:
     if len(variant) < 2:
         raise GolfError(ONE_SEED)
     if is_constant(variant):
-        raise GolfError("every seed scored the same: no spread to test against")
+        raise GolfError(NO_SPREAD)
     error = float(np.std(variant, ddof=1)) / math.sqrt(len(variant))
     return Comparison(_mean(variant) - published, error, len(variant) - 1, ONE_SAMPLE)
 
@@ -81,6 +84,25 @@ def paired(variant: Mapping[str, float], reference: Mapping[str, float]) -> Comp
     # A paired test is a one-sample test of the differences.
     comparison = one_sample(differences, 0.0)
     return Comparison(comparison.difference, comparison.standard_error, comparison.df, PAIRED)
+
+
+def least_squares(hosts: Sequence[str], count: int, scores: Sequence[float]) -> Comparison:
+    """Compare variants that share machines: fit score = machine + variant, and return the variant's term.
+
+    `hosts` are the machines of the `scores`, of which the first `count` are the variant's.
+    """
+    names = sorted(set(hosts))
+    design = np.array([[i < count, *(host == name for name in names)] for i, host in enumerate(hosts)], dtype=float)
+    df = len(scores) - design.shape[1]
+    if df < 1:
+        raise GolfError(f"{len(scores)} runs on {len(names)} machines do not tell variant and machine apart")
+    inverse = np.linalg.inv(design.T @ design)
+    found = inverse @ design.T @ np.asarray(scores)
+    residuals = np.asarray(scores) - design @ found
+    error = math.sqrt(float(residuals @ residuals) / df * float(inverse[0, 0]))
+    if error <= ROUNDING:
+        raise GolfError(NO_SPREAD)
+    return Comparison(float(found[0]), error, df, MACHINE_TERM)
 
 
 def known_sigma(variant: Sequence[float], reference: Sequence[float] | float, sigma: float) -> Comparison:
@@ -202,10 +224,7 @@ def seeds_needed(
             )
         high *= 2
     low = max(2, high // 2)
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle + 1, high)
-    return high
+    return low + bisect.bisect_left(range(low, high), True, key=enough)
 
 
 def _cdf(t: float, df: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,14 @@ def other_records(names: Collection[str], root: Path, pattern: str = "*") -> lis
             record = find_record(str(path), root)
             if record and record["name"] not in names:
                 found.append(record)
+    return found
+
+
+def seeds_asked(record: Mapping[str, Any]) -> dict[str, set[int]]:
+    """Return the seeds of a sweep's record by variant id."""
+    found: dict[str, set[int]] = {}
+    for run in record["runs"]:
+        found.setdefault(run.get("variant_id", ""), set()).add(run.get("seed", 0))
     return found
 
 

@@ -12,15 +12,13 @@ from golf.errors import GolfError
 from golf.report.changes import Flat, change, differing_keys, required_by, techniques_of, why_not_separable, written
 from golf.report.chosen_reference import fresh_reference
 from golf.report.imported_rows import find_imported, imported_variants
-from golf.report.rows import WAITING, RunRow, row_of
+from golf.report.rows import REFUSED, WAITING, RunRow, row_of
 from golf.report.sequential import SequentialPlan
-from golf.report.store import RowOf, find_record, index_runs, latest_row, namesakes, run_folders, seed_of
+from golf.report.store import RowOf, find_record, index_runs, latest_row, namesakes, run_folders, seed_of, seeds_asked
 from golf.report.variants import Variant
 from golf.run.folder import runs_root
-from golf.run.identity import identity_of
 
 LEAVE_ONE_OUT, ADD_ONE = "leave_one_out", "add_one"
-REFUSED = "refused"  # state of a variant that a sweep asked for and the configuration checks refused
 MOST_KEYS_IN_A_LABEL = 3
 SETTLED_BY_THE_MACHINE = ("eval.dtype", "model.attention", "model.compute_dtype", "optim.muon_dtype")
 
@@ -136,7 +134,7 @@ def _about_peeking(records: Sequence[Mapping[str, Any]], root: Path) -> Iterable
     for record in records:
         # A sweep with more seeds has another hash behind the same label.
         for earlier in (*records, *namesakes(str(record["name"]), root)):
-            before, now = _seeds_asked(earlier), _seeds_asked(record)
+            before, now = seeds_asked(earlier), seeds_asked(record)
             added = any(seeds < now.get(variant_id, set()) for variant_id, seeds in before.items())
             if added and str(earlier.get("created", "")) < str(record.get("created", "")):
                 yield (
@@ -144,14 +142,6 @@ def _about_peeking(records: Sequence[Mapping[str, Any]], root: Path) -> Iterable
                     "verdicts are wrong more often than the rule says."
                 )
                 break
-
-
-def _seeds_asked(record: Mapping[str, Any]) -> dict[str, set[int]]:
-    """Return the seeds of a sweep's record by variant id."""
-    found: dict[str, set[int]] = {}
-    for run in record["runs"]:
-        found.setdefault(run.get("variant_id", ""), set()).add(run.get("seed", 0))
-    return found
 
 
 def _ask_for_folders(asked: dict[str, _Asked], folders: Iterable[Path], row_of: RowOf) -> None:
@@ -174,7 +164,7 @@ def _variant(variant_id: str, item: _Asked, swept: tuple[str, ...], row_of: RowO
 
 def _labelled(study: Study, wanted: str | None) -> Study:
     """Return the study with labels for its variants, a note about settings that move along, and its reference."""
-    flats = {v.id: flat for v in study.variants if (flat := _flat_config(v)) is not None}
+    flats = {v.id: v.settings for v in study.variants if v.settings}
     complete = all(v.id in flats or v.rows[0].state == REFUSED for v in study.variants)
     study = replace(study, notes=(*study.notes, *_about_settled(flats, study.swept)))
     if study.kind in (LEAVE_ONE_OUT, ADD_ONE):
@@ -260,13 +250,3 @@ def _renamed(variants: Iterable[Variant], labels: Mapping[str, str]) -> tuple[Va
     return tuple(
         replace(v, label=labels[v.id] if count[labels[v.id]] == 1 else f"{labels[v.id]} · {v.id}") for v in variants
     )
-
-
-def _flat_config(variant: Variant) -> Flat | None:
-    for row in variant.rows:
-        try:
-            if row.path:
-                return identity_of(json.loads((row.path / "config.json").read_bytes()))
-        except (OSError, ValueError, AttributeError):
-            continue
-    return None

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from golf.report.rows import RunRow, is_score
+from golf.report.rows import RunRow, is_score, read_settings
 from golf.run.result import CRASHED, DIVERGED, OVER_BYTES, OVER_TIME, PRUNED, VOID
 
 SCORES = {  # name on the command line → field of a row
@@ -35,6 +36,11 @@ class Variant:
     def counted(self) -> list[RunRow]:
         """Return the runs that enter means and verdicts."""
         return [row for row in self.rows if row.counts]
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """Return the settings of the configuration by full key; empty without one, as for imported runs."""
+        return next((found for row in self.rows if row.path and (found := read_settings(row.path))), {})
 
     def scored(self, score: str) -> list[RunRow]:
         """Return the runs that count and have this score; none if their scores are of several texts."""

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 
 from golf.bits import bits_per_byte, nats_per_token
 from golf.errors import GolfError
-from golf.report.comparison import check_comparable, compare, why_not_alike
-from golf.report.published import PublishedNoise
+from golf.report.comparison import PublishedNoise, check_comparable, compare, why_not_alike
 from golf.report.statistics import Comparison, holm
 from golf.report.variants import Variant
 from golf.settings.config import RulesConfig

@@ -6,7 +6,6 @@ import contextlib
 import json
 import re
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,6 @@ from golf.settings.composition import compose
 from golf.settings.config import Config, from_dict
 
 USAGE = 'Name two things to compare: --why A B, each a run folder, a variant or quoted overrides ("model=11l seed=2").'
-EXIT_USAGE = 2
 
 
 @dataclass(frozen=True)
@@ -32,16 +30,10 @@ class Side:
 
 
 def why(arguments: Sequence[str]) -> int:
-    """Print the difference and return the exit status: 0, or 2 if a side cannot be found or composed."""
-    try:
-        if len(arguments) != 2:
-            raise GolfError(USAGE)
-        one, other = (side(text) for text in arguments)
-        for line in explained(one, other):
-            print(line)
-    except GolfError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return EXIT_USAGE
+    """Print the difference and return 0. Raises `GolfError` if a side cannot be found or composed."""
+    if len(arguments) != 2:
+        raise GolfError(USAGE)
+    print("\n".join(explained(side(arguments[0]), side(arguments[1]))))
     return 0
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import importlib.metadata
 import os
 import platform
 import socket
 import subprocess
 import sys
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from golf.paths import ROOT
@@ -51,6 +55,24 @@ def machine_kind() -> str:
 def host_name() -> str:
     """Return the name of this machine, in a job of Slurm that of its node."""
     return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+
+
+@functools.cache
+def source_digest() -> str:
+    """Return a hash of the package's source files, twelve hex digits."""
+    return digest_of_files([ROOT / "golf"])
+
+
+def digest_of_files(places: Iterable[Path]) -> str:
+    """Return a hash of the files of the repository at or below `places`, twelve hex digits, without Python's caches."""
+    total = hashlib.sha256()
+    for place in places:
+        for path in sorted(place.rglob("*")) if place.is_dir() else [place]:
+            if path.is_file() and "__pycache__" not in path.parts:
+                # Names count, too: a file that was renamed is another module.
+                total.update(f"{path.relative_to(ROOT)}\0".encode())
+                total.update(hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()[:12]
 
 
 def _version(package: str) -> str | None:

@@ -13,17 +13,31 @@ import csv
 import statistics
 import sys
 from collections.abc import Sequence
+from dataclasses import astuple
 from pathlib import Path
 
 import numpy as np
+from scipy.optimize import least_squares
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from golf.plan.step_model import Work, fit_memory, fit_time, peak_mib, step_ms  # noqa: E402
+from golf.plan.step_model import (  # noqa: E402
+    MEMORY,
+    TIME,
+    MemoryConstants,
+    Phases,
+    TimeConstants,
+    Work,
+    log_step_ms,
+    memory_terms,
+    peak_mib,
+    step_ms,
+)
 
 DEFAULT = ROOT.parent / "shared/reference/speed_runs.csv"
 FEWEST_STEPS = 200
+LOSS_SCALE = 0.03  # of the Cauchy loss on log ratios: slow machines, a fifth of the runs, must not pull the fit
 FAR = 0.15  # errors beyond this are named
 VARLEN_CONTEXT = 700  # tokens of an average document that a packed sequence attends to
 SHAPE = (
@@ -131,6 +145,27 @@ def _same(row: dict[str, str], record: dict[str, str]) -> bool:
     named = record["folder"].startswith(row["folder"][:32]) and row["hw"] == "H100" and row["gpus"] == "8"
     close = ("params", "step_ms", "mem_mib")
     return named and all(abs(_number(row, k) - _number(record, k)) <= 0.01 * _number(record, k) for k in close)
+
+
+def fit_time(runs: Sequence[Phases], milliseconds: Sequence[float]) -> TimeConstants:
+    """Return the constants that fit the measured `milliseconds` of `runs` best."""
+    # In logs an error of 5 % counts the same for a short step and a long one.
+    measured = np.log(milliseconds)
+    found = least_squares(
+        lambda values: log_step_ms(runs, values) - measured, astuple(TIME), loss="cauchy", f_scale=LOSS_SCALE
+    )
+    return TimeConstants(*(float(v) for v in found.x))
+
+
+def fit_memory(works: Sequence[Work], mib: Sequence[float]) -> MemoryConstants:
+    """Return the constants that fit the measured `mib` of `works` best."""
+    terms, measured = memory_terms(works), np.log(mib)
+
+    def residuals(values: np.ndarray) -> np.ndarray:
+        return np.log(terms @ values[:5] + values[5]) - measured
+
+    found = least_squares(residuals, astuple(MEMORY), bounds=(0, np.inf), loss="cauchy", f_scale=LOSS_SCALE)
+    return MemoryConstants(*(float(v) for v in found.x))
 
 
 def main(arguments: Sequence[str]) -> int:

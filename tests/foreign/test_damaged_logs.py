@@ -12,10 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from golf.foreign.fault_kinds import counts, fault_lines
 from golf.foreign.folder_reader import ForeignFolder
 from golf.foreign.import_store import import_folders, record
-from golf.foreign.import_tables import as_csv, as_json, explanation, summary, table
+from golf.foreign.import_tables import as_csv, as_json, counts, explanation, fault_lines, summary, table
 from golf.foreign.imported_entries import entries_of
 from golf.foreign.log_reader import read_log
 from golf.report.imported_rows import rows_of_record

@@ -8,9 +8,8 @@ import pytest
 
 from golf.commands import import_command
 from golf.errors import GolfError
-from golf.foreign.fault_kinds import KINDS, OTHER, counts, fault_lines, kind_of
 from golf.foreign.import_store import import_folders, record
-from golf.foreign.import_tables import table
+from golf.foreign.import_tables import KINDS, OTHER, counts, fault_lines, kind_of, table
 from golf.foreign.imported_entries import Entry, chosen, entries_of, ordered
 from tests.foreign.imports import log
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from golf.errors import GolfError
-from golf.foreign.script_in_log import public_variables
+from golf.foreign.script_variables import public_variables
 from golf.settings.composition import compose as golf_compose
 from golf.settings.config import Config, to_dict
 from golf.settings.env_vars import translate

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from golf.errors import GolfError
-from golf.foreign.script_in_log import public_variables
+from golf.foreign.script_variables import public_variables
 from tests.support import script_main
 
 SCRIPT = """import os

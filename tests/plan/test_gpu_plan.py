@@ -16,7 +16,7 @@ from golf.plan.gpu_plan import GPUPlan, gpu_plan, phases_of
 from golf.plan.machines import KINDS, machine_like, overrides_on, parse_machine
 from golf.plan.plan import make_plan
 from golf.plan.solve import Limits
-from golf.plan.step_model import MEMORY, TIME, Work, fit_memory, fit_time, peak_mib, step_ms
+from golf.plan.step_model import MEMORY, TIME, Work, peak_mib, step_ms
 from golf.settings.config import Config
 from golf.settings.hardware import assumed
 from golf.training.model.build import shapeless_model
@@ -95,12 +95,13 @@ def test_fits_find_the_constants_that_made_the_numbers() -> None:
     truth = dataclasses.replace(TIME, matmul=2.5, fixed_ms=7.0)
     slow = [1.5 if i % 5 == 0 else 1.0 for i in range(len(works))]
     times = [step_ms([(1.0, w)], truth) * factor for w, factor in zip(works, slow, strict=True)]
-    found = fit_time([[(1.0, w)] for w in works], times)
+    script = runpy.run_path(str(FIT))
+    found = script["fit_time"]([[(1.0, w)] for w in works], times)
     assert [step_ms([(1.0, w)], found) for w in works] == pytest.approx(
         [step_ms([(1.0, w)], truth) for w in works], rel=0.01
     )
     kept = dataclasses.replace(MEMORY, stream=10.0, logits=3.0)
-    refound = fit_memory(works, [peak_mib(w, kept) for w in works])
+    refound = script["fit_memory"](works, [peak_mib(w, kept) for w in works])
     assert astuple(refound) == pytest.approx(astuple(kept), rel=0.02)
 
 
@@ -109,7 +110,7 @@ def test_constants_are_those_of_the_public_runs() -> None:
     script = runpy.run_path(str(FIT))
     cells = script["cells"](RUNS)
     assert len(cells) > 350
-    time = fit_time([phases for phases, _, _ in cells], [ms for _, ms, _ in cells])
+    time = script["fit_time"]([phases for phases, _, _ in cells], [ms for _, ms, _ in cells])
     assert astuple(time) == pytest.approx(astuple(TIME), rel=0.01)
     assert all(low < value < high for value, (low, high) in zip(astuple(TIME), INTERVALS, strict=True))
     median, _ = script["errors"]([step_ms(phases) for phases, _, _ in cells], [ms for _, ms, _ in cells])

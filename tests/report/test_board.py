@@ -20,8 +20,8 @@ from golf.errors import GolfError
 from golf.report.board_curves import MetricsTail
 from golf.report.board_file import answers as board_answers
 from golf.report.board_file import single_file
-from golf.report.board_runs import RunsRoot
 from golf.report.board_server import Board, BoardServer, is_this_machine, plotly_file
+from golf.report.board_values import RunsRoot
 from golf.report.findings import judged
 from golf.report.results import results_table
 from golf.report.study import read_study

@@ -13,12 +13,11 @@ from typing import Any
 
 import pytest
 
-from golf.report import board_runs
+from golf.report import board_values
 from golf.report.board_file import single_file
-from golf.report.board_runs import _settings as settings_of
 from golf.report.board_server import Board
 from golf.report.findings import judged
-from golf.report.rows import IMPORTED
+from golf.report.rows import IMPORTED, read_settings
 from golf.report.study import Study, read_study
 from golf.settings.config import Config, RulesConfig
 from tests.report.runs import train_event, variant, with_lr, write_lr_sweep, write_run, write_sweep
@@ -179,7 +178,7 @@ def test_a_thousand_runs_are_a_short_page_of_one_configuration_a_variant(
 
     def counted(folder: Path) -> Any:
         read.append(folder)
-        return settings_of(folder)
+        return read_settings(folder)
 
     asked: list[Any] = []
 
@@ -188,7 +187,7 @@ def test_a_thousand_runs_are_a_short_page_of_one_configuration_a_variant(
             asked.append(query)
             return super().curves(query)
 
-    monkeypatch.setattr(board_runs, "_settings", counted)
+    monkeypatch.setattr(board_values, "read_settings", counted)
     with served(runs, board=SeenBoard(runs, RulesConfig())) as server:
         document, console = browse(server.url, tmp_path, "--virtual-time-budget=2000")
     assert console == "" and "Show all 1000 rows" in document and "Runs (1000 of 1000)" in document

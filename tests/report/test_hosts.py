@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from golf.report.hosts import MACHINE_TERM
+from golf.report.statistics import MACHINE_TERM
 from golf.report.variants import Variant
 from golf.report.verdicts import BETTER, NO_VERDICT, judge
 from golf.settings.config import RulesConfig

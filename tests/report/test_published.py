@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from golf.errors import GolfError
-from golf.report.published import PublishedNoise, published_noise
+from golf.report.comparison import PublishedNoise, published_noise
 from golf.report.statistics import one_sample, shrunken_best
 
 SCORES = [1.2226, 1.2239, 1.2231, 1.2244]

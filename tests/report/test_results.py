@@ -11,11 +11,10 @@ import pytest
 from golf.bits import bits_per_byte
 from golf.report.findings import judged
 from golf.report.remarks import remarks_on
-from golf.report.results import results_table
+from golf.report.results import print_sweep, results_table
 from golf.report.rows import RunRow
 from golf.report.statistics import smallest_difference
 from golf.report.study import Study
-from golf.report.sweep_table import print_sweep
 from golf.report.table import Column, Table, as_text, render
 from golf.report.variants import Variant
 from golf.run.result import Result

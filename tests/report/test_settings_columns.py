@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from golf.report.findings import judged
-from golf.report.results import results_table
+from golf.report.results import MOST_SHOWN, results_table, settings_columns
 from golf.report.rows import row_of
-from golf.report.settings_columns import MOST_SHOWN, settings_columns
 from golf.report.study import Study
 from golf.report.table import Column, Table, as_text, render
 from golf.report.variants import Variant

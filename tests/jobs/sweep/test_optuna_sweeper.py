@@ -13,7 +13,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from golf.errors import GolfError
-from golf.report import sweep_table
+from golf.report import results
 from golf.run.result import OK, PRUNED, read_result
 from golf.training.data.own_text import OwnDataset
 from tests.support import golf_main, tiny_overrides
@@ -37,7 +37,7 @@ class Launcher:
 
 def search(monkeypatch: pytest.MonkeyPatch, *arguments: str, at_once: int = 1) -> list[tuple[str, list[str]]]:
     asked: list[tuple[str, list[str]]] = []
-    monkeypatch.setattr(sweep_table, "print_sweep", lambda name, jobs, rules: asked.append((name, ["shown"])))
+    monkeypatch.setattr(results, "print_sweep", lambda name, jobs, rules: asked.append((name, ["shown"])))
     monkeypatch.setattr(OptunaSweeper, "_launcher", lambda self, folder: Launcher(folder, asked))
     sweeper = OptunaSweeper(12, at_once, 0, 3, None)
     sweeper.given = OmegaConf.create({"hydra": {"sweep": {"dir": "runs/sweeps/lr-1234abcd"}}})
@@ -87,7 +87,7 @@ def test_every_kind_of_sweep_has_a_distribution(override: str, expected: Any) ->
 @pytest.mark.slow
 def test_a_search_ends_runs_that_are_behind_and_judges_the_best(tiny: OwnDataset, runs: Path) -> None:
     settings = ["schedule.iterations=24", "eval.val_loss_every=3", "sweep.prune=0.01"]
-    search = ["hydra/sweeper=optuna", "hydra.sweeper.trials=5", "hydra.sweeper.verdict_seeds=2"]
+    search = ["hydra/sweeper=optuna", "hydra.sweeper.trials=3", "hydra.sweeper.verdict_seeds=2"]
     done = golf_main("-m", *search, *tiny_overrides(tiny), *settings, "optim.matrix_lr=1e-4,0.08")
     found = [read_result(path) for path in runs.glob("*/seed*/result.json")]
     fresh = [r for r in found if r.seed in (FIRST_FRESH_SEED, FIRST_FRESH_SEED + 1)]

@@ -1,12 +1,13 @@
-"""Predicted effect of `quant.prune.to_fit`: the artifact's bytes after pruning and the share of codes set to zero."""
+"""Predicted effect of what fills the cap: pruning by `quant.prune.to_fit`, and coarser steps by `quant.fit=cap`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from golf.artifact.quant.fitting import ROOM_BYTES, with_steps
 from golf.artifact.quant.formats import QMAX
 from golf.artifact.quant.pruning import Pruning
 from golf.plan.artifact_size import ArtifactSize, Interval
@@ -15,20 +16,12 @@ from golf.plan.tensors import StoredTensor
 from golf.settings.config import Config
 
 
-class Pruned(NamedTuple):
-    """Share of the prunable codes that pruning sets to zero; 1 if even all of them are not enough."""
-
-    low: float
-    expected: float
-    high: float
-
-
 def fitted(
     cfg: Config, tensors: Sequence[StoredTensor], size: ArtifactSize, code_bytes: int
-) -> tuple[ArtifactSize, Pruned]:
-    """Return `size` after pruning to the cap and the share of codes that it takes, with `code_bytes` for the script.
+) -> tuple[ArtifactSize, Interval]:
+    """Return `size` after pruning to the cap beside a script of `code_bytes`, and the share of prunable codes it takes.
 
-    The codes of Gaussian weights stand for those of trained ones.
+    The share is 1 if even all of them are not enough. The codes of Gaussian weights stand for those of trained ones.
     """
     target = cfg.budget.artifact_bytes - code_bytes - cfg.quant.prune.margin_bytes
     # int8 tensors are never pruned.
@@ -49,7 +42,7 @@ def fitted(
 
     ends = [after(stored) for stored in size.bytes]
     fitting = size._replace(bytes=Interval(*(stored for stored, _ in ends)))
-    return fitting, Pruned(*(share for _, share in ends))
+    return fitting, Interval(*(share for _, share in ends))
 
 
 def _entropy_left(
@@ -62,3 +55,22 @@ def _entropy_left(
         return np.zeros(1), np.ones(1)
     counts, entropy = pruning.entropy_bytes()
     return counts / pruning.most, entropy / entropy[0]
+
+
+def filled(
+    cfg: Config, tensors: Sequence[StoredTensor], code_bytes: int, predict: Callable[[Config], ArtifactSize]
+) -> tuple[ArtifactSize, Interval]:
+    """Return the size at the steps that fill the cap, and their factor with its 95 % interval.
+
+    `predict` gives the size of a configuration. A factor of two is a bit a code, which a second prediction corrects.
+    """
+    room = cfg.budget.artifact_bytes - code_bytes
+    target = room - ROOM_BYTES / 2
+    # Doubling the steps takes about one bit off each code, which saves so many bytes.
+    slope = sum(t.numel for t in tensors if t.format in QMAX and len(t.shape) == 2) / 8
+    factor, size = 1.0, predict(cfg)
+    for _ in range(2):
+        factor *= 2.0 ** ((size.bytes.expected - target) / max(slope, 1.0))
+        size = predict(dataclasses.replace(cfg, quant=with_steps(cfg.quant, factor)))
+    ends = (factor * 2.0 ** ((stored - size.bytes.expected) / max(slope, 1.0)) for stored in size.bytes)
+    return size._replace(bytes=Interval(room - ROOM_BYTES, target, room)), Interval(*ends)

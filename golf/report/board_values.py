@@ -1,11 +1,10 @@
-"""The runs root as plain values for the board: runs, settings that differ, sweeps.
+"""Plain values for the board: runs, settings that differ, sweeps, and the findings on one sweep.
 
 Files that have not changed are not read again.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,12 +13,15 @@ from typing import Any
 
 from golf.errors import GolfError
 from golf.report.board_curves import MetricsTail
-from golf.report.changes import Flat, differing_keys, techniques_of, written
-from golf.report.rows import RunRow, row_of
+from golf.report.changes import Flat, settings_that_differ
+from golf.report.findings import Findings, mean_interval, score_title, swept_numbers, variant_name
+from golf.report.results import results_table
+from golf.report.rows import RunRow, read_settings, row_of
 from golf.report.store import find_record, latest_row, seed_of
-from golf.run.identity import identity_of
+from golf.report.variants import SCORES, Variant
 
 Stamp = tuple[int, int] | None  # modification time in nanoseconds and bytes of a file; None if there is no file
+REFERENCE, UNTESTED = "reference", "no verdict"
 SHOWN = (
     *("variant", "name", "seed", "state", "reason", "machine", "bytes_per_token", "cap_bytes"),
     *("val_bpb", "pre_quant_bpb", "post_quant_bpb", "sliding_bpb", "ttt_bpb"),
@@ -116,11 +118,11 @@ class RunsRoot:
     def _settings_that_differ(self) -> dict[str, dict[str, str]]:
         # All seeds of a variant have its settings, so that one of its configurations is read.
         for run in self._runs.values():
-            if run.row.variant not in self._settings and (found := _settings(run.folder)):
+            if run.row.variant not in self._settings and (found := read_settings(run.folder)):
                 self._settings[run.row.variant] = found
         variants = {run.row.variant for run in self._runs.values()} & self._settings.keys()
         if variants != self._differing[0]:
-            self._differing = variants, _differing_values({id: self._settings[id] for id in sorted(variants)})
+            self._differing = variants, settings_that_differ({id: self._settings[id] for id in sorted(variants)})
         return self._differing[1]
 
     def _sweeps(self) -> Iterator[dict[str, Any]]:
@@ -143,6 +145,49 @@ class RunsRoot:
             return ids[0] if ids else ""
         chosen = latest_row([self._runs[id].folder for id in ids]).path
         return next(id for id in ids if self._runs[id].folder == chosen)
+
+
+def sweep_values(findings: Findings) -> dict[str, Any]:
+    """Return table, notes and variants of `findings`; scores are in bits per byte."""
+    table = results_table(findings)
+    columns = table.filled
+    numbers = swept_numbers(findings, [v for v in findings.variants if v.scores(findings.score)])
+    caps = {row.cap_bytes for v in findings.variants for row in v.rows if row.cap_bytes}
+    return {
+        "title": table.title,
+        "command": findings.study.command,
+        "swept": " ".join(findings.study.swept) or "variant",
+        "score": score_title(findings),
+        "confidence": findings.rules.confidence,
+        "reference": findings.reference_name if findings.reference is not None else None,
+        "columns": [{"title": column.title, "is_text": column.is_text} for column in columns],
+        "rows": [[column.cell(row) for column in columns] for row in table.rows],
+        "notes": list(table.notes),
+        "variants": [_variant(findings, v, numbers.get(v.id)) for v in findings.variants],
+        "cap_bytes": sorted(caps),
+    }
+
+
+def _variant(findings: Findings, variant: Variant, number: float | None) -> dict[str, Any]:
+    verdict, scored = findings.verdicts.get(variant.id), variant.scores(findings.score)
+    comparison = verdict.comparison if verdict else None
+    is_reference = variant is findings.reference
+    return {
+        "id": variant.id,
+        "name": variant_name(findings, variant),
+        "kind": REFERENCE if is_reference else verdict.kind if verdict else UNTESTED,
+        "number": number,
+        "mean": variant.mean(findings.score),
+        "interval": mean_interval(findings, variant) if scored else None,
+        "difference": verdict.difference_bpb if verdict else None,
+        "difference_interval": comparison.interval(findings.rules.confidence) if comparison else None,
+        "seeds": [_seed(row, SCORES[findings.score]) for row in variant.scored(findings.score)],
+    }
+
+
+def _seed(row: RunRow, field: str) -> dict[str, Any]:
+    run = run_id(row.path) if row.path else ""
+    return {"run": run, "seed": row.seed, "score": getattr(row, field), "bytes": row.total_bytes}
 
 
 def run_id(folder: Path) -> str:
@@ -183,30 +228,8 @@ def _folders(path: str | Path | os.DirEntry[str]) -> list[os.DirEntry[str]]:
         return []
 
 
-def _settings(folder: Path) -> Flat:
-    try:
-        return identity_of(json.loads((folder / "config.json").read_bytes()))
-    except (OSError, ValueError, AttributeError):
-        return {}
-
-
 def _record(path: Path, root: Path) -> dict[str, Any]:
     try:
         return find_record(str(path), root) or {}
     except GolfError as error:
         return {"error": str(error)}
-
-
-def _differing_values(flats: dict[str, Flat]) -> dict[str, dict[str, str]]:
-    """Return the settings in which variants differ as overrides spell them, by variant id and key."""
-    keys = [key for key in differing_keys(list(flats.values())) if not key.startswith("tech")] if flats else []
-    techniques = {id: ",".join(sorted(techniques_of(flat))) for id, flat in flats.items()}
-    inside = differing_keys(list(flats.values())) if flats else []
-    found: dict[str, dict[str, str]] = {}
-    for id, flat in flats.items():
-        found[id] = {key: written(flat[key]) for key in keys if key in flat}
-        if len(set(techniques.values())) > 1:
-            found[id]["tech"] = techniques[id]
-        # A technique that only some variants have is named above; its settings matter where they differ.
-        found[id] |= {key: written(flat[key]) for key in inside if key.startswith("tech.") and key in flat}
-    return found
