@@ -24,7 +24,7 @@ from golf.training.model.build import build_model
 
 CPU = torch.device("cpu")
 CODECS = {"zlib": 9, "zstd": 22, "lzma": 9, "brotli": 11, "context": 0}
-LRZIP = ("lrzip", "-q", "-z", "-T", "-L", "9", "-N", "0")  # it would step back behind all other work
+LRZIP = ("lrzip", "-q", "-z", "-T", "-L", "9", "-N", "0")  # without -N 0 it would lower its priority
 WEIGHT_STD = 0.1  # standard deviation of the random weights, about that of trained matrices
 
 

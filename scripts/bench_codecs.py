@@ -28,7 +28,7 @@ from golf.artifact.quant.policy import quantize
 from golf.settings.config import ModelConfig, QuantConfig, TensorQuant, uses_gptq
 
 WIDTH, MLP, KV, VOCAB = 512, 2048, 256, 8192
-MATRIX_RMS = 0.155  # of the public int6 records, whose step has a floor: codes of 4.8 steps
+MATRIX_RMS = 0.155  # RMS in the public int6 records, whose step has a floor: 4.8 steps
 INT6 = TensorQuant("int6")
 
 

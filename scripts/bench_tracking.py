@@ -95,7 +95,7 @@ def main() -> int:
         process = start(folder, TrackConfig(backend="wandb", mode="offline"))
         while not ((found := read_record(folder.path)) and found.files):
             time.sleep(0.05)
-        time.sleep(3.0)  # its first rows
+        time.sleep(3.0)  # the mirror sends its first rows
         mirror = [process.pid, *descendants(process.pid)]
         started = processor_seconds(mirror)
         print(f"start of the mirror: {time.perf_counter() - began - 3.0:.1f} s, {started:.2f} s of processor time")

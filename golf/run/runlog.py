@@ -28,7 +28,7 @@ class RunLog(TrainLog):
         self.display: Display = display_for(is_first)
         self._log = _open(folder.train_log) if is_first else None
         self._metrics = _open(folder.metrics) if is_first else None
-        self.step_factor: float | None = None  # of quant.fit=cap
+        self.step_factor: float | None = None  # factor on the steps under quant.fit=cap
         self._last_loss = float("nan")
         self._last_step, self._last_seconds = 0, 0.0
 
