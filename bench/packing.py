@@ -80,6 +80,7 @@ def lrzip_bytes(coded: Mapping[str, CodedTensor]) -> int:
             path.write_bytes(bytes(torch.cat(parts).view(torch.uint8).numpy()))
             subprocess.run([*LRZIP, "-o", f"{path}.lrz", str(path)], check=True, capture_output=True)
             size += Path(f"{path}.lrz").stat().st_size
+    # Without columns the codes are empty, and scales and small tensors stay.
     rest = {n: dataclasses.replace(t, data=t.data[:, :0]) if n in with_codes else t for n, t in coded.items()}
     return size + len(compress(payload(rest, ModelConfig(), QuantConfig(layout=["byte_planes"])), "brotli", 11))
 

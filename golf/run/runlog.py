@@ -73,6 +73,7 @@ class RunLog(TrainLog):
         seconds_left = max(budget - seconds, 0.0) if budget else (iterations - step) * seconds / step
         # The limit that is nearer ends the run.
         fraction = max(step / iterations, seconds / budget if budget else 0.0)
+        # The loss of the last logged step: reading another one would wait for the device.
         text = f"step {step}  loss {self._last_loss:.4f}  {tokens_per_second:,.0f} tokens/s  {seconds_left:.0f} s left"
         self.display.update(min(fraction, 1.0), text)
 
