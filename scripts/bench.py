@@ -47,6 +47,7 @@ def rows_of(part: str, overrides: list[str], a: argparse.Namespace, machine: Mac
     elif part == "score":
         yield from scoring_rows(compose(overrides), machine, device, a.rounds, a.sequences)
     elif part == "pack":
+        # GPTQ is measured as well, because it takes far longer than the other formats.
         for quant in ([], ["quant=gptq_int6"]):
             yield from packing_rows(compose([*overrides, *quant]), min(a.rounds, 3))
     elif part == "start":

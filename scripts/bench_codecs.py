@@ -28,7 +28,7 @@ from golf.artifact.quant.policy import quantize
 from golf.settings.config import ModelConfig, QuantConfig, TensorQuant, uses_gptq
 
 WIDTH, MLP, KV, VOCAB = 512, 2048, 256, 8192
-MATRIX_RMS = 0.155  # of the public int6 records, whose step has a floor: codes of 4.8 steps
+MATRIX_RMS = 0.155  # RMS in the public int6 records, whose step has a floor: 4.8 steps
 INT6 = TensorQuant("int6")
 
 
@@ -139,6 +139,7 @@ def rows(coded: dict[str, CodedTensor], names: list[str], with_lrzip: bool) -> I
         restored = unpack(content)
         restored.state_dict()
         yield name, len(content), middle - start, time.perf_counter() - middle
+        # Compared after the clock has been read.
         assert same(restored.coded, coded), name
     if with_lrzip:
         start = time.perf_counter()
@@ -148,7 +149,7 @@ def rows(coded: dict[str, CodedTensor], names: list[str], with_lrzip: bool) -> I
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--weights", type=Path, help="a .safetensors file; simulated weights without")
-    parser.add_argument("--layers", type=int, default=11, help="of the simulated record")
+    parser.add_argument("--layers", type=int, default=11, help="layers of the simulated record (default: 11)")
     parser.add_argument("--formats", nargs="+", choices=FORMATS, default=["sdclip", "int8_rowmax", "int6_floor"])
     parser.add_argument("--codecs", nargs="+", choices=CODECS, default=list(CODECS))
     parser.add_argument("--small-numel", type=int, default=3136, help="tensors of a checkpoint up to this size: fp16")
@@ -159,6 +160,7 @@ def main() -> None:
     weights = load_file(args.weights) if args.weights else simulated(args.layers)
     if "context" in args.codecs:
         start = time.perf_counter()
+        # A first small file, so that compiling is not counted as packing.
         pack(coded_as("sdclip", {"x": torch.randn(8, 4)}, 0), ModelConfig(), CODECS["context"])
         print(f"compiling or loading the entropy coder: {time.perf_counter() - start:.1f} s\n")
     for name in args.formats:

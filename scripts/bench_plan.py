@@ -68,6 +68,7 @@ def _recorded(run: FinishedRun, is_evidence: bool) -> dict[str, Any]:
     excess_bits = (run.excess_bits(run.config.quant) or {}) if is_evidence else {}
     return {
         "name": run.result.name,
+        # Settings of the machine that trained are none of the machine that tests.
         "overrides": [a for a in run.environment["command"][1:] if not a.startswith("launch.")],
         "steps": run.result.steps,
         "artifact_bytes": run.result.artifact_bytes,
@@ -98,6 +99,7 @@ def fitted(runs: Sequence[FinishedRun]) -> dict[str, Prior]:
 
 def _prior(known: Sequence[tuple[list[float], float]]) -> Prior:
     x, y = np.array([where for where, _ in known]), np.array([bits for _, bits in known])
+    # The ridge leaves the constant alone: only slopes that few runs tell are drawn towards zero.
     found = np.linalg.solve(x.T @ x + np.diag([1e-6, RIDGE, RIDGE, RIDGE]), x.T @ y)
     left = float(np.square(y - x @ found).sum() / max(len(y) - 3, 1)) ** 0.5
     bits, path, batch, aspect = (round(float(v), 3) for v in found)

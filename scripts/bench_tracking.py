@@ -90,17 +90,19 @@ def main() -> int:
         os.environ["GOLF_RUNS"] = root
         folder = create_run_folder(cfg, sys.argv)
         trainer = Trainer(cfg, folder)
+        # Two steps that are not counted, in which the step compiles.
         trainer(), trainer()
         began = time.perf_counter()
         process = start(folder, TrackConfig(backend="wandb", mode="offline"))
         while not ((found := read_record(folder.path)) and found.files):
             time.sleep(0.05)
-        time.sleep(3.0)  # its first rows
+        time.sleep(3.0)  # the mirror sends its first rows
         mirror = [process.pid, *descendants(process.pid)]
         started = processor_seconds(mirror)
         print(f"start of the mirror: {time.perf_counter() - began - 3.0:.1f} s, {started:.2f} s of processor time")
         pairs = measure(trainer, mirror, a.rounds)
         before, since = processor_seconds(mirror), time.perf_counter()
+        # The pairs stop the mirror half of the time, so its processor time is taken over steps beside it.
         alone = [trainer() for _ in range(a.rounds)]
         share = (processor_seconds(mirror) - before) / (time.perf_counter() - since)
         end(process, folder, 60.0)

@@ -92,6 +92,7 @@ def git_state() -> dict[str, Any]:
     """Return the commit and whether tracked files differ from it; empty outside a checkout."""
     try:
         commit = _git("rev-parse", "HEAD")
+        # Untracked files, such as data and outputs, would make every checkout look edited.
         return {"commit": commit, "dirty": bool(_git("status", "--porcelain", "--untracked-files=no"))}
     except (OSError, subprocess.SubprocessError):
         return {}

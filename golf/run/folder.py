@@ -209,6 +209,7 @@ def finished_run(variant_id: str, seed: int) -> tuple[Result, RunFolder] | None:
 
 def _state(folder: RunFolder) -> str:
     try:
+        # Not by `read_result`: a result of another version has a state, too.
         return json.loads(folder.result.read_text())["state"]
     except (OSError, ValueError, LookupError, TypeError):
         return ""
@@ -220,6 +221,7 @@ def _age(path: Path) -> tuple[int, int]:
     try:
         return (path / "environment.json").stat().st_mtime_ns, number
     except OSError:
+        # A folder without the record was cut short while it was made.
         return path.stat().st_mtime_ns, number
 
 

@@ -13,7 +13,7 @@ TENSOR_CLASSES = ("embed", "attn", "mlp", "other")  # fields of QuantConfig, one
 INTEGER_FORMATS = ("int8", "int7", "int6", "int5", "int4")
 TENSOR_FORMATS = (*INTEGER_FORMATS, "ternary", "fp16", "fp32")
 SCALE_FLOORS = ("one_over_qmax", "eps")
-BY_NAME = ("format", "clip", "clip_quantile", "clip_k", "scale_floor", "rounding")  # what `by_name` sets of a tensor
+BY_NAME = ("format", "clip", "clip_quantile", "clip_k", "scale_floor", "rounding")  # settings that `by_name` takes
 
 
 @dataclass
@@ -99,7 +99,7 @@ class SensitiveConfig:
     """Another number format for the matrices with the largest trace of their inputs' Hessian."""
 
     top: int = later(number(0, at_least=0))  # number of matrices below int8 that get it; 0 = none
-    format: str = later(one_of("int6", *(name for name in INTEGER_FORMATS if name != "int6")))  # their number format
+    format: str = later(one_of("int6", *(name for name in INTEGER_FORMATS if name != "int6")))  # their format
 
 
 @dataclass

@@ -190,7 +190,7 @@ def tests_of(path: str) -> list[str]:
 class Reached:
     """Code that the tests of a folder reach: the lines by test and by fixture, and seconds and fixtures by test."""
 
-    lines: dict[str, dict[str, list[int]]]  # by path and by the name of a test or of a fixture
+    lines: dict[str, dict[str, list[int]]]  # lines by path and by the name of a test or fixture
     fixtures: dict[str, list[str]]
     seconds: dict[str, float]  # CPU time
 

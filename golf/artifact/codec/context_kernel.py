@@ -366,7 +366,7 @@ def code_row(
 ):
     """Write or read row number `row` of a matrix, `codes` int8 `[columns]`; set `values` to their points."""
     octaves, prediction = coder.tables.octaves, predictor.prediction
-    points = np.int64(2 if len(grid.offset) > 1 else 1)  # of the trellis in a step
+    points = np.int64(2 if len(grid.offset) > 1 else 1)  # points of the trellis in a step
     state = np.int64(0)
     prediction[:] = 0
     row_energy, expected_energy = average, average

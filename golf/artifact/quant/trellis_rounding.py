@@ -68,7 +68,7 @@ class _Search:
         # A decoder begins every row in state 0.
         self.cost[:, 0] = 0.0
         self.codes = torch.empty(w.shape, dtype=torch.int8, device=w.device)
-        self.first, self.trail = 0, list[tuple[Tensor, Tensor, Tensor]]()  # of the block that is not decided yet
+        self.first, self.trail = 0, list[tuple[Tensor, Tensor, Tensor]]()  # start and steps of the undecided block
 
     def through_block(self, root: Tensor, first: int, last: int) -> None:
         """Take the survivors from column `first` to `last`, then decide the block before."""

@@ -157,7 +157,7 @@ def cumulative_lengths(starts: Tensor, most: int) -> Tensor:
     """
     tokens = starts.numel()
     place = torch.arange(tokens, device=starts.device)
-    number = (starts == place).cumsum(0) - 1  # of the token's piece
+    number = (starts == place).cumsum(0) - 1  # number of the token's piece
     lengths = torch.full((most + 1,), tokens, dtype=torch.int32, device=starts.device)
     # Tokens of one piece write the same number. More pieces than fit give no numbers, see `separate_documents`.
     lengths[:-1].scatter_(0, number.clamp(max=most - 1), starts.int())

@@ -34,7 +34,7 @@ from golf.training.scoring.tally import Observe
 
 ScoreText = Callable[[np.ndarray, Observe], object]  # scores tokens [N + 1] and passes the nats of every target on
 MODES = ("standard", "sliding", "ttt")
-TOLERANCE = 1e-4  # in nats and in sums of probabilities; float32 rounds below 1e-5 here, leaks are far above
+TOLERANCE = 1e-4  # nats, or sums of probabilities; float32 rounds below 1e-5 here, leaks are far above
 
 
 class _Record:

@@ -35,7 +35,7 @@ class NoAttention(Technique):
     # The first takes the values of the first layer into all others.
     conflicts = ("value_residual",)
 
-    layers: list[int] = field(default_factory=lambda: [0])  # from 0, or from the end if negative
+    layers: list[int] = field(default_factory=lambda: [0])  # layers from 0, or from the end if negative
 
     def check(self, cfg: Config) -> None:
         count = cfg.model.num_layers

@@ -37,7 +37,7 @@ class SwiGLU(Technique):
     conflicts = ("leaky_relu",)
     groups = (("*.mlp.gate.weight", "matrix"),)
 
-    hidden_ratio: float = 2 / 3  # of the hidden width that the model configures
+    hidden_ratio: float = 2 / 3  # share of the configured hidden width
 
     def check(self, cfg: Config) -> None:
         if self.hidden_ratio * mlp_hidden(cfg.model) < 1:
