@@ -24,6 +24,7 @@ from golf.training.model.route import (
 )
 from golf.training.techniques.base import Technique, technique
 
+MOST_PASSES = 100
 FULL = "recurrence_full"  # second switch of a start in two phases
 
 
@@ -88,8 +89,8 @@ class Recurrence(Technique):
             raise GolfError(
                 f"tech.recurrence runs layers {self.first} to {last}, but there are 0 to {cfg.model.num_layers - 1}."
             )
-        if self.passes < 2 or not 0 <= self.enable_at < 1:
-            raise GolfError("tech.recurrence.passes has to be at least 2 and enable_at from 0 to below 1.")
+        if not 2 <= self.passes <= MOST_PASSES or not 0 <= self.enable_at < 1:
+            raise GolfError(f"tech.recurrence.passes has to be 2 to {MOST_PASSES} and enable_at from 0 to below 1.")
         if self.enable_at_step is not None and self.enable_at > 0:
             raise GolfError("tech.recurrence starts at enable_at_step or at the fraction enable_at: give one of them.")
         if self.full_at is not None and (self.passes < 3 or self.full_at <= self.enable_at):
