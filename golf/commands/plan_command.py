@@ -15,7 +15,6 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from golf.commands.parsing import CommandParser
@@ -49,7 +48,7 @@ def parser() -> CommandParser:
     return made
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Print the plan of the run that the overrides describe."""
     args = parser().parse_intermixed_args(arguments)
     refuse_senseless(args)
