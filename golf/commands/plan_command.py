@@ -77,7 +77,7 @@ def main(arguments: list[str]) -> int:
         overrides, found = overrides_on(machine, args.overrides), []
         if args.solve:
             limits = Limits(args.margin, machine, args.min_steps)
-            found = [solve(overrides, args.solve, history, limits=limits, multiple_of=args.multiple_of).override]
+            found = [solve(overrides, args.solve, history, limits=limits, multiple_of=args.multiple_of)]
         cfg = compose([*overrides, *found])
         step_time = _probed(cfg) if args.on == HERE else None
         plan = make_plan(cfg, history, machine=machine, usd_per_hour=args.usd_per_hour, step_time=step_time)

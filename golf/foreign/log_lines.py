@@ -140,24 +140,14 @@ _SIZES = [
 _MEGABYTES = re.compile(r"^\s*(\S+): (\d+)\.(\d{2})MB model \+ (\d+\.\d{3})MB code\b")  # of a million bytes
 _PIPED_SIZE = re.compile(rf"^\s*(\S+) model:\s*{_BYTES}\s*\|\s*total submission:\s*{_BYTES}", _FLAGS)
 _SETTING_NAMES = {
-    "seed": "seed",
-    "max_wallclock_seconds": "max_wallclock_seconds",
-    "wall": "max_wallclock_seconds",
-    "vocab_size": "vocab_size",
-    "eval_stride": "eval_stride",
-    "train_seq_len": "train_seq_len",
-    "eval_seq_len": "eval_seq_len",
-    "train_batch_tokens": "train_batch_tokens",
-    "world_size": "world_size",
-    "ws": "world_size",
-    "iterations": "iterations",
-    "model_params": "model_params",
-    "params": "model_params",
-    "train_shards": "train_shards",
-    "val_tokens": "val_tokens",
-    "tokens": "val_tokens",
-    "bytes": "val_tokens",  # a byte-level model's tokens
+    name: name
+    for name in (
+        *("seed", "max_wallclock_seconds", "vocab_size", "eval_stride", "train_seq_len", "eval_seq_len"),
+        *("train_batch_tokens", "world_size", "iterations", "model_params", "train_shards", "val_tokens"),
+    )
 }
+_SETTING_NAMES |= {"wall": "max_wallclock_seconds", "ws": "world_size", "params": "model_params"}
+_SETTING_NAMES |= {"tokens": "val_tokens", "bytes": "val_tokens"}  # bytes are a byte-level model's tokens
 _SETTING = re.compile(
     rf"(?<![\w.-])({'|'.join(sorted(_SETTING_NAMES, key=len, reverse=True))})\s*[:=]\s*({NUMBER})s?(?![\w/])", _FLAGS
 )
