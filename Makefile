@@ -5,7 +5,11 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 p
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := $(VENV)/bin
 # Tests of one file stay on one worker as far as possible, which shares what they compose and build.
-PARALLEL = $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal
+PARALLEL = $(BIN)/python -m pytest -q --maxprocesses 4 --dist worksteal
+# Slow tests often wait for processes, so one more of them runs than there are cores.
+CORES_AND_ONE := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+# Python compiles what is imported. Pip would compile all that is installed, which takes half a minute.
+INSTALL = $(PYTHON) -m pip --python $(BIN)/python install -q --no-compile
 
 # Tests start hundreds of processes. Without byte code each of them would compile golf's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -19,11 +23,11 @@ test: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	@said=$$(mktemp); $(BIN)/mypy >"$$said" 2>&1 & types=$$!; trap 'kill $$types 2>/dev/null' INT TERM; \
-	$(PARALLEL) -m "not slow and not slurm and not gpu" $(ARGS); status=$$?; \
+	$(PARALLEL) -n auto -m "not slow and not slurm and not gpu" $(ARGS); status=$$?; \
 	wait $$types || status=1; echo "mypy: $$(cat "$$said")"; rm "$$said"; exit $$status
 
 test-slow: $(VENV)/.installed-dev
-	$(PARALLEL) -m "slow and not slurm and not gpu" $(ARGS)
+	$(PARALLEL) -n $(CORES_AND_ONE) -m "slow and not slurm and not gpu" $(ARGS)
 
 test-slurm: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q -m slurm $(ARGS)
@@ -32,7 +36,7 @@ test-gpu: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q -m gpu $(ARGS)
 
 mutants: $(VENV)/.installed-dev
-	$(PYTHON) -m pip --python $(BIN)/python install -q -e ".[mutation]"
+	$(INSTALL) -e ".[mutation]"
 	$(BIN)/python scripts/dev/mutants.py $(ARGS)
 
 lint: $(VENV)/.installed-dev
@@ -52,12 +56,12 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV) || $(PYTHON) -m venv --clear --without-pip $(VENV)
 
 $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
-	$(PYTHON) -m pip --python $(BIN)/python install -q -e .
+	$(INSTALL) -e .
 	touch $@
 
-$(VENV)/.installed-dev: pyproject.toml $(VENV)/.installed
-	$(PYTHON) -m pip --python $(BIN)/python install -q -e ".[dev]"
-	touch $@
+$(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
+	$(INSTALL) -e ".[dev]"
+	touch $(VENV)/.installed $@
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info

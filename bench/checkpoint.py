@@ -54,7 +54,7 @@ class Checkpoint:
 
     @functools.cached_property
     def hessians(self) -> dict[str, Tensor]:
-        """Hessians `[in, in]` of all matrices by name, the tied embedding's included."""
+        """Return the Hessians `[in, in]` of all matrices by name, the tied embedding's included."""
         cfg = dataclasses.replace(self.cfg, quant=self.quant("sdclip_gptq"))
         return calibrate(self.weights, cfg, self.dataset)
 

@@ -24,7 +24,7 @@ from golf.training.model.build import build_model
 
 CPU = torch.device("cpu")
 CODECS = {"zlib": 9, "zstd": 22, "lzma": 9, "brotli": 11, "context": 0}
-LRZIP = ("lrzip", "-q", "-z", "-T", "-L", "9", "-N", "0")  # it would step back behind all other work
+LRZIP = ("lrzip", "-q", "-z", "-T", "-L", "9", "-N", "0")  # without -N 0 it would lower its priority
 WEIGHT_STD = 0.1  # standard deviation of the random weights, about that of trained matrices
 
 
@@ -80,6 +80,7 @@ def lrzip_bytes(coded: Mapping[str, CodedTensor]) -> int:
             path.write_bytes(bytes(torch.cat(parts).view(torch.uint8).numpy()))
             subprocess.run([*LRZIP, "-o", f"{path}.lrz", str(path)], check=True, capture_output=True)
             size += Path(f"{path}.lrz").stat().st_size
+    # Without columns the codes are empty, and scales and small tensors stay.
     rest = {n: dataclasses.replace(t, data=t.data[:, :0]) if n in with_codes else t for n, t in coded.items()}
     return size + len(compress(payload(rest, ModelConfig(), QuantConfig(layout=["byte_planes"])), "brotli", 11))
 

@@ -43,7 +43,7 @@ def start_rows(overrides: list[str], modes: list[str], rounds: int) -> list[Row]
         for what, found in zip(("cold", "warm"), runs, strict=False):
             what = "" if mode == "off" else f", {what} cache"
             rows += [Row("start", f"compile={mode}{what}: {name}", [found[name]]) for name in PHASES]
-    # Not counted: it builds the data and fills the disk cache.
+    # The first one is not counted: it builds the data and fills the disk cache.
     seconds_to_first_step(overrides)
     whole = [seconds_to_first_step(overrides) for _ in range(rounds)]
     return [*rows, Row("start", "golf/train.py to its first step, eager", whole)]

@@ -54,6 +54,7 @@ def output_fisher(model: GPT, sequences: Tensor) -> dict[str, Tensor]:
 
 def row_factors(fisher: Mapping[str, Tensor], exponent: float) -> dict[str, Tensor]:
     """Return F^q `[rows, 1]` of the attention and MLP matrices, with a geometric mean of 1."""
+    # The bound keeps a row without gradient from a logarithm of zero.
     logs = {name: exponent * f.clamp_min(1e-12 * float(f.max())).log() for name, f in fisher.items()}
     return {
         name: (log - log.mean()).exp().float()[:, None]
@@ -73,7 +74,9 @@ def points_of(run: Path, tokens: int) -> Iterator[Point]:
         factors = row_factors(fisher, exponent)
         packed = stored(checkpoint, step, factors)
         found = unpack(packed).state_dict()
+        # Rows were multiplied before rounding, which makes their steps finer by the same factor.
         found = {name: tensor / factors[name] if name in factors else tensor for name, tensor in found.items()}
+        # The container has no place for factors of rows, so their byte each is added.
         size = len(packed) + (sum(len(f) for f in factors.values()) if exponent else 0)
         yield Point(f"q = {exponent}", step, size, checkpoint.gap_bpb(found))
 

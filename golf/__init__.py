@@ -10,8 +10,8 @@
     golf.score(model, cfg)                                  # Score: val_loss (nats/token), val_bpb, tokens, bytes
     golf.train_and_score(cfg)                               # the whole run → Result, RunFolder
 
-Ids are int64 `[B, T]`; `model.logits(input_ids)` gives `[B, T, V]`. What a user can mend raises `golf.GolfError`.
-Nothing heavy is imported before it is used.
+Ids are int64 `[B, T]`; `model.logits(input_ids)` gives `[B, T, V]`. Mistakes that a user can correct raise
+`golf.GolfError`. Nothing heavy is imported before it is used.
 """
 
 from __future__ import annotations

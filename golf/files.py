@@ -32,7 +32,7 @@ def write_atomic(path: Path, content: bytes | str) -> None:
 def write_new(path: Path, content: str) -> bool:
     """Write `path` unless it exists, and make its folder. Return False if it exists.
 
-    Of several writers at once exactly one gets True. Raises `GolfError` if the disk refuses.
+    If several writers call this at once, exactly one gets True. Raises `GolfError` if the disk refuses.
     """
     with _written_beside(path, content.encode()) as temporary:
         try:

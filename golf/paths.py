@@ -18,3 +18,10 @@ def user_cache() -> Path:
     """Return the folder for files that can be recomputed: XDG_CACHE_HOME/golf or ~/.cache/golf."""
     # By the XDG specification an empty variable counts as unset, hence `or` instead of a default.
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "golf"
+
+
+def import_variables(root: Path = ROOT) -> dict[str, str]:
+    """Return environment variables with which a new Python imports golf from `root`, whatever the current directory."""
+    path = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
+    # `python -m` looks into the current directory first, which may be another checkout with a golf of its own.
+    return {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}

@@ -36,7 +36,7 @@ if __name__ == "__main__" and {"-h", "--help"} & set(sys.argv[1:]):
     # An ordinary exit would try again to write what the reader did not want.
     os._exit(0)
 
-# What imports torch or scipy is imported where it is used, so that a mistake is answered without them.
+# Modules that import torch or scipy are imported where they are used, so that a mistake is answered without them.
 try:
     import hydra
 except ModuleNotFoundError as error:
@@ -71,6 +71,8 @@ SHOWN_GROUPS = ("experiment", "model", "optim", "schedule", "quant", "data", "ev
 # Hydra accepts long flags shortened.
 MULTIRUN = re.compile(r"-m|--m\w*")
 EXIT_NOT_OK, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+SAME_COMMAND_STARTS_OVER = "The same command starts over, in a new folder beside this one."
+SAME_COMMAND_RESUMES = "The same command goes on from the last checkpoint; launch.fresh=true starts over."
 
 
 class Task:
@@ -100,7 +102,7 @@ class Task:
             return float("inf")
         print_result(result, folder.path)
         if result.state in (INTERRUPTED, CRASHED) and HydraConfig.get().mode == RunMode.RUN:
-            print("The same command starts over, in a new folder beside this one.")
+            print(SAME_COMMAND_RESUMES if folder.has_checkpoint else SAME_COMMAND_STARTS_OVER)
         # The row comes before the exit, so that the table names an interrupted run, too.
         self.rows.append(Row(overrides, result))
         if result.state == INTERRUPTED:
@@ -147,7 +149,7 @@ def print_quant_gaps(rows: Sequence[Row]) -> None:
 
 
 def command_line() -> int:
-    """Exit status: 0 all `ok`, 1 a run that is not, 2 something to mend in the command or its inputs."""
+    """Return the exit status: 0 if all runs are `ok`, 1 if one is not, 2 for a mistake in the command or its inputs."""
     print_in_any_encoding()
     # Under torchrun every rank would start all ranks of a run again.
     if "TORCHELASTIC_RUN_ID" in os.environ:
@@ -155,7 +157,7 @@ def command_line() -> int:
         print(f"error: {said}", file=sys.stderr)
         return EXIT_USAGE
     try:
-        # What follows --why are runs and quoted overrides, which the checks below would refuse.
+        # Runs and quoted overrides follow --why, which the checks below would refuse.
         if sys.argv[1:2] == ["--why"]:
             from golf.report.why import why
 

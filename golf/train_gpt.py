@@ -3,8 +3,8 @@
     torchrun --standalone --nproc_per_node=8 train_gpt.py     (or python train_gpt.py: one process)
 
 Settings are the defaults of the dataclasses. The variables in `ENVIRONMENT`, named as in the public scripts, change
-them. RUN_ID names the log, logs/<RUN_ID>.txt. ARTIFACT_PATH is the artifact; EVAL_ONLY=1 scores an artifact that is
-there, and trains nothing.
+them. RUN_ID names the log, logs/<RUN_ID>.txt. ARTIFACT_PATH names the artifact. EVAL_ONLY=1 scores an artifact that is
+there and trains nothing.
 """
 
 # The entry of an exported script: `golf.artifact.script` puts it and what it needs into one file, and the resolved

@@ -49,5 +49,9 @@ class GolfSubmitter(GolfLauncher):
                     show_sent(submit(order, name), name)
         finally:
             lock.release()
+        # Told at the end, because the others are sent all the same. The exit status must not say that all is well.
+        if order.refused:
+            count, asked_for = len(order.refused), len(order.refused) + len(order.jobs)
+            raise GolfError(f"{count} of {asked_for} runs were refused, for the reasons above: correct or drop them.")
         # There are no scores yet. Hydra's own sweeper, the only one allowed here, does not read them.
         return [JobReturn(o, status=JobStatus.COMPLETED, _return_value=float("nan")) for o in job_overrides]

@@ -3,7 +3,7 @@
 `--parts` chooses: step (every compile mode and dtype), documents (packed rows beside fixed sequences, on the
 configuration's own text), breakdown (where the loop's time goes), start (import, data, compiling cold and warm), score
 (flat, sliding), pack (quantize, codecs). `--against DIR` runs the public train_gpt.py of that folder in turns with
-golf, on the same data, shape and compile setting. What is compared takes turns, so that a machine whose speed drifts
+golf, on the same data, shape and compile setting. Compared variants take turns, so that a machine whose speed drifts
 slows all alike: read the ratios.
 """
 
@@ -35,7 +35,7 @@ PARTS = (*USUAL_PARTS, "documents")  # not every experiment can pack documents
 
 
 def rows_of(part: str, overrides: list[str], a: argparse.Namespace, machine: Machine) -> Iterator[Row]:
-    """All rows of one part for one experiment."""
+    """Yield all rows of one part for one experiment."""
     device, modes = torch.device(machine.device), a.compile.split(",")
     if part == "step":
         yield from step_rows(overrides, modes, a.dtypes.split(","), machine, device, a.rounds)
@@ -47,6 +47,7 @@ def rows_of(part: str, overrides: list[str], a: argparse.Namespace, machine: Mac
     elif part == "score":
         yield from scoring_rows(compose(overrides), machine, device, a.rounds, a.sequences)
     elif part == "pack":
+        # GPTQ is measured as well, because it takes far longer than the other formats.
         for quant in ([], ["quant=gptq_int6"]):
             yield from packing_rows(compose([*overrides, *quant]), min(a.rounds, 3))
     elif part == "start":
@@ -54,7 +55,7 @@ def rows_of(part: str, overrides: list[str], a: argparse.Namespace, machine: Mac
 
 
 def against(script: Path, overrides: list[str], a: argparse.Namespace, machine: Machine) -> Iterator[Row]:
-    """Golf and the public script under every compile mode and dtype that was asked for."""
+    """Yield rows of golf and the public script under every compile mode and dtype that was asked for."""
     device = torch.device(machine.device)
     for dtype in a.dtypes.split(","):
         for mode in a.compile.split(","):
@@ -88,7 +89,7 @@ def options() -> argparse.Namespace:
 
 
 def experiments(a: argparse.Namespace) -> list[list[str]]:
-    """Overrides of every experiment that is measured; at laptop scale without a GPU, else at the record's shape."""
+    """Return the overrides of every measured experiment; at laptop scale without a GPU, else at the record's shape."""
     scale = [f"scale={'single_gpu' if detect().gpus else 'laptop'}"]
     if any(o.startswith("scale=") for o in a.overrides):
         scale = []

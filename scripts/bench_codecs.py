@@ -28,18 +28,18 @@ from golf.artifact.quant.policy import quantize
 from golf.settings.config import ModelConfig, QuantConfig, TensorQuant, uses_gptq
 
 WIDTH, MLP, KV, VOCAB = 512, 2048, 256, 8192
-MATRIX_RMS = 0.155  # of the public int6 records, whose step has a floor: codes of 4.8 steps
+MATRIX_RMS = 0.155  # RMS in the public int6 records, whose step has a floor: 4.8 steps
 INT6 = TensorQuant("int6")
 
 
 def sdclip(embed: TensorQuant) -> QuantConfig:
-    """Steps of k standard deviations: record 2026-04-05_SP8192 with k 20 for an int8 embedding."""
+    """Return steps of k standard deviations: record 2026-04-05_SP8192 with k 20 for an int8 embedding."""
     matrices = TensorQuant("int6", clip="std", clip_k=12.85)
     return QuantConfig(attn=matrices, mlp=matrices, embed=embed, scale_floor="eps")
 
 
 def trellis() -> QuantConfig:
-    """Steps of columns and a trellis of eight states, as `quant=trellis` has them."""
+    """Return steps of columns and a trellis of eight states, as `quant=trellis` has them."""
     embed = TensorQuant("int8", clip="matrix_std", clip_k=20.0, rounding="trellis", columns=0.7)
     matrices = dataclasses.replace(embed, format="int6", clip_k=12.85)
     return QuantConfig(attn=matrices, mlp=matrices, embed=embed, scale_floor="eps")
@@ -71,7 +71,7 @@ CODECS = {
 
 
 def simulated(layers: int) -> dict[str, torch.Tensor]:
-    """Independent Gaussian weights in the matrices of the record with `layers` layers."""
+    """Return independent Gaussian weights in the matrices of the record with `layers` layers."""
     shapes = {"tok_emb.weight": (VOCAB, WIDTH)}
     for i in range(layers):
         attn = {"c_q": (WIDTH, WIDTH), "c_k": (KV, WIDTH), "c_v": (KV, WIDTH), "proj": (WIDTH, WIDTH)}
@@ -101,14 +101,14 @@ def simulated_hessians(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tens
 
 
 def entropy_bytes(symbols: torch.Tensor) -> float:
-    """Order-0 entropy of all symbols together."""
+    """Return the order-0 entropy of all symbols together, in bytes."""
     counts = torch.bincount(symbols.flatten().to(torch.int64) + 128).double()
     counts = counts[counts > 0]
     return float(-(counts * (counts / counts.sum()).log2()).sum()) / 8
 
 
 def reference_bytes(coded: dict[str, CodedTensor]) -> float:
-    """Codes at each tensor's entropy, scales as stored, other values at the entropy of their byte planes."""
+    """Return the bytes of codes at each tensor's entropy, scales as stored, and other values at their byte planes'."""
     total, planes = 0.0, dict[tuple[int, int], list[torch.Tensor]]()
     for name, tensor in coded.items():
         if entry_of(name, tensor).has_codes and tensor.scale is not None:
@@ -121,7 +121,7 @@ def reference_bytes(coded: dict[str, CodedTensor]) -> float:
 
 
 def same(one: dict[str, CodedTensor], other: dict[str, CodedTensor]) -> bool:
-    """Whether all codes, values and scales are equal."""
+    """Tell whether all codes, values and scales are equal."""
 
     def equal(a: torch.Tensor | None, b: torch.Tensor | None) -> bool:
         return a is None and b is None if a is None or b is None else torch.equal(a, b)
@@ -130,7 +130,7 @@ def same(one: dict[str, CodedTensor], other: dict[str, CodedTensor]) -> bool:
 
 
 def rows(coded: dict[str, CodedTensor], names: list[str], with_lrzip: bool) -> Iterator[tuple[str, int, float, float]]:
-    """Codec, bytes, seconds to pack and to unpack."""
+    """Yield codec, bytes, seconds to pack and to unpack."""
     model = ModelConfig()
     for name in names:
         start = time.perf_counter()
@@ -139,6 +139,7 @@ def rows(coded: dict[str, CodedTensor], names: list[str], with_lrzip: bool) -> I
         restored = unpack(content)
         restored.state_dict()
         yield name, len(content), middle - start, time.perf_counter() - middle
+        # Compared after the clock has been read.
         assert same(restored.coded, coded), name
     if with_lrzip:
         start = time.perf_counter()
@@ -148,7 +149,7 @@ def rows(coded: dict[str, CodedTensor], names: list[str], with_lrzip: bool) -> I
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--weights", type=Path, help="a .safetensors file; simulated weights without")
-    parser.add_argument("--layers", type=int, default=11, help="of the simulated record")
+    parser.add_argument("--layers", type=int, default=11, help="layers of the simulated record (default: 11)")
     parser.add_argument("--formats", nargs="+", choices=FORMATS, default=["sdclip", "int8_rowmax", "int6_floor"])
     parser.add_argument("--codecs", nargs="+", choices=CODECS, default=list(CODECS))
     parser.add_argument("--small-numel", type=int, default=3136, help="tensors of a checkpoint up to this size: fp16")
@@ -159,6 +160,7 @@ def main() -> None:
     weights = load_file(args.weights) if args.weights else simulated(args.layers)
     if "context" in args.codecs:
         start = time.perf_counter()
+        # A first small file, so that compiling is not counted as packing.
         pack(coded_as("sdclip", {"x": torch.randn(8, 4)}, 0), ModelConfig(), CODECS["context"])
         print(f"compiling or loading the entropy coder: {time.perf_counter() - start:.1f} s\n")
     for name in args.formats:

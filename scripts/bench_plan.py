@@ -37,7 +37,7 @@ HEAD = "| run | formats | scale | codec | actual | predicted | error | interval 
 
 
 def compared(run: FinishedRun, plan: Plan) -> tuple[str, float, bool]:
-    """Table row, relative error of the expected bytes, whether the interval holds the actual ones."""
+    """Return a table row, the relative error of the expected bytes, and whether the interval holds the actual ones."""
     actual, quant = run.result.artifact_bytes or 0, run.config.quant
     low, expected, high = plan.artifact.bytes
     error, formats = expected / actual - 1, "/".join(how.format for how in (quant.embed, quant.attn, quant.mlp))
@@ -48,7 +48,7 @@ def compared(run: FinishedRun, plan: Plan) -> tuple[str, float, bool]:
 
 
 def stored_as(run: FinishedRun, choice: str) -> FinishedRun:
-    """The run as if its weights had been stored under `choice`, a preset of conf/quant with overrides."""
+    """Return the run as if its weights had been stored under `choice`, a preset of conf/quant with overrides."""
     cfg = dataclasses.replace(run.config, quant=quant_of(choice, run.config))
     if uses_gptq(cfg.quant):
         raise GolfError(f"--quant '{choice}' needs calibration: set rounding=nearest for every class.")
@@ -59,7 +59,7 @@ def stored_as(run: FinishedRun, choice: str) -> FinishedRun:
 
 
 def fixture(choice: str, evidence: Sequence[FinishedRun], runs: Sequence[FinishedRun]) -> dict[str, Any]:
-    """What a prediction needs of both kinds of runs, without their weights: tests/plan/finished_runs.*.json."""
+    """Return what a prediction needs of both kinds of runs, for tests/plan/finished_runs.*.json without weights."""
     return {"quant": choice, "runs": [_recorded(run, run in evidence) for run in [*evidence, *runs]]}
 
 
@@ -67,6 +67,7 @@ def _recorded(run: FinishedRun, is_evidence: bool) -> dict[str, Any]:
     excess_bits = (run.excess_bits(run.config.quant) or {}) if is_evidence else {}
     return {
         "name": run.result.name,
+        # Settings of the machine that trained are none of the machine that tests.
         "overrides": [a for a in run.environment["command"][1:] if not a.startswith("launch.")],
         "steps": run.result.steps,
         "artifact_bytes": run.result.artifact_bytes,
@@ -77,7 +78,7 @@ def _recorded(run: FinishedRun, is_evidence: bool) -> dict[str, Any]:
 
 
 def others(run: FinishedRun, runs: Sequence[FinishedRun]) -> list[FinishedRun]:
-    """All of `runs` that are not of the same variant."""
+    """Return those of `runs` that are of other variants."""
     return [other for other in runs if variant_id(other.config) != variant_id(run.config)]
 
 
@@ -97,6 +98,7 @@ def fitted(runs: Sequence[FinishedRun]) -> dict[str, Prior]:
 
 def _prior(known: Sequence[tuple[list[float], float]]) -> Prior:
     x, y = np.array([where for where, _ in known]), np.array([bits for _, bits in known])
+    # The ridge leaves the constant alone: only slopes that few runs tell are drawn towards zero.
     found = np.linalg.solve(x.T @ x + np.diag([1e-6, RIDGE, RIDGE, RIDGE]), x.T @ y)
     left = float(np.square(y - x @ found).sum() / max(len(y) - 3, 1)) ** 0.5
     bits, path, batch, aspect = (round(float(v), 3) for v in found)

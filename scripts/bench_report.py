@@ -53,7 +53,7 @@ def _multiply(run: Path, root: Path) -> None:
 
 
 def _timed(folder: str, options: list[str]) -> tuple[float, float]:
-    """(seconds, CPU seconds) of one report."""
+    """Return the seconds and the CPU seconds of one report."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     command = [sys.executable, str(ROOT / "scripts/report.py"), "bench", *options]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "GOLF_RUNS": folder})

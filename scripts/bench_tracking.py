@@ -1,4 +1,4 @@
-"""What a mirror costs the training beside it: `python scripts/bench_tracking.py [overrides]`, such as `scale=laptop`.
+"""Cost of a mirror to the training beside it: `python scripts/bench_tracking.py [overrides]`, such as `scale=laptop`.
 
 Steps with `track=wandb` offline at work and steps with its processes stopped take turns, so that a machine whose speed
 drifts slows them alike. Every step writes a line to metrics.jsonl, far more than a run does. Also prints the processor
@@ -36,7 +36,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Trainer:
-    """Takes steps as a run does, each of them logged."""
+    """A loop that takes steps as a run does, each of them logged."""
 
     def __init__(self, cfg: Config, folder: RunFolder):
         model = build_model(cfg).to(cfg.launch.device)
@@ -47,7 +47,7 @@ class Trainer:
         self.log.display = NoDisplay()
 
     def __call__(self) -> float:
-        """Seconds of one step."""
+        """Take a step and return its seconds."""
         before = time.perf_counter()
         loss = self.step(iter(self.batches).__next__, 1.0, 0.95).item()
         self.steps += 1
@@ -56,7 +56,7 @@ class Trainer:
 
 
 def processor_seconds(processes: list[int]) -> float:
-    """User and system time that they have taken so far."""
+    """Return the user and system time that `processes` have taken so far, in seconds."""
     fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in processes]
     return sum(int(f[11]) + int(f[12]) for f in fields) / TICKS
 
@@ -67,7 +67,7 @@ def signal_all(processes: list[int], number: int) -> None:
 
 
 def measure(trainer: Trainer, mirror: list[int], rounds: int) -> list[tuple[float, float]]:
-    """Seconds of a step beside the mirror and of one without it, pair by pair in random order."""
+    """Return the seconds of a step beside the mirror and of one without it, pair by pair in random order."""
     pairs = []
     for _ in range(rounds):
         seconds = {}
@@ -90,17 +90,19 @@ def main() -> int:
         os.environ["GOLF_RUNS"] = root
         folder = create_run_folder(cfg, sys.argv)
         trainer = Trainer(cfg, folder)
+        # Two steps that are not counted, in which the step compiles.
         trainer(), trainer()
         began = time.perf_counter()
         process = start(folder, TrackConfig(backend="wandb", mode="offline"))
         while not ((found := read_record(folder.path)) and found.files):
             time.sleep(0.05)
-        time.sleep(3.0)  # its first rows
+        time.sleep(3.0)  # the mirror sends its first rows
         mirror = [process.pid, *descendants(process.pid)]
         started = processor_seconds(mirror)
         print(f"start of the mirror: {time.perf_counter() - began - 3.0:.1f} s, {started:.2f} s of processor time")
         pairs = measure(trainer, mirror, a.rounds)
         before, since = processor_seconds(mirror), time.perf_counter()
+        # The pairs stop the mirror half of the time, so its processor time is taken over steps beside it.
         alone = [trainer() for _ in range(a.rounds)]
         share = (processor_seconds(mirror) - before) / (time.perf_counter() - since)
         end(process, folder, 60.0)

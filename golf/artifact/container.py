@@ -214,7 +214,7 @@ def open_envelope(content: bytes) -> Envelope:
 
 
 def _checked_header(content: bytes) -> tuple[dict[str, Any], list[Entry]]:
-    """Do what `read_header` does for a file of unknown origin. Raises one of `NOT_INTACT`."""
+    """Read the header of a file of unknown origin, as `read_header` does, and check it. Raises one of `NOT_INTACT`."""
     if len(content) > MAX_HEADER_BYTES:
         raise ValueError("its header is too long")
     header, entries = read_header(content)

@@ -79,7 +79,7 @@ def _coded_bytes(
         entries = [(entry_of(name, tensor), tensor) for name, tensor in coded.items()]
         apart = [(entry, tensor) for entry, tensor in entries if entry.has_codes]
         counted = {entry.name: float(size) for (entry, _), size in zip(apart, coded_bytes(apart), strict=True)}
-    # What is left, the header included, was compressed as one piece, so its bytes can only be shared out.
+    # The rest, header included, was compressed as one piece, so its bytes can only be shared out.
     rest = file_bytes - sum(counted.values())
     of_rest = sum(bits for name, bits in entropy.items() if name not in counted)
     return counted | {n: rest * bits / max(of_rest, 1.0) for n, bits in entropy.items() if n not in counted}

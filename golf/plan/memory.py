@@ -1,4 +1,4 @@
-"""The least memory that training a model takes, compared with the machine's before anything is allocated."""
+"""The least memory that training takes, compared with the machine's before anything is allocated."""
 
 from __future__ import annotations
 
@@ -11,26 +11,41 @@ from golf.training.model.build import shapeless_model
 
 # Weights and gradients in fp32. Momentum, activations and the scoring copy come on top, so this is a lower bound.
 LEAST_BYTES_A_PARAMETER = 8
+# The input of a layer in bf16, for each token and channel: another lower bound.
+LEAST_BYTES_AN_ACTIVATION = 2
 
 
 def check_memory(cfg: Config) -> None:
-    """Raise `GolfError` if the weights and gradients alone do not fit into this machine's memory.
+    """Raise `GolfError` if weights and gradients, or the activations of a micro-batch, do not fit into the memory.
 
     The kernel kills such a process without a word, and on a GPU the run ends after minutes of set-up.
     """
     cuda = cfg.launch.device == "cuda"
     available = _gpu_bytes() if cuda else memory_bytes()
-    params = sum(parameter.numel() for parameter in shapeless_model(cfg).parameters())
+    if available is None:
+        return
+    where = f"{'a GPU' if cuda else 'this machine'} has {available / 1e9:,.0f} GB"
     # Each rank has a GPU of its own, but all ranks on a CPU share the memory.
     copies = 1 if cuda else cfg.launch.nproc
-    wanted = LEAST_BYTES_A_PARAMETER * params * copies
-    if available is not None and wanted > available:
-        where = "a GPU" if cuda else "this machine"
-        ranks = f" on {copies} ranks" if copies > 1 else ""
+    ranks = f" on {copies} ranks" if copies > 1 else ""
+    params = sum(parameter.numel() for parameter in shapeless_model(cfg).parameters())
+    if (wanted := LEAST_BYTES_A_PARAMETER * params * copies) > available:
         raise GolfError(
             f"The model has {params:,} parameters: weights and gradients alone take {wanted / 1e9:,.0f} GB{ranks}, and "
-            f"{where} has {available / 1e9:,.0f} GB. Choose fewer or narrower layers."
+            f"{where}. Choose fewer or narrower layers."
         )
+    # Training keeps the input of every layer for the backward pass, scoring that of one layer at a time.
+    for key, tokens, layers in (
+        ("data.train_batch_tokens", cfg.data.train_batch_tokens, cfg.model.num_layers),
+        ("eval.val_batch_tokens", cfg.eval.val_batch_tokens, 1),
+    ):
+        at_once = tokens // cfg.data.micro_batches
+        wanted = LEAST_BYTES_AN_ACTIVATION * at_once * cfg.model.model_dim * layers * copies
+        if wanted > available:
+            raise GolfError(
+                f"A micro-batch of {key} has {at_once:,} tokens, which take at least {wanted / 1e9:,.0f} GB{ranks}, "
+                f"and {where}. Lower {key} or raise data.micro_batches."
+            )
 
 
 def _gpu_bytes() -> int | None:

@@ -232,7 +232,7 @@ def _about_runs(study: Study) -> Iterable[str]:
             yield f"{variant.label}: its seeds were scored on several texts and are not averaged."
     waiting = sum(v.is_open for v in study.variants)
     if waiting:
-        count = sum(row.is_open for row in rows)
+        count = sum(row.is_to_come for row in rows)
         yield f"{count} of {len(rows)} runs are not finished: verdicts may change."
     for row in rows:
         for fault in row.faults:

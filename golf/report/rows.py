@@ -15,14 +15,15 @@ from typing import Any
 from golf.bits import STANDARD
 from golf.report.texts import own_text
 from golf.run.identity import identity_of
-from golf.run.result import OK, check_types
+from golf.run.result import CRASHED, FINAL, INTERRUPTED, OK, check_types
 
 OWN, IMPORTED = "own", "imported"
 UNFINISHED = "unfinished"  # folder without a result: the run goes on or was killed
 WAITING = "waiting"  # planned by a sweep, not started
 REFUSED = "refused"  # asked for by a sweep, refused by the checks of the configuration
 OPEN_STATES = (UNFINISHED, WAITING)
-UNREADABLE = "unreadable"  # result that is not JSON or lacks a required key
+UNREADABLE = "unreadable"  # result that is not JSON, lacks a required key or has an unknown state
+STATES = (*FINAL, CRASHED, INTERRUPTED)  # states of a result
 MEASURED = (
     *("artifact_bytes", "code_bytes", "total_bytes", "cap_bytes"),
     *("steps", "step_ms", "train_seconds", "eval_seconds"),
@@ -76,6 +77,11 @@ class RunRow:
         """Tell whether the run has not ended."""
         return self.state in OPEN_STATES
 
+    @property
+    def is_to_come(self) -> bool:
+        """Tell whether the run's result is to come: it is open, or was interrupted and the same command repeats it."""
+        return self.is_open or self.state == INTERRUPTED
+
 
 def is_number(value: float | None) -> bool:
     """Tell whether `value` is known and finite."""
@@ -128,6 +134,9 @@ def row_of_result(values: Mapping[str, Any], folder: Path | None = None) -> RunR
         reason += (
             f" at step {values['steps']}; validation {values['last_val_bpb']:.4f} at step {values['last_val_step']}"
         )
+    # Its reader would not know whether such a run counts.
+    if state not in STATES:
+        state, reason = UNREADABLE, f"its state {state!r} is none of this version's: {', '.join(STATES)}"
     # A score of nan would make every mean nan, and one of -1 would be the best.
     if state == OK and not is_score(val_bpb):
         state, reason = UNREADABLE, f"the result says ok and has no score between 0 and {MOST_BPB:g} bpb"

@@ -94,8 +94,8 @@ class Variant:
 
     @property
     def is_open(self) -> bool:
-        """Tell whether runs have not ended or not started."""
-        return any(row.is_open for row in self.rows)
+        """Tell whether results are to come: of runs that have not ended, not started, or were interrupted."""
+        return any(row.is_to_come for row in self.rows)
 
     @property
     def bytes_per_token(self) -> float | None:

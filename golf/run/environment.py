@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import importlib.metadata
 import os
 import platform
 import socket
 import subprocess
 import sys
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from golf.paths import ROOT
@@ -53,6 +57,24 @@ def host_name() -> str:
     return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
+@functools.cache
+def source_digest() -> str:
+    """Return a hash of the package's source files, twelve hex digits."""
+    return digest_of_files([ROOT / "golf"])
+
+
+def digest_of_files(places: Iterable[Path]) -> str:
+    """Return a hash of the files of the repository at or below `places`, twelve hex digits, without Python's caches."""
+    total = hashlib.sha256()
+    for place in places:
+        for path in sorted(place.rglob("*")) if place.is_dir() else [place]:
+            if path.is_file() and "__pycache__" not in path.parts:
+                # Names count, too: a file that was renamed is another module.
+                total.update(f"{path.relative_to(ROOT)}\0".encode())
+                total.update(hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()[:12]
+
+
 def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
@@ -70,6 +92,7 @@ def git_state() -> dict[str, Any]:
     """Return the commit and whether tracked files differ from it; empty outside a checkout."""
     try:
         commit = _git("rev-parse", "HEAD")
+        # Untracked files, such as data and outputs, would make every checkout look edited.
         return {"commit": commit, "dirty": bool(_git("status", "--porcelain", "--untracked-files=no"))}
     except (OSError, subprocess.SubprocessError):
         return {}

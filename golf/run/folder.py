@@ -120,7 +120,7 @@ class RunFolder:
     def write_result(self, result: Result, start_id: str = "") -> bool:
         """Write the result of rank 0 unless it comes too late. Return False if it does.
 
-        Too late is what a rank says that has survived torchrun: its launcher has written a result already, by
+        Too late is a rank that has survived torchrun: its launcher has written a result already, by
         `write_failure`, or a job that resumes in this folder has removed that result and begun another start.
         """
         if start_id != self.start_id():
@@ -147,13 +147,38 @@ def create_run_folder(cfg: Config, command: list[str]) -> RunFolder:
     Earlier attempts keep their folders: the next one of the same variant and seed gets `seed<k>.2`, ….
     """
     variant = runs_root() / f"{cfg.name}-{variant_id(cfg)}"
-    path = _new_path(variant, f"seed{cfg.seed}")
-    folder = RunFolder(path)
-    # YAML for people. config.json, which ranks and reports read, comes last: with it the folder counts as a run.
-    write_atomic(path / "config.yaml", yaml.safe_dump(to_dict(cfg), sort_keys=False))
-    write_json(path / "environment.json", environment_record(command))
-    write_json(folder.config, to_dict(cfg))
+    folder = RunFolder(_new_path(variant, f"seed{cfg.seed}"))
+    _describe(folder, cfg, command)
     return folder
+
+
+def next_attempt(cfg: Config, command: list[str], *, fresh: bool) -> RunFolder:
+    """Return the folder for the next attempt at a run that the caller has locked.
+
+    It is the last attempt's folder if that one was cut short after a checkpoint, from which the ranks then resume.
+    Else, or if `fresh`, it is a new one. Raises `GolfError` if the disk refuses.
+    """
+    earlier = attempts(variant_id(cfg), cfg.seed)
+    if fresh or not earlier or not earlier[-1].has_checkpoint or _state(earlier[-1]) in FINAL:
+        return create_run_folder(cfg, command)
+    folder = earlier[-1]
+    # What the earlier start left would be taken for the outcome of this one.
+    for path in (folder.result, folder.error):
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise disk_error(path, error) from error
+    # Settings outside the identity may have changed: ranks, device, rules.
+    _describe(folder, cfg, command)
+    return folder
+
+
+def _describe(folder: RunFolder, cfg: Config, command: list[str]) -> None:
+    """Write the resolved configuration and the environment record into `folder`."""
+    # YAML for people. config.json, which ranks and reports read, comes last: with it the folder counts as a run.
+    write_atomic(folder.path / "config.yaml", yaml.safe_dump(to_dict(cfg), sort_keys=False))
+    write_json(folder.path / "environment.json", environment_record(command))
+    write_json(folder.config, to_dict(cfg))
 
 
 def attempts(variant_id: str, seed: int) -> list[RunFolder]:
@@ -184,6 +209,7 @@ def finished_run(variant_id: str, seed: int) -> tuple[Result, RunFolder] | None:
 
 def _state(folder: RunFolder) -> str:
     try:
+        # Not by `read_result`: a result of another version has a state, too.
         return json.loads(folder.result.read_text())["state"]
     except (OSError, ValueError, LookupError, TypeError):
         return ""
@@ -195,6 +221,7 @@ def _age(path: Path) -> tuple[int, int]:
     try:
         return (path / "environment.json").stat().st_mtime_ns, number
     except OSError:
+        # A folder without the record was cut short while it was made.
         return path.stat().st_mtime_ns, number
 
 

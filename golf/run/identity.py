@@ -1,8 +1,8 @@
 """Identity of a variant: a hash over every setting that can change the result.
 
-The hash leaves out the seed (it makes a variant a run), the groups `launch` (processes, device, logging), `rules`,
-`track` and `sweep`, notes, and every `name`, which is only a label. A dropped technique counts as never selected.
-Values are typed by the schema, so `1` and `1.0`, or `2e-2` and `.02`, give one id.
+The hash leaves out the seed (it makes a variant a run), the groups `launch` (processes, device, logging), `cluster`,
+`rules`, `track` and `sweep`, notes, and every `name`, which is only a label. A dropped technique counts as never
+selected. Values are typed by the schema, so `1` and `1.0`, or `2e-2` and `.02`, give one id.
 """
 
 from __future__ import annotations

@@ -70,6 +70,7 @@ def is_locked(name: str) -> bool:
     except OSError:
         return False
     try:
+        # A shared lock, so that two processes that ask at once do not take each other for a holder.
         return not _flock(descriptor, fcntl.LOCK_SH)
     finally:
         os.close(descriptor)

@@ -50,7 +50,7 @@ class Result:
     step_ms: float | None = None
     train_loss: float | None = None
     last_val_step: int | None = None  # step of the last validation of a run that was stopped or crashed
-    last_val_bpb: float | None = None  # its score, before quantization and perhaps before the end of training
+    last_val_bpb: float | None = None  # score before quantization, perhaps before the end of training
     pre_quant: Score | None = None
     post_quant: Score | None = None  # standard score of the artifact; the two below are the artifact's, too
     post_quant_sliding: Score | None = None
@@ -63,9 +63,9 @@ class Result:
     cap_bytes: int | None = None
     codec: str | None = None  # compressor and library version
     warmup_seconds: float | None = None
-    calibration_seconds: float | None = None  # of GPTQ; counts as training on training text, else as evaluation
+    calibration_seconds: float | None = None  # seconds of GPTQ; training on training text, else evaluation
     quantize_seconds: float | None = None
-    step_factor: float | None = None  # what quant.fit=cap multiplied the steps by
+    step_factor: float | None = None  # factor on the steps under quant.fit=cap
     eval_seconds: float | None = None  # all scores of the artifact, and calibration on own text
     peak_memory_mib: int | None = None
 

@@ -28,7 +28,7 @@ class RunLog(TrainLog):
         self.display: Display = display_for(is_first)
         self._log = _open(folder.train_log) if is_first else None
         self._metrics = _open(folder.metrics) if is_first else None
-        self.step_factor: float | None = None  # of quant.fit=cap
+        self.step_factor: float | None = None  # factor on the steps under quant.fit=cap
         self._last_loss = float("nan")
         self._last_step, self._last_seconds = 0, 0.0
 
@@ -73,6 +73,7 @@ class RunLog(TrainLog):
         seconds_left = max(budget - seconds, 0.0) if budget else (iterations - step) * seconds / step
         # The limit that is nearer ends the run.
         fraction = max(step / iterations, seconds / budget if budget else 0.0)
+        # The loss of the last logged step: reading another one would wait for the device.
         text = f"step {step}  loss {self._last_loss:.4f}  {tokens_per_second:,.0f} tokens/s  {seconds_left:.0f} s left"
         self.display.update(min(fraction, 1.0), text)
 

@@ -23,7 +23,7 @@ class Setting:
     """One setting of the schema."""
 
     key: str  # full key, such as optim.matrix_lr
-    default: str  # as it is written on a command line
+    default: str  # default as written on a command line
     allowed: str  # choices or range; empty if its type alone says what it may be
     meaning: str  # the comment beside its declaration
 

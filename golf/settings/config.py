@@ -47,8 +47,8 @@ class ModelConfig:
 
     name: str = "9l"
     vocab_size: int = number(1024, at_least=1)  # tokens of the vocabulary; conf/model takes it from data.vocab_size
-    num_layers: int = number(9, at_least=1)  # transformer blocks
-    model_dim: int = number(512, at_least=1)  # width of the residual stream in channels
+    num_layers: int = number(9, at_least=1, at_most=1000)  # transformer blocks
+    model_dim: int = number(512, at_least=1, at_most=1_000_000)  # width of the residual stream in channels
     num_heads: int = number(8, at_least=1)  # query heads
     num_kv_heads: int = number(4, at_least=1)  # key-value heads; a divisor of num_heads
     mlp_mult: float = number(2.0, above=0)  # hidden width of the MLP as a multiple of model_dim

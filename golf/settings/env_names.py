@@ -96,14 +96,14 @@ SWITCHES = {  # variables that choose one value if they are not off
     "USE_POLAR_EXPRESS": "optim.muon_coefficients=polar_express",
 }
 LORA_ONLY = {"TTT_LORA_RANK", "TTT_LORA_LR", "TTT_CHUNK_SIZE", "TTT_EVAL_SEQ_LEN", "TTT_BATCH_SIZE"}
-HESSIAN_CLIP = "HESSIAN_CLIP_LAMBDA"  # of scripts that round by GPTQ with clips in deviations (record 04-06)
+HESSIAN_CLIP = "HESSIAN_CLIP_LAMBDA"  # in scripts with GPTQ and clips in deviations (record 04-06)
 LORA_TARGETS = {"TTT_K_LORA": "k", "TTT_O_LORA": "o", "TTT_MLP_LORA": "mlp"}
 # Variables that only the scripts from 10 April on have, whose low-rank factors are others than those of 17 March.
 APRIL_LORA = {
     *(name for name, key in KEYS.items() if key.startswith(("eval.ttt.lora_phases", "eval.ttt.lora_beta"))),
     *("TTT_LORA_ALPHA", "TTT_WEIGHT_DECAY", "TTT_GRAD_STEPS", "TTT_WARM_START_A", *LORA_TARGETS),
 }
-# Of scripts that correct rounding with low-rank factors; the bits are those of factors with a scale for every row.
+# Variables of scripts that correct rounding with low-rank factors; the bits are those of factors with a scale a row.
 LQER = {"LQER_ENABLED", "LQER_ASYM_ENABLED", "LQER_FACTOR_BITS", "LQER_ASYM_GROUP"}
 CODECS = {"brotli": ("brotli", 11), "pergroup": ("brotli", 11), "lzma": ("lzma", 9), "zstd": ("zstd", 22)}
 FP16_GATES = "quant.by_name={*attn_gate.weight:fp16}"
@@ -127,7 +127,7 @@ OFF_AT_ZERO = {  # variables whose 0 or -1 needs no override, because the featur
     *("PRUNE_RATIO", "INT4_LAYERS", HESSIAN_CLIP),
 }
 NEVER_READ = {"MUON_BETA2", "LATE_QAT", "ROPE_TRAIN_SEQ_LEN"}  # variables of public commands that no script reads
-LATE_QAT = {"LATE_QAT_THRESHOLD", "QAT_THRESHOLD"}  # of the scripts' late QAT, unless soft rounding is selected
+LATE_QAT = {"LATE_QAT_THRESHOLD", "QAT_THRESHOLD"}  # variables of late QAT, unless soft rounding is on
 NOT_THE_MODEL = ("DATA_PATH", "TOKENIZER_PATH", "RUN_ID", "SEED", "VAL_BATCH_SIZE", "VAL_LOSS_EVERY", "TRAIN_LOG_EVERY")
 # Variables of files, ranks and logs, and of speed alone.
 NOT_SETTINGS = re.compile(

@@ -45,8 +45,8 @@ def translate(
 ) -> Translation:
     """Return the translation of a command line: its assignments and torchrun's number of processes.
 
-    Where the script that the command starts is at hand, `declared` are its variables with their defaults, `unread` are
-    those that it never uses, and `structure` is what it has without a variable. Raises `GolfError` if a quote is not
+    With the script that the command starts, `declared` are its variables with their defaults, `unread` are those that
+    it never uses, and `structure` is what it has without a variable. Raises `GolfError` if a quote is not
     closed.
     """
     result = Translation()

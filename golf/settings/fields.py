@@ -20,6 +20,8 @@ from golf.errors import GolfError
 ALLOWED, LATER = "allowed", "later"  # keys of a field's metadata
 COMPARISONS = {"at least": operator.ge, "above": operator.gt, "at most": operator.le, "below": operator.lt}
 
+MOST_INTEGER = 2**63 - 1  # torch's largest whole number
+
 T = TypeVar("T")
 
 
@@ -127,13 +129,15 @@ def check_fields(node: Any, key: str = "", unused: Collection[str] = ()) -> None
         if value == [] and isinstance(allowed, Range):
             raise GolfError(f"{full_key} is empty: list at least one number.")
         for item_key, item in _items(full_key, value):
-            if fault := (allowed and allowed.fault(item)) or _not_finite(item):
+            if fault := (allowed and allowed.fault(item)) or _no_number(item):
                 raise GolfError(f"{item_key}={item} {fault}.")
 
 
-def _not_finite(value: Any) -> str | None:
-    """Return the predicate of a sentence about nan and infinity, which no setting means; None for other values."""
-    return "is not a finite number" if isinstance(value, float) and not math.isfinite(value) else None
+def _no_number(value: Any) -> str | None:
+    """Return the predicate of a sentence about nan, infinity and whole numbers of over 63 bits; None for others."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "is not a finite number"
+    return f"has to be at most {MOST_INTEGER}" if isinstance(value, int) and value > MOST_INTEGER else None
 
 
 def _items(key: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -28,7 +28,7 @@ class LaunchConfig:
     train_log_every: int = number(200, at_least=0)
     # runs of a sweep at the same time; null = one for every `nproc` GPUs, or cores / threads on a CPU
     jobs: int | None = number(None, at_least=1)
-    fresh: bool = False  # repetition of a sweep's finished runs
+    fresh: bool = False  # repetition of a sweep's finished runs; unfinished ones leave their checkpoints alone
     # training time in seconds between checkpoints for resuming; 0 = none, null = 600 for a run without a clock
     checkpoint_seconds: float | None = number(None, at_least=0)
     # untimed steps for comparing the speed with earlier runs; null = 30 on a GPU, 0 on a CPU

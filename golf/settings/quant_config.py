@@ -13,7 +13,7 @@ TENSOR_CLASSES = ("embed", "attn", "mlp", "other")  # fields of QuantConfig, one
 INTEGER_FORMATS = ("int8", "int7", "int6", "int5", "int4")
 TENSOR_FORMATS = (*INTEGER_FORMATS, "ternary", "fp16", "fp32")
 SCALE_FLOORS = ("one_over_qmax", "eps")
-BY_NAME = ("format", "clip", "clip_quantile", "clip_k", "scale_floor", "rounding")  # what `by_name` sets of a tensor
+BY_NAME = ("format", "clip", "clip_quantile", "clip_k", "scale_floor", "rounding")  # settings that `by_name` takes
 
 
 @dataclass
@@ -21,8 +21,8 @@ class TensorQuant:
     """The stored form of a class of tensors: symmetric integer codes with a scale per row, or floats."""
 
     format: str = one_of(*TENSOR_FORMATS)  # number format of the codes or floats
-    # magnitude of the largest code in a row: a quantile of |w| | k standard deviations of the row | the mean |w| | the
-    # best of several quantiles | k standard deviations of the whole matrix
+    # magnitude of the largest code in a row; quantile: a quantile of |w| | std: k standard deviations of the row |
+    # absmean: the mean of |w| | search: the best of several quantiles | matrix_std: k deviations of the whole matrix
     clip: str = one_of("quantile", "std", "absmean", "search", "matrix_std")
     clip_quantile: float = number(0.9999984, above=0, at_most=1)  # clip=quantile: quantile of |w|; 1 is the maximum
     clip_k: float = number(12.85, above=0)  # clip=std, matrix_std: clip in standard deviations
@@ -39,8 +39,8 @@ class TensorQuant:
     columns: float = later(number(0.0, at_least=0, at_most=1))
     # rounding=gptq: share λ by which a row's clip follows its weight under the Hessian's diagonal; 0 = not at all
     clip_importance: float = later(number(0.0, at_least=0, below=1))
-    # rounding=nearest: weights side by side in a row that share a scale; 0 = the whole row, as where the columns are no
-    # multiple
+    # rounding=nearest: number of neighbouring weights in a row that share a scale; 0 = the whole row. Rows whose length
+    # is no multiple of it have one scale
     group_size: int = later(number(0, at_least=0))
 
 
@@ -52,8 +52,8 @@ class GPTQConfig:
     # damping factors to try, relative to the mean diagonal of the Hessian; each row keeps the best one
     damping: list[float] = field(default_factory=lambda: [0.01, 0.0201, 0.002], metadata=within(at_least=0, at_most=1))
     act_order: bool = True  # rounding of the columns in descending order of their inputs' mean square
-    # inputs that were always zero, in the mean diagonal that damping is relative to: left out | counted as one, as in
-    # the public scripts | both are tried
+    # inputs that were always zero, in the mean diagonal that damping is relative to; left_out: not counted | one:
+    # counted as one, as in the public scripts | both: both means are tried
     unused_inputs: str = later(one_of("both", "left_out", "one"))
 
 
@@ -89,8 +89,8 @@ class LQERConfig:
     # scales of the factors; row: one a row | asymmetric: A in two bits with one scale, B in four bits with a scale for
     # every 64 values, as in record 2026-04-27_SP8192_LQER; matrices whose columns do not allow it keep rows
     factors: str = later(one_of("row", "asymmetric"))
-    # squared error that the factors lower most and by which `top` chooses: of the layer's output, as far as its inputs
-    # are known | of the weights
+    # squared error that the factors lower most and by which `top` chooses; output: that of the layer's output, as far
+    # as its inputs are known | weights: that of the weights
     error: str = later(one_of("output", "weights"))
 
 
@@ -99,7 +99,7 @@ class SensitiveConfig:
     """Another number format for the matrices with the largest trace of their inputs' Hessian."""
 
     top: int = later(number(0, at_least=0))  # number of matrices below int8 that get it; 0 = none
-    format: str = later(one_of("int6", *(name for name in INTEGER_FORMATS if name != "int6")))  # their number format
+    format: str = later(one_of("int6", *(name for name in INTEGER_FORMATS if name != "int6")))  # their format
 
 
 @dataclass
@@ -135,9 +135,9 @@ class QuantConfig:
     small_numel: int = number(65_536, at_least=0)
     control_format: str = later(one_of("fp32", "fp16"))  # number format of small control tensors: gains and scales
     scale_floor: str = one_of(*SCALE_FLOORS)  # lower bound of a row's scale; one_over_qmax: 1/qmax | eps: nearly none
-    scale_rounding: str = one_of("after", "before")  # scales are rounded to float16 after | before codes are computed
-    # what keeps one of several clips and dampings: every row, by the error of the layer's output where its inputs are
-    # known | the whole matrix, by the squared error of its weights, as in the public scripts
+    scale_rounding: str = one_of("after", "before")  # scales are rounded to float16 after or before the codes
+    # choice among several clips and dampings; row: one for every row, by the error of the layer's output where its
+    # inputs are known | matrix: one for all rows, by the squared error of the weights, as in the public scripts
     chosen_by: str = later(one_of("row", "matrix"))
     gptq: GPTQConfig = field(default_factory=GPTQConfig)
     trellis: TrellisConfig = later(field(default_factory=TrellisConfig))
@@ -145,8 +145,7 @@ class QuantConfig:
     lqer: LQERConfig = field(default_factory=LQERConfig)
     sensitive: SensitiveConfig = later(field(default_factory=SensitiveConfig))
     prune: PruneConfig = field(default_factory=PruneConfig)
-    # what the steps are multiplied by: nothing | one factor with which artifact and script fill the cap; the latter for
-    # clips in deviations
+    # factor on all steps; off: none | cap: the one with which artifact and script fill the cap, for clips in deviations
     fit: str = later(one_of("off", "cap"))
     # compressor of the artifact; context is golf's own entropy coder; brotli and context need the extra golf[codec]
     codec: str = one_of("zlib", "zstd", "lzma", "brotli", "context")

@@ -100,4 +100,4 @@ class EvalConfig:
     # context of a score; true: the target's own document | false: the sequence or window, across documents
     documents: bool = later(False)
     ttt: TTTConfig = field(default_factory=TTTConfig)
-    tilt: TiltConfig = later(field(default_factory=TiltConfig))  # of scores with sliding windows, and of ttt.method=sgd
+    tilt: TiltConfig = later(field(default_factory=TiltConfig))  # for sliding scores and ttt.method=sgd

@@ -22,7 +22,7 @@ APRIL_DEFAULTS = {
     "eval.ttt.lora_phases.order": "upstream",
 }
 LQER_QUANT, SDCLIP = "quant=sdclip_lqer_asym", "quant=sdclip_gptq"
-VOCABULARIES = ("4096", "8192")  # of FineWeb's other data sets
+VOCABULARIES = ("4096", "8192")  # vocabularies of FineWeb's other data sets
 SGD_ON, LORA_ON = "eval.ttt.method=sgd", "eval.ttt.method=lora"
 SGD_STRIDE = 64  # default of EVAL_STRIDE in the scripts that have TTT_ENABLED, in tokens
 NEVER_RAN = (
@@ -35,9 +35,9 @@ COLLECTED_ONLY = "beside EMA the public scripts collect this average and do not 
 class Structure:
     """Settings of what a script always has, without a variable to switch it."""
 
-    variables: dict[str, str] = field(default_factory=dict)  # as if the command had set them
+    variables: dict[str, str] = field(default_factory=dict)  # values to read as if the command had set them
     overrides: list[str] = field(default_factory=list)
-    techniques: list[str] = field(default_factory=list)  # those that no variable selects
+    techniques: list[str] = field(default_factory=list)  # techniques that no variable selects
     settings: list[str] = field(default_factory=list)  # overrides of techniques, good only where these are selected
     missing: list[str] = field(default_factory=list)  # parts that are there and are not among the overrides
 

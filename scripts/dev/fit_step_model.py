@@ -37,7 +37,7 @@ from golf.plan.step_model import (  # noqa: E402
 
 DEFAULT = ROOT.parent / "shared/reference/speed_runs.csv"
 FEWEST_STEPS = 200
-LOSS_SCALE = 0.03  # of the Cauchy loss on log ratios: slow machines, a fifth of the runs, must not pull the fit
+LOSS_SCALE = 0.03  # scale of the Cauchy loss on log ratios: slow machines, a fifth of the runs, must not pull the fit
 FAR = 0.15  # errors beyond this are named
 VARLEN_CONTEXT = 700  # tokens of an average document that a packed sequence attends to
 SHAPE = (

@@ -34,7 +34,7 @@ from typing import Any
 
 import coverage
 
-# What many tests import is imported once, and inherited by the process of every mutant.
+# Modules that many tests import are imported once, and inherited by the process of every mutant.
 import hydra  # noqa: F401
 import hypothesis  # noqa: F401
 import matplotlib.pyplot  # noqa: F401
@@ -188,16 +188,16 @@ def tests_of(path: str) -> list[str]:
 
 @dataclass
 class Reached:
-    """What the tests of a folder run: the lines by test and by fixture, and seconds and fixtures by test."""
+    """Code that the tests of a folder reach: the lines by test and by fixture, and seconds and fixtures by test."""
 
-    lines: dict[str, dict[str, list[int]]]  # by path and by the name of a test or of a fixture
+    lines: dict[str, dict[str, list[int]]]  # lines by path and by the name of a test or fixture
     fixtures: dict[str, list[str]]
     seconds: dict[str, float]  # CPU time
 
     def by(self, path: str, line: int) -> list[str]:
         """Return the tests that run the statement of a line, the quickest first.
 
-        What runs while the tests are imported may matter to every test that runs something of the file.
+        Statements that run while the tests are imported may matter to every test that runs something of the file.
         """
         statement = _statement((ROOT / path).read_text(), line)
         runs = self.lines.get(path, {})
@@ -205,7 +205,7 @@ class Reached:
         if "" in names:
             names = set(runs)
         tests = [test for test in self.seconds if names.intersection([test, *self.fixtures[test]])]
-        # What no test reaches may run in a process that a test starts.
+        # Code that no test reaches may run in a process that a test starts.
         tests = tests or list(self.seconds)
         return sorted(tests, key=lambda test: self.seconds[test])
 
@@ -223,7 +223,7 @@ def _statement(source: str, line: int) -> set[int]:
 
 
 class Recorder:
-    """Is a plugin of pytest that notes which test or fixture runs, and for how many seconds of CPU time."""
+    """A plugin of pytest that notes which test or fixture runs, and for how many seconds of CPU time."""
 
     def __init__(self, measured: coverage.Coverage):
         self.measured, self.reached = measured, Reached({}, {}, {})
@@ -247,7 +247,7 @@ class Recorder:
 
 
 class Selection:
-    """Is a plugin of pytest that keeps some tests, in their order."""
+    """A plugin of pytest that keeps some tests, in their order."""
 
     def __init__(self, tests: list[str]):
         self.tests = tests

@@ -35,8 +35,9 @@ CHANGES = {
 INTRODUCTION = """\
 # Techniques
 
-One file each in `golf/training/techniques/`, any number at a time. What is not selected leaves no parameter and no
-trace in the graph. [adding_a_technique.md](adding_a_technique.md) adds one in three files.
+Each is one file in `golf/training/techniques/`, and any number can be selected together. A technique that is not
+selected leaves no parameter and no trace in the graph. [adding_a_technique.md](adding_a_technique.md) adds one in three
+files.
 
 ```bash
 python golf/train.py 'tech=[bigram,xsa]' tech.xsa.last_n=2              # select, and set
@@ -49,10 +50,10 @@ python golf/train.py +sweep=add_one experiment=gold6_11l                # each o
 `drop` also takes plain settings by name, such as `weight_decay` or `grad_clip`. The result is the same variant as if
 it had never been selected.
 
-"Changes" is what every run checks before or after training. The effect is in bits per byte, with the technique less
-without it, so that negative is better. "Here" is the 11-layer stack at laptop scale: 86 steps, one seed, values below
-0.02 are hints ([log](benchmarks_log.md#the-11-layer-stack-against-the-baseline-at-laptop-scale)). "PR #670" is what
-that pull request measured ([study](studies/negative_results.md)).
+"Changes" is the effect that every run checks before or after training. "Effect" is bits per byte with the technique
+minus without it: negative is better. "Here" is the 11-layer stack at laptop scale with 86 steps and one seed, so values
+below 0.02 are hints ([log](benchmarks_log.md#the-11-layer-stack-against-the-baseline-at-laptop-scale)). "PR #670" is
+what that pull request measured ([study](studies/negative_results.md)).
 """
 SETTINGS_INTRODUCTION = """\
 # Settings
@@ -73,10 +74,10 @@ with a wider MLP −0.002.
 
 Settings of the optimizer that public records from April on use:
 
-| setting | what |
+| setting | effect |
 |---|---|
 | `optim.muon_row_normalize=true` | MuonEq-R: every row of the update has unit norm before Newton-Schulz |
-| `optim.muon_coefficients=polar_express` | own coefficients for each of five Newton-Schulz iterations |
+| `optim.muon_coefficients=polar_express` | coefficients of its own for each of five Newton-Schulz iterations |
 | `optim.muon_momentum_dtype=bf16` | Muon's momentum as the scripts with parameter banks keep it |
 | `optim.adam_moment_dtype=fp32` | Adam's moments in float32 for an embedding in bf16, too |
 | `schedule.muon_wd_taper_final=0.5` | Muon's weight decay falls to half between `muon_wd_taper_start` and the end |
@@ -99,7 +100,7 @@ golf plan experiment=records/2026-03-22_11l_gptq_lite scale=record
 ```
 
 - **exact**: every setting that is known to change the score is the record's. Random numbers, their order and kernels
-  are not. That the score is reached is not claimed: none of these was trained here at full size.
+  are not. Whether the score is reached is unknown: none of these was trained here at full size.
 - **documented**: the last column says what differs.
 - **no**: the last column says what is missing.
 

@@ -24,6 +24,13 @@ def test_what_does_not_fit_is_refused_with_both_sizes(monkeypatch: pytest.Monkey
         check_memory(cfg)
 
 
+@pytest.mark.parametrize("key", ["data.train_batch_tokens", "eval.val_batch_tokens"])
+def test_a_batch_that_cannot_fit_is_refused_by_its_setting(key: str) -> None:
+    cfg = compose(["scale=laptop", "model=4l", "launch.device=cpu", f"{key}={2**40}"])
+    with pytest.raises(GolfError, match=rf"A micro-batch of {key} has [\d,]+ tokens, .* Lower {key} or raise"):
+        check_memory(cfg)
+
+
 def test_a_limit_of_the_process_counts() -> None:
     command = [sys.executable, "-c", "from golf.settings.hardware import memory_bytes; print(memory_bytes())"]
     limit = 3_000_000_000

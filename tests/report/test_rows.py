@@ -46,6 +46,13 @@ def test_results_that_cannot_be_read_are_rows_too(tmp_path: Path, text: str) -> 
     assert row.state == "unreadable" and "result.json cannot be read" in row.reason and row.seed == 3
 
 
+def test_an_unknown_state_is_unreadable_with_the_known_ones(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, Config(), 1.2, state="splendid")
+    row = row_of(folder)
+    assert row.state == "unreadable" and not row.counts
+    assert "its state 'splendid' is none of this version's: ok, over_bytes" in row.reason
+
+
 def test_ok_without_a_finite_score_is_not_ok(tmp_path: Path) -> None:
     folder = write_run(tmp_path, Config(), 1.2)
     values = json.loads((folder / "result.json").read_text())

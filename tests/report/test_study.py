@@ -48,6 +48,18 @@ def test_a_sweep_at_any_time(runs: Path) -> None:
     assert "2 of 3 runs are not finished" in shown
 
 
+def test_interrupted_runs_are_not_finished_and_count_as_comparisons(runs: Path) -> None:
+    """After Ctrl-C the same command repeats them, so no verdict may be easier than it will be then."""
+    for lr, state in ((0.04, "ok"), (0.03, "ok"), (0.02, "interrupted")):
+        for seed, bpb in ((1, 1.2286), (2, 1.2281)):
+            write_run(runs, with_lr(lr), bpb - lr / 10, seed, state=state)
+    asked = [([f"optim.matrix_lr={lr}"], with_lr(lr), seed) for lr in (0.04, 0.03, 0.02, 0.01) for seed in (1, 2)]
+    write_sweep(runs, "lr", asked, reference=variant_id(with_lr(0.04)))
+    findings = judged(read_study(["lr"]), Config().rules)
+    assert "4 of 8 runs are not finished" in render(results_table(findings), "text")
+    assert findings.verdicts[variant_id(with_lr(0.03))].family == 3
+
+
 @pytest.mark.parametrize("wanted", ["0.02", "optim.matrix_lr=0.02", variant_id(with_lr(0.02))])
 def test_the_reference_can_be_named(runs: Path, wanted: str) -> None:
     write_lr_sweep(runs, {0.04: [1.2286], 0.02: [1.2230]})

@@ -199,7 +199,7 @@ def code_scales(coder, counters, scales):
 @compiled
 def level_of(octaves, energy):
     """Return 32·log₂ of a positive number: the level of a variance with 8 fractional bits."""
-    # By shifts and a table, because a floating-point logarithm may differ between machines.
+    # Shifts and a table are used, because a floating-point logarithm may differ between machines.
     octave, rest = 0, energy
     for shift in (32, 16, 8, 4, 2, 1):
         if rest >> shift:
@@ -211,7 +211,7 @@ def level_of(octaves, energy):
 
 @compiled
 def in_row_steps(energy, half_octaves):
-    """Return `energy` in squared steps of the row instead of the column, whose are larger by `half_octaves`."""
+    """Return `energy` in squared steps of the row instead of the column, whose steps are larger by `half_octaves`."""
     octaves = half_octaves >> 1
     scaled = energy << octaves if octaves >= 0 else energy >> -octaves
     # 181/128 is the square root of two: half an octave.
@@ -297,7 +297,7 @@ def code_symbol(coder, memory, tree, lowest, highest, code, mean_a, level_a, mea
             below(normal, threshold, mean_a, inverse_a, lowest),
             below(normal, threshold, mean_b, inverse_b, lowest),
         )
-        # What lies above the threshold, as a share of the interval in 12 bits, the size of the table of logits.
+        # The share of the interval above the threshold, in 12 bits, which is the size of the table of logits.
         guess_a = min(max(((over_a - at_a) << 12) // (over_a - under_a), 1), 4094)
         guess_b = min(max(((over_b - at_b) << 12) // (over_b - under_b), 1), 4094)
         place = threshold + 128
@@ -366,7 +366,7 @@ def code_row(
 ):
     """Write or read row number `row` of a matrix, `codes` int8 `[columns]`; set `values` to their points."""
     octaves, prediction = coder.tables.octaves, predictor.prediction
-    points = np.int64(2 if len(grid.offset) > 1 else 1)  # of the trellis in a step
+    points = np.int64(2 if len(grid.offset) > 1 else 1)  # points of the trellis in a step
     state = np.int64(0)
     prediction[:] = 0
     row_energy, expected_energy = average, average
@@ -401,7 +401,7 @@ def code_row(
         columns.energy_a[j] += energy
         row_energy += in_row_steps(energy, column_step)
         expected_energy += in_row_steps(variance, column_step)
-        # What the next columns and the row below take for the size of their neighbours.
+        # The next columns and the row below read this as the size of their neighbours.
         further_left, left = left, in_row_steps(exact * exact >> 10, column_step)
         columns.above[j] = left
         if predicts:

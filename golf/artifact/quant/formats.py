@@ -18,8 +18,8 @@ from golf.settings.config import QuantConfig, TensorQuant, rotates, scale_floor,
 
 QMAX = {"int8": 127, "int7": 63, "int6": 31, "int5": 15, "int4": 7, "ternary": 1}
 FLOAT_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
-LARGEST_CODE = 127  # of what an entropy coder pays for by use: codes under column steps and on a trellis
-# For `decode_as`.
+LARGEST_CODE = 127  # largest code where bits are paid by use: under column steps and on a trellis
+# Settings under which `decode_as` leaves out no form, for `decode`.
 ANY_FORM = QuantConfig(attn=TensorQuant(rotation="hadamard", rounding="trellis", columns=1.0, group_size=1))
 
 
@@ -114,7 +114,7 @@ def decode(coded: CodedTensor) -> Tensor:
 
 
 def decode_as(coded: CodedTensor, quant: QuantConfig) -> Tensor:
-    """Return what `decode` does for a tensor that was stored under `quant`."""
+    """Decode a tensor that was stored under `quant`, as `decode` does without knowing the settings."""
     # Questions to the settings, not to the tensor alone, keep out of an exported script what it does not use.
     if coded.scale is None:
         return coded.data.to(coded.dtype)

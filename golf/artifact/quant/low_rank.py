@@ -48,7 +48,7 @@ def folded(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     for name in whole:
         if name + A in weights:
             a, b = weights[name + A].float(), weights[name + B].float()
-            # Of asymmetric factors a row of B is a group.
+            # A row of an asymmetric B is a group.
             added = a.T @ b.view(len(a), -1)
             whole[name] = (whole[name].float() + added).to(whole[name].dtype)
     return whole

@@ -61,7 +61,7 @@ def decide(came_from, codes, state, out):
 def round_rows(w, widths, out, root, following, offset, lengths, block):
     """Set `out` int8 `[r, c]` to the codes of `w` float64 `[r, c]`, which is in steps. `lengths` are the prices."""
     columns, states = w.shape[1], len(offset)
-    came_from = np.zeros((2, block, states), np.int64)  # of the block before and of this one
+    came_from = np.zeros((2, block, states), np.int64)  # for the block before and this one
     codes = np.zeros((2, block, states), np.int64)
     errors = np.zeros((2, block, states))
     left, moved = np.zeros((states, block)), np.zeros((states, block))

@@ -68,7 +68,7 @@ class _Search:
         # A decoder begins every row in state 0.
         self.cost[:, 0] = 0.0
         self.codes = torch.empty(w.shape, dtype=torch.int8, device=w.device)
-        self.first, self.trail = 0, list[tuple[Tensor, Tensor, Tensor]]()  # of the block that is not decided yet
+        self.first, self.trail = 0, list[tuple[Tensor, Tensor, Tensor]]()  # start and steps of the undecided block
 
     def through_block(self, root: Tensor, first: int, last: int) -> None:
         """Take the survivors from column `first` to `last`, then decide the block before."""
@@ -98,7 +98,7 @@ class _Search:
         price = lengths[:, (2 * self.offset[:, 0]).long()].gather(2, codes.long() + 128)  # [r, S, 2]
         costs = (self.cost[:, :, None] + (errors * errors + price)).flatten(1)[:, self.entering]  # [r, S, 2]
         self.cost, chosen = costs.min(2)
-        # Of equal costs the first branch is taken, whatever the device would choose.
+        # The first of equally cheap branches is taken, whatever the device would choose.
         chosen = torch.where(costs[:, :, 0] == costs[:, :, 1], 0, chosen)
         branch = self.entering.expand(*costs.shape).gather(2, chosen[:, :, None])[:, :, 0]
         return branch // 2, codes.flatten(1).gather(1, branch), errors.flatten(1).gather(1, branch)

@@ -14,7 +14,7 @@ from typing import Any
 
 from golf.artifact.script.syntax import parameters, walk
 
-Path = tuple[str, ...]  # of a setting or a group of settings: ("model", "num_heads")
+Path = tuple[str, ...]  # names that lead to a setting or a group: ("model", "num_heads")
 UNKNOWN = object()
 SCALARS = (bool, int, float, str, bytes, type(None))
 COMPARISONS: dict[type, Callable[[Any, Any], Any]] = {
@@ -50,7 +50,7 @@ class Scope:
 
     facts: Facts
     class_name: str = ""
-    groups: Mapping[str, Path] = field(default_factory=dict)  # also of single settings
+    groups: Mapping[str, Path] = field(default_factory=dict)  # name → its group or single setting
     values: Mapping[str, Any] = field(default_factory=dict)
 
     def enter(self, node: ast.FunctionDef | ast.Lambda) -> Scope:

@@ -154,7 +154,7 @@ class _Folder(ast.NodeTransformer):
         return None if is_idle else node
 
     def _simplified(self, node: ast.expr, is_test: bool = False) -> ast.expr:
-        """Return an `and` or `or` without the operands that cannot decide it. Of a test only the truth matters."""
+        """Return an `and` or `or` without the operands that cannot decide it. Only the truth of a test matters."""
         if not isinstance(node, ast.BoolOp):
             return node
         node.values = [self._simplified(operand, is_test) for operand in node.values]

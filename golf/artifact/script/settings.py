@@ -42,8 +42,8 @@ def _portable(path: str, folder: str) -> str:
 def facts_of(cfg: Config) -> Facts:
     """Return every setting of `cfg` by its path, and the classes that declare them.
 
-    Where several groups have one class, an object of the class can be any of them. Only the values that are the same
-    in all of them are known of it, under the class's name.
+    If several groups have one class, an object of the class can be any of them, and only the values that are equal in
+    all of them are known of it. They stand under the class's name.
     """
     groups: dict[str, Path] = {}
     values: dict[Path, Any] = {}

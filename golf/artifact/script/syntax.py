@@ -16,7 +16,7 @@ DOTTED = re.compile(r"[A-Za-z_][\w.]*( [A-Za-z_][\w.]*)*")  # one or more settin
 class Uses:
     """Names and attributes that one top-level statement refers to."""
 
-    names: list[ast.Name] = field(default_factory=list)  # those of the module's namespace, builtins included
+    names: list[ast.Name] = field(default_factory=list)  # names of the module's namespace, builtins included
     types: list[ast.Name] = field(default_factory=list)  # the same, in the annotations of functions
     attributes: set[str] = field(default_factory=set)  # attributes read, keyword arguments, words of dotted strings
 
@@ -108,7 +108,7 @@ class _Reader:
             self._class(node, scopes)
         elif isinstance(node, Comprehension):
             self._comprehension(node, scopes)
-        elif not is_docstring(node):  # its words would pass for names of settings
+        elif not is_docstring(node):  # words of a docstring would pass for names of settings
             self._attribute(node)
             self._all(children(node), scopes)
 

@@ -32,8 +32,8 @@ def minified(flat: Flat) -> str:
 
 def wrapped(program: str) -> str:
     """Return `program` as a script that unpacks and runs it."""
-    # Of the compressors in Python's library, bz2 packs minified code best.
-    # Base 85 has no quote and no backslash, so the text needs no escapes; it is denser than base 64.
+    # bz2 packs minified code best among the compressors in Python's library. Base 85 has no quote and no backslash, so
+    # the text needs no escapes; it is denser than base 64.
     data = base64.b85encode(bz2.compress(program.encode())).decode()
     return f"import bz2,base64;exec(bz2.decompress(base64.b85decode('{data}')))\n"
 

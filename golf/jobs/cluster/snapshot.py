@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import subprocess
 import sys
@@ -10,7 +9,7 @@ from pathlib import Path
 
 from golf.files import new_folder, write_json
 from golf.paths import ROOT
-from golf.run.environment import git_state, package_versions
+from golf.run.environment import digest_of_files, git_state, package_versions
 
 COPIED = ("golf", "conf", "hydra_plugins", "pyproject.toml")
 NOT_COPIED = shutil.ignore_patterns("__pycache__", "*.egg-info")
@@ -46,15 +45,7 @@ def take_snapshot(folder: Path) -> Path:
 
 def code_digest() -> str:
     """Return a hash of everything that is copied, twelve hex digits."""
-    total = hashlib.sha256()
-    for name in COPIED:
-        files = sorted((ROOT / name).rglob("*")) if (ROOT / name).is_dir() else [ROOT / name]
-        for path in files:
-            if path.is_file() and "__pycache__" not in path.parts:
-                # Names count, too: a file that was renamed is another module.
-                total.update(f"{path.relative_to(ROOT)}\0".encode())
-                total.update(hashlib.sha256(path.read_bytes()).digest())
-    return total.hexdigest()[:12]
+    return digest_of_files(ROOT / name for name in COPIED)
 
 
 def _diff() -> bytes:

@@ -22,6 +22,7 @@ from golf.jobs.cluster.snapshot import take_snapshot
 from golf.jobs.cluster.unrecorded import note_sending, note_sent, unrecorded_jobs
 from golf.jobs.sweep.jobs import FINISHED, RUNNING, Job, Key, Refused, dealt, distinct, progress_of
 from golf.jobs.sweep.record import make_record, read_record, sweep_folder, with_prune_rules, write_record
+from golf.paths import import_variables
 from golf.run.folder import runs_root
 from golf.run.locks import Lock, try_lock
 from golf.settings.config import to_dict
@@ -89,7 +90,7 @@ def _on_cluster(job: Job) -> Job | Refused:
 
 
 def _queued_for(jobs: Sequence[Job]) -> dict[Key, str]:
-    """Return `queued_runs`. Where no job goes to Slurm, a Slurm that does not answer stops nothing."""
+    """Return `queued_runs`; none if no job goes to Slurm and Slurm does not answer."""
     try:
         return queued_runs()
     except GolfError:
@@ -246,5 +247,5 @@ def executor(job: Job, folder: Path, snapshot: Path, name: str) -> Any:
 
 def _environment(snapshot: Path) -> list[str]:
     """Return shell lines that make a job run the snapshot's code and write to this process's runs root."""
-    path = os.pathsep.join(filter(None, (str(snapshot), os.environ.get("PYTHONPATH"))))
-    return [f"export PYTHONPATH={shlex.quote(path)}", f"export GOLF_RUNS={shlex.quote(str(runs_root()))}"]
+    variables = {**import_variables(snapshot), "GOLF_RUNS": str(runs_root())}
+    return [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]

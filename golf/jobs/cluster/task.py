@@ -17,7 +17,7 @@ from golf.jobs.launch.launcher import run_ranks
 from golf.jobs.launch.nodes import nodes_of_job
 from golf.jobs.launch.preflight import check_inputs
 from golf.jobs.launch.prune import PruneRule
-from golf.run.folder import RunFolder, attempts, create_run_folder, finished_run
+from golf.run.folder import RunFolder, finished_run, next_attempt
 from golf.run.identity import variant_id
 from golf.run.locks import run_lock_name, try_lock
 from golf.run.result import INTERRUPTED, Result
@@ -45,7 +45,8 @@ def run_task(job_file: str) -> str:
         if not cfg.launch.fresh and (done := finished_run(variant_id(cfg), cfg.seed)):
             return f"finished before: {done[0].state}"
         check_inputs(cfg)
-        folder = _folder(cfg, job["command"])
+        # A job that was queued again goes on with its own attempt, also if it was to start from the beginning.
+        folder = next_attempt(cfg, job["command"], fresh=cfg.launch.fresh and not restarts())
         if job.get("prune"):
             PruneRule(**job["prune"]).write(folder)
         write_atomic(_note(path), str(folder.path))
@@ -69,17 +70,6 @@ def _locked(cfg: Config) -> Iterator[bool]:
     finally:
         if lock:
             lock.release()
-
-
-def _folder(cfg: Config, command: list[str]) -> RunFolder:
-    """Return a new run folder, or the last attempt's if it left a checkpoint to resume from."""
-    earlier = attempts(variant_id(cfg), cfg.seed)
-    if earlier and earlier[-1].has_checkpoint:
-        # What the earlier start left would be taken for the outcome of this one.
-        earlier[-1].result.unlink(missing_ok=True)
-        earlier[-1].error.unlink(missing_ok=True)
-        return earlier[-1]
-    return create_run_folder(cfg, command)
 
 
 def _note(path: Path) -> Path:

@@ -86,7 +86,7 @@ def send_wave(waves: Waves) -> None:
     name, variants, plan = waves.name, waves.variants, waves.plan
     done = decisions(name, variants, plan)
     while jobs := next_round(name, variants, plan, done):
-        # They are told and recorded once.
+        # Refused jobs are reported and recorded once.
         refused = waves.refused if read_record(name) is None else ()
         order = make_order([*dealt(jobs, plan.seeds), *refused])
         _record(order, waves)
@@ -111,7 +111,7 @@ def run_controller(name: str, look: int) -> str:
     try:
         waves = read_waves(name)
         done = decisions(name, waves.variants, waves.plan)
-        # Of two controllers of a round, one of which died before it was written down, only the first goes on.
+        # If a controller died before it was written down and a second one was sent, only the first goes on.
         if (waiting := waiting_controller(name)) and waiting.look > look:
             return f"job {waiting.job} goes on with the sweep"
         if done.looks < look:

@@ -13,7 +13,7 @@ from golf.jobs.launch.preflight import check_inputs, check_machine
 from golf.jobs.launch.prune import watched
 from golf.jobs.launch.torchrun import run_under_torchrun
 from golf.jobs.launch.worker import run_in_process
-from golf.run.folder import RunFolder, create_run_folder, finished_run
+from golf.run.folder import RunFolder, finished_run, next_attempt
 from golf.run.identity import variant_id
 from golf.run.locks import run_lock_name, try_lock
 from golf.run.result import Result
@@ -24,9 +24,10 @@ POLL_SECONDS = 1.0
 
 
 def train_and_score(cfg: Config) -> tuple[Result, RunFolder]:
-    """Train, quantize, pack, reload and score `cfg`. Return the result and the new run folder that holds all of it.
+    """Train, quantize, pack, reload and score `cfg`. Return the result and the run folder that holds all of it.
 
-    Raises `GolfError` for inputs that cannot be used. A later failure is in the result's `state` and `reason`.
+    An attempt that was cut short after a checkpoint goes on in its folder, unless `launch.fresh`. Else the folder is
+    new. Raises `GolfError` for inputs that cannot be used. A later failure is in the result's `state` and `reason`.
     """
     if cfg.launch.nodes > 1:
         raise GolfError("launch.nodes is more than one machine: golf submit starts a run on several.")
@@ -36,7 +37,8 @@ def train_and_score(cfg: Config) -> tuple[Result, RunFolder]:
         # starts a single run wants it now, and every attempt has its own folder.
         if lock := try_lock(run_lock_name(variant_id(cfg), cfg.seed)):
             stack.callback(lock.release)
-        folder = create_run_folder(cfg, sys.argv)
+        # Without the lock another process may be at work in the folder of the last attempt.
+        folder = next_attempt(cfg, sys.argv, fresh=cfg.launch.fresh or lock is None)
         return run_ranks(folder), folder
 
 

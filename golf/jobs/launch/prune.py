@@ -26,7 +26,7 @@ from golf.run.result import INTERRUPTED, OK, PRUNED, Result
 from golf.settings.config import Config, training_seconds
 
 POLL_SECONDS = 0.2
-LATEST_SHARE = 0.7  # of the budget; what would be saved after it is little
+LATEST_SHARE = 0.7  # share of the budget; after it little would be saved
 SAME_GROUPS = ("schedule", "data", "budget", "scale")
 Curve = list[tuple[float, float]]  # (share of the budget, bits per byte)
 

@@ -12,7 +12,7 @@ from types import FrameType
 from golf.jobs.launch.nodes import Nodes
 from golf.jobs.launch.process import STOP_SIGNALS, Interrupted
 from golf.jobs.launch.worker import failed
-from golf.paths import ROOT
+from golf.paths import import_variables
 from golf.run.folder import RunFolder
 from golf.run.result import INTERRUPTED, Result, read_result
 from golf.settings.config import Config
@@ -94,6 +94,4 @@ def _rendezvous(nodes: Nodes) -> list[str]:
 def _environment(cfg: Config) -> dict[str, str]:
     """Return the environment of torchrun and its ranks."""
     threads = cfg.launch.threads or max(1, cpu_cores() // cfg.launch.nproc)
-    # The current directory can be any: without ROOT in the path the new interpreters may not find golf.
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": str(threads)}
+    return {**os.environ, **import_variables(), "OMP_NUM_THREADS": str(threads)}

@@ -29,7 +29,7 @@ class Row(NamedTuple):
     overrides: Sequence[str]
     result: Result | None
     error: str = ""
-    track: TrackConfig | None = None  # where the run was mirrored
+    track: TrackConfig | None = None  # tracker that the run was mirrored to
 
 
 def run_batch(

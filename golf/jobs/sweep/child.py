@@ -16,8 +16,8 @@ from golf.jobs.launch.process import Interrupted
 from golf.jobs.launch.worker import failed
 from golf.jobs.sweep.jobs import Job
 from golf.jobs.sweep.shares import Share
-from golf.paths import ROOT
-from golf.run.folder import RunFolder, create_run_folder
+from golf.paths import import_variables
+from golf.run.folder import RunFolder, next_attempt
 from golf.run.locks import Lock
 from golf.run.result import INTERRUPTED, Result, read_result
 
@@ -38,13 +38,13 @@ class Child:
 
     @staticmethod
     def start(job: Job, share: Share, locks: Sequence[Lock]) -> Child:
-        """Make the run's folder and start its process, which inherits `locks` and writes to `output.log` there."""
+        """Start the process of a run in its folder. It inherits `locks` and writes to `output.log` there."""
         cfg = dataclasses.replace(job.cfg, launch=dataclasses.replace(job.cfg.launch, threads=share.threads))
-        folder = create_run_folder(cfg, ["golf/train.py", *job.overrides])
+        folder = next_attempt(cfg, ["golf/train.py", *job.overrides], fresh=cfg.launch.fresh)
         if job.prune:
             job.prune.write(folder)
-        # Many runs write at once, so none of them gets the terminal.
-        with folder.output.open("wb") as output:
+        # Many runs write at once, so none of them gets the terminal. A run that resumes adds to what is there.
+        with folder.output.open("ab") as output:
             process = _popen(folder, share, [lock.descriptor for lock in locks], output)
         return Child(job, folder, process, locks)
 
@@ -77,11 +77,9 @@ class Child:
 
 def _popen(folder: RunFolder, share: Share, descriptors: Sequence[int], output: Any) -> subprocess.Popen[bytes]:
     """Start the process of a run with its part of the machine and the descriptors of its locks."""
-    # The current directory can be any: without ROOT in the path the new interpreter may not find golf.
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     return subprocess.Popen(
         [sys.executable, "-m", "golf.jobs.launch.job", str(folder.path), *map(str, descriptors)],
-        env={**os.environ, "PYTHONPATH": path, **share.environment()},
+        env={**os.environ, **import_variables(), **share.environment()},
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,

@@ -28,7 +28,7 @@ class Job:
     cfg: Config
     key: Key
     remarks: tuple[str, ...] = ()  # sentences about settings chosen automatically and about doubtful ones
-    prune: PruneRule | None = None  # when it ends early; None = never
+    prune: PruneRule | None = None  # rule by which it ends early; None = never
 
     @staticmethod
     def of(overrides: Iterable[str], cfg: Config, remarks: Iterable[str] = ()) -> Job:

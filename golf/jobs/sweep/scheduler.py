@@ -4,10 +4,10 @@ How a sweep resumes: nothing is saved for it. The same command composes the same
 duplicates by variant id and seed. For each job `LocalSweep._start_one` locks the run, so that no other process works on
 it, and asks `run.folder.finished_run` for a result in a run folder that is already there. A finished run keeps its
 result and is not run again (unless `launch.fresh`). Any other attempt, one that crashed, was interrupted or was killed,
-stays as it is, and `run.folder.create_run_folder` makes a new folder for the next attempt. A lock ends with the
-processes that hold it (`run.locks`), so a killed sweep leaves nothing to clean up. `jobs.progress_of` tells how far a
-run is without starting it, and `record.sweep_name` gives the same command the same sweep folder. On a cluster the same
-holds, and `cluster.task` also continues from a checkpoint if the last attempt left one.
+stays as it is, and `run.folder.next_attempt` makes a new folder for the next attempt, or has the last one go on in its
+own if it left a checkpoint. A lock ends with the processes that hold it (`run.locks`), so a killed sweep leaves nothing
+to clean up. `jobs.progress_of` tells how far a run is without starting it, and `record.sweep_name` gives the same
+command the same sweep folder. On a cluster the same holds.
 """
 
 from __future__ import annotations

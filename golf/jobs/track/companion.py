@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from golf.errors import GolfError
 from golf.jobs.track.mirror_record import INCOMPLETE, open_record, warning, write_record
-from golf.paths import ROOT
+from golf.paths import import_variables
 from golf.run.folder import RunFolder
 from golf.settings.config import RulesConfig
 from golf.settings.jobs_config import TrackConfig
@@ -44,12 +44,10 @@ def mirrored(folder: RunFolder, track: TrackConfig) -> Iterator[None]:
 def start(folder: RunFolder, track: TrackConfig, rules: RulesConfig | None = None) -> subprocess.Popen[bytes]:
     """Start the mirror of `folder` and return its process. `rules` are for the report of a sweep."""
     settings = {"track": dataclasses.asdict(track), "rules": dataclasses.asdict(rules) if rules else None}
-    # The current directory can be any: without ROOT in the path the new interpreter may not find golf.
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     return subprocess.Popen(
         [sys.executable, "-m", "golf.jobs.track.mirror", str(folder.path), json.dumps(settings)],
         stdin=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, **import_variables()},
         # Ctrl-C is meant for the training. The mirror has to live on to upload what the training wrote.
         start_new_session=True,
     )

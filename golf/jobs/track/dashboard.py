@@ -48,6 +48,7 @@ def curves() -> list[reports.LinePlot]:
             y=[y],
             title_x=titles[x],
             max_runs_to_show=MOST_RUNS,
+            # W&B's smoothing would hide how far seeds differ.
             smoothing_type="none",
             **seeds_together(),
         )
@@ -111,6 +112,7 @@ def report(entity: str, project: str) -> reports.Report:
 
 def specification(entity: str, project: str) -> dict[str, Any]:
     """Return both views as plain JSON values. Needs no account and no network."""
+    # The package has no public way to a specification, only to an upload.
     made: dict[str, Any] = {"workspace": workspace(entity, project), "report": report(entity, project)}
     return {
         name: json.loads(view._to_model().model_dump_json(by_alias=True, exclude_none=True))

@@ -48,11 +48,13 @@ def stream_import(folder: Path, track: TrackConfig, record: MirrorRecord) -> Non
     for number, (row, imported, curve) in enumerate(zip(rows, runs, logs, strict=True), start=1):
         config = {**_settings(imported), **_identity(row, labels[row], values)}
         run = open_run(track, folder, **_wandb_description(config, track, f"{record.id}-{number}"))
+        # Written after every run, so that an upload that fails leaves a way to those before it.
         record.url, record.files = run.url, str(run.files.parent.relative_to(folder))
         write_record(folder, record)
         run.set_axis(CHARTS, DEFAULT_AXIS)
         for line in curve:
             run.log(step_values(line, config.get("train_batch_tokens")))
+        # W&B shows a run whose exit code is not 0 as failed, as it shows our own.
         run.finish(score_values(row), exit_code=int(row.state != OK))
 
 

@@ -10,7 +10,7 @@ import sentencepiece
 
 from golf.errors import GolfError
 
-SPACE = "\u2581"  # how SentencePiece writes a space inside a piece
+SPACE = "\u2581"  # SentencePiece's sign for a space inside a piece
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from golf.training.data.shards import write_shard
 BOS_ID = 1
 SHARD_TOKENS = 100_000_000
 ENCODED_TOGETHER = 1024  # texts
-# Of one token in a sidecar, whose entries are uint16.
+# Bytes of one token that a sidecar can hold, whose entries are uint16.
 MOST_BYTES = 65_535
 
 
@@ -90,7 +90,7 @@ def encode_with_bytes(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield what `encode_documents` yields, and the UTF-8 bytes of the text behind every token, uint16; BOS has none.
 
-    What normalisation removes at a text's ends is on no token, so the bytes add up to the text's or less.
+    Characters that normalisation removes at a text's ends are in no token, so the bytes add up to the text's or less.
     """
     written = encode_capitals if operator_ids(tokenizer) else str
     for number, text in enumerate(texts):

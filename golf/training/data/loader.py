@@ -23,9 +23,9 @@ class Loader(Protocol):
 class SequentialLoader:
     """Micro-batches for one rank out of a single token stream that all ranks share.
 
-    Every micro-batch takes `W · (local_tokens + 1)` contiguous tokens; rank r keeps the r-th span of
-    `local_tokens + 1`, inputs and targets shifted by one. Which tokens a step trains on therefore depends on
-    `W · A` (ranks × accumulation steps) only, not on how they are split.
+    Every micro-batch takes `W · (local_tokens + 1)` contiguous tokens; rank r keeps the r-th span of `local_tokens +
+    1`, inputs and targets shifted by one. The tokens of a step therefore depend on `W · A` (ranks × accumulation steps)
+    only, not on the split between the two.
     """
 
     def __init__(

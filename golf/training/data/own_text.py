@@ -32,8 +32,8 @@ TOKENIZER_SAMPLE_CHARS = 50_000_000  # characters of training documents that the
 def read_documents(sources: Iterable[Path], text_key: str = "text", skipped: list[str] | None = None) -> Iterator[str]:
     """Yield the documents of `.jsonl` files (objects with text under `text_key`), text files, and folders of both.
 
-    A text file is one document. Empty documents are left out. What cannot be read in a folder is left out, too, and
-    a sentence about it added to `skipped`. Raises `GolfError` for a file that was named itself.
+    A text file is one document. Empty documents are left out. An unreadable file in a folder is left out, too, and a
+    sentence about it is added to `skipped`. Raises `GolfError` for a file that was named itself.
     """
     return (text for text in _read_all(sources, text_key, skipped) if text.strip())
 
@@ -97,7 +97,7 @@ class Recipe:
     tokenizer_path: Path | None = None  # SentencePiece model to use; None = one is trained
     caseops: bool = False  # capitals as operators, and a sidecar with the bytes of the validation text
     val_every: int = 20  # every so many documents one is validation
-    val_docs: int | None = None  # in place of `val_every`: the first documents are validation
+    val_docs: int | None = None  # number of first documents for validation, in place of `val_every`
     text_key: str = "text"  # field of a .jsonl line that holds the text
     prefix: str = ""  # start of the shards' names; empty = the name
 
@@ -126,8 +126,7 @@ class OwnDataset:
 def make_dataset(sources: list[Path], root: Path, recipe: Recipe) -> OwnDataset:
     """Write `root/datasets/<name>` and, unless one is given, `root/tokenizers/<name>_<vocab_size>_bpe.model`.
 
-    The splits share no document, and the tokenizer sees training documents only. What fails leaves neither folder nor
-    tokenizer.
+    The splits share no document, and the tokenizer sees training documents only. A call that fails leaves neither.
     """
     for option, word in (("--name", recipe.name), ("--prefix", recipe.prefix or recipe.name)):
         if "/" in word or word in ("", ".", ".."):

@@ -132,8 +132,8 @@ class ShuffledRows:
 class PackedLoader:
     """Micro-batches of one row for one rank.
 
-    Row i of the list belongs to rank i mod W, so that a step does not depend on the number of ranks. Where `is_limited`
-    rows with more than `most_pieces` pieces of documents are refused.
+    Row i of the list belongs to rank i mod W, so that a step does not depend on the number of ranks. With `is_limited`,
+    rows of more than `most_pieces` pieces of documents are refused.
     """
 
     def __init__(self, rows: Rows, *, longest: int, vocab_size: int, ranks: Ranks = ALONE, is_limited: bool = False):

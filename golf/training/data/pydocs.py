@@ -32,7 +32,7 @@ VERSIONS = {
     "networkx": "3.6.1",
     "numpy": "2.4.6",
     "sympy": "1.14.0",
-    # It gives no text. It is pinned because another version may train other pieces.
+    # SentencePiece gives no text. It is pinned because another version may train other pieces.
     "sentencepiece": "0.2.3",
 }
 # They differ between platforms and Pythons.

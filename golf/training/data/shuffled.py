@@ -1,8 +1,8 @@
 """The shuffled order: every block of every shard once, in random order, then a new pass with other blocks.
 
 After openai/parameter-golf record 2026-04-05_SP8192…, which permutes the blocks of each shard and picks, sequence by
-sequence, a shard with probability proportional to the blocks it has left. That is the same as one uniformly random
-order of all blocks, which is what is drawn here. Two differences: the seed is a setting instead of the rank, and the
+sequence, a shard with probability proportional to the blocks it has left. The result is distributed as one uniformly
+random order of all blocks, which is drawn here. Two differences: the seed is a setting instead of the rank, and the
 ranks share one stream of all shards, where upstream gives rank r the files r::W, so that a step sees the same windows
 whatever the ranks.
 """

@@ -48,8 +48,8 @@ class WindowLoader:
         self.micro_batches, self.sequences = micro_batches, local_tokens // seq_len
         self.seq_len, self.vocab_size = seq_len, vocab_size
         self.rank, self.world_size = ranks.rank, ranks.world_size
-        self.micro = micro_batches  # of this step, the next that some rank runs; at the end of a step to begin with
-        self.windows = np.empty((0, 2), dtype=np.int64)  # of this step, all ranks'
+        self.micro = micro_batches  # next micro-batch of the step; at its end, so that the first call draws one
+        self.windows = np.empty((0, 2), dtype=np.int64)  # windows of this step, all ranks'
 
     def next_batch(self) -> tuple[Tensor, Tensor]:
         """Return inputs and targets, `[local_tokens / seq_len, seq_len]` int64 each, on the CPU."""

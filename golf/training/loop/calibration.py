@@ -47,7 +47,7 @@ def calibrate(state_dict: Mapping[str, Tensor], cfg: Config, dataset: Dataset | 
 def calibrate_after(
     cfg: Config, weights: Mapping[str, Tensor], next_batch: NextBatch, trained_seconds: float, ranks: Ranks
 ) -> Calibration:
-    """Collect the Hessians after training. Training text counts as training: it ends when the budget is used up."""
+    """Collect the Hessians after training. Training text counts as training, so reading stops with the budget."""
     if cfg.quant.calibration.source == "self_generated":
         return collect(cfg, weights, ranks)
     budget = cfg.budget.train_seconds

@@ -2,7 +2,8 @@
 
 `checkpoint/step<n>/` holds one safetensors file a rank. The first rank's file has the weights, their averages and
 Adam's moments, which are the same on every rank. Each file has the momentum of the matrices that its rank owns, and
-the rank's random states. A checkpoint is valid once `latest.json` names it, after every rank has written its file.
+the rank's random states. A checkpoint is valid once `latest.json` names it, after every rank has written its file. It
+also names the data, which must not change meanwhile, and the code, of which a run that mixes two warns.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from golf.errors import GolfError
 from golf.files import disk_error, write_json
+from golf.run.environment import source_digest
 from golf.run.folder import RunFolder
 from golf.settings.config import Config
 from golf.training.loop.state import TrainState
@@ -47,13 +49,17 @@ def checkpoint_seconds(cfg: Config) -> float:
 class Checkpoints:
     """Saved states of a run, one every `checkpoint_seconds` of training; the newest one stays."""
 
-    def __init__(self, cfg: Config, folder: RunFolder, state: TrainState):
+    def __init__(self, cfg: Config, folder: RunFolder, state: TrainState, data_fingerprint: str):
         self.every_seconds = checkpoint_seconds(cfg)
+        self.data_fingerprint = data_fingerprint
         self.folder, self.ranks = folder.checkpoint, state.ranks
         self.model, self.optimizer, self.averagers = state.model, state.step.optimizer, state.hooks.averagers
         self._run, self._start_id = folder, folder.start_id()
         self.start = Start()  # where this run's training begins
+        self.is_of_other_code = False  # whether the loaded checkpoint was written by other code than this
         self._saved_at = 0.0
+        # Read now, because the files may be edited while this process runs.
+        self._code = source_digest() if self.every_seconds else ""
 
     def is_due(self, train_seconds: float) -> bool:
         """Tell whether to save at `train_seconds`, the reading that all ranks agree on, so that they save together."""
@@ -76,7 +82,8 @@ class Checkpoints:
         # latest.json may name the folder only after every rank has written its file.
         self.ranks.barrier()
         if self.ranks.is_first:
-            write_json(self._latest, {**asdict(start), "ranks": self.ranks.world_size})
+            origin = {"data": self.data_fingerprint, "code": self._code}
+            write_json(self._latest, {**asdict(start), "ranks": self.ranks.world_size, **origin})
             # Only older ones go: another rank may be writing the next checkpoint already.
             for older in self._older_than(start.step):
                 shutil.rmtree(older, ignore_errors=True)
@@ -88,22 +95,52 @@ class Checkpoints:
     def load(self) -> Start:
         """Restore model, optimizer, averages and random states if there is a checkpoint; return where training begins.
 
-        Raises `GolfError` if the checkpoint cannot be read or is of another number of ranks.
+        Raises `GolfError` if the checkpoint cannot be read, does not fit the model, or is of another number of ranks
+        or other data.
         """
         if not self._latest.exists():
             return self.start
-        values = json.loads(self._latest.read_text())
-        if (ranks := values.pop("ranks")) != self.ranks.world_size:
+        start = self._read_start()
+        folder = self.folder / f"step{start.step}"
+        flat = self._read(folder, 0)
+        own = flat if self.ranks.is_first else self._read(folder, self.ranks.rank)
+        try:
+            self._restore(unflatten(flat), unflatten(own))
+        # Any error: what does not fit shows in a missing name, a shape or a type.
+        except Exception as error:
+            said = " ".join(str(error).split())
+            raise GolfError(
+                f"The checkpoint {folder} does not fit this run ({said}), as after a change of the code: "
+                f"go back to the code that wrote it, or {self._start_over}."
+            ) from error
+        self.start, self._saved_at = start, start.train_seconds
+        return self.start
+
+    def _read_start(self) -> Start:
+        """Return the starting point that latest.json names, and note whether the same code has written it."""
+        try:
+            values = json.loads(self._latest.read_text())
+            ranks, data, code = int(values.pop("ranks")), values.pop("data", None), values.pop("code", None)
+            start = Start(**{**values, "active": tuple(values["active"])})
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise GolfError(f"{self._latest} cannot be read ({error}): {self._start_over}.") from error
+        if ranks != self.ranks.world_size:
             raise GolfError(
                 f"The checkpoint in {self.folder} is of {ranks} ranks, this run has {self.ranks.world_size}: "
-                "go on with as many, or remove the folder to start over."
+                f"go on with as many, or {self._start_over}."
             )
-        self.start = Start(**{**values, "active": tuple(values["active"])})
-        folder = self.folder / f"step{self.start.step}"
-        shared = unflatten(self._read(folder, 0))
-        self._restore(shared, shared if self.ranks.is_first else unflatten(self._read(folder, self.ranks.rank)))
-        self._saved_at = self.start.train_seconds
-        return self.start
+        # Checkpoints of earlier versions name neither data nor code.
+        if data not in (None, self.data_fingerprint):
+            raise GolfError(
+                f"The checkpoint in {self.folder} was trained on data with fingerprint {data}, and the data is "
+                f"{self.data_fingerprint} now: put the former data back, or {self._start_over}."
+            )
+        self.is_of_other_code = code not in (None, source_digest())
+        return start
+
+    @property
+    def _start_over(self) -> str:
+        return f"remove {self.folder} or give launch.fresh=true to start over"
 
     @property
     def _latest(self) -> Path:
@@ -118,9 +155,7 @@ class Checkpoints:
             return load_file(path)
         # Any error, because safetensors has errors of its own.
         except Exception as error:
-            raise GolfError(
-                f"The checkpoint {path} cannot be read ({error}): remove {self.folder} to start over."
-            ) from error
+            raise GolfError(f"The checkpoint {path} cannot be read ({error}): {self._start_over}.") from error
 
     def _state(self) -> dict[str, Any]:
         optimizer = self.optimizer.state_dict()

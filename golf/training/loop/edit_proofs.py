@@ -17,7 +17,7 @@ from golf.training.model.gpt import GPT
 
 
 class Slot(NamedTuple):
-    """An attribute of a module. The module's path is none of it, because a later technique may wrap the module."""
+    """An attribute of a module. The module's path is no part of it, because a later technique may wrap the module."""
 
     module: nn.Module
     name: str
@@ -28,8 +28,8 @@ class Edit(NamedTuple):
 
     technique: str
     slot: Slot
-    path: str  # of the attribute in the model at that time
-    part: Any  # of a list the elements, of a dict or dataclass the values by key that are new; else the whole value
+    path: str  # path of the attribute in the model at that time
+    part: Any  # new elements of a list, new values of a dict or dataclass by key, or the whole value
 
 
 def lost_edits(cfg: Config) -> list[str]:

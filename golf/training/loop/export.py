@@ -31,7 +31,7 @@ class Sizes:
     artifact_bytes: int
     code_bytes: int
     seconds: float
-    step_factor: float | None  # of quant.fit=cap
+    step_factor: float | None  # factor on the steps under quant.fit=cap
 
 
 class PackedModel(NamedTuple):

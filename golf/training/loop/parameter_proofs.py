@@ -18,8 +18,8 @@ def misplaced_parameters(cfg: Config) -> list[str]:
     """Return a sentence for every parameter that an optimizer for another kind of parameter trains.
 
     Muon orthogonalises, which is meant for matrices between features; a table of embeddings, a gain or the few rows of
-    a gate are none. A matrix may be left to Adam, as some public scripts do. Raises `GolfError` for a parameter that no
-    optimizer trains.
+    a gate are no such matrices. A matrix may be left to Adam, as some public scripts do. Raises `GolfError` for a
+    parameter that no optimizer trains.
     """
     model, selected = shapeless_model(cfg), techniques(cfg)
     head_dim, row_counts = cfg.model.model_dim // cfg.model.num_heads, declared_row_counts(model)
@@ -43,7 +43,8 @@ def misplaced_parameters(cfg: Config) -> list[str]:
 def unused_parameters(cfg: Config, model: GPT, gradients: dict[str, Tensor | None]) -> list[str]:
     """Return a sentence for every parameter, or row of gains or scales, on which the loss of `model` does not depend.
 
-    A row of a table or matrix may have no gradient on a short text. A row of gains has one, or no layer reads it.
+    A row of a table or matrix may have no gradient on a short text. A row of gains without a gradient is read by no
+    layer.
     """
     selected, failures = techniques(cfg), []
     for name, module, param in _owned(model):

@@ -1,7 +1,8 @@
 """Proofs before the clock that everything selected acts, whole, and that the scores are legal.
 
 An experiment must not silently test something else. A proof that fails makes a run void, or stops it (see the `rules`
-group). Passing proves little: what is selected changed something. Whether it changed the right thing is for its tests.
+group). Passing proves little: what is selected changed something. The tests of a technique show that it changed the
+right thing.
 """
 
 from __future__ import annotations

@@ -43,6 +43,7 @@ from golf.training.ranks import Ranks
 from golf.training.scoring.scorer import Scorer
 
 UNPROVEN = "the proofs were switched off by GOLF_PROOFS=off"
+OTHER_CODE = "other code wrote the checkpoint that this run went on from: launch.fresh=true repeats it with one code"
 
 
 def run_rank(cfg: Config, folder: RunFolder, ranks: Ranks) -> Result:
@@ -79,11 +80,14 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
         return result
 
     # Checkpoint of a run that was stopped before, if there is one.
-    checkpoints = Checkpoints(cfg, folder, state)
+    checkpoints = Checkpoints(cfg, folder, state, dataset.fingerprint)
     start = checkpoints.load()
     if start.step:
         state.switches.resume(start.active)
         log.resumed(start.step, start.train_seconds)
+        if checkpoints.is_of_other_code:
+            log.warning(OTHER_CODE)
+            result.warnings.append(OTHER_CODE)
 
     # Timed loop and calibration. The loader skips the batches that a resumed run has seen.
     listener = LoopListener(log.warning, checkpoints)
@@ -199,7 +203,7 @@ def _record_sizes(result: Result, cfg: Config, sizes: Sizes) -> None:
 
 
 def _peak_memory_mib(device: torch.device) -> tuple[int, int]:
-    """Allocated and reserved peak on a GPU; on a CPU the process's peak resident memory, twice."""
+    """Return the allocated and the reserved peak on a GPU; on a CPU the process's peak resident memory twice."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) >> 20, torch.cuda.max_memory_reserved(device) >> 20
     resident = peak_memory_bytes() >> 20

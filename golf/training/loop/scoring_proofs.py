@@ -17,7 +17,7 @@ from golf.training.ranks import Ranks
 from golf.training.scoring.legality import check_scoring, follows_queue
 from golf.training.scoring.scorer import Scorer
 
-# So small because every probe is scored with each token of the vocabulary in its place.
+# The text is small, because every probe is scored with each token of the vocabulary in its place.
 VOCAB, WINDOW, SCORED_TOKENS = 8, 16, 80
 ROW_TOKENS = 24
 PROBES = (29, 61)  # indices of the targets that the scoring check changes
@@ -94,7 +94,7 @@ def _small_scoring(cfg: Config) -> Config:
             stride=stride,
             stride_batch_seqs=8,
             ttt=ttt,
-            # So that a text of random tokens has hints.
+            # Short contexts without thresholds, so that a text of random tokens has hints.
             tilt=dataclasses.replace(cfg.eval.tilt, contexts=[1], least_shares=[0.0], least_counts=[1]),
             dtype="fp32",
         ),

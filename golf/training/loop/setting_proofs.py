@@ -30,7 +30,7 @@ from golf.training.loop.scoring_proofs import small_scores
 from golf.training.model.build import build_model, shapeless_model
 from golf.training.optim.groups import build_optimizer
 
-FRACTIONS = (0.0, 0.3, 0.6, 0.9)  # of the run, where steps are taken; the last step comes after them
+FRACTIONS = (0.0, 0.3, 0.6, 0.9)  # shares of the run at which steps are taken, before the last step
 LARGE_GRADIENT = 1e3  # larger than any norm that clipping is meant for
 SHARD_TOKENS, SEQ_LEN, BATCHES = 64, 8, 8
 SAMPLE = 128  # largest number of rows and columns of a tensor that is quantized

@@ -23,9 +23,9 @@ from golf.training.ranks import Ranks
 class TrainState:
     """Everything that training changes. A checkpoint holds it."""
 
-    step: TrainStep  # with the model and the optimizer
+    step: TrainStep  # step with the model and the optimizer
     switches: Switches
-    hooks: StepHooks  # with the averages of the weights
+    hooks: StepHooks  # hooks with the averages of the weights
     attention: str = ""  # log line that names the attention kernels
     kernels: Sequence[str] = ()  # log lines about the kernels that `launch` asked for
 

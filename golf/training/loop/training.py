@@ -25,7 +25,7 @@ from golf.training.loop.state import TrainState
 
 FIRST_STEPS_LOGGED = 10
 PACE_KNOWN_STEPS = 10  # enough to tell how long a step takes
-# So many steps before the budget ends the host waits for the device, which it otherwise runs ahead of.
+# In the last steps of the budget the host waits for the device, which it otherwise runs ahead of.
 EXACT_STEPS = 5
 
 
@@ -74,7 +74,7 @@ def train(
         # Validation takes no training time either. It comes before the step, so that step 0 can be validated.
         if last or _validation_is_due(cfg, step):
             clock.pause()
-            # What is compiled for a validation costs no training time and is not reported.
+            # Graphs that a validation compiles cost no training time and are not reported.
             if listener:
                 listener.clock_stands()
             score = validate(last)

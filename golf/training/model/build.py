@@ -62,7 +62,7 @@ def compile_for_training(model: GPT, mode: str, graphs: int = 1) -> None:
         # Imported here, because it takes 1.7 s.
         import torch._dynamo
 
-        # techniques make blocks differ, and each late switch doubles what a block is compiled for
+        # Techniques make blocks differ, and each late switch doubles the forms that a block is compiled for.
         torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 16 * len(model.controls))
         for block in model.controls:
             block.compile(dynamic=False, fullgraph=True)

@@ -1,8 +1,8 @@
 """Attention within documents: it stops at a document's end, and rotary positions restart with every document.
 
 A document begins at a BOS token or a row's start. One that is longer than `longest` tokens is cut into pieces of that
-length, which do not see each other. Which token belongs to which piece follows from the ids alone, so that rows of
-packed documents and plain sequences run through the same model. Source: openai/parameter-golf record 2026-04-10.
+length, which do not see each other. The ids alone tell which piece a token belongs to, so that rows of packed documents
+and plain sequences run through the same model. Source: openai/parameter-golf record 2026-04-10.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def cumulative_lengths(starts: Tensor, most: int) -> Tensor:
     """
     tokens = starts.numel()
     place = torch.arange(tokens, device=starts.device)
-    number = (starts == place).cumsum(0) - 1  # of the token's piece
+    number = (starts == place).cumsum(0) - 1  # number of the token's piece
     lengths = torch.full((most + 1,), tokens, dtype=torch.int32, device=starts.device)
     # Tokens of one piece write the same number. More pieces than fit give no numbers, see `separate_documents`.
     lengths[:-1].scatter_(0, number.clamp(max=most - 1), starts.int())

@@ -50,7 +50,7 @@ class Block(nn.Module):
         dim = cfg.model_dim
         self.attn = CausalSelfAttention(cfg)
         self.mlp: nn.Module = MLP(dim, mlp_hidden(cfg))
-        # Of further visits in one pass; without any, all visits share `mlp`.
+        # MLPs of further visits in one pass; without any, all visits share `mlp`.
         self.further_mlps = nn.ModuleList()
         self.attn_norm, self.mlp_norm = RMSNorm(), RMSNorm()
         self.attn_scale = nn.Parameter(torch.ones(dim))
@@ -124,11 +124,11 @@ def turn_from_row_start(model: GPT, ids: Tensor, like: Tensor) -> tuple[Tensor, 
 class GPT(nn.Module):
     """Token ids `[B, T]` to logits `[B, T, V]`; called with targets too, it gives the mean loss in nats.
 
-    Slots: `stream`, `join_skip`, `turns` (model, ids, like → rotary tables), `losses` (raw logits, targets, cap → nats,
-    which a kernel replaces in training), and the fields of `rotary`, `embed_norm` and `final_norm`. Hooks by phase:
-    `before_norm` and `after_norm` (x, ids → x, around the norm of the embedding output; terms are added before tokens
-    are mixed). `shared_terms` are functions of ids, evaluated once a pass into `Context.shared`. `active` names the
-    late switches that are on; without it a call uses `active_in_scoring`, the end of training.
+    Slots: `stream`, `join_skip`, `turns` (model, ids, like → rotary tables), and the fields of `rotary`, `embed_norm`
+    and `final_norm`. `losses` (raw logits, targets, cap → nats) is for the kernel of `launch.loss_kernel` alone. Hooks
+    by phase: `before_norm` and `after_norm` (x, ids → x, around the norm of the embedding output; terms are added
+    before tokens are mixed). `shared_terms` are functions of ids, evaluated once a pass into `Context.shared`. `active`
+    names the late switches that are on; without it a call uses `active_in_scoring`, the end of training.
     """
 
     def __init__(self, cfg: ModelConfig, routes: Routes | None = None):

@@ -111,5 +111,5 @@ class Context(NamedTuple):
     sin: Tensor
     shared: dict[str, Tensor]  # tensors that techniques pass between layers
     active: tuple[str, ...]  # late switches that are on
-    visit: Visit = Visit(0)  # which use of which block this is
+    visit: Visit = Visit(0)  # the use of a block that this is
     layer: Any = None  # block whose matrices are used, if another one has the control vectors

@@ -39,17 +39,17 @@ class Routes(NamedTuple):
 
     @property
     def early_rows(self) -> int:
-        """Return the rows that are in the parameter of the plain route; others are in one of their own."""
+        """Return the number of rows in the plain route's parameter. Further rows have a parameter of their own."""
         return count_rows(self.plain) if self.late_rows_apart else self.skip_rows
 
     @property
     def skip_rows(self) -> int:
-        """Return the rows of skip weights that cover the joins of every route."""
+        """Return the number of rows of skip weights that cover the joins of every route."""
         return max(map(count_rows, (self.plain, *self.late.values())))
 
 
 def count_rows(route: Route) -> int:
-    """Return the rows of skip weights that cover the joins of `route`."""
+    """Return the number of rows of skip weights that cover the joins of `route`."""
     return max((visit.row + 1 for visit in route if visit.joins is not None), default=0)
 
 

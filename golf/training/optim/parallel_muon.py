@@ -126,7 +126,7 @@ class ParallelMuon:
             by_shape[segment.shape].append(segment)
         dtype = embed_dtype(optim.muon_dtype)
         exchanges = [Exchange(segments, dtype, ranks.world_size) for segments in by_shape.values()]
-        # What takes longest starts first, and the rest travels while it is computed.
+        # The longest work starts first, and the rest travels while it is computed.
         self.exchanges = sorted(exchanges, key=lambda e: -e.batch.numel())
         self.momentum_buffers: dict[torch.Size, Tensor] = {}  # [n, r, c] per shape
 

@@ -17,7 +17,7 @@ from golf.training.data.documents import BOS_ID
 class QueuedBatch(NamedTuple):
     """Documents that are scored side by side."""
 
-    place: int  # in the queue, from 0
+    place: int  # place in the queue, from 0
     documents: np.ndarray  # [n, 2]: start and number of targets, short ones first
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from golf.training.model.gpt import GPT
 
 Head = Callable[[Tensor], Tensor]  # [..., d] → [..., V], before the soft cap
-LossesAt = Callable[..., Tensor]  # of ids, positions and targets, as `losses_at` takes them
+LossesAt = Callable[..., Tensor]  # function of ids, positions and targets, like `losses_at`
 
 
 def losses_at(model: GPT, ids: Tensor, positions: Tensor, targets: Tensor, head: Head | None = None) -> Tensor:

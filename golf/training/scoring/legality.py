@@ -34,7 +34,7 @@ from golf.training.scoring.tally import Observe
 
 ScoreText = Callable[[np.ndarray, Observe], object]  # scores tokens [N + 1] and passes the nats of every target on
 MODES = ("standard", "sliding", "ttt")
-TOLERANCE = 1e-4  # in nats and in sums of probabilities; float32 rounds below 1e-5 here, leaks are far above
+TOLERANCE = 1e-4  # nats, or sums of probabilities; float32 rounds below 1e-5 here, leaks are far above
 
 
 class _Record:
@@ -75,7 +75,7 @@ def find_breaches(
     breaches = _not_once(original.times)
     for t in probes:
         changed_before, changed_elsewhere, total = 0.0, 0.0, 0.0
-        # What stands behind the next BOS is another document, whichever token is put in.
+        # Text behind the next BOS is another document, whichever token is put in.
         later = np.flatnonzero(tokens[t + 2 :] == BOS_ID) + t + 2
         earlier = _before(original.places, t, later) if in_order else np.arange(tokens.size - 1) < t
         for token in range(vocab_size):

@@ -35,8 +35,8 @@ class Hints(NamedTuple):
 def find_hints(tokens: np.ndarray, settings: TiltConfig) -> Hints:
     """Return the hints for the targets of `tokens` `[N + 1]`: the commonest continuation so far of the longest context.
 
-    The hint for target i, which is token i + 1, is found in tokens 0 … i. Of equally common continuations it is the one
-    that was first so common.
+    The hint for target i, which is token i + 1, is found in tokens 0 … i. Among equally common continuations, the one
+    that reached its count first is taken.
     """
     targets = tokens.size - 1
     hints, shares = np.full(targets, NO_HINT, dtype=np.int64), np.zeros(targets, dtype=np.float32)
@@ -78,7 +78,7 @@ def _commonest_before(keys: np.ndarray, followers: np.ndarray) -> tuple[np.ndarr
     running = np.maximum.accumulate(height)
     is_best = np.r_[True, height[1:] > running[:-1]]
     best_place = np.maximum.accumulate(np.where(is_best, place, 0))
-    # What holds after the place before, which is in the same group unless the place is its group's first.
+    # The state after the place before, which is in the same group unless the place is its group's first.
     before, seen = np.maximum(place - 1, 0), place - first
     result = [np.empty(n, dtype=np.int64) for _ in range(3)]
     for array, values in zip(

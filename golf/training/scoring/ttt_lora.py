@@ -41,7 +41,7 @@ from golf.training.scoring.ttt_sgd import weights_restored
 from golf.training.scoring.windows import Batch
 
 EPS = 1e-10
-LANES = 8  # those of the public runs on eight GPUs
+LANES = 8  # as many as the public runs have GPUs
 SEED_STRIDE = 1_000_003  # between the seeds of two batches
 
 

@@ -59,10 +59,12 @@ class Technique:
     phase: ClassVar[int] = PARTS  # techniques of a later phase see the edits of the earlier ones
     requires: ClassVar[tuple[str, ...]] = ()
     conflicts: ClassVar[tuple[str, ...]] = ()
+    # True: further visits of a layer need its hooks and parameters, so tech.recurrence.controls=by_visit is refused
+    by_layer: ClassVar[bool] = False
     variables: ClassVar[tuple[Variable, ...]] = ()  # the public scripts' environment variables that mean it
     groups: ClassVar[tuple[tuple[str, str], ...]] = ()  # (own names' pattern, embed | head | matrix | scalar)
     control_names: ClassVar[tuple[str, ...]] = ()  # own names' patterns: parameters that stay float32 when small
-    scored_with: ClassVar[bool] = False  # of a switch: True if the model is scored with it on
+    scored_with: ClassVar[bool] = False  # True for a switch that is on when the model is scored
 
     def check(self, cfg: Config) -> None:
         """Raise `GolfError` for settings that contradict `cfg`."""

@@ -124,7 +124,7 @@ class Bigram(Technique):
     add_pairs: bool = later(False)  # order=3: the pair's row is added to the triple's
     hash: str = later(one_of("xor", "linear"))  # linear: no scale, no reserved bucket, projection zero at the start
     proj_optimizer: str = later(one_of("muon", "adam"))  # optimizer of the projection
-    mask_bos: bool = later(False)  # no n-gram reaches into the document before; False does, as upstream
+    mask_bos: bool = later(False)  # True: no n-gram reaches into the document before, unlike upstream
     bos_id: int = later(1)
 
     def check(self, cfg: Config) -> None:

@@ -34,7 +34,7 @@ class FusedLinear(CastedLinear):
 @technique("fused_qkv")
 @dataclass
 class FusedQKV(Technique):
-    """Slower on 8×H100 (PR #670: 3 to 17 % of the product), because the split views have to be copied."""
+    """It is slower on 8×H100 (PR #670: 3 to 17 % of the product), because the split views have to be copied."""
 
     source = "PR #670"
     effect = CHANGES_STORAGE  # the same function of the same numbers

@@ -47,7 +47,7 @@ class HeadGate:
 @technique("gated_attention")
 @dataclass
 class GatedAttention(Technique):
-    """After exclusive self-attention, before the output projection. The gates are kept from Muon.
+    """The gate comes after exclusive self-attention and before the output projection. Adam trains it, not Muon.
 
     The defaults are those of PR #413, nearly open at the start: σ(4) = 0.982. Records have three other gates, all
     without bias: m·σ(s·W·x) over the first `window` channels of x.
@@ -72,6 +72,7 @@ class GatedAttention(Technique):
         Variable("GATE_WINDOW", "window"),
         Variable("GATE_WIDTH", "window"),
     )
+    by_layer = True
     groups = (("*.attn.attn_gate.*", "scalar"),)
     control_names = ("*.attn.attn_gate.*",)
 

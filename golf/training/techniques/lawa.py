@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from golf.errors import GolfError
 from golf.registry import Variable
 from golf.run.progress import Progress
-from golf.settings.config import Config
+from golf.settings.fields import number
 from golf.training.model.gpt import GPT
 from golf.training.techniques.base import CHANGES_WEIGHTS, Averager, Technique, technique
 
@@ -57,12 +56,8 @@ class LAWA(Technique):
     effect = CHANGES_WEIGHTS
     conflicts = ("ema", "swa")
 
-    count: int = 10  # snapshots that are averaged
-    every: int = 100  # steps between two of them
-
-    def check(self, cfg: Config) -> None:
-        if self.count < 1 or self.every < 1:
-            raise GolfError("tech.lawa.count and tech.lawa.every have to be at least 1.")
+    count: int = number(10, at_least=1)  # snapshots that are averaged
+    every: int = number(100, at_least=1)  # steps between two of them
 
     def averager(self, model: GPT) -> Averager:
         return LatestMean(model, self.count, self.every)

@@ -14,7 +14,7 @@ from golf.training.techniques.base import Technique, technique
 @technique("ln_scale")
 @dataclass
 class LNScale(Technique):
-    """It scales what enters a sublayer: the attention's values by f, a squared activation's output by f²."""
+    """The factor f of a norm scales the attention's values by f and a squared activation's output by f²."""
 
     source = "PR #374"
     variables = (Variable("LN_SCALE", selects=True),)

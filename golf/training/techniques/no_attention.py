@@ -26,7 +26,7 @@ def mlp_alone(block: Block, x: Tensor, context: Context) -> Tensor:
 @technique("no_attention")
 @dataclass
 class NoAttention(Technique):
-    """The attention of `layers` is taken out with its matrices. The public script keeps them and stores them not."""
+    """The attention of `layers` is taken out with its matrices. The public script keeps them, but not in its file."""
 
     source = "record 2026-03-31_ParallelResiduals_MiniDepthRecurrence (PR #1204)"
     variables = (Variable("DISABLE_LAYER0_ATTN", selects=True),)
@@ -35,7 +35,7 @@ class NoAttention(Technique):
     # The first takes the values of the first layer into all others.
     conflicts = ("value_residual",)
 
-    layers: list[int] = field(default_factory=lambda: [0])  # from 0, or from the end if negative
+    layers: list[int] = field(default_factory=lambda: [0])  # layers from 0, or from the end if negative
 
     def check(self, cfg: Config) -> None:
         count = cfg.model.num_layers

@@ -14,7 +14,7 @@ from golf.training.techniques.base import Technique, technique
 @technique("norm_eps")
 @dataclass
 class NormEps(Technique):
-    """1e-6 is looser than the default, not tighter; it matters for tiny inputs only, such as a fresh embedding."""
+    """An eps of 1e-6 is looser than the default, not tighter. Only tiny inputs notice, such as a fresh embedding."""
 
     source = "PR #1559 (attn: 1e-6)"
 

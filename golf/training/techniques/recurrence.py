@@ -8,7 +8,7 @@ from typing import Any
 from golf.errors import GolfError
 from golf.registry import Variable
 from golf.run.progress import Progress
-from golf.settings.config import Config
+from golf.settings.config import Config, techniques
 from golf.settings.fields import later, number, one_of
 from golf.training.model.gpt import GPT, plain_route
 from golf.training.model.route import (
@@ -24,8 +24,8 @@ from golf.training.model.route import (
 )
 from golf.training.techniques.base import Technique, technique
 
+MOST_PASSES = 100
 FULL = "recurrence_full"  # second switch of a start in two phases
-BY_LAYER = ("gated_attention", "value_residual")  # techniques with parameters of their own for each layer
 
 
 def _stretch(layers: str) -> dict[str, Any]:
@@ -89,8 +89,8 @@ class Recurrence(Technique):
             raise GolfError(
                 f"tech.recurrence runs layers {self.first} to {last}, but there are 0 to {cfg.model.num_layers - 1}."
             )
-        if self.passes < 2 or not 0 <= self.enable_at < 1:
-            raise GolfError("tech.recurrence.passes has to be at least 2 and enable_at from 0 to below 1.")
+        if not 2 <= self.passes <= MOST_PASSES or not 0 <= self.enable_at < 1:
+            raise GolfError(f"tech.recurrence.passes has to be 2 to {MOST_PASSES} and enable_at from 0 to below 1.")
         if self.enable_at_step is not None and self.enable_at > 0:
             raise GolfError("tech.recurrence starts at enable_at_step or at the fraction enable_at: give one of them.")
         if self.full_at is not None and (self.passes < 3 or self.full_at <= self.enable_at):
@@ -102,7 +102,7 @@ class Recurrence(Technique):
             raise GolfError(f"tech.recurrence.skip_rows={self.skip_rows} needs U-net skips: set skip_rows=looped.")
         if not self.late_decay and not self._late_rows(cfg):
             raise GolfError("tech.recurrence.late_decay=false has no late rows of skips to keep: leave it true.")
-        if self.controls == "by_visit" and (rivals := [name for name in BY_LAYER if name in cfg.tech]):
+        if self.controls == "by_visit" and (rivals := [other.name for other in techniques(cfg) if other.by_layer]):
             raise GolfError(
                 f"tech.recurrence.controls=by_visit has no parameters of {rivals[0]} for the further visits: use "
                 f"controls=by_layer or drop {rivals[0]}."

@@ -60,7 +60,7 @@ class SoftRoundedWeight:
 @technique("soft_round")
 @dataclass
 class SoftRound(Technique):
-    """On below `lr_threshold`; α = 1 + 15·(1 - multiplier / threshold)."""
+    """A switch that is on below `lr_threshold`; α = 1 + 15·(1 - multiplier / threshold)."""
 
     source = "PR #606, PR #670"
     variables = (

@@ -31,13 +31,13 @@ class GatedMLP(nn.Module):
 @technique("swiglu")
 @dataclass
 class SwiGLU(Technique):
-    """Three matrices; at 2/3 of the configured hidden width as many parameters as the two they replace."""
+    """Three matrices. At 2/3 of the configured hidden width they have as many parameters as the two before them."""
 
     source = "arXiv 2002.05202; tried in record 2026-03-19_SwiGLU"
     conflicts = ("leaky_relu",)
     groups = (("*.mlp.gate.weight", "matrix"),)
 
-    hidden_ratio: float = 2 / 3  # of the hidden width that the model configures
+    hidden_ratio: float = 2 / 3  # share of the configured hidden width
 
     def check(self, cfg: Config) -> None:
         if self.hidden_ratio * mlp_hidden(cfg.model) < 1:

@@ -42,6 +42,7 @@ class ValueResidual(Technique):
 
     source = "arXiv 2410.17897; lambda PR #413, sigmoid PR #609"
     variables = (Variable("VALUE_RESIDUAL", selects=True),)
+    by_layer = True
     groups = (
         ("*.attn.vr_lambda", "scalar"),
         ("*.attn.vr_alpha", "scalar"),

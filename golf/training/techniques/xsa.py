@@ -18,7 +18,7 @@ NORM_EPS = 1e-12
 
 
 def exclude_own_value(attn: CausalSelfAttention, y: Tensor, v: Tensor, x: Tensor) -> Tensor:
-    """y - (y·v̂)v̂ per head: `y` `[B, T, H, D]`, `v` `[B, T, K, D]`; a group of H/K heads shares its v."""
+    """Return y - (y·v̂)v̂ per head: `y` `[B, T, H, D]`, `v` `[B, T, K, D]`; a group of H/K heads shares its v."""
     # [B, T, K, 1, D]: one direction for all query heads that share a value.
     unit = F.normalize(v, dim=-1, eps=NORM_EPS).unsqueeze(3)
     grouped = y.reshape(*v.shape[:3], -1, v.size(-1))  # [B, T, K, g, D]
@@ -28,7 +28,7 @@ def exclude_own_value(attn: CausalSelfAttention, y: Tensor, v: Tensor, x: Tensor
 @technique("xsa")
 @dataclass
 class XSA(Technique):
-    """On the last `last_n` layers, or on all."""
+    """The value is excluded on the last `last_n` layers, or on all."""
 
     source = "arXiv 2603.09078; PR #413"
     variables = (

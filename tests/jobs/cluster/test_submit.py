@@ -49,7 +49,8 @@ def test_what_does_not_fit_the_clusters_nodes_is_refused_and_the_rest_counted(
 ) -> None:
     settings = [*tiny_overrides(tiny), "cluster=slurm_cpu", "cluster.nodes=3", "data.micro_batches=4,6"]
     done = dry_run(monkeypatch, *settings, "data.train_batch_tokens=768")
-    assert "1 to submit, 1 refused" in done.stdout
+    assert "1 to submit, 1 refused" in done.stdout and done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("error: 1 of 2 runs were refused")
     assert "launch.nproc=1 on 3 nodes does not divide data.micro_batches=4" in done.stderr
 
 

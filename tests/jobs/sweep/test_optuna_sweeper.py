@@ -87,7 +87,7 @@ def test_every_kind_of_sweep_has_a_distribution(override: str, expected: Any) ->
 @pytest.mark.slow
 def test_a_search_ends_runs_that_are_behind_and_judges_the_best(tiny: OwnDataset, runs: Path) -> None:
     settings = ["schedule.iterations=24", "eval.val_loss_every=3", "sweep.prune=0.01"]
-    search = ["hydra/sweeper=optuna", "hydra.sweeper.trials=5", "hydra.sweeper.verdict_seeds=2"]
+    search = ["hydra/sweeper=optuna", "hydra.sweeper.trials=3", "hydra.sweeper.verdict_seeds=2"]
     done = golf_main("-m", *search, *tiny_overrides(tiny), *settings, "optim.matrix_lr=1e-4,0.08")
     found = [read_result(path) for path in runs.glob("*/seed*/result.json")]
     fresh = [r for r in found if r.seed in (FIRST_FRESH_SEED, FIRST_FRESH_SEED + 1)]

@@ -99,7 +99,7 @@ def test_a_killed_sweep_decides_the_same(tiny: OwnDataset, tmp_path: Path, monke
     arguments = [
         "-m",
         *tiny_overrides(tiny),
-        "optim.matrix_lr=0.02,0.05,1e-6",
+        "optim.matrix_lr=0.02,1e-6",
         "optim.tied_embed_lr=0.02",
         "schedule.iterations=2",
         "sweep.until=decided",
@@ -119,7 +119,7 @@ def test_a_killed_sweep_decides_the_same(tiny: OwnDataset, tmp_path: Path, monke
     assert done.returncode == 0, done.stderr
     assert "after round 2 of at most 3" in done.stdout
     asked = json.loads(next(whole.glob("sweeps/*/sweep.json")).read_text())
-    assert len(asked["runs"]) < 9, "somebody left early"
+    assert len(asked["runs"]) == 4, "the third round is not needed"
 
     monkeypatch.setenv("GOLF_RUNS", str(killed))
     command = [sys.executable, str(ROOT / "golf/train.py"), *arguments]

@@ -1,6 +1,7 @@
 """A run that is killed goes on from its checkpoint and ends as if nothing had happened."""
 
 import contextlib
+import copy
 import json
 import os
 import signal
@@ -136,7 +137,7 @@ def test_a_rank_of_an_earlier_start_writes_no_state_into_a_resumed_run(cfg: Conf
         return {path.relative_to(folder.path).as_posix(): path.read_bytes() for path in kept}
 
     folder.begin()
-    survivor = Checkpoints(cfg, folder, state)
+    survivor = Checkpoints(cfg, folder, state, "data")
     survivor.save(Start(step=3))
     folder.begin()
     saved = files()
@@ -147,8 +148,46 @@ def test_a_rank_of_an_earlier_start_writes_no_state_into_a_resumed_run(cfg: Conf
         with pytest.raises(GolfError, match="was started again by another process"):
             survivor.save(Start(step=step))
         assert files() == saved
-    Checkpoints(cfg, folder, state).save(Start(step=4))
+    Checkpoints(cfg, folder, state, "data").save(Start(step=4))
     assert files().keys() == {"checkpoint/latest.json", "checkpoint/step4/rank0.safetensors"}
+
+
+def load_error(cfg: Config, folder: RunFolder, data: str = "data") -> str:
+    """The sentence with which a run refuses the checkpoint in `folder`."""
+    with pytest.raises(GolfError) as caught:
+        Checkpoints(cfg, folder, build_state(cfg, Ranks(), lambda *_: None), data).load()
+    assert "or give launch.fresh=true to start over" in str(caught.value) and "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_checkpoint_that_does_not_fit_is_one_sentence_and_other_code_is_noted(
+    cfg: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, state = create_run_folder(cfg, []), build_state(cfg, Ranks(), lambda *_: None)
+    for parameter in state.model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    state.step.optimizer.step()
+    Checkpoints(cfg, folder, state, "data").save(Start(step=3))
+    latest = folder.checkpoint / "latest.json"
+    saved = json.loads(latest.read_text())
+    assert "trained on data with fingerprint data, and the data is other now" in load_error(cfg, folder, "other")
+
+    for damaged in ("", "[]", "3", '{"ranks": 1, "active": [], "wrong": 1}', '{"step": 1}'):
+        latest.write_text(damaged)
+        assert "latest.json cannot be read" in load_error(cfg, folder)
+    latest.write_text(json.dumps(saved))
+    wider = copy.deepcopy(cfg)
+    wider.model.mlp_hidden = 48
+    assert "does not fit this run" in load_error(wider, folder)
+
+    kept = Checkpoints(cfg, folder, state, "data")
+    assert kept.load().step == 3 and not kept.is_of_other_code
+    monkeypatch.setattr("golf.training.loop.checkpoint.source_digest", lambda: "0123456789ab")
+    edited = Checkpoints(cfg, folder, state, "data")
+    assert edited.load().step == 3 and edited.is_of_other_code
+    latest.write_text(json.dumps({key: value for key, value in saved.items() if key not in ("data", "code")}))
+    older = Checkpoints(cfg, folder, state, "other")
+    assert older.load().step == 3 and not older.is_of_other_code, "earlier versions wrote neither"
 
 
 def test_short_runs_have_no_checkpoints_and_long_ones_do(tiny_cfg: Config) -> None:

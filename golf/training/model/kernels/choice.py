@@ -150,7 +150,7 @@ def choose_kernels(model: GPT, cfg: Config, ranks: Ranks) -> list[str]:
 
 def _choose(kernel: Kernel, rows: int, ranks: Ranks, *, compiled: bool) -> str:
     outcome = _outcome(kernel, rows, ranks.device, compiled=compiled)
-    # What one rank cannot use none uses, because ranks that round differently would drift apart.
+    # A kernel that one rank cannot use is used by none, because ranks that round differently would drift apart.
     if reasons := ranks.gather([outcome.reason] if outcome.reason else []):
         times = f" ({outcome.ours_ms:.2f} ms, torch's {outcome.torchs_ms:.2f} ms)" if outcome.ours_ms else ""
         return f"{kernel.setting}:torch, not triton: {reasons[0]}{times}"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 LARGEST_DISTANCE = 0.02  # relative distance from torch's results in bf16, whose own roundings are 0.004
-# Of a single number, as a share of the largest one: a wrong tile among thousands is at a small distance.
+# Error of a single number, as a share of the largest one: one wrong tile among thousands hardly shows in a norm.
 LARGEST_DEVIATION = 0.05
 UNTIMED_RUNS, TIMED_RUNS = 3, 10
 

@@ -21,6 +21,7 @@ def losses_kernel(logits, targets, losses, totals, vocabulary, cap, block: tl.co
 
     cap·tanh(x / cap) is 2·cap·sigmoid(2x / cap) - cap. No maximum is subtracted: a cap of 60 keeps sums in float32.
     """
+    # 64 bits, because rows times vocabulary can exceed 2³¹.
     row = tl.program_id(0).to(tl.int64)
     start = logits + row * vocabulary
     total = tl.zeros([block], tl.float32)
@@ -29,6 +30,7 @@ def losses_kernel(logits, targets, losses, totals, vocabulary, cap, block: tl.co
         inside = column < vocabulary
         x = tl.load(start + column, mask=inside, other=0.0).to(tl.float32)
         total += tl.where(inside, tl.exp(2 * cap * tl.sigmoid(x * (2 / cap)) - cap), 0.0)
+    # The target's logit is read again, which costs less than finding it in the loop.
     x = tl.load(start + tl.load(targets + row)).to(tl.float32)
     log_total = tl.log(tl.sum(total, 0))
     tl.store(totals + row, log_total)
@@ -80,6 +82,7 @@ def _(logits: Tensor, targets: Tensor, totals: Tensor, grad: Tensor, cap: float)
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     logits, targets, ctx.cap = inputs
     ctx.save_for_backward(logits, targets, output[1])
+    # The log-sums are kept for the backward pass only; nothing may ask for their gradient.
     ctx.mark_non_differentiable(output[1])
 
 
