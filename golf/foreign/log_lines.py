@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from golf.foreign.event_lines import NOISE, EventLine, has_format_code, is_statement, read_event, read_noise
+from golf.foreign.event_lines import NOISE, EventLine, has_format_code, read_event, read_noise
 from golf.foreign.figures import NUMBER, parse_number, parse_seconds
 
 _FLAGS = re.IGNORECASE
@@ -94,6 +94,11 @@ _COMPLETE = re.compile(rf"\s*training complete in\s+({NUMBER})s\s*\(({_COUNT}) s
 _STOP_AT = re.compile(rf"\s*stopping early at step\s+({_COUNT})\s*\(([^()]*)\)", _FLAGS)
 # Such as `final_eval val_bpb 1.1234`. The first group holds a mere blank, so that the number is group 2 as in `_BPB`.
 _BARE_BPB = re.compile(rf"\s*final_\w+\s+val_bpb(\s)\s*({NUMBER})\s*$", _FLAGS)
+# Statements of Python, comments among them.
+_STATEMENT = re.compile(
+    r"^\s*(?:(?:print|log\w*|[\w.]+\.(?:info|write|append|log))\(|[fr]{1,2}[\"']|return\b|if\b.*:$|elif\b|for\b.*:$"
+    r"|def \w+\(|assert\b|raise\b|#|[\w.]+(?:\[[^\]]*\])? [-+*/]?= .*\w[(\[])"
+)
 # A field of an f-string that lost its opening brace, such as `val_bpb:.4f} tokens`, is no number.
 _PRINTED = rf"(?=[-+]?(?:\d|nan|inf))({NUMBER})(?![\w%])"
 _BPB = re.compile(
@@ -241,7 +246,7 @@ def _seconds(number: str, unit: str) -> float | None:
 def _score_line(text: str) -> Line | None:
     """Return a score, `NOISE` for one of a part of the split that is printed on the way."""
     match = _BPB.search(text) or _BARE_BPB.match(text)
-    if match is None or is_statement(text):
+    if match is None or _STATEMENT.match(text):
         return None
     part = _PART.search(text)
     if _PROGRESS.search(text) or _BAR.search(text) or (part and part[1] != part[2]):
