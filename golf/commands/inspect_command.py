@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,7 +41,7 @@ def parser() -> CommandParser:
     return made
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Print the table of tensors."""
     args = parser().parse_intermixed_args(arguments)
     from golf.artifact.inspection import inspect_file
