@@ -8,11 +8,11 @@ The result is a record folder with one self-contained train_gpt.py, which is che
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from golf.challenge import SEEDS_WANTED
 from golf.commands.parsing import CommandParser
+from golf.words import counted
 
 
 def parser() -> CommandParser:
@@ -39,7 +39,7 @@ def parser() -> CommandParser:
     return made
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Export the runs and print the folder."""
     args = parser().parse_intermixed_args(arguments)
     from golf.foreign.folder_audit import audit
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
     order = Order(label, rules_named(args.rules), wanted, reference, args.wrap)
     target = args.out or Path("submissions") / f"{name}-{runs[0].result.variant_id}"
     export(runs, order, target)
-    print(f"{target}: {len(runs)} seeds, track {track}")
+    print(f"{target}: {counted(len(runs), 'seed')}, track {track}")
     for fault in audit(target, reference, order.rules).faults:
         print(f"warning: golf audit faults it: {fault}")
     return 0
