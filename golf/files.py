@@ -128,8 +128,12 @@ def new_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+DISK_REFUSES = (*FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)  # errors that the user can mend
+
+
 def disk_error(path: Path, error: OSError) -> GolfError:
     """Return the error for a file that could not be written, with what to do about it."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if error.errno in FULL:
         return GolfError(f"No space left to write {path}: free some or move the folder to another disk.")
     return GolfError(f"{path} cannot be written ({error.strerror}): check the folder's permissions.")

@@ -48,6 +48,7 @@ from hydra.types import RunMode  # noqa: E402
 from omegaconf import DictConfig  # noqa: E402
 
 from golf.errors import GolfError  # noqa: E402
+from golf.files import DISK_REFUSES, disk_error  # noqa: E402
 from golf.run.folder import RunFolder, find_run, finished_run  # noqa: E402
 from golf.run.identity import variant_id  # noqa: E402
 from golf.run.result import CRASHED, INTERRUPTED, OK, PRUNED, Result  # noqa: E402
@@ -197,6 +198,12 @@ def _run_all(overrides: list[str]) -> int:
         if rows or wants_traceback:
             raise
         print(f"error: {explain(error)}", file=sys.stderr)
+        return EXIT_USAGE
+    except OSError as error:
+        # Hydra makes the sweep's folder and writes a file there. Later such errors have sentences of their own.
+        if rows or wants_traceback or error.errno not in DISK_REFUSES:
+            raise
+        print(f"error: {disk_error(sweep_folder(name), error)}", file=sys.stderr)
         return EXIT_USAGE
     except GolfError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from golf.challenge import SEEDS_WANTED
 from golf.commands.parsing import CommandParser
+from golf.words import counted
 
 
 def parser() -> CommandParser:
@@ -62,7 +63,7 @@ def main(arguments: list[str]) -> int:
     order = Order(label, rules_named(args.rules), wanted, reference, args.wrap)
     target = args.out or Path("submissions") / f"{name}-{runs[0].result.variant_id}"
     export(runs, order, target)
-    print(f"{target}: {len(runs)} seeds, track {track}")
+    print(f"{target}: {counted(len(runs), 'seed')}, track {track}")
     for fault in audit(target, reference, order.rules).faults:
         print(f"warning: golf audit faults it: {fault}")
     return 0

@@ -2,11 +2,11 @@
 
     golf inspect RUN/artifact.golf
 
-FILE is an artifact.golf or a public `final_model.*.ptz` (zlib, zstd or lzma). Weights before quantization are read from
-the file's own run folder. A format is the narrowest that holds the codes; with scales of k standard deviations it is
-narrower than its name in the configuration. Entropy is order 0, in bits a weight. Coded bytes are exact for golf's own
-coder. Byte codecs compress all tensors together, so their bytes are shared out by entropy. The error is
-RMS(w - ŵ) / RMS(w), with the low-rank factors (lqer_a, lqer_b) added.
+FILE is an artifact.golf, the folder of a run, or a public `final_model.*.ptz` (zlib, zstd or lzma). Weights before
+quantization are read from the file's own run folder. A format is the narrowest that holds the codes; with scales of k
+standard deviations it is narrower than its name in the configuration. Entropy is order 0, in bits a weight. Coded bytes
+are exact for golf's own coder. Byte codecs compress all tensors together, so their bytes are shared out by entropy. The
+error is RMS(w - ŵ) / RMS(w), with the low-rank factors (lqer_a, lqer_b) added.
 """
 
 from __future__ import annotations
@@ -47,11 +47,13 @@ def main(arguments: list[str]) -> int:
     from golf.run.folder import RunFolder
     from golf.training.model.weights import read_weights
 
-    beside = RunFolder(args.file.parent).weights
+    # A run's folder means its artifact.
+    file = RunFolder(args.file).artifact if args.file.is_dir() else args.file
+    beside = RunFolder(file.parent).weights
     path = args.weights or (beside if beside.exists() else None)
     if args.weights and not args.weights.is_file():
         raise GolfError(f"{args.weights} does not exist: give --weights a .safetensors or .pt file.")
-    inspection = inspect_file(args.file, read_weights(path) if path else None)
+    inspection = inspect_file(file, read_weights(path) if path else None)
     if args.json:
         print(json.dumps(dataclasses.asdict(inspection), indent=2))
     else:

@@ -39,6 +39,14 @@ def find_record(target: str, root: Path) -> dict[str, Any] | None:
     return None
 
 
+def root_of(target: str, root: Path) -> Path:
+    """Return the runs root that a sweep given by its folder lies in, `<root>/sweeps/<name>`; else `root`."""
+    folder = Path(target).absolute()
+    folder = folder.parent if folder.name == "sweep.json" else folder
+    is_sweep = folder.parent.name == "sweeps" and (folder / "sweep.json").is_file()
+    return folder.parent.parent if is_sweep else root
+
+
 def begun_sweeps(target: str, root: Path) -> list[Path]:
     """Return the records of the sweeps whose names `target` begins: the one of that name, or else of that label.
 

@@ -14,7 +14,17 @@ from golf.report.chosen_reference import fresh_reference
 from golf.report.imported_rows import find_imported, imported_variants
 from golf.report.rows import REFUSED, WAITING, RunRow, row_of
 from golf.report.sequential import SequentialPlan
-from golf.report.store import RowOf, find_record, index_runs, latest_row, namesakes, run_folders, seed_of, seeds_asked
+from golf.report.store import (
+    RowOf,
+    find_record,
+    index_runs,
+    latest_row,
+    namesakes,
+    root_of,
+    run_folders,
+    seed_of,
+    seeds_asked,
+)
 from golf.report.variants import Variant
 from golf.run.folder import runs_root
 
@@ -61,12 +71,14 @@ def read_study(targets: Sequence[str], reference: str | None = None, row_of: Row
     asked: dict[str, _Asked] = {}
     records = []
     imported: list[RunRow] = []
-    root = runs_root()
+    roots = {root_of(target, runs_root()) for target in targets}
+    # A sweep that was copied elsewhere has its runs and its earlier sweeps there.
+    root = roots.pop() if len(roots) == 1 else runs_root()
     refused: list[Variant] = []
     for target in targets:
         if record := find_record(target, root):
             records.append(record)
-            _ask_for_record(asked, record, root)
+            _ask_for_record(asked, record, root_of(target, root))
             refused += [_refused(number, entry, record) for number, entry in enumerate(record.get("refused", []))]
         elif rows := find_imported(target, root):
             imported += rows

@@ -55,9 +55,10 @@ def try_lock(name: str) -> Lock | None:
             os.close(descriptor)
             return None
         if _is_still(path, descriptor):
-            # Nothing reads the content; it tells a person who looks who is at work.
-            os.truncate(descriptor, 0)
-            os.write(descriptor, json.dumps({"host": socket.gethostname(), "process": os.getpid()}).encode())
+            # Nothing reads the content; it tells a person who looks who is at work. On a full disk it is missing.
+            with contextlib.suppress(OSError):
+                os.truncate(descriptor, 0)
+                os.write(descriptor, json.dumps({"host": socket.gethostname(), "process": os.getpid()}).encode())
             return Lock(path, descriptor)
         # The holder removed the file between our opening and our locking it: our lock is on a file without a name.
         os.close(descriptor)

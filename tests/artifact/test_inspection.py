@@ -251,6 +251,7 @@ def test_the_table_says_that_its_format_is_the_narrowest(tmp_path: Path) -> None
     assert inspect_file(path).tensors[0].format == "int4"
     shown = golf_command("inspect", str(path)).stdout
     assert "int4" in shown and "narrowest format: the narrowest that holds the codes" in shown
+    assert golf_command("inspect", str(tmp_path)).stdout == shown, "a run's folder means its artifact"
 
 
 def test_bytes_of_golfs_own_coder_are_counted(tmp_path: Path) -> None:

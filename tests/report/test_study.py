@@ -36,6 +36,18 @@ def test_a_sweep_by_name_by_folder_and_as_loose_folders(runs: Path) -> None:
     assert len(one.variants) == 1 and one.reference is None
 
 
+def test_a_sweep_that_was_copied_elsewhere_has_its_runs_there(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_lr_sweep(runs, {0.04: [1.2286, 1.2290], 0.02: [1.2230, 1.2228]})
+    runs.rename(tmp_path / "copied")
+    for target in ("copied/sweeps/lr", "copied/sweeps/lr/sweep.json"):
+        study = read_study([str(tmp_path / target)])
+        assert [row.state for v in study.variants for row in v.rows] == ["ok"] * 4
+    monkeypatch.chdir(tmp_path / "copied" / "sweeps" / "lr")
+    assert len(read_study(["."]).variants[0].counted) == 2
+
+
 def test_a_sweep_at_any_time(runs: Path) -> None:
     write_run(runs, with_lr(0.04), 1.2286)
     write_run(runs, with_lr(0.03), None)

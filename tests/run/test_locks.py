@@ -33,6 +33,14 @@ def test_a_lock_has_one_holder_and_leaves_no_file(runs: Path) -> None:
     again.release()
 
 
+def test_a_full_disk_refuses_no_lock(runs: Path) -> None:
+    """No file may grow here, as on a full disk; an empty one can be made."""
+    limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); "
+    code = limited + "from golf.run.locks import is_locked, try_lock; lock = try_lock('x'); print(is_locked('x'))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout == "True\n", done.stderr
+
+
 def test_a_killed_holder_frees_its_lock(runs: Path) -> None:
     process = hold("time.sleep(60)")
     assert try_lock("x") is None and is_locked("x")

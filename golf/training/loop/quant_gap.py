@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from golf.artifact.codec.codecs import PackageMissingError, require_codec
 from golf.artifact.container import unpack
 from golf.artifact.script.code_bytes import code_bytes
 from golf.bits import bits_per_byte
@@ -135,14 +137,23 @@ def quant_of(choice: str, cfg: Config) -> QuantConfig:
 
 
 def gaps_of_run(folder: RunFolder, choices: Sequence[str] = (), *, tokens: int = ENOUGH_TOKENS) -> Iterator[QuantGap]:
-    """Return the gaps of the weights in `folder` under `choices`, or under all presets.
+    """Return the gaps of the weights in `folder` under `choices`, or under all presets whose codec is installed.
 
-    Raises `GolfError` if the folder has no weights.
+    Raises `GolfError` if the folder has no weights, or if the codec of a choice is not installed.
     """
     if not folder.config.is_file() or not folder.weights.is_file():
         raise GolfError(f"{folder.path} is not the folder of a finished run: it needs config.json and weights.")
     cfg = folder.read_config()
     quants = {choice: quant_of(choice, cfg) for choice in choices or presets()}
+    # Before the first format, each of which takes seconds.
+    for name, quant in list(quants.items()):
+        try:
+            require_codec(quant.codec)
+        except PackageMissingError as error:
+            if choices:
+                raise
+            del quants[name]
+            print(f"warning: {name} is left out: {error}", file=sys.stderr)
     return quant_gaps(cfg, read_weights(folder.weights), quants, tokens=tokens)
 
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -268,3 +269,13 @@ def test_two_ranks_of_a_run_share_its_part_of_the_machine(tiny: OwnDataset, runs
     assert done.returncode == 0, done.stderr + done.stdout
     assert_each_finished_once(runs, 2)
     assert all((folder / "ranks").is_dir() for folder in runs.glob("*/seed*"))
+
+
+def test_a_sweep_into_a_place_that_cannot_be_written_is_one_sentence(
+    tiny: OwnDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("GOLF_RUNS", str(tmp_path / "file"))
+    done = golf_main("-m", *small(tiny), "seed=1,2")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert re.search(r"^error: .*/file/sweeps/by_seed-\w+ cannot be written", done.stderr), done.stderr

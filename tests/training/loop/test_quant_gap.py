@@ -7,13 +7,18 @@ import numpy as np
 import pytest
 import torch
 
+from golf.artifact.codec.codecs import NEEDS_PACKAGE
 from golf.artifact.quant.policy import dequantize, quantize
+from golf.errors import GolfError
+from golf.run.folder import RunFolder
 from golf.settings.config import Config, QuantConfig, TensorQuant
 from golf.training.data.dataset import open_dataset
+from golf.training.loop import quant_gap
 from golf.training.loop.quant_gap import paired_gap, quant_gaps
 from golf.training.model.build import build_model
 from golf.training.ranks import Ranks
 from golf.training.scoring.scorer import Scorer
+from tests.support import FinishedRun
 
 
 @pytest.fixture
@@ -71,3 +76,15 @@ def test_standard_error_by_its_definition() -> None:
     assert gap == pytest.approx(sum(differences) / 100)
     assert error == pytest.approx(3 * math.sqrt(variance / 3) / 100)  # n times the standard error of a mean
     assert math.isnan(paired_gap(before[:1], after[:1], 100)[1])
+
+
+def test_presets_without_their_package_are_left_out_and_named(
+    finished_run: FinishedRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(quant_gap, "presets", lambda: ["int8", "int6_context"])
+    monkeypatch.setitem(NEEDS_PACKAGE, "context", "no_such_package")
+    folder = RunFolder(finished_run.folder)
+    assert [gap.name for gap in quant_gap.gaps_of_run(folder, tokens=1)] == ["int8"]
+    assert "warning: int6_context is left out: codec context needs" in capsys.readouterr().err
+    with pytest.raises(GolfError, match="pip install no_such_package"):
+        quant_gap.gaps_of_run(folder, ["int8", "int6_context"])
