@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import sys
 from typing import TYPE_CHECKING
 
 from golf.commands.parsing import CommandParser
@@ -111,12 +110,11 @@ def _probed(cfg: Config) -> StepTime:
 
 
 def _show(cfg: Config, plan: Plan, as_json: bool) -> None:
-    from rich.console import Console
-
     from golf.plan.lines import as_dict, plan_lines, plan_table
+    from golf.report.summary import console
 
     if as_json:
         print(json.dumps(as_dict(plan), indent=2))
         return
-    Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 140).print(plan_table(plan, cfg.name))
+    console().print(plan_table(plan, cfg.name))
     print("\n".join(plan_lines(cfg, plan)))

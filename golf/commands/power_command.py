@@ -128,7 +128,7 @@ def _designs(args: argparse.Namespace, rules: RulesConfig) -> Table:
     noise = _noise(args)
     sd = bits_per_byte(noise.sigma, 1, noise.bytes_per_token) if args.nats else noise.sigma
     gain = args.difference / noise.sigma
-    one = Setting(args.variants, gain, gain, sd, noise.bytes_per_token)
+    one = Setting("", args.variants, gain, effect_sd=gain, sd=sd, bytes_per_token=noise.bytes_per_token)
     seeds = fixed_seeds(one, rules)
     looks = args.max_seeds or min(MOST_ROUNDS, max(2, math.ceil(ROUNDS_PER_SEED * seeds)))
     if not 2 <= looks <= MOST_ROUNDS:
@@ -147,7 +147,7 @@ def _designs(args: argparse.Namespace, rules: RulesConfig) -> Table:
     )
     values = [
         ("fixed size", seeds, fixed, fixed, fixed, fixed_power(one, rules, seeds, SIMULATED, rng), None),
-        ("until decided", looks, effect.runs, none.runs, looks * args.variants, effect.found, none.false_better),
+        ("until decided", looks, effect.runs, none.runs, none.most_runs, effect.found, none.false_better),
     ]
     rows = [dict(zip([c.key for c in columns], line, strict=True)) for line in values]
     notes = [

@@ -13,25 +13,31 @@ import numpy as np
 
 from golf.bits import bits_per_byte
 from golf.report.rows import RunRow
+from golf.report.seed_noise import MOST_DF, SeedPrior
 from golf.report.sequential import SequentialPlan, judge_sequentially
 from golf.report.statistics import seeds_needed
 from golf.report.variants import Variant
-from golf.report.verdicts import BETTER, judge
+from golf.report.verdicts import BETTER, WORSE, judge
 from golf.settings.config import RulesConfig
 
-MEAN = 1.1  # bits per byte; no result depends on it
+SD = 0.0007  # standard deviation between seeds of the public records, bits per byte
+MEAN = 1.1
+BYTES_PER_TOKEN = 2.43593  # FineWeb at vocabulary 1024
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One kind of sweep. The improvement is that of one variant; where it is 0, all are equal."""
+    """One kind of sweep: what is true, and what is believed."""
 
+    name: str
     variants: int  # the reference included
-    gain_sd: float  # improvement in standard deviations
-    effect_sd: float  # improvement that a sequential sweep is to find, in standard deviations
-    sd: float  # standard deviation between seeds, bits per byte
-    bytes_per_token: float
+    gain_sd: float  # improvement of one variant in standard deviations; 0 = all are equal
+    sd_ratio: float = 1.0  # standard deviation of the reference relative to the others
+    prior_ratio: float | None = None  # the prior's standard deviation relative to the true one; None = Welch's test
     looks: int = 10
+    effect_sd: float | None = None  # improvement worth finding in standard deviations; None = what the last look finds
+    sd: float = SD  # standard deviation between seeds, bits per byte
+    bytes_per_token: float = BYTES_PER_TOKEN
 
 
 @dataclass(frozen=True)
@@ -39,29 +45,41 @@ class Outcome:
     """Shares of simulated sweeps and the mean number of their runs."""
 
     false_better: float
+    false_worse: float
     found: float
     runs: float
+    most_runs: int
 
 
 def simulate(setting: Setting, rules: RulesConfig, sweeps: int, rng: np.random.Generator) -> Outcome:
     """Return how `sweeps` sequential sweeps of `setting` ended."""
-    plan = SequentialPlan(tuple(range(1, setting.looks + 1)), "0", setting.effect_sd * setting.sd)
-    wrong_better = found = runs = 0
-    for reference, *others in _drawn(setting, sweeps, rng):
+    seeds = tuple(range(1, setting.looks + 1))
+    prior = None if setting.prior_ratio is None else SeedPrior(setting.sd * setting.prior_ratio, MOST_DF, 30)
+    effect = None if setting.effect_sd is None else setting.effect_sd * setting.sd
+    plan = SequentialPlan(seeds, "0", effect, prior=prior)
+    wrong_better = wrong_worse = found = runs = 0
+    for scores in _drawn(setting, sweeps, rng):
+        reference, *others = [_variant(i, row, setting) for i, row in enumerate(scores)]
         done = judge_sequentially([reference, *others], reference, rules, plan)
-        is_better = [done.verdicts[v.id].kind == BETTER for v in others]
+        kinds = [done.verdicts[v.id].kind for v in others]
         looks = [_looks(done.verdicts[v.id].reason, setting.looks) for v in others]
-        found += is_better[0] and setting.gain_sd > 0
-        wrong_better += any(is_better[1:] if setting.gain_sd else is_better)
+        better, equal = kinds[0] == BETTER, kinds[1:] if setting.gain_sd else kinds
+        found += better and setting.gain_sd > 0
+        wrong_better += BETTER in equal
+        wrong_worse += WORSE in equal
         # The reference runs in every round until the last variant has left.
         runs += sum(looks) + max(looks)
-    return Outcome(wrong_better / sweeps, found / sweeps, runs / sweeps)
+    most = setting.looks * setting.variants
+    return Outcome(wrong_better / sweeps, wrong_worse / sweeps, found / sweeps, runs / sweeps, most)
 
 
 def fixed_power(setting: Setting, rules: RulesConfig, seeds: int, sweeps: int, rng: np.random.Generator) -> float:
     """Return how often sweeps of a fixed number of seeds find the better variant by Welch's test and Holm."""
-    drawn = _drawn(replace(setting, looks=seeds), sweeps, rng)
-    return sum(judge(variants, variants[0], rules)["1"].kind == BETTER for variants in drawn) / sweeps
+    found = 0
+    for scores in _drawn(replace(setting, looks=seeds), sweeps, rng):
+        reference, *others = [_variant(i, row, setting) for i, row in enumerate(scores)]
+        found += judge([reference, *others], reference, rules)["1"].kind == BETTER
+    return found / sweeps
 
 
 def fixed_seeds(setting: Setting, rules: RulesConfig) -> int:
@@ -73,13 +91,13 @@ def fixed_seeds(setting: Setting, rules: RulesConfig) -> int:
     return seeds_needed(gain, setting.sd, alpha=alpha, power=rules.power, margin=margin)
 
 
-def _drawn(setting: Setting, sweeps: int, rng: np.random.Generator) -> Iterator[list[Variant]]:
-    """Yield the variants of each sweep, the reference first."""
+def _drawn(setting: Setting, sweeps: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    sd = np.full((setting.variants, 1), setting.sd)
+    sd[0] *= setting.sd_ratio
     means = np.full((setting.variants, 1), MEAN)
     means[1] -= setting.gain_sd * setting.sd
     for _ in range(sweeps):
-        scores = means + setting.sd * rng.standard_normal((setting.variants, setting.looks))
-        yield [_variant(number, row, setting) for number, row in enumerate(scores)]
+        yield means + sd * rng.standard_normal((setting.variants, setting.looks))
 
 
 def _variant(number: int, scores: Sequence[float], setting: Setting) -> Variant:
