@@ -66,6 +66,7 @@ def against(script: Path, overrides: list[str], a: argparse.Namespace, machine: 
 
 
 def options() -> argparse.Namespace:
+    """Parse the command line."""
     hardware = detect()
     native = "bf16" if hardware.gpus else "fp32,bf16" if hardware.cpu_bf16 else "fp32"
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

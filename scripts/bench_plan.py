@@ -4,7 +4,7 @@ Every finished run under `--runs` is planned again from its own configuration, w
 them the same run) as history, and the prediction is set beside the bytes of its artifact. With `--leave-one-out` the
 other runs of `--runs` are evidence, too, but for copies that differ in nothing but the seed or the name. With `--quant
 "PRESET quant.key=value"` each checkpoint is stored under that instead, without calibration, and predicted so. `--fit`
-prints golf/plan/priors.py's lines for these runs.
+prints golf/plan/priors.csv's lines for these runs.
 """
 
 import argparse
@@ -21,10 +21,9 @@ import numpy as np
 from golf.artifact.container import pack
 from golf.errors import GolfError
 from golf.plan.artifact_size import role_features
-from golf.plan.excess_bits import NORMAL_BATCH, NORMAL_PATH, Prior
+from golf.plan.excess_bits import NORMAL_BATCH, NORMAL_PATH, Prior, matrix_kind
 from golf.plan.history import FinishedRun, finished_runs
 from golf.plan.plan import Plan, make_plan
-from golf.plan.priors import matrix_kind
 from golf.plan.tensors import stored_tensors
 from golf.run.identity import variant_id
 from golf.settings.config import uses_gptq
@@ -128,7 +127,7 @@ def main() -> int:
             return 2
     if arguments.fit:
         for kind, prior in fitted(runs).items():
-            print(f'"{kind}": {prior},')
+            print(",".join([kind, *map(str, prior)]))
         return 0
     print(HEAD)
     found = []

@@ -62,6 +62,7 @@ def processor_seconds(processes: list[int]) -> float:
 
 
 def signal_all(processes: list[int], number: int) -> None:
+    """Send signal `number` to every process."""
     for pid in processes:
         os.kill(pid, number)
 

@@ -266,7 +266,7 @@ def test_data_is_found_or_can_be_built(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(hardware, "FINEWEB_VAL", fineweb)
     monkeypatch.setattr(doctor_storage, "DATA", tmp_path)
     assert "the first run builds data=pydocs" in doctor_storage.data().finding
-    monkeypatch.setattr(doctor_storage, "version", lambda name: "0")
+    monkeypatch.setattr("golf.run.environment.package_version", lambda name: "0")
     assert doctor_storage.data().state == PROBLEM
     fineweb.parent.mkdir(parents=True)
     fineweb.touch()

@@ -60,11 +60,11 @@ def test_steps_scores_and_calibration(guard: Path) -> None:
 
 
 @pytest.mark.slow
-def test_steps_of_other_presets(guard: Path) -> None:
-    found = dry_runs(guard, OTHER_STEPS)
-    assert [case for case, done in found.items() if "error" in done] == []
-    for done in found.values():
-        assert (done["waits"], done["pageable"], done["wide"]) == ([], [], [])
+def test_steps_of_other_presets_and_all_at_record_size(guard: Path) -> None:
+    found = dry_runs(guard, [*OTHER_STEPS, *(f"record:{experiment}" for experiment in EXPERIMENTS)])
+    for case, done in found.items():
+        assert "error" not in done, (case, done)
+        assert (done["waits"], done["pageable"], done["wide"]) == ([], [], []), case
 
 
 @pytest.mark.slow
@@ -83,11 +83,3 @@ def test_faults_of_a_step_are_found(guard: Path) -> None:
         seen = found[f"planted:{kind}"]
         assert [k for k in ("waits", "pageable", "wide") if seen[k]] == [{"wait": "waits"}.get(kind, kind)], seen
     assert "device" in found["planted:device"]["error"] and "bfloat16" in found["planted:dtype"]["error"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("experiment", EXPERIMENTS)
-def test_whole_presets_at_record_size(guard: Path, experiment: str) -> None:
-    case = f"record:{experiment}"
-    done = dry_runs(guard, [case])[case]
-    assert "error" not in done and (done["waits"], done["pageable"], done["wide"]) == ([], [], []), done

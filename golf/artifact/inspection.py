@@ -24,6 +24,8 @@ FLOAT_NAMES = {dtype: name for name, dtype in FLOAT_DTYPES.items()}
 
 @dataclass(frozen=True)
 class InspectedTensor:
+    """The format, bytes and rounding error of one tensor of an artifact."""
+
     name: str
     tensor_class: str  # embed | attn | mlp | other | control
     shape: tuple[int, ...]
@@ -37,6 +39,8 @@ class InspectedTensor:
 
 @dataclass(frozen=True)
 class Inspection:
+    """An artifact file and its tensors."""
+
     layout: str
     file_bytes: int
     tensors: tuple[InspectedTensor, ...]

@@ -9,7 +9,6 @@ fault, 1 with a fault, 2 if nothing could be audited. Points that a reviewer sho
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from golf.commands.parsing import CommandParser
@@ -38,7 +37,7 @@ def parser() -> CommandParser:
     return made
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Print the audit; the exit status is 1 if the submission has a fault."""
     args = parser().parse_intermixed_args(arguments)
     from golf.foreign.byte_audit import audit_bytes

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import runpy
 import sys
-from collections.abc import Sequence
 
 from golf.errors import GolfError
 from golf.paths import ROOT
@@ -15,7 +14,7 @@ from golf.paths import ROOT
 SCRIPT = ROOT / "scripts" / "bench.py"
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Run scripts/bench.py. Raises `GolfError` where the package was installed without its checkout."""
     if not SCRIPT.is_file():
         raise GolfError(f"golf bench needs {SCRIPT}, which only a checkout of the repository has.")

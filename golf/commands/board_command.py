@@ -11,7 +11,6 @@ The page reads the files of the runs root every few seconds. It needs no network
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
 
 from golf.commands.parsing import CommandParser
 
@@ -27,7 +26,7 @@ def parser() -> CommandParser:
     return made
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Serve the page until Ctrl-C."""
     args = parser().parse_intermixed_args(arguments)
     from golf.errors import GolfError

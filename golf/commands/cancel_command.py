@@ -5,8 +5,6 @@ Finished runs keep their results.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from golf.commands.parsing import CommandParser
 
 
@@ -17,7 +15,7 @@ def parser() -> CommandParser:
     return made
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Cancel the jobs and print how many there were."""
     args = parser().parse_intermixed_args(arguments)
     from golf.jobs.cluster.queue import cancel, job_states

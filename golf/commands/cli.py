@@ -6,7 +6,7 @@ import difflib
 import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from golf.errors import GolfError, without_environment
@@ -29,13 +29,13 @@ OWN_PACKAGES = ("golf", "hydra_plugins", "bench", "scripts")
 EXIT_USAGE, EXIT_INTERRUPTED = 2, 130
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Run `golf` with `arguments`, by default those of this process, and return the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     return _exit_status(lambda: _dispatch(given))
 
 
-def run_command(command: str, arguments: Sequence[str] | None = None) -> int:
+def run_command(command: str, arguments: list[str] | None = None) -> int:
     """Run one subcommand with `arguments`, by default those of this process, and return the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     return _exit_status(lambda: importlib.import_module(module_of(command)).main(given))

@@ -13,7 +13,7 @@ import argparse
 import dataclasses
 import importlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import get_type_hints
 
@@ -60,7 +60,7 @@ def parser() -> CommandParser:
     return made
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Print a shell's script, or the candidates for the last word of a command line."""
     args = parser().parse_intermixed_args(arguments)
     if args.shell == "words":

@@ -12,7 +12,6 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Sequence
 
 from golf.commands.parsing import CommandParser
 from golf.errors import GolfError
@@ -29,7 +28,7 @@ def parser() -> CommandParser:
     return made
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Make the views and print their addresses; the exit status is 1 if W&B refuses them."""
     args = parser().parse_intermixed_args(arguments)
     if importlib.util.find_spec("wandb_workspaces") is None:

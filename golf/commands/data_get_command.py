@@ -8,7 +8,6 @@ An interrupted download continues where it stopped, and the sizes of all files a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from golf.challenge import DATA_REPOSITORY
@@ -32,7 +31,7 @@ def parser() -> CommandParser:
     return made
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Download what is missing and print the folder."""
     made = parser()
     args = made.parse_intermixed_args(arguments)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from golf.commands.parsing import CommandParser
@@ -39,7 +38,7 @@ def parser() -> CommandParser:
     return made
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Make the data set and print the command that trains on it."""
     made = parser()
     args = made.parse_intermixed_args(arguments)

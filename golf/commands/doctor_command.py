@@ -46,7 +46,7 @@ def parser() -> CommandParser:
     return made
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Print a line for each check and the next command; the exit status is 1 if there is a problem."""
     measure = parser().parse_args(arguments).gpu
     found = []

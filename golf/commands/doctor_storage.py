@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from golf.commands.diagnosis import NOTE, OK, PROBLEM, Diagnosis
@@ -61,9 +60,10 @@ def data() -> Diagnosis:
         return Diagnosis(state, "data", f"FineWeb sp1024 with {shards} training shards", advice)
     if list(DATA.glob("datasets/pydocs_*/*.bin")):
         return Diagnosis(OK, "data", "embedded corpus data=pydocs; `golf data get` downloads FineWeb")
+    from golf.run.environment import package_version
     from golf.training.data.pydocs import VERSIONS
 
-    if wrong := [f"{name} {wanted}" for name, wanted in VERSIONS.items() if _version(name) != wanted]:
+    if wrong := [f"{name} {wanted}" for name, wanted in VERSIONS.items() if package_version(name) != wanted]:
         advice = "run `pip install -e .` in golf's folder, or `golf data get`"
         return Diagnosis(PROBLEM, "data", f"none; data=pydocs is built from {', '.join(wrong)}, not installed", advice)
     return Diagnosis(OK, "data", "the first run builds data=pydocs in ten seconds; `golf data get` downloads FineWeb")
@@ -81,10 +81,3 @@ def default_run() -> Diagnosis:
     length = f"{cfg.budget.train_seconds:g} s" if cfg.budget.train_seconds else f"{cfg.schedule.iterations} steps"
     launch = f"{cfg.launch.nproc}× {cfg.launch.device}, {cfg.model.compute_dtype}, compile={cfg.launch.compile}"
     return Diagnosis(OK, "default run", f"model={cfg.model.name} data={cfg.data.name}, {length} on {launch}")
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

@@ -8,7 +8,6 @@ The result is a record folder with one self-contained train_gpt.py, which is che
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from golf.challenge import SEEDS_WANTED
@@ -40,7 +39,7 @@ def parser() -> CommandParser:
     return made
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Export the runs and print the folder."""
     args = parser().parse_intermixed_args(arguments)
     from golf.foreign.folder_audit import audit

@@ -19,7 +19,6 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,7 +44,7 @@ def parser() -> CommandParser:
     return made
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Print the overrides; the exit status is 1 if they are not the whole experiment."""
     args = parser().parse_intermixed_args(arguments)
     if not args.script and not COMMAND.search(args.line):

@@ -69,7 +69,7 @@ def parser() -> CommandParser:
     return made
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Print the report in Markdown; the exit status is 1 if a check fails, or that of the main job."""
     args, start = parser().parse_intermixed_args(arguments), time.monotonic()
     if args.steps < 1:

@@ -7,20 +7,19 @@ import time
 
 import torch
 
+from golf.commands.gpu_presets import timed_steps
 from golf.errors import GolfError
 from golf.settings.composition import compose
 from golf.settings.config import Config
-from golf.training.loop.steps import TrainStep
+from golf.training.loop.state import build_state
 from golf.training.loop.warmup import synthetic_batch
-from golf.training.model.attention import FLASH_MODULES, choose_kernel, cpu_kernels, kernel
-from golf.training.model.build import build_model, compile_for_training
-from golf.training.optim.groups import build_optimizer
+from golf.training.model.attention import FLASH_MODULES, cpu_kernels, kernel
+from golf.training.model.build import build_model
 from golf.training.ranks import Ranks
 
 # Heads of 64 channels: some kernels refuse the 28 of the laptop's preset.
 SMALL = ["scale=laptop", "model=4l", "model.model_dim=256", "model.attention=sdpa", "launch.compile=off"]
 KERNEL_BOUND = 2e-2  # relative distance of bf16 attention from float64
-WARMUP_STEPS = 3
 
 
 def check_numbers(device: torch.device) -> list[tuple[str, bool, str]]:
@@ -60,7 +59,8 @@ def check_kernels(device: torch.device) -> list[tuple[str, bool, str]]:
 def check_compiling(overrides: list[str], device: torch.device) -> list[tuple[str, bool, str]]:
     """Compile the model to one graph and take a second step, which must not compile again; return a row."""
     cfg = compose([*overrides, "launch.compile=full"])
-    step, start = _prepared_step(cfg, device), time.perf_counter()
+    step = build_state(cfg, Ranks(device=device), lambda name, progress: None).step
+    start = time.perf_counter()
     step(lambda: synthetic_batch(cfg), 1.0, 0.9)
     seconds = time.perf_counter() - start
     try:
@@ -77,7 +77,7 @@ def step_table(overrides: list[str], device: torch.device, steps: int) -> list[s
     lines = ["| step | median ms | fastest | slowest | tokens/s |", "|---|---|---|---|---|"]
     for mode in ("off", "full"):
         cfg = compose([*overrides, f"launch.compile={mode}"])
-        times = _step_milliseconds(cfg, device, steps)
+        _, times, _ = timed_steps(cfg, device, steps)
         median = statistics.median(times)
         rate = 1000 * cfg.data.train_batch_tokens / median
         lines.append(f"| compile={mode} | {median:.1f} | {min(times):.1f} | {max(times):.1f} | {rate:,.0f} |")
@@ -98,25 +98,3 @@ def _loss_and_gradients(cfg: Config, device: torch.device) -> tuple[float, torch
     loss.backward()
     gradients = torch.cat([p.grad.float().flatten().cpu() for p in model.parameters() if p.grad is not None])
     return loss.item(), gradients
-
-
-def _prepared_step(cfg: Config, device: torch.device) -> TrainStep:
-    model = build_model(cfg).to(device)
-    choose_kernel(device, cfg)
-    compile_for_training(model, cfg.launch.compile)
-    return TrainStep(cfg, model, build_optimizer(cfg, model), Ranks(device=device))
-
-
-def _step_milliseconds(cfg: Config, device: torch.device, steps: int) -> list[float]:
-    """Return the milliseconds of each step on synthetic tokens, after the warm-up steps."""
-    step, times = _prepared_step(cfg, device), []
-    for i in range(steps + WARMUP_STEPS):
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        start = time.perf_counter()
-        step(lambda: synthetic_batch(cfg), 1.0, 0.95)
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        if i >= WARMUP_STEPS:
-            times.append(1000 * (time.perf_counter() - start))
-    return times

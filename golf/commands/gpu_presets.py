@@ -75,15 +75,9 @@ def measure_preset(preset: str, overrides: Sequence[str], device: torch.device, 
 
 
 def _measured(preset: str, cfg: Config, device: torch.device, steps: int) -> Measured:
-    set_up_torch(cfg)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    state = build_state(cfg, Ranks(device=device), lambda name, progress: None)
-    inputs, targets = batch = synthetic_batch(cfg)
-    if device.type == "cuda":
-        batch = inputs.pin_memory(), targets.pin_memory()
-    taken = [_timed_step(cfg, state, batch) for _ in range(UNTIMED_STEPS + steps)]
-    milliseconds, loss = statistics.median(ms for ms, _ in taken[UNTIMED_STEPS:]), taken[-1][1]
+    state, times, loss = timed_steps(cfg, device, steps)
     mib = torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else None
     machine = machine_like(machine_kind()) if device.type == "cuda" else None
     planned_ms = planned_mib = None
@@ -92,7 +86,18 @@ def _measured(preset: str, cfg: Config, device: torch.device, steps: int) -> Mea
         _, work = phases_of(cfg, shapeless_model(cfg))[0]
         planned_ms, planned_mib = machine.kind.slowdown * step_ms([(1.0, work)]), peak_mib(work)
     kernels = tuple(filter(None, (state.attention, *state.kernels)))
-    return Measured(preset, milliseconds, planned_ms, mib, planned_mib, loss, kernels)
+    return Measured(preset, statistics.median(times), planned_ms, mib, planned_mib, loss, kernels)
+
+
+def timed_steps(cfg: Config, device: torch.device, steps: int) -> tuple[TrainState, list[float], float]:
+    """Take steps on synthetic tokens; return the state after them, the milliseconds of each, and the last loss."""
+    set_up_torch(cfg)
+    state = build_state(cfg, Ranks(device=device), lambda name, progress: None)
+    inputs, targets = batch = synthetic_batch(cfg)
+    if device.type == "cuda":
+        batch = inputs.pin_memory(), targets.pin_memory()
+    taken = [_timed_step(cfg, state, batch) for _ in range(UNTIMED_STEPS + steps)]
+    return state, [milliseconds for milliseconds, _ in taken[UNTIMED_STEPS:]], taken[-1][1]
 
 
 def _timed_step(cfg: Config, state: TrainState, batch: tuple[torch.Tensor, torch.Tensor]) -> tuple[float, float]:

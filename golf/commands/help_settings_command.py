@@ -10,8 +10,6 @@ golf train --cfg job prints the values of a run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from golf.commands.parsing import CommandParser
 from golf.errors import GolfError
 
@@ -23,7 +21,7 @@ def parser() -> CommandParser:
     return made
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Print the settings that were asked for."""
     args = parser().parse_intermixed_args(arguments)
     from golf.settings.catalogue import found

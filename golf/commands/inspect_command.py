@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,7 +40,7 @@ def parser() -> CommandParser:
     return made
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Print the table of tensors."""
     args = parser().parse_intermixed_args(arguments)
     from golf.artifact.inspection import inspect_file
@@ -64,10 +62,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _print_table(inspection: Inspection, classes_only: bool) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     from golf.artifact.inspection import totals_by_class
+    from golf.report.summary import console
 
     table = Table(title=f"{inspection.layout}, {inspection.file_bytes:,} bytes", title_justify="left")
     for column in COLUMNS:
@@ -78,7 +76,7 @@ def _print_table(inspection: Inspection, classes_only: bool) -> None:
     for row in totals_by_class(inspection.tensors):
         table.add_row(*_cells(row))
     # Without a terminal rich takes 80 columns, which cuts this table.
-    Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 150).print(table)
+    console(plain_width=150).print(table)
     over = inspection.file_bytes / max(inspection.entropy_bytes, 1) - 1
     print(LEGEND)
     print(f"order-0 entropy {inspection.entropy_bytes:,.0f} bytes; the file is {over:+.2%} from it")

@@ -10,7 +10,6 @@ A catalogue has the columns category, technique, base, delta_bpb, measured, evid
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from golf.commands.parsing import CommandParser
@@ -27,7 +26,7 @@ def parser() -> CommandParser:
     return made
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Print the ledger."""
     args = parser().parse_intermixed_args(arguments)
     from golf.report.ledger import beside_catalogue, ledger

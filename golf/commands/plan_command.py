@@ -14,8 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from golf.commands.parsing import CommandParser
@@ -49,7 +47,7 @@ def parser() -> CommandParser:
     return made
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Print the plan of the run that the overrides describe."""
     args = parser().parse_intermixed_args(arguments)
     refuse_senseless(args)
@@ -78,7 +76,7 @@ def main(arguments: Sequence[str]) -> int:
         overrides, found = overrides_on(machine, args.overrides), []
         if args.solve:
             limits = Limits(args.margin, machine, args.min_steps)
-            found = [solve(overrides, args.solve, history, limits=limits, multiple_of=args.multiple_of).override]
+            found = [solve(overrides, args.solve, history, limits=limits, multiple_of=args.multiple_of)]
         cfg = compose([*overrides, *found])
         step_time = _probed(cfg) if args.on == HERE else None
         plan = make_plan(cfg, history, machine=machine, usd_per_hour=args.usd_per_hour, step_time=step_time)
@@ -112,12 +110,11 @@ def _probed(cfg: Config) -> StepTime:
 
 
 def _show(cfg: Config, plan: Plan, as_json: bool) -> None:
-    from rich.console import Console
-
     from golf.plan.lines import as_dict, plan_lines, plan_table
+    from golf.report.summary import console
 
     if as_json:
         print(json.dumps(as_dict(plan), indent=2))
         return
-    Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 140).print(plan_table(plan, cfg.name))
+    console().print(plan_table(plan, cfg.name))
     print("\n".join(plan_lines(cfg, plan)))

@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from golf.commands.parsing import CommandParser
@@ -31,7 +30,7 @@ def parser() -> CommandParser:
     return made
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Print a row for each preset."""
     args = parser().parse_intermixed_args(arguments)
     # As golf/train.py sets it. OpenMP reads it when torch is imported.

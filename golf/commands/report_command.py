@@ -10,7 +10,6 @@ The table comes from the files of the runs alone, so runs may still be unfinishe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from golf.commands.parsing import CommandParser
@@ -38,7 +37,7 @@ def parser() -> CommandParser:
     return made
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Print the report and write the files that were asked for."""
     args = parser().parse_intermixed_args(arguments)
     from golf.errors import GolfError

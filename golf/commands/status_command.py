@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 
 from golf.commands.parsing import CommandParser
 
@@ -18,7 +17,7 @@ def parser() -> CommandParser:
     return made
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Print the table of runs, once or until they have ended."""
     args = parser().parse_intermixed_args(arguments)
     from rich.console import Console

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 
 from golf.commands.parsing import CommandParser
 
@@ -25,7 +24,7 @@ def parser() -> CommandParser:
     return made
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Submit the runs; the exit status is that of golf train."""
     if {"-h", "--help"} & set(arguments) or all(a.startswith("-") for a in arguments):
         # This prints the help, or that overrides are missing, and exits.

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from golf.commands.parsing import CommandParser
@@ -30,7 +29,7 @@ def parser() -> CommandParser:
     return made
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Upload the runs; the exit status is 1 if one did not get through."""
     args = parser().parse_intermixed_args(arguments)
     from golf.jobs.track.backfill import folders, has_ended, pending

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 
 from golf.commands.parsing import CommandParser
 from golf.settings.usage import FLAGS, usage
@@ -26,7 +25,7 @@ def parser() -> CommandParser:
     return made
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Run the main job; the exit status is 0 if all runs are `ok`, 1 if one is not, 2 for a mistake."""
     if {"-h", "--help"} & set(arguments):
         print(usage())

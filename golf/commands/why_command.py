@@ -6,8 +6,6 @@ golf why "model=11l seed=2" "model=9l"
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from golf.commands.parsing import CommandParser
 
 
@@ -18,7 +16,7 @@ def parser() -> CommandParser:
     return made
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Print the differences."""
     args = parser().parse_intermixed_args(arguments)
     from golf.report.why import why

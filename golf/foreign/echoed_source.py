@@ -4,14 +4,34 @@ from __future__ import annotations
 
 import re
 
-from golf.foreign.event_lines import RULE, looks_like_source, may_end_source, opens_source, starts_program
+from golf.foreign.event_lines import RULE, has_format_code
 from golf.foreign.log_lines import SettingLine, SizeLine, StepLine, StopLine, read_line
 
 LONGEST_SAMPLE = 200  # lines of sample output in the documentation of a script
 SURE_SIGNS = {  # signs of a run's beginning that end an echoed script
     *("val_bpb:enabled", "train_loader:", "hyperparameters:", "running python", "model_params:", "train_shards:"),
 }
+_SOURCE = re.compile(
+    r"^(?:import |from \w[\w.]* import |def \w+\(|class \w+[(:]|async def |@\w+|#!|if __name__|\"\"\"|'''|try:|except |"
+    r"[A-Z_]{3,} = |return |#\s)|^\s+(?:return\b|if .*:$|for .* in .*:$|self\.|log0?\(|f\"|assert |with .*:$|else:|"
+    r"elif .*:|raise |[\w.\[\]]+ = |\w+\()|^\s*[)\]}],?$"
+)
+# A comment opens no script: people write headings such as `# --- eval` into logs.
+_OPENS = ("import ", "from ", '"""', "'''", "#!")
+# What can only be the beginning of a program, even in the middle of a log.
+_PROGRAM = re.compile(r"^(?:import \w[\w.]*(?:,| as |$)|from \w[\w.]* import |#!)")
+# What may follow an echoed script; a quick no for nearly every line of one.
+_ENDS_SOURCE = re.compile(
+    r"=|val_bpb:e|train_loader:d|hyperparam|running py|model_params:\d|train_shards:\s*\d|step|\[|\d|stopping"
+    r"|serialized|code size|total sub|artifact:|budget:",
+    re.IGNORECASE,
+)
 _QUOTES = re.compile(r"\"{3}|'{3}")
+
+
+def looks_like_source(text: str) -> bool:
+    """Tell whether a line is one of a Python program."""
+    return bool(_SOURCE.match(text)) or has_format_code(text)
 
 
 class EchoedSource:
@@ -40,7 +60,8 @@ class EchoedSource:
     def begins(self, number: int, text: str, run_has_begun: bool) -> bool:
         """Tell whether a script begins with this line, and open it if so."""
         # Generated text and tracebacks after the first step may look like documentation of a script.
-        can_open = starts_program(text) if run_has_begun and not self.is_sample(number) else opens_source(text)
+        is_sure = run_has_begun and not self.is_sample(number)
+        can_open = bool(_PROGRAM.match(text)) if is_sure else text.startswith(_OPENS)
         self.is_open = can_open and looks_like_source(text)
         self._take_quotes(number, text)
         return self.is_open
@@ -60,7 +81,7 @@ class EchoedSource:
 
 def _is_inside(text: str, in_docstring: bool) -> bool:
     """Tell whether an echoed script goes on with this line. Not every log ends one with equals signs."""
-    line = read_line(text) if may_end_source(text) else None
+    line = read_line(text) if _ENDS_SOURCE.match(text) else None
     # The challenge's scripts print a line of equals signs behind their own source.
     if line is RULE:
         return False

@@ -31,18 +31,8 @@ _EVAL_CLOCK = re.compile(rf"^\s*total_eval_time:\s*({NUMBER}\s*(?:ms|s|m))", _FL
 _AVERAGING = re.compile(r"^\s*(?:ema|swa|lawa|averag\w+)\b.*\b(?:apply|applying|averag|loading)", _FLAGS)
 # A row of the table that nvidia-smi prints: number, name and persistence mode of a GPU.
 _GPU = re.compile(r"^\|\s*\d+\s+((?:NVIDIA|Tesla|GeForce|AMD)[\w ]*?)\s+(?:On|Off|N/A)?\s*\|")
-_SOURCE = re.compile(
-    r"^(?:import |from \w[\w.]* import |def \w+\(|class \w+[(:]|async def |@\w+|#!|if __name__|\"\"\"|'''|try:|except |"
-    r"[A-Z_]{3,} = |return |#\s)|^\s+(?:return\b|if .*:$|for .* in .*:$|self\.|log0?\(|f\"|assert |with .*:$|else:|"
-    r"elif .*:|raise |[\w.\[\]]+ = |\w+\()|^\s*[)\]}],?$"
-)
 # A field of an f-string, such as `{val_bpb:.4f}`: digits in it are no result.
 _FORMAT_CODE = re.compile(r"\{[^{}\s][^{}]{0,200}:[-+ ,_<>=^]*(?:\d*,?(?:\.\d+)?[bcdeEfFgGnosxX%]|\.\d+)\}")
-_STATEMENT = re.compile(
-    r"^\s*(?:(?:print|log\w*|[\w.]+\.(?:info|write|append|log))\(|[fr]{1,2}[\"']|return\b|if\b.*:$|elif\b|for\b.*:$"
-    r"|def \w+\(|assert\b|raise\b|#|[\w.]+(?:\[[^\]]*\])? [-+*/]?= .*\w[(\[])"
-)
-_PROGRAM = re.compile(r"^(?:import \w[\w.]*(?:,| as |$)|from \w[\w.]* import |#!)")
 # Beginnings of lines that public scripts print beside their results.
 _NOISE = re.compile(
     r"^\s*(?:\||\+[-=]|[-=*_#~─━]{3,}|\[?[WEIF]\d{3,4}[ \d]|\[W\d|NCCL |\*+|setting omp_num|\[(?:modal|local)\]|"
@@ -58,11 +48,6 @@ _PAIRS_ONLY = re.compile(r"^\s*[A-Za-z_][\w.+/-]{0,60}(?:\[[^\]]{0,20}\])?\s*[:=
 # Words of libraries' warnings.
 _LIBRARY_NOISE = re.compile(
     r"torch/distributed|site-packages|warning|deprecat|nccl|triton|inductor|^\s*File \"|beginning \w+ eval timer",
-    _FLAGS,
-)
-_ENDS_SOURCE = re.compile(
-    r"=|val_bpb:e|train_loader:d|hyperparam|running py|model_params:\d|train_shards:\s*\d|step|\[|\d|stopping"
-    r"|serialized|code size|total sub|artifact:|budget:",
     _FLAGS,
 )
 
@@ -90,32 +75,6 @@ def read_noise(text: str) -> EventLine | None:
     return NOISE if is_noise else None
 
 
-def may_end_source(text: str) -> bool:
-    """Tell whether a line may follow an echoed script. A quick no for nearly every line of a script."""
-    return bool(_ENDS_SOURCE.match(text))
-
-
-def looks_like_source(text: str) -> bool:
-    """Tell whether a line is one of a Python program."""
-    return bool(_SOURCE.match(text)) or has_format_code(text)
-
-
 def has_format_code(text: str) -> bool:
     """Tell whether a line has a field of an f-string with a format code, as only source has."""
     return "{" in text and bool(_FORMAT_CODE.search(text))
-
-
-def is_statement(text: str) -> bool:
-    """Tell whether a line is a statement of Python, or a comment. Stricter than `looks_like_source`."""
-    return bool(_STATEMENT.match(text)) or has_format_code(text)
-
-
-def opens_source(text: str) -> bool:
-    """Tell whether an echoed script may begin with this line."""
-    # A comment does not open one: people write headings such as `# --- eval` into logs.
-    return text.startswith(("import ", "from ", '"""', "'''", "#!"))
-
-
-def starts_program(text: str) -> bool:
-    """Tell whether a line can only be the beginning of a program, even in the middle of a log."""
-    return bool(_PROGRAM.match(text))

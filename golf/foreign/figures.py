@@ -105,10 +105,7 @@ def _value(text: str) -> float | None:
 
 def _finite_size(value: float) -> float | None:
     """Return the number, None for an integer too large to be meant as one."""
-    try:
-        return float(value) if not isinstance(value, int) else int(value) if abs(value) < 10**18 else None
-    except OverflowError:
-        return None
+    return value if isinstance(value, float) or abs(value) < 10**18 else None
 
 
 def whole(value: float | None) -> int | None:

@@ -14,7 +14,7 @@ from golf.foreign.claims import claim_faults
 from golf.foreign.folder_reader import ForeignFolder, read_folders
 from golf.foreign.foreign_run import ForeignRun
 from golf.foreign.readme_claims import find_readme, readme_faults
-from golf.foreign.run_audit import audit_runs, copies, same_seed_faults, shard_faults, without_copies
+from golf.foreign.run_audit import audit_runs, copies, same_seed_faults, shard_faults
 from golf.foreign.submitted_runs import Logs, submitted
 from golf.report.imported_rows import DAMAGED, imported_folder, rows_of_record
 from golf.words import listed
@@ -32,9 +32,9 @@ def import_folders(paths: Sequence[Path]) -> Iterator[ForeignFolder]:
 
 def _folder_faults(found: ForeignFolder) -> list[str]:
     """Return faults that only several runs, or runs together with the claims, can show. Copies are taken out."""
-    copied = [f"{listed([run.name for run in same])} are copies of one run" for same in copies(found.runs)]
     # Two logs of one run would count as two seeds in every mean.
-    found.runs = without_copies(found.runs)
+    groups, found.runs = copies(found.runs)
+    copied = [f"{listed([run.name for run in same])} are copies of one run" for same in groups]
     faults = [*same_seed_faults(found.runs), *copied, *shard_faults(found.runs)]
     chosen: list[ForeignRun] = []
     if found.claims is not None:

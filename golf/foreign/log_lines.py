@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from golf.foreign.event_lines import NOISE, EventLine, has_format_code, is_statement, read_event, read_noise
+from golf.foreign.event_lines import NOISE, EventLine, has_format_code, read_event, read_noise
 from golf.foreign.figures import NUMBER, parse_number, parse_seconds
 
 _FLAGS = re.IGNORECASE
@@ -94,6 +94,11 @@ _COMPLETE = re.compile(rf"\s*training complete in\s+({NUMBER})s\s*\(({_COUNT}) s
 _STOP_AT = re.compile(rf"\s*stopping early at step\s+({_COUNT})\s*\(([^()]*)\)", _FLAGS)
 # Such as `final_eval val_bpb 1.1234`. The first group holds a mere blank, so that the number is group 2 as in `_BPB`.
 _BARE_BPB = re.compile(rf"\s*final_\w+\s+val_bpb(\s)\s*({NUMBER})\s*$", _FLAGS)
+# Statements of Python, comments among them.
+_STATEMENT = re.compile(
+    r"^\s*(?:(?:print|log\w*|[\w.]+\.(?:info|write|append|log))\(|[fr]{1,2}[\"']|return\b|if\b.*:$|elif\b|for\b.*:$"
+    r"|def \w+\(|assert\b|raise\b|#|[\w.]+(?:\[[^\]]*\])? [-+*/]?= .*\w[(\[])"
+)
 # A field of an f-string that lost its opening brace, such as `val_bpb:.4f} tokens`, is no number.
 _PRINTED = rf"(?=[-+]?(?:\d|nan|inf))({NUMBER})(?![\w%])"
 _BPB = re.compile(
@@ -140,24 +145,14 @@ _SIZES = [
 _MEGABYTES = re.compile(r"^\s*(\S+): (\d+)\.(\d{2})MB model \+ (\d+\.\d{3})MB code\b")  # of a million bytes
 _PIPED_SIZE = re.compile(rf"^\s*(\S+) model:\s*{_BYTES}\s*\|\s*total submission:\s*{_BYTES}", _FLAGS)
 _SETTING_NAMES = {
-    "seed": "seed",
-    "max_wallclock_seconds": "max_wallclock_seconds",
-    "wall": "max_wallclock_seconds",
-    "vocab_size": "vocab_size",
-    "eval_stride": "eval_stride",
-    "train_seq_len": "train_seq_len",
-    "eval_seq_len": "eval_seq_len",
-    "train_batch_tokens": "train_batch_tokens",
-    "world_size": "world_size",
-    "ws": "world_size",
-    "iterations": "iterations",
-    "model_params": "model_params",
-    "params": "model_params",
-    "train_shards": "train_shards",
-    "val_tokens": "val_tokens",
-    "tokens": "val_tokens",
-    "bytes": "val_tokens",  # a byte-level model's tokens
+    name: name
+    for name in (
+        *("seed", "max_wallclock_seconds", "vocab_size", "eval_stride", "train_seq_len", "eval_seq_len"),
+        *("train_batch_tokens", "world_size", "iterations", "model_params", "train_shards", "val_tokens"),
+    )
 }
+_SETTING_NAMES |= {"wall": "max_wallclock_seconds", "ws": "world_size", "params": "model_params"}
+_SETTING_NAMES |= {"tokens": "val_tokens", "bytes": "val_tokens"}  # bytes are a byte-level model's tokens
 _SETTING = re.compile(
     rf"(?<![\w.-])({'|'.join(sorted(_SETTING_NAMES, key=len, reverse=True))})\s*[:=]\s*({NUMBER})s?(?![\w/])", _FLAGS
 )
@@ -251,7 +246,7 @@ def _seconds(number: str, unit: str) -> float | None:
 def _score_line(text: str) -> Line | None:
     """Return a score, `NOISE` for one of a part of the split that is printed on the way."""
     match = _BPB.search(text) or _BARE_BPB.match(text)
-    if match is None or is_statement(text):
+    if match is None or _STATEMENT.match(text):
         return None
     part = _PART.search(text)
     if _PROGRESS.search(text) or _BAR.search(text) or (part and part[1] != part[2]):

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from golf.foreign.echoed_source import EchoedSource
-from golf.foreign.event_lines import NOISE, RULE, EventLine, looks_like_source
+from golf.foreign.echoed_source import EchoedSource, looks_like_source
+from golf.foreign.event_lines import NOISE, RULE, EventLine
 from golf.foreign.figures import Figure, parse_number, parse_seconds
 from golf.foreign.log_lines import Line, ScoreLine, SettingLine, SizeLine, StepLine, StopLine, read_line
 from golf.foreign.scores import OTHER, LoggedScore, claimed_kind, logged

@@ -173,8 +173,8 @@ def shard_faults(runs: Sequence[ForeignRun]) -> list[str]:
     return [f"its runs trained on {listed(sorted(s))} shards" for s in found.values() if len(s) > 1]
 
 
-def copies(runs: Sequence[ForeignRun]) -> list[list[ForeignRun]]:
-    """Return groups of logs of one and the same run, each of two logs or more. The first of a group is to be kept."""
+def copies(runs: Sequence[ForeignRun]) -> tuple[list[list[ForeignRun]], list[ForeignRun]]:
+    """Return groups of logs of one and the same run, each of two logs or more, and the runs with the first of each."""
     # Two runs never share a score to the last digit together with the training time in milliseconds.
     seen: dict[tuple[float | str | None, ...], list[ForeignRun]] = {}
     for run in runs:
@@ -184,13 +184,11 @@ def copies(runs: Sequence[ForeignRun]) -> list[list[ForeignRun]]:
         seen.setdefault(key, []).append(run)
     groups = [same for same in seen.values() if len(same) > 1]
     # The name that says the printed seed tells most; in one file, the last run is the one that was scored.
-    return [sorted(same, key=lambda r: (r.is_misnamed, r.named_seed is None, not r.is_last_in_file)) for same in groups]
-
-
-def without_copies(runs: Sequence[ForeignRun]) -> list[ForeignRun]:
-    """Return the runs, each run once."""
-    dropped = {id(run) for same in copies(runs) for run in same[1:]}
-    return [run for run in runs if id(run) not in dropped]
+    groups = [
+        sorted(g, key=lambda run: (run.is_misnamed, run.named_seed is None, not run.is_last_in_file)) for g in groups
+    ]
+    dropped = {id(run) for same in groups for run in same[1:]}
+    return groups, [run for run in runs if id(run) not in dropped]
 
 
 def scored_text(run: ForeignRun) -> str:

@@ -13,7 +13,7 @@ from golf.foreign.audit import Audit
 from golf.foreign.figures import Figure, mean_of
 from golf.foreign.folder_reader import ForeignFolder, read_folders
 from golf.foreign.foreign_run import ForeignRun
-from golf.foreign.run_audit import audit_runs, copies, without_copies
+from golf.foreign.run_audit import audit_runs, copies
 from golf.foreign.scores import ARTIFACT_KINDS
 from golf.foreign.submission_json import Claims
 from golf.words import counted, listed
@@ -85,8 +85,8 @@ def _logged_runs(group: ForeignFolder, folder: Path) -> list[ForeignRun]:
 
 def _sorted_out(runs: Sequence[ForeignRun], claims: Claims | None) -> Logs:
     """Return the runs without copies, and the claimed seeds that none of them has."""
-    logs = Logs(copied=copies(runs))
-    runs = without_copies(runs)
+    groups, runs = copies(runs)
+    logs = Logs(copied=groups)
     logs.unscored = [run for run in runs if not run.has_score]
     logs.scored = [run for run in runs if run.has_score]
     files = [run.files[0] for run in runs]

@@ -8,9 +8,16 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from golf.artifact.quant.policy import tensor_class
-from golf.plan.excess_bits import ExcessBits, Features, Measured, distance, expected_excess
+from golf.plan.excess_bits import (
+    ExcessBits,
+    Features,
+    Measured,
+    distance,
+    expected_excess,
+    prior_of,
+    rounding_excess,
+)
 from golf.plan.history import FinishedRun
-from golf.plan.priors import prior_of, rounding_excess
 from golf.plan.simulation import Simulation, simulate
 from golf.plan.tensors import StoredTensor, matrix_roles, stored_tensors, weights_by_role
 from golf.plan.weight_size import SizeSample, WeightSize, expected_size, path_length

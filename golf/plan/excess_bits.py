@@ -4,16 +4,26 @@ Trained rows are nearly Gaussian, but not independent. Columns of embeddings are
 that. Columns of wide matrices differ in size, and heavy tails count where the largest weight sets the scale. The excess
 changes smoothly with the optimizer's path length, the batch, the matrix's shape and the techniques. A Gaussian process
 around a shipped linear prior predicts it for each role from finished runs (docs/benchmarks.md).
+
+The priors in priors.csv are least-squares fits with a small ridge over small runs (`scripts/bench_plan.py --fit`), one
+for each scale rule, kind of codec and kind of matrix. Those of byte codecs are of zstd 22 for scales of k deviations,
+else of zlib 9. A standard deviation is never below 0.02, because residuals of a few runs underestimate those of new
+runs. For the two matrices of an untied head, which eight runs had, the least is 0.04.
 """
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+
+from golf.artifact.quant.policy import tensor_class
+from golf.settings.config import Config, QuantConfig, TensorQuant, scale_floor
 
 # Length scales of the Gaussian process: log path, log batch, log columns / rows, log columns
 SCALES = (0.7, 1.0, 0.4, 0.7)
@@ -69,6 +79,26 @@ class Prior(NamedTuple):
         return self.bits + self.path * path + self.batch * batch + self.aspect * aspect
 
 
+def _shipped() -> dict[tuple[str, str, str], Prior]:
+    """Return the priors of priors.csv by scale rule, kind of codec (context or bytes) and kind of matrix."""
+    with Path(__file__).with_name("priors.csv").open(newline="") as file:
+        _, *rows = csv.reader(file)
+    return {(rule, codec, kind): Prior(*map(float, numbers)) for rule, codec, kind, *numbers in rows}
+
+
+PRIORS = _shipped()
+UNKNOWN = {"std": Prior(0.0, sd=0.06), "max": Prior(0.0, sd=0.1, noise=0.02), "floor": Prior(0.0, sd=0.1, noise=0.02)}
+# Bits a weight that GPTQ adds: its corrections widen the distribution of codes and make columns less alike.
+GPTQ = {"std": ExcessBits(0.045, 0.017), "max": ExcessBits(0.002, 0.005), "floor": ExcessBits(0.01, 0.01)}
+GPTQ_EMBED = {**GPTQ, "std": ExcessBits(0.086, 0.03)}
+# The same for a trellis, whose codes are split into two sets with statistics of their own (docs/benchmarks.md).
+TRELLIS, TRELLIS_EMBED = ExcessBits(0.013, 0.01), ExcessBits(0.064, 0.02)
+# What one step for a whole embedding takes off: its rows differ in size, and rare tokens get short codes.
+ONE_STEP_EMBED = ExcessBits(-0.27, 0.07)
+COLUMN_BITS = 3.3  # bits of a column's step
+COLUMNS_EMBED = ExcessBits(0.05, 0.07)  # what steps of columns add in embeddings, whose columns predict each other
+
+
 def distance(one: Features, other: Features) -> float:
     """Return the distance of two runs of one role, in length scales of the Gaussian process."""
     steps = zip(one.coordinates(), other.coordinates(), SCALES, strict=True)
@@ -91,3 +121,55 @@ def expected_excess(prior: Prior, features: Features, evidence: Sequence[Measure
     # Rounding can bring the posterior variance below zero. The noise is added because a new run has it, too.
     variance = max(prior.sd**2 - float(weights @ shared), 0.0) + prior.noise**2
     return ExcessBits(shipped + float(weights @ off), math.sqrt(variance))
+
+
+def scale_rule(how: TensorQuant, quant: QuantConfig) -> str:
+    """Return what sets the scale of a row: `std` for k deviations, `max` for its largest weights, or `floor`."""
+    if scale_floor(how, quant) != "eps":
+        return "floor"
+    return "std" if how.clip in ("std", "matrix_std") else "max"
+
+
+def matrix_kind(role: str, tied: bool) -> str:
+    """Return the kind of a role's matrices; those of one kind share a prior."""
+    if role.startswith("tok_emb"):
+        return "tok_emb" if tied else "untied tok_emb"
+    if role.startswith("lm_head"):
+        return "lm_head"
+    # Tables of techniques, such as bigrams, are looked up like embeddings.
+    if "emb" in role and "proj" not in role:
+        return "table"
+    # Parameters of the whole model, such as skip_weights, have no module in their name.
+    return role.split(".")[-2] if "." in role else role
+
+
+def prior_of(role: str, how: TensorQuant, cfg: Config) -> Prior:
+    """Return the shipped prior of a role stored as `how`."""
+    rule = scale_rule(how, cfg.quant)
+    # Byte codecs do not see columns, so they share their priors.
+    codec = "context" if cfg.quant.codec == "context" else "bytes"
+    kind = matrix_kind(role, cfg.model.tie_embeddings)
+    found = PRIORS.get((rule, codec, kind), UNKNOWN[rule])
+    if how.clip == "matrix_std" and codec == "context" and tensor_class(role) == "embed":
+        sd = math.hypot(found.sd, ONE_STEP_EMBED.sd)
+        return found._replace(bits=found.bits + ONE_STEP_EMBED.bits, sd=sd)
+    return found
+
+
+def rounding_excess(role: str, how: TensorQuant, quant: QuantConfig, rows: int) -> ExcessBits:
+    """Return what rounding by GPTQ or on a trellis and steps of columns add to the excess bits of a role.
+
+    `rows` are those of one of its matrices, over which the step of a column is spread.
+    """
+    if how.rounding == "nearest":
+        return ExcessBits(0.0, 0.0)
+    is_embed = tensor_class(role) == "embed"
+    if how.rounding == "trellis":
+        added = TRELLIS_EMBED if is_embed else TRELLIS
+    else:
+        added = (GPTQ_EMBED if is_embed else GPTQ)[scale_rule(how, quant)]
+    if not how.columns:
+        return added
+    of_columns = COLUMNS_EMBED if is_embed else ExcessBits(0.0, 0.0)
+    bits = added.bits + of_columns.bits + COLUMN_BITS / max(rows, 1)
+    return ExcessBits(bits, math.hypot(added.sd, of_columns.sd))

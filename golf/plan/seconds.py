@@ -42,7 +42,7 @@ def expected_step_time(cfg: Config, flops_per_step: float, machine: str, history
     The median of their operations per second gives the expected time, the extremes give the ends.
     """
     # A rate in operations a second holds only for the same machine and the same way of computing.
-    here = [run for run in history if run.machine == machine and _runs_alike(run.config, cfg)]
+    here = [run for run in history if run.machine == machine and _way(run.config) == _way(cfg)]
     rated = []
     for run in here:
         flops = run.flops_per_step()
@@ -60,16 +60,12 @@ def expected_step_time(cfg: Config, flops_per_step: float, machine: str, history
     )
 
 
-def _runs_alike(a: Config, b: Config) -> bool:
-    """Tell whether two configurations compute in the same way: device, ranks, compilation, dtype, kernels."""
-
-    def setting(cfg: Config) -> tuple[object, ...]:
-        launch = cfg.launch
-        ranks = launch.nproc, launch.nodes, launch.threads
-        kernels = cfg.model.attention, launch.loss_kernel, launch.mlp_kernel
-        return launch.device, ranks, launch.compile, cfg.model.compute_dtype, kernels
-
-    return setting(a) == setting(b)
+def _way(cfg: Config) -> tuple[object, ...]:
+    """Return how a configuration computes: device, ranks, compilation, dtype, kernels."""
+    launch = cfg.launch
+    ranks = launch.nproc, launch.nodes, launch.threads
+    kernels = cfg.model.attention, launch.loss_kernel, launch.mlp_kernel
+    return launch.device, ranks, launch.compile, cfg.model.compute_dtype, kernels
 
 
 def steps_within_budget(cfg: Config, step_ms: Interval | None) -> Interval | None:

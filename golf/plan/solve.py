@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from golf.artifact.script.code_bytes import code_bytes
 from golf.errors import GolfError
@@ -21,13 +21,6 @@ FLOAT_DIGITS = 4  # significant digits of a solved value that is no integer
 
 
 Left = dict[str, float]  # unit of a limit → what is left, negative if it is broken
-
-
-class Solution(NamedTuple):
-    """The override that fills the cap, and the plan with it."""
-
-    override: str
-    plan: Plan
 
 
 @dataclass(frozen=True)
@@ -56,8 +49,8 @@ def solve(
     *,
     limits: Limits | None = None,
     multiple_of: int = 1,
-) -> Solution:
-    """Find the value of the setting `key` with the largest file that still fits: artifact + code ≤ cap - margin.
+) -> str:
+    """Return the override of `key` with the largest file that still fits: artifact + code ≤ cap - margin.
 
     Nothing is pruned. Without a margin the upper end of the prediction's interval has to fit, with one the expected
     value. On a machine of `limits` memory and steps have to do, too. A whole number is a multiple of `multiple_of`.
@@ -69,24 +62,19 @@ def solve(
     value, code = _number(start, key), code_bytes(start)
     # Bisection runs over whole multiples of the step, which a float has by its significant digits.
     step = multiple_of if isinstance(value, int) else 10.0 ** (math.floor(math.log10(value)) + 1 - FLOAT_DIGITS)
-    # The same value is asked for several times: at the ends, in between, and for the answer.
-    plans: dict[int, Plan] = {}
 
-    def plan_at(i: int) -> Plan:
-        if i not in plans:
-            # Pruning would make everything fit.
-            overridden = [*overrides, _override(key, i * step), "quant.prune.to_fit=false"]
-            plans[i] = make_plan(compose(overridden), history, code=code, machine=limits.machine)
-        return plans[i]
-
+    # The same value is asked for several times, at the ends and for each limit.
+    @functools.cache
     def left(i: int) -> Left:
-        return limits.left(plan_at(i))
+        # Pruning would make everything fit.
+        overridden = [*overrides, _override(key, i * step), "quant.prune.to_fit=false"]
+        return limits.left(make_plan(compose(overridden), history, code=code, machine=limits.machine))
 
     smallest, largest = max(1, math.ceil(value / RANGE / step)), math.floor(value * RANGE / step)
     if smallest > largest:
         raise GolfError(f"There is no multiple of {step:g} up to {value * RANGE:g}, eight times {key}: choose another.")
     found = _fitting(left, smallest, largest, f"{key} from {smallest * step:g} to {largest * step:g}")
-    return Solution(_override(key, found * step), plan_at(found))
+    return _override(key, found * step)
 
 
 def _fitting(left: Callable[[int], Left], low: int, high: int, described: str) -> int:

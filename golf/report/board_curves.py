@@ -39,7 +39,9 @@ class MetricsTail:
         with os.fdopen(descriptor, "rb") as file:
             found = os.fstat(descriptor)
             if found.st_size < self._read_bytes:
-                self._start_again()
+                self.generation += 1
+                self._read_bytes = 0
+                self._forget()
             self._written_at = found.st_mtime
             file.seek(self._read_bytes)
             added = file.read()
@@ -86,11 +88,6 @@ class MetricsTail:
             self.points[event] = [point for point in points if point[0] <= step]
         self.switches = [switch for switch in self.switches if switch["step"] <= step]
         self.generation += 1
-
-    def _start_again(self) -> None:
-        self.generation += 1
-        self._read_bytes = 0
-        self._forget()
 
     def _forget(self) -> None:
         self.points = {event: [] for event in FIELDS}

@@ -126,12 +126,8 @@ class _Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         name = self._name(parts.path)
         board = self.server.board
-        answers: dict[str, Callable[[Query], dict[str, Any]]] = {
-            "api/overview": board.overview,
-            "api/curves": board.curves,
-            "api/sweep": board.sweep,
-            "api/jobs": board.jobs,
-            "api/why": board.why,
+        answers = {
+            f"api/{one.__name__}": one for one in (board.overview, board.curves, board.sweep, board.jobs, board.why)
         }
         if name is None:
             self._send(403, b"This address lacks the token that `golf board` has printed.", "text/plain")

@@ -27,16 +27,6 @@ def imported_folder(root: Path) -> Path:
     return root / "imported"
 
 
-def _rows_of_file(path: Path) -> list[RunRow]:
-    """Return a row for every run of one import; an unreadable file becomes a row that says so."""
-    name = path.parent.name
-    try:
-        return rows_of_record(json.loads(path.read_bytes()), path.parent)
-    except DAMAGED as error:
-        reason = f"import.json cannot be read ({type(error).__name__}: {error}): import it again"
-        return [RunRow(name, name, None, UNREADABLE, reason, IMPORTED, path.parent)]
-
-
 def rows_of_record(values: dict[str, Any], folder: Path | None = None) -> list[RunRow]:
     """Return the rows of one record. Raises one of `DAMAGED` if it is none.
 
@@ -79,10 +69,17 @@ def _row(run: dict[str, Any], folder: Path | None) -> RunRow:
 
 
 def find_imported(target: str, root: Path) -> list[RunRow]:
-    """Return the rows of an imported submission by its folder or name; none if `target` is no import."""
+    """Return the rows of an imported submission by its folder or name; none if `target` is no import.
+
+    An unreadable record becomes a row that says so.
+    """
     for folder in (Path(target), imported_folder(root) / target):
-        if (folder / "import.json").is_file():
-            return _rows_of_file(folder / "import.json")
+        if (path := folder / "import.json").is_file():
+            try:
+                return rows_of_record(json.loads(path.read_bytes()), folder)
+            except DAMAGED as error:
+                reason = f"import.json cannot be read ({type(error).__name__}: {error}): import it again"
+                return [RunRow(folder.name, folder.name, None, UNREADABLE, reason, IMPORTED, folder)]
     return []
 
 

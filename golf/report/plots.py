@@ -13,25 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, ScalarFormatter
 
+from golf.report import plot_parts as parts
 from golf.report.findings import Findings, mean_interval, score_title, swept_numbers
-from golf.report.plot_parts import (
-    BLACK,
-    BLUE,
-    GREY,
-    MEAN,
-    SEEDS,
-    STYLE,
-    figure_height,
-    name_rows,
-    new_figure,
-    plain_numbers,
-    score_label,
-    ticks_apart,
-    variant_colours,
-    variant_legend,
-    verdict_colour,
-    verdict_legend,
-)
 from golf.report.rows import RunRow, is_number
 from golf.report.variants import SCORES, Variant
 
@@ -42,7 +25,7 @@ MOST_ROWS, MOST_CURVES, MOST_POINTS = 30, 40, 200  # variants, runs, points of a
 def pictures(findings: Findings) -> list[tuple[str, str, bytes]]:
     """Return name, caption and PNG of every plot for which the findings have data."""
     found = []
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context(parts.STYLE):
         for name, caption, figure in _drawn(findings):
             out = io.BytesIO()
             figure.savefig(out, format="png", dpi=DOTS_PER_INCH)
@@ -65,27 +48,27 @@ def _scores(findings: Findings) -> tuple[str, Figure] | None:
     bars = f"Bars: {findings.rules.confidence:.0%} interval of the mean."
     numbers = swept_numbers(findings, shown)
     if numbers:
-        figure, axes = new_figure(3.5)
+        figure, axes = parts.new_figure(3.5)
         _score_over_value(axes, findings, shown, numbers)
-        verdict_legend(figure, findings, shown, [Line2D([], [], label="seed", **SEEDS)])
+        parts.verdict_legend(figure, findings, shown, [Line2D([], [], label="seed", **parts.SEEDS)])
         return f"{_capital(score_title(findings))} against {findings.study.swept[0]}. {bars}", figure
     cut, left_out = _cut(shown, findings)
-    figure, axes = new_figure(figure_height(findings, cut))
+    figure, axes = parts.new_figure(parts.figure_height(findings, cut))
     for y, variant in enumerate(cut):
         for scores, style in _score_marks(findings, variant):
             axes.plot(scores, [y] * len(scores), **style)
-    name_rows(axes, findings, cut)
-    axes.set_xlabel(score_label(findings))
-    verdict_legend(figure, findings, cut, [Line2D([], [], label="seed", **SEEDS)])
+    parts.name_rows(axes, findings, cut)
+    axes.set_xlabel(parts.score_label(findings))
+    parts.verdict_legend(figure, findings, cut, [Line2D([], [], label="seed", **parts.SEEDS)])
     return f"{_capital(score_title(findings))} of the variants. {bars}{left_out}", figure
 
 
 def _score_marks(findings: Findings, variant: Variant) -> Iterator[tuple[Sequence[Any], dict[str, Any]]]:
     """Yield scores of a variant with the style that they are drawn in: seeds, the interval of the mean, the mean."""
-    colour = verdict_colour(findings, variant)
-    yield variant.scores(findings.score), SEEDS
+    colour = parts.verdict_colour(findings, variant)
+    yield variant.scores(findings.score), parts.SEEDS
     yield mean_interval(findings, variant), {"color": colour, "linewidth": 1.6}
-    yield [variant.mean(findings.score)], {"color": colour, **MEAN}
+    yield [variant.mean(findings.score)], {"color": colour, **parts.MEAN}
 
 
 def _score_over_value(axes: Axes, findings: Findings, shown: Sequence[Variant], numbers: dict[str, float]) -> None:
@@ -94,7 +77,7 @@ def _score_over_value(axes: Axes, findings: Findings, shown: Sequence[Variant], 
             axes.plot([numbers[variant.id]] * len(scores), scores, **style)
     ordered = sorted(shown, key=lambda v: numbers[v.id])
     means: list[Any] = [v.mean(findings.score) for v in ordered]
-    axes.plot([numbers[v.id] for v in ordered], means, color=GREY, linewidth=0.8, zorder=0)
+    axes.plot([numbers[v.id] for v in ordered], means, color=parts.GREY, linewidth=0.8, zorder=0)
     positions = sorted(set(numbers.values()))
     # A wide range of positive values was nearly always chosen on a logarithmic scale.
     if positions[0] > 0 and positions[-1] / positions[0] >= 4:
@@ -102,11 +85,11 @@ def _score_over_value(axes: Axes, findings: Findings, shown: Sequence[Variant], 
         axes.xaxis.set_major_formatter(ScalarFormatter())
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.minorticks_off()
-    axes.set_xticks(ticks_apart(positions, axes.get_xscale() == "log"))
+    axes.set_xticks(parts.ticks_apart(positions, axes.get_xscale() == "log"))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.set_xlabel(findings.study.swept[0])
-    axes.set_ylabel(score_label(findings, "\n"))
-    plain_numbers(axes.yaxis)
+    axes.set_ylabel(parts.score_label(findings, "\n"))
+    parts.plain_numbers(axes.yaxis)
 
 
 def _differences(findings: Findings) -> tuple[str, Figure] | None:
@@ -115,23 +98,23 @@ def _differences(findings: Findings) -> tuple[str, Figure] | None:
     if not shown:
         return None
     cut, left_out = _cut(shown, findings)
-    figure, axes = new_figure(figure_height(findings, cut))
-    axes.axvline(0.0, color=BLUE, linewidth=1.0)
-    untested: Any = {**MEAN, "marker": "o", "markerfacecolor": "white", "color": GREY}
+    figure, axes = parts.new_figure(parts.figure_height(findings, cut))
+    axes.axvline(0.0, color=parts.BLUE, linewidth=1.0)
+    untested: Any = {**parts.MEAN, "marker": "o", "markerfacecolor": "white", "color": parts.GREY}
     for y, variant in enumerate(cut):
-        verdict, colour = findings.verdicts[variant.id], verdict_colour(findings, variant)
+        verdict, style = findings.verdicts[variant.id], untested
         if verdict.comparison:
-            axes.plot(verdict.comparison.interval(findings.rules.confidence), [y, y], color=colour, linewidth=1.6)
-        axes.plot(
-            [verdict.difference_bpb or 0.0], [y], **({"color": colour, **MEAN} if verdict.comparison else untested)
-        )
-    name_rows(axes, findings, cut)
+            style = {**parts.MEAN, "color": parts.verdict_colour(findings, variant)}
+            bounds = verdict.comparison.interval(findings.rules.confidence)
+            axes.plot(bounds, [y, y], color=style["color"], linewidth=1.6)
+        axes.plot([verdict.difference_bpb or 0.0], [y], **style)
+    parts.name_rows(axes, findings, cut)
     axes.set_xlabel("difference in bits per byte; left is better")
-    besides = [Line2D([], [], color=BLUE, linewidth=1.0, label="reference")]
+    besides = [Line2D([], [], color=parts.BLUE, linewidth=1.0, label="reference")]
     if any(findings.verdicts[v.id].comparison is None for v in cut):
         besides.append(Line2D([], [], label="no test possible", **untested))
     tested = [v for v in cut if findings.verdicts[v.id].comparison]
-    verdict_legend(figure, findings, tested, besides)
+    parts.verdict_legend(figure, findings, tested, besides)
     caption = f"Difference to {findings.reference_name}, {findings.rules.confidence:.0%} intervals.{left_out}"
     return caption, figure
 
@@ -142,35 +125,35 @@ def _bytes(findings: Findings) -> tuple[str, Figure] | None:
     shown = [v for v in findings.variants if any(_has(r, field, "total_bytes") for r in v.rows)]
     if not shown:
         return None
-    figure, axes = new_figure(3.6)
-    colours = variant_colours(findings, shown)
+    figure, axes = parts.new_figure(3.6)
+    colours = parts.variant_colours(findings, shown)
     # The best variants are drawn last and so on top.
     for variant in reversed(shown):
         points = [(r.total_bytes or 0, getattr(r, field)) for r in variant.rows if _has(r, field, "total_bytes")]
         x, y = [point[0] / 1e6 for point in points], [point[1] for point in points]
-        axes.plot(x, y, "o", color=colours.get(variant.id, GREY), markersize=4.5, alpha=0.85)
+        axes.plot(x, y, "o", color=colours.get(variant.id, parts.GREY), markersize=4.5, alpha=0.85)
     caps = sorted({row.cap_bytes for v in shown for row in v.rows if row.cap_bytes})
     for cap in caps:
-        axes.axvline(cap / 1e6, color=BLACK, linestyle="--", linewidth=1.0)
+        axes.axvline(cap / 1e6, color=parts.BLACK, linestyle="--", linewidth=1.0)
     axes.set_xlabel("artifact + code (MB of 1,000,000 bytes)")
-    axes.set_ylabel(score_label(findings, "\n"))
+    axes.set_ylabel(parts.score_label(findings, "\n"))
     axes.xaxis.set_major_locator(MaxNLocator(5))
-    plain_numbers(axes.xaxis)
-    plain_numbers(axes.yaxis)
-    cap_line = Line2D([], [], color=BLACK, linestyle="--", linewidth=1.0, label="cap")
-    variant_legend(figure, findings, shown, colours, [cap_line] if caps else [])
+    parts.plain_numbers(axes.xaxis)
+    parts.plain_numbers(axes.yaxis)
+    cap_line = Line2D([], [], color=parts.BLACK, linestyle="--", linewidth=1.0, label="cap")
+    parts.variant_legend(figure, findings, shown, colours, [cap_line] if caps else [])
     limit = f" Dashed: the cap of {', '.join(f'{cap:,}' for cap in caps)} bytes." if caps else ""
     return f"Bytes against {score_title(findings)}, one dot a run.{limit}", figure
 
 
 def _curves(findings: Findings) -> tuple[str, Figure] | None:
     """Draw the training loss of every run over its training seconds."""
-    colours = variant_colours(findings, findings.variants)
+    colours = parts.variant_colours(findings, findings.variants)
     wanted = [v for v in findings.variants if v.id in colours]
     drawn = [(v, curve) for v in wanted for row in v.rows if len(curve := _curve(row)) > 1][:MOST_CURVES]
     if not drawn:
         return None
-    figure, axes = new_figure(3.6)
+    figure, axes = parts.new_figure(3.6)
     # The best variants are drawn last and so on top.
     for variant, curve in reversed(drawn):
         x, y = [point[0] for point in curve], [point[1] for point in curve]
@@ -182,8 +165,8 @@ def _curves(findings: Findings) -> tuple[str, Figure] | None:
     axes.set_xlim(left=0)
     axes.set_xlabel("seconds of training")
     axes.set_ylabel("training loss (nats per token)")
-    plain_numbers(axes.yaxis)
-    variant_legend(figure, findings, [v for v in wanted if any(v is other for other, _ in drawn)], colours)
+    parts.plain_numbers(axes.yaxis)
+    parts.variant_legend(figure, findings, [v for v in wanted if any(v is other for other, _ in drawn)], colours)
     hidden = len(findings.variants) - len(wanted)
     rest = f" The best {len(wanted)} variants; {hidden} more are in the table." if hidden else ""
     return f"Training loss over the clock, one line a run.{rest}", figure

@@ -46,12 +46,12 @@ def print_result(result: Result, folder: Path) -> None:
     for warning in result.warnings:
         table.add_row("note", warning)
     table.add_row("files", _shown(folder))
-    _console().print(table)
+    console().print(table)
 
 
-def _console() -> Console:
-    """Return a console of the terminal's width, or wide enough for whole sentences in a file or a pipe."""
-    return Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+def console(plain_width: int = PLAIN_WIDTH) -> Console:
+    """Return a console of the terminal's width; in a file or a pipe it has `plain_width` characters."""
+    return Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else plain_width)
 
 
 def _score(score: Score | None) -> str:

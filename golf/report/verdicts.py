@@ -122,19 +122,13 @@ def measured(variant: Variant, reference: Variant | float, score: str) -> Verdic
     other = reference.mean(score) if isinstance(reference, Variant) else reference
     if mine is None or other is None:
         return Verdict(NO_VERDICT)
+    per_token, of_reference = variant.bytes_per_token, variant.bytes_per_token
+    if isinstance(reference, Variant):
+        of_reference = reference.bytes_per_token
     # Nats per token of two tokenizers are different units, of which no difference can be taken.
-    per_token = _shared_bytes_per_token(variant, reference)
-    nats = nats_per_token(mine - other, per_token) if per_token else None
+    is_shared = per_token and of_reference and abs(per_token / of_reference - 1) <= SAME_TOKENIZER
+    nats = nats_per_token(mine - other, per_token) if per_token and is_shared else None
     return Verdict(NO_VERDICT, difference_bpb=mine - other, difference_nats=nats)
-
-
-def _shared_bytes_per_token(variant: Variant, reference: Variant | float) -> float | None:
-    """Return the bytes per token of both; None if unknown or if two tokenizers make nats per token different units."""
-    mine = variant.bytes_per_token
-    other = reference.bytes_per_token if isinstance(reference, Variant) else mine
-    if mine is None or other is None or abs(mine / other - 1) > SAME_TOKENIZER:
-        return None
-    return mine
 
 
 def margin_bpb(variant: Variant, reference: Variant | float, rules: RulesConfig) -> float:

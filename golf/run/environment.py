@@ -43,7 +43,7 @@ def environment_record(command: list[str]) -> dict[str, Any]:
 
 def package_versions() -> dict[str, str | None]:
     """Return the versions of the packages that results may depend on, None for those not installed."""
-    return {name: _version(name) for name in PACKAGES}
+    return {name: package_version(name) for name in PACKAGES}
 
 
 def machine_kind() -> str:
@@ -75,7 +75,8 @@ def digest_of_files(places: Iterable[Path]) -> str:
     return total.hexdigest()[:12]
 
 
-def _version(package: str) -> str | None:
+def package_version(package: str) -> str | None:
+    """Return the version of an installed package, None if it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

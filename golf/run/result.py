@@ -81,6 +81,7 @@ class Result:
 
 
 def to_json(result: Result) -> dict[str, Any]:
+    """Return the plain values of result.json."""
     return dataclasses.asdict(result)
 
 

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from golf.plan.artifact_size import has_floor
-from golf.plan.excess_bits import Features, Measured, Prior, expected_excess
+from golf.plan.excess_bits import PRIORS, UNKNOWN, Features, Measured, Prior, expected_excess, prior_of
 from golf.plan.plan import make_plan
-from golf.plan.priors import PRIORS, UNKNOWN, prior_of
 from golf.plan.weight_size import SizeSample, expected_size, path_length
 from golf.settings.config import PruneConfig
 from golf.training.loop.schedule import lr_multiplier
@@ -57,7 +56,7 @@ def test_more_evidence_narrows_the_interval_to_the_noise() -> None:
 def test_priors_are_chosen_by_scale_rule(setting: str, rule: str) -> None:
     floor = "one_over_qmax" if rule == "floor" else "eps"
     cfg = compose(["quant.codec=zlib", setting, f"quant.mlp.scale_floor={floor}"])
-    shipped = PRIORS.get((rule, "bytes"), {}).get("fc", UNKNOWN[rule])
+    shipped = PRIORS.get((rule, "bytes", "fc"), UNKNOWN[rule])
     assert prior_of("blocks.mlp.fc.weight", cfg.quant.mlp, cfg) == shipped
     assert has_floor(cfg.quant)  # of the other classes
 

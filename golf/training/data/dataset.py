@@ -30,6 +30,8 @@ EMBEDDED = {  # places of the built-in corpora by data.built_from: shards and to
 
 @dataclass(frozen=True)
 class Dataset:
+    """The data of a run, opened and checked."""
+
     train_files: list[Path]
     train: list[np.ndarray]  # uint16 tokens, memory-mapped
     validation: np.ndarray  # uint16 [N + 1], the tokens that scores read

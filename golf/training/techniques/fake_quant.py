@@ -110,6 +110,7 @@ def check_start(name: str, start_fraction: float | None, lr_threshold: float | N
 
 
 def has_started(start_fraction: float | None, lr_threshold: float | None, progress: Progress) -> bool:
+    """Tell whether a late switch that starts at a fraction or below a learning-rate multiplier is on."""
     if lr_threshold is not None:
         return progress.lr_multiplier < lr_threshold
     return progress.fraction >= (start_fraction or 0.0)

@@ -16,6 +16,7 @@ from golf.training.techniques.base import CHANGES_STORAGE, STORAGE, Technique, t
 
 
 def project_fused(attn: CausalSelfAttention, x: Tensor, active: tuple[str, ...]) -> tuple[Tensor, Tensor, Tensor]:
+    """Project `x` to queries `[B, T, H·D]`, keys and values `[B, T, K·D]`, by one matrix."""
     q, k, v = attn.c_qkv(x, active).split(attn.c_qkv.separate_rows["weight"], dim=-1)
     return q, k, v
 

@@ -19,6 +19,7 @@ SHARED_KEY = "first_values"
 
 
 def keep_values(attn: CausalSelfAttention, v: Tensor, context: Context) -> Tensor:
+    """Keep `v` `[B, T, K, D]` for later layers, and return it."""
     # With recurrence the first layer may run again, and its first values stay.
     context.shared.setdefault(SHARED_KEY, v)
     return v
