@@ -7,6 +7,7 @@ import os
 import stat
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 
@@ -27,7 +28,7 @@ def print_in_any_encoding() -> None:
     Otherwise a table, or the result of a finished run, ends in a traceback. Where the caller has closed an output, what
     is printed goes nowhere.
     """
-    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
+    sys.stdout, sys.stderr = (stream or Path(os.devnull).open("w") for stream in (sys.stdout, sys.stderr))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
@@ -42,9 +43,9 @@ def outlive_readers() -> None:
         stream = getattr(sys, name)
         if isinstance(stream, io.TextIOWrapper) and stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode):
             raw = _Unread(stream.fileno(), "w", closefd=False)
-            kept = {"encoding": stream.encoding, "errors": stream.errors, "line_buffering": stream.line_buffering}
             stream.flush()
-            setattr(sys, name, io.TextIOWrapper(io.BufferedWriter(raw), **kept))
+            buffer, by_line = io.BufferedWriter(raw), stream.line_buffering
+            setattr(sys, name, io.TextIOWrapper(buffer, stream.encoding, stream.errors, line_buffering=by_line))
 
 
 class _Unread(io.FileIO):
