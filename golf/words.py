@@ -28,7 +28,7 @@ def print_in_any_encoding() -> None:
     Otherwise a table, or the result of a finished run, ends in a traceback. Where the caller has closed an output, what
     is printed goes nowhere.
     """
-    sys.stdout, sys.stderr = (stream or Path(os.devnull).open("w") for stream in (sys.stdout, sys.stderr))
+    sys.stdout, sys.stderr = (stream or Path(os.devnull).open("w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
