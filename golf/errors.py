@@ -14,5 +14,6 @@ def without_environment(error: ModuleNotFoundError) -> str:
     """Return the sentence about a package that golf needs and this Python lacks."""
     return (
         f"The package {error.name} is not installed for {sys.executable}: `make run` sets up everything in .venv and "
-        "starts a run; afterwards `. .venv/bin/activate` makes this shell use it."
+        "starts a run; afterwards `. .venv/bin/activate` makes this shell use it. In a .venv that is there already, "
+        "`pip install -e .` brings what it lacks."
     )

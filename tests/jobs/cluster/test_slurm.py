@@ -99,6 +99,9 @@ def test_jobs_run_the_code_that_was_submitted(cluster: Environment, tiny: OwnDat
     assert (snapshot / "golf/train.py").exists() and json.loads((snapshot / "snapshot.json").read_text())["packages"]
     for log in runs.glob("sweeps/*/slurm/*_submission.sh"):
         assert f"export PYTHONPATH={snapshot}" in log.read_text().replace("'", "")
+    # The jobs' current directory is this checkout, where Python would look first. A snapshot is in no git repository.
+    records = [json.loads(path.read_text()) for path in runs.glob("4l*/seed*/environment.json")]
+    assert [record["git"] for record in records] == [{}, {}]
 
 
 def started(runs: Path, step: int) -> bool:
