@@ -101,8 +101,11 @@ golf plan experiment=records/2026-03-22_11l_gptq_lite scale=record
 
 - **exact**: every setting that is known to change the score is the record's. Random numbers, their order and kernels
   are not. Whether the score is reached is unknown: none of these was trained here at full size.
-- **documented**: the last column says what differs.
+- **documented**: the last column says what differs; "there" is the record's script.
 - **no**: the last column says what is missing.
+
+Two differences recur. *48 scalars*: the script also keeps λ and ρ for the eight layers without lanes, where nothing
+reads them. *Queue*: the script gives a document to whichever rank is free, Golf deals documents out by planned times.
 
 The number of parameters is the published one and is compared by a test. Scores are bits per byte as the challenge's
 table has them. The public scripts with parameter banks start training with Muon's momentum of the warm-up steps; here

@@ -36,7 +36,8 @@ def in_terminal(command: list[str]) -> str:
     return output.decode()
 
 
-@pytest.mark.parametrize("nproc", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("nproc", [1, 2])
 def test_a_terminal_gets_a_bar_with_step_loss_speed_and_time_left(tiny: OwnDataset, runs: Path, nproc: int) -> None:
     overrides = [*tiny_overrides(tiny), "schedule.iterations=30", f"launch.nproc={nproc}"]
     shown = in_terminal([sys.executable, "golf/train.py", *overrides])

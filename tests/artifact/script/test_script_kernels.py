@@ -48,6 +48,7 @@ def kernel_texts(found: Bundle) -> dict[str, str]:
     return texts
 
 
+@pytest.mark.slow
 def test_a_script_has_the_selected_kernel_as_text() -> None:
     found = bundle("launch.loss_kernel=triton")
     assert kernel_texts(found) == {"triton_loss": text_of("triton_loss")}

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from golf.artifact.quant.policy import dequantize, quantize
+from golf.errors import GolfError
 from golf.registry import technique_types
 from golf.run.identity import variant_id
 from golf.run.progress import Progress
@@ -17,7 +18,8 @@ from golf.settings.config import Config, techniques
 from golf.training.loop.proofs import inert_techniques
 from golf.training.loop.switches import StepHooks, switch_names
 from golf.training.model.build import build_model
-from golf.training.model.gpt import GPT
+from golf.training.model.gpt import GPT, Block
+from golf.training.model.layers import RMSNorm
 from golf.training.optim.groups import build_optimizer, group_parameters
 from golf.training.techniques.base import CHANGES_WEIGHTS
 from tests.support import compatible_stacks, compose
@@ -142,6 +144,32 @@ def test_dropped_is_never_selected(name: str) -> None:
     never = compose([*SMALL, f"tech=[{','.join(needed(name))}]"])
     assert variant_id(dropped) == variant_id(never) != variant_id(configured(name))
     assert build_model(dropped).state_dict().keys() == build_model(never).state_dict().keys()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_every_layer_gets_its_repeated_visits_get(name: str) -> None:
+    loop = ["tech.recurrence={first:1,last:2,controls:by_visit}"]
+    names = sorted({name, "recurrence", *needed(name)})
+    if technique_types()[name].by_layer:
+        with pytest.raises(GolfError, match=f"{name} for the further visits"):
+            compose([*SMALL, f"tech=[{','.join(names)}]", *loop])
+        return
+    model = build_model(compose([*SMALL, f"tech=[{','.join(names)}]", *loop]))
+    layers, visits = ([edits_of(part) for part in parts] for parts in (model.blocks, model.late_controls))
+    # The first layer may be left out, as a scale of 1 leaves its norms as they are.
+    assert set.intersection(*layers[1:]) <= set.intersection(*visits)
+
+
+def edits_of(controls: Block) -> set[str]:
+    """Return the places at which a block's control vectors, norms or hooks are not those of the plain model."""
+    norms = {name: getattr(controls, name) for name in ("attn_norm", "mlp_norm")}
+    found = {name for name, norm in norms.items() if norm != RMSNorm()}
+    # A layer without attention has no hooks of it.
+    if attn := getattr(controls, "attn", None):
+        found |= {"qk_norm"} if attn.qk_norm != RMSNorm() else set()
+        phases = [*attn.value_hooks.items(), *attn.output_hooks.items()]
+        found |= {phase for phase, hooks in phases if hooks}
+    return found
 
 
 @pytest.mark.parametrize("stack", STACKS, ids="+".join)
