@@ -63,7 +63,7 @@ from golf.settings.composition import (  # noqa: E402
     sweep_label,
 )
 from golf.settings.mistakes import explain, flags_first  # noqa: E402
-from golf.words import print_in_any_encoding  # noqa: E402
+from golf.words import outlive_readers, print_in_any_encoding  # noqa: E402
 
 if TYPE_CHECKING:
     from golf.jobs.sweep.batch import Row
@@ -152,6 +152,7 @@ def print_quant_gaps(rows: Sequence[Row]) -> None:
 def command_line() -> int:
     """Return the exit status: 0 if all runs are `ok`, 1 if one is not, 2 for a mistake in the command or its inputs."""
     print_in_any_encoding()
+    outlive_readers()
     # Under torchrun every rank would start all ranks of a run again.
     if "TORCHELASTIC_RUN_ID" in os.environ:
         said = "golf starts its ranks itself: use python, not torchrun, and launch.nproc for their number."

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
+import stat
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 
 def counted(number: int, noun: str) -> str:
@@ -21,8 +25,35 @@ def listed(items: Sequence[object], at_most: int = 4) -> str:
 def print_in_any_encoding() -> None:
     """Let standard output and error show a question mark for what their encoding lacks, as Latin-1 lacks `…`.
 
-    Otherwise a table, or the result of a finished run, ends in a traceback.
+    Otherwise a table, or the result of a finished run, ends in a traceback. Where the caller has closed an output, what
+    is printed goes nowhere.
     """
+    sys.stdout, sys.stderr = (stream or Path(os.devnull).open("w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+
+
+def outlive_readers() -> None:
+    """Let what is printed go nowhere once the reader of a pipe has ended, as `head` and a killed `tee` have.
+
+    Otherwise the next line that it prints would end a training run.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper) and stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode):
+            raw = _Unread(stream.fileno(), "w", closefd=False)
+            stream.flush()
+            buffer, by_line = io.BufferedWriter(raw), stream.line_buffering
+            setattr(sys, name, io.TextIOWrapper(buffer, stream.encoding, stream.errors, line_buffering=by_line))
+
+
+class _Unread(io.FileIO):
+    """A pipe that takes everything, also when nobody reads it any more."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+            return len(data)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import os
 import pty
 import re
 import select
+import shlex
 import shutil
 import subprocess
 import sys
@@ -19,7 +21,9 @@ import pytest
 from golf.commands import cli
 from golf.commands.completion_command import candidates
 from golf.errors import GolfError
-from tests.support import ROOT
+from golf.run.result import OK, read_result
+from golf.training.data.own_text import OwnDataset
+from tests.support import ROOT, tiny_overrides
 
 FOLDER = ROOT / "golf" / "commands"
 # `golf bench` needs torch for its defaults.
@@ -129,7 +133,8 @@ def raises(error: BaseException) -> object:
 
 def test_errors_and_interruptions_become_exit_statuses(monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = importlib.import_module("golf.commands.ledger_command")
-    for error, status in ((GolfError("Mend it."), 2), (KeyboardInterrupt(), 130)):
+    private = PermissionError(errno.EACCES, "Permission denied", "train.log")
+    for error, status in ((GolfError("Mend it."), 2), (private, 2), (KeyboardInterrupt(), 130)):
         monkeypatch.setattr(ledger, "main", raises(error))
         assert cli.main(["ledger"]) == status
     monkeypatch.setattr(ledger, "main", raises(RuntimeError()))
@@ -142,6 +147,24 @@ def test_a_reader_that_has_enough_is_no_error() -> None:
         line = f"{sys.executable} -m golf.commands.cli {command} --help | true; echo ${{PIPESTATUS[0]}}"
         done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, cwd=ROOT)
         assert done.stdout == "0\n" and done.stderr == ""
+
+
+def test_a_run_outlives_the_reader_of_its_output(tiny: OwnDataset, runs: Path) -> None:
+    """Training that is piped into `head`, or into a `tee` that dies, goes on."""
+    overrides = " ".join(shlex.quote(override) for override in tiny_overrides(tiny))
+    line = f"{sys.executable} -m golf.commands.cli train {overrides} | head -1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout.splitlines()[-1] == "0" and done.stderr == "", done.stdout + done.stderr
+    (result,) = runs.glob("4l*/seed*/result.json")
+    assert read_result(result).state == OK
+
+
+def test_closed_and_full_outputs_are_no_traceback() -> None:
+    command = f"{sys.executable} -m golf.commands.cli power --sigma 0.0007 --difference 0.0014"
+    for output, status in ((">&-", 0), ("> /dev/full", 2)):
+        done = subprocess.run(["bash", "-c", f"{command} {output}"], capture_output=True, text=True, cwd=ROOT)
+        assert done.returncode == status and done.stderr.count("\n") <= 1, done.stderr
+    assert done.stderr == "error: The output cannot be opened or written (No space left on device).\n"
 
 
 @pytest.mark.parametrize("command", [["-m", "golf.commands.cli", "--help"], ["golf/train.py", "--help"]])

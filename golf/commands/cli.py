@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from golf.errors import GolfError, without_environment
+from golf.files import DISK_REFUSES
 from golf.words import print_in_any_encoding
 
 GROUPS = {
@@ -66,6 +67,13 @@ def _exit_status(run: Callable[[], int]) -> int:
         # The reader, such as `head`, has what it wants. Python would complain again when it flushes at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        # Any command may meet a file or folder of somebody else, or print onto a full disk.
+        if error.errno not in DISK_REFUSES:
+            raise
+        what = error.filename or "The output"
+        print(f"error: {what} cannot be opened or written ({error.strerror}).", file=sys.stderr)
+        return EXIT_USAGE
     return status
 
 
@@ -102,7 +110,7 @@ def _unknown(given: list[str], family: list[str]) -> str:
     if family and len(given) == 1:
         return f"golf {given[0]} is followed by {' or '.join(name.partition(' ')[2] for name in family)}."
     typed = " ".join(given[:2]) if family else given[0]
-    close = difflib.get_close_matches(typed, family or COMMANDS, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(typed.lower(), family or COMMANDS, n=1, cutoff=0.5)
     advice = f"did you mean golf {close[0]}?" if close else "`golf --help` lists all."
     return f"There is no command golf {typed}; {advice}"
 

@@ -45,6 +45,7 @@ EVALUATION = re.compile(r"eval|score|valid|ttt", re.IGNORECASE)
 VALIDATION_TEXT = re.compile(r"val_tokens|_val_\*|val_files|validation_tokens")
 TRAINING = re.compile(r"^(train|train_loop|training_step|calibrate\w*|collect_hessians?\w*)$")
 LARGEST_BYTES = 64 << 20  # of an unpacked script
+MOST_CHARACTERS = 4 << 20  # of source that is parsed; a public script has up to 300,000, and a million take ten seconds
 SMALLEST_PAYLOAD = 200  # characters of a string that may hold a program
 # A raw stream does not name the size of its dictionary; one that is larger than needed reads it as well.
 LZMA2 = [{"id": lzma.FILTER_LZMA2, "dict_size": 64 << 20}]
@@ -86,6 +87,10 @@ def parsed_script(text: str, name: str = "the script") -> Script:
     while (inner := unpacked(text)) is not None and len(layers) < MOST_LAYERS:
         layers.append(inner[0])
         text = inner[1]
+    if len(text) > MOST_CHARACTERS:
+        return Script(
+            "", tuple(layers), None, f"{name} has {len(text):,} characters of source: no script is that large"
+        )
     try:
         return Script(text, tuple(layers), ast.parse(text), is_still_packed=is_packed(text))
     # ast.parse raises ValueError for null bytes, and the last two for expressions that are nested too deeply.

@@ -297,7 +297,9 @@ def _check_fields(values: dict[str, Any], claims: Claims, found: Audit) -> None:
 def _has_type(key: str, value: Any) -> bool:
     if key in SUBMISSION_TEXTS:
         return isinstance(value, str)
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    # A whole number of over 300 digits has no float, so only floats are asked.
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and not (isinstance(value, float) and not math.isfinite(value))
 
 
 def _short(value: Any) -> str:

@@ -165,7 +165,7 @@ def _running(cfg: Config) -> str:
     return f"""```bash
 pip install -r requirements.txt
 export DATA_PATH={data.path}    # folder of the shards
-{command}    # trains, packs artifact.golf, scores it
+SEED={cfg.seed} {command}    # trains, packs artifact.golf, scores it: the row of seed {cfg.seed} above
 EVAL_ONLY=1 {command}    # scores the artifact.golf that is there
 ```
 

@@ -121,6 +121,7 @@ FAULTS: dict[str, tuple[Change, str]] = {  # what is done to a folder, what has 
     "Latin-1": (lambda f: (f / "submission.json").write_bytes(b'{"author": "\xfc"}'), "is not UTF-8 (byte 13)"),
     "twice": (lambda f: in_file(f, "submission.json", r"^\{", '{"val_bpb": 1.2, '), "gives val_bpb twice"),
     "NaN": (lambda f: claims(f, val_bpb=float("nan")), "val_bpb is NaN, not a number"),
+    "a number without a float": (lambda f: claims(f, bytes_total=10**400), "bytes_total"),
     "score as text": (lambda f: claims(f, val_bpb="1.2275"), 'val_bpb is "1.2275", not a number'),
     "bytes as text": (lambda f: claims(f, bytes_total="15.8 MB"), 'bytes_total is "15.8 MB", not a number'),
     "null": (lambda f: claims(f, val_bpb=None), "val_bpb is null, not a number"),

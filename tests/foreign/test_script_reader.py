@@ -37,6 +37,8 @@ def test_a_plain_script_stays_as_it_is_and_a_broken_one_says_so(tmp_path: Path) 
     assert read_script(path).text == PROGRAM and not read_script(path).layers
     path.write_text("def f(:\n")
     assert "is not Python" in read_script(path).problem
+    path.write_text("x=1\n" * (1 + (1 << 20)))
+    assert "4,194,308 characters of source: no script is that large" in read_script(path).problem
     path.write_text("")
     assert "is empty" in read_script(path).problem
 

@@ -72,6 +72,7 @@ def test_a_folder_with_everything_in_it(
     (lines,) = re.findall(r"```bash\n(.*?)```", (place / "README.md").read_text(), re.DOTALL)
     train, score = (line for line in lines.splitlines() if "torchrun" in line)
     path = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    assert train.startswith("SEED=1 "), "the script's own seed is another, and so would its score be"
     missing = subprocess.run(train, shell=True, cwd=place, env=path, capture_output=True, text=True)
     assert missing.returncode and "does not exist: say where it is with DATA_PATH=…" in missing.stderr
     for line in (train, score):

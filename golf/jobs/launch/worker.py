@@ -20,6 +20,7 @@ from golf.run.reached import record_reached
 from golf.run.result import CRASHED, INTERRUPTED, Result
 from golf.settings.config import Config, world_size
 from golf.system import cpu_cores, die_with_parent, tune_allocator
+from golf.words import outlive_readers
 
 
 def run_in_process(folder: RunFolder) -> Result:
@@ -99,6 +100,7 @@ def _draw(folder: RunFolder, result: Result) -> None:
 def main() -> int:
     """Run a rank under torchrun. Return 1 for a failure, on which torchrun stops the other ranks."""
     die_with_parent()
+    outlive_readers()
     result = run_in_process(RunFolder(Path(sys.argv[1])))
     code = 1 if result.state in (CRASHED, INTERRUPTED) else 0
     from golf.training.ranks import end_rank
