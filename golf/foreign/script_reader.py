@@ -181,6 +181,9 @@ def is_packed(text: str) -> bool:
 
 def _payloads(text: str) -> list[str | bytes]:
     """Return constants that take more than half of the script's text."""
+    # Millions of lines take a minute to parse, and a constant that large stands in one line.
+    if len(text) > MOST_CHARACTERS and max(map(len, text.split("\n"))) <= len(text) // 2:
+        return []
     try:
         constants = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)]
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -297,9 +297,8 @@ def _check_fields(values: dict[str, Any], claims: Claims, found: Audit) -> None:
 def _has_type(key: str, value: Any) -> bool:
     if key in SUBMISSION_TEXTS:
         return isinstance(value, str)
-    # A whole number of over 300 digits has no float, so only floats are asked.
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and not (isinstance(value, float) and not math.isfinite(value))
+    figure = None if isinstance(value, str) else as_figure(value, key)
+    return figure is not None and math.isfinite(figure.value)
 
 
 def _short(value: Any) -> str:
