@@ -23,6 +23,7 @@ def script(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
 
 
+@pytest.mark.slow
 def test_tokenize_docs_prints_a_command_that_trains(tmp_path: Path, runs: Path) -> None:
     lines = [json.dumps({"text": make_text(8, seed)}) for seed in range(40)]
     (tmp_path / "docs.jsonl").write_text("\n".join(lines))

@@ -26,6 +26,7 @@ def assert_clean(readable: str) -> None:
     assert checked.returncode == 0, checked.stdout
 
 
+@pytest.mark.slow
 def test_a_script_for_a_cpu_is_small_and_clean() -> None:
     cpu = ["launch.device=cpu", "model.compute_dtype=fp32", "optim.muon_dtype=fp32", "eval.dtype=fp32"]
     found = Bundle(compose(["experiment=naive_baseline", "scale=laptop", *cpu]))

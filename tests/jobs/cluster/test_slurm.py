@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -51,6 +51,17 @@ def queue_is_empty(environment: Environment) -> bool:
     return not slurm_says(environment, "squeue", "--noheader").strip()
 
 
+@contextlib.contextmanager
+def no_job_starts(environment: Environment) -> Iterator[None]:
+    """Let jobs wait while the block runs."""
+    update = ("scontrol", "update", "PartitionName=main")
+    slurm_says(environment, *update, "State=DOWN")
+    try:
+        yield
+    finally:
+        slurm_says(environment, *update, "State=UP")
+
+
 def results(runs: Path) -> dict[tuple[str, int], Result]:
     found = [read_result(path) for path in runs.glob("*/seed*/result.json")]
     return {(r.variant_id, r.seed): r for r in found}
@@ -70,11 +81,12 @@ def test_a_sweep_is_complete_but_for_what_crashed_and_what_was_cancelled(
 ) -> None:
     sweep = ["optim.matrix_lr=0.01,0.02,0.03,0.04", "seed=1,2", "cluster.at_once=2"]
     dies = "cluster.setup=['[ $SLURM_ARRAY_TASK_ID != 5 ] || exit 3']"
-    shown = submit(cluster, tiny, *sweep, dies)
-    assert "8 to submit" in shown and "submitted 8 jobs" in shown
-    array = first_job(runs).partition("_")[0]
-    assert "0 to submit" in submit(cluster, tiny, *sweep)
-    slurm_says(cluster, "scancel", f"{array}_7")
+    with no_job_starts(cluster):
+        shown = submit(cluster, tiny, *sweep, dies)
+        assert "8 to submit" in shown and "submitted 8 jobs" in shown
+        array = first_job(runs).partition("_")[0]
+        assert "0 to submit" in submit(cluster, tiny, *sweep)
+        slurm_says(cluster, "scancel", f"{array}_7")
 
     wait_for("end of the jobs", lambda: queue_is_empty(cluster))
     assert [r.state for r in results(runs).values()] == [OK] * 6
@@ -140,7 +152,8 @@ def test_a_run_goes_on_elsewhere_when_its_node_is_lost(cluster: Environment, tin
     wait_for("checkpoint", lambda: any(runs.glob("*/seed*/checkpoint/latest.json")))
     node = slurm_says(cluster, "squeue", "--noheader", "--format=%N").strip()
     daemon = Path(cluster["GOLF_SLURM_DIR"], f"slurmd.{node}.pid")
-    for pid in [int(daemon.read_text()), *processes_of(runs), *steps_of_jobs()]:
+    # Slurm's processes go first: the end of a job that they still report would be a failure of the job.
+    for pid in [int(daemon.read_text()), *steps_of_jobs(), *processes_of(runs)]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     try:
@@ -215,14 +228,11 @@ def test_a_sweep_in_rounds_goes_on_by_itself_and_after_the_death_of_its_controll
 ) -> None:
     rates = "optim.matrix_lr=0.02,0.05,1e-6"
     sweep = ["sweep.until=decided", "sweep.max_seeds=3", "schedule.iterations=2", "optim.tied_embed_lr=0.02", rates]
-    # No job starts before the first controller has died.
-    slurm_says(cluster, "scontrol", "update", "PartitionName=main", "State=DOWN")
-    try:
+    # The first controller dies before.
+    with no_job_starts(cluster):
         assert "round 1; job" in submit(cluster, tiny, *sweep)
         assert "round 1 is at work, and job" in submit(cluster, tiny, *sweep)
         slurm_says(cluster, "scancel", sent_rounds(runs)[0]["job"])
-    finally:
-        slurm_says(cluster, "scontrol", "update", "PartitionName=main", "State=UP")
     wait_for("end of the jobs", lambda: queue_is_empty(cluster))
     assert len(results(runs)) == 3
     assert "after round 1 of at most 3: 0 decided, 2 go on; no job goes on with it" in states(runs, cluster)
@@ -258,8 +268,7 @@ def test_a_sender_that_dies_before_it_writes_the_jobs_down_sends_none_twice(
     cluster: Environment, tiny: OwnDataset, runs: Path
 ) -> None:
     sweep = ["sweep.until=decided", "sweep.max_seeds=2", "schedule.iterations=2", "optim.matrix_lr=0.02,0.021"]
-    slurm_says(cluster, "scontrol", "update", "PartitionName=main", "State=DOWN")
-    try:
+    with no_job_starts(cluster):
         command = ["cluster=slurm_cpu", *tiny_overrides(tiny), *sweep]
         call = f"from golf.commands.submit_command import main; main({command!r})"
         died = subprocess.run(kill_before_the_record(call), env=cluster, cwd=ROOT, timeout=120, capture_output=True)
@@ -273,8 +282,6 @@ def test_a_sender_that_dies_before_it_writes_the_jobs_down_sends_none_twice(
         assert "after round 0 of at most 2" in told["about"] and "sends the next" in told["about"]
         (controller,) = sent_rounds(runs)
         slurm_says(cluster, "scontrol", "hold", controller["job"])
-    finally:
-        slurm_says(cluster, "scontrol", "update", "PartitionName=main", "State=UP")
     wait_for("results of the first round", lambda: len(results(runs)) == 2 and array_jobs(cluster) == 0)
 
     # The controller of the first round, started by hand, dies in the same way; Slurm's own one goes on.
