@@ -1,4 +1,4 @@
-"""Where golf's own processes import golf from."""
+"""Processes that golf starts import the golf that started them, also in another checkout."""
 
 import os
 import subprocess

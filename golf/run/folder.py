@@ -120,7 +120,7 @@ class RunFolder:
     def write_result(self, result: Result, start_id: str = "") -> bool:
         """Write the result of rank 0 unless it comes too late. Return False if it does.
 
-        Too late is a rank that has survived torchrun: its launcher has written a result already, by
+        A rank that has survived torchrun is too late: its launcher has written a result already, by
         `write_failure`, or a job that resumes in this folder has removed that result and begun another start.
         """
         if start_id != self.start_id():

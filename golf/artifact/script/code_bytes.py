@@ -20,7 +20,8 @@ from golf.artifact.script.modules import PACKAGE, read_modules, source_of
 from golf.artifact.script.settings import submitted
 from golf.errors import GolfError
 from golf.files import write_atomic
-from golf.paths import ROOT, user_cache
+from golf.paths import user_cache
+from golf.run.environment import source_digest
 from golf.settings.config import Config, from_dict, to_dict
 
 COMMENT_LINE = re.compile(rb"^ *#.*\n", re.MULTILINE)
@@ -85,7 +86,8 @@ def _estimate(entries: tuple[str, ...]) -> int:
 @functools.cache
 def _sources(entries: tuple[str, ...]) -> bytes:
     """Return the text of every module that a script of `entries` is cut from."""
-    known = user_cache() / "code_bytes" / f"modules-{_package_state(entries)}"
+    digest = hashlib.sha256(repr((entries, source_digest())).encode()).hexdigest()[:24]
+    known = user_cache() / "code_bytes" / f"modules-{digest}"
     # Finding the modules takes half a second, so their names are remembered until a file of the package changes.
     with contextlib.suppress(OSError, GolfError):
         return _texts(known.read_text().split("\n"))
@@ -97,13 +99,6 @@ def _sources(entries: tuple[str, ...]) -> bytes:
 
 def _texts(modules: list[str]) -> bytes:
     return b"".join(source_of(name).read_bytes() for name in modules)
-
-
-def _package_state(entries: tuple[str, ...]) -> str:
-    """Return a digest of `entries` and of the path, time and size of every file of the package."""
-    files = sorted((ROOT / PACKAGE).rglob("*.py"))
-    state = [*entries, *((str(file), (at := file.stat()).st_mtime_ns, at.st_size) for file in files)]
-    return hashlib.sha256(repr(state).encode()).hexdigest()[:24]
 
 
 def _exportable(cfg: Config) -> Config:

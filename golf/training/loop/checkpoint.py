@@ -3,7 +3,7 @@
 `checkpoint/step<n>/` holds one safetensors file a rank. The first rank's file has the weights, their averages and
 Adam's moments, which are the same on every rank. Each file has the momentum of the matrices that its rank owns, and
 the rank's random states. A checkpoint is valid once `latest.json` names it, after every rank has written its file. It
-also names the data, which must not change meanwhile, and the code, of which a run that mixes two warns.
+also names the data, which must not change, and the code: a run that resumes with other code has a warning.
 """
 
 from __future__ import annotations
