@@ -175,18 +175,14 @@ class Checkpoints:
         for name, averager in self.averagers.items():
             averager.load_state_dict(_to(device, shared["averages"][name]))
         torch.set_rng_state(own["random"]["cpu"])
-        if device.type == "cuda":
-            torch.cuda.set_rng_state(own["random"]["cuda"], device)
-        elif device.type == "mps":
-            torch.mps.set_rng_state(own["random"]["mps"])
+        if device.type != "cpu":
+            torch.get_device_module(device).set_rng_state(own["random"][device.type])
 
 
 def _random_states(device: torch.device) -> dict[str, Tensor]:
     states = {"cpu": torch.get_rng_state()}
-    if device.type == "cuda":
-        states["cuda"] = torch.cuda.get_rng_state(device)
-    elif device.type == "mps":
-        states["mps"] = torch.mps.get_rng_state()
+    if device.type != "cpu":
+        states[device.type] = torch.get_device_module(device).get_rng_state()
     return states
 
 

@@ -90,31 +90,40 @@ def lora_segments(queue: list[QueuedBatch], ttt: TTTConfig, recipe: TTTRecipe, w
 class LoraScoring:
     """One scoring of the tokens of `tally` by `model`, which ends with the weights that it began with.
 
-    `documents` `[n, 2]` are those of `list_documents`. `seed` draws the factors.
+    `documents` `[n, 2]` are those of `list_documents` if none are given. `seed` draws the factors.
     """
 
     def __init__(
-        self, model: GPT, tally: Tally, ttt: TTTConfig, recipe: TTTRecipe, seed: int, documents: np.ndarray | None
+        self,
+        model: GPT,
+        tally: Tally,
+        ttt: TTTConfig,
+        recipe: TTTRecipe,
+        seed: int,
+        documents: np.ndarray | None = None,
     ):
         self.model, self.tally, self.ttt, self.recipe, self.seed = model, tally, ttt, recipe, seed
         self.ranks = tally.ranks
         documents = list_documents(tally.tokens) if documents is None else documents
         self.queue = document_batches(documents, recipe.batch_seqs)
         self.segments = lora_segments(self.queue, ttt, recipe, self.ranks.world_size)
+        self.own_batches = [batch for segment in self.segments for lane in self._own(segment) for batch in lane]
         self.done = 0
-
-    def own_batches(self) -> int:
-        """Return the number of batches that this rank scores."""
-        return sum(len(lane) for segment in self.segments for lane in self._own(segment))
 
     def _own(self, segment: Segment) -> Segment:
         return segment[self.ranks.rank :: self.ranks.world_size]
 
-    def run(self, watcher: Watcher | None) -> None:
-        """Score all batches, with the training of all weights in the pauses."""
+    @torch.no_grad()
+    def score(self, watcher: Watcher | None = None) -> Score:
+        """Return the score of all batches, which the ranks share, with the training of all weights in the pauses."""
+        # Compiled code would not see the hooks.
+        with torch.compiler.set_stance("force_eager"):
+            self._run(watcher)
+        return self.tally.score(describe_lora(self.ttt, self.recipe))
+
+    def _run(self, watcher: Watcher | None) -> None:
         if watcher is not None:
-            own = [batch for segment in self.segments for lane in self._own(segment) for batch in lane]
-            watcher.ttt_start(len(own), sum(len(batch.documents) for batch in own))
+            watcher.ttt_start(len(self.own_batches), sum(len(batch.documents) for batch in self.own_batches))
         scored: list[QueuedBatch] = []
         # Without phases the weights never change, and no copy of them is kept.
         with weights_restored(self.model) if self.ttt.lora_phases.count else contextlib.nullcontext():
@@ -138,7 +147,7 @@ class LoraScoring:
             self._score_batch(lora, batch.documents)
             self.done += 1
             if watcher is not None:
-                watcher.ttt_part(self.done, self.own_batches(), self.tally.own_bpb(), self.tally.seconds)
+                watcher.ttt_part(self.done, len(self.own_batches), self.tally.own_bpb(), self.tally.seconds)
 
     def _new_factors(self, batch: QueuedBatch) -> BatchLoRA:
         # Where all documents start from one A, batches do, too.
@@ -193,27 +202,6 @@ def _step(optimizer: Adam, losses: Tensor, lasting: Tensor) -> None:
     # Not autograd.grad, whose strides the fused Adam would take for the parameters'.
     loss.backward(inputs=optimizer.params)
     optimizer.step(1.0)
-
-
-@torch.no_grad()
-def score_ttt_lora(
-    model: GPT,
-    tally: Tally,
-    *,
-    ttt: TTTConfig,
-    recipe: TTTRecipe,
-    seed: int,
-    watcher: Watcher | None = None,
-    documents: np.ndarray | None = None,
-) -> Score:
-    """Return the score of the tokens of `tally`, whose batches of documents the ranks share; `model` is not changed.
-
-    `seed` draws the factors. `documents` `[n, 2]` are those of `list_documents` if none are given.
-    """
-    # Compiled code would not see the hooks.
-    with torch.compiler.set_stance("force_eager"):
-        LoraScoring(model, tally, ttt, recipe, seed, documents).run(watcher)
-    return tally.score(describe_lora(ttt, recipe))
 
 
 def describe_lora(ttt: TTTConfig, recipe: TTTRecipe) -> str:
