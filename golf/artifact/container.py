@@ -117,7 +117,7 @@ def pack(
 
 def load(path: str | Path) -> Artifact:
     """Read an artifact file. Raises `GolfError` if it is missing, foreign, cut off or altered."""
-    content = _read(path)
+    content = read_file(path)
     with _intact(path):
         return unpack(content)
 
@@ -127,7 +127,7 @@ def load_weights_only(path: str | Path, quant: QuantConfig) -> dict[str, Tensor]
 
     Raises `GolfError` as `load` does, but trusts a header whose checksum matches.
     """
-    content = _read(path)
+    content = read_file(path)
     with _intact(path):
         envelope = open_envelope(content)
         if (envelope.codec_id, envelope.layout_bits) != (CODEC_IDS[quant.codec], _layout_bits(quant)):
@@ -138,7 +138,8 @@ def load_weights_only(path: str | Path, quant: QuantConfig) -> dict[str, Tensor]
         return folded(values) if quant.lqer.rank > 0 else values
 
 
-def _read(path: str | Path) -> bytes:
+def read_file(path: str | Path) -> bytes:
+    """Return the content of an artifact file. Raises `GolfError` if it cannot be read."""
     try:
         return Path(path).read_bytes()
     except OSError as error:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from golf.artifact.codec.codecs import CODEC_IDS
-from golf.artifact.container import MAGIC, load
+from golf.artifact.container import MAGIC, load, read_file
 from golf.artifact.header import entry_of
 from golf.artifact.quant.formats import FLOAT_DTYPES, QMAX, CodedTensor
 from golf.artifact.quant.policy import dequantize, storage_class
@@ -108,10 +108,7 @@ def _coded_bytes(
 
 def _read(path: Path) -> tuple[str, int, str, dict[str, CodedTensor]]:
     """Return layout, file size in bytes, codec and tensors."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise GolfError(f"{path} cannot be read ({error.strerror}): check the path.") from error
+    content = read_file(path)
     if content.startswith(MAGIC):
         artifact = load(path)
         codec = next(name for name, number in CODEC_IDS.items() if number == content[len(MAGIC) + 1])

@@ -85,12 +85,10 @@ class Checkpoints:
             origin = {"data": self.data_fingerprint, "code": self._code}
             write_json(self._latest, {**asdict(start), "ranks": self.ranks.world_size, **origin})
             # Only older ones go: another rank may be writing the next checkpoint already.
-            for older in self._older_than(start.step):
-                shutil.rmtree(older, ignore_errors=True)
+            for other in self.folder.glob("step*"):
+                if int(other.name.removeprefix("step")) < start.step:
+                    shutil.rmtree(other, ignore_errors=True)
         self._saved_at = start.train_seconds
-
-    def _older_than(self, step: int) -> list[Path]:
-        return [path for path in self.folder.glob("step*") if int(path.name.removeprefix("step")) < step]
 
     def load(self) -> Start:
         """Restore model, optimizer, averages and random states if there is a checkpoint; return where training begins.

@@ -12,7 +12,6 @@ documents' queues are the same for any number of ranks, which matters where a ro
 from __future__ import annotations
 
 import contextlib
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -43,14 +42,6 @@ from golf.training.scoring.windows import Batch
 EPS = 1e-10
 LANES = 8  # as many as the public runs have GPUs
 SEED_STRIDE = 1_000_003  # between the seeds of two batches
-
-
-class ChunkLosses(NamedTuple):
-    """The losses of one chunk of every document that has one."""
-
-    losses: Tensor  # [D, S] with a gradient
-    batch: Batch
-    lasting: np.ndarray  # bool [D]: documents that have a further chunk
 
 
 def chunk_batch(
@@ -163,13 +154,14 @@ class LoraScoring:
         handles = lora.attach()
         try:
             for chunk in range(self._chunks(documents[-1:])[0]):
-                found = self._score_chunk(lora, documents, chunk)
-                self.tally.add(found.batch.indices, found.batch.scored, found.losses)
-                if found.lasting.any():
-                    _step(optimizer, found.losses, self.ranks.send(found.lasting))
-                    for _ in range(1, ttt.lora_steps):
-                        again = self._score_chunk(lora, documents, chunk)
-                        _step(optimizer, again.losses, self.ranks.send(again.lasting))
+                for step in range(ttt.lora_steps):
+                    losses, batch, lasting = self._score_chunk(lora, documents, chunk)
+                    # Before the first step, and never again.
+                    if step == 0:
+                        self.tally.add(batch.indices, batch.scored, losses)
+                    if not lasting.any():
+                        break
+                    _step(optimizer, losses, self.ranks.send(lasting))
         finally:
             for handle in handles:
                 handle.remove()
@@ -177,8 +169,11 @@ class LoraScoring:
     def _chunks(self, documents: np.ndarray) -> np.ndarray:
         return -(-documents[:, 1] // self.recipe.chunk_tokens)
 
-    def _score_chunk(self, lora: BatchLoRA, documents: np.ndarray, chunk: int) -> ChunkLosses:
-        """Return the losses of a chunk; `documents` are sorted by length, so that ended ones leave from the front."""
+    def _score_chunk(self, lora: BatchLoRA, documents: np.ndarray, chunk: int) -> tuple[Tensor, Batch, np.ndarray]:
+        """Return the losses `[D, S]` of a chunk, its targets, and bool `[D]` which documents have a further chunk.
+
+        `documents` are sorted by length, so that ended ones leave from the front.
+        """
         chunks, recipe = self._chunks(documents), self.recipe
         row = int(np.searchsorted(chunks, chunk, side="right"))
         lora.keep_from(row)
@@ -189,7 +184,7 @@ class LoraScoring:
         # After the last chunk of every document there is no step, so no graph is kept for one.
         with torch.set_grad_enabled(bool(lasting.any())):
             losses = losses_at(self.model, ids, positions, targets, lora.head)
-        return ChunkLosses(losses, batch, lasting)
+        return losses, batch, lasting
 
 
 @torch.enable_grad()
