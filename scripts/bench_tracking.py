@@ -19,7 +19,7 @@ import torch
 
 from golf.jobs.track.companion import descendants, end, start
 from golf.jobs.track.mirror_record import read_record
-from golf.run.console import NoDisplay
+from golf.run.console import Display
 from golf.run.folder import RunFolder, create_run_folder
 from golf.run.runlog import RunLog
 from golf.settings.composition import compose
@@ -44,7 +44,7 @@ class Trainer:
         self.step = TrainStep(cfg, model, build_optimizer(cfg, model), Ranks(device=torch.device(cfg.launch.device)))
         self.batches = [synthetic_batch(cfg) for _ in range(grad_accum_steps(cfg))]
         self.log, self.steps, self.start = RunLog(folder, cfg, is_first=True), 0, time.perf_counter()
-        self.log.display = NoDisplay()
+        self.log.display = Display()
 
     def __call__(self) -> float:
         """Take a step and return its seconds."""
