@@ -68,13 +68,10 @@ def _groups(kind: type, name: str) -> Iterator[Group]:
             inner.append((hint, key))
         else:
             settings.append(Setting(key, _default(field), _allowed(field), meanings.get(field.name, "")))
-    yield Group(name, _first_sentence(kind), tuple(settings))
+    about = " ".join((kind.__doc__ or "").split("\n\n")[0].split())
+    yield Group(name, about, tuple(settings))
     for hint, key in inner:
         yield from _groups(hint, key)
-
-
-def _first_sentence(kind: type) -> str:
-    return " ".join((kind.__doc__ or "").split("\n\n")[0].split())
 
 
 def _meanings(kind: type) -> dict[str, str]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import cast, get_type_hints
 
 from golf.errors import GolfError
@@ -14,15 +13,12 @@ from golf.paths import ROOT
 from golf.settings.config import Config
 from golf.settings.names import fields_of, named_alike, setting_keys, suggestion, technique_settings
 from golf.settings.quoting import quoted
+from golf.settings.usage import options_of
 
-FLAGS = {  # Hydra's flags, and whether a word follows
-    **dict.fromkeys(
-        ("--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r", "--multirun", "-m"), False
-    ),
-    **dict.fromkeys(("--shell-completion", "-sc"), False),
-    **dict.fromkeys(("--cfg", "-c", "--package", "-p", "--info", "-i", "--config-path", "-cp"), True),
-    **dict.fromkeys(("--config-name", "-cn", "--config-dir", "-cd", "--experimental-rerun"), True),
-}
+# Hydra's flags that stand alone, and those that a word follows.
+ALONE = "--help -h --hydra-help --version --resolve --run -r --multirun -m --shell-completion -sc"
+WITH_WORD = "--cfg -c --package -p --info -i --config-path -cp --config-name -cn --config-dir -cd --experimental-rerun"
+FLAGS = {**dict.fromkeys(ALONE.split(), False), **dict.fromkeys(WITH_WORD.split(), True)}
 MAY_BE_NULL = ("sweep", "experiment")
 OTHER_ENTRY = ("--hydra-help", "--version", "--shell-completion", "-sc", "--config-", "-cp", "-cn", "-cd", "--exp")
 
@@ -101,8 +97,8 @@ def explain(error: BaseException) -> str:
         return unknown_setting(match[1], _fields_in(match[1]))
     if match := re.search(r"Could not load 'tech/(\w+)'", text):
         return f"There is no technique {match[1]}; {suggestion(match[1], sorted(technique_settings()))}"
-    options = r"Could not find '(\w+)/([^']+)'[\s\S]*?Available options in '\w+':([\s\S]*?)Config search"
-    if match := re.search(options, text):
+    no_option = r"Could not find '(\w+)/([^']+)'[\s\S]*?Available options in '\w+':([\s\S]*?)Config search"
+    if match := re.search(no_option, text):
         group, option, listing = match.groups()
         known = [name for name in listing.split() if not name.endswith("_schema")]
         return f"{group}={option} does not exist; {suggestion(option, known)}"
@@ -115,7 +111,7 @@ def explain(error: BaseException) -> str:
     if match := re.search(r"(?:Ambiguous value for argument|Sweep parameters) '(.+?)'(?: requires|\n)", text):
         return f"{match[1]} stands for several runs: add -m (--multirun); a list is written in brackets, a=[1,2]."
     if match := re.search(r"field '(\S+)' is not Optional", text):
-        return _never_null(match[1])
+        return f"{match[1]} cannot be null: give it a value, or leave {match[1]} out for its default."
     # OverrideParseException; its class would have to be imported from Hydra, which composition.py alone does.
     words = [str(getattr(e, "override", "=")) for e in causes if e]
     if bare := [word for word in words if "=" not in word]:
@@ -146,16 +142,9 @@ def refuse_null_groups(overrides: Sequence[str]) -> None:
         if group == "tech" and re.search(r"[\[,]\s*[+-]?[\d.]+\s*[,\]]", option):
             raise GolfError(f"{override}: tech lists names, not numbers, as in tech=[bigram,xsa].")
         if option in ("null", "") and group not in MAY_BE_NULL and group and (ROOT / "conf" / group).is_dir():
-            known = sorted(str(p.relative_to(ROOT / "conf" / group).with_suffix("")) for p in _options(group))
-            raise GolfError(f"{override}: a run needs one of {group}'s options; choose from {', '.join(known)}.")
-
-
-def _options(group: str) -> Iterable[Path]:
-    return (ROOT / "conf" / group).rglob("*.yaml")
-
-
-def _never_null(key: str) -> str:
-    return f"{key} cannot be null: give it a value, or leave {key} out for its default."
+            raise GolfError(
+                f"{override}: a run needs one of {group}'s options; choose from {', '.join(options_of(group))}."
+            )
 
 
 def _fields_in(full_key: str) -> list[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from golf.errors import GolfError
-from golf.files import disk_error, write_json
+from golf.files import disk_errors, write_json
 from golf.jobs.cluster.queue import job_states
 from golf.jobs.cluster.shortcut import note_command
 from golf.jobs.cluster.snapshot import take_snapshot
@@ -204,11 +204,8 @@ def _write_job(folder: Path, job: Job) -> str:
 
 def append_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
     """Append each of `lines` to a file as JSON. Raises `GolfError` if the disk refuses."""
-    try:
-        with path.open("a") as file:
-            file.write("".join(json.dumps(line) + "\n" for line in lines))
-    except OSError as error:
-        raise disk_error(path, error) from error
+    with disk_errors(path), path.open("a") as file:
+        file.write("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def executor(job: Job, folder: Path, snapshot: Path, name: str) -> Any:

@@ -107,8 +107,7 @@ def run_controller(name: str, look: int) -> str:
 
     Raises `GolfError` if a run of round `look` has no result: sending it again and again might never end.
     """
-    lock = lock_submitting()
-    try:
+    with lock_submitting():
         waves = read_waves(name)
         done = decisions(name, waves.variants, waves.plan)
         # If a controller died before it was written down and a second one was sent, only the first goes on.
@@ -117,8 +116,6 @@ def run_controller(name: str, look: int) -> str:
         if done.looks < look:
             raise GolfError(incomplete(look))
         send_wave(waves)
-    finally:
-        lock.release()
     return shown_decisions(done, waves.variants, waves.plan)
 
 

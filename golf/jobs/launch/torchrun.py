@@ -54,11 +54,8 @@ def _outcome(cfg: Config, folder: RunFolder, nodes: Nodes, status: int, received
         result = failed(cfg, folder, Interrupted(received[0]))
     # Ranks that say `interrupted` without a signal to this process were stopped by torchrun, because another rank died.
     elif result is None or result.state == INTERRUPTED:
-        result = failed(
-            cfg,
-            folder,
-            RuntimeError(f"a rank ended unexpectedly (torchrun: {status}); see {folder.rank_logs}"),
-        )
+        why = f"a rank ended unexpectedly (torchrun: {status}); see {folder.rank_logs}"
+        result = failed(cfg, folder, RuntimeError(why))
     else:
         return result
     if nodes.is_first:
