@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -176,20 +176,11 @@ def main() -> int:
     settings = json.loads(sys.argv[2])
     track = from_dict(TrackConfig, settings["track"])
     rules = from_dict(RulesConfig, settings["rules"]) if settings["rules"] else None
-    with own_temporary_folder():
-        return 0 if Mirror(folder, track, rules, os.getppid(), has_ended, warn).run() else 1
-
-
-@contextlib.contextmanager
-def own_temporary_folder() -> Iterator[None]:
-    """Give the client a temporary folder that is removed afterwards: it leaves sockets and copies of media there."""
-    # The run folder does not serve: it may be on a file system without sockets.
+    # The client leaves sockets and copies of media in the temporary folder, so it gets one of its own. The run folder
+    # does not serve: it may be on a file system without sockets.
     with tempfile.TemporaryDirectory(prefix="golf-track-") as path:
         os.environ["TMPDIR"] = tempfile.tempdir = path
-        try:
-            yield
-        finally:
-            tempfile.tempdir = None
+        return 0 if Mirror(folder, track, rules, os.getppid(), has_ended, warn).run() else 1
 
 
 if __name__ == "__main__":
