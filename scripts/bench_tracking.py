@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from golf.jobs.track.companion import descendants, end, start
-from golf.jobs.track.mirror_record import read_record
+from golf.jobs.track.mirror_record import MirrorRecord
 from golf.run.console import Display
 from golf.run.folder import RunFolder, create_run_folder
 from golf.run.runlog import RunLog
@@ -95,7 +95,7 @@ def main() -> int:
         trainer(), trainer()
         began = time.perf_counter()
         process = start(folder, TrackConfig(backend="wandb", mode="offline"))
-        while not ((found := read_record(folder.path)) and found.files):
+        while not ((found := MirrorRecord.read(folder.path)) and found.files):
             time.sleep(0.05)
         time.sleep(3.0)  # the mirror sends its first rows
         mirror = [process.pid, *descendants(process.pid)]

@@ -52,7 +52,8 @@ def translate(
     result.inexpressible = _without_counterpart(declared, {*given, *known, *unread})
     complete(result, structure)
     overrides, idle = technique_overrides(result.techniques, structure.techniques)
-    chosen = {override.split(".")[1] for override in overrides if override.startswith("tech.")} | _selected(overrides)
+    # The first override lists the techniques, those without a setting, too.
+    chosen = set(overrides[0].removeprefix("tech=[").removesuffix("]").split(",")) if overrides else set()
     result.overrides += overrides + [o for o in structure.settings if o.split(".")[1] in chosen]
     result.unknown += [text for text in idle if text.partition("=")[0] not in known]
     result.idle_defaults = [text for text in idle if text.partition("=")[0] in known]
@@ -94,11 +95,6 @@ def _without_counterpart(declared: Mapping[str, str | None], settled: Collection
         and not (names.NOT_SETTINGS.fullmatch(name) or names.MACHINE.fullmatch(name))
         and name not in names.NOT_THE_MODEL
     ]
-
-
-def _selected(overrides: list[str]) -> set[str]:
-    """Return the techniques of a `tech=[…]` among the overrides."""
-    return {name for o in overrides if o.startswith("tech=[") for name in o[len("tech=[") : -1].split(",")}
 
 
 def _words(command_line: str) -> list[str]:

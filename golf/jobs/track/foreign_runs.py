@@ -16,7 +16,7 @@ from golf.foreign.log_lines import StepLine
 from golf.foreign.log_reader import read_log
 from golf.foreign.text import UnreadableError
 from golf.jobs.track.keys import read_object
-from golf.jobs.track.mirror_record import MirrorRecord, write_record
+from golf.jobs.track.mirror_record import MirrorRecord
 from golf.jobs.track.stream import CHARTS, DEFAULT_AXIS
 from golf.jobs.track.wandb_client import open_run
 from golf.report.imported_rows import DAMAGED, imported_variants, rows_of_record
@@ -61,7 +61,7 @@ def stream_import(folder: Path, track: TrackConfig, record: MirrorRecord) -> Non
         )
         # Written after every run, so that an upload that fails leaves a way to those before it.
         record.url, record.files = run.url, str(run.files.parent.relative_to(folder))
-        write_record(folder, record)
+        record.write(folder)
         run.set_axis(CHARTS, DEFAULT_AXIS)
         for line in curve:
             run.log(step_values(line, config.get("train_batch_tokens")))
