@@ -29,7 +29,7 @@ from golf.settings.config import Config, RulesConfig, techniques
 from golf.settings.consistency import check, check_values, warnings
 from golf.settings.dropping import drop
 from golf.settings.fields import check_fields
-from golf.settings.mistakes import OTHER_ENTRY, explain, flags_first, known_fields, refuse_null_groups, unknown_setting
+from golf.settings.mistakes import OTHER_ENTRY, explain, flags_first, refuse_null_groups, unknown_setting
 from golf.settings.names import suggestion, technique_settings
 from golf.settings.usage import options_of
 
@@ -260,6 +260,6 @@ def _refuse_unknown(node: DictConfig, kind: type, prefix: str = "") -> None:
     known = {f.name: f for f in dataclasses.fields(kind)}
     for key in map(str, node):
         if key not in known:
-            raise GolfError(unknown_setting(f"{prefix}{key}", known_fields(kind)))
+            raise GolfError(unknown_setting(f"{prefix}{key}", list(known)))
         if dataclasses.is_dataclass(group := known[key].default_factory) and OmegaConf.is_dict(node[key]):
             _refuse_unknown(node[key], group, f"{prefix}{key}.")

@@ -11,7 +11,7 @@ from typing import cast, get_type_hints
 from golf.errors import GolfError
 from golf.paths import ROOT
 from golf.settings.config import Config
-from golf.settings.names import fields_of, named_alike, setting_keys, suggestion, technique_settings
+from golf.settings.names import named_alike, setting_keys, suggestion, technique_settings
 from golf.settings.quoting import quoted
 from golf.settings.usage import options_of
 
@@ -38,13 +38,20 @@ def flags_first(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
             # Long flags can be shortened: --multi is --multirun.
             known = next((f for f in FLAGS if f == flag or (flag.startswith("--") and f.startswith(flag))), None)
             if known is None:
-                raise GolfError(_not_a_flag(flag, value or _value_in(words)))
+                example = _example(flag.lstrip("-"), value or _value_in(words))
+                raise GolfError(
+                    f"There is no flag {flag}: settings are written as key=value without dashes, as in {example}."
+                )
             flags.append(word)
             if FLAGS[known] and not value and words and not words[0].startswith("-") and "=" not in words[0]:
                 flags.append(words.pop(0))
         elif "=" in word or word.startswith("~"):
-            if word == "=" or word.startswith("="):
-                raise GolfError(_spaced(word.lstrip("="), words))
+            if word.startswith("="):
+                value = word.lstrip("=") or _value_in(words)
+                raise GolfError(
+                    f"'={value}' has no setting before it: write settings as key=value without spaces, as in "
+                    f"{_example('')}."
+                )
             overrides.append(word)
         else:
             raise GolfError(_no_equals(word, words))
@@ -57,11 +64,6 @@ def _value_in(words: Sequence[str]) -> str:
     return words[0] if is_value else ""
 
 
-def _not_a_flag(flag: str, value: str) -> str:
-    example = _example(flag.lstrip("-"), value)
-    return f"There is no flag {flag}: settings are written as key=value without dashes, as in {example}."
-
-
 def _no_equals(word: str, following: Sequence[str]) -> str:
     key, _, value = word.partition(" ")
     if not value:  # `key value`, `key = value`, `key =value`
@@ -69,11 +71,6 @@ def _no_equals(word: str, following: Sequence[str]) -> str:
         value = rest[0].lstrip("=") if rest and ("=" not in rest[0] or rest[0].startswith("=")) else ""
     example = _example(key, value)
     return f"'{word}' has no '=': write settings as key=value without spaces, as in {example}."
-
-
-def _spaced(value: str, following: Sequence[str]) -> str:
-    value = value or _value_in(following)
-    return f"'={value}' has no setting before it: write settings as key=value without spaces, as in {_example('')}."
 
 
 def _example(word: str, value: str = "") -> str:
@@ -183,9 +180,4 @@ def refuse_unknown_key(key: str) -> None:
     if key not in setting_keys():
         group = key.rpartition(".")[0]
         beside = [full.rpartition(".")[2] for full in setting_keys() if full.rpartition(".")[0] == group]
-        raise GolfError(unknown_setting(key, beside if group else known_fields(Config)))
-
-
-def known_fields(kind: type) -> list[str]:
-    """Return the first parts of the names of a group's settings."""
-    return list(dict.fromkeys(name.partition(".")[0] for name in fields_of(kind)))
+        raise GolfError(unknown_setting(key, beside if group else [f.name for f in dataclasses.fields(Config)]))
