@@ -15,13 +15,14 @@ from golf.files import new_folder, write_atomic, write_json
 from golf.foreign.reference import sentence
 from golf.paths import resolve
 from golf.report.variants import Variant
+from golf.report.verdicts import judge
 from golf.run.result import OK
 from golf.settings.config import RulesConfig
 from golf.submission.clean_env import clean_environment
 from golf.submission.manifest import Label, manifest
 from golf.submission.readme import readme
 from golf.submission.rehearsal import Rehearsal, rehearse
-from golf.submission.runs import SubmittedRun, verdict_on
+from golf.submission.runs import SubmittedRun, as_variant
 
 DISTRIBUTIONS = ("torch", "numpy", "sentencepiece", "zstandard", "brotli", "numba")  # named as what they import
 STANDARD_TOKENIZERS = "fineweb_*_bpe.model"  # names of tokenizers in the challenge's own download
@@ -117,7 +118,8 @@ def _write(
 ) -> None:
     size, reference, verdict = len(script.encode()), order.reference, None
     if reference is not None:
-        verdict = verdict_on(runs, reference, order.rules)
+        mine = as_variant(runs)
+        verdict = judge([mine], reference, order.rules)[mine.id]
     against = reference.label if isinstance(reference, Variant) else f"{reference:g}" if reference else ""
     write_atomic(folder / "train_gpt.py", script)
     if order.is_wrapped:
