@@ -22,6 +22,7 @@ CURVES = (
     ("Training loss, nats per token over seconds of training", "train/loss", "train_seconds"),
     ("Learning-rate multiplier over seconds of training", "train/lr_multiplier", "train_seconds"),
 )
+BARS = (("From the artifact", "post_quant/val_bpb"), ("Quantization gap", "quant_gap_bpb"))
 EXPLANATION = (
     "Curves and bars are means over the seeds of a variant with one standard deviation. Only runs whose state is ok "
     "are shown; `results` has differences, p-values and verdicts as `golf report` computes them."
@@ -58,15 +59,9 @@ def curves() -> list[reports.LinePlot]:
 
 def comparisons() -> list[Any]:
     """Return the charts that compare variants: score, quantization gap, and score against bytes."""
-    bars = {"From the artifact": "post_quant/val_bpb", "Quantization gap": "quant_gap_bpb"}
-    return [
-        *(reports.BarPlot(title=f"{t}, bits per byte", metrics=[m], **seeds_together()) for t, m in bars.items()),
-        reports.ScatterPlot(
-            title="Final score against bytes",
-            x=reports.SummaryMetric("total_bytes"),
-            y=reports.SummaryMetric("val_bpb"),
-        ),
-    ]
+    bars = [reports.BarPlot(title=f"{what}, bits per byte", metrics=[key], **seeds_together()) for what, key in BARS]
+    total, score = reports.SummaryMetric("total_bytes"), reports.SummaryMetric("val_bpb")
+    return [*bars, reports.ScatterPlot(title="Final score against bytes", x=total, y=score)]
 
 
 def table() -> reports.WeavePanelSummaryTable:
