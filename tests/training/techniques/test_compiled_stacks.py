@@ -1,6 +1,5 @@
 """Stacks of techniques compile to one graph, compute what eager ones do, and switch late without compiling again."""
 
-import functools
 import itertools
 import shutil
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from golf.training.model.gpt import GPT
 from golf.training.optim.groups import build_optimizer
 from golf.training.ranks import Ranks
 from golf.training.techniques.base import Technique, technique
-from tests.support import compatible_stacks, compose, golf_train, metrics, only_run, tiny_overrides
+from tests.support import compatible_stacks, compose, golf_main, metrics, only_run, tiny_overrides
 
 pytestmark = [
     pytest.mark.slow,
@@ -42,12 +41,6 @@ LATE = compatible_stacks(name for name, kind in TYPES.items() if kind.is_switch)
 def forget_compiled_code() -> None:
     torch._dynamo.reset()
     counters.clear()
-
-
-@pytest.fixture
-def graphs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trace graphs and guards as always, but generate no code for them, which takes minutes."""
-    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
 
 
 def selected(stack: list[str]) -> list[str]:
@@ -97,9 +90,9 @@ def test_switches_are_compiled_in_the_warm_up(
     assert len(losses) > 1 and list(losses)[-1] == switch_names(cfg)
 
 
-def test_a_compiled_run_switches_and_reports_no_recompilation(tiny: OwnDataset, runs: Path) -> None:
+def test_a_compiled_run_switches_and_reports_no_recompilation(tiny: OwnDataset, runs: Path, graphs_alone: None) -> None:
     late = selected(["recurrence", "soft_round"])
-    done = golf_train(*tiny_overrides(tiny), *late, "schedule.warmdown_iters=4", "launch.compile=blocks")
+    done = golf_main(*tiny_overrides(tiny), *late, "schedule.warmdown_iters=4", "launch.compile=blocks")
     assert done.returncode == 0, done.stderr
     result = read_result(only_run(runs) / "result.json")
     assert result.state == OK and not any("recompiled" in warning for warning in result.warnings)
