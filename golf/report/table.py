@@ -15,6 +15,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from golf.report.rows import is_number
+from golf.words import text_width
 
 EMPTY = "–"
 PLAIN_WIDTH = 300  # width of a table in a file or a pipe, in characters
@@ -74,9 +75,9 @@ def render(table: Table, form: str) -> str:
 
 
 def as_text(table: Table) -> str:
-    """Return a box as wide as the terminal, or wide enough for whole sentences in a file or a pipe."""
+    """Return a box as wide as the terminal or `COLUMNS`, or wide enough for sentences in a file or a pipe."""
     out = io.StringIO()
-    width = Console().width if sys.stdout.isatty() else PLAIN_WIDTH
+    width = text_width(PLAIN_WIDTH)
     # Colours are for eyes: a pipe and a file get none, nor does a terminal where NO_COLOR is set.
     on_terminal = sys.stdout.isatty() or None
     console = Console(file=out, highlight=False, markup=False, width=width, force_terminal=on_terminal)

@@ -163,7 +163,8 @@ class Muon:
         return momentum_to_state(self.momentum_buffers)
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        self.momentum_buffers = momentum_from_state(state)
+        counts = {shape: len(indices) for shape, indices in self.owned.items()}
+        self.momentum_buffers = momentum_from_state(state, counts)
 
 
 def momentum_to_state(buffers: dict[torch.Size, Tensor]) -> dict[str, Tensor]:
@@ -171,6 +172,14 @@ def momentum_to_state(buffers: dict[torch.Size, Tensor]) -> dict[str, Tensor]:
     return {"x".join(map(str, shape)): buffer for shape, buffer in buffers.items()}
 
 
-def momentum_from_state(state: dict[str, Tensor]) -> dict[torch.Size, Tensor]:
-    """Invert `momentum_to_state`, with tensors of its own."""
-    return {torch.Size(map(int, key.split("x"))): buffer.clone() for key, buffer in state.items()}
+def momentum_from_state(state: dict[str, Tensor], counts: dict[torch.Size, int]) -> dict[torch.Size, Tensor]:
+    """Invert `momentum_to_state`, with tensors of its own. `counts` are the matrices of each shape that a rank owns.
+
+    Raises `ValueError` if `state` has momentum of other matrices. It may be empty, as before the first step.
+    """
+    buffers = {torch.Size(map(int, key.split("x"))): buffer.clone() for key, buffer in state.items()}
+    found = {shape: tuple(buffer.shape) for shape, buffer in buffers.items()}
+    expected = {shape: (count, *shape) for shape, count in counts.items()}
+    if buffers and found != expected:
+        raise ValueError(f"Muon's momentum has shapes {sorted(found.values())}, not {sorted(expected.values())}")
+    return buffers

@@ -179,7 +179,8 @@ class ParallelMuon:
         return momentum_to_state(self.momentum_buffers)
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        self.momentum_buffers = momentum_from_state(state)
+        counts = {exchange.shape: exchange.per_rank for exchange in self.exchanges}
+        self.momentum_buffers = momentum_from_state(state, counts)
 
 
 def _average(grads: Sequence[Tensor]) -> None:
