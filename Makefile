@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 PARALLEL = $(BIN)/python -m pytest -q --maxprocesses 4 --dist worksteal
 # Slow tests often wait for processes, so one more of them runs than there are cores.
 CORES_AND_ONE := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+# The test files that have a marker.
+MARKED = $(shell grep -rl --include='test_*.py' 'mark\.$(1)\b' tests)
 # Python compiles what is imported. Pip would compile all that is installed, which takes half a minute.
 INSTALL = $(PYTHON) -m pip --python $(BIN)/python install -q --no-compile
 
@@ -26,11 +28,12 @@ test: $(VENV)/.installed-dev
 	$(PARALLEL) -n auto -m "not slow and not slurm and not gpu" $(ARGS); status=$$?; \
 	wait $$types || status=1; echo "mypy: $$(cat "$$said")"; rm "$$said"; exit $$status
 
+# Every worker imports all files that it is given, which takes ten seconds for those of the whole suite.
 test-slow: $(VENV)/.installed-dev
-	$(PARALLEL) -n $(CORES_AND_ONE) -m "slow and not slurm and not gpu" $(ARGS)
+	$(PARALLEL) -n $(CORES_AND_ONE) -m "slow and not slurm and not gpu" $(ARGS) $(call MARKED,slow)
 
 test-slurm: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -q -m slurm $(ARGS)
+	$(BIN)/python -m pytest -q -m slurm $(ARGS) $(call MARKED,slurm)
 
 test-gpu: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q -m gpu $(ARGS)

@@ -60,7 +60,10 @@ def test_the_first_hour_on_a_gpu_is_rehearsed_on_a_cpu(tiny: OwnDataset, runs: P
     (tmp_path / "train_gpt.py").write_text(PUBLIC)
     report = tmp_path / "report.md"
     options = ["--device", "cpu", "--steps", "2", "--train-seconds", "1", "--report", str(report)]
-    options += ["--against", str(tmp_path)]
+    # The other presets are rehearsed as scripts.
+    presets = ["naive_baseline", "records/2026-04-27_caseops_lqer_9hp"]
+    assert {*presets} < {*PRESETS}
+    options += ["--against", str(tmp_path), "--presets", ",".join(presets)]
     # The presets say how many layers they have.
     small = [override for override in tiny_overrides(tiny) if override != "model=4l"]
     command = [sys.executable, "-m", "golf.commands.cli", "doctor", "--gpu", *options, *small]
@@ -73,7 +76,7 @@ def test_the_first_hour_on_a_gpu_is_rehearsed_on_a_cpu(tiny: OwnDataset, runs: P
     assert "| two ranks sum alike (gloo) | yes | 68 MB in " in text
     assert "ended with status 0" in text and "bits per byte" in text
     assert "× the public script's tokens/s" in text
-    for preset in PRESETS:
+    for preset in presets:
         (row,) = (line for line in text.splitlines() if line.startswith(f"| {preset} |"))
         assert row.endswith("| yes |")
 
@@ -82,6 +85,7 @@ def test_a_preset_that_fails_costs_its_row_and_none_begins_too_late(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report = gpu_check_command.Report(tmp_path / "report.md")
+    assert all((ROOT / f"conf/experiment/{preset}.yaml").is_file() for preset in PRESETS)
     presets, cpu = ["no_such_one", "naive_baseline"], torch.device("cpu")
     assert not gpu_check_command._presets(presets[:1], [], cpu, 1, time.monotonic() + 60, report)
     assert gpu_check_command._presets(presets, [], cpu, 1, time.monotonic(), report)

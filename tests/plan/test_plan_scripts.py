@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from golf.training.data.own_text import OwnDataset
+from golf.training.loop import quant_gap
 from tests.support import ROOT, golf_main, only_run, script_main, tiny_overrides
 
 
@@ -68,10 +69,12 @@ def test_mistakes_end_in_one_sentence(command: list[str], sentence: str, runs: P
 
 
 @pytest.mark.slow
-def test_the_sweep_of_number_formats_trains_once(tiny: OwnDataset, runs: Path) -> None:
-    for _ in range(2):
+def test_the_sweep_of_number_formats_trains_once(tiny: OwnDataset, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    presets = [path.stem for path in (ROOT / "conf/quant").glob("*.yaml")]
+    for expected in (presets, ["int8"]):
         done = golf_main("+sweep=quant_gap", *tiny_overrides(tiny))
         assert done.returncode == 0, done.stderr
         only_run(runs)
-        for preset in (ROOT / "conf/quant").glob("*.yaml"):
-            assert f"| {preset.stem} |" in done.stdout
+        assert [preset for preset in expected if f"| {preset} |" not in done.stdout] == []
+        # Formats do not change from one time to the next, so the second time one is enough.
+        monkeypatch.setattr(quant_gap, "presets", lambda: ["int8"])

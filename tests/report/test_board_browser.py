@@ -26,14 +26,15 @@ from tests.report.test_board import SCORES, served
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 TALL = "--window-size=1280,4000"  # all of the page is in view
 HOSTILE = "<img src=x onerror=alert(1)></script><b>bold"
-# The page is looked at from within, after its plots are drawn; `--dump-dom` then shows the attribute to the test.
+# Each frame is looked at from within, after its plots are drawn; `--dump-dom` then shows the attribute to the test.
 INSPECTION = """<script>addEventListener('load', () => setTimeout(() => {
-  const page = document.querySelector('iframe').contentWindow, d = page.document;
+ document.body.setAttribute('data-found', JSON.stringify([...document.querySelectorAll('iframe')].map(frame => {
+  const page = frame.contentWindow, d = page.document;
   const box = e => { const r = e.getBoundingClientRect(); return [r.left, r.top, r.right, r.bottom]; };
   const shown = e => e.getClientRects().length > 0;
   const legend = (plot, mark, paint) => [...d.querySelectorAll(`${plot} .legend .traces`)].map(t => [
     t.querySelector('.legendtext').textContent, (p => p && page.getComputedStyle(p)[paint])(t.querySelector(mark))]);
-  document.body.setAttribute('data-found', JSON.stringify({
+  return {
     width: page.innerWidth, page: d.documentElement.scrollWidth, bold: d.querySelectorAll('b, img').length,
     requests: page.performance.getEntriesByType('resource').map(e => e.name), text: d.body.innerText,
     plots: [...d.querySelectorAll('.plot')].filter(shown).map(p => ({box: box(p), label: p.getAttribute('aria-label'),
@@ -51,7 +52,8 @@ INSPECTION = """<script>addEventListener('load', () => setTimeout(() => {
         r => [r.firstChild.textContent, page.getComputedStyle(r.querySelector('.swatch')).borderTopColor]),
       bytes: legend('#bytes', '.legendpoints path', 'fill'), curves: legend('#curves', '.legendlines path', 'stroke')},
     uploads: d.querySelectorAll('[data-title*="hare"]').length, scheme: page.getComputedStyle(d.body).backgroundColor
-  }));
+  };
+ })));
 }, 800));</script>"""
 
 pytestmark = [
@@ -123,17 +125,22 @@ def test_names_become_text_and_no_script_is_refused(runs: Path, tmp_path: Path) 
     assert unescape(document).count(HOSTILE) > 6 and "legendtext" in document
 
 
-@pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("case", ["lr", "hostile"])
-def test_one_file_has_everything_at_any_width(case: str, width: int, runs: Path, tmp_path: Path) -> None:
+def test_one_file_has_everything_at_any_width(case: str, runs: Path, tmp_path: Path) -> None:
     write_lr_sweep(runs, SCORES) if case == "lr" else write_hostile_sweep(runs)
     (tmp_path / "page.html").write_text(single_file(judged(read_study([case]), RulesConfig())))
-    frame = f'<iframe src="page.html" width="{width}" height="2600" style="border:0"></iframe>'
-    (tmp_path / "frame.html").write_text(f"<!DOCTYPE html><html><body>{frame}{INSPECTION}</body></html>")
-    document, console = browse((tmp_path / "frame.html").as_uri(), tmp_path, "--window-size=1400,2700")
+    widths = (1280, 390)
+    frame = '<iframe src="page.html" width="{}" height="2600" style="border:0"></iframe>'
+    frames = "".join(map(frame.format, widths))
+    (tmp_path / "frame.html").write_text(f"<!DOCTYPE html><html><body>{frames}{INSPECTION}</body></html>")
+    document, console = browse((tmp_path / "frame.html").as_uri(), tmp_path, "--window-size=1800,2700")
     match = re.search(r'<body data-found="([^"]*)"', document)
     assert match and console == "", console
-    found = json.loads(unescape(match[1]))
+    for width, found in zip(widths, json.loads(unescape(match[1])), strict=True):
+        assert_everything_is_seen(found, width, case)
+
+
+def assert_everything_is_seen(found: dict[str, Any], width: int, case: str) -> None:
     assert found["page"] <= found["width"] == width and found["requests"] == [] and found["bold"] == 0
     assert found["uploads"] == 0 and "Verdicts by rules=house" in found["text"]
     assert len(found["plots"]) == 4

@@ -69,29 +69,23 @@ def assert_one_graph(found: dict[str, Any]) -> None:
     assert sum("flash_attention" in name for name in calls) == 2  # one call a layer, forward and backward
 
 
-def test_the_compiled_step_becomes_machine_code(guard: Path, tmp_path: Path) -> None:
-    (found,) = lines_of(tmp_path, "compiled_step.py", str(guard), "cubins:experiment=naive_baseline")
-    assert_one_graph(found)
-    assert counted(found["launches"]) == LAUNCHES
-    assert len(found["cubins"]) == found["kernels"] > 20 and min(found["cubins"]) > 1000
-
-
-def test_the_kernels_for_loss_and_mlps_take_the_place_of_others(guard: Path, tmp_path: Path) -> None:
-    (found,) = lines_of(tmp_path, "compiled_step.py", str(guard), "kernels:experiment=naive_baseline")
-    assert_one_graph(found)
-    forward, backward = found["launches"]
-    assert (forward["torch.ops.golf.squared_mlp.default"], forward["torch.ops.golf.softcapped_losses.default"]) == (
-        2,
-        1,
-    )
+def test_a_compiled_step_is_one_graph_of_few_launches_that_becomes_machine_code(guard: Path, tmp_path: Path) -> None:
+    # One process for all three, because the compiler alone takes seconds to import.
+    cases = [f"{kind}:experiment=naive_baseline" for kind in ("cubins", "kernels", "planted")]
+    plain, fused, faulty = lines_of(tmp_path, "compiled_step.py", str(guard), *cases)
+    assert_one_graph(plain)
+    assert counted(plain["launches"]) == LAUNCHES
+    assert len(plain["cubins"]) == plain["kernels"] > 20 and min(plain["cubins"]) > 1000
+    # The kernels for loss and MLPs take the place of others.
+    assert_one_graph(fused)
+    forward, backward = fused["launches"]
+    assert forward["torch.ops.golf.squared_mlp.default"] == 2
+    assert forward["torch.ops.golf.softcapped_losses.default"] == 1
     assert backward["torch.ops.golf.squared_mlp_gradient.default"] == 2
     assert backward["torch.ops.golf.softcapped_gradient.default"] == 1
-    assert counted(found["launches"]) == FUSED_LAUNCHES
-
-
-def test_tables_and_wide_logits_in_a_graph_are_found(guard: Path, tmp_path: Path) -> None:
-    (found,) = lines_of(tmp_path, "compiled_step.py", str(guard), "planted:experiment=naive_baseline")
-    assert found["transcendental"] != [] and min(found["wide"]) > 0
+    assert counted(fused["launches"]) == FUSED_LAUNCHES
+    # Tables and wide logits that are planted in a graph are found.
+    assert faulty["transcendental"] != [] and min(faulty["wide"]) > 0
 
 
 def test_no_graph_is_added_once_every_set_of_switches_has_one(guard: Path, tmp_path: Path) -> None:

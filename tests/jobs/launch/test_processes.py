@@ -78,7 +78,6 @@ def assert_nothing_is_left(folder: Path) -> None:
     ("number", "nproc"),
     [
         (signal.SIGINT, 1),
-        pytest.param(signal.SIGINT, 2, marks=pytest.mark.slow),
         pytest.param(signal.SIGTERM, 2, marks=pytest.mark.slow),
     ],
 )

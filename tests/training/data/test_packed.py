@@ -154,7 +154,13 @@ def test_a_run_packs_trains_and_scores_by_document(tiny: OwnDataset, runs: Path)
     assert result.post_quant.tokens == result.post_quant_sliding.tokens == tiny.val_tokens - 1
 
 
-MORE = ["data.loader=packed_shuffled", "quant=gptq_int6", "tech=[bigram]", "tech.bigram.mask_bos=true"]
+MORE = [
+    "data.loader=packed_shuffled",
+    "eval.ttt.method=lora",
+    "quant=gptq_int6",
+    "tech=[bigram]",
+    "tech.bigram.mask_bos=true",
+]
 
 
 @pytest.mark.slow

@@ -74,10 +74,9 @@ def kill_at(folder: RunFolder, step: int, ranks: int) -> None:
 @pytest.mark.parametrize(
     "ranks, settings",
     [
-        (1, {"loader": "sequential", "muon": "sharded", "tech": ["ema"]}),
         (1, {"loader": "shuffled", "muon": "sharded", "tech": ["lawa"]}),
         (2, {"loader": "coprime", "muon": "parallel", "tech": ["swa"]}),
-        (2, {"loader": "sequential", "muon": "sharded", "tech": []}),
+        (2, {"loader": "sequential", "muon": "sharded", "tech": ["ema"]}),
         (2, {"loader": "packed_shuffled", "muon": "sharded", "tech": []}),
     ],
 )

@@ -4,15 +4,18 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 import golf
 from golf.bits import STANDARD
 from golf.run.result import read_result
+from golf.settings.config import Config
 from golf.training.data.own_text import OwnDataset
 from golf.training.loop.budget import budget_state, counted_eval_seconds
+from golf.training.model.build import build_model
 from golf.training.ranks import Ranks
 from golf.training.scoring.scorer import Scorer
-from tests.support import compose, golf_main, metrics, only_run, tiny_overrides
+from tests.support import compose, golf_main, metrics, on_ranks, only_run, tiny_overrides
 
 EXTRA = {
     "sliding": ["eval=sliding64", "eval.stride=8"],
@@ -88,18 +91,26 @@ def test_sliding_score_is_that_of_the_file_on_disk(tiny: OwnDataset, runs: Path)
     assert trained.val_bpb != sliding.val_bpb
 
 
+def scores(rank: int, world_size: int, cfgs: list[Config]) -> list[tuple[float, int, int, str]]:
+    found = []
+    for cfg in cfgs:
+        torch.manual_seed(0)
+        weights = build_model(cfg).state_dict()
+        scorer = Scorer(cfg, golf.open_dataset(cfg), Ranks(rank, world_size))
+        found += [scorer(weights), scorer.test_time_trained(weights)]
+        if cfg.eval.stride:
+            found.append(scorer.sliding(weights))
+    return [(score.val_bpb, score.tokens, score.bytes, score.how) for score in found]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["sgd", "lora"])
-def test_two_ranks_score_as_one(how: str, tiny: OwnDataset, runs: Path) -> None:
-    frozen = ["schedule.iterations=1", "optim.matrix_lr=0", "optim.scalar_lr=0", "optim.tied_embed_lr=0"]
-    for nproc in (1, 2):
-        done = golf_main(*tiny_overrides(tiny), *EXTRA[how], *frozen, f"launch.nproc={nproc}")
-        assert done.returncode == 0, done.stderr
-    one, two = (read_result(p / "result.json") for p in sorted(runs.glob("*/seed*")))
-    assert one.variant_id == two.variant_id and len(one.artifact_scores) == len(two.artifact_scores) > 1
-    for first, second in zip(one.artifact_scores, two.artifact_scores, strict=True):
-        assert first.val_bpb == pytest.approx(second.val_bpb, rel=1e-5)
-        assert (first.tokens, first.bytes, first.how) == (second.tokens, second.bytes, second.how)
+def test_two_ranks_score_as_one(tiny: OwnDataset, tmp_path: Path) -> None:
+    cfgs = [compose([*tiny_overrides(tiny), *EXTRA[how]]) for how in ("sgd", "lora")]
+    one = scores(0, 1, cfgs)
+    assert len(one) == 5
+    for two in on_ranks(2, tmp_path, scores, cfgs):
+        for (first, *counts), (second, *same) in zip(one, two, strict=True):
+            assert first == pytest.approx(second, rel=1e-5) and counts == same
 
 
 def test_all_scores_count_against_the_evaluation_budget(tiny: OwnDataset, runs: Path) -> None:

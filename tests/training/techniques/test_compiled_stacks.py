@@ -1,6 +1,5 @@
 """Stacks of techniques compile to one graph, compute what eager ones do, and switch late without compiling again."""
 
-import functools
 import itertools
 import shutil
 from dataclasses import dataclass
@@ -42,12 +41,6 @@ LATE = compatible_stacks(name for name, kind in TYPES.items() if kind.is_switch)
 def forget_compiled_code() -> None:
     torch._dynamo.reset()
     counters.clear()
-
-
-@pytest.fixture
-def graphs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trace graphs and guards as always, but generate no code for them, which takes minutes."""
-    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
 
 
 def selected(stack: list[str]) -> list[str]:
