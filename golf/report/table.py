@@ -61,6 +61,7 @@ class Table:
     rows: Sequence[Mapping[str, Any]]
     title: str = ""
     notes: Sequence[str] = ()
+    totals: int = 0  # number of rows at the end that stand below a rule
 
     @property
     def filled(self) -> list[Column]:
@@ -91,7 +92,9 @@ def as_text(table: Table) -> str:
         else:
             header = textwrap.fill(column.title, least, break_long_words=False, break_on_hyphens=False)
             shown.add_column(header, justify="right", no_wrap=True, min_width=least)
-    for row in table.rows:
+    for number, row in enumerate(table.rows):
+        if number == len(table.rows) - table.totals:
+            shown.add_section()
         shown.add_row(*(Text(cell := column.cell(row), style=column.style(cell)) for column in columns))
     console.print(shown)
     for note in table.notes:
