@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.metadata
+import json
 import os
 import platform
 import socket
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,8 @@ ENVIRONMENT_PREFIXES = ("NCCL_", "OMP_", "MKL_", "CUDA_VISIBLE", "TORCH", "PYTOR
 def environment_record(command: list[str]) -> dict[str, Any]:
     """Return the content of `environment.json` for a run started by `command`."""
     hardware = detect()
+    # Looked up and not imported: torch takes seconds, and a process without it has used no GPU.
+    torch = sys.modules.get("torch")
     return {
         "command": command,
         "python": platform.python_version(),
@@ -35,7 +39,7 @@ def environment_record(command: list[str]) -> dict[str, Any]:
         "cpu_bf16": hardware.cpu_bf16,
         "gpus": hardware.gpus,
         "gpu": hardware.gpu_name,
-        "cuda": _cuda_version(),
+        "cuda": torch.version.cuda if torch else None,
         "git": git_state(),
         "variables": {k: v for k, v in sorted(os.environ.items()) if k.startswith(ENVIRONMENT_PREFIXES)},
     }
@@ -83,14 +87,26 @@ def package_version(package: str) -> str | None:
         return None
 
 
-def _cuda_version() -> str | None:
-    # Looked up and not imported: torch takes seconds, and a process without it has used no GPU.
-    torch = sys.modules.get("torch")
-    return None if torch is None else torch.version.cuda
+def golf_version() -> str:
+    """Return golf's version with the commit of its checkout, such as `0.2.0, commit 0123456789ab (edited)`."""
+    project = ROOT / "pyproject.toml"
+    # What pip has noted of an editable install is the version at that time.
+    version = tomllib.loads(project.read_text())["project"]["version"] if project.exists() else package_version("golf")
+    git = git_state()
+    commit = f", commit {git['commit'][:12]}{' (edited)' if git['dirty'] else ''}" if git else ""
+    return f"{version}{commit}"
 
 
 def git_state() -> dict[str, Any]:
-    """Return the commit and whether tracked files differ from it; empty outside a checkout."""
+    """Return the commit and whether tracked files differ from it; empty outside a checkout.
+
+    A job's snapshot lies in the checkout, which may have moved on: the snapshot's commit is that when it was taken.
+    """
+    if (snapshot := ROOT / "snapshot.json").is_file():
+        return json.loads(snapshot.read_text())["git"]
+    # Without this, git would answer for a repository that golf's folder merely lies in.
+    if not (ROOT / ".git").exists():
+        return {}
     try:
         commit = _git("rev-parse", "HEAD")
         # Untracked files, such as data and outputs, would make every checkout look edited.

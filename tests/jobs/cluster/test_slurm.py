@@ -105,15 +105,19 @@ def test_a_sweep_is_complete_but_for_what_crashed_and_what_was_cancelled(
 
 
 def test_jobs_run_the_code_that_was_submitted(cluster: Environment, tiny: OwnDataset, runs: Path) -> None:
-    submit(cluster, tiny, "seed=1,2")
+    taken = {"commit": "0" * 40, "dirty": False}
+    with no_job_starts(cluster):
+        submit(cluster, tiny, "seed=1,2")
+        (snapshot,) = runs.glob("sweeps/*/snapshots/*")
+        said = json.loads((snapshot / "snapshot.json").read_text())
+        assert (snapshot / "golf/train.py").exists() and said["packages"]
+        (snapshot / "snapshot.json").write_text(json.dumps({**said, "git": taken}))
     wait_for("end of the jobs", lambda: queue_is_empty(cluster))
-    (snapshot,) = runs.glob("sweeps/*/snapshots/*")
-    assert (snapshot / "golf/train.py").exists() and json.loads((snapshot / "snapshot.json").read_text())["packages"]
     for log in runs.glob("sweeps/*/slurm/*_submission.sh"):
         assert f"export PYTHONPATH={snapshot}" in log.read_text().replace("'", "")
-    # The jobs' current directory is this checkout, where Python would look first. A snapshot is in no git repository.
+    # The jobs' current directory is this checkout, where Python would look first. It is at another commit.
     records = [json.loads(path.read_text()) for path in runs.glob("4l*/seed*/environment.json")]
-    assert [record["git"] for record in records] == [{}, {}]
+    assert [record["git"] for record in records] == [taken, taken]
 
 
 def started(runs: Path, step: int) -> bool:
@@ -122,12 +126,12 @@ def started(runs: Path, step: int) -> bool:
 
 
 def test_a_requeued_job_starts_over_and_says_so(cluster: Environment, tiny: OwnDataset, runs: Path) -> None:
-    submit(cluster, tiny, "schedule.iterations=300", "launch.train_log_every=1", "launch.checkpoint_seconds=0")
+    submit(cluster, tiny, "schedule.iterations=150", "launch.train_log_every=1", "launch.checkpoint_seconds=0")
     wait_for("steps", lambda: started(runs, 3))
     slurm_says(cluster, "scontrol", "requeue", first_job(runs))
     wait_for("result of the second attempt", lambda: any(r.state == OK for r in results(runs).values()))
     (result,) = (r for r in results(runs).values() if r.state == OK)
-    assert result.attempt == 2 and result.steps == 300
+    assert result.attempt == 2 and result.steps == 150
     assert len(list(runs.glob("*/seed*"))) == 2
 
 
@@ -148,7 +152,7 @@ def test_a_preempted_long_run_goes_on_from_its_checkpoint(cluster: Environment, 
 
 
 def test_a_run_goes_on_elsewhere_when_its_node_is_lost(cluster: Environment, tiny: OwnDataset, runs: Path) -> None:
-    submit(cluster, tiny, "schedule.iterations=300", "launch.train_log_every=1", "launch.checkpoint_seconds=0.2")
+    submit(cluster, tiny, "schedule.iterations=150", "launch.train_log_every=1", "launch.checkpoint_seconds=0.2")
     wait_for("checkpoint", lambda: any(runs.glob("*/seed*/checkpoint/latest.json")))
     node = slurm_says(cluster, "squeue", "--noheader", "--format=%N").strip()
     daemon = Path(cluster["GOLF_SLURM_DIR"], f"slurmd.{node}.pid")
@@ -161,7 +165,7 @@ def test_a_run_goes_on_elsewhere_when_its_node_is_lost(cluster: Environment, tin
     finally:
         slurm_says(cluster, "slurmd", "-N", node)
     (result,) = (r for r in results(runs).values() if r.state == OK)
-    assert result.attempt == 2 and result.steps == 300
+    assert result.attempt == 2 and result.steps == 150
     assert metrics(next(runs.glob("*/seed*")), "resumed")[0]["step"] > 0
     wait_for("both nodes", lambda: "down" not in slurm_says(cluster, "sinfo", "--noheader", "--format=%T"))
 

@@ -25,7 +25,7 @@ from golf.training.model.gpt import GPT
 from golf.training.optim.groups import build_optimizer
 from golf.training.ranks import Ranks
 from golf.training.techniques.base import Technique, technique
-from tests.support import compatible_stacks, compose, golf_train, metrics, only_run, tiny_overrides
+from tests.support import compatible_stacks, compose, golf_main, metrics, only_run, tiny_overrides
 
 pytestmark = [
     pytest.mark.slow,
@@ -90,9 +90,9 @@ def test_switches_are_compiled_in_the_warm_up(
     assert len(losses) > 1 and list(losses)[-1] == switch_names(cfg)
 
 
-def test_a_compiled_run_switches_and_reports_no_recompilation(tiny: OwnDataset, runs: Path) -> None:
+def test_a_compiled_run_switches_and_reports_no_recompilation(tiny: OwnDataset, runs: Path, graphs_alone: None) -> None:
     late = selected(["recurrence", "soft_round"])
-    done = golf_train(*tiny_overrides(tiny), *late, "schedule.warmdown_iters=4", "launch.compile=blocks")
+    done = golf_main(*tiny_overrides(tiny), *late, "schedule.warmdown_iters=4", "launch.compile=blocks")
     assert done.returncode == 0, done.stderr
     result = read_result(only_run(runs) / "result.json")
     assert result.state == OK and not any("recompiled" in warning for warning in result.warnings)
