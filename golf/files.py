@@ -61,16 +61,15 @@ def _written_beside(path: Path, data: bytes) -> Iterator[Path]:
     prefix = f".{path.name}.{platform.node()}."
     temporary = path.with_name(f"{prefix}{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _remove_leftovers(path.parent, prefix)
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            # Without it a power failure after the rename could leave the new name with no content.
-            os.fsync(file.fileno())
-        yield temporary
-    except OSError as error:
-        raise disk_error(path, error) from error
+        with disk_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _remove_leftovers(path.parent, prefix)
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                # Without it a power failure after the rename could leave the new name with no content.
+                os.fsync(file.fileno())
+            yield temporary
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -109,12 +108,10 @@ def new_folder(path: Path) -> Iterator[Path]:
 
     If another process has made `path` in the meantime, its version stays. Raises `GolfError` if the disk refuses.
     """
-    try:
+    with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         # A folder can be renamed within one file system only, so it is made beside its place.
         unfinished = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
-    except OSError as error:
-        raise disk_error(path, error) from error
     try:
         yield unfinished
         # mkdtemp lets only the owner in, and others may have to read the folder.
@@ -139,6 +136,15 @@ def refuse_unwritable(path: Path) -> None:
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 DISK_REFUSES = (*FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)  # errors that the user can mend
+
+
+@contextlib.contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Raise the `GolfError` about `path` in place of an `OSError` in the block."""
+    try:
+        yield
+    except OSError as error:
+        raise disk_error(path, error) from error
 
 
 def disk_error(path: Path, error: OSError) -> GolfError:

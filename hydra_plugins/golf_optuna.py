@@ -67,13 +67,13 @@ class OptunaSweeper(Sweeper):
         launcher = self._launcher(Path(self.given.hydra.sweep.dir))
         # `sweep.reference` makes the first run what the others are compared with, also while they run.
         base = [*fixed, *(() if any(o.startswith("sweep.reference=") for o in fixed) else ("sweep.reference=first",))]
-        reference = _score(launcher.launch([base], 0)[0])
+        reference = float(launcher.launch([base], 0)[0].return_value)
         count = 1
         while count <= self.trials:
             asked = [study.ask(searched) for _ in range(min(self.at_once, self.trials + 1 - count))]
             batch = [[*base, *_overrides(trial.params)] for trial in asked]
             for trial, done in zip(asked, launcher.launch(batch, count), strict=True):
-                score = _score(done)
+                score = float(done.return_value)
                 # A run that diverged or was pruned is known to be bad, and has no score.
                 state = optuna.trial.TrialState.COMPLETE if math.isfinite(score) else optuna.trial.TrialState.PRUNED
                 study.tell(trial, score if math.isfinite(score) else None, state=state)
@@ -126,7 +126,3 @@ def _distribution(override: Override) -> optuna.distributions.BaseDistribution:
 def _overrides(params: dict[str, Any]) -> list[str]:
     # Four digits: a rate of 0.0213478123 would only make labels long.
     return [f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}" for key, value in params.items()]
-
-
-def _score(done: Any) -> float:
-    return float(done.return_value)

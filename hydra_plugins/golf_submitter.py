@@ -34,8 +34,7 @@ class GolfSubmitter(GolfLauncher):
         asked = [job for _, job in self.jobs(job_overrides)]
         in_rounds = any(isinstance(job, Job) and job.cfg.sweep.until == DECIDED for job in asked)
         # Taken before the queue is asked: two processes that both found a run missing would both send it.
-        lock = lock_submitting()
-        try:
+        with lock_submitting():
             if in_rounds:
                 start_waves(asked, name, sys.argv, dry_run=DRY_RUN in os.environ)
                 return [JobReturn(o, status=JobStatus.COMPLETED, _return_value=float("nan")) for o in job_overrides]
@@ -47,8 +46,6 @@ class GolfSubmitter(GolfLauncher):
                 record_order(order, name)
                 if order.to_run:
                     show_sent(submit(order, name), name)
-        finally:
-            lock.release()
         # Told at the end, because the others are sent all the same. The exit status must not say that all is well.
         if order.refused:
             count, asked_for = len(order.refused), len(order.refused) + len(order.jobs)

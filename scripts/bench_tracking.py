@@ -18,8 +18,8 @@ from pathlib import Path
 import torch
 
 from golf.jobs.track.companion import descendants, end, start
-from golf.jobs.track.mirror_record import read_record
-from golf.run.console import NoDisplay
+from golf.jobs.track.mirror_record import MirrorRecord
+from golf.run.console import Display
 from golf.run.folder import RunFolder, create_run_folder
 from golf.run.runlog import RunLog
 from golf.settings.composition import compose
@@ -44,7 +44,7 @@ class Trainer:
         self.step = TrainStep(cfg, model, build_optimizer(cfg, model), Ranks(device=torch.device(cfg.launch.device)))
         self.batches = [synthetic_batch(cfg) for _ in range(grad_accum_steps(cfg))]
         self.log, self.steps, self.start = RunLog(folder, cfg, is_first=True), 0, time.perf_counter()
-        self.log.display = NoDisplay()
+        self.log.display = Display()
 
     def __call__(self) -> float:
         """Take a step and return its seconds."""
@@ -95,7 +95,7 @@ def main() -> int:
         trainer(), trainer()
         began = time.perf_counter()
         process = start(folder, TrackConfig(backend="wandb", mode="offline"))
-        while not ((found := read_record(folder.path)) and found.files):
+        while not ((found := MirrorRecord.read(folder.path)) and found.files):
             time.sleep(0.05)
         time.sleep(3.0)  # the mirror sends its first rows
         mirror = [process.pid, *descendants(process.pid)]

@@ -21,6 +21,7 @@ from golf.commands.cli import COMMANDS, HELP, module_of
 from golf.commands.parsing import CommandParser
 from golf.paths import ROOT
 from golf.settings.names import fields_of
+from golf.settings.usage import options_of
 
 # Readline splits words at = and : and replaces the last part alone, so what is before it is taken off.
 BASH = r"""_golf() {
@@ -143,12 +144,6 @@ def _settings(group: str) -> list[str]:
     """Return `optim.matrix_lr=` and so on for every setting of a group."""
     schemas = _schemas()
     return [f"{group}.{key}=" for key in fields_of(schemas[group])] if group in schemas else []
-
-
-def options_of(group: str) -> list[str]:
-    """Return the names of the files in conf/<group>, such as `11l` or `negative/xsa_all`."""
-    folder = CONF / group
-    return [str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml")]
 
 
 def _sweeps() -> list[str]:

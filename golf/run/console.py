@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
@@ -13,8 +12,8 @@ REFRESH_SECONDS = 0.25
 PLAIN_SECONDS = 10.0
 
 
-class Display(Protocol):
-    """Display of a run's progress."""
+class Display:
+    """Display of a run's progress; this one shows nothing."""
 
     def say(self, text: str) -> None:
         """Print one line that stays."""
@@ -22,18 +21,11 @@ class Display(Protocol):
     def update(self, fraction: float, text: str) -> None:
         """Show the current state, unless the last one is too recent; `fraction` of the budget (0 to 1) is used."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Give the terminal back."""
 
 
-class NoDisplay:
-    """A display that shows nothing."""
-
-    def say(self, text: str) -> None: ...
-    def update(self, fraction: float, text: str) -> None: ...
-    def close(self) -> None: ...
-
-
-class PlainDisplay:
+class PlainDisplay(Display):
     """Lines for a file or a pipe, at most one state every `PLAIN_SECONDS`."""
 
     def __init__(self) -> None:
@@ -49,10 +41,8 @@ class PlainDisplay:
             self._next_at = time.monotonic() + PLAIN_SECONDS
             print(f"{fraction:4.0%}  {text}", flush=True)
 
-    def close(self) -> None: ...
 
-
-class BarDisplay:
+class BarDisplay(Display):
     """Bar that the training thread itself redraws: no second thread takes time from the step."""
 
     def __init__(self) -> None:
@@ -80,5 +70,5 @@ class BarDisplay:
 def display_for(is_first: bool) -> Display:
     """Return the display of this process: a silent one unless it is the first rank."""
     if not is_first:
-        return NoDisplay()
+        return Display()
     return BarDisplay() if sys.stdout.isatty() else PlainDisplay()

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
+from golf.run.folder import RunFolder
 from golf.run.result import Result
 
 
-def draw_curves(metrics: Path, result: Result, target: Path) -> None:
-    """Draw the events of `metrics` (a metrics.jsonl) and write them to `target` as PNG, unless no step was trained."""
-    events = [json.loads(line) for line in metrics.read_text().splitlines()]
+def draw_curves(folder: RunFolder, result: Result) -> None:
+    """Draw the events of the run and write them to its curves.png, unless no step was trained."""
+    events = list(folder.events())
     train = [e for e in events if e["event"] == "train"]
     if not train:
         return
@@ -38,7 +37,7 @@ def draw_curves(metrics: Path, result: Result, target: Path) -> None:
     rate.set_ylim(0, 1.08)
     rate.set_xlabel("seconds of training")
     rate.grid(alpha=0.3)
-    figure.savefig(target, dpi=130)
+    figure.savefig(folder.curves, dpi=130)
 
 
 def _plot(axes: Any, events: list[dict[str, Any]], key: str, **style: Any) -> None:

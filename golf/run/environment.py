@@ -27,6 +27,8 @@ ENVIRONMENT_PREFIXES = ("NCCL_", "OMP_", "MKL_", "CUDA_VISIBLE", "TORCH", "PYTOR
 def environment_record(command: list[str]) -> dict[str, Any]:
     """Return the content of `environment.json` for a run started by `command`."""
     hardware = detect()
+    # Looked up and not imported: torch takes seconds, and a process without it has used no GPU.
+    torch = sys.modules.get("torch")
     return {
         "command": command,
         "python": platform.python_version(),
@@ -37,7 +39,7 @@ def environment_record(command: list[str]) -> dict[str, Any]:
         "cpu_bf16": hardware.cpu_bf16,
         "gpus": hardware.gpus,
         "gpu": hardware.gpu_name,
-        "cuda": _cuda_version(),
+        "cuda": torch.version.cuda if torch else None,
         "git": git_state(),
         "variables": {k: v for k, v in sorted(os.environ.items()) if k.startswith(ENVIRONMENT_PREFIXES)},
     }
@@ -83,12 +85,6 @@ def package_version(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _cuda_version() -> str | None:
-    # Looked up and not imported: torch takes seconds, and a process without it has used no GPU.
-    torch = sys.modules.get("torch")
-    return None if torch is None else torch.version.cuda
 
 
 def golf_version() -> str:

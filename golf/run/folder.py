@@ -8,18 +8,30 @@ import json
 import os
 import re
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from golf.errors import GolfError
-from golf.files import disk_error, write_atomic, write_json, write_new
+from golf.files import disk_errors, write_atomic, write_json, write_new
 from golf.paths import ROOT
 from golf.run.environment import environment_record
 from golf.run.identity import variant_id
 from golf.run.result import FINAL, Result, read_result, to_json
 from golf.settings.config import Config, from_dict, to_dict
+
+
+class _Place:
+    """The path of a file or folder in a run folder."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __get__(self, folder: RunFolder, _: type | None = None) -> Path:
+        return folder.path / self.name
 
 
 @dataclass(frozen=True)
@@ -28,49 +40,19 @@ class RunFolder:
 
     path: Path
 
-    @property
-    def config(self) -> Path:
-        """Resolved configuration, which the ranks read."""
-        return self.path / "config.json"
-
-    @property
-    def result(self) -> Path:
-        """Result, written once when the run has ended. A run without it was killed or is still going."""
-        return self.path / "result.json"
-
-    @property
-    def train_log(self) -> Path:
-        """Log in the public scripts' line formats."""
-        return self.path / "train.log"
-
-    @property
-    def metrics(self) -> Path:
-        """One JSON object a line, for programs."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def weights(self) -> Path:
-        """Weights before quantization."""
-        return self.path / "final_model.safetensors"
-
-    @property
-    def artifact(self) -> Path:
-        """Artifact, whose bytes and score count."""
-        return self.path / "artifact.golf"
-
-    @property
-    def curves(self) -> Path:
-        return self.path / "curves.png"
-
-    @property
-    def error(self) -> Path:
-        """Traceback of a crash."""
-        return self.path / "error.txt"
-
-    @property
-    def checkpoint(self) -> Path:
-        """Checkpoints of a long run, see golf/training/loop/checkpoint.py."""
-        return self.path / "checkpoint"
+    config = _Place("config.json")  # resolved configuration, which the ranks read
+    # Written once when the run has ended. A run without it was killed or is still going.
+    result = _Place("result.json")
+    train_log = _Place("train.log")  # log in the public scripts' line formats
+    metrics = _Place("metrics.jsonl")  # one JSON object a line, for programs
+    weights = _Place("final_model.safetensors")  # weights before quantization
+    artifact = _Place("artifact.golf")  # its bytes and score count
+    curves = _Place("curves.png")
+    error = _Place("error.txt")  # traceback of a crash
+    checkpoint = _Place("checkpoint")  # checkpoints of a long run, see golf/training/loop/checkpoint.py
+    track_log = _Place("track.log")  # messages of the W&B mirror and its client
+    rank_logs = _Place("ranks")
+    output = _Place("output.log")  # terminal output of a run in a sweep
 
     @property
     def has_checkpoint(self) -> bool:
@@ -86,26 +68,21 @@ class RunFolder:
         """Return the warnings about the machines of all nodes."""
         return [s for path in sorted(self.path.glob("machine.node*.json")) for s in json.loads(path.read_text())]
 
-    @property
-    def track_log(self) -> Path:
-        """Messages of the W&B mirror and its client."""
-        return self.path / "track.log"
-
-    @property
-    def rank_logs(self) -> Path:
-        return self.path / "ranks"
-
-    @property
-    def output(self) -> Path:
-        """Terminal output of a run in a sweep."""
-        return self.path / "output.log"
-
     def read_config(self) -> Config:
         """Return the resolved configuration. Raises `GolfError` for a file that is damaged or of another version."""
         try:
             return from_dict(Config, json.loads(self.config.read_text()))
         except (OSError, ValueError, TypeError, AttributeError) as error:
             raise GolfError(f"{self.config} cannot be read ({error}): copy it again, or repeat the run.") from error
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """Yield the complete lines of metrics.jsonl; the last one may have been cut off."""
+        with contextlib.suppress(OSError):
+            for line in self.metrics.read_text(errors="replace").splitlines():
+                with contextlib.suppress(ValueError):
+                    event = json.loads(line)
+                    if isinstance(event, dict) and "event" in event:
+                        yield event
 
     def begin(self) -> None:
         """Note a new start of the ranks of this folder: those of an earlier start may write nothing any more."""
@@ -159,15 +136,13 @@ def next_attempt(cfg: Config, command: list[str], *, fresh: bool) -> RunFolder:
     Else, or if `fresh`, it is a new one. Raises `GolfError` if the disk refuses.
     """
     earlier = attempts(variant_id(cfg), cfg.seed)
-    if fresh or not earlier or not earlier[-1].has_checkpoint or _state(earlier[-1]) in FINAL:
+    if fresh or not earlier or not earlier[-1].has_checkpoint or state_of(earlier[-1]) in FINAL:
         return create_run_folder(cfg, command)
     folder = earlier[-1]
     # What the earlier start left would be taken for the outcome of this one.
     for path in (folder.result, folder.error):
-        try:
+        with disk_errors(path):
             path.unlink(missing_ok=True)
-        except OSError as error:
-            raise disk_error(path, error) from error
     # Settings outside the identity may have changed: ranks, device, rules.
     _describe(folder, cfg, command)
     return folder
@@ -191,7 +166,7 @@ def attempts(variant_id: str, seed: int) -> list[RunFolder]:
 def find_run(variant_id: str, seed: int) -> RunFolder | None:
     """Return the folder that stands for a run: its newest finished attempt, else its newest one; None without any."""
     found = attempts(variant_id, seed)
-    finished = [folder for folder in found if _state(folder) in FINAL]
+    finished = [folder for folder in found if state_of(folder) in FINAL]
     # A later attempt that was cut short takes nothing back from a finished one.
     return (finished or found)[-1] if found else None
 
@@ -201,13 +176,14 @@ def finished_run(variant_id: str, seed: int) -> tuple[Result, RunFolder] | None:
 
     A result that this version cannot read needs one.
     """
-    if (folder := find_run(variant_id, seed)) and _state(folder) in FINAL:
+    if (folder := find_run(variant_id, seed)) and state_of(folder) in FINAL:
         with contextlib.suppress(GolfError):
             return read_result(folder.result), folder
     return None
 
 
-def _state(folder: RunFolder) -> str:
+def state_of(folder: RunFolder) -> str:
+    """Return the state of the run's result; empty without one."""
     try:
         # Not by `read_result`: a result of another version has a state, too.
         return json.loads(folder.result.read_text())["state"]
@@ -228,12 +204,8 @@ def _age(path: Path) -> tuple[int, int]:
 def _new_path(variant: Path, name: str) -> Path:
     for attempt in itertools.count(1):
         path = variant / (name if attempt == 1 else f"{name}.{attempt}")
-        try:
-            # mkdir is atomic: of two processes that start at once, each gets a folder of its own.
+        # mkdir is atomic: of two processes that start at once, each gets a folder of its own.
+        with disk_errors(path), contextlib.suppress(FileExistsError):
             path.mkdir(parents=True)
             break
-        except FileExistsError:
-            continue
-        except OSError as error:
-            raise disk_error(path, error) from error
     return path

@@ -17,16 +17,22 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from golf.files import disk_error
+from golf.files import disk_errors
 from golf.run.folder import runs_root
 
 
 @dataclass(frozen=True)
 class Lock:
-    """A lock file, held until `release` or until every process that inherited `descriptor` has ended."""
+    """A lock file, held until `release`, the end of its `with`, or of every process that inherited `descriptor`."""
 
     path: Path
     descriptor: int
+
+    def __enter__(self) -> Lock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     def release(self) -> None:
         # The file goes before the lock: a process that has opened it in between sees that it lost its name.
@@ -46,11 +52,9 @@ def try_lock(name: str) -> Lock | None:
     """
     path = _path(name)
     while True:
-        try:
+        with disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise disk_error(path, error) from error
         if not _flock(descriptor, fcntl.LOCK_EX):
             os.close(descriptor)
             return None

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from golf.bits import Score
-from golf.files import disk_error
-from golf.run.console import Display, display_for
+from golf.files import disk_errors
+from golf.run.console import display_for
 from golf.run.folder import RunFolder
 from golf.run.progress import Progress
-from golf.run.reached import CUT_SHORT
 from golf.run.trainlog import TrainLog, timing
 from golf.settings.config import Config, training_seconds
 
@@ -25,7 +24,7 @@ class RunLog(TrainLog):
     def __init__(self, folder: RunFolder, cfg: Config, *, is_first: bool):
         super().__init__(cfg)
         self.folder = folder
-        self.display: Display = display_for(is_first)
+        self.display = display_for(is_first)
         self._log = _open(folder.train_log) if is_first else None
         self._metrics = _open(folder.metrics) if is_first else None
         self.step_factor: float | None = None  # factor on the steps under quant.fit=cap
@@ -41,7 +40,7 @@ class RunLog(TrainLog):
     def cut_short(self) -> None:
         """Write down the last step: the run stops here, most likely between two steps that are logged."""
         if self._last_step:
-            self.metric(CUT_SHORT, step=self._last_step, train_seconds=round(self._last_seconds, 4))
+            self.metric("cut_short", step=self._last_step, train_seconds=round(self._last_seconds, 4))
 
     def close(self) -> None:
         self.display.close()
@@ -140,17 +139,12 @@ class RunLog(TrainLog):
 
 
 def _open(path: Path) -> TextIO:
-    try:
+    with disk_errors(path):
         # Appended, because a resumed run goes on in its files; by lines, so that a killed run leaves all that it wrote.
         return path.open("a", buffering=1)
-    except OSError as error:
-        raise disk_error(path, error) from error
 
 
 def _write(file: TextIO | None, path: Path, text: str) -> None:
-    if file is None:
-        return
-    try:
-        file.write(text + "\n")
-    except OSError as error:
-        raise disk_error(path, error) from error
+    if file is not None:
+        with disk_errors(path):
+            file.write(text + "\n")

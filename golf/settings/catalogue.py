@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 
 from golf.registry import technique_types
 from golf.settings.config import Config
-from golf.settings.fields import ALLOWED, Choices, Range
+from golf.settings.fields import ALLOWED, Choices, Range, default_of
 
 # Fields of a dataclass at the top of a module are indented by four spaces.
 DECLARED = re.compile(r"    (\w+): [^=]+ = ")
@@ -67,14 +67,11 @@ def _groups(kind: type, name: str) -> Iterator[Group]:
         if isinstance(hint := hints[field.name], type) and dataclasses.is_dataclass(hint):
             inner.append((hint, key))
         else:
-            settings.append(Setting(key, _default(field), _allowed(field), meanings.get(field.name, "")))
-    yield Group(name, _first_sentence(kind), tuple(settings))
+            settings.append(Setting(key, written(default_of(field)), _allowed(field), meanings.get(field.name, "")))
+    about = " ".join((kind.__doc__ or "").split("\n\n")[0].split())
+    yield Group(name, about, tuple(settings))
     for hint, key in inner:
         yield from _groups(hint, key)
-
-
-def _first_sentence(kind: type) -> str:
-    return " ".join((kind.__doc__ or "").split("\n\n")[0].split())
 
 
 def _meanings(kind: type) -> dict[str, str]:
@@ -88,12 +85,6 @@ def _meanings(kind: type) -> dict[str, str]:
             meanings[match[1]] = " ".join([*above, *([comment[1]] if comment else [])])
         above = [*above, comment[1]] if comment and line.strip().startswith("#") else []
     return meanings
-
-
-def _default(field: dataclasses.Field[Any]) -> str:
-    made = field.default_factory
-    value = field.default if made is dataclasses.MISSING else made()
-    return written(value)
 
 
 def written(value: Any) -> str:

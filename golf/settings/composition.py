@@ -8,7 +8,6 @@ import functools
 import re
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from hydra import compose as hydra_compose
@@ -27,10 +26,12 @@ from golf.registry import technique_types
 from golf.settings import hardware
 from golf.settings.ablation import add_one, leave_one_out
 from golf.settings.config import Config, RulesConfig, techniques
-from golf.settings.consistency import check, check_rules, check_values, warnings
+from golf.settings.consistency import check, check_values, warnings
 from golf.settings.dropping import drop
-from golf.settings.mistakes import OTHER_ENTRY, explain, flags_first, known_fields, refuse_null_groups, unknown_setting
+from golf.settings.fields import check_fields
+from golf.settings.mistakes import OTHER_ENTRY, explain, flags_first, refuse_null_groups, unknown_setting
 from golf.settings.names import suggestion, technique_settings
+from golf.settings.usage import options_of
 
 CONF_DIR = str(ROOT / "conf")
 COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, ValueError)
@@ -111,17 +112,12 @@ def _scaled_decay(record_decay: float, *, _root_: DictConfig) -> float:
 _register()
 
 
-def with_scale(overrides: Sequence[str]) -> list[str]:
-    """Return `overrides` with the `scale=` of this machine added if they name none."""
-    # conf/config.yaml cannot compute the scale itself: `data` reads it there, and Hydra hands on no computed choice.
-    if any(re.match(r"[+]{0,2}scale=", o) for o in overrides):
-        return list(overrides)
-    return [f"scale={hardware.default_choice('scale')}", *overrides]
-
-
 def completed(overrides: Sequence[str]) -> list[str]:
     """Return `overrides` for Hydra: with a scale, and with `sweep=` for `+sweep=`, since the defaults list names it."""
-    return [re.sub(r"^\++sweep=", "sweep=", o) for o in with_scale(overrides)]
+    # conf/config.yaml cannot compute the scale itself: `data` reads it there, and Hydra hands on no computed choice.
+    has_scale = any(re.match(r"[+]{0,2}scale=", o) for o in overrides)
+    scale = [] if has_scale else [f"scale={hardware.default_choice('scale')}"]
+    return [re.sub(r"^\++sweep=", "sweep=", o) for o in (*scale, *overrides)]
 
 
 def sweep_label(overrides: Sequence[str]) -> str:
@@ -214,8 +210,7 @@ def rules_named(option: str, overrides: Sequence[str] = ()) -> RulesConfig:
 
     Only this group is composed, because a report needs no technique and should not import torch.
     """
-    known = sorted(path.stem for path in Path(CONF_DIR, "rules").glob("*.yaml"))
-    if option not in known:
+    if option not in (known := options_of("rules")):
         raise GolfError(f"rules={option} does not exist; {suggestion(option, known)}")
     try:
         GlobalHydra.instance().clear()
@@ -224,7 +219,7 @@ def rules_named(option: str, overrides: Sequence[str] = ()) -> RulesConfig:
     except COMPOSITION_ERRORS as error:
         raise GolfError(explain(error)) from error
     assert isinstance(rules, RulesConfig)
-    check_rules(rules)
+    check_fields(rules, "rules.")
     return rules
 
 
@@ -265,6 +260,6 @@ def _refuse_unknown(node: DictConfig, kind: type, prefix: str = "") -> None:
     known = {f.name: f for f in dataclasses.fields(kind)}
     for key in map(str, node):
         if key not in known:
-            raise GolfError(unknown_setting(f"{prefix}{key}", known_fields(kind)))
+            raise GolfError(unknown_setting(f"{prefix}{key}", list(known)))
         if dataclasses.is_dataclass(group := known[key].default_factory) and OmegaConf.is_dict(node[key]):
             _refuse_unknown(node[key], group, f"{prefix}{key}.")

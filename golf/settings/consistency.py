@@ -9,7 +9,6 @@ from golf.settings.config import (
     Config,
     ModelConfig,
     QuantConfig,
-    RulesConfig,
     TensorQuant,
     eval_seq_len,
     from_dict,
@@ -42,8 +41,7 @@ def check(cfg: Config) -> None:
     check_values(cfg)
     _check_shape(cfg.model)
     _check_batch(cfg)
-    _check_mps(cfg)
-    _check_attention(cfg)
+    _check_device(cfg)
     _check_muon(cfg)
     _check_quant(cfg)
     _check_techniques(cfg)
@@ -71,28 +69,15 @@ def check_values(cfg: Config) -> None:
         f"data={cfg.data.name} needs data.path, data.tokenizer_path and data.vocab_size: "
         "`golf data tokenize` prints all three for your own text.",
     )
-    check_fields(cfg, unused=_unused_groups(cfg))
-
-
-def _unused_groups(cfg: Config) -> set[str]:
-    """Return the groups that are switched off. Public command lines carry zeros in them, which do no harm."""
-    unused = set()
-    if cfg.eval.ttt.method == "off":
-        unused.add("eval.ttt")
-    if cfg.track.backend == "none":
-        unused.add("track")
-    return unused
+    # Public command lines carry zeros in groups that are switched off, which do no harm.
+    off = {"eval.ttt": cfg.eval.ttt.method == "off", "track": cfg.track.backend == "none"}
+    check_fields(cfg, unused=[group for group, is_off in off.items() if is_off])
 
 
 def check_model(m: ModelConfig) -> None:
     """Raise `GolfError` for a shape that cannot be built."""
     check_fields(m, "model.")
     _check_shape(m)
-
-
-def check_rules(rules: RulesConfig) -> None:
-    """Raise `GolfError` for rules that no verdict can follow."""
-    check_fields(rules, "rules.")
 
 
 def _check_shape(m: ModelConfig) -> None:
@@ -232,18 +217,14 @@ def _check_phases(cfg: Config, seq_len: int) -> None:
     )
 
 
-def _check_mps(cfg: Config) -> None:
+def _check_device(cfg: Config) -> None:
     launch = cfg.launch
     _require(
         launch.device != "mps" or (launch.nproc == launch.nodes == 1 and launch.compile in ("auto", "off")),
         "launch.device=mps runs one rank without compiling: use launch.nproc=1 launch.compile=off.",
     )
-
-
-def _check_attention(cfg: Config) -> None:
     _require(
-        cfg.model.attention == "sdpa"
-        or {cfg.model.compute_dtype, cfg.eval.dtype, cfg.launch.device} == {"bf16", "cuda"},
+        cfg.model.attention == "sdpa" or {cfg.model.compute_dtype, cfg.eval.dtype, launch.device} == {"bf16", "cuda"},
         f"model.attention={cfg.model.attention} needs a GPU and bf16 throughout: use model.attention=sdpa here.",
     )
 

@@ -11,26 +11,7 @@ import shlex
 from collections.abc import Collection, Mapping
 
 from golf.errors import GolfError
-from golf.settings.env_names import (
-    ABSENT_AT_ZERO,
-    APRIL_LORA,
-    CODECS,
-    FP16_GATES,
-    GATES,
-    HESSIAN_CLIP,
-    KEYS,
-    LORA_ONLY,
-    LORA_TARGETS,
-    LQER,
-    MACHINE,
-    NEVER_READ,
-    NOT_SETTINGS,
-    NOT_THE_MODEL,
-    OFF_AT_ZERO,
-    OTHERS,
-    SAME_HERE,
-    SWITCHES,
-)
+from golf.settings import env_names as names
 from golf.settings.env_techniques import is_off, is_zero, technique_overrides, variables_of_techniques
 from golf.settings.quoting import quoted
 from golf.settings.translation import Structure, Translation, complete
@@ -58,7 +39,7 @@ def translate(
             name, value = match[1], match[2]
             if name in unread:
                 result.without_effect.append(f"{name}={value} (the script declares it and never reads it)")
-            elif declared is not None and name not in declared and not MACHINE.fullmatch(name):
+            elif declared is not None and name not in declared and not names.MACHINE.fullmatch(name):
                 result.without_effect.append(f"{name}={value} (the script does not have it)")
             else:
                 given[name] = value
@@ -71,7 +52,8 @@ def translate(
     result.inexpressible = _without_counterpart(declared, {*given, *known, *unread})
     complete(result, structure)
     overrides, idle = technique_overrides(result.techniques, structure.techniques)
-    chosen = {override.split(".")[1] for override in overrides if override.startswith("tech.")} | _selected(overrides)
+    # The first override lists the techniques, those without a setting, too.
+    chosen = set(overrides[0].removeprefix("tech=[").removesuffix("]").split(",")) if overrides else set()
     result.overrides += overrides + [o for o in structure.settings if o.split(".")[1] in chosen]
     result.unknown += [text for text in idle if text.partition("=")[0] not in known]
     result.idle_defaults = [text for text in idle if text.partition("=")[0] in known]
@@ -91,9 +73,9 @@ def _known_defaults(
     return {
         name: value
         for name, value in defaults.items()
-        if (name in KEYS or name in SWITCHES or name in techniques or name in OTHERS)
-        and name not in NOT_THE_MODEL
-        and not (off and name.startswith(off) and name != GATES)
+        if (name in names.KEYS or name in names.SWITCHES or name in techniques or name in names.OTHERS)
+        and name not in names.NOT_THE_MODEL
+        and not (off and name.startswith(off) and name != names.GATES)
     }
 
 
@@ -106,19 +88,13 @@ def _without_counterpart(declared: Mapping[str, str | None], settled: Collection
         if value
         and not is_off(value)
         and name not in settled
-        and name not in OFF_AT_ZERO
+        and name not in names.OFF_AT_ZERO
         and name not in techniques
-        and name not in KEYS
-        and f"{name}={value}" not in SAME_HERE
-        and not (NOT_SETTINGS.fullmatch(name) or MACHINE.fullmatch(name))
-        and name not in NOT_THE_MODEL
+        and name not in names.KEYS
+        and f"{name}={value}" not in names.SAME_HERE
+        and not (names.NOT_SETTINGS.fullmatch(name) or names.MACHINE.fullmatch(name))
+        and name not in names.NOT_THE_MODEL
     ]
-
-
-def _selected(overrides: list[str]) -> set[str]:
-    """Return the techniques of a `tech=[…]` among the overrides."""
-    lists = [o.removeprefix("tech=[").removesuffix("]").split(",") for o in overrides if o.startswith("tech=[")]
-    return {name for names in lists for name in names}
 
 
 def _words(command_line: str) -> list[str]:
@@ -136,41 +112,41 @@ def _words(command_line: str) -> list[str]:
 
 def _assign(name: str, value: str, result: Translation) -> None:
     off = is_off(value)
-    result.lora |= name in LORA_ONLY
-    if name in APRIL_LORA:
+    result.lora |= name in names.LORA_ONLY
+    if name in names.APRIL_LORA:
         result.april_lora[name] = value
-    if name in LQER:
+    if name in names.LQER:
         result.lqer[name] = value
-    if name == "TTT_WARM_START_A" or name in LORA_TARGETS or name in LQER:
+    if name == "TTT_WARM_START_A" or name in names.LORA_TARGETS or name in names.LQER:
         return
     if name in variables_of_techniques():
         result.techniques[name] = value
-    elif name in SWITCHES:
-        result.overrides += [] if off else [SWITCHES[name]]
-    elif name == HESSIAN_CLIP and not off:
+    elif name in names.SWITCHES:
+        result.overrides += [] if off else [names.SWITCHES[name]]
+    elif name == names.HESSIAN_CLIP and not off:
         clips = [f"quant.{kind}.clip_importance={value}" for kind in ("attn", "mlp")]
         result.overrides += ["quant=sdclip_gptq", *clips]
     elif name == "TTT_ENABLED":
         result.ttt = not off
     elif name == "TIE_EMBEDDINGS":
-        result.overrides.append(f"{KEYS[name]}={'false' if is_zero(value) else 'true'}")
-    elif name == "COMPRESSOR" and value in CODECS:
-        codec, level = CODECS[value]
+        result.overrides.append(f"{names.KEYS[name]}={'false' if is_zero(value) else 'true'}")
+    elif name == "COMPRESSOR" and value in names.CODECS:
+        codec, level = names.CODECS[value]
         result.overrides += [f"quant.codec={codec}", f"quant.codec_level={level}"]
-    elif name == GATES:
-        result.overrides += [FP16_GATES] if off else []
+    elif name == names.GATES:
+        result.overrides += [names.FP16_GATES] if off else []
     elif name == "EMBED_BITS":
         result.overrides.append(f"quant.embed.format=int{quoted(value)}")
     elif name == "SHARD_ORDER":
         if shards := re.findall(r"[^,\s]+", value):
             result.overrides.append(f"data.shard_order=[{','.join(map(quoted, shards))}]")
-    elif name in KEYS and not (name in ABSENT_AT_ZERO and off):
-        result.overrides.append(f"{KEYS[name]}={quoted(value)}")
-    elif name in NEVER_READ:
+    elif name in names.KEYS and not (name in names.ABSENT_AT_ZERO and off):
+        result.overrides.append(f"{names.KEYS[name]}={quoted(value)}")
+    elif name in names.NEVER_READ:
         result.without_effect.append(f"{name}={value} (never read)")
-    elif name in ABSENT_AT_ZERO or (name in OFF_AT_ZERO and off):
+    elif name in names.ABSENT_AT_ZERO or (name in names.OFF_AT_ZERO and off):
         return
-    elif MACHINE.fullmatch(name):
+    elif names.MACHINE.fullmatch(name):
         result.machine.append(f"{name}={value}")
     else:
         result.unknown.append(f"{name}={value}")

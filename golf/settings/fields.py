@@ -78,12 +78,13 @@ def written_values(node: Any) -> dict[str, Any]:
     values = {}
     for declared in dataclasses.fields(node):
         value = getattr(node, declared.name)
-        if not (declared.metadata.get(LATER) and value == _default(declared)):
+        if not (declared.metadata.get(LATER) and value == default_of(declared)):
             values[declared.name] = _plain(value)
     return values
 
 
-def _default(declared: dataclasses.Field[Any]) -> Any:
+def default_of(declared: dataclasses.Field[Any]) -> Any:
+    """Return the default of a field."""
     made = declared.default_factory
     return declared.default if made is dataclasses.MISSING else made()
 

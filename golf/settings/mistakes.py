@@ -5,24 +5,20 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import cast, get_type_hints
 
 from golf.errors import GolfError
 from golf.paths import ROOT
 from golf.settings.config import Config
-from golf.settings.names import fields_of, named_alike, setting_keys, suggestion, technique_settings
+from golf.settings.names import named_alike, setting_keys, suggestion, technique_settings
 from golf.settings.quoting import quoted
+from golf.settings.usage import options_of
 
-FLAGS = {  # Hydra's flags, and whether a word follows
-    **dict.fromkeys(
-        ("--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r", "--multirun", "-m"), False
-    ),
-    **dict.fromkeys(("--shell-completion", "-sc"), False),
-    **dict.fromkeys(("--cfg", "-c", "--package", "-p", "--info", "-i", "--config-path", "-cp"), True),
-    **dict.fromkeys(("--config-name", "-cn", "--config-dir", "-cd", "--experimental-rerun"), True),
-}
+# Hydra's flags that stand alone, and those that a word follows.
+ALONE = "--help -h --hydra-help --version --resolve --run -r --multirun -m --shell-completion -sc"
+WITH_WORD = "--cfg -c --package -p --info -i --config-path -cp --config-name -cn --config-dir -cd --experimental-rerun"
+FLAGS = {**dict.fromkeys(ALONE.split(), False), **dict.fromkeys(WITH_WORD.split(), True)}
 MAY_BE_NULL = ("sweep", "experiment")
 OTHER_ENTRY = ("--hydra-help", "--version", "--shell-completion", "-sc", "--config-", "-cp", "-cn", "-cd", "--exp")
 
@@ -42,13 +38,20 @@ def flags_first(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
             # Long flags can be shortened: --multi is --multirun.
             known = next((f for f in FLAGS if f == flag or (flag.startswith("--") and f.startswith(flag))), None)
             if known is None:
-                raise GolfError(_not_a_flag(flag, value or _value_in(words)))
+                example = _example(flag.lstrip("-"), value or _value_in(words))
+                raise GolfError(
+                    f"There is no flag {flag}: settings are written as key=value without dashes, as in {example}."
+                )
             flags.append(word)
             if FLAGS[known] and not value and words and not words[0].startswith("-") and "=" not in words[0]:
                 flags.append(words.pop(0))
         elif "=" in word or word.startswith("~"):
-            if word == "=" or word.startswith("="):
-                raise GolfError(_spaced(word.lstrip("="), words))
+            if word.startswith("="):
+                value = word.lstrip("=") or _value_in(words)
+                raise GolfError(
+                    f"'={value}' has no setting before it: write settings as key=value without spaces, as in "
+                    f"{_example('')}."
+                )
             overrides.append(word)
         else:
             raise GolfError(_no_equals(word, words))
@@ -61,11 +64,6 @@ def _value_in(words: Sequence[str]) -> str:
     return words[0] if is_value else ""
 
 
-def _not_a_flag(flag: str, value: str) -> str:
-    example = _example(flag.lstrip("-"), value)
-    return f"There is no flag {flag}: settings are written as key=value without dashes, as in {example}."
-
-
 def _no_equals(word: str, following: Sequence[str]) -> str:
     key, _, value = word.partition(" ")
     if not value:  # `key value`, `key = value`, `key =value`
@@ -73,11 +71,6 @@ def _no_equals(word: str, following: Sequence[str]) -> str:
         value = rest[0].lstrip("=") if rest and ("=" not in rest[0] or rest[0].startswith("=")) else ""
     example = _example(key, value)
     return f"'{word}' has no '=': write settings as key=value without spaces, as in {example}."
-
-
-def _spaced(value: str, following: Sequence[str]) -> str:
-    value = value or _value_in(following)
-    return f"'={value}' has no setting before it: write settings as key=value without spaces, as in {_example('')}."
 
 
 def _example(word: str, value: str = "") -> str:
@@ -101,8 +94,8 @@ def explain(error: BaseException) -> str:
         return unknown_setting(match[1], _fields_in(match[1]))
     if match := re.search(r"Could not load 'tech/(\w+)'", text):
         return f"There is no technique {match[1]}; {suggestion(match[1], sorted(technique_settings()))}"
-    options = r"Could not find '(\w+)/([^']+)'[\s\S]*?Available options in '\w+':([\s\S]*?)Config search"
-    if match := re.search(options, text):
+    no_option = r"Could not find '(\w+)/([^']+)'[\s\S]*?Available options in '\w+':([\s\S]*?)Config search"
+    if match := re.search(no_option, text):
         group, option, listing = match.groups()
         known = [name for name in listing.split() if not name.endswith("_schema")]
         return f"{group}={option} does not exist; {suggestion(option, known)}"
@@ -115,7 +108,7 @@ def explain(error: BaseException) -> str:
     if match := re.search(r"(?:Ambiguous value for argument|Sweep parameters) '(.+?)'(?: requires|\n)", text):
         return f"{match[1]} stands for several runs: add -m (--multirun); a list is written in brackets, a=[1,2]."
     if match := re.search(r"field '(\S+)' is not Optional", text):
-        return _never_null(match[1])
+        return f"{match[1]} cannot be null: give it a value, or leave {match[1]} out for its default."
     # OverrideParseException; its class would have to be imported from Hydra, which composition.py alone does.
     words = [str(getattr(e, "override", "=")) for e in causes if e]
     if bare := [word for word in words if "=" not in word]:
@@ -146,16 +139,9 @@ def refuse_null_groups(overrides: Sequence[str]) -> None:
         if group == "tech" and re.search(r"[\[,]\s*[+-]?[\d.]+\s*[,\]]", option):
             raise GolfError(f"{override}: tech lists names, not numbers, as in tech=[bigram,xsa].")
         if option in ("null", "") and group not in MAY_BE_NULL and group and (ROOT / "conf" / group).is_dir():
-            known = sorted(str(p.relative_to(ROOT / "conf" / group).with_suffix("")) for p in _options(group))
-            raise GolfError(f"{override}: a run needs one of {group}'s options; choose from {', '.join(known)}.")
-
-
-def _options(group: str) -> Iterable[Path]:
-    return (ROOT / "conf" / group).rglob("*.yaml")
-
-
-def _never_null(key: str) -> str:
-    return f"{key} cannot be null: give it a value, or leave {key} out for its default."
+            raise GolfError(
+                f"{override}: a run needs one of {group}'s options; choose from {', '.join(options_of(group))}."
+            )
 
 
 def _fields_in(full_key: str) -> list[str]:
@@ -194,9 +180,4 @@ def refuse_unknown_key(key: str) -> None:
     if key not in setting_keys():
         group = key.rpartition(".")[0]
         beside = [full.rpartition(".")[2] for full in setting_keys() if full.rpartition(".")[0] == group]
-        raise GolfError(unknown_setting(key, beside if group else known_fields(Config)))
-
-
-def known_fields(kind: type) -> list[str]:
-    """Return the first parts of the names of a group's settings."""
-    return list(dict.fromkeys(name.partition(".")[0] for name in fields_of(kind)))
+        raise GolfError(unknown_setting(key, beside if group else [f.name for f in dataclasses.fields(Config)]))

@@ -106,11 +106,9 @@ def _complete_quant(result: Translation, structure: Structure) -> None:
         bits = result.lqer.get("LQER_FACTOR_BITS", "4")
         result.overrides += ["quant.lqer.factors=row", f"quant.lqer.format=int{quoted(bits)}"]
     # A quantization that a switch selects, such as that of the first scripts, takes the place of the script's own.
-    result.overrides[:0] = [o for o in base if not (o.startswith("quant") and _has_quant(result.overrides))]
-
-
-def _has_quant(overrides: list[str]) -> bool:
-    return any(override.startswith("quant=") for override in overrides)
+    if any(override.startswith("quant=") for override in result.overrides):
+        base = [o for o in base if not o.startswith("quant")]
+    result.overrides[:0] = base
 
 
 def _complete_april_lora(result: Translation) -> None:

@@ -15,6 +15,12 @@ FLAGS = {
 }
 
 
+def options_of(group: str) -> list[str]:
+    """Return the names of the options of a group in conf/, sorted."""
+    folder = ROOT / "conf" / group
+    return sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml"))
+
+
 def usage() -> str:
     """Return the ways to call, the flags, and every group with its options."""
     lines = ["python golf/train.py [flag …] [group=option …] [group.setting=value …]", ""]
@@ -24,8 +30,7 @@ def usage() -> str:
         "Groups and their options. tech takes a list; experiment= names a variant and +sweep= a set of runs:",
         "",
     ]
-    for folder in sorted(path for path in (ROOT / "conf").iterdir() if path.is_dir()):
-        options = sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.yaml"))
-        lines.append(f"  {folder.name:16} {', '.join(options)}")
+    for group in sorted(path.name for path in (ROOT / "conf").iterdir() if path.is_dir()):
+        lines.append(f"  {group:16} {', '.join(options_of(group))}")
     lines += ["", "Every setting with its unit and choices: golf/settings/config.py. The values of a run: --cfg job."]
     return "\n".join(lines)

@@ -15,16 +15,16 @@ from golf.files import new_folder, refuse_unwritable, write_atomic, write_json
 from golf.foreign.reference import sentence
 from golf.paths import resolve
 from golf.report.variants import Variant
+from golf.report.verdicts import judge
 from golf.run.result import OK
-from golf.settings.config import Config, RulesConfig
+from golf.settings.config import RulesConfig
 from golf.submission.clean_env import clean_environment
 from golf.submission.manifest import Label, manifest
 from golf.submission.readme import readme
 from golf.submission.rehearsal import Rehearsal, rehearse
-from golf.submission.runs import SubmittedRun, verdict_on
+from golf.submission.runs import SubmittedRun, as_variant
 
-DISTRIBUTIONS = {"torch": "torch", "numpy": "numpy", "sentencepiece": "sentencepiece", "zstandard": "zstandard"}
-DISTRIBUTIONS |= {"brotli": "brotli", "numba": "numba"}
+DISTRIBUTIONS = ("torch", "numpy", "sentencepiece", "zstandard", "brotli", "numba")  # named as what they import
 STANDARD_TOKENIZERS = "fineweb_*_bpe.model"  # names of tokenizers in the challenge's own download
 
 
@@ -58,7 +58,9 @@ def export(runs: Sequence[SubmittedRun], order: Order, target: Path, say: Callab
         raise GolfError("This is no submission yet:\n" + "\n".join(f"  - {problem}" for problem in found))
     packages = requirements(bundle)
     say(f"train_gpt.py: {script_bytes:,} bytes, needs {', '.join(packages)}; training it beside the framework")
-    rehearsal = rehearse_both(cfg, script, packages)
+    with tempfile.TemporaryDirectory(prefix="golf-rehearsal-") as name:
+        python = clean_environment(Path(name) / "environment", packages)
+        rehearsal = rehearse(cfg, script, python, Path(name))
     say(f"the same {rehearsal.losses} losses and scores, the same {rehearsal.artifact_bytes:,} bytes of artifact")
     with new_folder(target) as folder:
         _write(folder, runs, order, bundle, script, packages, rehearsal)
@@ -95,29 +97,16 @@ def _of_run(run: SubmittedRun, script_bytes: int) -> list[str]:
         found.append(f"trained {result.train_seconds:.1f} of {budget.train_seconds:g} s")
     if budget.eval_seconds and (result.eval_seconds or 0.0) > budget.eval_seconds:
         found.append(f"scored for {result.eval_seconds:.1f} of {budget.eval_seconds:g} s")
-    return found + _unproven(run.cfg)
-
-
-def _unproven(cfg: Config) -> list[str]:
-    """Return a sentence for every setting that switches a proof off."""
-    found = []
-    if cfg.schedule.warmup_steps == 0:
+    if run.cfg.schedule.warmup_steps == 0:
         found.append("schedule.warmup_steps=0 leaves unproven that every parameter moves and every switch works")
-    if cfg.eval.tail != "exact":
+    if run.cfg.eval.tail != "exact":
         found.append("eval.tail=upstream counts the last tokens more than once")
     return found
 
 
 def requirements(bundle: Bundle) -> list[str]:
     """Return the names of the distributions that the script imports, the standard library aside."""
-    return [DISTRIBUTIONS[name] for name in bundle.packages if name in DISTRIBUTIONS]
-
-
-def rehearse_both(cfg: Config, script: str, packages: Sequence[str]) -> Rehearsal:
-    """Rehearse the script in a temporary folder, in a clean environment with `packages`."""
-    with tempfile.TemporaryDirectory(prefix="golf-rehearsal-") as name:
-        python = clean_environment(Path(name) / "environment", packages)
-        return rehearse(cfg, script, python, Path(name))
+    return [name for name in bundle.packages if name in DISTRIBUTIONS]
 
 
 def _write(
@@ -131,7 +120,8 @@ def _write(
 ) -> None:
     size, reference, verdict = len(script.encode()), order.reference, None
     if reference is not None:
-        verdict = verdict_on(runs, reference, order.rules)
+        mine = as_variant(runs)
+        verdict = judge([mine], reference, order.rules)[mine.id]
     against = reference.label if isinstance(reference, Variant) else f"{reference:g}" if reference else ""
     write_atomic(folder / "train_gpt.py", script)
     if order.is_wrapped:
@@ -140,16 +130,12 @@ def _write(
     shown = sentence(verdict, reference, order.rules) if verdict and reference is not None else None
     text = readme(runs, order.label, size, is_wrapped=order.is_wrapped, verdict=shown, rehearsal=rehearsal)
     write_atomic(folder / "README.md", text)
-    write_atomic(folder / "requirements.txt", "".join(f"{name}=={_version(name)}\n" for name in packages))
+    # Package registries have no versions with a local part such as +cpu.
+    pinned = [f"{name}=={version(name).partition('+')[0]}\n" for name in packages]
+    write_atomic(folder / "requirements.txt", "".join(pinned))
     for run in runs:
         shutil.copy(run.folder.train_log, folder / f"train_seed{run.result.seed}.log")
     # Graders have the challenge's own tokenizers; any other one is part of the submission.
     tokenizer = resolve(runs[0].cfg.data.tokenizer_path)
     if not tokenizer.match(STANDARD_TOKENIZERS) and tokenizer.is_file():
         shutil.copy(tokenizer, folder / tokenizer.name)
-
-
-def _version(package: str) -> str:
-    """Return the installed version of a package."""
-    # Package registries have no versions with a local part such as +cpu.
-    return version(package).partition("+")[0]

@@ -15,10 +15,9 @@ from golf.errors import GolfError
 from golf.report.rows import row_of
 from golf.report.store import run_folders
 from golf.report.variants import Variant
-from golf.report.verdicts import Verdict, judge
 from golf.run.folder import RunFolder
 from golf.run.result import Result, read_result
-from golf.settings.config import Config, RulesConfig
+from golf.settings.config import Config
 
 
 @dataclass(frozen=True)
@@ -90,12 +89,6 @@ def track_of(runs: Sequence[SubmittedRun]) -> str:
     within = all(0 < b.train_seconds <= TRAIN_SECONDS and b.artifact_bytes <= CAP_BYTES for b in budgets)
     h100 = all(run.environment.get("gpus") == RECORD_GPUS and "H100" in run.environment["gpu"] for run in runs)
     return RECORD_TRACK if within and h100 else OTHER_TRACK
-
-
-def verdict_on(runs: Sequence[SubmittedRun], reference: Variant | float, rules: RulesConfig) -> Verdict:
-    """Return the verdict on `runs` against the reference, a variant or a published score in bits per byte."""
-    mine = as_variant(runs)
-    return judge([mine], reference, rules)[mine.id]
 
 
 def as_variant(runs: Sequence[SubmittedRun]) -> Variant:

@@ -8,6 +8,7 @@ import pytest
 from golf.bits import Score
 from golf.report.summary import print_result
 from golf.run.curves import draw_curves
+from golf.run.folder import RunFolder
 from golf.run.result import Result
 
 
@@ -61,5 +62,5 @@ def test_curves_are_drawn_from_what_there_is(events: list[str], tmp_path: Path) 
         for e in events
     ]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    draw_curves(tmp_path / "metrics.jsonl", finished(), tmp_path / "curves.png")
+    draw_curves(RunFolder(tmp_path), finished())
     assert (tmp_path / "curves.png").exists() == bool(events)

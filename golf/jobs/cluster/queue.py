@@ -36,7 +36,10 @@ def job_states(ids: Iterable[str]) -> dict[str, JobState]:
     wanted = set(ids)
     if not wanted or not shutil.which("squeue"):
         return {}
-    found = {job: JobState(state) for job, state in _queue() if job in wanted}
+    # Without --array squeue prints the waiting jobs of an array as one line.
+    lines = _ask("squeue", "--noheader", "--array", "--me", "--format=%i %T").splitlines()
+    queue = (line.strip().partition(" ") for line in lines)
+    found = {job: JobState(state) for job, _, state in queue if job in wanted}
     if gone := sorted(wanted - found.keys()):
         found |= _ended(gone)
     return found
@@ -54,13 +57,6 @@ def cancel(ids: Iterable[str]) -> None:
     listed = sorted(ids)
     for start in range(0, len(listed), IDS_AT_ONCE):
         _ask("scancel", *listed[start : start + IDS_AT_ONCE])
-
-
-def _queue() -> list[tuple[str, str]]:
-    """Return id and state of this user's jobs that wait or run."""
-    # Without --array squeue prints the waiting jobs of an array as one line.
-    lines = _ask("squeue", "--noheader", "--array", "--me", "--format=%i %T").splitlines()
-    return [(job, state) for job, _, state in (line.strip().partition(" ") for line in lines)]
 
 
 def _ended(ids: list[str]) -> dict[str, JobState]:

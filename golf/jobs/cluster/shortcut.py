@@ -19,6 +19,7 @@ from golf.jobs.sweep.record import SweepRecord, read_record, sweep_folder
 from golf.paths import ROOT
 from golf.run.folder import finished_run, runs_root
 from golf.settings.hardware import Hardware, node_with
+from golf.settings.usage import options_of
 
 CLUSTERS = ROOT / "conf" / "cluster"
 
@@ -40,8 +41,7 @@ def _cluster(name: str) -> dict:
     """Return the values of conf/cluster/<name>.yaml, on top of those of the file that it extends."""
     path = CLUSTERS / f"{name}.yaml"
     if not path.exists():
-        known = ", ".join(sorted(p.stem for p in CLUSTERS.glob("*.yaml")))
-        raise GolfError(f"cluster={name} does not exist: there are {known}.")
+        raise GolfError(f"cluster={name} does not exist: there are {', '.join(options_of('cluster'))}.")
     values = yaml.safe_load(path.read_text())
     extended = [d for d in values.pop("defaults", []) if (CLUSTERS / f"{d}.yaml").exists()]
     return {**(_cluster(extended[0]) if extended else {}), **values}

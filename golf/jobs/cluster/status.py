@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,49 +49,45 @@ def sweep_status(record: SweepRecord) -> list[RunStatus]:
     sent: dict[Key, str] = dict(read_submitted(sweep_folder(record.name) / "submitted.jsonl"))
     # A result on the disk says more than Slurm, so Slurm is asked about the other runs only.
     unfinished = {key: job for key, job in sent.items() if not finished_run(*key)}
-    slurm = _asked(unfinished.values())
+    slurm: dict[str, JobState] | str
+    try:
+        slurm = job_states(unfinished.values())
+    except GolfError as error:
+        slurm = str(error)
     common = set.intersection(*(set(run["overrides"]) for run in record.runs)) if record.runs else set()
     lines = []
     for run in record.runs:
         key, said = (run["variant_id"], run["seed"]), [o for o in run["overrides"] if o not in common]
         label = " ".join(o for o in said if not o.startswith("seed=")) or run["name"]
-        lines.append(_status(label, key, sent.get(key, ""), slurm, sweep_folder(record.name) / "slurm"))
+        job = sent.get(key, "")
+        state, detail = _status(key, job, slurm, sweep_folder(record.name) / "slurm")
+        lines.append(RunStatus(label, key[1], state, detail, job))
     return lines
 
 
-def _asked(jobs: Iterable[str]) -> dict[str, JobState] | str:
-    """Return the states of jobs, or the sentence with which Slurm refused to tell them."""
-    try:
-        return job_states(jobs)
-    except GolfError as error:
-        return str(error)
-
-
-def _status(label: str, key: Key, job: str, slurm: dict[str, JobState] | str, logs: Path) -> RunStatus:
-    """Return the status of a run.
+def _status(key: Key, job: str, slurm: dict[str, JobState] | str, logs: Path) -> tuple[str, str]:
+    """Return state and detail of a run.
 
     `job` is its Slurm job, empty if it was not sent; `slurm` has the states of jobs or the reason why it has none.
     """
     if done := finished_run(*key):
         result = done[0]
         score = f"{result.final_score.val_bpb:.4f} bpb" if result.final_score else result.reason
-        return RunStatus(label, key[1], result.state, score, job)
+        return result.state, score
     state = slurm.get(job) if isinstance(slurm, dict) else None
     progress = progress_of(key)
     # A lock may be invisible from here, where the file system does not carry locks between machines: a job that Slurm
     # runs and that has made its folder is running, too.
     if progress == RUNNING or (state and state.is_open and state.name != PENDING and find_run(*key)):
-        return RunStatus(label, key[1], RUNNING, _how_far(key), job)
+        return RUNNING, _how_far(key)
     if state and state.is_open:
-        return RunStatus(label, key[1], WAITING, state.name.lower(), job)
+        return WAITING, state.name.lower()
     if progress == STOPPED and (reason := _reason(key)):
-        return RunStatus(label, key[1], reason[0], reason[1], job)
+        return reason
     if job and isinstance(slurm, str):
         said = last_words(job, logs)
-        return RunStatus(label, key[1], UNKNOWN, f"{slurm}; its log ends with {said}" if said else slurm, job)
-    if job:
-        return RunStatus(label, key[1], *ending(job, state, logs), job)
-    return RunStatus(label, key[1], NOT_SENT)
+        return UNKNOWN, f"{slurm}; its log ends with {said}" if said else slurm
+    return ending(job, state, logs) if job else (NOT_SENT, "")
 
 
 def _reason(key: Key) -> tuple[str, str] | None:
@@ -108,9 +103,7 @@ def _reason(key: Key) -> tuple[str, str] | None:
 def _how_far(key: Key) -> str:
     """Return step, seconds and loss of a running run."""
     folder = find_run(*key)
-    if folder is None:
-        return "starting"
-    last = last_metric(folder)
+    last = last_metric(folder) if folder else {}
     if "step" not in last:
         return "starting"
     loss = f", loss {last['train_loss']:.4f}" if last.get("train_loss") else ""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from golf.errors import GolfError
-from golf.files import disk_error, write_json
+from golf.files import disk_errors, write_json
 from golf.jobs.cluster.queue import job_states
 from golf.jobs.cluster.shortcut import note_command
 from golf.jobs.cluster.snapshot import take_snapshot
@@ -127,9 +127,8 @@ def submit(order: ClusterOrder, name: str) -> list[str]:
     folder = sweep_folder(name)
     snapshot = take_snapshot(folder / "snapshots")
     record = read_record(name)
-    files = [
-        _write_job(folder / "jobs", job) for job in (with_prune_rules(order.to_run, record) if record else order.to_run)
-    ]
+    to_run = with_prune_rules(order.to_run, record) if record else order.to_run
+    files = [_write_job(folder / "jobs", job) for job in to_run]
     sender = executor(order.to_run[0], folder / "slurm", snapshot, name)
     # Imported here, because it brings torch. Status and cancel import this module and do without torch.
     from golf.jobs.cluster.task import run_task
@@ -204,11 +203,8 @@ def _write_job(folder: Path, job: Job) -> str:
 
 def append_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
     """Append each of `lines` to a file as JSON. Raises `GolfError` if the disk refuses."""
-    try:
-        with path.open("a") as file:
-            file.write("".join(json.dumps(line) + "\n" for line in lines))
-    except OSError as error:
-        raise disk_error(path, error) from error
+    with disk_errors(path), path.open("a") as file:
+        file.write("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def executor(job: Job, folder: Path, snapshot: Path, name: str) -> Any:
@@ -232,20 +228,17 @@ def executor(job: Job, folder: Path, snapshot: Path, name: str) -> Any:
         settings["gpus_per_node"] = cluster.gpus
     if cluster.executor == "slurm":
         sbatch = {key: value for key, value in cluster.sbatch.items() if value is not None}
+        # A job runs the snapshot's code and writes to this process's runs root.
+        variables = {**import_variables(snapshot), "GOLF_RUNS": str(runs_root())}
+        exports = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
         settings |= {
             "slurm_array_parallelism": cluster.at_once,
             "slurm_signal_delay_s": cluster.signal_seconds,
             # submitit sends a key of its own unless this is None.
             "slurm_wckey": sbatch.pop("wckey", None),
-            "slurm_setup": [*_environment(snapshot), *cluster.setup],
+            "slurm_setup": [*exports, *cluster.setup],
             # With `requeue` Slurm starts a job again after a preemption or the loss of its node.
             "slurm_additional_parameters": {"requeue": True, **sbatch},
         }
     made.update_parameters(**settings)
     return made
-
-
-def _environment(snapshot: Path) -> list[str]:
-    """Return shell lines that make a job run the snapshot's code and write to this process's runs root."""
-    variables = {**import_variables(snapshot), "GOLF_RUNS": str(runs_root())}
-    return [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]

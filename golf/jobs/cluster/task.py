@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from golf.errors import GolfError
@@ -20,7 +19,7 @@ from golf.jobs.launch.prune import PruneRule
 from golf.run.folder import RunFolder, finished_run, next_attempt
 from golf.run.identity import variant_id
 from golf.run.locks import run_lock_name, try_lock
-from golf.run.result import INTERRUPTED, Result
+from golf.run.result import INTERRUPTED
 from golf.settings.config import Config, from_dict
 
 NOTICE = "SIGUSR2"  # signal that Slurm sends before a time limit, on some sites also before a preemption
@@ -39,8 +38,8 @@ def run_task(job_file: str) -> str:
     nodes = nodes_of_job(cfg.launch.nodes)
     if not nodes.is_first:
         return run_ranks(_folder_of_first_node(path)).state
-    with _locked(cfg) as is_ours:
-        if not is_ours:
+    with try_lock(run_lock_name(variant_id(cfg), cfg.seed)) or contextlib.nullcontext() as lock:
+        if lock is None:
             return "another job or sweep is at work on it"
         if not cfg.launch.fresh and (done := finished_run(variant_id(cfg), cfg.seed)):
             return f"finished before: {done[0].state}"
@@ -51,7 +50,7 @@ def run_task(job_file: str) -> str:
             PruneRule(**job["prune"]).write(folder)
         write_atomic(_note(path), str(folder.path))
         result = run_ranks(folder)
-    if _was_told_to_stop(result) and restarts() < job["requeues"]:
+    if result.state == INTERRUPTED and NOTICE in result.reason and restarts() < job["requeues"]:
         _requeue()
     return result.state
 
@@ -59,17 +58,6 @@ def run_task(job_file: str) -> str:
 def restarts() -> int:
     """Return how often Slurm has started this job before."""
     return int(os.environ.get("SLURM_RESTART_COUNT", 0))
-
-
-@contextlib.contextmanager
-def _locked(cfg: Config) -> Iterator[bool]:
-    """Lock the run of `cfg` within the block. The value says whether the lock was free."""
-    lock = try_lock(run_lock_name(variant_id(cfg), cfg.seed))
-    try:
-        yield lock is not None
-    finally:
-        if lock:
-            lock.release()
 
 
 def _note(path: Path) -> Path:
@@ -86,10 +74,6 @@ def _folder_of_first_node(path: Path) -> RunFolder:
             raise GolfError(f"The first node did not start the run within {OTHERS_WAIT_SECONDS} s: see its log.")
         time.sleep(0.2)
     return RunFolder(Path(_note(path).read_text()))
-
-
-def _was_told_to_stop(result: Result) -> bool:
-    return result.state == INTERRUPTED and NOTICE in result.reason
 
 
 def _requeue() -> None:

@@ -11,7 +11,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from golf.errors import GolfError
 from golf.files import write_json
@@ -74,7 +73,11 @@ def start_waves(asked: Sequence[Job | Refused], name: str, command: Sequence[str
     if waiting := waiting_controller(name):
         print(f"sweep {name}: round {waiting.look} is at work, and job {waiting.job} sends the next one")
         return
-    write_json(_file(name), {"command": waves.command, "variants": [_values(job) for job in variants.values()]})
+    jobs = [
+        {"overrides": list(job.overrides), "config": to_dict(job.cfg), "remarks": list(job.remarks)}
+        for job in variants.values()
+    ]
+    write_json(_file(name), {"command": waves.command, "variants": jobs})
     send_wave(waves)
 
 
@@ -107,8 +110,7 @@ def run_controller(name: str, look: int) -> str:
 
     Raises `GolfError` if a run of round `look` has no result: sending it again and again might never end.
     """
-    lock = lock_submitting()
-    try:
+    with lock_submitting():
         waves = read_waves(name)
         done = decisions(name, waves.variants, waves.plan)
         # If a controller died before it was written down and a second one was sent, only the first goes on.
@@ -117,8 +119,6 @@ def run_controller(name: str, look: int) -> str:
         if done.looks < look:
             raise GolfError(incomplete(look))
         send_wave(waves)
-    finally:
-        lock.release()
     return shown_decisions(done, waves.variants, waves.plan)
 
 
@@ -211,7 +211,3 @@ def _controller_like(job: Job) -> Job:
 
 def _file(name: str) -> Path:
     return sweep_folder(name) / "waves.json"
-
-
-def _values(job: Job) -> dict[str, Any]:
-    return {"overrides": list(job.overrides), "config": to_dict(job.cfg), "remarks": list(job.remarks)}

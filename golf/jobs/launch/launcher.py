@@ -32,11 +32,9 @@ def train_and_score(cfg: Config) -> tuple[Result, RunFolder]:
     if cfg.launch.nodes > 1:
         raise GolfError("launch.nodes is more than one machine: golf submit starts a run on several.")
     check_inputs(cfg)
-    with contextlib.ExitStack() as stack:
-        # The lock makes sweeps wait for this run. A run that another process has locked is run all the same: whoever
-        # starts a single run wants it now, and every attempt has its own folder.
-        if lock := try_lock(run_lock_name(variant_id(cfg), cfg.seed)):
-            stack.callback(lock.release)
+    # The lock makes sweeps wait for this run. A run that another process has locked is run all the same: whoever starts
+    # a single run wants it now, and every attempt has its own folder.
+    with try_lock(run_lock_name(variant_id(cfg), cfg.seed)) or contextlib.nullcontext() as lock:
         # Without the lock another process may be at work in the folder of the last attempt.
         folder = next_attempt(cfg, sys.argv, fresh=cfg.launch.fresh or lock is None)
         return run_ranks(folder), folder
@@ -51,11 +49,9 @@ def train_once(cfg: Config) -> tuple[Result, RunFolder]:
     key = variant_id(cfg), cfg.seed
     while (lock := try_lock(run_lock_name(*key))) is None:
         time.sleep(POLL_SECONDS)
-    try:
+    with lock:
         done = None if cfg.launch.fresh else finished_run(*key)
         return done or train_and_score(cfg)
-    finally:
-        lock.release()
 
 
 def run_ranks(folder: RunFolder) -> Result:

@@ -45,13 +45,9 @@ def nodes_of_job(wanted: int) -> Nodes:
     first = _ask("hostnames", os.environ["SLURM_JOB_NODELIST"]).split()[0]
     # The port comes from the job's number, so that two jobs on one machine do not use the same one.
     port = FIRST_PORT + int(os.environ["SLURM_JOB_ID"]) % PORTS
-    return Nodes(int(os.environ["SLURM_NODEID"]), count, _address_of(first), port)
-
-
-def _address_of(node: str) -> str:
-    """Return the address at which Slurm reaches the node: its name may not resolve."""
-    match = re.search(r"NodeAddr=(\S+)", _ask("node", node))
-    return match[1] if match else node
+    # The name of a node may not resolve, and Slurm knows the address.
+    address = re.search(r"NodeAddr=(\S+)", _ask("node", first))
+    return Nodes(int(os.environ["SLURM_NODEID"]), count, address[1] if address else first, port)
 
 
 def _ask(*what: str) -> str:

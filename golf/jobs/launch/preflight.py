@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 
 from golf.artifact.codec.codecs import require_codec
@@ -25,7 +24,7 @@ from golf.training.model.weights import load_weights
 
 FREE_BYTES = 2_000_000_000  # space for weights, artifact, logs and a checkpoint of the largest models
 BUSY_MIB = 64  # GPU memory that a driver's own helper processes may hold
-HARMFUL = {
+HARMFUL = {  # environment variables that slow training down
     ("NCCL_IB_DISABLE", "1"): "sends what nodes exchange over Ethernet: unset it",
     ("NCCL_P2P_DISABLE", "1"): "sends what GPUs exchange through host memory: unset it",
     ("CUDA_LAUNCH_BLOCKING", "1"): "makes the host wait for every kernel: unset it",
@@ -60,7 +59,8 @@ def check_machine(cfg: Config, folder: Path) -> list[str]:
 
     Raises `GolfError` with the first warning if `launch.unfit` is `refuse`.
     """
-    found = [*_harmful_variables(os.environ), *_little_space(folder), *_other_versions(), *_missing_shards(cfg)]
+    found = [f"{name}={value} {why}" for (name, value), why in HARMFUL.items() if os.environ.get(name) == value]
+    found += [*_little_space(folder), *_other_versions(), *_missing_shards(cfg)]
     if cfg.launch.device == "cuda":
         found += busy_gpus()
     if found and cfg.launch.unfit == "refuse":
@@ -101,17 +101,11 @@ def _rows(query: str, columns: int) -> list[list[str]]:
     return [row for row in rows if len(row) == columns]
 
 
-def _harmful_variables(environment: Mapping[str, str]) -> list[str]:
-    """Return a sentence for every environment variable that slows training down."""
-    return [f"{name}={value} {why}" for (name, value), why in HARMFUL.items() if environment.get(name) == value]
-
-
 def _little_space(folder: Path) -> list[str]:
     """Return a sentence if the disk of `folder` is nearly full."""
     free = shutil.disk_usage(folder).free
-    if free >= FREE_BYTES:
-        return []
-    return [f"only {free / 1e9:.1f} GB are free where {folder} is: make room for weights and checkpoints"]
+    sentence = f"only {free / 1e9:.1f} GB are free where {folder} is: make room for weights and checkpoints"
+    return [sentence] if free < FREE_BYTES else []
 
 
 def _other_versions() -> list[str]:

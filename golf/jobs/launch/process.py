@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 from golf.system import parents
@@ -24,6 +24,17 @@ class Interrupted(BaseException):
 
 
 @contextlib.contextmanager
+def handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Call `handler` for stop signals in the block."""
+    before = {number: signal.signal(number, handler) for number in STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
+
+
+@contextlib.contextmanager
 def interruptible() -> Iterator[None]:
     """Raise `Interrupted` in the block on the first stop signal. A second one ends the process at once."""
     # Python sets signal handlers in the main thread only.
@@ -36,12 +47,8 @@ def interruptible() -> Iterator[None]:
             signal.signal(s, signal.SIG_DFL)
         raise Interrupted(number)
 
-    before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
-    try:
+    with handled(stop):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def own_family() -> set[str]:

@@ -15,13 +15,12 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from golf.errors import GolfError
 from golf.files import write_json
 from golf.jobs.launch.process import Interrupted, interruptible
-from golf.run.folder import RunFolder, runs_root
+from golf.run.folder import RunFolder, runs_root, state_of
 from golf.run.result import INTERRUPTED, OK, PRUNED, Result
 from golf.settings.config import Config, training_seconds
 
@@ -86,7 +85,7 @@ def watched(folder: RunFolder, cfg: Config) -> Iterator[PruneWatch]:
 
 def why_prune(rule: PruneRule, folder: RunFolder, cfg: Config) -> str | None:
     """Return why the run in `folder` is to end, empty if it goes on to its end, None as long as that is open."""
-    own = validations(folder.path, cfg)
+    own = validations(folder, cfg)
     share, bpb = next((point for point in own if point[0] >= rule.at), (0.0, 0.0))
     if not share:
         return None
@@ -101,16 +100,13 @@ def why_prune(rule: PruneRule, folder: RunFolder, cfg: Config) -> str | None:
     return f"{behind:.4f} bpb behind the reference at {share:.0%} of the budget"
 
 
-def validations(folder: Path, cfg: Config) -> Curve:
+def validations(folder: RunFolder, cfg: Config) -> Curve:
     """Return the validations of a run by share of the budget, the earliest first."""
     found: Curve = []
-    with contextlib.suppress(OSError):
-        for line in (folder / "metrics.jsonl").read_text().splitlines():
-            # The last line may be half written.
-            with contextlib.suppress(ValueError, KeyError, TypeError):
-                event = json.loads(line)
-                if event["event"] == "validation" and math.isfinite(event["val_bpb"]):
-                    found.append((_share(cfg, event), event["val_bpb"]))
+    for event in folder.events():
+        with contextlib.suppress(KeyError, TypeError):
+            if event["event"] == "validation" and math.isfinite(event["val_bpb"]):
+                found.append((_share(cfg, event), event["val_bpb"]))
     return found
 
 
@@ -136,15 +132,8 @@ def _reference_curves(rule: PruneRule, folder: RunFolder) -> Iterator[Curve]:
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError, GolfError):
             other = json.loads((path / "config.json").read_text())
             same = all(other[group] == own[group] for group in SAME_GROUPS)
-            if same and set(other["tech"]) == set(own["tech"]) and _state(path) in (OK, ""):
-                yield validations(path, RunFolder(path).read_config())
-
-
-def _state(path: Path) -> str:
-    try:
-        return str(json.loads((path / "result.json").read_text())["state"])
-    except (OSError, ValueError, KeyError):
-        return ""
+            if same and set(other["tech"]) == set(own["tech"]) and state_of(run := RunFolder(path)) in (OK, ""):
+                yield validations(run, run.read_config())
 
 
 def _at(curve: Curve, share: float) -> float | None:

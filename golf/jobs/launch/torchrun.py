@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 
 from golf.jobs.launch.nodes import Nodes
-from golf.jobs.launch.process import STOP_SIGNALS, Interrupted
+from golf.jobs.launch.process import Interrupted, handled
 from golf.jobs.launch.worker import failed
 from golf.paths import import_variables
 from golf.run.folder import RunFolder
@@ -30,7 +30,9 @@ def run_under_torchrun(cfg: Config, folder: RunFolder, nodes: Nodes) -> Result:
         command = _command(cfg, folder, nodes, logs)
         # Ctrl-C reaches every process of the terminal's group. In a session of its own torchrun gets the signal once,
         # from `forward`.
-        agent = subprocess.Popen(command, env=_environment(cfg), stderr=log, start_new_session=True)
+        threads = cfg.launch.threads or max(1, cpu_cores() // cfg.launch.nproc)
+        variables = {**os.environ, **import_variables(), "OMP_NUM_THREADS": str(threads)}
+        agent = subprocess.Popen(command, env=variables, stderr=log, start_new_session=True)
     received: list[int] = []
 
     # The first signal lets the ranks write an `interrupted` result. A second one means that the user does not wait.
@@ -38,12 +40,8 @@ def run_under_torchrun(cfg: Config, folder: RunFolder, nodes: Nodes) -> Result:
         received.append(number)
         agent.send_signal(signal.SIGTERM if len(received) == 1 else signal.SIGKILL)
 
-    before = {number: signal.signal(number, forward) for number in STOP_SIGNALS}
-    try:
+    with handled(forward):
         status = agent.wait()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
     return _outcome(cfg, folder, nodes, status, received)
 
 
@@ -54,11 +52,8 @@ def _outcome(cfg: Config, folder: RunFolder, nodes: Nodes, status: int, received
         result = failed(cfg, folder, Interrupted(received[0]))
     # Ranks that say `interrupted` without a signal to this process were stopped by torchrun, because another rank died.
     elif result is None or result.state == INTERRUPTED:
-        result = failed(
-            cfg,
-            folder,
-            RuntimeError(f"a rank ended unexpectedly (torchrun: {status}); see {folder.rank_logs}"),
-        )
+        why = f"a rank ended unexpectedly (torchrun: {status}); see {folder.rank_logs}"
+        result = failed(cfg, folder, RuntimeError(why))
     else:
         return result
     if nodes.is_first:
@@ -89,9 +84,3 @@ def _rendezvous(nodes: Nodes) -> list[str]:
     # writes the run folder, has to be on the first node, which checks the result there.
     here = ("--nnodes", str(nodes.count), "--node-rank", str(nodes.rank))
     return [*here, "--master-addr", nodes.address, "--master-port", str(nodes.port)]
-
-
-def _environment(cfg: Config) -> dict[str, str]:
-    """Return the environment of torchrun and its ranks."""
-    threads = cfg.launch.threads or max(1, cpu_cores() // cfg.launch.nproc)
-    return {**os.environ, **import_variables(), "OMP_NUM_THREADS": str(threads)}

@@ -13,10 +13,9 @@ from pathlib import Path
 
 from golf.errors import GolfError
 from golf.jobs.launch.process import Interrupted, interruptible
-from golf.run.environment import host_name
+from golf.run.environment import host_name, machine_kind
 from golf.run.folder import RunFolder
 from golf.run.identity import variant_id
-from golf.run.reached import record_reached
 from golf.run.result import CRASHED, INTERRUPTED, Result
 from golf.settings.config import Config, world_size
 from golf.system import cpu_cores, die_with_parent, tune_allocator
@@ -55,7 +54,11 @@ def run_in_process(folder: RunFolder) -> Result:
         # Slurm counts the starts before this one.
         result.attempt = 1 + int(os.environ.get("SLURM_RESTART_COUNT", 0))
         if folder.write_result(result, start_id):
-            _draw(folder, result)
+            from golf.run.curves import draw_curves
+
+            # A disk that filled up after result.json was written must not turn a finished run into a failed process.
+            with contextlib.suppress(OSError):
+                draw_curves(folder, result)
     return result
 
 
@@ -63,21 +66,36 @@ def failed(cfg: Config, folder: RunFolder, error: BaseException) -> Result:
     """Return the result of a run that `error` ended. The first failure of any rank is written to error.txt."""
     result = Result(name=cfg.name, variant_id=variant_id(cfg), seed=cfg.seed, scale=cfg.scale.name)
     result.data_name = cfg.data.name
-    record_reached(result, cfg, folder)
+    _record_reached(result, cfg, folder)
     # When one rank crashes, torchrun stops the others with a signal: the crash is the reason, not the signal.
     if isinstance(error, Interrupted) and not folder.error.exists():
         result.state, result.reason = INTERRUPTED, str(error)
         return result
     sentence = str(error) if isinstance(error, GolfError) else f"{type(error).__name__}: {error}"
     details = "" if isinstance(error, GolfError) else "".join(traceback.format_exception(error))
-    try:
-        # Mode x fails if another rank failed first. On a full disk the reason is left in the result alone.
-        with folder.error.open("x") as file:
-            file.write(f"{' '.join(sentence.split())}\n{details}")
-    except OSError:
-        pass
+    # Mode x fails if another rank failed first. On a full disk the reason is left in the result alone.
+    with contextlib.suppress(OSError), folder.error.open("x") as file:
+        file.write(f"{' '.join(sentence.split())}\n{details}")
     result.state, result.reason = CRASHED, _first_line(folder, sentence)
     return result
+
+
+def _record_reached(result: Result, cfg: Config, folder: RunFolder) -> None:
+    """Write steps, seconds and the last validation into the result of a run that was stopped or crashed.
+
+    A process that was killed told its last logged step only. Nothing changes if there was no step.
+    """
+    for event in folder.events():
+        # Later events replace earlier ones, so the last step stays.
+        if "step" in event and "train_seconds" in event:
+            result.steps, result.train_seconds = event["step"], event["train_seconds"]
+            result.tokens_seen = result.steps * cfg.data.train_batch_tokens
+        result.train_loss = event.get("train_loss", result.train_loss)
+        if event["event"] == "validation":
+            result.last_val_step, result.last_val_bpb = event["step"], event["val_bpb"]
+    result.budget_train_seconds, result.machine = cfg.budget.train_seconds, machine_kind()
+    if result.steps:
+        result.step_ms = 1000 * result.train_seconds / result.steps
 
 
 def _first_line(folder: RunFolder, otherwise: str) -> str:
@@ -86,15 +104,6 @@ def _first_line(folder: RunFolder, otherwise: str) -> str:
         return folder.error.read_text().partition("\n")[0] or otherwise
     except OSError:
         return otherwise
-
-
-def _draw(folder: RunFolder, result: Result) -> None:
-    """Draw curves.png."""
-    from golf.run.curves import draw_curves
-
-    # A disk that filled up after result.json was written must not turn a finished run into a failed process.
-    with contextlib.suppress(OSError):
-        draw_curves(folder.metrics, result, folder.curves)
 
 
 def main() -> int:

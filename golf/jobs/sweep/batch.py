@@ -19,7 +19,7 @@ from golf.jobs.sweep.scheduler import LocalSweep
 from golf.jobs.sweep.shares import shares
 from golf.run.folder import finished_run
 from golf.run.result import Result
-from golf.settings.config import Config, RulesConfig
+from golf.settings.config import RulesConfig
 from golf.settings.jobs_config import TrackConfig, is_tracked
 
 
@@ -101,19 +101,14 @@ def _checked(jobs: Sequence[Job]) -> list[Job | Refused]:
         cfg = job.cfg
         inputs = repr((cfg.data, cfg.eval.seq_len, cfg.model, cfg.tech, cfg.quant.codec, cfg.launch, cfg.track))
         if inputs not in sentences:
-            sentences[inputs] = _input_error(cfg)
+            sentences[inputs] = ""
+            try:
+                check_inputs(cfg)
+                shares(cfg)
+            except GolfError as error:
+                sentences[inputs] = str(error)
         checked.append(Refused(job.overrides, sentences[inputs]) if sentences[inputs] else job)
     return checked
-
-
-def _input_error(cfg: Config) -> str:
-    """Return the sentence that says why `cfg` cannot run here; empty if it can."""
-    try:
-        check_inputs(cfg)
-        shares(cfg)
-    except GolfError as error:
-        return str(error)
-    return ""
 
 
 def _has_finished(job: Job) -> bool:

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from golf.jobs.launch.process import Interrupted
 from golf.jobs.launch.worker import failed
@@ -44,8 +43,18 @@ class Child:
         if job.prune:
             job.prune.write(folder)
         # Many runs write at once, so none of them gets the terminal. A run that resumes adds to what is there.
+        descriptors = [lock.descriptor for lock in locks]
         with folder.output.open("ab") as output:
-            process = _popen(folder, share, [lock.descriptor for lock in locks], output)
+            process = subprocess.Popen(
+                [sys.executable, "-m", "golf.jobs.launch.job", str(folder.path), *map(str, descriptors)],
+                env={**os.environ, **import_variables(), **share.environment()},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                pass_fds=descriptors,
+                # In its own session Ctrl-C does not reach it: the sweep gets the signal and passes it on once.
+                start_new_session=True,
+            )
         return Child(job, folder, process, locks)
 
     def has_ended(self) -> bool:
@@ -73,20 +82,6 @@ class Child:
         for lock in self.locks:
             lock.release()
         return result
-
-
-def _popen(folder: RunFolder, share: Share, descriptors: Sequence[int], output: Any) -> subprocess.Popen[bytes]:
-    """Start the process of a run with its part of the machine and the descriptors of its locks."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "golf.jobs.launch.job", str(folder.path), *map(str, descriptors)],
-        env={**os.environ, **import_variables(), **share.environment()},
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=subprocess.STDOUT,
-        pass_fds=descriptors,
-        # In its own session Ctrl-C does not reach it: the sweep gets the signal and passes it on once.
-        start_new_session=True,
-    )
 
 
 def _ending(status: int) -> str:

@@ -71,11 +71,9 @@ def read_record(name: str) -> SweepRecord | None:
         raise GolfError(f"{path} is not a sweep of this version of golf ({error}).") from error
 
 
-def write_record(record: SweepRecord) -> Path:
-    """Write `sweep.json` and return its path."""
-    path = sweep_folder(record.name) / "sweep.json"
-    write_json(path, dataclasses.asdict(record))
-    return path
+def write_record(record: SweepRecord) -> None:
+    """Write `sweep.json`."""
+    write_json(sweep_folder(record.name) / "sweep.json", dataclasses.asdict(record))
 
 
 def discard_unused(name: str) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from golf.errors import GolfError
 from golf.jobs.sweep.batch import Row, run_batch
-from golf.jobs.sweep.jobs import Job, Key, Refused, distinct
+from golf.jobs.sweep.jobs import Job, Key, Refused
 from golf.jobs.sweep.record import SweepRecord, read_record
 from golf.report.seed_noise import FEWEST_GROUPS, SeedPrior, prior_of_finished_runs
 from golf.report.sequential import SequentialPlan, SequentialVerdicts, judge_sequentially
@@ -55,9 +55,9 @@ def planned(asked: Sequence[Job | Refused], name: str) -> tuple[dict[str, Job], 
     The seeds of `asked` are those of the rounds; a single one is followed by 1, 2, ….
     """
     jobs = [job for job in asked if isinstance(job, Job)]
-    # Reversed, so that the first job of each variant is the one that stays.
-    variants = {job.key[0]: job for job in reversed(distinct(jobs))}
-    variants = dict(reversed(variants.items()))
+    variants: dict[str, Job] = {}
+    for job in jobs:
+        variants.setdefault(job.key[0], job)
     if len(variants) < 2:
         refused = "".join(f" {' '.join(job.overrides)}: {job.sentence}" for job in asked if isinstance(job, Refused))
         raise GolfError(f"sweep.until=decided compares variants: list two values of a setting or more.{refused}")

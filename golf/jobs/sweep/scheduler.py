@@ -82,7 +82,7 @@ class LocalSweep:
             # Another process works on this run: the job stays in `waiting`, and the next one is tried.
             if (lock := try_lock(run_lock_name(*job.key))) is None:
                 return True
-            stack.callback(lock.release)
+            stack.enter_context(lock)
             # Asked only after the lock is held: before it, another process could finish the run after the question.
             if not job.cfg.launch.fresh and (done := finished_run(*job.key)):
                 self.waiting.remove(job)
@@ -93,7 +93,7 @@ class LocalSweep:
                 return False
             share, share_locks = locked
             for part in share_locks:
-                stack.callback(part.release)
+                stack.enter_context(part)
             child = Child.start(job, share, [lock, *share_locks])
             # The child has the locks now. `Child.result` releases them.
             stack.pop_all()

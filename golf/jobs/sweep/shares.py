@@ -50,8 +50,7 @@ def lock_share(cfg: Config) -> tuple[Share, list[Lock]] | None:
                 if (lock := try_lock(f"{socket.gethostname()}-{part}")) is None:
                     break
                 # If a later part of the share is taken, the parts before it are given back.
-                stack.callback(lock.release)
-                locks.append(lock)
+                locks.append(stack.enter_context(lock))
             else:
                 stack.pop_all()
                 return share, locks

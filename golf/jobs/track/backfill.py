@@ -10,16 +10,7 @@ from pathlib import Path
 from golf.errors import GolfError
 from golf.jobs.track.companion import end, start
 from golf.jobs.track.keys import read_object
-from golf.jobs.track.mirror_record import (
-    OFFLINE,
-    UPLOADED,
-    MirrorRecord,
-    is_import,
-    is_sweep,
-    open_record,
-    read_record,
-    record_path,
-)
+from golf.jobs.track.mirror_record import OFFLINE, UPLOADED, MirrorRecord, is_import, is_sweep, record_path
 from golf.run.folder import RunFolder
 from golf.settings.config import RulesConfig, from_dict
 from golf.settings.jobs_config import TrackConfig
@@ -44,7 +35,7 @@ def folders(paths: Iterable[Path]) -> list[Path]:
 
 def pending(folder: Path, *, offline: bool) -> bool:
     """Tell whether `folder` still has to be uploaded, or with `offline` recorded: it never was, or changed since."""
-    record = read_record(folder)
+    record = MirrorRecord.read(folder)
     if record is None or record.state not in ((UPLOADED, OFFLINE) if offline else (UPLOADED,)):
         return True
     # The record is written last, so its time is that of the mirror.
@@ -63,7 +54,7 @@ def back_fill(folder: Path, track: TrackConfig, rules: RulesConfig | None = None
     Without `rules` a report is judged by the rules that its runs were made with.
     """
     run = RunFolder(folder)
-    return open_record(folder) if end(start(run, track, rules), run, track.finish_seconds) else None
+    return MirrorRecord.open(folder) if end(start(run, track, rules), run, track.finish_seconds) else None
 
 
 def settings_of(folder: Path) -> TrackConfig:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 
 from golf.errors import GolfError
-from golf.jobs.track.mirror_record import INCOMPLETE, open_record, warning, write_record
+from golf.jobs.track.mirror_record import INCOMPLETE, MirrorRecord, warning
 from golf.paths import import_variables
 from golf.run.folder import RunFolder
 from golf.settings.config import RulesConfig
@@ -77,14 +77,14 @@ def end(process: subprocess.Popen[bytes], folder: RunFolder, seconds: float) -> 
 
 def _warn_once(folder: RunFolder) -> None:
     """Print and record a warning that the mirror failed, unless the mirror has printed one itself."""
-    record = open_record(folder.path)
+    record = MirrorRecord.open(folder.path)
     if record.warning:
         return
     record.state, record.warning = INCOMPLETE, warning(f"the mirror failed, see {folder.track_log}", folder.path)
     print(f"warning: {record.warning}", file=sys.stderr, flush=True)
     # The run itself reports a full disk.
     with contextlib.suppress(GolfError):
-        write_record(folder.path, record)
+        record.write(folder.path)
 
 
 def kill_descendants(pid: int) -> None:

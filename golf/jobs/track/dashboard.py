@@ -22,6 +22,7 @@ CURVES = (
     ("Training loss, nats per token over seconds of training", "train/loss", "train_seconds"),
     ("Learning-rate multiplier over seconds of training", "train/lr_multiplier", "train_seconds"),
 )
+BARS = (("From the artifact", "post_quant/val_bpb"), ("Quantization gap", "quant_gap_bpb"))
 EXPLANATION = (
     "Curves and bars are means over the seeds of a variant with one standard deviation. Only runs whose state is ok "
     "are shown; `results` has differences, p-values and verdicts as `golf report` computes them."
@@ -35,7 +36,8 @@ def finished() -> expr.FilterExpr:
 
 def seeds_together() -> dict[str, Any]:
     """Return the settings of a chart that shows each variant's mean and standard deviation."""
-    return {"groupby": reports.Config("variant"), "groupby_aggfunc": "mean", "groupby_rangefunc": "stddev"}
+    by_variant = {"groupby": reports.Config("variant"), "groupby_aggfunc": "mean", "groupby_rangefunc": "stddev"}
+    return {**by_variant, "max_runs_to_show": MOST_RUNS}
 
 
 def curves() -> list[reports.LinePlot]:
@@ -47,7 +49,6 @@ def curves() -> list[reports.LinePlot]:
             x=x,
             y=[y],
             title_x=titles[x],
-            max_runs_to_show=MOST_RUNS,
             # W&B's smoothing would hide how far seeds differ.
             smoothing_type="none",
             **seeds_together(),
@@ -58,22 +59,9 @@ def curves() -> list[reports.LinePlot]:
 
 def comparisons() -> list[Any]:
     """Return the charts that compare variants: score, quantization gap, and score against bytes."""
-    score_and_bytes = reports.SummaryMetric("total_bytes"), reports.SummaryMetric("val_bpb")
-    return [
-        reports.BarPlot(
-            title="From the artifact, bits per byte",
-            metrics=["post_quant/val_bpb"],
-            max_runs_to_show=MOST_RUNS,
-            **seeds_together(),
-        ),
-        reports.BarPlot(
-            title="Quantization gap, bits per byte",
-            metrics=["quant_gap_bpb"],
-            max_runs_to_show=MOST_RUNS,
-            **seeds_together(),
-        ),
-        reports.ScatterPlot(title="Final score against bytes", x=score_and_bytes[0], y=score_and_bytes[1]),
-    ]
+    bars = [reports.BarPlot(title=f"{what}, bits per byte", metrics=[key], **seeds_together()) for what, key in BARS]
+    total, score = reports.SummaryMetric("total_bytes"), reports.SummaryMetric("val_bpb")
+    return [*bars, reports.ScatterPlot(title="Final score against bytes", x=total, y=score)]
 
 
 def table() -> reports.WeavePanelSummaryTable:

@@ -16,7 +16,7 @@ from golf.foreign.log_lines import StepLine
 from golf.foreign.log_reader import read_log
 from golf.foreign.text import UnreadableError
 from golf.jobs.track.keys import read_object
-from golf.jobs.track.mirror_record import MirrorRecord, write_record
+from golf.jobs.track.mirror_record import MirrorRecord
 from golf.jobs.track.stream import CHARTS, DEFAULT_AXIS
 from golf.jobs.track.wandb_client import open_run
 from golf.report.imported_rows import DAMAGED, imported_variants, rows_of_record
@@ -46,11 +46,22 @@ def stream_import(folder: Path, track: TrackConfig, record: MirrorRecord) -> Non
         raise GolfError(f"{folder / 'import.json'} cannot be read: import it again") from error
     labels = {row: variant.label for variant in imported_variants(rows) for row in variant.rows}
     for number, (row, imported, curve) in enumerate(zip(rows, runs, logs, strict=True), start=1):
-        config = {**_settings(imported), **_identity(row, labels[row], values)}
-        run = open_run(track, folder, **_wandb_description(config, track, f"{record.id}-{number}"))
+        about = {"name": row.name, "variant": labels[row], "seed": row.seed, "machine/gpu": row.machine}
+        about |= {"submission": values["name"], "imported_from": values["imported_from"]}
+        config = {**_settings(imported), **_known(about)}
+        run = open_run(
+            track,
+            folder,
+            id=f"{record.id}-{number}",
+            name=config["name"],
+            group=track.group or config["submission"],
+            job_type="import",
+            tags=["imported", *track.tags],
+            config=config,
+        )
         # Written after every run, so that an upload that fails leaves a way to those before it.
         record.url, record.files = run.url, str(run.files.parent.relative_to(folder))
-        write_record(folder, record)
+        record.write(folder)
         run.set_axis(CHARTS, DEFAULT_AXIS)
         for line in curve:
             run.log(step_values(line, config.get("train_batch_tokens")))
@@ -68,7 +79,7 @@ def step_values(line: StepLine, batch_tokens: float | None) -> dict[str, Any]:
         "val/loss": line.val_loss,
         "val/bpb": line.val_bpb,
     }
-    return {key: value for key, value in row.items() if value is not None}
+    return _known(row)
 
 
 def score_values(row: RunRow) -> dict[str, Any]:
@@ -76,15 +87,11 @@ def score_values(row: RunRow) -> dict[str, Any]:
     values = {key: getattr(row, key) for key in SAME_NAME} | {name: getattr(row, key) for key, name in SCORES.items()}
     if row.pre_quant_bpb is not None and row.post_quant_bpb is not None:
         values["quant_gap_bpb"] = row.post_quant_bpb - row.pre_quant_bpb
-    values["faults"] = list(row.faults)
+    return _known(values | {"faults": list(row.faults)})
+
+
+def _known(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
-
-
-def _identity(row: RunRow, label: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the names that place a run: its own, its variant, seed, machine and submission."""
-    about = {"name": row.name, "variant": label, "seed": row.seed, "machine/gpu": row.machine}
-    about |= {"submission": values["name"], "imported_from": values["imported_from"]}
-    return {key: value for key, value in about.items() if value is not None}
 
 
 def _settings(run: Mapping[str, Any]) -> dict[str, float]:
@@ -92,18 +99,6 @@ def _settings(run: Mapping[str, Any]) -> dict[str, float]:
     known = {*SAME_NAME, *SCORES, "seed"}
     found = {key: float(figure["value"]) for key, figure in run["figures"].items() if key not in known}
     return {key: value for key, value in found.items() if math.isfinite(value)}
-
-
-def _wandb_description(config: Mapping[str, Any], track: TrackConfig, id: str) -> dict[str, Any]:
-    """Return the arguments of `wandb.init` that describe an imported run."""
-    return {
-        "id": id,
-        "name": config["name"],
-        "group": track.group or config["submission"],
-        "job_type": "import",
-        "tags": ["imported", *track.tags],
-        "config": config,
-    }
 
 
 def _curves(origin: Path, runs: Sequence[Mapping[str, Any]]) -> Iterator[list[StepLine]]:

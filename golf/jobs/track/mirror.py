@@ -18,23 +18,13 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from golf.errors import GolfError
 from golf.jobs.track.companion import kill_descendants
-from golf.jobs.track.mirror_record import (
-    INCOMPLETE,
-    OFFLINE,
-    UPLOADED,
-    MirrorRecord,
-    is_import,
-    is_sweep,
-    open_record,
-    warning,
-    write_record,
-)
+from golf.jobs.track.mirror_record import INCOMPLETE, OFFLINE, UPLOADED, MirrorRecord, is_import, is_sweep, warning
 from golf.run.folder import RunFolder
 from golf.settings.config import RulesConfig, from_dict
 from golf.settings.jobs_config import TrackConfig
@@ -58,7 +48,7 @@ class Mirror:
 
     def run(self) -> bool:
         """Mirror the folder. Return True if all of it arrived; a live run that did not arrive is recorded offline."""
-        write_record(self.folder.path, MirrorRecord(open_record(self.folder.path).id))
+        MirrorRecord(MirrorRecord.open(self.folder.path).id).write(self.folder.path)
         # Asked before the attempt, after which every run has ended.
         is_back_fill = self.has_ended(0.0)
         failure = self.attempt(self.track, UPLOAD_SHARE * self.track.finish_seconds)
@@ -126,7 +116,7 @@ class Mirror:
 
     def _stream(self, track: TrackConfig) -> None:
         """Send the folder to W&B. Runs only in the child, because it imports wandb."""
-        folder, record = self.folder.path, open_record(self.folder.path)
+        folder, record = self.folder.path, MirrorRecord.open(self.folder.path)
         if is_sweep(folder):
             from golf.jobs.track.sweep_report import stream_report
 
@@ -142,11 +132,11 @@ class Mirror:
 
     def _note(self, state: str, text: str = "") -> None:
         """Write the state of the mirror to track.json."""
-        record = open_record(self.folder.path)
+        record = MirrorRecord.open(self.folder.path)
         record.state, record.warning = state, text
         # The run itself reports a full disk.
         with contextlib.suppress(GolfError):
-            write_record(self.folder.path, record)
+            record.write(self.folder.path)
 
 
 def main() -> int:
@@ -176,20 +166,11 @@ def main() -> int:
     settings = json.loads(sys.argv[2])
     track = from_dict(TrackConfig, settings["track"])
     rules = from_dict(RulesConfig, settings["rules"]) if settings["rules"] else None
-    with own_temporary_folder():
-        return 0 if Mirror(folder, track, rules, os.getppid(), has_ended, warn).run() else 1
-
-
-@contextlib.contextmanager
-def own_temporary_folder() -> Iterator[None]:
-    """Give the client a temporary folder that is removed afterwards: it leaves sockets and copies of media there."""
-    # The run folder does not serve: it may be on a file system without sockets.
+    # The client leaves sockets and copies of media in the temporary folder, so it gets one of its own. The run folder
+    # does not serve: it may be on a file system without sockets.
     with tempfile.TemporaryDirectory(prefix="golf-track-") as path:
         os.environ["TMPDIR"] = tempfile.tempdir = path
-        try:
-            yield
-        finally:
-            tempfile.tempdir = None
+        return 0 if Mirror(folder, track, rules, os.getppid(), has_ended, warn).run() else 1
 
 
 if __name__ == "__main__":

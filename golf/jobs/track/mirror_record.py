@@ -25,27 +25,26 @@ class MirrorRecord:
     url: str = ""
     warning: str = ""  # warning that was printed
 
+    @staticmethod
+    def read(folder: Path) -> MirrorRecord | None:
+        """Return the record of `folder`; None if it was never mirrored."""
+        values = read_object(record_path(folder))
+        known = {f.name for f in dataclasses.fields(MirrorRecord)}
+        return MirrorRecord(**{k: v for k, v in values.items() if k in known}) if values.get("id") else None
+
+    @staticmethod
+    def open(folder: Path) -> MirrorRecord:
+        """Return the record of `folder`, or a new one, which is not written yet."""
+        return MirrorRecord.read(folder) or MirrorRecord(_new_id(folder))
+
+    def write(self, folder: Path) -> None:
+        """Write `track.json`."""
+        write_json(record_path(folder), dataclasses.asdict(self))
+
 
 def record_path(folder: Path) -> Path:
     """Return the path of `track.json`."""
     return folder / "track.json"
-
-
-def read_record(folder: Path) -> MirrorRecord | None:
-    """Return the record of `folder`; None if it was never mirrored."""
-    values = read_object(record_path(folder))
-    known = {f.name for f in dataclasses.fields(MirrorRecord)}
-    return MirrorRecord(**{k: v for k, v in values.items() if k in known}) if values.get("id") else None
-
-
-def open_record(folder: Path) -> MirrorRecord:
-    """Return the record of `folder`, or a new one, which is not written yet."""
-    return read_record(folder) or MirrorRecord(_new_id(folder))
-
-
-def write_record(folder: Path, record: MirrorRecord) -> None:
-    """Write `track.json`."""
-    write_json(record_path(folder), dataclasses.asdict(record))
 
 
 def _new_id(folder: Path) -> str:

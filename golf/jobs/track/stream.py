@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from golf.jobs.track.keys import config_values, history_row, summary_values, sweep_of
-from golf.jobs.track.mirror_record import MirrorRecord, write_record
+from golf.jobs.track.mirror_record import MirrorRecord
 from golf.jobs.track.wandb_client import open_run
 from golf.run.folder import RunFolder
 from golf.run.result import OK
@@ -34,7 +34,7 @@ def stream(
     sampled = None if has_ended(0.0) or not track.system_metrics else sampled_process
     run = open_run(track, folder.path, sampled_process=sampled, **description(folder.path, track, record.id))
     record.url, record.files = run.url, str(run.files.relative_to(folder.path))
-    write_record(folder.path, record)
+    record.write(folder.path)
     run.set_axis(CHARTS, DEFAULT_AXIS)
     tail, is_over = Tail(folder.metrics), False
     while not is_over:

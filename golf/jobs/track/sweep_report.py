@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from golf.jobs.track.keys import flat, read_object
-from golf.jobs.track.mirror_record import MirrorRecord, write_record
+from golf.jobs.track.mirror_record import MirrorRecord
 from golf.jobs.track.stream import attached
 from golf.jobs.track.wandb_client import open_run
 from golf.report.findings import Findings, judged
@@ -34,7 +34,7 @@ def stream_report(folder: Path, track: TrackConfig, record: MirrorRecord, rules:
     table = results_table(findings)
     run = open_run(track, folder, **_description(findings, track, record.id))
     record.url, record.files = run.url, str(run.files.relative_to(folder))
-    write_record(folder, record)
+    record.write(folder)
     run.log_table(RESULTS, *cells(table))
     with tempfile.TemporaryDirectory() as temporary:
         for name, caption, png in pictures(findings):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from golf.jobs.track.mirror_record import open_record
+from golf.jobs.track.mirror_record import MirrorRecord
 from tests.foreign.imports import imported_rows
 from tests.support import ROOT, script_main
 from tests.wandb_server import ServedRun, WandbServer
@@ -35,7 +35,7 @@ def test_an_imported_submission_is_back_filled_run_by_run(runs: Path, server: Wa
     assert len({run.config["variant"] for name, run in sent.items() if name.startswith("a_standard")}) == 1
     assert_curve(sent["a_standard/train"], FIXTURES / "a_standard" / "train.log")
     assert "2 there already" in script_main("sync_wandb").stdout
-    assert {open_record(path).state for path in (runs / "imported").iterdir()} == {"uploaded"}
+    assert {MirrorRecord.open(path).state for path in (runs / "imported").iterdir()} == {"uploaded"}
 
 
 def assert_curve(run: ServedRun, log: Path) -> None:

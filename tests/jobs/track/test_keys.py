@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from golf.jobs.track.keys import UNFINISHED, config_values, flat, history_row, summary_values
-from golf.jobs.track.mirror_record import open_record, read_record, write_record
+from golf.jobs.track.mirror_record import MirrorRecord
 from golf.jobs.track.stream import Tail
 
 LEAVES = st.none() | st.integers() | st.lists(st.integers(), max_size=2)
@@ -111,7 +111,7 @@ def test_an_id_belongs_to_a_folder(tmp_path: Path) -> None:
     for place in ("here", "there"):
         folder = tmp_path / place / "mine-12345678" / "seed7.3"
         folder.mkdir(parents=True)
-        write_record(folder, open_record(folder))
-        assert open_record(folder) == read_record(folder)
-        ids.append(open_record(folder).id)
+        MirrorRecord.open(folder).write(folder)
+        assert MirrorRecord.open(folder) == MirrorRecord.read(folder)
+        ids.append(MirrorRecord.open(folder).id)
     assert all(id.startswith("12345678-s7-a3-") for id in ids) and ids[0] != ids[1]

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from golf.jobs.track.companion import mirrored
-from golf.jobs.track.mirror_record import INCOMPLETE, OFFLINE, UPLOADED, MirrorRecord, read_record
+from golf.jobs.track.mirror_record import INCOMPLETE, OFFLINE, UPLOADED, MirrorRecord
 from golf.run.folder import RunFolder
 from golf.settings.jobs_config import TrackConfig
 from golf.training.data.own_text import OwnDataset
@@ -40,7 +40,7 @@ def inspect(folder: Path, *options: str) -> str:
 
 
 def record(folder: Path) -> MirrorRecord:
-    found = read_record(folder)
+    found = MirrorRecord.read(folder)
     assert found is not None
     return found
 
@@ -243,7 +243,7 @@ def test_a_killed_training_leaves_a_complete_record(finished: Path, tmp_path: Pa
     killed = subprocess.run([sys.executable, "-c", code, str(folder)], cwd=ROOT, timeout=300, capture_output=True)
     assert killed.returncode == -signal.SIGKILL
     for _ in range(1200):
-        if (found := read_record(folder)) and found.state == OFFLINE:
+        if (found := MirrorRecord.read(folder)) and found.state == OFFLINE:
             break
         time.sleep(0.05)
     read = json.loads(inspect(folder, "--summary"))

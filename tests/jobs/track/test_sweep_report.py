@@ -14,7 +14,7 @@ import pytest
 
 from golf.jobs.track.backfill import back_fill
 from golf.jobs.track.keys import sweep_of
-from golf.jobs.track.mirror_record import open_record
+from golf.jobs.track.mirror_record import MirrorRecord
 from golf.report.findings import judged
 from golf.report.results import results_table
 from golf.report.study import read_study
@@ -64,7 +64,7 @@ def test_the_table_and_the_plots_arrive(sweep: Path, server: WandbServer) -> Non
     assert by_value["1.4"]["mean_bpb"] == pytest.approx(1.402) and by_value["1.5"]["verdict"] == "reference"
     images = {path.partition("/media/images/")[2] for path in server.uploads if path.endswith(".png")}
     assert {name.rpartition("/")[2].split("_")[0] for name in images} == {"scores", "differences", "bytes", "curves"}
-    assert open_record(sweep).state == "uploaded"
+    assert MirrorRecord.open(sweep).state == "uploaded"
 
 
 def plain(row: Any) -> dict[str, Any]:
