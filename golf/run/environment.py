@@ -116,5 +116,6 @@ def git_state() -> dict[str, Any]:
 
 
 def _git(*arguments: str) -> str:
-    command = ["git", "-C", str(ROOT), *arguments]
+    # Git answers nobody but the owner of a checkout unless it is named as safe. Its code is running already.
+    command = ["git", "-c", f"safe.directory={ROOT}", "-C", str(ROOT), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()

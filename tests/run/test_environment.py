@@ -1,6 +1,7 @@
 """What a run notes of its code: the version, and the commit of this very code."""
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -29,6 +30,10 @@ def test_the_commit_is_that_of_the_code_and_not_of_a_folder_around_it(
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "golf"\nversion = "8.0.0"\n')
     assert environment.golf_version() == f"8.0.0, commit {commit[:12]} (edited)"
 
+    if os.geteuid() == 0:
+        for path in (tmp_path, *tmp_path.rglob("*")):
+            os.chown(path, 12345, -1)
+        assert environment.git_state() == {"commit": commit, "dirty": True}, "a checkout of another user"
     copied = tmp_path / "inside"
     copied.mkdir()
     monkeypatch.setattr(environment, "ROOT", copied)
