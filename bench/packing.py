@@ -82,7 +82,8 @@ def lrzip_bytes(coded: Mapping[str, CodedTensor]) -> int:
             size += Path(f"{path}.lrz").stat().st_size
     # Without columns the codes are empty, and scales and small tensors stay.
     rest = {n: dataclasses.replace(t, data=t.data[:, :0]) if n in with_codes else t for n, t in coded.items()}
-    return size + len(compress(payload(rest, ModelConfig(), QuantConfig(layout=["byte_planes"])), "brotli", 11))
+    quant = QuantConfig(codec="brotli", codec_level=11, layout=["byte_planes"])
+    return size + len(compress(payload(rest, ModelConfig(), quant), quant))
 
 
 def _installed(quant: QuantConfig) -> Iterator[QuantConfig]:

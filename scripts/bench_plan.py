@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from golf.artifact.container import pack
 from golf.errors import GolfError
 from golf.plan.artifact_size import role_features
 from golf.plan.excess_bits import NORMAL_BATCH, NORMAL_PATH, Prior, matrix_kind
@@ -27,7 +26,7 @@ from golf.plan.plan import Plan, make_plan
 from golf.plan.tensors import stored_tensors
 from golf.run.identity import variant_id
 from golf.settings.config import uses_gptq
-from golf.training.loop.export import quantized
+from golf.training.loop.export import pack_model
 from golf.training.loop.quant_gap import quant_of
 from golf.training.model.build import shapeless_model
 from golf.training.model.weights import read_weights
@@ -52,9 +51,7 @@ def stored_as(run: FinishedRun, choice: str) -> FinishedRun:
     cfg = dataclasses.replace(run.config, quant=quant_of(choice, run.config))
     if uses_gptq(cfg.quant):
         raise GolfError(f"--quant '{choice}' needs calibration: set rounding=nearest for every class.")
-    packed = pack(
-        quantized(cfg, read_weights(run.folder.weights), run.result.code_bytes or 0), cfg.model, cfg.quant, cfg.tech
-    )
+    packed = pack_model(cfg, read_weights(run.folder.weights), run.result.code_bytes or 0).artifact
     return dataclasses.replace(run, config=cfg, result=dataclasses.replace(run.result, artifact_bytes=len(packed)))
 
 

@@ -24,9 +24,11 @@ import torch
 from golf.errors import GolfError
 from golf.registry import technique_types
 from golf.settings import composition, hardware
-from golf.settings.config import Config
+from golf.settings.config import Config, techniques
 from golf.settings.hardware import Hardware
 from golf.training.data.own_text import OwnDataset
+from golf.training.loop.proofs import RandomPasses
+from golf.training.model.attention import cpu_kernels
 
 ROOT = Path(__file__).resolve().parents[1]
 PARITY = ROOT.parent / "shared" / "parity"
@@ -131,6 +133,13 @@ def compatible_stacks(names: Iterable[str] | None = None) -> list[list[str]]:
         if stack not in stacks:
             stacks.append(stack)
     return stacks
+
+
+@cpu_kernels()
+def inert_techniques(cfg: Config) -> list[str]:
+    """Return a sentence for every selected technique without its declared effect on `cfg`'s model."""
+    passes = RandomPasses(cfg)
+    return [failure for technique in techniques(cfg) for failure in passes.inert(technique)]
 
 
 def with_techniques(cfg: Config, *planted: Any) -> Config:

@@ -21,14 +21,14 @@ import dataclasses
 import lzma
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from golf.artifact.codec.codecs import CODEC_IDS, PackageMissingError, compress_by, decompress_by, require_codec
+from golf.artifact.codec.codecs import CODEC_IDS, PackageMissingError, compress, decompress, require_codec
 from golf.artifact.codec.layouts import LAYOUT_BITS, bytes_to_values, packed_entry, values_to_bytes
 from golf.artifact.header import (
     MAX_CONTENT_BYTES,
@@ -75,11 +75,16 @@ class Artifact:
 def payload(
     coded: Mapping[str, CodedTensor], model: ModelConfig, quant: QuantConfig, tech: Mapping[str, Any] | None = None
 ) -> bytes:
-    """Return the container's content before compression by a byte codec."""
+    """Return the content before compression: a header that lists all tensors, and their values.
+
+    The codec `context` codes some tensors itself, and the content has no values of these.
+    """
     entries = [entry_of(name, tensor) for name, tensor in coded.items()]
     if packs_bits(quant):
         entries = [packed_entry(entry, coded[entry.name].data) for entry in entries]
-    return _content(entries, entries, coded, model, tech, quant)
+    header = write_header(model, tech, entries)
+    inside = [(e, coded[e.name]) for e in entries if quant.codec != "context" or not e.has_codes]
+    return LENGTH.pack(len(header)) + header + values_to_bytes(inside, quant)
 
 
 def plain_bytes(coded: Mapping[str, CodedTensor], model: ModelConfig, tech: Mapping[str, Any] | None = None) -> int:
@@ -88,37 +93,21 @@ def plain_bytes(coded: Mapping[str, CodedTensor], model: ModelConfig, tech: Mapp
     return LENGTH.size + len(header) + sum(tensor.payload_bytes for tensor in coded.values())
 
 
-def _content(
-    listed: Sequence[Entry],
-    inside: Sequence[Entry],
-    coded: Mapping[str, CodedTensor],
-    model: ModelConfig,
-    tech: Mapping[str, Any] | None,
-    quant: QuantConfig,
-) -> bytes:
-    """Return a header that lists all entries, followed by the values of the entries `inside`."""
-    header = write_header(model, tech, listed)
-    values = values_to_bytes([(entry, coded[entry.name]) for entry in inside], quant)
-    return LENGTH.pack(len(header)) + header + values
-
-
 def pack(
     coded: Mapping[str, CodedTensor], model: ModelConfig, quant: QuantConfig, tech: Mapping[str, Any] | None = None
 ) -> bytes:
     """Return the bytes of an artifact file. `tech` are the model's techniques, `cfg.tech`."""
-    codes = b""
+    content, codes = payload(coded, model, quant, tech), b""
     if quant.codec == "context":
         require_codec(quant.codec)
         # It imports numba, which only this codec needs.
         from golf.artifact.codec.context import encode
 
-        entries = [entry_of(name, tensor) for name, tensor in coded.items()]
-        content = _content(entries, [e for e in entries if not e.has_codes], coded, model, tech, quant)
-        codes = encode((entry, coded[entry.name]) for entry in entries if entry.has_codes)
+        entries = ((entry_of(name, tensor), tensor) for name, tensor in coded.items())
+        codes = encode((entry, tensor) for entry, tensor in entries if entry.has_codes)
         body = lzma.compress(content, preset=BESIDE_CONTEXT_LEVEL)
     else:
-        content = payload(coded, model, quant, tech)
-        body = compress_by(quant, content)
+        body = compress(content, quant)
     # Files without either keep the older version, so that older versions of golf open them.
     has_steps = any(t.columns is not None or t.states > 1 or t.in_groups for t in coded.values())
     version = VERSION_OF_STEPS if has_steps else VERSION
@@ -128,7 +117,7 @@ def pack(
 
 def load(path: str | Path) -> Artifact:
     """Read an artifact file. Raises `GolfError` if it is missing, foreign, cut off or altered."""
-    content = _read(path)
+    content = read_file(path)
     with _intact(path):
         return unpack(content)
 
@@ -138,7 +127,7 @@ def load_weights_only(path: str | Path, quant: QuantConfig) -> dict[str, Tensor]
 
     Raises `GolfError` as `load` does, but trusts a header whose checksum matches.
     """
-    content = _read(path)
+    content = read_file(path)
     with _intact(path):
         envelope = open_envelope(content)
         if (envelope.codec_id, envelope.layout_bits) != (CODEC_IDS[quant.codec], _layout_bits(quant)):
@@ -149,7 +138,8 @@ def load_weights_only(path: str | Path, quant: QuantConfig) -> dict[str, Tensor]
         return folded(values) if quant.lqer.rank > 0 else values
 
 
-def _read(path: str | Path) -> bytes:
+def read_file(path: str | Path) -> bytes:
+    """Return the content of an artifact file. Raises `GolfError` if it cannot be read."""
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -226,7 +216,7 @@ def _tensors(
     envelope: Envelope, quant: QuantConfig, read: Callable[[bytes], tuple[dict[str, Any], list[Entry]]]
 ) -> tuple[dict[str, Any], dict[str, CodedTensor]]:
     """Return the header as JSON, and every tensor as it is stored. `read` parses the header."""
-    content = decompress_by(quant, envelope.body, envelope.size)
+    content = decompress(envelope.body, quant, envelope.size)
     # The header comes first and tells the form of all that follows.
     start = LENGTH.size + LENGTH.unpack(content[: LENGTH.size])[0]
     header, entries = read(content[LENGTH.size : start])

@@ -94,21 +94,15 @@ class Entry:
 
 def entry_of(name: str, tensor: CodedTensor) -> Entry:
     """Return the form of a coded tensor with one byte per code."""
-    if tensor.in_groups:
-        assert tensor.scale is not None
-        scale: str | None = f"{GROUP}{tensor.data.numel() // tensor.scale.numel()}"
-        return Entry(name, DTYPE_NAMES[tensor.data.dtype], DTYPE_NAMES[tensor.dtype], tuple(tensor.data.shape), scale)
-    if (
-        tensor.scale is not None
-        and tensor.scale.ndim
-        and (tensor.data.ndim, *tensor.scale.shape) != (2, len(tensor.data))
-    ):
-        raise ValueError(f"{name} has {tensor.scale.numel()} scales: one for each row of a matrix, or a single one")
-    scale = None if tensor.scale is None else "row" if tensor.scale.ndim else "all"
-    if scale == "row":
+    scale = None if tensor.scale is None else "all"
+    if tensor.scale is not None and tensor.in_groups:
+        scale = f"{GROUP}{tensor.data.numel() // tensor.scale.numel()}"
+    elif tensor.scale is not None and tensor.scale.ndim:
+        if (tensor.data.ndim, *tensor.scale.shape) != (2, len(tensor.data)):
+            raise ValueError(f"{name} has {tensor.scale.numel()} scales: one for each row of a matrix, or a single one")
         # The suffixes stand in the order in which SCALES reads them.
         on_trellis = f"{TRELLIS}{tensor.states}" if tensor.states > 1 else ""
-        scale += f"{COLUMNS * (tensor.columns is not None)}{on_trellis}{ROTATED * tensor.rotated}"
+        scale = f"row{COLUMNS * (tensor.columns is not None)}{on_trellis}{ROTATED * tensor.rotated}"
     return Entry(name, DTYPE_NAMES[tensor.data.dtype], DTYPE_NAMES[tensor.dtype], tuple(tensor.data.shape), scale)
 
 

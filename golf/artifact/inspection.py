@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from golf.artifact.codec.codecs import CODEC_IDS
-from golf.artifact.codec.order0_entropy import stored_entropy_bits
-from golf.artifact.container import MAGIC, load
+from golf.artifact.container import MAGIC, load, read_file
 from golf.artifact.header import entry_of
 from golf.artifact.quant.formats import FLOAT_DTYPES, QMAX, CodedTensor
 from golf.artifact.quant.policy import dequantize, storage_class
@@ -61,14 +60,32 @@ def inspect_file(path: Path, weights: Mapping[str, Tensor] | None = None) -> Ins
     entropy = {name: stored_entropy_bits(tensor) for name, tensor in coded.items()}
     sizes = _coded_bytes(file_bytes, codec, coded, entropy)
     loaded = dequantize(coded) if weights else {}
-    return Inspection(
-        layout,
-        file_bytes,
-        tuple(
-            _row(name, tensor, entropy[name], sizes[name], (weights or {}).get(name), loaded.get(name))
-            for name, tensor in coded.items()
-        ),
-    )
+    rows = []
+    for name, tensor in coded.items():
+        shape, error = tuple(tensor.data.shape), _error(name, loaded.get(name), (weights or {}).get(name))
+        stored = _format(tensor), tensor.data.numel(), tensor.payload_bytes
+        rows.append(InspectedTensor(name, storage_class(name), shape, *stored, entropy[name], sizes[name], error))
+    return Inspection(layout, file_bytes, tuple(rows))
+
+
+def stored_entropy_bits(coded: CodedTensor) -> float:
+    """Return the order-0 entropy of a stored tensor in bits: of its codes, and of floats per byte plane."""
+    planes = [coded.data] if coded.data.dtype == torch.int8 else _byte_planes(coded.data)
+    planes += _byte_planes(coded.scale) if coded.scale is not None else []
+    planes += [coded.columns] if coded.columns is not None else []
+    return sum(_entropy_bits(plane) for plane in planes)
+
+
+def _byte_planes(values: Tensor) -> list[Tensor]:
+    return list(values.contiguous().flatten().view(torch.uint8).view(-1, values.dtype.itemsize).T)
+
+
+def _entropy_bits(symbols: Tensor) -> float:
+    # bincount takes no negative numbers, and codes go down to -128.
+    counts = torch.bincount(symbols.flatten().to(torch.int64) + 128).double()
+    # A symbol that does not occur takes no bits, but its logarithm is infinite.
+    counts = counts[counts > 0]
+    return float(-(counts * (counts / counts.sum()).log2()).sum())
 
 
 def _coded_bytes(
@@ -91,10 +108,7 @@ def _coded_bytes(
 
 def _read(path: Path) -> tuple[str, int, str, dict[str, CodedTensor]]:
     """Return layout, file size in bytes, codec and tensors."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise GolfError(f"{path} cannot be read ({error.strerror}): check the path.") from error
+    content = read_file(path)
     if content.startswith(MAGIC):
         artifact = load(path)
         codec = next(name for name, number in CODEC_IDS.items() if number == content[len(MAGIC) + 1])
@@ -105,22 +119,6 @@ def _read(path: Path) -> tuple[str, int, str, dict[str, CodedTensor]]:
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, IndexError, struct.error) as error:
         raise GolfError(f"{path} is no intact artifact ({error}): give an artifact.golf or a .ptz file.") from error
     return f"{layout}, {codec}", len(content), codec, coded
-
-
-def _row(
-    name: str, tensor: CodedTensor, entropy: float, coded_bytes: float, weight: Tensor | None, loaded: Tensor | None
-) -> InspectedTensor:
-    return InspectedTensor(
-        name,
-        storage_class(name),
-        tuple(tensor.data.shape),
-        _format(tensor),
-        tensor.data.numel(),
-        tensor.payload_bytes,
-        entropy,
-        coded_bytes,
-        _error(name, loaded, weight),
-    )
 
 
 def _format(tensor: CodedTensor) -> str:

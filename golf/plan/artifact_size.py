@@ -8,15 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from golf.artifact.quant.policy import tensor_class
-from golf.plan.excess_bits import (
-    ExcessBits,
-    Features,
-    Measured,
-    distance,
-    expected_excess,
-    prior_of,
-    rounding_excess,
-)
+from golf.plan.excess_bits import ExcessBits, Features, Measured, distance, expected_excess, prior_of, rounding_excess
 from golf.plan.history import FinishedRun
 from golf.plan.simulation import Simulation, simulate
 from golf.plan.tensors import StoredTensor, matrix_roles, stored_tensors, weights_by_role
@@ -146,13 +138,13 @@ def _nearest(
     own: Mapping[str, Features], history: Sequence[FinishedRun]
 ) -> list[tuple[FinishedRun, dict[str, Features]]]:
     """Return the finished runs whose roles are nearest to `own`, each with its features by role."""
-    found: list[tuple[float, int, FinishedRun, dict[str, Features]]] = []
+    found: list[tuple[float, FinishedRun, dict[str, Features]]] = []
     for run in history:
         cfg = run.config
         theirs = role_features(cfg, stored_tensors(cfg, shapeless_model(cfg).state_dict()), run.result.steps)
         if shared := own.keys() & theirs.keys():
-            found.append((sum(distance(own[r], theirs[r]) for r in shared) / len(shared), len(found), run, theirs))
-    return [(run, theirs) for _, _, run, theirs in sorted(found, key=lambda entry: entry[:2])[:MOST_COMPARED]]
+            found.append((sum(distance(own[r], theirs[r]) for r in shared) / len(shared), run, theirs))
+    return [(run, theirs) for _, run, theirs in sorted(found, key=lambda entry: entry[0])[:MOST_COMPARED]]
 
 
 def role_features(cfg: Config, tensors: Sequence[StoredTensor], steps: int) -> dict[str, Features]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from golf.plan.gpu_plan import JOB_SECONDS, GPUPlan, gib
+from golf.plan.gpu_plan import JOB_SECONDS, GPUPlan
 from golf.plan.step_model import QUANTILES
 from golf.settings.config import Config, training_seconds
 
@@ -43,7 +43,7 @@ def faster(cfg: Config, plan: GPUPlan) -> list[str]:
 def memory(plan: GPUPlan) -> str:
     """Return the peak memory of a GPU against what it has, with a warning if it may not fit."""
     peak, total = plan.peak_mib, plan.machine.kind.memory_mib
-    text = f"{peak:,.0f} MiB ({gib(peak):.1f} GiB) of {total:,} at the peak of a compiled step on each GPU"
+    text = f"{peak:,.0f} MiB ({peak / 1024:.1f} GiB) of {total:,} at the peak of a compiled step on each GPU"
     if peak > total:
         return f"{text}: IT DOES NOT FIT. Raise data.micro_batches or lower data.train_batch_tokens"
     if plan.memory_left_mib < 0:

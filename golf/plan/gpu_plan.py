@@ -12,7 +12,7 @@ from golf.plan.gpu_scoring import sliding_seconds, ttt_seconds
 from golf.plan.history import FinishedRun
 from golf.plan.machines import Machine
 from golf.plan.seconds import STRIDE, StepTime
-from golf.plan.step_model import MEMORY_MARGIN, MIB, QUANTILES, Phases, Work, peak_mib, step_ms
+from golf.plan.step_model import MEMORY_MARGIN, QUANTILES, Phases, Work, peak_mib, step_ms
 from golf.run.progress import Progress
 from golf.settings.config import Config, eval_seq_len, mlp_hidden, techniques, world_size
 from golf.training.model.attention import CausalSelfAttention
@@ -144,8 +144,3 @@ def _step_time(cfg: Config, machine: Machine, ms: float, history: Sequence[Finis
         return StepTime(Interval(ms * low, ms * middle, ms * high), basis)
     values = (QUANTILES[0.10], QUANTILES[0.50], QUANTILES[0.90])
     return StepTime(Interval(*(ms * v for v in values)), "formula from public runs, 80 % of them within")
-
-
-def gib(mib: float) -> float:
-    """Return `mib` in GiB."""
-    return mib * MIB / 2**30

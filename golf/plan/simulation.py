@@ -18,8 +18,8 @@ from fnmatch import fnmatch
 import torch
 from torch import Tensor
 
-from golf.artifact.codec.order0_entropy import stored_entropy_bits
 from golf.artifact.container import pack
+from golf.artifact.inspection import stored_entropy_bits
 from golf.artifact.quant.formats import QMAX, CodedTensor
 from golf.artifact.quant.policy import quantize, rounded_to_nearest
 from golf.plan.tensors import StoredTensor

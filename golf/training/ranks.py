@@ -71,6 +71,15 @@ class Ranks:
         """Return first and end of this rank's part of `items` items. Parts may be empty and differ by one at most."""
         return items * self.rank // self.world_size, items * (self.rank + 1) // self.world_size
 
+    def first(self, value: float) -> float:
+        """Return the first rank's `value` on every rank."""
+        # The other ranks add zero, so that the sum is the first rank's.
+        return self.sum(value if self.is_first else 0.0)[0]
+
+    def synchronize(self) -> None:
+        """Wait until this rank's device has done what is queued on it."""
+        torch.get_device_module(self.device).synchronize()
+
     def barrier(self) -> None:
         """Wait until every rank is here."""
         # A sum returns nowhere before every rank has given its number.

@@ -180,8 +180,8 @@ def forge_header(header: bytes, values: bytes = b"", **settings: int) -> bytes:
         forge(b"not zstd", 10, codec=1),
         forge(b"not brotli", 10, codec=3),
         forge(b"not lzma, nor codes", 10, codec=4),
-        forge(compress(bytes(50_000_000), "zstd", 3), 1000, codec=1),
-        forge(compress(bytes(50_000_000), "brotli", 3), 1000, codec=3),
+        forge(compress(bytes(50_000_000), QuantConfig(codec="zstd", codec_level=3)), 1000, codec=1),
+        forge(compress(bytes(50_000_000), QuantConfig(codec="brotli", codec_level=3)), 1000, codec=3),
         forge(zlib.compress(b"x"), 1, codec=7),
         forge(zlib.compress(b"x"), 1, layout=16),
         forge(zlib.compress(b"x"), 1, version=9),
@@ -268,6 +268,6 @@ def test_zstd_takes_the_smaller_of_two_parses_and_both_come_back() -> None:
     codes = (torch.randn(1 << 17, generator=torch.Generator().manual_seed(0)) * 2.4).round().to(torch.int8)
     data = codes.numpy().tobytes()
     plain = zstandard.ZstdCompressor(level=22).compress(data)
-    packed = compress(data, "zstd", 22)
-    assert len(packed) <= len(plain) and decompress(packed, "zstd", len(data)) == data
-    assert compress(data, "zstd", 3) == zstandard.ZstdCompressor(level=3).compress(data)
+    packed = compress(data, quant := QuantConfig(codec="zstd", codec_level=22))
+    assert len(packed) <= len(plain) and decompress(packed, quant, len(data)) == data
+    assert compress(data, QuantConfig(codec="zstd", codec_level=3)) == zstandard.ZstdCompressor(level=3).compress(data)

@@ -100,8 +100,8 @@ def damaged_inside(content: bytes, generator: random.Random) -> bytes:
     fixed, rest = content[: container.FIXED.size], content[container.FIXED.size + container.CRC.size :]
     magic, version, codec, layout, size, compressed = container.FIXED.unpack(fixed)
     name = {number: name for name, number in container.CODEC_IDS.items()}[codec]
-    byte_codec = "lzma" if name == "context" else name
-    inner = decompress(rest[:compressed], byte_codec, size)
+    quant = QuantConfig(codec="lzma" if name == "context" else name, codec_level=1)
+    inner = decompress(rest[:compressed], quant, size)
     start = 4 + struct.unpack("<I", inner[:4])[0]
     header, values = inner[4:start], inner[start:]
     if generator.random() < 0.5:
@@ -111,7 +111,7 @@ def damaged_inside(content: bytes, generator: random.Random) -> bytes:
     else:
         values = damaged(values, generator)
     inner = struct.pack("<I", len(header)) + header + values
-    body = compress(inner, byte_codec, 1)
+    body = compress(inner, quant)
     fixed = container.FIXED.pack(magic, version, codec, layout, len(inner), len(body))
     return with_checksum(fixed, body + rest[compressed:])
 

@@ -19,9 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from golf.artifact import upstream
-from golf.artifact.codec.order0_entropy import stored_entropy_bits
 from golf.artifact.container import pack
-from golf.artifact.inspection import inspect_file, totals_by_class
+from golf.artifact.inspection import inspect_file, stored_entropy_bits, totals_by_class
 from golf.artifact.quant.formats import CodedTensor
 from golf.artifact.quant.policy import dequantize, quantize
 from golf.artifact.upstream import unpack_int6

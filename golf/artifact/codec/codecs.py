@@ -34,12 +34,7 @@ def require_codec(codec: str) -> None:
         )
 
 
-def compress(data: bytes, codec: str, level: int) -> bytes:
-    """Return `data` compressed by the byte codec `codec` at `level`."""
-    return compress_by(QuantConfig(codec=codec, codec_level=level), data)
-
-
-def compress_by(quant: QuantConfig, data: bytes) -> bytes:
+def compress(data: bytes, quant: QuantConfig) -> bytes:
     """Return `data` compressed by the byte codec `quant.codec` at `quant.codec_level`."""
     # Branches on the setting itself, unlike a table of codecs, keep the other codecs out of an exported script.
     if quant.codec == "zlib":
@@ -64,12 +59,7 @@ def _zstd(data: bytes, level: int) -> bytes:
     return min(plain, zstandard.ZstdCompressor(compression_params=long).compress(data), key=len)
 
 
-def decompress(data: bytes, codec: str, size: int) -> bytes:
-    """Return exactly `size` bytes; raise and allocate as `decompress_by` does."""
-    return decompress_by(QuantConfig(codec=codec), data, size)
-
-
-def decompress_by(quant: QuantConfig, data: bytes, size: int) -> bytes:
+def decompress(data: bytes, quant: QuantConfig, size: int) -> bytes:
     """Return exactly `size` bytes that `quant.codec` had compressed, or raise `ValueError`.
 
     Never allocates much more than that, whatever `data` claims.

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from golf.artifact.quant.formats import QMAX
 from golf.artifact.quant.policy import storage_of
-from golf.settings.config import QuantConfig
+from golf.settings.config import QuantConfig, tensor_classes
 
 MOST_PACKS = 8
 ROOM_BYTES = 2000  # the search stops once the file is this close below the target
@@ -19,16 +19,15 @@ FINEST, COARSEST = -2.0, 3.0  # octaves of the factor that are tried
 
 def with_steps(quant: QuantConfig, factor: float) -> QuantConfig:
     """Return `quant` with steps `factor` times as large, for tensors whose clip is a number of deviations."""
-    embed = dataclasses.replace(quant.embed, clip_k=quant.embed.clip_k * factor)
-    attn = dataclasses.replace(quant.attn, clip_k=quant.attn.clip_k * factor)
-    mlp = dataclasses.replace(quant.mlp, clip_k=quant.mlp.clip_k * factor)
-    other = dataclasses.replace(quant.other, clip_k=quant.other.clip_k * factor)
+    classes: Any = {
+        name: dataclasses.replace(how, clip_k=how.clip_k * factor) for name, how in tensor_classes(quant).items()
+    }
     by_name = {
         # A rule without clip_k takes its class's.
         pattern: {**rule, "clip_k": rule["clip_k"] * factor} if isinstance(rule, dict) and "clip_k" in rule else rule
         for pattern, rule in quant.by_name.items()
     }
-    return dataclasses.replace(quant, embed=embed, attn=attn, mlp=mlp, other=other, by_name=by_name)
+    return dataclasses.replace(quant, by_name=by_name, **classes)
 
 
 def octave_bytes(weights: Mapping[str, Tensor], quant: QuantConfig, tech: Mapping[str, Any]) -> float:

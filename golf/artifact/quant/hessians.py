@@ -7,7 +7,6 @@ nearest code is the best one. A tied embedding counts as the matrix of the head.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from types import TracebackType
 
 import torch
 from torch import Tensor, nn
@@ -52,9 +51,7 @@ class InputHessians:
             self._hooks.append(self._modules[name].register_forward_pre_hook(observe))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from fnmatch import fnmatch
+from fnmatch import fnmatch, fnmatchcase
 from typing import Any
 
 from torch import Tensor
@@ -12,13 +12,26 @@ from torch import Tensor
 from golf.artifact.quant.formats import QMAX, CodedTensor, decode, encode_float, encode_integer
 from golf.artifact.quant.gptq import encode_gptq
 from golf.artifact.quant.low_rank import folded, repair
-from golf.artifact.quant.names import is_control
 from golf.artifact.quant.pruning import Pruning, without_smallest
 from golf.errors import GolfError
+from golf.registry import technique_types
 from golf.settings.config import QuantConfig, SensitiveConfig, TensorQuant, as_named, tensor_classes, uses_gptq
 from golf.settings.quant_config import BY_NAME
 
 FLOAT_FORMATS = ("fp16", "fp32")
+CONTROL_PATTERNS = ("attn_scale", "mlp_scale", "resid_mix", "q_gain", "skip_weight")  # as in the public scripts
+
+
+def is_control(name: str, tech: Mapping[str, Any] | None = None) -> bool:
+    """Tell whether a parameter is a control parameter: a gain or scale, which may be 2-D like `resid_mix`.
+
+    `tech` are the selected techniques, as in `Config.tech`. None means that they are not known, as for the files of
+    public scripts: then the names of every technique count.
+    """
+    if any(pattern in name for pattern in CONTROL_PATTERNS):
+        return True
+    selected: Mapping[str, Any] = technique_types() if tech is None else tech
+    return any(fnmatchcase(name, pattern) for technique in selected.values() for pattern in technique.control_names)
 
 
 def tensor_class(name: str) -> str:
@@ -127,8 +140,10 @@ def rounded_to_nearest(quant: QuantConfig) -> QuantConfig:
 
 def _encode(tensor: Tensor, name: str, how: TensorQuant, quant: QuantConfig, hessian: Tensor | None) -> CodedTensor:
     tensor = tensor.detach()
+    if how.format in FLOAT_FORMATS:
+        return encode_float(tensor.cpu(), how.format)
     if how.format not in QMAX:
-        return encode_float(tensor.cpu(), how.format) if how.format in FLOAT_FORMATS else _as_it_is(tensor)
+        return CodedTensor(tensor.cpu(), None, tensor.dtype)
     if not tensor.isfinite().all():
         raise GolfError(f"{name} has weights that are not finite, which no integer stands for: train it again.")
     if how.rounding != "nearest" and hessian is not None and tensor.ndim == 2:
@@ -137,10 +152,6 @@ def _encode(tensor: Tensor, name: str, how: TensorQuant, quant: QuantConfig, hes
         except GolfError as error:
             raise GolfError(f"{name} cannot be rounded by GPTQ: {error}.") from error
     return encode_integer(tensor.cpu(), how, quant)
-
-
-def _as_it_is(tensor: Tensor) -> CodedTensor:
-    return CodedTensor(tensor.cpu(), None, tensor.dtype)
 
 
 def dequantize(coded: Mapping[str, CodedTensor]) -> dict[str, Tensor]:

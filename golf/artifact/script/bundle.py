@@ -12,16 +12,19 @@ from functools import cached_property
 
 from golf.artifact.script.flat import Flat, flatten
 from golf.artifact.script.fold import fold
-from golf.artifact.script.kernels import put_kernels
-from golf.artifact.script.modules import attach_comments, cannot_follow, is_ours, read_modules
+from golf.artifact.script.modules import attach_comments, cannot_follow, is_ours, read_modules, source_of
 from golf.artifact.script.readable import readable
 from golf.artifact.script.settings import facts_of, submitted, write_settings
 from golf.artifact.script.shake import drop_unreached, shake
+from golf.artifact.script.syntax import is_docstring, walk
 from golf.artifact.script.wrapped import minified, wrapped
 from golf.errors import GolfError
 from golf.settings.config import Config
 
 PROGRAM = "golf.train_gpt"
+# Modules in Triton are in a bundle as text, because Triton reads its functions' source, which no other code needs.
+KERNELS = "golf.training.model.kernels"
+TEXTS, IMPORTER = "KERNEL_TEXTS", "kernel_module"  # names in its `choice.py`
 
 
 class Bundle:
@@ -109,6 +112,26 @@ def _keep(variables: ast.Assign, flat: Flat, wanted: Callable[[str], bool]) -> N
     kept = {name: keys for name, keys in ast.literal_eval(variables.value).items() if wanted(name)}
     variables.value = ast.parse(repr(kept), mode="eval").body
     flat.changed(variables)
+
+
+def put_kernels(flat: Flat) -> None:
+    """Fill the dict of texts in `flat` with the modules in Triton that its code imports, in place."""
+    calls = [n for node in flat.statements() for n in walk(node) if isinstance(n, ast.Call)]
+    names = {ast.literal_eval(n.args[0]) for n in calls if isinstance(n.func, ast.Name) and n.func.id == IMPORTER}
+    for node in flat.statements():
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == TEXTS:
+            texts = {name: text_of(name) for name in sorted(names)}
+            node.value = ast.parse(repr(texts), mode="eval").body
+            flat.changed(node)
+
+
+def text_of(name: str) -> str:
+    """Return the source of a module in Triton without docstrings and comments. Its annotations have to stay."""
+    tree = ast.parse(source_of(f"{KERNELS}.{name}").read_text())
+    for node in ast.walk(tree):
+        if isinstance(body := getattr(node, "body", None), list):
+            body[:] = [part for part in body if not is_docstring(part)] or [ast.Pass()]
+    return ast.unparse(tree) + "\n"
 
 
 def refuse_leftovers(flat: Flat, settings: set[str]) -> None:

@@ -14,8 +14,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
-from golf.artifact.script.bundle import Bundle, entries
-from golf.artifact.script.kernels import FOLDER
+from golf.artifact.script.bundle import KERNELS, Bundle, entries
 from golf.artifact.script.modules import PACKAGE, read_modules, source_of
 from golf.artifact.script.settings import submitted
 from golf.errors import GolfError
@@ -65,7 +64,7 @@ def _key(config: str, entries: tuple[str, ...]) -> str:
     """Return a digest of all that decides on the script: settings, sources, and the code and packages that cut them."""
     # An edit elsewhere in the package, in a report or the sweep, leaves every remembered size valid.
     bundler = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
-    kernels = b"".join(path.read_bytes() for path in sorted(source_of(f"{FOLDER}.modules").parent.glob("*.py")))
+    kernels = b"".join(path.read_bytes() for path in sorted(source_of(f"{KERNELS}.choice").parent.glob("*.py")))
     tools = f"{version('python-minifier')} {sys.version}".encode()
     return hashlib.sha256(b"\0".join([config.encode(), _sources(entries), bundler, kernels, tools])).hexdigest()[:24]
 

@@ -6,13 +6,10 @@ import ast
 import base64
 import builtins
 import bz2
-import re
 
 import python_minifier
 
 from golf.artifact.script.flat import Flat
-
-PACKED = re.compile(r"b85decode\('([^']*)'\)")
 
 
 def minified(flat: Flat) -> str:
@@ -36,13 +33,3 @@ def wrapped(program: str) -> str:
     # the text needs no escapes; it is denser than base 64.
     data = base64.b85encode(bz2.compress(program.encode())).decode()
     return f"import bz2,base64;exec(bz2.decompress(base64.b85decode('{data}')))\n"
-
-
-def unwrapped(script: str) -> str | None:
-    """Return the program inside a script that `wrapped` made, or None for any other text."""
-    if not (match := PACKED.search(script)):
-        return None
-    try:
-        return bz2.decompress(base64.b85decode(match[1])).decode()
-    except (ValueError, OSError):
-        return None

@@ -40,12 +40,9 @@ def make_loader(cfg: Config, dataset: Dataset, ranks: Ranks = ALONE) -> Sequenti
     if data.loader == "packed_shuffled":
         return _packed_loader(cfg, ShuffledRows(dataset.train, local_tokens, data.loader_seed), ranks)
     if data.loader == "sequential":
+        shards = listed_first(dataset.train, data.shard_order) if data.shard_order else dataset.train
         return SequentialLoader(
-            listed_first(dataset.train, data.shard_order) if data.shard_order else dataset.train,
-            local_tokens=local_tokens,
-            seq_len=data.train_seq_len,
-            vocab_size=data.vocab_size,
-            ranks=ranks,
+            shards, local_tokens=local_tokens, seq_len=data.train_seq_len, vocab_size=data.vocab_size, ranks=ranks
         )
     return WindowLoader(
         dataset.train,

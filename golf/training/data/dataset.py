@@ -15,6 +15,7 @@ from golf.settings.config import Config, DataConfig, eval_seq_len
 from golf.training.data.byte_tables import byte_tables, load_tokenizer
 from golf.training.data.caseops import decode_capitals, operator_ids
 from golf.training.data.documents import BOS_ID
+from golf.training.data.loader import check_tokens
 from golf.training.data.shards import find_shards, open_shard
 from golf.training.data.sidecar import check_sidecar, read_sidecars
 
@@ -114,7 +115,7 @@ def validation_tokens(data: DataConfig) -> np.ndarray:
     files = find_shards(resolve(data.path), data.val_files, "val")
     # Only these are checked here. Reading all training tokens takes too long, so loaders check each batch.
     tokens = np.concatenate([open_shard(path) for path in files])
-    _check_range(tokens, data.vocab_size)
+    check_tokens(tokens, data.vocab_size, "validation")
     return tokens
 
 
@@ -180,22 +181,10 @@ def scored_tokens(cfg: Config, tokens: np.ndarray) -> np.ndarray:
         if tokens.size < 2:
             raise GolfError(f"The validation split has {tokens.size} tokens, none of which can be predicted.")
         return tokens
-    return whole_sequences(tokens, eval_seq_len(cfg))
-
-
-def whole_sequences(tokens: np.ndarray, seq_len: int) -> np.ndarray:
-    """Cut `tokens` to whole sequences of `seq_len`, plus one token as the last target."""
+    seq_len = eval_seq_len(cfg)
     if (usable := (tokens.size - 1) // seq_len * seq_len) <= 0:
         raise GolfError(f"The validation split has {tokens.size} tokens, less than one sequence of {seq_len} + 1.")
     return tokens[: usable + 1]
-
-
-def _check_range(tokens: np.ndarray, vocab_size: int) -> None:
-    if tokens.size and (largest := int(tokens.max())) >= vocab_size:
-        raise GolfError(
-            f"The validation shards hold token {largest}, but the vocabulary ends at {vocab_size - 1}: "
-            "use the tokenizer they were made with and set data.vocab_size to its size."
-        )
 
 
 def _fingerprint(

@@ -133,21 +133,29 @@ class ShardWriter:
         self.shards += 1
 
 
-def write_split(folder: Path, prefix: str, documents: Iterable[np.ndarray]) -> ShardWriter:
-    """Write one split into `folder`, which has to exist."""
-    writer = ShardWriter(folder, prefix)
-    for document in documents:
-        writer.add(document)
-    writer.close()
-    return writer
+def write_splits(
+    folder: Path,
+    prefix: str,
+    tokenizer: sentencepiece.SentencePieceProcessor,
+    train_texts: Iterable[str],
+    val_texts: Iterable[str],
+    *,
+    with_sidecar: bool,
+) -> tuple[int, int]:
+    """Write both splits into `folder`, which has to exist. Returns the tokens of either.
 
-
-def write_with_sidecar(folder: Path, prefix: str, documents: Iterable[tuple[np.ndarray, np.ndarray]]) -> ShardWriter:
-    """Write one split, and beside each shard `<prefix>_000000.bin` the bytes of its tokens as `<prefix>_bytes_…`."""
-    writer, sidecar = ShardWriter(folder, prefix), ShardWriter(folder, f"{prefix}_bytes")
-    for tokens, counts in documents:
-        writer.add(tokens)
-        sidecar.add(counts)
-    writer.close()
-    sidecar.close()
-    return writer
+    `with_sidecar` writes beside each validation shard `<prefix>_val_000000.bin` the bytes of its tokens.
+    """
+    train, val, sidecar = (ShardWriter(folder, f"{prefix}_{part}") for part in ("train", "val", "val_bytes"))
+    for tokens in encode_documents(tokenizer, train_texts):
+        train.add(tokens)
+    if with_sidecar:
+        for tokens, counts in encode_with_bytes(tokenizer, val_texts):
+            val.add(tokens)
+            sidecar.add(counts)
+    else:
+        for tokens in encode_documents(tokenizer, val_texts):
+            val.add(tokens)
+    for writer in (train, val, sidecar):
+        writer.close()
+    return train.total_tokens, val.total_tokens

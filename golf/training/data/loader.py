@@ -29,13 +29,7 @@ class SequentialLoader:
     """
 
     def __init__(
-        self,
-        shards: Sequence[np.ndarray],
-        *,
-        local_tokens: int,
-        seq_len: int,
-        vocab_size: int,
-        ranks: Ranks = ALONE,
+        self, shards: Sequence[np.ndarray], *, local_tokens: int, seq_len: int, vocab_size: int, ranks: Ranks = ALONE
     ):
         self.shards = [s for s in shards if s.size]
         self.local_tokens, self.seq_len, self.vocab_size = local_tokens, seq_len, vocab_size
@@ -51,7 +45,7 @@ class SequentialLoader:
         # Spans do not overlap: the last target of one is not the first input of the next, as in the public baseline.
         tokens = self._read(self.position + self.rank * span, span)
         self.position += self.world_size * span
-        check_tokens(tokens, self.vocab_size)
+        check_tokens(tokens, self.vocab_size, "training")
         batch = torch.from_numpy(tokens)
         return batch[:-1].view(-1, self.seq_len), batch[1:].view(-1, self.seq_len)
 
@@ -73,11 +67,11 @@ class SequentialLoader:
         return np.concatenate(parts).astype(np.int64)
 
 
-def check_tokens(tokens: np.ndarray, vocab_size: int) -> None:
-    """Raise `GolfError` for training tokens beyond the vocabulary, on which an embedding would crash."""
-    if (largest := int(tokens.max())) >= vocab_size:
+def check_tokens(tokens: np.ndarray, vocab_size: int, split: str) -> None:
+    """Raise `GolfError` for tokens of a `split` beyond the vocabulary, on which an embedding would crash."""
+    if (largest := int(tokens.max(initial=0))) >= vocab_size:
         raise GolfError(
-            f"The training shards hold token {largest}, but the vocabulary ends at {vocab_size - 1}: "
+            f"The {split} shards hold token {largest}, but the vocabulary ends at {vocab_size - 1}: "
             "use the tokenizer they were made with and set data.vocab_size to its size."
         )
 

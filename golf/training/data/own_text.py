@@ -16,13 +16,7 @@ from golf.files import new_folder, write_atomic
 from golf.settings.consistency import MAX_VOCAB_SIZE
 from golf.training.data.byte_tables import load_tokenizer
 from golf.training.data.caseops import OPERATORS, encode_capitals, operator_ids
-from golf.training.data.documents import (
-    encode_documents,
-    encode_with_bytes,
-    train_tokenizer,
-    write_split,
-    write_with_sidecar,
-)
+from golf.training.data.documents import train_tokenizer, write_splits
 
 # JSON can hold one half of a surrogate pair, which has no UTF-8 form.
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")
@@ -141,8 +135,8 @@ def make_dataset(sources: list[Path], root: Path, recipe: Recipe) -> OwnDataset:
     tokenizer_path = recipe.tokenizer_path or root / "tokenizers" / f"{recipe.name}_{recipe.vocab_size}_bpe.model"
     if recipe.tokenizer_path is None:
         written = encode_capitals if recipe.caseops else str
-        texts = [written(text) for text in _first_chars(splits.training())]
-        model = train_tokenizer(texts, recipe.vocab_size, with_operators=recipe.caseops)
+        sample = [written(text) for text in _first_chars(splits.training())]
+        model = train_tokenizer(sample, recipe.vocab_size, with_operators=recipe.caseops)
         tokenizer = sentencepiece.SentencePieceProcessor(model_proto=model)
     else:
         tokenizer = load_tokenizer(tokenizer_path, recipe.vocab_size)
@@ -150,12 +144,8 @@ def make_dataset(sources: list[Path], root: Path, recipe: Recipe) -> OwnDataset:
     prefix = recipe.prefix or recipe.name
     # The folder appears when it is complete, so that an interrupted call leaves no half data set.
     with new_folder(folder) as unfinished:
-        train = write_split(unfinished, f"{prefix}_train", encode_documents(tokenizer, splits.training()))
-        if recipe.caseops:
-            documents = encode_with_bytes(tokenizer, splits.validation())
-            val = write_with_sidecar(unfinished, f"{prefix}_val", documents)
-        else:
-            val = write_split(unfinished, f"{prefix}_val", encode_documents(tokenizer, splits.validation()))
+        texts = splits.training(), splits.validation()
+        train_tokens, val_tokens = write_splits(unfinished, prefix, tokenizer, *texts, with_sidecar=recipe.caseops)
         if recipe.tokenizer_path is None:
             write_atomic(tokenizer_path, model)
     return OwnDataset(
@@ -163,8 +153,8 @@ def make_dataset(sources: list[Path], root: Path, recipe: Recipe) -> OwnDataset:
         tokenizer_path,
         recipe.vocab_size,
         documents=splits.documents,
-        train_tokens=train.total_tokens,
-        val_tokens=val.total_tokens,
+        train_tokens=train_tokens,
+        val_tokens=val_tokens,
         val_documents=splits.val_documents,
         empty=splits.empty,
         repeated=splits.repeated,

@@ -27,14 +27,18 @@ def most_pieces(tokens: int) -> int:
     return max(PIECE_TOKENS, tokens // PIECE_TOKENS)
 
 
+def document_begins(tokens: np.ndarray) -> np.ndarray:
+    """Return where the documents of `tokens` `[n]` begin, int64: at the first token, and at every BOS."""
+    begins = np.flatnonzero(tokens == BOS_ID)
+    return begins if begins.size and begins[0] == 0 else np.concatenate([[0], begins])
+
+
 def document_starts(ids: np.ndarray, longest: int) -> np.ndarray:
     """Return where the pieces of documents in a row `ids` `[n]` begin, int32, ending with n.
 
     A piece begins at the row's start, at every BOS, and every `longest` tokens of a document.
     """
-    begins = np.flatnonzero(ids == BOS_ID)
-    if not begins.size or begins[0] > 0:
-        begins = np.concatenate([[0], begins])
+    begins = document_begins(ids)
     ends = np.append(begins[1:], ids.size)
     pieces = [np.arange(begin, end, longest) for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
     return np.append(np.concatenate(pieces), ids.size).astype(np.int32)
@@ -119,10 +123,8 @@ class ShuffledRows:
             while len(self._orders) > 1:
                 del self._orders[next(iter(self._orders))]
             tokens = self.shards[shard]
-            starts = np.flatnonzero(tokens == BOS_ID)
-            # The end of a document that began in the shard before.
-            if starts[0] > 0:
-                starts = np.concatenate([[0], starts])
+            # The first may be the end of a document that began in the shard before.
+            starts = document_begins(tokens)
             sizes = np.diff(np.append(starts, tokens.size))
             order = np.random.default_rng([self.seed, number, shard]).permutation(starts.size)
             self._orders[number, shard] = starts[order], np.cumsum(sizes[order])
@@ -144,7 +146,7 @@ class PackedLoader:
         """Return inputs and targets, `[1, local_tokens]` int64 each, on the CPU."""
         tokens = self.rows.read(self.next_row)
         self.next_row += self.world_size
-        check_tokens(tokens, self.vocab_size)
+        check_tokens(tokens, self.vocab_size, "training")
         if self.is_limited:
             _check_pieces(tokens[:-1], self.longest)
         ids = tokens[None].astype(np.int64)

@@ -19,13 +19,7 @@ from golf.errors import GolfError
 from golf.files import new_folder, write_atomic
 from golf.training.data.byte_tables import load_tokenizer
 from golf.training.data.caseops import encode_capitals
-from golf.training.data.documents import (
-    encode_documents,
-    encode_with_bytes,
-    train_tokenizer,
-    write_split,
-    write_with_sidecar,
-)
+from golf.training.data.documents import train_tokenizer, write_splits
 
 VERSIONS = {
     "mpmath": "1.3.0",
@@ -63,11 +57,7 @@ def build(folder: Path, tokenizer_path: Path, vocab_size: int, *, with_operators
     write_atomic(tokenizer_path, train_tokenizer(texts, vocab_size, with_operators=with_operators))
     tokenizer = load_tokenizer(tokenizer_path, vocab_size)
     with new_folder(folder) as unfinished:
-        write_split(unfinished, "pydocs_train", encode_documents(tokenizer, train))
-        if with_operators:
-            write_with_sidecar(unfinished, "pydocs_val", encode_with_bytes(tokenizer, validation))
-        else:
-            write_split(unfinished, "pydocs_val", encode_documents(tokenizer, validation))
+        write_splits(unfinished, "pydocs", tokenizer, train, validation, with_sidecar=with_operators)
 
 
 def _check_versions() -> None:

@@ -55,7 +55,7 @@ class WindowLoader:
         """Return inputs and targets, `[local_tokens / seq_len, seq_len]` int64 each, on the CPU."""
         own = self._next_windows()
         tokens = np.stack([self.shards[shard][first : first + self.seq_len + 1] for shard, first in own])  # [B, T+1]
-        check_tokens(tokens, self.vocab_size)
+        check_tokens(tokens, self.vocab_size, "training")
         # Copied by numpy: torch would wake up a pool of threads for it, one more for each thread that asks.
         return torch.from_numpy(tokens[:, :-1].astype(np.int64)), torch.from_numpy(tokens[:, 1:].astype(np.int64))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
 from collections.abc import Iterator, Mapping
@@ -16,7 +15,7 @@ from golf.settings.config import Config, eval_seq_len
 from golf.training.data.batches import open_loader
 from golf.training.data.dataset import Dataset, open_dataset
 from golf.training.loop.steps import NextBatch
-from golf.training.model.build import build_model
+from golf.training.model.build import build_scored_model
 from golf.training.model.gpt import GPT
 from golf.training.ranks import Ranks
 
@@ -51,7 +50,7 @@ def calibrate_after(
     if cfg.quant.calibration.source == "self_generated":
         return collect(cfg, weights, ranks)
     budget = cfg.budget.train_seconds
-    left = budget - ranks.sum(trained_seconds if ranks.is_first else 0.0)[0] if budget else math.inf
+    left = budget - ranks.first(trained_seconds) if budget else math.inf
     return collect(cfg, weights, ranks, next_batch, seconds_left=left)
 
 
@@ -70,7 +69,10 @@ def collect(
     would not end within `seconds_left` is not. All ranks get the same Hessians.
     """
     start = time.perf_counter()
-    model = _scored_model(cfg, state_dict, ranks.device)
+    # A second model, because compiled code does not call the hooks that collect the inputs. It has the arithmetic of
+    # scoring, because the Hessians have to be those of the model that is scored.
+    model = build_scored_model(cfg, ranks.device)
+    model.load_state_dict(state_dict)
     batches = _own_text(cfg, model, ranks) if next_batch is None else _inputs(next_batch, ranks.device)
     names, tokens = rounded_by_gptq(state_dict, cfg.quant), 0
     head = "tok_emb.weight" if model.lm_head is None else "lm_head.weight"
@@ -94,16 +96,6 @@ def collect(
     return Calibration(hessians, tokens, _agreed(start, ranks))
 
 
-def _scored_model(cfg: Config, state_dict: Mapping[str, Tensor], device: torch.device) -> GPT:
-    """Return a second model with these weights, in the arithmetic of scoring and never compiled."""
-    # Compiled code does not call the hooks that collect the inputs.
-    scored = dataclasses.replace(cfg.model, compute_dtype=cfg.eval.dtype)
-    # The Hessians have to be those of the model that is scored, so they are taken in its arithmetic.
-    model = build_model(dataclasses.replace(cfg, model=scored)).to(device).eval()
-    model.load_state_dict(state_dict)
-    return model
-
-
 def _inputs(next_batch: NextBatch, device: torch.device) -> Iterator[Tensor]:
     while True:
         yield next_batch()[0].to(device)
@@ -125,7 +117,6 @@ def _own_text(cfg: Config, model: GPT, ranks: Ranks) -> Iterator[Tensor]:
 
 def _agreed(start: float, ranks: Ranks) -> float:
     """Return the seconds since `start` on the first rank's clock."""
-    if ranks.device.type == "cuda":
-        torch.cuda.synchronize(ranks.device)
+    ranks.synchronize()
     # One clock for all, because every rank has to leave the loop after the same batch.
-    return ranks.sum(time.perf_counter() - start if ranks.is_first else 0.0)[0]
+    return ranks.first(time.perf_counter() - start)

@@ -85,12 +85,10 @@ class Checkpoints:
             origin = {"data": self.data_fingerprint, "code": self._code}
             write_json(self._latest, {**asdict(start), "ranks": self.ranks.world_size, **origin})
             # Only older ones go: another rank may be writing the next checkpoint already.
-            for older in self._older_than(start.step):
-                shutil.rmtree(older, ignore_errors=True)
+            for other in self.folder.glob("step*"):
+                if int(other.name.removeprefix("step")) < start.step:
+                    shutil.rmtree(other, ignore_errors=True)
         self._saved_at = start.train_seconds
-
-    def _older_than(self, step: int) -> list[Path]:
-        return [path for path in self.folder.glob("step*") if int(path.name.removeprefix("step")) < step]
 
     def load(self) -> Start:
         """Restore model, optimizer, averages and random states if there is a checkpoint; return where training begins.
@@ -175,18 +173,14 @@ class Checkpoints:
         for name, averager in self.averagers.items():
             averager.load_state_dict(_to(device, shared["averages"][name]))
         torch.set_rng_state(own["random"]["cpu"])
-        if device.type == "cuda":
-            torch.cuda.set_rng_state(own["random"]["cuda"], device)
-        elif device.type == "mps":
-            torch.mps.set_rng_state(own["random"]["mps"])
+        if device.type != "cpu":
+            torch.get_device_module(device).set_rng_state(own["random"][device.type])
 
 
 def _random_states(device: torch.device) -> dict[str, Tensor]:
     states = {"cpu": torch.get_rng_state()}
-    if device.type == "cuda":
-        states["cuda"] = torch.cuda.get_rng_state(device)
-    elif device.type == "mps":
-        states["mps"] = torch.mps.get_rng_state()
+    if device.type != "cpu":
+        states[device.type] = torch.get_device_module(device).get_rng_state()
     return states
 
 

@@ -65,7 +65,7 @@ class _History:
 
     def _find_lost(self, by: str, values: dict[Slot, Any]) -> None:
         modules = {slot.module for slot in values}
-        held = [edit.part in modules if _is_module(edit.part) else _holds(values, edit) for edit in self._edits]
+        held = [e.part in modules if isinstance(e.part, nn.Module) else _holds(values, e) for e in self._edits]
         lost = [edit for edit, holds in zip(self._edits, held, strict=True) if not holds]
         for name in dict.fromkeys(edit.technique for edit in lost):
             paths = [edit.path for edit in lost if edit.technique == name]
@@ -125,10 +125,6 @@ def _items(value: Any) -> dict[Any, Any]:
 
 def _is_settings(value: Any) -> bool:
     return dataclasses.is_dataclass(value) and not isinstance(value, type)
-
-
-def _is_module(value: Any) -> bool:
-    return isinstance(value, nn.Module)
 
 
 def _is_in(item: Any, items: Any) -> bool:

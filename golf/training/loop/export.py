@@ -51,33 +51,27 @@ def pack_model(
 ) -> PackedModel:
     """Quantize and pack `weights`, which are on the CPU; `hessians` are GPTQ's.
 
-    `code_bytes` count together with the artifact where `quant.prune.to_fit` fills the cap.
+    `code_bytes` count together with the artifact where `quant.fit=cap` or `quant.prune.to_fit` fills the cap.
     """
-    coded = quantized(cfg, weights, code_bytes, hessians, log)
+    if cfg.quant.fit == "cap":
+        coded = _filling_the_cap(cfg, weights, code_bytes, hessians, log)
+    else:
+        coded = quantize(weights, cfg.quant, hessians, cfg.tech)
+    if cfg.quant.prune.to_fit:
+        coded = _pruned(cfg, coded, below_int8(weights, cfg.quant), code_bytes, log)
     # The settings are packed with the weights, so that the artifact alone tells how to rebuild the model.
     content = pack(coded, cfg.model, cfg.quant, cfg.tech)
     return PackedModel(coded, content, sum(tensor.nbytes for tensor in weights.values()))
 
 
-def quantized(
-    cfg: Config,
-    weights: Mapping[str, Tensor],
-    code_bytes: int,
-    hessians: Mapping[str, Tensor] | None = None,
-    log: TrainLog | None = None,
+def _pruned(
+    cfg: Config, coded: Mapping[str, CodedTensor], names: list[str], code_bytes: int, log: TrainLog | None
 ) -> Mapping[str, CodedTensor]:
-    """Return the stored form of `weights` with steps that fill the cap under `quant.fit=cap`.
+    """Return `coded` with the tensors `names` pruned until artifact and code fit.
 
-    With `quant.prune.to_fit` it is pruned until artifact and code fit.
-
-    If even zeroing every code that may go is not enough, the weights stay unpruned and the log gets a warning.
+    If even zeroing every code that may go is not enough, they stay unpruned and the log gets a warning.
     """
-    if cfg.quant.fit == "cap":
-        return _filling_the_cap(cfg, weights, code_bytes, hessians, log)
-    coded = quantize(weights, cfg.quant, hessians, cfg.tech)
-    if not cfg.quant.prune.to_fit:
-        return coded
-    pruning = Pruning(coded, below_int8(weights, cfg.quant), cfg.quant.prune.codes)
+    pruning = Pruning(coded, names, cfg.quant.prune.codes)
     target = cfg.budget.artifact_bytes - code_bytes - cfg.quant.prune.margin_bytes
     fitted = prune_to_fit(pruning, lambda tensors: len(pack(tensors, cfg.model, cfg.quant, cfg.tech)), target)
     if log and fitted:

@@ -5,9 +5,9 @@ Every check is recorded in `<runs root>/speeds.jsonl`. The first run of a model 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-import os
 import statistics
 import time
 from dataclasses import dataclass
@@ -96,10 +96,7 @@ def time_steps(cfg: Config, state: TrainState, steps: int) -> list[float]:
 def _step_seconds(cfg: Config, state: TrainState, batch: tuple[Tensor, Tensor]) -> float:
     start = time.perf_counter()
     state.step(lambda: batch, 1.0, muon_momentum(cfg.optim, 0), state.switches.active)
-    if state.step.device.type == "cuda":
-        torch.cuda.synchronize(state.step.device)
-    elif state.step.device.type == "mps":
-        torch.mps.synchronize()
+    state.ranks.synchronize()
     state.ranks.barrier()
     return time.perf_counter() - start
 
@@ -112,29 +109,18 @@ def _work(cfg: Config) -> str:
 
 
 def _history() -> list[dict[str, Any]]:
-    try:
-        lines = (runs_root() / "speeds.jsonl").read_text().splitlines()
-    except OSError:
-        return []
-    entries = []
-    for line in lines:
-        try:
-            entries.append(json.loads(line))
-        # A full disk cuts lines off.
-        except ValueError:
-            continue
+    entries: list[dict[str, Any]] = []
+    with contextlib.suppress(OSError):
+        for line in (runs_root() / "speeds.jsonl").read_text().splitlines():
+            # A full disk cuts lines off.
+            with contextlib.suppress(ValueError):
+                entries.append(json.loads(line))
     return [e for e in entries if {"machine", "work", "step_ms"} <= e.keys()]
 
 
 def _record(entry: dict[str, Any]) -> None:
     """Append `entry` to the history."""
-    # One line in one write: runs that record at the same time do not mix their lines.
-    try:
-        descriptor = os.open(runs_root() / "speeds.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-        try:
-            os.write(descriptor, (json.dumps(entry) + "\n").encode())
-        finally:
-            os.close(descriptor)
-    # A history that cannot be written must not end a run.
-    except OSError:
-        pass
+    # One line in one write: runs that record at the same time do not mix their lines. A history that cannot be written
+    # must not end a run.
+    with contextlib.suppress(OSError), (runs_root() / "speeds.jsonl").open("ab", buffering=0) as file:
+        file.write((json.dumps(entry) + "\n").encode())

@@ -112,13 +112,6 @@ class RandomPasses:
         return dict(zip(names, torch.autograd.grad(loss, params, allow_unused=True), strict=True))
 
 
-@cpu_kernels()
-def inert_techniques(cfg: Config) -> list[str]:
-    """Return a sentence for every selected technique without its declared effect on `cfg`'s model."""
-    passes = RandomPasses(cfg)
-    return [failure for technique in techniques(cfg) for failure in passes.inert(technique)]
-
-
 def without(cfg: Config, name: str) -> Config:
     """Return `cfg` without the technique `name` and without those that require it."""
     kept = {k: t for k, t in cfg.tech.items() if k != name and name not in t.requires}

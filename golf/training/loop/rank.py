@@ -27,14 +27,7 @@ from golf.training.loop.export import Sizes, export
 from golf.training.loop.listener import LoopListener
 from golf.training.loop.pace import check_speed
 from golf.training.loop.proofs import failed_proofs
-from golf.training.loop.stages import (
-    ArtifactScores,
-    calibrate_trained,
-    log_header,
-    score_artifact,
-    set_up_torch,
-    validation,
-)
+from golf.training.loop.stages import calibrate_trained, log_header, score_artifact, set_up_torch, validation
 from golf.training.loop.state import TrainState, build_state
 from golf.training.loop.training import Training, train
 from golf.training.loop.warmup import warm_up
@@ -114,7 +107,8 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
     whole_seconds = time.perf_counter() - start_of_scoring
 
     # Result. Only the first rank knows the sizes, so it alone judges the run by its budget.
-    _record_scores(result, cfg, scores, whole_seconds)
+    result.post_quant, result.post_quant_sliding, result.post_quant_ttt = scores
+    result.eval_seconds = counted_eval_seconds(cfg, result, whole_seconds)
     if sizes is None:
         result.state = OK
     else:
@@ -184,11 +178,6 @@ def _record_machine(result: Result, recompiles: list[str], ranks: Ranks, log: Ru
     allocated, reserved = _peak_memory_mib(ranks.device)
     result.peak_memory_mib = allocated
     log.peak_memory(allocated, reserved)
-
-
-def _record_scores(result: Result, cfg: Config, scores: ArtifactScores, whole_seconds: float) -> None:
-    result.post_quant, result.post_quant_sliding, result.post_quant_ttt = scores
-    result.eval_seconds = counted_eval_seconds(cfg, result, whole_seconds)
 
 
 def _record_sizes(result: Result, cfg: Config, sizes: Sizes) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 
-import torch
-
 from golf.settings.config import Config, OptimConfig, training_seconds
 from golf.training.ranks import Ranks
 
@@ -74,17 +72,17 @@ def progress_fraction(cfg: Config, step: int, elapsed_seconds: float) -> float:
 class TrainClock:
     """Clock of the seconds of training, read on the host. Starting and pausing wait for the device to finish."""
 
-    def __init__(self, device: torch.device, seconds: float = 0.0):
-        self.device = device
+    def __init__(self, ranks: Ranks, seconds: float = 0.0):
+        self.ranks = ranks
         self._finished_seconds = seconds
         self._started_at: float | None = None
 
     def start(self) -> None:
-        self._synchronize()
+        self.ranks.synchronize()
         self._started_at = time.perf_counter()
 
     def pause(self) -> None:
-        self._synchronize()
+        self.ranks.synchronize()
         self._finished_seconds, self._started_at = self.seconds, None
 
     @property
@@ -92,18 +90,11 @@ class TrainClock:
         running = 0.0 if self._started_at is None else time.perf_counter() - self._started_at
         return self._finished_seconds + running
 
-    def agreed_seconds(self, ranks: Ranks, *, exact: bool = False) -> float:
+    def agreed_seconds(self, *, exact: bool = False) -> float:
         """Return rank 0's reading on every rank, so that all use the same learning rate and stop at the same step.
 
         `exact` waits for the device; without it, work that is still queued there is not in the reading.
         """
         if exact:
-            self._synchronize()
-        # The other ranks add zero, so that the sum is the first rank's reading.
-        return ranks.sum(self.seconds if ranks.is_first else 0.0)[0]
-
-    def _synchronize(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        elif self.device.type == "mps":
-            torch.mps.synchronize()
+            self.ranks.synchronize()
+        return self.ranks.first(self.seconds)

@@ -58,7 +58,7 @@ def build_state(cfg: Config, ranks: Ranks, on_switch: Callable[[str, Progress], 
     if cfg.launch.loss_kernel == "triton" or cfg.launch.mlp_kernel == "triton":
         kernels = choose_kernels(model, cfg, ranks)
     # Optimizers hold the parameters themselves, so they are built after the model has moved to its device.
-    optimizer = build_optimizer(cfg, model, rank=ranks.rank, world_size=ranks.world_size)
+    optimizer = build_optimizer(cfg, model, ranks)
     switches = Switches(cfg, on_switch)
     compile_for_training(model, cfg.launch.compile, graphs=len(list(switches.reachable())))
     step = TrainStep(cfg, model, optimizer, ranks)

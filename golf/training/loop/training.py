@@ -54,22 +54,22 @@ def train(
     loaded a checkpoint, the caller has moved `loader` behind the checkpoint's batches.
     """
     start, ranks = listener.start if listener else Start(), state.ranks
-    clock, step, loss = TrainClock(ranks.device, start.train_seconds), start.step, start.train_loss
+    clock, step, loss = TrainClock(ranks, start.train_seconds), start.step, start.train_loss
     clock.start()
     if listener:
         listener.clock_runs()
     while True:
         # Ranks agree on one reading: with clocks of their own they would part in learning rate and number of steps.
-        seconds = clock.agreed_seconds(ranks)
+        seconds = clock.agreed_seconds()
         if _steps_left(cfg, step, seconds) < EXACT_STEPS:
-            seconds = clock.agreed_seconds(ranks, exact=True)
+            seconds = clock.agreed_seconds(exact=True)
         # A step that would not end within the budget is not begun.
         out_of_time = _steps_left(cfg, step, seconds) < 1
         last = out_of_time or step == cfg.schedule.iterations
         # Checkpoints are written while the clock stands.
         if listener and not last and listener.is_checkpoint_due(seconds):
             clock.pause()
-            listener.save(Start(step, clock.agreed_seconds(ranks), loss, state.switches.active))
+            listener.save(Start(step, clock.agreed_seconds(), loss, state.switches.active))
             clock.start()
         # Validation takes no training time either. It comes before the step, so that step 0 can be validated.
         if last or _validation_is_due(cfg, step):
@@ -85,7 +85,7 @@ def train(
                 listener.clock_runs()
             clock.start()
             # The pause has waited for the device, so that no queued work is missing from this reading.
-            seconds = clock.agreed_seconds(ranks)
+            seconds = clock.agreed_seconds()
         multiplier = lr_multiplier(cfg, step, seconds)
         progress = Progress(step, progress_fraction(cfg, step, seconds), multiplier)
         state.hooks.before_step(progress)

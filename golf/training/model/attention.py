@@ -14,8 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from golf.errors import GolfError
 from golf.settings.config import Config, ModelConfig
-from golf.training.model.eager_cpu import suits_eager_cpu
-from golf.training.model.eager_cpu.attention import LONGEST, attend_in_blocks
+from golf.training.model.eager_cpu import LONGEST, attend_in_blocks, suits_eager_cpu
 from golf.training.model.layers import CastedLinear, Context, RMSNorm, embed_dtype, in_order
 from golf.training.model.rotary import apply_rotary
 
@@ -62,14 +61,7 @@ def variable_length_kernel(backend: str) -> Callable[[Tensor, Tensor, Tensor, Te
 
     def attend(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, longest: int) -> Tensor:
         y = call(
-            q,
-            k,
-            v,
-            cu_seqlens_q=starts,
-            cu_seqlens_k=starts,
-            max_seqlen_q=longest,
-            max_seqlen_k=longest,
-            causal=True,
+            q, k, v, cu_seqlens_q=starts, cu_seqlens_k=starts, max_seqlen_q=longest, max_seqlen_k=longest, causal=True
         )
         return y[0] if isinstance(y, tuple) else y
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from golf.settings.config import Config, techniques
@@ -40,6 +40,12 @@ def build_model(cfg: Config, watch: Callable[[GPT, str], None] | None = None) ->
     return model
 
 
+def build_scored_model(cfg: Config, device: torch.device) -> GPT:
+    """Build the model of `cfg` in the arithmetic of scoring, which need not be that of the training."""
+    scored = dataclasses.replace(cfg.model, compute_dtype=cfg.eval.dtype)
+    return build_model(dataclasses.replace(cfg, model=scored)).to(device).eval()
+
+
 def routes_of(cfg: Config) -> Routes:
     """Return the routes of `cfg`'s model, computed before any technique edits it."""
     changed = (routes for technique in techniques(cfg) if (routes := technique.routes(cfg)))
@@ -51,21 +57,18 @@ def compile_for_training(model: GPT, mode: str, graphs: int = 1) -> None:
 
     `graphs` is the number of sets of late switches, each of which has a graph of its own.
     """
-    if mode == "full":
-        # Imported here, because it takes 1.7 s.
-        import torch._dynamo
+    if mode == "off":
+        return
+    # Imported here, because it takes 1.7 s.
+    import torch._dynamo
 
-        # Training and scoring compile the same code, and beyond the limit a graph is an error.
-        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 2 * graphs + SPARE_GRAPHS)
-        model.compile(dynamic=False, fullgraph=True)
-    elif mode == "blocks":
-        # Imported here, because it takes 1.7 s.
-        import torch._dynamo
-
-        # Techniques make blocks differ, and each late switch doubles the forms that a block is compiled for.
-        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 16 * len(model.controls))
-        for block in model.controls:
-            block.compile(dynamic=False, fullgraph=True)
+    parts: list[nn.Module] = [model] if mode == "full" else [*model.controls]
+    # Training and scoring compile the same code, techniques make blocks differ, and each late switch doubles the forms
+    # that a block is compiled for. Beyond the limit a graph is an error.
+    most = 2 * graphs + SPARE_GRAPHS if mode == "full" else 16 * len(parts)
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, most)
+    for part in parts:
+        part.compile(dynamic=False, fullgraph=True)
 
 
 def compile_for_scoring(model: GPT, mode: str) -> Callable[..., Tensor]:

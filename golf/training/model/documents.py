@@ -8,7 +8,7 @@ and plain sequences run through the same model. Source: openai/parameter-golf re
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -28,7 +28,6 @@ from golf.training.model.gpt import GPT, turn_from_row_start
 from golf.training.model.layers import Context
 
 PIECES = "documents.pieces"  # name in `Context.shared` of what `piece_starts` returns
-AttendPieces = Callable[[Attend, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 def piece_starts(ids: Tensor, longest: int) -> Tensor:
@@ -44,19 +43,21 @@ def piece_starts(ids: Tensor, longest: int) -> Tensor:
 def separate_documents(model: GPT, longest: int) -> None:
     """Edit `model` so that attention stays within pieces of at most `longest` tokens."""
     backend = model.cfg.attention
-    with_flash = backend in FLASH_MODULES
-    attend_pieces = _flash_pieces(backend, longest) if with_flash else _plain_pieces(longest)
+    flash = variable_length_kernel(backend) if backend in FLASH_MODULES else None
 
     def within_pieces(attn: CausalSelfAttention, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        shape = q.shape
+        shape, starts = q.shape, context.shared[PIECES]
         # All rows become one, which is safe because a piece never crosses a row's start.
         q, k, v = (t.reshape(1, -1, *t.shape[2:]) for t in (q, k, v))
-        return attend_pieces(attn.attend, q, k, v, context.shared[PIECES]).view(shape)
+        if flash:
+            lengths = cumulative_lengths(starts, most_pieces(starts.numel()))
+            return flash(q[0], k[0], v[0], lengths, longest).view(shape)
+        return attend_plainly(attn.attend, q, k, v, starts, longest).view(shape)
 
     def turn_from_starts(model: GPT, ids: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
         starts, place = piece_starts(ids, longest), torch.arange(ids.numel(), device=ids.device)
         tables = [table[0, place - starts] for table in model.rotary.tables(longest, like=like)]
-        if with_flash:
+        if flash:
             # More pieces than the list of lengths holds would be attended to wrongly: nothing may come of it.
             too_many = (starts == place).sum() > most_pieces(ids.numel())
             tables = [table.masked_fill(too_many, float("nan")) for table in tables]
@@ -86,24 +87,12 @@ def across_documents(model: GPT) -> Iterator[None]:
             attn.core = core
 
 
-def _flash_pieces(backend: str, longest: int) -> AttendPieces:
-    varying = variable_length_kernel(backend)
-
-    def attend_pieces(attend: Attend, q: Tensor, k: Tensor, v: Tensor, starts: Tensor) -> Tensor:
-        lengths = cumulative_lengths(starts, most_pieces(starts.numel()))
-        return varying(q[0], k[0], v[0], lengths, longest)[None]
-
-    return attend_pieces
-
-
-def _plain_pieces(longest: int) -> AttendPieces:
-    def attend_pieces(attend: Attend, q: Tensor, k: Tensor, v: Tensor, starts: Tensor) -> Tensor:
-        # The first reads the pieces' sizes on the host. A graph cannot do that, and a GPU would be waited for.
-        if q.device.type == "cpu" and not torch.compiler.is_compiling():
-            return attend_one_by_one(attend, q, k, v, starts)
-        return attend_in_spans(q, k, v, starts, longest)
-
-    return attend_pieces
+def attend_plainly(attend: Attend, q: Tensor, k: Tensor, v: Tensor, starts: Tensor, longest: int) -> Tensor:
+    """Compute causal attention within pieces without flash attention, in the way that suits the device."""
+    # The first reads the pieces' sizes on the host. A graph cannot do that, and a GPU would be waited for.
+    if q.device.type == "cpu" and not torch.compiler.is_compiling():
+        return attend_one_by_one(attend, q, k, v, starts)
+    return attend_in_spans(q, k, v, starts, longest)
 
 
 def attend_one_by_one(attend: Attend, q: Tensor, k: Tensor, v: Tensor, starts: Tensor) -> Tensor:

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from golf.settings.config import ModelConfig, mlp_hidden
 from golf.training.model.attention import CausalSelfAttention
-from golf.training.model.eager_cpu import suits_eager_cpu
-from golf.training.model.eager_cpu.loss import LARGEST_CAP, softcapped_losses
+from golf.training.model.eager_cpu import LARGEST_CAP, softcapped_losses, suits_eager_cpu
 from golf.training.model.layers import MLP, CastedLinear, Context, RMSNorm, embed_dtype, in_order
 from golf.training.model.rotary import Rotary
 from golf.training.model.route import Route, Routes, route_through

@@ -10,8 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from golf.training.model.eager_cpu import suits_eager_cpu
-from golf.training.model.eager_cpu.norm import eager_rms_norm
+from golf.training.model.eager_cpu import eager_rms_norm, suits_eager_cpu
 from golf.training.model.route import Visit
 
 Hook = TypeVar("Hook")

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from golf.training.model.eager_cpu import suits_eager_cpu
-from golf.training.model.eager_cpu.rotary import turn_whole_rows
+from golf.training.model.eager_cpu import suits_eager_cpu, turn_whole_rows
 
 
 @dataclass(frozen=True)

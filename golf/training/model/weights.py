@@ -22,14 +22,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             return safetensors.torch.load_file(path)
         weights = torch.load(path, map_location="cpu", weights_only=True)
     # torch.load raises another error for nearly every kind of damage.
-    except (
-        safetensors.SafetensorError,
-        pickle.UnpicklingError,
-        RuntimeError,
-        EOFError,
-        OSError,
-        ValueError,
-    ) as error:
+    except (safetensors.SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
         raise GolfError(
             f"{path} holds no weights that can be read safely: give a .safetensors file, or a .pt file with "
             "nothing but a state dict."

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from golf.errors import GolfError
 from golf.settings.config import Config, OptimConfig, techniques
@@ -17,7 +17,7 @@ from golf.training.optim.clipping import scale_to_norm, squared_norm
 from golf.training.optim.matrices import declared_row_counts
 from golf.training.optim.muon import Muon
 from golf.training.optim.parallel_muon import ParallelMuon
-from golf.training.ranks import Ranks
+from golf.training.ranks import ALONE, Ranks
 
 BASELINE_MATRICES = re.compile(r"blocks\.\d+\.(attn\.(c_q|c_k|c_v|proj)|mlp\.(fc|proj))\.weight")
 BASELINE_SCALARS = re.compile(r"skip_weights|blocks\.\d+\.(attn_scale|mlp_scale|resid_mix|attn\.q_gain)")
@@ -53,33 +53,10 @@ def group_parameters(model: nn.Module, selected: Sequence[Any] = ()) -> dict[str
     return groups
 
 
-class MatrixOptimizer(Protocol):
-    """The interface of both forms of Muon. A step calls the methods in this order."""
-
-    params: list[nn.Parameter]
-    lr: float  # base learning rate, before the schedule's multiplier
-    weight_decay: float  # the schedule may change it between steps
-    reduces_gradients: bool  # True: it averages the gradients over ranks itself, not the backward pass
-
-    def zero_grad(self) -> None: ...
-    def reduce_gradients(self, others: Sequence[nn.Parameter]) -> None:
-        """Start averaging its own gradients over ranks, if it does so, and average those of `others`."""
-
-    def squared_norm(self) -> Tensor:
-        """Return the sum of squares of its averaged gradients over all ranks, a float64 scalar."""
-
-    def gradients(self) -> list[Tensor]:
-        """Return the averaged gradients of this rank, for changes in place."""
-
-    def step(self, lr_multiplier: float, momentum: float) -> None: ...
-    def state_dict(self) -> dict[str, Tensor]: ...
-    def load_state_dict(self, state: dict[str, Tensor]) -> None: ...
-
-
 class Optimizer:
     """Muon on the matrices and Adam on the rest, stepped as one; `clip_norm` 0 does not clip."""
 
-    def __init__(self, muon: MatrixOptimizer, adams: list[Adam], clip_norm: float = 0.0):
+    def __init__(self, muon: Muon | ParallelMuon, adams: list[Adam], clip_norm: float = 0.0):
         self.muon, self.adams, self.clip_norm = muon, adams, clip_norm
 
     @property
@@ -113,7 +90,7 @@ class Optimizer:
                 # None and not zeros, so that Adam passes over parameters that the next step does not use.
                 param.grad = None
 
-    def parts(self) -> list[MatrixOptimizer | Adam]:
+    def parts(self) -> list[Muon | ParallelMuon | Adam]:
         """Return the optimizers, each with its `params` and its base `lr`."""
         return [self.muon, *self.adams]
 
@@ -130,7 +107,7 @@ class Optimizer:
             adam.load_state_dict(adam_state)
 
 
-def build_optimizer(cfg: Config, model: nn.Module, *, rank: int = 0, world_size: int = 1) -> Optimizer:
+def build_optimizer(cfg: Config, model: nn.Module, ranks: Ranks = ALONE) -> Optimizer:
     """Build the optimizer of `cfg` over `model`, which has to be on its final device already."""
     o, groups = cfg.optim, group_parameters(model, techniques(cfg))
     lrs = {
@@ -146,7 +123,8 @@ def build_optimizer(cfg: Config, model: nn.Module, *, rank: int = 0, world_size:
     }
     # A tied model has no parameter in the group `head`.
     adams = [_build_adam(o, groups[name], lr, decays[name]) for name, lr in lrs.items() if groups[name]]
-    muon = _build_muon(cfg.optim, model, groups["matrix"], Ranks(rank, world_size))
+    form = ParallelMuon if o.muon == "parallel" else Muon
+    muon = form(groups["matrix"], o, ranks=ranks, row_counts=declared_row_counts(model))
     return Optimizer(muon, adams, o.grad_clip_norm)
 
 
@@ -156,8 +134,3 @@ def _build_adam(o: OptimConfig, params: list[nn.Parameter], lr: float, weight_de
         return Adam(params, lr=lr, betas=betas, eps=o.adam_eps, weight_decay=weight_decay)
     moments = embed_dtype(o.adam_moment_dtype)
     return AdamWithMoments(params, moments, lr=lr, betas=betas, eps=o.adam_eps, weight_decay=weight_decay)
-
-
-def _build_muon(o: OptimConfig, model: nn.Module, params: list[nn.Parameter], ranks: Ranks) -> MatrixOptimizer:
-    form = ParallelMuon if o.muon == "parallel" else Muon
-    return form(params, o, ranks=ranks, row_counts=declared_row_counts(model))

@@ -60,13 +60,6 @@ def orthogonalize(updates: Tensor, optim: OptimConfig) -> Tensor:
     return x.mT if tall else x
 
 
-def zero_momentum(grads: Tensor, optim: OptimConfig) -> Tensor:
-    """Return the momentum `[N, r, c]` before the first step."""
-    if optim.muon_momentum_dtype == "bf16":
-        return torch.zeros_like(grads, dtype=torch.bfloat16)
-    return torch.zeros_like(grads)
-
-
 def momentum_update(grads: Tensor, buffer: Tensor, momentum: float, optim: OptimConfig) -> Tensor:
     """Return the orthogonalised, scaled Nesterov momentum `[N, r, c]`. Overwrites `grads` and `buffer`."""
     # The new gradient has no factor (1 - momentum): orthogonalising takes the scale out anyway.
@@ -86,14 +79,40 @@ def decay_and_add(value: Tensor, update: Tensor, lr: float, weight_decay: float)
     value.add_(update, alpha=-lr)
 
 
-class Muon:
+class MatrixOptimizer:
+    """What both forms of Muon share: their settings, and the momentum of the matrices that this rank owns."""
+
+    def __init__(self, params: Sequence[nn.Parameter], optim: OptimConfig):
+        self.params, self.optim = list(params), optim
+        # The learning rate is that before the schedule's multiplier. The schedule may change the decay between steps.
+        self.lr, self.weight_decay = optim.matrix_lr, optim.muon_wd
+        self.momentum_buffers: dict[torch.Size, Tensor] = {}  # [n, r, c] per shape
+
+    def update(self, grads: Tensor, momentum: float) -> Tensor:
+        """Return what `momentum_update` makes of this rank's gradients `[n, r, c]` of one shape."""
+        shape = grads.shape[1:]
+        if shape not in self.momentum_buffers:
+            dtype = torch.bfloat16 if self.optim.muon_momentum_dtype == "bf16" else grads.dtype
+            self.momentum_buffers[shape] = torch.zeros_like(grads, dtype=dtype)
+        return momentum_update(grads, self.momentum_buffers[shape], momentum, self.optim)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the momentum of the matrices that this rank owns, under names like `512x256`. Ranks differ in it."""
+        return {"x".join(map(str, shape)): buffer for shape, buffer in self.momentum_buffers.items()}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        # Copies, because steps change the momentum in place.
+        self.momentum_buffers = {torch.Size(map(int, key.split("x"))): b.clone() for key, b in state.items()}
+
+
+class Muon(MatrixOptimizer):
     """Optimizer for 2-D parameters. Matrix i belongs to rank i mod W, which alone keeps its momentum.
 
     Owned matrices of one shape are orthogonalised as one batch; the ranks then exchange their updates through one
     flat buffer, so that every rank applies the same ones. Gradients have to be reduced over ranks already.
     """
 
-    reduces_gradients = False
+    reduces_gradients = False  # True: it averages the gradients over ranks itself, not the backward pass
 
     def __init__(
         self,
@@ -103,24 +122,24 @@ class Muon:
         ranks: Ranks = ALONE,
         row_counts: RowCounts | None = None,
     ):
-        self.params, self.optim = list(params), optim
-        self.lr, self.weight_decay = optim.matrix_lr, optim.muon_wd
+        super().__init__(params, optim)
         self.world_size = ranks.world_size
         self.matrices = matrices_of(self.params, row_counts or {})
         self.owned: dict[torch.Size, list[int]] = defaultdict(list)
         for i, matrix in enumerate(self.matrices):
             if i % ranks.world_size == ranks.rank:
                 self.owned[matrix.shape].append(i)
-        self.momentum_buffers: dict[torch.Size, Tensor] = {}  # [N, r, c] per shape
 
     def zero_grad(self) -> None:
         for param in self.params:
             param.grad = None
 
+    # A step of `Optimizer` calls the methods that follow in this order.
     def reduce_gradients(self, others: Sequence[nn.Parameter]) -> None:
         """Do nothing: the backward pass has averaged the gradients over the ranks."""
 
     def gradients(self) -> list[Tensor]:
+        """Return the averaged gradients of this rank, for changes in place."""
         return [p.grad for p in self.params if p.grad is not None]
 
     def squared_norm(self) -> Tensor:
@@ -136,11 +155,8 @@ class Muon:
 
     def _owned_updates(self, momentum: float) -> dict[int, Tensor]:
         updates: dict[int, Tensor] = {}
-        for shape, indices in self.owned.items():
-            grads = torch.stack([self.matrices[i].grad for i in indices])
-            if shape not in self.momentum_buffers:
-                self.momentum_buffers[shape] = zero_momentum(grads, self.optim)
-            batch = momentum_update(grads, self.momentum_buffers[shape], momentum, self.optim)
+        for indices in self.owned.values():
+            batch = self.update(torch.stack([self.matrices[i].grad for i in indices]), momentum)
             updates.update(zip(indices, batch.unbind(), strict=True))
         return updates
 
@@ -157,20 +173,3 @@ class Muon:
             views[i].copy_(update)
         dist.all_reduce(flat)
         return views
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return the momentum of the matrices that this rank owns. It differs between ranks."""
-        return momentum_to_state(self.momentum_buffers)
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        self.momentum_buffers = momentum_from_state(state)
-
-
-def momentum_to_state(buffers: dict[torch.Size, Tensor]) -> dict[str, Tensor]:
-    """Return the momentum `[N, r, c]` by shape, under names like `512x256`."""
-    return {"x".join(map(str, shape)): buffer for shape, buffer in buffers.items()}
-
-
-def momentum_from_state(state: dict[str, Tensor]) -> dict[torch.Size, Tensor]:
-    """Invert `momentum_to_state`, with tensors of its own."""
-    return {torch.Size(map(int, key.split("x"))): buffer.clone() for key, buffer in state.items()}

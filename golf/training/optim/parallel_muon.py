@@ -20,13 +20,7 @@ from golf.training.model.layers import embed_dtype
 from golf.training.optim.banks import Segment, make_banks
 from golf.training.optim.clipping import squared_norm
 from golf.training.optim.matrices import RowCounts
-from golf.training.optim.muon import (
-    decay_and_add,
-    momentum_from_state,
-    momentum_to_state,
-    momentum_update,
-    zero_momentum,
-)
+from golf.training.optim.muon import MatrixOptimizer, decay_and_add
 from golf.training.ranks import ALONE, Ranks
 
 # Renamed in torch 2.13. NCCL and gloo, the backends that `training.ranks` joins, do both in bf16 and float32 with any
@@ -104,7 +98,7 @@ class Exchange:
             self._work = None
 
 
-class ParallelMuon:
+class ParallelMuon(MatrixOptimizer):
     """Optimizer for 2-D parameters, which it moves into banks. Gradients are this rank's own, not reduced yet."""
 
     reduces_gradients = True
@@ -117,8 +111,7 @@ class ParallelMuon:
         ranks: Ranks = ALONE,
         row_counts: RowCounts | None = None,
     ):
-        self.params, self.optim = list(params), optim
-        self.lr, self.weight_decay = optim.matrix_lr, optim.muon_wd
+        super().__init__(params, optim)
         self.world_size = ranks.world_size
         self.banks = make_banks(self.params, row_counts or {})
         by_shape: dict[torch.Size, list[Segment]] = defaultdict(list)
@@ -128,7 +121,6 @@ class ParallelMuon:
         exchanges = [Exchange(segments, dtype, ranks.world_size) for segments in by_shape.values()]
         # The longest work starts first, and the rest travels while it is computed.
         self.exchanges = sorted(exchanges, key=lambda e: -e.batch.numel())
-        self.momentum_buffers: dict[torch.Size, Tensor] = {}  # [n, r, c] per shape
 
     def zero_grad(self) -> None:
         for bank in self.banks:
@@ -163,23 +155,12 @@ class ParallelMuon:
         """Apply one update at `lr · lr_multiplier`. While one shape's updates travel, the next are computed."""
         lr, travelling = self.lr * lr_multiplier, None
         for exchange in self.exchanges:
-            grads = exchange.own_gradients()
-            if exchange.shape not in self.momentum_buffers:
-                self.momentum_buffers[exchange.shape] = zero_momentum(grads, self.optim)
-            buffer = self.momentum_buffers[exchange.shape]
-            exchange.start_gather(momentum_update(grads, buffer, momentum, self.optim))
+            exchange.start_gather(self.update(exchange.own_gradients(), momentum))
             if travelling is not None:
                 travelling.apply(lr, self.weight_decay)
             travelling = exchange
         if travelling is not None:
             travelling.apply(lr, self.weight_decay)
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return the momentum of the matrices that this rank owns. It differs between ranks."""
-        return momentum_to_state(self.momentum_buffers)
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        self.momentum_buffers = momentum_from_state(state)
 
 
 def _average(grads: Sequence[Tensor]) -> None:

@@ -18,7 +18,7 @@ from golf.training.scoring.forward import LossesAt
 from golf.training.scoring.sliding import add_scores
 from golf.training.scoring.standard import TokenLosses
 from golf.training.scoring.tally import Tally
-from golf.training.scoring.windows import batches, list_windows
+from golf.training.scoring.windows import list_windows
 
 BY_DOCUMENT = "standard by document"
 
@@ -63,8 +63,7 @@ def score_sliding_by_document(
     # The first window of a document scores all that it reads, each other one `stride` targets: two shapes.
     is_first = windows[:, 0] == windows[:, 1]
     for part, width in ((windows[is_first], seq_len), (windows[~is_first], stride)):
-        own = part[slice(*tally.ranks.share(len(part)))]
-        add_scores(tally, losses_at, batches(tally.tokens, own, seq_len=seq_len, width=width, batch_seqs=batch_seqs))
+        add_scores(tally, losses_at, part, seq_len=seq_len, width=width, batch_seqs=batch_seqs)
     return tally.score(describe_by_document(stride))
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from golf.training.data.documents import BOS_ID
+from golf.training.data.packed import document_begins
 
 
 class QueuedBatch(NamedTuple):
@@ -25,17 +25,14 @@ Lane = list[QueuedBatch]  # batches that are scored one after the other
 Segment = list[Lane]  # lanes between two pauses, side by side
 
 
-def list_documents(tokens: np.ndarray, bos_id: int = BOS_ID) -> np.ndarray:
+def list_documents(tokens: np.ndarray) -> np.ndarray:
     """Return the documents `[n, 2]` of `tokens` `[N + 1]` as (start, targets), which cover each of the N targets once.
 
     The BOS that begins the next document is the last target of the one before. Text before the first BOS is a
     document too.
     """
-    targets = tokens.size - 1
-    starts = np.flatnonzero(tokens[:-1] == bos_id)
-    if not starts.size or starts[0] > 0:
-        starts = np.concatenate(([0], starts))
-    return np.stack((starts, np.diff(starts, append=targets)), axis=1)
+    starts = document_begins(tokens[:-1])
+    return np.stack((starts, np.diff(starts, append=tokens.size - 1)), axis=1)
 
 
 def document_batches(documents: np.ndarray, batch_docs: int) -> list[QueuedBatch]:

@@ -33,7 +33,6 @@ from golf.training.scoring.scorer import Scorer
 from golf.training.scoring.tally import Observe
 
 ScoreText = Callable[[np.ndarray, Observe], object]  # scores tokens [N + 1] and passes the nats of every target on
-MODES = ("standard", "sliding", "ttt")
 TOLERANCE = 1e-4  # nats, or sums of probabilities; float32 rounds below 1e-5 here, leaks are far above
 
 
@@ -128,7 +127,7 @@ def _not_once(times: np.ndarray) -> list[str]:
 def modes_of(cfg: Config) -> list[str]:
     """Return the names of the scores that a run of `cfg` takes of its artifact."""
     wanted = {"standard": True, "sliding": cfg.eval.stride > 0, "ttt": cfg.eval.ttt.method != "off"}
-    return [mode for mode in MODES if wanted[mode]]
+    return [mode for mode, is_taken in wanted.items() if is_taken]
 
 
 def follows_queue(cfg: Config) -> bool:
@@ -140,10 +139,7 @@ def follows_queue(cfg: Config) -> bool:
 
 
 def check_scoring(
-    cfg: Config,
-    weights: Mapping[str, Tensor],
-    dataset: Dataset,
-    probes: Sequence[int],
+    cfg: Config, weights: Mapping[str, Tensor], dataset: Dataset, probes: Sequence[int]
 ) -> dict[str, list[str]]:
     """Return the breaches by kind of score, for `cfg`'s scores of `weights` on `dataset`, by the code of a run.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Mapping
 
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 from golf.bits import Score
 from golf.settings.config import Config, eval_seq_len, ttt_recipe
 from golf.training.data.dataset import Dataset, open_dataset
-from golf.training.model.build import build_model, compile_for_scoring
+from golf.training.model.build import build_scored_model, compile_for_scoring
 from golf.training.model.documents import separate_documents
 from golf.training.ranks import Ranks
 from golf.training.scoring.by_document import score_by_document, score_sliding_by_document
@@ -23,7 +22,7 @@ from golf.training.scoring.sliding import score_sliding
 from golf.training.scoring.standard import score_standard
 from golf.training.scoring.tally import Observe, Tally, Watcher
 from golf.training.scoring.tilt import TiltedTally, tilted_losses_at
-from golf.training.scoring.ttt_lora import score_ttt_lora
+from golf.training.scoring.ttt_lora import LoraScoring
 from golf.training.scoring.ttt_sgd import SGDTrainer, score_ttt_sgd
 
 
@@ -36,9 +35,7 @@ class Scorer:
 
     def __init__(self, cfg: Config, dataset: Dataset, ranks: Ranks):
         self.cfg, self.dataset, self.ranks = cfg, dataset, ranks
-        # A model of its own, because scores may use another arithmetic than the training.
-        scored = dataclasses.replace(cfg.model, compute_dtype=cfg.eval.dtype)
-        self.model = build_model(dataclasses.replace(cfg, model=scored)).to(ranks.device).eval()
+        self.model = build_scored_model(cfg, ranks.device)
         self.seq_len = eval_seq_len(cfg)
         if cfg.eval.documents:
             # Scores by document need it even if the training has none, and pieces are as long as scores want them.
@@ -66,11 +63,7 @@ class Scorer:
         return losses_at
 
     def __call__(
-        self,
-        state_dict: Mapping[str, Tensor],
-        active: tuple[str, ...] | None = None,
-        *,
-        observe: Observe | None = None,
+        self, state_dict: Mapping[str, Tensor], active: tuple[str, ...] | None = None, *, observe: Observe | None = None
     ) -> Score:
         """Return the standard score: sequences, or pieces of documents, that do not overlap.
 
@@ -149,15 +142,8 @@ class Scorer:
         self.model.load_state_dict(state_dict)
         recipe = ttt_recipe(self.cfg)
         self.model.rotary.keep(recipe.seq_len, like=self.model.tok_emb.weight)
-        return score_ttt_lora(
-            self.model,
-            self._tally(observe),
-            ttt=self.cfg.eval.ttt,
-            recipe=recipe,
-            seed=self.cfg.seed,
-            watcher=watcher,
-            documents=documents,
-        )
+        tally, ttt, seed = self._tally(observe), self.cfg.eval.ttt, self.cfg.seed
+        return LoraScoring(self.model, tally, ttt, recipe, seed, documents).score(watcher)
 
     def _tally(self, observe: Observe | None) -> Tally:
         tokens, target_bytes = self.dataset.validation, self.dataset.target_bytes

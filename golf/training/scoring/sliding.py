@@ -5,14 +5,13 @@ Source: record 2026-03-19_SlidingWindowEval; the exact tail is that of 2026-04-0
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
+import numpy as np
 import torch
 
 from golf.bits import Score
 from golf.training.scoring.forward import LossesAt
 from golf.training.scoring.tally import Tally
-from golf.training.scoring.windows import Batch, batches, list_windows, split_first
+from golf.training.scoring.windows import batches, list_windows, split_first
 
 
 @torch.no_grad()
@@ -21,14 +20,16 @@ def score_sliding(
 ) -> Score:
     """Return the score of the tokens of `tally`; the ranks share the windows, contiguously, in batches of one shape."""
     windows = split_first(list_windows(tally.tokens.size - 1, seq_len, stride, tail), stride)
-    own = windows[slice(*tally.ranks.share(len(windows)))]
-    add_scores(tally, losses_at, batches(tally.tokens, own, seq_len=seq_len, width=stride, batch_seqs=batch_seqs))
+    add_scores(tally, losses_at, windows, seq_len=seq_len, width=stride, batch_seqs=batch_seqs)
     return tally.score(describe(stride, tail))
 
 
-def add_scores(tally: Tally, losses_at: LossesAt, parts: Iterable[Batch]) -> None:
-    """Score every batch of `parts` and add it to `tally`."""
-    for batch in parts:
+def add_scores(
+    tally: Tally, losses_at: LossesAt, windows: np.ndarray, *, seq_len: int, width: int, batch_seqs: int
+) -> None:
+    """Score this rank's share of `windows` `[n, 3]`, each with at most `width` targets, and add it to `tally`."""
+    own = windows[slice(*tally.ranks.share(len(windows)))]
+    for batch in batches(tally.tokens, own, seq_len=seq_len, width=width, batch_seqs=batch_seqs):
         tally.add(batch.indices, batch.scored, tally.losses(losses_at, batch))
 
 

@@ -82,9 +82,7 @@ def _commonest_before(keys: np.ndarray, followers: np.ndarray) -> tuple[np.ndarr
     before, seen = np.maximum(place - 1, 0), place - first
     result = [np.empty(n, dtype=np.int64) for _ in range(3)]
     for array, values in zip(
-        result,
-        (follower[best_place[before]], np.where(seen > 0, repeats[best_place[before]], 0), seen),
-        strict=True,
+        result, (follower[best_place[before]], np.where(seen > 0, repeats[best_place[before]], 0), seen), strict=True
     ):
         array[by_key] = values
     return result[0], result[1], result[2]

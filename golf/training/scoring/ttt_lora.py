@@ -12,7 +12,6 @@ documents' queues are the same for any number of ranks, which matters where a ro
 from __future__ import annotations
 
 import contextlib
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -43,14 +42,6 @@ from golf.training.scoring.windows import Batch
 EPS = 1e-10
 LANES = 8  # as many as the public runs have GPUs
 SEED_STRIDE = 1_000_003  # between the seeds of two batches
-
-
-class ChunkLosses(NamedTuple):
-    """The losses of one chunk of every document that has one."""
-
-    losses: Tensor  # [D, S] with a gradient
-    batch: Batch
-    lasting: np.ndarray  # bool [D]: documents that have a further chunk
 
 
 def chunk_batch(
@@ -90,31 +81,40 @@ def lora_segments(queue: list[QueuedBatch], ttt: TTTConfig, recipe: TTTRecipe, w
 class LoraScoring:
     """One scoring of the tokens of `tally` by `model`, which ends with the weights that it began with.
 
-    `documents` `[n, 2]` are those of `list_documents`. `seed` draws the factors.
+    `documents` `[n, 2]` are those of `list_documents` if none are given. `seed` draws the factors.
     """
 
     def __init__(
-        self, model: GPT, tally: Tally, ttt: TTTConfig, recipe: TTTRecipe, seed: int, documents: np.ndarray | None
+        self,
+        model: GPT,
+        tally: Tally,
+        ttt: TTTConfig,
+        recipe: TTTRecipe,
+        seed: int,
+        documents: np.ndarray | None = None,
     ):
         self.model, self.tally, self.ttt, self.recipe, self.seed = model, tally, ttt, recipe, seed
         self.ranks = tally.ranks
         documents = list_documents(tally.tokens) if documents is None else documents
         self.queue = document_batches(documents, recipe.batch_seqs)
         self.segments = lora_segments(self.queue, ttt, recipe, self.ranks.world_size)
+        self.own_batches = [batch for segment in self.segments for lane in self._own(segment) for batch in lane]
         self.done = 0
-
-    def own_batches(self) -> int:
-        """Return the number of batches that this rank scores."""
-        return sum(len(lane) for segment in self.segments for lane in self._own(segment))
 
     def _own(self, segment: Segment) -> Segment:
         return segment[self.ranks.rank :: self.ranks.world_size]
 
-    def run(self, watcher: Watcher | None) -> None:
-        """Score all batches, with the training of all weights in the pauses."""
+    @torch.no_grad()
+    def score(self, watcher: Watcher | None = None) -> Score:
+        """Return the score of all batches, which the ranks share, with the training of all weights in the pauses."""
+        # Compiled code would not see the hooks.
+        with torch.compiler.set_stance("force_eager"):
+            self._run(watcher)
+        return self.tally.score(describe_lora(self.ttt, self.recipe))
+
+    def _run(self, watcher: Watcher | None) -> None:
         if watcher is not None:
-            own = [batch for segment in self.segments for lane in self._own(segment) for batch in lane]
-            watcher.ttt_start(len(own), sum(len(batch.documents) for batch in own))
+            watcher.ttt_start(len(self.own_batches), sum(len(batch.documents) for batch in self.own_batches))
         scored: list[QueuedBatch] = []
         # Without phases the weights never change, and no copy of them is kept.
         with weights_restored(self.model) if self.ttt.lora_phases.count else contextlib.nullcontext():
@@ -138,7 +138,7 @@ class LoraScoring:
             self._score_batch(lora, batch.documents)
             self.done += 1
             if watcher is not None:
-                watcher.ttt_part(self.done, self.own_batches(), self.tally.own_bpb(), self.tally.seconds)
+                watcher.ttt_part(self.done, len(self.own_batches), self.tally.own_bpb(), self.tally.seconds)
 
     def _new_factors(self, batch: QueuedBatch) -> BatchLoRA:
         # Where all documents start from one A, batches do, too.
@@ -154,13 +154,14 @@ class LoraScoring:
         handles = lora.attach()
         try:
             for chunk in range(self._chunks(documents[-1:])[0]):
-                found = self._score_chunk(lora, documents, chunk)
-                self.tally.add(found.batch.indices, found.batch.scored, found.losses)
-                if found.lasting.any():
-                    _step(optimizer, found.losses, self.ranks.send(found.lasting))
-                    for _ in range(1, ttt.lora_steps):
-                        again = self._score_chunk(lora, documents, chunk)
-                        _step(optimizer, again.losses, self.ranks.send(again.lasting))
+                for step in range(ttt.lora_steps):
+                    losses, batch, lasting = self._score_chunk(lora, documents, chunk)
+                    # Before the first step, and never again.
+                    if step == 0:
+                        self.tally.add(batch.indices, batch.scored, losses)
+                    if not lasting.any():
+                        break
+                    _step(optimizer, losses, self.ranks.send(lasting))
         finally:
             for handle in handles:
                 handle.remove()
@@ -168,8 +169,11 @@ class LoraScoring:
     def _chunks(self, documents: np.ndarray) -> np.ndarray:
         return -(-documents[:, 1] // self.recipe.chunk_tokens)
 
-    def _score_chunk(self, lora: BatchLoRA, documents: np.ndarray, chunk: int) -> ChunkLosses:
-        """Return the losses of a chunk; `documents` are sorted by length, so that ended ones leave from the front."""
+    def _score_chunk(self, lora: BatchLoRA, documents: np.ndarray, chunk: int) -> tuple[Tensor, Batch, np.ndarray]:
+        """Return the losses `[D, S]` of a chunk, its targets, and bool `[D]` which documents have a further chunk.
+
+        `documents` are sorted by length, so that ended ones leave from the front.
+        """
         chunks, recipe = self._chunks(documents), self.recipe
         row = int(np.searchsorted(chunks, chunk, side="right"))
         lora.keep_from(row)
@@ -180,7 +184,7 @@ class LoraScoring:
         # After the last chunk of every document there is no step, so no graph is kept for one.
         with torch.set_grad_enabled(bool(lasting.any())):
             losses = losses_at(self.model, ids, positions, targets, lora.head)
-        return ChunkLosses(losses, batch, lasting)
+        return losses, batch, lasting
 
 
 @torch.enable_grad()
@@ -193,27 +197,6 @@ def _step(optimizer: Adam, losses: Tensor, lasting: Tensor) -> None:
     # Not autograd.grad, whose strides the fused Adam would take for the parameters'.
     loss.backward(inputs=optimizer.params)
     optimizer.step(1.0)
-
-
-@torch.no_grad()
-def score_ttt_lora(
-    model: GPT,
-    tally: Tally,
-    *,
-    ttt: TTTConfig,
-    recipe: TTTRecipe,
-    seed: int,
-    watcher: Watcher | None = None,
-    documents: np.ndarray | None = None,
-) -> Score:
-    """Return the score of the tokens of `tally`, whose batches of documents the ranks share; `model` is not changed.
-
-    `seed` draws the factors. `documents` `[n, 2]` are those of `list_documents` if none are given.
-    """
-    # Compiled code would not see the hooks.
-    with torch.compiler.set_stance("force_eager"):
-        LoraScoring(model, tally, ttt, recipe, seed, documents).run(watcher)
-    return tally.score(describe_lora(ttt, recipe))
 
 
 def describe_lora(ttt: TTTConfig, recipe: TTTRecipe) -> str:

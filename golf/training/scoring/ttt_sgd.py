@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,12 +17,13 @@ from torch import Tensor, nn
 
 from golf.bits import Score
 from golf.settings.config import TTTRecipe
+from golf.settings.scoring_config import PhasesConfig, TTTConfig
 from golf.training.model.gpt import GPT
 from golf.training.ranks import Ranks
 from golf.training.scoring.forward import LossesAt, compiled_losses
 from golf.training.scoring.sliding import add_scores
 from golf.training.scoring.tally import Tally, Watcher
-from golf.training.scoring.windows import batches, list_windows, split_first
+from golf.training.scoring.windows import list_windows, split_first
 
 
 class SplitChunk(NamedTuple):
@@ -58,15 +59,6 @@ def _assert_scored_first(chunks: list[SplitChunk], seq_len: int) -> None:
         assert not chunk.sequences.size or chunk.sequences[-1] + seq_len <= chunk.windows[-1, 2]
 
 
-class Updates(Protocol):
-    """Settings of the updates, which test-time training and its phases both have."""
-
-    epochs: int
-    momentum: float
-    grad_clip: float
-    freeze_blocks: int
-
-
 class SGDTrainer:
     """SGD with momentum on sequences of `tokens`, which changes `model` in place. The momentum is this object's.
 
@@ -75,7 +67,13 @@ class SGDTrainer:
     """
 
     def __init__(
-        self, model: GPT, tokens: np.ndarray, ttt: Updates, recipe: TTTRecipe, ranks: Ranks, mode: str = "off"
+        self,
+        model: GPT,
+        tokens: np.ndarray,
+        ttt: TTTConfig | PhasesConfig,
+        recipe: TTTRecipe,
+        ranks: Ranks,
+        mode: str = "off",
     ):
         self.model, self.tokens, self.ttt, self.recipe, self.ranks = model, tokens, ttt, recipe, ranks
         self.losses = compiled_losses(model, mode)
@@ -150,10 +148,8 @@ def score_chunk(
     tally: Tally, trainer: SGDTrainer, losses_at: LossesAt, chunk: SplitChunk, stride: int, batch_seqs: int
 ) -> None:
     """Score this rank's windows of `chunk` with the current weights, and add them to `tally`."""
-    own = chunk.windows[slice(*tally.ranks.share(len(chunk.windows)))]
     seq_len = trainer.recipe.seq_len
-    parts = batches(tally.tokens, own, seq_len=seq_len, width=stride, batch_seqs=batch_seqs)
-    add_scores(tally, losses_at, parts)
+    add_scores(tally, losses_at, chunk.windows, seq_len=seq_len, width=stride, batch_seqs=batch_seqs)
 
 
 @contextlib.contextmanager

@@ -34,19 +34,15 @@ class Averager(Protocol):
 
     def update(self, progress: Progress) -> None:
         """Take in the weights after an optimizer step."""
-        ...
 
     def weights(self) -> dict[str, Tensor]:
         """Return the averaged state dict in the model's own dtypes."""
-        ...
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the state that a checkpoint keeps."""
-        ...
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore what `state_dict` returned."""
-        ...
 
 
 class Technique:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from golf.errors import GolfError
 from golf.registry import Variable
 from golf.settings.config import Config
-from golf.settings.fields import later, one_of
+from golf.settings.fields import later, number, one_of
 from golf.training.model.gpt import GPT
 from golf.training.model.layers import CastedLinear, embed_dtype
 from golf.training.techniques.base import Technique, technique
@@ -118,9 +118,9 @@ class Bigram(Technique):
         ("bigram.scale", "scalar"),
     )
 
-    buckets: int = 2048
-    dim: int = 128
-    order: int = 2
+    buckets: int = number(2048, at_least=2)
+    dim: int = number(128, at_least=1)
+    order: int = number(2, at_least=2, at_most=3)
     add_pairs: bool = later(False)  # order=3: the pair's row is added to the triple's
     hash: str = later(one_of("xor", "linear"))  # linear: no scale, no reserved bucket, projection zero at the start
     proj_optimizer: str = later(one_of("muon", "adam"))  # optimizer of the projection
@@ -128,8 +128,6 @@ class Bigram(Technique):
     bos_id: int = later(1)
 
     def check(self, cfg: Config) -> None:
-        if self.buckets < 2 or self.dim < 1 or self.order not in (2, 3):
-            raise GolfError("tech.bigram needs buckets of at least 2, dim of at least 1, and order 2 or 3.")
         if self.hash == "linear" and self.order == 3:
             raise GolfError("tech.bigram.hash=linear hashes pairs: leave tech.bigram.order=2 with it.")
         if self.add_pairs and self.order == 2:

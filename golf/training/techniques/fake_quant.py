@@ -14,7 +14,7 @@ from golf.errors import GolfError
 from golf.registry import Variable
 from golf.run.progress import Progress
 from golf.settings.config import Config, QuantConfig, TensorQuant
-from golf.settings.fields import later, one_of
+from golf.settings.fields import later, number, one_of
 from golf.training.model.gpt import GPT
 from golf.training.model.layers import CastedLinear
 from golf.training.techniques.base import WEIGHTS, Technique, technique
@@ -74,13 +74,15 @@ class FakeQuant(Technique):
     phase = WEIGHTS
     conflicts = ("soft_round",)
 
-    start_fraction: float | None = None  # fraction of the run at which it starts; QAT_LAST_FRAC=0.15 upstream is 0.85
-    lr_threshold: float | None = None  # learning-rate multiplier below which it is on
+    # fraction of the run at which it starts; QAT_LAST_FRAC=0.15 upstream is 0.85
+    start_fraction: float | None = number(None, at_least=0, below=1)
+    lr_threshold: float | None = number(None, above=0, at_most=1)  # learning-rate multiplier below which it is on
     clip: str = later(one_of("artifact", "max"))  # largest magnitude of a row: as in the artifact | the row's maximum
     scale_floor: str = later(one_of("artifact", "one_over_qmax", "eps"))  # lower bound of a row's scale
 
     def check(self, cfg: Config) -> None:
-        check_start(self.name, self.start_fraction, self.lr_threshold)
+        if self.start_fraction is not None and self.lr_threshold is not None:
+            raise GolfError("tech.fake_quant starts by start_fraction or by lr_threshold: give one of them.")
 
     def edit_model(self, model: GPT, cfg: Config) -> None:
         for linear, how in integer_linears(model, cfg.quant).values():
@@ -96,21 +98,6 @@ class FakeQuant(Technique):
         return how
 
     def is_on(self, progress: Progress) -> bool:
-        return has_started(self.start_fraction, self.lr_threshold, progress)
-
-
-def check_start(name: str, start_fraction: float | None, lr_threshold: float | None) -> None:
-    """Raise `GolfError` unless at most one way to start is given, and within its range."""
-    if start_fraction is not None and lr_threshold is not None:
-        raise GolfError(f"tech.{name} starts by start_fraction or by lr_threshold: give one of them.")
-    if start_fraction is not None and not 0 <= start_fraction < 1:
-        raise GolfError(f"tech.{name}.start_fraction={start_fraction} has to lie from 0 to below 1.")
-    if lr_threshold is not None and not 0 < lr_threshold <= 1:
-        raise GolfError(f"tech.{name}.lr_threshold={lr_threshold} has to lie above 0, at most at 1.")
-
-
-def has_started(start_fraction: float | None, lr_threshold: float | None, progress: Progress) -> bool:
-    """Tell whether a late switch that starts at a fraction or below a learning-rate multiplier is on."""
-    if lr_threshold is not None:
-        return progress.lr_multiplier < lr_threshold
-    return progress.fraction >= (start_fraction or 0.0)
+        if self.lr_threshold is not None:
+            return progress.lr_multiplier < self.lr_threshold
+        return progress.fraction >= (self.start_fraction or 0.0)

@@ -6,14 +6,11 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from golf.errors import GolfError
 from golf.settings.config import Config
 from golf.settings.fields import later, one_of
 from golf.training.model.gpt import GPT
 from golf.training.model.layers import CastedLinear
 from golf.training.techniques.base import CHANGES_INIT, INITIAL_VALUES, Technique, technique
-
-PROJ_INITS = ("zero", "ortho_depth_scaled", "default")
 
 
 @technique("ortho_init")
@@ -30,13 +27,9 @@ class OrthoInit(Technique):
     source = "public 11-layer records; PR #1559"
     phase = INITIAL_VALUES  # sees the matrices of all techniques
 
-    proj_init: str = "zero"
+    proj_init: str = one_of("zero", "ortho_depth_scaled", "default")
     min_dim: int = 64  # a matrix with a smaller side keeps its own initialisation
     embed_proj_gain: str = later(one_of("depth_scaled", "one"))  # gain of the projections of embeddings
-
-    def check(self, cfg: Config) -> None:
-        if self.proj_init not in PROJ_INITS:
-            raise GolfError(f"tech.ortho_init.proj_init={self.proj_init}: choose one of {', '.join(PROJ_INITS)}.")
 
     def edit_model(self, model: GPT, cfg: Config) -> None:
         depth_scale = (2 * cfg.model.num_layers) ** -0.5

@@ -24,7 +24,6 @@ from golf.training.model.route import (
 )
 from golf.training.techniques.base import Technique, technique
 
-MOST_PASSES = 100
 FULL = "recurrence_full"  # second switch of a start in two phases
 
 
@@ -74,8 +73,8 @@ class Recurrence(Technique):
 
     first: int = 0
     last: int | None = None  # null = the last layer
-    passes: int = 2
-    enable_at: float = 0.0  # fraction of the run
+    passes: int = number(2, at_least=2, at_most=100)
+    enable_at: float = number(0.0, at_least=0, below=1)  # fraction of the run
     enable_at_step: int | None = later(number(None, at_least=0))  # step from which it is on, in place of enable_at
     full_at: float | None = later(number(None, above=0, below=1))  # fraction from which all passes run; null = at once
     skip_rows: str = later(one_of("looped", "repeated", "omitted", "by_layer"))  # rows of the looped order's skips
@@ -89,8 +88,6 @@ class Recurrence(Technique):
             raise GolfError(
                 f"tech.recurrence runs layers {self.first} to {last}, but there are 0 to {cfg.model.num_layers - 1}."
             )
-        if not 2 <= self.passes <= MOST_PASSES or not 0 <= self.enable_at < 1:
-            raise GolfError(f"tech.recurrence.passes has to be 2 to {MOST_PASSES} and enable_at from 0 to below 1.")
         if self.enable_at_step is not None and self.enable_at > 0:
             raise GolfError("tech.recurrence starts at enable_at_step or at the fraction enable_at: give one of them.")
         if self.full_at is not None and (self.passes < 3 or self.full_at <= self.enable_at):

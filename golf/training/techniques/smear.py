@@ -11,12 +11,11 @@ from torch import Tensor, nn
 from golf.errors import GolfError
 from golf.registry import Variable
 from golf.settings.config import Config
-from golf.settings.fields import later, number
+from golf.settings.fields import later, number, one_of
 from golf.training.model.gpt import GPT
 from golf.training.techniques.base import Technique, technique
 
 START = {"blend": 0.0, "keep": 3.0}  # form with a gate per channel → initial value of the gate's parameter
-FORMS = (*START, "add")
 
 
 def previous_tokens(x: Tensor, ids: Tensor, bos_id: int | None) -> Tensor:
@@ -75,14 +74,12 @@ class Smear(Technique):
     groups = (("smear.gate", "scalar"), ("smear.gate.weight", "scalar"), ("smear.strength", "scalar"))
     control_names = ("smear.*",)
 
-    form: str = "blend"
+    form: str = one_of("blend", "keep", "add")
     mask_bos: bool = False  # False leaks across documents, as upstream does until PR #1851
     bos_id: int = 1
     window: int = later(number(12, at_least=1))  # form=add: channels that the gate reads, from the first on
 
     def check(self, cfg: Config) -> None:
-        if self.form not in FORMS:
-            raise GolfError(f"tech.smear.form={self.form} is not known: choose one of {', '.join(FORMS)}.")
         if self.form == "add" and self.window > cfg.model.model_dim:
             raise GolfError(
                 f"tech.smear.window={self.window} is wider than the model's {cfg.model.model_dim} channels: "

@@ -12,6 +12,7 @@ from golf.errors import GolfError
 from golf.registry import Variable
 from golf.run.progress import Progress
 from golf.settings.config import Config, QuantConfig, TensorQuant, tensor_classes
+from golf.settings.fields import number
 from golf.training.model.gpt import GPT
 from golf.training.techniques.base import WEIGHTS, Technique, technique
 from golf.training.techniques.fake_quant import integer_linears
@@ -72,11 +73,9 @@ class SoftRound(Technique):
     phase = WEIGHTS
     conflicts = ("fake_quant",)
 
-    lr_threshold: float = 0.5
+    lr_threshold: float = number(0.5, above=0, at_most=1)
 
     def check(self, cfg: Config) -> None:
-        if not 0 < self.lr_threshold <= 1:
-            raise GolfError(f"tech.soft_round.lr_threshold={self.lr_threshold} has to lie above 0, at most at 1.")
         if rotated := [name for name, how in tensor_classes(cfg.quant).items() if how.rotation != "none"]:
             raise GolfError(
                 f"soft_round rounds unrotated weights: set quant.{rotated[0]}.rotation=none or drop soft_round."

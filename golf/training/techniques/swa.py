@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from golf.errors import GolfError
 from golf.registry import Variable
 from golf.run.progress import Progress
-from golf.settings.config import Config
+from golf.settings.fields import number
 from golf.training.model.gpt import GPT
 from golf.training.techniques.base import CHANGES_WEIGHTS, Averager, Technique, technique
 
@@ -60,12 +59,8 @@ class SWA(Technique):
     effect = CHANGES_WEIGHTS
     conflicts = ("ema",)
 
-    start: float = 0.5  # learning-rate multiplier below which snapshots are taken
-    every: int = 50  # steps between two snapshots
-
-    def check(self, cfg: Config) -> None:
-        if self.every < 1 or not 0 < self.start <= 1:
-            raise GolfError("tech.swa.every has to be at least 1 step and start a multiplier above 0 up to 1.")
+    start: float = number(0.5, above=0, at_most=1)  # learning-rate multiplier below which snapshots are taken
+    every: int = number(50, at_least=1)  # steps between two snapshots
 
     def averager(self, model: GPT) -> Averager:
         return SnapshotMean(model, self.start, self.every)

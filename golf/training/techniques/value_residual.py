@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from golf.errors import GolfError
 from golf.registry import Variable
 from golf.settings.config import Config
+from golf.settings.fields import one_of
 from golf.training.model.attention import CausalSelfAttention
 from golf.training.model.gpt import GPT
 from golf.training.model.layers import Context
@@ -50,11 +51,9 @@ class ValueResidual(Technique):
     )
     control_names = ("*.attn.vr_lambda", "*.attn.vr_alpha")
 
-    mode: str = "lambda"
+    mode: str = one_of("lambda", "sigmoid")
 
     def check(self, cfg: Config) -> None:
-        if self.mode not in ("lambda", "sigmoid"):
-            raise GolfError(f"tech.value_residual.mode={self.mode} is not known: choose lambda or sigmoid.")
         if cfg.model.num_layers < 2:
             raise GolfError("tech.value_residual mixes values across layers: it needs a model of at least two.")
 

@@ -9,6 +9,7 @@ from golf.artifact.codec import codecs
 from golf.artifact.codec.codecs import CODEC_IDS, codec_version, compress, decompress, require_codec
 from golf.artifact.container import load, pack, unpack
 from golf.errors import GolfError
+from golf.settings.config import QuantConfig
 from golf.settings.consistency import CODEC_LEVELS
 from golf.training.data.own_text import OwnDataset
 from tests.support import compose, golf_main, only_run, tiny_overrides
@@ -16,14 +17,15 @@ from tests.support import compose, golf_main, only_run, tiny_overrides
 
 @pytest.mark.parametrize("codec", CODEC_LEVELS)
 def test_codecs_never_give_more_than_asked_for(codec: str) -> None:
-    packed = compress(b"a" * 1000, codec, 9)
-    assert decompress(packed, codec, 1000) == b"a" * 1000
+    quant = QuantConfig(codec=codec, codec_level=9)
+    packed = compress(b"a" * 1000, quant)
+    assert decompress(packed, quant, 1000) == b"a" * 1000
     for size in (0, 999, 1001):
         with pytest.raises(ValueError):
-            decompress(packed, codec, size)
+            decompress(packed, quant, size)
     for damaged in (packed[:-3], packed + b"more", b"", b"\0" * 20):
         with pytest.raises(ValueError):
-            decompress(damaged, codec, 1000)
+            decompress(damaged, quant, 1000)
 
 
 def test_codecs_of_the_configuration_and_of_the_file_are_the_same() -> None:
@@ -41,7 +43,7 @@ def test_a_missing_package_is_told_before_training(
     assert done.returncode == 2 and not runs.exists()
     assert "codec brotli needs the package no_such_package_here" in done.stderr and "pip install" in done.stderr
     with pytest.raises(GolfError, match="pip install"):
-        compress(b"", "brotli", 9)
+        compress(b"", QuantConfig(codec="brotli"))
 
 
 def test_a_run_with_the_entropy_coder_ends_in_a_smaller_file_of_equal_weights(runs: Path, tiny: OwnDataset) -> None:

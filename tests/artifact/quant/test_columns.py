@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from golf.artifact.codec.order0_entropy import stored_entropy_bits
+from golf.artifact.inspection import stored_entropy_bits
 from golf.artifact.quant.columns import column_steps
 from golf.artifact.quant.formats import CodedTensor, decode
 from golf.artifact.quant.gptq import encode_gptq, weighted_errors

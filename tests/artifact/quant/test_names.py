@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from golf.artifact.quant.names import is_control
-from golf.artifact.quant.policy import quantize, storage_class, storage_of
+from golf.artifact.quant.policy import is_control, quantize, storage_class, storage_of
 from golf.settings.config import Config, QuantConfig, from_dict, to_dict
 from golf.training.techniques.base import Technique, technique
 from golf.training.techniques.smear import Smear

@@ -1,11 +1,12 @@
 """What an exported script may hold: the program of the framework as far as the configuration selects it."""
 
 import ast
+import base64
+import bz2
 import re
 import sys
 
 from golf.artifact.script.bundle import Bundle
-from golf.artifact.script.wrapped import unwrapped
 from golf.registry import technique_types
 from golf.settings.config import Config
 from tests.support import ROOT
@@ -16,7 +17,15 @@ ON_H100 = [
     *("model.compute_dtype=bf16", "optim.muon_dtype=bf16", "eval.dtype=bf16", "data=fineweb_sp1024"),
 ]
 ALWAYS = {"torch", "numpy", "sentencepiece"}
+PACKED = re.compile(r"b85decode\('([^']*)'\)")
 CODEC_PACKAGES = {"zlib": set(), "lzma": set(), "zstd": {"zstandard"}}
+
+
+def unwrapped(script: str) -> str:
+    """Return the program inside a script that `wrapped` made."""
+    match = PACKED.search(script)
+    assert match
+    return bz2.decompress(base64.b85decode(match[1])).decode()
 
 
 def assert_only_what_is_selected(cfg: Config, found: Bundle) -> None:

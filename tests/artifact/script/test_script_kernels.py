@@ -10,10 +10,8 @@ import sys
 
 import pytest
 
-from golf.artifact.script.bundle import Bundle
-from golf.artifact.script.kernels import text_of
-from golf.artifact.script.wrapped import unwrapped
-from tests.artifact.script.contents import ON_H100
+from golf.artifact.script.bundle import Bundle, text_of
+from tests.artifact.script.contents import ON_H100, unwrapped
 from tests.support import ROOT, compose
 
 # Runs the program of a wrapped script up to its definitions, and computes a loss by its kernel.
@@ -42,7 +40,7 @@ def bundle(*overrides: str) -> Bundle:
 
 def kernel_texts(found: Bundle) -> dict[str, str]:
     """Return the texts in the program that is submitted."""
-    program = ast.parse(unwrapped(found.wrapped) or "")
+    program = ast.parse(unwrapped(found.wrapped))
     dicts = [ast.literal_eval(n) for n in ast.walk(program) if isinstance(n, ast.Dict) and "@triton" in ast.unparse(n)]
     (texts,) = dicts
     return texts

@@ -12,7 +12,7 @@ from golf.settings.config import Config
 from golf.settings.consistency import check
 from golf.training.loop.edit_proofs import lost_edits
 from golf.training.loop.parameter_proofs import misplaced_parameters
-from golf.training.loop.proofs import RandomPasses, failed_proofs, inert_techniques
+from golf.training.loop.proofs import RandomPasses, failed_proofs
 from golf.training.loop.random_model import RandomWeights, noise
 from golf.training.model.attention import CausalSelfAttention
 from golf.training.model.gpt import GPT, plain_route
@@ -21,7 +21,7 @@ from golf.training.model.route import Routes, Visit, route_through
 from golf.training.techniques.base import Technique, technique
 from golf.training.techniques.recurrence import Recurrence
 from golf.training.techniques.swiglu import SwiGLU
-from tests.support import with_techniques
+from tests.support import inert_techniques, with_techniques
 
 pytestmark = pytest.mark.usefixtures("registry")
 

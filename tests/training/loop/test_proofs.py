@@ -13,7 +13,6 @@ from golf.run.progress import Progress
 from golf.run.result import OK, VOID, Result
 from golf.settings.config import Config
 from golf.training.data.own_text import OwnDataset
-from golf.training.loop.proofs import inert_techniques
 from golf.training.loop.state import build_state
 from golf.training.loop.warmup import warm_up
 from golf.training.model.build import build_model
@@ -23,7 +22,7 @@ from golf.training.ranks import Ranks
 from golf.training.techniques.base import Technique, technique
 from golf.training.techniques.bigram import Bigram
 from golf.training.techniques.smear import Smear, SmearGate
-from tests.support import compose, tiny_overrides, with_techniques
+from tests.support import compose, inert_techniques, tiny_overrides, with_techniques
 
 pytestmark = pytest.mark.usefixtures("registry")
 

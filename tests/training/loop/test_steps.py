@@ -46,7 +46,7 @@ def train_on_rank(rank: int, world_size: int, overrides: list[str]) -> tuple[lis
     torch.manual_seed(0)
     cfg = compose([*overrides, f"launch.nproc={world_size}"])
     model = build_model(cfg)
-    optimizer = build_optimizer(cfg, model, rank=rank, world_size=world_size)
+    optimizer = build_optimizer(cfg, model, Ranks(rank, world_size))
     ranks = Ranks(rank, world_size)
     step = TrainStep(cfg, model, optimizer, ranks)
     assert (step.parallel is None) == (world_size == 1 or cfg.optim.muon == "parallel")

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from golf.settings.config import ModelConfig
 from golf.training.model.gpt import GPT, capped_losses
-from golf.training.model.kernels.choice import LossKernel, MLPKernel
-from golf.training.model.kernels.modules import kernel_module
+from golf.training.model.kernels.choice import LossKernel, MLPKernel, kernel_module
 from golf.training.model.layers import MLP
 from golf.training.techniques.leaky_relu import LeakyReluSquared
 

@@ -175,11 +175,10 @@ def test_a_package_without_the_call_is_one_sentence(monkeypatch: pytest.MonkeyPa
 def test_only_a_cpu_outside_of_a_graph_reads_the_sizes_of_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("attend_one_by_one", "attend_in_spans"):
         monkeypatch.setattr(documents, name, lambda *_, name=name: name)
-    attend = documents._plain_pieces(8)
 
     def chosen(device: str) -> object:
         q = torch.zeros(1, 8, 2, 4, device=device)
-        return attend(attend_sdpa, q, q, q, torch.zeros(8, device=device))
+        return documents.attend_plainly(attend_sdpa, q, q, q, torch.zeros(8, device=device), 8)
 
     assert [chosen("cpu"), chosen("meta")] == ["attend_one_by_one", "attend_in_spans"]
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)

@@ -8,10 +8,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from golf.training.model.attention import attend_sdpa
-from golf.training.model.eager_cpu import suits_eager_cpu
-from golf.training.model.eager_cpu.attention import BLOCK, LONGEST, attend_in_blocks, blocks
-from golf.training.model.eager_cpu.loss import LARGEST_CAP, softcapped_losses
-from golf.training.model.eager_cpu.rotary import turn_whole_rows
+from golf.training.model.eager_cpu import (
+    BLOCK,
+    LARGEST_CAP,
+    LONGEST,
+    attend_in_blocks,
+    blocks,
+    softcapped_losses,
+    suits_eager_cpu,
+    turn_whole_rows,
+)
 from golf.training.model.layers import rms_norm
 from golf.training.model.rotary import apply_rotary
 
@@ -111,7 +117,7 @@ def test_chunks_of_logits_do_not_change_losses(monkeypatch: pytest.MonkeyPatch) 
     x, weight = torch.randn(1, 50, 8, generator=generator), torch.randn(64, 8, generator=generator)
     targets = torch.randint(64, (1, 50), generator=generator)
     whole = softcapped_losses(x, weight, targets, 30.0)
-    monkeypatch.setattr("golf.training.model.eager_cpu.loss.CHUNK_BYTES", 64 * 4 * 7)
+    monkeypatch.setattr("golf.training.model.eager_cpu.CHUNK_BYTES", 64 * 4 * 7)
     torch.testing.assert_close(softcapped_losses(x, weight, targets, 30.0), whole)
 
 

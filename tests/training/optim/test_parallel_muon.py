@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from golf.settings.config import OptimConfig
 from golf.training.optim.adam import Adam
-from golf.training.optim.groups import MatrixOptimizer, Optimizer
+from golf.training.optim.groups import Optimizer
 from golf.training.optim.muon import Muon
 from golf.training.optim.parallel_muon import ParallelMuon
 from golf.training.ranks import ALONE, Ranks
@@ -33,7 +33,7 @@ def gradients(like: list[nn.Parameter], step: int, rank: int) -> list[Tensor]:
     return [length * torch.randn(p.shape, generator=generator) for p in like]
 
 
-def muon(form: Any, params: list[nn.Parameter], ranks: Ranks, **settings: Any) -> MatrixOptimizer:
+def muon(form: Any, params: list[nn.Parameter], ranks: Ranks, **settings: Any) -> Muon | ParallelMuon:
     row_counts = {params[i]: rows for i, rows in ROWS.items()}
     return form(params, OptimConfig(matrix_lr=0.02, muon_wd=0.1, **settings), ranks=ranks, row_counts=row_counts)
 

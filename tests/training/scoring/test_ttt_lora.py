@@ -22,7 +22,7 @@ from golf.training.scoring.document_queue import document_batches, list_document
 from golf.training.scoring.lora import BatchLoRA, check_adapted
 from golf.training.scoring.standard import score_standard
 from golf.training.scoring.tally import Observe
-from golf.training.scoring.ttt_lora import score_ttt_lora
+from golf.training.scoring.ttt_lora import LoraScoring
 from tests.training.scoring.small import (
     SEQ_LEN,
     Observed,
@@ -45,7 +45,7 @@ def run(
     ranks: Ranks | None = None,
     observe: Observe | None = None,
 ) -> Score:
-    return score_ttt_lora(model, small_tally(tokens, ranks, observe), ttt=TTT, recipe=recipe, seed=SEED)
+    return LoraScoring(model, small_tally(tokens, ranks, observe), TTT, recipe, SEED).score()
 
 
 class OneDocument(nn.Module):

@@ -24,7 +24,7 @@ from golf.training.scoring.document_queue import document_batches, pause_after, 
 from golf.training.scoring.lora import BatchLoRA
 from golf.training.scoring.phases import phase_documents
 from golf.training.scoring.scorer import Scorer
-from golf.training.scoring.ttt_lora import LoraScoring, score_ttt_lora
+from golf.training.scoring.ttt_lora import LoraScoring
 from tests.support import compose, parity
 from tests.training.scoring.small import SEQ_LEN, Observed, on_ranks, small_model, small_tally, small_tokens
 from tests.training.techniques.test_stacks import LQER27, april_overrides, of_lqer27
@@ -182,7 +182,7 @@ def test_equals_the_recipe_written_out(order: str, monkeypatch: pytest.MonkeyPat
     separate_documents(model, SEQ_LEN)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     ttt = dataclasses.replace(TTT, lora_phases=dataclasses.replace(PHASES, order=order))
-    score_ttt_lora(model, small_tally(tokens, None, observed), ttt=ttt, recipe=RECIPE, seed=7)
+    LoraScoring(model, small_tally(tokens, None, observed), ttt, RECIPE, 7).score()
     expected = phased_written_out(tokens, order)
     assert observed.per_target(90) == pytest.approx(expected, rel=1e-5)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
@@ -203,7 +203,7 @@ def test_the_number_of_ranks_changes_nothing(lora_a: str) -> None:
         separate_documents(model, SEQ_LEN)
 
     def work(ranks: Ranks) -> float:
-        return score_ttt_lora(models[ranks.rank], small_tally(tokens, ranks), ttt=ttt, recipe=RECIPE, seed=7).val_loss
+        return LoraScoring(models[ranks.rank], small_tally(tokens, ranks), ttt, RECIPE, 7).score().val_loss
 
     alone = work(Ranks())
     assert on_ranks(3, work) == pytest.approx([alone] * 3, rel=1e-6)

@@ -15,14 +15,13 @@ from golf.run.identity import variant_id
 from golf.run.progress import Progress
 from golf.settings import composition
 from golf.settings.config import Config, techniques
-from golf.training.loop.proofs import inert_techniques
 from golf.training.loop.switches import StepHooks, switch_names
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT, Block
 from golf.training.model.layers import RMSNorm
 from golf.training.optim.groups import build_optimizer, group_parameters
 from golf.training.techniques.base import CHANGES_WEIGHTS
-from tests.support import compatible_stacks, compose
+from tests.support import compatible_stacks, compose, inert_techniques
 
 NAMES = sorted(technique_types())
 STACKS = compatible_stacks()

@@ -5,45 +5,42 @@ Scores, calibration and the proofs of a run always use torch's operations.
 
 from __future__ import annotations
 
+import importlib
+import linecache
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from types import ModuleType
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from golf.settings.config import Config
-from golf.training.model.eager_cpu.loss import LARGEST_CAP
+from golf.training.model.eager_cpu import LARGEST_CAP
 from golf.training.model.gpt import GPT, capped_losses
-from golf.training.model.kernels.modules import kernel_module
 from golf.training.model.kernels.trial import Outcome, Rivals, seeded, trial
 from golf.training.model.layers import MLP, relu_squared
 from golf.training.ranks import Ranks
 
 TMA_MULTIPLE = 8  # numbers in bf16 that a row read by tensor descriptors has to be a multiple of
 HOPPER = 9  # compute capability that the tiles of the MLP are made for
+# Module → text, filled by the export. Triton reads the source of its functions, which a script that was unpacked in
+# memory cannot show otherwise.
+KERNEL_TEXTS: dict[str, str] = {}
 
 
-class Kernel(Protocol):
-    """A kernel in Triton for one part of a model."""
-
-    @property
-    def setting(self) -> str:
-        """Return the setting of `launch` that asks for it."""
-        ...
-
-    def problem(self, device: torch.device) -> str:
-        """Return why it cannot compute the model on a CUDA device; empty if it can."""
-        ...
-
-    def rivals(self, rows: int, device: torch.device) -> Rivals:
-        """Return it and torch's operations, on inputs for `rows` tokens."""
-        ...
-
-    def use(self) -> None:
-        """Put it into the model."""
-        ...
+def kernel_module(name: str) -> ModuleType:
+    """Import `name` of this folder. Raises what the import raises where Triton is missing or of another version."""
+    if name not in KERNEL_TEXTS:
+        return importlib.import_module(f"golf.training.model.kernels.{name}")
+    if name not in sys.modules:
+        text, module = KERNEL_TEXTS[name], ModuleType(name)
+        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+        exec(compile(text, name, "exec"), vars(module))
+        # Here at last, so that a failed import is tried anew and fails with the same reason.
+        sys.modules[name] = module
+    return sys.modules[name]
 
 
 @dataclass(frozen=True)
@@ -51,12 +48,14 @@ class LossKernel:
     """The softcapped cross-entropy, which reads the logits once in either direction."""
 
     model: GPT
-    setting: str = "loss_kernel"
+    setting: str = "loss_kernel"  # of `launch`
 
     def problem(self, device: torch.device) -> str:
+        """Return why the kernel cannot compute the model on a CUDA device; empty if it can."""
         return f"it is for caps up to {LARGEST_CAP:g}" if self.model.cfg.logit_softcap > LARGEST_CAP else ""
 
     def rivals(self, rows: int, device: torch.device) -> Rivals:
+        """Return the kernel and torch's operations, on inputs for `rows` tokens."""
         vocabulary, cap = self.model.cfg.vocab_size, self.model.cfg.logit_softcap
         generator = seeded(device)
         logits = 5 * torch.randn(rows, vocabulary, device=device, generator=generator)
@@ -69,6 +68,7 @@ class LossKernel:
         )
 
     def use(self) -> None:
+        """Put the kernel into the model."""
         self.model.losses = kernel_module("triton_loss").fused_losses
 
 
@@ -139,16 +139,16 @@ def choose_kernels(model: GPT, cfg: Config, ranks: Ranks) -> list[str]:
 
     Returns a line for the log for each that was asked for. All ranks choose alike.
     """
-    kernels: list[Kernel] = []
+    rows, compiled = cfg.data.train_batch_tokens // cfg.data.micro_batches, cfg.launch.compile != "off"
+    lines = []
     if cfg.launch.loss_kernel == "triton":
-        kernels.append(LossKernel(model))
+        lines.append(_choose(LossKernel(model), rows, ranks, compiled=compiled))
     if cfg.launch.mlp_kernel == "triton":
-        kernels.append(MLPKernel(model))
-    rows = cfg.data.train_batch_tokens // cfg.data.micro_batches
-    return [_choose(kernel, rows, ranks, compiled=cfg.launch.compile != "off") for kernel in kernels]
+        lines.append(_choose(MLPKernel(model), rows, ranks, compiled=compiled))
+    return lines
 
 
-def _choose(kernel: Kernel, rows: int, ranks: Ranks, *, compiled: bool) -> str:
+def _choose(kernel: LossKernel | MLPKernel, rows: int, ranks: Ranks, *, compiled: bool) -> str:
     outcome = _outcome(kernel, rows, ranks.device, compiled=compiled)
     # A kernel that one rank cannot use is used by none, because ranks that round differently would drift apart.
     if reasons := ranks.gather([outcome.reason] if outcome.reason else []):
@@ -158,7 +158,7 @@ def _choose(kernel: Kernel, rows: int, ranks: Ranks, *, compiled: bool) -> str:
     return f"{kernel.setting}:triton {outcome.ours_ms:.2f} ms a micro-batch, torch's {outcome.torchs_ms:.2f} ms"
 
 
-def _outcome(kernel: Kernel, rows: int, device: torch.device, *, compiled: bool) -> Outcome:
+def _outcome(kernel: LossKernel | MLPKernel, rows: int, device: torch.device, *, compiled: bool) -> Outcome:
     if device.type != "cuda":
         return Outcome("it is for CUDA devices")
     if problem := kernel.problem(device):
