@@ -125,6 +125,15 @@ def new_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
+def refuse_unwritable(path: Path) -> None:
+    """Raise `GolfError` if `new_folder` could not make `path`, before the work whose results it is for."""
+    try:
+        existing = next(parent for parent in path.absolute().parents if parent.exists())
+        tempfile.TemporaryDirectory(dir=existing, prefix=f".{path.name}.").cleanup()
+    except OSError as error:
+        raise disk_error(path, error) from error
+
+
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 DISK_REFUSES = (*FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)  # errors that the user can mend
 

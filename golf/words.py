@@ -22,6 +22,16 @@ def listed(items: Sequence[object], at_most: int = 4) -> str:
     return first + (f" and {len(items) - at_most} more" if len(items) > at_most else "")
 
 
+def text_width(plain: int) -> int:
+    """Return the characters in a line of what is printed: what `COLUMNS` says, else the terminal's, else `plain`."""
+    from rich.console import Console
+
+    asked = os.environ.get("COLUMNS", "")
+    if asked.isdecimal() and int(asked) > 0:
+        return int(asked)
+    return Console(_environ={}).width if sys.stdout.isatty() else plain
+
+
 def print_in_any_encoding() -> None:
     """Let standard output and error show a question mark for what their encoding lacks, as Latin-1 lacks `…`.
 

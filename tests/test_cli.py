@@ -46,12 +46,13 @@ def test_every_file_of_commands_is_in_the_list_and_says_what_it_does() -> None:
 
 
 def test_help_needs_no_torch_no_hydra_and_no_parser() -> None:
-    code = "import sys; from golf.commands.cli import main; main(['--help']); main([])\n"
+    code = "import sys; from golf.commands.cli import main; main(['--help']); main([]); main(['--version'])\n"
     code += "print({'torch', 'hydra', 'omegaconf', 'argparse', 'yaml', 'numpy'} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout.endswith("set()\n"), done.stdout + done.stderr
     for command in cli.COMMANDS:
         assert done.stdout.count(f"\n  {command:15} {cli.summary(command)}\n") == 2
+    assert re.search(r"^golf \d+\.\d+\.\d+", done.stdout, re.M)
 
 
 def test_every_command_explains_itself_without_torch() -> None:
@@ -74,6 +75,9 @@ def test_every_command_explains_itself_without_torch() -> None:
         (["data", "gte"], "There is no command golf data gte; did you mean golf data get?"),
         (["report"], "Say what to report: a sweep ("),
         (["report", "lr", "--format", "xml"], "argument --format: invalid choice: 'xml'"),
+        (["report", "lr", "--sigma", "-1"], "argument --sigma: -1 cannot be a standard deviation: give one above 0;"),
+        (["ledger", "--sigma", "nan"], "argument --sigma: nan cannot be a standard deviation: give one above 0;"),
+        (["report", "lr", "--sigma", "wide"], "argument --sigma: invalid standard_deviation value: 'wide'"),
         (["submit", "--dry-run"], "the following arguments are required: overrides; see `golf submit --help`."),
         (["why", "model=9l"], "Name two things to compare"),
     ],

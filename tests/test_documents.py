@@ -20,6 +20,7 @@ import golf
 from golf.commands import cli
 from golf.errors import GolfError
 from golf.registry import technique_types
+from golf.run.identity import variant_id
 from golf.settings.env_vars import translate
 from golf.training.data.own_text import OwnDataset
 from golf.training.techniques.base import Technique
@@ -243,6 +244,14 @@ def test_the_readme_is_short_and_names_wings_and_presets() -> None:
 def test_a_page_names_every_option_of_its_group(page: str, folder: str) -> None:
     text = (ROOT / f"docs/{page}.md").read_text()
     assert [path.stem for path in (ROOT / "conf" / folder).glob("*.yaml") if f"`{path.stem}`" not in text] == []
+
+
+def test_folders_of_the_first_run_have_its_id() -> None:
+    cfg = compose(["scale=laptop", "model.compute_dtype=bf16", "optim.muon_dtype=bf16"])
+    named = set()
+    for page in (ROOT / "README.md", ROOT / "docs/submission.md", ROOT / "golf/commands/export_command.py"):
+        named |= set(re.findall(r"(?:multirun|submissions)/([^/\s`]+-[0-9a-f]{8})\b", page.read_text()))
+    assert named == {f"{cfg.name}-{variant_id(cfg)}"}
 
 
 def test_the_library_page_uses_names_that_exist() -> None:

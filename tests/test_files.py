@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from golf.errors import GolfError
-from golf.files import disk_error, new_folder, write_atomic, write_new
+from golf.files import disk_error, new_folder, refuse_unwritable, write_atomic, write_new
 
 
 def test_content_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
@@ -67,6 +67,15 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
         (unfinished / "a").write_text("a")
         assert not (tmp_path / "made").exists()
     assert (tmp_path / "made/a").read_text() == "a" and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_the_work(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    refuse_unwritable(tmp_path / "not/yet/there")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"], "the check leaves nothing"
+    for place in (tmp_path / "file/folder", Path("/proc/folder"), tmp_path / ("x" * 300)):
+        with pytest.raises(GolfError, match="cannot be written"):
+            refuse_unwritable(place)
 
 
 def test_the_first_of_two_builders_wins(tmp_path: Path) -> None:

@@ -92,6 +92,11 @@ def _dispatch(given: list[str]) -> int:
     if not given or given[0] in HELP:
         print(overview())
         return 0
+    if given[0] == "--version":
+        from golf.run.environment import golf_version
+
+        print(f"golf {golf_version()}")
+        return 0
     for words in (2, 1):
         if (command := " ".join(given[:words])) in COMMANDS:
             rest = given[words:]
@@ -120,7 +125,7 @@ def overview() -> str:
     lines = ["golf COMMAND [argument …]", "", "Train the best language model in 16,000,000 bytes.", ""]
     for title, commands in GROUPS.items():
         lines += [title, *map(_line, commands), ""]
-    return "\n".join([*lines, "`golf COMMAND --help` explains a command."])
+    return "\n".join([*lines, "`golf COMMAND --help` explains a command, `golf --version` names the version."])
 
 
 def _line(command: str) -> str:

@@ -2,7 +2,7 @@
 
 The result is a record folder with one self-contained train_gpt.py, which is checked by running it.
 
-    golf export multirun/gold6_11l-3866b0dc --author "A. Golfer" --github-id agolfer
+    golf export multirun/4l-int8-993d6763 --author "A. Golfer" --github-id agolfer
     golf export RUN RUN RUN --wrap --reference 1.2244 --rules strict
 """
 

@@ -88,12 +88,16 @@ def _records(args: argparse.Namespace) -> list[dict]:
 
 
 def _show(entries: list[Entry], summary: list[str], *, by_submission: bool) -> None:
-    from rich.console import Console
-
     from golf.foreign.import_tables import counts, fault_lines, table
     from golf.report.summary import PLAIN_WIDTH
+    from golf.words import text_width
 
-    width = Console().width if sys.stdout.isatty() else PLAIN_WIDTH
-    lines = [table(entries, width, by_submission=by_submission), "", *fault_lines(entries), counts(entries), *summary]
+    lines = [
+        table(entries, text_width(PLAIN_WIDTH), by_submission=by_submission),
+        "",
+        *fault_lines(entries),
+        counts(entries),
+        *summary,
+    ]
     # Of the empty lines only the one below the table is meant.
     print("\n".join(line for number, line in enumerate(lines) if line or number == 1))

@@ -14,18 +14,15 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from golf.commands.parsing import CommandParser
 from golf.errors import GolfError
 
 if TYPE_CHECKING:
     from golf.artifact.inspection import InspectedTensor, Inspection
+    from golf.report.table import Table
 
-COLUMNS = (
-    *("tensor", "shape", "narrowest format", "parameters", "stored"),
-    *("entropy bits", "coded bits", "coded bytes", "error"),
-)
 LEGEND = "narrowest format: the narrowest that holds the codes; the configuration's can be wider"
 
 
@@ -57,35 +54,45 @@ def main(arguments: list[str]) -> int:
     if args.json:
         print(json.dumps(dataclasses.asdict(inspection), indent=2))
     else:
-        _print_table(inspection, args.classes)
+        from golf.report.table import render
+
+        print(render(_table(inspection, args.classes), "text"), end="")
     return 0
 
 
-def _print_table(inspection: Inspection, classes_only: bool) -> None:
-    from rich.table import Table
-
+def _table(inspection: Inspection, classes_only: bool) -> Table:
+    """Return the table of tensors and classes, whose narrow forms keep bytes and bits."""
     from golf.artifact.inspection import totals_by_class
-    from golf.report.summary import console
+    from golf.report.table import Column, Table
 
-    table = Table(title=f"{inspection.layout}, {inspection.file_bytes:,} bytes", title_justify="left")
-    for column in COLUMNS:
-        table.add_column(column, justify="left" if column in COLUMNS[:3] else "right")
-    for row in () if classes_only else inspection.tensors:
-        table.add_row(*_cells(row))
-    table.add_section()
-    for row in totals_by_class(inspection.tensors):
-        table.add_row(*_cells(row))
-    # Without a terminal rich takes 80 columns, which cuts this table.
-    console(plain_width=150).print(table)
+    columns = (
+        Column("tensor", "tensor", is_text=True),
+        Column("shape", "shape", is_text=True, spare=4),
+        Column("format", "narrowest format", is_text=True, spare=3),
+        Column("params", "parameters", "{:,}".format, spare=1),
+        Column("stored", "stored", "{:,}".format, spare=5),
+        Column("entropy_bits", "entropy bits", "{:.3f}".format, spare=2),
+        Column("coded_bits", "coded bits", "{:.3f}".format),
+        Column("coded_bytes", "coded bytes", "{:,.0f}".format),
+        Column("error", "error", "{:.3g}".format, spare=6),
+    )
+    tensors, classes = () if classes_only else inspection.tensors, totals_by_class(inspection.tensors)
     over = inspection.file_bytes / max(inspection.entropy_bytes, 1) - 1
-    print(LEGEND)
-    print(f"order-0 entropy {inspection.entropy_bytes:,.0f} bytes; the file is {over:+.2%} from it")
+    entropy = f"order-0 entropy {inspection.entropy_bytes:,.0f} bytes; the file is {over:+.2%} from it"
+    title = f"{inspection.layout}, {inspection.file_bytes:,} bytes"
+    return Table(columns, [_row(t) for t in (*tensors, *classes)], title, (LEGEND, entropy), totals=len(classes))
 
 
-def _cells(row: InspectedTensor) -> list[str]:
-    params = max(row.params, 1)
-    entropy, coded = f"{row.entropy_bits / params:.3f}", f"{8 * row.coded_bytes / params:.3f}"
-    error = "–" if row.error is None else f"{row.error:.3g}"
-    shape = "×".join(map(str, row.shape))
-    sizes = (f"{row.params:,}", f"{row.stored_bytes:,}", entropy, coded, f"{row.coded_bytes:,.0f}", error)
-    return [row.name, shape, row.format, *sizes]
+def _row(tensor: InspectedTensor) -> dict[str, Any]:
+    params = max(tensor.params, 1)
+    return {
+        "tensor": tensor.name,
+        "shape": "×".join(map(str, tensor.shape)),
+        "format": tensor.format,
+        "params": tensor.params,
+        "stored": tensor.stored_bytes,
+        "entropy_bits": tensor.entropy_bits / params,
+        "coded_bits": 8 * tensor.coded_bytes / params,
+        "coded_bytes": tensor.coded_bytes,
+        "error": tensor.error,
+    }

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from typing import NoReturn
 
 EXIT_USAGE = 2
+
+
+def standard_deviation(text: str) -> float:
+    """Return the number that `text` says. Raises argparse's error for one that cannot be a standard deviation."""
+    if not (math.isfinite(sd := float(text)) and sd > 0):
+        raise argparse.ArgumentTypeError(f"{text} cannot be a standard deviation: give one above 0")
+    return sd
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -49,5 +57,5 @@ class CommandParser(argparse.ArgumentParser):
         from golf.report.variants import SCORES
 
         sigma = "standard deviation over seeds for variants with too few seeds"
-        self.add_argument("--sigma", type=float, metavar="BPB", help=sigma)
+        self.add_argument("--sigma", type=standard_deviation, metavar="BPB", help=sigma)
         self.add_argument("--score", choices=list(SCORES), help="score to compare (default: the one that counts)")

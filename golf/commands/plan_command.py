@@ -111,10 +111,10 @@ def _probed(cfg: Config) -> StepTime:
 
 def _show(cfg: Config, plan: Plan, as_json: bool) -> None:
     from golf.plan.lines import as_dict, plan_lines, plan_table
-    from golf.report.summary import console
+    from golf.report.table import render
 
     if as_json:
         print(json.dumps(as_dict(plan), indent=2))
         return
-    console().print(plan_table(plan, cfg.name))
+    print(render(plan_table(plan, cfg.name), "text"), end="")
     print("\n".join(plan_lines(cfg, plan)))

@@ -20,19 +20,19 @@ def parser() -> CommandParser:
 def main(arguments: list[str]) -> int:
     """Print the table of runs, once or until they have ended."""
     args = parser().parse_intermixed_args(arguments)
-    from rich.console import Console
     from rich.live import Live
 
     from golf.jobs.cluster.show import status_table
     from golf.jobs.cluster.status import RUNNING, WAITING, find_record, sweep_status
     from golf.jobs.cluster.waves import about_waves
+    from golf.report.summary import console
 
     if args.sweep is None:
         return _list_sweeps()
     record = find_record(args.sweep)
     lines = sweep_status(record)
     if not args.watch:
-        Console().print(status_table(lines, record.name))
+        console().print(status_table(lines, record.name))
         if said := about_waves(record.name):
             print(said)
         return 0

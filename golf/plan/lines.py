@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rich.table import Table
-
 from golf.plan.artifact_size import ArtifactSize, Interval
 from golf.plan.gpu_lines import machine_dict, machine_lines
 from golf.plan.plan import Plan, make_plan
+from golf.report.table import Column, Table
 from golf.settings.config import Config
 
 LOPSIDED = 1.25  # ratio of an interval's sides up to which one half-width stands for both
@@ -120,18 +119,29 @@ def basis(artifact: ArtifactSize) -> str:
 
 def plan_table(plan: Plan, title: str) -> Table:
     """Return the table of parameters and bytes by class, with a last row for the whole model."""
-    table = Table(title=title, title_justify="left")
-    for column in ("class", "parameters", "formats", "raw bytes", "expected bytes", "bits a weight"):
-        table.add_column(column, justify="left" if column in ("class", "formats") else "right", overflow="fold")
-    for row in plan.classes:
-        if row.params:
-            bits = 8 * row.stored_bytes / row.params
-            raw, stored = f"{row.raw_bits // 8:,}", f"{row.stored_bytes:,.0f}"
-            table.add_row(row.name, f"{row.params:,}", ", ".join(row.formats), raw, stored, f"{bits:.2f}")
+    columns = (
+        Column("class", "class", is_text=True),
+        Column("parameters", "parameters", "{:,}".format, spare=1),
+        Column("formats", "formats", is_text=True, spare=3),
+        Column("raw_bytes", "raw bytes", "{:,}".format, spare=4),
+        Column("bytes", "expected bytes", "{:,.0f}".format),
+        Column("bits", "bits a weight", "{:.2f}".format, spare=2),
+    )
+    rows: list[dict[str, Any]] = [
+        {
+            "class": row.name,
+            "parameters": row.params,
+            "formats": ", ".join(row.formats),
+            "raw_bytes": row.raw_bits // 8,
+            "bytes": row.stored_bytes,
+            "bits": 8 * row.stored_bytes / row.params,
+        }
+        for row in plan.classes
+        if row.params
+    ]
     raw_bytes = sum(row.raw_bits for row in plan.classes) // 8
-    table.add_section()
-    table.add_row("all", f"{plan.params:,}", "", f"{raw_bytes:,}", f"{plan.artifact.bytes.expected:,.0f}", "")
-    return table
+    whole = {"parameters": plan.params, "raw_bytes": raw_bytes, "bytes": plan.artifact.bytes.expected}
+    return Table(columns, [*rows, {"class": "all", "formats": "", **whole, "bits": ""}], title, totals=1)
 
 
 def plan_lines(cfg: Config, plan: Plan) -> list[str]:

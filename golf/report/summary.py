@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from golf.bits import Score
 from golf.run.identity import variant_id
 from golf.run.result import OK, Result
 from golf.settings.config import Config
+from golf.words import text_width
 
 PLAIN_WIDTH = 140  # width of a table in a file or a pipe, in characters
 
@@ -50,8 +50,8 @@ def print_result(result: Result, folder: Path) -> None:
 
 
 def console(plain_width: int = PLAIN_WIDTH) -> Console:
-    """Return a console of the terminal's width; in a file or a pipe it has `plain_width` characters."""
-    return Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else plain_width)
+    """Return a console as wide as the terminal or `COLUMNS`; in a file or a pipe it has `plain_width` characters."""
+    return Console(highlight=False, markup=False, width=text_width(plain_width))
 
 
 def _score(score: Score | None) -> str:

@@ -15,6 +15,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from golf.report.rows import is_number
+from golf.words import text_width
 
 EMPTY = "–"
 PLAIN_WIDTH = 300  # width of a table in a file or a pipe, in characters
@@ -60,6 +61,7 @@ class Table:
     rows: Sequence[Mapping[str, Any]]
     title: str = ""
     notes: Sequence[str] = ()
+    totals: int = 0  # number of rows at the end that stand below a rule
 
     @property
     def filled(self) -> list[Column]:
@@ -74,9 +76,9 @@ def render(table: Table, form: str) -> str:
 
 
 def as_text(table: Table) -> str:
-    """Return a box as wide as the terminal, or wide enough for whole sentences in a file or a pipe."""
+    """Return a box as wide as the terminal or `COLUMNS`, or wide enough for sentences in a file or a pipe."""
     out = io.StringIO()
-    width = Console().width if sys.stdout.isatty() else PLAIN_WIDTH
+    width = text_width(PLAIN_WIDTH)
     # Colours are for eyes: a pipe and a file get none, nor does a terminal where NO_COLOR is set.
     on_terminal = sys.stdout.isatty() or None
     console = Console(file=out, highlight=False, markup=False, width=width, force_terminal=on_terminal)
@@ -90,7 +92,9 @@ def as_text(table: Table) -> str:
         else:
             header = textwrap.fill(column.title, least, break_long_words=False, break_on_hyphens=False)
             shown.add_column(header, justify="right", no_wrap=True, min_width=least)
-    for row in table.rows:
+    for number, row in enumerate(table.rows):
+        if number == len(table.rows) - table.totals:
+            shown.add_section()
         shown.add_row(*(Text(cell := column.cell(row), style=column.style(cell)) for column in columns))
     console.print(shown)
     for note in table.notes:

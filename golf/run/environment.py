@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.metadata
+import json
 import os
 import platform
 import socket
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -85,8 +87,26 @@ def package_version(package: str) -> str | None:
         return None
 
 
+def golf_version() -> str:
+    """Return golf's version with the commit of its checkout, such as `0.2.0, commit 0123456789ab (edited)`."""
+    project = ROOT / "pyproject.toml"
+    # What pip has noted of an editable install is the version at that time.
+    version = tomllib.loads(project.read_text())["project"]["version"] if project.exists() else package_version("golf")
+    git = git_state()
+    commit = f", commit {git['commit'][:12]}{' (edited)' if git['dirty'] else ''}" if git else ""
+    return f"{version}{commit}"
+
+
 def git_state() -> dict[str, Any]:
-    """Return the commit and whether tracked files differ from it; empty outside a checkout."""
+    """Return the commit and whether tracked files differ from it; empty outside a checkout.
+
+    A job's snapshot lies in the checkout, which may have moved on: the snapshot's commit is that when it was taken.
+    """
+    if (snapshot := ROOT / "snapshot.json").is_file():
+        return json.loads(snapshot.read_text())["git"]
+    # Without this, git would answer for a repository that golf's folder merely lies in.
+    if not (ROOT / ".git").exists():
+        return {}
     try:
         commit = _git("rev-parse", "HEAD")
         # Untracked files, such as data and outputs, would make every checkout look edited.
@@ -96,5 +116,6 @@ def git_state() -> dict[str, Any]:
 
 
 def _git(*arguments: str) -> str:
-    command = ["git", "-C", str(ROOT), *arguments]
+    # Git answers nobody but the owner of a checkout unless it is named as safe. Its code is running already.
+    command = ["git", "-c", f"safe.directory={ROOT}", "-C", str(ROOT), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()

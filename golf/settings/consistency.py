@@ -33,12 +33,6 @@ def check(cfg: Config) -> None:
 
     Call after `settle`.
     """
-    # First, because data=own leaves the vocabulary at 0 and this sentence says where to get it from.
-    _require(
-        bool(cfg.data.path and cfg.data.tokenizer_path and cfg.data.vocab_size > 0),
-        f"data={cfg.data.name} needs data.path, data.tokenizer_path and data.vocab_size: "
-        "`golf data tokenize` prints all three for your own text.",
-    )
     check_values(cfg)
     _check_shape(cfg.model)
     _check_batch(cfg)
@@ -64,6 +58,12 @@ def check(cfg: Config) -> None:
 
 def check_values(cfg: Config) -> None:
     """Raise `GolfError` for a value that its field does not allow, in the groups that are in use."""
+    # First, because data=own leaves the vocabulary at 0 and this sentence says where to get it from.
+    _require(
+        bool(cfg.data.path and cfg.data.tokenizer_path and cfg.data.vocab_size > 0),
+        f"data={cfg.data.name} needs data.path, data.tokenizer_path and data.vocab_size: "
+        "`golf data tokenize` prints all three for your own text.",
+    )
     # Public command lines carry zeros in groups that are switched off, which do no harm.
     off = {"eval.ttt": cfg.eval.ttt.method == "off", "track": cfg.track.backend == "none"}
     check_fields(cfg, unused=[group for group, is_off in off.items() if is_off])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from golf.artifact.script.bundle import Bundle
 from golf.errors import GolfError
-from golf.files import new_folder, write_atomic, write_json
+from golf.files import new_folder, refuse_unwritable, write_atomic, write_json
 from golf.foreign.reference import sentence
 from golf.paths import resolve
 from golf.report.variants import Variant
@@ -46,6 +46,8 @@ def export(runs: Sequence[SubmittedRun], order: Order, target: Path, say: Callab
     """
     if target.exists():
         raise GolfError(f"{target} exists already: remove it or name another folder with --out.")
+    # The rehearsal takes a minute.
+    refuse_unwritable(target)
     cfg = runs[0].cfg
     bundle = Bundle(cfg)
     # The script that is counted is the one that is rehearsed.

@@ -18,7 +18,9 @@ def finished(tiny: OwnDataset, runs: Path) -> Path:
     return only_run(runs)
 
 
-def test_a_run_planned_taken_apart_and_quantized_again(finished: Path, tiny: OwnDataset) -> None:
+def test_a_run_planned_taken_apart_and_quantized_again(
+    finished: Path, tiny: OwnDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
     result = json.loads((finished / "result.json").read_text())
     plan = script_main("plan", "--json", *tiny_overrides(tiny))
     assert plan.returncode == 0, plan.stderr
@@ -30,6 +32,17 @@ def test_a_run_planned_taken_apart_and_quantized_again(finished: Path, tiny: Own
     shown = script_main("inspect_artifact", str(finished / "artifact.golf"))
     assert shown.returncode == 0 and "all embed" in shown.stdout and "order-0 entropy" in shown.stdout
     taken = json.loads(script_main("inspect_artifact", str(finished / "artifact.golf"), "--json").stdout)
+    coded = max(tensor["coded_bytes"] for tensor in taken["tensors"])
+    monkeypatch.setenv("COLUMNS", "44")
+    for command, whole in (
+        (["inspect_artifact", str(finished / "artifact.golf")], f"{coded:,.0f}"),
+        (["plan", *tiny_overrides(tiny)], f"{planned['params']:,}"),
+    ):
+        narrow = script_main(*command).stdout
+        box = [line for line in narrow.splitlines() if line.startswith(("│", "┃", "└"))]
+        assert max(map(len, box)) <= 44 and "…" not in "".join(box) and f" {whole} │" in narrow
+        assert "Left out for lack of width: " in narrow
+    monkeypatch.delenv("COLUMNS")
     assert taken["file_bytes"] == result["artifact_bytes"]
     assert all(t["error"] is not None for t in taken["tensors"])
 

@@ -15,10 +15,12 @@ from golf.report.results import print_sweep, results_table
 from golf.report.rows import RunRow
 from golf.report.statistics import smallest_difference
 from golf.report.study import Study
+from golf.report.summary import console
 from golf.report.table import Column, Table, as_text, render
 from golf.report.variants import Variant
 from golf.run.result import Result
 from golf.settings.config import RulesConfig
+from golf.words import text_width
 from tests.report.runs import BYTES_PER_TOKEN, LOWER_LR, finished, score, variant, with_lr
 
 HOUSE, STRICT = RulesConfig(), RulesConfig(name="strict", alpha=0.01, margin_nats=0.005)
@@ -75,6 +77,18 @@ def test_a_narrow_terminal_goes_without_some_columns(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("golf.report.table.PLAIN_WIDTH", 80)
     text = as_text(table())
     assert max(map(len, text.splitlines()[:12])) == 80 and "1.2230" in text and "−0.0056" in text
+
+
+@pytest.mark.parametrize("columns, width", [("100", 100), ("", 300), ("0", 300), ("wide", 300)])
+def test_columns_is_the_width_where_there_is_no_terminal(
+    columns: str, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert text_width(300) == width
+    widest = max(len(line) for line in as_text(table()).splitlines() if line.startswith("┃"))
+    assert widest <= width and (widest > 100) == (width > 100)
+    console(140).print("x" * 400)
+    assert max(map(len, capsys.readouterr().out.splitlines())) == min(width, 140)
 
 
 def test_sentences_say_the_rule_and_what_could_have_been_missed() -> None:

@@ -222,6 +222,11 @@ def test_mistakes_end_in_one_sentence(overrides: list[str], sentence: str, machi
     assert "\n" not in str(caught.value)
 
 
+def test_own_text_that_is_not_named_is_told_how_before_torch_is_there() -> None:
+    with pytest.raises(GolfError, match="`golf data tokenize` prints all three"):
+        refuse_mistakes(["scale=laptop", "data=own"])
+
+
 @pytest.mark.parametrize(
     ("words", "example"),
     [

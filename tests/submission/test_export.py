@@ -88,6 +88,10 @@ def test_a_submission_with_problems_is_refused_and_nothing_is_written(
     options = ["--track", "10min_16mb", "--out", str(target)]
     assert export_submission.main([str(variant), *WHO, *options]) == 2
     assert "2 of the 3 seeds that the rules want" in capsys.readouterr().err and not target.exists()
+    (tmp_path / "file").write_text("")
+    assert export_submission.main([str(variant), *WHO, "--out", str(tmp_path / "file/record")]) == 2
+    shown = capsys.readouterr()
+    assert "file/record cannot be written" in shown.err and "training it" not in shown.out
     # A published score is one on FineWeb, unless another text is named.
     assert export_submission.main([str(variant), *WHO, "--reference", "1.2244", "--out", str(target)]) == 2
     refused = capsys.readouterr().err

@@ -51,7 +51,8 @@ def status_table(lines: list[RunStatus], name: str) -> Table:
     """Return a table of the runs of sweep `name`, with the counts of their states as its title."""
     table = Table(title=f"{name}: {counts(lines)}", title_justify="left", caption=str(runs_root()))
     for heading in ("run", "seed", "state", "", "job"):
-        table.add_column(heading, justify="right" if heading == "seed" else "left")
+        # Labels are folded and not cut: their ends tell the runs apart.
+        table.add_column(heading, justify="right" if heading == "seed" else "left", overflow="fold")
     for line in lines:
         table.add_row(line.label, str(line.seed), line.state, line.detail, line.job)
     return table

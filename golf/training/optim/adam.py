@@ -75,6 +75,11 @@ class Adam:
         return self.state
 
     def load_state_dict(self, state: dict[str, list[Tensor]]) -> None:
+        """Take over `state`. Raises `ValueError` if its moments are those of other parameters."""
+        shapes = [tuple(p.shape) for p in self.params]
+        for key in ("exp_avg", "exp_avg_sq"):
+            if state and (found := [tuple(t.shape) for t in state[key]]) != shapes:
+                raise ValueError(f"Adam's {key} has shapes {found}, not {shapes}")
         # Steps update moments in place: without a copy they would change the state that the caller has saved.
         self.state = {key: [t.clone() for t in tensors] for key, tensors in state.items()}
 

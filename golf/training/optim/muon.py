@@ -86,6 +86,7 @@ class MatrixOptimizer:
         self.params, self.optim = list(params), optim
         # The learning rate is that before the schedule's multiplier. The schedule may change the decay between steps.
         self.lr, self.weight_decay = optim.matrix_lr, optim.muon_wd
+        self.owned_counts: dict[torch.Size, int] = {}  # n per shape [r, c]: the matrices that this rank owns
         self.momentum_buffers: dict[torch.Size, Tensor] = {}  # [n, r, c] per shape
 
     def update(self, grads: Tensor, momentum: float) -> Tensor:
@@ -101,8 +102,14 @@ class MatrixOptimizer:
         return {"x".join(map(str, shape)): buffer for shape, buffer in self.momentum_buffers.items()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Take over `state`, which is empty before the first step. Raises `ValueError` if it is of other matrices."""
         # Copies, because steps change the momentum in place.
-        self.momentum_buffers = {torch.Size(map(int, key.split("x"))): b.clone() for key, b in state.items()}
+        buffers = {torch.Size(map(int, key.split("x"))): b.clone() for key, b in state.items()}
+        found = {shape: tuple(buffer.shape) for shape, buffer in buffers.items()}
+        expected = {shape: (count, *shape) for shape, count in self.owned_counts.items()}
+        if buffers and found != expected:
+            raise ValueError(f"Muon's momentum has shapes {sorted(found.values())}, not {sorted(expected.values())}")
+        self.momentum_buffers = buffers
 
 
 class Muon(MatrixOptimizer):
@@ -129,6 +136,7 @@ class Muon(MatrixOptimizer):
         for i, matrix in enumerate(self.matrices):
             if i % ranks.world_size == ranks.rank:
                 self.owned[matrix.shape].append(i)
+        self.owned_counts = {shape: len(indices) for shape, indices in self.owned.items()}
 
     def zero_grad(self) -> None:
         for param in self.params:

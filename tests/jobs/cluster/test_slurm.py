@@ -105,15 +105,19 @@ def test_a_sweep_is_complete_but_for_what_crashed_and_what_was_cancelled(
 
 
 def test_jobs_run_the_code_that_was_submitted(cluster: Environment, tiny: OwnDataset, runs: Path) -> None:
-    submit(cluster, tiny, "seed=1,2")
+    taken = {"commit": "0" * 40, "dirty": False}
+    with no_job_starts(cluster):
+        submit(cluster, tiny, "seed=1,2")
+        (snapshot,) = runs.glob("sweeps/*/snapshots/*")
+        said = json.loads((snapshot / "snapshot.json").read_text())
+        assert (snapshot / "golf/train.py").exists() and said["packages"]
+        (snapshot / "snapshot.json").write_text(json.dumps({**said, "git": taken}))
     wait_for("end of the jobs", lambda: queue_is_empty(cluster))
-    (snapshot,) = runs.glob("sweeps/*/snapshots/*")
-    assert (snapshot / "golf/train.py").exists() and json.loads((snapshot / "snapshot.json").read_text())["packages"]
     for log in runs.glob("sweeps/*/slurm/*_submission.sh"):
         assert f"export PYTHONPATH={snapshot}" in log.read_text().replace("'", "")
-    # The jobs' current directory is this checkout, where Python would look first. A snapshot is in no git repository.
+    # The jobs' current directory is this checkout, where Python would look first. It is at another commit.
     records = [json.loads(path.read_text()) for path in runs.glob("4l*/seed*/environment.json")]
-    assert [record["git"] for record in records] == [{}, {}]
+    assert [record["git"] for record in records] == [taken, taken]
 
 
 def started(runs: Path, step: int) -> bool:

@@ -15,7 +15,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from golf.errors import GolfError
 from golf.run.folder import RunFolder, create_run_folder
@@ -187,6 +187,22 @@ def test_a_checkpoint_that_does_not_fit_is_one_sentence_and_other_code_is_noted(
     latest.write_text(json.dumps({key: value for key, value in saved.items() if key not in ("data", "code")}))
     older = Checkpoints(cfg, folder, state, "other")
     assert older.load().step == 3 and not older.is_of_other_code, "earlier versions wrote neither"
+
+
+@pytest.mark.parametrize("muon", ["sharded", "parallel"])
+@pytest.mark.parametrize("part, said", [("muon/", "Muon's momentum has shapes"), ("/exp_avg_sq/", "Adam's exp_avg_sq")])
+def test_state_of_other_matrices_is_refused_at_the_resume(cfg: Config, muon: str, part: str, said: str) -> None:
+    cfg.optim.muon = muon
+    folder, state = create_run_folder(cfg, []), build_state(cfg, Ranks(), lambda *_: None)
+    for parameter in state.model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    state.step.optimizer.step()
+    Checkpoints(cfg, folder, state, "data").save(Start(step=3))
+    file = folder.checkpoint / "step3/rank0.safetensors"
+    saved = load_file(file)
+    name = next(name for name in saved if part in name)
+    save_file({**saved, name: saved[name][..., :-1].contiguous()}, file)
+    assert "does not fit this run" in (refused := load_error(cfg, folder)) and said in refused
 
 
 def test_short_runs_have_no_checkpoints_and_long_ones_do(tiny_cfg: Config) -> None:
