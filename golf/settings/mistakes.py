@@ -132,9 +132,11 @@ def _unreadable(override: str) -> str:
 
 
 def refuse_null_groups(overrides: Sequence[str]) -> None:
-    """Raise `GolfError` for `model=null` and the like: only a sweep and an experiment may be left out so."""
+    """Raise `GolfError` for `model=null`, `~model` and the like: only a sweep and an experiment may be left out so."""
     for override in overrides:
-        group, _, option = override.lstrip("+").partition("=")
+        group, _, option = override.lstrip("+~").partition("=")
+        # Hydra deletes the choice, and the schema's defaults would be trained.
+        option = "" if override.startswith("~") else option
         # Hydra looks for the names of files in the list and stops at a number with a traceback.
         if group == "tech" and re.search(r"[\[,]\s*[+-]?[\d.]+\s*[,\]]", option):
             raise GolfError(f"{override}: tech lists names, not numbers, as in tech=[bigram,xsa].")
