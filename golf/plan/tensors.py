@@ -9,11 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from golf.artifact.quant.formats import QMAX
+from golf.artifact.quant.formats import FLOAT_DTYPES, QMAX
 from golf.artifact.quant.policy import storage_class, storage_of, with_sensitive
 from golf.settings.config import Config
 
-FLOAT_BITS = {"fp16": 16, "bf16": 16, "fp32": 32}
 ROW_SCALE_BITS, TENSOR_SCALE_BITS = 16, 32
 
 
@@ -50,7 +49,7 @@ class StoredTensor:
             scales = self.shape[0] * ROW_SCALE_BITS if len(self.shape) == 2 else TENSOR_SCALE_BITS
             # The largest code of n bits with a sign is 2^(n-1) - 1.
             return self.numel * (QMAX[self.format].bit_length() + 1) + scales
-        return self.numel * FLOAT_BITS.get(self.format, 8 * self.dtype.itemsize)
+        return self.numel * 8 * FLOAT_DTYPES.get(self.format, self.dtype).itemsize
 
 
 def stored_tensors(cfg: Config, state_dict: dict[str, Tensor]) -> list[StoredTensor]:

@@ -8,20 +8,15 @@ from golf.errors import GolfError
 from golf.settings.config import (
     Config,
     ModelConfig,
-    QuantConfig,
-    TensorQuant,
     eval_seq_len,
     from_dict,
     mlp_hidden,
     techniques,
-    tensor_classes,
     training_seconds,
     ttt_recipe,
-    uses_gptq,
-    uses_trellis,
 )
 from golf.settings.fields import check_fields
-from golf.settings.quant_config import BY_NAME
+from golf.settings.quant_config import BY_NAME, QuantConfig, TensorQuant, tensor_classes, uses_gptq, uses_trellis
 
 CODEC_LEVELS = {"zlib": (0, 9), "zstd": (1, 22), "lzma": (0, 9), "brotli": (0, 11)}
 POLAR_EXPRESS_STEPS = 5  # triples of coefficients in training/optim/muon.py

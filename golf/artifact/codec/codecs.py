@@ -65,9 +65,10 @@ def decompress(data: bytes, quant: QuantConfig, size: int) -> bytes:
     Never allocates much more than that, whatever `data` claims.
     """
     if quant.codec == "zlib":
-        out, finished = _unzlib(data, size)
+        out, finished = _decoded(zlib.decompressobj(), data, size)
     elif quant.codec in ("lzma", "context"):  # the entropy coder leaves the rest of a file to lzma
-        out, finished = _unlzma(data, size)
+        decoder = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=LZMA_MEMORY_BYTES)
+        out, finished = _decoded(decoder, data, size)
     elif quant.codec == "brotli":
         out, finished = _unbrotli(data, size)
     else:
@@ -78,21 +79,12 @@ def decompress(data: bytes, quant: QuantConfig, size: int) -> bytes:
     return out
 
 
-def _unzlib(data: bytes, size: int) -> tuple[bytes, bool]:
-    decoder = zlib.decompressobj()
+def _decoded(decoder: Any, data: bytes, size: int) -> tuple[bytes, bool]:
     try:
         # One byte more than stated is let through: enough to notice a longer stream without unpacking all of it.
         out = decoder.decompress(data, size + 1)
-    except (zlib.error, MemoryError) as error:
-        raise ValueError(str(error)) from error
-    return out, decoder.eof and not decoder.unused_data
-
-
-def _unlzma(data: bytes, size: int) -> tuple[bytes, bool]:
-    decoder = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=LZMA_MEMORY_BYTES)
-    try:
-        out = decoder.decompress(data, size + 1)
-    except (lzma.LZMAError, EOFError, MemoryError) as error:
+    # Any error, because zlib and lzma have errors of their own.
+    except Exception as error:
         raise ValueError(str(error)) from error
     return out, decoder.eof and not decoder.unused_data
 

@@ -43,9 +43,7 @@ class CodedTensor:
 
     @property
     def payload_bytes(self) -> int:
-        scale_bytes = 0 if self.scale is None else self.scale.nbytes
-        column_bytes = 0 if self.columns is None else self.columns.nbytes
-        return self.data.nbytes + scale_bytes + column_bytes
+        return sum(part.nbytes for part in (self.data, self.scale, self.columns) if part is not None)
 
 
 def encode_integer(tensor: Tensor, how: TensorQuant, quant: QuantConfig) -> CodedTensor:

@@ -89,10 +89,12 @@ def send_wave(waves: Waves) -> None:
     name, variants, plan = waves.name, waves.variants, waves.plan
     done = decisions(name, variants, plan)
     while jobs := next_round(name, variants, plan, done):
+        before = read_record(name)
         # Refused jobs are reported and recorded once.
-        refused = waves.refused if read_record(name) is None else ()
+        refused = waves.refused if before is None else ()
         order = make_order([*dealt(jobs, plan.seeds), *refused])
-        _record(order, waves)
+        made = replace(make_record(name, waves.command, order.jobs, order.refused, before), sequential=plan.values())
+        write_record(made if before is None else extended(before, made))
         if order.to_run or order.running:
             show_order(order, name)
             if order.to_run:
@@ -169,14 +171,6 @@ def about_waves(name: str) -> str:
         return f"{said}; {error}"
     after = f"job {waiting.job} sends the next" if waiting else "no job goes on with it: give the same command again"
     return f"{said}; {after}"
-
-
-def _record(order: ClusterOrder, waves: Waves) -> None:
-    """Add the runs of a round to the sweep's record."""
-    before = read_record(waves.name)
-    made = make_record(waves.name, waves.command, order.jobs, order.refused, before)
-    record = replace(made, sequential=waves.plan.values())
-    write_record(record if before is None else extended(before, record))
 
 
 def _send_controller(order: ClusterOrder, look: int, name: str) -> None:

@@ -43,17 +43,6 @@ def calibrate(state_dict: Mapping[str, Tensor], cfg: Config, dataset: Dataset | 
         return collect(cfg, state_dict, ranks, loader.next_batch).hessians
 
 
-def calibrate_after(
-    cfg: Config, weights: Mapping[str, Tensor], next_batch: NextBatch, trained_seconds: float, ranks: Ranks
-) -> Calibration:
-    """Collect the Hessians after training. Training text counts as training, so reading stops with the budget."""
-    if cfg.quant.calibration.source == "self_generated":
-        return collect(cfg, weights, ranks)
-    budget = cfg.budget.train_seconds
-    left = budget - ranks.first(trained_seconds) if budget else math.inf
-    return collect(cfg, weights, ranks, next_batch, seconds_left=left)
-
-
 @torch.no_grad()
 def collect(
     cfg: Config,

@@ -5,25 +5,30 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from golf.training.loop.checkpoint import Checkpoints, Start
 
 
-class RecompileWatch:
-    """Causes of compilations between `start` and `stop`, over any number of such segments."""
+class LoopListener:
+    """Saves checkpoints, notes what is compiled while the clock runs, and passes on warnings about the pace."""
 
-    def __init__(self) -> None:
-        self.causes: list[str] = []
+    def __init__(self, warn: Callable[[str], None], checkpoints: Checkpoints | None = None):
+        self.warn, self.checkpoints = warn, checkpoints
+        self.recompiles: list[str] = []  # causes of the graphs that were compiled while the clock ran
         self._last: Any = None
         self._graphs = 0
 
-    def start(self) -> None:
+    @property
+    def start(self) -> Start:
+        """Return the starting point of the loop: step 0, or the state of the loaded checkpoint."""
+        return self.checkpoints.start if self.checkpoints else Start()
+
+    def clock_runs(self) -> None:
         """Begin a segment in which a compilation counts."""
         self._last, self._graphs = next(iter(_records()), None), _graphs()
 
-    def stop(self) -> None:
+    def clock_stands(self) -> None:
         """End the segment and collect the causes."""
         if _graphs() == self._graphs:
             return
@@ -31,7 +36,15 @@ class RecompileWatch:
         new = itertools.takewhile(lambda record: record is not self._last, _records())
         causes = [_sentence(record) for record in new if record.recompile_reason]
         # The latest record comes first, and a first compilation has no reason to recompile.
-        self.causes += reversed(causes) if causes else ["a function for the first time"]
+        self.recompiles += reversed(causes) if causes else ["a function for the first time"]
+
+    def is_checkpoint_due(self, train_seconds: float) -> bool:
+        return self.checkpoints is not None and self.checkpoints.is_due(train_seconds)
+
+    def save(self, start: Start) -> None:
+        """Write a checkpoint from which training can go on at `start`."""
+        if self.checkpoints:
+            self.checkpoints.save(start)
 
 
 def _dynamo() -> Any:
@@ -53,31 +66,3 @@ def _records() -> list[Any]:
 
 def _sentence(record: Any) -> str:
     return f"{record.co_name}: {' '.join(record.recompile_reason.splitlines()[0].split())}"
-
-
-@dataclass
-class LoopListener:
-    """Saves checkpoints, notes what is compiled while the clock runs, and passes on warnings about the pace."""
-
-    warn: Callable[[str], None]
-    checkpoints: Checkpoints | None = None
-    recompiles: RecompileWatch = field(default_factory=RecompileWatch)
-
-    @property
-    def start(self) -> Start:
-        """Return the starting point of the loop: step 0, or the state of the loaded checkpoint."""
-        return self.checkpoints.start if self.checkpoints else Start()
-
-    def clock_runs(self) -> None:
-        self.recompiles.start()
-
-    def clock_stands(self) -> None:
-        self.recompiles.stop()
-
-    def is_checkpoint_due(self, train_seconds: float) -> bool:
-        return self.checkpoints is not None and self.checkpoints.is_due(train_seconds)
-
-    def save(self, start: Start) -> None:
-        """Write a checkpoint from which training can go on at `start`."""
-        if self.checkpoints:
-            self.checkpoints.save(start)

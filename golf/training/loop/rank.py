@@ -89,7 +89,7 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
         calibration = calibrate_trained(cfg, state, training, loader, log)
     result.calibration_seconds = calibration.seconds if calibration else None
     _record_training(result, cfg, training)
-    _record_machine(result, listener.recompiles.causes, ranks, log)
+    _record_machine(result, listener.recompiles, ranks, log)
     if training.diverged:
         result.state, result.reason = DIVERGED, f"the loss was {training.train_loss} at step {training.steps}"
         return result

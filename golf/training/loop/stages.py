@@ -6,6 +6,7 @@ pack (`export`), score the artifact.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from golf.run.trainlog import TrainLog
 from golf.settings.config import Config, uses_gptq
 from golf.training.data.dataset import Dataset
 from golf.training.data.loader import Loader
-from golf.training.loop.calibration import Calibration, calibrate_after
+from golf.training.loop.calibration import Calibration, collect
 from golf.training.loop.state import TrainState
 from golf.training.loop.training import Training
 from golf.training.scoring.scorer import Scorer
@@ -71,7 +72,13 @@ def calibrate_trained(
         return None
     log.calibrating()
     weights, ranks = state.hooks.final_weights(), state.ranks
-    calibration = calibrate_after(cfg, weights, loader.next_batch, training.seconds, ranks)
+    if cfg.quant.calibration.source == "self_generated":
+        calibration = collect(cfg, weights, ranks)
+    else:
+        # Training text counts as training, so reading stops with the budget.
+        budget = cfg.budget.train_seconds
+        left = budget - ranks.first(training.seconds) if budget else math.inf
+        calibration = collect(cfg, weights, ranks, loader.next_batch, seconds_left=left)
     log.calibrated(calibration.tokens, len(calibration.hessians), calibration.seconds)
     return calibration
 

@@ -15,11 +15,10 @@ from golf.training.data.dataset import Dataset, open_dataset
 from golf.training.model.build import build_scored_model, compile_for_scoring
 from golf.training.model.documents import separate_documents
 from golf.training.ranks import Ranks
-from golf.training.scoring.by_document import score_by_document, score_sliding_by_document
 from golf.training.scoring.forward import LossesAt, compiled_losses_at
 from golf.training.scoring.lora import check_adapted
-from golf.training.scoring.sliding import score_sliding
-from golf.training.scoring.standard import score_standard
+from golf.training.scoring.sliding import score_sliding, score_sliding_by_document
+from golf.training.scoring.standard import score_by_document, score_standard
 from golf.training.scoring.tally import Observe, Tally, Watcher
 from golf.training.scoring.tilt import TiltedTally, tilted_losses_at
 from golf.training.scoring.ttt_lora import LoraScoring
@@ -72,39 +71,25 @@ class Scorer:
         self.model.load_state_dict(state_dict)
         # Validations name the switches. Without names here the compiler would build the same graph once more.
         active = self.model.active_in_scoring if active is None else active
+
+        def losses(inputs: Tensor, targets: Tensor) -> Tensor:
+            return self.token_losses(inputs, targets, active)
+
+        tally, tokens = self._tally(observe), self.cfg.eval.val_batch_tokens // self.cfg.data.micro_batches
         if self.cfg.eval.documents:
-            return score_by_document(
-                lambda inputs, targets: self.token_losses(inputs, targets, active),
-                self._tally(observe),
-                seq_len=self.seq_len,
-                row_tokens=self.cfg.eval.val_batch_tokens // self.cfg.data.micro_batches,
-            )
-        return score_standard(
-            lambda inputs, targets: self.token_losses(inputs, targets, active),
-            self._tally(observe),
-            seq_len=self.seq_len,
-            batch_seqs=self.cfg.eval.val_batch_tokens // self.cfg.data.micro_batches // self.seq_len,
-        )
+            return score_by_document(losses, tally, seq_len=self.seq_len, row_tokens=tokens)
+        return score_standard(losses, tally, seq_len=self.seq_len, batch_seqs=tokens // self.seq_len)
 
     def sliding(self, state_dict: Mapping[str, Tensor], *, observe: Observe | None = None) -> Score:
         """Return the score with windows that are `eval.stride` tokens apart."""
         self.model.load_state_dict(state_dict)
+        # The losses come first, because they may be compiled and the tally's clock runs from its creation.
+        losses_at, tally = self.losses_at, self._tally(observe)
+        seq_len, stride, batch_seqs = self.seq_len, self.cfg.eval.stride, self.cfg.eval.stride_batch_seqs
         if self.cfg.eval.documents:
-            return score_sliding_by_document(
-                self.losses_at,
-                self._tally(observe),
-                seq_len=self.seq_len,
-                stride=self.cfg.eval.stride,
-                batch_seqs=self.cfg.eval.stride_batch_seqs,
-            )
-        return score_sliding(
-            self.losses_at,
-            self._tally(observe),
-            seq_len=self.seq_len,
-            stride=self.cfg.eval.stride,
-            batch_seqs=self.cfg.eval.stride_batch_seqs,
-            tail=self.cfg.eval.tail,
-        )
+            return score_sliding_by_document(losses_at, tally, seq_len=seq_len, stride=stride, batch_seqs=batch_seqs)
+        tail = self.cfg.eval.tail
+        return score_sliding(losses_at, tally, seq_len=seq_len, stride=stride, batch_seqs=batch_seqs, tail=tail)
 
     def test_time_trained(
         self, state_dict: Mapping[str, Tensor], *, watcher: Watcher | None = None, observe: Observe | None = None

@@ -1,5 +1,7 @@
 """Sliding-window score: every target has at least T - stride tokens of context, except at the start of the text.
 
+By document, windows begin with their document at the earliest.
+
 Source: record 2026-03-19_SlidingWindowEval; the exact tail is that of 2026-04-01_Vocab4096_MLPMult4_WD085.
 """
 
@@ -9,6 +11,7 @@ import numpy as np
 import torch
 
 from golf.bits import Score
+from golf.training.scoring.document_queue import list_documents
 from golf.training.scoring.forward import LossesAt
 from golf.training.scoring.tally import Tally
 from golf.training.scoring.windows import batches, list_windows, split_first
@@ -37,3 +40,22 @@ def describe(stride: int, tail: str = "exact") -> str:
     """Return the name of this kind of score, as results and tables show it."""
     doubled = ", upstream tail (the last tokens count more than once: to compare with public scores only)"
     return f"sliding window, stride {stride}" + (doubled if tail == "upstream" else "")
+
+
+@torch.no_grad()
+def score_sliding_by_document(
+    losses_at: LossesAt, tally: Tally, *, seq_len: int, stride: int, batch_seqs: int
+) -> Score:
+    """Return the score with windows that are `stride` tokens apart and begin with their document at the earliest."""
+    windows = document_windows(tally.tokens, seq_len, stride)
+    # The first window of a document scores all that it reads, each other one `stride` targets: two shapes.
+    is_first = windows[:, 0] == windows[:, 1]
+    for part, width in ((windows[is_first], seq_len), (windows[~is_first], stride)):
+        add_scores(tally, losses_at, part, seq_len=seq_len, width=width, batch_seqs=batch_seqs)
+    return tally.score(f"sliding window by document, stride {stride}")
+
+
+def document_windows(tokens: np.ndarray, seq_len: int, stride: int) -> np.ndarray:
+    """Return the windows `[n, 3]` of (start, first scored, end) of every document of `tokens` `[N + 1]`, in order."""
+    documents = list_documents(tokens).tolist()
+    return np.concatenate([start + list_windows(targets, seq_len, stride) for start, targets in documents])

@@ -97,17 +97,13 @@ class Recurrence(Technique):
             )
         if self.skip_rows != "looped" and not (cfg.model.unet_skips and cfg.model.num_layers > 1):
             raise GolfError(f"tech.recurrence.skip_rows={self.skip_rows} needs U-net skips: set skip_rows=looped.")
-        if not self.late_decay and not self._late_rows(cfg):
+        if not self.late_decay and (routes := self.routes(cfg)).early_rows == routes.skip_rows:
             raise GolfError("tech.recurrence.late_decay=false has no late rows of skips to keep: leave it true.")
         if self.controls == "by_visit" and (rivals := [other.name for other in techniques(cfg) if other.by_layer]):
             raise GolfError(
                 f"tech.recurrence.controls=by_visit has no parameters of {rivals[0]} for the further visits: use "
                 f"controls=by_layer or drop {rivals[0]}."
             )
-
-    def _late_rows(self, cfg: Config) -> bool:
-        routes = self.routes(cfg)
-        return routes.early_rows < routes.skip_rows
 
     def routes(self, cfg: Config) -> Routes:
         plain, skips = plain_route(cfg.model), cfg.model.unet_skips

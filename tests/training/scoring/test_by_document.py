@@ -11,13 +11,9 @@ from hypothesis import strategies as st
 
 from golf.training.model.documents import separate_documents
 from golf.training.model.gpt import GPT
-from golf.training.scoring.by_document import (
-    document_windows,
-    piece_rows,
-    score_by_document,
-    score_sliding_by_document,
-)
 from golf.training.scoring.forward import losses_at
+from golf.training.scoring.sliding import document_windows, score_sliding_by_document
+from golf.training.scoring.standard import piece_rows, score_by_document
 from tests.training.scoring.small import SEQ_LEN, Observed, on_ranks, small_model, small_tally, small_tokens
 
 TOKENS = small_tokens(211, seed=3)
