@@ -146,7 +146,9 @@ def _text_fault(score: LoggedScore, val_loss: float, tokens: float) -> str:
     slack = loss.unit_in_last_place / abs(val_loss) + 10.0**-score.digits / score.val_bpb
     if abs(found / VALIDATION_BYTES - 1) <= BYTES_TOLERANCE + slack:
         return ""
-    size = f"scored as {found / 1e6:,.2f} MB of text, the validation split is {VALIDATION_BYTES / 1e6:.2f} MB"
+    # A small text of one's own would be 0.00 MB.
+    scored = f"{found / 1e6:,.2f} MB" if found >= 1e4 else f"{found:,.0f} bytes"
+    size = f"scored as {scored} of text, the validation split is {VALIDATION_BYTES / 1e6:.2f} MB"
     if abs(found / OLDER_SPLIT_BYTES - 1) <= BYTES_TOLERANCE + slack:
         return f"{size}: {OLDER_EXPORT}, which reads about 0.003 bpb lower"
     if found < SMALLEST_SPLIT * VALIDATION_BYTES:

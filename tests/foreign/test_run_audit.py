@@ -26,6 +26,7 @@ FIXTURES = Path(__file__).parent / "fixtures"
         ({"loss": 2.0}, "scored as 149.13 MB of text", "ok"),
         ({"loss": 2.03145, "tokens": 63_779_840}, "it is the older export of the split", "ok"),
         ({"tokens": 1_000_000}, "it is a part of the split", "ok"),
+        ({"tokens": 2_000, "loss": 2.0726, "bpb": 1.2244}, "scored as 4,884 bytes of text", "ok"),
         ({"loss": 2.1}, "it flatters the score", "ok"),
         ({"total": 15_999_000}, "15,999,000 bytes in total are not 15,800,000 of the model + 50,000 of code", "ok"),
         ({"pre": 1.25, "eval_ms": 70_000}, "which no flat score can be", "ok"),
