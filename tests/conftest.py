@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from golf.training.data.own_text import OwnDataset, Recipe, make_dataset
 from tests.support import FinishedRun, compose, finished_overrides, golf_main, make_text, only_run, tiny_overrides
 
 torch.set_num_threads(1)
+# Workers of pytest-xdist have a width of 80. Tables take another one where none is set.
+os.environ.pop("COLUMNS", None)
 hypothesis.settings.register_profile("golf", deadline=None)  # a busy machine is not a failure
 hypothesis.settings.load_profile("golf")
 
