@@ -194,7 +194,7 @@ def _check_seeds(logs: Logs, chosen: Sequence[ForeignRun], beside: Sequence[Fore
 def _check_text(chosen: Sequence[ForeignRun], found: Audit) -> None:
     """Tell whether the logs scored the whole split; keep the bytes that they imply for the tokenizer's audit."""
     known = [run for run in chosen if run.value("val_tokens") and run.value("val_loss")]
-    # `run_audit` words every fault about the scored text as so many MB of text.
+    # `run_audit` words every fault about the scored text as so many MB or bytes of text.
     if known and not any("of text" in fault for run in known for fault in rule_faults(run)):
         found.in_order.append(f"{counted(len(known), 'log')} scored the whole validation split, 151.08 MB of text")
     if known:

@@ -46,7 +46,7 @@ def test_a_folder_with_everything_in_it(
     options = ["--wrap", "--reference", "5.0", "--text", "own", "--blurb", "XSA on a tiny model.", "--out", str(target)]
     assert export_submission.main([str(variant), *WHO, *options]) == 0
     # what the audit will fault is said at once: the tiny text is not FineWeb
-    assert "warning: golf audit faults it: " in (shown := capsys.readouterr().out) and "MB of text" in shown
+    assert "warning: golf audit faults it: " in (shown := capsys.readouterr().out) and "bytes of text" in shown
     names = {p.name for p in target.iterdir()}
     assert names >= {"train_gpt.py", "train_gpt_readable.py", "submission.json", "README.md", "requirements.txt"}
     assert names >= {"train_seed1.log", "train_seed2.log", "tiny_320_bpe.model"}
@@ -65,7 +65,7 @@ def test_a_folder_with_everything_in_it(
     assert "\ntorch==" in "\n" + (target / "requirements.txt").read_text()
     found = audit(target, None, rules_named("house"))
     # the tiny text is not FineWeb, which the audit of the logs says, and nothing else is wrong
-    assert [fault for fault in found.faults if "MB of text" not in fault] == []
+    assert [fault for fault in found.faults if "bytes of text" not in fault] == []
     assert export_submission.main([str(variant), *WHO, "--out", str(target)]) == 2  # exists already
     # the README's own lines run in a copy of the folder, once they say where the data is
     place = shutil.copytree(target, tmp_path / "elsewhere")
