@@ -219,11 +219,9 @@ def test_killed_while_it_trains_and_at_random_a_sweep_ends_with_the_same_runs(ti
         wait_for("two runs", lambda: trains(runs, 1) and trains(runs, 2))
         process.kill()
         wait_for("end of the runs", lambda: not processes(runs))
-    moments = random.Random(7)
-    for _ in range(2):
-        with sweep(runs, arguments) as process, contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=moments.uniform(1, 14))
-        wait_for("end of the runs", lambda: not processes(runs))
+    with sweep(runs, arguments) as process, contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=random.Random(7).uniform(1, 14))
+    wait_for("end of the runs", lambda: not processes(runs))
     done = golf_main(*arguments)
     assert done.returncode == 0, done.stderr + done.stdout
     assert_each_finished_once(runs, 4)

@@ -70,13 +70,11 @@ def test_steps_after_the_first_compile_nothing(mode: str, tiny_cfg: Config, grap
             step(lambda: synthetic_batch(tiny_cfg), 0.5, 0.95)
 
 
-def test_compiled_runs_score_like_an_eager_one(tiny: OwnDataset, runs: Path) -> None:
-    for mode in ("blocks", "full", "off"):
+def test_a_compiled_run_scores_like_an_eager_one(tiny: OwnDataset, runs: Path) -> None:
+    for mode in ("full", "off"):
         done = golf_train(*tiny_overrides(tiny), "model.num_layers=2", f"launch.compile={mode}")
         assert done.returncode == 0, done.stderr
-    first, *others = (read_result(path) for path in runs.glob("*/seed*/result.json"))
-    assert len(others) == 2
-    for other in others:
-        assert first.variant_id == other.variant_id
-        assert first.post_quant and other.post_quant
-        assert first.post_quant.val_bpb == pytest.approx(other.post_quant.val_bpb, rel=2e-3)
+    first, second = (read_result(path) for path in runs.glob("*/seed*/result.json"))
+    assert first.variant_id == second.variant_id
+    assert first.post_quant and second.post_quant
+    assert first.post_quant.val_bpb == pytest.approx(second.post_quant.val_bpb, rel=2e-3)
