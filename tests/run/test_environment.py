@@ -1,4 +1,4 @@
-"""What a run notes of its code: the version, and the commit of this very code."""
+"""Version and commit that a run notes are those of the code it runs."""
 
 import json
 import os

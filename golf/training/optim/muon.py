@@ -80,7 +80,7 @@ def decay_and_add(value: Tensor, update: Tensor, lr: float, weight_decay: float)
 
 
 class MatrixOptimizer:
-    """What both forms of Muon share: their settings, and the momentum of the matrices that this rank owns."""
+    """Settings of both forms of Muon, and the momentum of the matrices that this rank owns."""
 
     def __init__(self, params: Sequence[nn.Parameter], optim: OptimConfig):
         self.params, self.optim = list(params), optim

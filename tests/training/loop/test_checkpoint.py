@@ -22,7 +22,7 @@ from golf.run.folder import RunFolder, create_run_folder
 from golf.run.result import OK, read_result
 from golf.settings.config import Config
 from golf.training.loop.checkpoint import Checkpoints, Start, checkpoint_seconds, flatten, unflatten
-from golf.training.loop.state import build_state
+from golf.training.loop.state import TrainState, build_state
 from golf.training.ranks import Ranks
 from tests.jobs.launch.test_processes import processes_of
 from tests.support import ROOT, metrics
@@ -159,14 +159,20 @@ def load_error(cfg: Config, folder: RunFolder, data: str = "data") -> str:
     return str(caught.value)
 
 
-def test_a_checkpoint_that_does_not_fit_is_one_sentence_and_other_code_is_noted(
-    cfg: Config, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def saved_at_step_three(cfg: Config) -> tuple[RunFolder, TrainState]:
+    """Return a run folder with a checkpoint in which the optimizers have momentum, and the state that was saved."""
     folder, state = create_run_folder(cfg, []), build_state(cfg, Ranks(), lambda *_: None)
     for parameter in state.model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     state.step.optimizer.step()
     Checkpoints(cfg, folder, state, "data").save(Start(step=3))
+    return folder, state
+
+
+def test_a_checkpoint_that_does_not_fit_is_one_sentence_and_other_code_is_noted(
+    cfg: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, state = saved_at_step_three(cfg)
     latest = folder.checkpoint / "latest.json"
     saved = json.loads(latest.read_text())
     assert "trained on data with fingerprint data, and the data is other now" in load_error(cfg, folder, "other")
@@ -193,11 +199,7 @@ def test_a_checkpoint_that_does_not_fit_is_one_sentence_and_other_code_is_noted(
 @pytest.mark.parametrize("part, said", [("muon/", "Muon's momentum has shapes"), ("/exp_avg_sq/", "Adam's exp_avg_sq")])
 def test_state_of_other_matrices_is_refused_at_the_resume(cfg: Config, muon: str, part: str, said: str) -> None:
     cfg.optim.muon = muon
-    folder, state = create_run_folder(cfg, []), build_state(cfg, Ranks(), lambda *_: None)
-    for parameter in state.model.parameters():
-        parameter.grad = torch.zeros_like(parameter)
-    state.step.optimizer.step()
-    Checkpoints(cfg, folder, state, "data").save(Start(step=3))
+    folder, _ = saved_at_step_three(cfg)
     file = folder.checkpoint / "step3/rank0.safetensors"
     saved = load_file(file)
     name = next(name for name in saved if part in name)
