@@ -12,7 +12,7 @@ from golf.plan.gpu_scoring import sliding_seconds, ttt_seconds
 from golf.plan.history import FinishedRun
 from golf.plan.machines import Machine
 from golf.plan.seconds import STRIDE, StepTime
-from golf.plan.step_model import MEMORY_MARGIN, QUANTILES, Phases, Work, peak_mib, step_ms
+from golf.plan.step_model import MEMORY_MARGIN, QUANTILES, Phases, Work, attended_tokens, peak_mib, step_ms
 from golf.run.progress import Progress
 from golf.settings.config import Config, eval_seq_len, mlp_hidden, techniques, world_size
 from golf.training.model.attention import CausalSelfAttention
@@ -108,7 +108,7 @@ def _work(cfg: Config, model: GPT, order: Sequence[int]) -> Work:
         gpus=world_size(cfg),
         batch_tokens=cfg.data.train_batch_tokens,
         micro_tokens=cfg.data.train_batch_tokens // cfg.data.micro_batches,
-        seq_len=cfg.data.train_seq_len,
+        seq_len=attended_tokens(cfg.data.train_seq_len, cfg.model.within_documents),
         layers=len(order),
         dim=cfg.model.model_dim,
         mlp_hidden=mlp_hidden(cfg.model),

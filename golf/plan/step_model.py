@@ -14,6 +14,7 @@ import numpy as np
 
 H100_FLOPS, H100_BYTES = 989e12, 3.35e12  # a second: bf16 peak and memory bandwidth, NVIDIA's data sheet of the SXM5
 BF16_BYTES, FP32_BYTES, MIB = 2, 4, 2**20
+DOCUMENT_CONTEXT = 700  # tokens of an average document of FineWeb that a packed row attends to
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Work:
     gpus: int
     batch_tokens: int  # of all GPUs
     micro_tokens: int  # of one GPU and micro-batch
-    seq_len: int
+    seq_len: int  # tokens that attention reads, see `attended_tokens`
     layers: float  # as they run: one that runs twice counts twice
     dim: int
     mlp_hidden: int
@@ -67,6 +68,11 @@ MEMORY_MARGIN = 1.25  # measured over predicted: 95 % of the runs stay below
 
 
 Phases = Sequence[tuple[float, Work]]  # (share of the training time, work), such as before and after layers loop
+
+
+def attended_tokens(seq_len: int, within_documents: bool) -> int:
+    """Return the tokens of a row that attention reads at most: those of a document if it stops at a document's end."""
+    return min(seq_len, DOCUMENT_CONTEXT) if within_documents else seq_len
 
 
 def step_ms(phases: Phases, constants: TimeConstants = TIME) -> float:

@@ -3,7 +3,8 @@
     python scripts/dev/fit_step_model.py [speed_runs.csv] [--records records.csv]
 
 By default the file is ../shared/reference/speed_runs.csv. A row is the runs of one folder with one shape. With the
-records it prints the Markdown table of docs/planning.md: the constants in the code against published step times.
+records it prints the Markdown table of docs/planning.md: what `golf plan` says of their presets against published
+step times.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from scipy.optimize import least_squares
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from golf.plan.gpu_plan import gpu_plan  # noqa: E402
+from golf.plan.machines import overrides_on, parse_machine  # noqa: E402
 from golf.plan.step_model import (  # noqa: E402
     MEMORY,
     TIME,
@@ -29,17 +32,20 @@ from golf.plan.step_model import (  # noqa: E402
     Phases,
     TimeConstants,
     Work,
+    attended_tokens,
     log_step_ms,
     memory_terms,
     peak_mib,
     step_ms,
 )
+from golf.settings.composition import compose  # noqa: E402
+from golf.settings.hardware import assumed  # noqa: E402
+from golf.training.model.build import shapeless_model  # noqa: E402
 
 DEFAULT = ROOT.parent / "shared/reference/speed_runs.csv"
 FEWEST_STEPS = 200
 LOSS_SCALE = 0.03  # scale of the Cauchy loss on log ratios: slow machines, a fifth of the runs, must not pull the fit
 FAR = 0.15  # errors beyond this are named
-VARLEN_CONTEXT = 700  # tokens of an average document that a packed sequence attends to
 SHAPE = (
     *("layers", "dim", "mlp_hidden", "vocab", "seq_len", "batch_tokens", "params", "accum"),
     *("loop_extra", "loop_at", "fa3", "varlen", "xsa_layers"),
@@ -90,7 +96,7 @@ def work(row: dict[str, str], extra: float) -> Work:
         gpus=gpus,
         batch_tokens=batch,
         micro_tokens=batch // gpus // max(int(_number(row, "accum")), 1),
-        seq_len=min(seq_len, VARLEN_CONTEXT) if row["varlen"] == "1" else seq_len,
+        seq_len=attended_tokens(seq_len, row["varlen"] == "1"),
         layers=layers + extra,
         dim=int(_number(row, "dim")),
         mlp_hidden=int(_number(row, "mlp_hidden")),
@@ -112,32 +118,46 @@ def errors(predicted: Sequence[float], measured: Sequence[float]) -> tuple[float
     return float(np.median(far)), float(np.quantile(far, 0.9))
 
 
-def records_table(runs: Path, records: Path) -> list[str]:
-    """Return Markdown rows of records whose shape is known for certain: published and predicted time and memory."""
+def planned(experiment: str, has_fa3: bool) -> tuple[float, float]:
+    """Return milliseconds a step and MiB on 8×H100 as `golf plan` has them for an experiment."""
+    machine = parse_machine("8xh100")
+    with assumed(machine.hardware()):
+        attention = f"model.attention={'fa3' if has_fa3 else 'sdpa'}"
+        cfg = compose(overrides_on(machine, [f"experiment={experiment}", attention]))
+    plan = gpu_plan(cfg, shapeless_model(cfg), machine, [])
+    return plan.formula_ms, plan.peak_mib
+
+
+def published(runs: Path, records: Path) -> list[dict[str, str]]:
+    """Return the records of 8×H100 that have a preset and logs with a known shape, with `experiment` and `fa3`."""
+    with (ROOT / "docs/records.csv").open(newline="") as file:
+        presets = {row["folder"]: row["experiment"] for row in csv.DictReader(file) if row["experiment"]}
     with runs.open() as file:
         shapes = [row for row in csv.DictReader(file) if row["arch_check"] == "ok" and not row["odd"]]
     with records.open() as file:
-        published = [row for row in csv.DictReader(file) if row["hw"] == "8xH100" and row["step_ms"]]
-    lines = ["| record | ms | predicted | error | MiB | predicted |", "|---|---|---|---|---|---|"]
-    seen, times, far = set(), [], []
-    for record in published:
-        known = [row for row in shapes if _same(row, record)]
-        if not known or record["folder"] in seen:
-            continue
-        seen.add(record["folder"])
-        expected = phases(known[0])
-        ms, mib = step_ms(expected), max(peak_mib(work) for _, work in expected)
-        measured = float(record["step_ms"])
+        rows = [row for row in csv.DictReader(file) if row["hw"] == "8xH100" and row["step_ms"]]
+    found: dict[str, dict[str, str]] = {}
+    for row in rows:
+        known = [shape for shape in shapes if _same(shape, row)]
+        if known and row["folder"] in presets:
+            added = {"experiment": presets[row["folder"]], "fa3": known[0]["fa3"]}
+            found.setdefault(row["folder"], row | added)
+    return list(found.values())
+
+
+def records_table(rows: Sequence[dict[str, str]]) -> list[str]:
+    """Return Markdown rows of `published` records: published time and memory, and those that `golf plan` predicts."""
+    lines, times, far = ["| record | ms | planned | error | MiB | planned |", "|---|---|---|---|---|---|"], [], []
+    for row in rows:
+        ms, mib = planned(row["experiment"], row["fa3"] != "0")
+        measured = float(row["step_ms"])
         times.append(abs(ms / measured - 1))
-        far += [record["folder"]] if times[-1] > FAR else []
-        memory = f"{int(record['mem_mib']):,} | {mib:,.0f}" if record["mem_mib"] else " | "
-        lines.append(f"| {record['folder'][:44]} | {measured:.1f} | {ms:.1f} | {ms / measured - 1:+.1%} | {memory} |")
+        far += [row["folder"]] if times[-1] > FAR else []
+        memory = f"{int(row['mem_mib']):,} | {mib:,.0f}" if row["mem_mib"] else " | "
+        lines.append(f"| {row['folder'][:44]} | {measured:.1f} | {ms:.1f} | {ms / measured - 1:+.1%} | {memory} |")
     named = ", ".join(far) or "none"
-    return [
-        *lines,
-        "",
-        f"{len(times)} records, median error {statistics.median(times):.1%}, beyond {FAR:.0%}: {named}.",
-    ]
+    summary = f"{len(times)} records, median error {statistics.median(times):.1%}, beyond {FAR:.0%}: {named}."
+    return [*lines, "", summary]
 
 
 def _same(row: dict[str, str], record: dict[str, str]) -> bool:
@@ -186,7 +206,7 @@ def main(arguments: Sequence[str]) -> int:
     median, worst = errors([peak_mib(w, memory) for w, _ in kept], [mib for _, mib in kept])
     print(f"MEMORY = {memory}\n{len(kept)} shapes: median {median:.1%}, p90 {worst:.1%}")
     if args.records:
-        print("\n".join(records_table(path, args.records)))
+        print("\n".join(records_table(published(path, args.records))))
     return 0
 
 

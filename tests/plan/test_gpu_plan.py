@@ -105,6 +105,35 @@ def test_fits_find_the_constants_that_made_the_numbers() -> None:
     assert astuple(refound) == pytest.approx(astuple(kept), rel=0.02)
 
 
+def test_attention_that_stops_at_a_document_costs_as_in_the_fit() -> None:
+    """Two records of packed documents took 122.0 and 121.4 ms; the fit reads their rows in the same way."""
+    names = ("2026-04-18_caseops_taper", "2026-04-29_caseops_smear_lqer_3seeds")
+    for name, milliseconds in zip(names, (122.0, 121.4), strict=True):
+        cfg, plan = planned("8xh100", f"experiment=records/{name}", "model.attention=fa3")
+        assert plan.formula_ms == pytest.approx(milliseconds, rel=0.02)
+    (*_, (_, work)) = phases_of(cfg, shapeless_model(cfg))
+    columns = ("layers", "gpus", "accum", "dim", "mlp_hidden", "vocab", "params", "matmul_params", "layer_params")
+    row = {**dict.fromkeys((*columns, "xsa_layers"), "1"), "seq_len": "2048", "batch_tokens": "786432", "fa3": "1"}
+    fitted = runpy.run_path(str(FIT))["work"]
+    assert fitted({**row, "varlen": "1"}, 0.0).seq_len == work.seq_len
+    assert fitted({**row, "varlen": "0"}, 0.0).seq_len == 2048
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not RUNS.exists(), reason="needs ../shared/reference, which is not beside this checkout")
+def test_the_table_of_the_guide_is_what_the_plan_says() -> None:
+    script, guide = runpy.run_path(str(FIT)), (ROOT / "docs/planning.md").read_text()
+    rows = script["published"](RUNS, RUNS.with_name("records.csv"))
+    assert len(rows) >= 25
+    for row in rows:
+        ms, mib = script["planned"](row["experiment"], row["fa3"] != "0")
+        start = f"| {row['folder'][:44]} | {float(row['step_ms']):.1f} |"
+        (line,) = (line for line in guide.splitlines() if line.startswith(start))
+        _, _, _, shown_ms, _, _, shown_mib, _ = (cell.strip() for cell in line.split("|"))
+        assert float(shown_ms) == pytest.approx(ms, rel=0.01), row["folder"]
+        assert int(shown_mib.replace(",", "")) == pytest.approx(mib, rel=0.01), row["folder"]
+
+
 @pytest.mark.skipif(not RUNS.exists(), reason="needs ../shared/reference, which is not beside this checkout")
 def test_constants_are_those_of_the_public_runs() -> None:
     script = runpy.run_path(str(FIT))
