@@ -16,6 +16,13 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
+def duration(seconds: float) -> str:
+    """Return a time such as `80 s`, `14 min` or `2.5 h`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
+
+
 def listed(items: Sequence[object], at_most: int = 4) -> str:
     """Return the first items and the number of the others, such as `a, b, c, d and 2 more`."""
     first = ", ".join(str(item) for item in items[:at_most])

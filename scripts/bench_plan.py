@@ -1,10 +1,9 @@
-"""Predicted against actual artifact bytes: `python scripts/bench_plan.py --runs FOLDER [--evidence FOLDER]`.
+"""Predicted against actual artifact bytes: `python scripts/bench_plan.py --runs FOLDER`.
 
-Every finished run under `--runs` is planned again from its own configuration, with those under `--evidence` (none of
-them the same run) as history, and the prediction is set beside the bytes of its artifact. With `--leave-one-out` the
-other runs of `--runs` are evidence, too, but for copies that differ in nothing but the seed or the name. With `--quant
-"PRESET quant.key=value"` each checkpoint is stored under that instead, without calibration, and predicted so. `--fit`
-prints golf/plan/priors.csv's lines for these runs.
+Every finished run under `--runs` is planned again from its own configuration, and the prediction is set beside the
+bytes of its artifact. With `--quant "PRESET quant.key=value"` each checkpoint is stored under that instead, without
+calibration, and predicted so. `--fit` prints golf/plan/priors.csv's lines for these runs, from what their trained
+weights take beyond Gaussian ones of the same size. `--fixture` writes what the test of predictions reads.
 """
 
 import argparse
@@ -17,14 +16,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from golf.artifact.quant.policy import rounded_to_nearest
 from golf.errors import GolfError
 from golf.plan.artifact_size import role_features
 from golf.plan.excess_bits import NORMAL_BATCH, NORMAL_PATH, Prior, matrix_kind
 from golf.plan.history import FinishedRun, finished_runs
 from golf.plan.plan import Plan, make_plan
-from golf.plan.tensors import stored_tensors
-from golf.run.identity import variant_id
+from golf.plan.simulation import simulate, simulate_trained
+from golf.plan.tensors import matrix_roles, stored_tensors, weights_by_role
 from golf.settings.config import uses_gptq
 from golf.training.loop.export import pack_model
 from golf.training.loop.quant_gap import quant_of
@@ -55,13 +57,8 @@ def stored_as(run: FinishedRun, choice: str) -> FinishedRun:
     return dataclasses.replace(run, config=cfg, result=dataclasses.replace(run.result, artifact_bytes=len(packed)))
 
 
-def fixture(choice: str, evidence: Sequence[FinishedRun], runs: Sequence[FinishedRun]) -> dict[str, Any]:
-    """Return what a prediction needs of both kinds of runs, for tests/plan/finished_runs.*.json without weights."""
-    return {"quant": choice, "runs": [_recorded(run, run in evidence) for run in [*evidence, *runs]]}
-
-
-def _recorded(run: FinishedRun, is_evidence: bool) -> dict[str, Any]:
-    excess_bits = (run.excess_bits(run.config.quant) or {}) if is_evidence else {}
+def recorded(run: FinishedRun) -> dict[str, Any]:
+    """Return what a prediction needs of a run, for tests/plan/finished_runs.*.json without weights."""
     return {
         "name": run.result.name,
         # Settings of the machine that trained are none of the machine that tests.
@@ -69,14 +66,35 @@ def _recorded(run: FinishedRun, is_evidence: bool) -> dict[str, Any]:
         "steps": run.result.steps,
         "artifact_bytes": run.result.artifact_bytes,
         "model_params": run.result.model_params,
-        "sizes": {role: round(size, 4) for role, size in (run.sizes() or {}).items()},
-        "excess_bits": {role: round(bits, 5) for role, bits in excess_bits.items()},
     }
 
 
-def others(run: FinishedRun, runs: Sequence[FinishedRun]) -> list[FinishedRun]:
-    """Return those of `runs` that are of other variants."""
-    return [other for other in runs if variant_id(other.config) != variant_id(run.config)]
+def excess_bits(run: FinishedRun) -> dict[str, float]:
+    """Return the excess bits of a run's trained weights by role: each role compressed alone, plus a share of the rest.
+
+    The rest is the difference of the whole file from its parts, in equal shares a weight. All codes are rounded to
+    nearest, because Hessians are not kept.
+    """
+    cfg = dataclasses.replace(run.config, quant=rounded_to_nearest(run.config.quant))
+    tensors = stored_tensors(cfg, shapeless_model(cfg).state_dict())
+    trained = read_weights(run.folder.weights)
+    squares: dict[str, list[Tensor]] = {}
+    for tensor in tensors:
+        if len(tensor.shape) == 2 and tensor.numel:
+            squares.setdefault(tensor.role, []).append(trained[tensor.name].float().square().mean(1).sqrt())
+    # The Gaussian weights get the size of the trained ones, so that only their distribution differs.
+    rms = {role: float(torch.cat(found).mean()) for role, found in squares.items()}
+    gaussian = simulate(cfg, tensors, rms, apart=True).by_role
+    stored = simulate_trained(cfg, tensors, trained, apart=True).by_role
+    weights = weights_by_role(tensors)
+    bits = {role: 8 * (stored[role] - gaussian[role]) / weights[role] for role in matrix_roles(tensors)}
+    # Golf's own coder compresses every role alone, so there is no rest.
+    if cfg.quant.codec == "context":
+        return bits
+    alone = sum(bits[role] * weights[role] for role in bits) / 8
+    difference = simulate_trained(cfg, tensors, trained).total - simulate(cfg, tensors, rms).total
+    rest = 8 * (difference - alone) / max(sum(weights[role] for role in bits), 1)
+    return {role: own + rest for role, own in bits.items()}
 
 
 def fitted(runs: Sequence[FinishedRun]) -> dict[str, Prior]:
@@ -85,10 +103,10 @@ def fitted(runs: Sequence[FinishedRun]) -> dict[str, Prior]:
     for run in runs:
         cfg = run.config
         tensors = stored_tensors(cfg, shapeless_model(cfg).state_dict())
-        excess_bits = run.excess_bits(cfg.quant) or {}
+        excess = excess_bits(run)
         for role, features in role_features(cfg, tensors, run.result.steps).items():
-            path, batch, aspect, _ = features.coordinates()
-            known = ([1.0, path - math.log(NORMAL_PATH), batch - math.log(NORMAL_BATCH), aspect], excess_bits[role])
+            path, batch, aspect = features.coordinates()
+            known = ([1.0, path - math.log(NORMAL_PATH), batch - math.log(NORMAL_BATCH), aspect], excess[role])
             rows.setdefault(matrix_kind(role, cfg.model.tie_embeddings), []).append(known)
     return {kind: _prior(known) for kind, known in rows.items()}
 
@@ -104,21 +122,18 @@ def _prior(known: Sequence[tuple[list[float], float]]) -> Prior:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--evidence", type=Path, help="runs that the predictions may learn from")
     parser.add_argument("--runs", type=Path, required=True, help="runs to predict")
     parser.add_argument("--quant", help="a preset of conf/quant with overrides, in quotes, instead of the runs' own")
-    parser.add_argument("--leave-one-out", action="store_true", help="learn from the other --runs, too")
     parser.add_argument("--fit", action="store_true", help="print priors fitted to --runs, predict nothing")
     parser.add_argument("--fixture", type=Path, help="write what the test of predictions reads")
     arguments = parser.parse_args()
-    evidence = finished_runs(arguments.evidence) if arguments.evidence else []
     runs = finished_runs(arguments.runs)
     if not runs:
         print(f"error: there are no finished runs under {arguments.runs}.", file=sys.stderr)
         return 2
     if arguments.quant:
         try:
-            evidence, runs = ([stored_as(run, arguments.quant) for run in part] for part in (evidence, runs))
+            runs = [stored_as(run, arguments.quant) for run in runs]
         except GolfError as error:
             print(f"error: {error}", file=sys.stderr)
             return 2
@@ -129,16 +144,15 @@ def main() -> int:
     print(HEAD)
     found = []
     for run in sorted(runs, key=lambda r: (r.config.quant.scale_floor, r.result.name)):
-        learned = [*evidence, *others(run, runs)] if arguments.leave_one_out else evidence
-        row, *rest = compared(run, make_plan(run.config, learned))
+        row, *rest = compared(run, make_plan(run.config, []))
         found.append(rest)
         print(row, flush=True)
     if arguments.fixture:
-        arguments.fixture.write_text(json.dumps(fixture(arguments.quant, evidence, runs), indent=1) + "\n")
+        known = {"quant": arguments.quant, "runs": [recorded(run) for run in runs]}
+        arguments.fixture.write_text(json.dumps(known, indent=1) + "\n")
     errors = sorted(abs(error) for error, _ in found)
     held = sum(holds for _, holds in found)
-    basis = f"{len(evidence)} as evidence" + (" and each other" if arguments.leave_one_out else "")
-    print(f"\n{len(found)} runs, {basis}: largest error {errors[-1]:.2%}, ", end="")
+    print(f"\n{len(found)} runs: largest error {errors[-1]:.2%}, ", end="")
     print(f"median {errors[len(errors) // 2]:.2%}; {held} intervals hold the actual bytes")
     return 0
 

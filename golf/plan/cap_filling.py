@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from golf.artifact.quant.fitting import ROOM_BYTES, with_steps
+from golf.artifact.quant.fitting import COARSEST, FINEST, ROOM_BYTES, with_steps
 from golf.artifact.quant.formats import QMAX
 from golf.artifact.quant.pruning import Pruning
 from golf.plan.artifact_size import ArtifactSize, Interval
@@ -68,9 +68,16 @@ def filled(
     target = room - ROOM_BYTES / 2
     # Doubling the steps takes about one bit off each code, which saves so many bytes.
     slope = sum(t.numel for t in tensors if t.format in QMAX and len(t.shape) == 2) / 8
-    factor, size = 1.0, predict(cfg)
+
+    def moved(octaves: float, stored: float) -> float:
+        return min(max(octaves + (stored - target) / max(slope, 1.0), FINEST), COARSEST)
+
+    octaves, size = 0.0, predict(cfg)
     for _ in range(2):
-        factor *= 2.0 ** ((size.bytes.expected - target) / max(slope, 1.0))
-        size = predict(dataclasses.replace(cfg, quant=with_steps(cfg.quant, factor)))
-    ends = (factor * 2.0 ** ((stored - size.bytes.expected) / max(slope, 1.0)) for stored in size.bytes)
-    return size._replace(bytes=Interval(room - ROOM_BYTES, target, room)), Interval(*ends)
+        octaves = moved(octaves, size.bytes.expected)
+        size = predict(dataclasses.replace(cfg, quant=with_steps(cfg.quant, 2.0**octaves)))
+    factor = Interval(*(2.0 ** moved(octaves, stored) for stored in size.bytes))
+    # At an end of the dial the steps cannot follow the cap any further.
+    if not FINEST < octaves < COARSEST:
+        return size, factor
+    return size._replace(bytes=Interval(room - ROOM_BYTES, target, room)), factor

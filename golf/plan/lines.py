@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from golf.plan.artifact_size import ArtifactSize, Interval
+from golf.artifact.quant.fitting import FINEST
+from golf.plan.artifact_size import Interval
 from golf.plan.gpu_lines import machine_dict, machine_lines
 from golf.plan.plan import Plan, make_plan
 from golf.report.table import Column, Table
 from golf.settings.config import Config
+from golf.words import duration
 
+LONG_SECONDS = 7200  # from here on times are in hours
 LOPSIDED = 1.25  # ratio of an interval's sides up to which one half-width stands for both
 
 
@@ -18,7 +21,7 @@ def lines_before_run(cfg: Config) -> list[str]:
     """Return the plan's lines that a run prints before it starts."""
     # A failing prediction must not stop a run.
     try:
-        return short_lines(make_plan(cfg, thorough=False))
+        return short_lines(make_plan(cfg))
     except Exception as error:
         return [f"plan: none, it failed ({type(error).__name__}: {error})"]
 
@@ -28,7 +31,7 @@ def short_lines(plan: Plan) -> list[str]:
     used = (
         f"{rounded(plan.artifact.bytes)} artifact + {code_size(plan)} code of {plan.cap_bytes:,} bytes{pruning(plan)}"
     )
-    return [f"plan: {plan.params:,} parameters; {used}{_warning(plan)}", f"plan: {work(plan)}; {duration(plan)}"]
+    return [f"plan: {plan.params:,} parameters; {used}{_warning(plan)}", f"plan: {work(plan)}; {training(plan)}"]
 
 
 def _warning(plan: Plan) -> str:
@@ -41,7 +44,11 @@ def pruning(plan: Plan) -> str:
     """Return what fills the cap, in words: coarser steps, or codes that are expected to be zeroed; empty if nothing."""
     if plan.step_factor is not None:
         low, expected, high = (f"{factor:.2f}" for factor in plan.step_factor)
-        return f", with steps about {expected} ({low} to {high}) times as large"
+        finest = 2.0**FINEST
+        unfilled = (
+            f"; {finest:g} is the finest, so the cap is not filled" if plan.step_factor.expected <= finest else ""
+        )
+        return f", with steps about {expected} ({low} to {high}) times as large{unfilled}"
     if plan.pruned is None or plan.pruned.high == 0:
         return ""
     low, expected, high = (f"{share:.0%}" for share in plan.pruned)
@@ -59,7 +66,7 @@ def work(plan: Plan) -> str:
     return f"{plan.flops.total / 1e6:.4g} MFLOP a token, {step:.3g} TFLOP a step"
 
 
-def duration(plan: Plan) -> str:
+def training(plan: Plan) -> str:
     """Return steps and seconds in words, as far as they are known."""
     if plan.steps is None:
         return f"steps in {plan.train_seconds:g} s unknown: {plan.step_time.basis}"
@@ -71,18 +78,17 @@ def duration(plan: Plan) -> str:
 
 
 def scoring(plan: Plan) -> str:
-    """Return the seconds of a sliding score over the challenge's validation split, in words."""
-    what = f"stride {plan.sliding.stride} over {plan.sliding.tokens / 1e6:.0f} M tokens"
-    if plan.sliding.seconds is None:
-        return f"{what}: seconds unknown: {plan.sliding.basis}"
-    times = ", ".join(
-        f"{seconds:,.0f} s on {ranks} rank{'s' * (ranks > 1)}" for ranks, seconds in plan.sliding.seconds.items()
-    )
-    return f"{what}: {times} ({plan.sliding.basis})"
+    """Return the seconds of the artifact's longest score by windows, in words."""
+    score = plan.score
+    how = f"stride {score.stride}" if score.stride else "flat score"
+    over = "" if score.tokens is None else f" over {score.tokens / 1e6:.3g} M tokens"
+    return f"{how}{over}: {'seconds unknown' if score.seconds is None else duration(score.seconds)} ({score.basis})"
 
 
 def plan_range(value: Interval, unit: str) -> str:
     """Return a range such as `242 steps` or `230 to 260 steps`."""
+    if unit == "s" and max(value) >= LONG_SECONDS:
+        return plan_range(Interval(*(seconds / 3600 for seconds in value)), "hours")
     # Seconds pair many steps with short ones, so either end can be the smaller one.
     low, high = (f"{v:,.0f}" if v >= 100 else f"{v:.3g}" for v in sorted((value.low, value.high)))
     return f"{low} {unit}" if low == high else f"{low} to {high} {unit}"
@@ -106,15 +112,6 @@ def rounded(value: Interval) -> str:
 
 def _to(value: float, unit: int) -> str:
     return f"{round(value / unit) * unit:,}"
-
-
-def basis(artifact: ArtifactSize) -> str:
-    """Return the evidence behind the predicted bytes, in words."""
-    excess = f"{artifact.excess_share:+.2%} from Gaussian weights"
-    if not artifact.compared:
-        return f"{excess}; rests on no finished run of yours, but on runs that were measured elsewhere"
-    runs = f"{artifact.compared} finished run{'s' * (artifact.compared > 1)}"
-    return f"{excess}; rests on {runs}, size of the weights on {artifact.sized}"
 
 
 def plan_table(plan: Plan, title: str) -> Table:
@@ -146,14 +143,15 @@ def plan_table(plan: Plan, title: str) -> Table:
 
 def plan_lines(cfg: Config, plan: Plan) -> list[str]:
     """Return the lines below the table."""
+    excess = f"{plan.artifact.excess_share:+.2%} from Gaussian weights"
     return [
-        f"artifact   {rounded(plan.artifact.bytes)} bytes ({basis(plan.artifact)}){pruning(plan)}",
+        f"artifact   {rounded(plan.artifact.bytes)} bytes ({excess}){pruning(plan)}",
         f"code       {code_size(plan)} bytes, wrapped",
         f"headroom   {rounded(plan.headroom)} of {plan.cap_bytes:,} bytes{_warning(plan)}",
         f"work       {work(plan)} (matrices {plan.flops.matmul / 1e6:.4g}, attention {plan.flops.attention / 1e6:.4g})",
-        f"time       {duration(plan)}",
+        f"time       {training(plan)}",
         # The machine's line has seconds by a formula where no finished run tells them.
-        *([f"scoring    {scoring(plan)}"] if plan.sliding.seconds or not plan.gpu else []),
+        *([f"scoring    {scoring(plan)}"] if plan.score.seconds or not plan.gpu else []),
         *(machine_lines(cfg, plan.gpu) if plan.gpu else ()),
     ]
 
@@ -164,7 +162,6 @@ def as_dict(plan: Plan) -> dict[str, Any]:
         "params": plan.params,
         "classes": [vars(row) | {"formats": list(row.formats)} for row in plan.classes],
         "artifact_bytes": list(plan.artifact.bytes),
-        "finished_runs": plan.artifact.compared,
         "excess_share": plan.artifact.excess_share,
         "code_bytes": plan.code_bytes,
         "code_is_estimate": plan.code_is_estimate,
@@ -179,7 +176,8 @@ def as_dict(plan: Plan) -> dict[str, Any]:
         "steps": plan.steps and list(plan.steps),
         "train_seconds": plan.seconds and list(plan.seconds),
         "speed_basis": plan.step_time.basis,
-        "sliding_stride": plan.sliding.stride,
-        "sliding_seconds": plan.sliding.seconds,
+        "score_stride": plan.score.stride,
+        "score_tokens": plan.score.tokens,
+        "score_seconds": plan.score.seconds,
         **(machine_dict(plan.gpu) if plan.gpu else {}),
     }

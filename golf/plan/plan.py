@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from golf.artifact.script.code_bytes import code_bytes, estimated_code_bytes
+from golf.artifact.script.code_bytes import code_bytes
 from golf.challenge import RECORD_STEPS
 from golf.errors import GolfError
 from golf.plan.artifact_size import ArtifactSize, Interval, artifact_size
@@ -14,7 +14,7 @@ from golf.plan.flops import FlopsPerToken, flops_per_token
 from golf.plan.gpu_plan import GPUPlan, gpu_plan, unplanned
 from golf.plan.history import FinishedRun, finished_runs
 from golf.plan.machines import Machine, machine_like
-from golf.plan.seconds import SlidingScore, StepTime, expected_step_time, sliding_score, steps_within_budget
+from golf.plan.seconds import ScoreTime, StepTime, expected_step_time, score_time, steps_within_budget
 from golf.plan.tensors import StoredTensor, stored_tensors
 from golf.run.environment import machine_kind
 from golf.run.folder import runs_root
@@ -51,7 +51,7 @@ class Plan:
     step_time: StepTime
     steps: Interval | None  # None if the clock ends the run and the time of a step is unknown
     train_seconds: float  # budget; 0 without a clock
-    sliding: SlidingScore
+    score: ScoreTime
     pruned: Interval | None  # share of the prunable codes; None without quant.prune.to_fit
     step_factor: Interval | None  # None without quant.fit=cap
     gpu: GPUPlan | None  # None on a CPU and on GPUs that golf does not know
@@ -76,21 +76,18 @@ def make_plan(
     cfg: Config,
     history: Sequence[FinishedRun] | None = None,
     *,
-    thorough: bool = True,
     code: int | None = None,
     machine: Machine | None = None,
     usd_per_hour: float | None = None,
     step_time: StepTime | None = None,
 ) -> Plan:
-    """Plan `cfg` with the evidence of finished runs; by default those under the runs root.
+    """Plan `cfg` with the speed of finished runs; by default those under the runs root.
 
-    Without `thorough` the plan takes a fraction of a second: it learns only from runs in the same number formats and
-    estimates the bytes of the script. `code` gives those bytes if they are known already. `machine` is a GPU machine in
-    place of this one, at `usd_per_hour`. `step_time` is known already, or follows from finished runs.
+    `code` gives the bytes of the script if they are known already. Otherwise the script is made, which takes seconds
+    once; the run that follows finds its size in the cache. `machine` is a GPU machine in place of this one, at
+    `usd_per_hour`. `step_time` is known already, or follows from finished runs.
     """
-    code_is_estimate = cfg.rules.code_bytes == "estimate" or (code is None and not thorough)
-    if code is None:
-        code = code_bytes(cfg) if thorough else estimated_code_bytes(cfg)
+    code = code_bytes(cfg) if code is None else code
     history = finished_runs(runs_root()) if history is None else history
     # Shapes, tensors and operations follow from the configuration alone.
     model = shapeless_model(cfg)
@@ -112,7 +109,7 @@ def make_plan(
 
     def predicted_size(cfg: Config) -> ArtifactSize:
         trained, unsure = min(expected_steps, cfg.schedule.iterations), 0.0 if steps else STEPS_LOG_SD
-        return artifact_size(cfg, tensors, trained, history, thorough=thorough, steps_log_sd=unsure)
+        return artifact_size(cfg, tensors, trained, steps_log_sd=unsure)
 
     # The bytes depend on the steps, since weights grow with training. Coarser steps and pruning then fill the cap.
     pruned, step_factor = None, None
@@ -127,14 +124,14 @@ def make_plan(
         classes=tuple(_class_plan(name, tensors, size) for name in CLASSES),
         artifact=size,
         code_bytes=code,
-        code_is_estimate=code_is_estimate,
+        code_is_estimate=cfg.rules.code_bytes == "estimate",
         cap_bytes=cfg.budget.artifact_bytes,
         flops=flops,
         batch_tokens=batch,
         step_time=step_time,
         steps=steps,
         train_seconds=cfg.budget.train_seconds,
-        sliding=sliding_score(cfg, model, title, history),
+        score=score_time(cfg, model, title, history),
         pruned=pruned,
         step_factor=step_factor,
         gpu=gpu,

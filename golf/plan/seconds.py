@@ -1,4 +1,4 @@
-"""Predicted times on this machine: milliseconds a step, steps within the budget, seconds of a sliding score."""
+"""Predicted times on this machine: milliseconds a step, steps within the budget, seconds of a score."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from golf.errors import GolfError
+from golf.paths import resolve
 from golf.plan.artifact_size import Interval
 from golf.plan.flops import challenge_tokens, flops_per_scored_token
 from golf.plan.history import FinishedRun
-from golf.settings.config import Config, eval_seq_len, training_seconds, world_size
+from golf.settings.config import Config, training_seconds, world_size
+from golf.training.data.shards import find_shards, open_shard
 from golf.training.model.build import shapeless_model
 from golf.training.model.gpt import GPT
+from golf.words import counted
 
 SIMILAR = 2.0  # largest ratio of operations a step between runs that are compared
 MOST_COMPARED = 5  # finished runs
 STRIDE = 64  # tokens, for configurations without a sliding score
-RANKS = (1, 8)
 
 
 class StepTime(NamedTuple):
@@ -27,12 +30,12 @@ class StepTime(NamedTuple):
     basis: str  # evidence in words
 
 
-class SlidingScore(NamedTuple):
-    """Time of a sliding score over the challenge's validation split."""
+class ScoreTime(NamedTuple):
+    """Time of the artifact's longest score by windows over the run's validation split."""
 
-    stride: int
-    tokens: int  # of the split under the configuration's vocabulary
-    seconds: dict[int, float] | None  # by number of ranks; None if no finished run tells
+    stride: int  # tokens between windows; 0 = the flat score, for configurations without a sliding one
+    tokens: int | None  # of the split; None for data that is not built yet
+    seconds: float | None  # with the ranks of the configuration; None if no finished run tells
     basis: str  # evidence in words
 
 
@@ -80,21 +83,36 @@ def steps_within_budget(cfg: Config, step_ms: Interval | None) -> Interval | Non
     return Interval(*(min(cap, math.floor(milliseconds / ms)) for ms in reversed(step_ms)))
 
 
-def sliding_score(cfg: Config, model: GPT, machine: str, history: Sequence[FinishedRun]) -> SlidingScore:
-    """Predict the seconds of a sliding score from the scores of finished runs on `machine`.
+def score_time(cfg: Config, model: GPT, machine: str, history: Sequence[FinishedRun]) -> ScoreTime:
+    """Predict the seconds of a score from the scores of finished runs on `machine`.
 
     Sliding scores are used if there are any, else flat ones, by seconds per operation.
     """
-    stride, tokens = cfg.eval.stride or min(STRIDE, eval_seq_len(cfg)), challenge_tokens(cfg)
+    stride, tokens = cfg.eval.stride, scored_tokens(cfg)
     here = [run for run in history if run.machine == machine and run.config.eval.dtype == cfg.eval.dtype]
     sliding = [r for run in here if (r := _rank_seconds_per_flop(run, sliding=True))][:MOST_COMPARED]
     rates = sliding or [r for run in here if (r := _rank_seconds_per_flop(run, sliding=False))][:MOST_COMPARED]
-    if not rates:
-        return SlidingScore(stride, tokens, None, f"no finished run in {cfg.eval.dtype} on this machine ({machine})")
-    seconds = statistics.median(rates) * flops_per_scored_token(cfg, model, stride) * tokens
-    basis = f"{len(rates)} {'sliding' if sliding else 'flat'} scores here"
+    if not rates or tokens is None:
+        why = (
+            "the data is not built yet" if rates else f"no finished run in {cfg.eval.dtype} on this machine ({machine})"
+        )
+        return ScoreTime(stride, tokens, None, why)
     # Ranks divide the windows among them, so the time falls with their number.
-    return SlidingScore(stride, tokens, {ranks: seconds / ranks for ranks in RANKS}, basis)
+    seconds = statistics.median(rates) * flops_per_scored_token(cfg, model, stride) * tokens / world_size(cfg)
+    return ScoreTime(
+        stride, tokens, seconds, f"{counted(len(rates), 'sliding score' if sliding else 'flat score')} here"
+    )
+
+
+def scored_tokens(cfg: Config) -> int | None:
+    """Return the tokens of the validation split; None if the data is another one than FineWeb and not there."""
+    if cfg.data.name.startswith("fineweb"):
+        return challenge_tokens(cfg)
+    try:
+        shards = find_shards(resolve(cfg.data.path), cfg.data.val_files, "val")
+        return sum(open_shard(path).size for path in shards)
+    except GolfError:
+        return None
 
 
 def _rank_seconds_per_flop(run: FinishedRun, *, sliding: bool) -> float | None:

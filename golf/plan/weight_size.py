@@ -9,25 +9,17 @@ function of the path length alone: first proportional to it, then slower. Measur
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from torch import Tensor
 
-from golf.plan.tensors import StoredTensor
 from golf.settings.config import Config, techniques, training_seconds
 from golf.training.loop.schedule import lr_multiplier, muon_weight_decay
 from golf.training.optim.groups import group_of
 
-KERNEL = 0.5  # length scale in log path: a run whose path is e^0.5 times as long has weight 0.6
-OTHER_TECHNIQUES = 0.3  # distance in log path that different techniques count as
-PRIOR_SLOPE, PRIOR_SLOPE_SD = 0.7, 0.3  # log size over log path
-PRIOR_SD = 0.15  # standard deviation of log size at a known path, before runs tell it
 SHIPPED_SD = 0.15  # standard deviation of log size predicted from shipped measurements
 MLP_GROWTH = 1.2  # growth of MLP matrices relative to attn.proj
-LEAST_GROWTH = 0.1  # smallest growth relative to the size
 SCHEDULE_POINTS = 2000
 # (path, RMS·√columns) of `blocks.attn.proj`, which starts at zero, and of `tok_emb`, at laptop scale
 SHIPPED = {
@@ -42,16 +34,6 @@ class WeightSize:
 
     rms: float
     log_sd: float
-    runs: int  # number of finished runs behind the prediction
-
-
-@dataclass(frozen=True)
-class SizeSample:
-    """The size of a role's weights in a finished run."""
-
-    path: float  # path length
-    size: float  # RMS·√columns
-    tech: frozenset[str]  # names of techniques
 
 
 def path_length(cfg: Config, role: str, steps: int) -> float:
@@ -76,42 +58,9 @@ def path_length(cfg: Config, role: str, steps: int) -> float:
     return path
 
 
-def measured_sizes(tensors: Sequence[StoredTensor], weights: Mapping[str, Tensor]) -> dict[str, float]:
-    """Return the mean over rows and layers of RMS·√columns of trained `weights`, by role of matrices."""
-    rows: dict[str, list[Tensor]] = {}
-    for tensor in tensors:
-        if len(tensor.shape) == 2 and tensor.numel:
-            of_rows = weights[tensor.name].float().square().mean(1).sqrt() * tensor.columns**0.5
-            rows.setdefault(tensor.role, []).append(of_rows)
-    return {role: float(torch.cat(found).mean()) for role, found in rows.items()}
-
-
-def expected_size(
-    role: str, columns: int, path: float, tech: frozenset[str], samples: Sequence[SizeSample]
-) -> WeightSize:
-    """Predict the size of a role's weights by a local ridge regression of log growth on log path.
-
-    Without `samples` the shipped measurements are interpolated.
-    """
-    if path <= 0 or not (found := [s for s in samples if s.path > 0 and s.size > 0]):
-        return WeightSize(_shipped(role, path, tech) * columns**-0.5, _shipped_sd(role, path), 0)
-    x = np.log([s.path / path for s in found])
-    sizes, starts = np.array([s.size for s in found]), np.array([_start(role, s.tech) for s in found])
-    # The steps' sum is at a right angle to the initial values, so what they have added counts in squares.
-    y = np.log(np.maximum(sizes**2 - starts**2, (LEAST_GROWTH * sizes) ** 2)) / 2
-    far = np.hypot(x, [OTHER_TECHNIQUES * (s.tech != tech) for s in found]) / KERNEL
-    # Weights are relative to the nearest run: if all are far away, the nearest one still counts in full.
-    weight = np.exp(-0.5 * (far**2 - far.min() ** 2))
-    mean_x, mean_y = np.average(x, weights=weight), np.average(y, weights=weight)
-    ridge = (PRIOR_SD / PRIOR_SLOPE_SD) ** 2
-    squares = weight @ (x - mean_x) ** 2 + ridge
-    slope = (weight @ ((x - mean_x) * (y - mean_y)) + ridge * PRIOR_SLOPE) / squares
-    scatter = weight @ (y - mean_y - slope * (x - mean_x)) ** 2
-    variance = (PRIOR_SD**2 + scatter) / (1.0 + weight.sum())
-    log_sd = math.sqrt(variance * (1.0 + 1.0 / weight.sum() + mean_x**2 / squares))
-    growth = math.exp(mean_y - slope * mean_x)
-    size = math.hypot(growth, _start(role, tech))
-    return WeightSize(size * columns**-0.5, log_sd * (growth / size) ** 2, len(found))
+def expected_size(role: str, columns: int, path: float, tech: frozenset[str]) -> WeightSize:
+    """Predict the size of a role's weights by interpolating shipped measurements."""
+    return WeightSize(_shipped(role, path, tech) * columns**-0.5, _shipped_sd(role, path))
 
 
 def uniform_start(role: str, tech: frozenset[str]) -> float:

@@ -16,6 +16,7 @@ from golf.run.folder import RunFolder
 from golf.run.progress import Progress
 from golf.run.trainlog import TrainLog, timing
 from golf.settings.config import Config, training_seconds
+from golf.words import duration
 
 
 class RunLog(TrainLog):
@@ -69,11 +70,12 @@ class RunLog(TrainLog):
                 tokens_per_second=round(tokens_per_second, 1),
             )
         budget, iterations = training_seconds(self.cfg), self.cfg.schedule.iterations
-        seconds_left = max(budget - seconds, 0.0) if budget else (iterations - step) * seconds / step
+        by_steps = (iterations - step) * seconds / step
+        left = duration(min(by_steps, max(budget - seconds, 0.0)) if budget else by_steps)
         # The limit that is nearer ends the run.
         fraction = max(step / iterations, seconds / budget if budget else 0.0)
         # The loss of the last logged step: reading another one would wait for the device.
-        text = f"step {step}  loss {self._last_loss:.4f}  {tokens_per_second:,.0f} tokens/s  {seconds_left:.0f} s left"
+        text = f"step {step}  loss {self._last_loss:.4f}  {tokens_per_second:,.0f} tokens/s  {left} left"
         self.display.update(min(fraction, 1.0), text)
 
     def validation(self, step: int, seconds: float, score: Score) -> None:

@@ -64,6 +64,7 @@ def _register() -> None:
     OmegaConf.register_new_resolver("width", _scaled_width, replace=True)
     OmegaConf.register_new_resolver("head_channels", _scaled_head_channels, replace=True)
     OmegaConf.register_new_resolver("decay", _scaled_decay, replace=True)
+    OmegaConf.register_new_resolver("where", _where, replace=True)
     # Without rounding 0.1 + 0.2 would put 0.30000000000000004 into the configuration and its id.
     OmegaConf.register_new_resolver("sum", lambda *terms: round(sum(terms), 12), replace=True)
     OmegaConf.register_new_resolver("on_cpu", lambda value: None if hardware.detect().gpus else value, replace=True)
@@ -106,6 +107,11 @@ def _drops(ablation: Callable[[Config], list[list[str]]], *, _root_: DictConfig)
 def _scaled_decay(record_decay: float, *, _root_: DictConfig) -> float:
     """Resolve `${decay:0.997}`: an average over 1 / (1 - decay) steps of a record run, shortened like `steps`."""
     return max(0.0, 1.0 - (1.0 - record_decay) / _root_.scale.step_ratio)
+
+
+def _where(key: str, value: str, then: Any, otherwise: Any, *, _root_: DictConfig) -> Any:
+    """Resolve `${where:eval.ttt.method,off,4,12}`: 4 where that setting is `off`, else 12."""
+    return then if str(OmegaConf.select(_root_, key)) == value else otherwise
 
 
 # Hydra has to know the schemas before it composes anything.

@@ -20,6 +20,7 @@ from golf.settings.quant_config import BY_NAME, QuantConfig, TensorQuant, tensor
 
 CODEC_LEVELS = {"zlib": (0, 9), "zstd": (1, 22), "lzma": (0, 9), "brotli": (0, 11)}
 POLAR_EXPRESS_STEPS = 5  # triples of coefficients in training/optim/muon.py
+MANY_STEPS = 10_000  # a run without a clock is named from so many on
 MAX_VOCAB_SIZE = 65_536  # tokens are stored as uint16
 
 
@@ -352,4 +353,15 @@ def _check_techniques(cfg: Config) -> None:
 
 def warnings(cfg: Config) -> list[str]:
     """Return sentences about combinations that run but are unlikely to be meant."""
-    return [sentence for technique in techniques(cfg) for sentence in technique.warnings(cfg)]
+    found = [sentence for technique in techniques(cfg) for sentence in technique.warnings(cfg)]
+    if not cfg.budget.train_seconds and cfg.schedule.iterations >= MANY_STEPS:
+        found.append(
+            f"no clock ends this run (budget.train_seconds=0): it makes all {cfg.schedule.iterations:,} steps of "
+            "schedule.iterations"
+        )
+    if uses_trellis(cfg.quant) and cfg.quant.codec != "context":
+        found.append(
+            f"rounding=trellis is made for quant.codec=context, and this run has quant.codec={cfg.quant.codec}, under "
+            "which it is stored larger: add quant.codec=context quant.layout=[]"
+        )
+    return found

@@ -21,7 +21,7 @@ from pathlib import Path
 from golf.challenge import RECORD_GPUS
 from golf.errors import GolfError
 from golf.paths import ROOT
-from golf.settings.config import Config
+from golf.settings.config import Config, mlp_hidden
 from golf.system import cpu_cores as cpu_cores
 from golf.system import cpu_flags
 from golf.system import cpu_name as cpu_name
@@ -31,6 +31,7 @@ FINEWEB_VAL = ROOT / "data/datasets/fineweb10B_sp1024/fineweb_val_000000.bin"
 HOPPER_GPUS = ("H100", "H200", "H800", "GH200")
 FLASH3_MULTIPLE = 8  # channels of a head that its kernels need a multiple of
 CPU_COMPILE_SECONDS = 25  # time to compile one block without a cache, on two cores
+CPU_CORE_FLOPS = 3e10  # floating-point operations a second of training on a core; eager runs reach 1.5e10 to 3.5e10
 CPU_COMPILE_GAIN = {"fp32": 0.15, "bf16": 0.4}  # share of the training time that compiling saves; docs/benchmarks.md
 
 
@@ -192,10 +193,20 @@ def _compile_choice(cfg: Config, hardware: Hardware) -> tuple[str, str]:
         return "full", "one graph on a GPU"
     if cfg.launch.device == "mps":
         return "off", "nothing is compiled for mps"
-    seconds = cfg.budget.train_seconds
+    seconds = _expected_seconds(cfg, hardware)
     if seconds * CPU_COMPILE_GAIN.get(cfg.model.compute_dtype, 0.0) < CPU_COMPILE_SECONDS:
-        return "off", f"{seconds:g} s of training on this CPU do not pay back compiling"
+        return "off", f"about {seconds:.3g} s of training on this CPU do not pay back compiling"
     return ("blocks", "pays back") if hardware.cpu_compiler else ("off", "no C++ compiler or no Python headers found")
+
+
+def _expected_seconds(cfg: Config, hardware: Hardware) -> float:
+    """Return about how many seconds a CPU trains: until the clock or, if that is sooner or there is none, all steps."""
+    model = cfg.model
+    weights = model.vocab_size + model.num_layers * (3 * model.model_dim + 2 * mlp_hidden(model))
+    # Six operations a weight and token: two forward, four backward.
+    flops = 6 * weights * model.model_dim * cfg.data.train_batch_tokens * cfg.schedule.iterations
+    by_steps = flops / (CPU_CORE_FLOPS * hardware.cpu_cores)
+    return min(by_steps, cfg.budget.train_seconds or by_steps)
 
 
 def _track_choice() -> tuple[str, str]:

@@ -182,7 +182,7 @@ def test_limits_are_bytes_memory_and_steps_together() -> None:
     machine = parse_machine("1xh100")
     with assumed(machine.hardware()):
         cfg = compose(overrides_on(machine, ["quant=int6_mixed", "model=4l"]))
-        plan = make_plan(cfg, [], thorough=False, code=0, machine=machine)
+        plan = make_plan(cfg, [], code=0, machine=machine)
     assert plan.gpu is not None and plan.steps is not None
     steps = round(plan.steps.expected)
     enough, too_many = (Limits(0, machine, wanted).left(plan)["steps"] for wanted in (steps - 1, steps + 2))
@@ -205,9 +205,9 @@ def test_limits_are_bytes_memory_and_steps_together() -> None:
 def test_what_the_formulas_do_not_know_is_refused(overrides: list[str], sentence: str) -> None:
     cfg = on("8xh100", "model=4l", *overrides)
     with pytest.raises(GolfError, match=sentence):
-        make_plan(cfg, [], thorough=False, code=0, machine=parse_machine("8xh100"))
+        make_plan(cfg, [], code=0, machine=parse_machine("8xh100"))
     # Without a named machine such a run is planned from finished ones.
-    assert make_plan(cfg, [], thorough=False, code=0).gpu is None
+    assert make_plan(cfg, [], code=0).gpu is None
 
 
 def test_a_plan_says_what_flash_attention_3_would_save() -> None:

@@ -3,18 +3,11 @@
 import pytest
 
 from golf.plan.artifact_size import Interval
-from golf.plan.lines import as_dict, plan_lines, plan_range, rounded, short_lines
+from golf.plan.lines import plan_lines, plan_range, rounded, short_lines
 from golf.plan.plan import make_plan
 from tests.support import compose
 
 TINY = ["scale=laptop", "model=4l", "model.model_dim=32", "launch.device=cpu"]
-
-
-@pytest.mark.parametrize("rule", ["exact", "estimate"])
-def test_bytes_of_code_before_a_run_are_an_estimate(rule: str) -> None:
-    plan = make_plan(compose([*TINY, f"rules.code_bytes={rule}"]), [], thorough=False)
-    assert f"artifact + ≈ {plan.code_bytes:,} code of " in short_lines(plan)[0]
-    assert as_dict(plan)["code_is_estimate"]
 
 
 @pytest.mark.parametrize(("rule", "shown"), [("exact", "15,466"), ("estimate", "≈ 15,466")])
@@ -30,7 +23,7 @@ def test_bytes_of_code_are_marked_only_where_the_script_was_not_made(rule: str, 
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_model_of_any_width_and_depth_has_a_plan(layers: int, width: int, tied: bool) -> None:
     shape = [f"model.num_layers={layers}", f"model.model_dim={width}", f"model.tie_embeddings={tied}"]
-    plan = make_plan(compose(["scale=laptop", "launch.device=cpu", *shape]), [], thorough=False)
+    plan = make_plan(compose(["scale=laptop", "launch.device=cpu", *shape]), [], code=30_000)
     low, expected, high = plan.artifact.bytes
     assert 0 <= low < expected < high and plan.params > layers * width**2
 
@@ -52,3 +45,4 @@ def test_a_lopsided_interval_is_printed_as_a_range(interval: Interval, text: str
 
 def test_a_range_begins_with_its_smaller_end() -> None:
     assert plan_range(Interval(118, 117.5, 117), "s") == "117 to 118 s"
+    assert plan_range(Interval(7_200, 9_000, 36_000), "s") == "2 to 10 hours"

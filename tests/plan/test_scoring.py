@@ -1,20 +1,24 @@
 """Seconds of a sliding score of the whole validation split, from finished runs."""
 
+import dataclasses
+
 import pytest
 
 from golf.bits import Score
 from golf.challenge import VALIDATION_TOKENS as TOKENS_BY_VOCABULARY
 from golf.plan.flops import flops_per_scored_token
 from golf.plan.history import FinishedRun
-from golf.plan.seconds import sliding_score
+from golf.plan.seconds import score_time
 from golf.run.folder import RunFolder
 from golf.run.result import Result
 from golf.settings.config import Config
+from golf.training.data.own_text import OwnDataset
 from golf.training.model.build import shapeless_model
-from tests.support import ROOT, compose
+from tests.support import ROOT, compose, tiny_overrides
 
 VALIDATION_TOKENS = TOKENS_BY_VOCABULARY[1024]
-CFG = compose(["scale=laptop", "model=4l", "eval.stride=64", "launch.device=cpu", "eval.dtype=fp32"])
+FINEWEB = ["scale=laptop", "data=fineweb_sp1024", "model=4l", "eval.stride=64", "launch.device=cpu", "eval.dtype=fp32"]
+CFG = compose(FINEWEB)
 HERE = {"cpu": "EPYC", "cpu_cores": 2}
 
 
@@ -28,28 +32,37 @@ def run(cfg: Config, flat_seconds: float, sliding_seconds: float | None) -> Fini
 
 def test_a_run_of_the_kind_predicts_itself() -> None:
     model = shapeless_model(CFG)
-    found = sliding_score(CFG, model, "EPYC, 2 cores", [run(CFG, 1.0, 5.0)])
-    assert found.seconds is not None and found.basis == "1 sliding scores here"
-    assert found.seconds[1] == pytest.approx(5.0 / 10_000 * VALIDATION_TOKENS)
-    assert found.seconds[8] == pytest.approx(found.seconds[1] / 8)
+    found = score_time(CFG, model, "EPYC, 2 cores", [run(CFG, 1.0, 5.0)])
+    assert found.seconds is not None and found.basis == "1 sliding score here"
+    assert found.seconds == pytest.approx(5.0 / 10_000 * VALIDATION_TOKENS)
 
 
 def test_a_flat_score_predicts_by_operations() -> None:
     model = shapeless_model(CFG)
-    found = sliding_score(CFG, model, "EPYC, 2 cores", [run(CFG, 2.0, None)])
+    found = score_time(CFG, model, "EPYC, 2 cores", [run(CFG, 2.0, None)])
     work = flops_per_scored_token(CFG, model, 64) / flops_per_scored_token(CFG, model)
     assert found.seconds is not None and 3 < work < 4
-    assert found.seconds[1] == pytest.approx(2.0 / 10_000 * VALIDATION_TOKENS * work)
+    assert found.seconds == pytest.approx(2.0 / 10_000 * VALIDATION_TOKENS * work)
 
 
 def test_ranks_that_shared_a_score_count() -> None:
-    both = compose(
-        ["scale=laptop", "model=4l", "eval.stride=64", "launch.device=cpu", "eval.dtype=fp32", "launch.nproc=2"]
-    )
-    found = sliding_score(CFG, shapeless_model(CFG), "EPYC, 2 cores", [run(both, 1.0, 5.0)])
-    assert found.seconds is not None and found.seconds[1] == pytest.approx(2 * 5.0 / 10_000 * VALIDATION_TOKENS)
+    both = compose([*FINEWEB, "launch.nproc=2"])
+    found = score_time(CFG, shapeless_model(CFG), "EPYC, 2 cores", [run(both, 1.0, 5.0)])
+    assert found.seconds == pytest.approx(2 * 5.0 / 10_000 * VALIDATION_TOKENS)
+    alone = score_time(both, shapeless_model(both), "EPYC, 2 cores", [run(CFG, 1.0, 5.0)])
+    assert alone.seconds == pytest.approx(5.0 / 10_000 * VALIDATION_TOKENS / 2)
+
+
+def test_other_text_than_finewebs_has_its_own_tokens(tiny: OwnDataset) -> None:
+    cfg = compose([*tiny_overrides(tiny), "eval.stride=0"])
+    found = score_time(cfg, shapeless_model(cfg), "EPYC, 2 cores", [run(cfg, 1.0, None)])
+    assert found.stride == 0 and found.tokens == tiny.val_tokens
+    assert found.seconds == pytest.approx(tiny.val_tokens / 10_000)
+    unbuilt = dataclasses.replace(cfg, data=dataclasses.replace(cfg.data, path="nowhere"))
+    missing = score_time(unbuilt, shapeless_model(cfg), "EPYC, 2 cores", [run(cfg, 1.0, None)])
+    assert missing.seconds is missing.tokens is None and "not built" in missing.basis
 
 
 def test_nothing_is_said_of_another_machine() -> None:
-    found = sliding_score(CFG, shapeless_model(CFG), "8× H100", [run(CFG, 1.0, 5.0)])
+    found = score_time(CFG, shapeless_model(CFG), "8× H100", [run(CFG, 1.0, 5.0)])
     assert found.seconds is None and "8× H100" in found.basis

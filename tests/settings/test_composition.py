@@ -13,10 +13,12 @@ from golf.registry import technique_types
 from golf.settings import composition, hardware
 from golf.settings.composition import compose, refuse_mistakes
 from golf.settings.config import ttt_recipe
+from golf.settings.consistency import warnings
 from golf.settings.dropping import OFF, droppable
 from golf.settings.hardware import Hardware
 from golf.settings.mistakes import flags_first
 from golf.settings.names import technique_settings
+from golf.settings.scoring_config import TTTConfig
 from tests.support import ROOT, golf_main, golf_train
 
 CPU = Hardware(gpus=0, gpu_name="", hopper=False, cpu_cores=2, cpu_bf16=False, cpu_compiler=True)
@@ -57,8 +59,33 @@ def test_what_is_chosen_when_nothing_is_said(
 def test_a_long_cpu_run_compiles_where_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, CPU, False)
     assert compose(["budget.train_seconds=600"]).launch.compile == "blocks"
+    # Without a clock the steps tell how long a run is.
+    assert compose(["budget.train_seconds=0"]).launch.compile == "blocks"
+    assert compose(["budget.train_seconds=0", "schedule.iterations=20"]).launch.compile == "off"
+    assert compose(["budget.train_seconds=600", "schedule.iterations=20"]).launch.compile == "off"
     pretend(monkeypatch, dataclasses.replace(CPU, cpu_compiler=False), False)
     assert compose(["budget.train_seconds=600"]).launch.compile == "off"
+
+
+def test_a_laptop_shrinks_test_time_training_and_nothing_else_of_the_evaluation() -> None:
+    def shrunk(*overrides: str) -> tuple[object, ...]:
+        ttt = compose(["experiment=records/2026-04-27_caseops_lqer_9hp", *overrides]).eval.ttt
+        return ttt.lora_rank, ttt.lora_alpha, ttt.batch_seqs, ttt.chunk_tokens, ttt.lora_phases.documents
+
+    assert shrunk("scale=record", "launch.nproc=1") == (80, 144, 64, 48, 2500)
+    assert shrunk("scale=laptop") == (18, 32, 16, 128, 48)
+    assert shrunk("scale=laptop", "eval.ttt.lora_rank=5")[0] == 5
+    plain = compose(["scale=laptop"])
+    assert plain.eval.ttt == TTTConfig() and plain.budget.eval_seconds == 120
+
+
+def test_long_runs_without_a_clock_and_a_trellis_for_another_codec_are_named() -> None:
+    assert not any("no clock" in sentence for sentence in warnings(compose(["scale=laptop"])))
+    (sentence,) = warnings(compose(["scale=laptop", "budget.train_seconds=0"]))
+    assert "it makes all 20,000 steps" in sentence
+    record = compose(["scale=laptop", "experiment=records/2026-04-27_caseops_lqer_9hp", "quant=trellis"])
+    assert any("this run has quant.codec=brotli" in sentence for sentence in warnings(record))
+    assert warnings(compose(["scale=laptop", "quant=trellis"])) == []
 
 
 def test_what_is_said_is_never_changed(machine: None) -> None:

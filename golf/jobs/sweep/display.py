@@ -16,6 +16,7 @@ from golf.jobs.sweep.child import Child
 from golf.jobs.sweep.jobs import Job, label, last_metric
 from golf.run.folder import RunFolder
 from golf.run.result import OK, Result
+from golf.words import duration
 
 REFRESH_SECONDS = 0.5
 BAR_WIDTH = 24
@@ -117,9 +118,7 @@ def time_left(ended: Sequence[float], running: Sequence[float], waiting: int) ->
     mean = sum(ended) / len(ended)
     # As many run at once as now, and each takes as long as those before.
     seconds = (sum(max(mean - now, 0.0) for now in running) + waiting * mean) / len(running)
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
+    return duration(seconds)
 
 
 def _line(child: Child, common: Collection[str]) -> Text:

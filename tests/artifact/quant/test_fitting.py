@@ -76,7 +76,7 @@ def test_a_real_model_fills_its_cap_and_the_plan_says_so(tiny: OwnDataset) -> No
     size = len(pack_model(cfg, weights, 100, hessians).artifact)
     assert cfg.budget.artifact_bytes - ROOM_BYTES <= size + 100 <= cfg.budget.artifact_bytes
     assert "fit" in to_dict(cfg)["quant"]
-    (line, _) = short_lines(make_plan(cfg, [], thorough=False, code=100))
+    (line, _) = short_lines(make_plan(cfg, [], code=100))
     assert "times as large" in line and "OVER" not in line
 
 
@@ -92,3 +92,15 @@ def test_a_real_model_fills_its_cap_and_the_plan_says_so(tiny: OwnDataset) -> No
 )
 def test_what_does_not_go_together_is_refused(overrides: tuple[str, ...], sentence: str) -> None:
     assert sentence in refusal(*overrides)
+
+
+@pytest.mark.parametrize(
+    ("cap", "factor", "sentence"),
+    [(30_000, 8.0, "OVER THE CAP"), (900_000, 0.25, "0.25 is the finest, so the cap is not filled")],
+)
+def test_the_plan_moves_steps_no_further_than_the_dial(cap: int, factor: float, sentence: str) -> None:
+    shape = ["model=4l", "model.num_layers=2", "model.model_dim=32", "model.num_heads=2", "model.num_kv_heads=1"]
+    cfg = compose(["scale=laptop", *shape, "quant=trellis", "quant.fit=cap", f"budget.artifact_bytes={cap}"])
+    plan = make_plan(cfg, [], code=34_000)
+    assert plan.step_factor is not None and plan.step_factor.expected == factor
+    assert plan.artifact.bytes.expected > 0 and sentence in short_lines(plan)[0]
