@@ -121,7 +121,7 @@ def test_one_living_writer_and_the_furthest_sound_checkpoint(
 def test_a_copy_of_a_living_run_is_not_alive_and_keeps_the_order_of_attempts(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, lock = start("b")
+    lock = start("b")[1]
     lock.release()
     second, lock = start("a")
     checkpoint(second, 3)
