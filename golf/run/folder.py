@@ -142,7 +142,7 @@ def attempts(variant_id: str, seed: int) -> list[RunFolder]:
     """Return the folders of all attempts at a run, the oldest first, under any name of its variant."""
     pattern = re.compile(rf"seed{seed}(?:\.\d+)?")
     paths = [path for path in runs_root().glob(f"*-{variant_id}/seed*") if pattern.fullmatch(path.name)]
-    return [RunFolder(path) for path in sorted(paths, key=_age)]
+    return [RunFolder(path) for path in sorted(paths, key=age_of_attempt)]
 
 
 def find_run(variant_id: str, seed: int) -> RunFolder | None:
@@ -173,12 +173,13 @@ def state_of(folder: RunFolder) -> str:
         return ""
 
 
-def _age(path: Path) -> tuple[float, int, int]:
+def age_of_attempt(path: Path) -> tuple[float, int, int]:
     """Return a sort key for attempts by age: the start that the environment record names, then the folder's number.
 
     Times of files come last, because a copy of the runs may have others. Records of version 0.2.0 name no start.
     """
-    number = int(path.name.partition(".")[2] or 1)
+    suffix = path.name.partition(".")[2]
+    number = int(suffix) if suffix.isdigit() else 1
     try:
         record = path / "environment.json"
         return float(json.loads(record.read_text()).get("started_at", 0.0)), number, record.stat().st_mtime_ns

@@ -111,7 +111,8 @@ class ParallelLanes(Technique):
     | `crossed_in_turn` | as crossed, attention writes before the MLP reads | A and M | mean | 03-31 |
 
     Crossed forms learn what is written, λ `[2, 2]` a layer, and what is kept, ρ `[2]`. The record of 04-04 forgets the
-    skips within its lanes but for the first; here they are joined as in 04-08. Public scripts keep λ and ρ for layers without lanes, too.
+    skips within its lanes but for the first; here they are joined as in 04-08. Public scripts keep λ and ρ for layers
+    without lanes, too.
     """
 
     source = "PR #1204 (crossed_in_turn), PR #1412 (side_by_side), PR #1530 (crossed); record 2026-04-08 (separate)"
