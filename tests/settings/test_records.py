@@ -39,8 +39,7 @@ SAME_PATH = {
     "2026-03-18_lower_lr": "2026-03-17_naive_baseline",
     "2026-03-19_training_opt_seq4096": "2026-03-17_naive_baseline",
     "2026-04-22_caseops_gated_attn_clip12": "2026-04-19_caseops_gated_attn",
-    "2026-04-27_caseops_smear_lqer": "2026-04-27_caseops_lqer_9hp",
-    "2026-04-29_caseops_smear_lqer_3seeds": "2026-04-27_caseops_lqer_9hp",
+    "2026-04-29_caseops_smear_lqer_3seeds": "2026-04-27_caseops_smear_lqer",
 }
 WHOLE = ("records/2026-04-05_sp8192_sdclip_loop45x2", "records/2026-04-27_caseops_lqer_9hp")
 COMPOSED = [record for record in records() if record["status"] != "no"]
