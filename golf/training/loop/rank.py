@@ -86,7 +86,7 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
     listener = LoopListener(log.warning, checkpoints)
     with open_loader(cfg, dataset, ranks, after=start.step * state.step.accumulation) as loader:
         training = train(cfg, state, loader, validation(state, scorer), log, listener)
-        calibration = calibrate_trained(cfg, state, training, loader, log)
+        calibration = calibrate_trained(cfg, state, training, loader, dataset, log)
     result.calibration_seconds = calibration.seconds if calibration else None
     _record_training(result, cfg, training)
     _record_machine(result, listener.recompiles, ranks, log)
