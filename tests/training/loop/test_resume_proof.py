@@ -1,9 +1,6 @@
 """A run that would not resume as it was is found before its clock: each way to forget something is planted here."""
 
-import subprocess
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +22,7 @@ from golf.training.techniques.base import Technique, technique
 from golf.training.techniques.ema import MovingAverage
 from golf.training.techniques.lawa import LatestMean
 from golf.training.techniques.swa import SnapshotMean
-from tests.support import ROOT, with_techniques
+from tests.support import with_techniques
 
 pytestmark = pytest.mark.usefixtures("registry")
 DTYPES = ("bf16", "fp32")
@@ -138,30 +135,3 @@ def test_state_of_other_names_or_dtypes_is_refused_by_name(tiny_cfg: Config) -> 
         adam.load_state_dict({key: state[key] for key in ("exp_avg", "exp_avg_sq")})
     with pytest.raises(ValueError, match=r"Adam's exp_avg is \['torch.float32 \[2\]'\], not"):
         adam.load_state_dict({**state, "exp_avg": [t.float() for t in state["exp_avg"]]})
-
-
-FULL_DISK = """
-import resource, sys
-from pathlib import Path
-from golf.errors import GolfError
-from golf.run.folder import RunFolder
-from golf.settings.composition import compose
-from golf.training.loop.checkpoint import Checkpoints, Start
-from golf.training.loop.state import build_state
-from golf.training.ranks import Ranks
-cfg = compose(["scale=laptop", "model.num_layers=1", "launch.checkpoint_seconds=1", "launch.compile=off"])
-state = build_state(cfg, Ranks(), lambda *_: None)
-resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-import signal
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-try:
-    Checkpoints(cfg, RunFolder(Path(sys.argv[1])), state, "data").save(Start(step=3))
-except GolfError as error:
-    print(error)
-"""
-
-
-def test_a_full_disk_at_a_checkpoint_is_one_sentence(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", FULL_DISK, str(tmp_path)], capture_output=True, text=True, cwd=ROOT)
-    assert done.stdout.startswith("No space left to write ") and done.stdout.count("\n") == 1, done
-    assert list(tmp_path.rglob("*.*")) == [], "no half-written file stays"
