@@ -152,8 +152,8 @@ def _steps(cfg: Config) -> bytes:
         optimizer.step(at_step.lr, at_step.muon_momentum)
     # Both forms of Muon take the same steps, so the form is compared by its name.
     kind = type(optimizer.muon).__name__.encode()
-    moments = [tensor for adam in optimizer.adams for tensors in adam.state_dict().values() for tensor in tensors]
-    return kind + _bytes_of(*model.parameters(), *optimizer.muon.state_dict().values(), *moments)
+    moments = [tensor for adam in optimizer.adams for tensors in adam.state.values() for tensor in tensors]
+    return kind + _bytes_of(*model.parameters(), *optimizer.muon.state.values(), *moments)
 
 
 def _bytes_of(*tensors: Tensor) -> bytes:
