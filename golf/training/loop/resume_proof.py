@@ -38,9 +38,8 @@ ROWS = 8  # largest size of a dimension of the small model
 EVERY = 3_603_600
 # Fraction of the training before each step, and the learning-rate multiplier in it.
 STEPS = ((0.02, 1.0), (0.6, 0.5), (1.0, 0.0), (1.0, 0.0), (1.0, 0.0))
+BEFORE = 3  # steps before the checkpoint: late switches are on and snapshots are taken
 MODULE_ATTRIBUTES = vars(nn.Module()).keys()  # attributes that every module has
-# Steps after which the run resumes: before late switches and snapshots, and after all of them.
-RESUMES = (1, 3)
 
 
 def lost_by_resume(cfg: Config) -> list[str]:
@@ -51,38 +50,27 @@ def lost_by_resume(cfg: Config) -> list[str]:
     a `state_dict` lacks may show in the weights much later. The weights have the names, kinds and dtypes of the run's.
     """
     with tempfile.TemporaryDirectory() as place, torch.random.fork_rng(devices=[]):
-        steady, saved = _SmallRun(cfg), {}
+        folder, steady, resumed = RunFolder(Path(place)), _SmallRun(cfg), _SmallRun(cfg)
         try:
             steady.warm_up()
-            for i in range(len(STEPS)):
-                steady.train(i)
-                if i + 1 in RESUMES:
-                    folder = RunFolder(Path(place, str(i)))
-                    Checkpoints(cfg, folder, steady.state, "").save(Start(i + 1, active=steady.state.switches.active))
-                    saved[folder] = steady.held()
+            steady.train(range(BEFORE))
+            Checkpoints(cfg, folder, steady.state, "").save(Start(BEFORE, active=steady.state.switches.active))
+            saved = steady.held()
+            steady.train(range(BEFORE, len(STEPS)))
             expected = steady.held()
-            for folder, at_checkpoint in saved.items():
-                if lost := _lost_from(cfg, folder, at_checkpoint, expected):
-                    owners = f"{listed(lost)} would differ, so a state_dict lacks something"
-                    return [f"a resumed run would not go on as if it had not been stopped: {owners}"]
-        # Any error: it would end the resumed run. Advice of `load` about its file would not help here.
+            start = Checkpoints(cfg, folder, resumed.state, "").load()
+            resumed.state.switches.resume(start.active)
+            lost = _differing(saved, resumed.held())
+            resumed.train(range(BEFORE, len(STEPS)))
+        # Any error: it would end the resumed run. What `load` advises about its file would not help here.
         except Exception as error:
             cause = error.__cause__ or error
             return [f"no run of this configuration resumes: {type(cause).__name__}: {' '.join(str(cause).split())}"]
-    return []
-
-
-def _lost_from(cfg: Config, folder: RunFolder, at_checkpoint: dict[str, Any], expected: dict[str, Any]) -> list[str]:
-    """Return the names of what differs from `expected` at the end of a run that resumes in `folder`."""
-    resumed = _SmallRun(cfg)
-    start = Checkpoints(cfg, folder, resumed.state, "").load()
-    resumed.state.switches.resume(start.active)
-    lost = _differing(at_checkpoint, resumed.held())
-    for i in range(start.step, len(STEPS)):
-        resumed.train(i)
-    differing = _differing(expected, resumed.held())
-    # What was lost comes before the weights that differ for it. What is made anew in every step was not lost.
-    return [name for name in differing if name in lost] or differing
+        differing = _differing(expected, resumed.held())
+    # What was lost is named, not the weights that differ for it. What every step makes anew was not lost.
+    names = listed([name for name in differing if name in lost] or differing)
+    lost_by = f"{names} would be lost by a resume, and the warm-up would leave it behind: a state_dict lacks something"
+    return [lost_by] if names else []
 
 
 def lost_batches(cfg: Config, dataset: Dataset) -> list[str]:
@@ -108,24 +96,23 @@ class _SmallRun:
 
     def warm_up(self) -> None:
         with restored(self.state.step):
-            self._update(seed=len(STEPS))
+            self._update(len(STEPS))
 
-    def train(self, i: int) -> None:
-        """Take step `i`, as the timed loop does."""
+    def train(self, steps: range) -> None:
+        """Take the numbered steps, as the timed loop does."""
         hooks, switches = self.state.hooks, self.state.switches
-        progress = Progress(EVERY * i, *STEPS[i])
-        hooks.before_step(progress)
-        before, now = switches.active, switches.advance(progress)
-        hooks.at_switch(before, now)
-        self._update(seed=i)
-        hooks.after_step(progress._replace(step=EVERY * (i + 1)))
+        for i in steps:
+            progress = Progress(EVERY * i, *STEPS[i])
+            hooks.before_step(progress)
+            before, now = switches.active, switches.advance(progress)
+            hooks.at_switch(before, now)
+            self._update(i)
+            hooks.after_step(progress._replace(step=EVERY * (i + 1)))
 
-    def _update(self, seed: int) -> None:
+    def _update(self, i: int) -> None:
         """Update the weights with random gradients; every third has none, as one that only a late switch uses."""
-        generator = torch.Generator().manual_seed(seed)
-        for i, param in enumerate(self.state.model.parameters()):
-            grad = torch.randn(param.shape, generator=generator).to(param.dtype)
-            param.grad = None if (i + seed) % 3 == 0 else grad
+        for number, param in enumerate(self.state.model.parameters()):
+            param.grad = None if (number + i) % 3 == 0 else torch.randn(param.shape).to(param.dtype)
         self.state.step.optimizer.step()
         self.state.step.optimizer.zero_grad()
 
@@ -174,10 +161,8 @@ def _parts(value: Any) -> dict[Any, Any]:
         # Modules and tensors as keys have no name.
         named = all(isinstance(key, str | int | tuple) for key in value)
         return value if named else dict(enumerate(value.values()))
-    if isinstance(value, list | tuple | deque):
-        return dict(enumerate(value))
-    if isinstance(value, set | frozenset):
-        return dict(enumerate(sorted(value, key=str)))
+    if isinstance(value, list | tuple | deque | set | frozenset):
+        return dict(enumerate(sorted(value, key=str) if isinstance(value, set | frozenset) else value))
     if isinstance(value, nn.Module):
         own = {key: part for key, part in vars(value).items() if key not in MODULE_ATTRIBUTES}
         return {**own, **value._parameters, **value._buffers, **value._modules}

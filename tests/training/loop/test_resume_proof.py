@@ -129,7 +129,7 @@ def test_forgotten_random_numbers_are_found(tiny_cfg: Config, monkeypatch: pytes
 
     monkeypatch.setattr(Checkpoints, "_restore", restored)
     (said,) = lost_by_resume(tiny_cfg)
-    assert ": random state would differ" in said
+    assert said.startswith("random state would be lost by a resume")
 
 
 def test_a_switch_that_counts_for_itself_is_found(tiny_cfg: Config) -> None:
@@ -148,7 +148,7 @@ def test_a_switch_that_counts_for_itself_is_found(tiny_cfg: Config) -> None:
             pass
 
     (said,) = lost_by_resume(with_techniques(tiny_cfg, Counting()))
-    assert "counting" in said or "switches.selected.0.asked" in said
+    assert "switches.selected.0.asked" in said
 
 
 def test_a_switch_that_a_resume_repeats_is_found(tiny_cfg: Config, monkeypatch: pytest.MonkeyPatch) -> None:
