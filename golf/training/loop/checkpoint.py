@@ -68,7 +68,8 @@ class Checkpoints:
     def save(self, start: Start) -> None:
         """Write the state after `start.step` steps. The checkpoint before stays valid until this one is complete.
 
-        Raises `GolfError` if the run was started again meanwhile: this rank has survived its launcher.
+        Raises `GolfError` if the disk refuses, or if the run was started again meanwhile: this rank has survived its
+        launcher.
         """
         if self._run.start_id() != self._start_id:
             raise GolfError("This run was started again by another process: this one ends and leaves its files alone.")

@@ -4,6 +4,7 @@ import contextlib
 import copy
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from golf.run.result import OK, read_result
 from golf.settings.config import Config
 from golf.training.loop.checkpoint import Checkpoints, Start, checkpoint_seconds, flatten, unflatten
 from golf.training.loop.state import TrainState, build_state
+from golf.training.loop.warmup import synthetic_batch
 from golf.training.ranks import Ranks
 from tests.jobs.launch.test_processes import processes_of
 from tests.support import ROOT, metrics
@@ -154,6 +156,45 @@ def test_a_rank_of_an_earlier_start_writes_no_state_into_a_resumed_run(cfg: Conf
     assert files().keys() == {"checkpoint/latest.json", "checkpoint/step4/rank0.safetensors"}
 
 
+def trained_and_saved(cfg: Config) -> tuple[RunFolder, TrainState]:
+    """Return a run folder with a checkpoint after one step, and the state that was saved."""
+    folder, state = create_run_folder(cfg, []), build_state(cfg, Ranks(), lambda *_: None)
+    state.step(lambda: synthetic_batch(cfg), 1.0, 0.9)
+    Checkpoints(cfg, folder, state, "data").save(Start(step=1))
+    return folder, state
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+@pytest.mark.parametrize("muon", ["sharded", "parallel"])
+def test_the_step_after_a_resume_is_the_one_without(cfg: Config, muon: str, dtype: str) -> None:
+    cfg.optim.muon, cfg.model.compute_dtype = muon, dtype
+    folder, state = trained_and_saved(cfg)
+    other = build_state(cfg, Ranks(), lambda *_: None)
+    Checkpoints(cfg, folder, other, "data").load()
+    batches = [synthetic_batch(cfg) for _ in range(cfg.data.micro_batches)]
+    for one in (state, other):
+        one.step(iter(batches).__next__, 1.0, 0.9)
+    for name, tensor in state.model.state_dict().items():
+        assert torch.equal(tensor, other.model.state_dict()[name]), name
+
+
+def test_a_full_disk_is_one_sentence_and_the_checkpoint_before_stays(cfg: Config) -> None:
+    folder, state = trained_and_saved(cfg)
+    saved = Checkpoints(cfg, folder, state, "data")
+    limits, before = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+    try:
+        with pytest.raises(GolfError, match=r"^No space left to write .*: free some"):
+            saved.save(Start(step=2))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, before)
+    assert saved.load().step == 1
+    assert [file.name for file in folder.checkpoint.rglob("*") if "step2" in str(file)] == ["step2"], (
+        "no part of a file"
+    )
+
+
 def load_error(cfg: Config, folder: RunFolder, data: str = "data") -> str:
     """The sentence with which a run refuses the checkpoint in `folder`."""
     with pytest.raises(GolfError) as caught:
@@ -199,17 +240,27 @@ def test_a_checkpoint_that_does_not_fit_is_one_sentence_and_other_code_is_noted(
 
 
 @pytest.mark.parametrize("muon", ["sharded", "parallel"])
-@pytest.mark.parametrize(
-    "part, said", [("muon/", "Muon's momentum has shapes"), ("/exp_avg_sq/", "Adam's exp_avg_sq is")]
-)
-def test_state_of_other_matrices_is_refused_at_the_resume(cfg: Config, muon: str, part: str, said: str) -> None:
+@pytest.mark.parametrize("part", ["muon/", "exp_avg_sq/"])
+def test_state_of_another_optimizer_is_refused_at_the_resume(cfg: Config, muon: str, part: str) -> None:
     cfg.optim.muon = muon
     folder, _ = saved_at_step_three(cfg)
     file = folder.checkpoint / "step3/rank0.safetensors"
     saved = load_file(file)
     name = next(name for name in saved if part in name)
-    save_file({**saved, name: saved[name][..., :-1].contiguous()}, file)
-    assert "does not fit this run" in (refused := load_error(cfg, folder)) and said in refused
+    without = {key: tensor for key, tensor in saved.items() if key != name}
+    several = {key: tensor for key, tensor in saved.items() if part not in key}
+    for damaged in (
+        {**saved, name: saved[name][..., :-1].contiguous()},
+        {**saved, name: saved[name].half()},
+        {**without, name.replace(part, part.replace("/", "", 1)): saved[name]},
+        without,
+        several,
+    ):
+        save_file(damaged, file)
+        owner = "Muon is" if part == "muon/" else "Adam is"
+        assert "does not fit this run" in (refused := load_error(cfg, folder)) and owner in refused
+    save_file({key: tensor for key, tensor in saved.items() if key.split("/")[0] not in ("muon", "adams")}, file)
+    assert "does not fit this run" in load_error(cfg, folder)
 
 
 def test_short_runs_have_no_checkpoints_and_long_ones_do(tiny_cfg: Config) -> None:
