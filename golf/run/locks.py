@@ -60,8 +60,12 @@ def lock_file(path: Path) -> Lock | None:
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         if not _flock(descriptor, fcntl.LOCK_EX):
+            # A holder keeps off a shared lock, too. If there is none, `is_held` of another process was in the way.
+            is_taken = not _flock(descriptor, fcntl.LOCK_SH)
             os.close(descriptor)
-            return None
+            if is_taken:
+                return None
+            continue
         if _is_still(path, descriptor):
             # Nothing reads the content; it tells a person who looks who is at work. On a full disk it is missing.
             with contextlib.suppress(OSError):

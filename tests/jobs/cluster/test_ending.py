@@ -92,7 +92,7 @@ def sent(runs: Path) -> SweepRecord:
 def test_the_folders_are_shown_while_the_controller_is_down(runs: Path, no_controller: None) -> None:
     first, second = sweep_status(sent(runs))
     assert first.state == UNKNOWN and "Unable to contact slurm controller" in first.detail
-    assert second.state == "not submitted"
+    assert second.state == "not started"
 
 
 def test_jobs_on_this_machine_need_no_controller(runs: Path, no_controller: None) -> None:

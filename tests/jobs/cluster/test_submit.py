@@ -13,12 +13,13 @@ import pytest
 from golf.errors import GolfError
 from golf.jobs.cluster.shortcut import cluster_hardware
 from golf.jobs.cluster.submit import output_kept_from_children
+from golf.jobs.sweep.record import SweepRecord, read_record, sweep_name, write_record
 from golf.run.result import OK, read_result
 from golf.settings import hardware
-from golf.settings.composition import compose
+from golf.settings.composition import completed, compose
 from golf.settings.config import to_dict
 from golf.training.data.own_text import OwnDataset
-from tests.support import ROOT, Done, golf_main, tiny_overrides
+from tests.support import ROOT, Done, golf_command, golf_main, tiny_overrides
 
 SUBMITS = ("-m", "hydra/launcher=golf_submit", "hydra/sweeper=golf")
 
@@ -36,6 +37,31 @@ def test_duplicates_are_counted_once_and_nothing_is_written(
     assert "4 to submit, 2 the same run as another" in done.stdout
     assert "first run's plan:" in done.stdout and "artifact" in done.stdout
     assert not list(runs.glob("*-*/seed*")) and not list(runs.glob("sweeps/*/sweep.json"))
+
+
+@pytest.mark.parametrize("refuses", ["submitit is not installed", "The jobs could not be submitted"])
+def test_a_submit_that_fails_leaves_no_sweep(
+    refuses: str, tiny: OwnDataset, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "installed" in refuses:
+        monkeypatch.setitem(sys.modules, "submitit", None)
+    else:
+        monkeypatch.setattr("submitit.AutoExecutor.map_array", lambda *_: [][0])
+    done = golf_main(*SUBMITS, *tiny_overrides(tiny), "seed=1,2")
+    assert done.returncode == 2 and refuses in done.stderr and done.stderr.count("\n") == 1
+    assert ("plan:" in done.stdout) == ("installed" not in refuses), "what is missing is said before the plan"
+    assert not list(runs.glob("sweeps/*/sweep.json")) and "No sweep has been run" in golf_command("status").stdout
+
+
+def test_a_submit_that_fails_takes_no_record_from_a_sweep_that_was_run_here(
+    tiny: OwnDataset, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("submitit.AutoExecutor.map_array", lambda *_: [][0])
+    name = sweep_name("seed", completed([*tiny_overrides(tiny), "seed=1,2"]))
+    write_record(SweepRecord(name, [], "2026-01-01", runs=[]))
+    assert golf_main(*SUBMITS, *tiny_overrides(tiny), "seed=1,2").returncode == 2
+    record = read_record(name)
+    assert record and record.created == "2026-01-01" and len(record.runs) == 2
 
 
 def test_a_typo_in_a_swept_value_is_one_sentence(tiny: OwnDataset, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
