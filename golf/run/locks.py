@@ -3,8 +3,8 @@
 `<runs root>/locks/<name>` is locked with flock by the process that does the work and by its parent, so that a killed
 process leaves no lock behind. A file that nobody holds a lock on means nothing. Locks hold between processes of a
 machine, and between machines wherever the file system carries them (NFS with its lock service, Lustre mounted with
-`flock`, GPFS). Where the file system refuses locks, every lock is granted: two sweeps at once may then do a run twice,
-each in a folder of its own.
+`flock`, GPFS). Where the file system refuses locks, every lock is granted, and a run warns of it: a second start would
+then do a run twice, or go on in the folder of a living one, which ends at its next checkpoint.
 """
 
 from __future__ import annotations

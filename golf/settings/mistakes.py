@@ -163,7 +163,9 @@ def refuse_unsupported(overrides: Sequence[str]) -> None:
     for override in (o.lstrip("+") for o in overrides):
         key, _, value = override.partition("=")
         if key in HYDRA_FOLDERS:
-            raise GolfError(f"{override} has no effect: GOLF_RUNS=FOLDER before the command chooses the folder of runs.")
+            raise GolfError(
+                f"{override} has no effect: GOLF_RUNS=FOLDER before the command chooses the folder of runs."
+            )
         if key == "hydra/launcher" and value not in LAUNCHERS:
             raise GolfError(
                 f"{override} is not supported: leave it out, and golf starts the runs of a sweep itself, several at "

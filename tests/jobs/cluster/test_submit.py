@@ -7,17 +7,23 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from golf.errors import GolfError
+from golf.files import write_json
+from golf.jobs.cluster import task
 from golf.jobs.cluster.shortcut import cluster_hardware
 from golf.jobs.cluster.submit import output_kept_from_children
 from golf.jobs.sweep.record import SweepRecord, read_record, sweep_name, write_record
-from golf.run.result import OK, read_result
+from golf.run.attempts import next_attempt
+from golf.run.identity import variant_id
+from golf.run.locks import run_lock_name, try_lock
+from golf.run.result import OK, Result, read_result
 from golf.settings import hardware
 from golf.settings.composition import completed, compose
-from golf.settings.config import to_dict
+from golf.settings.config import Config, to_dict
 from golf.training.data.own_text import OwnDataset
 from tests.support import ROOT, Done, golf_command, golf_main, tiny_overrides
 
@@ -89,6 +95,21 @@ def test_auto_is_settled_for_the_clusters_gpus() -> None:
     assert hardware.detect() == here and cluster_hardware(["optim.matrix_lr=0.02"]) is None
     with pytest.raises(GolfError, match="cluster=slurm_a100 does not exist: there are local, "):
         cluster_hardware(["cluster=slurm_a100"])
+
+
+@pytest.mark.parametrize("starts_before", [0, 1])
+def test_a_job_that_was_queued_again_waits_for_the_locks_of_a_lost_node(
+    starts_before: int, tiny_cfg: Config, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file server frees the locks of a lost node after a minute or more, and the job has another node by then."""
+    monkeypatch.setenv("SLURM_RESTART_COUNT", str(starts_before))
+    monkeypatch.setattr(task, "run_ranks", lambda folder: Result("x", "y", 1, state=OK))
+    held = [next_attempt(tiny_cfg, [])[1], try_lock(run_lock_name(variant_id(tiny_cfg), tiny_cfg.seed))]
+    release = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: (lock := held.pop()) and lock.release())
+    monkeypatch.setattr(task, "time", release)
+    write_json(runs / "job.json", {"config": to_dict(tiny_cfg), "command": [], "requeues": 0})
+    said = task.run_task(str(runs / "job.json"))
+    assert (said, len(held)) == ((OK, 0) if starts_before else ("another job or sweep is at work on it", 2))
 
 
 def test_jobs_on_this_machine_do_not_hold_the_pipe_of_the_command(capfd: pytest.CaptureFixture[str]) -> None:
