@@ -105,8 +105,13 @@ def test_a_job_that_was_queued_again_waits_for_the_locks_of_a_lost_node(
     monkeypatch.setenv("SLURM_RESTART_COUNT", str(starts_before))
     monkeypatch.setattr(task, "run_ranks", lambda folder: Result("x", "y", 1, state=OK))
     held = [next_attempt(tiny_cfg, [])[1], try_lock(run_lock_name(variant_id(tiny_cfg), tiny_cfg.seed))]
-    release = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: (lock := held.pop()) and lock.release())
-    monkeypatch.setattr(task, "time", release)
+
+    def release_one(seconds: float) -> None:
+        lock = held.pop()
+        assert lock
+        lock.release()
+
+    monkeypatch.setattr(task, "time", SimpleNamespace(monotonic=time.monotonic, sleep=release_one))
     write_json(runs / "job.json", {"config": to_dict(tiny_cfg), "command": [], "requeues": 0})
     said = task.run_task(str(runs / "job.json"))
     assert (said, len(held)) == ((OK, 0) if starts_before else ("another job or sweep is at work on it", 2))
