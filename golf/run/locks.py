@@ -3,8 +3,8 @@
 `<runs root>/locks/<name>` is locked with flock by the process that does the work and by its parent, so that a killed
 process leaves no lock behind. A file that nobody holds a lock on means nothing. Locks hold between processes of a
 machine, and between machines wherever the file system carries them (NFS with its lock service, Lustre mounted with
-`flock`, GPFS). Where the file system refuses locks, every lock is granted: two sweeps at once may then do a run twice,
-each in a folder of its own.
+`flock`, GPFS). Where the file system refuses locks, every lock is granted, and a run warns of it: a second start would
+then do a run twice, or go on in the folder of a living one, which ends at its next checkpoint.
 """
 
 from __future__ import annotations
@@ -60,8 +60,12 @@ def lock_file(path: Path) -> Lock | None:
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         if not _flock(descriptor, fcntl.LOCK_EX):
+            # A holder keeps off a shared lock, too. If there is none, `is_held` of another process was in the way.
+            is_taken = not _flock(descriptor, fcntl.LOCK_SH)
             os.close(descriptor)
-            return None
+            if is_taken:
+                return None
+            continue
         if _is_still(path, descriptor):
             # Nothing reads the content; it tells a person who looks who is at work. On a full disk it is missing.
             with contextlib.suppress(OSError):

@@ -29,7 +29,14 @@ from golf.settings.config import Config, RulesConfig, techniques
 from golf.settings.consistency import check, check_values, warnings
 from golf.settings.dropping import drop
 from golf.settings.fields import check_fields
-from golf.settings.mistakes import OTHER_ENTRY, explain, flags_first, refuse_null_groups, unknown_setting
+from golf.settings.mistakes import (
+    OTHER_ENTRY,
+    explain,
+    flags_first,
+    refuse_null_groups,
+    refuse_unsupported,
+    unknown_setting,
+)
 from golf.settings.names import suggestion, technique_settings
 from golf.settings.usage import options_of
 
@@ -178,6 +185,7 @@ def _first_of_each(overrides: Sequence[str]) -> list[str]:
 
 def _composed(overrides: Sequence[str]) -> DictConfig:
     refuse_null_groups(overrides)
+    refuse_unsupported(overrides)
     # Hydra refuses to be initialized twice in a process.
     GlobalHydra.instance().clear()
     with initialize_config_dir(CONF_DIR, version_base="1.3"):

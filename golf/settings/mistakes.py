@@ -20,6 +20,8 @@ ALONE = "--help -h --hydra-help --version --resolve --run -r --multirun -m --she
 WITH_WORD = "--cfg -c --package -p --info -i --config-path -cp --config-name -cn --config-dir -cd --experimental-rerun"
 FLAGS = {**dict.fromkeys(ALONE.split(), False), **dict.fromkeys(WITH_WORD.split(), True)}
 MAY_BE_NULL = ("sweep", "experiment")
+HYDRA_FOLDERS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir")
+LAUNCHERS = ("golf", "golf_submit")
 OTHER_ENTRY = ("--hydra-help", "--version", "--shell-completion", "-sc", "--config-", "-cp", "-cn", "-cd", "--exp")
 
 
@@ -153,6 +155,21 @@ def refuse_null_groups(overrides: Sequence[str]) -> None:
         if option in ("null", "") and group not in MAY_BE_NULL and group and (ROOT / "conf" / group).is_dir():
             raise GolfError(
                 f"{override}: a run needs one of {group}'s options; choose from {', '.join(options_of(group))}."
+            )
+
+
+def refuse_unsupported(overrides: Sequence[str]) -> None:
+    """Raise `GolfError` for a folder or a launcher of Hydra's that golf's runs, records and tables would not use."""
+    for override in (o.lstrip("+") for o in overrides):
+        key, _, value = override.partition("=")
+        if key in HYDRA_FOLDERS:
+            raise GolfError(
+                f"{override} has no effect: GOLF_RUNS=FOLDER before the command chooses the folder of runs."
+            )
+        if key == "hydra/launcher" and value not in LAUNCHERS:
+            raise GolfError(
+                f"{override} is not supported: leave it out, and golf starts the runs of a sweep itself, several at "
+                "once with launch.jobs=2 or more, or on a cluster by golf submit."
             )
 
 

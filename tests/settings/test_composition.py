@@ -217,6 +217,12 @@ def test_every_option_composes_and_says_what_it_is(path: Path, machine: None) ->
         (["optim.matrix_lr=null"], r"optim\.matrix_lr cannot be null: give it a value, or leave optim\.matrix_lr out"),
         (["seed=null"], r"seed cannot be null"),
         (["tech=[ema]", "tech.ema.decay=null"], r"tech\.ema\.decay cannot be null"),
+        (
+            ["hydra.run.dir=x"],
+            r"hydra\.run\.dir=x has no effect: GOLF_RUNS=FOLDER before the command chooses the folder",
+        ),
+        (["+hydra.sweep.dir=x"], r"hydra\.sweep\.dir=x has no effect"),
+        (["hydra/launcher=joblib"], r"hydra/launcher=joblib is not supported: .* launch\.jobs=2 .* golf submit"),
     ],
 )
 def test_mistakes_end_in_one_sentence(overrides: list[str], sentence: str, machine: None) -> None:

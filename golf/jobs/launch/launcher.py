@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import time
 from dataclasses import replace
 
 from golf.errors import GolfError
@@ -14,14 +13,12 @@ from golf.jobs.launch.prune import watched
 from golf.jobs.launch.torchrun import run_under_torchrun
 from golf.jobs.launch.worker import run_in_process
 from golf.run.attempts import at_work, is_at_work, next_attempt
-from golf.run.folder import RunFolder, finished_run
+from golf.run.folder import RunFolder
 from golf.run.identity import variant_id
 from golf.run.locks import run_lock_name, try_lock
 from golf.run.result import Result
 from golf.settings.config import Config, world_size
 from golf.settings.jobs_config import is_tracked
-
-POLL_SECONDS = 1.0
 
 
 def train_and_score(cfg: Config) -> tuple[Result, RunFolder]:
@@ -38,29 +35,9 @@ def train_and_score(cfg: Config) -> tuple[Result, RunFolder]:
     with try_lock(run_lock_name(variant_id(cfg), cfg.seed)) or contextlib.nullcontext() as lock:
         if lock is None and not cfg.launch.fresh:
             raise is_at_work(at_work(variant_id(cfg), cfg.seed))
-        return _attempt(cfg)
-
-
-def _attempt(cfg: Config) -> tuple[Result, RunFolder]:
-    folder, lock = next_attempt(cfg, sys.argv)
-    with lock:
-        return run_ranks(folder), folder
-
-
-def train_once(cfg: Config) -> tuple[Result, RunFolder]:
-    """Return the result and folder of a sweep's run: the finished ones unless `launch.fresh`, else `train_and_score`.
-
-    Waits while another process is at work on the same run. Only Hydra's other launchers call this: golf's own starts
-    its processes from `golf.jobs.sweep.scheduler`.
-    """
-    key = variant_id(cfg), cfg.seed
-    while (lock := try_lock(run_lock_name(*key))) is None:
-        time.sleep(POLL_SECONDS)
-    with lock:
-        done = None if cfg.launch.fresh else finished_run(*key)
-        if done is None:
-            check_inputs(cfg)
-        return done or _attempt(cfg)
+        folder, written = next_attempt(cfg, sys.argv)
+        with written:
+            return run_ranks(folder), folder
 
 
 def run_ranks(folder: RunFolder) -> Result:
