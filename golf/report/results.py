@@ -151,13 +151,11 @@ def _rank(findings: Findings, variant: Variant) -> str:
 
 
 def shown_verdict(findings: Findings, variant: Variant, verdict: Verdict | None) -> str:
-    """Return the verdict with its reason; a variant that changes several things at once is not separable."""
+    """Return the verdict with its reason; empty for a variant that was compared with nothing."""
     if variant is findings.reference:
         return "reference"
     if verdict is None:
         return ""
-    if reason := findings.study.inseparable.get(variant.id):
-        return f"not separable: {reason}"
     return f"{verdict.kind}: {verdict.reason}" if verdict.reason else verdict.kind
 
 

@@ -28,6 +28,7 @@ MEASURED = (
     *("artifact_bytes", "code_bytes", "total_bytes", "cap_bytes"),
     *("steps", "step_ms", "train_seconds", "eval_seconds"),
 )
+EDITED = " (edited)"  # after a commit whose files differed from what ran
 MOST_BPB = 20.0  # bits per byte; a uniform guess of bytes has 8
 
 
@@ -59,6 +60,7 @@ class RunRow:
     eval_seconds: float | None = None
     faults: tuple[str, ...] = ()  # sentences about contradictions in a record; shown below the table
     machine: str | None = None
+    code: str | None = None  # commit of golf, with `EDITED` if what ran differed from it; None if unknown
     host: str | None = None  # name of the machine, of which a kind has many; None if unknown
     slowdown: float | None = None  # step time relative to other machines of the kind; only for slow machines
     how: str | None = None  # way in which the final score was taken; different ways do not compare
@@ -129,6 +131,7 @@ def row_of_result(values: Mapping[str, Any], folder: Path | None = None) -> RunR
     # Counted bytes are exact; loss over bits per byte carries the rounding of a log.
     text_bytes, tokens = final.get("bytes"), final.get("tokens")
     measured: dict[str, Any] = {key: values.get(key) for key in MEASURED}
+    environment = _environment(folder) if folder else {}
     state, reason = values["state"], values.get("reason", "")
     if values.get("last_val_bpb") is not None:
         reason += (
@@ -155,7 +158,8 @@ def row_of_result(values: Mapping[str, Any], folder: Path | None = None) -> RunR
         val_loss=val_loss,
         bytes_per_token=text_bytes / tokens if text_bytes and tokens else bytes_per_token(val_loss, val_bpb),
         **measured,
-        machine=_machine(folder) if folder else None,
+        machine=_machine(environment),
+        code=_code(environment),
         host=values.get("host") or None,
         slowdown=values.get("slowdown"),
         how=final.get("how", STANDARD) if final else None,
@@ -178,16 +182,37 @@ def _without_result(folder: Path, state: str, reason: str) -> RunRow:
     name, _, variant = folder.parent.name.rpartition("-")
     seed = folder.name.removeprefix("seed").partition(".")[0]
     return RunRow(
-        variant, name, int(seed) if seed.isdigit() else None, state, reason, path=folder, machine=_machine(folder)
+        variant,
+        name,
+        int(seed) if seed.isdigit() else None,
+        state,
+        reason,
+        path=folder,
+        machine=_machine(_environment(folder)),
     )
 
 
-def _machine(folder: Path) -> str | None:
-    """Return the machine's kind, such as `8× NVIDIA H100 80GB HBM3` or `AMD EPYC, 2 cores`; None if unknown."""
+def _environment(folder: Path) -> dict[str, Any]:
+    """Return the environment record of a run; empty if it cannot be read."""
     try:
         found = json.loads((folder / "environment.json").read_bytes())
-        if found.get("gpus"):
-            return f"{found['gpus']}× {found['gpu']}"
-        return f"{found['cpu']}, {found['cpu_cores']} cores"
-    except (OSError, ValueError, KeyError, AttributeError):
+        return found if isinstance(found, dict) else {}
+    except (OSError, ValueError):
+        return {}
+
+
+def _machine(environment: Mapping[str, Any]) -> str | None:
+    """Return the machine's kind, such as `8× NVIDIA H100 80GB HBM3` or `AMD EPYC, 2 cores`; None if unknown."""
+    if environment.get("gpus"):
+        return f"{environment['gpus']}× {environment.get('gpu')}"
+    known = environment.get("cpu") and environment.get("cpu_cores")
+    return f"{environment['cpu']}, {environment['cpu_cores']} cores" if known else None
+
+
+def _code(environment: Mapping[str, Any]) -> str | None:
+    """Return the commit of the code that ran, such as `0123456789ab (edited)`; None if unknown."""
+    try:
+        git = environment["git"]
+        return f"{git['commit'][:12]}{EDITED if git['dirty'] else ''}"
+    except (KeyError, TypeError):
         return None

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from golf.report.rows import RunRow, is_score, read_settings
+from golf.report.rows import OWN, UNREADABLE, RunRow, is_score, read_settings
 from golf.run.result import CRASHED, DIVERGED, OVER_BYTES, OVER_TIME, PRUNED, VOID
 
 SCORES = {  # name on the command line → field of a row
@@ -20,7 +20,14 @@ SCORES = {  # name on the command line → field of a row
     "ttt": "ttt_bpb",
 }
 WAYS = {"final": "how", "sliding": "sliding_how", "ttt": "ttt_how"}  # score → field of the way in which it was taken
-LOST_STATES = (OVER_TIME, OVER_BYTES, DIVERGED, VOID, CRASHED)  # ends that keep a run out of means and verdicts
+LOST_STATES = (
+    OVER_TIME,
+    OVER_BYTES,
+    DIVERGED,
+    VOID,
+    CRASHED,
+    UNREADABLE,
+)  # ends that keep a run out of means and verdicts
 
 
 @dataclass(frozen=True)
@@ -34,8 +41,26 @@ class Variant:
 
     @cached_property
     def counted(self) -> list[RunRow]:
-        """Return the runs that enter means and verdicts."""
-        return [row for row in self.rows if row.counts]
+        """Return the runs that enter means and verdicts; seeds that scored the same to the last digit count once."""
+        copies = {id(copy) for copy, _ in self.copies}
+        return [row for row in self.rows if row.counts and id(row) not in copies]
+
+    @cached_property
+    def copies(self) -> list[tuple[RunRow, RunRow]]:
+        """Return the runs with the scores of a run of a lower seed, before and after quantization, each with that run.
+
+        A seed that does not act, or a folder that was copied, is no further run. Scores of imported runs are rounded,
+        so that equal ones are no copies.
+        """
+        first: dict[tuple[float, float], RunRow] = {}
+        found = []
+        for row in sorted(
+            (row for row in self.rows if row.counts and row.source == OWN), key=lambda row: row.seed or 0
+        ):
+            if row.pre_quant_bpb is not None and row.post_quant_bpb is not None:
+                original = first.setdefault((row.pre_quant_bpb, row.post_quant_bpb), row)
+                found += [(row, original)] if original is not row else []
+        return found
 
     @cached_property
     def settings(self) -> dict[str, Any]:
