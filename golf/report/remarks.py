@@ -127,6 +127,8 @@ def _about_power(findings: Findings) -> Iterable[str]:
     samples = [v.scores(findings.score) for v in trained]
     if samples and isinstance(reference, Variant):
         samples.append(reference.scores(findings.score))
+    # One seed is compared by terms for each machine, but it tells nothing of the spread.
+    samples = [x for x in samples if len(x) > 1]
     pooled = pooled_sd(samples)
     if pooled is not None:
         count = min(map(len, samples))
