@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from golf.errors import GolfError
 from golf.report.rows import OWN
 from golf.report.statistics import Comparison, is_constant, known_sigma, least_squares, one_sample, paired, welch
-from golf.report.texts import OWN_TEXT, PUBLISHED_ON, shown_text
+from golf.report.texts import OLDER_SCORES, OWN_TEXT, PUBLISHED_ON, shown_text
 from golf.report.variants import SCORES, WAYS, Variant
 
 NOT_COMPARABLE = "not comparable"
@@ -151,11 +151,18 @@ def texts_besides(variants: Sequence[Variant], text: str) -> str:
     return " and ".join(sorted({shown_text(other) for variant in variants for other in variant.texts - {text}}))
 
 
-def check_published_text(variants: Sequence[Variant], published: float, text: str) -> None:
+def check_published_text(variants: Sequence[Variant], published: float, text: str | None) -> None:
     """Check that the variants are scored on the text of a `published` score; `text` is a key of `PUBLISHED_ON`.
 
-    Raises `GolfError`, which says what to type, if they are not or if a run does not tell its text.
+    None stands for FineWeb. Raises `GolfError`, which says what to type, if the variants are not scored on it, if a run
+    does not tell its text, or for None and a score that is known to be of the older export.
     """
+    if text is None and published in OLDER_SCORES:
+        raise GolfError(
+            f"{published:g} is a score on {PUBLISHED_ON['older']}; on today's split it is {OLDER_SCORES[published]:g}: "
+            "give that one, or say which text is meant (--text older, fineweb or own)."
+        )
+    text = text or "fineweb"
     scored = texts_besides(variants, PUBLISHED_ON[text])
     if text == OWN_TEXT or not scored:
         return

@@ -18,6 +18,7 @@ from golf.report.store import begun_sweeps, sweep_names
 from golf.run.folder import find_run, finished_run, runs_root
 
 WAITING, NOT_SENT, UNKNOWN = "waiting", "not submitted", "unknown"
+NOT_STARTED = "not started"  # run of a sweep that was not submitted to a cluster
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class RunStatus:
 
     label: str
     seed: int
-    state: str  # state of the result, or running, waiting, failed, lost, not submitted, unknown
+    state: str  # state of the result, or running, waiting, failed, lost, not submitted, not started, stopped, unknown
     detail: str = ""  # score, progress or reason
     job: str = ""  # id of the Slurm job
 
@@ -61,6 +62,8 @@ def sweep_status(record: SweepRecord) -> list[RunStatus]:
         label = " ".join(o for o in said if not o.startswith("seed=")) or run["name"]
         job = sent.get(key, "")
         state, detail = _status(key, job, slurm, sweep_folder(record.name) / "slurm")
+        if state == NOT_SENT and not sent:
+            state = STOPPED if find_run(*key) else NOT_STARTED
         lines.append(RunStatus(label, key[1], state, detail, job))
     return lines
 

@@ -13,7 +13,7 @@ from golf.jobs.cluster.queue import JobState, job_states
 from golf.jobs.cluster.status import UNKNOWN, sweep_status
 from golf.jobs.cluster.submit import make_order
 from golf.jobs.sweep.jobs import Job
-from golf.jobs.sweep.record import SweepRecord
+from golf.jobs.sweep.record import SweepRecord, read_record
 from tests.support import compose
 
 
@@ -93,6 +93,10 @@ def test_the_folders_are_shown_while_the_controller_is_down(runs: Path, no_contr
     first, second = sweep_status(sent(runs))
     assert first.state == UNKNOWN and "Unable to contact slurm controller" in first.detail
     assert second.state == "not submitted"
+    # Nothing of a sweep on this machine is ever submitted.
+    (runs / "sweeps/s/submitted.jsonl").unlink()
+    (runs / "x-abc/seed1").mkdir(parents=True)
+    assert [run.state for run in sweep_status(read_record("s"))] == ["stopped", "not started"]
 
 
 def test_jobs_on_this_machine_need_no_controller(runs: Path, no_controller: None) -> None:
