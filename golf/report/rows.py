@@ -5,6 +5,7 @@ Plain JSON is read, without the schema and without torch, so that a thousand run
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -131,7 +132,6 @@ def row_of_result(values: Mapping[str, Any], folder: Path | None = None) -> RunR
     # Counted bytes are exact; loss over bits per byte carries the rounding of a log.
     text_bytes, tokens = final.get("bytes"), final.get("tokens")
     measured: dict[str, Any] = {key: values.get(key) for key in MEASURED}
-    environment = _environment(folder) if folder else {}
     state, reason = values["state"], values.get("reason", "")
     if values.get("last_val_bpb") is not None:
         reason += (
@@ -158,8 +158,7 @@ def row_of_result(values: Mapping[str, Any], folder: Path | None = None) -> RunR
         val_loss=val_loss,
         bytes_per_token=text_bytes / tokens if text_bytes and tokens else bytes_per_token(val_loss, val_bpb),
         **measured,
-        machine=_machine(environment),
-        code=_code(environment),
+        **(_environment(folder) if folder else {}),
         host=values.get("host") or None,
         slowdown=values.get("slowdown"),
         how=final.get("how", STANDARD) if final else None,
@@ -181,38 +180,20 @@ def _without_result(folder: Path, state: str, reason: str) -> RunRow:
     """Return a row with what the folder's names tell: `<name>-<variant id>/seed<k>[.n]`."""
     name, _, variant = folder.parent.name.rpartition("-")
     seed = folder.name.removeprefix("seed").partition(".")[0]
-    return RunRow(
-        variant,
-        name,
-        int(seed) if seed.isdigit() else None,
-        state,
-        reason,
-        path=folder,
-        machine=_machine(_environment(folder)),
-    )
+    number = int(seed) if seed.isdigit() else None
+    return RunRow(variant, name, number, state, reason, path=folder, **_environment(folder))
 
 
 def _environment(folder: Path) -> dict[str, Any]:
-    """Return the environment record of a run; empty if it cannot be read."""
-    try:
+    """Return the machine's kind, such as `8× NVIDIA H100 80GB HBM3` or `AMD EPYC, 2 cores`, and the commit that ran.
+
+    What is not known is left out.
+    """
+    shown: dict[str, Any] = {}
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         found = json.loads((folder / "environment.json").read_bytes())
-        return found if isinstance(found, dict) else {}
-    except (OSError, ValueError):
-        return {}
-
-
-def _machine(environment: Mapping[str, Any]) -> str | None:
-    """Return the machine's kind, such as `8× NVIDIA H100 80GB HBM3` or `AMD EPYC, 2 cores`; None if unknown."""
-    if environment.get("gpus"):
-        return f"{environment['gpus']}× {environment.get('gpu')}"
-    known = environment.get("cpu") and environment.get("cpu_cores")
-    return f"{environment['cpu']}, {environment['cpu_cores']} cores" if known else None
-
-
-def _code(environment: Mapping[str, Any]) -> str | None:
-    """Return the commit of the code that ran, such as `0123456789ab (edited)`; None if unknown."""
-    try:
-        git = environment["git"]
-        return f"{git['commit'][:12]}{EDITED if git['dirty'] else ''}"
-    except (KeyError, TypeError):
-        return None
+        gpus = f"{found['gpus']}× {found['gpu']}" if found.get("gpus") else ""
+        shown["machine"] = gpus or f"{found['cpu']}, {found['cpu_cores']} cores"
+        if git := found.get("git"):
+            shown["code"] = f"{git['commit'][:12]}{EDITED if git['dirty'] else ''}"
+    return shown

@@ -20,14 +20,8 @@ SCORES = {  # name on the command line → field of a row
     "ttt": "ttt_bpb",
 }
 WAYS = {"final": "how", "sliding": "sliding_how", "ttt": "ttt_how"}  # score → field of the way in which it was taken
-LOST_STATES = (
-    OVER_TIME,
-    OVER_BYTES,
-    DIVERGED,
-    VOID,
-    CRASHED,
-    UNREADABLE,
-)  # ends that keep a run out of means and verdicts
+# Ends that keep a run out of means and verdicts.
+LOST_STATES = (OVER_TIME, OVER_BYTES, DIVERGED, VOID, CRASHED, UNREADABLE)
 
 
 @dataclass(frozen=True)
@@ -42,8 +36,7 @@ class Variant:
     @cached_property
     def counted(self) -> list[RunRow]:
         """Return the runs that enter means and verdicts; seeds that scored the same to the last digit count once."""
-        copies = {id(copy) for copy, _ in self.copies}
-        return [row for row in self.rows if row.counts and id(row) not in copies]
+        return [row for row in self.rows if row.counts and not any(row is copy for copy, _ in self.copies)]
 
     @cached_property
     def copies(self) -> list[tuple[RunRow, RunRow]]:
@@ -52,15 +45,12 @@ class Variant:
         A seed that does not act, or a folder that was copied, is no further run. Scores of imported runs are rounded,
         so that equal ones are no copies.
         """
-        first: dict[tuple[float, float], RunRow] = {}
-        found = []
-        for row in sorted(
-            (row for row in self.rows if row.counts and row.source == OWN), key=lambda row: row.seed or 0
-        ):
-            if row.pre_quant_bpb is not None and row.post_quant_bpb is not None:
-                original = first.setdefault((row.pre_quant_bpb, row.post_quant_bpb), row)
-                found += [(row, original)] if original is not row else []
-        return found
+        own = [row for row in self.rows if row.counts and row.source == OWN and row.pre_quant_bpb]
+        first: dict[tuple[float | None, float | None], RunRow] = {}
+        for row in sorted(own, key=lambda row: row.seed or 0):
+            first.setdefault((row.pre_quant_bpb, row.val_bpb), row)
+        originals = [(row, first[row.pre_quant_bpb, row.val_bpb]) for row in own]
+        return [(row, original) for row, original in originals if row is not original]
 
     @cached_property
     def settings(self) -> dict[str, Any]:

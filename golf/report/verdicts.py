@@ -7,7 +7,6 @@ number times ln 2 times the bytes per token of the runs.
 from __future__ import annotations
 
 import contextlib
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -106,46 +105,40 @@ def ranking(
     sigma: float | None = None,
     test: str = "auto",
 ) -> Ranking:
-    """Compare all variants with the best: the one with the lowest mean, or one that is shown to be better than it.
+    """Compare all variants with the best: the one with the lowest mean, or the lowest by its difference as fitted.
 
-    A variant with one seed has the lowest mean only if no variant has two seeds or more. Ranks agree with the
-    `verdicts`: what is worse than the `reference` is not the best, nor is a reference that something is better than.
-    Where the lost runs make the rest a selection, a variant is not the best unless all are so, and ties with nothing.
+    A variant with one seed is the best only if no variant has two seeds or more. Ranks agree with the `verdicts`: what
+    is worse than the `reference` is not the best, nor is a reference that something is better than. Where the lost runs
+    make the rest a selection, a variant is not the best unless all are so, and ties with nothing.
     """
-    scored = [v for v in variants if v.mean(score) is not None]
+    means = {v.id: mean for v in variants if (mean := v.mean(score)) is not None}
+    scored = [v for v in variants if v.id in means]
     selections = {v.id for v in scored if v.lost_share > MOST_LOST or v.pruned}
     beaten = {id for id, verdict in verdicts.items() if verdict.kind == WORSE}
-    if isinstance(reference, Variant) and any(v.kind in IMPROVED for v in verdicts.values()):
-        beaten.add(reference.id)
-    beaten |= selections if len(selections) < len(scored) else set()
-    candidates = {v.id: v for v in scored if v.id not in beaten}
+    if isinstance(reference, Variant):
+        beaten |= {reference.id} if any(v.kind in IMPROVED for v in verdicts.values()) else set()
+        # With a term for each machine the difference is the fit's, and the means contain the machines.
+        fitted = {id: v.difference_bpb for id, v in verdicts.items() if v.comparison and v.difference_bpb is not None}
+        means |= {id: means[reference.id] + difference for id, difference in fitted.items() if id in means}
+    left = [v for v in scored if v.id not in beaten]
+    candidates = [v for v in left if v.id not in selections] or left
     # One seed may be lucky, and nothing would tell.
-    repeated = [v for v in candidates.values() if len(v.scores(score)) > 1]
-    best = min(repeated or candidates.values(), key=lambda v: v.mean(score) or math.inf, default=None)
-    while best:
-        tested: list[tuple[Variant, Comparison]] = []
-        for variant in scored:
-            with contextlib.suppress(GolfError):
-                if variant is not best:
-                    tested.append((variant, compare(variant, best, score=score, sigma=sigma, test=test)))
-        # By a term for each machine, or by a given standard deviation, the lowest mean need not be the best.
-        below = holm([comparison.p_below(0.0) for _, comparison in tested])
-        ahead = [v.id for (v, _), p in zip(tested, below, strict=True) if p < rules.alpha and v.id not in beaten]
-        if not ahead:
-            above = holm([comparison.p_above(0.0) for _, comparison in tested])
-            told_apart = {v.id: p < rules.alpha for (v, _), p in zip(tested, above, strict=True)}
-            # A pair with the reference has a verdict already, which may count more comparisons.
-            pairs = verdicts if best is reference else {getattr(reference, "id", ""): verdicts.get(best.id)}
-            told_apart |= {
-                id: verdict.kind in (*IMPROVED, WORSE)
-                for id, verdict in pairs.items()
-                if id in told_apart and verdict and verdict.comparison
-            }
-            tied = {id for id, is_apart in told_apart.items() if not is_apart}
-            return Ranking(best, tied - selections, told_apart.keys() - (tied & selections))
-        beaten.add(best.id)
-        best = candidates[ahead[0]]
-    return Ranking(None, set(), set())
+    repeated = [v for v in candidates if len(v.scores(score)) > 1]
+    best = min(repeated or candidates, key=lambda v: means[v.id], default=None)
+    if best is None:
+        return Ranking(None, set(), set())
+    tested: dict[str, Comparison] = {}
+    for variant in scored:
+        with contextlib.suppress(GolfError):
+            if variant is not best:
+                tested[variant.id] = compare(variant, best, score=score, sigma=sigma, test=test)
+    p_values = holm([comparison.p_above(0.0) for comparison in tested.values()])
+    tied = {id for id, p in zip(tested, p_values, strict=True) if p >= rules.alpha}
+    # A pair with the reference has a verdict already, which may count more comparisons.
+    pairs = verdicts if best is reference else {getattr(reference, "id", ""): verdicts.get(best.id)}
+    decided = {id: v.kind in (*IMPROVED, WORSE) for id, v in pairs.items() if v and v.comparison and id in tested}
+    tied = {id for id in tested if not decided.get(id, id not in tied)}
+    return Ranking(best, tied - selections, tested.keys() - (tied & selections))
 
 
 def measured(variant: Variant, reference: Variant | float, score: str, fitted: float | None = None) -> Verdict:

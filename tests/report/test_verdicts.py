@@ -247,7 +247,7 @@ def test_seeds_with_equal_scores_count_once() -> None:
     assert verdict_of(copied) == (NO_VERDICT, "one seed") and copied.scores("final") == [1.2190]
     study = Study("x", (copied, REFERENCE), REFERENCE)
     text = "\n".join(remarks_on(judged(study, HOUSE)))
-    assert "a: seed 2 scored the same as seed 1 to the last digit" in text and "seed 3 scored" in text
+    assert "a: seed 2 scored as seed 1 to the last digit" in text and "seed 3 scored as seed 1" in text
     # Imported scores are rounded, so that equal ones are no copies.
     imported = Variant("a", "a", tuple(replace(row, source="imported") for row in rows))
     assert len(imported.counted) == 3
@@ -260,10 +260,10 @@ def test_other_versions_of_the_code_are_named() -> None:
         return "\n".join(remarks_on(judged(study, HOUSE)))
 
     assert "code" not in remarks("aaaa", "aaaa", None)
-    assert "The runs are of 2 versions of the code (aaaa; bbbb): " in remarks("bbbb", "bbbb", "bbbb")
-    assert "(aaaa; bbbb), and seeds of reference are of several: " in remarks("bbbb", "aaaa", "bbbb")
+    assert "The code that ran is aaaa, bbbb: a difference" in remarks("bbbb", "bbbb", "bbbb")
+    assert "is aaaa, bbbb, of several in reference: a difference" in remarks("bbbb", "aaaa", "bbbb")
     edited = Study("x", (variant("a", [1.2, 1.21], code="aaaa (edited)"),), None)
-    assert "The runs are of aaaa (edited): if files changed" in "\n".join(remarks_on(judged(edited, HOUSE)))
+    assert "The code that ran is aaaa (edited): a difference" in "\n".join(remarks_on(judged(edited, HOUSE)))
 
 
 def test_unfinished_variants_are_counted_in_the_family() -> None:
