@@ -241,7 +241,7 @@ def _about_runs(study: Study) -> Iterable[str]:
     yield from _about_code(study)
     for variant in study.variants:
         for copy, original in variant.copies:
-            yield f"{variant.label}: seed {copy.seed} scored as seed {original.seed} to the last digit and is no other run."
+            yield f"{variant.label}: seed {copy.seed} scored as seed {original.seed} to the last digit: it is a copy."
         if None in variant.texts and len(variant.texts) > 1:
             yield f"{variant.label}: not all of its seeds tell which text they were scored on: they are not averaged."
         elif len(variant.texts) > 1:
@@ -259,6 +259,6 @@ def _about_code(study: Study) -> Iterable[str]:
     """Say which versions of the code ran, if several did or if edits may hide several."""
     codes = sorted({code for v in study.variants for code in v.known("code")})
     mixed = listed([v.label for v in study.variants if len(v.known("code")) > 1], MOST_NAMES)
-    also = f", of several in {mixed}" if mixed else ""
+    also = f", mixed within {mixed}" if mixed else ""
     if len(codes) > 1 or EDITED in "".join(codes):
         yield f"The code that ran is {listed(codes, MOST_NAMES)}{also}: a difference may be the code's."

@@ -261,7 +261,7 @@ def test_other_versions_of_the_code_are_named() -> None:
 
     assert "code" not in remarks("aaaa", "aaaa", None)
     assert "The code that ran is aaaa, bbbb: a difference" in remarks("bbbb", "bbbb", "bbbb")
-    assert "is aaaa, bbbb, of several in reference: a difference" in remarks("bbbb", "aaaa", "bbbb")
+    assert "is aaaa, bbbb, mixed within reference: a difference" in remarks("bbbb", "aaaa", "bbbb")
     edited = Study("x", (variant("a", [1.2, 1.21], code="aaaa (edited)"),), None)
     assert "The code that ran is aaaa (edited): a difference" in "\n".join(remarks_on(judged(edited, HOUSE)))
 
