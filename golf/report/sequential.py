@@ -270,4 +270,4 @@ class _Looking:
             p = min(1.0, p * max(1, self.left[side]))
             verdict = replace(verdict, comparison=arm.comparison, p=p, family=self.family)
         said = ", ".join(filter(None, (reason, f"look {look} of at most {self.plan.looks}" if look else "")))
-        return with_losses(replace(verdict, reason=said), self._at(arm.variant, look), self.reference)
+        return with_losses(replace(verdict, reason=said), self._at(arm.variant, look), self._at(self.reference, look))

@@ -173,19 +173,19 @@ def state_of(folder: RunFolder) -> str:
         return ""
 
 
-def age_of_attempt(path: Path) -> tuple[float, int, int]:
+def age_of_attempt(path: Path) -> tuple[float, int, str]:
     """Return a sort key for attempts by age: the start that the environment record names, then the folder's number.
 
-    Times of files come last, because a copy of the runs may have others. Records of version 0.2.0 name no start.
+    Times of files do not count, because a copy of the runs has others. Records of version 0.2.0 name no start.
     """
     suffix = path.name.partition(".")[2]
     number = int(suffix) if suffix.isdigit() else 1
     try:
         record = path / "environment.json"
-        return float(json.loads(record.read_text()).get("started_at", 0.0)), number, record.stat().st_mtime_ns
+        return float(json.loads(record.read_text()).get("started_at", 0.0)), number, path.parent.name
     except (OSError, ValueError, TypeError, AttributeError):
         # A folder without the record was cut short while it was made, so it is the newest.
-        return float("inf"), number, 0
+        return float("inf"), number, path.parent.name
 
 
 def _new_path(variant: Path, name: str) -> Path:
