@@ -13,7 +13,7 @@ from golf.foreign.figures import ABOUT, Figure, mean_of
 from golf.foreign.foreign_run import ForeignRun, is_unlimited_track
 from golf.foreign.scores import ARTIFACT_KINDS
 from golf.foreign.submission_json import Claims
-from golf.foreign.submitted_runs import Logs, Submitted, as_claimed, means, submitted
+from golf.foreign.submitted_runs import Logs, Submitted, as_claimed, claimed_scores, means, submitted
 from golf.words import listed
 
 SAME_PACE = 0.003  # relative difference of times that counting the last step or not explains
@@ -83,13 +83,13 @@ def _known(run: ForeignRun, name: str) -> list[Figure]:
     # A claim does not say which of the run's scores it means: any will do.
     named = run.present(name)
     if name == "val_bpb":
-        return [*named, *(s.bpb for s in run.scores)]
+        return [*named, *(s.bpb for s in run.scores), *run.printed]
     if name == "val_loss":
         return [*named, *(s.loss for s in run.scores if s.loss is not None)]
     if name == "total_bytes":
         return run.present("total_bytes", "artifact_bytes")  # "artifact bytes" are the model's or all
     if name == "pre_quant_bpb":
-        return [*named, *run.validations[-1:]]
+        return [*named, *run.validations[-1:], *run.printed]
     if name == "model_bytes":
         return run.present("artifact_bytes")
     if name == "eval_seconds":
@@ -117,6 +117,9 @@ def _loss_faults(runs: Sequence[ForeignRun], claims: Claims) -> list[str]:
     known = [*means(runs, "loss"), *of_artifact]
     if claimed is None or not known or any(map(claimed.agrees_with, known)):
         return []
+    before = [figure for run in runs for figure in run.present("pre_quant_loss")]
+    if before and any(map(claimed.agrees_with, [*before, mean_of(before)])):
+        return [f"{as_claimed(claimed)} is the loss before quantization: the artifact's is {known[0].value:.6f}"]
     return [f"{as_claimed(claimed)} is in no log: their mean is {known[0].value:.6f}"]
 
 
@@ -125,9 +128,10 @@ def _spread_faults(runs: Sequence[ForeignRun], claims: Claims) -> tuple[list[str
     claimed = claims.figures.get("val_bpb_std")
     if claimed is None or len(runs) < 2:
         return [], []
+    scores = claimed_scores(runs, claims.figures.get("val_bpb"))
     # Seeds are a sample: n - 1 in the denominator, which makes the deviation of three seeds 22 % larger.
-    sample, population = (f([run.bpb for run in runs]) for f in (statistics.stdev, statistics.pstdev))
-    digits = mean_of([run.figures["val_bpb"] for run in runs]).text
+    sample, population = (f([score.value for score in scores]) for f in (statistics.stdev, statistics.pstdev))
+    digits = mean_of(scores).text
     if claimed.agrees_with(Figure(sample, "", digits)):
         return [], []
     if claimed.agrees_with(Figure(population, "", digits)):

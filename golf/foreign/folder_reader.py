@@ -11,7 +11,7 @@ from pathlib import Path
 
 from golf.errors import GolfError
 from golf.foreign.figures import Figure
-from golf.foreign.foreign_run import ForeignRun, foreign_run
+from golf.foreign.foreign_run import ForeignRun, foreign_run, scored_state
 from golf.foreign.log_reader import ReadLog, read_log
 from golf.foreign.submission_json import ANY_NAME, Claims, read_claims_file
 from golf.foreign.text import ENDING, UnreadableError
@@ -20,7 +20,7 @@ from golf.run.result import OK
 LOG_ENDINGS = (".log", ".txt", ".out", ".err", ".stdout", "")
 EXAMPLES_KEPT = 5
 PROSE = 0.5  # fraction of lines not understood from which on a file without a step is no log
-CLAIMED_ONLY = "there is no log: this is what {} claims"
+CLAIMED_ONLY = "{}: this is what {} claims"
 _SKIPPED_FOLDERS = {"node_modules", "__pycache__", "site-packages", "venv"}
 _COMMON_NAMES = {
     *("log", "logs", "run", "runs", "result", "results", "out", "output", "outputs", "evidence", "train_logs"),
@@ -187,6 +187,10 @@ def _add_claims(found: ForeignFolder, claims: Claims) -> None:
         claimed.append(_claimed(found.name, claims, claims.figures, None))
     for run in claimed:
         run.texts = dict(texts)
+        why = "no log has a score that is read" if found.has_logs else "there is no log"
+        run.faults.insert(0, CLAIMED_ONLY.format(why, claims.name))
+    if not claimed:
+        found.skipped[claims.name] = claims.problem or "claims no score"
     found.runs += claimed
 
 
@@ -200,7 +204,8 @@ def _claimed(name: str, claims: Claims, figures: dict[str, Figure], seed: int | 
     if seed is not None:
         run.figures["seed"] = Figure(seed, own["val_bpb"].source, str(seed))
     run.variant = _variant(name, claims.name)
-    run.faults.append(CLAIMED_ONLY.format(claims.name))
+    if run.has_score:
+        run.state, run.reason = scored_state(run)
     if seed is None and len(claims.seeds) > 1:
         run.faults.append(f"its score is of {len(claims.seeds)} seeds together, not of one run")
     return run

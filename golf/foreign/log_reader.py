@@ -10,7 +10,7 @@ from pathlib import Path
 from golf.foreign.echoed_source import EchoedSource, looks_like_source
 from golf.foreign.event_lines import NOISE, RULE, EventLine
 from golf.foreign.figures import Figure, parse_number, parse_seconds
-from golf.foreign.log_lines import Line, ScoreLine, SettingLine, SizeLine, StepLine, StopLine, read_line
+from golf.foreign.log_lines import Line, ScoreLine, SettingLine, SizeLine, StepLine, StopLine, printed_bpb, read_line
 from golf.foreign.scores import OTHER, LoggedScore, claimed_kind, logged
 from golf.foreign.text import TextFile, without_prefix
 
@@ -27,6 +27,7 @@ class LogRun:
     latest: dict[str, tuple[float, int]] = field(default_factory=dict)  # (value, line) of the last step's figures
     scores: list[LoggedScore] = field(default_factory=list)
     sizes: list[tuple[str, str, Figure]] = field(default_factory=list)  # (what, scheme, bytes)
+    printed: list[str] = field(default_factory=list)  # other bits per byte as written, which claims may cite
     curve: list[StepLine] = field(default_factory=list)  # training and validation lines
     opened: set[str] = field(default_factory=set)  # signs of a beginning so far
     steps: int | None = None
@@ -41,6 +42,7 @@ class LogRun:
     crash: str = ""
     refused: list[str] = field(default_factory=list)  # scores as written that no model can have
     last_figure_line: int = 0
+    last_result_line: int = 0  # of a step or a score
     sliding_from: int | None = None  # line that announces sliding-window scoring
     sliding_stride: int | None = None
     averaged: bool = False  # weights were averaged after training
@@ -103,6 +105,8 @@ class _LogReader:
             self._open_source(number)
             return
         line = read_line(text)
+        if not isinstance(line, StepLine | ScoreLine) and (printed := printed_bpb(text)):
+            self.run.printed = [*self.run.printed, *printed][-SCORES_KEPT:]
         if line is NOISE or line is RULE:
             return
         # A script that is echoed after a run may lack the line that it begins with.
@@ -148,6 +152,8 @@ class _LogReader:
             self._event(number, line)
         if not isinstance(line, EventLine):
             self.run.last_figure_line = number
+        if isinstance(line, StepLine | ScoreLine):
+            self.run.last_result_line = number
 
     def _figure(self, value: float, number: int, text: str = "") -> Figure:
         return Figure(value, f"{self.name}:{number}", text or repr(value))
@@ -156,8 +162,13 @@ class _LogReader:
         self._keep_late()
         if self.run.is_empty:
             return
-        self.run.figures |= {name: self._figure(*found) for name, found in self.run.latest.items()}
+        if "part_seed" in self.run.figures:
+            # A seed within a line may be that of a part of the model, so one of its own goes before it.
+            self.run.figures.setdefault("seed", self.run.figures.pop("part_seed"))
         last = self.log.runs[-1] if self.log.runs else None
+        if last is not None and _repeats(self.run, last):
+            return
+        self.run.figures |= {name: self._figure(*found) for name, found in self.run.latest.items()}
         if last is not None and _evaluates(self.run, last):
             # The training's own figures win over those that the evaluation prints again.
             last.figures = self.run.figures | last.figures
@@ -205,6 +216,10 @@ class _LogReader:
         if (run.stopped or run.sizes) and run.steps is not None and line.val_bpb is None and line.step <= run.steps:
             # A step after the end of training is one of a loop of the export or of the evaluation.
             return
+        if run.scores and run.steps is not None and line.step > run.steps and line.train_loss is not None:
+            # Training goes on, so these were validations.
+            run.printed += [score.bpb_text for score in run.scores]
+            run.scores.clear()
         run.curve.append(line)
         if run.steps is None or line.step >= run.steps:
             run.steps = line.step
@@ -254,7 +269,7 @@ class _LogReader:
             text = f"{line.tag} val_bpb:{line.bpb_text}"
             self._not_understood(number, text)
             # An impossible number is the run's fault only if its tag says that it is the run's score.
-            if claimed_kind(line.tag, line.stride) != OTHER:
+            if claimed_kind(line.tag, line.stride) != OTHER and len(self.run.refused) < SCORES_KEPT:
                 self.run.refused.append(text)
             return
         self._keep_late()
@@ -289,6 +304,14 @@ class _LogReader:
         if len(self.log.examples) < EXAMPLES_KEPT and shape not in self.shapes:
             self.shapes.add(shape)
             self.log.examples.append(f"{self.name}:{number}: {text.strip()[:100]}")
+
+
+def _repeats(run: LogRun, before: LogRun) -> bool:
+    """Tell whether a run without a header is a recap of the run before it: it prints the same scores again."""
+    if run.opened or run.figures or run.sizes:
+        return False
+    scores, known = ({*(s.val_bpb for s in r.scores), *(s.val_bpb for s in r.curve)} for r in (run, before))
+    return scores <= known
 
 
 def _evaluates(run: LogRun, trained: LogRun) -> bool:
