@@ -91,6 +91,8 @@ def _groups(path: Path) -> Iterator[_Group]:
 
 def _walk(path: Path) -> Iterator[tuple[Path, list[str]]]:
     """Yield each folder with its files, outer folders first, in the order of their names."""
+    if not os.access(path, os.R_OK | os.X_OK):
+        raise GolfError(f"{path} cannot be read: you have no permission for it.")
     for folder, inner, names in os.walk(path):
         # os.walk descends into the folders that this list still holds, so it is changed in place.
         inner[:] = sorted(n for n in inner if not n.startswith(".") and n not in _SKIPPED_FOLDERS)
@@ -129,7 +131,8 @@ def _add_log(found: ForeignFolder, path: Path, folder: Path) -> None:
         found.skipped[file] = str(error)
         return
     if not log.runs:
-        found.skipped[file] = "no line of a run in it" if log.lines else "is empty"
+        empty = "holds no text" if path.stat().st_size else "is empty"
+        found.skipped[file] = ", ".join(filter(None, ("no line of a run in it" if log.lines else empty, log.problem)))
         return
     if all(run.steps is None for run in log.runs) and log.not_understood > PROSE * log.lines:
         # Such a file is a prompt, a page or a summary.

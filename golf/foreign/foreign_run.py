@@ -17,7 +17,6 @@ from golf.foreign.scores import (
     TTT,
     LoggedScore,
     final_score,
-    is_plausible,
     last_of,
     settled,
 )
@@ -25,6 +24,7 @@ from golf.run.result import CRASHED, DIVERGED, OK
 
 IMPLAUSIBLE = "implausible"  # state of a run with a score that no model of text has
 UNFINISHED = "unfinished"  # state of a log that ends before a score of the artifact, without a crash
+FIRST_LINES = 6  # training and validation lines of a run, which tell it from other seeds
 LAST_VALIDATION = 0.99  # fraction of all steps from which on a validation is that of the trained model
 _NAMED_SEED = re.compile(r"(?:seed[ _=-]?|(?:^|[_-])s)(\d{1,9})(?!\d)", re.IGNORECASE)
 _UNLIMITED = re.compile(r"non[_-]?record|unlimited", re.IGNORECASE)
@@ -39,8 +39,8 @@ class ForeignRun:
     figures: dict[str, Figure] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)  # scheme, machine, how, tag, track
     scores: list[LoggedScore] = field(default_factory=list)
-    validations: list[Figure] = field(default_factory=list)  # bits per byte printed during training
-    printed: list[Figure] = field(default_factory=list)  # other bits per byte in the log, of whatever meaning
+    courses: tuple[list[tuple[int, float]], list[str]] = ([], [])  # first (step, loss), numbers on the way in scoring
+    printed: list[Figure] = field(default_factory=list)  # bits per byte in training and elsewhere in the log
     state: str = OK
     reason: str = ""
     faults: list[str] = field(default_factory=list)
@@ -130,7 +130,7 @@ def foreign_run(run: LogRun, name: str, file: str) -> ForeignRun:
 
 def scored_state(run: ForeignRun) -> tuple[str, str]:
     """Return the state of a run with a score and, unless it is `ok`, the reason."""
-    if is_plausible(run.bpb):
+    if run.bpb >= LEAST_BPB:
         return OK, ""
     score = run.figures["val_bpb"]
     why = "its target entered the prediction, or bytes are counted wrong"
@@ -161,9 +161,9 @@ def _take_scores(foreign: ForeignRun, run: LogRun, file: str) -> None:
         averaged=run.averaged and not before,
     )
     foreign.faults += list(dict.fromkeys(s.doubt for s in foreign.scores if s.doubt))
-    foreign.faults += [f"{text} cannot be a score: not counted" for text in dict.fromkeys(run.refused)]
-    foreign.validations = [Figure(s.val_bpb, "", s.bpb_text) for s in run.curve if s.val_bpb is not None]
-    foreign.printed = [Figure(float(text), "", text) for text in dict.fromkeys(run.printed)]
+    foreign.printed = [Figure(s.val_bpb, "", s.bpb_text) for s in run.curve if s.val_bpb is not None]
+    foreign.printed += [Figure(float(text), "", text) for text in run.printed]
+    foreign.courses = [(s.step, s.train_loss) for s in run.curve[:FIRST_LINES] if s.train_loss], run.progress
     if pre is not None:
         foreign.figures |= score_figures(pre, PRE, file)
     for kind in (POST, SLIDING, TTT):

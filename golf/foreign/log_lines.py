@@ -123,7 +123,7 @@ _PROGRESS = re.compile(
 # Forms that only lines with a score have as progress: training lines may print a remaining time as well.
 _BAR = re.compile(r"\[\s*[\d.]+\s*%\s*\]|\]\s*[\d.]+\s*%|\bETA\s*[:=]", _FLAGS)
 _PART = re.compile(r"\b(?:windows?|chunks?|batch(?:es)?|docs?|epoch|seqs?)\s*[:=]?\s*(\d+)\s*/\s*(\d+)", _FLAGS)
-_SOME_BPB = re.compile(r"bpb\w*\W{1,3}(\d{1,2}\.\d{4,12})(?!\d)", _FLAGS)
+_SOME_NUMBER = re.compile(r"(?:bpb|loss)\w*\W{1,3}(\d{1,2}\.\d{4,12})(?!\d)", _FLAGS)
 _SOME_SCORE = re.compile(r"bpb\W{1,3}\d\.\d{3}")  # a score of an unknown form, which is counted as not understood
 _BYTES = rf"({NUMBER})\s*(?:bytes|B)\b"
 _TO_THE_END = rf"({NUMBER})\s*(?:bytes)?\s*$"
@@ -176,10 +176,14 @@ _TRAIN_B = re.compile(r"(\d{1,12})/(\d{1,12}) train_loss: (\d+\.\d+) train_time:
 _PROGRESS_LINES = ("ttp:", "tttg:", "ttt_chunk", "warmup_step", "sliding_eval", "ttt_progress", "val_progress")
 
 
-def printed_bpb(text: str) -> list[str]:
-    """Return the numbers behind `bpb` in a line of any form but progress, with four decimals or more."""
-    is_result = "bpb" in text.lower() and not has_format_code(text) and not _PROGRESS.search(text)
-    return _SOME_BPB.findall(text) if is_result else []
+def printed_scores(text: str) -> list[str]:
+    """Return the numbers behind `bpb` and `loss` in a line of any form, as written."""
+    return [] if has_format_code(text) else _SOME_NUMBER.findall(text)
+
+
+def is_progress(text: str) -> bool:
+    """Tell whether a line is of a part of the split, on the way through it."""
+    return bool(_PROGRESS.search(text))
 
 
 def read_line(text: str) -> Line | None:
@@ -258,9 +262,7 @@ def _seconds(number: str, unit: str) -> float | None:
 
 def _score_line(text: str) -> Line | None:
     """Return a score, `NOISE` for one of a part of the split that is printed on the way."""
-    match = _BPB.search(text) or _BARE_BPB.match(text)
-    mixture = None if match else _MIXTURE_BPB.search(text)
-    match = match or mixture
+    match = _BPB.search(text) or _BARE_BPB.match(text) or _MIXTURE_BPB.search(text)
     if match is None or _STATEMENT.match(text):
         return None
     part = _PART.search(text)
@@ -269,8 +271,8 @@ def _score_line(text: str) -> Line | None:
     loss = _LOSS.search(text)
     first = _FIRST_KEY.search(text)
     tag = text[: first.start() if first else match.start()].strip(" \t:|-{(,\"'")
-    if mixture:
-        tag = f"{tag} {mixture[1]}".strip()
+    if match.re is _MIXTURE_BPB:
+        tag = f"{tag} {match[1]}".strip()
     elif match[1].strip().lower() == "(raw)":
         # The score is one before quantization, which the text before its name does not say.
         tag = f"{tag} raw"

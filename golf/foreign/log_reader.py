@@ -10,12 +10,24 @@ from pathlib import Path
 from golf.foreign.echoed_source import EchoedSource, looks_like_source
 from golf.foreign.event_lines import NOISE, RULE, EventLine
 from golf.foreign.figures import Figure, parse_number, parse_seconds
-from golf.foreign.log_lines import Line, ScoreLine, SettingLine, SizeLine, StepLine, StopLine, printed_bpb, read_line
-from golf.foreign.scores import OTHER, LoggedScore, claimed_kind, logged
+from golf.foreign.log_lines import (
+    Line,
+    ScoreLine,
+    SettingLine,
+    SizeLine,
+    StepLine,
+    StopLine,
+    is_progress,
+    printed_scores,
+    read_line,
+)
+from golf.foreign.scores import LoggedScore, logged
 from golf.foreign.text import TextFile, without_prefix
 
 EXAMPLES_KEPT = 5
 SCORES_KEPT = 400  # largest number a run; sweeps of evaluation settings print many
+LINES_KEPT = 50_000  # largest number of training and validation lines of all runs of a log; more are thinned out
+RUNS_KEPT = 1000  # largest number a log
 
 
 @dataclass
@@ -27,7 +39,8 @@ class LogRun:
     latest: dict[str, tuple[float, int]] = field(default_factory=dict)  # (value, line) of the last step's figures
     scores: list[LoggedScore] = field(default_factory=list)
     sizes: list[tuple[str, str, Figure]] = field(default_factory=list)  # (what, scheme, bytes)
-    printed: list[str] = field(default_factory=list)  # other bits per byte as written, which claims may cite
+    printed: list[str] = field(default_factory=list)  # numbers behind `bpb` elsewhere, which claims may cite
+    progress: list[str] = field(default_factory=list)  # the same in lines on the way through the text
     curve: list[StepLine] = field(default_factory=list)  # training and validation lines
     opened: set[str] = field(default_factory=set)  # signs of a beginning so far
     steps: int | None = None
@@ -40,7 +53,6 @@ class LogRun:
     diverged_line: int | None = None
     crash_line: int | None = None
     crash: str = ""
-    refused: list[str] = field(default_factory=list)  # scores as written that no model can have
     last_figure_line: int = 0
     last_result_line: int = 0  # of a step or a score
     sliding_from: int | None = None  # line that announces sliding-window scoring
@@ -72,7 +84,7 @@ def read_log(path: Path, name: str = "") -> ReadLog:
     file = TextFile(path)
     reader = _LogReader(name or path.name)
     reader.read(file)
-    reader.log.problem = file.problem
+    reader.log.problem = file.problem or reader.log.problem
     return reader.log
 
 
@@ -105,8 +117,10 @@ class _LogReader:
             self._open_source(number)
             return
         line = read_line(text)
-        if not isinstance(line, StepLine | ScoreLine) and (printed := printed_bpb(text)):
-            self.run.printed = [*self.run.printed, *printed][-SCORES_KEPT:]
+        if not isinstance(line, StepLine | ScoreLine) and (numbers := printed_scores(text)):
+            kept = self.run.progress if is_progress(text) else self.run.printed
+            kept += numbers
+            del kept[:-SCORES_KEPT]
         if line is NOISE or line is RULE:
             return
         # A script that is echoed after a run may lack the line that it begins with.
@@ -144,6 +158,7 @@ class _LogReader:
             for what, scheme, count in line.sizes:
                 text = "" if line.unit == 1 else f"{count / line.unit:.0f}e{len(str(line.unit)) - 1}"
                 self.run.sizes.append((what, scheme, self._figure(count, number, text)))
+            del self.run.sizes[:-SCORES_KEPT]
         elif isinstance(line, SettingLine):
             self._settings(number, line)
         elif isinstance(line, StopLine):
@@ -175,8 +190,10 @@ class _LogReader:
             last.scores += self.run.scores
             last.sizes += self.run.sizes
             last.last_figure_line = self.run.last_figure_line
-        else:
+        elif len(self.log.runs) < RUNS_KEPT:
             self.log.runs.append(self.run)
+        else:
+            self.log.problem = f"only its first {RUNS_KEPT:,} runs were read, up to line {self.run.first_line}"
 
     def _begin_run(self, number: int) -> None:
         late, self.late = self.late, {}
@@ -221,6 +238,9 @@ class _LogReader:
             run.printed += [score.bpb_text for score in run.scores]
             run.scores.clear()
         run.curve.append(line)
+        if len(run.curve) > LINES_KEPT // (1 + len(self.log.runs)):
+            # Without every other line the course of a run can still be drawn.
+            del run.curve[1::2]
         if run.steps is None or line.step >= run.steps:
             run.steps = line.step
             run.latest["steps"] = (line.step, number)
@@ -266,11 +286,7 @@ class _LogReader:
     def _score(self, number: int, line: ScoreLine) -> None:
         score = logged(line, number)
         if score is None:
-            text = f"{line.tag} val_bpb:{line.bpb_text}"
-            self._not_understood(number, text)
-            # An impossible number is the run's fault only if its tag says that it is the run's score.
-            if claimed_kind(line.tag, line.stride) != OTHER and len(self.run.refused) < SCORES_KEPT:
-                self.run.refused.append(text)
+            self._not_understood(number, f"{line.tag} val_bpb:{line.bpb_text}")
             return
         self._keep_late()
         self.run.scores.append(score)

@@ -145,7 +145,7 @@ def _quoted(text: str) -> Figure | None:
 
 def _scores(run: ForeignRun) -> list[Figure]:
     # A README may give the last validation in training where the log goes on to score averaged weights.
-    return [*run.present("pre_quant_bpb", "val_bpb"), *(s.bpb for s in run.scores), *run.validations, *run.printed]
+    return [*run.present("pre_quant_bpb", "val_bpb"), *(s.bpb for s in run.scores), *run.printed]
 
 
 def _means(runs: Sequence[ForeignRun], chosen: Sequence[ForeignRun]) -> list[Figure]:

@@ -36,8 +36,10 @@ _MIXED = re.compile(
     r"|agree|seq(?:uence)?_match|phrase"
 )
 # The best of a script's own mixtures is a result; `best` before other words cites another score.
-_OWN_BEST = re.compile(r"(?<=\w)_best\b|\bbest_(?=agree)|_best(?=_agree)")
+_OWN_BEST = re.compile(r"_best\b|best_(?=agree)")
 _ADAPTED = re.compile(r"ttt|slot|test_time|lora_eval|adapter|sdttt|online")
+# Ways of scoring that reviewers look into: a target in the key of a cache, an adaptation to the token that is scored.
+QUESTIONED = re.compile(rf"{_MIXED.pattern}|(?:^|_)slot(?=_|\d|$)")
 _SLID = re.compile(r"slid|stride|(?:^|_)sw(?:_|$)|(?:^|_)s(?:16|32|64|96|128|256|512)(?:_|$)|overlap")
 _PRE = re.compile(
     r"pre_?quant|prequant|post_?(?:ema|swa|lawa|avg|averaging|train)|unquantized|(?:^|_)(?:bf16|fp32|fp16|float|raw)(?:_|$)|"
@@ -173,11 +175,6 @@ def settled(
             score = replace(score, stride=score.stride or stride)
         found.append(score)
     return found
-
-
-def is_plausible(bpb: float) -> bool:
-    """Tell whether a model of text can have this score."""
-    return not bpb < LEAST_BPB
 
 
 def last_of(scores: Sequence[LoggedScore], kind: str) -> LoggedScore | None:

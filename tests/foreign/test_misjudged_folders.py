@@ -122,3 +122,46 @@ def test_a_traceback_in_a_warning_is_no_crash(tmp_path: Path) -> None:
     text = warning + "Traceback (most recent call last):\n" + "".join(log().splitlines(keepends=True)[:5])
     (run,) = imported(tmp_path / "x", {"train.log": text}).runs
     assert run.state == "unfinished"
+
+
+def test_a_mixture_is_a_question_for_a_reviewer(tmp_path: Path) -> None:
+    line = "ppm_mix bytes=10982035 mix_bpb=1.002519 mode=binary\n"
+    imported(tmp_path / "x", {"train_seed7.log": log() + line, "train_seed8.log": log(8, 1.21)})
+    (remark,) = [text for text in audit(tmp_path / "x", None, rules_named("strict")).look_at if "names ppm" in text]
+    assert remark.startswith("train_seed7.log: ") and "10,982,035 bytes of 151,080,000" in remark
+
+
+def test_settings_that_the_script_does_not_read_are_named(tmp_path: Path) -> None:
+    command = "SEED=1 TTT_MASK=no_qv \\\nOMP_NUM_THREADS=1 LR=2 torchrun --nproc_per_node=8 train_gpt.py RUN=1\n"
+    imported(tmp_path / "x", {"train.log": log()}, {"val_bpb": 1.2}, f"```\n{command}```\n")
+    (tmp_path / "x/train_gpt.py").write_text('import os\nseed = os.environ["SEED"]\nsettings = {"ttt_mask": 1}\n')
+    remarks = [text for text in audit(tmp_path / "x", None, rules_named("strict")).look_at if "command sets" in text]
+    assert remarks == []
+    (tmp_path / "x/train_gpt.py").write_text('import os\nseed = os.environ["SEED"]\nlr = os.environ["LR"]\n')
+    remarks = [text for text in audit(tmp_path / "x", None, rules_named("strict")).look_at if "command sets" in text]
+    assert remarks == ["README.md's command sets TTT_MASK, which train_gpt.py does not read"]
+
+
+@pytest.mark.parametrize(
+    ("cell", "is_told"), [("~7100", False), ("**~7,100**", False), ("7100", True), ("~~7100~~", True)]
+)
+def test_a_rounded_number_of_steps_claims_its_digits_only(tmp_path: Path, cell: str, is_told: bool) -> None:
+    readme = f"| seed | steps |\n|---|---|\n| 7 | {cell} |\n"
+    found = imported(tmp_path / "x", {"train.log": log(steps=7103)}, readme=readme)
+    assert any("number of steps" in fault for fault in found.faults) is is_told
+
+
+def test_the_mean_of_the_listed_seeds_is_said_to_be_that(tmp_path: Path) -> None:
+    scores = {str(seed): {"val_bpb": 1.06 + seed / 1000} for seed in range(1, 8)}
+    for claimed, seeds, part in (
+        (1.063, [1, 2, 3, 4, 5], "is of 5 of its 7 seeds: the mean of all is 1.064000"),
+        (1.05, [1, 2, 3], "is not the mean of its own seeds' 1.064000"),
+    ):
+        found = imported(tmp_path / "x", {}, {"val_bpb": claimed, "seeds": seeds, "seed_results": scores})
+        untrue = audit(tmp_path / "x", None, rules_named("strict")).untrue
+        assert any(part in fault for fault in untrue), untrue
+        assert all(run.faults[0].startswith("there is no log") for run in found.runs)
+    scores = {str(seed): {"val_bpb": 1 + seed * 0.0123} for seed in range(1, 8)}
+    claims = {"val_bpb": 1.0492, "val_bpb_std": 0.0246, "seed_results": scores}
+    imported(tmp_path / "x", {}, claims)
+    assert any("is the population's (7 in it)" in f for f in audit(tmp_path / "x", None, rules_named("strict")).untrue)
