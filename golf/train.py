@@ -165,6 +165,11 @@ def command_line() -> int:
 
             return why(sys.argv[2:])
         flags, overrides = flags_first(sys.argv[1:])
+        if "--version" in flags:
+            from golf.run.environment import golf_version
+
+            print(f"golf {golf_version()}")
+            return 0
         if any(o.lstrip("+").startswith("sweep=") for o in overrides) and not flags:
             # Setting hydra.mode would do, but then Hydra explains no mistake beside a swept value.
             flags.append("-m")

@@ -10,6 +10,7 @@ from golf.report.findings import Findings
 from golf.report.rows import IMPORTED
 from golf.report.statistics import (
     KNOWN_SIGMA,
+    MACHINE_TERM,
     MOST_SD,
     ONE_SEED,
     PAIRED,
@@ -106,6 +107,8 @@ def _about_noise(findings: Findings) -> Iterable[str]:
     verdicts = findings.verdicts.values()
     if findings.sigma and any(v.comparison and v.comparison.test == KNOWN_SIGMA for v in verdicts):
         yield f"Where seeds are too few, the standard deviation is the given {findings.sigma:g} bpb."
+    if any(v.comparison and v.comparison.test == MACHINE_TERM for v in verdicts):
+        yield "A difference with a term for each machine is that of the fit; the means contain the machines."
     if any(v.comparison is None and v.reason == ONE_SEED for v in verdicts):
         yield "One seed has no standard deviation: run more (seed=1,2,3), or borrow one with --sigma."
     yield from _about_power(findings)

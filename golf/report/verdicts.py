@@ -6,6 +6,7 @@ number times ln 2 times the bytes per token of the runs.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -75,6 +76,8 @@ def judge(
             verdicts[variant.id] = verdict = measured(variant, reference, score)
             margin = margin_bpb(variant, reference, rules)
             comparison = compare(variant, reference, score=score, sigma=sigma, test=test, published=published)
+            # With a term for each machine the difference is the fit's, and that of the means contains the machines.
+            verdict = measured(variant, reference, score, comparison.difference)
             tested.append((variant, verdict, comparison, margin))
         except GolfError as error:
             verdicts[variant.id] = replace(verdict, reason=about_pruned(variant) if variant.pruned else str(error))
@@ -94,9 +97,9 @@ def judge(
 def ranking(
     variants: Sequence[Variant], rules: RulesConfig, *, score: str = "final", sigma: float | None = None
 ) -> Ranking:
-    """Compare all variants with the best, the one with the lowest mean.
+    """Compare all variants with the best: the one with the lowest mean, or one that is shown to be better than it.
 
-    A variant with one seed is the best only if no variant has two seeds or more.
+    A variant with one seed has the lowest mean only if no variant has two seeds or more.
     """
     scored = [v for v in variants if v.mean(score) is not None]
     if not scored:
@@ -104,20 +107,27 @@ def ranking(
     # One seed may be lucky, and nothing would tell.
     repeated = [v for v in scored if len(v.scores(score)) > 1]
     best = min(repeated or scored, key=lambda v: v.mean(score) or math.inf)
-    tested: list[tuple[str, Comparison]] = []
-    for variant in scored:
-        try:
-            if variant is not best:
-                tested.append((variant.id, compare(variant, best, score=score, sigma=sigma)))
-        except GolfError:
-            continue
+    refuted: list[Variant] = []
+    while True:
+        tested: list[tuple[Variant, Comparison]] = []
+        for variant in scored:
+            with contextlib.suppress(GolfError):
+                if variant is not best:
+                    tested.append((variant, compare(variant, best, score=score, sigma=sigma)))
+        # By a term for each machine, or by a given standard deviation, the lowest mean need not be the best.
+        p_values = holm([comparison.p_below(0.0) for _, comparison in tested])
+        ahead = [v for (v, _), p in zip(tested, p_values, strict=True) if p < rules.alpha and v not in refuted]
+        if not ahead:
+            break
+        refuted.append(best)
+        best = ahead[0]
     p_values = holm([comparison.p_above(0.0) for _, comparison in tested])
-    tied = {id for (id, _), p in zip(tested, p_values, strict=True) if p >= rules.alpha}
-    return Ranking(best, tied, {id for id, _ in tested})
+    tied = {variant.id for (variant, _), p in zip(tested, p_values, strict=True) if p >= rules.alpha}
+    return Ranking(best, tied, {variant.id for variant, _ in tested})
 
 
-def measured(variant: Variant, reference: Variant | float, score: str) -> Verdict:
-    """Return the difference of means without a verdict."""
+def measured(variant: Variant, reference: Variant | float, score: str, fitted: float | None = None) -> Verdict:
+    """Return the difference of means, or the `fitted` one in bits per byte, without a verdict."""
     mine = variant.mean(score)
     other = reference.mean(score) if isinstance(reference, Variant) else reference
     if mine is None or other is None:
@@ -127,8 +137,9 @@ def measured(variant: Variant, reference: Variant | float, score: str) -> Verdic
         of_reference = reference.bytes_per_token
     # Nats per token of two tokenizers are different units, of which no difference can be taken.
     is_shared = per_token and of_reference and abs(per_token / of_reference - 1) <= SAME_TOKENIZER
-    nats = nats_per_token(mine - other, per_token) if per_token and is_shared else None
-    return Verdict(NO_VERDICT, difference_bpb=mine - other, difference_nats=nats)
+    difference = mine - other if fitted is None else fitted
+    nats = nats_per_token(difference, per_token) if per_token and is_shared else None
+    return Verdict(NO_VERDICT, difference_bpb=difference, difference_nats=nats)
 
 
 def margin_bpb(variant: Variant, reference: Variant | float, rules: RulesConfig) -> float:

@@ -1,4 +1,4 @@
-"""Lock files for runs, shares of a machine and submissions. The kernel frees them when their holder ends.
+"""Lock files for runs, run folders, shares of a machine and submissions. The kernel frees them when their holder ends.
 
 `<runs root>/locks/<name>` is locked with flock by the process that does the work and by its parent, so that a killed
 process leaves no lock behind. A file that nobody holds a lock on means nothing. Locks hold between processes of a
@@ -46,11 +46,15 @@ def run_lock_name(variant_id: str, seed: int) -> str:
 
 
 def try_lock(name: str) -> Lock | None:
-    """Take the lock `name`, or return None if another process holds it.
+    """Take the lock `name` of the runs root, or return None if another process holds it.
 
     Raises `GolfError` if the lock file cannot be made.
     """
-    path = _path(name)
+    return lock_file(_path(name))
+
+
+def lock_file(path: Path) -> Lock | None:
+    """Take the lock of the file `path`, or return None if another process holds it. Raises as `try_lock`."""
     while True:
         with disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,9 +73,14 @@ def try_lock(name: str) -> Lock | None:
 
 
 def is_locked(name: str) -> bool:
-    """Tell whether a process holds the lock `name` now."""
+    """Tell whether a process holds the lock `name` of the runs root now."""
+    return is_held(_path(name))
+
+
+def is_held(path: Path) -> bool:
+    """Tell whether a process holds the lock of the file `path` now."""
     try:
-        descriptor = os.open(_path(name), os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY)
     except OSError:
         return False
     try:

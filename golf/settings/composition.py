@@ -113,11 +113,14 @@ _register()
 
 
 def completed(overrides: Sequence[str]) -> list[str]:
-    """Return `overrides` for Hydra: with a scale, and with `sweep=` for `+sweep=`, since the defaults list names it."""
+    """Return `overrides` for Hydra: with a scale, and with `sweep=` for `+sweep=`, since the defaults list names it.
+
+    `+experiment=` is the habit of Hydra's users and means `experiment=`.
+    """
     # conf/config.yaml cannot compute the scale itself: `data` reads it there, and Hydra hands on no computed choice.
     has_scale = any(re.match(r"[+]{0,2}scale=", o) for o in overrides)
     scale = [] if has_scale else [f"scale={hardware.default_choice('scale')}"]
-    return [re.sub(r"^\++sweep=", "sweep=", o) for o in (*scale, *overrides)]
+    return [re.sub(r"^\++(sweep|experiment)=", r"\1=", o) for o in (*scale, *overrides)]
 
 
 def sweep_label(overrides: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from typing import cast, get_type_hints
 from golf.errors import GolfError
 from golf.paths import ROOT
 from golf.settings.config import Config
-from golf.settings.names import named_alike, setting_keys, suggestion, technique_settings
+from golf.settings.names import SYNONYMS, named_alike, setting_keys, suggestion, technique_settings
 from golf.settings.quoting import quoted
 from golf.settings.usage import options_of
 
@@ -43,8 +43,14 @@ def flags_first(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
                     f"There is no flag {flag}: settings are written as key=value without dashes, as in {example}."
                 )
             flags.append(word)
-            if FLAGS[known] and not value and words and not words[0].startswith("-") and "=" not in words[0]:
-                flags.append(words.pop(0))
+            if FLAGS[known] and not value:
+                if words and not words[0].startswith("-") and "=" not in words[0]:
+                    flags.append(words.pop(0))
+                elif known not in ("--info", "-i"):
+                    raise GolfError(f"{flag} is followed by a word, such as `--cfg job`; `--hydra-help` lists them.")
+                else:
+                    # Hydra would take the next override for the word.
+                    flags[-1] += "=all"
         elif "=" in word or word.startswith("~"):
             if word.startswith("="):
                 value = word.lstrip("=") or _value_in(words)
@@ -107,6 +113,10 @@ def explain(error: BaseException) -> str:
         return f"{full_key} takes {article} {wanted.lower()}, not '{value}'."
     if match := re.search(r"(?:Ambiguous value for argument|Sweep parameters) '(.+?)'(?: requires|\n)", text):
         return f"{match[1]} stands for several runs: add -m (--multirun); a list is written in brackets, a=[1,2]."
+    if match := re.search(r"Multiple values for (\S+?)\. To override", text):
+        return f"{match[1]} has an option already: write {match[1]}=OPTION without +."
+    if "Only one of --run, --multirun" in text:
+        return "--cfg and --info show one run: leave out -m and lists of values."
     if match := re.search(r"field '(\S+)' is not Optional", text):
         return f"{match[1]} cannot be null: give it a value, or leave {match[1]} out for its default."
     # OverrideParseException; its class would have to be imported from Hydra, which composition.py alone does.
@@ -172,7 +182,7 @@ def unknown_setting(full_key: str, known: Sequence[str]) -> str:
         return f"There is no technique {parts[1]}; {suggestion(parts[1], sorted(technique_settings()))}"
     beside = suggestion(parts[-1], list(known))
     alike = named_alike(full_key)
-    if alike and not beside.startswith("did you mean"):
+    if alike and (parts[-1] in SYNONYMS or not beside.startswith("did you mean")):
         return f"There is no setting {full_key}; did you mean {' or '.join(alike)}?"
     return f"There is no setting {full_key}; {beside}"
 

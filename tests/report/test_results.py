@@ -2,6 +2,9 @@
 
 import csv
 import io
+import os
+import random
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,14 +17,23 @@ from golf.report.remarks import remarks_on
 from golf.report.results import print_sweep, results_table
 from golf.report.rows import RunRow
 from golf.report.statistics import smallest_difference
-from golf.report.study import Study
+from golf.report.study import Study, read_study
 from golf.report.summary import console
 from golf.report.table import Column, Table, as_text, render
 from golf.report.variants import Variant
 from golf.run.result import Result
 from golf.settings.config import RulesConfig
 from golf.words import text_width
-from tests.report.runs import BYTES_PER_TOKEN, LOWER_LR, finished, score, variant, with_lr
+from tests.report.runs import (
+    BYTES_PER_TOKEN,
+    LOWER_LR,
+    finished,
+    score,
+    variant,
+    with_lr,
+    write_lr_sweep,
+    write_run,
+)
 
 HOUSE, STRICT = RulesConfig(), RulesConfig(name="strict", alpha=0.01, margin_nats=0.005)
 NOISE = (-0.0006, 0.0001, 0.0005)
@@ -234,3 +246,22 @@ def test_jobs_without_a_record_show_what_varies_and_every_failure(
 def test_values_of_a_column_nobody_filled_are_not_shown() -> None:
     small = Table((Column("a", "a"), Column("b", "b")), [{"a": 1}, {"a": float("nan")}])
     assert render(small, "markdown").splitlines()[0] == "| a |" and render(small, "csv").splitlines()[0] == "a,b"
+
+
+def test_a_copy_of_the_runs_gives_the_same_table(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clone writes files in any order, and `seed1.2` before `seed1`: attempts are told by their numbers."""
+    write_lr_sweep(runs, {0.04: [1.2277, 1.2284, 1.2281], 0.02: [1.2230, 1.2236, 1.2228]})
+    write_run(runs, with_lr(0.02), 1.2100, 1, attempt=2)
+    write_run(runs, with_lr(0.02), 1.2150, 2, attempt=10)
+    write_run(runs, with_lr(0.02), 1.2160, 2, attempt=9)
+    expected = as_text(results_table(judged(read_study(["lr"]), RulesConfig())))
+    assert "seed1 (1.2230 bpb) is replaced by a later attempt" in expected and "seed2.9 (1.2160" in expected
+    copied = tmp_path / "copied"
+    shutil.copytree(runs, copied)
+    monkeypatch.setenv("GOLF_RUNS", str(copied))
+    for seed in range(4):
+        paths = sorted(copied.rglob("*"))
+        random.Random(seed).shuffle(paths)
+        for age, path in enumerate(paths):
+            os.utime(path, (1000 + age, 1000 + age))
+        assert as_text(results_table(judged(read_study(["lr"]), RulesConfig()))) == expected

@@ -16,7 +16,8 @@ from golf.jobs.launch.launcher import run_ranks
 from golf.jobs.launch.nodes import nodes_of_job
 from golf.jobs.launch.preflight import check_inputs
 from golf.jobs.launch.prune import PruneRule
-from golf.run.folder import RunFolder, finished_run, next_attempt
+from golf.run.attempts import at_work, next_attempt
+from golf.run.folder import RunFolder, finished_run
 from golf.run.identity import variant_id
 from golf.run.locks import run_lock_name, try_lock
 from golf.run.result import INTERRUPTED
@@ -39,17 +40,20 @@ def run_task(job_file: str) -> str:
     if not nodes.is_first:
         return run_ranks(_folder_of_first_node(path)).state
     with try_lock(run_lock_name(variant_id(cfg), cfg.seed)) or contextlib.nullcontext() as lock:
-        if lock is None:
+        if lock is None or at_work(variant_id(cfg), cfg.seed):
             return "another job or sweep is at work on it"
         if not cfg.launch.fresh and (done := finished_run(variant_id(cfg), cfg.seed)):
             return f"finished before: {done[0].state}"
         check_inputs(cfg)
         # A job that was queued again goes on with its own attempt, also if it was to start from the beginning.
-        folder = next_attempt(cfg, job["command"], fresh=cfg.launch.fresh and not restarts())
-        if job.get("prune"):
-            PruneRule(**job["prune"]).write(folder)
-        write_atomic(_note(path), str(folder.path))
-        result = run_ranks(folder)
+        if restarts():
+            cfg.launch.fresh = False
+        folder, written = next_attempt(cfg, job["command"])
+        with written:
+            if job.get("prune"):
+                PruneRule(**job["prune"]).write(folder)
+            write_atomic(_note(path), str(folder.path))
+            result = run_ranks(folder)
     if result.state == INTERRUPTED and NOTICE in result.reason and restarts() < job["requeues"]:
         _requeue()
     return result.state

@@ -13,7 +13,8 @@ from golf.jobs.launch.preflight import check_inputs, check_machine
 from golf.jobs.launch.prune import watched
 from golf.jobs.launch.torchrun import run_under_torchrun
 from golf.jobs.launch.worker import run_in_process
-from golf.run.folder import RunFolder, finished_run, next_attempt
+from golf.run.attempts import at_work, is_at_work, next_attempt
+from golf.run.folder import RunFolder, finished_run
 from golf.run.identity import variant_id
 from golf.run.locks import run_lock_name, try_lock
 from golf.run.result import Result
@@ -27,16 +28,22 @@ def train_and_score(cfg: Config) -> tuple[Result, RunFolder]:
     """Train, quantize, pack, reload and score `cfg`. Return the result and the run folder that holds all of it.
 
     An attempt that was cut short after a checkpoint goes on in its folder, unless `launch.fresh`. Else the folder is
-    new. Raises `GolfError` for inputs that cannot be used. A later failure is in the result's `state` and `reason`.
+    new. Raises `GolfError` for inputs that cannot be used, and if another process is at work on the same run. A later
+    failure is in the result's `state` and `reason`.
     """
     if cfg.launch.nodes > 1:
         raise GolfError("launch.nodes is more than one machine: golf submit starts a run on several.")
     check_inputs(cfg)
-    # The lock makes sweeps wait for this run. A run that another process has locked is run all the same: whoever starts
-    # a single run wants it now, and every attempt has its own folder.
+    # The lock makes sweeps wait for this run. To start over beside a living run needs none.
     with try_lock(run_lock_name(variant_id(cfg), cfg.seed)) or contextlib.nullcontext() as lock:
-        # Without the lock another process may be at work in the folder of the last attempt.
-        folder = next_attempt(cfg, sys.argv, fresh=cfg.launch.fresh or lock is None)
+        if lock is None and not cfg.launch.fresh:
+            raise is_at_work(at_work(variant_id(cfg), cfg.seed))
+        return _attempt(cfg)
+
+
+def _attempt(cfg: Config) -> tuple[Result, RunFolder]:
+    folder, lock = next_attempt(cfg, sys.argv)
+    with lock:
         return run_ranks(folder), folder
 
 
@@ -51,7 +58,9 @@ def train_once(cfg: Config) -> tuple[Result, RunFolder]:
         time.sleep(POLL_SECONDS)
     with lock:
         done = None if cfg.launch.fresh else finished_run(*key)
-        return done or train_and_score(cfg)
+        if done is None:
+            check_inputs(cfg)
+        return done or _attempt(cfg)
 
 
 def run_ranks(folder: RunFolder) -> Result:

@@ -33,19 +33,22 @@ class Adam:
     def step(self, lr_multiplier: float) -> None:
         """Apply one update at `lr · lr_multiplier`. Parameters without a gradient stay as they are."""
         # An empty state is that of step 0: restoring it after the warm-up makes the moments begin at zero again.
-        if not self.state:
-            self.state = {
-                "exp_avg": [self._zero_moment(p) for p in self.params],
-                "exp_avg_sq": [self._zero_moment(p) for p in self.params],
-                # The fused kernel counts steps itself, in tensors on the parameters' device.
-                "steps": [torch.zeros((), device=p.device) for p in self.params],
-            }
+        self.state = self.state or self._first_state()
         # Rows that only a late route uses have no gradient yet. A step would decay them and count as one of theirs.
         live = [i for i, p in enumerate(self.params) if p.grad is not None]
-        exp_avg, exp_avg_sq, steps = ([tensors[i] for i in live] for tensors in self.state.values())
+        # By name: a checkpoint's file has an order of its own.
+        exp_avg, exp_avg_sq, steps = ([self.state[key][i] for i in live] for key in ("exp_avg", "exp_avg_sq", "steps"))
         params: list[Tensor] = [self.params[i] for i in live]
         grads = [g for i in live if (g := self.params[i].grad) is not None]
         self._update([params, grads, exp_avg, exp_avg_sq], steps, lr_multiplier)
+
+    def _first_state(self) -> dict[str, list[Tensor]]:
+        return {
+            "exp_avg": [self._zero_moment(p) for p in self.params],
+            "exp_avg_sq": [self._zero_moment(p) for p in self.params],
+            # The fused kernel counts steps itself, in tensors on the parameters' device.
+            "steps": [torch.zeros((), device=p.device) for p in self.params],
+        }
 
     def _zero_moment(self, param: nn.Parameter) -> Tensor:
         return torch.zeros_like(param)
@@ -75,13 +78,19 @@ class Adam:
         return self.state
 
     def load_state_dict(self, state: dict[str, list[Tensor]]) -> None:
-        """Take over `state`. Raises `ValueError` if its moments are those of other parameters."""
-        shapes = [tuple(p.shape) for p in self.params]
-        for key in ("exp_avg", "exp_avg_sq"):
-            if state and (found := [tuple(t.shape) for t in state[key]]) != shapes:
-                raise ValueError(f"Adam's {key} has shapes {found}, not {shapes}")
+        """Take over `state`. Raises `ValueError` if it has other names, shapes or dtypes than this optimizer's."""
+        found, expected = _kinds(state), _kinds(self._first_state() if state else {})
+        if found.keys() != expected.keys():
+            raise ValueError(f"Adam's state has {', '.join(sorted(found))}, not {', '.join(sorted(expected))}")
+        if wrong := [key for key in expected if found[key] != expected[key]]:
+            raise ValueError(f"Adam's {wrong[0]} is {found[wrong[0]]}, not {expected[wrong[0]]}")
         # Steps update moments in place: without a copy they would change the state that the caller has saved.
         self.state = {key: [t.clone() for t in tensors] for key, tensors in state.items()}
+
+
+def _kinds(state: dict[str, list[Tensor]]) -> dict[str, list[str]]:
+    """Return the dtype and shape of every tensor, such as `torch.float32 [64, 32]`."""
+    return {key: [f"{t.dtype} {list(t.shape)}" for t in tensors] for key, tensors in state.items()}
 
 
 class AdamWithMoments(Adam):
