@@ -148,17 +148,13 @@ def _doubts(run: ForeignRun) -> list[str]:
 
 
 def _mixture(run: ForeignRun) -> list[str]:
-    """Return a question about a score whose tag names a mixture or an adaptation that has often been illegal."""
-    named = [(score.tag, match[0]) for score in run.scores if (match := QUESTIONED.search(score.tag.lower()))]
-    if not named:
-        return []
-    tag, word = named[-1]
-    part = re.search(r"bytes=(\d+)", tag)
-    of = (
-        f"; it is of {int(part[1]):,} bytes of {VALIDATION_BYTES:,}" if part and int(part[1]) < VALIDATION_BYTES else ""
-    )
-    asks = "a reviewer asks whether a token's target enters its own prediction, and whether the text is read once"
-    return [f"{base_tag(tag)} names {word.strip('_')}: {asks}{of}"]
+    """Return questions about a score whose tag names a mixture, a cache or SLOT, which have often been illegal."""
+    tags = [score.tag for score in run.scores if QUESTIONED.search(score.tag.lower())]
+    asks = "whether a token's target enters its own prediction, and whether the text is read once"
+    found = [f"{base_tag(tag)} names a way of scoring that reviewers look into: {asks}" for tag in tags[-1:]]
+    sizes = [int(match[1]) for tag in tags if (match := re.search(r"bytes=(\d+)", tag))]
+    parts = [size for size in sizes if size < VALIDATION_BYTES]
+    return found + [f"the mixture scored {size:,} of {VALIDATION_BYTES:,} bytes" for size in parts[-1:]]
 
 
 def _contradictions(run: ForeignRun) -> list[str]:

@@ -39,7 +39,7 @@ class ForeignRun:
     figures: dict[str, Figure] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)  # scheme, machine, how, tag, track
     scores: list[LoggedScore] = field(default_factory=list)
-    courses: tuple[list[tuple[int, float]], list[str]] = ([], [])  # first (step, loss), numbers on the way in scoring
+    courses: tuple[list[str], ...] = ([], [])  # first `step:loss` in training, numbers on the way in scoring
     printed: list[Figure] = field(default_factory=list)  # bits per byte in training and elsewhere in the log
     state: str = OK
     reason: str = ""
@@ -163,7 +163,7 @@ def _take_scores(foreign: ForeignRun, run: LogRun, file: str) -> None:
     foreign.faults += list(dict.fromkeys(s.doubt for s in foreign.scores if s.doubt))
     foreign.printed = [Figure(s.val_bpb, "", s.bpb_text) for s in run.curve if s.val_bpb is not None]
     foreign.printed += [Figure(float(text), "", text) for text in run.printed]
-    foreign.courses = [(s.step, s.train_loss) for s in run.curve[:FIRST_LINES] if s.train_loss], run.progress
+    foreign.courses = [f"{s.step}:{s.train_loss:.4f}" for s in run.curve[:FIRST_LINES] if s.train_loss], run.progress
     if pre is not None:
         foreign.figures |= score_figures(pre, PRE, file)
     for kind in (POST, SLIDING, TTT):

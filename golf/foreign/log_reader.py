@@ -324,10 +324,10 @@ class _LogReader:
 
 def _repeats(run: LogRun, before: LogRun) -> bool:
     """Tell whether a run without a header is a recap of the run before it: it prints the same scores again."""
-    if run.opened or run.figures or run.sizes:
+    if run.opened or run.figures or run.sizes or any(line.train_loss for line in run.curve):
         return False
-    scores, known = ({*(s.val_bpb for s in r.scores), *(s.val_bpb for s in r.curve)} for r in (run, before))
-    return scores <= known
+    scores, known = ({*(s.val_bpb for s in r.scores), *(s.val_bpb for s in r.curve)} - {None} for r in (run, before))
+    return bool(scores) and scores <= known
 
 
 def _evaluates(run: LogRun, trained: LogRun) -> bool:
