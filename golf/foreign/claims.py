@@ -161,6 +161,9 @@ def _figure_faults(runs: Sequence[ForeignRun], claims: Claims) -> list[str]:
     """Return claims that hold for one run or as a mean, and for none here; they can be checked with seeds missing."""
     faults = []
     total, known = claims.figures.get("total_bytes"), _values(runs, "total_bytes")
+    # "Artifact bytes" are the model's or all.
+    if total and "artifact" in total.source and any(map(total.agrees_with, _values(runs, "artifact_bytes"))):
+        total = None
     if total and known and SMALLEST_BYTES < total.value < max(known) - total.unit_in_last_place:
         below = f"{max(known) - total.value:,.0f} below the largest run's {max(known):,.0f}"
         faults.append(f"{total.source} {total.value:,.0f} is {below}")

@@ -22,6 +22,13 @@ ACCUSATIONS = {
     # model and raw code; the README has 1.1000 where the log has 1.10042475
     "pr1520": ["16,133,979 bytes in total", "16,134,845 bytes", "16,135,385 bytes", "seed 999 a score of 1.1000"],
     "pr1605": [],
+    # the claimed artifact_bytes are the model's, to the byte
+    "pr1835": ["16,071,321 bytes in total", "16,071,265 bytes in total", "16,070,447 bytes in total"],
+    # the mean of the losses before quantization is 2.333952
+    "pr1885": ["val_loss 2.33395 is the loss before quantization: the artifact's is 2.353389"],
+    "pr1558": ["at step 779 without", "at step 698 without", "at step 780 without", "1.4882 is nowhere in README.md"],
+    # Scylla counts 159.5 MB of the text's 151.08
+    "pr1274": ["159.51 MB of text", "159.52 MB of text", "159.51 MB of text", "159.52 MB of text", "159.51 MB of text"],
     "pr2010": ["16,076,471 bytes in total", "bytes_total 15,998,983 is 77,488 below", "bytes_code is 27,749"],
     "pr511": ["took 706.3 s", "took 706.1 s", "took 705.0 s"],
     # 1.1212 is the sliding score of seed 1337; before quantization the logs have 1.136 to 1.138
