@@ -264,6 +264,6 @@ def _ending(foreign: ForeignRun, run: LogRun) -> tuple[str, str]:
     if run.diverged_line is not None:
         return DIVERGED, f"the loss is no number {where} (line {run.diverged_line})"
     # A run that went on has survived what looked like its crash.
-    if run.crash_line is not None and run.crash_line > run.last_result_line:
+    if run.crash_line is not None and run.crash_line > run.last_figure_line:
         return CRASHED, f"{run.crash} (line {run.crash_line}, {where})"
     return UNFINISHED, f"the log ends {where}{f' of {run.of}' if run.of else ''} without a score of the artifact"

@@ -54,7 +54,6 @@ class LogRun:
     crash_line: int | None = None
     crash: str = ""
     last_figure_line: int = 0
-    last_result_line: int = 0  # of a step or a score
     sliding_from: int | None = None  # line that announces sliding-window scoring
     sliding_stride: int | None = None
     averaged: bool = False  # weights were averaged after training
@@ -167,8 +166,6 @@ class _LogReader:
             self._event(number, line)
         if not isinstance(line, EventLine):
             self.run.last_figure_line = number
-        if isinstance(line, StepLine | ScoreLine):
-            self.run.last_result_line = number
 
     def _figure(self, value: float, number: int, text: str = "") -> Figure:
         return Figure(value, f"{self.name}:{number}", text or repr(value))

@@ -65,8 +65,7 @@ class TextFile:
         # A chunk can end in the middle of a character.
         decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
         is_first = True
-        left = LARGEST_BYTES
-        while left > 0:
+        for _ in range(LARGEST_BYTES // CHUNK_BYTES):
             try:
                 chunk = file.read(CHUNK_BYTES)
             except _DAMAGED as error:
@@ -74,9 +73,6 @@ class TextFile:
                 break
             if not chunk:
                 break
-            left -= len(chunk)
-            if left <= 0:
-                self.problem = f"only the first {LARGEST_BYTES:,} bytes of its text were read, up to line {number}"
             if is_first:
                 _raise_for_binary(chunk)
                 is_first = False
@@ -93,6 +89,10 @@ class TextFile:
                 head, _, tail = rest.rpartition("\r")
                 yield from ((number, piece) for piece in _pieces(head or rest))
                 rest, skipping = (tail, False) if head and len(tail) <= LONGEST_LINE else ("", True)
+        else:
+            self.problem = f"only the first {LARGEST_BYTES:,} bytes of its text were read, up to line {number}"
+            # Half a line may end in half a number.
+            rest = ""
         if rest and not skipping:
             yield from ((number, piece) for piece in _pieces(rest))
 
