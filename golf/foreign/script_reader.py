@@ -41,7 +41,7 @@ SHELL_NETWORK = re.compile(
     r"\b(curl|wget|pip3? install|git clone|apt(?:-get)? install|huggingface-cli|gsutil|rclone|scp)\b"
 )
 TRAINING_TEXT = re.compile(r"train_files|_train_\*|train_\d*\.bin|train_loader|train_stream|\btrain_tokens\b")
-EVALUATION = re.compile(r"eval|score|valid|ttt", re.IGNORECASE)
+EVALUATION = re.compile(r"^(?!train_).*(?:eval|score|valid|ttt)", re.IGNORECASE)  # `train_and_eval` trains
 VALIDATION_TEXT = re.compile(r"val_tokens|_val_\*|val_files|validation_tokens")
 TRAINING = re.compile(r"^(train|train_loop|training_step|calibrate\w*|collect_hessians?\w*)$")
 LARGEST_BYTES = 64 << 20  # of an unpacked script
