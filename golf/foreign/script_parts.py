@@ -57,13 +57,13 @@ def unknown_quantizer(tree: ast.Module) -> list[str]:
     """Return the sign that a script without a known quantizer does not store int8 codes under zlib."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and "quant" in node.name:
-            numbers = {n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and type(n.value) in (int, float)}
-            if found := sorted(numbers & LEVELS):
+            numbers = {n.value for n in ast.walk(node) if isinstance(n, ast.Constant)}
+            if found := sorted(LEVELS & numbers):
                 return [f"quantization with codes up to {found[0]} ({node.name}, line {node.lineno})"]
-    for node in ast.walk(tree):
-        called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+    for call in ast.walk(tree):
+        called = ast.unparse(call.func) if isinstance(call, ast.Call) else ""
         if called.partition(".")[0] in CODECS and called.endswith(("compress", "Compressor")):
-            return [f"codec {called.partition('.')[0]} (line {node.lineno})"]
+            return [f"codec {called.partition('.')[0]} (line {call.lineno})"]  # type: ignore[attr-defined]
     return []
 
 
