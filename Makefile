@@ -10,13 +10,16 @@ PARALLEL = $(BIN)/python -m pytest -q --maxprocesses 4 --dist worksteal
 CORES_AND_ONE := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 # The test files that have a marker.
 MARKED = $(shell grep -rl --include='test_*.py' 'mark\.$(1)\b' tests)
+# Files whose code meets other packages: configuration, checkpoints, artifacts, tables, pages, data.
+LOWEST = tests/settings/test_composition.py tests/training/loop tests/artifact/test_container.py tests/artifact/codec \
+	tests/report/test_results.py tests/report/test_board.py tests/jobs/track tests/training/data tests/test_train.py
 # Python compiles what is imported. Pip would compile all that is installed, which takes half a minute.
 INSTALL = $(PYTHON) -m pip --python $(BIN)/python install -q --no-compile
 
 # Tests start hundreds of processes. Without byte code each of them would compile golf's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-slow test-slurm test-gpu mutants lint format clean
+.PHONY: run test test-slow test-lowest test-slurm test-gpu mutants lint format clean
 run: $(VENV)/.installed
 	$(BIN)/python golf/train.py $(ARGS)
 
@@ -31,6 +34,12 @@ test: $(VENV)/.installed-dev
 # Every worker imports all files that it is given, which takes ten seconds for those of the whole suite.
 test-slow: $(VENV)/.installed-dev
 	$(PARALLEL) -n $(CORES_AND_ONE) -m "slow and not slurm and not gpu" $(ARGS) $(call MARKED,slow)
+
+# A new installation has the newest versions that pyproject.toml allows; these tests have the lowest. What has no lower
+# version there, torch among them, is found behind them.
+test-lowest: $(VENV)-lowest/.installed
+	$(VENV)-lowest/bin/python -m pytest -q --maxprocesses 4 --dist worksteal -n auto \
+		-m "not slow and not slurm and not gpu" $(ARGS) $(LOWEST)
 
 test-slurm: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q -m slurm $(ARGS) $(call MARKED,slurm)
@@ -66,5 +75,13 @@ $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
 	$(INSTALL) -e ".[dev]"
 	touch $(VENV)/.installed $@
 
+$(VENV)-lowest/.installed: pyproject.toml $(VENV)/.installed-dev
+	$(PYTHON) -m venv --clear --without-pip $(VENV)-lowest
+	packages=$$($(VENV)-lowest/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))"); \
+	{ pwd; $(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))"; } >"$$packages/newest.pth"
+	$(BIN)/python scripts/dev/lowest_versions.py >$(VENV)-lowest/versions.txt
+	$(PYTHON) -m pip --python $(VENV)-lowest/bin/python install -q --no-compile -r $(VENV)-lowest/versions.txt
+	touch $@
+
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) $(VENV)-lowest .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info

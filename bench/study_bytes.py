@@ -129,18 +129,28 @@ def bytes_at_equal_gap(points: Sequence[Point], way: str) -> float:
     return own.artifact_bytes / interpolated(own.gap_bpb, gaps, sizes)
 
 
+def by_shape(ratios: dict[Path, float]) -> list[float]:
+    """Return the mean over the runs of each variant folder: two seeds of one shape are not independent."""
+    shapes: dict[Path, list[float]] = {}
+    for run, ratio in ratios.items():
+        shapes.setdefault(run.parent, []).append(ratio)
+    return [statistics.mean(found) for found in shapes.values()]
+
+
 def interval(ratios: Sequence[float], digits: int = 3) -> str:
-    """Return the mean and the half-width of its 95 % interval, by t over checkpoints, with `digits` decimals."""
+    """Return the mean and the half-width of its 95 % interval, by t over independent ratios, with `digits` decimals."""
     t = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36}.get(len(ratios), 2.0)
     half = t * statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else math.nan
     return f"{statistics.mean(ratios):.{digits}f} ± {half:.{digits}f}"
 
 
 def chosen_elsewhere(of_run: dict[Path, list[Point]]) -> list[float]:
-    """Return for each checkpoint the gap ratio of the exponent that is best on the others."""
-    ratios = {e: [gap_at_equal_bytes(p, f"together {e}") for p in of_run.values()] for e in EXPONENTS}
+    """Return for each shape the gap ratio of the exponent that is best on the others."""
+    ratios = {
+        e: by_shape({run: gap_at_equal_bytes(p, f"together {e}") for run, p in of_run.items()}) for e in EXPONENTS
+    }
     found = []
-    for i in range(len(of_run)):
+    for i in range(len(ratios[EXPONENTS[0]])):
         best = min(EXPONENTS, key=lambda e: statistics.mean(r for j, r in enumerate(ratios[e]) if j != i))
         found.append(ratios[best][i])
     return found
@@ -148,17 +158,18 @@ def chosen_elsewhere(of_run: dict[Path, list[Point]]) -> list[float]:
 
 def summary(of_run: dict[Path, list[Point]]) -> Iterator[str]:
     """Yield the lines of the table of ratios."""
-    yield f"\n{len(of_run)} checkpoints, means ± 95 %\n"
+    shapes = len({run.parent for run in of_run})
+    yield f"\n{len(of_run)} checkpoints of {shapes} shapes, means ± 95 % over shapes\n"
     yield "| way | gap at equal bytes | bytes at equal gap |\n|---|---|---|"
     for form in forms():
         for way, codec in form.codecs.items():
-            gaps = interval([gap_at_equal_bytes(p, way) for p in of_run.values()])
+            gaps = interval(by_shape({run: gap_at_equal_bytes(p, way) for run, p in of_run.items()}))
             # One point of ours is compared by its gap alone; a published format has no other point.
             sizes = len(form.steps) > 1 or codec != "context"
-            shown = interval([bytes_at_equal_gap(p, way) for p in of_run.values()]) if sizes else ""
+            shown = interval(by_shape({run: bytes_at_equal_gap(p, way) for run, p in of_run.items()})) if sizes else ""
             if way != REFERENCE:
                 yield f"| {way} | {gaps} | {shown} |"
-    if len(of_run) > 2:
+    if shapes > 2:
         yield f"| together, exponent of the others | {interval(chosen_elsewhere(of_run))} | |"
 
 

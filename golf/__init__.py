@@ -58,6 +58,10 @@ load_techniques_with(lambda: importlib.import_module("golf.training.techniques")
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from golf.run.environment import golf_version
+
+        return golf_version().partition(",")[0]
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'golf' has no attribute '{name}'")
     value = getattr(importlib.import_module(_MODULE_OF[name]), name)

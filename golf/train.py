@@ -44,7 +44,6 @@ except ModuleNotFoundError as error:
 
     sys.exit(f"error: {without_environment(error)}")
 from hydra.core.hydra_config import HydraConfig  # noqa: E402
-from hydra.types import RunMode  # noqa: E402
 from omegaconf import DictConfig  # noqa: E402
 
 from golf.errors import GolfError  # noqa: E402
@@ -89,8 +88,8 @@ class Task:
     def __init__(self) -> None:
         self.rows: list[Row] = []
 
-    def __call__(self, node: DictConfig) -> float:
-        """Run one job. Return its bits per byte for sweepers that search; infinity if it has no score."""
+    def __call__(self, node: DictConfig) -> None:
+        """Run the job of a command for a single run. The jobs of a sweep are run by golf's launcher."""
         from golf.jobs.sweep.batch import Row
         from golf.report.summary import print_result
 
@@ -100,20 +99,19 @@ class Task:
         except GolfError as error:
             self.rows.append(Row(overrides, None, str(error)))
             print(f"error: {error}", file=sys.stderr)
-            return float("inf")
+            return
         print_result(result, folder.path)
-        if result.state in (INTERRUPTED, CRASHED) and HydraConfig.get().mode == RunMode.RUN:
+        if result.state in (INTERRUPTED, CRASHED):
             print(SAME_COMMAND_RESUMES if folder.has_checkpoint else SAME_COMMAND_STARTS_OVER)
         # The row comes before the exit, so that the table names an interrupted run, too.
         self.rows.append(Row(overrides, result))
         if result.state == INTERRUPTED:
             raise SystemExit(EXIT_INTERRUPTED)
-        return result.final_score.val_bpb if result.final_score else float("inf")
 
 
 def run(node: DictConfig) -> tuple[Result, RunFolder]:
-    """Print the plan of one run and run it. A job of a sweep that has finished before is not run again."""
-    from golf.jobs.launch.launcher import train_and_score, train_once
+    """Print the plan of one run and run it."""
+    from golf.jobs.launch.launcher import train_and_score
     from golf.plan.lines import lines_before_run
     from golf.plan.memory import check_memory
     from golf.report.summary import print_plan
@@ -122,12 +120,11 @@ def run(node: DictConfig) -> tuple[Result, RunFolder]:
     # Before the plan, which draws samples of the weights.
     check_memory(cfg)
     choices = HydraConfig.get().runtime.choices
-    single = HydraConfig.get().mode == RunMode.RUN
-    if single and (done := finished_run(variant_id(cfg), cfg.seed)):
+    if done := finished_run(variant_id(cfg), cfg.seed):
         remarks.append(f"note: {_finished_before(*done)}")
     shown = {group: choices[group] for group in SHOWN_GROUPS if choices.get(group)}
     print_plan(cfg, shown, [*remarks, *lines_before_run(cfg)])
-    return train_and_score(cfg) if single else train_once(cfg)
+    return train_and_score(cfg)
 
 
 def _finished_before(result: Result, folder: RunFolder) -> str:
@@ -165,6 +162,11 @@ def command_line() -> int:
 
             return why(sys.argv[2:])
         flags, overrides = flags_first(sys.argv[1:])
+        if "--version" in flags:
+            from golf.run.environment import golf_version
+
+            print(f"golf {golf_version()}")
+            return 0
         if any(o.lstrip("+").startswith("sweep=") for o in overrides) and not flags:
             # Setting hydra.mode would do, but then Hydra explains no mistake beside a swept value.
             flags.append("-m")

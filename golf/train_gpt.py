@@ -164,7 +164,7 @@ def train_and_pack(cfg: Config, dataset: Dataset, scorer: Scorer, ranks: Ranks, 
     # Timed loop and calibration.
     with open_loader(cfg, dataset, ranks) as loader:
         training = train(cfg, state, loader, validation(state, scorer), log)
-        calibration = calibrate_trained(cfg, state, training, loader, log)
+        calibration = calibrate_trained(cfg, state, training, loader, dataset, log)
     if training.diverged:
         raise GolfError(f"the loss was {training.train_loss} at step {training.steps}")
     if ranks.device.type == "cuda":

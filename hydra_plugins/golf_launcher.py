@@ -1,7 +1,7 @@
 """Hydra's launcher for sweeps on this machine: compose the jobs of a batch and hand them to `golf.jobs.sweep`.
 
 Hydra accepts plugins from the namespace package `hydra_plugins` only. The launcher works with every sweeper: a sweeper
-asks for batches of overrides and gets the bits per byte of each job back. `hydra/launcher=` selects another launcher.
+asks for batches of overrides and gets the bits per byte of each job back.
 """
 
 from __future__ import annotations

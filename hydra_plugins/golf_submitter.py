@@ -21,26 +21,29 @@ class GolfSubmitter(GolfLauncher):
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         from golf.errors import GolfError
         from golf.jobs.cluster.show import show_order, show_sent
-        from golf.jobs.cluster.submit import lock_submitting, make_order, record_order, submit
+        from golf.jobs.cluster.submit import import_submitit, lock_submitting, make_order, record_order, submit
         from golf.jobs.cluster.waves import start_waves
         from golf.jobs.sweep.jobs import Job
+        from golf.jobs.sweep.record import taken_back_unless_sent
         from golf.jobs.sweep.rounds import DECIDED
 
         setup_globals()
         # A sweeper that searches asks for further batches once it has scores.
         if initial_job_idx:
             raise GolfError("A sweeper that waits for scores cannot be submitted: use -m with golf/train.py for it.")
-        name = Path(self.config.hydra.sweep.dir).name
+        name, is_dry_run = Path(self.config.hydra.sweep.dir).name, DRY_RUN in os.environ
+        if not is_dry_run:
+            import_submitit()
         asked = [job for _, job in self.jobs(job_overrides)]
         in_rounds = any(isinstance(job, Job) and job.cfg.sweep.until == DECIDED for job in asked)
         # Taken before the queue is asked: two processes that both found a run missing would both send it.
-        with lock_submitting():
+        with lock_submitting(), taken_back_unless_sent(name):
             if in_rounds:
-                start_waves(asked, name, sys.argv, dry_run=DRY_RUN in os.environ)
+                start_waves(asked, name, sys.argv, dry_run=is_dry_run)
                 return [JobReturn(o, status=JobStatus.COMPLETED, _return_value=float("nan")) for o in job_overrides]
             order = make_order(asked)
             show_order(order, name)
-            if DRY_RUN not in os.environ:
+            if not is_dry_run:
                 # Recorded even with nothing to send: once all its runs have finished, the same command is recognized
                 # without composing.
                 record_order(order, name)

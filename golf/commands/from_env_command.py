@@ -5,7 +5,8 @@
     golf from-env --script records/X
 
 The overrides printed are the same experiment. Variables without effect in the public scripts are named on standard
-error. Parts that the overrides lack are named there, too, and the exit status is then 1.
+error. Parts that the overrides lack are named there, too, and the exit status is then 1: modules, operations and
+quantizers that no known script has, and defaults without a counterpart.
 
 Families of scripts use one name for several things, so --script reads the script that the command starts, without
 running it. The script's defaults fill in what the command leaves open, and what the script always has, such as its
@@ -67,7 +68,6 @@ def main(arguments: list[str]) -> int:
     missing = [*_missing(script, translation), *_other_model(script, cfg)]
     notes = [
         ("the script declares and never reads", sorted(script.unread)),
-        ("defaults of the script without a counterpart here", translation.inexpressible),
         ("of techniques without a switch; select those that the script always has", translation.idle_defaults),
     ]
     for sentence in [*(f"{start}: {' '.join(names)}" for start, names in notes if names), *missing]:
@@ -85,6 +85,8 @@ def _missing(script: ScriptVariables, translation: Translation) -> list[str]:
         )
     if script.structure.missing:
         found.append(f"the script always has this, which is not in the list: {'; '.join(script.structure.missing)}")
+    if translation.inexpressible:
+        found.append(f"defaults of the script without a counterpart here: {' '.join(translation.inexpressible)}")
     if translation.unknown:
         found.append(f"not known here, so not in the list: {' '.join(translation.unknown)}")
     return found

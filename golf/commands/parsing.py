@@ -44,7 +44,7 @@ class CommandParser(argparse.ArgumentParser):
 
         texts = "fineweb (default), older (the older export of its split), own (that of the runs)"
         names = list(PUBLISHED_ON)
-        self.add_argument("--text", choices=names, default="fineweb", help=f"text of the published score: {texts}")
+        self.add_argument("--text", choices=names, help=f"text of the published score: {texts}")
 
     def add_table_format(self) -> None:
         """Add `--format`, how a table is printed."""

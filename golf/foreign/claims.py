@@ -13,7 +13,7 @@ from golf.foreign.figures import ABOUT, Figure, mean_of
 from golf.foreign.foreign_run import ForeignRun, is_unlimited_track
 from golf.foreign.scores import ARTIFACT_KINDS
 from golf.foreign.submission_json import Claims
-from golf.foreign.submitted_runs import Logs, Submitted, as_claimed, means, submitted
+from golf.foreign.submitted_runs import Logs, Submitted, as_claimed, claimed_scores, means, submitted
 from golf.words import listed
 
 SAME_PACE = 0.003  # relative difference of times that counting the last step or not explains
@@ -83,13 +83,13 @@ def _known(run: ForeignRun, name: str) -> list[Figure]:
     # A claim does not say which of the run's scores it means: any will do.
     named = run.present(name)
     if name == "val_bpb":
-        return [*named, *(s.bpb for s in run.scores)]
+        return [*named, *(s.bpb for s in run.scores), *run.printed]
     if name == "val_loss":
         return [*named, *(s.loss for s in run.scores if s.loss is not None)]
     if name == "total_bytes":
         return run.present("total_bytes", "artifact_bytes")  # "artifact bytes" are the model's or all
     if name == "pre_quant_bpb":
-        return [*named, *run.validations[-1:]]
+        return [*named, *run.printed]
     if name == "model_bytes":
         return run.present("artifact_bytes")
     if name == "eval_seconds":
@@ -106,7 +106,8 @@ def _score_faults(chosen: Submitted, claims: Claims) -> tuple[list[str], list[st
     # Loss and spread of a wrong score would be the same fault again.
     if chosen.fault:
         return [chosen.fault], []
-    faults, look_at = _spread_faults(chosen.runs, claims)
+    scores = claimed_scores(chosen.runs, claims.figures.get("val_bpb"))
+    faults, look_at = _spread_faults(scores, claims, "the logs'")
     return [*_loss_faults(chosen.runs, claims), *faults], look_at
 
 
@@ -117,22 +118,25 @@ def _loss_faults(runs: Sequence[ForeignRun], claims: Claims) -> list[str]:
     known = [*means(runs, "loss"), *of_artifact]
     if claimed is None or not known or any(map(claimed.agrees_with, known)):
         return []
+    before = [figure for run in runs for figure in run.present("pre_quant_loss")]
+    if before and claimed.agrees_with(mean_of(before)):
+        return [f"{as_claimed(claimed)} is the loss before quantization: the artifact's is {known[0].value:.6f}"]
     return [f"{as_claimed(claimed)} is in no log: their mean is {known[0].value:.6f}"]
 
 
-def _spread_faults(runs: Sequence[ForeignRun], claims: Claims) -> tuple[list[str], list[str]]:
-    """Return (faults, sentences to look at) of a claimed standard deviation."""
+def _spread_faults(scores: Sequence[Figure], claims: Claims, whose: str) -> tuple[list[str], list[str]]:
+    """Return (faults, sentences to look at) of a claimed standard deviation of `scores`, which are `whose`."""
     claimed = claims.figures.get("val_bpb_std")
-    if claimed is None or len(runs) < 2:
+    if claimed is None or len(scores) < 2:
         return [], []
     # Seeds are a sample: n - 1 in the denominator, which makes the deviation of three seeds 22 % larger.
-    sample, population = (f([run.bpb for run in runs]) for f in (statistics.stdev, statistics.pstdev))
-    digits = mean_of([run.figures["val_bpb"] for run in runs]).text
+    sample, population = (f([score.value for score in scores]) for f in (statistics.stdev, statistics.pstdev))
+    digits = mean_of(scores).text
     if claimed.agrees_with(Figure(sample, "", digits)):
         return [], []
     if claimed.agrees_with(Figure(population, "", digits)):
-        return [f"{as_claimed(claimed)} is the population's ({len(runs)} in it), the sample's is {sample:.5f}"], []
-    sentence = f"{as_claimed(claimed)} is not the logs': their sample standard deviation is {sample:.5f}"
+        return [f"{as_claimed(claimed)} is the population's ({len(scores)} in it), the sample's is {sample:.5f}"], []
+    sentence = f"{as_claimed(claimed)} is not {whose}: their sample standard deviation is {sample:.5f}"
     is_near = abs(claimed.value - sample) < LAST_DIGITS * claimed.unit_in_last_place
     return ([], [sentence]) if is_near else ([sentence], [])
 
@@ -157,6 +161,9 @@ def _figure_faults(runs: Sequence[ForeignRun], claims: Claims) -> list[str]:
     """Return claims that hold for one run or as a mean, and for none here; they can be checked with seeds missing."""
     faults = []
     total, known = claims.figures.get("total_bytes"), _values(runs, "total_bytes")
+    # "Artifact bytes" are the model's or all.
+    if total and "artifact" in total.source and any(map(total.agrees_with, _values(runs, "artifact_bytes"))):
+        total = None
     if total and known and SMALLEST_BYTES < total.value < max(known) - total.unit_in_last_place:
         below = f"{max(known) - total.value:,.0f} below the largest run's {max(known):,.0f}"
         faults.append(f"{total.source} {total.value:,.0f} is {below}")
@@ -166,18 +173,26 @@ def _figure_faults(runs: Sequence[ForeignRun], claims: Claims) -> list[str]:
         claimed = claims.figures.get(name)
         figures = [figure for run in runs for figure in _known(run, name)]
         if claimed and figures and not any(map(claimed.agrees_with, [*figures, mean_of(figures)])):
-            numbers = listed([_number(name, value) for value in dict.fromkeys(figure.value for figure in figures)])
+            named = [figure for run in runs for figure in run.present(name)] or figures
+            numbers = listed([_number(name, value) for value in dict.fromkeys(figure.value for figure in named)])
             faults.append(f"{claimed.source} is {_written(claimed)}, the logs say {numbers}")
     return faults
 
 
 def _own_mean_faults(claims: Claims) -> list[str]:
-    """Return a claimed score that is not the mean of the claimed seeds, for submissions with logs missing."""
+    """Return a claimed score or deviation that is not that of the claimed seeds, for submissions with logs missing."""
     claimed = claims.figures.get("val_bpb")
-    values = [figures["val_bpb"].value for figures in claims.per_seed.values() if "val_bpb" in figures]
-    if claimed is None or len(values) < 2 or claimed.agrees_with(statistics.fmean(values)):
+    by_seed = {seed: figures["val_bpb"] for seed, figures in claims.per_seed.items() if "val_bpb" in figures}
+    scores = list(by_seed.values())
+    if claimed is None or len(scores) < 2:
         return []
-    return [f"{as_claimed(claimed)} is not the mean of its own seeds' {statistics.fmean(values):.6f}"]
+    mean = mean_of(scores).value
+    if claimed.agrees_with(mean):
+        return _spread_faults(scores, claims, "its own seeds'")[0]
+    named = [by_seed[seed] for seed in claims.seeds if seed in by_seed]
+    if named and claimed.agrees_with(mean_of(named).value):
+        return [f"{as_claimed(claimed)} is of {len(named)} of its {len(scores)} seeds: the mean of all is {mean:.6f}"]
+    return [f"{as_claimed(claimed)} is not the mean of its own seeds' {mean:.6f}"]
 
 
 def _over_limits(runs: Sequence[ForeignRun], claims: Claims) -> list[str]:

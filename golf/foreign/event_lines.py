@@ -24,6 +24,7 @@ _CRASH = re.compile(
     r"Traceback \(most recent call last\)|ChildFailedError|OutOfMemoryError|CUDA out of memory|CUDA error:"
     r"|Segmentation fault|^Killed\b|exitcode\s*:\s*-?[1-9]|ProcessRaisedException|DUE TO (?:TIME LIMIT|PREEMPTION)"
 )
+_WARNS = re.compile(r"\[WARNING\]|^\s*W\d{4} ")
 _SLIDING_MODE = re.compile(
     r"eval_mode:\s*sliding|starting sliding|for sliding window eval|sliding.window eval.*start", _FLAGS
 )
@@ -56,7 +57,8 @@ def read_event(text: str, lowered: str) -> EventLine | None:
     """Return the event that a line reports, None for a line of another sort."""
     if match := _EVAL_CLOCK.match(text):
         return EventLine("eval_clock", match[1])
-    if _CRASH.search(text):
+    # Compilers print the traceback of what they fall back from as a warning, and the run goes on.
+    if _CRASH.search(text) and not _WARNS.search(text):
         return EventLine("crash", text.strip()[:200])
     if "sliding" in lowered and _SLIDING_MODE.search(text):
         stride = re.search(r"\bstride\s*[:=]\s*(\d{1,9})", text)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from golf.challenge import EVAL_SECONDS, OTHER_TRACK, RECORD_TRACK, SEEDS_WANTED
+from golf.challenge import EVAL_SECONDS, OTHER_TRACK, RECORD_TRACK, SEEDS_WANTED, VALIDATION_BYTES
 from golf.errors import GolfError
 from golf.foreign.audit import Audit
 from golf.foreign.claims import check_claims
@@ -27,8 +27,9 @@ from golf.foreign.run_audit import (
     seed_faults,
     shard_faults,
 )
-from golf.foreign.scores import MIXED
+from golf.foreign.scores import MIXED, QUESTIONED, base_tag
 from golf.foreign.script_audit import SCRIPT, check_code_size, check_script, packed_size
+from golf.foreign.seed_audit import seed_remarks
 from golf.foreign.sidecar_audit import check_preparation
 from golf.foreign.submission_json import NAME, read_claims
 from golf.foreign.submitted_runs import Logs, names_several_seeds, read_logs, submitted
@@ -96,7 +97,7 @@ def _check_logs(logs: Logs, chosen: Sequence[ForeignRun], found: Audit) -> None:
     found.look_at += _of_each(beside, rule_faults)
     found.untrue += _of_each(chosen, _contradictions)
     found.look_at += _of_each([*chosen, *beside], _doubts)
-    found.look_at += _of_each(chosen, _slow_together)
+    found.look_at += [*_of_each(chosen, _slow_together), *_of_each(chosen, _mixture), *seed_remarks(chosen)]
     found.untrue += shard_faults(chosen)
     for same in logs.copied:
         names = listed([run.name for run in same])
@@ -144,6 +145,16 @@ def _doubts(run: ForeignRun) -> list[str]:
     # A wrong tag breaks no rule: accepted records such as 2026-03-23_LeakyReLU_LegalTTT_ParallelMuon have one.
     doubts = {score.doubt for score in run.scores} - {""}
     return [fault for fault in run.faults if fault in doubts or fault.endswith(_NOT_COUNTED)]
+
+
+def _mixture(run: ForeignRun) -> list[str]:
+    """Return questions about a score whose tag names a mixture, a cache or SLOT, which have often been illegal."""
+    tags = [score.tag for score in run.scores if QUESTIONED.search(score.tag.lower())]
+    asks = "whether a token's target enters its own prediction, and whether the text is read once"
+    found = [f"{base_tag(tag)} names a way of scoring that reviewers look into: {asks}" for tag in tags[-1:]]
+    sizes = [int(match[1]) for tag in tags if (match := re.search(r"bytes=(\d+)", tag))]
+    parts = [size for size in sizes if size < VALIDATION_BYTES]
+    return found + [f"the mixture scored {size:,} of {VALIDATION_BYTES:,} bytes" for size in parts[-1:]]
 
 
 def _contradictions(run: ForeignRun) -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from golf.errors import GolfError
 from golf.foreign.figures import Figure
-from golf.foreign.foreign_run import ForeignRun, foreign_run
+from golf.foreign.foreign_run import ForeignRun, foreign_run, scored_state
 from golf.foreign.log_reader import ReadLog, read_log
 from golf.foreign.submission_json import ANY_NAME, Claims, read_claims_file
 from golf.foreign.text import ENDING, UnreadableError
@@ -20,7 +20,7 @@ from golf.run.result import OK
 LOG_ENDINGS = (".log", ".txt", ".out", ".err", ".stdout", "")
 EXAMPLES_KEPT = 5
 PROSE = 0.5  # fraction of lines not understood from which on a file without a step is no log
-CLAIMED_ONLY = "there is no log: this is what {} claims"
+CLAIMED_ONLY = "{}: this is what {} claims"
 _SKIPPED_FOLDERS = {"node_modules", "__pycache__", "site-packages", "venv"}
 _COMMON_NAMES = {
     *("log", "logs", "run", "runs", "result", "results", "out", "output", "outputs", "evidence", "train_logs"),
@@ -91,6 +91,8 @@ def _groups(path: Path) -> Iterator[_Group]:
 
 def _walk(path: Path) -> Iterator[tuple[Path, list[str]]]:
     """Yield each folder with its files, outer folders first, in the order of their names."""
+    if not os.access(path, os.R_OK | os.X_OK):
+        raise GolfError(f"{path} cannot be read: you have no permission for it.")
     for folder, inner, names in os.walk(path):
         # os.walk descends into the folders that this list still holds, so it is changed in place.
         inner[:] = sorted(n for n in inner if not n.startswith(".") and n not in _SKIPPED_FOLDERS)
@@ -129,7 +131,8 @@ def _add_log(found: ForeignFolder, path: Path, folder: Path) -> None:
         found.skipped[file] = str(error)
         return
     if not log.runs:
-        found.skipped[file] = "no line of a run in it" if log.lines else "is empty"
+        empty = "holds no text" if path.stat().st_size else "is empty"
+        found.skipped[file] = ", ".join(filter(None, ("no line of a run in it" if log.lines else empty, log.problem)))
         return
     if all(run.steps is None for run in log.runs) and log.not_understood > PROSE * log.lines:
         # Such a file is a prompt, a page or a summary.
@@ -187,6 +190,10 @@ def _add_claims(found: ForeignFolder, claims: Claims) -> None:
         claimed.append(_claimed(found.name, claims, claims.figures, None))
     for run in claimed:
         run.texts = dict(texts)
+        why = "no log has a score that is read" if found.has_logs else "there is no log"
+        run.faults.insert(0, CLAIMED_ONLY.format(why, claims.name))
+    if not claimed:
+        found.skipped[claims.name] = claims.problem or "claims no score"
     found.runs += claimed
 
 
@@ -200,7 +207,8 @@ def _claimed(name: str, claims: Claims, figures: dict[str, Figure], seed: int | 
     if seed is not None:
         run.figures["seed"] = Figure(seed, own["val_bpb"].source, str(seed))
     run.variant = _variant(name, claims.name)
-    run.faults.append(CLAIMED_ONLY.format(claims.name))
+    if run.has_score:
+        run.state, run.reason = scored_state(run)
     if seed is None and len(claims.seeds) > 1:
         run.faults.append(f"its score is of {len(claims.seeds)} seeds together, not of one run")
     return run

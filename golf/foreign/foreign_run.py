@@ -8,10 +8,23 @@ from dataclasses import dataclass, field
 
 from golf.foreign.figures import Figure, whole
 from golf.foreign.log_reader import LogRun
-from golf.foreign.scores import ARTIFACT_KINDS, POST, PRE, SLIDING, TTT, LoggedScore, final_score, last_of, settled
+from golf.foreign.scores import (
+    ARTIFACT_KINDS,
+    LEAST_BPB,
+    POST,
+    PRE,
+    SLIDING,
+    TTT,
+    LoggedScore,
+    final_score,
+    last_of,
+    settled,
+)
 from golf.run.result import CRASHED, DIVERGED, OK
 
+IMPLAUSIBLE = "implausible"  # state of a run with a score that no model of text has
 UNFINISHED = "unfinished"  # state of a log that ends before a score of the artifact, without a crash
+FIRST_LINES = 6  # training and validation lines of a run, which tell it from other seeds
 LAST_VALIDATION = 0.99  # fraction of all steps from which on a validation is that of the trained model
 _NAMED_SEED = re.compile(r"(?:seed[ _=-]?|(?:^|[_-])s)(\d{1,9})(?!\d)", re.IGNORECASE)
 _UNLIMITED = re.compile(r"non[_-]?record|unlimited", re.IGNORECASE)
@@ -26,7 +39,8 @@ class ForeignRun:
     figures: dict[str, Figure] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)  # scheme, machine, how, tag, track
     scores: list[LoggedScore] = field(default_factory=list)
-    validations: list[Figure] = field(default_factory=list)  # bits per byte printed during training
+    courses: tuple[list[str], ...] = ([], [])  # first `step:loss` in training, numbers on the way in scoring
+    printed: list[Figure] = field(default_factory=list)  # bits per byte in training and elsewhere in the log
     state: str = OK
     reason: str = ""
     faults: list[str] = field(default_factory=list)
@@ -114,6 +128,15 @@ def foreign_run(run: LogRun, name: str, file: str) -> ForeignRun:
     return foreign
 
 
+def scored_state(run: ForeignRun) -> tuple[str, str]:
+    """Return the state of a run with a score and, unless it is `ok`, the reason."""
+    if run.bpb >= LEAST_BPB:
+        return OK, ""
+    score = run.figures["val_bpb"]
+    why = "its target entered the prediction, or bytes are counted wrong"
+    return IMPLAUSIBLE, f"{score.text or score.value} bpb is below {LEAST_BPB}, which no model of this text has: {why}"
+
+
 def score_figures(score: LoggedScore, prefix: str, file: str) -> dict[str, Figure]:
     """Return a score's bits per byte, loss and seconds with their sources, by names that begin with `prefix`."""
     source = f"{file}:{score.line} ({score.tag})"
@@ -138,8 +161,9 @@ def _take_scores(foreign: ForeignRun, run: LogRun, file: str) -> None:
         averaged=run.averaged and not before,
     )
     foreign.faults += list(dict.fromkeys(s.doubt for s in foreign.scores if s.doubt))
-    foreign.faults += [f"{text} cannot be a score: not counted" for text in dict.fromkeys(run.refused)]
-    foreign.validations = [Figure(s.val_bpb, "", s.bpb_text) for s in run.curve if s.val_bpb is not None]
+    foreign.printed = [Figure(s.val_bpb, "", s.bpb_text) for s in run.curve if s.val_bpb is not None]
+    foreign.printed += [Figure(float(text), "", text) for text in run.printed]
+    foreign.courses = [f"{s.step}:{s.train_loss:.4f}" for s in run.curve[:FIRST_LINES] if s.train_loss], run.progress
     if pre is not None:
         foreign.figures |= score_figures(pre, PRE, file)
     for kind in (POST, SLIDING, TTT):
@@ -234,11 +258,12 @@ def _take_pace(foreign: ForeignRun, run: LogRun) -> None:
 def _ending(foreign: ForeignRun, run: LogRun) -> tuple[str, str]:
     """Return the run's state and, unless it is `ok`, the reason."""
     if "val_bpb" in foreign.figures:
-        return (OK, "") if foreign.has_score else (DIVERGED, "its final score is no number")
+        return scored_state(foreign) if foreign.has_score else (DIVERGED, "its final score is no number")
     where = f"at step {run.steps}" if run.steps is not None else "before its first step"
     # A run that crashes after its loss was no number has diverged: that is the cause.
     if run.diverged_line is not None:
         return DIVERGED, f"the loss is no number {where} (line {run.diverged_line})"
-    if run.crash_line is not None:
+    # A run that went on has survived what looked like its crash.
+    if run.crash_line is not None and run.crash_line > run.last_figure_line:
         return CRASHED, f"{run.crash} (line {run.crash_line}, {where})"
     return UNFINISHED, f"the log ends {where}{f' of {run.of}' if run.of else ''} without a score of the artifact"

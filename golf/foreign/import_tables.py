@@ -35,11 +35,11 @@ _KINDS = {  # kind → beginning or part of its sentences
     "seeds": r"\bseed\b",
     "shards": r"trained on .* shards",
     "kind of score": r"flat score|sliding-window score|repeats the|more than a sliding|further score|got worse",
-    "impossible scores": r"cannot be a score",
+    "impossible scores": r"cannot be a score|bpb is below",
     "sizes": r"bytes in total are not",
     "crash after the score": r"^crashed after",
     "cut or damaged": r"compressed data",
-    "no log": r"there is no log|seeds together",
+    "no log": r"there is no log|no log has a score|seeds together",
     "several runs in a file": r"^run \d+ of \d+ in one file",
 }
 _PATTERNS = {kind: re.compile(pattern, re.IGNORECASE) for kind, pattern in _KINDS.items()}

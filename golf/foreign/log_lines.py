@@ -91,7 +91,9 @@ _STOP = re.compile(
 )
 # Such as `training complete in 599.8s (6921 steps)`.
 _COMPLETE = re.compile(rf"\s*training complete in\s+({NUMBER})s\s*\(({_COUNT}) steps\)", _FLAGS)
-_STOP_AT = re.compile(rf"\s*stopping early at step\s+({_COUNT})\s*\(([^()]*)\)", _FLAGS)
+_STOP_AT = re.compile(
+    rf"\s*(?:stopping early|wall-?clock limit reached) at step\s+({_COUNT})(?:\.?\s*$|\s*\(([^()]*)\))", _FLAGS
+)
 # Such as `final_eval val_bpb 1.1234`. The first group holds a mere blank, so that the number is group 2 as in `_BPB`.
 _BARE_BPB = re.compile(rf"\s*final_\w+\s+val_bpb(\s)\s*({NUMBER})\s*$", _FLAGS)
 # Statements of Python, comments among them.
@@ -103,6 +105,10 @@ _STATEMENT = re.compile(
 _PRINTED = rf"(?=[-+]?(?:\d|nan|inf))({NUMBER})(?![\w%])"
 _BPB = re.compile(
     r"(?:\bval[_ ]?bpb|\bvalidation_bpb|\bbpb)\"?\s*((?:\([^()]{1,20}\)\s*)?)[:=]\s*\"?" + _PRINTED, _FLAGS
+)
+# Mixtures print their score under a name of its own: `mix_bpb=1.0025`, `ppm_native_submission_val_bpb: 0.99`.
+_MIXTURE_BPB = re.compile(
+    r"(?<![\w.])(mix|\w*(?:ppm|ngram|mixture|submission))_(?:val_)?bpb\s*[:=]\s*" + _PRINTED, _FLAGS
 )
 _LOSS = re.compile(r"\b(?:val[_ ]?loss|validation_loss)\"?\s*[:=]\s*\"?" + _PRINTED, _FLAGS)
 _FIRST_KEY = re.compile(r"\"?\b(?:val[_ ]?loss|val[_ ]?bpb|validation_loss|validation_bpb|stride\s*[:=])", _FLAGS)
@@ -117,6 +123,7 @@ _PROGRESS = re.compile(
 # Forms that only lines with a score have as progress: training lines may print a remaining time as well.
 _BAR = re.compile(r"\[\s*[\d.]+\s*%\s*\]|\]\s*[\d.]+\s*%|\bETA\s*[:=]", _FLAGS)
 _PART = re.compile(r"\b(?:windows?|chunks?|batch(?:es)?|docs?|epoch|seqs?)\s*[:=]?\s*(\d+)\s*/\s*(\d+)", _FLAGS)
+_SOME_NUMBER = re.compile(r"(?:bpb|loss)\w*\W{1,3}(\d{1,2}\.\d{4,12})(?!\d)", _FLAGS)
 _SOME_SCORE = re.compile(r"bpb\W{1,3}\d\.\d{3}")  # a score of an unknown form, which is counted as not understood
 _BYTES = rf"({NUMBER})\s*(?:bytes|B)\b"
 _TO_THE_END = rf"({NUMBER})\s*(?:bytes)?\s*$"
@@ -169,6 +176,16 @@ _TRAIN_B = re.compile(r"(\d{1,12})/(\d{1,12}) train_loss: (\d+\.\d+) train_time:
 _PROGRESS_LINES = ("ttp:", "tttg:", "ttt_chunk", "warmup_step", "sliding_eval", "ttt_progress", "val_progress")
 
 
+def printed_scores(text: str) -> list[str]:
+    """Return the numbers behind `bpb` and `loss` in a line of any form, as written."""
+    return [] if has_format_code(text) else _SOME_NUMBER.findall(text)
+
+
+def is_progress(text: str) -> bool:
+    """Tell whether a line is of a part of the split, on the way through it."""
+    return bool(_PROGRESS.search(text))
+
+
 def read_line(text: str) -> Line | None:
     """Return the content of a line, None if it is not understood. `text` has no launcher's prefix."""
     if match := _TRAIN_A.match(text):
@@ -204,7 +221,7 @@ def _step_line(text: str, lowered: str) -> Line | None:
         stop = _STOP.search(text)
         return stop and StopLine(stop[1], parse_seconds(stop[2] or ""), _count(stop[3]))
     if at := _STOP_AT.match(text):
-        return StopLine(at[2], None, _count(at[1]))
+        return StopLine(at[2] or "wallclock", None, _count(at[1]))
     if done := _COMPLETE.match(text):
         return StopLine("complete", parse_seconds(f"{done[1]}s"), _count(done[2]))
     match = _STEP.match(text)
@@ -245,7 +262,7 @@ def _seconds(number: str, unit: str) -> float | None:
 
 def _score_line(text: str) -> Line | None:
     """Return a score, `NOISE` for one of a part of the split that is printed on the way."""
-    match = _BPB.search(text) or _BARE_BPB.match(text)
+    match = _BPB.search(text) or _BARE_BPB.match(text) or _MIXTURE_BPB.search(text)
     if match is None or _STATEMENT.match(text):
         return None
     part = _PART.search(text)
@@ -254,7 +271,9 @@ def _score_line(text: str) -> Line | None:
     loss = _LOSS.search(text)
     first = _FIRST_KEY.search(text)
     tag = text[: first.start() if first else match.start()].strip(" \t:|-{(,\"'")
-    if match[1].strip().lower() == "(raw)":
+    if match.re is _MIXTURE_BPB:
+        tag = f"{tag} {match[1]}".strip()
+    elif match[1].strip().lower() == "(raw)":
         # The score is one before quantization, which the text before its name does not say.
         tag = f"{tag} raw"
     value = parse_number(match[2])
@@ -304,7 +323,9 @@ def _setting_line(text: str) -> Line | None:
     values: dict[str, str] = {}
     for name, value in found:
         # Other lines give tokens a step and bytes of a file by these names.
-        if name.lower() not in ("tokens", "bytes") or "val_loader" in text:
+        if name.lower() == "seed" and not text.lstrip().lower().startswith("seed"):
+            values.setdefault("part_seed", value)
+        elif name.lower() not in ("tokens", "bytes") or "val_loader" in text:
             values.setdefault(_SETTING_NAMES[name.lower()], value)
     return SettingLine(values, opens[1].lower() if opens else "") if values or opens else None
 

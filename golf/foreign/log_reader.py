@@ -10,12 +10,24 @@ from pathlib import Path
 from golf.foreign.echoed_source import EchoedSource, looks_like_source
 from golf.foreign.event_lines import NOISE, RULE, EventLine
 from golf.foreign.figures import Figure, parse_number, parse_seconds
-from golf.foreign.log_lines import Line, ScoreLine, SettingLine, SizeLine, StepLine, StopLine, read_line
-from golf.foreign.scores import OTHER, LoggedScore, claimed_kind, logged
+from golf.foreign.log_lines import (
+    Line,
+    ScoreLine,
+    SettingLine,
+    SizeLine,
+    StepLine,
+    StopLine,
+    is_progress,
+    printed_scores,
+    read_line,
+)
+from golf.foreign.scores import LoggedScore, logged
 from golf.foreign.text import TextFile, without_prefix
 
 EXAMPLES_KEPT = 5
 SCORES_KEPT = 400  # largest number a run; sweeps of evaluation settings print many
+LINES_KEPT = 50_000  # largest number of training and validation lines of all runs of a log; more are thinned out
+RUNS_KEPT = 1000  # largest number a log
 
 
 @dataclass
@@ -27,6 +39,8 @@ class LogRun:
     latest: dict[str, tuple[float, int]] = field(default_factory=dict)  # (value, line) of the last step's figures
     scores: list[LoggedScore] = field(default_factory=list)
     sizes: list[tuple[str, str, Figure]] = field(default_factory=list)  # (what, scheme, bytes)
+    printed: list[str] = field(default_factory=list)  # numbers behind `bpb` elsewhere, which claims may cite
+    progress: list[str] = field(default_factory=list)  # the same in lines on the way through the text
     curve: list[StepLine] = field(default_factory=list)  # training and validation lines
     opened: set[str] = field(default_factory=set)  # signs of a beginning so far
     steps: int | None = None
@@ -39,7 +53,6 @@ class LogRun:
     diverged_line: int | None = None
     crash_line: int | None = None
     crash: str = ""
-    refused: list[str] = field(default_factory=list)  # scores as written that no model can have
     last_figure_line: int = 0
     sliding_from: int | None = None  # line that announces sliding-window scoring
     sliding_stride: int | None = None
@@ -70,7 +83,7 @@ def read_log(path: Path, name: str = "") -> ReadLog:
     file = TextFile(path)
     reader = _LogReader(name or path.name)
     reader.read(file)
-    reader.log.problem = file.problem
+    reader.log.problem = file.problem or reader.log.problem
     return reader.log
 
 
@@ -103,6 +116,10 @@ class _LogReader:
             self._open_source(number)
             return
         line = read_line(text)
+        if not isinstance(line, StepLine | ScoreLine) and (numbers := printed_scores(text)):
+            kept = self.run.progress if is_progress(text) else self.run.printed
+            kept += numbers
+            del kept[:-SCORES_KEPT]
         if line is NOISE or line is RULE:
             return
         # A script that is echoed after a run may lack the line that it begins with.
@@ -140,6 +157,7 @@ class _LogReader:
             for what, scheme, count in line.sizes:
                 text = "" if line.unit == 1 else f"{count / line.unit:.0f}e{len(str(line.unit)) - 1}"
                 self.run.sizes.append((what, scheme, self._figure(count, number, text)))
+            del self.run.sizes[:-SCORES_KEPT]
         elif isinstance(line, SettingLine):
             self._settings(number, line)
         elif isinstance(line, StopLine):
@@ -156,16 +174,23 @@ class _LogReader:
         self._keep_late()
         if self.run.is_empty:
             return
-        self.run.figures |= {name: self._figure(*found) for name, found in self.run.latest.items()}
+        if "part_seed" in self.run.figures:
+            # A seed within a line may be that of a part of the model, so one of its own goes before it.
+            self.run.figures.setdefault("seed", self.run.figures.pop("part_seed"))
         last = self.log.runs[-1] if self.log.runs else None
+        if last is not None and _repeats(self.run, last):
+            return
+        self.run.figures |= {name: self._figure(*found) for name, found in self.run.latest.items()}
         if last is not None and _evaluates(self.run, last):
             # The training's own figures win over those that the evaluation prints again.
             last.figures = self.run.figures | last.figures
             last.scores += self.run.scores
             last.sizes += self.run.sizes
             last.last_figure_line = self.run.last_figure_line
-        else:
+        elif len(self.log.runs) < RUNS_KEPT:
             self.log.runs.append(self.run)
+        else:
+            self.log.problem = f"only its first {RUNS_KEPT:,} runs were read, up to line {self.run.first_line}"
 
     def _begin_run(self, number: int) -> None:
         late, self.late = self.late, {}
@@ -205,7 +230,14 @@ class _LogReader:
         if (run.stopped or run.sizes) and run.steps is not None and line.val_bpb is None and line.step <= run.steps:
             # A step after the end of training is one of a loop of the export or of the evaluation.
             return
+        if run.scores and run.steps is not None and line.step > run.steps and line.train_loss is not None:
+            # Training goes on, so these were validations.
+            run.printed += [score.bpb_text for score in run.scores]
+            run.scores.clear()
         run.curve.append(line)
+        if len(run.curve) > LINES_KEPT // (1 + len(self.log.runs)):
+            # Without every other line the course of a run can still be drawn.
+            del run.curve[1::2]
         if run.steps is None or line.step >= run.steps:
             run.steps = line.step
             run.latest["steps"] = (line.step, number)
@@ -251,11 +283,7 @@ class _LogReader:
     def _score(self, number: int, line: ScoreLine) -> None:
         score = logged(line, number)
         if score is None:
-            text = f"{line.tag} val_bpb:{line.bpb_text}"
-            self._not_understood(number, text)
-            # An impossible number is the run's fault only if its tag says that it is the run's score.
-            if claimed_kind(line.tag, line.stride) != OTHER:
-                self.run.refused.append(text)
+            self._not_understood(number, f"{line.tag} val_bpb:{line.bpb_text}")
             return
         self._keep_late()
         self.run.scores.append(score)
@@ -289,6 +317,14 @@ class _LogReader:
         if len(self.log.examples) < EXAMPLES_KEPT and shape not in self.shapes:
             self.shapes.add(shape)
             self.log.examples.append(f"{self.name}:{number}: {text.strip()[:100]}")
+
+
+def _repeats(run: LogRun, before: LogRun) -> bool:
+    """Tell whether a run without a header is a recap of the run before it: it prints the same scores again."""
+    if run.opened or run.figures or run.sizes or any(line.train_loss for line in run.curve):
+        return False
+    scores, known = ({*(s.val_bpb for s in r.scores), *(s.val_bpb for s in r.curve)} - {None} for r in (run, before))
+    return bool(scores) and scores <= known
 
 
 def _evaluates(run: LogRun, trained: LogRun) -> bool:

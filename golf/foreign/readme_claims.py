@@ -43,7 +43,8 @@ def readme_faults(path: Path, runs: Sequence[ForeignRun], chosen: Sequence[Forei
     headline = None
     for where, text in _lines(path):
         if text.lstrip().startswith("|"):
-            cells = [cell.strip().strip("*`~ ") for cell in text.strip().strip("|").split("|")]
+            # Tildes around a word cross it out; one before a number says that it is rounded.
+            cells = [re.sub(r"~~|[*`]", "", cell).strip() for cell in text.strip().strip("|").split("|")]
             # The first row of a table names its columns, and the first line without a bar ends the table.
             header = header or [cell.lower() for cell in cells]
             faults += _row_faults(where, header, cells, scored)
@@ -70,12 +71,12 @@ def check_readme(folder: Path, logs: Logs, chosen: Submitted, claims: Claims | N
         for _, text in _lines(path)
         if not _SEED_ROW.match(text)
         for number in _NUMBER.findall(text)
-        if TEXT_RANGE[0] < float(number) < TEXT_RANGE[1]
     ]
+    usual = [number for number in scores if TEXT_RANGE[0] < number.value < TEXT_RANGE[1]]
     if not chosen.runs:
         claimed = claims.figures.get("val_bpb") if claims else None
-        if claimed and scores and not any(number.agrees_with(claimed.value) for number in scores):
-            elsewhere = f"nowhere in {path.name}, which says {scores[0].text}"
+        if claimed and usual and not any(number.agrees_with(claimed.value) for number in scores):
+            elsewhere = f"nowhere in {path.name}, which says {usual[0].text}"
             found.untrue.append(f"{claimed.source} {claimed.text} is {elsewhere}")
     elif not logs.is_complete:
         found.unchecked.append(f"the numbers of {path.name}: not every seed has its own log")
@@ -144,7 +145,7 @@ def _quoted(text: str) -> Figure | None:
 
 def _scores(run: ForeignRun) -> list[Figure]:
     # A README may give the last validation in training where the log goes on to score averaged weights.
-    return [*run.present("pre_quant_bpb", "val_bpb"), *(s.bpb for s in run.scores), *run.validations]
+    return [*run.present("pre_quant_bpb", "val_bpb"), *(s.bpb for s in run.scores), *run.printed]
 
 
 def _means(runs: Sequence[ForeignRun], chosen: Sequence[ForeignRun]) -> list[Figure]:

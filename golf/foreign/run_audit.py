@@ -108,7 +108,9 @@ def _time_faults(run: ForeignRun) -> list[str]:
     if seconds > TRAIN_SECONDS + GRACE_SECONDS:
         found.append(f"trained {seconds:,.1f} s, the budget is {TRAIN_SECONDS:g} s")
     # The budget of the evaluation is the artifact's: a score before quantization is no part of it.
-    slowest = max((s.seconds for s in run.scores if s.seconds is not None and s.kind != PRE), default=0.0)
+    slowest = max(
+        (s.seconds for s in run.scores if s.seconds is not None and not s.is_before_quantization), default=0.0
+    )
     taken = max(run.value("total_eval_seconds") or 0.0, slowest)
     if taken > EVAL_SECONDS:
         found.append(f"scoring took {taken:,.1f} s, the budget is {EVAL_SECONDS:g} s")
@@ -189,6 +191,9 @@ def copies(runs: Sequence[ForeignRun]) -> tuple[list[list[ForeignRun]], list[For
     groups = [
         sorted(g, key=lambda run: (run.is_misnamed, run.named_seed is None, not run.is_last_in_file)) for g in groups
     ]
+    for first, *others in groups:
+        # A copy may have kept what was cut off another one, such as the seed.
+        first.figures = {name: figure for run in (*others[::-1], first) for name, figure in run.figures.items()}
     dropped = {id(run) for same in groups for run in same[1:]}
     return groups, [run for run in runs if id(run) not in dropped]
 

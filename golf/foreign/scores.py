@@ -22,7 +22,8 @@ SLOW_SECONDS = 15.0  # least duration of a sliding score; a flat one takes 1.4 t
 AVERAGING_GAIN_BPB = 0.1  # largest gain of averaged weights over the last step's
 SLIDING_GAIN_BPB = 0.06  # largest gain of a sliding window over a flat score; public logs have up to 0.035
 COLLAPSE_BPB = 0.05  # loss by adaptation from which on the adapted score is not the one that was meant
-POSSIBLE_BPB = (0.3, 20.0)  # bpb of a score that a model can have on text; a mixture that sees its target is below it
+LEAST_BPB = 0.3  # bpb of the best score that a model can have on text; a mixture that sees its target is below it
+MOST_BPB = 20.0  # bpb of the worst; larger numbers are something else, such as bytes
 
 # Words of sentences that cite a score of something else.
 _QUOTED = re.compile(
@@ -30,8 +31,15 @@ _QUOTED = re.compile(
     r"expected|claim\w*|vs|gap|gain|savings?|naive|oracle|est|score to beat)\b|^#|^\s*[|>]|^import\b",
     re.IGNORECASE,
 )
-_MIXED = re.compile(r"n_?gram|ppm|mixer|mixture|knn|hedge|bandit|backoff|cache|corrected|correction|logit_bias")
+_MIXED = re.compile(
+    r"n_?gram|ppm|mixer|mixture|(?:^|_)mix(?:_|$)|knn|hedge|bandit|backoff|cache|corrected|correction|logit_bias|etlb"
+    r"|agree|seq(?:uence)?_match|phrase"
+)
+# The best of a script's own mixtures is a result; `best` before other words cites another score.
+_OWN_BEST = re.compile(r"_best\b|best_(?=agree)")
 _ADAPTED = re.compile(r"ttt|slot|test_time|lora_eval|adapter|sdttt|online")
+# Ways of scoring that reviewers look into: a target in the key of a cache, an adaptation to the token that is scored.
+QUESTIONED = re.compile(rf"{_MIXED.pattern}|(?:^|_)slot(?=_|\d|$)")
 _SLID = re.compile(r"slid|stride|(?:^|_)sw(?:_|$)|(?:^|_)s(?:16|32|64|96|128|256|512)(?:_|$)|overlap")
 _PRE = re.compile(
     r"pre_?quant|prequant|post_?(?:ema|swa|lawa|avg|averaging|train)|unquantized|(?:^|_)(?:bf16|fp32|fp16|float|raw)(?:_|$)|"
@@ -77,6 +85,11 @@ class LoggedScore(ScoreLine):
         return math.isfinite(self.val_bpb)
 
     @property
+    def is_before_quantization(self) -> bool:
+        """Tell whether the tag claims a score of the model before quantization, however it was taken."""
+        return self.kind == PRE or _claims_before(_words(self.tag))
+
+    @property
     def how(self) -> str:
         """The way of scoring, in the words of Golf's own scores where it is the same way."""
         stride = f", stride {self.stride}" if self.stride else ""
@@ -92,7 +105,7 @@ def claimed_kind(tag: str, stride: int | None = None) -> str:
     """Return the kind that a tag claims, `other` if it names neither the artifact nor the model before quantization."""
     words = _words(tag)
     # Sentences about other scores, such as `record to beat`, are no tags.
-    if not words or _QUOTED.search(re.sub(r"_", " ", tag.lower())):
+    if not words or _QUOTED.search(_OWN_BEST.sub("", tag.lower()).replace("_", " ")):
         return OTHER
     is_pre = _claims_before(words)
     if _ADAPTED.search(words) or _MIXED.search(words):
@@ -122,11 +135,16 @@ def base_tag(tag: str) -> str:
 
 def logged(line: ScoreLine, number: int) -> LoggedScore | None:
     """Return line `number` as a score of the kind that its tag claims, None if the number cannot be a score."""
-    # A score that is no number is kept: it tells that the run diverged.
-    if math.isfinite(line.val_bpb) and not POSSIBLE_BPB[0] <= line.val_bpb <= POSSIBLE_BPB[1]:
+    if not may_be_bpb(line.val_bpb):
         return None
     kind = claimed_kind(line.tag, line.stride)
     return LoggedScore(**vars(line), kind=kind, claimed=kind, line=number, seconds_line=number)
+
+
+def may_be_bpb(value: float) -> bool:
+    """Tell whether a number can be meant as bits per byte: placeholders such as 0 and -1 and counts cannot."""
+    # A score that is no number tells that the run diverged.
+    return not math.isfinite(value) or 0 < value <= MOST_BPB
 
 
 def settled(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import lzma
+import re
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,13 +12,15 @@ from pathlib import Path
 from golf.challenge import CAP_BYTES
 from golf.foreign.audit import Audit
 from golf.foreign.foreign_run import ForeignRun
-from golf.foreign.script_reader import NETWORK, imported_packages, read_script, suspicions
+from golf.foreign.script_reader import NETWORK, Script, imported_packages, read_script, suspicions
 from golf.foreign.submission_json import Claims
 from golf.words import listed
 
 SCRIPT = "train_gpt.py"
 SMALLEST_RATIO = 0.1  # compressed bytes over bytes of a program; text that compresses further is none
 SMALLEST_PACKED = 0.6  # least share of the compressed script's bytes that it has if it is minified before
+SET_VARIABLE = re.compile(r"(?:^|\s)([A-Z][A-Z0-9_]{2,})=")
+OF_THE_MACHINE = re.compile("OMP_|CUDA|NCCL|TORCH|PYTORCH|PYTHON|TRITON|HF_|WANDB|LD_|TOKENIZERS_|RUN_ID")
 EXPECTED = {"torch", "triton", "numpy", "sentencepiece"}  # packages on every machine that runs such a script
 CODE_ENDINGS = (".py", ".so", ".c", ".cpp", ".cu", ".cuh", ".pyx")
 
@@ -48,7 +51,20 @@ def check_script(folder: Path, found: Audit) -> int | None:
     if not (suspected or script.is_still_packed):
         found.in_order.append(f"no network, no training text in scoring in {SCRIPT}, as far as its text shows")
     _check_packages(folder, script.tree, beside, found)
+    if (unread := _unread_settings(folder, script)) and not script.is_still_packed:
+        found.look_at.append(f"README.md's command sets {listed(unread)}, which {SCRIPT} does not read")
     return path.stat().st_size
+
+
+def _unread_settings(folder: Path, script: Script) -> list[str]:
+    """Return the variables that a command line in the README sets and the script never names."""
+    readme = folder / "README.md"
+    text = readme.read_text(encoding="utf-8", errors="replace") if readme.is_file() else ""
+    commands = [line for line in text.replace("\\\n", " ").splitlines() if SCRIPT in line]
+    names = dict.fromkeys(name for line in commands for name in SET_VARIABLE.findall(line.partition(SCRIPT)[0]))
+    known = script.text.lower()
+    # Scripts may read a variable by the name of the setting, which is the same in lower case.
+    return [name for name in names if name.lower() not in known and not OF_THE_MACHINE.match(name)]
 
 
 def _code_beside(folder: Path, tree: ast.Module) -> list[str]:
@@ -91,6 +107,9 @@ def check_code_size(
     if claimed is not None and claimed.value != size:
         others = f"; {in_logs}" if logged and claimed.value not in logged else " as in the logs" if logged else ""
         found.untrue.append(f"{claimed.source} is {claimed.value:,.0f}{others}, but {SCRIPT} has {size:,} bytes")
+    elif claimed is not None and logged and logged[-1] < packed_bytes:
+        # Only a compressed form is so small, and the submission counts the script in full.
+        found.in_order.append(f"{claimed.source} counts {SCRIPT} as it is; {in_logs} bytes of a compressed form")
     elif logged and size not in logged:
         found.look_at.append(
             f"{in_logs} bytes of code, {SCRIPT} has {size:,}: they ran another form of it, or it was changed"

@@ -41,7 +41,7 @@ SHELL_NETWORK = re.compile(
     r"\b(curl|wget|pip3? install|git clone|apt(?:-get)? install|huggingface-cli|gsutil|rclone|scp)\b"
 )
 TRAINING_TEXT = re.compile(r"train_files|_train_\*|train_\d*\.bin|train_loader|train_stream|\btrain_tokens\b")
-EVALUATION = re.compile(r"eval|score|valid|ttt", re.IGNORECASE)
+EVALUATION = re.compile(r"^(?!train_).*(?:eval|score|valid|ttt)", re.IGNORECASE)  # `train_and_eval` trains
 VALIDATION_TEXT = re.compile(r"val_tokens|_val_\*|val_files|validation_tokens")
 TRAINING = re.compile(r"^(train|train_loop|training_step|calibrate\w*|collect_hessians?\w*)$")
 LARGEST_BYTES = 64 << 20  # of an unpacked script
@@ -49,6 +49,13 @@ MOST_CHARACTERS = 4 << 20  # of source that is parsed; a public script has up to
 SMALLEST_PAYLOAD = 200  # characters of a string that may hold a program
 # A raw stream does not name the size of its dictionary; one that is larger than needed reads it as well.
 LZMA2 = [{"id": lzma.FILTER_LZMA2, "dict_size": 64 << 20}]
+# A comment, a plain text, or the beginning of an f-string, whose quotes are the group `quote`.
+_TOKEN = re.compile(
+    r"""\#[^\n]*|(?<!\w)(?:[fF][rR]?|[rR][fF])(?P<quote>\"{3}|'{3}|["'])"""
+    r"""|(?<!\w)(?:[bB]?[rR]?|[rR][bB]|[uU])(?:\"{3}(?:\\.|[^\\])*?\"{3}|'{3}(?:\\.|[^\\])*?'{3}"""
+    r"""|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')""",
+    re.DOTALL,
+)
 _RUNS_TEXT = re.compile(
     r"\b(?:exec|eval|compile|run_path|run_module|exec_module|execfile|execv\w*|subprocess|system)\b"
 )
@@ -92,10 +99,48 @@ def parsed_script(text: str, name: str = "the script") -> Script:
             "", tuple(layers), None, f"{name} has {len(text):,} characters of source: no script is that large"
         )
     try:
-        return Script(text, tuple(layers), ast.parse(text), is_still_packed=is_packed(text))
+        return Script(text, tuple(layers), parse(text), is_still_packed=is_packed(text))
     # ast.parse raises ValueError for null bytes, and the last two for expressions that are nested too deeply.
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return Script(text, tuple(layers), None, f"{name} is not Python that this version reads ({error})")
+
+
+def parse(text: str) -> ast.Module:
+    """Parse a script. Where this Python cannot, f-strings are taken as texts: from Python 3.12 on they may nest quotes.
+
+    Raises as `ast.parse`.
+    """
+    try:
+        return ast.parse(text)
+    except SyntaxError:
+        return ast.parse(_without_format_strings(text))
+
+
+def _without_format_strings(text: str) -> str:
+    """Return a script with an empty text and as many lines in place of every f-string."""
+    kept, place = [], 0
+    while match := _TOKEN.search(text, place):
+        kept.append(text[place : match.start()])
+        place = _end_of_format_string(text, match.end(), match["quote"]) if match["quote"] else match.end()
+        token = text[match.start() : place]
+        kept.append(f'"""{chr(10) * token.count(chr(10))}"""' if match["quote"] else token)
+    return "".join([*kept, text[place:]])
+
+
+def _end_of_format_string(text: str, place: int, quote: str) -> int:
+    """Return the place behind the f-string whose content begins at `place`; expressions in it may have any quotes."""
+    depth = 0
+    while place < len(text):
+        if depth and (inner := _TOKEN.match(text, place)):
+            place = inner.end() if not inner["quote"] else _end_of_format_string(text, inner.end(), inner["quote"])
+        elif not depth and text.startswith(quote, place):
+            return place + len(quote)
+        elif not depth and text.startswith(("{{", "}}", "\\"), place):
+            place += 2
+        else:
+            depth += {"{": 1, "}": -1}.get(text[place], 0)
+            place += 1
+    raise SyntaxError("an f-string does not end")
 
 
 def imported_packages(tree: ast.Module) -> set[str]:
@@ -185,7 +230,7 @@ def _payloads(text: str) -> list[str | bytes]:
     if len(text) > MOST_CHARACTERS and max(map(len, text.split("\n"))) <= len(text) // 2:
         return []
     try:
-        constants = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)]
+        constants = [node for node in ast.walk(parse(text)) if isinstance(node, ast.Constant)]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     found: list[str | bytes] = []
@@ -201,7 +246,7 @@ def _program(source: bytes) -> str | None:
     """Return bytes as the text of a Python program, None if they are none."""
     try:
         text = source.decode("utf-8")
-        ast.parse(text)
+        parse(text)
     except (UnicodeDecodeError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     return text

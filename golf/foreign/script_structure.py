@@ -7,9 +7,11 @@ first counts.
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+from golf.foreign.script_parts import unknown_parts, unknown_quantizer
+from golf.settings.env_techniques import is_off
 from golf.settings.translation import Structure
 
 BLEND = "(1 - g) * x + g * x_prev"  # of the scripts' SmearGate
@@ -72,9 +74,9 @@ MARKS = (
 )
 
 
-def script_structure(tree: ast.Module, declared: Collection[str]) -> Structure:
-    """Return what a script that declares the variables `declared` always has, as far as the marks tell."""
-    names, found, parts = _names(tree), Structure(), set[str]()
+def script_structure(tree: ast.Module, declared: Mapping[str, str | None]) -> Structure:
+    """Return what a script always has, as far as the marks tell; `declared` are its variables with their defaults."""
+    names, found, parts = _names(tree, _dead(tree, declared)), Structure(), set[str]()
     for mark in MARKS:
         is_switched = any(switch in declared for switch in mark.switch.split())
         if mark.part in parts or mark.name not in names or is_switched:
@@ -84,6 +86,9 @@ def script_structure(tree: ast.Module, declared: Collection[str]) -> Structure:
         found.overrides += [o for o in mark.overrides if not o.startswith("tech.")]
         found.settings += [o for o in mark.overrides if o.startswith("tech.")]
         found.missing += [mark.missing] if mark.missing else []
+    found.missing += unknown_parts(tree) + ([] if "quant" in parts else unknown_quantizer(tree))
+    if decay := _muon_decay(tree, declared):
+        found.variables["MUON_WD"] = decay
     _add_smear(tree, declared, found)
     if "orthogonal_" in names:
         found.techniques.append("ortho_init")
@@ -108,14 +113,58 @@ def _add_smear(tree: ast.Module, declared: Collection[str], found: Structure) ->
         found.missing.append("SmearGate, which has another formula than those known here")
 
 
-def _names(tree: ast.Module) -> set[str]:
-    """Return the names of everything that the script defines, loads or passes."""
+def _names(tree: ast.Module, dead: set[ast.AST]) -> set[str]:
+    """Return the names of everything that the script defines, loads or passes, but for the nodes `dead`."""
     found = set()
     for node in ast.walk(tree):
+        if node in dead:
+            continue
         for key in ("name", "id", "attr", "arg"):
             if isinstance(value := getattr(node, key, None), str):
                 found.add(value)
     return found
+
+
+def _dead(tree: ast.Module, declared: Mapping[str, str | None]) -> set[ast.AST]:
+    """Return the nodes that run only if a setting has another value than its variable's default."""
+    settings = {name.lower(): value for name, value in declared.items()}
+    dead: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If | ast.IfExp) and (truth := _truth(node.test, settings)) is not None:
+            branch = node.orelse if truth else node.body
+            for part in branch if isinstance(branch, list) else [branch]:
+                dead |= set(ast.walk(part))
+    return dead
+
+
+def _truth(test: ast.expr, settings: Mapping[str, str | None]) -> bool | None:
+    """Return the value of a test such as `h.activation == "relu2"` under the defaults; None where they do not tell."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        truth = _truth(test.operand, settings)
+        return None if truth is None else not truth
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.comparators[0], ast.Constant):
+        value = _default(test.left, settings)
+        if value is not None and isinstance(test.ops[0], ast.Eq | ast.NotEq):
+            return (value == str(test.comparators[0].value)) == isinstance(test.ops[0], ast.Eq)
+        return None
+    value = _default(test, settings)
+    return None if value is None else not is_off(value)
+
+
+def _default(node: ast.expr, settings: Mapping[str, str | None]) -> str | None:
+    """Return the default of the setting that a name or an attribute is called by, also with a part of its words."""
+    name = getattr(node, "attr", getattr(node, "id", "")).strip("_")
+    named = [key for key in settings if name and (key == name or key.endswith(f"_{name}"))]
+    return settings[named[0]] if len(named) == 1 else None
+
+
+def _muon_decay(tree: ast.Module, declared: Collection[str]) -> str:
+    """Return the weight decay that the script gives to Muon as a number; empty if it has a variable or none."""
+    if any(name.endswith(("MUON_WD", "WEIGHT_DECAY")) for name in declared):
+        return ""
+    calls = (n for n in ast.walk(tree) if isinstance(n, ast.Call) and getattr(n.func, "id", "").endswith("Muon"))
+    values = [k.value for call in calls for k in call.keywords if k.arg == "weight_decay"]
+    return next((str(v.value) for v in values if isinstance(v, ast.Constant) and v.value), "")
 
 
 def _scales_by_depth(tree: ast.Module) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 from golf.challenge import SUBMISSION_NUMBERS, SUBMISSION_TEXTS
 from golf.foreign.audit import Audit
 from golf.foreign.figures import Figure, as_figure, whole
+from golf.foreign.scores import may_be_bpb
 from golf.foreign.text import TextFile, UnreadableError
 
 NAME = "submission.json"
@@ -62,6 +63,7 @@ _KEYS = {
     "model_params": r"(?:model_|num_|total_)?param(?:eter)?s(?:_count|_total)?|param_count",
     "seed": r"seed",
 }
+_NO_SCORE = re.compile(r"byte|size|second|time|step|loss|_ms\b|param|token|std|pre_?quant")
 _MEANINGS = {what: re.compile(pattern) for what, pattern in _KEYS.items()}
 
 
@@ -126,6 +128,14 @@ def meaning(key: str) -> str | None:
     return next((what for what, pattern in _MEANINGS.items() if pattern.fullmatch(words)), None)
 
 
+def is_result(what: str, value: float) -> bool:
+    """Tell whether a number can be a result of this meaning: placeholders such as 0 and infinite sizes cannot."""
+    if what.endswith("_bpb"):
+        return may_be_bpb(value)
+    is_open = what == "seed" or what.endswith(("_std", "_loss"))
+    return is_open or (value > 0 and math.isfinite(value))
+
+
 def _content(path: Path) -> str:
     """Return the text of a file. Raises `UnreadableError` beyond `LARGEST_CHARACTERS`."""
     parts, size = [], 0
@@ -169,7 +179,7 @@ def _take(found: Claims, top: dict[str, Any]) -> None:
         source = f"{found.name}: {path}"
         if (number := _seed_of(key)) is not None:
             if _PER_SEED.search(path.lower()):
-                _take_seed(found, number, value, source)
+                _take_seed(found, number, value, source, _common_meaning(path, key))
         elif isinstance(value, list) and _is_per_seed_list(found, key, value):
             for seed, item in zip(found.seeds, value, strict=True):
                 _take_seed(found, seed, item, f"{source}[{found.seeds.index(seed)}]", meaning(key.replace("seeds", "")))
@@ -194,6 +204,13 @@ def _walk(top: dict[str, Any], path: str = "", depth: int = 0) -> Iterator[tuple
             inner.append((where, value))
     for where, value in inner:
         yield from _walk(value, f"{where}.", depth + 1)
+
+
+def _common_meaning(path: str, key: str) -> str | None:
+    """Return the meaning of a bare number below a seed's key, which is a score unless the keys above say otherwise."""
+    above = path.removesuffix(key).rstrip(".").rpartition(".")[2]
+    what = meaning(re.sub(r"_?(?:by|per)_seeds?$", "", above))
+    return what or (None if _NO_SCORE.search(path.lower()) else "val_bpb")
 
 
 def _seed_of(key: str) -> int | None:
@@ -222,7 +239,7 @@ def _take_seed(found: Claims, seed: int, value: Any, source: str, what: str | No
         for path, key, inner in _walk(value):
             if not isinstance(inner, (dict, list)) and key != "seed":
                 _take_figure(found, figures, key, inner, f"{source}.{path}")
-    elif what and (figure := as_figure(value, source)):
+    elif what and (figure := as_figure(value, source)) and is_result(what, figure.value):
         figures.setdefault(what, figure)
 
 
@@ -238,6 +255,8 @@ def _take_figure(found: Claims, figures: dict[str, Figure], key: str, value: Any
         return
     if key.lower().endswith("_ms") and what.endswith("_seconds"):
         figure = Figure(figure.value / 1000, figure.source, repr(figure.value / 1000))
+    if not is_result(what, figure.value):
+        return
     if what == "total_bytes" and key.lower().startswith("bytes_total"):
         # The public baseline's key. Other keys of this meaning are as often the size of one seed as of all.
         figures[what] = figure

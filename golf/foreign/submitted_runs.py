@@ -126,10 +126,21 @@ def submitted(logs: Logs, claims: Claims | None) -> Submitted:
 
 def means(runs: Sequence[ForeignRun], unit: str) -> Iterator[Figure]:
     """Yield the mean of each kind of score that all runs have; `unit` is `bpb` or `loss`."""
+    yield from map(mean_of, _of_each_kind(runs, unit))
+
+
+def claimed_scores(runs: Sequence[ForeignRun], claimed: Figure | None) -> list[Figure]:
+    """Return a score in bits per byte of each run: those whose mean is the claimed one, else the final ones."""
+    kinds = [scores for scores in _of_each_kind(runs, "bpb") if claimed and claimed.agrees_with(mean_of(scores))]
+    return kinds[0] if kinds else [run.figures["val_bpb"] for run in runs]
+
+
+def _of_each_kind(runs: Sequence[ForeignRun], unit: str) -> Iterator[list[Figure]]:
+    """Yield the finite scores of each kind that all runs have."""
     for kind in KINDS:
         known = [run.figures[name] for run in runs if (name := f"{kind}_{unit}") in run.figures]
         if known and len(known) == len(runs) and all(math.isfinite(figure.value) for figure in known):
-            yield mean_of(known)
+            yield known
 
 
 def as_claimed(figure: Figure) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO
 
 CHUNK_BYTES = 1 << 18
+LARGEST_BYTES = 1 << 28  # of unpacked text, which take half a minute; later text is not read
 LONGEST_LINE = 1 << 16  # characters; a longer line is cut there
 ENDING = ".gz"  # of compressed files; how a file is opened depends on its first bytes alone
 UNREADABLE = "\ufffd"
@@ -64,7 +65,7 @@ class TextFile:
         # A chunk can end in the middle of a character.
         decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
         is_first = True
-        while True:
+        for _ in range(LARGEST_BYTES // CHUNK_BYTES):
             try:
                 chunk = file.read(CHUNK_BYTES)
             except _DAMAGED as error:
@@ -88,6 +89,10 @@ class TextFile:
                 head, _, tail = rest.rpartition("\r")
                 yield from ((number, piece) for piece in _pieces(head or rest))
                 rest, skipping = (tail, False) if head and len(tail) <= LONGEST_LINE else ("", True)
+        else:
+            self.problem = f"only the first {LARGEST_BYTES:,} bytes of its text were read, up to line {number}"
+            # Half a line may end in half a number.
+            rest = ""
         if rest and not skipping:
             yield from ((number, piece) for piece in _pieces(rest))
 
@@ -146,5 +151,7 @@ def _raise_for_binary(chunk: bytes) -> None:
     """Raise `UnreadableError` if control characters are more than 30 % of the first 4,096 bytes."""
     # A crash leaves blocks of NULs where it had not written yet: the text around them is still a log.
     sample = chunk[:4096].replace(bytes(16), b"")
+    if chunk.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise UnreadableError("is UTF-16: save it as UTF-8")
     if len(sample) - len(sample.translate(None, _BINARY)) > len(sample) * 0.3:
         raise UnreadableError("is not text")

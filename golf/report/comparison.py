@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from golf.errors import GolfError
 from golf.report.rows import OWN
 from golf.report.statistics import Comparison, is_constant, known_sigma, least_squares, one_sample, paired, welch
-from golf.report.texts import OWN_TEXT, PUBLISHED_ON, shown_text
+from golf.report.texts import OLDER_SCORES, OWN_TEXT, PUBLISHED_ON, shown_text
 from golf.report.variants import SCORES, WAYS, Variant
 
 NOT_COMPARABLE = "not comparable"
@@ -73,7 +73,7 @@ def compare(
     if not isinstance(reference, Variant):
         found = _with_few_seeds(scores, reference, sigma) or one_sample(scores, reference)
         return published.added_to(found, len(scores)) if published else found
-    of_reference = _scores(reference, score)
+    of_reference = _scores(reference, score, "the reference has ")
     check_comparable(variant, reference, score)
     no_pair = why_no_pairs(variant, reference)
     if test == "paired" and no_pair:
@@ -107,10 +107,10 @@ def why_no_pairs(variant: Variant, reference: Variant) -> str:
     return ""
 
 
-def _scores(variant: Variant, score: str) -> list[float]:
+def _scores(variant: Variant, score: str, whose: str = "") -> list[float]:
     scores = variant.scores(score)
     if not scores:
-        raise GolfError(f"no {score} score" if variant.counted else "no run that counts")
+        raise GolfError(f"{whose}no {score} score" if variant.counted else f"{whose}no run that counts")
     return scores
 
 
@@ -151,11 +151,18 @@ def texts_besides(variants: Sequence[Variant], text: str) -> str:
     return " and ".join(sorted({shown_text(other) for variant in variants for other in variant.texts - {text}}))
 
 
-def check_published_text(variants: Sequence[Variant], published: float, text: str) -> None:
+def check_published_text(variants: Sequence[Variant], published: float, text: str | None) -> None:
     """Check that the variants are scored on the text of a `published` score; `text` is a key of `PUBLISHED_ON`.
 
-    Raises `GolfError`, which says what to type, if they are not or if a run does not tell its text.
+    None stands for FineWeb. Raises `GolfError`, which says what to type, if the variants are not scored on it, if a run
+    does not tell its text, or for None and a score that is known to be of the older export.
     """
+    if text is None and published in OLDER_SCORES:
+        raise GolfError(
+            f"{published:g} is a score on {PUBLISHED_ON['older']}; on today's split it is {OLDER_SCORES[published]:g}: "
+            "give that one, or say which text is meant (--text older, fineweb or own)."
+        )
+    text = text or "fineweb"
     scored = texts_besides(variants, PUBLISHED_ON[text])
     if text == OWN_TEXT or not scored:
         return
@@ -185,15 +192,16 @@ def _by_host(variant: Variant, reference: Variant, score: str) -> Comparison | N
     """Compare with a term for each machine if one of the two ran on one machine only, and the other elsewhere, too.
 
     The result is None where an ordinary test will do: all runs are from one machine, both are spread over machines, or
-    a run does not tell its machine. Raises `GolfError` if the machine may be the cause of a difference.
+    no run of one of them tells its machine. A single run that does not is taken to be from a machine of its own.
+    Raises `GolfError` if the machine may be the cause of a difference.
     """
-    hosts = [[row.host for row in v.scored(score)] for v in (variant, reference)]
-    mine, other = ({host for host in found if host} for found in hosts)
-    if None in (*hosts[0], *hosts[1]) or mine == other or min(len(mine), len(other)) > 1:
+    hosts = [[row.host or f"unknown, {v.id}" for row in v.scored(score)] for v in (variant, reference)]
+    mine, other = ({row.host for row in v.scored(score) if row.host} for v in (variant, reference))
+    if set(hosts[0]) == set(hosts[1]) or min(len(mine), len(other)) != 1:
         return None
     _check_shared(mine, other)
     scores = [*variant.scores(score), *reference.scores(score)]
-    return least_squares([str(host) for found in hosts for host in found], len(hosts[0]), scores)
+    return least_squares([*hosts[0], *hosts[1]], len(hosts[0]), scores)
 
 
 def _check_one_text(variant: Variant, whose: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from golf.errors import GolfError
 from golf.report.comparison import NOT_COMPARABLE, PublishedNoise
@@ -11,7 +11,7 @@ from golf.report.sequential import judge_sequentially
 from golf.report.statistics import known_sigma, one_sample
 from golf.report.study import Study
 from golf.report.variants import SCORES, Variant
-from golf.report.verdicts import Ranking, Verdict, judge, ranking
+from golf.report.verdicts import NOT_SEPARABLE, Ranking, Verdict, judge, ranking
 from golf.settings.config import RulesConfig
 
 SCORE_TITLES = {
@@ -84,10 +84,12 @@ def judged(
         verdicts = judge(study.variants, reference, rules, score=chosen, sigma=sigma, test=test, published=published)
     # A score on another text or taken in another way must not become the best one.
     alike = [v for v in study.variants if v.id not in verdicts or not verdicts[v.id].reason.startswith(NOT_COMPARABLE)]
-    ranked = ranking(alike, rules, score=chosen, sigma=sigma)
+    ranked = ranking(alike, rules, verdicts, reference, score=chosen, sigma=sigma, test=test)
     if looks is not None:
         # Tests against the best after the fact do not count the looks.
         ranked = Ranking(ranked.best, set(), set())
+    inseparable = {id: why for id, why in study.inseparable.items() if id in verdicts}
+    verdicts |= {id: replace(verdicts[id], kind=NOT_SEPARABLE, reason=why) for id, why in inseparable.items()}
     return Findings(study, rules, chosen, reference, verdicts, ranked, sigma, published, looks)
 
 

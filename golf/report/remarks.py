@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 
 from golf.bits import nats_per_token
 from golf.report.findings import Findings
-from golf.report.rows import IMPORTED
+from golf.report.rows import EDITED, IMPORTED
 from golf.report.statistics import (
     KNOWN_SIGMA,
+    MACHINE_TERM,
     MOST_SD,
     ONE_SEED,
     PAIRED,
@@ -21,6 +22,7 @@ from golf.report.statistics import (
 from golf.report.study import Study
 from golf.report.variants import Variant
 from golf.report.verdicts import SAME_TOKENIZER, margin_bpb
+from golf.words import listed
 
 MOST_NAMES = 4  # machines that a remark names
 LOST_BY_PRUNING = 0.05  # 2,756 public logs, 0.002 bpb behind at half of the budget (docs/verdicts.md)
@@ -77,6 +79,8 @@ def _about_rule(findings: Findings) -> Iterable[str]:
         f"Verdicts by rules={rules.name} against {findings.reference_name}: better{by} or worse "
         f"at one-sided p < {rules.alpha:g}{how}."
     )
+    if tests and count > 1 and findings.looks is None:
+        yield "p is corrected and the intervals are not: each interval holds for its own row, were it the only one."
 
 
 def _about_looks(findings: Findings) -> Iterable[str]:
@@ -106,6 +110,8 @@ def _about_noise(findings: Findings) -> Iterable[str]:
     verdicts = findings.verdicts.values()
     if findings.sigma and any(v.comparison and v.comparison.test == KNOWN_SIGMA for v in verdicts):
         yield f"Where seeds are too few, the standard deviation is the given {findings.sigma:g} bpb."
+    if any(v.comparison and v.comparison.test == MACHINE_TERM for v in verdicts):
+        yield "A difference with a term for each machine is that of the fit; the means contain the machines."
     if any(v.comparison is None and v.reason == ONE_SEED for v in verdicts):
         yield "One seed has no standard deviation: run more (seed=1,2,3), or borrow one with --sigma."
     yield from _about_power(findings)
@@ -121,6 +127,8 @@ def _about_power(findings: Findings) -> Iterable[str]:
     samples = [v.scores(findings.score) for v in trained]
     if samples and isinstance(reference, Variant):
         samples.append(reference.scores(findings.score))
+    # One seed is compared by terms for each machine, but it tells nothing of the spread.
+    samples = [x for x in samples if len(x) > 1]
     pooled = pooled_sd(samples)
     if pooled is not None:
         count = min(map(len, samples))
@@ -172,8 +180,13 @@ def _power_sentence(noise: str, count: str, sigma: float, df: int, found: float,
     sizes = [v.bytes_per_token for v in findings.study.variants if v.bytes_per_token]
     # Nats per token of two tokenizers are different units.
     is_shared = bool(sizes) and max(sizes) / min(sizes) - 1 <= SAME_TOKENIZER
-    nats = f" ({nats_per_token(found, sizes[0]):.4f} nats per token)" if is_shared else ""
-    return f"{start}an improvement of {found:.4f} bpb{nats} is found {often}, a smaller one less often."
+    nats = f" ({_digits(nats_per_token(found, sizes[0]))} nats per token)" if is_shared else ""
+    return f"{start}an improvement of {_digits(found)} bpb{nats} is found {often}, a smaller one less often."
+
+
+def _digits(value: float) -> str:
+    """Return a positive number with four decimals, or as many as show its first two digits."""
+    return f"{value:.{max(4, 1 - math.floor(math.log10(value)))}f}"
 
 
 def _about_trust(findings: Findings) -> Iterable[str]:
@@ -225,7 +238,10 @@ def _about_runs(study: Study) -> Iterable[str]:
             f"The runs are from {len(machines)} kinds of machine ({'; '.join(machines[:MOST_NAMES])}): "
             "under a clock, a difference may be the machine's."
         )
+    yield from _about_code(study)
     for variant in study.variants:
+        for copy, original in variant.copies:
+            yield f"{variant.label}: seed {copy.seed} scored as seed {original.seed} to the last digit: it is a copy."
         if None in variant.texts and len(variant.texts) > 1:
             yield f"{variant.label}: not all of its seeds tell which text they were scored on: they are not averaged."
         elif len(variant.texts) > 1:
@@ -237,3 +253,12 @@ def _about_runs(study: Study) -> Iterable[str]:
     for row in rows:
         for fault in row.faults:
             yield f"{row.name}{'' if row.seed is None else f', seed {row.seed}'}: {fault}"
+
+
+def _about_code(study: Study) -> Iterable[str]:
+    """Say which versions of the code ran, if several did or if edits may hide several."""
+    codes = sorted({code for v in study.variants for code in v.known("code")})
+    mixed = listed([v.label for v in study.variants if len(v.known("code")) > 1], MOST_NAMES)
+    also = f", mixed within {mixed}" if mixed else ""
+    if len(codes) > 1 or EDITED in "".join(codes):
+        yield f"The code that ran is {listed(codes, MOST_NAMES)}{also}: a difference may be the code's."

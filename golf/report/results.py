@@ -90,23 +90,23 @@ def _columns(findings: Findings) -> tuple[Column, ...]:
     confidence = f"{findings.rules.confidence:.0%}"
     return (
         Column("variant", " ".join(findings.study.swept) or "variant", is_text=True),
-        Column("mean_bpb", score_title(findings), "{:.4f}".format),
-        Column("sd_bpb", "sd", "{:.5f}".format, spare=5),
-        Column("n", "n"),
-        Column("rank", "rank", is_text=True, spare=1),
-        Column("pre_quant_bpb", "pre-quant bpb", "{:.4f}".format, spare=9),
-        Column("difference_bpb", "Δ bpb", signed),
-        Column("difference_nats_per_token", "Δ nats/token", signed, spare=3),
-        Column("interval_bpb", f"{confidence} interval of Δ bpb", interval_text, in_csv=False, spare=10),
+        Column("mean_bpb", score_title(findings), "{:.4f}".format, spare=1),
+        Column("sd_bpb", "sd", "{:.5f}".format, spare=9),
+        Column("n", "n", spare=4),
+        Column("rank", "rank", is_text=True, spare=5),
+        Column("pre_quant_bpb", "pre-quant bpb", "{:.4f}".format, spare=13),
+        Column("difference_bpb", "Δ bpb", signed, spare=2),
+        Column("difference_nats_per_token", "Δ nats/token", signed, spare=7),
+        Column("interval_bpb", f"{confidence} interval of Δ bpb", interval_text, in_csv=False, spare=14),
         Column("interval_low_bpb", "", in_text=False),
         Column("interval_high_bpb", "", in_text=False),
-        Column("p", "p", shown_p, spare=4),
+        Column("p", "p", shown_p, spare=8),
         Column("verdict", "verdict", is_text=True, style=lambda cell: COLOURS.get(cell.partition(":")[0], "")),
-        Column("total_bytes", "largest bytes", "{:,.0f}".format, spare=2),
-        Column("steps", "steps", "{:,.0f}".format, spare=8),
-        Column("step_ms", "step ms", "{:.1f}".format, spare=6),
-        Column("train_seconds", "train s", "{:.1f}".format, spare=7),
-        Column("state", "state", is_text=True, style=lambda cell: "" if cell.startswith(OK) else "yellow"),
+        Column("total_bytes", "largest bytes", "{:,.0f}".format, spare=6),
+        Column("steps", "steps", "{:,.0f}".format, spare=12),
+        Column("step_ms", "step ms", "{:.1f}".format, spare=10),
+        Column("train_seconds", "train s", "{:.1f}".format, spare=11),
+        Column("state", "state", is_text=True, spare=3, style=lambda cell: "" if cell.startswith(OK) else "yellow"),
     )
 
 
@@ -151,13 +151,11 @@ def _rank(findings: Findings, variant: Variant) -> str:
 
 
 def shown_verdict(findings: Findings, variant: Variant, verdict: Verdict | None) -> str:
-    """Return the verdict with its reason; a variant that changes several things at once is not separable."""
+    """Return the verdict with its reason; empty for a variant that was compared with nothing."""
     if variant is findings.reference:
         return "reference"
     if verdict is None:
         return ""
-    if reason := findings.study.inseparable.get(variant.id):
-        return f"not separable: {reason}"
     return f"{verdict.kind}: {verdict.reason}" if verdict.reason else verdict.kind
 
 

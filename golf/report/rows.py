@@ -5,6 +5,7 @@ Plain JSON is read, without the schema and without torch, so that a thousand run
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -28,6 +29,7 @@ MEASURED = (
     *("artifact_bytes", "code_bytes", "total_bytes", "cap_bytes"),
     *("steps", "step_ms", "train_seconds", "eval_seconds"),
 )
+EDITED = " (edited)"  # after a commit whose files differed from what ran
 MOST_BPB = 20.0  # bits per byte; a uniform guess of bytes has 8
 
 
@@ -59,6 +61,7 @@ class RunRow:
     eval_seconds: float | None = None
     faults: tuple[str, ...] = ()  # sentences about contradictions in a record; shown below the table
     machine: str | None = None
+    code: str | None = None  # commit of golf, with `EDITED` if what ran differed from it; None if unknown
     host: str | None = None  # name of the machine, of which a kind has many; None if unknown
     slowdown: float | None = None  # step time relative to other machines of the kind; only for slow machines
     how: str | None = None  # way in which the final score was taken; different ways do not compare
@@ -155,7 +158,7 @@ def row_of_result(values: Mapping[str, Any], folder: Path | None = None) -> RunR
         val_loss=val_loss,
         bytes_per_token=text_bytes / tokens if text_bytes and tokens else bytes_per_token(val_loss, val_bpb),
         **measured,
-        machine=_machine(folder) if folder else None,
+        **(_environment(folder) if folder else {}),
         host=values.get("host") or None,
         slowdown=values.get("slowdown"),
         how=final.get("how", STANDARD) if final else None,
@@ -177,17 +180,20 @@ def _without_result(folder: Path, state: str, reason: str) -> RunRow:
     """Return a row with what the folder's names tell: `<name>-<variant id>/seed<k>[.n]`."""
     name, _, variant = folder.parent.name.rpartition("-")
     seed = folder.name.removeprefix("seed").partition(".")[0]
-    return RunRow(
-        variant, name, int(seed) if seed.isdigit() else None, state, reason, path=folder, machine=_machine(folder)
-    )
+    number = int(seed) if seed.isdigit() else None
+    return RunRow(variant, name, number, state, reason, path=folder, **_environment(folder))
 
 
-def _machine(folder: Path) -> str | None:
-    """Return the machine's kind, such as `8× NVIDIA H100 80GB HBM3` or `AMD EPYC, 2 cores`; None if unknown."""
-    try:
+def _environment(folder: Path) -> dict[str, Any]:
+    """Return the machine's kind, such as `8× NVIDIA H100 80GB HBM3` or `AMD EPYC, 2 cores`, and the commit that ran.
+
+    What is not known is left out.
+    """
+    shown: dict[str, Any] = {}
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         found = json.loads((folder / "environment.json").read_bytes())
-        if found.get("gpus"):
-            return f"{found['gpus']}× {found['gpu']}"
-        return f"{found['cpu']}, {found['cpu_cores']} cores"
-    except (OSError, ValueError, KeyError, AttributeError):
-        return None
+        gpus = f"{found['gpus']}× {found['gpu']}" if found.get("gpus") else ""
+        shown["machine"] = gpus or f"{found['cpu']}, {found['cpu_cores']} cores"
+        if git := found.get("git"):
+            shown["code"] = f"{git['commit'][:12]}{EDITED if git['dirty'] else ''}"
+    return shown

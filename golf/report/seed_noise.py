@@ -123,7 +123,8 @@ def pooled_unless_wider(
         found = welch(variant, reference)
         return replace(found, df=max(min(len(variant), len(reference)) - 1, found.df - 1))
     own, whole = pooled_sd([variant, reference]), pooled_sd(without_wide(sweep))
-    if whole is None or _is_too_wide(own, SeedPrior(*whole, len(sweep))):
+    # Rounded scores may leave no spread at all.
+    if whole is None or whole[0] <= ROUNDING or _is_too_wide(own, SeedPrior(*whole, len(sweep))):
         return welch(variant, reference)
     error = whole[0] * math.sqrt(1 / len(variant) + 1 / len(reference))
     return Comparison(float(np.mean(variant)) - float(np.mean(reference)), error, whole[1], POOLED)

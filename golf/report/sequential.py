@@ -260,7 +260,9 @@ class _Looking:
     def verdict(self, arm: _Arm, kind: str, reason: str) -> Verdict:
         """Return the verdict of an arm at its last look, with the p that holds whenever the looking stops."""
         look = self.done.looks
-        verdict = replace(measured(self._at(arm.variant, look), self._at(self.reference, look), self.score), kind=kind)
+        fitted = arm.comparison.difference if arm.comparison else None
+        shown = measured(self._at(arm.variant, look), self._at(self.reference, look), self.score, fitted)
+        verdict = replace(shown, kind=kind)
         if arm.comparison:
             side = WORSE if kind == WORSE or (kind != BETTER and arm.comparison.difference > 0) else BETTER
             p = repeated_p(tuple(arm.p[side]), self.plan.looks, FIRST_LOOK)
@@ -268,4 +270,4 @@ class _Looking:
             p = min(1.0, p * max(1, self.left[side]))
             verdict = replace(verdict, comparison=arm.comparison, p=p, family=self.family)
         said = ", ".join(filter(None, (reason, f"look {look} of at most {self.plan.looks}" if look else "")))
-        return with_losses(replace(verdict, reason=said), self._at(arm.variant, look), self.reference)
+        return with_losses(replace(verdict, reason=said), self._at(arm.variant, look), self._at(self.reference, look))

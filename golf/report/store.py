@@ -12,7 +12,7 @@ from typing import Any
 
 from golf.errors import GolfError
 from golf.report.rows import UNREADABLE, RunRow, is_score, row_of
-from golf.run.folder import runs_root
+from golf.run.folder import age_of_attempt, runs_root
 from golf.run.result import CRASHED, FINAL, INTERRUPTED, OK
 
 RowOf = Callable[[Path], RunRow]  # reader of a run folder; callers that have read it before give their own
@@ -145,7 +145,7 @@ def latest_row(folders: Sequence[Path], row_of: RowOf = row_of) -> RunRow:
     """
     if len(folders) == 1:
         return row_of(folders[0])
-    rows = [row_of(folder) for folder in sorted(folders, key=_attempt)]
+    rows = [row_of(folder) for folder in sorted(folders, key=age_of_attempt)]
     ended = [row for row in rows if not row.is_open]
     # A later attempt that crashed says nothing against an earlier result.
     telling = [row for row in ended if row.state not in SAYS_NOTHING]
@@ -164,14 +164,6 @@ def _about_replaced(row: RunRow) -> str:
 
 def _is_run(path: Path) -> bool:
     return (path / "config.json").is_file() or (path / "result.json").is_file()
-
-
-def _attempt(folder: Path) -> tuple[float, int]:
-    """Return a key that sorts attempts by time of creation, then by number: `seed7.3` is attempt 3."""
-    # The environment record is written once, at the start; the folder's own time changes with every new file.
-    number = folder.name.partition(".")[2]
-    made = next((p.stat().st_mtime for p in (folder / "environment.json", folder) if p.exists()), 0.0)
-    return made, int(number) if number.isdigit() else 1
 
 
 def seed_of(folder: Path) -> int | None:

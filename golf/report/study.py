@@ -251,7 +251,7 @@ def _with_reference(study: Study, wanted: str | None) -> Study:
     if found:
         return replace(study, reference=found[0])
     labels = ", ".join(v.label for v in study.variants)
-    raise GolfError(f"The reference {wanted} is not among the variants: {labels}.")
+    raise GolfError(f"The reference {wanted} is not among the variants: {labels}. Name it among what to report, too.")
 
 
 def _renamed(variants: Iterable[Variant], labels: Mapping[str, str]) -> tuple[Variant, ...]:

@@ -20,6 +20,7 @@ from golf.words import text_width
 EMPTY = "–"
 PLAIN_WIDTH = 300  # width of a table in a file or a pipe, in characters
 TEXT_WIDTH, LEAST_TEXT_WIDTH = 19, 9  # characters a line: sentences are easy to read; sentences can still be read
+SQUEEZED = 4  # columns of this rank or below are dropped only where sentences broken anywhere do not fit either
 FORMATS = ("text", "markdown", "csv", "latex")
 LATEX_ESCAPES = str.maketrans({
     **{c: f"\\{c}" for c in "&%$#_{}"},
@@ -88,7 +89,7 @@ def as_text(table: Table) -> str:
         # rich narrows columns that may wrap, widest first. Numbers must not, so their headers are broken by hand.
         least = _least_width(column, table.rows)
         if column.is_text:
-            shown.add_column(column.title, overflow="fold", min_width=min(least, LEAST_TEXT_WIDTH))
+            shown.add_column(column.title, overflow="fold", min_width=_squeezed(column, table.rows))
         else:
             header = textwrap.fill(column.title, least, break_long_words=False, break_on_hyphens=False)
             shown.add_column(header, justify="right", no_wrap=True, min_width=least)
@@ -107,11 +108,20 @@ def as_text(table: Table) -> str:
 def _fitting(table: Table, width: int) -> tuple[list[Column], list[Column]]:
     """Return the columns that can be read side by side in `width` characters, and those that were dropped for it."""
     columns, left_out = table.filled, []
-    # Borders and padding take three characters a column, and the box ends with one more.
-    while sum(_least_width(c, table.rows) + 3 for c in columns) + 1 > width and any(c.spare for c in columns):
-        left_out.append(max(columns, key=lambda c: c.spare))
-        columns = [c for c in columns if c is not left_out[-1]]
+    while (next_out := max(columns, key=lambda c: c.spare)).spare:
+        narrowest = _least_width if next_out.spare > SQUEEZED else _squeezed
+        # Borders and padding take three characters a column, and the box ends with one more.
+        if sum(narrowest(c, table.rows) + 3 for c in columns) + 1 <= width:
+            break
+        left_out.append(next_out)
+        columns = [c for c in columns if c is not next_out]
     return columns, left_out
+
+
+def _squeezed(column: Column, rows: Sequence[Mapping[str, Any]]) -> int:
+    """Return the width in characters below which rich does not narrow the column."""
+    least = _least_width(column, rows)
+    return min(least, LEAST_TEXT_WIDTH) if column.is_text else least
 
 
 def _least_width(column: Column, rows: Sequence[Mapping[str, Any]]) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from golf.report.rows import RunRow, is_score, read_settings
+from golf.report.rows import OWN, UNREADABLE, RunRow, is_score, read_settings
 from golf.run.result import CRASHED, DIVERGED, OVER_BYTES, OVER_TIME, PRUNED, VOID
 
 SCORES = {  # name on the command line → field of a row
@@ -20,7 +20,8 @@ SCORES = {  # name on the command line → field of a row
     "ttt": "ttt_bpb",
 }
 WAYS = {"final": "how", "sliding": "sliding_how", "ttt": "ttt_how"}  # score → field of the way in which it was taken
-LOST_STATES = (OVER_TIME, OVER_BYTES, DIVERGED, VOID, CRASHED)  # ends that keep a run out of means and verdicts
+# Ends that keep a run out of means and verdicts.
+LOST_STATES = (OVER_TIME, OVER_BYTES, DIVERGED, VOID, CRASHED, UNREADABLE)
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,22 @@ class Variant:
 
     @cached_property
     def counted(self) -> list[RunRow]:
-        """Return the runs that enter means and verdicts."""
-        return [row for row in self.rows if row.counts]
+        """Return the runs that enter means and verdicts; seeds that scored the same to the last digit count once."""
+        return [row for row in self.rows if row.counts and not any(row is copy for copy, _ in self.copies)]
+
+    @cached_property
+    def copies(self) -> list[tuple[RunRow, RunRow]]:
+        """Return the runs with the scores of a run of a lower seed, before and after quantization, each with that run.
+
+        A seed that does not act, or a folder that was copied, is no further run. Scores of imported runs are rounded,
+        so that equal ones are no copies.
+        """
+        own = [row for row in self.rows if row.counts and row.source == OWN and row.pre_quant_bpb]
+        first: dict[tuple[float | None, float | None], RunRow] = {}
+        for row in sorted(own, key=lambda row: row.seed or 0):
+            first.setdefault((row.pre_quant_bpb, row.val_bpb), row)
+        originals = [(row, first[row.pre_quant_bpb, row.val_bpb]) for row in own]
+        return [(row, original) for row, original in originals if row is not original]
 
     @cached_property
     def settings(self) -> dict[str, Any]:

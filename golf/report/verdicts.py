@@ -6,9 +6,9 @@ number times ln 2 times the bytes per token of the runs.
 
 from __future__ import annotations
 
-import math
+import contextlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from golf.bits import bits_per_byte, nats_per_token
@@ -20,6 +20,8 @@ from golf.settings.config import RulesConfig
 
 BETTER, WORSE, NO_DIFFERENCE, NO_VERDICT = "better", "worse", "not distinguishable", "no verdict"
 MARGIN_NOT_SHOWN = "margin not shown"  # better, but not shown to be better by the rule's margin
+NOT_SEPARABLE = "not separable"  # the variant changes several things at once
+IMPROVED = (BETTER, MARGIN_NOT_SHOWN)
 MOST_LOST = 1 / 3  # share of lost runs above which the rest is a selection that shows no improvement
 SAME_TOKENIZER = 1e-4  # relative difference of bytes per token that rounding in logs explains
 
@@ -75,6 +77,8 @@ def judge(
             verdicts[variant.id] = verdict = measured(variant, reference, score)
             margin = margin_bpb(variant, reference, rules)
             comparison = compare(variant, reference, score=score, sigma=sigma, test=test, published=published)
+            # With a term for each machine the difference is the fit's, and that of the means contains the machines.
+            verdict = measured(variant, reference, score, comparison.difference)
             tested.append((variant, verdict, comparison, margin))
         except GolfError as error:
             verdicts[variant.id] = replace(verdict, reason=about_pruned(variant) if variant.pruned else str(error))
@@ -92,32 +96,53 @@ def judge(
 
 
 def ranking(
-    variants: Sequence[Variant], rules: RulesConfig, *, score: str = "final", sigma: float | None = None
+    variants: Sequence[Variant],
+    rules: RulesConfig,
+    verdicts: Mapping[str, Verdict],
+    reference: Variant | float | None,
+    *,
+    score: str = "final",
+    sigma: float | None = None,
+    test: str = "auto",
 ) -> Ranking:
-    """Compare all variants with the best, the one with the lowest mean.
+    """Compare all variants with the best: the one with the lowest mean, or the lowest by its difference as fitted.
 
-    A variant with one seed is the best only if no variant has two seeds or more.
+    A variant with one seed is the best only if no variant has two seeds or more. Ranks agree with the `verdicts`: what
+    is worse than the `reference` is not the best, nor is a reference that something is better than. Where the lost runs
+    make the rest a selection, a variant is not the best unless all are so, and ties with nothing.
     """
-    scored = [v for v in variants if v.mean(score) is not None]
-    if not scored:
-        return Ranking(None, set(), set())
+    means = {v.id: mean for v in variants if (mean := v.mean(score)) is not None}
+    scored = [v for v in variants if v.id in means]
+    selections = {v.id for v in scored if v.lost_share > MOST_LOST or v.pruned}
+    beaten = {id for id, verdict in verdicts.items() if verdict.kind == WORSE}
+    if isinstance(reference, Variant):
+        beaten |= {reference.id} if any(v.kind in IMPROVED for v in verdicts.values()) else set()
+        # With a term for each machine the difference is the fit's, and the means contain the machines.
+        fitted = {id: v.difference_bpb for id, v in verdicts.items() if v.comparison and v.difference_bpb is not None}
+        means |= {id: means[reference.id] + difference for id, difference in fitted.items() if id in means}
+    left = [v for v in scored if v.id not in beaten]
+    candidates = [v for v in left if v.id not in selections] or left
     # One seed may be lucky, and nothing would tell.
-    repeated = [v for v in scored if len(v.scores(score)) > 1]
-    best = min(repeated or scored, key=lambda v: v.mean(score) or math.inf)
-    tested: list[tuple[str, Comparison]] = []
+    repeated = [v for v in candidates if len(v.scores(score)) > 1]
+    best = min(repeated or candidates, key=lambda v: means[v.id], default=None)
+    if best is None:
+        return Ranking(None, set(), set())
+    tested: dict[str, Comparison] = {}
     for variant in scored:
-        try:
+        with contextlib.suppress(GolfError):
             if variant is not best:
-                tested.append((variant.id, compare(variant, best, score=score, sigma=sigma)))
-        except GolfError:
-            continue
-    p_values = holm([comparison.p_above(0.0) for _, comparison in tested])
-    tied = {id for (id, _), p in zip(tested, p_values, strict=True) if p >= rules.alpha}
-    return Ranking(best, tied, {id for id, _ in tested})
+                tested[variant.id] = compare(variant, best, score=score, sigma=sigma, test=test)
+    p_values = holm([comparison.p_above(0.0) for comparison in tested.values()])
+    tied = {id for id, p in zip(tested, p_values, strict=True) if p >= rules.alpha}
+    # A pair with the reference has a verdict already, which may count more comparisons.
+    pairs = verdicts if best is reference else {getattr(reference, "id", ""): verdicts.get(best.id)}
+    decided = {id: v.kind in (*IMPROVED, WORSE) for id, v in pairs.items() if v and v.comparison and id in tested}
+    tied = {id for id in tested if not decided.get(id, id not in tied)}
+    return Ranking(best, tied - selections, tested.keys() - (tied & selections))
 
 
-def measured(variant: Variant, reference: Variant | float, score: str) -> Verdict:
-    """Return the difference of means without a verdict."""
+def measured(variant: Variant, reference: Variant | float, score: str, fitted: float | None = None) -> Verdict:
+    """Return the difference of means, or the `fitted` one in bits per byte, without a verdict."""
     mine = variant.mean(score)
     other = reference.mean(score) if isinstance(reference, Variant) else reference
     if mine is None or other is None:
@@ -127,8 +152,9 @@ def measured(variant: Variant, reference: Variant | float, score: str) -> Verdic
         of_reference = reference.bytes_per_token
     # Nats per token of two tokenizers are different units, of which no difference can be taken.
     is_shared = per_token and of_reference and abs(per_token / of_reference - 1) <= SAME_TOKENIZER
-    nats = nats_per_token(mine - other, per_token) if per_token and is_shared else None
-    return Verdict(NO_VERDICT, difference_bpb=mine - other, difference_nats=nats)
+    difference = mine - other if fitted is None else fitted
+    nats = nats_per_token(difference, per_token) if per_token and is_shared else None
+    return Verdict(NO_VERDICT, difference_bpb=difference, difference_nats=nats)
 
 
 def margin_bpb(variant: Variant, reference: Variant | float, rules: RulesConfig) -> float:
@@ -162,24 +188,31 @@ def about_pruned(variant: Variant) -> str:
 
 
 def with_losses(verdict: Verdict, variant: Variant, reference: Variant | float) -> Verdict:
-    """Return the verdict with the variant's lost runs as its reason; many losses take an improvement back."""
+    """Return the verdict with the variant's lost runs as its reason.
+
+    Many losses of the variant take an improvement back, and many of the reference a deterioration.
+    """
+    reasons, kind = [verdict.reason], verdict.kind
     if variant.pruned:
         # What was not pruned is the lucky part of its seeds.
-        kind = NO_VERDICT if verdict.kind in (BETTER, MARGIN_NOT_SHOWN) else verdict.kind
-        said = () if "pruned" in verdict.reason else (about_pruned(variant),)
-        verdict = replace(verdict, kind=kind, reason=", ".join(filter(None, (verdict.reason, *said))))
-    counts = Counter(row.state.replace("_", " ") for row in variant.lost)
-    if not counts:
-        return verdict
-    share = f"{len(variant.lost)} of {len(variant.rows)} runs"
-    if len(counts) == 1:
-        lost = f"{share} {next(iter(counts))}"
-    else:
-        lost = f"{share} lost ({', '.join(f'{number} {state}' for state, number in counts.items())})"
-    of_reference = reference.lost_share if isinstance(reference, Variant) else 0.0
-    improved = verdict.kind in (BETTER, MARGIN_NOT_SHOWN)
+        kind = NO_VERDICT if kind in IMPROVED else kind
+        reasons += [] if "pruned" in verdict.reason else [about_pruned(variant)]
+    mine, other = variant.lost_share, reference.lost_share if isinstance(reference, Variant) else 0.0
+    lost = _about_lost(variant)
     # Runs that fail are no random sample: those that are left may be the lucky ones.
-    if improved and variant.lost_share > MOST_LOST and of_reference < variant.lost_share:
-        reason = ", ".join(filter(None, (verdict.reason, f"{lost}, and the rest is a selection")))
-        return replace(verdict, kind=NO_VERDICT, reason=reason)
-    return replace(verdict, reason=", ".join(filter(None, (verdict.reason, lost))))
+    if kind in IMPROVED and mine > max(MOST_LOST, other):
+        kind, lost = NO_VERDICT, f"{lost}, and the rest is a selection"
+    reasons.append(lost)
+    if isinstance(reference, Variant) and kind == WORSE and other > max(MOST_LOST, mine):
+        kind = NO_VERDICT
+        reasons.append(f"of the reference {_about_lost(reference)}, and the rest is a selection")
+    return replace(verdict, kind=kind, reason=", ".join(filter(None, reasons)))
+
+
+def _about_lost(variant: Variant) -> str:
+    """Return how many runs of the variant were lost, and how; empty without any."""
+    counts = Counter(row.state.replace("_", " ") for row in variant.lost)
+    share = f"{len(variant.lost)} of {len(variant.rows)} runs"
+    if len(counts) < 2:
+        return f"{share} {next(iter(counts))}" if counts else ""
+    return f"{share} lost ({', '.join(f'{number} {state}' for state, number in counts.items())})"

@@ -11,6 +11,7 @@ import platform
 import socket
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -31,6 +32,8 @@ def environment_record(command: list[str]) -> dict[str, Any]:
     torch = sys.modules.get("torch")
     return {
         "command": command,
+        # Seconds since 1970. Times of files are lost in a copy.
+        "started_at": time.time(),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "packages": package_versions(),

@@ -53,6 +53,7 @@ class RunFolder:
     track_log = _Place("track.log")  # messages of the W&B mirror and its client
     rank_logs = _Place("ranks")
     output = _Place("output.log")  # terminal output of a run in a sweep
+    lock = _Place("lock")  # lock of the process that writes this folder
 
     @property
     def has_checkpoint(self) -> bool:
@@ -125,30 +126,11 @@ def create_run_folder(cfg: Config, command: list[str]) -> RunFolder:
     """
     variant = runs_root() / f"{cfg.name}-{variant_id(cfg)}"
     folder = RunFolder(_new_path(variant, f"seed{cfg.seed}"))
-    _describe(folder, cfg, command)
+    describe(folder, cfg, command)
     return folder
 
 
-def next_attempt(cfg: Config, command: list[str], *, fresh: bool) -> RunFolder:
-    """Return the folder for the next attempt at a run that the caller has locked.
-
-    It is the last attempt's folder if that one was cut short after a checkpoint, from which the ranks then resume.
-    Else, or if `fresh`, it is a new one. Raises `GolfError` if the disk refuses.
-    """
-    earlier = attempts(variant_id(cfg), cfg.seed)
-    if fresh or not earlier or not earlier[-1].has_checkpoint or state_of(earlier[-1]) in FINAL:
-        return create_run_folder(cfg, command)
-    folder = earlier[-1]
-    # What the earlier start left would be taken for the outcome of this one.
-    for path in (folder.result, folder.error):
-        with disk_errors(path):
-            path.unlink(missing_ok=True)
-    # Settings outside the identity may have changed: ranks, device, rules.
-    _describe(folder, cfg, command)
-    return folder
-
-
-def _describe(folder: RunFolder, cfg: Config, command: list[str]) -> None:
+def describe(folder: RunFolder, cfg: Config, command: list[str]) -> None:
     """Write the resolved configuration and the environment record into `folder`."""
     # YAML for people. config.json, which ranks and reports read, comes last: with it the folder counts as a run.
     write_atomic(folder.path / "config.yaml", yaml.safe_dump(to_dict(cfg), sort_keys=False))
@@ -160,7 +142,7 @@ def attempts(variant_id: str, seed: int) -> list[RunFolder]:
     """Return the folders of all attempts at a run, the oldest first, under any name of its variant."""
     pattern = re.compile(rf"seed{seed}(?:\.\d+)?")
     paths = [path for path in runs_root().glob(f"*-{variant_id}/seed*") if pattern.fullmatch(path.name)]
-    return [RunFolder(path) for path in sorted(paths, key=_age)]
+    return [RunFolder(path) for path in sorted(paths, key=age_of_attempt)]
 
 
 def find_run(variant_id: str, seed: int) -> RunFolder | None:
@@ -191,14 +173,19 @@ def state_of(folder: RunFolder) -> str:
         return ""
 
 
-def _age(path: Path) -> tuple[int, int]:
-    """Return a sort key for attempts by age: when the environment record was written, then the folder's number."""
-    number = int(path.name.partition(".")[2] or 1)
+def age_of_attempt(path: Path) -> tuple[float, int, str]:
+    """Return a sort key for attempts by age: the start that the environment record names, then the folder's number.
+
+    Times of files do not count, because a copy of the runs has others. Records of version 0.2.0 name no start.
+    """
+    suffix = path.name.partition(".")[2]
+    number = int(suffix) if suffix.isdigit() else 1
     try:
-        return (path / "environment.json").stat().st_mtime_ns, number
-    except OSError:
-        # A folder without the record was cut short while it was made.
-        return path.stat().st_mtime_ns, number
+        record = path / "environment.json"
+        return float(json.loads(record.read_text()).get("started_at", 0.0)), number, path.parent.name
+    except (OSError, ValueError, TypeError, AttributeError):
+        # A folder without the record was cut short while it was made, so it is the newest.
+        return float("inf"), number, path.parent.name
 
 
 def _new_path(variant: Path, name: str) -> Path:

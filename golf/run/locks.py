@@ -1,10 +1,10 @@
-"""Lock files for runs, shares of a machine and submissions. The kernel frees them when their holder ends.
+"""Lock files for runs, run folders, shares of a machine and submissions. The kernel frees them when their holder ends.
 
 `<runs root>/locks/<name>` is locked with flock by the process that does the work and by its parent, so that a killed
 process leaves no lock behind. A file that nobody holds a lock on means nothing. Locks hold between processes of a
 machine, and between machines wherever the file system carries them (NFS with its lock service, Lustre mounted with
-`flock`, GPFS). Where the file system refuses locks, every lock is granted: two sweeps at once may then do a run twice,
-each in a folder of its own.
+`flock`, GPFS). Where the file system refuses locks, every lock is granted, and a run warns of it: a second start would
+then do a run twice, or go on in the folder of a living one, which ends at its next checkpoint.
 """
 
 from __future__ import annotations
@@ -46,18 +46,26 @@ def run_lock_name(variant_id: str, seed: int) -> str:
 
 
 def try_lock(name: str) -> Lock | None:
-    """Take the lock `name`, or return None if another process holds it.
+    """Take the lock `name` of the runs root, or return None if another process holds it.
 
     Raises `GolfError` if the lock file cannot be made.
     """
-    path = _path(name)
+    return lock_file(_path(name))
+
+
+def lock_file(path: Path) -> Lock | None:
+    """Take the lock of the file `path`, or return None if another process holds it. Raises as `try_lock`."""
     while True:
         with disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         if not _flock(descriptor, fcntl.LOCK_EX):
+            # A holder keeps off a shared lock, too. If there is none, `is_held` of another process was in the way.
+            is_taken = not _flock(descriptor, fcntl.LOCK_SH)
             os.close(descriptor)
-            return None
+            if is_taken:
+                return None
+            continue
         if _is_still(path, descriptor):
             # Nothing reads the content; it tells a person who looks who is at work. On a full disk it is missing.
             with contextlib.suppress(OSError):
@@ -69,9 +77,14 @@ def try_lock(name: str) -> Lock | None:
 
 
 def is_locked(name: str) -> bool:
-    """Tell whether a process holds the lock `name` now."""
+    """Tell whether a process holds the lock `name` of the runs root now."""
+    return is_held(_path(name))
+
+
+def is_held(path: Path) -> bool:
+    """Tell whether a process holds the lock of the file `path` now."""
     try:
-        descriptor = os.open(_path(name), os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY)
     except OSError:
         return False
     try:

@@ -99,8 +99,10 @@ class RunLog(TrainLog):
         self.metric("switched_on", name=name, step=progress.step, fraction=round(progress.fraction, 4))
         self.display.say(f"step {progress.step:>5}  {name} is on")
 
-    def resumed(self, step: int, seconds: float) -> None:
-        """Training resumes from a checkpoint."""
+    def resumed(self, step: int, seconds: float, loss: float | None) -> None:
+        """Training resumes from a checkpoint, whose last logged loss is `loss` nats per token."""
+        if loss is not None:
+            self._last_loss = loss
         self.line(f"resumed {self.step_of_all(step)} {timing(step, seconds)}")
         self.metric("resumed", step=step, train_seconds=round(seconds, 4))
         self.display.say(f"going on from the checkpoint at step {step}, {seconds:.0f} s into training")

@@ -29,7 +29,14 @@ from golf.settings.config import Config, RulesConfig, techniques
 from golf.settings.consistency import check, check_values, warnings
 from golf.settings.dropping import drop
 from golf.settings.fields import check_fields
-from golf.settings.mistakes import OTHER_ENTRY, explain, flags_first, refuse_null_groups, unknown_setting
+from golf.settings.mistakes import (
+    OTHER_ENTRY,
+    explain,
+    flags_first,
+    refuse_null_groups,
+    refuse_unsupported,
+    unknown_setting,
+)
 from golf.settings.names import suggestion, technique_settings
 from golf.settings.usage import options_of
 
@@ -119,11 +126,14 @@ _register()
 
 
 def completed(overrides: Sequence[str]) -> list[str]:
-    """Return `overrides` for Hydra: with a scale, and with `sweep=` for `+sweep=`, since the defaults list names it."""
+    """Return `overrides` for Hydra: with a scale, and with `sweep=` for `+sweep=`, since the defaults list names it.
+
+    `+experiment=` is the habit of Hydra's users and means `experiment=`.
+    """
     # conf/config.yaml cannot compute the scale itself: `data` reads it there, and Hydra hands on no computed choice.
     has_scale = any(re.match(r"[+]{0,2}scale=", o) for o in overrides)
     scale = [] if has_scale else [f"scale={hardware.default_choice('scale')}"]
-    return [re.sub(r"^\++sweep=", "sweep=", o) for o in (*scale, *overrides)]
+    return [re.sub(r"^\++(sweep|experiment)=", r"\1=", o) for o in (*scale, *overrides)]
 
 
 def sweep_label(overrides: Sequence[str]) -> str:
@@ -181,6 +191,7 @@ def _first_of_each(overrides: Sequence[str]) -> list[str]:
 
 def _composed(overrides: Sequence[str]) -> DictConfig:
     refuse_null_groups(overrides)
+    refuse_unsupported(overrides)
     # Hydra refuses to be initialized twice in a process.
     GlobalHydra.instance().clear()
     with initialize_config_dir(CONF_DIR, version_base="1.3"):

@@ -89,8 +89,10 @@ class OptimConfig:
     beta1: float = number(0.9, at_least=0, below=1)  # decay of Adam's first moment
     beta2: float = number(0.95, at_least=0, below=1)  # decay of Adam's second moment
     adam_eps: float = number(1e-8, at_least=0)  # epsilon in Adam's denominator
-    # largest global gradient norm, after the reduction over ranks; 0 = no clipping
+    # largest gradient norm: that of the mean over the ranks, or clip_before_reduction; 0 = no clipping
     grad_clip_norm: float = number(0.0, at_least=0)
+    # muon=parallel: each rank clips by the norm of its own gradients, as in the public scripts with parameter banks
+    clip_before_reduction: bool = later(False)
     muon_row_normalize: bool = later(False)  # MuonEq-R: unit norm for every row of the update before Newton-Schulz
     # coefficients of Newton-Schulz; quintic: one triple for all iterations | polar_express: one triple for each of five
     muon_coefficients: str = later(one_of("quintic", "polar_express"))

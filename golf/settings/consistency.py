@@ -237,6 +237,11 @@ def _check_muon(cfg: Config) -> None:
         f"schedule.muon_wd_taper_final={taper:g} lets a weight decay fall that is 0: "
         "set optim.muon_wd, or leave the factor at 1.",
     )
+    _require(
+        o.muon == "parallel" or not o.clip_before_reduction,
+        f"optim.clip_before_reduction=true needs gradients that the backward pass has not averaged, and "
+        f"optim.muon={o.muon} gets averages: set optim=parallel_muon, or optim.clip_before_reduction=false.",
+    )
 
 
 def _check_quant(cfg: Config) -> None:

@@ -22,7 +22,7 @@ OFF: dict[str, dict[str, Any]] = {  # name → settings and their values without
     "polar_express": {"optim.muon_coefficients": "quintic"},
     "momentum_dtype": {"optim.muon_momentum_dtype": "fp32"},
     "moment_dtype": {"optim.adam_moment_dtype": "parameter"},
-    "grad_clip": {"optim.grad_clip_norm": 0.0},
+    "grad_clip": {"optim.grad_clip_norm": 0.0, "optim.clip_before_reduction": False},
     "momentum_warmup": {"optim.muon_momentum_warmup_steps": 0},
     "unet_skips": {"model.unet_skips": False},
     "warmdown": {"schedule.warmdown_iters": 0, "schedule.warmdown_fraction": 0.0},
@@ -34,7 +34,7 @@ OFF: dict[str, dict[str, Any]] = {  # name → settings and their values without
         "data.loader": lambda cfg: "sequential" if cfg.data.loader.startswith("packed") else cfg.data.loader,
     },
     "shard_order": {"data.shard_order": []},
-    "parallel_muon": {"optim.muon": "sharded"},
+    "parallel_muon": {"optim.muon": "sharded", "optim.clip_before_reduction": False},
     "fp16_embed": {"quant.embed.format": "int8"},
     # Clip importance, column steps and formats by sensitivity follow the inputs of GPTQ and go with it.
     "gptq": {

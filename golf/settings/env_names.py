@@ -52,6 +52,7 @@ KEYS = {
     "PHASED_TTT_PREFIX_DOCS": "eval.ttt.lora_phases.documents",
     "PHASED_TTT_NUM_PHASES": "eval.ttt.lora_phases.count",
     "LQER_RANK": "quant.lqer.rank",
+    "GPTQ_CALIBRATION_BATCHES": "calibration_batches",  # completed by golf/settings/translation.py
     "LQER_TOP_K": "quant.lqer.top",
 }
 SWITCHES = {  # variables that choose one value if they are not off
@@ -84,6 +85,7 @@ SAME_HERE = {
     "GLOBAL_TTT_RESPECT_DOC_BOUNDARIES=1",
     "ATTN_OUT_GATE_SRC=proj",
     "MATRIX_CLIP_SIGMAS=12.85",
+    "EMBEDDING_DIM=512",
 }
 # Variables that the translation knows by their names.
 OTHERS = {"TTT_ENABLED", "TTT_WARM_START_A", "EMBED_BITS", "COMPRESSOR", GATES, *LORA_TARGETS, *LQER}
@@ -100,6 +102,14 @@ NOT_SETTINGS = re.compile(
     r"\w*(_DIR|_PATH|_FILES|_FILE|RANK|WORLD_SIZE|_LOG_EVERY|_ID)|VAL_BATCH_\w+|ARTIFACT_DIR|COMPILE_MODE|\w*EVAL_ONLY"
     r"|FUSED_\w+|\w*_NAME_PATTERNS|LOGFILE|DISTRIBUTED|IS_MAIN_PROCESS|GRAD_ACCUM_STEPS|SWA_\w+|TTT_EVAL_BATCHES|VAL_DOC_FRACTION"
 )
+# Names of switches: what stands for … is the beginning of the names of what they switch.
+SWITCH = re.compile(r"(?:USE|ENABLE)_(\w+)|(\w+?)(?:_HASH)?_(?:ENABLED|ON)|(\w+)_HASH")
 MACHINE = re.compile(
     r"(NCCL|CUDA|OMP|MKL|TORCH|PYTORCH|PYTHON|TRITON|HF|WANDB|LD)_\w+|PATH|MASTER_(ADDR|PORT)|USE_FLASH_ATTN_INTERFACE"
 )
+
+
+def switched_by(name: str) -> str:
+    """Return the beginning of the names of the variables that the switch `name` governs; empty for no switch."""
+    match = SWITCH.fullmatch(name)
+    return next(filter(None, match.groups()), "") if match else ""

@@ -66,9 +66,7 @@ def _known_defaults(
     """Return the script's defaults that have a counterpart here, without what belongs to a switch that is off."""
     defaults = {name: value for name, value in declared.items() if value and name not in (*given, *unread)}
     effective = {**defaults, **given}
-    off = tuple(
-        name.removesuffix("ENABLED") for name, value in effective.items() if name.endswith("_ENABLED") and is_off(value)
-    )
+    off = tuple(f"{of}_" for name, value in effective.items() if is_off(value) and (of := names.switched_by(name)))
     techniques = variables_of_techniques()
     return {
         name: value

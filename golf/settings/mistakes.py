@@ -11,7 +11,7 @@ from typing import cast, get_type_hints
 from golf.errors import GolfError
 from golf.paths import ROOT
 from golf.settings.config import Config
-from golf.settings.names import named_alike, setting_keys, suggestion, technique_settings
+from golf.settings.names import SYNONYMS, named_alike, setting_keys, suggestion, technique_settings
 from golf.settings.quoting import quoted
 from golf.settings.usage import options_of
 
@@ -20,6 +20,8 @@ ALONE = "--help -h --hydra-help --version --resolve --run -r --multirun -m --she
 WITH_WORD = "--cfg -c --package -p --info -i --config-path -cp --config-name -cn --config-dir -cd --experimental-rerun"
 FLAGS = {**dict.fromkeys(ALONE.split(), False), **dict.fromkeys(WITH_WORD.split(), True)}
 MAY_BE_NULL = ("sweep", "experiment")
+HYDRA_FOLDERS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir")
+LAUNCHERS = ("golf", "golf_submit")
 OTHER_ENTRY = ("--hydra-help", "--version", "--shell-completion", "-sc", "--config-", "-cp", "-cn", "-cd", "--exp")
 
 
@@ -43,8 +45,14 @@ def flags_first(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
                     f"There is no flag {flag}: settings are written as key=value without dashes, as in {example}."
                 )
             flags.append(word)
-            if FLAGS[known] and not value and words and not words[0].startswith("-") and "=" not in words[0]:
-                flags.append(words.pop(0))
+            if FLAGS[known] and not value:
+                if words and not words[0].startswith("-") and "=" not in words[0]:
+                    flags.append(words.pop(0))
+                elif known not in ("--info", "-i"):
+                    raise GolfError(f"{flag} is followed by a word, such as `--cfg job`; `--hydra-help` lists them.")
+                else:
+                    # Hydra would take the next override for the word.
+                    flags[-1] += "=all"
         elif "=" in word or word.startswith("~"):
             if word.startswith("="):
                 value = word.lstrip("=") or _value_in(words)
@@ -107,6 +115,10 @@ def explain(error: BaseException) -> str:
         return f"{full_key} takes {article} {wanted.lower()}, not '{value}'."
     if match := re.search(r"(?:Ambiguous value for argument|Sweep parameters) '(.+?)'(?: requires|\n)", text):
         return f"{match[1]} stands for several runs: add -m (--multirun); a list is written in brackets, a=[1,2]."
+    if match := re.search(r"Multiple values for (\S+?)\. To override", text):
+        return f"{match[1]} has an option already: write {match[1]}=OPTION without +."
+    if "Only one of --run, --multirun" in text:
+        return "--cfg and --info show one run: leave out -m and lists of values."
     if match := re.search(r"field '(\S+)' is not Optional", text):
         return f"{match[1]} cannot be null: give it a value, or leave {match[1]} out for its default."
     # OverrideParseException; its class would have to be imported from Hydra, which composition.py alone does.
@@ -146,6 +158,21 @@ def refuse_null_groups(overrides: Sequence[str]) -> None:
             )
 
 
+def refuse_unsupported(overrides: Sequence[str]) -> None:
+    """Raise `GolfError` for a folder or a launcher of Hydra's that golf's runs, records and tables would not use."""
+    for override in (o.lstrip("+") for o in overrides):
+        key, _, value = override.partition("=")
+        if key in HYDRA_FOLDERS:
+            raise GolfError(
+                f"{override} has no effect: GOLF_RUNS=FOLDER before the command chooses the folder of runs."
+            )
+        if key == "hydra/launcher" and value not in LAUNCHERS:
+            raise GolfError(
+                f"{override} is not supported: leave it out, and golf starts the runs of a sweep itself, several at "
+                "once with launch.jobs=2 or more, or on a cluster by golf submit."
+            )
+
+
 def _fields_in(full_key: str) -> list[str]:
     """Return the settings beside the unknown `full_key`."""
     parts = full_key.split(".")
@@ -172,7 +199,7 @@ def unknown_setting(full_key: str, known: Sequence[str]) -> str:
         return f"There is no technique {parts[1]}; {suggestion(parts[1], sorted(technique_settings()))}"
     beside = suggestion(parts[-1], list(known))
     alike = named_alike(full_key)
-    if alike and not beside.startswith("did you mean"):
+    if alike and (parts[-1] in SYNONYMS or not beside.startswith("did you mean")):
         return f"There is no setting {full_key}; did you mean {' or '.join(alike)}?"
     return f"There is no setting {full_key}; {beside}"
 

@@ -13,6 +13,25 @@ from golf.paths import ROOT
 from golf.settings.config import Config
 
 MOST_SUGGESTED = 3
+# What other frameworks call a setting.
+SYNONYMS = {
+    "batch_size": "data.train_batch_tokens",
+    "depth": "model.num_layers",
+    "epochs": "schedule.iterations",
+    "eval_every": "eval.val_loss_every",
+    "every": "eval.val_loss_every",
+    "gpus": "launch.nproc",
+    "learning_rate": "optim.matrix_lr",
+    "lr": "optim.matrix_lr",
+    "max_steps": "schedule.iterations",
+    "n_embd": "model.model_dim",
+    "n_head": "model.num_heads",
+    "n_layer": "model.num_layers",
+    "steps": "schedule.iterations",
+    "val_every": "eval.val_loss_every",
+    "warmup": "schedule.warmup_steps",
+    "weight_decay": "optim.muon_wd",
+}
 
 
 @functools.cache
@@ -54,18 +73,22 @@ def setting_keys() -> tuple[str, ...]:
 def named_alike(key: str) -> list[str]:
     """Return up to three full keys of settings that `key` may mean, the likeliest first; none if nothing is close.
 
-    Settings of that very name come before those that end in it, as `lr` ends matrix_lr, and those of a similar name.
+    What other frameworks mean by the name comes first, then settings of that very name, those that end in it, as `lr`
+    ends matrix_lr, and those of a similar name.
     """
     group, _, last = key.replace("-", "_").rpartition(".")
     known: dict[str, list[str]] = {}
     for full in setting_keys():
         known.setdefault(full.rpartition(".")[2], []).append(full)
-    found = [name for name in known if name == last] + [name for name in known if name.endswith(f"_{last}")]
-    found = found or difflib.get_close_matches(last, known, n=2, cutoff=0.7)
-    candidates = [full for name in found for full in known[name]]
+    meant = [SYNONYMS[last]] if last in SYNONYMS else []
+    found = [name for name in known if name == last]
+    if group or not meant:
+        found += [name for name in known if name.endswith(f"_{last}")]
+    found = found or meant or difflib.get_close_matches(last, known, n=2, cutoff=0.7)
+    candidates = [full for name in found for full in known.get(name, ())]
     if group:
         candidates.sort(key=lambda full: -difflib.SequenceMatcher(None, group, full.rpartition(".")[0]).ratio())
-    return candidates[:MOST_SUGGESTED]
+    return [*meant, *(full for full in candidates if full not in meant)][:MOST_SUGGESTED]
 
 
 def suggestion(word: str, known: Sequence[str]) -> str:

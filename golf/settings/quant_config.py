@@ -72,6 +72,8 @@ class CalibrationConfig:
 
     # text; train: training text, within the training time | self_generated: the model's, within the evaluation time
     source: str = one_of("train", "self_generated")
+    # source=train; batches: as in training | windows: shuffled rows of data.train_seq_len tokens, across documents
+    text: str = later(one_of("batches", "windows"))
     tokens: int = number(1_048_576, at_least=1)  # least number of tokens over all ranks
     reserve_seconds: float = number(10.0, at_least=0)  # source=train: training time set aside for calibration
     temperature: float = number(0.8, above=0)  # source=self_generated: sampling temperature
@@ -135,7 +137,8 @@ class QuantConfig:
     small_numel: int = number(65_536, at_least=0)
     control_format: str = later(one_of("fp32", "fp16"))  # number format of small control tensors: gains and scales
     scale_floor: str = one_of(*SCALE_FLOORS)  # lower bound of a row's scale; one_over_qmax: 1/qmax | eps: nearly none
-    scale_rounding: str = one_of("after", "before")  # scales are rounded to float16 after or before the codes
+    # scales are rounded to float16 after or before the codes; below_int8: before those of formats below int8 alone
+    scale_rounding: str = one_of("after", "before", "below_int8")
     # choice among several clips and dampings; row: one for every row, by the error of the layer's output where its
     # inputs are known | matrix: one for all rows, by the squared error of the weights, as in the public scripts
     chosen_by: str = later(one_of("row", "matrix"))

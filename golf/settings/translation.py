@@ -24,6 +24,7 @@ APRIL_DEFAULTS = {
 LQER_QUANT, SDCLIP = "quant=sdclip_lqer_asym", "quant=sdclip_gptq"
 VOCABULARIES = ("4096", "8192")  # vocabularies of FineWeb's other data sets
 SGD_ON, LORA_ON = "eval.ttt.method=sgd", "eval.ttt.method=lora"
+CALIBRATION_BATCHES, APRIL_BATCH_TOKENS = "calibration_batches", 786_432
 SGD_STRIDE = 64  # default of EVAL_STRIDE in the scripts that have TTT_ENABLED, in tokens
 NEVER_RAN = (
     "the public scripts up to PR #593 compiled late QAT away, so it never ran; tech.fake_quant.lr_threshold runs it"
@@ -62,6 +63,7 @@ class Translation:
 def complete(result: Translation, structure: Structure) -> None:
     """Add the overrides that follow from several variables, and name those that others leave without effect."""
     _complete_data(result)
+    _complete_calibration(result)
     _complete_quant(result, structure)
     _complete_ttt(result)
     _settle_late_qat(result)
@@ -73,6 +75,16 @@ def _complete_data(result: Translation) -> None:
     sizes = {override.partition("=")[2] for override in result.overrides if override.startswith("data.vocab_size=")}
     if not any(override.startswith(("data=", "data.path=")) for override in result.overrides):
         result.overrides[:0] = [f"data=fineweb_sp{size}" for size in sizes if size in VOCABULARIES]
+
+
+def _complete_calibration(result: Translation) -> None:
+    """Set the tokens of calibration: the scripts count batches of one of eight ranks."""
+    for override in [o for o in result.overrides if o.startswith(f"{CALIBRATION_BATCHES}=")]:
+        result.overrides.remove(override)
+        sizes = [o.partition("=")[2] for o in result.overrides if o.startswith("data.train_batch_tokens=")]
+        batch = int(sizes[-1]) if sizes and sizes[-1].isdigit() else APRIL_BATCH_TOKENS
+        if (batches := override.partition("=")[2]).isdigit():
+            result.overrides.append(f"quant.calibration.tokens={int(batches) * batch // 8}")
 
 
 def _complete_ttt(result: Translation) -> None:

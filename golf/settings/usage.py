@@ -5,7 +5,13 @@ Hydra's own help takes seconds because it imports Hydra and composes; this file 
 
 from __future__ import annotations
 
+import sys
+import textwrap
+from collections import Counter
+
 from golf.paths import ROOT
+
+WIDTH = 118
 
 FLAGS = {
     "-m, --multirun": "run every combination of the values listed, as in optim.matrix_lr=0.02,0.04",
@@ -23,7 +29,8 @@ def options_of(group: str) -> list[str]:
 
 def usage() -> str:
     """Return the ways to call, the flags, and every group with its options."""
-    lines = ["python golf/train.py [flag …] [group=option …] [group.setting=value …]", ""]
+    command = "golf train" if sys.argv[0] == "golf train" else "python golf/train.py"
+    lines = [f"{command} [flag …] [group=option …] [group.setting=value …]", ""]
     lines += [f"  {flag:16} {what}" for flag, what in FLAGS.items()]
     lines += [
         "",
@@ -31,6 +38,16 @@ def usage() -> str:
         "",
     ]
     for group in sorted(path.name for path in (ROOT / "conf").iterdir() if path.is_dir()):
-        lines.append(f"  {group:16} {', '.join(options_of(group))}")
-    lines += ["", "Every setting with its unit and choices: golf/settings/config.py. The values of a run: --cfg job."]
+        text = f"  {group:16} {', '.join(_in_folders(options_of(group)))}"
+        lines.append(textwrap.fill(text, WIDTH, subsequent_indent=" " * 19, break_on_hyphens=False))
+    lines += [
+        "",
+        "Every setting with its meaning, default and choices: golf help settings. Values of a run: --cfg job.",
+    ]
     return "\n".join(lines)
+
+
+def _in_folders(options: list[str]) -> list[str]:
+    """Return the options, with one entry such as `records/… (45)` for all of a folder."""
+    folders = Counter(folder for option in options if (folder := option.rpartition("/")[0]))
+    return [name for name in options if "/" not in name] + [f"{name}/… ({n})" for name, n in sorted(folders.items())]

@@ -124,6 +124,9 @@ def bits_of(tensor: torch.Tensor) -> bytes:
     quant=st.sampled_from(list(QUANTS.values())),
 )
 def test_any_tensors_round_trip(coded: dict[str, CodedTensor], quant: QuantConfig) -> None:
+    # Tensors are packed under the settings that made them, and only such with column steps make these.
+    if any(tensor.columns is not None for tensor in coded.values()):
+        quant = dataclasses.replace(quant, other=dataclasses.replace(quant.other, columns=0.7))
     back = unpack(pack(coded, MODEL, quant)).coded
     assert list(back) == list(coded)
     for name, tensor in coded.items():

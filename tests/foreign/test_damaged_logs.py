@@ -12,12 +12,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from golf.commands import import_command
+from golf.errors import GolfError
 from golf.foreign.folder_reader import ForeignFolder
 from golf.foreign.import_store import import_folders, record
 from golf.foreign.import_tables import as_csv, as_json, counts, explanation, fault_lines, summary, table
 from golf.foreign.imported_entries import entries_of
 from golf.foreign.log_reader import read_log
 from golf.report.imported_rows import rows_of_record
+from tests.foreign.imports import log
 
 FIXTURES = Path(__file__).parent / "fixtures"
 LOGS = sorted(p for p in FIXTURES.glob("*/*") if p.suffix in (".log", ".txt"))
@@ -212,3 +215,44 @@ def test_a_line_without_end_is_read_in_bounded_memory(tmp_path: Path) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 8_000_000 and log.runs[-1].figures["seed"].value == 3 and log.runs[-1].steps == 5
+
+
+def test_no_more_than_the_cap_is_unpacked_and_the_rest_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("golf.foreign.text.LARGEST_BYTES", 1 << 19)
+    (tmp_path / "train.log.gz").write_bytes(gzip.compress(log().encode() + bytes(1 << 20)))
+    (tmp_path / "nul.log.gz").write_bytes(gzip.compress(bytes(1 << 20)))
+    (found,) = import_folders([tmp_path])
+    cut = "only the first 524,288 bytes of its text were read"
+    assert found.runs[0].bpb == 1.2 and any(cut in fault for fault in found.runs[0].faults)
+    assert found.skipped["nul.log.gz"].startswith(f"holds no text, {cut}")
+
+
+def test_memory_is_bounded_in_lines_and_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("golf.foreign.log_reader.LINES_KEPT", 100)
+    monkeypatch.setattr("golf.foreign.log_reader.RUNS_KEPT", 20)
+    lines = "".join(f"step:{i}/900 train_loss:2.1 train_time:{i}ms step_avg:1.00ms\n" for i in range(1, 901))
+    (tmp_path / "train.log").write_text((log() + lines) * 30)
+    read = read_log(tmp_path / "train.log")
+    assert len(read.runs) == 20 and "only its first 20 runs" in read.problem
+    assert all(len(run.curve) <= 101 and run.steps == 13_000 for run in read.runs)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("train.log", log().encode("utf-16"), "is UTF-16: save it as UTF-8"),
+        ("submission.json", b'{"a":' * 200_000, "is not JSON"),
+        ("submission.json", b'{"val_bpb": ' + b"1" * 5000 + b"}", "is not JSON"),
+        ("submission.json", b'{"val_bpb": 0.0}', "claims no score"),
+    ],
+)
+def test_import_says_why_there_is_no_run(tmp_path: Path, name: str, content: bytes, reason: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(GolfError, match=re.escape(f"({name} {reason})")):
+        import_command.main([str(tmp_path), "--dry-run"])
+
+
+def test_a_folder_without_permission_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    with pytest.raises(GolfError, match="cannot be read: you have no permission"):
+        import_command.main([str(tmp_path), "--dry-run"])

@@ -43,7 +43,7 @@ KNOWN_FAULTS: dict[str, list[str]] = {
     # the claimed mean is that of the three originals; the other three logs are reruns of the same seeds
     "2026-04-29_SmearGateBOSFix_3Seed_1.06141": [],
 }
-NOT_IN_TABLE = {"instructive"}  # single logs of pull requests, no submission: see test_misread_logs.py
+NOT_IN_TABLE = {"instructive", "instructive_2"}  # of pull requests: see test_misread_logs.py, test_misjudged_folders.py
 TO_LOOK_AT = {  # oddities that are no faults
     # val_loss / ln 2 · 63,779,840 tokens / val_bpb = 155.77 MB; the organisers' own
     "2026-03-17_NaiveBaseline": ["155.77 MB of text, .* older export", "1 seed in the logs"],

@@ -64,7 +64,7 @@ OTHERS = {
     "budget:15992753/16000000 (15.99/16.00MB) FITS": SizeLine((("total", "", 15992753),)),
     "artifact:15.60MB binary:1(2B) fp:3(4B) code:70853": SizeLine((("code", "", 70853),)),
     "  seed: 42": SettingLine({"seed": "42"}),
-    "lr:embed=0.035 batch:786432 wall:600s seed:42": SettingLine({"max_wallclock_seconds": "600", "seed": "42"}),
+    "lr:embed=0.035 batch:786432 wall:600s seed:42": SettingLine({"max_wallclock_seconds": "600", "part_seed": "42"}),
     "total_eval_time:508.8s": EventLine("eval_clock", "508.8s"),
     "final_eval_mode:sliding_window stride:64 batch_seqs:32": EventLine("sliding_mode", "64"),
     "=" * 100: RULE,

@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from golf.foreign.audit import Audit
+from golf.foreign.figures import Figure
 from golf.foreign.folder_audit import audit
+from golf.foreign.foreign_run import ForeignRun
+from golf.foreign.script_audit import check_code_size
+from golf.foreign.submission_json import Claims
 from golf.settings.composition import rules_named
 from tests.foreign.folders import SCRIPT, write
 
@@ -56,3 +61,13 @@ def test_what_cannot_be_unpacked_is_said_not_to_be_checked(tmp_path: Path) -> No
     found = audit(write(tmp_path, f"exec(unpack({code}))"), None, STRICT)
     assert any("packed in a way that is not read here" in line for line in found.unchecked)
     assert not any("no network" in line for line in found.in_order)
+
+
+def test_the_compressed_form_in_the_logs_of_a_script_that_is_counted_in_full_is_no_question() -> None:
+    claims, run = Claims("submission.json"), ForeignRun("a", ["a.log"])
+    claims.figures["code_bytes"] = Figure(261_415, "submission.json: bytes_code")
+    run.figures["code_bytes"] = Figure(37_748, "a.log:1")
+    for packed_bytes, questions in ((71_584, 0), (30_000, 1)):
+        found = Audit()
+        check_code_size(261_415, packed_bytes, claims, [run], found)
+        assert len(found.look_at) == questions and found.faults == []

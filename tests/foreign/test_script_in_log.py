@@ -105,7 +105,7 @@ def test_dead_switches_and_what_has_no_counterpart_are_named(folder: Path) -> No
     done = script_main("from_env", "--script", str(folder))
     assert "the script declares and never reads: MUON_BETA2" in done.stderr
     assert "defaults of the script without a counterpart here: REACH_OF_SOMETHING=7" in done.stderr
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 1, done.stderr
 
 
 def test_settings_of_a_log_are_not_the_whole_experiment(tmp_path: Path) -> None:

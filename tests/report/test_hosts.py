@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from golf.report.findings import judged
+from golf.report.remarks import remarks_on
+from golf.report.results import result_row
 from golf.report.statistics import MACHINE_TERM
+from golf.report.study import read_study
 from golf.report.variants import Variant
 from golf.report.verdicts import BETTER, NO_VERDICT, judge
 from golf.settings.config import RulesConfig
-from tests.report.runs import variant
+from tests.report.runs import variant, with_lr, write_run, write_sweep
 
 HOUSE = RulesConfig()
 SD, MACHINE_SD = 0.0007, 0.00085  # between seeds and between machines of one kind (docs/verdicts.md)
@@ -32,7 +37,10 @@ GOOD = variant("a", [1.1, 1.1001, 1.1002])
     [
         (["n1"] * 3, ["n1"] * 4, "Welch"),
         (["n1", "n2", "n1"], ["n3", "n4", "n3", "n4"], "Welch"),
-        (["n1", None, "n1"], ["n2"] * 4, "Welch"),
+        ([None] * 3, ["n2"] * 4, "Welch"),
+        (["n1", None, "n1"], ["n2"] * 4, ""),
+        (["n1"] * 3, ["n2", None, "n2", "n2"], ""),
+        (["n1", "n1", None], ["n1"] * 4, MACHINE_TERM),
         (["n1"] * 3, ["n1", "n1", "n2", "n2"], MACHINE_TERM),
         (["n1", "n2", "n2"], ["n2"] * 4, MACHINE_TERM),
         (["n1"] * 3, ["n2"] * 4, ""),
@@ -72,3 +80,23 @@ def test_seeds_on_one_machine_are_no_more_often_better_by_chance_than_the_rule_a
         wrong += judge([on(mine, ["n1"] * 4)], on(other, ["n1", "n1", "n2", "n2"]), HOUSE)["a"].kind == BETTER
     # Four standard errors of a share of 0.05 in 600 are 0.036.
     assert wrong / 600 < 0.05 + 0.036 and blind > wrong
+
+
+def test_the_row_of_a_machine_term_is_of_one_piece(runs: Path) -> None:
+    """Means that contain the machines say the opposite of the fit: difference, interval, p and rank are the fit's."""
+    ours, other = with_lr(0.02), with_lr(0.04)
+    for seed, bpb in enumerate((1.2200, 1.2202, 1.2198), start=1):
+        write_run(runs, ours, bpb, seed, host="b")
+    for seed, (bpb, host) in enumerate(((1.2290, "a"), (1.2292, "a"), (1.2288, "a"), (1.2180, "b")), start=1):
+        write_run(runs, other, bpb, seed, host=host)
+    asked = [(["optim.matrix_lr=0.02"], ours, seed) for seed in (1, 2, 3)]
+    asked += [(["optim.matrix_lr=0.04"], other, seed) for seed in (1, 2, 3, 4)]
+    write_sweep(runs, "lr", asked)
+    findings = judged(read_study(["lr"]), HOUSE)
+    reference, row = (result_row(findings, findings.study.variants[i]) for i in (0, 1))
+    assert row["mean_bpb"] > reference["mean_bpb"]
+    assert row["difference_bpb"] == pytest.approx(-0.002) and row["difference_nats_per_token"] < 0
+    assert row["interval_low_bpb"] < row["difference_bpb"] < row["interval_high_bpb"] < 0
+    assert row["verdict"] == "better" and row["p"] < 0.05
+    assert (row["rank"], reference["rank"]) == ("best", "")
+    assert any("the means contain the machines" in line for line in remarks_on(findings))

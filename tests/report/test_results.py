@@ -2,6 +2,9 @@
 
 import csv
 import io
+import os
+import random
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,14 +17,23 @@ from golf.report.remarks import remarks_on
 from golf.report.results import print_sweep, results_table
 from golf.report.rows import RunRow
 from golf.report.statistics import smallest_difference
-from golf.report.study import Study
+from golf.report.study import Study, read_study
 from golf.report.summary import console
 from golf.report.table import Column, Table, as_text, render
 from golf.report.variants import Variant
 from golf.run.result import Result
 from golf.settings.config import RulesConfig
 from golf.words import text_width
-from tests.report.runs import BYTES_PER_TOKEN, LOWER_LR, finished, score, variant, with_lr
+from tests.report.runs import (
+    BYTES_PER_TOKEN,
+    LOWER_LR,
+    finished,
+    score,
+    variant,
+    with_lr,
+    write_lr_sweep,
+    write_run,
+)
 
 HOUSE, STRICT = RulesConfig(), RulesConfig(name="strict", alpha=0.01, margin_nats=0.005)
 NOISE = (-0.0006, 0.0001, 0.0005)
@@ -61,6 +73,23 @@ def test_markdown_is_a_table_and_escapes_bars() -> None:
     assert "nan \\| inf" in lines[-1]
 
 
+@pytest.mark.parametrize("columns", [28, 40, 60, 80])
+def test_a_narrow_terminal_keeps_the_verdict_and_names_the_rest(
+    columns: int, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_lr_sweep(runs, {0.04: [1.2277, 1.2284, 1.2281], 0.02: [1.2230, 1.2236, 1.2228]})
+    table = results_table(judged(read_study(["lr"]), HOUSE))
+    monkeypatch.setenv("COLUMNS", str(columns))
+    text = as_text(table)
+    box = [line for line in text.splitlines() if line[:1] in "┏┃┡│└"]
+    assert max(map(len, box)) <= columns and "better" in "".join(box)
+    # A hidden column whose cells wrap would leave empty lines below the rows.
+    assert all(line.strip("│ ") for line in box)
+    header = " ".join(" ".join(line.strip("┃ ").split("┃")) for line in box if line[0] == "┃")
+    for column in table.filled[1:]:
+        assert column.title.split()[-1] in header or column.title in text.split("Left out for lack of width: ")[1]
+
+
 def test_latex_has_rows_of_one_width_and_escapes() -> None:
     text = render(table(), "latex")
     rows = [line for line in text.splitlines() if line.endswith(r"\\")]
@@ -76,7 +105,7 @@ def test_a_narrow_terminal_goes_without_some_columns(monkeypatch: pytest.MonkeyP
     assert all(part in text for part in ("1.2230", "−0.0056", "not distinguishable", "reference"))
     monkeypatch.setattr("golf.report.table.PLAIN_WIDTH", 80)
     text = as_text(table())
-    assert max(map(len, text.splitlines()[:12])) == 80 and "1.2230" in text and "−0.0056" in text
+    assert max(map(len, text.splitlines()[:12])) == 80 and "diverged" in text and "1.2230" in text and "−0.0056" in text
 
 
 @pytest.mark.parametrize("columns, width", [("100", 100), ("", 300), ("0", 300), ("wide", 300)])
@@ -142,7 +171,9 @@ def test_pairs_have_the_noise_of_their_differences() -> None:
     text = _remarks(paired[1:], paired[0])
     expected = smallest_difference(0.0001, 3, alpha=0.05, power=0.8, published=True)
     assert "Differences within pairs scatter by 0.00010 bpb (2 degrees of freedom): at 3 pairs" in text
-    assert f"an improvement of {expected:.4f} bpb" in text and "Seeds scatter" not in text
+    # Four decimals would show one digit of it, or none.
+    assert 0.0001 < expected < 0.001
+    assert f"an improvement of {expected:.5f} bpb" in text and "Seeds scatter" not in text
 
 
 def test_only_variants_with_a_comparison_tell_the_noise() -> None:
@@ -234,3 +265,22 @@ def test_jobs_without_a_record_show_what_varies_and_every_failure(
 def test_values_of_a_column_nobody_filled_are_not_shown() -> None:
     small = Table((Column("a", "a"), Column("b", "b")), [{"a": 1}, {"a": float("nan")}])
     assert render(small, "markdown").splitlines()[0] == "| a |" and render(small, "csv").splitlines()[0] == "a,b"
+
+
+def test_a_copy_of_the_runs_gives_the_same_table(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clone writes files in any order, and `seed1.2` before `seed1`: attempts are told by their numbers."""
+    write_lr_sweep(runs, {0.04: [1.2277, 1.2284, 1.2281], 0.02: [1.2230, 1.2236, 1.2228]})
+    write_run(runs, with_lr(0.02), 1.2100, 1, attempt=2)
+    write_run(runs, with_lr(0.02), 1.2150, 2, attempt=10)
+    write_run(runs, with_lr(0.02), 1.2160, 2, attempt=9)
+    expected = as_text(results_table(judged(read_study(["lr"]), RulesConfig())))
+    assert "seed1 (1.2230 bpb) is replaced by a later attempt" in expected and "seed2.9 (1.2160" in expected
+    copied = tmp_path / "copied"
+    shutil.copytree(runs, copied)
+    monkeypatch.setenv("GOLF_RUNS", str(copied))
+    for seed in range(4):
+        paths = sorted(copied.rglob("*"))
+        random.Random(seed).shuffle(paths)
+        for age, path in enumerate(paths):
+            os.utime(path, (1000 + age, 1000 + age))
+        assert as_text(results_table(judged(read_study(["lr"]), RulesConfig()))) == expected

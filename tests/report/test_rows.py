@@ -125,4 +125,6 @@ def test_the_latest_attempt_that_tells_something_stands_for_the_seed(tmp_path: P
     assert latest_row([folders[2], folders[3]]).state == "crashed"
     assert latest_row([folders[2]]).state == "unfinished"
     other_name = write_run(tmp_path, replace(cfg, name="renamed"), 1.23)
+    # Under another name the number says nothing, but the start does.
+    (other_name / "environment.json").write_text('{"started_at": 1.8e9}')
     assert latest_row([*folders, other_name]).val_bpb == 1.23

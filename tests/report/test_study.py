@@ -9,6 +9,7 @@ import pytest
 
 from golf.errors import GolfError
 from golf.report import changes
+from golf.report.board_values import sweep_values
 from golf.report.changes import change, required_by, why_not_separable
 from golf.report.findings import judged
 from golf.report.results import results_table
@@ -116,7 +117,7 @@ def test_a_reference_that_was_chosen_as_a_best_goes_without_its_lucky_runs(runs:
     assert found.reference is not None and len(found.reference.rows) == 2
     assert any("the best of 3 in the sweep first-aaaaaaaa, by runs that count here again" in n for n in found.notes)
     for seed in (3, 4):
-        write_run(runs, with_lr(0.02), 1.2238, seed)
+        write_run(runs, with_lr(0.02), 1.2238 + 0.0001 * seed, seed)
         asked.append((["optim.matrix_lr=0.02"], with_lr(0.02), seed))
     write_sweep(runs, "second-bbbbbbbb", asked, created="2026-02-01T00:00:00")
     found = read_study(["second"])
@@ -213,6 +214,8 @@ def test_leave_one_out_names_rows_by_what_is_missing(runs: Path, monkeypatch: py
     assert [v.label for v in study.variants] == ["stack", "without ema", "without smear, without xsa"]
     shown = render(results_table(judged(study, Config().rules)), "markdown")
     assert "not separable: changes smear and xsa together: smear requires xsa" in shown
+    kinds = {v["name"]: v["kind"] for v in sweep_values(judged(study, Config().rules))["variants"]}
+    assert kinds["without smear, without xsa"] == "not separable" and kinds["without ema"] == "worse"
     assert "xsa is not separable: smear cannot be without it" in shown
     (ema_row,) = (line for line in shown.splitlines() if line.startswith("| without ema"))
     assert "| worse |" in ema_row

@@ -160,7 +160,9 @@ def test_sliding_scores_of_two_strides_are_not_compared(runs: Path) -> None:
 
 def test_a_published_score_asks_for_its_text(runs: Path) -> None:
     write_lr_sweep(runs, {0.04: [1.2286, 1.2279], 0.02: [1.2230, 1.2238]})
-    done = command("report", "lr", "--against", "1.2244")
+    older = command("report", "lr", "--against", "1.2244").stderr
+    assert "older export, 155.77 MB; on today's split it is 1.2271: give that one" in older
+    done = command("report", "lr", "--against", "1.2271")
     assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1
     for part in ("FineWeb validation, 151.08 MB", "the text of the data abcd", "--text own", "--text older"):
         assert part in done.stderr

@@ -9,8 +9,11 @@ import pytest
 from golf.bits import nats_per_token
 from golf.errors import GolfError
 from golf.report.comparison import compare
+from golf.report.findings import judged
+from golf.report.remarks import remarks_on
 from golf.report.rows import RunRow
 from golf.report.statistics import detection_power, smallest_difference
+from golf.report.study import Study
 from golf.report.variants import Variant
 from golf.report.verdicts import (
     BETTER,
@@ -83,7 +86,7 @@ def test_the_public_learning_rate_sweep() -> None:
     assert across["0.025"] == NO_DIFFERENCE and across["0.02"] == BETTER and across["0.06"] == WORSE  # "likely real"
     beside_best = kinds("0.02", 0.0007)
     assert beside_best["0.015"] == beside_best["0.025"] == NO_DIFFERENCE
-    found = ranking(list(sweep.values()), AT_ONE_PERCENT, sigma=0.0007)
+    found = ranking(list(sweep.values()), AT_ONE_PERCENT, {}, None, sigma=0.0007)
     assert found.best is sweep["0.02"] and found.tied == {"0.015", "0.025"}
     gain = judge(list(sweep.values()), sweep["0.04"], AT_ONE_PERCENT)["0.02"]
     assert gain.difference_bpb == pytest.approx(-0.0056) and gain.difference_nats == pytest.approx(-0.0095, abs=1e-4)
@@ -194,6 +197,15 @@ def test_lost_runs_are_said_and_many_take_an_improvement_back() -> None:
     assert judge([selected], as_lossy, HOUSE)["a"].kind == BETTER
     worse = _lossy(variant("b", [1.3, 1.3001]), "crashed", "void")
     assert verdict_of(worse) == (WORSE, "2 of 4 runs lost (1 crashed, 1 void)")
+    # A reference with many losses is the lucky part of its runs, and so is what is worse than it alone.
+    good_luck = "of the reference 3 of 6 runs over time, and the rest is a selection"
+    found = judge([variant("b", [1.3, 1.3001])], as_lossy, HOUSE)
+    assert (found["b"].kind, found["b"].reason) == (NO_VERDICT, good_luck)
+    findings = judged(Study("x", (as_lossy, variant("b", [1.3, 1.3001])), as_lossy), HOUSE)
+    assert findings.best is not None and findings.best.id == "b"
+    assert findings.ranking.tied == findings.ranking.tested == set()
+    unreadable = _lossy(good, *["unreadable"] * 5)
+    assert verdict_of(unreadable) == (NO_VERDICT, "5 of 9 runs unreadable, and the rest is a selection")
     open_runs = _lossy(good, "over_time", "waiting", "unfinished", "interrupted")
     assert verdict_of(open_runs) == (BETTER, "1 of 8 runs over time")
 
@@ -212,9 +224,46 @@ def test_a_machine_for_each_variant_gives_no_verdict() -> None:
 
 def test_the_best_has_two_seeds_where_a_variant_has() -> None:
     lucky, good, bad = variant("lucky", [1.0]), variant("good", [1.1, 1.1001]), variant("bad", [1.2, 1.2001])
-    found = ranking([lucky, good, bad], HOUSE)
+    found = ranking([lucky, good, bad], HOUSE, {}, None)
     assert found.best is good and found.tied == set() and found.tested == {"bad"}
-    assert ranking([lucky], HOUSE).best is lucky
+    assert ranking([lucky], HOUSE, {}, None).best is lucky
+
+
+def test_a_rank_says_what_the_verdict_says() -> None:
+    """With a given standard deviation one seed is tested, and the reference that it beats is not the best."""
+    many = variant("reference", [1.22 + 0.0001 * (i % 7) for i in range(30)])
+    lucky = variant("lucky", [1.2151])
+    findings = judged(Study("x", (many, lucky), many), HOUSE, sigma=0.0007)
+    assert findings.verdicts["lucky"].kind == BETTER
+    assert findings.best is lucky and findings.ranking.tied == set()
+    void = replace(many, rows=tuple(replace(row, state="void") for row in many.rows))
+    assert judge([REFERENCE], void, HOUSE)["reference"].reason == "the reference has no run that counts"
+
+
+def test_seeds_with_equal_scores_count_once() -> None:
+    """Three copies of a run are one run: their spread of zero would show anything."""
+    rows = tuple(replace(row, pre_quant_bpb=1.2, post_quant_bpb=1.2190) for row in variant("a", [1.2190] * 3).rows)
+    copied = Variant("a", "a", rows)
+    assert verdict_of(copied) == (NO_VERDICT, "one seed") and copied.scores("final") == [1.2190]
+    study = Study("x", (copied, REFERENCE), REFERENCE)
+    text = "\n".join(remarks_on(judged(study, HOUSE)))
+    assert "a: seed 2 scored as seed 1 to the last digit" in text and "seed 3 scored as seed 1" in text
+    # Imported scores are rounded, so that equal ones are no copies.
+    imported = Variant("a", "a", tuple(replace(row, source="imported") for row in rows))
+    assert len(imported.counted) == 3
+
+
+def test_other_versions_of_the_code_are_named() -> None:
+    def remarks(*codes: str | None) -> str:
+        rows = [replace(row, code=code) for row, code in zip(REFERENCE.rows, codes, strict=True)]
+        study = Study("x", (variant("a", [1.2, 1.21], code="aaaa"), replace(REFERENCE, rows=tuple(rows))), None)
+        return "\n".join(remarks_on(judged(study, HOUSE)))
+
+    assert "code" not in remarks("aaaa", "aaaa", None)
+    assert "The code that ran is aaaa, bbbb: a difference" in remarks("bbbb", "bbbb", "bbbb")
+    assert "is aaaa, bbbb, mixed within reference: a difference" in remarks("bbbb", "aaaa", "bbbb")
+    edited = Study("x", (variant("a", [1.2, 1.21], code="aaaa (edited)"),), None)
+    assert "The code that ran is aaaa (edited): a difference" in "\n".join(remarks_on(judged(edited, HOUSE)))
 
 
 def test_unfinished_variants_are_counted_in_the_family() -> None:

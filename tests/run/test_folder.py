@@ -7,7 +7,7 @@ import pytest
 
 from golf.bits import Score
 from golf.errors import GolfError
-from golf.run.folder import create_run_folder, next_attempt
+from golf.run.folder import create_run_folder
 from golf.run.identity import variant_id
 from golf.run.result import Result, read_result
 from golf.settings.config import Config, from_dict, to_dict
@@ -85,29 +85,3 @@ def test_configurations_survive_json_and_refuse_what_they_do_not_know() -> None:
         from_dict(Config, {"speed": 1})
     with pytest.raises(GolfError, match=r"ModelConfig\.num_layers is 'x'"):
         from_dict(Config, {"model": {"num_layers": "x"}})
-
-
-def test_the_next_attempt_goes_on_where_a_checkpoint_is_and_takes_nothing_from_a_finished_run(runs: Path) -> None:
-    cfg = Config(name="try")
-    stopped = next_attempt(cfg, ["golf"], fresh=False)
-    stopped.write_failure(Result("try", variant_id(cfg), cfg.seed, state="interrupted"))
-    assert next_attempt(cfg, [], fresh=False).path.name == "seed1337.2", "without a checkpoint it starts over"
-    (runs / stopped.path.parent.name / "seed1337.2" / "checkpoint").mkdir()
-    second = next_attempt(cfg, [], fresh=False)
-    second.checkpoint.mkdir()
-    (second.checkpoint / "latest.json").write_text("{}")
-    second.write_failure(Result("try", variant_id(cfg), cfg.seed, state="crashed"))
-    second.error.write_text("of the attempt before")
-
-    cfg.launch.nproc, cfg.name = 2, "renamed"
-    resumed = next_attempt(cfg, ["golf", "again"], fresh=False)
-    assert resumed == second and resumed.read_config() == cfg
-    assert json.loads((resumed.path / "environment.json").read_text())["command"] == ["golf", "again"]
-    assert not resumed.result.exists() and not resumed.error.exists()
-    assert next_attempt(cfg, [], fresh=True).path.parent.name.startswith("renamed"), "asked to start over"
-
-    newest = next_attempt(Config(name="try"), [], fresh=True)
-    newest.checkpoint.mkdir()
-    (newest.checkpoint / "latest.json").write_text("{}")
-    newest.write_failure(Result("try", variant_id(cfg), cfg.seed, state="ok"))
-    assert next_attempt(cfg, [], fresh=False) != newest and newest.result.exists(), "a finished run is not resumed"

@@ -92,3 +92,22 @@ def test_many_at_once_never_hold_the_same(runs: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(take, range(8))) == [50] * 8
     assert list((runs / "locks").iterdir()) == []
+
+
+def test_a_question_about_a_lock_never_keeps_a_process_from_taking_it(runs: Path) -> None:
+    """`golf status` and the board ask again and again. A start that got no lock would be refused or start over."""
+    code = "from golf.run.locks import is_locked; print(1, flush=True)\nwhile True: is_locked('x')"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    asking = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment) for _ in "ab"]
+    for process in asking:
+        assert process.stdout and process.stdout.readline()
+    try:
+        for _ in range(1000):
+            lock = try_lock("x")
+            assert lock
+            # Released without removing the file, as by a killed holder: then there is a file to ask about.
+            os.close(lock.descriptor)
+    finally:
+        for process in asking:
+            process.kill()
+            process.communicate()

@@ -1,6 +1,7 @@
 """Composing configurations: what the groups give, what a scale changes, and one sentence for every mistake."""
 
 import dataclasses
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import golf
 from golf.errors import GolfError
 from golf.registry import technique_types
 from golf.settings import composition, hardware
@@ -17,7 +19,7 @@ from golf.settings.consistency import warnings
 from golf.settings.dropping import OFF, droppable
 from golf.settings.hardware import Hardware
 from golf.settings.mistakes import flags_first
-from golf.settings.names import technique_settings
+from golf.settings.names import SYNONYMS, setting_keys, technique_settings
 from golf.settings.scoring_config import TTTConfig
 from tests.support import ROOT, golf_main, golf_train
 
@@ -242,6 +244,12 @@ def test_every_option_composes_and_says_what_it_is(path: Path, machine: None) ->
         (["optim.matrix_lr=null"], r"optim\.matrix_lr cannot be null: give it a value, or leave optim\.matrix_lr out"),
         (["seed=null"], r"seed cannot be null"),
         (["tech=[ema]", "tech.ema.decay=null"], r"tech\.ema\.decay cannot be null"),
+        (
+            ["hydra.run.dir=x"],
+            r"hydra\.run\.dir=x has no effect: GOLF_RUNS=FOLDER before the command chooses the folder",
+        ),
+        (["+hydra.sweep.dir=x"], r"hydra\.sweep\.dir=x has no effect"),
+        (["hydra/launcher=joblib"], r"hydra/launcher=joblib is not supported: .* launch\.jobs=2 .* golf submit"),
     ],
 )
 def test_mistakes_end_in_one_sentence(overrides: list[str], sentence: str, machine: None) -> None:
@@ -273,7 +281,28 @@ def test_flags_that_are_settings_end_in_one_sentence(words: list[str], example: 
 
 def test_hydras_own_flags_are_flags() -> None:
     flags, overrides = flags_first(["model=9l", "-m", "--multi", "--cfg", "job", "-p", "optim", "--info", "seed=1"])
-    assert flags == ["-m", "--multi", "--cfg", "job", "-p", "optim", "--info"] and overrides == ["model=9l", "seed=1"]
+    assert flags[:-1] == ["-m", "--multi", "--cfg", "job", "-p", "optim"] and flags[-1] == "--info=all"
+    assert overrides == ["model=9l", "seed=1"]
+
+
+def test_flags_of_other_frameworks_and_the_version() -> None:
+    done = golf_main("--info")
+    assert done.returncode == 0 and "Installed Hydra Plugins" in done.stdout and done.stderr == ""
+    done = golf_main("-m", "--cfg", "job", "seed=1,2")
+    assert (
+        done.returncode == 2
+        and done.stderr == "error: --cfg and --info show one run: leave out -m and lists of values.\n"
+    )
+    version = golf_main("--version").stdout
+    assert version.startswith(f"golf {golf.__version__}") and re.fullmatch(r"\d+\.\d+\.\d+", golf.__version__)
+
+
+def test_other_names_name_settings_that_exist() -> None:
+    assert set(SYNONYMS.values()) <= set(setting_keys()) and not set(SYNONYMS) & set(setting_keys())
+
+
+def test_an_experiment_may_have_the_plus_of_a_sweep(machine: None) -> None:
+    assert compose(["+experiment=lower_lr"]) == compose(["experiment=lower_lr"]) != compose([])
 
 
 @pytest.mark.parametrize(
@@ -314,6 +343,12 @@ def test_hydras_own_help_is_printed() -> None:
         (["optim.matrix_lr", "=", "0.03"], "as in optim.matrix_lr=0.03."),
         (["optim.matrix_lr", "=0.03"], "as in optim.matrix_lr=0.03."),
         (["seed", "4", "model=9l"], "as in seed=4."),
+        (["steps=10"], "There is no setting steps; did you mean schedule.iterations?"),
+        (["lr=0.1"], "There is no setting lr; did you mean optim.matrix_lr or eval.ttt.lr"),
+        (["launch.val_every=3"], "There is no setting launch.val_every; did you mean eval.val_loss_every"),
+        (["eval.every=3"], "There is no setting eval.every; did you mean eval.val_loss_every"),
+        (["+model=9l"], "model has an option already: write model=OPTION without +."),
+        (["seed=1", "--cfg", "-m"], "--cfg is followed by a word, such as `--cfg job`"),
     ],
 )
 def test_a_typo_is_answered_without_torch(words: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:

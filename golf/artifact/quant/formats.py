@@ -69,7 +69,8 @@ def encode_integer(tensor: Tensor, how: TensorQuant, quant: QuantConfig) -> Code
         codes, scale = nearest_codes(w, scales, qmax, quant.chosen_by)
     else:
         clip, scale = clips[0], row_scale(clips[0], qmax, scale_floor(how, quant))
-        scale = as_stored(scale) if quant.scale_rounding == "before" else scale
+        before = quant.scale_rounding == "before" or (quant.scale_rounding == "below_int8" and how.format != "int8")
+        scale = as_stored(scale) if before else scale
         clipped = torch.maximum(torch.minimum(w, clip[:, None]), -clip[:, None])
         codes = (clipped / scale[:, None]).round().clamp(-qmax, qmax)
     return CodedTensor(codes.to(torch.int8), scale.to(torch.float16), tensor.dtype, rotated)

@@ -37,7 +37,7 @@ def code_bytes(cfg: Config) -> int:
         return estimated_code_bytes(cfg)
     exportable = submitted(_exportable(cfg))
     # As text the configuration can be a key of the two caches.
-    return _code_bytes(json.dumps(to_dict(exportable), sort_keys=True), tuple(entries(exportable)))
+    return _code_bytes(json.dumps(to_dict(exportable)), tuple(entries(exportable)))
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from golf.jobs.sweep.record import SweepRecord, read_record, sweep_folder
 from golf.report.store import begun_sweeps, sweep_names
 from golf.run.folder import find_run, finished_run, runs_root
 
-WAITING, NOT_SENT, UNKNOWN = "waiting", "not submitted", "unknown"
+WAITING, NOT_STARTED, UNKNOWN = "waiting", "not started", "unknown"
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class RunStatus:
 
     label: str
     seed: int
-    state: str  # state of the result, or running, waiting, failed, lost, not submitted, unknown
+    state: str  # state of the result, or running, waiting, stopped, failed, lost, not started, unknown
     detail: str = ""  # score, progress or reason
     job: str = ""  # id of the Slurm job
 
@@ -87,7 +87,9 @@ def _status(key: Key, job: str, slurm: dict[str, JobState] | str, logs: Path) ->
     if job and isinstance(slurm, str):
         said = last_words(job, logs)
         return UNKNOWN, f"{slurm}; its log ends with {said}" if said else slurm
-    return ending(job, state, logs) if job else (NOT_SENT, "")
+    if job:
+        return ending(job, state, logs)
+    return (STOPPED, _how_far(key)) if progress == STOPPED else (NOT_STARTED, "")
 
 
 def _reason(key: Key) -> tuple[str, str] | None:
@@ -101,7 +103,7 @@ def _reason(key: Key) -> tuple[str, str] | None:
 
 
 def _how_far(key: Key) -> str:
-    """Return step, seconds and loss of a running run."""
+    """Return step, seconds and loss of a run as far as it has come."""
     folder = find_run(*key)
     last = last_metric(folder) if folder else {}
     if "step" not in last:

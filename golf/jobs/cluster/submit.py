@@ -207,14 +207,19 @@ def append_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
         file.write("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def executor(job: Job, folder: Path, snapshot: Path, name: str) -> Any:
-    """Return submitit's executor with the resources of `job`, which are those of every job of its sweep."""
+def import_submitit() -> Any:
+    """Return the module submitit. Raises `GolfError` if it is not installed."""
     try:
         import submitit
     except ImportError as error:
         raise GolfError("submitit is not installed: pip install 'golf[slurm]' brings it.") from error
+    return submitit
+
+
+def executor(job: Job, folder: Path, snapshot: Path, name: str) -> Any:
+    """Return submitit's executor with the resources of `job`, which are those of every job of its sweep."""
     cluster = job.cfg.cluster
-    made = submitit.AutoExecutor(folder=folder, cluster=cluster.executor)
+    made = import_submitit().AutoExecutor(folder=folder, cluster=cluster.executor)
     ranks = job.cfg.launch.nproc
     settings: dict[str, Any] = {
         "name": f"golf-{name}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
@@ -16,14 +15,17 @@ from golf.jobs.launch.launcher import run_ranks
 from golf.jobs.launch.nodes import nodes_of_job
 from golf.jobs.launch.preflight import check_inputs
 from golf.jobs.launch.prune import PruneRule
-from golf.run.folder import RunFolder, finished_run, next_attempt
+from golf.run.attempts import at_work, next_attempt
+from golf.run.folder import RunFolder, finished_run
 from golf.run.identity import variant_id
-from golf.run.locks import run_lock_name, try_lock
+from golf.run.locks import Lock, run_lock_name, try_lock
 from golf.run.result import INTERRUPTED
 from golf.settings.config import Config, from_dict
 
 NOTICE = "SIGUSR2"  # signal that Slurm sends before a time limit, on some sites also before a preemption
 OTHERS_WAIT_SECONDS = 120
+LOST_NODE_SECONDS = 300
+POLL_SECONDS = 0.2
 
 
 def run_task(job_file: str) -> str:
@@ -38,21 +40,41 @@ def run_task(job_file: str) -> str:
     nodes = nodes_of_job(cfg.launch.nodes)
     if not nodes.is_first:
         return run_ranks(_folder_of_first_node(path)).state
-    with try_lock(run_lock_name(variant_id(cfg), cfg.seed)) or contextlib.nullcontext() as lock:
-        if lock is None:
-            return "another job or sweep is at work on it"
+    if (lock := _lock_run(cfg)) is None:
+        return "another job or sweep is at work on it"
+    with lock:
         if not cfg.launch.fresh and (done := finished_run(variant_id(cfg), cfg.seed)):
             return f"finished before: {done[0].state}"
         check_inputs(cfg)
         # A job that was queued again goes on with its own attempt, also if it was to start from the beginning.
-        folder = next_attempt(cfg, job["command"], fresh=cfg.launch.fresh and not restarts())
-        if job.get("prune"):
-            PruneRule(**job["prune"]).write(folder)
-        write_atomic(_note(path), str(folder.path))
-        result = run_ranks(folder)
+        if restarts():
+            cfg.launch.fresh = False
+        folder, written = next_attempt(cfg, job["command"])
+        with written:
+            if job.get("prune"):
+                PruneRule(**job["prune"]).write(folder)
+            write_atomic(_note(path), str(folder.path))
+            result = run_ranks(folder)
     if result.state == INTERRUPTED and NOTICE in result.reason and restarts() < job["requeues"]:
         _requeue()
     return result.state
+
+
+def _lock_run(cfg: Config) -> Lock | None:
+    """Return the lock of the run, or None if another process is at work on it.
+
+    A file system may keep the locks of a lost node for a minute or more, so a job that was queued again waits for them.
+    """
+    key = variant_id(cfg), cfg.seed
+    until = time.monotonic() + (LOST_NODE_SECONDS if restarts() else 0)
+    while True:
+        if lock := try_lock(run_lock_name(*key)):
+            if not at_work(*key):
+                return lock
+            lock.release()
+        if time.monotonic() >= until:
+            return None
+        time.sleep(POLL_SECONDS)
 
 
 def restarts() -> int:
@@ -72,7 +94,7 @@ def _folder_of_first_node(path: Path) -> RunFolder:
     while not _note(path).exists():
         if time.monotonic() > until:
             raise GolfError(f"The first node did not start the run within {OTHERS_WAIT_SECONDS} s: see its log.")
-        time.sleep(0.2)
+        time.sleep(POLL_SECONDS)
     return RunFolder(Path(_note(path).read_text()))
 
 

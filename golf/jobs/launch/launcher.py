@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import time
 from dataclasses import replace
 
 from golf.errors import GolfError
@@ -13,45 +12,32 @@ from golf.jobs.launch.preflight import check_inputs, check_machine
 from golf.jobs.launch.prune import watched
 from golf.jobs.launch.torchrun import run_under_torchrun
 from golf.jobs.launch.worker import run_in_process
-from golf.run.folder import RunFolder, finished_run, next_attempt
+from golf.run.attempts import at_work, is_at_work, next_attempt
+from golf.run.folder import RunFolder
 from golf.run.identity import variant_id
 from golf.run.locks import run_lock_name, try_lock
 from golf.run.result import Result
 from golf.settings.config import Config, world_size
 from golf.settings.jobs_config import is_tracked
 
-POLL_SECONDS = 1.0
-
 
 def train_and_score(cfg: Config) -> tuple[Result, RunFolder]:
     """Train, quantize, pack, reload and score `cfg`. Return the result and the run folder that holds all of it.
 
     An attempt that was cut short after a checkpoint goes on in its folder, unless `launch.fresh`. Else the folder is
-    new. Raises `GolfError` for inputs that cannot be used. A later failure is in the result's `state` and `reason`.
+    new. Raises `GolfError` for inputs that cannot be used, and if another process is at work on the same run. A later
+    failure is in the result's `state` and `reason`.
     """
     if cfg.launch.nodes > 1:
         raise GolfError("launch.nodes is more than one machine: golf submit starts a run on several.")
     check_inputs(cfg)
-    # The lock makes sweeps wait for this run. A run that another process has locked is run all the same: whoever starts
-    # a single run wants it now, and every attempt has its own folder.
+    # The lock makes sweeps wait for this run. To start over beside a living run needs none.
     with try_lock(run_lock_name(variant_id(cfg), cfg.seed)) or contextlib.nullcontext() as lock:
-        # Without the lock another process may be at work in the folder of the last attempt.
-        folder = next_attempt(cfg, sys.argv, fresh=cfg.launch.fresh or lock is None)
-        return run_ranks(folder), folder
-
-
-def train_once(cfg: Config) -> tuple[Result, RunFolder]:
-    """Return the result and folder of a sweep's run: the finished ones unless `launch.fresh`, else `train_and_score`.
-
-    Waits while another process is at work on the same run. Only Hydra's other launchers call this: golf's own starts
-    its processes from `golf.jobs.sweep.scheduler`.
-    """
-    key = variant_id(cfg), cfg.seed
-    while (lock := try_lock(run_lock_name(*key))) is None:
-        time.sleep(POLL_SECONDS)
-    with lock:
-        done = None if cfg.launch.fresh else finished_run(*key)
-        return done or train_and_score(cfg)
+        if lock is None and not cfg.launch.fresh:
+            raise is_at_work(at_work(variant_id(cfg), cfg.seed))
+        folder, written = next_attempt(cfg, sys.argv)
+        with written:
+            return run_ranks(folder), folder
 
 
 def run_ranks(folder: RunFolder) -> Result:

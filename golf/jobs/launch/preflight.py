@@ -14,6 +14,8 @@ from golf.jobs.launch.process import own_family
 from golf.paths import ROOT, resolve
 from golf.plan.memory import check_memory
 from golf.run.environment import package_versions
+from golf.run.folder import RunFolder
+from golf.run.locks import is_held
 from golf.settings.config import Config
 from golf.settings.hardware import require_device
 from golf.settings.jobs_config import is_tracked
@@ -60,7 +62,7 @@ def check_machine(cfg: Config, folder: Path) -> list[str]:
     Raises `GolfError` with the first warning if `launch.unfit` is `refuse`.
     """
     found = [f"{name}={value} {why}" for (name, value), why in HARMFUL.items() if os.environ.get(name) == value]
-    found += [*_little_space(folder), *_other_versions(), *_missing_shards(cfg)]
+    found += [*_little_space(folder), *_without_locks(folder), *_other_versions(), *_missing_shards(cfg)]
     if cfg.launch.device == "cuda":
         found += busy_gpus()
     if found and cfg.launch.unfit == "refuse":
@@ -106,6 +108,13 @@ def _little_space(folder: Path) -> list[str]:
     free = shutil.disk_usage(folder).free
     sentence = f"only {free / 1e9:.1f} GB are free where {folder} is: make room for weights and checkpoints"
     return [sentence] if free < FREE_BYTES else []
+
+
+def _without_locks(folder: Path) -> list[str]:
+    """Return a sentence if the lock held on the run's `folder` does not show, as on some shared file systems."""
+    lock = RunFolder(folder).lock
+    sentence = f"the file system of {folder} carries no locks: start no run a second time while it is at work"
+    return [sentence] if lock.exists() and not is_held(lock) else []
 
 
 def _other_versions() -> list[str]:

@@ -16,7 +16,8 @@ from golf.jobs.launch.worker import failed
 from golf.jobs.sweep.jobs import Job
 from golf.jobs.sweep.shares import Share
 from golf.paths import import_variables
-from golf.run.folder import RunFolder, next_attempt
+from golf.run.attempts import next_attempt
+from golf.run.folder import RunFolder
 from golf.run.locks import Lock
 from golf.run.result import INTERRUPTED, Result, read_result
 
@@ -39,7 +40,8 @@ class Child:
     def start(job: Job, share: Share, locks: Sequence[Lock]) -> Child:
         """Start the process of a run in its folder. It inherits `locks` and writes to `output.log` there."""
         cfg = dataclasses.replace(job.cfg, launch=dataclasses.replace(job.cfg.launch, threads=share.threads))
-        folder = next_attempt(cfg, ["golf/train.py", *job.overrides], fresh=cfg.launch.fresh)
+        folder, lock = next_attempt(cfg, ["golf/train.py", *job.overrides])
+        locks = [*locks, lock]
         if job.prune:
             job.prune.write(folder)
         # Many runs write at once, so none of them gets the terminal. A run that resumes adds to what is there.

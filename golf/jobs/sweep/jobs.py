@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from golf.jobs.launch.prune import PruneRule
+from golf.run.attempts import at_work
 from golf.run.folder import RunFolder, find_run, finished_run
 from golf.run.identity import variant_id
 from golf.run.locks import is_locked, run_lock_name
@@ -86,7 +87,7 @@ def progress_of(key: Key) -> str:
     # First, because an attempt that runs beside a finished one, under `launch.fresh`, does not undo it.
     if finished_run(*key):
         return FINISHED
-    if is_locked(run_lock_name(*key)):
+    if is_locked(run_lock_name(*key)) or at_work(*key):
         return RUNNING
     return STOPPED if find_run(*key) else MISSING
 

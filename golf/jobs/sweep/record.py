@@ -11,7 +11,7 @@ import datetime
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -74,6 +74,22 @@ def read_record(name: str) -> SweepRecord | None:
 def write_record(record: SweepRecord) -> None:
     """Write `sweep.json`."""
     write_json(sweep_folder(record.name) / "sweep.json", dataclasses.asdict(record))
+
+
+@contextlib.contextmanager
+def taken_back_unless_sent(name: str) -> Iterator[None]:
+    """Take the record of sweep `name` back if the block, which sends its jobs, raises before any job was sent.
+
+    A record from before the block stays.
+    """
+    folder = sweep_folder(name)
+    was_there = (folder / "sweep.json").exists()
+    try:
+        yield
+    except GolfError:
+        if not was_there and not (folder / "submitted.jsonl").exists():
+            (folder / "sweep.json").unlink(missing_ok=True)
+        raise
 
 
 def discard_unused(name: str) -> None:

@@ -4,10 +4,10 @@ How a sweep resumes: nothing is saved for it. The same command composes the same
 duplicates by variant id and seed. For each job `LocalSweep._start_one` locks the run, so that no other process works on
 it, and asks `run.folder.finished_run` for a result in a run folder that is already there. A finished run keeps its
 result and is not run again (unless `launch.fresh`). Any other attempt, one that crashed, was interrupted or was killed,
-stays as it is, and `run.folder.next_attempt` makes a new folder for the next attempt, or has the last one go on in its
-own if it left a checkpoint. A lock ends with the processes that hold it (`run.locks`), so a killed sweep leaves nothing
-to clean up. `jobs.progress_of` tells how far a run is without starting it, and `record.sweep_name` gives the same
-command the same sweep folder. On a cluster the same holds.
+stays as it is, and `run.attempts.next_attempt` makes a new folder for the next attempt, or has one go on in its own if
+it left a checkpoint. A lock ends with the processes that hold it (`run.locks`), so a killed sweep leaves nothing to
+clean up. `jobs.progress_of` tells how far a run is without starting it, and `record.sweep_name` gives the same command
+the same sweep folder. On a cluster the same holds.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from golf.jobs.sweep.child import Child
 from golf.jobs.sweep.display import SweepDisplay
 from golf.jobs.sweep.jobs import Job, Key
 from golf.jobs.sweep.shares import lock_share
+from golf.run.attempts import at_work
 from golf.run.folder import finished_run
 from golf.run.locks import run_lock_name, try_lock
 from golf.run.result import Result
@@ -83,6 +84,9 @@ class LocalSweep:
             if (lock := try_lock(run_lock_name(*job.key))) is None:
                 return True
             stack.enter_context(lock)
+            # Such as a second attempt beside one that has died since.
+            if not job.cfg.launch.fresh and at_work(*job.key):
+                return True
             # Asked only after the lock is held: before it, another process could finish the run after the question.
             if not job.cfg.launch.fresh and (done := finished_run(*job.key)):
                 self.waiting.remove(job)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Iterator, Mapping
@@ -39,8 +40,17 @@ def calibrate(state_dict: Mapping[str, Tensor], cfg: Config, dataset: Dataset | 
     ranks = Ranks(device=torch.device(cfg.launch.device))
     if cfg.quant.calibration.source == "self_generated":
         return collect(cfg, state_dict, ranks).hessians
-    with open_loader(cfg, dataset or open_dataset(cfg), ranks) as loader:
-        return collect(cfg, state_dict, ranks, loader.next_batch).hessians
+    text = text_of(cfg)
+    with open_loader(text, dataset or open_dataset(cfg), ranks) as loader:
+        return collect(text, state_dict, ranks, loader.next_batch).hessians
+
+
+def text_of(cfg: Config) -> Config:
+    """Return `cfg` with the loader and the attention of its calibration on training text."""
+    if cfg.quant.calibration.text == "batches":
+        return cfg
+    data = dataclasses.replace(cfg.data, loader="shuffled", shard_order=[])
+    return dataclasses.replace(cfg, data=data, model=dataclasses.replace(cfg.model, within_documents=False))
 
 
 @torch.no_grad()

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from golf.errors import GolfError
-from golf.files import disk_error, write_json
+from golf.files import write_atomic, write_json
 from golf.run.environment import source_digest
 from golf.run.folder import RunFolder
 from golf.settings.config import Config
@@ -68,17 +68,15 @@ class Checkpoints:
     def save(self, start: Start) -> None:
         """Write the state after `start.step` steps. The checkpoint before stays valid until this one is complete.
 
-        Raises `GolfError` if the run was started again meanwhile: this rank has survived its launcher.
+        Raises `GolfError` if the disk refuses, or if the run was started again meanwhile: this rank has survived its
+        launcher.
         """
         if self._run.start_id() != self._start_id:
             raise GolfError("This run was started again by another process: this one ends and leaves its files alone.")
         # A folder of its own, so that the checkpoint before is untouched while this one is written.
         folder = self.folder / f"step{start.step}"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            save_file(flatten(self._state()), self._rank_file(folder, self.ranks.rank))
-        except OSError as error:
-            raise disk_error(folder, error) from error
+        # Not safetensors' own writer, whose errors for a full disk are no `OSError`.
+        write_atomic(self._rank_file(folder, self.ranks.rank), save(flatten(self._state())))
         # latest.json may name the folder only after every rank has written its file.
         self.ranks.barrier()
         if self.ranks.is_first:

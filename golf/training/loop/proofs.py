@@ -16,10 +16,13 @@ import torch
 from torch import Tensor
 
 from golf.settings.config import Config, techniques
+from golf.training.data.dataset import Dataset
 from golf.training.data.documents import BOS_ID
+from golf.training.loop.checkpoint import checkpoint_seconds
 from golf.training.loop.edit_proofs import lost_edits
 from golf.training.loop.parameter_proofs import misplaced_parameters, unused_parameters
 from golf.training.loop.random_model import RandomWeights
+from golf.training.loop.resume_proof import lost_batches, lost_by_resume
 from golf.training.loop.scoring_proofs import document_leaks, scoring_breaches
 from golf.training.loop.setting_proofs import inert_settings
 from golf.training.loop.switches import switch_names
@@ -32,8 +35,11 @@ SEQUENCES, TOKENS = 2, 24
 
 
 @cpu_kernels()
-def failed_proofs(cfg: Config, ranks: Ranks = ALONE) -> list[str]:
-    """Return a sentence for everything of this rank's share that does not act as it should, and for illegal scores."""
+def failed_proofs(cfg: Config, ranks: Ranks = ALONE, dataset: Dataset | None = None) -> list[str]:
+    """Return a sentence for everything of this rank's share that does not act as it should, and for illegal scores.
+
+    With the run's `dataset` it is proved, too, that the loader of a run with checkpoints goes on after a resume.
+    """
     passes = RandomPasses(cfg)
     # The proofs are dealt out: seven GPUs that wait for the eighth rank's CPU cost seven times as much.
     proofs: list[Callable[[], list[str]]] = [
@@ -41,6 +47,9 @@ def failed_proofs(cfg: Config, ranks: Ranks = ALONE) -> list[str]:
         lambda: [*misplaced_parameters(cfg), *lost_edits(cfg), *passes.unused()],
         *(functools.partial(passes.inert, technique) for technique in techniques(cfg)),
         lambda: [*scoring_breaches(cfg), *document_leaks(cfg)],
+        # A run without checkpoints, too, must not begin with what its warm-up has left.
+        lambda: lost_by_resume(cfg),
+        lambda: lost_batches(cfg, dataset) if dataset and checkpoint_seconds(cfg) else [],
     ]
     return [failure for proof in proofs[ranks.rank :: ranks.world_size] for failure in proof()]
 

@@ -67,7 +67,7 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
     result = _first_result(cfg, folder, dataset, state)
 
     # Warm-up and proofs, before the clock: compiling takes no training time, and an inert technique tests nothing.
-    failures = _warm_up_and_prove(cfg, state, result, log)
+    failures = _warm_up_and_prove(cfg, state, dataset, result, log)
     if failures and cfg.rules.failed_check == "stop":
         result.state, result.reason = VOID, "; ".join(failures)
         return result
@@ -77,7 +77,7 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
     start = checkpoints.load()
     if start.step:
         state.switches.resume(start.active)
-        log.resumed(start.step, start.train_seconds)
+        log.resumed(start.step, start.train_seconds, start.train_loss)
         if checkpoints.is_of_other_code:
             log.warning(OTHER_CODE)
             result.warnings.append(OTHER_CODE)
@@ -86,7 +86,7 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
     listener = LoopListener(log.warning, checkpoints)
     with open_loader(cfg, dataset, ranks, after=start.step * state.step.accumulation) as loader:
         training = train(cfg, state, loader, validation(state, scorer), log, listener)
-        calibration = calibrate_trained(cfg, state, training, loader, log)
+        calibration = calibrate_trained(cfg, state, training, loader, dataset, log)
     result.calibration_seconds = calibration.seconds if calibration else None
     _record_training(result, cfg, training)
     _record_machine(result, listener.recompiles, ranks, log)
@@ -138,7 +138,7 @@ def _first_result(cfg: Config, folder: RunFolder, dataset: Dataset, state: Train
     )
 
 
-def _warm_up_and_prove(cfg: Config, state: TrainState, result: Result, log: RunLog) -> list[str]:
+def _warm_up_and_prove(cfg: Config, state: TrainState, dataset: Dataset, result: Result, log: RunLog) -> list[str]:
     """Compile and warm up, measure the pace, and prove that what is selected acts.
 
     Returns a sentence for every proof that failed, the same on every rank: all ranks have to stop together.
@@ -153,7 +153,7 @@ def _warm_up_and_prove(cfg: Config, state: TrainState, result: Result, log: RunL
             raise GolfError(f"{speed.warning} (launch.unfit=warn runs all the same).")
         log.warning(speed.warning)
         result.warnings.append(speed.warning)
-    failures += failed_proofs(cfg, state.ranks) if os.environ.get("GOLF_PROOFS") != "off" else [UNPROVEN]
+    failures += failed_proofs(cfg, state.ranks, dataset) if os.environ.get("GOLF_PROOFS") != "off" else [UNPROVEN]
     # The proofs are dealt out to the ranks, so each knows only its own failures.
     failures = list(dict.fromkeys(state.ranks.gather(failures)))
     result.warmup_seconds = time.perf_counter() - start

@@ -24,6 +24,7 @@ from golf.settings.dropping import OFF, keys_that_are_on, switch_off
 from golf.training.data.batches import make_loader
 from golf.training.data.dataset import Dataset
 from golf.training.data.documents import BOS_ID
+from golf.training.loop.checkpoint import flatten
 from golf.training.loop.random_model import noise
 from golf.training.loop.schedule import lr_multiplier, muon_momentum, muon_weight_decay
 from golf.training.loop.scoring_proofs import small_scores
@@ -152,8 +153,7 @@ def _steps(cfg: Config) -> bytes:
         optimizer.step(at_step.lr, at_step.muon_momentum)
     # Both forms of Muon take the same steps, so the form is compared by its name.
     kind = type(optimizer.muon).__name__.encode()
-    moments = [tensor for adam in optimizer.adams for tensors in adam.state_dict().values() for tensor in tensors]
-    return kind + _bytes_of(*model.parameters(), *optimizer.muon.state_dict().values(), *moments)
+    return kind + _bytes_of(*model.parameters(), *flatten(optimizer.state_dict()).values())
 
 
 def _bytes_of(*tensors: Tensor) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import torch
@@ -16,9 +17,10 @@ from torch import Tensor
 from golf.bits import Score
 from golf.run.trainlog import TrainLog
 from golf.settings.config import Config, uses_gptq
+from golf.training.data.batches import open_loader
 from golf.training.data.dataset import Dataset
 from golf.training.data.loader import Loader
-from golf.training.loop.calibration import Calibration, collect
+from golf.training.loop.calibration import Calibration, collect, text_of
 from golf.training.loop.state import TrainState
 from golf.training.loop.training import Training
 from golf.training.scoring.scorer import Scorer
@@ -62,11 +64,12 @@ def validation(state: TrainState, scorer: Scorer) -> Callable[[bool], Score]:
 
 
 def calibrate_trained(
-    cfg: Config, state: TrainState, training: Training, loader: Loader, log: TrainLog
+    cfg: Config, state: TrainState, training: Training, loader: Loader, dataset: Dataset, log: TrainLog
 ) -> Calibration | None:
     """Collect the Hessians for GPTQ; None if the number format needs none, or if the run diverged.
 
-    Training text is read from where `loader` stands, so that it is new to the model.
+    Training text is read from where `loader` stands, so that it is new to the model, or by a loader of its own over
+    `dataset`.
     """
     if not uses_gptq(cfg.quant) or training.diverged:
         return None
@@ -78,7 +81,9 @@ def calibrate_trained(
         # Training text counts as training, so reading stops with the budget.
         budget = cfg.budget.train_seconds
         left = budget - ranks.first(training.seconds) if budget else math.inf
-        calibration = collect(cfg, weights, ranks, loader.next_batch, seconds_left=left)
+        text = text_of(cfg)
+        with nullcontext(loader) if text is cfg else open_loader(text, dataset, ranks) as reader:
+            calibration = collect(text, weights, ranks, reader.next_batch, seconds_left=left)
     log.calibrated(calibration.tokens, len(calibration.hessians), calibration.seconds)
     return calibration
 

@@ -12,8 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
+from golf.training.optim.named_state import NamedState
 
-class Adam:
+
+class Adam(NamedState):
     """One parameter group with its own base learning rate and decoupled weight decay."""
 
     def __init__(
@@ -27,22 +29,19 @@ class Adam:
     ):
         self.params = list(params)
         self.lr, self.betas, self.eps, self.weight_decay = lr, betas, eps, weight_decay
-        self.state: dict[str, list[Tensor]] = {}
+        self.state: dict[str, list[Tensor]] = {
+            "exp_avg": [self._zero_moment(p) for p in self.params],
+            "exp_avg_sq": [self._zero_moment(p) for p in self.params],
+            # The fused kernel counts steps itself, in tensors on the parameters' device.
+            "steps": [torch.zeros((), device=p.device) for p in self.params],
+        }
 
     @torch.no_grad()
     def step(self, lr_multiplier: float) -> None:
         """Apply one update at `lr · lr_multiplier`. Parameters without a gradient stay as they are."""
-        # An empty state is that of step 0: restoring it after the warm-up makes the moments begin at zero again.
-        if not self.state:
-            self.state = {
-                "exp_avg": [self._zero_moment(p) for p in self.params],
-                "exp_avg_sq": [self._zero_moment(p) for p in self.params],
-                # The fused kernel counts steps itself, in tensors on the parameters' device.
-                "steps": [torch.zeros((), device=p.device) for p in self.params],
-            }
         # Rows that only a late route uses have no gradient yet. A step would decay them and count as one of theirs.
         live = [i for i, p in enumerate(self.params) if p.grad is not None]
-        exp_avg, exp_avg_sq, steps = ([tensors[i] for i in live] for tensors in self.state.values())
+        exp_avg, exp_avg_sq, steps = ([self.state[key][i] for i in live] for key in ("exp_avg", "exp_avg_sq", "steps"))
         params: list[Tensor] = [self.params[i] for i in live]
         grads = [g for i in live if (g := self.params[i].grad) is not None]
         self._update([params, grads, exp_avg, exp_avg_sq], steps, lr_multiplier)
@@ -71,18 +70,6 @@ class Adam:
             maximize=False,
         )
 
-    def state_dict(self) -> dict[str, list[Tensor]]:
-        return self.state
-
-    def load_state_dict(self, state: dict[str, list[Tensor]]) -> None:
-        """Take over `state`. Raises `ValueError` if its moments are those of other parameters."""
-        shapes = [tuple(p.shape) for p in self.params]
-        for key in ("exp_avg", "exp_avg_sq"):
-            if state and (found := [tuple(t.shape) for t in state[key]]) != shapes:
-                raise ValueError(f"Adam's {key} has shapes {found}, not {shapes}")
-        # Steps update moments in place: without a copy they would change the state that the caller has saved.
-        self.state = {key: [t.clone() for t in tensors] for key, tensors in state.items()}
-
 
 class AdamWithMoments(Adam):
     """Adam whose moments have one dtype between steps, whatever the parameters' is. Updates are computed in float32.
@@ -92,8 +79,9 @@ class AdamWithMoments(Adam):
     """
 
     def __init__(self, params: Sequence[nn.Parameter], moment_dtype: torch.dtype, **settings: Any):
-        super().__init__(params, **settings)
+        # First, because the moments are made with the rest.
         self.moment_dtype = moment_dtype
+        super().__init__(params, **settings)
 
     def _zero_moment(self, param: nn.Parameter) -> Tensor:
         return torch.zeros_like(param, dtype=self.moment_dtype)

@@ -1,6 +1,7 @@
 """Gradient clipping by global norm, after the reduction over ranks, so that every rank clips alike.
 
-The public scripts with parameter banks clip before the reduction: each rank by the norm of its own part of the batch.
+The public scripts with parameter banks clip before the reduction, each rank by the norm of its own part of the batch:
+`optim.clip_before_reduction` does so, too.
 """
 
 from __future__ import annotations

@@ -54,10 +54,13 @@ def group_parameters(model: nn.Module, selected: Sequence[Any] = ()) -> dict[str
 
 
 class Optimizer:
-    """Muon on the matrices and Adam on the rest, stepped as one; `clip_norm` 0 does not clip."""
+    """Muon on the matrices and Adam on the rest, stepped as one; `clip_norm` 0 does not clip.
 
-    def __init__(self, muon: Muon | ParallelMuon, adams: list[Adam], clip_norm: float = 0.0):
-        self.muon, self.adams, self.clip_norm = muon, adams, clip_norm
+    `own_norm` lets each rank clip its own gradients before the reduction over ranks.
+    """
+
+    def __init__(self, muon: Muon | ParallelMuon, adams: list[Adam], clip_norm: float = 0.0, *, own_norm: bool = False):
+        self.muon, self.adams, self.clip_norm, self.own_norm = muon, adams, clip_norm, own_norm
 
     @property
     def reduces_gradients(self) -> bool:
@@ -66,9 +69,12 @@ class Optimizer:
 
     def step(self, lr_multiplier: float = 1.0, momentum: float = 0.95) -> None:
         """Update every parameter. `lr_multiplier` scales all base learning rates, `momentum` is Muon's."""
-        # The reduction is first, because clipping needs the norm of the averaged gradients.
+        if self.clip_norm > 0 and self.own_norm:
+            own = [p.grad for p in self.parameters() if p.grad is not None]
+            scale_to_norm(own, squared_norm(own, own[0].device), self.clip_norm)
         self.muon.reduce_gradients([p for adam in self.adams for p in adam.params])
-        if self.clip_norm > 0:
+        # The norm of the averaged gradients is known behind the reduction alone.
+        if self.clip_norm > 0 and not self.own_norm:
             self._clip()
         # Adam first: Muon's gradients may still be on their way between ranks.
         for adam in self.adams:
@@ -125,7 +131,7 @@ def build_optimizer(cfg: Config, model: nn.Module, ranks: Ranks = ALONE) -> Opti
     adams = [_build_adam(o, groups[name], lr, decays[name]) for name, lr in lrs.items() if groups[name]]
     form = ParallelMuon if o.muon == "parallel" else Muon
     muon = form(groups["matrix"], o, ranks=ranks, row_counts=declared_row_counts(model))
-    return Optimizer(muon, adams, o.grad_clip_norm)
+    return Optimizer(muon, adams, o.grad_clip_norm, own_norm=o.clip_before_reduction)
 
 
 def _build_adam(o: OptimConfig, params: list[nn.Parameter], lr: float, weight_decay: float) -> Adam:

@@ -9,7 +9,7 @@ coefficients of Polar Express (arXiv 2505.16932; record 2026-04-23_SP8192_CaseOp
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 import torch.distributed as dist
@@ -19,6 +19,7 @@ from golf.settings.config import OptimConfig
 from golf.training.model.layers import embed_dtype
 from golf.training.optim.clipping import squared_norm
 from golf.training.optim.matrices import RowCounts, matrices_of
+from golf.training.optim.named_state import NamedState
 from golf.training.ranks import ALONE, Ranks
 
 QUINTIC = (3.4445, -4.7750, 2.0315)  # the (a, b, c) of every iteration
@@ -79,37 +80,29 @@ def decay_and_add(value: Tensor, update: Tensor, lr: float, weight_decay: float)
     value.add_(update, alpha=-lr)
 
 
-class MatrixOptimizer:
+class MatrixOptimizer(NamedState):
     """Settings of both forms of Muon, and the momentum of the matrices that this rank owns."""
 
     def __init__(self, params: Sequence[nn.Parameter], optim: OptimConfig):
         self.params, self.optim = list(params), optim
         # The learning rate is that before the schedule's multiplier. The schedule may change the decay between steps.
         self.lr, self.weight_decay = optim.matrix_lr, optim.muon_wd
-        self.owned_counts: dict[torch.Size, int] = {}  # n per shape [r, c]: the matrices that this rank owns
-        self.momentum_buffers: dict[torch.Size, Tensor] = {}  # [n, r, c] per shape
+        self.state: dict[str, Tensor] = {}  # momentum [n, r, c] under names like `512x256`; ranks differ in n
+
+    def own(self, counts: Mapping[torch.Size, int]) -> None:
+        """Begin with a momentum of zero for `counts` matrices of every shape."""
+        for shape, count in counts.items():
+            like = self.params[0]
+            dtype = torch.bfloat16 if self.optim.muon_momentum_dtype == "bf16" else like.dtype
+            self.state[_name(shape)] = torch.zeros((count, *shape), dtype=dtype, device=like.device)
 
     def update(self, grads: Tensor, momentum: float) -> Tensor:
         """Return what `momentum_update` makes of this rank's gradients `[n, r, c]` of one shape."""
-        shape = grads.shape[1:]
-        if shape not in self.momentum_buffers:
-            dtype = torch.bfloat16 if self.optim.muon_momentum_dtype == "bf16" else grads.dtype
-            self.momentum_buffers[shape] = torch.zeros_like(grads, dtype=dtype)
-        return momentum_update(grads, self.momentum_buffers[shape], momentum, self.optim)
+        return momentum_update(grads, self.state[_name(grads.shape[1:])], momentum, self.optim)
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return the momentum of the matrices that this rank owns, under names like `512x256`. Ranks differ in it."""
-        return {"x".join(map(str, shape)): buffer for shape, buffer in self.momentum_buffers.items()}
 
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take over `state`, which is empty before the first step. Raises `ValueError` if it is of other matrices."""
-        # Copies, because steps change the momentum in place.
-        buffers = {torch.Size(map(int, key.split("x"))): b.clone() for key, b in state.items()}
-        found = {shape: tuple(buffer.shape) for shape, buffer in buffers.items()}
-        expected = {shape: (count, *shape) for shape, count in self.owned_counts.items()}
-        if buffers and found != expected:
-            raise ValueError(f"Muon's momentum has shapes {sorted(found.values())}, not {sorted(expected.values())}")
-        self.momentum_buffers = buffers
+def _name(shape: torch.Size) -> str:
+    return "x".join(map(str, shape))
 
 
 class Muon(MatrixOptimizer):
@@ -136,7 +129,7 @@ class Muon(MatrixOptimizer):
         for i, matrix in enumerate(self.matrices):
             if i % ranks.world_size == ranks.rank:
                 self.owned[matrix.shape].append(i)
-        self.owned_counts = {shape: len(indices) for shape, indices in self.owned.items()}
+        self.own({shape: len(indices) for shape, indices in self.owned.items()})
 
     def zero_grad(self) -> None:
         for param in self.params:

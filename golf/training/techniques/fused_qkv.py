@@ -29,7 +29,9 @@ class FusedLinear(CastedLinear):
         super().__init__(parts[0].in_features, sum(rows))
         self.separate_rows = {"weight": rows}
         with torch.no_grad():
-            self.weight.copy_(torch.cat([part.weight for part in parts]))
+            # Not `torch.cat`: for tensors without numbers it imports the compiler, which takes seconds.
+            for own, part in zip(self.weight.split(rows), parts, strict=True):
+                own.copy_(part.weight)
 
 
 @technique("fused_qkv")

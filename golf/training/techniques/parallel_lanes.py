@@ -65,7 +65,7 @@ def crossed_in_turn(block: Block, lanes: Lanes, context: Context, written: Tenso
 
 @dataclass(frozen=True)
 class LaneStream(Stream):
-    """One tensor up to layer `first`, two lanes from there on. Skips are joined to the attention's lane, or to both."""
+    """One tensor up to layer `first`, two lanes from there on. Skips join the attention's lane, or both lanes."""
 
     form: str
     first: int
@@ -74,6 +74,9 @@ class LaneStream(Stream):
         visit = context.visit
         if visit.block < self.first:
             return super().visit(model, x, skip, context)
+        if skip is not None and self.form == "separate" and not isinstance(x, Lanes):
+            # This form alone splits the stream behind its first skip, so that both lanes have it.
+            x, skip = model.join_skip(model, x, skip, visit.row), None
         lanes = x if isinstance(x, Lanes) else Lanes(x, x)
         if skip is not None:
             joined = model.join_skip(model, lanes.attention, skip, visit.row)
@@ -103,12 +106,13 @@ class ParallelLanes(Technique):
     | form | attention and MLP | skips join | end | record |
     |---|---|---|---|---|
     | `side_by_side` | read one input, as in GPT-J | the stream | | 04-06 (HessianSDClip), 04-09 (both) |
-    | `separate` | read and write their own lane only | A | μA + (1-μ)M | 04-04, 04-08 |
+    | `separate` | read and write their own lane only | A, the first one both | μA + (1-μ)M | 04-04, 04-08 |
     | `crossed` | read their lanes, then write to both | A | mean | 04-10 to 04-29 |
     | `crossed_in_turn` | as crossed, attention writes before the MLP reads | A and M | mean | 03-31 |
 
     Crossed forms learn what is written, λ `[2, 2]` a layer, and what is kept, ρ `[2]`. The record of 04-04 forgets the
-    skips within its lanes; here they are joined as in 04-08. Public scripts keep λ and ρ for layers without lanes, too.
+    skips within its lanes but for the first; here they are joined as in 04-08. Public scripts keep λ and ρ for layers
+    without lanes, too.
     """
 
     source = "PR #1204 (crossed_in_turn), PR #1412 (side_by_side), PR #1530 (crossed); record 2026-04-08 (separate)"

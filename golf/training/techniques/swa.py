@@ -42,7 +42,8 @@ class SnapshotMean:
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         self.updates = int(state["updates"])
-        self.total = {k: t.clone() for k, t in state.items() if k != "updates"}
+        # In the order of the weights, beside which they are summed.
+        self.total = {k: state[k].clone() for k in self.live if k in state}
 
 
 @technique("swa")

@@ -117,6 +117,17 @@ def test_fp16_embedding_costs_bytes_and_loses_less() -> None:
     assert fp16["tok_emb.weight"].payload_bytes > 1.9 * int8["tok_emb.weight"].payload_bytes
 
 
+def test_scales_may_be_rounded_before_the_codes_of_low_formats_alone() -> None:
+    """The March scripts divide by the stored scale for int6 and by the exact one for int8."""
+    w = torch.randn(64, 256, generator=torch.Generator().manual_seed(2))
+    for fmt, rounding in (("int6", "before"), ("int8", "after")):
+        mixed, expected, other = (
+            encode_integer(w, TensorQuant(fmt), dataclasses.replace(OWN_RANGE, scale_rounding=choice)).data
+            for choice in ("below_int8", rounding, "after" if rounding == "before" else "before")
+        )
+        assert torch.equal(mixed, expected) and not torch.equal(mixed, other), fmt
+
+
 @given(seed=st.integers(0, 1000))
 def test_clip_search_is_never_worse_than_any_of_its_quantiles(seed: int) -> None:
     w = torch.from_numpy(np.random.default_rng(seed).standard_t(3, (4, 64)).astype(np.float32))

@@ -92,7 +92,18 @@ def sent(runs: Path) -> SweepRecord:
 def test_the_folders_are_shown_while_the_controller_is_down(runs: Path, no_controller: None) -> None:
     first, second = sweep_status(sent(runs))
     assert first.state == UNKNOWN and "Unable to contact slurm controller" in first.detail
-    assert second.state == "not submitted"
+    assert second.state == "not started"
+
+
+def test_runs_of_a_sweep_on_this_machine_are_stopped_or_not_started(runs: Path) -> None:
+    """One was killed after step 3, the other waits for a share of the machine: neither was ever to be submitted."""
+    record = sent(runs)
+    (runs / "sweeps/s/submitted.jsonl").unlink()
+    killed = runs / "x-abc/seed1"
+    killed.mkdir(parents=True)
+    (killed / "metrics.jsonl").write_text('{"event": "train", "step": 3, "train_seconds": 2.0}\n')
+    first, second = sweep_status(record)
+    assert (first.state, first.detail) == ("stopped", "step 3, 2 s") and second.state == "not started"
 
 
 def test_jobs_on_this_machine_need_no_controller(runs: Path, no_controller: None) -> None:

@@ -141,7 +141,8 @@ def first_job(runs: Path) -> str:
 
 def test_a_preempted_long_run_goes_on_from_its_checkpoint(cluster: Environment, tiny: OwnDataset, runs: Path) -> None:
     settings = ["schedule.iterations=300", "launch.train_log_every=1", "launch.checkpoint_seconds=0.2"]
-    submit(cluster, tiny, *settings, "+cluster.sbatch.partition=low")
+    # The default dtype of GPUs, not the one of other tests.
+    submit(cluster, tiny, *settings, "model.compute_dtype=bf16", "+cluster.sbatch.partition=low")
     wait_for("checkpoint", lambda: any(runs.glob("*/seed*/checkpoint/latest.json")))
     slurm_says(cluster, "srun", "--partition=main", "--nodes=2", "--exclusive", "sleep", "1")
     wait_for("result", lambda: any(r.state == OK for r in results(runs).values()))

@@ -7,18 +7,25 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from golf.errors import GolfError
+from golf.files import write_json
+from golf.jobs.cluster import task
 from golf.jobs.cluster.shortcut import cluster_hardware
 from golf.jobs.cluster.submit import output_kept_from_children
-from golf.run.result import OK, read_result
+from golf.jobs.sweep.record import SweepRecord, read_record, sweep_name, write_record
+from golf.run.attempts import next_attempt
+from golf.run.identity import variant_id
+from golf.run.locks import run_lock_name, try_lock
+from golf.run.result import OK, Result, read_result
 from golf.settings import hardware
-from golf.settings.composition import compose
-from golf.settings.config import to_dict
+from golf.settings.composition import completed, compose
+from golf.settings.config import Config, to_dict
 from golf.training.data.own_text import OwnDataset
-from tests.support import ROOT, Done, golf_main, tiny_overrides
+from tests.support import ROOT, Done, golf_command, golf_main, tiny_overrides
 
 SUBMITS = ("-m", "hydra/launcher=golf_submit", "hydra/sweeper=golf")
 
@@ -36,6 +43,31 @@ def test_duplicates_are_counted_once_and_nothing_is_written(
     assert "4 to submit, 2 the same run as another" in done.stdout
     assert "first run's plan:" in done.stdout and "artifact" in done.stdout
     assert not list(runs.glob("*-*/seed*")) and not list(runs.glob("sweeps/*/sweep.json"))
+
+
+@pytest.mark.parametrize("refuses", ["submitit is not installed", "The jobs could not be submitted"])
+def test_a_submit_that_fails_leaves_no_sweep(
+    refuses: str, tiny: OwnDataset, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "installed" in refuses:
+        monkeypatch.setitem(sys.modules, "submitit", None)
+    else:
+        monkeypatch.setattr("submitit.AutoExecutor.map_array", lambda *_: [][0])
+    done = golf_main(*SUBMITS, *tiny_overrides(tiny), "seed=1,2")
+    assert done.returncode == 2 and refuses in done.stderr and done.stderr.count("\n") == 1
+    assert ("plan:" in done.stdout) == ("installed" not in refuses), "what is missing is said before the plan"
+    assert not list(runs.glob("sweeps/*/sweep.json")) and "No sweep has been run" in golf_command("status").stdout
+
+
+def test_a_submit_that_fails_takes_no_record_from_a_sweep_that_was_run_here(
+    tiny: OwnDataset, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("submitit.AutoExecutor.map_array", lambda *_: [][0])
+    name = sweep_name("seed", completed([*tiny_overrides(tiny), "seed=1,2"]))
+    write_record(SweepRecord(name, [], "2026-01-01", runs=[]))
+    assert golf_main(*SUBMITS, *tiny_overrides(tiny), "seed=1,2").returncode == 2
+    record = read_record(name)
+    assert record and record.created == "2026-01-01" and len(record.runs) == 2
 
 
 def test_a_typo_in_a_swept_value_is_one_sentence(tiny: OwnDataset, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,6 +95,26 @@ def test_auto_is_settled_for_the_clusters_gpus() -> None:
     assert hardware.detect() == here and cluster_hardware(["optim.matrix_lr=0.02"]) is None
     with pytest.raises(GolfError, match="cluster=slurm_a100 does not exist: there are local, "):
         cluster_hardware(["cluster=slurm_a100"])
+
+
+@pytest.mark.parametrize("starts_before", [0, 1])
+def test_a_job_that_was_queued_again_waits_for_the_locks_of_a_lost_node(
+    starts_before: int, tiny_cfg: Config, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file server frees the locks of a lost node after a minute or more, and the job has another node by then."""
+    monkeypatch.setenv("SLURM_RESTART_COUNT", str(starts_before))
+    monkeypatch.setattr(task, "run_ranks", lambda folder: Result("x", "y", 1, state=OK))
+    held = [next_attempt(tiny_cfg, [])[1], try_lock(run_lock_name(variant_id(tiny_cfg), tiny_cfg.seed))]
+
+    def release_one(seconds: float) -> None:
+        lock = held.pop()
+        assert lock
+        lock.release()
+
+    monkeypatch.setattr(task, "time", SimpleNamespace(monotonic=time.monotonic, sleep=release_one))
+    write_json(runs / "job.json", {"config": to_dict(tiny_cfg), "command": [], "requeues": 0})
+    said = task.run_task(str(runs / "job.json"))
+    assert (said, len(held)) == ((OK, 0) if starts_before else ("another job or sweep is at work on it", 2))
 
 
 def test_jobs_on_this_machine_do_not_hold_the_pipe_of_the_command(capfd: pytest.CaptureFixture[str]) -> None:

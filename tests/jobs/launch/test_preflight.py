@@ -1,7 +1,9 @@
 """A machine's faults are named with a remedy, and no process is ever ended."""
 
+import errno
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -10,6 +12,8 @@ from golf.files import write_json
 from golf.jobs.launch import preflight
 from golf.jobs.launch.preflight import busy_gpus, check_machine
 from golf.run.environment import package_versions
+from golf.run.folder import RunFolder
+from golf.run.locks import lock_file
 from golf.settings import hardware
 from golf.settings.config import Config
 from golf.settings.hardware import Hardware
@@ -94,6 +98,19 @@ def test_a_full_disk_is_named(tiny_cfg: Config, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(preflight, "FREE_BYTES", 1 << 60)
     (sentence,) = check_machine(tiny_cfg, tmp_path)
     assert "GB are free" in sentence
+
+
+def test_a_file_system_without_locks_is_named(
+    tiny_cfg: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = lock_file(RunFolder(tmp_path).lock)
+    assert lock
+    with lock:
+        assert check_machine(tiny_cfg, tmp_path) == []
+        # What the kernel says for a Lustre that is mounted without `flock`.
+        monkeypatch.setattr("fcntl.flock", Mock(side_effect=OSError(errno.ENOSYS, "")))
+        (sentence,) = check_machine(tiny_cfg, tmp_path)
+        assert "carries no locks: start no run a second time" in sentence
 
 
 def test_versions_are_those_of_the_snapshot(tiny_cfg: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,10 @@ from torch import Tensor, nn
 from golf.artifact.quant.hessians import rounded_by_gptq
 from golf.artifact.quant.policy import quantize
 from golf.settings.config import Config, training_seconds
+from golf.training.data.batches import make_loader
+from golf.training.data.dataset import open_dataset
 from golf.training.data.own_text import OwnDataset
-from golf.training.loop.calibration import calibrate, collect
+from golf.training.loop.calibration import calibrate, collect, text_of
 from golf.training.model.build import build_model
 from golf.training.ranks import Ranks
 from tests.support import compose, on_ranks, tiny_overrides
@@ -126,6 +128,23 @@ def test_it_stops_where_the_next_batch_would_not_end_in_time(tiny: OwnDataset) -
     cfg = config(tiny, "quant.calibration.tokens=1000000")
     stream = batches(cfg)
     assert collect(cfg, trained_weights(cfg), Ranks(), lambda: next(stream), seconds_left=0.0).tokens == 128
+
+
+def test_windows_are_shuffled_and_seen_whole(tiny: OwnDataset) -> None:
+    """The public scripts calibrate on shuffled windows of any documents, however their training packs its rows."""
+    packed = ["data.loader=packed", "model.within_documents=true", "eval.documents=true"]
+    cfg = config(tiny, *packed, "quant.calibration.text=windows")
+    weights, dataset = trained_weights(cfg), open_dataset(cfg)
+    loader = make_loader(text_of(cfg), dataset)
+    plain = config(tiny, "data.loader=shuffled")
+    same = make_loader(plain, dataset)
+    ids = [loader.next_batch()[0] for _ in range(2)]
+    assert all(torch.equal(batch, same.next_batch()[0]) for batch in ids)
+    found, expected = calibrate(weights, cfg, dataset), by_definition(plain, weights, ids)
+    for name, hessian in found.items():
+        assert (hessian - expected[name]).norm() <= 1e-5 * expected[name].norm(), name
+    other = calibrate(weights, config(tiny, *packed), dataset)
+    assert not torch.allclose(other["tok_emb.weight"], found["tok_emb.weight"])
 
 
 def test_the_reserve_comes_off_the_training_clock(tiny: OwnDataset) -> None:

@@ -84,15 +84,35 @@ def train_on_rank(rank: int, world_size: int, clip_norm: float, dtype: str, rows
     """Weights after five steps of each form; plain Muon gets the mean gradients that DDP would give it."""
     parallel = optimizer(ParallelMuon, clip_norm, Ranks(rank, world_size), muon_dtype=dtype, muon_row_normalize=rows)
     plain = optimizer(Muon, clip_norm, Ranks(rank, world_size), muon_dtype=dtype, muon_row_normalize=rows)
+    own = optimizer(ParallelMuon, clip_norm, Ranks(rank, world_size), muon_dtype=dtype, muon_row_normalize=rows)
+    own.own_norm = True
     for step in range(5):
-        set_mean_gradients(parallel, step, [rank])
+        for opt in (parallel, own):
+            set_mean_gradients(opt, step, [rank])
         set_mean_gradients(plain, step, list(range(world_size)))
-        for opt in (parallel, plain):
+        for opt in (parallel, plain, own):
             opt.step(1.0 / (step + 1), 0.9)
     assert list(parallel.muon.state_dict()) != [] and all(
         buffer.dtype == torch.float32 for buffer in parallel.muon.state_dict().values()
     )
-    return {"parallel": weights(parallel), "plain": weights(plain)}
+    return {"parallel": weights(parallel), "plain": weights(plain), "own": weights(own)}
+
+
+def set_means_of_clipped_gradients(opt: Optimizer, step: int, world_size: int, clip_norm: float) -> None:
+    """Gradients that every rank clipped by torch's own function, before anything was averaged."""
+    opt.zero_grad()
+    params = list(opt.parameters())
+    sums = [torch.zeros(p.shape) for p in params]
+    for rank in range(world_size):
+        copies = [nn.Parameter(p.detach().clone()) for p in params]
+        for copy, gradient in zip(copies, gradients(params, step, rank), strict=True):
+            copy.grad = gradient.to(copy.dtype)
+        torch.nn.utils.clip_grad_norm_(copies, clip_norm)
+        for total, copy in zip(sums, copies, strict=True):
+            assert copy.grad is not None
+            total += copy.grad.float() / world_size
+    for p, total in zip(params, sums, strict=True):
+        p.grad = total.to(p.dtype)
 
 
 @pytest.mark.parametrize(
@@ -117,6 +137,15 @@ def test_several_ranks_train_as_plain_muon_on_mean_gradients(
         for p, q, one in zip(found["parallel"], found["plain"], weights(alone), strict=True):
             tolerance = 1e-6 if p.dtype == torch.float32 else 1e-2
             assert (p - q).norm() <= tolerance * q.norm() and (p - one).norm() <= tolerance * one.norm()
+    if clip_norm:
+        by_definition = optimizer(Muon, muon_dtype="fp32", muon_row_normalize=rows)
+        for step in range(5):
+            set_means_of_clipped_gradients(by_definition, step, world_size, clip_norm)
+            by_definition.step(1.0 / (step + 1), 0.9)
+        assert not all(map(torch.equal, ranks[0]["own"], ranks[0]["parallel"]))
+        for found in ranks:
+            for p, one in zip(found["own"], weights(by_definition), strict=True):
+                assert (p - one).norm() <= (1e-6 if p.dtype == torch.float32 else 1e-2) * one.norm()
 
 
 @pytest.mark.slow
