@@ -85,7 +85,7 @@ def test_long_runs_without_a_clock_and_a_trellis_for_another_codec_are_named() -
     assert not any("no clock" in sentence for sentence in warnings(compose(["scale=laptop"])))
     (sentence,) = warnings(compose(["scale=laptop", "budget.train_seconds=0"]))
     assert "it makes all 20,000 steps" in sentence
-    record = compose(["scale=laptop", "experiment=records/2026-04-27_caseops_lqer_9hp", "quant=trellis"])
+    record = compose(["scale=laptop", "experiment=records/2026-04-18_caseops_taper", "quant=trellis"])
     assert any("this run has quant.codec=brotli" in sentence for sentence in warnings(record))
     assert warnings(compose(["scale=laptop", "quant=trellis"])) == []
 

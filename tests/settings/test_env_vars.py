@@ -65,7 +65,10 @@ def test_every_known_variable_sets_its_field(name: str) -> None:
     value = values.get(name, "3")
     beside = "MUON_WD=0.1 " if name == "WD_TAPER_FINAL_MULT" else ""
     cfg = compose(translate(f"{beside}{name}={value} torchrun train_gpt.py").overrides)
-    found = cfg
+    found: object = cfg
+    if name == "GPTQ_CALIBRATION_BATCHES":  # counts batches of the records' size
+        assert cfg.quant.calibration.tokens == 3 * 786_432
+        return
     for part in KEYS[name].split("."):
         found = getattr(found, part)
     assert str(found) in (value, f"{value}.0") or (name == "TIE_EMBEDDINGS" and found is False)
@@ -269,7 +272,10 @@ def test_a_command_of_27_april_is_its_preset_but_for_order() -> None:
         "PHASED_TTT_ENABLED=1 TTT_CHUNK_SIZE=48 torchrun train_gpt.py"
     )
     translation = translate(line, unread={"PHASED_TTT_ENABLED"})
-    found, preset = compose(translation.overrides), compose(["experiment=records/2026-04-27_caseops_lqer_9hp"])
+    # Other scales give test-time training shapes of their own.
+    scale = ["scale=record", "launch.nproc=1"]
+    found = compose([*translation.overrides, *scale])
+    preset = compose(["experiment=records/2026-04-27_caseops_lqer_9hp", *scale])
     assert found.eval.ttt == preset.eval.ttt and found.eval.documents and not translation.unknown
     switches = "TTT_O_LORA=0 TTT_WARM_START_A=0 TTT_ENABLED=1 torchrun train_gpt.py"
     ttt = compose(translate(switches).overrides).eval.ttt
