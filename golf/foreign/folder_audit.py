@@ -15,7 +15,7 @@ from golf.challenge import EVAL_SECONDS, OTHER_TRACK, RECORD_TRACK, SEEDS_WANTED
 from golf.errors import GolfError
 from golf.foreign.audit import Audit
 from golf.foreign.claims import check_claims
-from golf.foreign.foreign_run import ForeignRun, is_unlimited_track
+from golf.foreign.foreign_run import NOTHING_READ, ForeignRun, is_unlimited_track
 from golf.foreign.readme_claims import README, check_readme
 from golf.foreign.reference import rows_of_logs, sentence
 from golf.foreign.run_audit import (
@@ -108,9 +108,10 @@ def _check_logs(logs: Logs, chosen: Sequence[ForeignRun], found: Audit) -> None:
             found.look_at.append(f"{names} are copies of one run: they count as one")
     _check_appended(logs, chosen, found)
     _check_seeds(logs, chosen, beside, found)
-    # A log without a score is a fault only where submission.json has a score for its seed.
+    # A log without a score is a fault only where it trained and submission.json has a score for its seed.
     for run in logs.unscored:
-        (found.untrue if run.seed in logs.missing_seeds else found.look_at).append(f"{run.name}: {run.reason}")
+        is_fault = run.seed in logs.missing_seeds and run.reason != NOTHING_READ
+        (found.untrue if is_fault else found.look_at).append(f"{run.name}: {run.reason}")
     _check_text(chosen, found)
 
 

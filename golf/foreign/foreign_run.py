@@ -24,6 +24,9 @@ from golf.run.result import CRASHED, DIVERGED, OK
 
 IMPLAUSIBLE = "implausible"  # state of a run with a score that no model of text has
 UNFINISHED = "unfinished"  # state of a log that ends before a score of the artifact, without a crash
+NOTHING_READ = (
+    "no step and no score of the artifact is read in it"  # reason of logs of an evaluation in a form of its own
+)
 FIRST_LINES = 6  # training and validation lines of a run, which tell it from other seeds
 LAST_VALIDATION = 0.99  # fraction of all steps from which on a validation is that of the trained model
 _NAMED_SEED = re.compile(r"(?:seed[ _=-]?|(?:^|[_-])s)(\d{1,9})(?!\d)", re.IGNORECASE)
@@ -266,4 +269,6 @@ def _ending(foreign: ForeignRun, run: LogRun) -> tuple[str, str]:
     # A run that went on has survived what looked like its crash.
     if run.crash_line is not None and run.crash_line > run.last_figure_line:
         return CRASHED, f"{run.crash} (line {run.crash_line}, {where})"
+    if run.steps is None:
+        return UNFINISHED, NOTHING_READ
     return UNFINISHED, f"the log ends {where}{f' of {run.of}' if run.of else ''} without a score of the artifact"

@@ -43,7 +43,12 @@ MARKS = (
     ),
     Mark("loader", "ShuffledSequenceLoader", overrides=("data.loader=shuffled",)),
     Mark("loader", "_pick_coprime_stride", overrides=("data.loader=coprime",)),
-    Mark("muon", "qo_bank", overrides=("optim.muon=parallel", "optim.muon_momentum_dtype=bf16")),
+    Mark(
+        "muon",
+        "qo_bank",
+        # Without DDP each rank clips its own gradients.
+        overrides=("optim.muon=parallel", "optim.muon_momentum_dtype=bf16", "optim.clip_before_reduction=true"),
+    ),
     Mark(
         "polar",
         "_PE_COEFFS",
@@ -68,7 +73,7 @@ MARKS = (
     ),
     Mark("quant", "_lqer_pack_asym", overrides=("quant=sdclip_lqer_asym", "quant.chosen_by=matrix")),
     Mark("quant", "clip_sigmas", overrides=("quant=sdclip_gptq", *GPTQ_ONCE)),
-    Mark("quant", "collect_hessians", overrides=("quant=gptq_int6", *GPTQ_ONCE)),
+    Mark("quant", "collect_hessians", overrides=("quant=gptq_int6", "quant.scale_rounding=below_int8", *GPTQ_ONCE)),
     Mark("quant", "mixed_quantize_int6", missing="quantization and codec (mixed_quantize_int6)"),
     Mark("layout", "_byte_shuffle", overrides=BYTE_PLANES),
 )
@@ -87,6 +92,8 @@ def script_structure(tree: ast.Module, declared: Mapping[str, str | None]) -> St
         found.settings += [o for o in mark.overrides if o.startswith("tech.")]
         found.missing += [mark.missing] if mark.missing else []
     found.missing += unknown_parts(tree) + ([] if "quant" in parts else unknown_quantizer(tree))
+    if {"DocumentPackingLoader", "ShuffledSequenceLoader"} <= names:
+        found.overrides.append("quant.calibration.text=windows")
     if decay := _muon_decay(tree, declared):
         found.variables["MUON_WD"] = decay
     _add_smear(tree, declared, found)

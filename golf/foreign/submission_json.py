@@ -298,6 +298,8 @@ def _check_fields(values: dict[str, Any], claims: Claims, found: Audit) -> None:
         figure = claims.figures.get(OWN_NAMES.get(key, ""))
         if key not in values and figure is not None:
             renamed.append(f"{key} as {figure.source.partition(': ')[2]}")
+        elif key == "author" and key not in values and values.get("authors"):
+            renamed.append("author as authors")
         elif key not in values or values[key] == "":
             missing.append(key)
         elif not _has_type(key, values[key]):

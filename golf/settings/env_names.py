@@ -52,7 +52,6 @@ KEYS = {
     "PHASED_TTT_PREFIX_DOCS": "eval.ttt.lora_phases.documents",
     "PHASED_TTT_NUM_PHASES": "eval.ttt.lora_phases.count",
     "LQER_RANK": "quant.lqer.rank",
-    "GPTQ_CALIBRATION_BATCHES": "calibration_batches",  # completed by golf/settings/translation.py
     "LQER_TOP_K": "quant.lqer.top",
 }
 SWITCHES = {  # variables that choose one value if they are not off
@@ -70,8 +69,8 @@ APRIL_LORA = {
     *(name for name, key in KEYS.items() if key.startswith(("eval.ttt.lora_phases", "eval.ttt.lora_beta"))),
     *("TTT_LORA_ALPHA", "TTT_WEIGHT_DECAY", "TTT_GRAD_STEPS", "TTT_WARM_START_A", *LORA_TARGETS),
 }
-# Variables of scripts that correct rounding with low-rank factors; the bits are those of factors with a scale a row.
-LQER = {"LQER_ENABLED", "LQER_ASYM_ENABLED", "LQER_FACTOR_BITS", "LQER_ASYM_GROUP"}
+# Variables of quantization that need others beside them; the bits are those of low-rank factors with a scale a row.
+QUANT = {"LQER_ENABLED", "LQER_ASYM_ENABLED", "LQER_FACTOR_BITS", "LQER_ASYM_GROUP", "GPTQ_CALIBRATION_BATCHES"}
 CODECS = {"brotli": ("brotli", 11), "pergroup": ("brotli", 11), "lzma": ("lzma", 9), "zstd": ("zstd", 22)}
 FP16_GATES = "quant.by_name={*attn_gate.weight:fp16}"
 GATES = "GATED_ATTN_QUANT_GATE"  # stores the gates as int8 by each row's maximum
@@ -88,7 +87,7 @@ SAME_HERE = {
     "EMBEDDING_DIM=512",
 }
 # Variables that the translation knows by their names.
-OTHERS = {"TTT_ENABLED", "TTT_WARM_START_A", "EMBED_BITS", "COMPRESSOR", GATES, *LORA_TARGETS, *LQER}
+OTHERS = {"TTT_ENABLED", "TTT_WARM_START_A", "EMBED_BITS", "COMPRESSOR", GATES, *LORA_TARGETS, *QUANT}
 ABSENT_AT_ZERO = {"MLP_HIDDEN"}  # variables whose 0 means "not given" in the scripts
 OFF_AT_ZERO = {  # variables whose 0 or -1 needs no override, because the feature is off here by default
     *("MTP_NUM_HEADS", "DTG_ENABLED", "USE_GPTQ", "PRUNE_PCT"),

@@ -113,9 +113,9 @@ def _assign(name: str, value: str, result: Translation) -> None:
     result.lora |= name in names.LORA_ONLY
     if name in names.APRIL_LORA:
         result.april_lora[name] = value
-    if name in names.LQER:
-        result.lqer[name] = value
-    if name == "TTT_WARM_START_A" or name in names.LORA_TARGETS or name in names.LQER:
+    if name in names.QUANT:
+        result.quant[name] = value
+    if name == "TTT_WARM_START_A" or name in names.LORA_TARGETS or name in names.QUANT:
         return
     if name in variables_of_techniques():
         result.techniques[name] = value

@@ -22,6 +22,8 @@ ACCUSATIONS = {
     # model and raw code; the README has 1.1000 where the log has 1.10042475
     "pr1520": ["16,133,979 bytes in total", "16,134,845 bytes", "16,135,385 bytes", "seed 999 a score of 1.1000"],
     "pr1605": [],
+    # logs of an evaluation alone: a table of ranks, each with its score
+    "pr1823": [],
     # the claimed artifact_bytes are the model's, to the byte
     "pr1835": ["16,071,321 bytes in total", "16,071,265 bytes in total", "16,070,447 bytes in total"],
     # the mean of the losses before quantization is 2.333952

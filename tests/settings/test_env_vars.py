@@ -66,12 +66,15 @@ def test_every_known_variable_sets_its_field(name: str) -> None:
     beside = "MUON_WD=0.1 " if name == "WD_TAPER_FINAL_MULT" else ""
     cfg = compose(translate(f"{beside}{name}={value} torchrun train_gpt.py").overrides)
     found: object = cfg
-    if name == "GPTQ_CALIBRATION_BATCHES":  # counts batches of one of eight ranks
-        assert cfg.quant.calibration.tokens == 3 * 98_304
-        return
     for part in KEYS[name].split("."):
         found = getattr(found, part)
     assert str(found) in (value, f"{value}.0") or (name == "TIE_EMBEDDINGS" and found is False)
+
+
+def test_calibration_counts_the_batches_of_one_of_eight_ranks() -> None:
+    april = translate("GPTQ_CALIBRATION_BATCHES=64 torchrun train_gpt.py")
+    other = translate("TRAIN_BATCH_TOKENS=524288 GPTQ_CALIBRATION_BATCHES=16 torchrun train_gpt.py")
+    assert [compose(found.overrides).quant.calibration.tokens for found in (april, other)] == [64 * 98_304, 16 * 65_536]
 
 
 def test_unknown_variables_are_named_and_switched_off_ones_are_not() -> None:

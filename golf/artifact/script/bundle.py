@@ -54,6 +54,8 @@ class Bundle:
         shake(self.flat, settings)
         # The strings in ENVIRONMENT name settings and so keep them. Without those that nothing else reads, more goes.
         _keep_useful(variables, self.flat)
+        # The first pass still saw the settings changed by code that it cut.
+        fold(self.flat, facts)
         shake(self.flat, settings)
         put_kernels(self.flat)
         refuse_leftovers(self.flat, set(facts.groups))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,12 +17,13 @@ ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 
 def fold(flat: Flat, facts: Facts) -> None:
-    """Cut the branches of `flat` in place that `facts` decide, and add to `facts` what the program tells."""
+    """Cut the branches of `flat` in place that `facts` and what the program itself tells decide."""
+    # Code that this pass leaves unreached may change settings: without it, the next pass knows more of them.
+    facts = dataclasses.replace(facts, open=facts.open | _changed_settings(flat, facts))
     for node in flat.statements():
         if isinstance(node, ast.FunctionDef) and isinstance(node.returns, ast.Name) and node.returns.id in facts.groups:
             facts.makers[node.name] = facts.groups[node.returns.id]
     facts.attributes = _groups_held(flat, facts)
-    facts.open |= _changed_settings(flat, facts)
     facts.results = dict.fromkeys(NEVER_TRUE, False)
     facts.results |= _results(flat, facts)
     # A second pass would gain only from functions that the first one reduced to a return; none decides a branch.

@@ -66,9 +66,11 @@ def _is_needed(other: Config) -> bool:
 
 
 def _shows_later(cfg: Config, key: str) -> bool:
-    """Tell whether a setting that is on need not show before the clock."""
-    # Pruning to fit depends on the trained weights' bytes, and a model of one layer has no U-net skip.
-    return key == "quant.prune.to_fit" or (key == "model.unet_skips" and cfg.model.num_layers < 2)
+    """Tell whether a setting that is on need not show before the clock, in the small stand-ins of one rank."""
+    # Pruning to fit depends on the trained weights' bytes, ranks differ in their gradients only where there are several,
+    # and a model of one layer has no U-net skip.
+    late = key in ("quant.prune.to_fit", "optim.clip_before_reduction")
+    return late or (key == "model.unet_skips" and cfg.model.num_layers < 2)
 
 
 def _idle(cfg: Config, name: str, keys: list[str]) -> list[str]:

@@ -46,6 +46,7 @@ def test_everything_that_acts_passes() -> None:
         optim__muon_wd=0.04,
         optim__adam_wd=0.02,
         optim__grad_clip_norm=1.0,
+        optim__clip_before_reduction=True,  # acts where ranks differ, and is no fault on one
         optim__muon_momentum_warmup_steps=10,
         optim__muon="parallel",
         optim__muon_row_normalize=True,
@@ -179,3 +180,10 @@ def test_the_settings_of_every_experiment_act() -> None:
 def test_the_settings_of_a_record_act() -> None:
     cfg = compose(["scale=record", "experiment=gold6_11l", "data=pydocs", "launch.device=cpu"])
     assert found(cfg) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", sorted(path.stem for path in (ROOT / "conf/experiment/records").glob("*.yaml")))
+def test_no_record_has_a_setting_that_changes_nothing(preset: str) -> None:
+    """Such a setting would end its run as void."""
+    assert found(compose([f"experiment=records/{preset}", "scale=laptop", "launch.device=cpu"])) == []

@@ -31,7 +31,7 @@ SLIDING_LINES = [
 ]
 TTT_LINES = [rf"legal_ttt {SCORES} eval_time:\d+ms", rf"legal_ttt_exact {EXACT}"]
 SGD_LINES = [
-    r"ttt_sliding:start chunks=\d+ chunk_tokens=256 total_windows=\d+ stride=\d+ ttt_lr=0\.002 ttt_epochs=3 "
+    r"ttt_sliding:start chunks=\d+ chunk_tokens=256 total_windows=\d+ stride=\d+ ttt_lr=0\.002 ttt_epochs=1 "
     r"freeze_blocks=0",
     r"  ttt_chunk \[1/\d+\] bpb=\d\.\d{6} time=\d+\.\ds",
     r"ttt_sliding:done val_loss=\d\.\d{6} val_bpb=\d\.\d{6} elapsed=\d+\.\ds",
