@@ -101,7 +101,7 @@ def rows_of(found: Findings) -> dict[str, Row]:
     cells = [[column.cell(row) for column in table.filled] for row in table.rows]
     assert page["rows"] == cells and page["notes"] == list(table.notes)
     rows = {
-        values["variant_id"]: Row(values, data, line)
+        values["variant_id"]: Row(dict(values), data, line)
         for values, data, line in zip(table.rows, page["variants"], lines, strict=True)
     }
     for row in rows.values():

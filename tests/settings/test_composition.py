@@ -289,11 +289,9 @@ def test_flags_of_other_frameworks_and_the_version() -> None:
     # As a process, because Hydra prints through logging, which other tests have set up in this one.
     done = golf_train("--info")
     assert done.returncode == 0 and "Installed Hydra Plugins" in done.stdout and done.stderr == ""
-    done = golf_main("-m", "--cfg", "job", "seed=1,2")
-    assert (
-        done.returncode == 2
-        and done.stderr == "error: --cfg and --info show one run: leave out -m and lists of values.\n"
-    )
+    swept = golf_main("-m", "--cfg", "job", "seed=1,2")
+    assert swept.returncode == 2
+    assert swept.stderr == "error: --cfg and --info show one run: leave out -m and lists of values.\n"
     version = golf_main("--version").stdout
     assert version.startswith(f"golf {golf.__version__}") and re.fullmatch(r"\d+\.\d+\.\d+", golf.__version__)
 

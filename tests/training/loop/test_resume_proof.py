@@ -189,7 +189,7 @@ def test_random_numbers_of_its_own_are_found(tiny_cfg: Config) -> None:
 def test_what_fails_on_loading_or_in_a_step_is_one_sentence(tiny_cfg: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("load_state_dict", "step"):
         with monkeypatch.context() as planted:
-            planted.setattr(Adam, name, lambda *_: {}["missing"])
+            planted.setattr(Adam, name, lambda *_: dict[str, int]()["missing"])
             (said,) = lost_by_resume(tiny_cfg)
             assert said == "no run of this configuration resumes: KeyError: 'missing'"
 

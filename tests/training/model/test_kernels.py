@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason='needs Triton: pip install "golf[kernels]"'),
     pytest.mark.skipif(
         np.lib.NumpyVersion(np.__version__) >= "2.4.0"
-        and importlib.util.find_spec("triton")
+        and importlib.util.find_spec("triton") is not None
         and importlib.metadata.version("triton") < "3.7",
         reason="the interpreter of Triton 3.6, which torch 2.11 has, needs NumPy before 2.4",
     ),

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from golf.settings.config import OptimConfig
+from golf.training.loop.checkpoint import flatten
 from golf.training.optim.adam import Adam
 from golf.training.optim.groups import Optimizer
 from golf.training.optim.muon import Muon
@@ -92,9 +93,8 @@ def train_on_rank(rank: int, world_size: int, clip_norm: float, dtype: str, rows
         set_mean_gradients(plain, step, list(range(world_size)))
         for opt in (parallel, plain, own):
             opt.step(1.0 / (step + 1), 0.9)
-    assert list(parallel.muon.state_dict()) != [] and all(
-        buffer.dtype == torch.float32 for buffer in parallel.muon.state_dict().values()
-    )
+    buffers = flatten(parallel.muon.state_dict()).values()
+    assert buffers and all(buffer.dtype == torch.float32 for buffer in buffers)
     return {"parallel": weights(parallel), "plain": weights(plain), "own": weights(own)}
 
 
