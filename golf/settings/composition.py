@@ -47,6 +47,12 @@ SEARCHER = "hydra_plugins.golf_optuna.OptunaSweeper"
 # hydra.sweeper.trials and so on: runs of the search, how many of them at once, and rounds of the verdict at most.
 SEARCH = {"trials": 20, "at_once": 1, "sampler_seed": 0, "verdict_seeds": 5, "params": None}
 SUBMITTER = "hydra_plugins.golf_submitter.GolfSubmitter"
+OTHER_WORDS = (  # overrides that others write, and what golf makes of them; empty: nothing
+    (r"^\++(sweep|experiment)=", r"\1="),
+    (r"^\+*hydra/launcher=joblib$", "hydra/launcher=golf"),
+    (r"^\+*hydra\.launcher\.n_jobs=(\d+)$", r"launch.jobs=\1"),
+    (r"^\+*hydra\.launcher\.n_jobs=-1$", ""),
+)
 RECORD_DIM, RECORD_HEAD_DIM = 512, 64  # channels of the residual stream and of a head in the public baseline
 
 
@@ -128,12 +134,15 @@ _register()
 def completed(overrides: Sequence[str]) -> list[str]:
     """Return `overrides` for Hydra: with a scale, and with `sweep=` for `+sweep=`, since the defaults list names it.
 
-    `+experiment=` is the habit of Hydra's users and means `experiment=`.
+    `+experiment=` is the habit of Hydra's users and means `experiment=`. What joblib's launcher is asked for, golf's own
+    does, which keeps a record of the sweep.
     """
     # conf/config.yaml cannot compute the scale itself: `data` reads it there, and Hydra hands on no computed choice.
     has_scale = any(re.match(r"[+]{0,2}scale=", o) for o in overrides)
     scale = [] if has_scale else [f"scale={hardware.default_choice('scale')}"]
-    return [re.sub(r"^\++(sweep|experiment)=", r"\1=", o) for o in (*scale, *overrides)]
+    for pattern, meant in OTHER_WORDS:
+        overrides = [re.sub(pattern, meant, override) for override in overrides]
+    return [*scale, *filter(None, overrides)]
 
 
 def sweep_label(overrides: Sequence[str]) -> str:

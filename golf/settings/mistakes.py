@@ -21,7 +21,7 @@ WITH_WORD = "--cfg -c --package -p --info -i --config-path -cp --config-name -cn
 FLAGS = {**dict.fromkeys(ALONE.split(), False), **dict.fromkeys(WITH_WORD.split(), True)}
 MAY_BE_NULL = ("sweep", "experiment")
 HYDRA_FOLDERS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir")
-LAUNCHERS = ("golf", "golf_submit")
+LAUNCHERS = ("golf", "golf_submit", "joblib")
 OTHER_ENTRY = ("--hydra-help", "--version", "--shell-completion", "-sc", "--config-", "-cp", "-cn", "-cd", "--exp")
 
 

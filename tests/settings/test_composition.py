@@ -13,7 +13,7 @@ import golf
 from golf.errors import GolfError
 from golf.registry import technique_types
 from golf.settings import composition, hardware
-from golf.settings.composition import compose, refuse_mistakes
+from golf.settings.composition import completed, compose, refuse_mistakes
 from golf.settings.config import ttt_recipe
 from golf.settings.consistency import warnings
 from golf.settings.dropping import OFF, droppable
@@ -249,7 +249,7 @@ def test_every_option_composes_and_says_what_it_is(path: Path, machine: None) ->
             r"hydra\.run\.dir=x has no effect: GOLF_RUNS=FOLDER before the command chooses the folder",
         ),
         (["+hydra.sweep.dir=x"], r"hydra\.sweep\.dir=x has no effect"),
-        (["hydra/launcher=joblib"], r"hydra/launcher=joblib is not supported: .* launch\.jobs=2 .* golf submit"),
+        (["hydra/launcher=ray"], r"hydra/launcher=ray is not supported: .* launch\.jobs=2 .* golf submit"),
     ],
 )
 def test_mistakes_end_in_one_sentence(overrides: list[str], sentence: str, machine: None) -> None:
@@ -298,6 +298,12 @@ def test_flags_of_other_frameworks_and_the_version() -> None:
 
 def test_other_names_name_settings_that_exist() -> None:
     assert set(SYNONYMS.values()) <= set(setting_keys()) and not set(SYNONYMS) & set(setting_keys())
+
+
+def test_the_launcher_of_joblib_is_golfs_own() -> None:
+    asked = ["scale=laptop", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
+    assert completed(asked) == ["scale=laptop", "hydra/launcher=golf", "launch.jobs=2"]
+    assert completed([*asked[:2], "+hydra.launcher.n_jobs=-1"]) == ["scale=laptop", "hydra/launcher=golf"]
 
 
 def test_an_experiment_may_have_the_plus_of_a_sweep(machine: None) -> None:
