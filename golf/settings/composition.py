@@ -134,8 +134,8 @@ _register()
 def completed(overrides: Sequence[str]) -> list[str]:
     """Return `overrides` for Hydra: with a scale, and with `sweep=` for `+sweep=`, since the defaults list names it.
 
-    `+experiment=` is the habit of Hydra's users and means `experiment=`. Golf's own launcher does what joblib's is asked
-    for, and keeps a record of the sweep.
+    `+experiment=` is the habit of Hydra's users and means `experiment=`. Golf's own launcher does the work of joblib's,
+    and keeps a record of the sweep.
     """
     # conf/config.yaml cannot compute the scale itself: `data` reads it there, and Hydra hands on no computed choice.
     has_scale = any(re.match(r"[+]{0,2}scale=", o) for o in overrides)
