@@ -13,7 +13,7 @@ from golf.jobs.cluster.queue import JobState, job_states
 from golf.jobs.cluster.status import UNKNOWN, sweep_status
 from golf.jobs.cluster.submit import make_order
 from golf.jobs.sweep.jobs import Job
-from golf.jobs.sweep.record import SweepRecord, read_record
+from golf.jobs.sweep.record import SweepRecord
 from tests.support import compose
 
 
