@@ -41,8 +41,7 @@ def with_rivals(
         if reference == best and best in again and len(ranked.unbeaten) > 1 and not rounds:
             fresh = replace(found[best], rows=tuple(r for r in found[best].rows if r.seed not in asked[best]))
             if len(fresh.counted) >= FEWEST_FRESH:
-                lost = len(found[best].rows) - len(fresh.rows)
-                said.append(f"The reference was the best {where}: its {lost} runs there were lucky and do not count.")
+                said.append(f"The reference was the best {where}: its runs there were lucky and do not count.")
                 found[best] = fresh
                 again.remove(best)
         rivals = frozenset(v.id for v in before) - {first_variant(record)}

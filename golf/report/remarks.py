@@ -25,7 +25,6 @@ from golf.report.verdicts import SAME_TOKENIZER, margin_bpb
 from golf.words import counted, listed
 
 MOST_NAMES = 4  # machines that a remark names
-LOST_BY_PRUNING = 0.05  # 2,756 public logs, 0.002 bpb behind at half of the budget (docs/sweeps.md)
 MANY = 3  # number of variants that may be equal, from which on a remark says that chance flatters the best
 
 
@@ -87,14 +86,13 @@ def _about_rule(findings: Findings) -> Iterable[str]:
 
 def _about_looks(findings: Findings) -> Iterable[str]:
     """Say how often a sweep in rounds was looked at, or that its looks are not counted."""
-    plan = findings.study.plan
-    if plan is None:
-        return
-    if findings.looks is None:
-        yield (
-            "The sweep stopped when it was decided, and this table counts its last look only: "
-            "its verdicts are wrong more often than the rule says."
-        )
+    plan, stopped = findings.study.plan, findings.study.stopped
+    if plan is None or findings.looks is None:
+        if stopped:
+            yield (
+                f"Runs of {listed(stopped)} ended when they were decided, and this table counts one look only: its "
+                "verdicts are wrong more often than the rule says."
+            )
         return
     prior = plan.prior_under(findings.rules)
     holds = "intervals and p hold"
@@ -224,10 +222,11 @@ def _about_pruned(study: Study) -> Iterable[str]:
     variants = [v for v in study.variants if v.pruned]
     if variants:
         runs = sum(len(v.pruned) for v in variants)
+        # The 5 % are of 2,756 public logs (docs/sweeps.md).
         yield (
             f"{counted(runs, 'run')} of {counted(len(variants), 'variant')} pruned: behind the reference on the way, "
             "and in no mean. Such a rule also ends variants that would be better, so that improvements are found less "
-            f"often than said: in public logs 0.002 bpb at half of the budget ended {LOST_BY_PRUNING:.0%} of those."
+            "often than said: in public logs 0.002 bpb at half of the budget ended 5% of those."
         )
 
 

@@ -28,7 +28,6 @@ from golf.report.store import (
 )
 from golf.report.variants import Variant
 from golf.run.folder import runs_root
-from golf.words import listed
 
 LEAVE_ONE_OUT, ADD_ONE = "leave_one_out", "add_one"
 MOST_KEYS_IN_A_LABEL = 3
@@ -48,6 +47,7 @@ class Study:
     inseparable: Mapping[str, str] = field(default_factory=dict)  # variant id → why it shows no single effect
     notes: tuple[str, ...] = ()
     plan: SequentialPlan | None = None  # None for a sweep of a fixed size
+    stopped: tuple[str, ...] = ()  # names of sweeps in rounds whose runs are here: they ended when they were decided
 
     @property
     def labelled(self) -> bool:
@@ -114,9 +114,7 @@ def read_study(targets: Sequence[str], reference: str | None = None, row_of: Row
     return _with_earlier(labelled, records, earlier, root, row_of)
 
 
-def _with_earlier(
-    study: Study, records: Sequence[Record], earlier: Sequence[Record], root: Path, row_of: RowOf
-) -> Study:
+def _with_earlier(study: Study, own: Sequence[Record], earlier: Sequence[Record], root: Path, row_of: RowOf) -> Study:
     """Return the study with what its own sweeps and earlier ones say about runs that count again."""
     index = index_runs(root)
 
@@ -127,14 +125,9 @@ def _with_earlier(
     rounds = study.plan.seeds if study.plan else ()
     reference = study.reference.id if study.reference else ""
     variants, said = with_rivals(study.variants, reference, earlier, read, rounds)
-    stopped = [r["name"] for r in (*records, *earlier) if r.get("sequential") and runs_again(study.variants, r)]
-    if stopped and study.plan is None:
-        said.append(
-            f"Runs of {listed(stopped)} ended when they were decided, and this table counts one look only: "
-            "its verdicts are wrong more often than the rule says."
-        )
+    stopped = tuple(r["name"] for r in (*own, *earlier) if r.get("sequential") and runs_again(study.variants, r))
     found = next((v for v in variants if v.id == reference), None)
-    return replace(study, variants=variants, reference=found, notes=(*study.notes, *said))
+    return replace(study, variants=variants, reference=found, notes=(*study.notes, *said), stopped=stopped)
 
 
 def refused_variant(number: int, label: str, sentence: str) -> Variant:
