@@ -87,7 +87,7 @@ def judged(
     ranked = ranking(alike, rules, verdicts, reference, score=chosen, sigma=sigma, test=test)
     if looks is not None:
         # Tests against the best after the fact do not count the looks.
-        ranked = Ranking(ranked.best, set(), set())
+        ranked = replace(ranked, tied=set(), tested=set())
     inseparable = {id: why for id, why in study.inseparable.items() if id in verdicts}
     verdicts |= {id: replace(verdicts[id], kind=NOT_SEPARABLE, reason=why) for id, why in inseparable.items()}
     return Findings(study, rules, chosen, reference, verdicts, ranked, sigma, published, looks)

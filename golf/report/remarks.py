@@ -15,18 +15,17 @@ from golf.report.statistics import (
     ONE_SEED,
     PAIRED,
     Comparison,
+    luck_of_the_best,
     pooled_sd,
-    shrunken_best,
     smallest_difference,
 )
 from golf.report.study import Study
-from golf.report.variants import Variant
+from golf.report.variants import Variant, compared_before
 from golf.report.verdicts import SAME_TOKENIZER, margin_bpb
-from golf.words import listed
+from golf.words import counted, listed
 
 MOST_NAMES = 4  # machines that a remark names
-LOST_BY_PRUNING = 0.05  # 2,756 public logs, 0.002 bpb behind at half of the budget (docs/verdicts.md)
-MANY = 3  # number of variants from which on a remark says that the best is flattered by chance
+MANY = 3  # number of variants that may be equal, from which on a remark says that chance flatters the best
 
 
 def remarks_on(findings: Findings) -> tuple[str, ...]:
@@ -69,8 +68,10 @@ def _about_rule(findings: Findings) -> Iterable[str]:
     tests = sorted({v.comparison.test for v in verdicts if v.comparison})
     by = f" by more than {rules.margin_nats:g} nats per token" if rules.margin_nats else ""
     count = max(v.family for v in verdicts)
-    to_come = count - sum(v.comparison is not None for v in verdicts)
+    before = compared_before(findings.study.variants) if count else 0
+    to_come = count - before - sum(v.comparison is not None for v in verdicts)
     later = f", {to_come} of them to come" if to_come else ""
+    later += f", {before} of an earlier sweep" if before else ""
     # The looks of a sequential sweep share the level out themselves.
     how_corrected = "Holm-corrected" if findings.looks is None else "corrected"
     over = f", {how_corrected} over {count} comparisons{later}" if count > 1 else ""
@@ -85,19 +86,21 @@ def _about_rule(findings: Findings) -> Iterable[str]:
 
 def _about_looks(findings: Findings) -> Iterable[str]:
     """Say how often a sweep in rounds was looked at, or that its looks are not counted."""
-    plan = findings.study.plan
-    if plan is None:
-        return
-    if findings.looks is None:
-        yield (
-            "The sweep stopped when it was decided, and this table counts its last look only: "
-            "its verdicts are wrong more often than the rule says."
-        )
+    plan, stopped = findings.study.plan, findings.study.stopped
+    if plan is None or findings.looks is None:
+        if stopped:
+            yield (
+                f"Runs of {listed(stopped)} ended when they were decided, and this table counts one look only: its "
+                "verdicts are wrong more often than the rule says."
+            )
         return
     prior = plan.prior_under(findings.rules)
+    holds = "intervals and p hold"
+    if any(v.rivals for v in findings.study.variants):
+        holds = "p holds, but not the intervals, as variants were chosen by runs that count here,"
     yield (
         f"Sequential: {findings.looks} of at most {plan.looks} looks. The error of the rule is shared out over all of "
-        "them, and intervals and p hold whenever the sweep stopped."
+        f"them, and {holds} whenever the sweep stopped."
     )
     if prior is not None:
         yield (
@@ -202,9 +205,16 @@ def _about_trust(findings: Findings) -> Iterable[str]:
             )
     if findings.sigma and tests and KNOWN_SIGMA not in tests:
         yield f"The given {findings.sigma:g} bpb is not used: all that is tested has a standard deviation of its own."
-    count = sum(v.mean(findings.score) is not None for v in findings.study.variants)
-    if findings.best and count >= MANY:
-        yield f"The best of {count} is flattered by chance{_shrunken(findings)}. Only fresh seeds tell how good it is."
+    equal = findings.ranking.unbeaten
+    if findings.best and len(equal) >= MANY:
+        samples = [v.scores(findings.score) for v in findings.study.variants if v.id in equal]
+        noise, _ = pooled_sd(samples) or (0.0, 0)
+        luck = luck_of_the_best(len(equal), noise, len(findings.best.scores(findings.score)))
+        by = f" by {_digits(luck)} bpb on average" if luck else ""
+        yield (
+            f"{len(equal)} variants may be equal, as none was shown to be worse than the best: if they are, chance "
+            f"flatters the best{by}. Only fresh seeds tell how good it is."
+        )
 
 
 def _about_pruned(study: Study) -> Iterable[str]:
@@ -212,22 +222,12 @@ def _about_pruned(study: Study) -> Iterable[str]:
     variants = [v for v in study.variants if v.pruned]
     if variants:
         runs = sum(len(v.pruned) for v in variants)
+        # The 5 % are of 2,756 public logs (docs/sweeps.md).
         yield (
-            f"{runs} runs of {len(variants)} variants were pruned: behind the reference halfway. They enter no mean. "
-            f"In public logs such a rule also ends {LOST_BY_PRUNING:.0%} of the variants that would be better, so that "
-            f"what is said to be found 80% of the time is found {0.8 * (1 - LOST_BY_PRUNING):.0%} of the time."
+            f"{counted(runs, 'run')} of {counted(len(variants), 'variant')} pruned: behind the reference on the way, "
+            "and in no mean. Such a rule also ends variants that would be better, so that improvements are found less "
+            "often than said: in public logs 0.002 bpb at half of the budget ended 5% of those."
         )
-
-
-def _shrunken(findings: Findings) -> str:
-    """Return the best mean with its luck taken off, as a part of a sentence; empty if the noise is unknown."""
-    samples = [x for v in findings.study.variants if (x := v.scores(findings.score))]
-    noise = pooled_sd(samples)
-    means = [sum(x) / len(x) for x in samples]
-    if noise is None or findings.best is None or min(means) != findings.best.mean(findings.score):
-        return ""
-    shown = shrunken_best(means, noise[0], len(findings.best.scores(findings.score)))
-    return f"; corrected for that, its {min(means):.4f} bpb is {shown:.4f}"
 
 
 def _about_runs(study: Study) -> Iterable[str]:

@@ -20,7 +20,7 @@ from golf.report.comparison import NOT_COMPARABLE, check_comparable, compare
 from golf.report.rows import REFUSED
 from golf.report.seed_noise import SeedPrior, moderated, pooled_unless_wider
 from golf.report.statistics import ONE_SEED, WELCH, Comparison
-from golf.report.variants import Variant
+from golf.report.variants import Variant, compared_before
 from golf.report.verdicts import (
     BETTER,
     MOST_LOST,
@@ -123,7 +123,7 @@ def judge_sequentially(
     # A configuration that was refused is no comparison.
     asked = [v for v in variants if v is not reference and any(row.state != REFUSED for row in v.rows)]
     looking.arms = {v.id: _Arm(v) for v in asked}
-    looking.family = len(looking.arms)
+    looking.family = len(looking.arms) + compared_before(variants)
     looking.left = {BETTER: looking.family, WORSE: looking.family}
     for look in range(1, plan.looks + 1):
         if not looking.arms or not looking.is_complete(look):

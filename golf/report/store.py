@@ -40,11 +40,10 @@ def find_record(target: str, root: Path) -> dict[str, Any] | None:
 
 
 def root_of(target: str, root: Path) -> Path:
-    """Return the runs root that a sweep given by its folder lies in, `<root>/sweeps/<name>`; else `root`."""
+    """Return the folder with sweeps that `target` is or lies in, as sweep, variant or run; else `root`."""
     folder = Path(target).absolute()
-    folder = folder.parent if folder.name == "sweep.json" else folder
-    is_sweep = folder.parent.name == "sweeps" and (folder / "sweep.json").is_file()
-    return folder.parent.parent if is_sweep else root
+    places = (folder, *folder.parents[:3]) if folder.exists() else ()
+    return next((place for place in places if (place / "sweeps").is_dir()), root)
 
 
 def begun_sweeps(target: str, root: Path) -> list[Path]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from golf.errors import GolfError
 from golf.report.changes import Flat, change, differing_keys, required_by, techniques_of, why_not_separable, written
-from golf.report.chosen_reference import fresh_reference
+from golf.report.earlier_sweeps import Record, runs_again, with_rivals
 from golf.report.imported_rows import find_imported, imported_variants
 from golf.report.rows import REFUSED, WAITING, RunRow, row_of
 from golf.report.sequential import SequentialPlan
@@ -20,6 +20,7 @@ from golf.report.store import (
     index_runs,
     latest_row,
     namesakes,
+    other_records,
     root_of,
     run_folders,
     seed_of,
@@ -46,6 +47,7 @@ class Study:
     inseparable: Mapping[str, str] = field(default_factory=dict)  # variant id → why it shows no single effect
     notes: tuple[str, ...] = ()
     plan: SequentialPlan | None = None  # None for a sweep of a fixed size
+    stopped: tuple[str, ...] = ()  # names of sweeps in rounds whose runs are here: they ended when they were decided
 
     @property
     def labelled(self) -> bool:
@@ -105,12 +107,27 @@ def read_study(targets: Sequence[str], reference: str | None = None, row_of: Row
     )
     planned = study.plan.reference if study.plan else None
     labelled = _labelled(study, reference or first.get("reference") or planned)
-    if labelled.reference is None:
-        return labelled
-    fresh, said = fresh_reference(labelled.reference, records, root, is_planned=labelled.plan is not None)
-    variants = tuple(fresh if v is labelled.reference else v for v in labelled.variants)
-    notes = (*labelled.notes, said) if said else labelled.notes
-    return replace(labelled, variants=variants, reference=fresh, notes=notes)
+    # A record tells when its runs were chosen; folders are chosen now.
+    created = min(str(r.get("created", "")) for r in records) if len(records) == len(targets) else None
+    others = other_records({str(record["name"]) for record in records}, root)
+    earlier = [r for r in others if created is None or str(r.get("created", "")) < created]
+    return _with_earlier(labelled, records, earlier, root, row_of)
+
+
+def _with_earlier(study: Study, own: Sequence[Record], earlier: Sequence[Record], root: Path, row_of: RowOf) -> Study:
+    """Return the study with what its own sweeps and earlier ones say about runs that count again."""
+    index = index_runs(root)
+
+    def read(id: str, seeds: set[int]) -> Variant:
+        folders = [[f for f in index.get(id, []) if seed_of(f) == seed] for seed in sorted(seeds)]
+        return Variant(id, id, tuple(latest_row(attempts, row_of) for attempts in folders if attempts))
+
+    rounds = study.plan.seeds if study.plan else ()
+    reference = study.reference.id if study.reference else ""
+    variants, said = with_rivals(study.variants, reference, earlier, read, rounds)
+    stopped = tuple(r["name"] for r in (*own, *earlier) if r.get("sequential") and runs_again(study.variants, r))
+    found = next((v for v in variants if v.id == reference), None)
+    return replace(study, variants=variants, reference=found, notes=(*study.notes, *said), stopped=stopped)
 
 
 def refused_variant(number: int, label: str, sentence: str) -> Variant:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -32,6 +32,7 @@ class Variant:
     label: str
     rows: tuple[RunRow, ...]
     values: Mapping[str, str] = field(default_factory=dict)  # swept key → value, as the override spells it
+    rivals: frozenset[str] = frozenset()  # ids of variants that it was compared with before, by these runs
 
     @cached_property
     def counted(self) -> list[RunRow]:
@@ -117,3 +118,8 @@ class Variant:
         """Return the mean bytes per token of the scored text; None if no run tells it."""
         known = [row.bytes_per_token for row in self.counted if row.bytes_per_token]
         return float(np.mean(known)) if known else None
+
+
+def compared_before(variants: Sequence[Variant]) -> int:
+    """Return how many other variants these were chosen from in earlier sweeps, by runs that count here again."""
+    return len(frozenset().union(*(v.rivals for v in variants)) - {v.id for v in variants})

@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from golf.bits import bits_per_byte, nats_per_token
 from golf.errors import GolfError
 from golf.report.comparison import PublishedNoise, check_comparable, compare, why_not_alike
 from golf.report.statistics import Comparison, holm
-from golf.report.variants import Variant
+from golf.report.variants import Variant, compared_before
 from golf.settings.config import RulesConfig
 
 BETTER, WORSE, NO_DIFFERENCE, NO_VERDICT = "better", "worse", "not distinguishable", "no verdict"
@@ -36,7 +36,7 @@ class Verdict:
     difference_nats: float | None = None  # nats per token
     comparison: Comparison | None = None
     p: float | None = None  # one-sided in the direction found, Holm-corrected
-    family: int = 0  # comparisons that Holm's correction counted, those to come included; 0 without a comparison
+    family: int = 0  # comparisons that were counted, to come or of earlier sweeps, too; 0 without a comparison
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ class Ranking:
     best: Variant | None
     tied: set[str]  # ids of variants that were tested and not shown to be worse than the best
     tested: set[str]  # ids of variants that were tested against the best
+    unbeaten: set[str] = field(default_factory=set)  # ids of variants not shown to be worse, the best included
 
 
 def judge(
@@ -84,7 +85,8 @@ def judge(
             verdicts[variant.id] = replace(verdict, reason=about_pruned(variant) if variant.pruned else str(error))
     done = {variant.id for variant, *_ in tested}
     # Unfinished variants count as comparisons already, so that a verdict does not get easier halfway through a sweep.
-    family = len(tested) + sum(v.is_open for v in others if v.id not in done)
+    # So do the variants of earlier sweeps that these were chosen from by the runs that count here again.
+    family = len(tested) + sum(v.is_open for v in others if v.id not in done) + compared_before(variants)
     # One family for each hypothesis: better by the margin, better at all, worse.
     better = holm([c.p_below(-margin) for _, _, c, margin in tested], family)
     any_better = holm([c.p_below(0.0) for _, _, c, _ in tested], family)
@@ -138,7 +140,8 @@ def ranking(
     pairs = verdicts if best is reference else {getattr(reference, "id", ""): verdicts.get(best.id)}
     decided = {id: v.kind in (*IMPROVED, WORSE) for id, v in pairs.items() if v and v.comparison and id in tested}
     tied = {id for id in tested if not decided.get(id, id not in tied)}
-    return Ranking(best, tied - selections, tested.keys() - (tied & selections))
+    unbeaten = {v.id for v in candidates} - (tested.keys() - tied)
+    return Ranking(best, tied - selections, tested.keys() - (tied & selections), unbeaten)
 
 
 def measured(variant: Variant, reference: Variant | float, score: str, fitted: float | None = None) -> Verdict:

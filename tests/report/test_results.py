@@ -16,7 +16,7 @@ from golf.report.findings import judged
 from golf.report.remarks import remarks_on
 from golf.report.results import print_sweep, results_table
 from golf.report.rows import RunRow
-from golf.report.statistics import smallest_difference
+from golf.report.statistics import luck_of_the_best, smallest_difference
 from golf.report.study import Study, read_study
 from golf.report.summary import console
 from golf.report.table import Column, Table, as_text, render
@@ -224,9 +224,36 @@ def test_what_flatters_a_number_is_said() -> None:
     text = _remarks(variants, 1.2244, sigma=0.0007)
     assert "1.2244 is taken as exact: it has noise of its own" in text
     assert "The given 0.0007 bpb is not used" in text
-    assert "The best of 3 is flattered by chance" in text
     single = _remarks([variant("b", [1.1])], variant("a", [1.2]), sigma=0.0007)
-    assert not any(words in single for words in ("taken as exact", "not used", "flattered"))
+    assert not any(words in single for words in ("taken as exact", "not used", "flatters"))
+
+
+def test_the_best_is_flattered_only_among_variants_that_compare_and_may_be_equal() -> None:
+    tied = [
+        variant(name, [1.2 + e, 1.2001 + e, 1.2007 + e]) for name, e in zip("abcd", (0, 1e-4, 2e-4, 3e-4), strict=True)
+    ]
+    sd = float(np.std([0, 1e-4, 7e-4], ddof=1))
+    luck = luck_of_the_best(4, sd, 3)
+    expected = (
+        "4 variants may be equal, as none was shown to be worse than the best: "
+        f"if they are, chance flatters the best by {luck:.5f} bpb"
+    )
+    # Neither what is on another text nor what is clearly worse could have been the best.
+    besides = [variant("text", [1.0, 1.0001], data="ffff"), variant("worse", [1.3, 1.3001, 1.3002])]
+    assert expected in _remarks([*tied[1:], *besides], tied[0])
+    better = variant("better", [1.1, 1.1001, 1.1003])
+    assert "flatters" not in _remarks([better, *tied[1:]], tied[0])
+    assert "3 variants may be equal" in _remarks([variant(name, [1.2]) for name in "ab"], variant("c", [1.21]))
+
+
+def test_what_was_pruned_is_told_by_what_was_measured() -> None:
+    rows = tuple(
+        RunRow("a", "a", 9, state, reason="0.0110 bpb behind the reference at 31% of the budget")
+        for state in ["pruned"]
+    )
+    text = _remarks([Variant("a", "a", rows)], variant("b", [1.2, 1.2001]))
+    assert "1 run of 1 variant pruned: behind the reference on the way" in text
+    assert "0.002 bpb at half of the budget ended 5%" in text and "76%" not in text
 
 
 def test_machines_and_faults_are_named() -> None:

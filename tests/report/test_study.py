@@ -109,7 +109,7 @@ def test_seeds_that_were_added_after_a_look_are_named(runs: Path) -> None:
 
 
 def test_a_reference_that_was_chosen_as_a_best_goes_without_its_lucky_runs(runs: Path) -> None:
-    first = {0.06: [1.2440, 1.2447], 0.04: [1.2286, 1.2290], 0.02: [1.2230, 1.2228]}
+    first = {0.06: [1.2440, 1.2447], 0.04: [1.2233, 1.2230], 0.02: [1.2230, 1.2228]}
     write_lr_sweep(runs, first, "first-aaaaaaaa")
     asked = [([f"optim.matrix_lr={lr}"], with_lr(lr), seed) for lr in (0.02, 0.01) for seed in (1, 2)]
     write_sweep(runs, "second-bbbbbbbb", asked, created="2026-02-01T00:00:00")
@@ -122,7 +122,7 @@ def test_a_reference_that_was_chosen_as_a_best_goes_without_its_lucky_runs(runs:
     write_sweep(runs, "second-bbbbbbbb", asked, created="2026-02-01T00:00:00")
     found = read_study(["second"])
     assert found.reference is not None and [row.seed for row in found.reference.rows] == [3, 4]
-    assert any("its 2 runs there were lucky and do not count" in note for note in found.notes)
+    assert any("its runs there were lucky and do not count." in note for note in found.notes)
     # The reference of the first sweep was not chosen for its score.
     write_sweep(runs, "first-aaaaaaaa", asked, reference=variant_id(with_lr(0.02)))
     assert not any("the best of" in note for note in read_study(["second"]).notes)
