@@ -95,9 +95,8 @@ def _about_looks(findings: Findings) -> Iterable[str]:
             )
         return
     prior = plan.prior_under(findings.rules)
-    holds = "intervals and p hold"
-    if any(v.rivals for v in findings.study.variants):
-        holds = "p holds, but not the intervals, as variants were chosen by runs that count here,"
+    is_chosen = any(v.rivals for v in findings.study.variants)
+    holds = "p holds, unlike the intervals of chosen variants," if is_chosen else "intervals and p hold"
     yield (
         f"Sequential: {findings.looks} of at most {plan.looks} looks. The error of the rule is shared out over all of "
         f"them, and {holds} whenever the sweep stopped."

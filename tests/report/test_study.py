@@ -49,6 +49,14 @@ def test_a_sweep_that_was_copied_elsewhere_has_its_runs_there(
     assert len(read_study(["."]).variants[0].counted) == 2
 
 
+def test_a_copy_of_all_runs_has_its_own_sweeps(runs: Path, tmp_path: Path) -> None:
+    write_lr_sweep(runs, {0.04: [1.2286, 1.2290], 0.03: [1.2240, 1.2236], 0.02: [1.2230, 1.2228]})
+    runs.rename(tmp_path / "copied")
+    folders = [str(tmp_path / "copied" / f"run-{variant_id(with_lr(lr))}") for lr in (0.04, 0.02)]
+    assert any("was the best of 3 in the sweep lr" in note for note in read_study(folders).notes)
+    assert read_study([str(tmp_path / "copied")]).notes == ()
+
+
 def test_a_sweep_at_any_time(runs: Path) -> None:
     write_run(runs, with_lr(0.04), 1.2286)
     write_run(runs, with_lr(0.03), None)
