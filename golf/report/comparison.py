@@ -8,7 +8,7 @@ hide it. A published score is a mean of few runs, whose noise counts as much as 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from golf.errors import GolfError
@@ -17,6 +17,7 @@ from golf.report.statistics import Comparison, is_constant, known_sigma, least_s
 from golf.report.texts import OLDER_SCORES, OWN_TEXT, PUBLISHED_ON, shown_text
 from golf.report.variants import SCORES, WAYS, Variant
 
+MACHINE_MAY_BE = "the machine may be the cause"  # end of the reason where no machine ran both
 NOT_COMPARABLE = "not comparable"
 TESTS = ("auto", "welch", "paired")
 # Same-seed scores of two trainings correlate at r = -0.03 (20 pairs of public stacks), so a seed does not make a pair.
@@ -62,9 +63,8 @@ def compare(
     sigma: float | None = None,
     test: str = "auto",
     published: PublishedNoise | None = None,
-    unpaired: Callable[[list[float], list[float]], Comparison] = welch,
 ) -> Comparison:
-    """Compare by the test that fits: paired for shared checkpoints, one-sample for a published score, else `unpaired`.
+    """Compare by the test that fits: paired for shared checkpoints, one-sample for a published score, else Welch's.
 
     `published` is the noise of a published score; without it the score is taken as exact. Raises `GolfError` with the
     reason if no test fits.
@@ -86,7 +86,7 @@ def compare(
     return (
         _with_few_seeds(scores, of_reference, sigma)
         or _by_host(variant, reference, score)
-        or unpaired(scores, of_reference)
+        or welch(scores, of_reference)
     )
 
 
@@ -185,7 +185,7 @@ def check_machines(variant: Variant, reference: Variant) -> None:
 def _check_shared(mine: set[str], other: set[str]) -> None:
     if not mine & other:
         names = [" and ".join(sorted(found)) for found in (mine, other)]
-        raise GolfError(f"its runs are from {names[0]}, the reference's from {names[1]}: the machine may be the cause")
+        raise GolfError(f"its runs are from {names[0]}, the reference's from {names[1]}: {MACHINE_MAY_BE}")
 
 
 def _by_host(variant: Variant, reference: Variant, score: str) -> Comparison | None:

@@ -36,6 +36,7 @@ class Findings:
     sigma: float | None  # standard deviation over seeds that the user gave, bits per byte
     published: PublishedNoise | None = None  # noise of a published reference; None takes it as exact
     looks: int | None = None  # looks of a sequential sweep so far; None if the verdicts are those of one look
+    active: frozenset[str] = frozenset()  # ids of variants that a sequential sweep has not decided
 
     @property
     def best(self) -> Variant | None:
@@ -75,11 +76,11 @@ def judged(
     if chosen not in SCORES:
         raise GolfError(f"There is no score {chosen}: choose one of {', '.join(SCORES)}.")
     reference = against if against is not None else study.reference
-    verdicts, looks, plan = {}, None, study.plan
+    verdicts, looks, active, plan = {}, None, frozenset[str](), study.plan
     # The verdicts of a study that was planned in looks against this reference count these.
     if plan and isinstance(reference, Variant) and reference.id == plan.reference and sigma is None and test == "auto":
         done = judge_sequentially(study.variants, reference, rules, plan, score=chosen)
-        verdicts, looks = done.verdicts, done.looks
+        verdicts, looks, active = done.verdicts, done.looks, frozenset(done.active)
     elif reference is not None:
         verdicts = judge(study.variants, reference, rules, score=chosen, sigma=sigma, test=test, published=published)
     # A score on another text or taken in another way must not become the best one.
@@ -90,7 +91,7 @@ def judged(
         ranked = replace(ranked, tied=set(), tested=set())
     inseparable = {id: why for id, why in study.inseparable.items() if id in verdicts}
     verdicts |= {id: replace(verdicts[id], kind=NOT_SEPARABLE, reason=why) for id, why in inseparable.items()}
-    return Findings(study, rules, chosen, reference, verdicts, ranked, sigma, published, looks)
+    return Findings(study, rules, chosen, reference, verdicts, ranked, sigma, published, looks, active)
 
 
 def score_title(findings: Findings) -> str:

@@ -147,6 +147,6 @@ def _is_same(entry: Mapping[str, str], name: str) -> bool:
 def _notes(rules: RulesConfig) -> Sequence[str]:
     margin = f" by more than {rules.margin_nats:g} nats per token" if rules.margin_nats else ""
     return [
-        f"Better{margin} or worse at one-sided p < {rules.alpha:g}, Holm-corrected within each sweep; "
+        f"Better{margin} or worse at one-sided p < {rules.alpha:g}, corrected within each sweep; "
         f"{rules.confidence:.0%} intervals."
     ]

@@ -70,6 +70,8 @@ def _about_rule(findings: Findings) -> Iterable[str]:
     count = max(v.family for v in verdicts)
     before = compared_before(findings.study.variants) if count else 0
     to_come = count - before - sum(v.comparison is not None for v in verdicts)
+    if findings.looks is not None:
+        to_come = sum(findings.verdicts[id].comparison is None for id in findings.active)
     later = f", {to_come} of them to come" if to_come else ""
     later += f", {before} of an earlier sweep" if before else ""
     # The looks of a sequential sweep share the level out themselves.
@@ -90,22 +92,20 @@ def _about_looks(findings: Findings) -> Iterable[str]:
     if plan is None or findings.looks is None:
         if stopped:
             yield (
-                f"Runs of {listed(stopped)} ended when they were decided, and this table counts one look only: its "
+                f"Runs of {listed(stopped)} end when they are decided, and this table counts one look only: its "
                 "verdicts are wrong more often than the rule says."
             )
         return
-    prior = plan.prior_under(findings.rules)
     is_chosen = any(v.rivals for v in findings.study.variants)
     holds = "p holds, unlike the intervals of chosen variants," if is_chosen else "intervals and p hold"
     yield (
         f"Sequential: {findings.looks} of at most {plan.looks} looks. The error of the rule is shared out over all of "
         f"them, and {holds} whenever the sweep stopped."
     )
-    if prior is not None:
-        yield (
-            f"The standard deviation is moderated by {prior.sd:.5f} bpb with {prior.df:.0f} degrees of freedom, from "
-            f"{prior.groups} finished variants of the same data, scale, budget and kind of machine."
-        )
+    if any(v.comparison for v in findings.verdicts.values()):
+        yield "A difference is that of its variant's last look; means, sd and n are of all runs."
+    if plan.moderated:
+        yield "The sweep began under sweep.test=moderated, which golf no longer has: these verdicts are Welch's test."
 
 
 def _about_noise(findings: Findings) -> Iterable[str]:

@@ -6,7 +6,6 @@ decides again what it had decided, and a report says the same as the sweep.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -16,10 +15,10 @@ from scipy.special import ndtri, stdtrit
 
 from golf.errors import GolfError
 from golf.report.boundaries import nominal_levels, repeated_p
-from golf.report.comparison import NOT_COMPARABLE, check_comparable, compare
+from golf.report.comparison import MACHINE_MAY_BE, NOT_COMPARABLE, compare
 from golf.report.rows import REFUSED
-from golf.report.seed_noise import SeedPrior, moderated, pooled_unless_wider
-from golf.report.statistics import ONE_SEED, WELCH, Comparison
+from golf.report.seed_noise import pooled_unless_wider
+from golf.report.statistics import ONE_SEED, PAIRED, WELCH, Comparison
 from golf.report.variants import Variant, compared_before
 from golf.report.verdicts import (
     BETTER,
@@ -36,8 +35,9 @@ from golf.report.verdicts import (
 from golf.run.result import INTERRUPTED
 from golf.settings.config import RulesConfig
 
-# One seed of each tells nothing about its own spread, so that a prior that does not fit would decide alone.
+# One seed of each tells nothing about its own spread.
 FIRST_LOOK = 2
+MOST_APART = 3  # looks after which a variant that shares no machine with the reference is given up
 FUTILE = "futile"  # not as much better as is worth finding; whether it is worse was not asked
 
 
@@ -49,25 +49,21 @@ class SequentialPlan:
     reference: str  # id of the variant that the others are compared with
     effect_bpb: float | None = None  # improvement worth finding; null = what the last look finds at the rule's power
     most_runs: int | None = None  # runs after which no further round begins
-    prior: SeedPrior | None = None  # standard deviation between seeds from earlier runs; null = Welch's test
+    moderated: bool = False  # began under sweep.test=moderated, which golf no longer has
 
     @property
     def looks(self) -> int:
         """Return the most looks."""
         return len(self.seeds)
 
-    def prior_under(self, rules: RulesConfig) -> SeedPrior | None:
-        """Return the prior if the rule admits one: a margin is shown by the runs alone."""
-        return None if rules.margin_nats else self.prior
-
     @staticmethod
     def of(values: Mapping[str, Any] | None) -> SequentialPlan | None:
         """Return the plan from its plain values in a sweep's record; None for a sweep of a fixed size."""
         if not values:
             return None
-        prior = SeedPrior.of(values.get("prior"))
+        moderated = bool(values.get("moderated") or values.get("prior"))
         known = {key: values.get(key) for key in ("effect_bpb", "most_runs")}
-        return SequentialPlan(tuple(values["seeds"]), values["reference"], prior=prior, **known)
+        return SequentialPlan(tuple(values["seeds"]), values["reference"], moderated=moderated, **known)
 
     def values(self) -> dict[str, Any]:
         """Return the plan as plain values for a sweep's record."""
@@ -185,13 +181,16 @@ class _Looking:
         try:
             if look < FIRST_LOOK:
                 raise GolfError(ONE_SEED)
-            found = self._test(variant, reference, sweep)
+            found = compare(variant, reference, score=self.score)
             margin = margin_bpb(variant, reference, self.rules)
         except GolfError as error:
             arm.reason = str(error)
             for history in arm.p.values():
                 history.append(1.0)
             return
+        if found.test == PAIRED:
+            # At the small levels of repeated looks the t test of few pairs errs more than its level says.
+            found = replace(found, df=max(1, found.df - 1))
         arm.comparison, arm.reason = self._at_look(found, look), ""
         arm.of_sweep = arm.comparison
         if found.test == WELCH:
@@ -205,15 +204,6 @@ class _Looking:
 
     def _at_look(self, found: Comparison, look: int) -> SequentialComparison:
         return SequentialComparison(found.difference, found.standard_error, found.df, found.test, look, self.plan.looks)
-
-    def _test(self, variant: Variant, reference: Variant, sweep: Sequence[Sequence[float]]) -> Comparison:
-        prior = self.plan.prior_under(self.rules)
-        if prior is None:
-            return compare(variant, reference, score=self.score)
-        check_comparable(variant, reference, self.score)
-        # A shared checkpoint lacks the noise between trainings, which is all that a prior knows: it stays a pair.
-        test = functools.partial(moderated, sweep=sweep, prior=prior)
-        return compare(variant, reference, score=self.score, unpaired=test)
 
     def _levels(self, level: float) -> tuple[float, ...]:
         return nominal_levels(level, self.plan.looks, FIRST_LOOK)
@@ -233,6 +223,8 @@ class _Looking:
     def _why_it_leaves(self, arm: _Arm, now: Variant, reference: Variant, look: int) -> tuple[str, str] | None:
         """Return the verdict and the reason of a variant that need not go on; None if it goes on."""
         if arm.reason.startswith(NOT_COMPARABLE):
+            return NO_VERDICT, arm.reason
+        if look >= MOST_APART and arm.reason.endswith(MACHINE_MAY_BE):
             return NO_VERDICT, arm.reason
         if look > 1 and now.lost_share > MOST_LOST and now.lost_share > reference.lost_share:
             return NO_VERDICT, ""
@@ -268,6 +260,9 @@ class _Looking:
             p = repeated_p(tuple(arm.p[side]), self.plan.looks, FIRST_LOOK)
             # The level was shared out evenly among the hypotheses that are left, and p is scaled alike.
             p = min(1.0, p * max(1, self.left[side]))
+            if kind in (BETTER, WORSE):
+                # The level was crossed, and p comes from a grid of levels that lie 5 % apart.
+                p = min(p, math.nextafter(self.rules.alpha, 0.0))
             verdict = replace(verdict, comparison=arm.comparison, p=p, family=self.family)
         said = ", ".join(filter(None, (reason, f"look {look} of at most {self.plan.looks}" if look else "")))
         return with_losses(replace(verdict, reason=said), self._at(arm.variant, look), self._at(self.reference, look))

@@ -13,7 +13,6 @@ import numpy as np
 
 from golf.bits import bits_per_byte
 from golf.report.rows import RunRow
-from golf.report.seed_noise import MOST_DF, SeedPrior
 from golf.report.sequential import SequentialPlan, judge_sequentially
 from golf.report.statistics import seeds_needed
 from golf.report.variants import Variant
@@ -33,7 +32,7 @@ class Setting:
     variants: int  # the reference included
     gain_sd: float  # improvement of one variant in standard deviations; 0 = all are equal
     sd_ratio: float = 1.0  # standard deviation of the reference relative to the others
-    prior_ratio: float | None = None  # the prior's standard deviation relative to the true one; None = Welch's test
+    pairs: bool = False  # variants share checkpoints, so that their differences come from the number format alone
     looks: int = 10
     effect_sd: float | None = None  # improvement worth finding in standard deviations; None = what the last look finds
     sd: float = SD  # standard deviation between seeds, bits per byte
@@ -54,9 +53,8 @@ class Outcome:
 def simulate(setting: Setting, rules: RulesConfig, sweeps: int, rng: np.random.Generator) -> Outcome:
     """Return how `sweeps` sequential sweeps of `setting` ended."""
     seeds = tuple(range(1, setting.looks + 1))
-    prior = None if setting.prior_ratio is None else SeedPrior(setting.sd * setting.prior_ratio, MOST_DF, 30)
     effect = None if setting.effect_sd is None else setting.effect_sd * setting.sd
-    plan = SequentialPlan(seeds, "0", effect, prior=prior)
+    plan = SequentialPlan(seeds, "0", effect)
     wrong_better = wrong_worse = found = runs = 0
     for scores in _drawn(setting, sweeps, rng):
         reference, *others = [_variant(i, row, setting) for i, row in enumerate(scores)]
@@ -82,6 +80,17 @@ def fixed_power(setting: Setting, rules: RulesConfig, seeds: int, sweeps: int, r
     return found / sweeps
 
 
+def judged_again(setting: Setting, rules: RulesConfig, sweeps: int, rng: np.random.Generator) -> float:
+    """Return how often the best variant of a sweep is falsely better in a second sweep of it, on the same runs."""
+    wrong = 0
+    for scores in _drawn(setting, sweeps, rng):
+        reference, *others = [_variant(i, row, setting) for i, row in enumerate(scores)]
+        best = others[int(np.argmin(scores[1:].mean(1)))]
+        again = replace(best, rivals=frozenset(v.id for v in others))
+        wrong += judge([reference, again], reference, rules)[best.id].kind == BETTER
+    return wrong / sweeps
+
+
 def fixed_seeds(setting: Setting, rules: RulesConfig) -> int:
     """Return the seeds of each variant with which a sweep of a fixed size finds the gain at the rule's power."""
     # Holm's method tests the smallest p-value at the level divided by the comparisons.
@@ -101,10 +110,22 @@ def _drawn(setting: Setting, sweeps: int, rng: np.random.Generator) -> Iterator[
 
 
 def _variant(number: int, scores: Sequence[float], setting: Setting) -> Variant:
-    rows = tuple(
-        RunRow(str(number), str(number), seed, val_bpb=float(bpb), bytes_per_token=setting.bytes_per_token, data="text")
-        for seed, bpb in enumerate(scores, start=1)
-    )
+    def row(seed: int, bpb: float) -> RunRow:
+        # Equal scores before quantization are the sign of a shared checkpoint.
+        before = MEAN + seed * setting.sd if setting.pairs else None
+        after = bpb + (before - MEAN if before else 0.0)
+        return RunRow(
+            str(number),
+            str(number),
+            seed,
+            pre_quant_bpb=before,
+            post_quant_bpb=after,
+            val_bpb=after,
+            bytes_per_token=setting.bytes_per_token,
+            data="text",
+        )
+
+    rows = tuple(row(seed, float(bpb)) for seed, bpb in enumerate(scores, start=1))
     return Variant(str(number), str(number), rows)
 
 

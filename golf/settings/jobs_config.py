@@ -70,9 +70,6 @@ class SweepConfig:
     max_runs: int | None = later(number(None, at_least=2))  # no round begins that would take the sweep beyond it
     # improvement worth finding in bits per byte; null = what the last round finds with the rules' power
     effect_bpb: float | None = later(number(None, above=0))
-    # test of until=decided; moderated: by the standard deviation of finished runs of the same kind, which takes fewer
-    # runs and errs more often where these runs scatter less than the sweep's
-    test: str = later(one_of("welch", "moderated"))
     # early end of runs that are behind the reference by more than this in bits per byte; null = none. It needs
     # validations (eval.val_loss_every), a reference, and the same schedule and data in both
     prune: float | None = later(number(None, above=0))

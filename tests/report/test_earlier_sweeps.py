@@ -102,7 +102,7 @@ def test_a_table_over_sweeps_in_rounds_says_that_it_counts_one_look(target: str,
     write_sweep(runs, "b-bbbbbbbb", asked((0.01, 0.02)), **LATER, **plan_of(0.01, 5))
     folders = [str(runs / f"run-{variant_id(with_lr(lr))}") for lr in (0.01, 0.02)]
     targets = {"two sweeps": ["a", "b"], "the root": [str(runs)], "folders": folders}[target]
-    sentence = "Runs of a-aaaaaaaa, b-bbbbbbbb ended when they were decided, and this table counts one look only"
+    sentence = "Runs of a-aaaaaaaa, b-bbbbbbbb end when they are decided, and this table counts one look only"
     assert sentence in said(judged(read_study(targets), RULES))
     assert "counts one look only" not in said(judged(read_study(["a"]), RULES))
 

@@ -8,22 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from golf.errors import GolfError
 from golf.jobs.sweep.batch import Row, run_batch
 from golf.jobs.sweep.jobs import Job, Key, Refused
 from golf.jobs.sweep.record import SweepRecord, read_record
-from golf.report.seed_noise import FEWEST_GROUPS, SeedPrior, prior_of_finished_runs
 from golf.report.sequential import SequentialPlan, SequentialVerdicts, judge_sequentially
 from golf.report.study import read_study
-from golf.run.environment import machine_kind
-from golf.run.folder import runs_root
 from golf.run.result import Result
-from golf.settings.config import Config, to_dict
 
 DECIDED = "decided"  # value of sweep.until
-WELCH = "welch"  # value of sweep.test
 
 
 def run_until_decided(asked: Sequence[Job | Refused], *, name: str, rows: list[Row]) -> list[Result | None]:
@@ -35,7 +30,12 @@ def run_until_decided(asked: Sequence[Job | Refused], *, name: str, rows: list[R
     refused = [job for job in asked if isinstance(job, Refused)]
     results: dict[Key, Result | None] = {}
     done = decisions(name, variants, plan)
-    while jobs := next_round(name, variants, plan, done):
+    jobs = next_round(name, variants, plan, done)
+    if not jobs and (record := read_record(name)):
+        # A sweep that has ended shows its table again.
+        ended = [_with_seed(variants[run["variant_id"]], run["seed"]) for run in record.runs]
+        run_batch(ended, name=name, rows=rows, first_batch=False, plan=plan.values())
+    while jobs:
         first = read_record(name) is None
         batch: list[Job | Refused] = [*jobs, *(refused if first else [])]
         found = run_batch(batch, name=name, rows=rows, first_batch=first, plan=plan.values())
@@ -46,6 +46,7 @@ def run_until_decided(asked: Sequence[Job | Refused], *, name: str, rows: list[R
             print(f"Round {done.looks + 1} is not complete, so it decides nothing; the same command repeats it.")
             break
         print(shown_decisions(done, variants, plan), flush=True)
+        jobs = next_round(name, variants, plan, done)
     return [results.get(job.key) if isinstance(job, Job) else None for job in asked]
 
 
@@ -70,8 +71,8 @@ def planned(asked: Sequence[Job | Refused], name: str) -> tuple[dict[str, Job], 
     plan = SequentialPlan(tuple(seeds), jobs[0].key[0], settings.effect_bpb, settings.max_runs)
     before = read_record(name)
     if before is None:
-        return variants, dataclasses.replace(plan, prior=_prior(first, variants))
-    return variants, _kept(before, plan)
+        return variants, plan
+    return variants, _kept(before, plan, fresh=first.launch.fresh)
 
 
 def decisions(name: str, variants: Mapping[str, Job], plan: SequentialPlan) -> SequentialVerdicts:
@@ -106,29 +107,25 @@ def _with_seed(job: Job, seed: int) -> Job:
     return Job.of(overrides, dataclasses.replace(job.cfg, seed=seed), job.remarks)
 
 
-def _prior(cfg: Config, variants: Collection[str]) -> SeedPrior | None:
-    """Return what finished runs of the same kind say about the noise between seeds; None for Welch's test."""
-    if cfg.sweep.test == WELCH:
-        return None
-    prior = prior_of_finished_runs(to_dict(cfg), machine_kind(), variants, runs_root())
-    if prior is None:
-        raise GolfError(
-            f"sweep.test=moderated needs {FEWEST_GROUPS} variants with two finished seeds of the same data, scale, "
-            "budget and kind of machine: use sweep.test=welch."
-        )
-    return prior
-
-
-def _kept(record: SweepRecord, plan: SequentialPlan) -> SequentialPlan:
+def _kept(record: SweepRecord, plan: SequentialPlan, *, fresh: bool) -> SequentialPlan:
     """Return the plan of `record`. Raises `GolfError` if `plan` is another: looks that were taken cannot be undone."""
+    if fresh:
+        raise GolfError(
+            f"launch.fresh=true would repeat runs of {record.name} that were looked at, and a look cannot be undone: "
+            "give other seeds, so that it becomes a sweep of its own."
+        )
     kept = SequentialPlan.of(record.sequential)
     if kept is None:
         raise GolfError(
             f"The sweep {record.name} was run without sweep.until=decided: its runs were looked at already. "
             "Give other seeds, so that it becomes a sweep of its own."
         )
-    # A plan that was made just now has no prior: it is taken once, at the first start.
-    if dataclasses.replace(kept, prior=None) != plan:
+    if kept.moderated:
+        raise GolfError(
+            f"The sweep {record.name} began under sweep.test=moderated, which golf no longer has: golf report "
+            f"{record.name} shows its runs, and other seeds make a sweep of its own."
+        )
+    if kept != plan:
         raise GolfError(
             f"The sweep {record.name} began with {len(kept.seeds)} rounds (seeds {', '.join(map(str, kept.seeds))}), "
             f"sweep.effect_bpb={kept.effect_bpb} and sweep.max_runs={kept.most_runs}. "

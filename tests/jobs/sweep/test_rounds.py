@@ -13,12 +13,16 @@ from pathlib import Path
 import pytest
 
 from golf.errors import GolfError
+from golf.jobs.sweep.batch import Row
 from golf.jobs.sweep.jobs import Job, Refused
 from golf.jobs.sweep.record import make_record, read_record, sweep_name, write_record
-from golf.jobs.sweep.rounds import decisions, next_round, planned
-from golf.report.seed_noise import prior_of_finished_runs
-from golf.settings.config import Config, to_dict
-from golf.settings.jobs_config import SweepConfig
+from golf.jobs.sweep.rounds import decisions, next_round, planned, run_until_decided
+from golf.report.findings import judged
+from golf.report.results import results_table
+from golf.report.study import read_study
+from golf.settings.composition import rules_named
+from golf.settings.config import Config, from_dict
+from golf.settings.jobs_config import LaunchConfig, SweepConfig
 from golf.training.data.own_text import OwnDataset
 from tests.report.runs import with_lr, write_run
 from tests.support import ROOT, golf_main, tiny_overrides
@@ -66,6 +70,18 @@ def test_no_round_begins_that_would_exceed_the_most_runs(runs: Path, capsys: pyt
     assert "sweep.max_runs=3 admits no further round of 2 runs" in capsys.readouterr().out
 
 
+def test_an_ended_sweep_shows_its_table_again(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record_rounds(runs, jobs(0.04, 0.02, max_seeds=2), {0.04: [1.1, 1.1002], 0.02: [1.3, 1.3002]})
+    rows: list[Row] = []
+    run_until_decided(jobs(0.04, 0.02, max_seeds=2), name=NAME, rows=rows)
+    assert len(rows) == 4 and "4 finished before" in capsys.readouterr().out
+    fresh = [
+        replace(job, cfg=replace(job.cfg, launch=LaunchConfig(fresh=True))) for job in jobs(0.04, 0.02, max_seeds=2)
+    ]
+    with pytest.raises(GolfError, match=r"launch\.fresh=true would repeat runs of .* a look cannot be undone"):
+        run_until_decided(fresh, name=NAME, rows=rows)
+
+
 def test_a_plan_cannot_change_after_a_look(runs: Path) -> None:
     record_rounds(runs, jobs(0.04, 0.02, max_seeds=4), {0.04: [1.1], 0.02: [1.1]})
     with pytest.raises(GolfError, match=r"began with 4 rounds .*give the same settings again"):
@@ -79,19 +95,18 @@ def test_a_plan_cannot_change_after_a_look(runs: Path) -> None:
     assert sweep_name("lr", asked) == sweep_name("lr", [*asked, "sweep.max_seeds=7"])
 
 
-def test_the_prior_comes_from_finished_runs_of_the_same_kind_and_is_kept(runs: Path) -> None:
-    for number in range(6):
-        for seed in (1, 2, 3):
-            write_run(runs, with_lr(0.1 + number), 1.2 + SD * ((7 * number + 3 * seed) % 5), seed)
-    like, machine = to_dict(Config()), "8× H100"
-    prior = prior_of_finished_runs(like, machine, (), runs)
-    assert prior is not None
-    assert prior.groups == 6
-    assert prior.sd == pytest.approx(1.5 * SD, rel=0.5)
-    assert prior_of_finished_runs(like, "8× A100", (), runs) is None
-    assert prior_of_finished_runs({**like, "budget": {}}, machine, (), runs) is None
-    with pytest.raises(GolfError, match=r"sweep\.test=moderated needs 5 variants"):
-        planned(jobs(0.04, 0.02, test="moderated"), NAME)
+def test_a_sweep_of_the_removed_test_is_shown_and_not_continued(runs: Path) -> None:
+    record_rounds(runs, jobs(0.04, 0.02, max_seeds=4), {0.04: [1.1, 1.101], 0.02: [1.1, 1.102]})
+    path = runs / "sweeps" / NAME / "sweep.json"
+    record = json.loads(path.read_text())
+    record["sequential"] = {**record["sequential"], "prior": {"sd": 0.0007, "df": 5.0, "groups": 30}}
+    del record["sequential"]["moderated"]
+    path.write_text(json.dumps(record))
+    notes = " ".join(results_table(judged(read_study([NAME]), rules_named("house"))).notes)
+    assert "sweep.test=moderated, which golf no longer has: these verdicts are Welch's test" in notes
+    with pytest.raises(GolfError, match=r"sweep\.test=moderated, which golf no longer has"):
+        planned(jobs(0.04, 0.02, max_seeds=4), NAME)
+    assert from_dict(Config, {"sweep": {"test": "moderated"}}).sweep == Config().sweep
 
 
 @pytest.mark.slow
