@@ -6,6 +6,7 @@ Finished runs keep their results.
 from __future__ import annotations
 
 from golf.commands.parsing import CommandParser
+from golf.words import counted
 
 
 def parser() -> CommandParser:
@@ -30,5 +31,5 @@ def main(arguments: list[str]) -> int:
     cancel([wave.job for wave in waves_sent(record.name)])
     left = [job for job, state in job_states(sent).items() if state.is_open]
     cancel(left)
-    print(f"{len(left)} of {len(sent)} jobs were waiting or running and are cancelled")
+    print(f"cancelled: {len(left)} of {counted(len(sent), 'job')}, as many as were waiting or running")
     return 0

@@ -9,6 +9,7 @@ from pathlib import Path
 from golf.commands.diagnosis import NOTE, OK, PROBLEM, Diagnosis
 from golf.paths import ROOT
 from golf.system import free_memory_bytes, memory_bytes
+from golf.words import counted
 
 DATA = ROOT / "data"
 ENOUGH_MEMORY_BYTES = 2 << 30
@@ -78,6 +79,6 @@ def default_run() -> Diagnosis:
         cfg = compose()
     except GolfError as error:
         return Diagnosis(PROBLEM, "default run", str(error), "mend conf/, or check out the repository again")
-    length = f"{cfg.budget.train_seconds:g} s" if cfg.budget.train_seconds else f"{cfg.schedule.iterations} steps"
+    length = f"{cfg.budget.train_seconds:g} s" if cfg.budget.train_seconds else counted(cfg.schedule.iterations, "step")
     launch = f"{cfg.launch.nproc}× {cfg.launch.device}, {cfg.model.compute_dtype}, compile={cfg.launch.compile}"
     return Diagnosis(OK, "default run", f"model={cfg.model.name} data={cfg.data.name}, {length} on {launch}")

@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 from golf.commands.parsing import CommandParser
+from golf.words import counted
 
 
 def parser() -> CommandParser:
@@ -60,7 +61,7 @@ def _upload(ready: list[Path], args: argparse.Namespace) -> bool:
         record = back_fill(folder, unhurried(settings_of(folder), mode, args.project, args.entity))
         if record is None:
             if rest := len(ready) - number:
-                print(f"error: {rest} more runs were not tried.", file=sys.stderr)
+                print(f"error: {counted(rest, 'further run')} not tried.", file=sys.stderr)
             return False
         print(f"{number}/{len(ready)}  {folder}  {record.url or record.files}", flush=True)
     return True

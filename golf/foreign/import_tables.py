@@ -107,16 +107,16 @@ def summary(records: Sequence[dict[str, Any]]) -> list[str]:
     """Return sentences on how much was read, and on lines, keys and files that were not understood."""
     runs, lines = sum(len(r["runs"]) for r in records), sum(r["lines"] for r in records)
     unknown = sum(r["lines_not_understood"] for r in records)
-    found = [f"{runs} runs in {len(records)} folders, {lines:,} lines read"]
+    found = [f"{counted(runs, 'run')} in {counted(len(records), 'folder')}, {counted(lines, 'line')} read"]
     if unknown:
         example = next(e for r in records for e in r["examples_not_understood"])
-        found.append(f"{unknown:,} lines not understood, e.g. {example}")
+        found.append(f"{counted(unknown, 'line')} not understood, e.g. {example}")
     keys = [f"{r['name']}: {key}" for r in records for key in r["keys_not_understood"]]
     if keys:
-        found.append(f"{len(keys)} keys of submission.json not understood, e.g. {keys[0]}")
+        found.append(f"{counted(len(keys), 'key')} of submission.json not understood, e.g. {keys[0]}")
     skipped = [f"{r['name']}/{file} {why}" for r in records for file, why in r["skipped_files"].items()]
     if skipped:
-        found.append(f"{len(skipped)} files without a run, e.g. {skipped[0]}")
+        found.append(f"{counted(len(skipped), 'file')} without a run, e.g. {skipped[0]}")
     return found
 
 
@@ -170,7 +170,7 @@ def counts(entries: Sequence[Entry]) -> str:
     """Return how many faults there are of each kind, the gravest kind first; empty without a fault."""
     found = Counter(kind for kind, _, _ in _faults(entries))
     listed = ", ".join(f"{found[kind]:,} {kind}" for kind in KINDS if found[kind])
-    return f"{found.total():,} faults: {listed}" if found else ""
+    return f"{counted(found.total(), 'fault')}: {listed}" if found else ""
 
 
 def fault_lines(entries: Sequence[Entry]) -> list[str]:

@@ -69,7 +69,9 @@ def read_logs(folder: Path, claims: Claims | None, found: Audit) -> Logs:
         found.unusable.append("there is no train log" + (f" with a run in it ({listed(empty)})" if empty else ""))
         return Logs()
     found.look_at += empty
-    found.in_order.append(f"{counted(len(runs), 'run')} read from logs, {unread} of {lines:,} lines not understood")
+    found.in_order.append(
+        f"{counted(len(runs), 'run')} read from logs, {unread} of {counted(lines, 'line')} not understood"
+    )
     return _sorted_out(runs, claims)
 
 

@@ -19,6 +19,7 @@ from golf.training.model.attention import CausalSelfAttention
 from golf.training.model.build import shapeless_model
 from golf.training.model.gpt import GPT
 from golf.training.model.layers import in_order
+from golf.words import counted
 
 PHASE_STEPS = 200  # points of a run at which the switches are asked
 JOB_SECONDS = 25 * 60  # of a record run with loading, compiling, quantizing and scoring; docs/cluster.md
@@ -137,7 +138,9 @@ def _step_time(cfg: Config, machine: Machine, ms: float, history: Sequence[Finis
     if ratios:
         # Runs on the very machine correct what the formula gets wrong there, so their extremes replace its interval.
         values = (min(ratios), statistics.median(ratios), max(ratios))
-        return StepTime(Interval(*(ms * v for v in values)), f"formula, scaled by {len(ratios)} finished runs there")
+        return StepTime(
+            Interval(*(ms * v for v in values)), f"formula, scaled by {counted(len(ratios), 'finished run')} there"
+        )
     if machine.kind.is_rough:
         (low, high), middle = machine.kind.spread, machine.kind.slowdown
         basis = f"rough: {machine.kind.runs} public runs took {low:g} to {high:g} times as long as H100s"

@@ -13,6 +13,7 @@ from golf.run.folder import RunFolder
 from golf.run.result import Result, read_result
 from golf.settings.config import Config
 from golf.training.model.build import shapeless_model
+from golf.words import counted
 
 MOST_RUNS = 200  # newest runs that are read
 
@@ -32,7 +33,7 @@ class FinishedRun:
         found = self.environment
         if found.get("gpus"):
             return f"{found['gpus']}× {found.get('gpu')}"
-        return f"{found.get('cpu')}, {found.get('cpu_cores')} cores"
+        return f"{found.get('cpu')}, {counted(found.get('cpu_cores', 0), 'core')}"
 
     def flops_per_step(self) -> float:
         """Return the floating-point operations of one training step."""

@@ -17,6 +17,7 @@ from golf.report.variants import Variant
 from golf.report.verdicts import Ranking
 from golf.run.folder import runs_root
 from golf.settings.config import RulesConfig
+from golf.words import counted
 
 CATALOGUE_FIELDS = ("category", "technique", "base", "delta_bpb", "measured", "evidence", "source")
 # Experiment of conf/experiment/negative → first words of its row from PR #670 in the catalogue
@@ -65,7 +66,7 @@ def ledger(rules: RulesConfig, **options: Any) -> Table:
         rows += _rows(findings)
     rows += _loose(rules, seen)
     columns = (Column("sweep", "sweep", is_text=True), Column("variant", "variant", is_text=True), *JUDGED)
-    return Table(columns, rows, f"{len(rows)} results by rules={rules.name}", _notes(rules))
+    return Table(columns, rows, f"{counted(len(rows), 'result')} by rules={rules.name}", _notes(rules))
 
 
 def beside_catalogue(path: Path, own: Table) -> Table:

@@ -17,6 +17,7 @@ from golf.bits import STANDARD
 from golf.report.texts import own_text
 from golf.run.identity import identity_of
 from golf.run.result import CRASHED, FINAL, INTERRUPTED, OK, check_types
+from golf.words import counted
 
 OWN, IMPORTED = "own", "imported"
 UNFINISHED = "unfinished"  # folder without a result: the run goes on or was killed
@@ -193,7 +194,7 @@ def _environment(folder: Path) -> dict[str, Any]:
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         found = json.loads((folder / "environment.json").read_bytes())
         gpus = f"{found['gpus']}× {found['gpu']}" if found.get("gpus") else ""
-        shown["machine"] = gpus or f"{found['cpu']}, {found['cpu_cores']} cores"
+        shown["machine"] = gpus or f"{found['cpu']}, {counted(found['cpu_cores'], 'core')}"
         if git := found.get("git"):
             shown["code"] = f"{git['commit'][:12]}{EDITED if git['dirty'] else ''}"
     return shown

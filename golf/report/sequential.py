@@ -37,6 +37,7 @@ from golf.settings.config import RulesConfig
 
 # One seed of each tells nothing about its own spread.
 FIRST_LOOK = 2
+FEW_VARIANTS = 4  # variants of a sweep, with the reference, below which its spread says little
 MOST_APART = 3  # looks after which a variant that shares no machine with the reference is given up
 FUTILE = "futile"  # not as much better as is worth finding; whether it is worse was not asked
 
@@ -188,8 +189,9 @@ class _Looking:
             for history in arm.p.values():
                 history.append(1.0)
             return
-        if found.test == PAIRED:
-            # At the small levels of repeated looks the t test of few pairs errs more than its level says.
+        # At the small levels of repeated looks t tests of few seeds err more than their levels say, where a sweep has
+        # few variants to tell its spread, and pairs in any.
+        if found.test == PAIRED or len(sweep) < FEW_VARIANTS:
             found = replace(found, df=max(1, found.df - 1))
         arm.comparison, arm.reason = self._at_look(found, look), ""
         arm.of_sweep = arm.comparison

@@ -12,7 +12,7 @@ from golf.bits import Score
 from golf.run.identity import variant_id
 from golf.run.result import OK, Result
 from golf.settings.config import Config
-from golf.words import text_width
+from golf.words import counted, text_width
 
 PLAIN_WIDTH = 140  # width of a table in a file or a pipe, in characters
 
@@ -72,7 +72,8 @@ def _bytes(result: Result) -> str:
 def _training(result: Result) -> str:
     budget = f" of {result.budget_train_seconds:g} s" if result.budget_train_seconds else " s, no cap"
     pace = f", {result.step_ms:.1f} ms each" if result.step_ms else ""
-    return f"{result.train_seconds:.1f}{budget}, {result.steps} steps{pace}, {result.tokens_seen:,} tokens"
+    steps, tokens = counted(result.steps, "step"), counted(result.tokens_seen, "token")
+    return f"{result.train_seconds:.1f}{budget}, {steps}{pace}, {tokens}"
 
 
 def _shown(path: Path) -> str:

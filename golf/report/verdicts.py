@@ -17,6 +17,7 @@ from golf.report.comparison import PublishedNoise, check_comparable, compare, wh
 from golf.report.statistics import Comparison, holm
 from golf.report.variants import Variant, compared_before
 from golf.settings.config import RulesConfig
+from golf.words import counted
 
 BETTER, WORSE, NO_DIFFERENCE, NO_VERDICT = "better", "worse", "not distinguishable", "no verdict"
 MARGIN_NOT_SHOWN = "margin not shown"  # better, but not shown to be better by the rule's margin
@@ -187,7 +188,7 @@ def _decided(verdict: Verdict, rules: RulesConfig, p_better: float, p_any_better
 def about_pruned(variant: Variant) -> str:
     """Return how many runs of the variant were pruned, and why the first one was."""
     first = variant.pruned[0]
-    return f"{len(variant.pruned)} of {len(variant.rows)} runs pruned (seed {first.seed}: {first.reason})"
+    return f"{len(variant.pruned)} of {counted(len(variant.rows), 'run')} pruned (seed {first.seed}: {first.reason})"
 
 
 def with_losses(verdict: Verdict, variant: Variant, reference: Variant | float) -> Verdict:
@@ -215,7 +216,7 @@ def with_losses(verdict: Verdict, variant: Variant, reference: Variant | float) 
 def _about_lost(variant: Variant) -> str:
     """Return how many runs of the variant were lost, and how; empty without any."""
     counts = Counter(row.state.replace("_", " ") for row in variant.lost)
-    share = f"{len(variant.lost)} of {len(variant.rows)} runs"
+    share = f"{len(variant.lost)} of {counted(len(variant.rows), 'run')}"
     if len(counts) < 2:
         return f"{share} {next(iter(counts))}" if counts else ""
     return f"{share} lost ({', '.join(f'{number} {state}' for state, number in counts.items())})"

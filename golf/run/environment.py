@@ -19,6 +19,7 @@ from typing import Any
 
 from golf.paths import ROOT
 from golf.settings.hardware import cpu_cores, cpu_name, detect
+from golf.words import counted
 
 PACKAGES = ("torch", "numpy", "sentencepiece", "zstandard", "safetensors", "hydra-core", "omegaconf")
 # Variables that can change the speed of a run or its numbers.
@@ -56,7 +57,7 @@ def package_versions() -> dict[str, str | None]:
 def machine_kind() -> str:
     """Return a name such as `8× NVIDIA H100 80GB HBM3` or `AMD EPYC, 2 cores`, one for machines of equal speed."""
     hardware = detect()
-    return f"{hardware.gpus}× {hardware.gpu_name}" if hardware.gpus else f"{cpu_name()}, {cpu_cores()} cores"
+    return f"{hardware.gpus}× {hardware.gpu_name}" if hardware.gpus else f"{cpu_name()}, {counted(cpu_cores(), 'core')}"
 
 
 def host_name() -> str:

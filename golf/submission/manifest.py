@@ -12,6 +12,7 @@ from typing import Any
 
 from golf.report.verdicts import Verdict
 from golf.submission.runs import SubmittedRun, mean, sample_sd
+from golf.words import counted
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def manifest(
         "codec": first.result.codec,
         "data": first.result.data_name,
         "data_fingerprint": first.result.data_fingerprint,
-        "technique_summary": ", ".join([f"{first.cfg.model.num_layers} layers", *first.cfg.tech, quant.name]),
+        "technique_summary": ", ".join([counted(first.cfg.model.num_layers, "layer"), *first.cfg.tech, quant.name]),
     }
     return {**{k: v for k, v in values.items() if v is not None}, **_comparison(reference, verdict)}
 

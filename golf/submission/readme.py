@@ -10,6 +10,7 @@ from golf.settings.config import Config, QuantConfig, TensorQuant, techniques, t
 from golf.submission.manifest import Label
 from golf.submission.rehearsal import Rehearsal
 from golf.submission.runs import SubmittedRun, mean, sample_sd
+from golf.words import counted
 
 COUNTED_FORM = {
     True: "`train_gpt.py` is minified and compressed; `train_gpt_readable.py` is the same program for reading.",
@@ -45,7 +46,9 @@ def readme(
 def in_a_sentence(cfg: Config) -> str:
     """Return a sentence about a configuration, for submissions without a blurb."""
     techniques = f" with {', '.join(cfg.tech)}" if cfg.tech else ""
-    return f"{cfg.model.num_layers} layers of {cfg.model.model_dim}{techniques}, quantized as {cfg.quant.name}."
+    return (
+        f"{counted(cfg.model.num_layers, 'layer')} of {cfg.model.model_dim}{techniques}, quantized as {cfg.quant.name}."
+    )
 
 
 def _spread(runs: Sequence[SubmittedRun]) -> str:
@@ -84,7 +87,7 @@ def technique_table(cfg: Config) -> str:
         rows.append(f"| {technique.name} | {settings or '–'} | {technique.source} |")
     scalar_lr, adam_wd = written(o.scalar_lr), written(o.adam_wd)
     moments = "" if o.adam_moment_dtype == "parameter" else f", moments in {o.adam_moment_dtype}"
-    shape = f"{m.num_layers} layers of {m.model_dim}, {m.num_heads} heads, {m.num_kv_heads} key-value heads"
+    shape = f"{counted(m.num_layers, 'layer')} of {m.model_dim}, {m.num_heads} heads, {m.num_kv_heads} key-value heads"
     rows += [
         f"| model | {shape}, vocabulary {m.vocab_size} | – |",
         f"| Muon ({o.muon}) | {_muon(cfg)} | – |",

@@ -18,6 +18,7 @@ from golf.report.variants import Variant
 from golf.run.folder import RunFolder
 from golf.run.result import Result, read_result
 from golf.settings.config import Config
+from golf.words import counted
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class SubmittedRun:
     def hardware(self) -> str:
         """Return the machine as submission.json names it."""
         e = self.environment
-        return f"{e['gpus']}x {e['gpu']}" if e.get("gpus") else f"{e['cpu']}, {e['cpu_cores']} cores"
+        return f"{e['gpus']}x {e['gpu']}" if e.get("gpus") else f"{e['cpu']}, {counted(e['cpu_cores'], 'core')}"
 
 
 def gather(paths: Sequence[Path]) -> list[SubmittedRun]:

@@ -11,6 +11,7 @@ from golf.jobs.cluster.submit import ClusterOrder
 from golf.jobs.sweep.jobs import common_overrides, label
 from golf.plan.lines import lines_before_run
 from golf.run.folder import runs_root
+from golf.words import counted
 
 
 def show_order(order: ClusterOrder, name: str) -> None:
@@ -44,7 +45,7 @@ def show_order(order: ClusterOrder, name: str) -> None:
 def show_sent(ids: list[str], name: str) -> None:
     """Print the number of the job array and how to watch it."""
     first = ids[0].partition("_")[0]
-    print(f"submitted {len(ids)} jobs as {first}; `golf status {name}` says how they stand")
+    print(f"submitted {counted(len(ids), 'job')} as {first}; `golf status {name}` says how they stand")
 
 
 def status_table(lines: list[RunStatus], name: str) -> Table:

@@ -38,7 +38,7 @@ def nodes_of_job(wanted: int) -> Nodes:
     count = int(os.environ.get("SLURM_STEP_NUM_NODES", os.environ.get("SLURM_JOB_NUM_NODES", 1)))
     if count != wanted:
         raise GolfError(
-            f"launch.nodes={wanted}, but this is a Slurm job of {count} nodes or none: submit it with "
+            f"launch.nodes={wanted}, but this is no Slurm job of as many nodes ({count or 'none'}): submit it with "
             "golf submit cluster=slurm_2node, which asks for as many as the run has."
         )
     # Slurm shortens the list of nodes, such as node[1-4]; scontrol writes it out.

@@ -21,6 +21,7 @@ from golf.run.folder import finished_run
 from golf.run.result import Result
 from golf.settings.config import RulesConfig
 from golf.settings.jobs_config import TrackConfig, is_tracked
+from golf.words import counted
 
 
 class Row(NamedTuple):
@@ -124,7 +125,7 @@ def _announce(asked: int, wanted: Sequence[Job], duplicates: int, refused: int) 
         "the same run as another": duplicates,
         "refused": refused,
     }
-    print(f"{asked} jobs: {', '.join(f'{n} {what}' for what, n in counts.items() if n)}", flush=True)
+    print(f"{counted(asked, 'job')}: {', '.join(f'{n} {what}' for what, n in counts.items() if n)}", flush=True)
     if to_run:
         fitting = shares(to_run[0].cfg)
         print(f"  {len(fitting)} at once, each with {fitting[0]}; launch.jobs=… changes that", flush=True)

@@ -16,7 +16,7 @@ from golf.jobs.sweep.child import Child
 from golf.jobs.sweep.jobs import Job, label, last_metric
 from golf.run.folder import RunFolder
 from golf.run.result import OK, Result
-from golf.words import duration
+from golf.words import counted, duration
 
 REFRESH_SECONDS = 0.5
 BAR_WIDTH = 24
@@ -69,13 +69,13 @@ class SweepDisplay:
 
     def stopping(self, running: int) -> None:
         """Say that the sweep waits for `running` processes to stop."""
-        self._say(f"stopping {running} runs; the same command continues the sweep")
+        self._say(f"stopping {counted(running, 'run')}; the same command continues the sweep")
 
     def update(self, running: Sequence[Child], waiting: int) -> None:
         """Redraw a terminal every half second. Without one, say once if the sweep waits for other processes."""
         if waiting and not running and not self._has_said_waiting:
             self._has_said_waiting = True
-            self._say(f"waiting for {waiting} runs or their part of the machine: another process has them")
+            self._say(f"waiting for {counted(waiting, 'run')} or a part of the machine, which another process has")
         if self._live is None or time.monotonic() < self._next_redraw:
             return
         self._next_redraw = time.monotonic() + REFRESH_SECONDS

@@ -17,6 +17,7 @@ from golf.jobs.sweep.record import SweepRecord, read_record
 from golf.report.sequential import SequentialPlan, SequentialVerdicts, judge_sequentially
 from golf.report.study import read_study
 from golf.run.result import Result
+from golf.words import counted
 
 DECIDED = "decided"  # value of sweep.until
 
@@ -96,7 +97,7 @@ def next_round(name: str, variants: Mapping[str, Job], plan: SequentialPlan, don
     # A round that is repeated adds no runs, so its own are not counted twice.
     asked = {(run["variant_id"], run["seed"]) for run in record.runs} if record else set()
     if plan.most_runs is not None and len(asked | {job.key for job in jobs}) > plan.most_runs:
-        print(f"sweep.max_runs={plan.most_runs} admits no further round of {len(jobs)} runs.", flush=True)
+        print(f"sweep.max_runs={plan.most_runs} admits no further round of {counted(len(jobs), 'run')}.", flush=True)
         return []
     return jobs
 

@@ -24,6 +24,7 @@ from golf.run.environment import source_digest
 from golf.run.folder import RunFolder
 from golf.settings.config import Config
 from golf.training.loop.state import TrainState
+from golf.words import counted
 
 
 @dataclass(frozen=True)
@@ -122,8 +123,8 @@ class Checkpoints:
             raise GolfError(f"{self._latest} cannot be read ({error}): {self._start_over}.") from error
         if ranks != self.ranks.world_size:
             raise GolfError(
-                f"The checkpoint in {self.folder} is of {ranks} ranks, this run has {self.ranks.world_size}: "
-                f"go on with as many, or {self._start_over}."
+                f"The checkpoint in {self.folder} is of {counted(ranks, 'rank')}, and this run has "
+                f"{self.ranks.world_size}: go on with as many, or {self._start_over}."
             )
         # Checkpoints of earlier versions name neither data nor code.
         if data not in (None, self.data_fingerprint):

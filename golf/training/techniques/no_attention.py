@@ -40,7 +40,7 @@ class NoAttention(Technique):
     def check(self, cfg: Config) -> None:
         count = cfg.model.num_layers
         if wrong := [layer for layer in self.layers if not -count <= layer < count]:
-            raise GolfError(f"tech.no_attention.layers names layer {wrong[0]}, but the model has {count} layers.")
+            raise GolfError(f"tech.no_attention.layers names layer {wrong[0]}, but the model has {count}.")
         gone = {layer % count for layer in self.layers}
         if not self.layers or len(gone) < len(self.layers) or len(gone) == count:
             raise GolfError(

@@ -79,7 +79,7 @@ class ValueEmbed(Technique):
         if not self.layers or len({i % n for i in self.layers}) < len(self.layers):
             raise GolfError(f"tech.value_embed.layers={self.layers} has to name different layers, at least one.")
         if wrong := [i for i in self.layers if not -n <= i < n]:
-            raise GolfError(f"tech.value_embed.layers names layer {wrong[0]}, but the model has {n} layers.")
+            raise GolfError(f"tech.value_embed.layers names layer {wrong[0]}, but the model has {n}.")
 
     def group_of(self, name: str) -> str | None:
         if self.proj_optimizer == "adam" and name == "ve_shared.proj.weight":

@@ -1,0 +1,56 @@
+"""Plural forms: a number before a noun in an f-string is `counted`, so that nothing prints `1 runs`."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from tests.support import ROOT
+
+NOUNS = "runs|seeds|jobs|sweeps|variants|logs|results|files|folders|faults|cores|layers|GPUs|ranks|lines|keys|steps"
+COUNTED_NOUN = re.compile(rf"( (?:more|other|finished|different|own|equal))? ({NOUNS})\b")
+# Sentences that are printed for two or more only, names of quantities, and text in the form of the public scripts.
+TWO_OR_MORE = {
+    "commands/gpu_check_command.py": "steps",
+    "commands/power_command.py": "variants seeds",
+    "foreign/claims.py": "seeds",
+    "foreign/folder_audit.py": "logs runs",
+    "foreign/folder_reader.py": "seeds",
+    "foreign/import_tables.py": "lines runs",
+    "foreign/log_reader.py": "runs",
+    "foreign/reference.py": "variants",
+    "foreign/run_audit.py": "runs",
+    "foreign/submitted_runs.py": "runs",
+    "plan/gpu_plan.py": "ranks",
+    "plan/memory.py": "ranks",
+    "plan/probe.py": "steps ranks",
+    "report/board_server.py": "runs",
+    "report/comparison.py": "runs seeds",
+    "report/plots.py": "variants",
+    "report/remarks.py": "variants seeds",
+    "report/statistics.py": "runs seeds",
+    "report/study.py": "variants",
+    "settings/consistency.py": "steps",
+    "settings/hardware.py": "GPUs",
+    "submission/readme.py": "seeds lines",
+    "submission/record_folder.py": "seeds",
+    "submission/rehearsal.py": "lines",
+    "submission/runs.py": "variants",
+    "training/loop/warmup.py": "steps",
+    "training/ranks.py": "ranks",
+}
+
+
+def test_numbers_before_nouns_are_counted() -> None:
+    found = []
+    for path in sorted((ROOT / "golf").rglob("*.py")):
+        name = str(path.relative_to(ROOT / "golf"))
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.JoinedStr):
+                continue
+            for number, text in zip(node.values, node.values[1:], strict=False):
+                if isinstance(number, ast.FormattedValue) and isinstance(text, ast.Constant):
+                    noun = COUNTED_NOUN.match(str(text.value))
+                    if noun and "counted" not in ast.unparse(number) and noun[2] not in TWO_OR_MORE.get(name, ""):
+                        found.append(f"{name}:{number.lineno}: {ast.unparse(number)[2:-1]}{noun[0]}")
+    assert not found, "use golf.words.counted:\n" + "\n".join(found)
