@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from golf.artifact.codec.codecs import PackageMissingError
 from golf.artifact.quant.fitting import FINEST
 from golf.plan.artifact_size import Interval
 from golf.plan.gpu_lines import machine_dict, machine_lines
@@ -22,6 +23,9 @@ def lines_before_run(cfg: Config) -> list[str]:
     # A failing prediction must not stop a run.
     try:
         return short_lines(make_plan(cfg))
+    except PackageMissingError:
+        # The run ends with this very sentence.
+        return []
     except Exception as error:
         return [f"plan: none, it failed ({type(error).__name__}: {error})"]
 

@@ -48,7 +48,7 @@ def check_inputs(cfg: Config) -> None:
         from golf.jobs.track.companion import check_installed
 
         check_installed()
-    if is_unbuilt(cfg.data) and cfg.data.path == embedded_places(cfg.data)[0]:
+    if is_unbuilt(cfg.data) and (cfg.data.path, cfg.data.tokenizer_path) == embedded_places(cfg.data):
         print(f"building data={cfg.data.name} in {resolve(cfg.data.path)} (once, about ten seconds)", flush=True)
     # The loader is thrown away: it is made to find shards that cannot be read before the run has a folder.
     make_loader(cfg, open_dataset(cfg))

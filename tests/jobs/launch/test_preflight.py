@@ -7,10 +7,12 @@ from unittest.mock import Mock
 
 import pytest
 
+from golf.artifact.codec.codecs import PackageMissingError
 from golf.errors import GolfError
 from golf.files import write_json
 from golf.jobs.launch import preflight
-from golf.jobs.launch.preflight import busy_gpus, check_machine
+from golf.jobs.launch.preflight import busy_gpus, check_inputs, check_machine
+from golf.plan.lines import lines_before_run
 from golf.run.environment import package_versions
 from golf.run.folder import RunFolder
 from golf.run.locks import lock_file
@@ -18,7 +20,7 @@ from golf.settings import hardware
 from golf.settings.config import Config
 from golf.settings.hardware import Hardware
 from golf.training.data.own_text import OwnDataset
-from tests.support import golf_main, tiny_overrides
+from tests.support import compose, golf_main, tiny_overrides
 
 
 @pytest.fixture
@@ -132,3 +134,18 @@ def test_shards_are_counted_against_the_manifest(tiny_cfg: Config, tmp_path: Pat
     write_json(folder.parent / "manifest.json", {"datasets": [stats]})
     (sentence,) = check_machine(tiny_cfg, tmp_path)
     assert sentence.startswith("1 of the 80 published training shards")
+
+
+def test_nothing_is_said_to_be_built_beside_a_foreign_tokenizer(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(GolfError, match=r"data\.tokenizer_path=/no/such does not exist"):
+        check_inputs(compose(["scale=laptop", "launch.device=cpu", "data.tokenizer_path=/no/such"]))
+    assert capsys.readouterr().out == ""
+
+
+def test_a_missing_codec_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(codec: str) -> None:
+        raise PackageMissingError("quant.codec=context needs numba")
+
+    monkeypatch.setattr("golf.artifact.container.require_codec", refuse)
+    cfg = compose(["scale=laptop", "launch.device=cpu", "quant.codec=context"])
+    assert lines_before_run(cfg) == []
