@@ -91,7 +91,8 @@ def read_script(path: Path) -> Script:
 def parsed_script(text: str, name: str = "the script") -> Script:
     """Return the script with the source `text`, unpacked and parsed; `name` is for its problem."""
     layers: list[str] = []
-    while (inner := unpacked(text)) is not None and len(layers) < MOST_LAYERS:
+    # What is unpacked may be a bomb, so that only the file itself may be larger than a script.
+    while len(layers) < (MOST_LAYERS if len(text) <= MOST_CHARACTERS else 1) and (inner := unpacked(text)) is not None:
         layers.append(inner[0])
         text = inner[1]
     if len(text) > MOST_CHARACTERS:
@@ -226,8 +227,8 @@ def is_packed(text: str) -> bool:
 
 def _payloads(text: str) -> list[str | bytes]:
     """Return constants that take more than half of the script's text."""
-    # Millions of lines take a minute to parse, and a constant that large stands in one line.
-    if len(text) > MOST_CHARACTERS and max(map(len, text.split("\n"))) <= len(text) // 2:
+    # Millions of statements take minutes and gigabytes to parse, and a constant that large stands between two quotes.
+    if len(text) > MOST_CHARACTERS and max(map(len, re.split("[\"']", text)[1:-1]), default=0) <= len(text) // 2:
         return []
     try:
         constants = [node for node in ast.walk(parse(text)) if isinstance(node, ast.Constant)]
@@ -246,7 +247,8 @@ def _program(source: bytes) -> str | None:
     """Return bytes as the text of a Python program, None if they are none."""
     try:
         text = source.decode("utf-8")
-        parse(text)
+        if len(text) <= MOST_CHARACTERS:
+            parse(text)
     except (UnicodeDecodeError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     return text

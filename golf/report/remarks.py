@@ -248,7 +248,7 @@ def _about_runs(study: Study) -> Iterable[str]:
     waiting = sum(v.is_open for v in study.variants)
     if waiting:
         count = sum(row.is_to_come for row in rows)
-        yield f"not finished: {count} of {counted(len(rows), 'run')}, so verdicts may change."
+        yield f"{count} of {counted(len(rows), 'run')} not finished yet: verdicts may change."
     for row in rows:
         for fault in row.faults:
             yield f"{row.name}{'' if row.seed is None else f', seed {row.seed}'}: {fault}"

@@ -34,7 +34,7 @@ def test_a_folder_is_imported_shown_and_kept(runs: Path) -> None:
     done = import_runs(FIXTURES)
     assert done.returncode == 0, done.stderr
     assert "m_compatible" in done.stdout and "1.1227" in done.stdout and "15,876,510" in done.stdout
-    assert "1 lines not understood, e.g. train.log:1: Building PyTorch model..." in done.stdout
+    assert "1 line not understood, e.g. train.log:1: Building PyTorch model..." in done.stdout
     rows = {row.name: row for row in imported_rows(runs)}
     row = rows["m_compatible/train_seed42"]
     assert (row.source, row.state, row.seed, row.counts) == ("imported", "ok", 42, True)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from golf.artifact.script.wrapped import wrapped
+from golf.foreign import script_reader
 from golf.foreign.script_reader import imported_packages, read_script, suspicions
 
 PROGRAM = "import torch\n" + "".join(f"print({i**5})\n" for i in range(300))
@@ -60,3 +61,16 @@ def test_packages_are_those_outside_the_standard_library() -> None:
         "import os, torch.nn\nfrom brotli import compress\nfrom . import x\ndef f():\n    import zstandard"
     )
     assert imported_packages(tree) == {"torch", "brotli", "zstandard"}
+
+
+def test_a_script_that_unpacks_to_millions_of_statements_is_refused_unparsed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = base64.b85encode(zlib.compress(b"x=1;" * 2_000_000, 9)).decode()
+    script = tmp_path / "train_gpt.py"
+    script.write_text(f"import zlib, base64\nexec(zlib.decompress(base64.b85decode('{packed}')))\n")
+    sizes = []
+    monkeypatch.setattr(script_reader, "parse", lambda text: sizes.append(len(text)) or ast.parse(text))
+    found = script_reader.read_script(script)
+    assert found.layers == ("zlib",) and "has 8,000,000 characters of source: no script is that large" in found.problem
+    assert max(sizes) < 100_000

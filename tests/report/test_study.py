@@ -66,7 +66,7 @@ def test_a_sweep_at_any_time(runs: Path) -> None:
     assert [v.rows[0].state for v in study.variants] == ["ok", "unfinished", "waiting"]
     shown = render(results_table(judged(study, Config().rules)), "text")
     assert "running or was killed" in shown and "waiting: not started" in shown
-    assert "2 of 3 runs are not finished" in shown
+    assert "2 of 3 runs not finished yet" in shown
 
 
 def test_interrupted_runs_are_not_finished_and_count_as_comparisons(runs: Path) -> None:
@@ -77,7 +77,7 @@ def test_interrupted_runs_are_not_finished_and_count_as_comparisons(runs: Path) 
     asked = [([f"optim.matrix_lr={lr}"], with_lr(lr), seed) for lr in (0.04, 0.03, 0.02, 0.01) for seed in (1, 2)]
     write_sweep(runs, "lr", asked, reference=variant_id(with_lr(0.04)))
     findings = judged(read_study(["lr"]), Config().rules)
-    assert "4 of 8 runs are not finished" in render(results_table(findings), "text")
+    assert "4 of 8 runs not finished yet" in render(results_table(findings), "text")
     assert findings.verdicts[variant_id(with_lr(0.03))].family == 3
 
 

@@ -61,8 +61,7 @@ def _gpu_shares(cfg: Config) -> list[Share]:
     """Return shares of `launch.nproc` GPUs each, at most `launch.jobs`."""
     each, gpus = cfg.launch.nproc, _visible_gpus()
     if len(gpus) < each:
-        here = len(gpus) or "none"
-        raise GolfError(f"launch.nproc={each} needs {counted(each, 'GPU')}, and there is {here} here: lower it.")
+        raise GolfError(f"launch.nproc={each} needs {counted(each, 'GPU')}, but here are {len(gpus)}: lower it.")
     count = min(len(gpus) // each, cfg.launch.jobs or len(gpus))
     threads = cfg.launch.threads or max(1, cpu_cores() // (count * each))
     groups = (tuple(gpus[i * each : (i + 1) * each]) for i in range(count))

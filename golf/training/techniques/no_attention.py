@@ -15,6 +15,7 @@ from golf.training.model.gpt import GPT, Block
 from golf.training.model.layers import Context
 from golf.training.model.slots import set_slot
 from golf.training.techniques.base import WEIGHTS, Technique, technique
+from golf.words import counted
 
 
 def mlp_alone(block: Block, x: Tensor, context: Context) -> Tensor:
@@ -40,7 +41,9 @@ class NoAttention(Technique):
     def check(self, cfg: Config) -> None:
         count = cfg.model.num_layers
         if wrong := [layer for layer in self.layers if not -count <= layer < count]:
-            raise GolfError(f"tech.no_attention.layers names layer {wrong[0]}, but the model has {count}.")
+            raise GolfError(
+                f"tech.no_attention.layers names layer {wrong[0]}, but the model has {counted(count, 'layer')}."
+            )
         gone = {layer % count for layer in self.layers}
         if not self.layers or len(gone) < len(self.layers) or len(gone) == count:
             raise GolfError(

@@ -15,6 +15,7 @@ from golf.training.model.attention import CausalSelfAttention
 from golf.training.model.gpt import GPT
 from golf.training.model.layers import CastedLinear, Context, embed_dtype
 from golf.training.techniques.base import Technique, technique
+from golf.words import counted
 
 TABLE_STD, SCALE_INIT = 0.01, 0.1
 SHARED_KEY = "value_embed"
@@ -79,7 +80,7 @@ class ValueEmbed(Technique):
         if not self.layers or len({i % n for i in self.layers}) < len(self.layers):
             raise GolfError(f"tech.value_embed.layers={self.layers} has to name different layers, at least one.")
         if wrong := [i for i in self.layers if not -n <= i < n]:
-            raise GolfError(f"tech.value_embed.layers names layer {wrong[0]}, but the model has {n}.")
+            raise GolfError(f"tech.value_embed.layers names layer {wrong[0]}, but the model has {counted(n, 'layer')}.")
 
     def group_of(self, name: str) -> str | None:
         if self.proj_optimizer == "adam" and name == "ve_shared.proj.weight":

@@ -79,7 +79,7 @@ def test_pruned_variants_are_named_and_never_better() -> None:
     better = judge([with_pruned([1.1, 1.1001])], reference, RulesConfig())["a"]  # type: ignore[list-item]
     assert better.kind == NO_VERDICT and better.reason == f"1 of 3 runs pruned (seed 9: {why})"
     assert judge([with_pruned([1.3, 1.3001])], reference, RulesConfig())["a"].kind == WORSE  # type: ignore[list-item]
-    assert judge([with_pruned([])], reference, RulesConfig())["a"].reason == f"1 of 1 runs pruned (seed 9: {why})"  # type: ignore[list-item]
+    assert judge([with_pruned([])], reference, RulesConfig())["a"].reason == f"1 of 1 run pruned (seed 9: {why})"  # type: ignore[list-item]
     # In rounds it leaves as futile, however good its other seeds are.
     rows = (*variant("a", [1.1, 1.1001]).rows, RunRow("a", "a", 3, PRUNED, why))
     found = judge_sequentially(

@@ -117,7 +117,7 @@ def test_each_run_is_made_once_however_it_is_asked_for(tiny: OwnDataset, runs: P
     assert again.returncode == 0 and "6 jobs: 2 finished before, 4 the same" in again.stdout
     assert list(runs.glob("sweeps/*")) == [recorded]
     renamed = golf_main("-m", *small(tiny), "optim.matrix_lr=0.03", "name=other", "schedule.iterations=2")
-    assert renamed.returncode == 0 and "1 jobs: 1 finished before" in renamed.stdout
+    assert renamed.returncode == 0 and "1 job: 1 finished before" in renamed.stdout
     assert_each_finished_once(runs, 2)
 
 

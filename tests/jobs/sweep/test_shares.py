@@ -73,7 +73,7 @@ def test_gpus_are_exclusive(
 
 
 def test_a_job_that_no_machine_of_this_kind_can_run_is_refused(machine: None) -> None:
-    with pytest.raises(GolfError, match=r"launch\.nproc=9 needs 9 GPUs, but there are 8 here"):
+    with pytest.raises(GolfError, match=r"launch\.nproc=9 needs 9 GPUs, but here are 8"):
         shares(on("cuda", nproc=9))
 
 
