@@ -69,8 +69,13 @@ def test_a_script_that_unpacks_to_millions_of_statements_is_refused_unparsed(
     packed = base64.b85encode(zlib.compress(b"x=1;" * 2_000_000, 9)).decode()
     script = tmp_path / "train_gpt.py"
     script.write_text(f"import zlib, base64\nexec(zlib.decompress(base64.b85decode('{packed}')))\n")
-    sizes = []
-    monkeypatch.setattr(script_reader, "parse", lambda text: sizes.append(len(text)) or ast.parse(text))
+    sizes: list[int] = []
+
+    def parse(text: str) -> ast.Module:
+        sizes.append(len(text))
+        return ast.parse(text)
+
+    monkeypatch.setattr(script_reader, "parse", parse)
     found = script_reader.read_script(script)
     assert found.layers == ("zlib",) and "has 8,000,000 characters of source: no script is that large" in found.problem
     assert max(sizes) < 100_000
