@@ -1,4 +1,4 @@
-"""Predicted seconds on GPUs of a sliding score and of test-time training, over the challenge's validation split.
+"""Predicted seconds of a sliding score and of test-time training, on H100s over the challenge's validation split.
 
 Each batch of documents, each chunk of text and each phase is counted in floating-point operations, forward and
 backward, and divided by what public runs on H100s did a second. Batches go to the ranks as the scoring itself plans
@@ -33,6 +33,14 @@ LORA_FLOPS, SGD_FLOPS, PHASE_FLOPS = 102e12, 26e12, 13e12
 BODY_SLOPE, TAIL_SLOPE, TAIL_FROM, TAIL_START = 0.7, 1.24, 1.0, 0.270
 
 
+class Rates(NamedTuple):
+    """Operations that one rank does a second, by what it is doing."""
+
+    lora: float
+    sgd: float
+    phases: float
+
+
 class PassCost(NamedTuple):
     """Operations of a forward pass for each token of a window."""
 
@@ -58,21 +66,30 @@ def sliding_seconds(cfg: Config, model: GPT, stride: int) -> float:
 
 def ttt_seconds(cfg: Config, model: GPT) -> float:
     """Return the seconds of the test-time training of `cfg` on as many H100s; `model` may be on the meta device."""
-    ttt, recipe, ranks = cfg.eval.ttt, ttt_recipe(cfg), world_size(cfg)
     slower = SLIDING_FLOPS[True] / SLIDING_FLOPS[_flash3(cfg)]
-    if ttt.method == "lora":
-        return slower * _lora_seconds(cfg, model)
-    trained = ttt.epochs * challenge_tokens(cfg) * _step_flops(_pass_cost(cfg, model), recipe)
-    return sliding_seconds(cfg, model, cfg.eval.stride) + slower * trained / (SGD_FLOPS * ranks)
+    rates = Rates(LORA_FLOPS / slower, SGD_FLOPS / slower, PHASE_FLOPS / slower)
+    seconds = ttt_only_seconds(cfg, model, rates, document_lengths(challenge_tokens(cfg)))
+    # Training on chunks comes on top of a sliding score of each.
+    return seconds + (sliding_seconds(cfg, model, cfg.eval.stride) if cfg.eval.ttt.method == "sgd" else 0.0)
+
+
+def ttt_only_seconds(cfg: Config, model: GPT, rates: Rates, lengths: np.ndarray) -> float:
+    """Return the seconds of test-time training at `rates` over documents of `lengths`, int64 `[n]` in targets.
+
+    Low-rank factors score as they train; SGD's sliding score is left out.
+    """
+    if cfg.eval.ttt.method == "lora":
+        return _lora_seconds(cfg, model, rates, lengths)
+    trained = cfg.eval.ttt.epochs * int(lengths.sum()) * _step_flops(_pass_cost(cfg, model), ttt_recipe(cfg))
+    return trained / (rates.sgd * world_size(cfg))
 
 
 def _flash3(cfg: Config) -> bool:
     return cfg.model.attention == "fa3"
 
 
-def _lora_seconds(cfg: Config, model: GPT) -> float:
+def _lora_seconds(cfg: Config, model: GPT, rates: Rates, lengths: np.ndarray) -> float:
     ttt, recipe, ranks = cfg.eval.ttt, ttt_recipe(cfg), world_size(cfg)
-    lengths = document_lengths(challenge_tokens(cfg))
     documents = np.stack((np.cumsum(lengths) - lengths, lengths), axis=1)
     queue = document_batches(documents, recipe.batch_seqs)
     factors = BatchLoRA(model, 1, ttt, 0)
@@ -82,10 +99,10 @@ def _lora_seconds(cfg: Config, model: GPT) -> float:
     seconds, scored = 0.0, list[QueuedBatch]()
     for number, segment in enumerate(lora_segments(queue, ttt, recipe, ranks)):
         if number and ttt.lora_phases.count:
-            seconds += _phase_seconds(cfg, cost, scored, number)
+            seconds += _phase_flops(cfg, cost, scored, number) / (rates.phases * ranks)
         lanes = [sum(_batch_flops(batch, ttt.lora_steps, recipe, cost) for batch in lane) for lane in segment]
         # A phase waits for the rank that is busy longest.
-        seconds += max(sum(lanes[rank::ranks]) for rank in range(ranks)) / LORA_FLOPS
+        seconds += max(sum(lanes[rank::ranks]) for rank in range(ranks)) / rates.lora
         scored += [batch for lane in segment for batch in lane]
     return seconds
 
@@ -116,13 +133,12 @@ def _forward_flops(chunks: np.ndarray, targets: int, recipe: TTTRecipe, cost: Pa
     return body + factors + targets * cost.head, factors
 
 
-def _phase_seconds(cfg: Config, cost: PassCost, scored: Sequence[QueuedBatch], number: int) -> float:
+def _phase_flops(cfg: Config, cost: PassCost, scored: Sequence[QueuedBatch], number: int) -> float:
     phases, recipe = cfg.eval.ttt.lora_phases, ttt_recipe(cfg)
     most = pause_after(phases.count, phases.documents)[number - 1]
     documents = phase_documents(scored, most, phases.order)
     tokens = int(documents[:, 1].sum()) + len(documents)
-    flops = phases.epochs * tokens * _step_flops(cost._replace(factors=0.0), recipe)
-    return flops / (PHASE_FLOPS * world_size(cfg))
+    return phases.epochs * tokens * _step_flops(cost._replace(factors=0.0), recipe)
 
 
 def _step_flops(cost: PassCost, recipe: TTTRecipe) -> float:

@@ -31,11 +31,12 @@ def lines_before_run(cfg: Config) -> list[str]:
 
 
 def short_lines(plan: Plan) -> list[str]:
-    """Return two lines: parameters and bytes, work and time."""
+    """Return lines on parameters and bytes, on work and time, and without a GPU on scoring and memory."""
     used = (
         f"{rounded(plan.artifact.bytes)} artifact + {code_size(plan)} code of {plan.cap_bytes:,} bytes{pruning(plan)}"
     )
-    return [f"plan: {plan.params:,} parameters; {used}{_warning(plan)}", f"plan: {work(plan)}; {training(plan)}"]
+    lines = [f"plan: {plan.params:,} parameters; {used}{_warning(plan)}", f"plan: {work(plan)}; {training(plan)}"]
+    return lines if plan.gpu else [*lines, f"plan: {scoring(plan)}; memory {memory(plan)}"]
 
 
 def _warning(plan: Plan) -> str:
@@ -82,11 +83,21 @@ def training(plan: Plan) -> str:
 
 
 def scoring(plan: Plan) -> str:
-    """Return the seconds of the artifact's longest score by windows, in words."""
+    """Return the seconds of the artifact's longest score by windows and of test-time training, in words."""
     score = plan.score
     how = f"stride {score.stride}" if score.stride else "flat score"
     over = "" if score.tokens is None else f" over {score.tokens / 1e6:.3g} M tokens"
-    return f"{how}{over}: {'seconds unknown' if score.seconds is None else duration(score.seconds)} ({score.basis})"
+    if score.seconds is None:
+        return f"{how}{over}: seconds unknown ({score.basis})"
+    ttt = "" if score.ttt_seconds is None else f", test-time training {duration(score.ttt_seconds)}"
+    too_long = score.seconds + (score.ttt_seconds or 0.0) > plan.eval_seconds > 0
+    limit = f", OVER the {plan.eval_seconds:g} s of budget.eval_seconds" if too_long else ""
+    return f"{how}{over}: {duration(score.seconds)}{ttt}{limit} ({score.basis})"
+
+
+def memory(plan: Plan) -> str:
+    """Return the most memory on a CPU in words."""
+    return f"up to about {plan.memory_bytes / 1e9:.2g} GB"
 
 
 def plan_range(value: Interval, unit: str) -> str:
@@ -156,6 +167,7 @@ def plan_lines(cfg: Config, plan: Plan) -> list[str]:
         f"time       {training(plan)}",
         # The machine's line has seconds by a formula where no finished run tells them.
         *([f"scoring    {scoring(plan)}"] if plan.score.seconds or not plan.gpu else []),
+        *([] if plan.gpu else [f"memory     {memory(plan)}"]),
         *(machine_lines(cfg, plan.gpu) if plan.gpu else ()),
     ]
 
@@ -183,5 +195,7 @@ def as_dict(plan: Plan) -> dict[str, Any]:
         "score_stride": plan.score.stride,
         "score_tokens": plan.score.tokens,
         "score_seconds": plan.score.seconds,
+        "ttt_seconds": plan.score.ttt_seconds,
+        "memory_bytes": plan.memory_bytes,
         **(machine_dict(plan.gpu) if plan.gpu else {}),
     }

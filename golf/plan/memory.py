@@ -1,16 +1,21 @@
-"""The least memory that training takes, compared with the machine's before anything is allocated."""
+"""The memory that a run takes: the least, which the machine has to have, and about the most, for plans."""
 
 from __future__ import annotations
 
 import torch
 
 from golf.errors import GolfError
-from golf.settings.config import Config
+from golf.plan.flops import layer_order
+from golf.settings.config import Config, mlp_hidden, ttt_recipe
 from golf.settings.hardware import memory_bytes
 from golf.training.model.build import shapeless_model
 
 # Weights and gradients in fp32. Momentum, activations and the scoring copy come on top, so this is a lower bound.
 LEAST_BYTES_A_PARAMETER = 8
+# A run on a CPU: Python, torch and the proofs before the clock, and copies of activations that each visit of a layer
+# keeps, as measured on six runs.
+CPU_BYTES, STREAM_COPIES, HIDDEN_COPIES, STATE_BYTES_A_PARAMETER = 1.3e9, 20, 3, 18
+BYTES_OF = {"fp32": 4, "bf16": 2}
 # The input of a layer in bf16, for each token and channel: another lower bound.
 LEAST_BYTES_AN_ACTIVATION = 2
 
@@ -46,6 +51,20 @@ def check_memory(cfg: Config) -> None:
                 f"A micro-batch of {key} has {at_once:,} tokens, which take at least {wanted / 1e9:,.0f} GB{ranks}, "
                 f"and {where}. Lower {key} or raise data.micro_batches."
             )
+
+
+def cpu_bytes(cfg: Config) -> float:
+    """Return about the most bytes of a run on a CPU, all ranks together, from shapes alone (docs/planning.md)."""
+    model, m, recipe = shapeless_model(cfg), cfg.model, ttt_recipe(cfg)
+    visits = len(layer_order(model, model.active_in_scoring))
+    trained = BYTES_OF[m.compute_dtype] * cfg.data.train_batch_tokens // cfg.data.micro_batches
+    # Test-time training keeps activations in the dtype of scores; phases have batches of their own.
+    phases = cfg.eval.ttt.lora_phases
+    seqs = {"off": 0, "sgd": recipe.batch_seqs, "lora": max(recipe.batch_seqs, phases.batch_seqs * bool(phases.count))}
+    adapted = BYTES_OF[cfg.eval.dtype] * seqs[cfg.eval.ttt.method] * recipe.seq_len
+    copies = STREAM_COPIES * m.model_dim + HIDDEN_COPIES * mlp_hidden(m)
+    kept = CPU_BYTES + max(trained, adapted) * visits * copies
+    return cfg.launch.nproc * (kept + STATE_BYTES_A_PARAMETER * sum(p.numel() for p in model.parameters()))
 
 
 def _gpu_bytes() -> int | None:

@@ -14,6 +14,7 @@ from golf.plan.flops import FlopsPerToken, flops_per_token
 from golf.plan.gpu_plan import GPUPlan, gpu_plan, unplanned
 from golf.plan.history import FinishedRun, finished_runs
 from golf.plan.machines import Machine, machine_like
+from golf.plan.memory import cpu_bytes
 from golf.plan.seconds import ScoreTime, StepTime, expected_step_time, score_time, steps_within_budget
 from golf.plan.tensors import StoredTensor, stored_tensors
 from golf.run.environment import machine_kind
@@ -52,6 +53,8 @@ class Plan:
     steps: Interval | None  # None if the clock ends the run and the time of a step is unknown
     train_seconds: float  # budget; 0 without a clock
     score: ScoreTime
+    eval_seconds: float  # budget of the scores; 0 without one
+    memory_bytes: float  # about the most of a run on a CPU
     pruned: Interval | None  # share of the prunable codes; None without quant.prune.to_fit
     step_factor: Interval | None  # None without quant.fit=cap
     gpu: GPUPlan | None  # None on a CPU and on GPUs that golf does not know
@@ -132,6 +135,8 @@ def make_plan(
         steps=steps,
         train_seconds=cfg.budget.train_seconds,
         score=score_time(cfg, model, title, history),
+        eval_seconds=cfg.budget.eval_seconds,
+        memory_bytes=cpu_bytes(cfg),
         pruned=pruned,
         step_factor=step_factor,
         gpu=gpu,

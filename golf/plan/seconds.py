@@ -7,15 +7,21 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from golf.errors import GolfError
 from golf.paths import resolve
 from golf.plan.artifact_size import Interval
 from golf.plan.flops import challenge_tokens, flops_per_scored_token
+from golf.plan.gpu_scoring import Rates, document_lengths, ttt_only_seconds
 from golf.plan.history import FinishedRun
 from golf.settings.config import Config, training_seconds, world_size
+from golf.settings.hardware import CPU_CORE_FLOPS
+from golf.system import cpu_cores
 from golf.training.data.shards import find_shards, open_shard
 from golf.training.model.build import shapeless_model
 from golf.training.model.gpt import GPT
+from golf.training.scoring.document_queue import list_documents
 from golf.words import counted
 
 SIMILAR = 2.0  # largest ratio of operations a step between runs that are compared
@@ -35,8 +41,9 @@ class ScoreTime(NamedTuple):
 
     stride: int  # tokens between windows; 0 = the flat score, for configurations without a sliding one
     tokens: int | None  # of the split; None for data that is not built yet
-    seconds: float | None  # with the ranks of the configuration; None if no finished run tells
+    seconds: float | None  # with the ranks of the configuration; None if nothing tells
     basis: str  # evidence in words
+    ttt_seconds: float | None = None  # of test-time training on a CPU; None without, or if nothing tells
 
 
 def expected_step_time(cfg: Config, flops_per_step: float, machine: str, history: Sequence[FinishedRun]) -> StepTime:
@@ -92,27 +99,44 @@ def score_time(cfg: Config, model: GPT, machine: str, history: Sequence[Finished
     here = [run for run in history if run.machine == machine and run.config.eval.dtype == cfg.eval.dtype]
     sliding = [r for run in here if (r := _rank_seconds_per_flop(run, sliding=True))][:MOST_COMPARED]
     rates = sliding or [r for run in here if (r := _rank_seconds_per_flop(run, sliding=False))][:MOST_COMPARED]
+    basis = f"{counted(len(rates), 'sliding score' if sliding else 'flat score')} here"
+    if not rates and cfg.launch.device == "cpu":
+        # Eager and compiled scores come close to the speed of training.
+        rates, basis = [world_size(cfg) / (CPU_CORE_FLOPS * cpu_cores())], "rough, by operations"
     if not rates or tokens is None:
         why = (
             "the data is not built yet" if rates else f"no finished run in {cfg.eval.dtype} on this machine ({machine})"
         )
         return ScoreTime(stride, tokens, None, why)
+    rate = statistics.median(rates)
     # Ranks divide the windows among them, so the time falls with their number.
-    seconds = statistics.median(rates) * flops_per_scored_token(cfg, model, stride) * tokens / world_size(cfg)
-    return ScoreTime(
-        stride, tokens, seconds, f"{counted(len(rates), 'sliding score' if sliding else 'flat score')} here"
-    )
+    seconds = rate * flops_per_scored_token(cfg, model, stride) * tokens / world_size(cfg)
+    ttt = None
+    if cfg.eval.ttt.method != "off" and cfg.launch.device == "cpu":
+        ttt = ttt_only_seconds(cfg, model, Rates(1 / rate, 1 / rate, 1 / rate), _target_counts(cfg, tokens))
+    return ScoreTime(stride, tokens, seconds, basis, ttt)
 
 
 def scored_tokens(cfg: Config) -> int | None:
     """Return the tokens of the validation split; None if the data is another one than FineWeb and not there."""
     if cfg.data.name.startswith("fineweb"):
         return challenge_tokens(cfg)
+    tokens = _validation_tokens(cfg)
+    return None if tokens is None else tokens.size
+
+
+def _validation_tokens(cfg: Config) -> np.ndarray | None:
     try:
         shards = find_shards(resolve(cfg.data.path), cfg.data.val_files, "val")
-        return sum(open_shard(path).size for path in shards)
+        return np.concatenate([open_shard(path) for path in shards])
     except GolfError:
         return None
+
+
+def _target_counts(cfg: Config, tokens: int) -> np.ndarray:
+    """Return the targets of the documents of the validation split, int64 `[n]`; about those of FineWeb without it."""
+    found = _validation_tokens(cfg)
+    return document_lengths(tokens) if found is None else list_documents(found)[:, 1]
 
 
 def _rank_seconds_per_flop(run: FinishedRun, *, sliding: bool) -> float | None:

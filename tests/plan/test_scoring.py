@@ -8,10 +8,13 @@ from golf.bits import Score
 from golf.challenge import VALIDATION_TOKENS as TOKENS_BY_VOCABULARY
 from golf.plan.flops import flops_per_scored_token
 from golf.plan.history import FinishedRun
+from golf.plan.memory import cpu_bytes
 from golf.plan.seconds import score_time
 from golf.run.folder import RunFolder
 from golf.run.result import Result
 from golf.settings.config import Config
+from golf.settings.hardware import CPU_CORE_FLOPS
+from golf.system import cpu_cores
 from golf.training.data.own_text import OwnDataset
 from golf.training.model.build import shapeless_model
 from tests.support import ROOT, compose, tiny_overrides
@@ -53,6 +56,30 @@ def test_ranks_that_shared_a_score_count() -> None:
     assert alone.seconds == pytest.approx(5.0 / 10_000 * VALIDATION_TOKENS / 2)
 
 
+def test_without_a_finished_run_a_cpu_is_planned_by_operations(tiny: OwnDataset) -> None:
+    cfg = compose([*tiny_overrides(tiny), "eval=ttt_lora", "eval.documents=true"])
+    model = shapeless_model(cfg)
+    found = score_time(cfg, model, "EPYC, 2 cores", [])
+    assert found.tokens is not None and found.seconds is not None and found.basis == "rough, by operations"
+    rate = CPU_CORE_FLOPS * cpu_cores()
+    stride = cfg.eval.stride
+    assert found.seconds == pytest.approx(flops_per_scored_token(cfg, model, stride) * found.tokens / rate)
+    cfg.eval.ttt.lora_steps = 3
+    more = score_time(cfg, model, "EPYC, 2 cores", []).ttt_seconds
+    assert found.ttt_seconds is not None and more is not None and more > found.ttt_seconds > 0
+    # A rate that a finished run here had takes the place of the rough one.
+    measured = score_time(cfg, model, "EPYC, 2 cores", [run(cfg, 1.0, None)])
+    assert measured.ttt_seconds == pytest.approx(more * rate / (flops_per_scored_token(cfg, model) * 10_000))
+
+
+def test_memory_grows_with_tokens_layers_and_ranks() -> None:
+    small, large = (cpu_bytes(compose(["scale=laptop", f"data.micro_batches={n}"])) for n in (4, 1))
+    assert 1.3e9 < small < large
+    assert cpu_bytes(compose(["scale=laptop", "launch.nproc=2"])) == pytest.approx(2 * small)
+    adapted = cpu_bytes(compose(["scale=laptop", "experiment=records/2026-04-27_caseops_lqer_9hp"]))
+    assert adapted > 2e9
+
+
 def test_other_text_than_finewebs_has_its_own_tokens(tiny: OwnDataset) -> None:
     cfg = compose([*tiny_overrides(tiny), "eval.stride=0"])
     found = score_time(cfg, shapeless_model(cfg), "EPYC, 2 cores", [run(cfg, 1.0, None)])
@@ -64,5 +91,6 @@ def test_other_text_than_finewebs_has_its_own_tokens(tiny: OwnDataset) -> None:
 
 
 def test_nothing_is_said_of_another_machine() -> None:
-    found = score_time(CFG, shapeless_model(CFG), "8× H100", [run(CFG, 1.0, 5.0)])
+    on_gpus = dataclasses.replace(CFG, launch=dataclasses.replace(CFG.launch, device="cuda"))
+    found = score_time(on_gpus, shapeless_model(CFG), "8× H100", [run(CFG, 1.0, 5.0)])
     assert found.seconds is None and "8× H100" in found.basis
