@@ -64,8 +64,8 @@ def _exit_status(run: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader, such as `head`, has what it wants. Python would complain again when it flushes at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader, such as `head`, has what it wants.
+        _drop_output()
         return 0
     except OSError as error:
         # Any command may meet a file or folder of somebody else, or print onto a full disk.
@@ -73,8 +73,15 @@ def _exit_status(run: Callable[[], int]) -> int:
             raise
         what = error.filename or "The output"
         print(f"error: {what} cannot be opened or written ({error.strerror}).", file=sys.stderr)
+        if error.filename is None:
+            _drop_output()
         return EXIT_USAGE
     return status
+
+
+def _drop_output() -> None:
+    """Send what is still buffered nowhere: Python would complain again when it flushes at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _status_of(run: Callable[[], int]) -> int:
