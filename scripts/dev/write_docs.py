@@ -42,6 +42,7 @@ files.
 ```bash
 python golf/train.py 'tech=[bigram,xsa]' tech.xsa.last_n=2              # select, and set
 python golf/train.py experiment=naive_baseline +tech=lawa               # add to an experiment's
+python golf/train.py 'tech=[sets/april,smear]'                          # the records' since 5 April, and one more
 python golf/train.py experiment=gold6_11l 'drop=[xsa]'                  # take one out of an experiment
 python golf/train.py -m experiment=gold6_11l 'drop=[],[xsa],[bigram]'   # leave-one-out by hand
 python golf/train.py +sweep=add_one experiment=gold6_11l                # each on its own, with what it needs

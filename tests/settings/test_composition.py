@@ -439,3 +439,11 @@ def test_plain_settings_are_dropped_by_name(name: str, machine: None) -> None:
     }.get(name, ["experiment=pr593_11l"])
     cfg = compose([*on, f"drop=[{name}]"])
     assert name in droppable(compose(on)) and name not in droppable(cfg)
+
+
+def test_a_list_of_techniques_may_extend_a_set(machine: None) -> None:
+    extended = compose(["scale=laptop", "tech=[sets/march,leaky_relu]"])
+    assert extended.tech == compose(["scale=laptop", f"tech=[{','.join(extended.tech)}]"]).tech
+    assert set(extended.tech) >= {"leaky_relu", "value_embed", "xsa"} and "sets" not in extended.tech
+    # A list on the command line is the whole list, also over an experiment that extends a set.
+    assert list(compose(["scale=laptop", "experiment=gold6_11l", "tech=[ema]"]).tech) == ["ema"]
