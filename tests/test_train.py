@@ -153,6 +153,7 @@ def test_an_experiment_runs_at_laptop_scale(tiny: OwnDataset, runs: Path) -> Non
     assert result.name == "lower_lr" and result.state == "ok"
 
 
+@pytest.mark.slow
 def test_a_run_of_a_sweep_that_is_refused_costs_one_row(tiny: OwnDataset, runs: Path) -> None:
     done = golf_main("-m", *tiny_overrides(tiny), "model.num_heads=4,5", "model.num_kv_heads=1")
     assert done.returncode == 2

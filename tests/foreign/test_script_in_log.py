@@ -183,6 +183,7 @@ needs_logs = pytest.mark.skipif(not LOGS.is_dir(), reason="needs ../shared/logs,
 SAME_PARAMETERS = ("NaiveBaseline", "LongContextSeq2048", "LowerLR", "SDClip_Loop45x2", "1.0611")
 
 
+@pytest.mark.slow
 @needs_logs
 @pytest.mark.parametrize("record", sorted(path.name for path in LOGS.glob("2026*")))
 def test_every_public_folder_is_translated_or_said_to_be_another_model(record: str) -> None:

@@ -148,6 +148,7 @@ def test_what_is_no_python_at_all_stays_an_error() -> None:
             parse(text)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not SCRIPTS.is_dir(), reason="needs ../shared/scripts, which is not beside this checkout")
 def test_no_public_script_is_silently_another_one() -> None:
     for path in sorted(SCRIPTS.glob("*.py")):

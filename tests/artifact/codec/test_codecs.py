@@ -46,6 +46,7 @@ def test_a_missing_package_is_told_before_training(
         compress(b"", QuantConfig(codec="brotli"))
 
 
+@pytest.mark.slow
 def test_a_run_with_the_entropy_coder_ends_in_a_smaller_file_of_equal_weights(runs: Path, tiny: OwnDataset) -> None:
     overrides = [*tiny_overrides(tiny), "schedule.iterations=2"]
     done = golf_main(*overrides, "quant=int6_context")

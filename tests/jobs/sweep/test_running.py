@@ -141,6 +141,7 @@ def test_a_typo_is_reported_before_anything_trains(
     assert not runs.exists()
 
 
+@pytest.mark.slow
 def test_one_crash_costs_one_row_and_ctrl_c_keeps_the_rest(tiny: OwnDataset, runs: Path) -> None:
     arguments = ["-m", *small(tiny), *ENDLESS, "seed=1,2,3", "launch.jobs=2"]
     with sweep(runs, arguments) as process:

@@ -50,6 +50,7 @@ def sweep(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     return folder
 
 
+@pytest.mark.slow
 def test_the_table_and_the_plots_arrive(sweep: Path, server: WandbServer) -> None:
     record = back_fill(sweep, ONLINE, RulesConfig(confidence=0.98))
     assert record is not None and record.id.startswith("report-lr-0-")

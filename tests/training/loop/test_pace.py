@@ -20,6 +20,7 @@ def test_slow_is_beyond_the_median_of_earlier_runs(step_ms: float, reference_ms:
     assert (Speed(step_ms, reference_ms, 3).warning is not None) == slow
 
 
+@pytest.mark.slow
 def test_history_decides(tiny: OwnDataset, runs: Path) -> None:
     history = runs / "speeds.jsonl"
     golf_main(*tiny_overrides(tiny), "launch.speed_steps=3")

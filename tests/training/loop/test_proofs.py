@@ -154,6 +154,7 @@ def run_tiny(tiny: OwnDataset, *overrides: str) -> Result:
     return train_and_score(compose([*tiny_overrides(tiny), *overrides]))[0]
 
 
+@pytest.mark.slow
 def test_averages_and_late_switches_reach_the_score(tiny: OwnDataset, runs: object) -> None:
     plain = run_tiny(tiny)
     for overrides in (

@@ -134,6 +134,7 @@ def test_upstream_tail_is_named_wherever_the_score_is_and_voids_the_run(tiny: Ow
     assert "upstream tail" in done.stdout and "stride:8 tail:upstream" in (only_run(runs) / "train.log").read_text()
 
 
+@pytest.mark.slow
 def test_a_sweep_compares_scores_of_one_kind(tiny: OwnDataset, runs: Path) -> None:
     # In this process a run takes a second. The sweep then finds both.
     for stride in (0, 8):
