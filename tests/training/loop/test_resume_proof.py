@@ -3,6 +3,7 @@
 import copy
 import re
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 
 import pytest
@@ -109,6 +110,7 @@ def test_snapshots_late_in_the_run_are_in_the_checkpoint(tiny_cfg: Config, monke
     assert "hooks.averagers.swa.total" in said
 
 
+@pytest.mark.skipif(version("safetensors") < "0.6", reason="before version 0.6 a file keeps the order of its tensors")
 def test_moments_by_position_are_found(tiny_cfg: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkpoint's file keeps another order than the state had: moments in bf16 come after float32 steps."""
 
