@@ -172,8 +172,8 @@ def _figure_faults(runs: Sequence[ForeignRun], claims: Claims) -> list[str]:
     for name in ("code_bytes", "model_bytes", "pre_quant_bpb", "steps"):
         claimed = claims.figures.get(name)
         figures = [figure for run in runs for figure in _known(run, name)]
-        if claimed and figures and not any(map(claimed.agrees_with, [*figures, mean_of(figures)])):
-            named = [figure for run in runs for figure in run.present(name)] or figures
+        named = [figure for run in runs for figure in run.present(name)] or figures
+        if claimed and figures and not any(map(claimed.agrees_with, [*figures, mean_of(figures), mean_of(named)])):
             numbers = listed([_number(name, value) for value in dict.fromkeys(figure.value for figure in named)])
             faults.append(f"{claimed.source} is {_written(claimed)}, the logs say {numbers}")
     return faults

@@ -90,7 +90,9 @@ def small_data(folder: Path, cfg: Config) -> OwnDataset:
 
 def small_variables(cfg: Config, data: OwnDataset, steps: int = STEPS) -> dict[str, str]:
     """Return the environment variables with which a script of `cfg` trains for seconds on a CPU."""
-    batch = str(cfg.data.micro_batches * TOKENS)
+    # A chunk of test-time training by document has to fit into a window.
+    tokens = max(TOKENS, (cfg.eval.ttt.chunk_tokens or 0) if cfg.eval.ttt.method == "lora" else 0)
+    batch = str(cfg.data.micro_batches * tokens)
     variables = {
         "DATA_PATH": str(data.folder),
         "TOKENIZER_PATH": str(data.tokenizer_path),
@@ -102,7 +104,7 @@ def small_variables(cfg: Config, data: OwnDataset, steps: int = STEPS) -> dict[s
         "WARMUP_STEPS": "1",
         "WARMDOWN_ITERS": str(steps // 2),
         "TRAIN_BATCH_TOKENS": batch,
-        "TRAIN_SEQ_LEN": str(TOKENS),
+        "TRAIN_SEQ_LEN": str(tokens),
         "VAL_BATCH_SIZE": batch,
         "VAL_LOSS_EVERY": str(steps // 2),
         "TRAIN_LOG_EVERY": "1",

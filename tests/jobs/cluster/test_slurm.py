@@ -191,7 +191,7 @@ def test_cancelling_a_sweep_stops_what_is_left(cluster: Environment, tiny: OwnDa
     endless = ["schedule.iterations=1000000", "eval.val_loss_every=0"]
     submit(cluster, tiny, *endless, "seed=range(1,7)", "cluster.at_once=2")
     wait_for("steps", lambda: started(runs, 1))
-    assert "6 of 6 jobs were waiting or running" in script("cancel", cluster, sweep_of(runs)["name"])
+    assert "cancelled: 6 of 6 jobs" in script("cancel", cluster, sweep_of(runs)["name"])
     wait_for("empty queue", lambda: queue_is_empty(cluster))
     assert not any(r.state == OK for r in results(runs).values())
     assert "ok" not in states(runs, cluster).splitlines()[0]

@@ -123,7 +123,7 @@ def test_a_damaged_checkpoint_or_another_number_of_ranks_is_one_sentence(cfg: Co
     values = json.loads(latest.read_text())
     latest.write_text(json.dumps({**values, "ranks": 2}))
     assert start(folder, 1).wait(timeout=60) == 1
-    assert "is of 2 ranks, this run has 1" in read_result(folder.result).reason
+    assert "is of 2 ranks, and this run has 1" in read_result(folder.result).reason
     folder.error.unlink()
     folder.result.unlink()  # as a job that resumes does
     latest.write_text(json.dumps(values))
