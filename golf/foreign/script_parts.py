@@ -1,4 +1,4 @@
-"""What no known script has: modules, parameters, operations and quantizers that a translation cannot have understood.
+"""Modules, parameters, operations and quantizers of a script that no known script has, so that no translation fits.
 
 A translation knows switches and marks. A part without either would be left out without a word, so everything that the
 model and the optimizers of a script are made of has to have a known name.

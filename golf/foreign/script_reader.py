@@ -96,9 +96,8 @@ def parsed_script(text: str, name: str = "the script") -> Script:
         layers.append(inner[0])
         text = inner[1]
     if len(text) > MOST_CHARACTERS:
-        return Script(
-            "", tuple(layers), None, f"{name} has {len(text):,} characters of source: no script is that large"
-        )
+        problem = f"{name} has over {MOST_CHARACTERS:,} characters of source: no script is that large"
+        return Script("", tuple(layers), None, problem)
     try:
         return Script(text, tuple(layers), parse(text), is_still_packed=is_packed(text))
     # ast.parse raises ValueError for null bytes, and the last two for expressions that are nested too deeply.

@@ -9,6 +9,7 @@ from golf.plan.flops import layer_order
 from golf.settings.config import Config, mlp_hidden, ttt_recipe
 from golf.settings.hardware import memory_bytes
 from golf.training.model.build import shapeless_model
+from golf.training.model.gpt import GPT
 
 # Weights and gradients in fp32. Momentum, activations and the scoring copy come on top, so this is a lower bound.
 LEAST_BYTES_A_PARAMETER = 8
@@ -53,9 +54,9 @@ def check_memory(cfg: Config) -> None:
             )
 
 
-def cpu_bytes(cfg: Config) -> float:
-    """Return about the most bytes of a run on a CPU, all ranks together, from shapes alone (docs/planning.md)."""
-    model, m, recipe = shapeless_model(cfg), cfg.model, ttt_recipe(cfg)
+def cpu_bytes(cfg: Config, model: GPT) -> float:
+    """Return about the most bytes of a run on a CPU, all ranks together; `model` may be on the meta device."""
+    m, recipe = cfg.model, ttt_recipe(cfg)
     visits = len(layer_order(model, model.active_in_scoring))
     trained = BYTES_OF[m.compute_dtype] * cfg.data.train_batch_tokens // cfg.data.micro_batches
     # Test-time training keeps activations in the dtype of scores; phases have batches of their own.

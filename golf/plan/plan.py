@@ -136,7 +136,7 @@ def make_plan(
         train_seconds=cfg.budget.train_seconds,
         score=score_time(cfg, model, title, history),
         eval_seconds=cfg.budget.eval_seconds,
-        memory_bytes=cpu_bytes(cfg),
+        memory_bytes=cpu_bytes(cfg, model),
         pruned=pruned,
         step_factor=step_factor,
         gpu=gpu,

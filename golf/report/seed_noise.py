@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from scipy.special import fdtrc
@@ -20,13 +19,8 @@ def pooled_unless_wider(
 ) -> Comparison:
     """Compare two variants by the standard deviation within the variants of the `sweep` that do not stand out by it.
 
-    If the two scatter more than that allows (F test), Welch's test is used instead. In a sweep of these two alone it is
-    Welch's test with one degree of freedom less: at the small levels of repeated looks its own are too many where one
-    of the two scatters more. Raises `GolfError` as `welch`.
+    If the two scatter more than that allows (F test), Welch's test is used instead. Raises `GolfError` as `welch`.
     """
-    if len(sweep) < 3:
-        found = welch(variant, reference)
-        return replace(found, df=max(min(len(variant), len(reference)) - 1, found.df - 1))
     own, whole = pooled_sd([variant, reference]), pooled_sd(without_wide(sweep))
     # Rounded scores may leave no spread at all.
     if whole is None or whole[0] <= ROUNDING or _is_too_wide(own, whole):

@@ -195,7 +195,8 @@ class _Looking:
             found = replace(found, df=max(1, found.df - 1))
         arm.comparison, arm.reason = self._at_look(found, look), ""
         arm.of_sweep = arm.comparison
-        if found.test == WELCH:
+        # Two variants alone are the whole sweep.
+        if found.test == WELCH and len(sweep) > 2:
             mine, other = variant.scores(self.score), reference.scores(self.score)
             arm.of_sweep = self._at_look(pooled_unless_wider(mine, other, sweep), look)
         # Welch's test errs more than its level says where a few noisy seeds happen to agree. The spread of the sweep

@@ -73,11 +73,14 @@ def test_without_a_finished_run_a_cpu_is_planned_by_operations(tiny: OwnDataset)
 
 
 def test_memory_grows_with_tokens_layers_and_ranks() -> None:
-    small, large = (cpu_bytes(compose(["scale=laptop", f"data.micro_batches={n}"])) for n in (4, 1))
+    def planned(*overrides: str) -> float:
+        cfg = compose(["scale=laptop", "launch.device=cpu", *overrides])
+        return cpu_bytes(cfg, shapeless_model(cfg))
+
+    small, large = (planned(f"data.micro_batches={n}") for n in (4, 1))
     assert 1.3e9 < small < large
-    assert cpu_bytes(compose(["scale=laptop", "launch.nproc=2"])) == pytest.approx(2 * small)
-    adapted = cpu_bytes(compose(["scale=laptop", "experiment=records/2026-04-27_caseops_lqer_9hp"]))
-    assert adapted > 2e9
+    assert planned("launch.nproc=2") == pytest.approx(2 * small)
+    assert planned("experiment=records/2026-04-27_caseops_lqer_9hp") > 2e9
 
 
 def test_other_text_than_finewebs_has_its_own_tokens(tiny: OwnDataset) -> None:

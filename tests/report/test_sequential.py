@@ -196,8 +196,6 @@ def test_the_pooled_spread_is_students_and_gives_way_to_welch_where_two_scatter_
     expected = ttest_ind(one, other)
     assert found.test == POOLED and found.df == expected.df
     assert 2 * min(found.p_below(), found.p_above()) == pytest.approx(expected.pvalue)
-    assert pooled_unless_wider(one, other, [one, other]).df == welch(one, other).df - 1
-    assert pooled_unless_wider([1.0, 1.4, 1.9], [1.1, 1.1, 1.1001], [one, other]).df == 2
     wild = [1.05, 1.16, 1.08, 1.13]
     assert pooled_unless_wider(wild, other, [around(1.1, 4, k) for k in range(9)]) == welch(wild, other)
 

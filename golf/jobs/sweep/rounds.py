@@ -16,6 +16,7 @@ from golf.jobs.sweep.jobs import Job, Key, Refused
 from golf.jobs.sweep.record import SweepRecord, read_record
 from golf.report.sequential import SequentialPlan, SequentialVerdicts, judge_sequentially
 from golf.report.study import read_study
+from golf.run.folder import finished_run
 from golf.run.result import Result
 from golf.words import counted
 
@@ -33,9 +34,10 @@ def run_until_decided(asked: Sequence[Job | Refused], *, name: str, rows: list[R
     done = decisions(name, variants, plan)
     jobs = next_round(name, variants, plan, done)
     if not jobs and (record := read_record(name)):
-        # A sweep that has ended shows its table again.
-        ended = [_with_seed(variants[run["variant_id"]], run["seed"]) for run in record.runs]
-        run_batch(ended, name=name, rows=rows, first_batch=False, plan=plan.values())
+        # A sweep that has ended shows its table again, and runs nothing.
+        ended = [(run["variant_id"], run["seed"]) for run in record.runs if run["variant_id"] in variants]
+        shown = [_with_seed(variants[id], seed) for id, seed in ended if finished_run(id, seed)]
+        run_batch(shown, name=name, rows=rows, first_batch=False, plan=plan.values())
     while jobs:
         first = read_record(name) is None
         batch: list[Job | Refused] = [*jobs, *(refused if first else [])]
