@@ -12,7 +12,8 @@ Families of scripts use one name for several things, so --script reads the scrip
 running it. The script's defaults fill in what the command leaves open, and what the script always has, such as its
 loader, is added. Variables that the script lacks or never reads, and those without a counterpart here, are named. In a
 log, or a record folder without a script, --script reads the script that a log echoes, else the settings that a log
-prints. Without --script the defaults are those of the first baseline.
+prints. Without --script the defaults are those of the first baseline. The parameters of the script's model are counted
+from its source, or taken from the log, and compared with those of the overrides' model.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def main(arguments: list[str]) -> int:
         print(f"no effect in the public scripts, so not in the list: {sentence}", file=sys.stderr)
     if translation.machine:
         print(f"settings of the machine, not of the experiment: {' '.join(translation.machine)}", file=sys.stderr)
-    missing = [*_missing(script, translation), *_other_model(script, cfg)]
+    missing = [*_missing(script, translation), *_other_model(script, translation, cfg)]
     notes = [
         ("the script declares and never reads", sorted(script.unread)),
         ("of techniques without a switch; select those that the script always has", translation.idle_defaults),
@@ -92,13 +93,20 @@ def _missing(script: ScriptVariables, translation: Translation) -> list[str]:
     return found
 
 
-def _other_model(script: ScriptVariables, cfg: Config) -> list[str]:
-    """Return a sentence if the log counts other parameters than the model of `cfg` has."""
-    if script.model_params is None:
-        return []
+def _other_model(script: ScriptVariables, translation: Translation, cfg: Config) -> list[str]:
+    """Return a sentence if the log or the script counts other parameters than the model of `cfg` has."""
+    from golf.foreign.parameter_count import UncountableError, parameter_count
     from golf.training.model.build import shapeless_model
 
+    source, count = "log", script.model_params
+    if count is None and script.tree is not None:
+        try:
+            source, count = "script", parameter_count(script.tree, {**script.printed, **translation.given})
+        except UncountableError as error:
+            return [
+                f"the parameters of the script's model cannot be counted: {error}; --script with a log compares them"
+            ]
     own = sum(parameter.numel() for parameter in shapeless_model(cfg).parameters())
-    if abs(own - script.model_params) <= UNREAD * script.model_params:
+    if count is None or abs(own - count) <= UNREAD * count:
         return []
-    return [f"the log counts {script.model_params:,} parameters and this model has {own:,}: it is another one"]
+    return [f"the {source} counts {count:,} parameters and this model has {own:,}: it is another one"]

@@ -41,7 +41,9 @@ class ScriptVariables:
     defaults: dict[str, str | None] = field(default_factory=dict)  # as text; None for one that is computed
     unread: set[str] = field(default_factory=set)  # put into a setting that nothing uses
     is_script: bool = True  # False: settings that a log prints, without the script
+    printed: dict[str, str] = field(default_factory=dict)  # values that a log prints of the script's variables
     model_params: int | None = None  # as a log counts them
+    tree: ast.Module | None = None  # the script's source
     structure: Structure = field(default_factory=Structure)  # what it has without a variable
 
 
@@ -78,8 +80,8 @@ def variables_of_log(path: Path) -> ScriptVariables:
     script = echoed_script(text)
     found = variables_of_script(script, path.name) if script else ScriptVariables(is_script=False)
     printed = printed_settings(text)
-    known = {name: value for name, value in printed.items() if not script or name in found.defaults}
-    found.defaults |= known
+    found.printed = {name: value for name, value in printed.items() if not script or name in found.defaults}
+    found.defaults |= found.printed
     if not script:
         _add_what_settings_tell(found)
     if counted := _MODEL_PARAMS.search(text):
@@ -132,7 +134,7 @@ def variables_of_script(script: Script, name: str) -> ScriptVariables:
         raise GolfError(f"{name} cannot be read as a script: {script.problem}.")
     if script.is_still_packed:
         raise GolfError(f"{name} is packed in a way that is not read here: name the unpacked script.")
-    found = ScriptVariables()
+    found = ScriptVariables(tree=script.tree)
     holders: dict[str, set[str | None]] = {}  # variable → settings that hold it; None for any other use
     # The first walk notes the name that each expression is assigned to; the second one finds variables in these
     # expressions.

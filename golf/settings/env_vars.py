@@ -31,7 +31,7 @@ def translate(
     closed.
     """
     result = Translation()
-    given: dict[str, str] = {}
+    given = result.given
     for word in _words(command_line):
         if match := re.fullmatch(r"--nproc[-_]per[-_]node=(\d+)", word):
             result.overrides.append(f"launch.nproc={match[1]}")

@@ -48,6 +48,7 @@ class Translation:
     """Overrides for golf/train.py, and the variables that have none."""
 
     overrides: list[str] = field(default_factory=lambda: list(BASE))
+    given: dict[str, str] = field(default_factory=dict)  # variables of the command line that the script reads
     unknown: list[str] = field(default_factory=list)  # NAME=value of variables without a counterpart here
     without_effect: list[str] = field(default_factory=list)  # NAME=value (reason) of variables without effect upstream
     machine: list[str] = field(default_factory=list)  # NAME=value of variables about the machine, not the experiment

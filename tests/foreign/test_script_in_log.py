@@ -155,6 +155,15 @@ class SmearGate(nn.Module):
 def main(args):
     rate, slope = float(os.environ.get("MATRIX_LR", 0.025)), float(os.environ.get("LEAKY_RELU_SLOPE", 0.4))
     return SmearGate(512), F.leaky_relu(rate, slope), mixed_quantize_int6(rate)
+
+
+class GPT(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.Parameter(torch.zeros(17059912))
+
+
+model = GPT()
 """
 
 

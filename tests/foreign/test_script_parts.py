@@ -61,6 +61,8 @@ class GPT(nn.Module):
     def __init__(self, h):
         super().__init__()
         self.blocks = nn.ModuleList(MLP(h.model_dim) for _ in range(h.num_layers))
+        # As many parameters as the model of the overrides.
+        self.tok_emb = nn.Parameter(torch.zeros(17059912 - h.num_layers * 2 * h.model_dim**2))
 
     def forward(self, x, y):
         return F.cross_entropy(x.float(), y, reduction="mean")
@@ -74,6 +76,9 @@ def main(h):
     optimizer = Muon(GPT(h).parameters(), lr=h.matrix_lr, weight_decay=0.0)
     print(f"lr:{h.matrix_lr} activation:{h.activation}")
     return optimizer, zlib.compress(bytes(quantize_state_dict_int8({})), 9)
+
+
+main(Hyperparameters())
 """
 MUTANTS = {  # what a competitor may change, and the name that has to be said
     "is_causal=True": ("is_causal=False", "attention to later tokens"),
@@ -98,7 +103,7 @@ def said(tmp_path: Path, script: str, line: str = "") -> tuple[int, str, str]:
 
 def test_a_script_of_known_parts_is_translated(tmp_path: Path) -> None:
     status, overrides, errors = said(tmp_path, KNOWN)
-    assert status == 0 and errors == "" and compose(shlex.split(overrides)).optim.muon_wd == 0
+    assert (status, errors) == (0, "") and compose(shlex.split(overrides)).optim.muon_wd == 0
 
 
 @pytest.mark.parametrize("before", MUTANTS)
@@ -107,6 +112,16 @@ def test_what_no_known_script_has_ends_with_status_1_and_its_name(before: str, t
     assert KNOWN.count(before) >= 1
     status, _, errors = said(tmp_path, KNOWN.replace(before, after))
     assert status == 1 and name in errors
+
+
+def test_another_number_of_parameters_ends_with_status_1_and_both_numbers(tmp_path: Path) -> None:
+    status, overrides, errors = said(tmp_path, KNOWN.replace("17059912", "17322056"))
+    assert status == 1 and "model=9l" in overrides
+    assert "the script counts 17,322,056 parameters and this model has 17,059,912" in errors
+    # The command line decides, too: another width and as many parameters more.
+    assert said(tmp_path, KNOWN, "MODEL_DIM=256 torchrun train_gpt.py")[0] == 1
+    status, _, errors = said(tmp_path, KNOWN.replace("zeros(17059912", "zeros(args.size - open('x').read()"))
+    assert status == 1 and "cannot be counted" in errors
 
 
 def test_a_switch_of_the_script_governs_its_mark(tmp_path: Path) -> None:
@@ -139,7 +154,7 @@ def test_without_f_strings_a_program_has_the_same_statements(path: Path) -> None
     text = path.read_text()
     trees = [ast.parse(text), ast.parse(_without_format_strings(text))]
     places = [[(type(n).__name__, n.lineno) for n in ast.walk(tree) if isinstance(n, ast.stmt)] for tree in trees]
-    assert places[0] == places[1] and "JoinedStr" not in ast.dump(trees[1])
+    assert places[0] == places[1] and not any(isinstance(node, ast.JoinedStr) for node in ast.walk(trees[1]))
 
 
 def test_what_is_no_python_at_all_stays_an_error() -> None:
