@@ -19,6 +19,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from golf.idea_folders import load_ideas
 from golf.registry import load_techniques_with
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 __all__ = sorted(_MODULE_OF)
 
 # The registry lies below the techniques and must not import them, so it is told here where they are.
+load_techniques_with(load_ideas)
 load_techniques_with(lambda: importlib.import_module("golf.training.techniques"))
 
 

@@ -30,7 +30,15 @@ FOLDER = ROOT / "golf" / "commands"
 HELPFUL = [command for command in cli.COMMANDS if command != "bench"]
 SCRIPTS = {"audit": "audit_submission", "export": "export_submission", "import": "import_runs", "sync": "sync_wandb"}
 SCRIPTS |= {"data get": "get_data", "data tokenize": "tokenize_docs", "inspect": "inspect_artifact"}
-WITHOUT_SCRIPT = {"train", "bench", "completion", "doctor", "help settings"}  # two of these have files of their own
+WITHOUT_SCRIPT = {
+    "idea new",
+    "idea check",
+    "train",
+    "bench",
+    "completion",
+    "doctor",
+    "help settings",
+}  # two of these have files of their own
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from tests.support import ROOT
 # Lowest first: a wing imports itself and the wings before it.
 WINGS = ["settings", "run", "artifact", "training", "report", "foreign", "plan", "submission", "jobs", "commands"]
 # Every wing may import these.
-GROUND = {"errors", "paths", "files", "bits", "challenge", "registry", "system", "words"}
+GROUND = {"errors", "paths", "files", "bits", "challenge", "registry", "system", "words", "idea_folders"}
 ENTRIES = {"__init__", "train", "train_gpt"}  # programs that people start
 PROGRAMS_USED = {
     "commands": {"train"},  # `golf train`

@@ -43,6 +43,7 @@ from golf.artifact.quant.formats import ANY_FORM, CodedTensor, decode_as
 from golf.artifact.quant.low_rank import folded
 from golf.artifact.quant.policy import dequantize
 from golf.errors import GolfError
+from golf.idea_folders import IdeaMissingError
 from golf.settings.config import ModelConfig, QuantConfig, packs_bits
 
 MAGIC = b"GOLF"
@@ -153,6 +154,8 @@ def _intact(path: str | Path) -> Iterator[None]:
     except PackageMissingError:
         # The file may be intact; what is missing is a package, and that error says which.
         raise
+    except IdeaMissingError as error:
+        raise IdeaMissingError(f"{path} cannot be opened: {error}") from error
     except NOT_INTACT as error:
         raise GolfError(f"{path} is not an intact artifact ({error}): pack the run's weights again.") from error
 

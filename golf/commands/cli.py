@@ -19,6 +19,7 @@ GROUPS = {
     "Results": ("report", "board", "ledger", "power", "why"),
     "Artifacts": ("inspect", "quant-gap"),
     "Submissions": ("export", "audit", "import"),
+    "Ideas": ("idea new", "idea check"),
     "Weights & Biases": ("sync", "dashboard"),
     "Speed": ("gpu-check", "bench"),
 }

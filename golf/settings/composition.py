@@ -19,8 +19,10 @@ from hydra.core.override_parser.types import ValueType
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from golf.errors import GolfError
+from golf.idea_folders import idea_of, ideas, load_ideas, use_ideas
 from golf.paths import ROOT
 from golf.registry import technique_types
 from golf.settings import hardware
@@ -37,7 +39,7 @@ from golf.settings.mistakes import (
     refuse_unsupported,
     unknown_setting,
 )
-from golf.settings.names import suggestion, technique_settings
+from golf.settings.names import no_technique, suggestion, technique_settings
 from golf.settings.usage import options_of
 
 CONF_DIR = str(ROOT / "conf")
@@ -85,11 +87,40 @@ def _register() -> None:
         OmegaConf.register_new_resolver(resolver.__name__, functools.partial(_drops, resolver), replace=True)
 
 
-@functools.cache
 def register_techniques() -> None:
     """Register the schemas of the `tech` group. Call it before composing with techniques; it imports torch."""
+    # The variable may have been set after the techniques were imported.
+    load_ideas()
     for name, kind in technique_types().items():
-        ConfigStore.instance().store(group="tech", name=f"{name}_schema", node=kind)
+        if _registered.get(name) is not kind:
+            ConfigStore.instance().store(group="tech", name=f"{name}_schema", node=kind)
+            _registered[name] = kind
+    _register_values()
+
+
+_registered: dict[str, type] = {}
+
+
+def _register_values() -> None:
+    """Register the values of ideas as options of the `tech` group. Raises `GolfError` for a file that is no YAML."""
+    for idea in ideas().values():
+        path = idea.folder / f"{idea.name}.yaml"
+        try:
+            values = OmegaConf.to_container(OmegaConf.load(path)) if path.exists() else {}
+        except (YAMLError, OSError, UnicodeDecodeError) as error:
+            raise GolfError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
+        if not isinstance(values, dict):
+            raise GolfError(f"{path} has no settings: write lines such as `dim: 16`.")
+        node = {"defaults": [f"{idea.name}_schema", "_self_"], **values}
+        ConfigStore.instance().store(group="tech", name=idea.name, node=node, package=f"tech.{idea.name}")
+
+
+def without_ideas(overrides: Sequence[str]) -> list[str]:
+    """Look into the folders of `ideas=FOLDER` or `ideas=[FOLDER,FOLDER]`; return the other overrides."""
+    named = [match[1] for o in overrides if (match := re.fullmatch(r"\+*ideas=(.*)", o))]
+    if named:
+        use_ideas(part.strip("\"' ") for text in named for part in text.strip("[]").split(",") if part.strip("\"' "))
+    return [o for o in overrides if not re.match(r"\+*ideas=", o)]
 
 
 def _scaled_steps(record_steps: int, *, _root_: DictConfig) -> int:
@@ -139,6 +170,7 @@ def completed(overrides: Sequence[str]) -> list[str]:
     """
     # conf/config.yaml cannot compute the scale itself: `data` reads it there, and Hydra hands on no computed choice.
     has_scale = any(re.match(r"[+]{0,2}scale=", o) for o in overrides)
+    overrides = without_ideas(overrides)
     scale = [] if has_scale else [f"scale={hardware.default_choice('scale')}"]
     for pattern, meant in OTHER_WORDS:
         overrides = [re.sub(pattern, meant, override) for override in overrides]
@@ -166,11 +198,13 @@ def refuse_mistakes(arguments: Sequence[str], *, several: bool = False) -> None:
     first of each is looked at.
     """
     flags, overrides = flags_first(arguments)
+    overrides = without_ideas(overrides)
     if any(flag.startswith(OTHER_ENTRY) for flag in flags):  # Hydra then composes something else, or nothing
         return
-    if not register_techniques.cache_info().currsize:
-        # Stand-ins with the right names are enough to find a typo; the real schemas would import torch.
-        for name, settings in technique_settings().items():
+    _register_values()
+    # Stand-ins with the right names are enough to find a typo; the real schemas would import torch.
+    for name, settings in technique_settings().items():
+        if name not in _registered:
             stand_in = dataclasses.make_dataclass(name, [(key, Any, None) for key in settings])
             ConfigStore.instance().store(group="tech", name=f"{name}_schema", node=stand_in)
     # Asking for the GPUs would import torch, and no mistake depends on them.
@@ -214,6 +248,7 @@ def compose(overrides: Sequence[str] = ()) -> Config:
     """
     if isinstance(overrides, str):
         raise GolfError(f"compose() takes a list of overrides: write compose([{overrides!r}]).")
+    overrides = without_ideas(overrides)
     # Where torch is there already, the check that avoids it saves nothing.
     if "torch" not in sys.modules:
         refuse_mistakes(overrides)
@@ -263,6 +298,8 @@ def settled_config(node: DictConfig) -> tuple[Config, list[str]]:
     # The order matters: what is dropped must not sway a choice for the machine, and the checks want no `auto`.
     left_over = _keep_selected(cfg)
     drop(cfg)
+    found = {name: idea_of(type(settings)) for name, settings in cfg.tech.items()}
+    cfg.ideas = {name: idea.digest() for name, idea in found.items() if idea}
     chosen = [f"chosen for this machine: {line}" for line in hardware.settle(cfg)]
     check(cfg)
     return cfg, [*left_over, *chosen, *(f"note: {sentence}" for sentence in warnings(cfg))]
@@ -272,7 +309,7 @@ def _keep_selected(cfg: Config) -> list[str]:
     """Keep the selected techniques, in the order of application. Return a remark for each of the others."""
     known = technique_types()
     if unknown := [name for name in cfg.tech if name not in known]:
-        raise GolfError(f"There is no technique {unknown[0]}; {suggestion(unknown[0], sorted(known))}")
+        raise GolfError(no_technique(unknown[0]))
     # An experiment that sets tech.bigram.dim leaves a plain dict when the command line selects other techniques.
     left_over = [name for name, settings in cfg.tech.items() if not isinstance(settings, known[name])]
     for name in left_over:

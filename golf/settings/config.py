@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from golf.challenge import CAP_BYTES, EVAL_SECONDS, GRACE_SECONDS, TRAIN_SECONDS
 from golf.errors import GolfError
+from golf.idea_folders import refuse_missing
 from golf.registry import technique_types
 from golf.settings.fields import later, number, one_of, written_values
 from golf.settings.jobs_config import ClusterConfig, LaunchConfig, SweepConfig, TrackConfig
@@ -200,6 +201,7 @@ class Config:
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     track: TrackConfig = field(default_factory=TrackConfig)
     tech: dict[str, Any] = field(default_factory=dict)  # selected techniques, name → settings; see training/techniques
+    ideas: dict[str, str] = later(field(default_factory=dict))  # selected techniques from outside, name → hash of code
     drop: list[str] = field(default_factory=list)  # names of what has been taken out of the experiment, see dropping.py
     seed: int = number(1337, at_least=0)  # seed of weights and techniques
     name: str = "run"  # name of the variant in folders and tables
@@ -282,7 +284,7 @@ def from_dict(kind: type[T], values: dict[str, Any]) -> T:
     for key, value in values.items():
         wanted = known[key]
         if kind is Config and key == "tech":
-            settings[key] = techniques_from_dict(value)
+            settings[key] = techniques_from_dict(value, values.get("ideas", {}))
         elif dataclasses.is_dataclass(wanted) and isinstance(value, dict):
             settings[key] = from_dict(wanted, value)  # type: ignore[arg-type]
         elif _is_of(value, wanted):
@@ -292,12 +294,17 @@ def from_dict(kind: type[T], values: dict[str, Any]) -> T:
     return kind(**settings)
 
 
-def techniques_from_dict(values: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return the settings objects of techniques by name, from their part of `to_dict`."""
+def techniques_from_dict(values: dict[str, dict[str, Any]], digests: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return the settings objects of techniques by name, from their part of `to_dict`.
+
+    `digests` are hashes of the code of those that are ideas. Raises `GolfError` for a technique that is not here.
+    """
     # Without techniques there is no need for the registry, which imports torch.
     if not values:
         return {}
-    _refuse_unknown("Config.tech", values, technique_types())
+    for name in values:
+        if name not in technique_types():
+            refuse_missing(name, (digests or {}).get(name, ""))
     return {name: from_dict(technique_types()[name], settings) for name, settings in values.items()}
 
 

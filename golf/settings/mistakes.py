@@ -11,7 +11,7 @@ from typing import cast, get_type_hints
 from golf.errors import GolfError
 from golf.paths import ROOT
 from golf.settings.config import Config
-from golf.settings.names import SYNONYMS, named_alike, setting_keys, suggestion, technique_settings
+from golf.settings.names import SYNONYMS, named_alike, no_technique, setting_keys, suggestion, technique_settings
 from golf.settings.quoting import quoted
 from golf.settings.usage import options_of
 
@@ -101,7 +101,7 @@ def explain(error: BaseException) -> str:
     if match := re.search(r"Key '\S+' (?:is )?not in [\s\S]*?full_key: (\S+)", text):
         return unknown_setting(match[1], _fields_in(match[1]))
     if match := re.search(r"Could not load 'tech/(\w+)'", text):
-        return f"There is no technique {match[1]}; {suggestion(match[1], sorted(technique_settings()))}"
+        return no_technique(match[1])
     no_option = r"Could not find '(\w+)/([^']+)'[\s\S]*?Available options in '\w+':([\s\S]*?)Config search"
     if match := re.search(no_option, text):
         group, option, listing = match.groups()
@@ -196,7 +196,7 @@ def unknown_setting(full_key: str, known: Sequence[str]) -> str:
     if parts[0] == "tech" and len(parts) == 2:
         if parts[1] in technique_settings():
             return f"Technique {parts[1]} is not selected: add it with +tech={parts[1]}."
-        return f"There is no technique {parts[1]}; {suggestion(parts[1], sorted(technique_settings()))}"
+        return no_technique(parts[1])
     beside = suggestion(parts[-1], list(known))
     alike = named_alike(full_key)
     if alike and (parts[-1] in SYNONYMS or not beside.startswith("did you mean")):

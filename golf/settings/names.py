@@ -7,8 +7,10 @@ import dataclasses
 import difflib
 import functools
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import get_type_hints
 
+from golf.idea_folders import fault, ideas
 from golf.paths import ROOT
 from golf.settings.config import Config
 
@@ -34,12 +36,21 @@ SYNONYMS = {
 }
 
 
-@functools.cache
 def technique_settings() -> dict[str, tuple[str, ...]]:
     """Return the settings of every technique by its name, read from the files: importing them takes seconds."""
+    own = sorted((ROOT / "golf/training/techniques").glob("*.py"))
+    return _settings_in((*own, *(idea.file for idea in ideas().values())))
+
+
+@functools.cache
+def _settings_in(files: tuple[Path, ...]) -> dict[str, tuple[str, ...]]:
     found = {}
-    for path in sorted((ROOT / "golf/training/techniques").glob("*.py")):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for path in files:
+        try:
+            body = ast.parse(path.read_text(encoding="utf-8")).body
+        except (SyntaxError, ValueError):
+            continue  # an idea that cannot be read is named where it is selected
+        for node in body:
             if isinstance(node, ast.ClassDef) and (name := _technique_name(node)):
                 fields = (item for item in node.body if isinstance(item, ast.AnnAssign) and item.value is not None)
                 found[name] = tuple(f.target.id for f in fields if isinstance(f.target, ast.Name))
@@ -63,11 +74,15 @@ def fields_of(kind: type) -> Iterator[str]:
             yield name
 
 
-@functools.cache
 def setting_keys() -> tuple[str, ...]:
     """Return the full keys of all settings, such as `optim.matrix_lr` and `tech.bigram.dim`."""
     of_techniques = (f"tech.{name}.{key}" for name, keys in technique_settings().items() for key in keys)
-    return (*fields_of(Config), *of_techniques)
+    return (*_plain_keys(), *of_techniques)
+
+
+@functools.cache
+def _plain_keys() -> tuple[str, ...]:
+    return tuple(fields_of(Config))
 
 
 def named_alike(key: str) -> list[str]:
@@ -89,6 +104,14 @@ def named_alike(key: str) -> list[str]:
     if group:
         candidates.sort(key=lambda full: -difflib.SequenceMatcher(None, group, full.rpartition(".")[0]).ratio())
     return [*meant, *(full for full in candidates if full not in meant)][:MOST_SUGGESTED]
+
+
+def no_technique(name: str) -> str:
+    """Return the sentence about a technique that cannot be selected."""
+    name = name.removesuffix("_schema")  # of an idea that registers nothing
+    if name in ideas():
+        return fault(ideas()[name])
+    return f"There is no technique {name}; {suggestion(name, sorted(technique_settings()))}"
 
 
 def suggestion(word: str, known: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ import sys
 import textwrap
 from collections import Counter
 
+from golf.idea_folders import ideas
 from golf.paths import ROOT
 
 WIDTH = 118
@@ -22,9 +23,10 @@ FLAGS = {
 
 
 def options_of(group: str) -> list[str]:
-    """Return the names of the options of a group in conf/, sorted."""
+    """Return the names of the options of a group, sorted: its files in conf/, and the ideas among the techniques."""
     folder = ROOT / "conf" / group
-    return sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml"))
+    outside = ideas() if group == "tech" else ()
+    return sorted([*outside, *(str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml"))])
 
 
 def usage() -> str:

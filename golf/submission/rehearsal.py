@@ -7,6 +7,7 @@ variables that scripts of this challenge read make the model small; everything e
 from __future__ import annotations
 
 import copy
+import os
 import random
 import re
 import shutil
@@ -19,6 +20,7 @@ import torch
 
 from golf.errors import GolfError
 from golf.files import write_json
+from golf.idea_folders import VARIABLE
 from golf.paths import ROOT
 from golf.run.folder import RunFolder
 from golf.run.result import read_result
@@ -158,6 +160,7 @@ def _framework(cfg: Config, variables: dict[str, str], folder: Path) -> RunFolde
     # The script has no eager replacements on CPUs; with them, results would not be the same to the last bit.
     # Proofs would take longer than the training. Without them the run is void, which does not matter here.
     environment = plain_variables(PYTHONPATH=str(ROOT), GOLF_EAGER_CPU="off", GOLF_PROOFS="off")
+    environment |= {name: value for name, value in os.environ.items() if name == VARIABLE}
     command = [sys.executable, "-m", "golf.jobs.launch.worker", str(run.path)]
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
     if not run.artifact.is_file():

@@ -12,6 +12,7 @@ from typing import Any
 from golf.bits import Score
 from golf.challenge import CAP_BYTES, OTHER_TRACK, RECORD_GPUS, RECORD_TRACK, TRAIN_SECONDS
 from golf.errors import GolfError
+from golf.idea_folders import refuse_changed
 from golf.report.rows import row_of
 from golf.report.store import run_folders
 from golf.report.variants import Variant
@@ -70,7 +71,9 @@ def _read(folder: RunFolder) -> SubmittedRun:
     if not folder.result.is_file():
         raise GolfError(f"{folder.path} has no result.json: the run is still going or was killed.")
     environment = json.loads((folder.path / "environment.json").read_text())
-    return SubmittedRun(folder, folder.read_config(), read_result(folder.result), environment)
+    cfg = folder.read_config()
+    refuse_changed(cfg.ideas)
+    return SubmittedRun(folder, cfg, read_result(folder.result), environment)
 
 
 def mean(runs: Sequence[SubmittedRun], value: Callable[[SubmittedRun], float]) -> float:

@@ -13,12 +13,14 @@ import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from typing import NamedTuple
 
 from golf.artifact.script.bundle import KERNELS, Bundle, entries
 from golf.artifact.script.modules import PACKAGE, read_modules, source_of
 from golf.artifact.script.settings import submitted
 from golf.errors import GolfError
 from golf.files import write_atomic
+from golf.idea_folders import idea_of
 from golf.paths import user_cache
 from golf.run.environment import source_digest
 from golf.settings.config import Config, from_dict, to_dict
@@ -31,17 +33,29 @@ def code_bytes(cfg: Config) -> int:
     """Return the size in bytes of the wrapped script of `cfg`, or `estimated_code_bytes` if the rules ask for that.
 
     Making the script takes seconds; its size is remembered in the user's cache. A technique that is registered from
-    outside the package cannot be exported, and is not counted.
+    outside the package and is no idea cannot be exported, and is not counted.
     """
     if cfg.rules.code_bytes == "estimate":
         return estimated_code_bytes(cfg)
     exportable = submitted(_exportable(cfg))
     # As text the configuration can be a key of the two caches.
-    return _code_bytes(json.dumps(to_dict(exportable)), tuple(entries(exportable)))
+    return _code_bytes(json.dumps(to_dict(exportable)), _entries(cfg))
+
+
+class Entries(NamedTuple):
+    """What a script is cut from."""
+
+    modules: tuple[str, ...]
+    ideas: tuple[str, ...]  # hashes of the code of ideas
+
+
+def _entries(cfg: Config) -> Entries:
+    found = (idea_of(type(technique)) for technique in cfg.tech.values())
+    return Entries(tuple(entries(_exportable(cfg))), tuple(idea.digest() for idea in found if idea))
 
 
 @functools.cache
-def _code_bytes(config: str, entries: tuple[str, ...]) -> int:
+def _code_bytes(config: str, entries: Entries) -> int:
     return _remembered(
         _key(config, entries),
         lambda: len(Bundle(from_dict(Config, json.loads(config)), with_comments=False).wrapped.encode()),
@@ -60,7 +74,7 @@ def _remembered(name: str, make: Callable[[], int]) -> int:
     return size
 
 
-def _key(config: str, entries: tuple[str, ...]) -> str:
+def _key(config: str, entries: Entries) -> str:
     """Return a digest of all that decides on the script: settings, sources, and the code and packages that cut them."""
     # An edit elsewhere in the package, in a report or the sweep, leaves every remembered size valid.
     bundler = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
@@ -71,11 +85,11 @@ def _key(config: str, entries: tuple[str, ...]) -> str:
 
 def estimated_code_bytes(cfg: Config) -> int:
     """Return `code_bytes` within a factor of 1.5, at once: a share of the compressed modules of a script."""
-    return _estimate(tuple(entries(_exportable(cfg))))
+    return _estimate(_entries(cfg))
 
 
 @functools.cache
-def _estimate(entries: tuple[str, ...]) -> int:
+def _estimate(entries: Entries) -> int:
     # A script has no comments, so a sentence more in the package must not change the estimate.
     code = COMMENT_LINE.sub(b"", _sources(entries))
     digest = hashlib.sha256(code).hexdigest()[:24]
@@ -83,14 +97,14 @@ def _estimate(entries: tuple[str, ...]) -> int:
 
 
 @functools.cache
-def _sources(entries: tuple[str, ...]) -> bytes:
+def _sources(entries: Entries) -> bytes:
     """Return the text of every module that a script of `entries` is cut from."""
     digest = hashlib.sha256(repr((entries, source_digest())).encode()).hexdigest()[:24]
     known = user_cache() / "code_bytes" / f"modules-{digest}"
     # Finding the modules takes half a second, so their names are remembered until a file of the package changes.
     with contextlib.suppress(OSError, GolfError):
         return _texts(known.read_text().split("\n"))
-    names = [module.name for module in read_modules(entries)]
+    names = [module.name for module in read_modules(entries.modules)]
     with contextlib.suppress(GolfError):
         write_atomic(known, "\n".join(names))
     return _texts(names)
@@ -102,6 +116,6 @@ def _texts(modules: list[str]) -> bytes:
 
 def _exportable(cfg: Config) -> Config:
     """Return `cfg` without what keeps it from being a submission but hardly changes its code."""
-    ours = {k: t for k, t in cfg.tech.items() if type(t).__module__.startswith(f"{PACKAGE}.")}
+    ours = {k: t for k, t in cfg.tech.items() if type(t).__module__.startswith(f"{PACKAGE}.") or idea_of(type(t))}
     model = dataclasses.replace(cfg.model, init_from=None)
     return dataclasses.replace(cfg, model=model, tech=ours)

@@ -10,10 +10,12 @@ import io
 import tokenize
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.util import resolve_name
 from pathlib import Path
 from typing import TypeGuard
 
 from golf.errors import GolfError
+from golf.idea_folders import file_of, packages
 from golf.paths import ROOT
 
 PACKAGE = "golf"
@@ -58,6 +60,10 @@ def read_modules(entries: Sequence[str]) -> list[Module]:
 def _read(name: str) -> Module:
     path = source_of(name)
     tree = ast.parse(path.read_text(), str(path))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            # Ideas may import their other modules by their place.
+            node.module, node.level = resolve_name("." * node.level + (node.module or ""), name.rpartition(".")[0]), 0
     # Names that are imported for type checkers only are those of annotations, which are never evaluated.
     tree.body = [node for node in tree.body if not _is_for_types(node)]
     module = Module(name, tree)
@@ -73,8 +79,8 @@ def _read(name: str) -> Module:
 
 
 def is_ours(node: object) -> TypeGuard[ast.ImportFrom]:
-    """Tell whether `node` imports names from this package."""
-    return isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == PACKAGE
+    """Tell whether `node` imports names from this package or from an idea."""
+    return isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in (PACKAGE, *packages())
 
 
 def cannot_follow(node: ast.ImportFrom) -> GolfError:
@@ -86,15 +92,18 @@ def source_of(name: str) -> Path:
     """Return the file of module `name`; raise `GolfError` for one outside the package."""
     path = ROOT / Path(*name.split("."))
     found = path.with_suffix(".py") if path.with_suffix(".py").is_file() else path / "__init__.py"
-    if not (name.startswith(f"{PACKAGE}.") and found.is_file()):
-        raise GolfError(f"{name} is no module of {PACKAGE}, so it cannot be exported: put it into the package.")
-    return found
+    if name.startswith(f"{PACKAGE}.") and found.is_file():
+        return found
+    if (outside := file_of(name)) and outside.is_file():
+        return outside
+    raise GolfError(f"{name} is no module of {PACKAGE} or of an idea, so it cannot be exported: make it an idea.")
 
 
 def is_module(name: str) -> bool:
     """Tell whether `name` is a module or package of ours, rather than something defined in one."""
     path = ROOT / Path(*name.split("."))
-    return path.with_suffix(".py").is_file() or path.is_dir()
+    outside = file_of(name)
+    return path.with_suffix(".py").is_file() or path.is_dir() or (outside is not None and outside.is_file())
 
 
 def _is_for_types(node: ast.stmt) -> bool:

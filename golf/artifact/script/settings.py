@@ -31,7 +31,7 @@ def submitted(cfg: Config) -> Config:
         built_from=None,
         fingerprint=None,
     )
-    return dataclasses.replace(cfg, data=data, rules=RulesConfig(), drop=[], note="", seed=Config().seed)
+    return dataclasses.replace(cfg, data=data, rules=RulesConfig(), drop=[], ideas={}, note="", seed=Config().seed)
 
 
 def _portable(path: str, folder: str) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 from golf.files import new_folder, write_json
+from golf.idea_folders import PACKAGE, Idea, ideas
 from golf.paths import ROOT
 from golf.run.environment import digest_of_files, git_state, package_versions
 
@@ -32,6 +34,8 @@ def take_snapshot(folder: Path) -> Path:
                 shutil.copytree(source, unfinished / name, ignore=NOT_COPIED)
             else:
                 shutil.copy2(source, unfinished / name)
+        for idea in _copied_ideas():
+            shutil.copytree(idea.folder, unfinished / PACKAGE / idea.name, ignore=_only_code)
         # Data sets are too large to be copied with every state of the code.
         (unfinished / "data").symlink_to(ROOT / "data")
         if diff := _diff():
@@ -45,7 +49,19 @@ def take_snapshot(folder: Path) -> Path:
 
 def code_digest() -> str:
     """Return a hash of everything that is copied, twelve hex digits."""
-    return digest_of_files(ROOT / name for name in COPIED)
+    digests = [f"{idea.name} {idea.digest()}" for idea in _copied_ideas()]
+    own = digest_of_files(ROOT / name for name in COPIED)
+    return own if not digests else hashlib.sha256("\n".join([own, *digests]).encode()).hexdigest()[:12]
+
+
+def _copied_ideas() -> list[Idea]:
+    """Return the ideas in folders; those of installed packages stay where they are."""
+    return [idea for idea in ideas().values() if idea.module.startswith(f"{PACKAGE}.")]
+
+
+def _only_code(folder: str, names: list[str]) -> list[str]:
+    """Return the names that `copytree` leaves out: an idea's folder may hold data and results, too."""
+    return [n for n in names if n == "__pycache__" or not (n.endswith((".py", ".yaml")) or Path(folder, n).is_dir())]
 
 
 def _diff() -> bytes:

@@ -12,6 +12,7 @@ import traceback
 from pathlib import Path
 
 from golf.errors import GolfError
+from golf.idea_folders import refuse_changed
 from golf.jobs.launch.process import Interrupted, interruptible
 from golf.run.environment import host_name, machine_kind
 from golf.run.folder import RunFolder
@@ -39,6 +40,7 @@ def run_in_process(folder: RunFolder) -> Result:
     torch.set_num_threads(cfg.launch.threads or max(1, cpu_cores() // cfg.launch.nproc))
     is_first = True
     try:
+        refuse_changed(cfg.ideas)
         with interruptible():
             ranks = join_ranks(cfg.launch.device, world_size(cfg))
             is_first = ranks.is_first

@@ -23,6 +23,7 @@ from golf.artifact.container import unpack
 from golf.artifact.script.code_bytes import code_bytes
 from golf.bits import bits_per_byte
 from golf.errors import GolfError
+from golf.idea_folders import refuse_changed
 from golf.run.folder import RunFolder
 from golf.settings.composition import CONF_DIR, compose
 from golf.settings.config import Config, QuantConfig, uses_gptq
@@ -144,6 +145,7 @@ def gaps_of_run(folder: RunFolder, choices: Sequence[str] = (), *, tokens: int =
     if not folder.config.is_file() or not folder.weights.is_file():
         raise GolfError(f"{folder.path} is not the folder of a finished run: it needs config.json and weights.")
     cfg = folder.read_config()
+    refuse_changed(cfg.ideas)
     quants = {choice: quant_of(choice, cfg) for choice in choices or presets()}
     # Before the first format, each of which takes seconds.
     for name, quant in list(quants.items()):

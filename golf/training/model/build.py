@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from golf.errors import GolfError
 from golf.settings.config import Config, techniques
 from golf.training.model.documents import separate_documents
 from golf.training.model.gpt import GPT, plain_route
@@ -93,8 +94,17 @@ class _NoNumbers(TorchFunctionMode):
 
 
 def shapeless_model(cfg: Config, watch: Callable[[GPT, str], None] | None = None) -> GPT:
-    """Build the model of `cfg` on the meta device: names and shapes without numbers. `watch` is `build_model`'s."""
+    """Build the model of `cfg` on the meta device: names and shapes without numbers. `watch` is `build_model`'s.
+
+    Raises `GolfError` if a technique edits a part that another one has replaced.
+    """
     # Shapes are the same under every kernel, and a plan may be for a machine with another.
     cfg = dataclasses.replace(cfg, model=dataclasses.replace(cfg.model, attention="sdpa"))
-    with torch.device("meta"), _NoNumbers():
-        return build_model(cfg, watch)
+    try:
+        with torch.device("meta"), _NoNumbers():
+            return build_model(cfg, watch)
+    except AttributeError as error:
+        if len(cfg.tech) < 2:
+            raise
+        # A technique has replaced a module, and another edits the one that was there before.
+        raise GolfError(f"The techniques {', '.join(cfg.tech)} do not fit together ({error}): drop one.") from error

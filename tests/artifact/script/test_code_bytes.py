@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from golf.artifact.script import code_bytes as code
-from golf.artifact.script.bundle import Bundle, entries
+from golf.artifact.script.bundle import Bundle
 from golf.artifact.script.code_bytes import code_bytes, estimated_code_bytes
 from golf.artifact.script.modules import Module, read_modules
 from golf.errors import GolfError
@@ -86,7 +86,7 @@ def test_a_technique_counts_only_where_it_is_selected(tiny_cfg: Config) -> None:
 
 def test_sizes_are_remembered_by_the_sources_that_a_script_is_cut_from(tiny_cfg: Config) -> None:
     def holds(cfg: Config, file: str) -> bool:
-        return (ROOT / "golf" / file).read_bytes() in code._sources(tuple(entries(cfg)))
+        return (ROOT / "golf" / file).read_bytes() in code._sources(code._entries(cfg))
 
     with_xsa = dataclasses.replace(tiny_cfg, tech=compose(["tech=[xsa]"]).tech)
     assert holds(tiny_cfg, "train_gpt.py") and not holds(tiny_cfg, "jobs/sweep/batch.py")

@@ -1,0 +1,66 @@
+"""Write a new idea: its module, values, test and page.
+
+    golf idea new technique my_idea                   # ideas/my_idea in this checkout
+    golf idea new mixer my_mixer --folder ~/my-ideas  # anywhere else; GOLF_IDEAS=~/my-ideas makes golf look there
+
+The files pass `golf idea check` as they are. Kinds: technique (an edit of the model), mixer (in place of attention).
+Both are techniques, selected by tech=[NAME].
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+import shutil
+from pathlib import Path
+
+from golf.commands.parsing import CommandParser
+from golf.errors import GolfError
+from golf.idea_folders import FOLDER, OWN, VARIABLE, ideas
+
+TEMPLATES = Path(__file__).parent / "idea_templates"
+KINDS = sorted(path.name for path in TEMPLATES.iterdir())
+
+
+def parser() -> CommandParser:
+    """Return the parser of `golf idea new`."""
+    made = CommandParser("idea new", __doc__)
+    made.add_argument("kind", choices=KINDS, help="what the idea is")
+    made.add_argument("name", help="its name on the command line: small letters, digits and underscores")
+    made.add_argument("--folder", type=Path, default=FOLDER, help="folder of ideas (default: ideas/ of this checkout)")
+    return made
+
+
+def main(arguments: list[str]) -> int:
+    """Write the files and say what to do next."""
+    args = parser().parse_intermixed_args(arguments)
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", args.name) or keyword.iskeyword(args.name):
+        raise GolfError(f"{args.name} is no name of an idea: use small letters, digits and underscores.")
+    if args.name in ideas() or args.name in {path.stem for path in OWN.glob("*.py")}:
+        raise GolfError(f"There is a technique {args.name} already: choose another name.")
+    folder = args.folder.expanduser() / args.name
+    if folder.exists():
+        raise GolfError(f"{folder} exists already: choose another name.")
+    write_idea(args.kind, args.name, folder)
+    where = "" if args.folder == FOLDER else f"{VARIABLE}={args.folder} "
+    print(f"{folder}: edit {args.name}.py, then")
+    print(f"  golf idea check {folder}")
+    print(f"  {where}golf train 'tech=[{args.name}]'")
+    return 0
+
+
+def write_idea(kind: str, name: str, folder: Path) -> None:
+    """Write the files of a new idea into `folder`. It leaves no folder behind where it fails."""
+    words = {
+        "NAME": name,
+        "CLASS": "".join(part.capitalize() for part in name.split("_")),
+        "FOLDER": str(folder.parent),
+    }
+    folder.mkdir(parents=True)
+    try:
+        for template in sorted((TEMPLATES / kind).iterdir()):
+            text = re.sub("NAME|CLASS|FOLDER", lambda match: words[match[0]], template.read_text(encoding="utf-8"))
+            (folder / template.name.replace("NAME", name).removesuffix(".txt")).write_text(text, encoding="utf-8")
+    except OSError:
+        shutil.rmtree(folder)
+        raise

@@ -1,0 +1,101 @@
+"""`golf idea new` and `golf idea check`, and ideas from outside the checkout on two ranks up to a submission."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from golf.commands.idea_new_command import KINDS
+from golf.training.data.own_text import OwnDataset
+from tests.ideas.conftest import OUTSIDE
+from tests.support import golf_command, golf_train, tiny_overrides
+
+TEST = "def test_it() -> None:\n    assert 1 + 1 == 2\n"
+
+
+def test_a_new_idea_has_its_four_files(forgotten: None, tmp_path: Path) -> None:
+    for kind in KINDS:
+        done = golf_command("idea", "new", kind, f"my_{kind}", "--folder", str(tmp_path))
+        assert done.returncode == 0, done.stderr
+        assert f"GOLF_IDEAS={tmp_path} golf train 'tech=[my_{kind}]'" in done.stdout
+        names = {path.name for path in (tmp_path / f"my_{kind}").iterdir()}
+        assert names == {f"my_{kind}.py", f"my_{kind}.yaml", f"test_my_{kind}.py", "README.md"}
+        for path in (tmp_path / f"my_{kind}").iterdir():
+            assert not [word for word in ("NAME", "CLASS", "FOLDER") if word in path.read_text()], path
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("my-idea", "is no name of an idea: use small letters"),
+        ("class", "is no name of an idea"),
+        ("xsa", "There is a technique xsa already"),
+    ],
+)
+def test_names_that_cannot_be_are_refused(name: str, said: str, forgotten: None, tmp_path: Path) -> None:
+    done = golf_command("idea", "new", "technique", name, "--folder", str(tmp_path / "new"))
+    assert done.returncode == 2 and said in done.stderr and not (tmp_path / "new").exists()
+
+
+def test_nothing_is_written_over(forgotten: None, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "work.txt").write_text("kept")
+    done = golf_command("idea", "new", "technique", "mine", "--folder", str(tmp_path))
+    assert done.returncode == 2 and "exists already" in done.stderr
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["work.txt"]
+
+
+def test_an_idea_without_a_test_is_not_checked_further(outside: Path) -> None:
+    done = golf_command("idea", "check", str(outside / "random_map"))
+    assert done.returncode == 1 and "FAILED  there is no test: write" in done.stdout
+
+
+def test_a_failing_test_is_shown(outside: Path) -> None:
+    (outside / "random_map" / "test_random_map.py").write_text(TEST.replace("== 2", "== 3"))
+    done = golf_command("idea", "check", str(outside / "random_map"))
+    assert done.returncode == 1 and "its test fails" in done.stdout and "assert (1 + 1) == 3" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_new_idea_passes_its_own_check(kind: str, forgotten: None, tmp_path: Path) -> None:
+    golf_command("idea", "new", kind, "fresh", "--folder", str(tmp_path))
+    done = golf_command("idea", "check", str(tmp_path / "fresh"))
+    assert done.returncode == 0, done.stdout
+    for line in ("its test: ", "is another variant", "on 2 ranks, every proof", "the same", "bytes of the wrapped"):
+        assert line in done.stdout
+
+
+@pytest.mark.slow
+def test_an_idea_without_effect_fails_its_check(forgotten: None, tmp_path: Path) -> None:
+    golf_command("idea", "new", "technique", "inert", "--folder", str(tmp_path))
+    module = tmp_path / "inert" / "inert.py"
+    module.write_text(module.read_text().replace("+ self.slope * x", "+ 0 * self.slope * x"))
+    (tmp_path / "inert" / "test_inert.py").write_text(TEST)
+    done = golf_command("idea", "check", str(tmp_path / "inert"))
+    assert done.returncode == 1 and "FAILED  the run is void" in done.stdout and "inert" in done.stdout
+
+
+@pytest.mark.slow
+def test_from_the_command_line_to_a_rehearsed_submission(
+    tiny: OwnDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "anywhere"
+    shutil.copytree(OUTSIDE, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setenv("GOLF_RUNS", str(tmp_path / "runs"))
+    chosen = ["tech=[random_map,delta_rule]", "tech.random_map.rank=16", "launch.nproc=2", "model.num_heads=2"]
+    kept = [o for o in tiny_overrides(tiny) if not o.startswith(("model.compute_dtype", "optim.muon_dtype"))]
+    bf16 = ["model.compute_dtype=bf16", "optim.muon_dtype=bf16"]
+    done = golf_train(f"ideas={folder}", *kept, *bf16, *chosen)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (path,) = (tmp_path / "runs").glob("*/seed*")
+    assert set(json.loads((path / "config.json").read_text())["ideas"]) == {"random_map", "delta_rule"}
+    export = ["export", str(path), "--author", "A", "--github-id", "a", "--out", str(tmp_path / "sent")]
+    # Without the folder the command says what is missing; nothing is written.
+    exported = golf_command(*export)
+    assert exported.returncode == 2 and "There is no technique" in exported.stderr and not (tmp_path / "sent").exists()
+    monkeypatch.setenv("GOLF_IDEAS", str(folder))
+    exported = golf_command(*export)
+    assert exported.returncode == 0 and "bytes of artifact" in exported.stdout, exported.stderr
+    assert "class MappedMLP(" in (tmp_path / "sent" / "train_gpt.py").read_text()

@@ -1,0 +1,224 @@
+"""Techniques in folders outside the package: found, composed, named in ids, missed with a sentence."""
+
+import dataclasses
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import golf
+from golf.artifact.header import write_header
+from golf.artifact.script.bundle import Bundle
+from golf.artifact.script.code_bytes import estimated_code_bytes
+from golf.commands.completion_command import _overrides
+from golf.errors import GolfError
+from golf.idea_folders import IdeaMissingError, idea_of, ideas, refuse_changed, use_ideas
+from golf.jobs.cluster import snapshot
+from golf.registry import technique_types
+from golf.run.identity import variant_id
+from golf.settings.catalogue import found
+from golf.settings.composition import refuse_mistakes
+from golf.settings.config import Config, from_dict, to_dict
+from golf.training.model.build import shapeless_model
+from tests.support import golf_main
+
+SMALL = ["model=4l", "scale=laptop", "model.model_dim=32", "model.num_heads=2", "model.num_kv_heads=1"]
+IDEA = """
+from dataclasses import dataclass
+from golf.settings.config import Config
+from golf.training.model.gpt import GPT
+from golf.training.model.slots import set_fields
+from golf.training.techniques.base import Technique, technique
+
+@technique("{name}")
+@dataclass
+class Idea(Technique):
+    source = "a test"
+    factor: float = 0.5  # of every norm of an MLP
+
+    def edit_model(self, model: GPT, cfg: Config) -> None:
+        for controls in model.controls:
+            set_fields(controls, "mlp_norm", self.name, factor=self.factor)
+"""
+
+
+def test_both_are_selected_built_and_dropped(outside: Path) -> None:
+    cfg = golf.compose([*SMALL, "tech=[random_map,delta_rule,ln_scale]", "tech.random_map.map_seed=5"])
+    assert sorted(cfg.tech) == ["delta_rule", "ln_scale", "random_map"]
+    assert cfg.tech["random_map"].map_seed == 5
+    # The YAML beside the module scales the rank with the width; the default of the class is 16.
+    assert cfg.tech["random_map"].rank == round(256 * 32 / 512)
+    names = golf.build_model(cfg).state_dict()
+    assert "blocks.1.attn.gates.weight" in names and "blocks.0.mlp.up_rank.weight" in names
+    assert "blocks.0.mlp.map" not in names, "the map costs no bytes"
+    dropped = golf.compose([*SMALL, "tech=[random_map,xsa]", "drop=[random_map]"])
+    assert variant_id(dropped) == variant_id(golf.compose([*SMALL, "tech=[xsa]"])) and not dropped.ideas
+
+
+def test_the_id_is_of_the_code_and_not_of_the_place(
+    outside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = golf.compose([*SMALL, "tech=[random_map]"])
+    moved = tmp_path / "elsewhere"
+    outside.rename(moved)
+    monkeypatch.setenv("GOLF_IDEAS", str(moved))
+    assert variant_id(golf.compose([*SMALL, "tech=[random_map]"])) == variant_id(first)
+    # A page and a test are no code, a module beside the main one is.
+    (moved / "random_map" / "README.md").write_text("A page.")
+    (moved / "random_map" / "test_random_map.py").write_text("assert True")
+    assert variant_id(golf.compose([*SMALL, "tech=[random_map]"])) == variant_id(first)
+    refuse_changed(first.ideas)
+    signs = moved / "random_map" / "signs.py"
+    signs.write_text(signs.read_text().replace("+ 1,", "+ 3,"))
+    assert variant_id(golf.compose([*SMALL, "tech=[random_map]"])) != variant_id(first)
+    assert "ideas" not in to_dict(golf.compose(SMALL)), "runs without ideas keep their files and ids"
+    with pytest.raises(GolfError, match=f"random_map has changed .*code {first.ideas['random_map']}"):
+        refuse_changed(first.ideas)
+
+
+def test_the_command_line_reads_the_folder(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOLF_IDEAS", "")
+    for override in (f"ideas={outside}", f"ideas=[{outside / 'delta_rule'},{outside / 'random_map'}]"):
+        monkeypatch.setenv("GOLF_IDEAS", "")
+        refuse_mistakes([override, "tech=[delta_rule]"])
+        assert golf.compose([override, *SMALL, "tech=[delta_rule]"]).ideas.keys() == {"delta_rule"}
+    with pytest.raises(GolfError, match=r"no setting tech.random_map.rnk; did you mean rank"):
+        refuse_mistakes(["tech=[random_map]", "tech.random_map.rnk=3"])
+    with pytest.raises(GolfError, match="no technique random_mop; did you mean random_map"):
+        refuse_mistakes(["tech=[random_mop]"])
+    done = golf_main(f"ideas={outside / 'nothing'}", "tech=[delta_rule]")
+    assert done.returncode == 2 and "nothing has no idea: an idea is a folder NAME" in done.stderr
+    # A folder that is refused is forgotten.
+    assert str(outside / "nothing") not in __import__("os").environ["GOLF_IDEAS"]
+
+
+def test_tab_and_help_know_them(outside: Path) -> None:
+    assert "tech=[random_map" in [*_overrides("tech=[rand")]
+    [group] = [group for group in found("") if group.name == "tech.random_map"]
+    assert [setting.key for setting in group.settings] == ["tech.random_map.rank", "tech.random_map.map_seed"]
+
+
+def test_the_script_has_their_code_and_its_bytes_are_counted(outside: Path) -> None:
+    cfg, plain = golf.compose([*SMALL, "tech=[random_map]"]), golf.compose(SMALL)
+    script = Bundle(cfg).readable
+    assert "class MappedMLP(" in script and "def signs(" in script and "from .signs" not in script
+    assert "class MappedMLP(" not in Bundle(plain).readable
+    assert estimated_code_bytes(cfg) > estimated_code_bytes(plain) + 100
+    # An edit of the module beside the main one is seen, too.
+    before = estimated_code_bytes(cfg)
+    signs = outside / "random_map" / "signs.py"
+    signs.write_text(signs.read_text() + f"\n\nUNUSED = {list(range(1000))}\n")
+    assert estimated_code_bytes(golf.compose([*SMALL, "tech=[random_map]"])) > before
+
+
+def test_files_written_with_an_idea_that_is_not_here_say_so(
+    outside: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cfg = golf.compose([*SMALL, "tech=[delta_rule]"])
+    values, header = to_dict(cfg), write_header(cfg.model, cfg.tech, [])
+    assert from_dict(Config, values) == cfg
+    monkeypatch.setenv("GOLF_IDEAS", "")
+    technique_types().pop("delta_rule")
+    with pytest.raises(IdeaMissingError, match=f"delta_rule here.*the code {cfg.ideas['delta_rule']}.*GOLF_IDEAS"):
+        from_dict(Config, values)
+    with pytest.raises(IdeaMissingError, match="delta_rule"):
+        refuse_changed(cfg.ideas)
+    del header
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def broken(:\n", "cannot be imported .SyntaxError"),
+        ("import a_package_that_is_not_here\n", "cannot be imported .ModuleNotFoundError: No module named"),
+        ("x = 1\n", 'registers no technique faulty: put @technique."faulty". above its class'),
+    ],
+)
+def test_a_faulty_idea_is_named_where_it_is_selected_alone(text: str, said: str, write: Callable[..., Path]) -> None:
+    folder = write("faulty", text)
+    # Any other run goes on.
+    assert golf.compose([f"ideas={folder}", *SMALL, "tech=[xsa]"]).tech.keys() == {"xsa"}
+    with pytest.raises(GolfError, match=said):
+        golf.compose([*SMALL, "tech=[faulty]"])
+    with pytest.raises(GolfError, match=said):
+        refuse_mistakes(["tech=[faulty]"])
+
+
+def test_values_that_are_no_yaml_are_one_sentence(write: Callable[..., Path]) -> None:
+    folder = write("valued", IDEA.format(name="valued"))
+    (folder / "valued.yaml").write_text("factor: [1,\n")
+    with pytest.raises(GolfError, match=r"valued.yaml is no YAML"):
+        golf.compose([f"ideas={folder}", *SMALL, "tech=[valued]"])
+    (folder / "valued.yaml").write_text("factor: 0.25\n")
+    assert golf.compose([*SMALL, "tech=[valued]"]).tech["valued"].factor == 0.25
+
+
+def test_two_ideas_of_one_name_are_refused_with_both_places(write: Callable[..., Path]) -> None:
+    one, other = (write("twin", IDEA.format(name="twin"), place) for place in ("one", "other"))
+    use_ideas([str(one)])
+    with pytest.raises(GolfError, match=f"Two ideas are called twin: {one} and {other}"):
+        use_ideas([str(other)])
+    with pytest.raises(GolfError, match="called like a technique of golf"):
+        use_ideas([str(write("xsa", IDEA.format(name="xsa")))])
+
+
+def test_an_installed_package_names_its_ideas(forgotten: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package, info = tmp_path / "their_package", tmp_path / "their_package-1.0.dist-info"
+    package.mkdir()
+    info.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "factors.py").write_text("HALF = 0.5\n")
+    text = (
+        IDEA.format(name="installed")
+        .replace("= 0.5", "= HALF")
+        .replace("\n@", "\nfrom their_package.factors import HALF\n\n@", 1)
+    )
+    (package / "norms.py").write_text(text)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-package\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[golf.ideas]\ninstalled = their_package.norms\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    from golf import idea_folders
+
+    idea_folders._ideas.cache_clear()
+    idea_folders.use_ideas([])
+    cfg = golf.compose([*SMALL, "tech=[installed]"])
+    assert cfg.tech["installed"].factor == 0.5 and idea_of(type(cfg.tech["installed"])) == ideas()["installed"]
+    assert "HALF" in Bundle(cfg).readable or "0.5" in Bundle(cfg).readable
+    idea_folders._ideas.cache_clear()
+
+
+def test_a_snapshot_for_jobs_holds_them(outside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (outside / "random_map" / "data.bin").write_bytes(b"no code")
+    without = snapshot.code_digest()
+    copied = snapshot.take_snapshot(tmp_path / "snapshots")
+    assert copied.name == without
+    files = {path.name for path in (copied / "ideas" / "random_map").iterdir()}
+    assert files == {"random_map.py", "signs.py", "random_map.yaml"}
+    # Jobs run the copy, whatever happens to the folder that the command named.
+    signs = outside / "random_map" / "signs.py"
+    signs.write_text(signs.read_text() + "CHANGED = 1\n")
+    code = (
+        "import golf; cfg = golf.compose(['model=4l', 'scale=laptop', 'tech=[random_map]']); "
+        "from golf.idea_folders import ideas; print(ideas()['random_map'].folder, cfg.ideas['random_map'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=copied, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    folder, digest = done.stdout.split()
+    assert folder == str(copied / "ideas" / "random_map")
+    assert digest != ideas()["random_map"].digest() and snapshot.code_digest() != without
+
+
+def test_a_changed_default_of_an_idea_is_a_setting(write: Callable[..., Path]) -> None:
+    write("second", IDEA.format(name="second"))
+    cfg = golf.compose(
+        [f"ideas={write('first', IDEA.format(name='first'))}", *SMALL, "tech=[first]", "tech.first.factor=0.7"]
+    )
+    assert dataclasses.asdict(cfg.tech["first"]) == {"factor": 0.7}
+
+
+def test_techniques_that_do_not_fit_together_are_one_sentence(outside: Path) -> None:
+    # XSA edits the attention that the delta rule has replaced.
+    with pytest.raises(GolfError, match=r"delta_rule, xsa do not fit together .*output_hooks.*: drop one"):
+        shapeless_model(golf.compose([*SMALL, "tech=[delta_rule,xsa]"]))
