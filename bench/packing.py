@@ -13,11 +13,12 @@ import torch
 from bench.machine import seconds_of
 from bench.table import Row
 from bench.tokens import random_dataset
-from golf.artifact.codec.codecs import PackageMissingError, compress, require_codec
+from golf.artifact.codec.codecs import compress, require_codec
 from golf.artifact.container import pack, payload, unpack
 from golf.artifact.header import entry_of
 from golf.artifact.quant.formats import CodedTensor
 from golf.artifact.quant.policy import dequantize, quantize
+from golf.errors import MissingError
 from golf.settings.config import Config, ModelConfig, QuantConfig, uses_gptq
 from golf.training.loop.calibration import calibrate
 from golf.training.model.build import build_model
@@ -90,7 +91,7 @@ def _installed(quant: QuantConfig) -> Iterator[QuantConfig]:
     for codec, level in CODECS.items():
         try:
             require_codec(codec)
-        except PackageMissingError:
+        except MissingError:
             continue
         yield dataclasses.replace(quant, codec=codec, codec_level=level)
 

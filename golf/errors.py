@@ -10,6 +10,10 @@ class GolfError(Exception):
     """
 
 
+class MissingError(GolfError):
+    """A package or an idea is not here that a file was made with. The file itself may be sound."""
+
+
 def without_environment(error: ModuleNotFoundError) -> str:
     """Return the sentence about a package that golf needs and this Python lacks."""
     return (

@@ -20,16 +20,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
-from golf.errors import GolfError
+from golf.errors import GolfError, MissingError
 from golf.paths import ROOT
 from golf.registry import TECHNIQUE_TYPES, load_techniques_with
 
 VARIABLE, PACKAGE = "GOLF_IDEAS", "ideas"  # the package that modules in folders belong to, as ideas.NAME.NAME
 FOLDER, OWN = ROOT / PACKAGE, ROOT / "golf" / "training" / "techniques"
-
-
-class IdeaMissingError(GolfError):
-    """A file was written with an idea that is not here."""
 
 
 @dataclass(frozen=True)
@@ -144,14 +140,14 @@ def fault(idea: Idea) -> str:
 
 
 def refuse_missing(name: str, digest: str = "") -> None:
-    """Raise `IdeaMissingError` for a technique of a file that is neither golf's nor an idea that is here."""
+    """Raise `MissingError` for a technique of a file that is neither golf's nor an idea that is here."""
     if name in ideas():
         # The folder may have been named after the techniques were imported.
         if said := fault(ideas()[name]):
-            raise IdeaMissingError(said)
+            raise MissingError(said)
         return
     code = f" with the code {digest}" if digest else ""
-    raise IdeaMissingError(
+    raise MissingError(
         f"There is no technique {name} here. It is an idea{code}, or of another version: name the folder of the idea "
         f"by ideas=FOLDER or {VARIABLE}=FOLDER."
     )

@@ -14,6 +14,7 @@ class Variable(NamedTuple):
     selects: bool = False  # True: any value that does not mean "off" selects the technique
 
 
+CHANGES_STEP = "step"  # effect of techniques that change the steps of the optimizer
 TECHNIQUE_TYPES: dict[str, type] = {}
 _loaders: list[Callable[[], object]] = []
 

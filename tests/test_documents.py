@@ -19,6 +19,7 @@ from hydra.core.override_parser.types import IntervalSweep
 import golf
 from golf.commands import cli
 from golf.errors import GolfError
+from golf.idea_folders import ideas
 from golf.registry import technique_types
 from golf.run.identity import variant_id
 from golf.settings.env_vars import translate
@@ -222,7 +223,15 @@ def test_generated_pages_are_up_to_date() -> None:
 
 def test_every_technique_has_one_row() -> None:
     rows = re.findall(r"^\| \[`(\w+)`\]", (ROOT / "docs/techniques.md").read_text(), re.MULTILINE)
-    assert sorted(rows) == sorted(technique_types())
+    assert sorted(rows) == sorted(set(technique_types()) - set(ideas()))
+
+
+def test_every_idea_has_one_row_and_a_page() -> None:
+    rows = re.findall(r"^\| \[(\w+)\]\(\1/README.md\)", (ROOT / "ideas/README.md").read_text(), re.MULTILINE)
+    assert rows == sorted(ideas())
+    for idea in ideas().values():
+        assert (idea.folder / "README.md").read_text().startswith("# ")
+        assert list(idea.folder.glob("test_*.py"))
 
 
 def test_the_guide_names_the_seams_there_are() -> None:

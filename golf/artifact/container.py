@@ -28,7 +28,7 @@ from typing import Any
 
 from torch import Tensor
 
-from golf.artifact.codec.codecs import CODEC_IDS, PackageMissingError, compress, decompress, require_codec
+from golf.artifact.codec.codecs import CODEC_IDS, compress, decompress, require_codec
 from golf.artifact.codec.layouts import LAYOUT_BITS, bytes_to_values, packed_entry, values_to_bytes
 from golf.artifact.header import (
     MAX_CONTENT_BYTES,
@@ -42,8 +42,7 @@ from golf.artifact.header import (
 from golf.artifact.quant.formats import ANY_FORM, CodedTensor, decode_as
 from golf.artifact.quant.low_rank import folded
 from golf.artifact.quant.policy import dequantize
-from golf.errors import GolfError
-from golf.idea_folders import IdeaMissingError
+from golf.errors import GolfError, MissingError
 from golf.settings.config import ModelConfig, QuantConfig, packs_bits
 
 MAGIC = b"GOLF"
@@ -151,11 +150,8 @@ def read_file(path: str | Path) -> bytes:
 def _intact(path: str | Path) -> Iterator[None]:
     try:
         yield
-    except PackageMissingError:
-        # The file may be intact; what is missing is a package, and that error says which.
-        raise
-    except IdeaMissingError as error:
-        raise IdeaMissingError(f"{path} cannot be opened: {error}") from error
+    except MissingError as error:
+        raise MissingError(f"{path} cannot be opened: {error}") from error
     except NOT_INTACT as error:
         raise GolfError(f"{path} is not an intact artifact ({error}): pack the run's weights again.") from error
 

@@ -3,8 +3,8 @@
     golf idea new technique my_idea                   # ideas/my_idea in this checkout
     golf idea new mixer my_mixer --folder ~/my-ideas  # anywhere else; GOLF_IDEAS=~/my-ideas makes golf look there
 
-The files pass `golf idea check` as they are. Kinds: technique (an edit of the model), mixer (in place of attention).
-Both are techniques, selected by tech=[NAME].
+The files pass `golf idea check` as they are. Kinds: technique (an edit of the model), mixer (in place of attention),
+optimizer (what becomes of the gradients of matrices). All are techniques, selected by tech=[NAME].
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from golf.artifact.codec.codecs import PackageMissingError
 from golf.artifact.quant.fitting import FINEST
+from golf.errors import MissingError
 from golf.plan.artifact_size import Interval
 from golf.plan.gpu_lines import machine_dict, machine_lines
 from golf.plan.plan import Plan, make_plan
@@ -23,7 +23,7 @@ def lines_before_run(cfg: Config) -> list[str]:
     # A failing prediction must not stop a run.
     try:
         return short_lines(make_plan(cfg))
-    except PackageMissingError:
+    except MissingError:
         # The run ends with this very sentence.
         return []
     except Exception as error:

@@ -6,10 +6,12 @@ import torch
 
 from golf.errors import GolfError
 from golf.plan.flops import layer_order
-from golf.settings.config import Config, mlp_hidden, ttt_recipe
+from golf.settings.config import Config, changes_steps, mlp_hidden, ttt_recipe
 from golf.settings.hardware import memory_bytes
+from golf.training.loop.checkpoint import flatten
 from golf.training.model.build import shapeless_model
 from golf.training.model.gpt import GPT
+from golf.training.optim.groups import build_optimizer
 
 # Weights and gradients in fp32. Momentum, activations and the scoring copy come on top, so this is a lower bound.
 LEAST_BYTES_A_PARAMETER = 8
@@ -65,6 +67,10 @@ def cpu_bytes(cfg: Config, model: GPT) -> float:
     adapted = BYTES_OF[cfg.eval.dtype] * seqs[cfg.eval.ttt.method] * recipe.seq_len
     copies = STREAM_COPIES * m.model_dim + HIDDEN_COPIES * mlp_hidden(m)
     kept = CPU_BYTES + max(trained, adapted) * visits * copies
+    if changes_steps(cfg):
+        # What a rule keeps beside Muon's momentum, which every rank has its share of.
+        state = flatten(build_optimizer(cfg, model).muon.state_dict()).values()
+        kept += max(0, sum(t.numel() for t in state) * 4 - sum(p.numel() for p in model.parameters()) * 4)
     return cfg.launch.nproc * (kept + STATE_BYTES_A_PARAMETER * sum(p.numel() for p in model.parameters()))
 
 

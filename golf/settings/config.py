@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hint
 from golf.challenge import CAP_BYTES, EVAL_SECONDS, GRACE_SECONDS, TRAIN_SECONDS
 from golf.errors import GolfError
 from golf.idea_folders import refuse_missing
-from golf.registry import technique_types
+from golf.registry import CHANGES_STEP, technique_types
 from golf.settings.fields import later, number, one_of, written_values
 from golf.settings.jobs_config import ClusterConfig, LaunchConfig, SweepConfig, TrackConfig
 from golf.settings.quant_config import TENSOR_CLASSES as TENSOR_CLASSES
@@ -263,6 +263,11 @@ def grad_accum_steps(cfg: Config) -> int:
 def techniques(cfg: Config) -> list[Any]:
     """Return the selected techniques in the order of application, whatever order they were named in."""
     return sorted(cfg.tech.values(), key=lambda technique: (technique.phase, technique.name))
+
+
+def changes_steps(cfg: Config) -> bool:
+    """Tell whether a technique is selected that changes the steps of the optimizer."""
+    return any(technique.effect == CHANGES_STEP for technique in cfg.tech.values())
 
 
 def to_dict(cfg: Config) -> dict[str, Any]:

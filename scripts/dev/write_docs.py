@@ -20,10 +20,18 @@ from pathlib import Path
 import yaml
 
 from golf.files import write_atomic
+from golf.idea_folders import ideas
 from golf.paths import ROOT
 from golf.registry import technique_types
 from golf.settings.catalogue import catalogue
-from golf.training.techniques.base import CHANGES_GRADIENT, CHANGES_INIT, CHANGES_STORAGE, CHANGES_WEIGHTS, Technique
+from golf.training.techniques.base import (
+    CHANGES_GRADIENT,
+    CHANGES_INIT,
+    CHANGES_STEP,
+    CHANGES_STORAGE,
+    CHANGES_WEIGHTS,
+    Technique,
+)
 
 QUOTED = re.compile(r"(<!-- quoted: (\S+)(?: (\w+))? -->\n\n```\w+\n).*?(```)", re.DOTALL)
 CHANGES = {
@@ -31,6 +39,7 @@ CHANGES = {
     CHANGES_INIT: "initial weights",
     CHANGES_WEIGHTS: "final weights",
     CHANGES_STORAGE: "storage",
+    CHANGES_STEP: "steps of the optimizer",
 }
 INTRODUCTION = """\
 # Techniques
@@ -142,6 +151,8 @@ def settings_page() -> str:
     """Return docs/settings.md: a table a group, a row a setting."""
     parts = [SETTINGS_INTRODUCTION]
     for group in catalogue():
+        if group.name.removeprefix("tech.") in ideas():
+            continue
         head = ["| setting | default | choices or range | meaning |", "|---" * 4 + "|"]
         rows = [
             _cells([f"`{s.key}`", f"`{s.default}`" if s.default else "", s.allowed, s.meaning]) for s in group.settings
@@ -182,7 +193,8 @@ def techniques_page() -> str:
     """Return docs/techniques.md: a table a group, a row a technique."""
     groups = yaml.safe_load((ROOT / "docs/techniques.yaml").read_text())
     grouped = {name for effects in groups.values() for name in effects}
-    if further := [name for name in sorted(technique_types()) if name not in grouped]:
+    # Ideas have pages of their own.
+    if further := [name for name in sorted(technique_types()) if name not in {*grouped, *ideas()}]:
         groups["Further techniques"] = {name: {} for name in further}
     parts = [INTRODUCTION]
     for group, effects in groups.items():

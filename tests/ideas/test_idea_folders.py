@@ -13,8 +13,8 @@ from golf.artifact.header import write_header
 from golf.artifact.script.bundle import Bundle
 from golf.artifact.script.code_bytes import estimated_code_bytes
 from golf.commands.completion_command import _overrides
-from golf.errors import GolfError
-from golf.idea_folders import IdeaMissingError, idea_of, ideas, refuse_changed, use_ideas
+from golf.errors import GolfError, MissingError
+from golf.idea_folders import idea_of, ideas, refuse_changed, use_ideas
 from golf.jobs.cluster import snapshot
 from golf.registry import technique_types
 from golf.run.identity import variant_id
@@ -121,9 +121,9 @@ def test_files_written_with_an_idea_that_is_not_here_say_so(
     assert from_dict(Config, values) == cfg
     monkeypatch.setenv("GOLF_IDEAS", "")
     technique_types().pop("delta_rule")
-    with pytest.raises(IdeaMissingError, match=f"delta_rule here.*the code {cfg.ideas['delta_rule']}.*GOLF_IDEAS"):
+    with pytest.raises(MissingError, match=f"delta_rule here.*the code {cfg.ideas['delta_rule']}.*GOLF_IDEAS"):
         from_dict(Config, values)
-    with pytest.raises(IdeaMissingError, match="delta_rule"):
+    with pytest.raises(MissingError, match="delta_rule"):
         refuse_changed(cfg.ideas)
     del header
 

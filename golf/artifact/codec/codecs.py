@@ -11,7 +11,7 @@ from typing import Any
 
 import zstandard
 
-from golf.errors import GolfError
+from golf.errors import MissingError
 from golf.settings.config import QuantConfig
 
 CODEC_IDS = {"zlib": 0, "zstd": 1, "lzma": 2, "brotli": 3, "context": 4}
@@ -21,14 +21,10 @@ LZMA_MEMORY_BYTES = 1 << 30
 ZSTD_SEARCHING_LEVEL = 19  # lowest level that optimises its parse by statistics
 
 
-class PackageMissingError(GolfError):
-    """A codec's package is not installed."""
-
-
 def require_codec(codec: str) -> None:
-    """Raise `PackageMissingError` if the package behind `codec` is not installed."""
+    """Raise `MissingError` if the package behind `codec` is not installed."""
     if codec in NEEDS_PACKAGE and importlib.util.find_spec(package := NEEDS_PACKAGE[codec]) is None:
-        raise PackageMissingError(
+        raise MissingError(
             f"codec {codec} needs the package {package}, which is not installed: pip install {package} "
             '(or ".[codec]" in the checkout); quant.codec=zlib, zstd and lzma need none.'
         )

@@ -41,6 +41,7 @@ class Facts:
     open: set[Path] = field(default_factory=set)  # settings that the program itself may change
     makers: dict[str, Path] = field(default_factory=dict)  # function → group of settings that it returns
     attributes: dict[tuple[str, str], Path] = field(default_factory=dict)  # (class, attribute) → group that it holds
+    never_true: tuple[str, ...] = ()  # functions that return False under this configuration
     results: dict[str, Any] = field(default_factory=dict)  # function → the one value that it returns
 
 

@@ -24,7 +24,7 @@ def fold(flat: Flat, facts: Facts) -> None:
         if isinstance(node, ast.FunctionDef) and isinstance(node.returns, ast.Name) and node.returns.id in facts.groups:
             facts.makers[node.name] = facts.groups[node.returns.id]
     facts.attributes = _groups_held(flat, facts)
-    facts.results = dict.fromkeys(NEVER_TRUE, False)
+    facts.results = dict.fromkeys((*NEVER_TRUE, *facts.never_true), False)
     facts.results |= _results(flat, facts)
     # A second pass would gain only from functions that the first one reduced to a return; none decides a branch.
     folder = _Folder(facts)

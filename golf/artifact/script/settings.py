@@ -11,7 +11,7 @@ from typing import Any
 from golf.artifact.script.evaluation import Facts, Path
 from golf.artifact.script.flat import Flat
 from golf.errors import GolfError
-from golf.settings.config import Config, RulesConfig, TensorQuant, named_settings
+from golf.settings.config import Config, RulesConfig, TensorQuant, changes_steps, named_settings
 
 Groups = dict[str, list[tuple[Path, Any]]]  # class of settings → (path, group) of every group of the class
 
@@ -59,7 +59,8 @@ def facts_of(cfg: Config) -> Facts:
                 if not dataclasses.is_dataclass(value) and name != "tech":
                     values[*path, name] = tuple(value) if isinstance(value, list) else value
     shared = {path for own in of_class.values() if len(own) > 1 for path, _ in own}
-    return Facts(groups, values, shared)
+    never_true = () if changes_steps(cfg) else (changes_steps.__name__,)
+    return Facts(groups, values, shared, never_true=never_true)
 
 
 def _groups_by_class(cfg: Config) -> Groups:

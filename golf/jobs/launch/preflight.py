@@ -16,13 +16,14 @@ from golf.plan.memory import check_memory
 from golf.run.environment import package_versions
 from golf.run.folder import RunFolder
 from golf.run.locks import is_held
-from golf.settings.config import Config
+from golf.settings.config import Config, changes_steps
 from golf.settings.hardware import require_device
 from golf.settings.jobs_config import is_tracked
 from golf.training.data.batches import make_loader
 from golf.training.data.dataset import embedded_places, is_unbuilt, open_dataset
-from golf.training.model.build import build_model
+from golf.training.model.build import build_model, shapeless_model
 from golf.training.model.weights import load_weights
+from golf.training.optim.groups import build_optimizer
 
 FREE_BYTES = 2_000_000_000  # space for weights, artifact, logs and a checkpoint of the largest models
 BUSY_MIB = 64  # GPU memory that a driver's own helper processes may hold
@@ -43,6 +44,9 @@ def check_inputs(cfg: Config) -> None:
     """
     require_device(cfg.launch.device)
     check_memory(cfg)
+    if changes_steps(cfg):
+        # Rules that do not fit together are refused before the run has a folder.
+        build_optimizer(cfg, shapeless_model(cfg))
     require_codec(cfg.quant.codec)
     if is_tracked(cfg.track):
         from golf.jobs.track.companion import check_installed

@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from golf.artifact.codec.codecs import PackageMissingError, require_codec
+from golf.artifact.codec.codecs import require_codec
 from golf.artifact.container import unpack
 from golf.artifact.script.code_bytes import code_bytes
 from golf.bits import bits_per_byte
-from golf.errors import GolfError
+from golf.errors import GolfError, MissingError
 from golf.idea_folders import refuse_changed
 from golf.run.folder import RunFolder
 from golf.settings.composition import CONF_DIR, compose
@@ -151,7 +151,7 @@ def gaps_of_run(folder: RunFolder, choices: Sequence[str] = (), *, tokens: int =
     for name, quant in list(quants.items()):
         try:
             require_codec(quant.codec)
-        except PackageMissingError as error:
+        except MissingError as error:
             if choices:
                 raise
             del quants[name]

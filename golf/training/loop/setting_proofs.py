@@ -19,6 +19,7 @@ from torch import Tensor
 from golf.artifact.quant.formats import CodedTensor
 from golf.artifact.quant.policy import quantize, storage_class, storage_of, tensor_class
 from golf.errors import GolfError
+from golf.registry import CHANGES_STEP
 from golf.settings.config import Config, ModelConfig, techniques, training_seconds
 from golf.settings.dropping import OFF, keys_that_are_on, switch_off
 from golf.training.data.batches import make_loader
@@ -43,7 +44,7 @@ def inert_settings(cfg: Config, model_differs: Callable[[Config], bool]) -> list
 
     `model_differs` tells whether loss or gradients of another configuration's model differ from those of `cfg`'s.
     """
-    compared, failures = _Comparison(cfg, model_differs), []
+    compared, failures = _Comparison(cfg, model_differs), _inert_rules(cfg)
     for name in OFF:
         keys = [key for key in keys_that_are_on(cfg, name) if not _shows_later(cfg, key)]
         if keys and _is_needed(_without(cfg, name, keys)):
@@ -53,6 +54,18 @@ def inert_settings(cfg: Config, model_differs: Callable[[Config], bool]) -> list
         elif sum(key.startswith("optim.") for key in keys) > 1:
             failures += [f"{key} changed nothing: {name} does not need it" for key in _idle(cfg, name, keys)]
     return failures
+
+
+def _inert_rules(cfg: Config) -> list[str]:
+    """Return a sentence for every technique for the optimizer that changes no step, beside the others."""
+    names = [name for name, technique in cfg.tech.items() if technique.effect == CHANGES_STEP]
+    others = ({n: t for n, t in cfg.tech.items() if n != name} for name in names)
+    steps = [_steps(dataclasses.replace(cfg, tech=tech)) for tech in others]
+    return [
+        f"{name} changed no step of the optimizer"
+        for name, without in zip(names, steps, strict=True)
+        if without == _steps(cfg)
+    ]
 
 
 def _is_needed(other: Config) -> bool:
@@ -142,7 +155,8 @@ def _steps(cfg: Config) -> bytes:
     shape = ModelConfig(vocab_size=8, num_layers=1, model_dim=16, num_heads=2, num_kv_heads=1)
     # In bf16 on every machine, because there are settings for parameters in bf16.
     shape = dataclasses.replace(shape, tie_embeddings=cfg.model.tie_embeddings, compute_dtype="bf16")
-    small = dataclasses.replace(cfg, model=shape, optim=dataclasses.replace(cfg.optim, muon_dtype="fp32"), tech={})
+    small = dataclasses.replace(cfg, model=shape, optim=dataclasses.replace(cfg.optim, muon_dtype="fp32"))
+    small.tech = {name: technique for name, technique in cfg.tech.items() if technique.effect == CHANGES_STEP}
     model = build_model(small)
     optimizer = build_optimizer(small, model)
     gradients = {name: LARGE_GRADIENT * noise(name, p.shape).to(p.dtype) for name, p in model.named_parameters()}

@@ -10,13 +10,14 @@ import torch
 from torch import nn
 
 from golf.errors import GolfError
-from golf.settings.config import Config, OptimConfig, techniques
+from golf.settings.config import Config, OptimConfig, changes_steps, techniques
 from golf.training.model.layers import embed_dtype
 from golf.training.optim.adam import Adam, AdamWithMoments
 from golf.training.optim.clipping import scale_to_norm, squared_norm
 from golf.training.optim.matrices import declared_row_counts
 from golf.training.optim.muon import Muon
 from golf.training.optim.parallel_muon import ParallelMuon
+from golf.training.optim.rules import ruled
 from golf.training.ranks import ALONE, Ranks
 
 BASELINE_MATRICES = re.compile(r"blocks\.\d+\.(attn\.(c_q|c_k|c_v|proj)|mlp\.(fc|proj))\.weight")
@@ -129,7 +130,9 @@ def build_optimizer(cfg: Config, model: nn.Module, ranks: Ranks = ALONE) -> Opti
     }
     # A tied model has no parameter in the group `head`.
     adams = [_build_adam(o, groups[name], lr, decays[name]) for name, lr in lrs.items() if groups[name]]
-    form = ParallelMuon if o.muon == "parallel" else Muon
+    form: type = ParallelMuon if o.muon == "parallel" else Muon
+    if changes_steps(cfg):
+        form = ruled(form, techniques(cfg), cfg)
     muon = form(groups["matrix"], o, ranks=ranks, row_counts=declared_row_counts(model))
     return Optimizer(muon, adams, o.grad_clip_norm, own_norm=o.clip_before_reduction)
 

@@ -63,14 +63,23 @@ def orthogonalize(updates: Tensor, optim: OptimConfig) -> Tensor:
 
 def momentum_update(grads: Tensor, buffer: Tensor, momentum: float, optim: OptimConfig) -> Tensor:
     """Return the orthogonalised, scaled Nesterov momentum `[N, r, c]`. Overwrites `grads` and `buffer`."""
+    return orthogonalize(nesterov_momentum(grads, buffer, momentum, optim), optim) * tall_factor(grads)
+
+
+def tall_factor(updates: Tensor) -> float:
+    """Return √max(1, r/c) for matrices `[N, r, c]`."""
+    # Elements of an orthogonal matrix have RMS 1/√max(r, c). The factor makes that 1/√c for tall ones, too.
+    return max(1.0, updates.size(1) / updates.size(2)) ** 0.5
+
+
+def nesterov_momentum(grads: Tensor, buffer: Tensor, momentum: float, optim: OptimConfig) -> Tensor:
+    """Return what is orthogonalised, `[N, r, c]`. Overwrites `grads` and `buffer`."""
     # The new gradient has no factor (1 - momentum): orthogonalising takes the scale out anyway.
     buffer.mul_(momentum).add_(grads)
     nesterov = grads.add_(buffer, alpha=momentum)
     if optim.muon_row_normalize:
         nesterov.div_(nesterov.norm(dim=2, keepdim=True).clamp(min=EPS))
-    # Elements of an orthogonal matrix have RMS 1/√max(r, c). The factor makes that 1/√c for tall ones, too.
-    scale = max(1.0, grads.size(1) / grads.size(2)) ** 0.5
-    return orthogonalize(nesterov, optim) * scale
+    return nesterov
 
 
 def decay_and_add(value: Tensor, update: Tensor, lr: float, weight_decay: float) -> None:
@@ -94,14 +103,18 @@ class MatrixOptimizer(NamedState):
         for shape, count in counts.items():
             like = self.params[0]
             dtype = torch.bfloat16 if self.optim.muon_momentum_dtype == "bf16" else like.dtype
-            self.state[_name(shape)] = torch.zeros((count, *shape), dtype=dtype, device=like.device)
+            self.state[shape_name(shape)] = torch.zeros((count, *shape), dtype=dtype, device=like.device)
 
     def update(self, grads: Tensor, momentum: float) -> Tensor:
         """Return what `momentum_update` makes of this rank's gradients `[n, r, c]` of one shape."""
-        return momentum_update(grads, self.state[_name(grads.shape[1:])], momentum, self.optim)
+        return momentum_update(grads, self.state[shape_name(grads.shape[1:])], momentum, self.optim)
+
+    # How updates reach the weights.
+    apply = staticmethod(decay_and_add)
 
 
-def _name(shape: torch.Size) -> str:
+def shape_name(shape: torch.Size) -> str:
+    """Return the name of a shape in an optimizer's state, such as `512x256`."""
     return "x".join(map(str, shape))
 
 
@@ -152,7 +165,7 @@ class Muon(MatrixOptimizer):
         """Apply one update at `lr · lr_multiplier`."""
         updates = self._exchange(self._owned_updates(momentum))
         for matrix, update in zip(self.matrices, updates, strict=True):
-            decay_and_add(matrix.value, update, self.lr * lr_multiplier, self.weight_decay)
+            self.apply(matrix.value, update, self.lr * lr_multiplier, self.weight_decay)
 
     def _owned_updates(self, momentum: float) -> dict[int, Tensor]:
         updates: dict[int, Tensor] = {}

@@ -9,7 +9,7 @@ not, and float32 unless `optim.muon_momentum_dtype` says bf16 as upstream.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.distributed as dist
@@ -20,7 +20,7 @@ from golf.training.model.layers import embed_dtype
 from golf.training.optim.banks import Segment, make_banks
 from golf.training.optim.clipping import squared_norm
 from golf.training.optim.matrices import RowCounts
-from golf.training.optim.muon import MatrixOptimizer, decay_and_add
+from golf.training.optim.muon import MatrixOptimizer
 from golf.training.ranks import ALONE, Ranks
 
 # Renamed in torch 2.13. NCCL and gloo, the backends that `training.ranks` joins, do both in bf16 and float32 with any
@@ -85,12 +85,12 @@ class Exchange:
         # The update of a tall matrix is laid out transposed, and collectives want contiguous memory.
         self._work = all_gather(self.batch, updates.contiguous(), async_op=True)
 
-    def apply(self, lr: float, weight_decay: float) -> None:
-        """Update every matrix with the gathered updates."""
+    def finish(self, apply: Callable[[Tensor, Tensor, float, float], None], lr: float, weight_decay: float) -> None:
+        """Apply the gathered updates to every matrix."""
         self._finish()
         parts = self._updates[: sum(self.sizes)].split(self.sizes)
         for part, segment in zip(parts, self.segments, strict=True):
-            decay_and_add(segment.values, part, lr, weight_decay)
+            apply(segment.values, part, lr, weight_decay)
 
     def _finish(self) -> None:
         if self._work is not None:
@@ -158,10 +158,10 @@ class ParallelMuon(MatrixOptimizer):
         for exchange in self.exchanges:
             exchange.start_gather(self.update(exchange.own_gradients(), momentum))
             if travelling is not None:
-                travelling.apply(lr, self.weight_decay)
+                travelling.finish(self.apply, lr, self.weight_decay)
             travelling = exchange
         if travelling is not None:
-            travelling.apply(lr, self.weight_decay)
+            travelling.finish(self.apply, lr, self.weight_decay)
 
 
 def _average(grads: Sequence[Tensor]) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 from torch import Tensor
 
+from golf.registry import CHANGES_STEP as CHANGES_STEP
 from golf.registry import TECHNIQUE_TYPES, Variable
 from golf.run.progress import Progress
 from golf.settings.config import Config
@@ -21,6 +22,7 @@ from golf.settings.config import Config
 if TYPE_CHECKING:
     from golf.training.model.gpt import GPT
     from golf.training.model.route import Routes
+    from golf.training.optim.rules import MatrixRule
 
 CHANGES_GRADIENT, CHANGES_INIT, CHANGES_WEIGHTS, CHANGES_STORAGE = "gradient", "init", "weights", "storage"
 # Phases of construction: modules and hooks, initial values, how matrices are kept, edits of weights.
@@ -50,7 +52,7 @@ class Technique:
 
     name: ClassVar[str]  # set by `technique`
     source: ClassVar[str]  # paper or public pull request
-    effect: ClassVar[str] = CHANGES_GRADIENT  # one of the four constants above; every run checks it
+    effect: ClassVar[str] = CHANGES_GRADIENT  # one of these four or CHANGES_STEP; every run checks it
     is_switch: ClassVar[bool] = False  # True: its name, or `switch_names`, is in `active` while it is on
     phase: ClassVar[int] = PARTS  # techniques of a later phase see the edits of the earlier ones
     requires: ClassVar[tuple[str, ...]] = ()
@@ -101,6 +103,10 @@ class Technique:
 
     def before_step(self, model: GPT, progress: Progress) -> None:
         """Write the values of this step into buffers of `model`."""
+
+    def matrix_rule(self, rule: MatrixRule, cfg: Config) -> MatrixRule:
+        """Return `rule`, what becomes of the gradients of matrices, with this technique's part added."""
+        return rule
 
     def averager(self, model: GPT) -> Averager | None:
         """Return an average over training that starts from the current weights, or None."""

@@ -7,6 +7,7 @@ import re
 import sys
 
 from golf.artifact.script.bundle import Bundle
+from golf.idea_folders import ideas
 from golf.registry import technique_types
 from golf.settings.config import Config
 from tests.support import ROOT
@@ -66,6 +67,7 @@ def words_of_what_is_left_out(found: Bundle) -> dict[str, str]:
     """Names and texts that only modules outside the bundle have (a technique's, a codec's) → the module."""
     kept = {section.name for section in found.flat.sections}
     paths = {".".join(f.relative_to(ROOT).with_suffix("").parts): f for f in (ROOT / "golf").rglob("*.py")}
+    paths |= {idea.module: idea.file for idea in ideas().values()}
     files = {name.removesuffix(".__init__"): path.read_text() for name, path in paths.items()}
     common = {word for name in kept for word in re.findall(r"\w+", files[name])}
     words: dict[str, str] = {}

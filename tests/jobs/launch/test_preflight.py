@@ -7,8 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from golf.artifact.codec.codecs import PackageMissingError
-from golf.errors import GolfError
+from golf.errors import GolfError, MissingError
 from golf.files import write_json
 from golf.jobs.launch import preflight
 from golf.jobs.launch.preflight import busy_gpus, check_inputs, check_machine
@@ -144,7 +143,7 @@ def test_nothing_is_said_to_be_built_beside_a_foreign_tokenizer(capsys: pytest.C
 
 def test_a_missing_codec_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(codec: str) -> None:
-        raise PackageMissingError("quant.codec=context needs numba")
+        raise MissingError("quant.codec=context needs numba")
 
     monkeypatch.setattr("golf.artifact.container.require_codec", refuse)
     cfg = compose(["scale=laptop", "launch.device=cpu", "quant.codec=context"])

@@ -1,0 +1,115 @@
+"""What becomes of the gradients of matrices between the ranks that average them and the weights.
+
+Both forms of Muon call a rule on the matrices that a rank owns, `[n, r, c]` of one shape, so that a rule knows nothing
+of ranks, sharding or clipping. A technique adds its part in `Technique.matrix_rule`, in the order of the techniques:
+
+    return rule.with_after(rescaled, neuron_norm=lambda shape: (shape[0], 1))
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from golf.errors import GolfError
+from golf.settings.config import Config
+from golf.training.optim.muon import (
+    MatrixOptimizer,
+    decay_and_add,
+    nesterov_momentum,
+    orthogonalize,
+    shape_name,
+    tall_factor,
+)
+
+State = Mapping[str, Tensor]  # what a rule keeps, by its own names, float32, zeros before the first step
+# (update, averaged gradients, state) → update, all `[n, r, c]`. The state is changed in place.
+Edit = Callable[[Tensor, Tensor, State], Tensor]
+REPLACED = "A technique replaces Muon, and another one edits or replaces it, too: drop one of them."
+ShapeOf = Callable[[torch.Size], tuple[int, ...]]  # shape of a state for one matrix, from the matrix's
+
+
+@dataclass(frozen=True)
+class MatrixRule:
+    """Edits around Muon's orthogonalisation, or a function in place of all of it."""
+
+    before: tuple[Edit, ...] = ()  # of the Nesterov momentum
+    after: tuple[Edit, ...] = ()  # of the orthogonalised update, before it is scaled by √max(1, r/c)
+    replaced_by: Callable[[Tensor, State], Tensor] | None = None  # (averaged gradients, state) → update
+    apply: Callable[[Tensor, Tensor, float, float], None] = decay_and_add  # (value, update, lr, weight decay)
+    state: Mapping[str, ShapeOf] = field(default_factory=dict)
+
+    def with_before(self, edit: Edit, **state: ShapeOf) -> MatrixRule:
+        """Return the rule with a further edit of the momentum. `state` names what it keeps of each matrix."""
+        return dataclasses.replace(self, before=(*self.before, edit), state=self._with(state))
+
+    def with_after(self, edit: Edit, **state: ShapeOf) -> MatrixRule:
+        """Return the rule with a further edit of the orthogonalised update."""
+        return dataclasses.replace(self, after=(*self.after, edit), state=self._with(state))
+
+    def with_apply(self, apply: Callable[[Tensor, Tensor, float, float], None]) -> MatrixRule:
+        """Return the rule with another way to decay weights and add updates. Raises `GolfError` for a second one."""
+        if self.apply is not decay_and_add:
+            raise GolfError("Two techniques replace how matrices decay: drop one of them.")
+        return dataclasses.replace(self, apply=apply)
+
+    def replaced(self, update: Callable[[Tensor, State], Tensor], **state: ShapeOf) -> MatrixRule:
+        """Return the rule with `update` in place of momentum, orthogonalisation and their edits.
+
+        Raises `GolfError` if there are such edits, which would not be called, or another replacement.
+        """
+        if self.before or self.after:
+            raise GolfError(REPLACED)
+        return dataclasses.replace(self, replaced_by=update, state=self._with(state))
+
+    def _with(self, state: Mapping[str, ShapeOf]) -> Mapping[str, ShapeOf]:
+        if self.replaced_by:
+            raise GolfError(REPLACED)
+        if twice := sorted(set(state) & set(self.state)):
+            raise GolfError(f"Two rules for matrices keep a state called {twice[0]}: rename one.")
+        return {**self.state, **state}
+
+
+Form = TypeVar("Form", bound=type[MatrixOptimizer])
+
+
+def ruled(form: Form, techniques: Sequence[Any], cfg: Config) -> Form:
+    """Return `form`, one of the two of Muon, with the rule that `techniques` make in their order."""
+    rule = MatrixRule()
+    for technique in techniques:
+        rule = technique.matrix_rule(rule, cfg)
+
+    class Ruled(form):  # type: ignore[misc, valid-type]
+        """Muon under a rule. Its state has the rule's own under names like `512x256 NAME`."""
+
+        apply = staticmethod(rule.apply)
+
+        def own(self, counts: Mapping[torch.Size, int]) -> None:
+            """Begin with a state of zeros for `counts` matrices of every shape."""
+            super().own({} if rule.replaced_by else counts)
+            for shape, count in counts.items():
+                for name, shape_of in rule.state.items():
+                    kept = torch.zeros((count, *shape_of(shape)), device=self.params[0].device)
+                    self.state[f"{shape_name(shape)} {name}"] = kept
+
+        def update(self, grads: Tensor, momentum: float) -> Tensor:
+            """Return the update that the rule makes of this rank's gradients `[n, r, c]` of one shape."""
+            shape = shape_name(grads.shape[1:])
+            state = {name: self.state[f"{shape} {name}"] for name in rule.state}
+            if rule.replaced_by:
+                return rule.replaced_by(grads, state)
+            raw = grads.clone() if rule.before or rule.after else grads
+            direction = nesterov_momentum(grads, self.state[shape], momentum, self.optim)
+            for edit in rule.before:
+                direction = edit(direction, raw, state)
+            update = orthogonalize(direction, self.optim)
+            for edit in rule.after:
+                update = edit(update, raw, state)
+            return update * tall_factor(update)
+
+    return Ruled  # type: ignore[return-value]
