@@ -14,7 +14,8 @@ class Variable(NamedTuple):
     selects: bool = False  # True: any value that does not mean "off" selects the technique
 
 
-CHANGES_STEP = "step"  # effect of techniques that change the steps of the optimizer
+# Effects of techniques that change the steps of the optimizer, or the loss that is trained and never the score.
+CHANGES_STEP, CHANGES_LOSS = "step", "loss"
 TECHNIQUE_TYPES: dict[str, type] = {}
 _loaders: list[Callable[[], object]] = []
 

@@ -27,6 +27,7 @@ from golf.settings.catalogue import catalogue
 from golf.training.techniques.base import (
     CHANGES_GRADIENT,
     CHANGES_INIT,
+    CHANGES_LOSS,
     CHANGES_STEP,
     CHANGES_STORAGE,
     CHANGES_WEIGHTS,
@@ -39,6 +40,7 @@ CHANGES = {
     CHANGES_INIT: "initial weights",
     CHANGES_WEIGHTS: "final weights",
     CHANGES_STORAGE: "storage",
+    CHANGES_LOSS: "training loss",
     CHANGES_STEP: "steps of the optimizer",
 }
 INTRODUCTION = """\

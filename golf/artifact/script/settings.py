@@ -11,7 +11,15 @@ from typing import Any
 from golf.artifact.script.evaluation import Facts, Path
 from golf.artifact.script.flat import Flat
 from golf.errors import GolfError
-from golf.settings.config import Config, RulesConfig, TensorQuant, changes_steps, named_settings
+from golf.settings.config import (
+    Config,
+    RulesConfig,
+    TensorQuant,
+    changes_loss,
+    changes_steps,
+    named_settings,
+    trains_apart,
+)
 
 Groups = dict[str, list[tuple[Path, Any]]]  # class of settings → (path, group) of every group of the class
 
@@ -59,7 +67,7 @@ def facts_of(cfg: Config) -> Facts:
                 if not dataclasses.is_dataclass(value) and name != "tech":
                     values[*path, name] = tuple(value) if isinstance(value, list) else value
     shared = {path for own in of_class.values() if len(own) > 1 for path, _ in own}
-    never_true = () if changes_steps(cfg) else (changes_steps.__name__,)
+    never_true = tuple(changes.__name__ for changes in (changes_steps, changes_loss, trains_apart) if not changes(cfg))
     return Facts(groups, values, shared, never_true=never_true)
 
 

@@ -19,7 +19,7 @@ from golf.files import write_atomic
 from golf.run.folder import RunFolder
 from golf.run.runlog import RunLog
 from golf.run.trainlog import TrainLog
-from golf.settings.config import Config
+from golf.settings.config import Config, scored_config, trains_apart
 from golf.training.model.weights import weights_to_bytes
 
 
@@ -53,6 +53,8 @@ def pack_model(
 
     `code_bytes` count together with the artifact where `quant.fit=cap` or `quant.prune.to_fit` fills the cap.
     """
+    if trains_apart(cfg):
+        cfg = scored_config(cfg)
     if cfg.quant.fit == "cap":
         coded = _filling_the_cap(cfg, weights, code_bytes, hessians, log)
     else:
@@ -107,6 +109,8 @@ def _filling_the_cap(
 
 def log_sizes(cfg: Config, packed: PackedModel, raw_model_bytes: int, code_bytes: int, log: TrainLog) -> None:
     """Log the sizes of model, artifact and code in bytes."""
+    if trains_apart(cfg):
+        cfg = scored_config(cfg)
     stored = sum(tensor.payload_bytes for tensor in packed.coded.values())
     log.sizes(
         raw_model=raw_model_bytes,

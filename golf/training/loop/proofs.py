@@ -29,7 +29,7 @@ from golf.training.loop.switches import switch_names
 from golf.training.model.attention import cpu_kernels
 from golf.training.model.build import build_model
 from golf.training.ranks import ALONE, Ranks
-from golf.training.techniques.base import CHANGES_GRADIENT, CHANGES_INIT, Technique
+from golf.training.techniques.base import CHANGES_GRADIENT, CHANGES_INIT, CHANGES_LOSS, Technique
 
 SEQUENCES, TOKENS = 2, 24
 
@@ -76,6 +76,12 @@ class RandomPasses:
             failures.append(f"{name} changed no weight at the start")
         if technique.effect == CHANGES_GRADIENT and not self.differ(without(cfg, name)):
             failures.append(f"{name} changed neither the loss nor a gradient")
+        if technique.effect == CHANGES_LOSS:
+            other = without(cfg, name)
+            if not self.differ(other):
+                failures.append(f"{name} changed neither the training loss nor a gradient")
+            if not torch.equal(self._scored(cfg), self._scored(other)):
+                failures.append(f"{name} changes the score, and as a training loss it must not")
         if technique.separates_documents() and _leaks_across_documents(cfg, technique):
             failures.append(f"{name} mixes tokens across document starts although it says it does not")
         return failures
@@ -107,6 +113,11 @@ class RandomPasses:
     @torch.no_grad()
     def _loss_of(self, cfg: Config) -> float:
         return float(self.weights.model(cfg)(self.ids[:, :-1], self.ids[:, 1:], switch_names(cfg)))
+
+    @torch.no_grad()
+    def _scored(self, cfg: Config) -> Tensor:
+        """Return the nats of the tokens, as a score reads them."""
+        return self.weights.model(cfg).token_losses(self.ids[:, :-1], self.ids[:, 1:], switch_names(cfg))
 
     def _gradient_sums(self, cfg: Config) -> dict[str, float | None]:
         gradients = self._gradients(self.weights.model(cfg), switch_names(cfg))

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from golf.errors import GolfError
-from golf.settings.config import Config, techniques
+from golf.settings.config import Config, changes_loss, scored_config, techniques, trains_apart
 from golf.training.model.documents import separate_documents
 from golf.training.model.gpt import GPT, plain_route
+from golf.training.model.objective import trained_with
 from golf.training.model.route import Routes
 from golf.training.model.slots import check_slots
 
@@ -28,7 +29,8 @@ def build_model(cfg: Config, watch: Callable[[GPT, str], None] | None = None) ->
     # The model is built on the CPU, so no GPU's random state is asked for, which would start CUDA.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(cfg.seed)
-        model = GPT(cfg.model, routes_of(cfg))
+        kind = trained_with(techniques(cfg), cfg) if changes_loss(cfg) else GPT
+        model = kind(cfg.model, routes_of(cfg))
         if cfg.model.within_documents:
             separate_documents(model, cfg.data.train_seq_len)
         if watch:
@@ -44,6 +46,8 @@ def build_model(cfg: Config, watch: Callable[[GPT, str], None] | None = None) ->
 def build_scored_model(cfg: Config, device: torch.device) -> GPT:
     """Build the model of `cfg` in the arithmetic of scoring, which need not be that of the training."""
     scored = dataclasses.replace(cfg.model, compute_dtype=cfg.eval.dtype)
+    if trains_apart(cfg):
+        cfg = scored_config(cfg)
     return build_model(dataclasses.replace(cfg, model=scored)).to(device).eval()
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 from torch import Tensor
 
+from golf.registry import CHANGES_LOSS as CHANGES_LOSS
 from golf.registry import CHANGES_STEP as CHANGES_STEP
 from golf.registry import TECHNIQUE_TYPES, Variable
 from golf.run.progress import Progress
@@ -21,6 +22,7 @@ from golf.settings.config import Config
 
 if TYPE_CHECKING:
     from golf.training.model.gpt import GPT
+    from golf.training.model.objective import Term, Weigh
     from golf.training.model.route import Routes
     from golf.training.optim.rules import MatrixRule
 
@@ -52,7 +54,7 @@ class Technique:
 
     name: ClassVar[str]  # set by `technique`
     source: ClassVar[str]  # paper or public pull request
-    effect: ClassVar[str] = CHANGES_GRADIENT  # one of these four or CHANGES_STEP; every run checks it
+    effect: ClassVar[str] = CHANGES_GRADIENT  # one of these four, CHANGES_STEP or CHANGES_LOSS; every run checks it
     is_switch: ClassVar[bool] = False  # True: its name, or `switch_names`, is in `active` while it is on
     phase: ClassVar[int] = PARTS  # techniques of a later phase see the edits of the earlier ones
     requires: ClassVar[tuple[str, ...]] = ()
@@ -107,6 +109,14 @@ class Technique:
     def matrix_rule(self, rule: MatrixRule, cfg: Config) -> MatrixRule:
         """Return `rule`, what becomes of the gradients of matrices, with this technique's part added."""
         return rule
+
+    def training_terms(self, cfg: Config) -> list[Term]:
+        """Return terms that training adds to the mean of the nats. Scores never see them."""
+        return []
+
+    def token_weights(self, cfg: Config) -> Weigh | None:
+        """Return the function that weighs the tokens of the training loss, None for equal weights."""
+        return None
 
     def averager(self, model: GPT) -> Averager | None:
         """Return an average over training that starts from the current weights, or None."""

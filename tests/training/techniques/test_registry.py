@@ -10,6 +10,7 @@ from torch import Tensor
 
 from golf.artifact.quant.policy import dequantize, quantize
 from golf.errors import GolfError
+from golf.idea_folders import ideas
 from golf.registry import technique_types
 from golf.run.identity import variant_id
 from golf.run.progress import Progress
@@ -23,7 +24,8 @@ from golf.training.optim.groups import build_optimizer, group_parameters
 from golf.training.techniques.base import CHANGES_WEIGHTS
 from tests.support import compatible_stacks, compose, inert_techniques
 
-NAMES = sorted(technique_types())
+# Ideas have tests of their own, and `golf idea check` takes each through all of this again.
+NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in ideas() else name for name in sorted(technique_types())]
 STACKS = compatible_stacks()
 SMALL = [
     *("scale=laptop", "model=9l", "model.num_layers=5", "model.model_dim=32", "model.compute_dtype=fp32"),

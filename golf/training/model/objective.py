@@ -1,0 +1,65 @@
+"""What training minimises where a technique changes that: terms beside the loss, weights of tokens, other nats.
+
+Scores never see it. They read `GPT.token_losses`, and a scored model is built without these techniques.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from golf.errors import GolfError
+from golf.settings.config import Config
+from golf.training.model.gpt import GPT
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What a training pass has computed."""
+
+    model: GPT
+    ids: Tensor  # [B, T]
+    targets: Tensor  # [B, T]
+    hidden: Tensor  # [B, T, d], normalised
+    raw_logits: Tensor  # [B, T, V], before the cap
+    nats: Tensor  # [B, T] float32, those of the score
+    active: tuple[str, ...]
+
+    def logits(self) -> Tensor:
+        """Return the logits `[B, T, V]` float32 that the nats are of, capped."""
+        return self.model.softcap(self.raw_logits).float()
+
+
+Term = Callable[[Pass], Tensor]  # scalar that is added to the mean of the nats
+Weigh = Callable[[Pass], Tensor]  # weights of the tokens, [B, T]; no gradient flows through them
+
+
+def trained_with(techniques: Sequence[Any], cfg: Config) -> type[GPT]:
+    """Return the class of a model that minimises what `techniques` say. Raises `GolfError` for two weights."""
+    terms = [term for technique in techniques for term in technique.training_terms(cfg)]
+    weights = [weigh for technique in techniques if (weigh := technique.token_weights(cfg)) is not None]
+    if len(weights) > 1:
+        raise GolfError("Two techniques weigh the tokens of the training loss: drop one of them.")
+
+    class TrainedGPT(GPT):
+        """A GPT whose call returns what training minimises."""
+
+        def forward(self, input_ids: Tensor, target_ids: Tensor, active: tuple[str, ...] | None = None) -> Tensor:
+            """Return Σ w·nats / Σ w over the tokens plus the terms, a float32 scalar."""
+            hidden = self.hidden(input_ids, active)
+            # Once for the nats and the terms: the head is a quarter of a small model's operations.
+            raw_logits = self.head(hidden, active or ())
+            nats = self.losses(raw_logits, target_ids, self.cfg.logit_softcap)
+            done = Pass(self, input_ids, target_ids, hidden, raw_logits, nats, active or ())
+            loss = nats.mean()
+            for weigh in weights:
+                weight = weigh(done).detach()
+                loss = (weight * nats).sum() / weight.sum()
+            for term in terms:
+                loss = loss + term(done)
+            return loss
+
+    return TrainedGPT
