@@ -35,7 +35,7 @@ class AdamMatrices(Technique):
 
     source = "PR #1106, arXiv 1711.05101"
     effect = CHANGES_STEP
-    conflicts = ("cautious", "centralized", "lion_matrices", "normuon")
+    conflicts = ("cautious", "centralized", "lion_matrices", "normuon", "soap")
 
     beta1: float = number(0.9, at_least=0, below=1)  # of the mean of gradients
     beta2: float = number(0.95, at_least=0, below=1)  # of the mean of squares

@@ -28,7 +28,7 @@ class LionMatrices(Technique):
 
     source = "arXiv 2302.06675"
     effect = CHANGES_STEP
-    conflicts = ("cautious", "centralized", "normuon")
+    conflicts = ("cautious", "centralized", "normuon", "soap")
 
     beta1: float = number(0.9, at_least=0, below=1)  # of the mean whose sign is the step
     beta2: float = number(0.99, at_least=0, below=1)  # of the mean that is kept

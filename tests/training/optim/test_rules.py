@@ -23,7 +23,7 @@ from tests.support import on_ranks
 from tests.training.optim.test_parallel_muon import optimizer, set_mean_gradients, weights
 
 RULES = [
-    *(["normuon"], ["cautious"], ["centralized"], ["adam_matrices"], ["lion_matrices"]),
+    *(["normuon"], ["cautious"], ["centralized"], ["adam_matrices"], ["lion_matrices"], ["soap"]),
     ["normuon", "cautious", "centralized"],
 ]
 
