@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from golf.settings.config import Config, grad_accum_steps
+from golf.settings.config import Config, changes_loss, grad_accum_steps
 from golf.training.model.gpt import GPT
 from golf.training.optim.groups import Optimizer
 from golf.training.ranks import Ranks
@@ -26,13 +26,17 @@ class TrainStep:
     def __init__(self, cfg: Config, model: GPT, optimizer: Optimizer, ranks: Ranks):
         self.model, self.optimizer, self.ranks, self.device = model, optimizer, ranks, ranks.device
         self.accumulation = grad_accum_steps(cfg)
+        # Logs compare runs by the nats of tokens, whatever else is minimised.
+        self.nats_of = (
+            (lambda _: model.get_buffer("mean_nats") / self.accumulation) if changes_loss(cfg) else Tensor.detach
+        )
         needs_ddp = ranks.world_size > 1 and not optimizer.reduces_gradients
         self.parallel = _averaging(model) if needs_ddp else None
 
     def __call__(
         self, next_batch: NextBatch, lr_multiplier: float, momentum: float, active: tuple[str, ...] = ()
     ) -> Tensor:
-        """Update once on `accumulation` batches of `next_batch` and return this rank's mean loss in nats (scalar).
+        """Update once on `accumulation` batches of `next_batch` and return this rank's mean nats a token (scalar).
 
         `active` are the late switches that are on.
         """
@@ -47,7 +51,7 @@ class TrainStep:
                 # Divided before the backward pass, so that the gradients add up to those of the batch's mean.
                 loss = (self.parallel or self.model)(inputs, targets, active) / self.accumulation
                 loss.backward()
-            total += loss.detach()
+            total += self.nats_of(loss)
         self.optimizer.step(lr_multiplier, momentum)
         return total
 

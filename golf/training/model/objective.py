@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from golf.errors import GolfError
@@ -45,7 +46,13 @@ def trained_with(techniques: Sequence[Any], cfg: Config) -> type[GPT]:
         raise GolfError("Two techniques weigh the tokens of the training loss: drop one of them.")
 
     class TrainedGPT(GPT):
-        """A GPT whose call returns what training minimises."""
+        """A GPT whose call returns what training minimises, and leaves the mean of the nats in `mean_nats`."""
+
+        mean_nats: Tensor
+
+        def __init__(self, *arguments: Any):
+            super().__init__(*arguments)
+            self.register_buffer("mean_nats", torch.zeros(()), persistent=False)
 
         def forward(self, input_ids: Tensor, target_ids: Tensor, active: tuple[str, ...] | None = None) -> Tensor:
             """Return Σ w·nats / Σ w over the tokens plus the terms, a float32 scalar."""
@@ -55,6 +62,7 @@ def trained_with(techniques: Sequence[Any], cfg: Config) -> type[GPT]:
             nats = self.losses(raw_logits, target_ids, self.cfg.logit_softcap)
             done = Pass(self, input_ids, target_ids, hidden, raw_logits, nats, active or ())
             loss = nats.mean()
+            self.mean_nats.copy_(loss.detach())
             for weigh in weights:
                 weight = weigh(done).detach()
                 loss = (weight * nats).sum() / weight.sum()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 
 from golf.run.result import OK, PRUNED, Result, read_result
 from golf.training.data.own_text import OwnDataset
+from tests.ideas.conftest import OUTSIDE
 from tests.jobs.launch.test_processes import command_of, processes_of
 from tests.support import ROOT, metrics, tiny_overrides
 
@@ -104,10 +106,17 @@ def test_a_sweep_is_complete_but_for_what_crashed_and_what_was_cancelled(
     assert {(r["variant_id"], r["seed"]) for r in sweep_of(runs)["runs"]} == set(results(runs))
 
 
-def test_jobs_run_the_code_that_was_submitted(cluster: Environment, tiny: OwnDataset, runs: Path) -> None:
+def test_jobs_run_the_code_that_was_submitted(
+    cluster: Environment, tiny: OwnDataset, runs: Path, tmp_path: Path
+) -> None:
     taken = {"commit": "0" * 40, "dirty": False}
+    idea = tmp_path / "elsewhere" / "random_map"
+    shutil.copytree(OUTSIDE / "random_map", idea, ignore=shutil.ignore_patterns("__pycache__"))
+    chosen = [f"ideas={idea}", "tech=[random_map]", "tech.random_map.rank=16", "model.num_heads=2"]
     with no_job_starts(cluster):
-        submit(cluster, tiny, "seed=1,2")
+        submit(cluster, tiny, "seed=1,2", *chosen)
+        # The idea is edited while the jobs wait.
+        (idea / "random_map.py").write_text("raise RuntimeError('edited after the jobs were sent')")
         (snapshot,) = runs.glob("sweeps/*/snapshots/*")
         said = json.loads((snapshot / "snapshot.json").read_text())
         assert (snapshot / "golf/train.py").exists() and said["packages"]
@@ -118,6 +127,7 @@ def test_jobs_run_the_code_that_was_submitted(cluster: Environment, tiny: OwnDat
     # The jobs' current directory is this checkout, where Python would look first. It is at another commit.
     records = [json.loads(path.read_text()) for path in runs.glob("4l*/seed*/environment.json")]
     assert [record["git"] for record in records] == [taken, taken]
+    assert [result.state for result in results(runs).values()] == [OK, OK]
 
 
 def started(runs: Path, step: int) -> bool:

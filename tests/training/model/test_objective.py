@@ -11,9 +11,11 @@ import golf
 from golf.errors import GolfError
 from golf.settings.config import Config, scored_config
 from golf.training.loop.export import pack_model
+from golf.training.loop.steps import TrainStep
 from golf.training.model.build import build_scored_model
 from golf.training.model.gpt import GPT
 from golf.training.model.objective import Pass, Weigh
+from golf.training.ranks import ALONE
 from golf.training.techniques.base import CHANGES_LOSS, Technique
 from tests.support import inert_techniques
 
@@ -75,6 +77,21 @@ def test_terms_add_up_and_two_weights_are_refused() -> None:
     cfg.tech["planted"] = Weighs()
     with pytest.raises(GolfError, match="weigh the tokens"):
         golf.build_model(cfg)
+
+
+def test_logs_have_the_plain_nats() -> None:
+    cfg = golf.compose([*SMALL, "tech=[z_loss]", "tech.z_loss.weight=100", "model.compute_dtype=fp32"])
+    cfg.data.micro_batches = 2
+    model, twin = golf.build_model(cfg), golf.build_model(golf.compose([*SMALL, "model.compute_dtype=fp32"]))
+    twin.load_state_dict(model.state_dict())
+    step = TrainStep(cfg, model, golf.build_optimizer(cfg, model), ALONE)
+    batches = [torch.randint(0, 1024, (2, 9)) for _ in range(2)]
+    pairs = [(ids[:, :-1], ids[:, 1:]) for ids in batches]
+    said = step(iter(pairs).__next__, 1.0, 0.9)
+    with torch.no_grad():
+        expected = sum(twin(*pair) for pair in pairs) / 2
+    torch.testing.assert_close(said, expected)
+    assert "mean_nats" not in model.state_dict()
 
 
 def test_what_changes_nothing_or_the_score_is_named() -> None:
