@@ -112,7 +112,7 @@ def _runs(idea: Idea, overrides: list[str], folder: Path) -> Iterator[str]:
     ]
     cfg = compose([*base, "launch.nproc=2"])
     without = compose([*base, f"drop=[{idea.name}]"])
-    if idea.name in without.tech or idea.name in without.ideas or variant_id(without) == variant_id(cfg):
+    if idea.name in without.tech or idea.name in without.idea_code or variant_id(without) == variant_id(cfg):
         raise GolfError(f"drop=[{idea.name}] does not take it out")
     yield f"drop=[{idea.name}] is another variant ({variant_id(cfg)}, without it {variant_id(without)})"
     os.environ["GOLF_RUNS"] = str(folder / "runs")

@@ -299,7 +299,7 @@ def settled_config(node: DictConfig) -> tuple[Config, list[str]]:
     left_over = _keep_selected(cfg)
     drop(cfg)
     found = {name: idea_of(type(settings)) for name, settings in cfg.tech.items()}
-    cfg.ideas = {name: idea.digest() for name, idea in found.items() if idea}
+    cfg.idea_code = {name: idea.digest() for name, idea in found.items() if idea}
     chosen = [f"chosen for this machine: {line}" for line in hardware.settle(cfg)]
     check(cfg)
     return cfg, [*left_over, *chosen, *(f"note: {sentence}" for sentence in warnings(cfg))]

@@ -201,7 +201,7 @@ class Config:
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     track: TrackConfig = field(default_factory=TrackConfig)
     tech: dict[str, Any] = field(default_factory=dict)  # selected techniques, name → settings; see training/techniques
-    ideas: dict[str, str] = later(field(default_factory=dict))  # selected techniques from outside, name → hash of code
+    idea_code: dict[str, str] = later(field(default_factory=dict))  # hashes of the code of ideas among them, by name
     drop: list[str] = field(default_factory=list)  # names of what has been taken out of the experiment, see dropping.py
     seed: int = number(1337, at_least=0)  # seed of weights and techniques
     name: str = "run"  # name of the variant in folders and tables
@@ -305,7 +305,7 @@ def from_dict(kind: type[T], values: dict[str, Any]) -> T:
     for key, value in values.items():
         wanted = known[key]
         if kind is Config and key == "tech":
-            settings[key] = techniques_from_dict(value, values.get("ideas", {}))
+            settings[key] = techniques_from_dict(value, values.get("idea_code", {}))
         elif dataclasses.is_dataclass(wanted) and isinstance(value, dict):
             settings[key] = from_dict(wanted, value)  # type: ignore[arg-type]
         elif _is_of(value, wanted):

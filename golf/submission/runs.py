@@ -72,7 +72,7 @@ def _read(folder: RunFolder) -> SubmittedRun:
         raise GolfError(f"{folder.path} has no result.json: the run is still going or was killed.")
     environment = json.loads((folder.path / "environment.json").read_text())
     cfg = folder.read_config()
-    refuse_changed(cfg.ideas)
+    refuse_changed(cfg.idea_code)
     return SubmittedRun(folder, cfg, read_result(folder.result), environment)
 
 

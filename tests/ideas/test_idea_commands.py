@@ -90,7 +90,7 @@ def test_from_the_command_line_to_a_rehearsed_submission(
     done = golf_train(f"ideas={folder}", *kept, *bf16, *chosen)
     assert done.returncode == 0, done.stdout + done.stderr
     (path,) = (tmp_path / "runs").glob("*/seed*")
-    assert set(json.loads((path / "config.json").read_text())["ideas"]) == {"random_map", "delta_rule"}
+    assert set(json.loads((path / "config.json").read_text())["idea_code"]) == {"random_map", "delta_rule"}
     export = ["export", str(path), "--author", "A", "--github-id", "a", "--out", str(tmp_path / "sent")]
     # Without the folder the command says what is missing; nothing is written.
     exported = golf_command(*export)

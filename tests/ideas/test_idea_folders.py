@@ -55,7 +55,7 @@ def test_both_are_selected_built_and_dropped(outside: Path) -> None:
     assert "blocks.1.attn.gates.weight" in names and "blocks.0.mlp.up_rank.weight" in names
     assert "blocks.0.mlp.map" not in names, "the map costs no bytes"
     dropped = golf.compose([*SMALL, "tech=[random_map,xsa]", "drop=[random_map]"])
-    assert variant_id(dropped) == variant_id(golf.compose([*SMALL, "tech=[xsa]"])) and not dropped.ideas
+    assert variant_id(dropped) == variant_id(golf.compose([*SMALL, "tech=[xsa]"])) and not dropped.idea_code
 
 
 def test_the_id_is_of_the_code_and_not_of_the_place(
@@ -70,13 +70,13 @@ def test_the_id_is_of_the_code_and_not_of_the_place(
     (moved / "random_map" / "README.md").write_text("A page.")
     (moved / "random_map" / "test_random_map.py").write_text("assert True")
     assert variant_id(golf.compose([*SMALL, "tech=[random_map]"])) == variant_id(first)
-    refuse_changed(first.ideas)
+    refuse_changed(first.idea_code)
     signs = moved / "random_map" / "signs.py"
     signs.write_text(signs.read_text().replace("+ 1,", "+ 3,"))
     assert variant_id(golf.compose([*SMALL, "tech=[random_map]"])) != variant_id(first)
-    assert "ideas" not in to_dict(golf.compose(SMALL)), "runs without ideas keep their files and ids"
-    with pytest.raises(GolfError, match=f"random_map has changed .*code {first.ideas['random_map']}"):
-        refuse_changed(first.ideas)
+    assert "idea_code" not in to_dict(golf.compose(SMALL)), "runs without ideas keep their files and ids"
+    with pytest.raises(GolfError, match=f"random_map has changed .*code {first.idea_code['random_map']}"):
+        refuse_changed(first.idea_code)
 
 
 def test_the_command_line_reads_the_folder(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +84,7 @@ def test_the_command_line_reads_the_folder(outside: Path, monkeypatch: pytest.Mo
     for override in (f"ideas={outside}", f"ideas=[{outside / 'delta_rule'},{outside / 'random_map'}]"):
         monkeypatch.setenv("GOLF_IDEAS", "")
         refuse_mistakes([override, "tech=[delta_rule]"])
-        assert golf.compose([override, *SMALL, "tech=[delta_rule]"]).ideas.keys() == {"delta_rule"}
+        assert golf.compose([override, *SMALL, "tech=[delta_rule]"]).idea_code.keys() == {"delta_rule"}
     with pytest.raises(GolfError, match=r"no setting tech.random_map.rnk; did you mean rank"):
         refuse_mistakes(["tech=[random_map]", "tech.random_map.rnk=3"])
     with pytest.raises(GolfError, match="no technique random_mop; did you mean random_map"):
@@ -123,10 +123,10 @@ def test_files_written_with_an_idea_that_is_not_here_say_so(
     assert from_dict(Config, values) == cfg
     monkeypatch.setenv("GOLF_IDEAS", "")
     technique_types().pop("delta_rule")
-    with pytest.raises(MissingError, match=f"delta_rule here.*the code {cfg.ideas['delta_rule']}.*GOLF_IDEAS"):
+    with pytest.raises(MissingError, match=f"delta_rule here.*the code {cfg.idea_code['delta_rule']}.*GOLF_IDEAS"):
         from_dict(Config, values)
     with pytest.raises(MissingError, match="delta_rule"):
-        refuse_changed(cfg.ideas)
+        refuse_changed(cfg.idea_code)
     del header
 
 
@@ -203,7 +203,7 @@ def test_a_snapshot_for_jobs_holds_them(outside: Path, tmp_path: Path, monkeypat
     signs.write_text(signs.read_text() + "CHANGED = 1\n")
     code = (
         "import golf; cfg = golf.compose(['model=4l', 'scale=laptop', 'tech=[random_map]']); "
-        "from golf.idea_folders import ideas; print(ideas()['random_map'].folder, cfg.ideas['random_map'])"
+        "from golf.idea_folders import ideas; print(ideas()['random_map'].folder, cfg.idea_code['random_map'])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=copied, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

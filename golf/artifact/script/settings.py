@@ -39,7 +39,7 @@ def submitted(cfg: Config) -> Config:
         built_from=None,
         fingerprint=None,
     )
-    return dataclasses.replace(cfg, data=data, rules=RulesConfig(), drop=[], ideas={}, note="", seed=Config().seed)
+    return dataclasses.replace(cfg, data=data, rules=RulesConfig(), drop=[], idea_code={}, note="", seed=Config().seed)
 
 
 def _portable(path: str, folder: str) -> str:

@@ -40,7 +40,7 @@ def run_in_process(folder: RunFolder) -> Result:
     torch.set_num_threads(cfg.launch.threads or max(1, cpu_cores() // cfg.launch.nproc))
     is_first = True
     try:
-        refuse_changed(cfg.ideas)
+        refuse_changed(cfg.idea_code)
         with interruptible():
             ranks = join_ranks(cfg.launch.device, world_size(cfg))
             is_first = ranks.is_first

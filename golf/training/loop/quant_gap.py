@@ -145,7 +145,7 @@ def gaps_of_run(folder: RunFolder, choices: Sequence[str] = (), *, tokens: int =
     if not folder.config.is_file() or not folder.weights.is_file():
         raise GolfError(f"{folder.path} is not the folder of a finished run: it needs config.json and weights.")
     cfg = folder.read_config()
-    refuse_changed(cfg.ideas)
+    refuse_changed(cfg.idea_code)
     quants = {choice: quant_of(choice, cfg) for choice in choices or presets()}
     # Before the first format, each of which takes seconds.
     for name, quant in list(quants.items()):
