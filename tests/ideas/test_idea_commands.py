@@ -79,7 +79,7 @@ def test_an_idea_without_effect_fails_its_check(forgotten: None, tmp_path: Path)
 
 @pytest.mark.slow
 def test_from_the_command_line_to_a_rehearsed_submission(
-    tiny: OwnDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: OwnDataset, forgotten: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "anywhere"
     shutil.copytree(OUTSIDE, folder, ignore=shutil.ignore_patterns("__pycache__"))
