@@ -12,6 +12,8 @@ there and trains nothing.
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import sys
 import uuid
@@ -25,13 +27,13 @@ from golf.artifact.container import load_weights_only
 from golf.errors import GolfError
 from golf.paths import resolve
 from golf.run.trainlog import TrainLog
-from golf.settings.config import Config
+from golf.settings.config import Config, has_stages
 from golf.training.data.batches import open_loader
 from golf.training.data.byte_tables import load_tokenizer
 from golf.training.data.dataset import Dataset, bytes_of_targets, scored_tokens, validation_tokens
 from golf.training.data.shards import find_shards, open_shard
 from golf.training.loop.export import log_sizes, pack_model
-from golf.training.loop.stages import calibrate_trained, log_header, score_artifact, set_up_torch, validation
+from golf.training.loop.run_parts import calibrate_trained, log_header, score_artifact, set_up_torch, validation
 from golf.training.loop.state import build_state
 from golf.training.loop.training import train
 from golf.training.loop.warmup import warm_up
@@ -139,7 +141,10 @@ def find_inputs(cfg: Config) -> None:
 
 
 def set_from(environment: Mapping[str, str], cfg: Config) -> None:
-    """Set those settings of `cfg` that `ENVIRONMENT` names a variable of `environment` for."""
+    """Set those settings of `cfg` that `ENVIRONMENT` names a variable of `environment` for.
+
+    A run in stages has STAGES, too: a list of them in JSON.
+    """
     for name, keys in ENVIRONMENT.items():
         for key in keys.split() if name in environment else ():
             node: Any = cfg
@@ -148,6 +153,9 @@ def set_from(environment: Mapping[str, str], cfg: Config) -> None:
                 node = getattr(node, group)
             # The default tells the type that the text of the variable has to become.
             setattr(node, field, type(getattr(node, field))(environment[name]))
+    if has_stages(cfg) and "STAGES" in environment:
+        like = cfg.schedule.stages[0]
+        cfg.schedule.stages = [dataclasses.replace(like, **stage) for stage in json.loads(environment["STAGES"])]
 
 
 def train_and_pack(cfg: Config, dataset: Dataset, scorer: Scorer, ranks: Ranks, log: ScriptLog, artifact: Path) -> None:

@@ -12,7 +12,7 @@ from golf.plan.excess_bits import ExcessBits, Features, prior_of, rounding_exces
 from golf.plan.simulation import Simulation, simulate
 from golf.plan.tensors import StoredTensor, matrix_roles, weights_by_role
 from golf.plan.weight_size import WeightSize, expected_size, path_length
-from golf.settings.config import Config, QuantConfig, scale_floor, tensor_classes
+from golf.settings.config import Config, QuantConfig, mean_batch_tokens, scale_floor, tensor_classes
 
 NORMAL_95 = 1.96  # half-width of a two-sided 95 % interval, in standard deviations
 # Relative standard deviation of simulated bytes, by codec: error of the sample for weights of the same distribution
@@ -90,7 +90,7 @@ def role_excess(cfg: Config, tensors: Sequence[StoredTensor], steps: int) -> dic
 
 def role_features(cfg: Config, tensors: Sequence[StoredTensor], steps: int) -> dict[str, Features]:
     """Return the features of a run for each role that is stored as integers."""
-    batch = cfg.data.train_batch_tokens
+    batch = mean_batch_tokens(cfg)
     return {
         role: Features(path_length(cfg, role, steps), batch, tensor.shape[0], tensor.columns)
         for role, tensor in matrix_roles(tensors).items()

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from torch import nn
 
 from golf.challenge import CASEOPS_TOKENS, VALIDATION_TOKENS
-from golf.settings.config import Config, eval_seq_len
+from golf.settings.config import Config, eval_seq_len, mean_seq_len
 from golf.training.model.gpt import GPT
 
 
@@ -32,12 +32,12 @@ class FlopsPerToken(NamedTuple):
 
 
 def flops_per_token(cfg: Config, model: GPT) -> FlopsPerToken:
-    """Return the operations of `model`, which may be on the meta device, at `data.train_seq_len`."""
+    """Return the operations of `model`, which may be on the meta device, at the training's mean length of sequences."""
     layers = layer_order(model, model.active_in_scoring)
     weights = multiplied_weights(model, layers)
     # Heads share model_dim, so their number does not count; keys and values are read by every query head.
     attending = sum(hasattr(model.blocks[layer], "attn") for layer in layers)
-    attention = 6.0 * cfg.data.train_seq_len * cfg.model.model_dim * attending
+    attention = 6.0 * mean_seq_len(cfg) * cfg.model.model_dim * attending
     return FlopsPerToken(6.0 * weights, attention)
 
 
@@ -71,7 +71,7 @@ def flops_per_scored_token(cfg: Config, model: GPT, stride: int = 0) -> float:
     seq_len, training = eval_seq_len(cfg), flops_per_token(cfg, model)
     head = 2.0 * cfg.model.vocab_size * cfg.model.model_dim
     # A third of the training operations is the forward pass; the head is taken out, as it reads fewer tokens.
-    body = training.matmul / 3 - head + training.attention / 3 * seq_len / cfg.data.train_seq_len
+    body = training.matmul / 3 - head + training.attention / 3 * seq_len / mean_seq_len(cfg)
     return body * (seq_len / stride if stride else 1.0) + head
 
 

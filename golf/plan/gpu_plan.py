@@ -14,7 +14,16 @@ from golf.plan.machines import Machine
 from golf.plan.seconds import STRIDE, StepTime
 from golf.plan.step_model import MEMORY_MARGIN, QUANTILES, Phases, Work, attended_tokens, peak_mib, step_ms
 from golf.run.progress import Progress
-from golf.settings.config import Config, eval_seq_len, mlp_hidden, techniques, world_size
+from golf.settings.config import (
+    Config,
+    eval_seq_len,
+    mean_batch_tokens,
+    mean_seq_len,
+    micro_batch_tokens,
+    mlp_hidden,
+    techniques,
+    world_size,
+)
 from golf.training.model.attention import CausalSelfAttention
 from golf.training.model.build import shapeless_model
 from golf.training.model.gpt import GPT
@@ -107,9 +116,9 @@ def _work(cfg: Config, model: GPT, order: Sequence[int]) -> Work:
     with_xsa = sum("exclude_own_value" in hooks[i] for i in order)
     return Work(
         gpus=world_size(cfg),
-        batch_tokens=cfg.data.train_batch_tokens,
-        micro_tokens=cfg.data.train_batch_tokens // cfg.data.micro_batches,
-        seq_len=attended_tokens(cfg.data.train_seq_len, cfg.model.within_documents),
+        batch_tokens=mean_batch_tokens(cfg),
+        micro_tokens=micro_batch_tokens(cfg),
+        seq_len=attended_tokens(mean_seq_len(cfg), cfg.model.within_documents),
         layers=len(order),
         dim=cfg.model.model_dim,
         mlp_hidden=mlp_hidden(cfg.model),

@@ -11,7 +11,7 @@ from golf.errors import GolfError
 from golf.plan.flops import flops_per_token
 from golf.run.folder import RunFolder
 from golf.run.result import Result, read_result
-from golf.settings.config import Config
+from golf.settings.config import Config, mean_batch_tokens
 from golf.training.model.build import shapeless_model
 from golf.words import counted
 
@@ -37,7 +37,7 @@ class FinishedRun:
 
     def flops_per_step(self) -> float:
         """Return the floating-point operations of one training step."""
-        return flops_per_token(self.config, shapeless_model(self.config)).total * self.config.data.train_batch_tokens
+        return flops_per_token(self.config, shapeless_model(self.config)).total * mean_batch_tokens(self.config)
 
 
 def finished_runs(root: Path) -> list[FinishedRun]:

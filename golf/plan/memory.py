@@ -6,7 +6,7 @@ import torch
 
 from golf.errors import GolfError
 from golf.plan.flops import layer_order
-from golf.settings.config import Config, changes_steps, mlp_hidden, ttt_recipe
+from golf.settings.config import Config, changes_steps, micro_batch_tokens, mlp_hidden, ttt_recipe
 from golf.settings.hardware import memory_bytes
 from golf.training.loop.checkpoint import flatten
 from golf.training.model.build import shapeless_model
@@ -60,7 +60,7 @@ def cpu_bytes(cfg: Config, model: GPT) -> float:
     """Return about the most bytes of a run on a CPU, all ranks together; `model` may be on the meta device."""
     m, recipe = cfg.model, ttt_recipe(cfg)
     visits = len(layer_order(model, model.active_in_scoring))
-    trained = BYTES_OF[m.compute_dtype] * cfg.data.train_batch_tokens // cfg.data.micro_batches
+    trained = BYTES_OF[m.compute_dtype] * micro_batch_tokens(cfg)
     # Test-time training keeps activations in the dtype of scores; phases have batches of their own.
     phases = cfg.eval.ttt.lora_phases
     seqs = {"off": 0, "sgd": recipe.batch_seqs, "lora": max(recipe.batch_seqs, phases.batch_seqs * bool(phases.count))}

@@ -19,7 +19,7 @@ from golf.plan.seconds import ScoreTime, StepTime, expected_step_time, score_tim
 from golf.plan.tensors import StoredTensor, stored_tensors
 from golf.run.environment import machine_kind
 from golf.run.folder import runs_root
-from golf.settings.config import Config
+from golf.settings.config import Config, mean_batch_tokens
 from golf.training.model.build import shapeless_model
 
 STEPS_LOG_SD = 0.5  # standard deviation of log steps if no finished run tells the time of a step
@@ -96,7 +96,7 @@ def make_plan(
     model = shapeless_model(cfg)
     tensors = stored_tensors(cfg, model.state_dict())
     flops = flops_per_token(cfg, model)
-    batch = cfg.data.train_batch_tokens
+    batch = mean_batch_tokens(cfg)
     # The clock ends a run, so the time of a step decides how many steps it has.
     reason = unplanned(cfg, machine)
     if machine and reason:

@@ -31,6 +31,8 @@ class RunLog(TrainLog):
         self.step_factor: float | None = None  # factor on the steps under quant.fit=cap
         self._last_loss = float("nan")
         self._last_step, self._last_seconds = 0, 0.0
+        # Stages of the training, which are built after the log, put their own count here.
+        self.tokens_after = lambda steps: steps * cfg.data.train_batch_tokens
 
     def line(self, text: str) -> None:
         _write(self._log, self.folder.train_log, text)
@@ -57,14 +59,14 @@ class RunLog(TrainLog):
         super().train_step(step, seconds, loss, lr_multiplier)
         self._last_step, self._last_seconds = step, seconds
         # The clock may not have moved during the first step of a tiny model.
-        tokens_per_second = step * self.cfg.data.train_batch_tokens / max(seconds, 1e-9)
+        tokens_per_second = self.tokens_after(step) / max(seconds, 1e-9)
         if loss is not None:
             self._last_loss = loss
             self.metric(
                 "train",
                 step=step,
                 train_seconds=round(seconds, 4),
-                tokens=step * self.cfg.data.train_batch_tokens,
+                tokens=self.tokens_after(step),
                 train_loss=loss,
                 lr_multiplier=round(lr_multiplier, 6),
                 tokens_per_second=round(tokens_per_second, 1),
@@ -84,7 +86,7 @@ class RunLog(TrainLog):
             "validation",
             step=step,
             train_seconds=round(seconds, 4),
-            tokens=step * self.cfg.data.train_batch_tokens,
+            tokens=self.tokens_after(step),
             val_loss=score.val_loss,
             val_bpb=score.val_bpb,
         )

@@ -8,8 +8,9 @@ every `auto` before anything else reads it; `consistency` checks what no field c
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
@@ -103,6 +104,15 @@ class OptimConfig:
 
 
 @dataclass
+class StageConfig:
+    """A stretch of the training with sequences and batches of its own."""
+
+    until: float = number(1.0, above=0, at_most=1)  # finished share of the run at which the stage ends
+    seq_len: int | None = number(None, at_least=1)  # tokens per training sequence; null = data.train_seq_len
+    batch_tokens: int | None = number(None, at_least=1)  # tokens per optimizer step; null = data.train_batch_tokens
+
+
+@dataclass
 class ScheduleConfig:
     """The learning rate over the steps, and the end of training by steps."""
 
@@ -115,6 +125,11 @@ class ScheduleConfig:
     muon_wd_taper_start: float = later(number(0.7, at_least=0, below=1))
     muon_wd_taper_final: float = later(number(1.0, at_least=0, at_most=1))  # factor on it at the end; 1 = no fall
     warmup_steps: int = number(20, at_least=0)  # untimed steps that compile and fill caches; their updates are undone
+    # stages in order, as [{until: 0.3, seq_len: 512, batch_tokens: 262144}, {}]: the finished share of the run at which
+    # a stage ends, its tokens per sequence and per step; what a stage leaves out is that of `data`; [] = one stage
+    stages: list[StageConfig] = later(field(default_factory=list))
+    # steps of a linear rise of the learning rates after the first one of each stage but the first; 0 = none
+    stage_warmup_steps: int = later(number(0, at_least=0))
 
 
 @dataclass
@@ -255,9 +270,74 @@ def world_size(cfg: Config) -> int:
     return cfg.launch.nproc * cfg.launch.nodes
 
 
+def micro_batch_tokens(cfg: Config) -> int:
+    """Return the tokens of one rank's micro-batch."""
+    return cfg.data.train_batch_tokens // cfg.data.micro_batches
+
+
+def is_packed(cfg: Config) -> bool:
+    """Tell whether a micro-batch is one row of whole documents."""
+    return cfg.data.loader.startswith("packed")
+
+
 def grad_accum_steps(cfg: Config) -> int:
     """Return the micro-batches that each rank runs per optimizer step."""
     return cfg.data.micro_batches // world_size(cfg)
+
+
+class Stage(NamedTuple):
+    """A stage of the training with no null left."""
+
+    until: float  # finished share of the run at which it ends
+    seq_len: int
+    batch_tokens: int  # of a step over all ranks
+
+
+def has_stages(cfg: Config) -> bool:
+    """Tell whether the length of sequences or the batch changes during the training."""
+    return bool(cfg.schedule.stages)
+
+
+def stages(cfg: Config) -> list[Stage]:
+    """Return the stages of the training, at least one."""
+    return [
+        Stage(stage.until, stage.seq_len or cfg.data.train_seq_len, stage.batch_tokens or cfg.data.train_batch_tokens)
+        for stage in cfg.schedule.stages or [StageConfig()]
+    ]
+
+
+def stage_shares(cfg: Config) -> list[tuple[float, Stage]]:
+    """Return the stages with the share of the run that each takes."""
+    ends = [stage.until for stage in stages(cfg)]
+    if not training_seconds(cfg):
+        # Step k stands at k / iterations, and the step at `until` is the stage's last.
+        ends = [min(1.0, (math.floor(end * cfg.schedule.iterations) + 1) / cfg.schedule.iterations) for end in ends]
+    return [(end - start, stage) for start, end, stage in zip([0.0, *ends], ends, stages(cfg), strict=False)]
+
+
+def mean_of_steps(cfg: Config, values: Sequence[float]) -> float:
+    """Return the mean over the steps of a run of what a step has in each stage, such as seconds or tokens."""
+    shares = [share for share, _ in stage_shares(cfg)]
+    if not training_seconds(cfg):
+        return sum(share * value for share, value in zip(shares, values, strict=True))
+    # Under a clock a stage of short steps has more of them.
+    return 1 / sum(share / value for share, value in zip(shares, values, strict=True))
+
+
+def mean_batch_tokens(cfg: Config) -> int:
+    """Return the mean tokens of a step over the run."""
+    if not has_stages(cfg):
+        return cfg.data.train_batch_tokens
+    return round(mean_of_steps(cfg, [stage.batch_tokens for stage in stages(cfg)]))
+
+
+def mean_seq_len(cfg: Config) -> int:
+    """Return the mean length of the sequences in tokens that a token of the training stands in."""
+    if not has_stages(cfg):
+        return cfg.data.train_seq_len
+    # Under a clock the share of a stage is one of the tokens, nearly; otherwise it is one of the steps.
+    tokens = [share * (1 if training_seconds(cfg) else stage.batch_tokens) for share, stage in stage_shares(cfg)]
+    return round(sum(n * stage.seq_len for n, stage in zip(tokens, stages(cfg), strict=True)) / sum(tokens))
 
 
 def techniques(cfg: Config) -> list[Any]:
@@ -301,13 +381,15 @@ def from_dict(kind: type[T], values: dict[str, Any]) -> T:
     known = get_type_hints(kind)
     settable = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
     _refuse_unknown(kind.__name__, values, settable)
-    settings = {}
+    settings: dict[str, Any] = {}
     for key, value in values.items():
         wanted = known[key]
         if kind is Config and key == "tech":
             settings[key] = techniques_from_dict(value, values.get("idea_code", {}))
         elif dataclasses.is_dataclass(wanted) and isinstance(value, dict):
             settings[key] = from_dict(wanted, value)  # type: ignore[arg-type]
+        elif wanted == list[StageConfig] and isinstance(value, list):
+            settings[key] = [from_dict(StageConfig, stage) for stage in value]
         elif _is_of(value, wanted):
             settings[key] = value
         else:

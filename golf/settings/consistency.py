@@ -10,13 +10,19 @@ from golf.settings.config import (
     ModelConfig,
     eval_seq_len,
     from_dict,
+    has_stages,
+    is_packed,
+    micro_batch_tokens,
     mlp_hidden,
+    stages,
     techniques,
     training_seconds,
     ttt_recipe,
+    world_size,
 )
 from golf.settings.fields import check_fields
 from golf.settings.quant_config import BY_NAME, QuantConfig, TensorQuant, tensor_classes, uses_gptq, uses_trellis
+from golf.words import counted, listed
 
 CODEC_LEVELS = {"zlib": (0, 9), "zstd": (1, 22), "lzma": (0, 9), "brotli": (0, 11)}
 POLAR_EXPRESS_STEPS = 5  # triples of coefficients in training/optim/muon.py
@@ -37,6 +43,8 @@ def check(cfg: Config) -> None:
     check_values(cfg)
     _check_shape(cfg.model)
     _check_batch(cfg)
+    if has_stages(cfg):
+        _check_stages(cfg)
     _check_device(cfg)
     _check_muon(cfg)
     _check_quant(cfg)
@@ -122,6 +130,37 @@ def _check_batch(cfg: Config) -> None:
     )
 
 
+def _check_stages(cfg: Config) -> None:
+    all_stages, longest = stages(cfg), cfg.data.train_seq_len
+    ends = [stage.until for stage in all_stages]
+    _require(
+        ends == sorted(set(ends)) and ends[-1] == 1,
+        f"schedule.stages end at {listed([f'{end:g}' for end in ends])}: let each `until` be above the one before it "
+        "and leave it out in the last stage, which ends with the run.",
+    )
+    lengths = [stage.seq_len for stage in all_stages]
+    _require(
+        max(lengths) == longest,
+        f"the longest sequences of schedule.stages have {max(lengths)} tokens and data.train_seq_len is {longest}: "
+        f"set data.train_seq_len={max(lengths)}, which loaders read and stages cut.",
+    )
+    # Only the sequential loader's micro-batch is one stretch of text; elsewhere a row is cut.
+    row = micro_batch_tokens(cfg) if cfg.data.loader == "sequential" else longest
+    step = micro_batch_tokens(cfg) * world_size(cfg)
+    for number, stage in enumerate(all_stages):
+        _require(
+            is_packed(cfg) or row % stage.seq_len == 0,
+            f"schedule.stages[{number}].seq_len={stage.seq_len} does not divide the {row} tokens that it cuts: "
+            "choose a length that does, or another micro-batch.",
+        )
+        _require(
+            stage.batch_tokens % step == 0,
+            f"schedule.stages[{number}].batch_tokens={stage.batch_tokens} is not a multiple of {step}, the tokens that "
+            f"{counted(world_size(cfg), 'rank')} read at once: the nearest that is: "
+            f"{max(1, round(stage.batch_tokens / step)) * step}.",
+        )
+
+
 def _check_sliding(cfg: Config) -> None:
     e, seq_len = cfg.eval, eval_seq_len(cfg)
     _require(
@@ -138,7 +177,7 @@ def _check_sliding(cfg: Config) -> None:
 
 def _check_documents(cfg: Config) -> None:
     _require(
-        not cfg.data.loader.startswith("packed") or cfg.model.within_documents,
+        not is_packed(cfg) or cfg.model.within_documents,
         f"data.loader={cfg.data.loader} packs documents into rows of {cfg.data.train_batch_tokens} / "
         f"{cfg.data.micro_batches} tokens, over which attention has to stop: set model.within_documents=true.",
     )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from golf.errors import GolfError
-from golf.settings.config import TENSOR_CLASSES, Config
+from golf.settings.config import TENSOR_CLASSES, Config, is_packed
 
 OFF: dict[str, dict[str, Any]] = {  # name → settings and their values without it; a function computes from the Config
     "weight_decay": {
@@ -31,7 +31,7 @@ OFF: dict[str, dict[str, Any]] = {  # name → settings and their values without
         "model.within_documents": False,
         "eval.documents": False,
         # Packed rows hold several documents, which only attention within documents keeps apart.
-        "data.loader": lambda cfg: "sequential" if cfg.data.loader.startswith("packed") else cfg.data.loader,
+        "data.loader": lambda cfg: "sequential" if is_packed(cfg) else cfg.data.loader,
     },
     "shard_order": {"data.shard_order": []},
     "parallel_muon": {"optim.muon": "sharded", "optim.clip_before_reduction": False},

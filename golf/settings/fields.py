@@ -94,7 +94,7 @@ def _plain(value: Any) -> Any:
         return written_values(value)
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
-    return list(value) if isinstance(value, list) else value
+    return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
 def among(*names: str | None) -> dict[str, Any]:
@@ -126,6 +126,9 @@ def check_fields(node: Any, key: str = "", unused: Collection[str] = ()) -> None
         if dataclasses.is_dataclass(value):
             check_fields(value, f"{full_key}.", unused)
             continue
+        for place, item in enumerate(value if isinstance(value, list) else ()):
+            if dataclasses.is_dataclass(item):
+                check_fields(item, f"{full_key}[{place}].")
         allowed = declared.metadata.get(ALLOWED)
         if value == [] and isinstance(allowed, Range):
             raise GolfError(f"{full_key} is empty: list at least one number.")

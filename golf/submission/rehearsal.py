@@ -7,6 +7,8 @@ variables that scripts of this challenge read make the model small; everything e
 from __future__ import annotations
 
 import copy
+import json
+import math
 import os
 import random
 import re
@@ -15,6 +17,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -24,7 +27,7 @@ from golf.idea_folders import VARIABLE
 from golf.paths import ROOT
 from golf.run.folder import RunFolder
 from golf.run.result import read_result
-from golf.settings.config import Config, to_dict
+from golf.settings.config import Config, Stage, has_stages, stages, to_dict
 from golf.settings.consistency import check
 from golf.submission.clean_env import plain_variables
 from golf.train_gpt import set_from
@@ -113,10 +116,19 @@ def small_variables(cfg: Config, data: OwnDataset, steps: int = STEPS) -> dict[s
         "KEEP_FLOAT_MAX_NUMEL": SMALL_NUMEL,
         "CALIBRATION_TOKENS": batch,
     }
+    if has_stages(cfg):
+        variables["STAGES"] = json.dumps([_small_stage(cfg, stage, tokens) for stage in stages(cfg)])
     if cfg.eval.stride:
         variables["EVAL_STRIDE"] = str(min(cfg.eval.stride, TOKENS // 2))
     widths = [cfg.model.num_heads * head_dim for head_dim in HEAD_DIMS] + [cfg.model.model_dim]
     return next(v for width in widths if _works(cfg, v := {**variables, "MODEL_DIM": str(width)}))
+
+
+def _small_stage(cfg: Config, stage: Stage, tokens: int) -> dict[str, Any]:
+    """Return `stage` of a run in micro-batches of `tokens`, a power of two, in about its own proportions."""
+    halvings = math.ceil(math.log2(cfg.data.train_seq_len / stage.seq_len))
+    micro_batches = round(cfg.data.micro_batches * stage.batch_tokens / cfg.data.train_batch_tokens)
+    return {"until": stage.until, "seq_len": max(1, tokens >> halvings), "batch_tokens": tokens * max(1, micro_batches)}
 
 
 def _works(cfg: Config, variables: dict[str, str]) -> bool:

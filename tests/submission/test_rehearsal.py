@@ -39,7 +39,8 @@ OTHER_SETTINGS = {
     "ternary": f"tech=[{TECHNIQUES_2}] quant=ternary quant.mlp.group_size=32 quant.embed.format=fp16 "
     "eval=sliding64 eval.ttt.method=sgd eval.ttt.chunk_tokens=1024",
     "own_text": "quant=gptq_own_text quant.calibration.tokens=4096 data.loader=coprime model.tie_embeddings=false "
-    "model.unet_skips=false",
+    "model.unet_skips=false schedule.stages=[{until:0.4,seq_len:64},{until:0.7,seq_len:128,batch_tokens:16384},{}] "
+    "schedule.stage_warmup_steps=1",
 }
 PACKAGES = {"context": "numba", "brotli": "brotli"}
 Environments = Callable[[list[str]], Path]

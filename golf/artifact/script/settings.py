@@ -17,6 +17,7 @@ from golf.settings.config import (
     TensorQuant,
     changes_loss,
     changes_steps,
+    has_stages,
     named_settings,
     trains_apart,
 )
@@ -67,7 +68,9 @@ def facts_of(cfg: Config) -> Facts:
                 if not dataclasses.is_dataclass(value) and name != "tech":
                     values[*path, name] = tuple(value) if isinstance(value, list) else value
     shared = {path for own in of_class.values() if len(own) > 1 for path, _ in own}
-    never_true = tuple(changes.__name__ for changes in (changes_steps, changes_loss, trains_apart) if not changes(cfg))
+    never_true = tuple(
+        changes.__name__ for changes in (changes_steps, changes_loss, trains_apart, has_stages) if not changes(cfg)
+    )
     return Facts(groups, values, shared, never_true=never_true)
 
 
@@ -85,6 +88,9 @@ def _groups(node: Any, path: Path) -> Iterator[tuple[Path, Any]]:
         value = getattr(node, field.name)
         if dataclasses.is_dataclass(value):
             yield from _groups(value, (*path, field.name))
+        for place, item in enumerate(value if isinstance(value, list) else ()):
+            if dataclasses.is_dataclass(item):
+                yield (*path, field.name, str(place)), item
     for name, technique in node.tech.items() if isinstance(node, Config) else ():
         yield ("tech", name), technique
 

@@ -91,7 +91,7 @@ def _record_reached(result: Result, cfg: Config, folder: RunFolder) -> None:
         # Later events replace earlier ones, so the last step stays.
         if "step" in event and "train_seconds" in event:
             result.steps, result.train_seconds = event["step"], event["train_seconds"]
-            result.tokens_seen = result.steps * cfg.data.train_batch_tokens
+            result.tokens_seen = event.get("tokens", result.steps * cfg.data.train_batch_tokens)
         result.train_loss = event.get("train_loss", result.train_loss)
         if event["event"] == "validation":
             result.last_val_step, result.last_val_bpb = event["step"], event["val_bpb"]

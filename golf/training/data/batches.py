@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from golf.settings.config import Config
+from golf.settings.config import Config, has_stages, micro_batch_tokens, stages
 from golf.training.data.coprime import CoprimeOrder
 from golf.training.data.dataset import Dataset
 from golf.training.data.loader import Loader, SequentialLoader, listed_first
@@ -34,7 +34,7 @@ def make_loader(cfg: Config, dataset: Dataset, ranks: Ranks = ALONE) -> Sequenti
     """Build the loader of `cfg`. Raises `GolfError` for shards that it cannot read."""
     data = cfg.data
     # Micro-batches and not ranks divide a step, so that it has the same tokens on any number of GPUs.
-    local_tokens = data.train_batch_tokens // data.micro_batches
+    local_tokens = micro_batch_tokens(cfg)
     if data.loader == "packed":
         return _packed_loader(cfg, SequentialRows(dataset.train, local_tokens), ranks)
     if data.loader == "packed_shuffled":
@@ -58,7 +58,8 @@ def make_loader(cfg: Config, dataset: Dataset, ranks: Ranks = ALONE) -> Sequenti
 def _packed_loader(cfg: Config, rows: Rows, ranks: Ranks) -> PackedLoader:
     return PackedLoader(
         rows,
-        longest=cfg.data.train_seq_len,
+        # Short pieces are many.
+        longest=min(stage.seq_len for stage in stages(cfg)) if has_stages(cfg) else cfg.data.train_seq_len,
         vocab_size=cfg.data.vocab_size,
         ranks=ranks,
         # Only flash attention takes a list of pieces, whose length is fixed.

@@ -35,6 +35,7 @@ class Start:
     train_seconds: float = 0.0
     train_loss: float | None = None  # nats per token, the last one logged
     active: tuple[str, ...] = ()  # late switches that are on
+    stage_steps: tuple[int, ...] = ()  # steps of each of schedule.stages so far
 
 
 CHECKPOINT_SECONDS = 600.0  # default interval of a run without a time budget
@@ -118,7 +119,9 @@ class Checkpoints:
         try:
             values = json.loads(self._latest.read_text())
             ranks, data, code = int(values.pop("ranks")), values.pop("data", None), values.pop("code", None)
-            start = Start(**{**values, "active": tuple(values["active"])})
+            # Checkpoints of earlier versions have no stages.
+            lists = {"active": tuple(values["active"]), "stage_steps": tuple(values.get("stage_steps", ()))}
+            start = Start(**{**values, **lists})
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise GolfError(f"{self._latest} cannot be read ({error}): {self._start_over}.") from error
         if ranks != self.ranks.world_size:

@@ -19,7 +19,7 @@ from torch import Tensor
 from golf.run.environment import machine_kind
 from golf.run.folder import runs_root
 from golf.run.identity import identity
-from golf.settings.config import Config
+from golf.settings.config import Config, mean_of_steps
 from golf.training.loop.schedule import muon_momentum
 from golf.training.loop.state import TrainState
 from golf.training.loop.warmup import restored, synthetic_batch
@@ -28,7 +28,15 @@ GPU_STEPS = 30
 SLOW = 1.15  # a step takes so many times the median of earlier runs
 REMEMBERED = 50  # number of earlier runs in the median
 # Settings that decide how long a step takes, by the start of their names.
-WORK = ("model.", "tech.", "data.train_batch_tokens", "data.train_seq_len", "data.micro_batches", "optim.muon")
+WORK = (
+    "model.",
+    "tech.",
+    "data.train_batch_tokens",
+    "data.train_seq_len",
+    "data.micro_batches",
+    "schedule.stages",
+    "optim.muon",
+)
 
 
 @dataclass(frozen=True)
@@ -84,13 +92,24 @@ def check_speed(cfg: Config, state: TrainState) -> Speed | None:
 
 
 def time_steps(cfg: Config, state: TrainState, steps: int) -> list[float]:
-    """Return the seconds of each of some steps on synthetic tokens, then restore weights and random state."""
+    """Return the seconds of each of some steps on synthetic tokens, then restore weights and random state.
+
+    With stages, each is the mean of a step in every stage, as the run would have them.
+    """
     # One batch for all steps: making tokens would be timed with them.
     batch = synthetic_batch(cfg)
     if state.step.device.type == "cuda":
         batch = batch[0].pin_memory(), batch[1].pin_memory()
     with restored(state.step):
-        return [_step_seconds(cfg, state, batch) for _ in range(steps)]
+        return [_seconds_of_step(cfg, state, batch) for _ in range(steps)]
+
+
+def _seconds_of_step(cfg: Config, state: TrainState, batch: tuple[Tensor, Tensor]) -> float:
+    seconds = []
+    for number in range(len(state.stages.all) - 1, -1, -1):
+        state.stages.enter(number)
+        seconds.append(_step_seconds(cfg, state, state.stages.cut(batch)))
+    return mean_of_steps(cfg, seconds[::-1])
 
 
 def _step_seconds(cfg: Config, state: TrainState, batch: tuple[Tensor, Tensor]) -> float:

@@ -27,7 +27,8 @@ from golf.training.loop.export import Sizes, export
 from golf.training.loop.listener import LoopListener
 from golf.training.loop.pace import check_speed
 from golf.training.loop.proofs import failed_proofs
-from golf.training.loop.stages import calibrate_trained, log_header, score_artifact, set_up_torch, validation
+from golf.training.loop.run_parts import calibrate_trained, log_header, score_artifact, set_up_torch, validation
+from golf.training.loop.stages import Stages
 from golf.training.loop.state import TrainState, build_state
 from golf.training.loop.training import Training, train
 from golf.training.loop.warmup import warm_up
@@ -62,6 +63,7 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
     # Model, optimizer, compiled step. The scorer has a model of its own, in the arithmetic of scoring.
     state = build_state(cfg, ranks, log.switched_on)
     try_kernel(ranks.device, cfg.model)
+    log.tokens_after = state.stages.tokens_after
     log_header(log, str(folder.train_log), dataset, state)
     scorer = Scorer(cfg, dataset, ranks)
     result = _first_result(cfg, folder, dataset, state)
@@ -77,6 +79,7 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
     start = checkpoints.load()
     if start.step:
         state.switches.resume(start.active)
+        state.stages.resume(start.stage_steps)
         log.resumed(start.step, start.train_seconds, start.train_loss)
         if checkpoints.is_of_other_code:
             log.warning(OTHER_CODE)
@@ -84,16 +87,16 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
 
     # Timed loop and calibration. The loader skips the batches that a resumed run has seen.
     listener = LoopListener(log.warning, checkpoints)
-    with open_loader(cfg, dataset, ranks, after=start.step * state.step.accumulation) as loader:
+    with open_loader(cfg, dataset, ranks, after=state.stages.batches_taken(start.step)) as loader:
         training = train(cfg, state, loader, validation(state, scorer), log, listener)
         calibration = calibrate_trained(cfg, state, training, loader, dataset, log)
     result.calibration_seconds = calibration.seconds if calibration else None
-    _record_training(result, cfg, training)
+    _record_training(result, cfg, training, state.stages)
     _record_machine(result, listener.recompiles, ranks, log)
     if training.diverged:
         result.state, result.reason = DIVERGED, f"the loss was {training.train_loss} at step {training.steps}"
         return result
-    failures += [*state.switches.never_on(), *state.hooks.idle_averages()]
+    failures += [*state.switches.never_on(), *state.stages.never_reached(), *state.hooks.idle_averages()]
 
     # Quantize, pack, write. Ranks hold the same weights, so the first one writes and the others wait for the file.
     log.display.update(1.0, "packing the artifact and scoring it")
@@ -162,9 +165,9 @@ def _warm_up_and_prove(cfg: Config, state: TrainState, dataset: Dataset, result:
     return failures
 
 
-def _record_training(result: Result, cfg: Config, training: Training) -> None:
+def _record_training(result: Result, cfg: Config, training: Training, stages: Stages) -> None:
     result.steps, result.train_seconds = training.steps, training.seconds
-    result.tokens_seen = training.steps * cfg.data.train_batch_tokens
+    result.tokens_seen = stages.tokens_after(training.steps)
     result.step_ms = 1000 * training.seconds / max(training.steps, 1)
     result.train_loss, result.pre_quant = training.train_loss, training.score
     result.budget_train_seconds = cfg.budget.train_seconds

@@ -54,12 +54,14 @@ def lost_by_resume(cfg: Config) -> list[str]:
         try:
             steady.warm_up()
             steady.train(range(BEFORE))
-            Checkpoints(cfg, folder, steady.state, "").save(Start(BEFORE, active=steady.state.switches.active))
+            start = Start(BEFORE, active=steady.state.switches.active, stage_steps=tuple(steady.state.stages.steps))
+            Checkpoints(cfg, folder, steady.state, "").save(start)
             saved = steady.held()
             steady.train(range(BEFORE, len(STEPS)))
             expected = steady.held()
             start = Checkpoints(cfg, folder, resumed.state, "").load()
             resumed.state.switches.resume(start.active)
+            resumed.state.stages.resume(start.stage_steps)
             lost = _differing(saved, resumed.held())
             resumed.train(range(BEFORE, len(STEPS)))
         # Any error: it would end the resumed run. What `load` advises about its file would not help here.
@@ -100,12 +102,13 @@ class _SmallRun:
 
     def train(self, steps: range) -> None:
         """Take the numbered steps, as the timed loop does."""
-        hooks, switches = self.state.hooks, self.state.switches
+        hooks, switches, stages = self.state.hooks, self.state.switches, self.state.stages
         for i in steps:
             progress = Progress(EVERY * i, *STEPS[i])
             hooks.before_step(progress)
             before, now = switches.active, switches.advance(progress)
             hooks.at_switch(before, now)
+            stages.advance(progress)
             self._update(i)
             hooks.after_step(progress._replace(step=EVERY * (i + 1)))
 
@@ -148,7 +151,8 @@ def _collect(value: Any, name: str, found: dict[str, Any], seen: dict[int, Any])
         found[name] = value
     elif isinstance(value, Tensor | np.ndarray):
         found[name] = torch.as_tensor(value).detach().clone()
-    elif id(value) not in seen and not isinstance(value, type | types.FunctionType | types.ModuleType):
+    # Settings stay as they are. What a technique keeps in itself is found where hooks and switches hold it.
+    elif id(value) not in seen and not isinstance(value, type | types.FunctionType | types.ModuleType | Config):
         # Kept, so that no other object gets its id meanwhile.
         seen[id(value)] = value
         for key, part in _parts(value).items():

@@ -1,102 +1,77 @@
-"""The stages of a run that the framework's rank (`rank.run_rank`) and the exported script (`train_gpt`) share.
+"""Stages of the training: the length of sequences and the size of batches over the run.
 
-In order: set up torch, build the state (`state`), log the header, warm up (`warmup`), train (`training`), calibrate,
-pack (`export`), score the artifact.
+A loader gives micro-batches of the longest sequences, and a stage cuts their rows. A larger batch is more micro-batches
+of one size, so that the tokens come in one order whatever the stages are.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
-from typing import NamedTuple
-
-import torch
 from torch import Tensor
 
-from golf.bits import Score
-from golf.run.trainlog import TrainLog
-from golf.settings.config import Config, uses_gptq
-from golf.training.data.batches import open_loader
-from golf.training.data.dataset import Dataset
-from golf.training.data.loader import Loader
-from golf.training.loop.calibration import Calibration, collect, text_of
-from golf.training.loop.state import TrainState
-from golf.training.loop.training import Training
-from golf.training.scoring.scorer import Scorer
+from golf.run.progress import Progress
+from golf.settings.config import Config, has_stages, is_packed, micro_batch_tokens, stages, world_size
+from golf.training.loop.steps import NextBatch, TrainStep
 
 
-class ArtifactScores(NamedTuple):
-    """Scores of the weights in an artifact, named as in result.json; None where the configuration asks for none."""
+class Stages:
+    """Stages of a run, and the one that it is in."""
 
-    post_quant: Score
-    post_quant_sliding: Score | None
-    post_quant_ttt: Score | None
+    def __init__(self, cfg: Config, step: TrainStep):
+        self.all, self.number = stages(cfg), 0
+        self.steps = [0] * len(self.all)  # steps taken in each
+        self._step = step
+        self._tokens = micro_batch_tokens(cfg) * world_size(cfg)  # of one micro-batch over all ranks
+        self._rows_stay = is_packed(cfg) or not has_stages(cfg)
+        self._warmup_steps = cfg.schedule.stage_warmup_steps
+        if has_stages(cfg):
+            self.enter(0)
 
+    def enter(self, number: int) -> None:
+        """Let the next step have the length and the batch of stage `number`."""
+        self.number = number
+        self._step.accumulation = self.all[number].batch_tokens // self._tokens
+        # Rows of packed documents stay whole, and a document is cut into pieces of this length.
+        self._step.model.piece_tokens = self.all[number].seq_len
 
-def set_up_torch(cfg: Config) -> None:
-    """Seed torch and let matrix products in float32 use TF32, as the public scripts do."""
-    torch.manual_seed(cfg.seed)
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    def advance(self, progress: Progress) -> float:
+        """Enter the stage of the step at `progress`, count the step and return the factor on its learning rates."""
+        number = self.number
+        while progress.fraction > self.all[number].until:
+            number += 1
+        if number != self.number:
+            self.enter(number)
+        taken = self.steps[number]
+        self.steps[number] += 1
+        # The first stage begins with the warm-up of the run, if there is one.
+        return (taken + 1) / self._warmup_steps if number and taken < self._warmup_steps else 1.0
 
+    def cut(self, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return inputs and targets `[B, T]` of a loader as rows of the stage's length."""
+        if self._rows_stay:
+            return batch
+        seq_len = self.all[self.number].seq_len
+        return batch[0].reshape(-1, seq_len), batch[1].reshape(-1, seq_len)
 
-def log_header(log: TrainLog, name: str, dataset: Dataset, state: TrainState) -> None:
-    """Write the first lines of the log, which is called `name`."""
-    log.start(
-        name=name,
-        train_shards=len(dataset.train),
-        val_tokens=dataset.validation.size - 1,
-        model_params=state.model_params,
-        attention=state.attention,
-    )
-    for line in state.kernels:
-        log.line(line)
+    def cutting(self, next_batch: NextBatch) -> NextBatch:
+        """Return a function that returns the cut batches of `next_batch`."""
+        return lambda: self.cut(next_batch())
 
+    def resume(self, steps: tuple[int, ...]) -> None:
+        """Count the `steps` of each stage that a checkpoint names. One without any is of a run in one stage."""
+        self.steps = list(steps) or self.steps
+        if len(self.all) > 1:
+            self.enter(max((number for number, taken in enumerate(self.steps) if taken), default=0))
 
-def validation(state: TrainState, scorer: Scorer) -> Callable[[bool], Score]:
-    """Return the function that the timed loop validates with. Given True, it scores the weights that are exported."""
+    def tokens_after(self, steps: int) -> int:
+        """Return the tokens that `steps` steps read over all ranks, those not counted yet in the stage of now."""
+        counted = zip(self.steps, self.all, strict=True)
+        missing = (steps - sum(self.steps)) * self.all[self.number].batch_tokens
+        return sum(taken * stage.batch_tokens for taken, stage in counted) + missing
 
-    def validate(last: bool) -> Score:
-        weights = state.hooks.final_weights() if last else state.model.state_dict()
-        return scorer(weights, state.switches.scored())
+    def batches_taken(self, steps: int) -> int:
+        """Return the micro-batches that each rank has read in `steps` steps."""
+        return self.tokens_after(steps) // self._tokens
 
-    return validate
-
-
-def calibrate_trained(
-    cfg: Config, state: TrainState, training: Training, loader: Loader, dataset: Dataset, log: TrainLog
-) -> Calibration | None:
-    """Collect the Hessians for GPTQ; None if the number format needs none, or if the run diverged.
-
-    Training text is read from where `loader` stands, so that it is new to the model, or by a loader of its own over
-    `dataset`.
-    """
-    if not uses_gptq(cfg.quant) or training.diverged:
-        return None
-    log.calibrating()
-    weights, ranks = state.hooks.final_weights(), state.ranks
-    if cfg.quant.calibration.source == "self_generated":
-        calibration = collect(cfg, weights, ranks)
-    else:
-        # Training text counts as training, so reading stops with the budget.
-        budget = cfg.budget.train_seconds
-        left = budget - ranks.first(training.seconds) if budget else math.inf
-        text = text_of(cfg)
-        with nullcontext(loader) if text is cfg else open_loader(text, dataset, ranks) as reader:
-            calibration = collect(text, weights, ranks, reader.next_batch, seconds_left=left)
-    log.calibrated(calibration.tokens, len(calibration.hessians), calibration.seconds)
-    return calibration
-
-
-def score_artifact(cfg: Config, weights: Mapping[str, Tensor], scorer: Scorer, log: TrainLog) -> ArtifactScores:
-    """Take and log every score of the artifact's `weights` that the configuration asks for."""
-    standard, windowed, trained = scorer(weights), None, None
-    log.round_trip(standard)
-    if cfg.eval.stride:
-        log.sliding_start()
-        windowed = scorer.sliding(weights)
-        log.sliding(windowed)
-    if cfg.eval.ttt.method != "off":
-        trained = scorer.test_time_trained(weights, watcher=log)
-        log.test_time_trained(trained)
-    return ArtifactScores(standard, windowed, trained)
+    def never_reached(self) -> list[str]:
+        """Return a sentence for every stage without a step."""
+        return [f"schedule.stages[{i}] had no step" for i, taken in enumerate(self.steps[1:], 1) if not taken]

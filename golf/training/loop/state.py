@@ -1,13 +1,15 @@
-"""The state of a training run as one object: model and optimizer, late switches, averages of the weights."""
+"""The state of a training run as one object: model and optimizer, late switches, stages, averages of the weights."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from golf.paths import resolve
 from golf.run.progress import Progress
-from golf.settings.config import Config
+from golf.settings.config import Config, has_stages, stages
+from golf.training.loop.stages import Stages
 from golf.training.loop.steps import TrainStep
 from golf.training.loop.switches import StepHooks, Switches
 from golf.training.model.attention import choose_kernel
@@ -28,6 +30,11 @@ class TrainState:
     hooks: StepHooks  # hooks with the averages of the weights
     attention: str = ""  # log line that names the attention kernels
     kernels: Sequence[str] = ()  # log lines about the kernels that `launch` asked for
+
+    @functools.cached_property
+    def stages(self) -> Stages:
+        # Made where they are asked for, so that a script without stages has no code for them.
+        return Stages(self.step.cfg, self.step)
 
     @property
     def model(self) -> GPT:
@@ -53,6 +60,9 @@ def build_state(cfg: Config, ranks: Ranks, on_switch: Callable[[str, Progress], 
         load_weights(model, resolve(cfg.model.init_from))
     model.to(ranks.device)
     model.rotary.keep(cfg.data.train_seq_len, like=model.tok_emb.weight)
+    if has_stages(cfg):
+        for stage in stages(cfg):
+            model.rotary.keep(stage.seq_len, like=model.tok_emb.weight)
     attention = choose_kernel(ranks.device, cfg)
     kernels: list[str] = []
     if cfg.launch.loss_kernel == "triton" or cfg.launch.mlp_kernel == "triton":
@@ -60,6 +70,7 @@ def build_state(cfg: Config, ranks: Ranks, on_switch: Callable[[str, Progress], 
     # Optimizers hold the parameters themselves, so they are built after the model has moved to its device.
     optimizer = build_optimizer(cfg, model, ranks)
     switches = Switches(cfg, on_switch)
-    compile_for_training(model, cfg.launch.compile, graphs=len(list(switches.reachable())))
+    lengths = len({stage.seq_len for stage in stages(cfg)}) if has_stages(cfg) else 1
+    compile_for_training(model, cfg.launch.compile, graphs=len(list(switches.reachable())) * lengths)
     step = TrainStep(cfg, model, optimizer, ranks)
     return TrainState(step, switches, StepHooks(cfg, model), attention, kernels)

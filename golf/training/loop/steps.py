@@ -24,7 +24,8 @@ class TrainStep:
     """Callable that trains `model` in place on one global batch."""
 
     def __init__(self, cfg: Config, model: GPT, optimizer: Optimizer, ranks: Ranks):
-        self.model, self.optimizer, self.ranks, self.device = model, optimizer, ranks, ranks.device
+        self.cfg, self.model, self.optimizer = cfg, model, optimizer
+        self.ranks, self.device = ranks, ranks.device
         self.accumulation = grad_accum_steps(cfg)
         # Logs compare runs by the nats of tokens, whatever else is minimised.
         self.nats_of = (

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from golf.bits import Score
 from golf.run.progress import Progress
 from golf.run.trainlog import TrainLog
-from golf.settings.config import Config, training_seconds
+from golf.settings.config import Config, has_stages, training_seconds
 from golf.training.data.loader import Loader
 from golf.training.loop.checkpoint import Start
 from golf.training.loop.listener import LoopListener
@@ -55,21 +55,24 @@ def train(
     """
     start, ranks = listener.start if listener else Start(), state.ranks
     clock, step, loss = TrainClock(ranks, start.train_seconds), start.step, start.train_loss
+    # Steps and seconds before those whose mean tells the length of the next step.
+    before_pace = (0, 0.0)
     clock.start()
     if listener:
         listener.clock_runs()
     while True:
         # Ranks agree on one reading: with clocks of their own they would part in learning rate and number of steps.
         seconds = clock.agreed_seconds()
-        if _steps_left(cfg, step, seconds) < EXACT_STEPS:
+        if _steps_left(cfg, step, seconds, before_pace) < EXACT_STEPS:
             seconds = clock.agreed_seconds(exact=True)
         # A step that would not end within the budget is not begun.
-        out_of_time = _steps_left(cfg, step, seconds) < 1
+        out_of_time = _steps_left(cfg, step, seconds, before_pace) < 1
         last = out_of_time or step == cfg.schedule.iterations
         # Checkpoints are written while the clock stands.
         if listener and not last and listener.is_checkpoint_due(seconds):
             clock.pause()
-            listener.save(Start(step, clock.agreed_seconds(), loss, state.switches.active))
+            stage_steps = tuple(state.stages.steps) if has_stages(cfg) else ()
+            listener.save(Start(step, clock.agreed_seconds(), loss, state.switches.active, stage_steps))
             clock.start()
         # Validation takes no training time either. It comes before the step, so that step 0 can be validated.
         if last or _validation_is_due(cfg, step):
@@ -94,7 +97,16 @@ def train(
             state.step.optimizer.muon.weight_decay = muon_weight_decay(cfg, progress.fraction)
         before, active = state.switches.active, state.switches.advance(progress)
         state.hooks.at_switch(before, active)
-        tensor = state.step(loader.next_batch, multiplier, muon_momentum(cfg.optim, step), active)
+        next_batch = loader.next_batch
+        if has_stages(cfg):
+            stage = state.stages.number
+            multiplier *= state.stages.advance(progress)
+            if state.stages.number != stage:
+                log.switched_on(f"stages[{state.stages.number}]", progress)
+                # Another stage has steps of another length.
+                before_pace = (step, seconds)
+            next_batch = state.stages.cutting(next_batch)
+        tensor = state.step(next_batch, multiplier, muon_momentum(cfg.optim, step), active)
         step += 1
         # Averages are taken by the number of finished steps.
         state.hooks.after_step(progress._replace(step=step))
@@ -120,9 +132,9 @@ def _validation_is_due(cfg: Config, step: int) -> bool:
     return every > 0 and step % every == 0 and (step > 0 or cfg.eval.val_at_start)
 
 
-def _steps_left(cfg: Config, step: int, seconds: float) -> float:
-    """Return how many steps of mean length still end within the budget."""
+def _steps_left(cfg: Config, step: int, seconds: float, before: tuple[int, float]) -> float:
+    """Return how many steps of mean length still end within the budget, the mean without steps and seconds `before`."""
     # Before the first step there is no mean length to judge by.
-    if step == 0 or training_seconds(cfg) == 0:
+    if step == before[0] or training_seconds(cfg) == 0:
         return math.inf
-    return (training_seconds(cfg) - seconds) / (seconds / step)
+    return (training_seconds(cfg) - seconds) / ((seconds - before[1]) / (step - before[0]))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from golf.run.progress import Progress
-from golf.settings.config import Config
+from golf.settings.config import Config, has_stages, is_packed, micro_batch_tokens
 from golf.training.loop.schedule import muon_momentum
 from golf.training.loop.state import TrainState
 from golf.training.loop.steps import TrainStep
@@ -23,7 +23,8 @@ TOKENS_TO_MOVE = 64
 def warm_up(cfg: Config, state: TrainState, on_step: Callable[[int], None], *, prove: bool = True) -> list[str]:
     """Run `warmup_steps` full training steps on synthetic tokens and restore weights, optimizer and random state.
 
-    Every set of late switches that can be on during the run is run through, so that its graph is compiled here.
+    Every set of late switches that can be on during the run is run through in every stage, so that each graph is
+    compiled here.
     Real tokens are not touched: the loader does not move, and no validation text can leak in. Returns a sentence for
     every parameter that did not move and every switch that changed nothing; without `prove` it looks for neither.
     """
@@ -31,13 +32,23 @@ def warm_up(cfg: Config, state: TrainState, on_step: Callable[[int], None], *, p
         return []
     step, momentum = state.step, muon_momentum(cfg.optim, 0)
     first, *later = state.switches.reachable()
+
+    def next_batch() -> tuple[Tensor, Tensor]:
+        return state.stages.cut(synthetic_batch(cfg)) if has_stages(cfg) else synthetic_batch(cfg)
+
     with restored(step) as weights:
         for i in range(cfg.schedule.warmup_steps):
-            step(lambda: synthetic_batch(cfg), 1.0, momentum, first)
+            step(next_batch, 1.0, momentum, first)
             on_step(i + 1)
         for active in later:
             state.hooks.at_switch(first, active)
-            step(lambda: synthetic_batch(cfg), 1.0, momentum, active)
+            step(next_batch, 1.0, momentum, active)
+        if has_stages(cfg):
+            # From the last to the first, in which the run starts.
+            for number in range(len(state.stages.all) - 1, -1, -1):
+                state.stages.enter(number)
+                for active in (first, *later):
+                    step(next_batch, 1.0, momentum, active)
         # A compiled step has one shape, so only eager ones can be short.
         short = TOKENS_TO_MOVE if cfg.launch.compile == "off" else None
         failures = []
@@ -47,7 +58,9 @@ def warm_up(cfg: Config, state: TrainState, on_step: Callable[[int], None], *, p
             failures = _unmoved(step, weights)
             # Some switches act through values in buffers, which techniques set for the end of the run here.
             state.hooks.before_step(Progress(1, 1.0, 0.0))
-            failures += _switches_without_effect(step, [first, *later], synthetic_batch(cfg, short))
+            failures += _switches_without_effect(
+                step, [first, *later], synthetic_batch(cfg, short) if short else next_batch()
+            )
     return failures
 
 
@@ -97,9 +110,8 @@ def synthetic_batch(cfg: Config, tokens: int | None = None) -> tuple[Tensor, Ten
 
     `tokens` beyond the training sequence length are cut off. A loader of packed rows has one row in a micro-batch.
     """
-    local_tokens, seq_len = cfg.data.train_batch_tokens // cfg.data.micro_batches, cfg.data.train_seq_len
-    if cfg.data.loader == "packed" or cfg.data.loader == "packed_shuffled":
-        seq_len = local_tokens
+    local_tokens = micro_batch_tokens(cfg)
+    seq_len = local_tokens if is_packed(cfg) else cfg.data.train_seq_len
     shape = (local_tokens // seq_len, seq_len + 1) if tokens is None else (1, min(tokens, seq_len) + 1)
     ids = torch.randint(cfg.model.vocab_size, shape)
     # Contiguous as a loader's batches are, because compiled code is specialised for strides.

@@ -41,7 +41,11 @@ def piece_starts(ids: Tensor, longest: int) -> Tensor:
 
 
 def separate_documents(model: GPT, longest: int) -> None:
-    """Edit `model` so that attention stays within pieces of at most `longest` tokens."""
+    """Edit `model` so that attention stays within pieces of at most `longest` tokens.
+
+    `model.piece_tokens` holds that length, which a stage of the training may change.
+    """
+    model.piece_tokens = longest
     backend = model.cfg.attention
     flash = variable_length_kernel(backend) if backend in FLASH_MODULES else None
 
@@ -51,12 +55,12 @@ def separate_documents(model: GPT, longest: int) -> None:
         q, k, v = (t.reshape(1, -1, *t.shape[2:]) for t in (q, k, v))
         if flash:
             lengths = cumulative_lengths(starts, most_pieces(starts.numel()))
-            return flash(q[0], k[0], v[0], lengths, longest).view(shape)
-        return attend_plainly(attn.attend, q, k, v, starts, longest).view(shape)
+            return flash(q[0], k[0], v[0], lengths, model.piece_tokens).view(shape)
+        return attend_plainly(attn.attend, q, k, v, starts, model.piece_tokens).view(shape)
 
     def turn_from_starts(model: GPT, ids: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
-        starts, place = piece_starts(ids, longest), torch.arange(ids.numel(), device=ids.device)
-        tables = [table[0, place - starts] for table in model.rotary.tables(longest, like=like)]
+        starts, place = piece_starts(ids, model.piece_tokens), torch.arange(ids.numel(), device=ids.device)
+        tables = [table[0, place - starts] for table in model.rotary.tables(model.piece_tokens, like=like)]
         if flash:
             # More pieces than the list of lengths holds would be attended to wrongly: nothing may come of it.
             too_many = (starts == place).sum() > most_pieces(ids.numel())
@@ -64,7 +68,7 @@ def separate_documents(model: GPT, longest: int) -> None:
         cos, sin = (table.view(*ids.shape, 1, -1) for table in tables)
         return cos, sin
 
-    model.shared_terms[PIECES] = lambda ids: piece_starts(ids, longest)
+    model.shared_terms[PIECES] = lambda ids: piece_starts(ids, model.piece_tokens)
     model.turns = turn_from_starts
     for block in model.blocks:
         block.get_submodule("attn").core = within_pieces  # type: ignore[assignment]

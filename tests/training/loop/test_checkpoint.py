@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from golf.errors import GolfError
 from golf.run.folder import RunFolder, create_run_folder
 from golf.run.result import OK, read_result
-from golf.settings.config import Config
+from golf.settings.config import Config, StageConfig
 from golf.training.loop.checkpoint import Checkpoints, Start, checkpoint_seconds, flatten, unflatten
 from golf.training.loop.state import TrainState, build_state
 from golf.training.loop.warmup import synthetic_batch
@@ -79,7 +79,8 @@ def kill_at(folder: RunFolder, step: int, ranks: int) -> None:
         (1, "bf16", {"loader": "shuffled", "muon": "sharded", "tech": ["lawa", "recurrence"], "kills": (3, 7)}),
         (2, "bf16", {"loader": "coprime", "muon": "parallel", "tech": ["swa", "recurrence"], "kills": (7,)}),
         (2, "fp32", {"loader": "sequential", "muon": "sharded", "tech": ["ema"], "kills": (5,)}),
-        (2, "bf16", {"loader": "packed_shuffled", "muon": "sharded", "tech": [], "kills": (5,)}),
+        # Twelve steps: the second stage has the fifth to the eighth.
+        (2, "bf16", {"loader": "packed_shuffled", "muon": "sharded", "tech": [], "kills": (6,), "stages": True}),
     ],
 )
 def test_killed_and_started_again_equals_uninterrupted(cfg: Config, ranks: int, dtype: str, settings: dict) -> None:
@@ -88,6 +89,8 @@ def test_killed_and_started_again_equals_uninterrupted(cfg: Config, ranks: int, 
     cfg.data.loader, cfg.optim.muon, cfg.launch.nproc = settings["loader"], settings["muon"], ranks
     cfg.model.within_documents = cfg.eval.documents = settings["loader"].startswith("packed")
     cfg.model.compute_dtype = dtype
+    if "stages" in settings:
+        cfg.schedule.stages = [StageConfig(0.3, 8), StageConfig(0.6, 16, 1024), StageConfig()]
     sooner: dict[str, dict[str, Any]] = {"swa": {"every": 1, "start": 1.0}, "lawa": {"every": 3, "count": 3}}
     sooner["recurrence"] = {"first": 1, "last": 2, "enable_at": 0.4}
     cfg.tech = {name: technique_types()[name](**sooner.get(name, {})) for name in settings["tech"]}

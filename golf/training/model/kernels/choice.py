@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from golf.settings.config import Config
+from golf.settings.config import Config, micro_batch_tokens
 from golf.training.model.eager_cpu import LARGEST_CAP
 from golf.training.model.gpt import GPT, capped_losses
 from golf.training.model.kernels.trial import Outcome, Rivals, seeded, trial
@@ -139,7 +139,7 @@ def choose_kernels(model: GPT, cfg: Config, ranks: Ranks) -> list[str]:
 
     Returns a line for the log for each that was asked for. All ranks choose alike.
     """
-    rows, compiled = cfg.data.train_batch_tokens // cfg.data.micro_batches, cfg.launch.compile != "off"
+    rows, compiled = micro_batch_tokens(cfg), cfg.launch.compile != "off"
     lines = []
     if cfg.launch.loss_kernel == "triton":
         lines.append(_choose(LossKernel(model), rows, ranks, compiled=compiled))
