@@ -14,8 +14,9 @@ class Variable(NamedTuple):
     selects: bool = False  # True: any value that does not mean "off" selects the technique
 
 
-# Effects of techniques that change the steps of the optimizer, or the loss that is trained and never the score.
-CHANGES_STEP, CHANGES_LOSS = "step", "loss"
+# Effects of techniques of which an artifact and its score know nothing: they change the steps of the optimizer, the
+# loss that is trained, or the order of the training text.
+CHANGES_STEP, CHANGES_LOSS, CHANGES_ORDER = "step", "loss", "order"
 TECHNIQUE_TYPES: dict[str, type] = {}
 _loaders: list[Callable[[], object]] = []
 

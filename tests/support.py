@@ -22,7 +22,7 @@ import pytest
 import torch
 
 from golf.errors import GolfError
-from golf.registry import technique_types
+from golf.registry import CHANGES_ORDER, technique_types
 from golf.settings import composition, hardware
 from golf.settings.config import Config, techniques
 from golf.settings.hardware import Hardware
@@ -119,11 +119,17 @@ def finished_overrides(tiny: OwnDataset) -> list[str]:
     return [*tiny_overrides(tiny), "optim.matrix_lr=0.033", "seed=7"]
 
 
+def techniques_of_models() -> list[str]:
+    """Return the names of all techniques but orders of the training text, which need a loader of their own."""
+    types: dict[str, Any] = {**technique_types()}
+    return sorted(name for name, kind in types.items() if kind.effect != CHANGES_ORDER)
+
+
 def compatible_stacks(names: Iterable[str] | None = None) -> list[list[str]]:
-    """Return techniques, those of the registry if none are named, in few stacks without conflicts; all are in one."""
+    """Return techniques of models, all if none are named, in few stacks without conflicts; each is in one."""
     types: dict[str, Any] = {**technique_types()}
     stacks: list[list[str]] = []
-    for name in sorted(types if names is None else names):
+    for name in sorted({*techniques_of_models()} & {*(types if names is None else names)}):
         wanted = [name, *types[name].requires]
         for stack in [*stacks, []]:
             pairs = [(one, other) for one in wanted for other in stack]

@@ -22,7 +22,7 @@ from golf.commands.parsing import CommandParser
 from golf.errors import GolfError
 from golf.idea_folders import Idea, fault, idea_of, ideas, use_ideas
 from golf.paths import import_variables
-from golf.registry import technique_types
+from golf.registry import CHANGES_ORDER, technique_types
 from golf.words import counted
 
 SMALL = (
@@ -95,6 +95,8 @@ def _runs(idea: Idea, overrides: list[str], folder: Path) -> Iterator[str]:
     from golf.settings.composition import compose
     from golf.submission.rehearsal import rehearse, small_data
 
+    if technique_types()[idea.name].effect == CHANGES_ORDER:  # type: ignore[attr-defined]
+        overrides = ["data.loader=shuffled", *overrides]
     plain = compose([*SMALL, *overrides])
     data = small_data(folder, plain)
     where = [

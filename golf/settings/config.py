@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hint
 from golf.challenge import CAP_BYTES, EVAL_SECONDS, GRACE_SECONDS, TRAIN_SECONDS
 from golf.errors import GolfError
 from golf.idea_folders import refuse_missing
-from golf.registry import CHANGES_LOSS, CHANGES_STEP, technique_types
+from golf.registry import CHANGES_LOSS, CHANGES_ORDER, CHANGES_STEP, technique_types
 from golf.settings.fields import later, number, one_of, written_values
 from golf.settings.jobs_config import ClusterConfig, LaunchConfig, SweepConfig, TrackConfig
 from golf.settings.quant_config import TENSOR_CLASSES as TENSOR_CLASSES
@@ -355,14 +355,19 @@ def changes_loss(cfg: Config) -> bool:
     return any(technique.effect == CHANGES_LOSS for technique in cfg.tech.values())
 
 
+def changes_order(cfg: Config) -> bool:
+    """Tell whether a technique is selected that puts the training text in order."""
+    return any(technique.effect == CHANGES_ORDER for technique in cfg.tech.values())
+
+
 def trains_apart(cfg: Config) -> bool:
     """Tell whether a technique is selected of which an artifact and its score know nothing."""
-    return changes_steps(cfg) or changes_loss(cfg)
+    return changes_steps(cfg) or changes_loss(cfg) or changes_order(cfg)
 
 
 def scored_config(cfg: Config) -> Config:
     """Return `cfg` without the techniques of which an artifact and its score know nothing."""
-    apart = (CHANGES_STEP, CHANGES_LOSS)
+    apart = (CHANGES_STEP, CHANGES_LOSS, CHANGES_ORDER)
     return dataclasses.replace(cfg, tech={name: t for name, t in cfg.tech.items() if t.effect not in apart})
 
 

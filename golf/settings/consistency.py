@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from golf.errors import GolfError
+from golf.registry import CHANGES_ORDER
 from golf.settings.config import (
     Config,
     ModelConfig,
@@ -388,6 +389,12 @@ def _check_techniques(cfg: Config) -> None:
             _require(other not in cfg.tech, f"tech {technique.name} and {other} exclude each other: drop one of them.")
         check_fields(technique, f"tech.{technique.name}.")
         technique.check(cfg)
+        _require(
+            technique.effect != CHANGES_ORDER or cfg.data.loader in ("shuffled", "packed_shuffled"),
+            f"tech {technique.name} puts in order what data.loader=shuffled or packed_shuffled reads: choose one.",
+        )
+    orders = [technique.name for technique in techniques(cfg) if technique.effect == CHANGES_ORDER]
+    _require(len(orders) < 2, f"tech {listed(orders)} both put the training text in order: keep one of them.")
     ordering = [technique.name for technique in techniques(cfg) if technique.routes(cfg)]
     _require(
         len(ordering) < 2,

@@ -8,7 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from golf.plan.flops import flops_per_token
 from golf.registry import technique_types
 from golf.training.model.build import build_model, shapeless_model
-from tests.support import compose
+from tests.support import compose, techniques_of_models
 
 LANES = ["tech=[parallel_lanes]", "tech.parallel_lanes.first=2"]
 SMALL = ["scale=laptop", "model=4l", "model.model_dim=32", "data.train_seq_len=16", "model.compute_dtype=fp32"]
@@ -20,7 +20,7 @@ SMALL = ["scale=laptop", "model=4l", "model.model_dim=32", "data.train_seq_len=1
         [],
         ["model.tie_embeddings=false", "model.num_kv_heads=1"],
         ["tech=[recurrence,swiglu]", "tech.recurrence.first=1", "tech.recurrence.last=2"],
-        *([f"tech=[{','.join([name, *kind.requires])}]"] for name, kind in sorted(technique_types().items())),  # type: ignore[attr-defined]
+        *([f"tech=[{','.join([name, *technique_types()[name].requires])}]"] for name in techniques_of_models()),  # type: ignore[attr-defined]
         *([*LANES, f"tech.parallel_lanes.form={form}"] for form in ("separate", "crossed", "crossed_in_turn")),
     ],
     ids=lambda o: "+".join(o) or "baseline",

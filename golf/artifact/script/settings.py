@@ -16,6 +16,7 @@ from golf.settings.config import (
     RulesConfig,
     TensorQuant,
     changes_loss,
+    changes_order,
     changes_steps,
     has_stages,
     named_settings,
@@ -48,6 +49,10 @@ def _portable(path: str, folder: str) -> str:
     return f"{folder}/{PurePath(path).name}" if PurePath(path).is_absolute() else path
 
 
+# Functions that tell whether a run has something of which a script without it has no code.
+CHANGES = (changes_steps, changes_loss, changes_order, trains_apart, has_stages)
+
+
 def facts_of(cfg: Config) -> Facts:
     """Return every setting of `cfg` by its path, and the classes that declare them.
 
@@ -68,9 +73,7 @@ def facts_of(cfg: Config) -> Facts:
                 if not dataclasses.is_dataclass(value) and name != "tech":
                     values[*path, name] = tuple(value) if isinstance(value, list) else value
     shared = {path for own in of_class.values() if len(own) > 1 for path, _ in own}
-    never_true = tuple(
-        changes.__name__ for changes in (changes_steps, changes_loss, trains_apart, has_stages) if not changes(cfg)
-    )
+    never_true = tuple(changes.__name__ for changes in CHANGES if not changes(cfg))
     return Facts(groups, values, shared, never_true=never_true)
 
 

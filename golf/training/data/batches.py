@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from golf.settings.config import Config, has_stages, micro_batch_tokens, stages
+from golf.settings.config import Config, changes_order, has_stages, micro_batch_tokens, stages
 from golf.training.data.coprime import CoprimeOrder
 from golf.training.data.dataset import Dataset
 from golf.training.data.loader import Loader, SequentialLoader, listed_first
+from golf.training.data.orders import OrderedRows, OrderedWindows, data_order, refuse_other_orders
 from golf.training.data.packed import PackedLoader, Rows, SequentialRows, ShuffledRows
 from golf.training.data.prefetch import Prefetched
 from golf.training.data.shuffled import ShuffledOrder
@@ -38,7 +39,11 @@ def make_loader(cfg: Config, dataset: Dataset, ranks: Ranks = ALONE) -> Sequenti
     if data.loader == "packed":
         return _packed_loader(cfg, SequentialRows(dataset.train, local_tokens), ranks)
     if data.loader == "packed_shuffled":
-        return _packed_loader(cfg, ShuffledRows(dataset.train, local_tokens, data.loader_seed), ranks)
+        rows = ShuffledRows(dataset.train, local_tokens, data.loader_seed)
+        if changes_order(cfg):
+            rows = OrderedRows(dataset.train, local_tokens, data.loader_seed, data_order(cfg))
+            refuse_other_orders(rows, ranks)
+        return _packed_loader(cfg, rows, ranks)
     if data.loader == "sequential":
         shards = listed_first(dataset.train, data.shard_order) if data.shard_order else dataset.train
         return SequentialLoader(
@@ -46,7 +51,7 @@ def make_loader(cfg: Config, dataset: Dataset, ranks: Ranks = ALONE) -> Sequenti
         )
     return WindowLoader(
         dataset.train,
-        _order(cfg, dataset),
+        _order(cfg, dataset, ranks),
         micro_batches=data.micro_batches,
         local_tokens=local_tokens,
         seq_len=data.train_seq_len,
@@ -67,9 +72,15 @@ def _packed_loader(cfg: Config, rows: Rows, ranks: Ranks) -> PackedLoader:
     )
 
 
-def _order(cfg: Config, dataset: Dataset) -> WindowOrder:
+def _order(cfg: Config, dataset: Dataset, ranks: Ranks) -> WindowOrder:
     data, sizes = cfg.data, [shard.size for shard in dataset.train]
     if data.loader == "coprime":
         return CoprimeOrder(sizes, seq_len=data.train_seq_len, micro_batches=data.micro_batches, seed=data.loader_seed)
     assert data.loader == "shuffled", data.loader
+    if changes_order(cfg):
+        ordered = OrderedWindows(
+            dataset.train, seq_len=data.train_seq_len, seed=data.loader_seed, order=data_order(cfg)
+        )
+        refuse_other_orders(ordered, ranks)
+        return ordered
     return ShuffledOrder(sizes, seq_len=data.train_seq_len, seed=data.loader_seed)

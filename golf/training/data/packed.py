@@ -126,9 +126,13 @@ class ShuffledRows:
             # The first may be the end of a document that began in the shard before.
             starts = document_begins(tokens)
             sizes = np.diff(np.append(starts, tokens.size))
-            order = np.random.default_rng([self.seed, number, shard]).permutation(starts.size)
+            order = self.arranged(number, shard, starts, sizes)
             self._orders[number, shard] = starts[order], np.cumsum(sizes[order])
         return self._orders[number, shard]
+
+    def arranged(self, number: int, shard: int, starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        """Return the places of a shard's documents in pass `number` in order, int64 `[n]`."""
+        return np.random.default_rng([self.seed, number, shard]).permutation(starts.size)
 
 
 class PackedLoader:

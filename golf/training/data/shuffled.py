@@ -29,9 +29,13 @@ class ShuffledOrder:
         grids = [draw_phase(self.sizes[i], self.seq_len, self.random) for i in self.shards]
         self.phases = np.array([phase for phase, _ in grids])
         self.ends = np.cumsum([blocks for _, blocks in grids])  # numbers blocks through, shard after shard
-        # 32 bits: all of FineWeb's blocks take 31 MB per rank, and half the time to shuffle.
-        self.blocks = self.random.permutation(np.arange(self.ends[-1], dtype=np.uint32))
+        self.blocks = self.arranged()
         self.used = 0
+
+    def arranged(self) -> np.ndarray:
+        """Return the numbers of the blocks of the next pass in order, uint32 `[n]`."""
+        # 32 bits: all of FineWeb's blocks take 31 MB per rank, and half the time to shuffle.
+        return self.random.permutation(np.arange(self.ends[-1], dtype=np.uint32))
 
     def draw(self, count: int) -> np.ndarray:
         """Return the next `count` windows, int64 `[count, 2]`: shard, first token."""

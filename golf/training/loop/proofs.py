@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from golf.settings.config import Config, techniques
+from golf.settings.config import Config, changes_order, techniques
+from golf.training.data.batches import make_loader
 from golf.training.data.dataset import Dataset
 from golf.training.data.documents import BOS_ID
 from golf.training.loop.checkpoint import checkpoint_seconds
@@ -29,9 +30,10 @@ from golf.training.loop.switches import switch_names
 from golf.training.model.attention import cpu_kernels
 from golf.training.model.build import build_model
 from golf.training.ranks import ALONE, Ranks
-from golf.training.techniques.base import CHANGES_GRADIENT, CHANGES_INIT, CHANGES_LOSS, Technique
+from golf.training.techniques.base import CHANGES_GRADIENT, CHANGES_INIT, CHANGES_LOSS, CHANGES_ORDER, Technique
 
 SEQUENCES, TOKENS = 2, 24
+BATCHES = 8  # micro-batches that show an order of the training text
 
 
 @cpu_kernels()
@@ -50,6 +52,7 @@ def failed_proofs(cfg: Config, ranks: Ranks = ALONE, dataset: Dataset | None = N
         # A run without checkpoints, too, must not begin with what its warm-up has left.
         lambda: lost_by_resume(cfg),
         lambda: lost_batches(cfg, dataset) if dataset and checkpoint_seconds(cfg) else [],
+        lambda: unchanged_order(cfg, dataset) if dataset and changes_order(cfg) else [],
     ]
     return [failure for proof in proofs[ranks.rank :: ranks.world_size] for failure in proof()]
 
@@ -136,6 +139,15 @@ def without(cfg: Config, name: str) -> Config:
     """Return `cfg` without the technique `name` and without those that require it."""
     kept = {k: t for k, t in cfg.tech.items() if k != name and name not in t.requires}
     return dataclasses.replace(cfg, tech=kept)
+
+
+def unchanged_order(cfg: Config, dataset: Dataset) -> list[str]:
+    """Return a sentence if the first batches are those of a run without the technique that orders the text."""
+    (name,) = (technique.name for technique in techniques(cfg) if technique.effect == CHANGES_ORDER)
+    ordered, plain = make_loader(cfg, dataset), make_loader(without(cfg, name), dataset)
+    # Batches of one or two sequences may be equal by accident, or as easy ones are at the start of both.
+    pairs = [(ordered.next_batch()[0], plain.next_batch()[0]) for _ in range(BATCHES)]
+    return [f"{name} changed no batch of the first {BATCHES}"] if all(torch.equal(*pair) for pair in pairs) else []
 
 
 def _same_start(cfg: Config, technique: Technique) -> bool:

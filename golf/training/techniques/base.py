@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 from torch import Tensor
 
 from golf.registry import CHANGES_LOSS as CHANGES_LOSS
+from golf.registry import CHANGES_ORDER as CHANGES_ORDER
 from golf.registry import CHANGES_STEP as CHANGES_STEP
 from golf.registry import TECHNIQUE_TYPES, Variable
 from golf.run.progress import Progress
 from golf.settings.config import Config
 
 if TYPE_CHECKING:
+    from golf.training.data.orders import DataOrder
     from golf.training.model.gpt import GPT
     from golf.training.model.objective import Term, Weigh
     from golf.training.model.route import Routes
@@ -54,7 +56,7 @@ class Technique:
 
     name: ClassVar[str]  # set by `technique`
     source: ClassVar[str]  # paper or public pull request
-    effect: ClassVar[str] = CHANGES_GRADIENT  # one of these four, CHANGES_STEP or CHANGES_LOSS; every run checks it
+    effect: ClassVar[str] = CHANGES_GRADIENT  # one of these four or of golf.registry's; every run checks it
     is_switch: ClassVar[bool] = False  # True: its name, or `switch_names`, is in `active` while it is on
     phase: ClassVar[int] = PARTS  # techniques of a later phase see the edits of the earlier ones
     requires: ClassVar[tuple[str, ...]] = ()
@@ -116,6 +118,10 @@ class Technique:
 
     def token_weights(self, cfg: Config) -> Weigh | None:
         """Return the function that weighs the tokens of the training loss, None for equal weights."""
+        return None
+
+    def data_order(self, cfg: Config) -> DataOrder | None:
+        """Return the function that puts the training text of a pass in order, None for a random order."""
         return None
 
     def averager(self, model: GPT) -> Averager | None:

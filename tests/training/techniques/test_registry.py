@@ -22,10 +22,10 @@ from golf.training.model.gpt import GPT, Block
 from golf.training.model.layers import RMSNorm
 from golf.training.optim.groups import build_optimizer, group_parameters
 from golf.training.techniques.base import CHANGES_WEIGHTS
-from tests.support import compatible_stacks, compose, inert_techniques
+from tests.support import compatible_stacks, compose, inert_techniques, techniques_of_models
 
 # Ideas have tests of their own, and `golf idea check` takes each through all of this again.
-NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in ideas() else name for name in sorted(technique_types())]
+NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in ideas() else name for name in techniques_of_models()]
 STACKS = compatible_stacks()
 SMALL = [
     *("scale=laptop", "model=9l", "model.num_layers=5", "model.model_dim=32", "model.compute_dtype=fp32"),
