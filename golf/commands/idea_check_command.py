@@ -97,7 +97,7 @@ def _runs(idea: Idea, overrides: list[str], folder: Path) -> Iterator[str]:
 
     if technique_types()[idea.name].effect == CHANGES_ORDER:  # type: ignore[attr-defined]
         overrides = ["data.loader=shuffled", *overrides]
-    plain = compose([*SMALL, *overrides])
+    plain = compose([*SMALL, *(o for o in overrides if not o.startswith(f"tech.{idea.name}."))])
     data = small_data(folder, plain)
     where = [
         "data=own",

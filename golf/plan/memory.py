@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 
 from golf.errors import GolfError
 from golf.plan.flops import layer_order
+from golf.registry import CHANGES_STEP
 from golf.settings.config import Config, changes_steps, micro_batch_tokens, mlp_hidden, ttt_recipe
 from golf.settings.hardware import memory_bytes
-from golf.training.loop.checkpoint import flatten
 from golf.training.model.build import shapeless_model
 from golf.training.model.gpt import GPT
 from golf.training.optim.groups import build_optimizer
@@ -68,9 +70,11 @@ def cpu_bytes(cfg: Config, model: GPT) -> float:
     copies = STREAM_COPIES * m.model_dim + HIDDEN_COPIES * mlp_hidden(m)
     kept = CPU_BYTES + max(trained, adapted) * visits * copies
     if changes_steps(cfg):
-        # What a rule keeps beside Muon's momentum, which every rank has its share of.
-        state = flatten(build_optimizer(cfg, model).muon.state_dict()).values()
-        kept += max(0, sum(t.numel() for t in state) * 4 - sum(p.numel() for p in model.parameters()) * 4)
+        # What rules and other optimizers keep beside the state of Muon and Adam.
+        usual = {name: technique for name, technique in cfg.tech.items() if technique.effect != CHANGES_STEP}
+        own, plain = (build_optimizer(c, model) for c in (cfg, dataclasses.replace(cfg, tech=usual)))
+        states = [sum(part.state_bytes() for part in optimizer.parts()) for optimizer in (own, plain)]
+        kept += max(0, states[0] - states[1])
     return cfg.launch.nproc * (kept + STATE_BYTES_A_PARAMETER * sum(p.numel() for p in model.parameters()))
 
 

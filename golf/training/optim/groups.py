@@ -17,7 +17,7 @@ from golf.training.optim.clipping import scale_to_norm, squared_norm
 from golf.training.optim.matrices import declared_row_counts
 from golf.training.optim.muon import Muon
 from golf.training.optim.parallel_muon import ParallelMuon
-from golf.training.optim.rules import ruled
+from golf.training.optim.rules import GroupOptimizer, optimizers_of_groups, ruled
 from golf.training.ranks import ALONE, Ranks
 
 BASELINE_MATRICES = re.compile(r"blocks\.\d+\.(attn\.(c_q|c_k|c_v|proj)|mlp\.(fc|proj))\.weight")
@@ -60,7 +60,14 @@ class Optimizer:
     `own_norm` lets each rank clip its own gradients before the reduction over ranks.
     """
 
-    def __init__(self, muon: Muon | ParallelMuon, adams: list[Adam], clip_norm: float = 0.0, *, own_norm: bool = False):
+    def __init__(
+        self,
+        muon: Muon | ParallelMuon,
+        adams: Sequence[GroupOptimizer],
+        clip_norm: float = 0.0,
+        *,
+        own_norm: bool = False,
+    ):
         self.muon, self.adams, self.clip_norm, self.own_norm = muon, adams, clip_norm, own_norm
 
     @property
@@ -97,7 +104,7 @@ class Optimizer:
                 # None and not zeros, so that Adam passes over parameters that the next step does not use.
                 param.grad = None
 
-    def parts(self) -> list[Muon | ParallelMuon | Adam]:
+    def parts(self) -> list[Muon | ParallelMuon | GroupOptimizer]:
         """Return the optimizers, each with its `params` and its base `lr`."""
         return [self.muon, *self.adams]
 
@@ -129,10 +136,20 @@ def build_optimizer(cfg: Config, model: nn.Module, ranks: Ranks = ALONE) -> Opti
         "scalar": o.adam_wd,
     }
     # A tied model has no parameter in the group `head`.
-    adams = [_build_adam(o, groups[name], lr, decays[name]) for name, lr in lrs.items() if groups[name]]
+    adams: list[Any] = [_build_adam(o, groups[name], lr, decays[name]) for name, lr in lrs.items() if groups[name]]
     form: type = ParallelMuon if o.muon == "parallel" else Muon
     if changes_steps(cfg):
         form = ruled(form, techniques(cfg), cfg)
+        makers = optimizers_of_groups(techniques(cfg), cfg)
+        names = [name for name in lrs if groups[name]]
+        adams = [
+            makers[name](adam.params, adam.lr, adam.weight_decay) if name in makers else adam
+            for name, adam in zip(names, adams, strict=True)
+        ]
+        if "matrix" in makers:
+            # Muon is left with no matrix.
+            adams.append(makers["matrix"](groups["matrix"], o.matrix_lr, o.muon_wd))
+            groups["matrix"] = []
     muon = form(groups["matrix"], o, ranks=ranks, row_counts=declared_row_counts(model))
     return Optimizer(muon, adams, o.grad_clip_norm, own_norm=o.clip_before_reduction)
 

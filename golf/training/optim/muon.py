@@ -136,7 +136,7 @@ class Muon(MatrixOptimizer):
         row_counts: RowCounts | None = None,
     ):
         super().__init__(params, optim)
-        self.world_size = ranks.world_size
+        self.world_size, self.device = ranks.world_size, ranks.device
         self.matrices = matrices_of(self.params, row_counts or {})
         self.owned: dict[torch.Size, list[int]] = defaultdict(list)
         for i, matrix in enumerate(self.matrices):
@@ -158,7 +158,7 @@ class Muon(MatrixOptimizer):
 
     def squared_norm(self) -> Tensor:
         """Return the sum of squares of all gradients over all ranks, a float64 scalar."""
-        return squared_norm(self.gradients(), self.params[0].device)
+        return squared_norm(self.gradients(), self.device)
 
     @torch.no_grad()
     def step(self, lr_multiplier: float, momentum: float) -> None:
@@ -181,7 +181,7 @@ class Muon(MatrixOptimizer):
         sizes = [m.shape.numel() for m in self.matrices]
         dtype = embed_dtype(self.optim.muon_dtype)
         # Each element comes from one rank and the others add zeros, so that the sum is exact in bf16, too.
-        flat = torch.zeros(sum(sizes), dtype=dtype, device=self.params[0].device)
+        flat = torch.zeros(sum(sizes), dtype=dtype, device=self.device)
         views = [v.view(m.shape) for v, m in zip(flat.split(sizes), self.matrices, strict=True)]
         for i, update in updates.items():
             views[i].copy_(update)

@@ -21,6 +21,10 @@ class NamedState:
     def state_dict(self) -> State:
         return self.state
 
+    def state_bytes(self) -> int:
+        """Return the bytes of the state."""
+        return sum(tensor.numel() * tensor.element_size() for tensor in _tensors(self.state).values())
+
     def load_state_dict(self, state: State) -> None:
         """Copy `state`. Raises `ValueError` if it has other names, shapes or dtypes than this optimizer's."""
         own, given = _tensors(self.state), _tensors(state)

@@ -112,7 +112,7 @@ class ParallelMuon(MatrixOptimizer):
         row_counts: RowCounts | None = None,
     ):
         super().__init__(params, optim)
-        self.world_size = ranks.world_size
+        self.world_size, self.device = ranks.world_size, ranks.device
         self.banks = make_banks(self.params, row_counts or {})
         by_shape: dict[torch.Size, list[Segment]] = defaultdict(list)
         for segment in (s for bank in self.banks for s in bank.segments()):
@@ -145,7 +145,7 @@ class ParallelMuon(MatrixOptimizer):
     def squared_norm(self) -> Tensor:
         """Return the sum of squares of all gradients over all ranks, a float64 scalar."""
         own = [matrix for grads in self.gradients() for matrix in grads.unbind()]
-        squared = squared_norm(own, self.params[0].device)
+        squared = squared_norm(own, self.device)
         # Every rank has summed the matrices that it owns, and padding adds zeros.
         if self.world_size > 1:
             dist.all_reduce(squared)

@@ -11,10 +11,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from golf.errors import GolfError
 from golf.settings.config import Config
@@ -26,6 +26,7 @@ from golf.training.optim.muon import (
     shape_name,
     tall_factor,
 )
+from golf.training.optim.named_state import State as Saved
 
 State = Mapping[str, Tensor]  # what a rule keeps, by its own names, float32, zeros before the first step
 # (update, averaged gradients, state) → update, all `[n, r, c]`. The state is changed in place.
@@ -73,6 +74,41 @@ class MatrixRule:
         if twice := sorted(set(state) & set(self.state)):
             raise GolfError(f"Two rules for matrices keep a state called {twice[0]}: rename one.")
         return {**self.state, **state}
+
+
+class GroupOptimizer(Protocol):
+    """An optimizer of one group of parameters. Every rank has all of it and steps with averaged gradients."""
+
+    params: list[nn.Parameter]
+    lr: float  # before the schedule's multiplier
+    weight_decay: float
+
+    def step(self, lr_multiplier: float) -> None:
+        """Apply one update at `lr · lr_multiplier` to the parameters that have a gradient."""
+
+    def state_dict(self) -> Saved:
+        """Return all tensors that steps change besides the parameters, for checkpoints."""
+
+    def load_state_dict(self, state: Saved) -> None:
+        """Restore what `state_dict` returned."""
+
+    def state_bytes(self) -> int:
+        """Return the bytes of the state after a step. Parameters may be on the meta device."""
+
+
+# (parameters, learning rate, weight decay) → optimizer
+MakeOptimizer = Callable[[list[nn.Parameter], float, float], GroupOptimizer]
+
+
+def optimizers_of_groups(techniques: Sequence[Any], cfg: Config) -> dict[str, MakeOptimizer]:
+    """Return what `techniques` put in place of Golf's optimizers, by group. Raises `GolfError` for two of a group."""
+    made: dict[str, MakeOptimizer] = {}
+    for technique in techniques:
+        own = technique.group_optimizers(cfg)
+        if twice := sorted(own.keys() & made.keys()):
+            raise GolfError(f"Two techniques replace the optimizer of the group {twice[0]}: drop one of them.")
+        made |= own
+    return made
 
 
 Form = TypeVar("Form", bound=type[MatrixOptimizer])

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from golf.training.model.gpt import GPT
     from golf.training.model.objective import Term, Weigh
     from golf.training.model.route import Routes
-    from golf.training.optim.rules import MatrixRule
+    from golf.training.optim.rules import MakeOptimizer, MatrixRule
 
 CHANGES_GRADIENT, CHANGES_INIT, CHANGES_WEIGHTS, CHANGES_STORAGE = "gradient", "init", "weights", "storage"
 # Phases of construction: modules and hooks, initial values, how matrices are kept, edits of weights.
@@ -111,6 +111,10 @@ class Technique:
     def matrix_rule(self, rule: MatrixRule, cfg: Config) -> MatrixRule:
         """Return `rule`, what becomes of the gradients of matrices, with this technique's part added."""
         return rule
+
+    def group_optimizers(self, cfg: Config) -> dict[str, MakeOptimizer]:
+        """Return makers of optimizers in place of Golf's, by group: embed, head, scalar or matrix."""
+        return {}
 
     def training_terms(self, cfg: Config) -> list[Term]:
         """Return terms that training adds to the mean of the nats. Scores never see them."""
