@@ -95,63 +95,26 @@ Settings of the optimizer that public records from April on use:
 | `optim.adam_moment_dtype=fp32` | Adam's moments in float32 for an embedding in bf16, too |
 | `schedule.muon_wd_taper_final=0.5` | Muon's weight decay falls to half between `muon_wd_taper_start` and the end |
 
-## Stages
-
-A run may begin with short sequences, small batches or both:
-
-```bash
-python golf/train.py scale=laptop 'schedule.stages=[{until: 0.3, seq_len: 64}, {until: 0.6, seq_len: 128}, {}]'
-```
-
-A stage ends at the share `until` of the clock, or of the steps where no clock ends the run. The last one has the
-length and the batch of `data`; loaders read rows of that length, and the other stages cut them, so that the tokens come
-in one order whatever the stages are. A smaller or larger `batch_tokens` is fewer or more micro-batches of one size. In
-rows of packed documents a stage's length is the most tokens of a document that see each other. Learning rates follow
-the run and not the stage; `schedule.stage_warmup_steps=10` lets them rise over the first ten steps of each new stage.
-The warm-up runs every length with every set of late switches, so that nothing is compiled under the clock. Plan, log
-and table count the tokens that were read, a checkpoint resumes in its stage, and a stage without a step makes the run
-void. Lengths that grow are those of PR #2014, batches that grow those of PR #875.
-
-This page is written by `scripts/dev/write_docs.py` from `golf/settings/` and the techniques' files.
-"""
-PLAIN_SETTINGS = """\
-## Plain settings
-
-Much needs no technique: `optim=parallel_muon`, `optim.muon_wd`, `optim.grad_clip_norm`, `schedule=warmdown_fraction`,
-`schedule.min_lr`, `model.num_kv_heads`, `model.mlp_hidden`, `model.tie_embeddings`, `model.unet_skips`,
-`model.attention`. In the same experiment weight decay was worth −0.005, gradient clipping −0.036, and two more layers
-with a wider MLP −0.002.
-
-Settings of the optimizer that public records from April on use:
-
-| setting | effect |
-|---|---|
-| `optim.muon_row_normalize=true` | MuonEq-R: every row of the update has unit norm before Newton-Schulz |
-| `optim.muon_coefficients=polar_express` | coefficients of its own for each of five Newton-Schulz iterations |
-| `optim.muon_momentum_dtype=bf16` | Muon's momentum as the scripts with parameter banks keep it |
-| `optim.adam_moment_dtype=fp32` | Adam's moments in float32 for an embedding in bf16, too |
-| `schedule.muon_wd_taper_final=0.5` | Muon's weight decay falls to half between `muon_wd_taper_start` and the end |
-
-## Stages
-
-A run may begin with short sequences, small batches or both:
-
-```bash
-python golf/train.py scale=laptop 'schedule.stages=[{until: 0.3, seq_len: 64}, {until: 0.6, seq_len: 128}, {}]'
-```
-
-A stage ends at the share `until` of the clock, or of the steps where no clock ends the run. The last one has the
-length and the batch of `data`; loaders read rows of that length, and the other stages cut them, so that the tokens come
-in one order whatever the stages are. A smaller or larger `batch_tokens` is fewer or more micro-batches of one size. In
-rows of packed documents a stage's length is the most tokens of a document that see each other. Learning rates follow
-the run and not the stage; `schedule.stage_warmup_steps=10` lets them rise over the first ten steps of each new stage.
-The warm-up runs every length with every set of late switches, so that nothing is compiled under the clock. Plan, log
-and table count the tokens that were read, a checkpoint resumes in its stage, and a stage without a step makes the run
-void. Lengths that grow are those of PR #2014, batches that grow those of PR #875.
-
 Warm-up steps leave nothing behind: weights, momentum, moments and random state are restored before the clock starts.
 The public scripts with parameter banks (records 2026-04-10 to 2026-04-29) restore all of it but Muon's momentum, so
 that their first timed step carries that of the warm-up.
+
+## Stages
+
+A run may begin with short sequences, small batches or both:
+
+```bash
+python golf/train.py scale=laptop 'schedule.stages=[{until: 0.3, seq_len: 64}, {until: 0.6, seq_len: 128}, {}]'
+```
+
+A stage ends at the share `until` of the clock, or of the steps where no clock ends the run. What a stage leaves out is
+that of `data`. Loaders read rows of `data.train_seq_len`, the longest, and the other stages cut them, so that the
+tokens come in one order whatever the stages are. A smaller or larger `batch_tokens` is fewer or more micro-batches of
+one size. In rows of packed documents a stage's length is the most tokens of a document that see each other. Learning
+rates follow the run and not the stage; `schedule.stage_warmup_steps=10` lets them rise over the first ten steps of each
+new stage. The warm-up runs every length with every set of late switches, so that nothing is compiled under the clock.
+Plan, log and table count the tokens that were read, a checkpoint resumes in its stage, and a stage without a step makes
+the run void. Lengths that grow are those of PR #2014, batches that grow those of PR #875.
 
 This page is written by `scripts/dev/write_docs.py` from the techniques' files and `docs/techniques.yaml`.
 """

@@ -21,7 +21,7 @@ from golf.training.ranks import Ranks
 
 @dataclass(frozen=True)
 class Units:
-    """What a pass over the training text puts in order."""
+    """Windows or documents that a pass over the training text puts in order."""
 
     number: int  # of the pass, from 0
     seed: tuple[int, ...]  # data.loader_seed; with documents the number of their shard, too
