@@ -6,9 +6,12 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
+
+from golf.errors import GolfError
 from golf.paths import resolve
 from golf.run.progress import Progress
-from golf.settings.config import Config, has_stages, stages
+from golf.settings.config import Config, has_stages, is_packed, stages
 from golf.training.loop.stages import Stages
 from golf.training.loop.steps import TrainStep
 from golf.training.loop.switches import StepHooks, Switches
@@ -61,6 +64,9 @@ def build_state(cfg: Config, ranks: Ranks, on_switch: Callable[[str, Progress], 
     model.to(ranks.device)
     model.rotary.keep(cfg.data.train_seq_len, like=model.tok_emb.weight)
     if has_stages(cfg):
+        # Torch 2.11 may fold the length of pieces, an attribute, into the graph. 2.13 compiles one for each length.
+        if is_packed(cfg) and cfg.launch.compile != "off" and torch.__version__ < "2.13":
+            raise GolfError("Stages of packed documents need torch 2.13 to be compiled: set launch.compile=off.")
         for stage in stages(cfg):
             model.rotary.keep(stage.seq_len, like=model.tok_emb.weight)
     attention = choose_kernel(ranks.device, cfg)

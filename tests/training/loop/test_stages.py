@@ -6,8 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch.torch_version import TorchVersion
 
 from golf.bits import Score
+from golf.errors import GolfError
 from golf.plan.plan import make_plan
 from golf.run.folder import RunFolder, create_run_folder
 from golf.run.result import OK, read_result
@@ -195,6 +197,39 @@ def test_packed_documents_are_cut_into_pieces_of_the_stage(tiny: OwnDataset, tmp
     assert torch.equal(model.model(inputs, targets), expected(inputs, targets))
     model.stages.enter(2)
     assert not torch.equal(model.model(inputs, targets), expected(inputs, targets))
+
+
+def test_lengths_that_a_compiler_may_fold_are_refused(tiny: OwnDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    documents = ["data.loader=packed", "model.within_documents=true", "eval.documents=true"]
+    cfg = compose([*tiny_overrides(tiny), SHORT, *documents])
+    monkeypatch.setattr(torch, "__version__", TorchVersion("2.11.0"))
+    build_state(cfg, Ranks(), lambda *_: None)
+    cfg.launch.compile = "full"
+    with pytest.raises(GolfError, match="to be compiled: set launch"):
+        build_state(cfg, Ranks(), lambda *_: None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["full", "blocks"])
+def test_compiled_pieces_are_those_of_the_stage(tiny: OwnDataset, mode: str) -> None:
+    torch._dynamo.reset()
+    documents = ["data.loader=packed", "model.within_documents=true", "eval.documents=true"]
+    eager = compose([*tiny_overrides(tiny), SHORT, *documents])
+    compiled = compose([*tiny_overrides(tiny), SHORT, *documents, f"launch.compile={mode}"])
+    one, other = (build_state(cfg, Ranks(), lambda *_: None) for cfg in (eager, compiled))
+    for weight in one.model.parameters():
+        weight.data.normal_(std=0.1)
+    other.model.load_state_dict(one.model.state_dict())
+    warm_up(compiled, other, lambda _: None, prove=False)
+    inputs, targets = make_loader(eager, open_dataset(eager)).next_batch()
+    losses = []
+    with torch.compiler.set_stance("fail_on_recompile"):
+        for number in range(3):
+            for state in (one, other):
+                state.stages.enter(number)
+            losses.append(one.model(inputs, targets, ()).item())
+            assert other.model(inputs, targets, ()).item() == pytest.approx(losses[-1], rel=1e-5)
+    assert len(set(losses)) == 3
 
 
 @pytest.mark.parametrize(
