@@ -15,8 +15,22 @@ from typing import NamedTuple
 from torch import nn
 
 from golf.challenge import CASEOPS_TOKENS, VALIDATION_TOKENS
-from golf.settings.config import Config, eval_seq_len, mean_seq_len
+from golf.plan.counted_flops import count_pass, outside, unsaid
+from golf.settings.config import Config, eval_seq_len, mean_seq_len, scored_config
+from golf.training.model.build import shapeless_model
 from golf.training.model.gpt import GPT
+
+
+class PassFlops(NamedTuple):
+    """Operations of a pass for each token at the end of the run, when late recurrence is on."""
+
+    matmul: float  # whatever the length of the row
+    attention_slope: float  # for each token of a row: causal attention sees half of them
+    unknown: str = ""  # sentence about modules whose operations are left out
+
+    def attention(self, seq_len: float) -> float:
+        """Return the operations of attention for each token of a row of `seq_len`."""
+        return self.attention_slope * seq_len
 
 
 class FlopsPerToken(NamedTuple):
@@ -24,6 +38,7 @@ class FlopsPerToken(NamedTuple):
 
     matmul: float
     attention: float
+    unknown: str = ""  # sentence about modules whose operations are left out
 
     @property
     def total(self) -> float:
@@ -33,12 +48,42 @@ class FlopsPerToken(NamedTuple):
 
 def flops_per_token(cfg: Config, model: GPT) -> FlopsPerToken:
     """Return the operations of `model`, which may be on the meta device, at the training's mean length of sequences."""
-    layers = layer_order(model, model.active_in_scoring)
-    weights = multiplied_weights(model, layers)
+    step = pass_flops(cfg, model, model.active_in_scoring)
+    return FlopsPerToken(step.matmul, step.attention(mean_seq_len(cfg)), step.unknown)
+
+
+def pass_flops(cfg: Config, model: GPT, active: Sequence[str], *, trains: bool = True) -> PassFlops:
+    """Return the operations of a pass of `model` with the switches `active`: forward, and backward if it `trains`.
+
+    They follow the formulas, or are counted by torch for a model with techniques from outside golf.
+    """
+    layers, times = layer_order(model, active), 3 if trains else 1
     # Heads share model_dim, so their number does not count; keys and values are read by every query head.
-    attending = sum(hasattr(model.blocks[layer], "attn") for layer in layers)
-    attention = 6.0 * mean_seq_len(cfg) * cfg.model.model_dim * attending
-    return FlopsPerToken(6.0 * weights, attention)
+    slope = 2.0 * cfg.model.model_dim * sum(hasattr(model.blocks[layer], "attn") for layer in layers)
+    told = PassFlops(2.0 * times * multiplied_weights(model, layers), times * slope)
+    if not (names := outside(cfg)):
+        return told
+    try:
+        return _counted(cfg, tuple(active), trains)
+    # A module from outside may raise anything.
+    except Exception as error:
+        kinds = ", ".join(unsaid(model)) or ", ".join(names)
+        why = f"{type(error).__name__}: {error}".splitlines()[0]
+        return told._replace(unknown=f"the operations of {kinds} are unknown ({why}): define flops_per_token there")
+
+
+def _counted(cfg: Config, active: tuple[str, ...], trains: bool) -> PassFlops:
+    """Return the operations that torch counts at two lengths of a row."""
+    # Built without numbers, as the given model need not be; training alone has what no score reads.
+    model = shapeless_model(cfg if trains else scored_config(cfg))
+    longest = mean_seq_len(cfg) if trains else eval_seq_len(cfg)
+    shorter = max(longest // 2, 1)
+    short, long = (n * count_pass(model, n, active, trains=trains).flops for n in (shorter, longest))
+    if longest == shorter:
+        return PassFlops(long, 0.0)
+    # n·(matmul + whole·n) operations for n tokens, where `whole` is attention without a causal mask.
+    whole = (long / longest - short / shorter) / (longest - shorter)
+    return PassFlops(long / longest - whole * longest, whole / 2)
 
 
 def multiplied_weights(model: GPT, layers: Sequence[int]) -> int:
@@ -68,10 +113,9 @@ def flops_per_scored_token(cfg: Config, model: GPT, stride: int = 0) -> float:
 
     With a `stride` the body reads all T tokens of a window to score `stride` of them; the head reads the scored ones.
     """
-    seq_len, training = eval_seq_len(cfg), flops_per_token(cfg, model)
+    seq_len, forward = eval_seq_len(cfg), pass_flops(cfg, model, model.active_in_scoring, trains=False)
     head = 2.0 * cfg.model.vocab_size * cfg.model.model_dim
-    # A third of the training operations is the forward pass; the head is taken out, as it reads fewer tokens.
-    body = training.matmul / 3 - head + training.attention / 3 * seq_len / mean_seq_len(cfg)
+    body = forward.matmul - head + forward.attention(seq_len)
     return body * (seq_len / stride if stride else 1.0) + head
 
 

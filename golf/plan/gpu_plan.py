@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from golf.plan.artifact_size import Interval
-from golf.plan.flops import layer_order, multiplied_weights
+from golf.plan.flops import layer_order, pass_flops
 from golf.plan.gpu_scoring import sliding_seconds, ttt_seconds
 from golf.plan.history import FinishedRun
 from golf.plan.machines import Machine
@@ -103,15 +103,19 @@ def phases_of(cfg: Config, model: GPT) -> Phases:
     """Return (share of the training time, work) for every order of layers that the run goes through."""
     # Techniques switch parts of the model on by the time that has passed, so the run is sampled at equal distances in
     # time.
-    orders: dict[tuple[int, ...], int] = {}
+    orders: dict[tuple[int, ...], list[tuple[str, ...]]] = {}
     for i in range(PHASE_STEPS):
         progress = Progress(i * cfg.schedule.iterations // PHASE_STEPS, i / PHASE_STEPS, 1.0)
-        order = tuple(layer_order(model, [name for t in techniques(cfg) for name in t.names_on(progress)]))
-        orders[order] = orders.get(order, 0) + 1
-    return [(count / PHASE_STEPS, _work(cfg, model, order)) for order, count in orders.items()]
+        active = tuple(name for t in techniques(cfg) for name in t.names_on(progress))
+        orders.setdefault(tuple(layer_order(model, active)), []).append(active)
+    return [(len(found) / PHASE_STEPS, _work(cfg, model, found[0])) for found in orders.values()]
 
 
-def _work(cfg: Config, model: GPT, order: Sequence[int]) -> Work:
+def _work(cfg: Config, model: GPT, active: tuple[str, ...]) -> Work:
+    order, step = layer_order(model, active), pass_flops(cfg, model, active)
+    # The formula charges attention in every layer. A layer with something else in its place takes less or more.
+    attending = sum(hasattr(model.blocks[layer], "attn") for layer in order)
+    excess = step.attention(mean_seq_len(cfg)) - 6.0 * mean_seq_len(cfg) * cfg.model.model_dim * attending
     hooks = {i: _output_hooks(model, i) for i in set(order)}
     with_xsa = sum("exclude_own_value" in hooks[i] for i in order)
     return Work(
@@ -124,7 +128,7 @@ def _work(cfg: Config, model: GPT, order: Sequence[int]) -> Work:
         mlp_hidden=mlp_hidden(cfg.model),
         vocab=cfg.model.vocab_size,
         params=sum(p.numel() for p in model.parameters()),
-        matmul_params=multiplied_weights(model, order),
+        matmul_params=(step.matmul + excess) / 6,
         xsa_share=with_xsa / len(order),
         flash3=cfg.model.attention == "fa3",
     )

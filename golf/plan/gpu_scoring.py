@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from golf.challenge import VALIDATION_DOCUMENTS
-from golf.plan.flops import challenge_tokens, flops_per_scored_token, layer_order, multiplied_weights
+from golf.plan.flops import challenge_tokens, flops_per_scored_token, pass_flops
 from golf.settings.config import Config, TTTRecipe, ttt_recipe, world_size
 from golf.training.model.gpt import GPT
 from golf.training.scoring.document_queue import QueuedBatch, document_batches, pause_after
@@ -147,8 +147,7 @@ def _step_flops(cost: PassCost, recipe: TTTRecipe) -> float:
 
 
 def _pass_cost(cfg: Config, model: GPT) -> PassCost:
-    layers = layer_order(model, model.active_in_scoring)
+    forward = pass_flops(cfg, model, model.active_in_scoring, trains=False)
     head = 2.0 * cfg.model.vocab_size * cfg.model.model_dim
-    # Scores and values: two products of H·D operations each for every token of the context.
-    attention = 4.0 * cfg.model.model_dim * len(layers)
-    return PassCost(2.0 * multiplied_weights(model, layers) - head, attention, head, 0.0)
+    # Every token of the context is seen here, and by the mean token of a row half of them.
+    return PassCost(forward.matmul - head, 2 * forward.attention_slope, head, 0.0)

@@ -68,7 +68,8 @@ def code_size(plan: Plan) -> str:
 def work(plan: Plan) -> str:
     """Return the training operations of a token and a step, in words."""
     step = plan.flops.total * plan.batch_tokens / 1e12
-    return f"{plan.flops.total / 1e6:.4g} MFLOP a token, {step:.3g} TFLOP a step"
+    unknown = f"; {plan.flops.unknown}" if plan.flops.unknown else ""
+    return f"{plan.flops.total / 1e6:.4g} MFLOP a token, {step:.3g} TFLOP a step{unknown}"
 
 
 def training(plan: Plan) -> str:
@@ -187,6 +188,7 @@ def as_dict(plan: Plan) -> dict[str, Any]:
         "headroom_bytes": list(plan.headroom),
         "flops_per_token": plan.flops.total,
         "flops_per_token_attention": plan.flops.attention,
+        "flops_unknown": plan.flops.unknown,
         "tokens_per_step": plan.batch_tokens,
         "step_ms": plan.step_time.step_ms and list(plan.step_time.step_ms),
         "steps": plan.steps and list(plan.steps),

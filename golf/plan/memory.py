@@ -7,9 +7,10 @@ import dataclasses
 import torch
 
 from golf.errors import GolfError
+from golf.plan.counted_flops import count_pass, outside
 from golf.plan.flops import layer_order
 from golf.registry import CHANGES_STEP
-from golf.settings.config import Config, changes_steps, micro_batch_tokens, mlp_hidden, ttt_recipe
+from golf.settings.config import Config, changes_steps, mean_seq_len, micro_batch_tokens, mlp_hidden, ttt_recipe
 from golf.settings.hardware import memory_bytes
 from golf.training.model.build import shapeless_model
 from golf.training.model.gpt import GPT
@@ -75,7 +76,23 @@ def cpu_bytes(cfg: Config, model: GPT) -> float:
         own, plain = (build_optimizer(c, model) for c in (cfg, dataclasses.replace(cfg, tech=usual)))
         states = [sum(part.state_bytes() for part in optimizer.parts()) for optimizer in (own, plain)]
         kept += max(0, states[0] - states[1])
+    if outside(cfg):
+        kept += micro_batch_tokens(cfg) * _outside_bytes_per_token(cfg, model.active_in_scoring)
     return cfg.launch.nproc * (kept + STATE_BYTES_A_PARAMETER * sum(p.numel() for p in model.parameters()))
+
+
+def _outside_bytes_per_token(cfg: Config, active: tuple[str, ...]) -> float:
+    """Return the bytes that techniques from outside golf keep for the backward pass; 0 where torch cannot count."""
+    own = {name: technique for name, technique in cfg.tech.items() if name not in outside(cfg)}
+    try:
+        kept = [
+            count_pass(shapeless_model(c), mean_seq_len(cfg), active, trains=True).kept_bytes
+            for c in (cfg, dataclasses.replace(cfg, tech=own))
+        ]
+    # A module from outside may raise anything; the plan names it beside its operations.
+    except Exception:
+        return 0.0
+    return max(0.0, kept[0] - kept[1])
 
 
 def _gpu_bytes() -> int | None:

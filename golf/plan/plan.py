@@ -94,7 +94,7 @@ def make_plan(
     history = finished_runs(runs_root()) if history is None else history
     # Shapes, tensors and operations follow from the configuration alone.
     model = shapeless_model(cfg)
-    tensors = stored_tensors(cfg, model.state_dict())
+    tensors = stored_tensors(cfg, model.scored_weights())
     flops = flops_per_token(cfg, model)
     batch = mean_batch_tokens(cfg)
     # The clock ends a run, so the time of a step decides how many steps it has.
@@ -123,7 +123,7 @@ def make_plan(
     if cfg.quant.prune.to_fit:
         size, pruned = fitted(cfg, tensors, size, code)
     return Plan(
-        params=sum(p.numel() for p in model.parameters()),
+        params=sum(tensor.numel for tensor in tensors),
         classes=tuple(_class_plan(name, tensors, size) for name in CLASSES),
         artifact=size,
         code_bytes=code,

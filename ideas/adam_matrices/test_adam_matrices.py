@@ -10,7 +10,13 @@ import golf
 
 @pytest.mark.parametrize("form", ["sharded", "parallel"])
 def test_steps_are_those_of_torch(form: str) -> None:
-    chosen = ["tech=[adam_matrices]", "optim.matrix_lr=0.01", "optim.muon_wd=0.1", f"optim.muon={form}"]
+    chosen = [
+        "tech=[adam_matrices]",
+        "tech.adam_matrices.rate=1",
+        "optim.matrix_lr=0.01",
+        "optim.muon_wd=0.1",
+        f"optim.muon={form}",
+    ]
     cfg = golf.compose(["model=4l", "scale=laptop", "optim.muon_dtype=fp32", "model.compute_dtype=fp32", *chosen])
     torch.manual_seed(0)
     model, twin = golf.build_model(cfg), golf.build_model(cfg)

@@ -23,9 +23,10 @@ class Soap:
     shampoo_beta: float
     every: int
     eps: float
+    rate: float = 1.0
 
     def __call__(self, grads: Tensor, state: State) -> Tensor:
-        """Return Q_L · m̂' / (√v̂ + eps) · Q_Rᵀ `[n, r, c]`, with m' = Q_Lᵀ m Q_R and v of the turned gradients."""
+        """Return rate · Q_L · m̂' / (√v̂ + eps) · Q_Rᵀ `[n, r, c]`: m' = Q_Lᵀ m Q_R, v of turned gradients."""
         g, steps = grads.to(state["exp_avg"].dtype), state["steps"]
         for name, gram in (("left", g @ g.mT), ("right", g.mT @ g)):
             state[name].lerp_(gram, 1 - self.shampoo_beta)
@@ -36,7 +37,7 @@ class Soap:
         turned = left.mT @ g @ right
         squares.mul_(self.beta2).addcmul_(turned, turned, value=1 - self.beta2)
         direction = left.mT @ (mean / (1 - self.beta1**steps)) @ right
-        return left @ (direction / ((squares / (1 - self.beta2**steps)).sqrt() + self.eps)) @ right.mT
+        return self.rate * (left @ (direction / ((squares / (1 - self.beta2**steps)).sqrt() + self.eps)) @ right.mT)
 
     def _turn(self, state: State, steps: int) -> None:
         """Find the eigenbases at the first step, and follow them by one power iteration every `every` steps."""
@@ -60,7 +61,7 @@ def one_number(shape: torch.Size) -> tuple[int, int]:
 @technique("soap")
 @dataclass
 class SOAP(Technique):
-    """It keeps 2(r² + c²) + 2rc numbers a matrix; `optim.matrix_lr` is its rate, about that of AdamW."""
+    """It keeps 2(r² + c²) + 2rc numbers a matrix; its decay is `optim.matrix_lr` · `optim.muon_wd`, as Muon's is."""
 
     source = "arXiv 2409.11321"
     effect = CHANGES_STEP
@@ -71,12 +72,13 @@ class SOAP(Technique):
     shampoo_beta: float = number(0.95, at_least=0, below=1)  # of the preconditioners
     every: int = number(10, at_least=1)  # steps between two turns of the eigenbasis
     eps: float = number(1e-8, above=0)
+    rate: float = number(0.03, above=0)  # share of optim.matrix_lr: about AdamW's
 
     def matrix_rule(self, rule: MatrixRule, cfg: Config) -> MatrixRule:
         """Return the rule with SOAP in place of momentum and orthogonalisation."""
         left, right = partial(square_of, side=0), partial(square_of, side=1)
         return rule.replaced(
-            Soap(self.beta1, self.beta2, self.shampoo_beta, self.every, self.eps),
+            Soap(self.beta1, self.beta2, self.shampoo_beta, self.every, self.eps, self.rate),
             exp_avg=tuple,
             exp_avg_sq=tuple,
             left=left,

@@ -5,6 +5,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from golf.plan.counted_flops import outside
 from golf.plan.flops import flops_per_token
 from golf.registry import technique_types
 from golf.training.model.build import build_model, shapeless_model
@@ -34,8 +35,12 @@ def test_as_counted_by_torch(overrides: list[str]) -> None:
     counted = counter.get_flop_counts()["Global"]
     batched = torch.ops.aten.bmm  # attention: all T × T pairs, of which causal attention needs half
     planned = flops_per_token(cfg, shapeless_model(cfg))
-    assert sum(n for op, n in counted.items() if op != batched) == planned.matmul * ids.numel()
-    assert counted[batched] / 2 == planned.attention * ids.numel()
+    matmul, attention = (n * ids.numel() for n in (planned.matmul, planned.attention))
+    if not outside(cfg):
+        assert sum(n for op, n in counted.items() if op != batched) == matmul
+        assert counted[batched] / 2 == attention
+    # Two counts give a slope, and a head that leaves out the row's last tokens is no line.
+    assert sum(counted.values()) - counted[batched] / 2 == pytest.approx(matmul + attention, rel=0.03)
 
 
 @pytest.mark.parametrize(

@@ -132,16 +132,20 @@ def small_model(cfg: Config) -> GPT:
     It cannot be called, but it has the parameters' names, dtypes and row counts, which optimizers and averages read.
     """
     model = shapeless_model(cfg)
-    row_counts = declared_row_counts(model)
+    row_counts, small = declared_row_counts(model), {}
     for module in model.modules():
         for name, param in list(module.named_parameters(recurse=False)):
             shape = [min(size, ROWS) for size in param.shape]
             if param in row_counts:
                 rows = [min(count, ROWS) for count in row_counts[param]]
                 module.separate_rows, shape[0] = {**module.separate_rows, name: rows}, sum(rows)  # type: ignore
+            small[param.shape] = torch.Size(shape)
             setattr(module, name, nn.Parameter(torch.randn(shape).to(param.dtype)))
+    for path, module in model.named_modules():
+        # A buffer there may be a copy of a weight.
+        shapes = small if path.startswith("training_only.") else {}
         for name, buffer in list(module.named_buffers(recurse=False)):
-            setattr(module, name, torch.zeros(buffer.shape, dtype=buffer.dtype))
+            setattr(module, name, torch.zeros(shapes.get(buffer.shape, buffer.shape), dtype=buffer.dtype))
     return model
 
 

@@ -57,7 +57,7 @@ def validation(state: TrainState, scorer: Scorer) -> Callable[[bool], Score]:
     """Return the function that the timed loop validates with. Given True, it scores the weights that are exported."""
 
     def validate(last: bool) -> Score:
-        weights = state.hooks.final_weights() if last else state.model.state_dict()
+        weights = state.hooks.final_weights() if last else state.model.scored_weights()
         return scorer(weights, state.switches.scored())
 
     return validate

@@ -27,7 +27,7 @@ PROBES = (29, 61)  # indices of the targets that the scoring check changes
 def scoring_breaches(cfg: Config) -> list[str]:
     """Return a sentence for every rule that a score of `cfg` breaks. The model keeps its width, depth, techniques."""
     small = _small_scoring(cfg)
-    weights = RandomWeights(small.model.model_dim).model(small).float().state_dict()
+    weights = RandomWeights(small.model.model_dim).model(small).float().scored_weights()
     found = check_scoring(small, weights, _dataset(), PROBES)
     return [f"{mode} scoring: {breach}" for mode, breaches in found.items() for breach in breaches]
 
@@ -54,7 +54,7 @@ def document_leaks(cfg: Config) -> list[str]:
 def small_scores(cfg: Config) -> list[float]:
     """Return the standard score and those with sliding windows and test-time training that `cfg` takes, in nats."""
     small = _small_scoring(cfg)
-    weights = RandomWeights(small.model.model_dim).model(small).float().state_dict()
+    weights = RandomWeights(small.model.model_dim).model(small).float().scored_weights()
     scorer = Scorer(small, _dataset(), Ranks())
     scores = [scorer(weights)]
     if cfg.eval.stride:

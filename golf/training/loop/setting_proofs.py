@@ -195,7 +195,7 @@ def _batches(cfg: Config) -> bytes:
 def _codes(cfg: Config) -> bytes:
     """Return the stored form of a matrix, a vector and a scalar of every class of tensors."""
     kinds: dict[tuple[str, str, int, bool], tuple[str, Tensor, str]] = {}
-    for name, tensor in shapeless_model(cfg).state_dict().items():
+    for name, tensor in shapeless_model(cfg).scored_weights().items():
         fmt = storage_of(name, tensor, cfg.quant, cfg.tech).format
         kind = storage_class(name, cfg.tech), tensor_class(name), tensor.ndim, tensor.numel() <= cfg.quant.small_numel
         kinds.setdefault(kind, (name, tensor, fmt))

@@ -49,7 +49,8 @@ class TrainState:
 
     @property
     def model_params(self) -> int:
-        return sum(p.numel() for p in self.model.parameters())
+        kept = self.model.scored_weights()
+        return sum(p.numel() for name, p in self.model.named_parameters() if name in kept)
 
 
 def build_state(cfg: Config, ranks: Ranks, on_switch: Callable[[str, Progress], None]) -> TrainState:

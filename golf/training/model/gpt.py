@@ -213,6 +213,10 @@ class GPT(nn.Module):
         """Return the head's matrix `[V, d]`, which is the embedding's if they are tied."""
         return self.tok_emb.weight if self.lm_head is None else self.lm_head.edited_weight(active)
 
+    def scored_weights(self) -> dict[str, Tensor]:
+        """Return the state dict without what training alone needs: what is scored and exported."""
+        return dict(self.state_dict())
+
     def softcap(self, logits: Tensor) -> Tensor:
         return capped(logits, self.cfg.logit_softcap)
 

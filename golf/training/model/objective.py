@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from golf.errors import GolfError
 from golf.settings.config import Config
@@ -46,13 +46,21 @@ def trained_with(techniques: Sequence[Any], cfg: Config) -> type[GPT]:
         raise GolfError("Two techniques weigh the tokens of the training loss: drop one of them.")
 
     class TrainedGPT(GPT):
-        """A GPT whose call returns what training minimises, and leaves the mean of the nats in `mean_nats`."""
+        """A GPT whose call returns what training minimises, and leaves the mean of the nats in `mean_nats`.
+
+        Techniques put modules into `training_only` that no score reads. They are trained and saved in checkpoints.
+        """
 
         mean_nats: Tensor
 
         def __init__(self, *arguments: Any):
             super().__init__(*arguments)
             self.register_buffer("mean_nats", torch.zeros(()), persistent=False)
+            self.training_only = nn.ModuleDict()
+
+        def scored_weights(self) -> dict[str, Tensor]:
+            """Return the state dict without `training_only`."""
+            return {name: t for name, t in self.state_dict().items() if not name.startswith("training_only.")}
 
         def forward(self, input_ids: Tensor, target_ids: Tensor, active: tuple[str, ...] | None = None) -> Tensor:
             """Return Σ w·nats / Σ w over the tokens plus the terms, a float32 scalar."""

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from typing import Protocol
 
 import safetensors
 import safetensors.torch
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from golf.errors import GolfError
+
+
+class Weighted(Protocol):
+    """A model, some of whose weights may be for training alone."""
+
+    def scored_weights(self) -> dict[str, Tensor]:
+        """Return the weights that are scored and exported."""
+
+    def load_state_dict(self, weights: dict[str, Tensor], /, *, strict: bool) -> object:
+        """Take the weights over."""
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
@@ -32,9 +43,9 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     return weights
 
 
-def load_weights(model: nn.Module, path: Path) -> None:
-    """Load `path` into `model`. Raises `GolfError` unless all names and shapes match."""
-    weights, own = read_weights(path), model.state_dict()
+def load_weights(model: Weighted, path: Path) -> None:
+    """Load `path` into `model`. Raises `GolfError` unless all names and shapes of what is scored match."""
+    weights, own = read_weights(path), model.scored_weights()
     problems = [f"{name} is missing" for name in own if name not in weights]
     problems += [f"{name} is not in the model" for name in weights if name not in own]
     problems += [
@@ -48,7 +59,8 @@ def load_weights(model: nn.Module, path: Path) -> None:
             f"The weights in {path} do not fit the model ({'; '.join(problems[:3])}{more}): "
             "choose the model they were made with."
         )
-    model.load_state_dict(weights)
+    # What only training needs is in no file of weights.
+    model.load_state_dict(weights, strict=False)
 
 
 def weights_to_bytes(weights: dict[str, Tensor]) -> bytes:

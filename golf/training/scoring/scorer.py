@@ -143,4 +143,4 @@ def score(model: nn.Module, cfg: Config, dataset: Dataset | None = None) -> Scor
     The data is opened if `dataset` is not given.
     """
     ranks = Ranks(device=torch.device(cfg.launch.device))
-    return Scorer(cfg, dataset or open_dataset(cfg), ranks)(model.state_dict())
+    return Scorer(cfg, dataset or open_dataset(cfg), ranks)(model.scored_weights())

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from golf.training.optim.rules import MakeOptimizer, MatrixRule
 
 CHANGES_GRADIENT, CHANGES_INIT, CHANGES_WEIGHTS, CHANGES_STORAGE = "gradient", "init", "weights", "storage"
-# Phases of construction: modules and hooks, initial values, how matrices are kept, edits of weights.
-PARTS, INITIAL_VALUES, STORAGE, WEIGHTS = range(4)
+# Phases of construction: modules and hooks, initial values, how matrices are kept, edits of weights, copies of all that.
+PARTS, INITIAL_VALUES, STORAGE, WEIGHTS, COPIES = range(5)
 
 
 class Averager(Protocol):

@@ -12,14 +12,25 @@ from golf.errors import GolfError
 from golf.training.model.weights import load_weights, read_weights, weights_to_bytes
 
 
+class Layer(nn.Linear):
+    """A layer with a buffer that is for training alone."""
+
+    def __init__(self, *sizes: int):
+        super().__init__(*sizes)
+        self.register_buffer("training_only", torch.ones(3))
+
+    def scored_weights(self) -> dict[str, torch.Tensor]:
+        return {name: tensor for name, tensor in self.state_dict().items() if name != "training_only"}
+
+
 def test_both_formats_give_the_weights_back(tmp_path: Path) -> None:
-    weights = nn.Linear(3, 2).state_dict()
+    weights = Layer(3, 2).scored_weights()
     (tmp_path / "w.safetensors").write_bytes(weights_to_bytes(weights))
     torch.save(weights, tmp_path / "w.pt")
     for name in ("w.safetensors", "w.pt"):
-        model = nn.Linear(3, 2)
+        model = Layer(3, 2)
         load_weights(model, tmp_path / name)
-        assert torch.equal(model.weight, weights["weight"])
+        assert torch.equal(model.weight, weights["weight"]) and model.get_buffer("training_only").tolist() == [1, 1, 1]
 
 
 def test_wrong_names_and_shapes_are_named(tmp_path: Path) -> None:
@@ -27,10 +38,10 @@ def test_wrong_names_and_shapes_are_named(tmp_path: Path) -> None:
     with pytest.raises(
         GolfError, match=r"bias is missing; extra is not in the model; weight is \(2, 4\), not \(2, 3\)"
     ):
-        load_weights(nn.Linear(3, 2), tmp_path / "w.safetensors")
+        load_weights(Layer(3, 2), tmp_path / "w.safetensors")
     safetensors.torch.save_file({name: torch.zeros(1) for name in ("bias", "p", "q")}, tmp_path / "w.safetensors")
     with pytest.raises(GolfError, match=r"weight is missing; p is not in the model; q is not in the model and 1 more"):
-        load_weights(nn.Linear(3, 2), tmp_path / "w.safetensors")
+        load_weights(Layer(3, 2), tmp_path / "w.safetensors")
 
 
 class Payload:
