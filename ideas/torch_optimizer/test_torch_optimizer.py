@@ -9,6 +9,8 @@ import torch
 from torch import nn
 
 import golf
+from golf.run.progress import Progress
+from golf.training.loop.switches import StepHooks
 
 SHAPE = ["model=4l", "scale=laptop", "model.model_dim=32", "model.num_heads=2", "model.num_kv_heads=1"]
 PLAIN = [*SHAPE, "model.compute_dtype=fp32", "optim.muon_dtype=fp32", "tech=[torch_optimizer]"]
@@ -106,3 +108,42 @@ def test_arguments_that_the_class_does_not_have() -> None:
     cfg = golf.compose([*PLAIN, "tech.torch_optimizer.arguments='beta=1'"])
     with pytest.raises(golf.GolfError, match="NAdam refuses tech"):
         golf.build_optimizer(cfg, golf.build_model(cfg))
+
+
+class Halving(torch.optim.SGD):
+    """SGD that scores half of every weight, and trains in one mode alone."""
+
+    training = False
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        assert self.training
+        super().step()
+
+    @torch.no_grad()
+    def eval(self) -> None:
+        self.training = False
+        for param in self.param_groups[0]["params"]:
+            param.mul_(0.5)
+
+    @torch.no_grad()
+    def train(self) -> None:
+        if not self.training and self.param_groups[0].setdefault("begun", False):
+            for param in self.param_groups[0]["params"]:
+                param.mul_(2)
+        self.training = self.param_groups[0]["begun"] = True
+
+
+def test_what_an_optimizer_puts_in_place_for_scores_is_scored() -> None:
+    name = f"{Halving.__module__}.{Halving.__name__}"
+    cfg = golf.compose([*SHAPE, "tech=[torch_optimizer]", f"tech.torch_optimizer.optimizer={name}"])
+    model = golf.build_model(cfg)
+    optimizer, hooks = golf.build_optimizer(cfg, model), StepHooks(cfg, model)
+    for step in range(2):
+        set_gradients(model, step)
+        optimizer.step()
+        hooks.after_step(Progress(step, 0.1, 1.0))
+        last = copy.deepcopy(model.state_dict())
+        scored = hooks.final_weights()
+        assert all(torch.equal(tensor, last[name]) for name, tensor in model.state_dict().items())
+    assert torch.equal(scored["tok_emb.weight"], last["tok_emb.weight"])
+    assert torch.equal(scored["blocks.0.attn_scale"], last["blocks.0.attn_scale"] / 2)

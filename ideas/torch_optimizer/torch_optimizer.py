@@ -14,14 +14,19 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from golf.errors import GolfError
+from golf.run.progress import Progress
 from golf.settings.config import Config
 from golf.settings.fields import among
+from golf.training.model.gpt import GPT
 from golf.training.optim.rules import MakeOptimizer
-from golf.training.techniques.base import CHANGES_STEP, Technique, technique
+from golf.training.techniques.base import CHANGES_STEP, Averager, Technique, technique
 
 GROUPS = ("embed", "head", "scalar", "matrix")
+# Parameter → its optimizer, of those that score other weights than they train.
+AVERAGING = WeakTensorKeyDictionary()
 
 
 class TorchOptimizer:
@@ -44,6 +49,10 @@ class TorchOptimizer:
         # Made in this order and not in that of the first gradients, so that a resumed run has the same.
         for param in self._held:
             self.inner.state[param] = dict(self.inner.state.get(param, {}))
+        # Schedule-free optimizers put their averages in the parameters' place by `eval`, and take them away by `train`.
+        if hasattr(self.inner, "eval") and hasattr(self.inner, "train"):
+            self.inner.train()
+            AVERAGING.update(dict.fromkeys(self._held, self.inner))
 
     def step(self, lr_multiplier: float) -> None:
         """Apply one update at `lr · lr_multiplier`. Parameters without a gradient stay as they are."""
@@ -78,6 +87,41 @@ class TorchOptimizer:
         optimizer.step()
         held = [t for state in optimizer.state.values() for t in state.values() if isinstance(t, Tensor)]
         return sum(t.numel() * t.element_size() for t in held)
+
+
+class OwnAverage:
+    """The weights that optimizers with `eval` and `train` score."""
+
+    def __init__(self, model: GPT):
+        self.updates = 0
+        self.named = {name: param for name, param in model.named_parameters() if param in AVERAGING}
+
+    def update(self, progress: Progress) -> None:
+        """Count a step."""
+        self.updates += 1
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return the parameters as they are after `eval`, and go on with those that are trained."""
+        optimizers = list(dict.fromkeys(AVERAGING[param] for param in self.named.values()))
+        # Put back as they were, because a way there and back in bf16 rounds.
+        trained = [param.detach().clone() for param in self.named.values()]
+        for optimizer in optimizers:
+            optimizer.eval()
+        scored = {name: param.detach().clone() for name, param in self.named.items()}
+        for optimizer in optimizers:
+            optimizer.train()
+        with torch.no_grad():
+            for param, before in zip(self.named.values(), trained, strict=True):
+                param.copy_(before)
+        return scored
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the count; the averages are in the optimizers' state."""
+        return {"updates": torch.tensor(self.updates)}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Restore the count."""
+        self.updates = int(state["updates"])
 
 
 def class_of(name: str) -> type:
@@ -127,3 +171,8 @@ class TorchOptimizers(Technique):
         """Return the optimizer for each of the groups."""
         maker = partial(TorchOptimizer, kind=class_of(self.optimizer), given=arguments_of(self.arguments))
         return dict.fromkeys(self.replaces, maker)
+
+    def averager(self, model: GPT) -> Averager | None:
+        """Return the averages of optimizers that score other weights than they train, None for other optimizers."""
+        average = OwnAverage(model)
+        return average if average.named else None

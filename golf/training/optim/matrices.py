@@ -64,6 +64,9 @@ def declared_row_counts(model: nn.Module) -> dict[nn.Parameter, list[int]]:
     for path, module in model.named_modules():
         declared: dict[str, list[int]] = getattr(module, "separate_rows", {})
         for name, rows in declared.items():
+            # A copy that is not trained holds buffers.
+            if name in module._buffers:
+                continue
             param = module.get_parameter(name)
             if sum(rows) != param.shape[0] or min(rows) < 1:
                 raise GolfError(

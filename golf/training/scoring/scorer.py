@@ -7,13 +7,14 @@ from collections.abc import Mapping
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from golf.bits import Score
 from golf.settings.config import Config, eval_seq_len, ttt_recipe
 from golf.training.data.dataset import Dataset, open_dataset
 from golf.training.model.build import build_scored_model, compile_for_scoring
 from golf.training.model.documents import separate_documents
+from golf.training.model.gpt import GPT
 from golf.training.ranks import Ranks
 from golf.training.scoring.forward import LossesAt, compiled_losses_at
 from golf.training.scoring.lora import check_adapted
@@ -137,7 +138,7 @@ class Scorer:
         return Tally(tokens, target_bytes, self.ranks, observe)
 
 
-def score(model: nn.Module, cfg: Config, dataset: Dataset | None = None) -> Score:
+def score(model: GPT, cfg: Config, dataset: Dataset | None = None) -> Score:
     """Return the standard score of a model's weights on the validation data of `cfg`, on `cfg.launch.device`.
 
     The data is opened if `dataset` is not given.

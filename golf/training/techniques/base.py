@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from golf.training.optim.rules import MakeOptimizer, MatrixRule
 
 CHANGES_GRADIENT, CHANGES_INIT, CHANGES_WEIGHTS, CHANGES_STORAGE = "gradient", "init", "weights", "storage"
-# Phases of construction: modules and hooks, initial values, how matrices are kept, edits of weights, copies of all that.
+# Phases of construction: modules and hooks, initial values, how matrices are kept, edits of weights, copies of models.
 PARTS, INITIAL_VALUES, STORAGE, WEIGHTS, COPIES = range(5)
 
 

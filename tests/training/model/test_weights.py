@@ -15,8 +15,8 @@ from golf.training.model.weights import load_weights, read_weights, weights_to_b
 class Layer(nn.Linear):
     """A layer with a buffer that is for training alone."""
 
-    def __init__(self, *sizes: int):
-        super().__init__(*sizes)
+    def __init__(self, columns: int, rows: int):
+        super().__init__(columns, rows)
         self.register_buffer("training_only", torch.ones(3))
 
     def scored_weights(self) -> dict[str, torch.Tensor]:
