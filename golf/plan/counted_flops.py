@@ -17,8 +17,10 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
+from torch.overrides import TorchFunctionMode
 
 from golf.registry import CHANGES_ORDER, CHANGES_STEP
 from golf.settings.config import Config
@@ -28,7 +30,7 @@ from golf.training.model.gpt import GPT
 class CountedPass(NamedTuple):
     """What a pass costs for each token of its row."""
 
-    flops: float  # with attention over whole rows, whether it is causal or not
+    flops: float
     kept_bytes: float  # for the backward pass; 0 without one
 
 
@@ -50,8 +52,8 @@ def count_pass(model: GPT, seq_len: int, active: tuple[str, ...], *, trains: boo
     from torch.utils.flop_counter import FlopCounterMode
 
     ids = torch.zeros((1, seq_len), dtype=torch.int64, device="meta")
-    counter, said = FlopCounterMode(display=False), list[CountedPass]()
-    with _silent(model, seq_len, said), counter:
+    counter, unseen, said = FlopCounterMode(display=False), _Unseen(), list[CountedPass]()
+    with _silent(model, seq_len, said), counter, unseen:
         if trains:
             kept = _Kept(model)
             with saved_tensors_hooks(kept.add, lambda tensor: tensor):
@@ -61,7 +63,8 @@ def count_pass(model: GPT, seq_len: int, active: tuple[str, ...], *, trains: boo
             with torch.no_grad():
                 model.token_losses(ids, ids, active)
     model.zero_grad()
-    flops = counter.get_total_flops() / seq_len + (3 if trains else 1) * sum(told.flops for told in said)
+    times = 3 if trains else 1
+    flops = (counter.get_total_flops() - times * unseen.flops) / seq_len + times * sum(told.flops for told in said)
     return CountedPass(flops, kept.nbytes / seq_len + sum(told.kept_bytes for told in said) if trains else 0.0)
 
 
@@ -69,6 +72,20 @@ def unsaid(model: nn.Module) -> list[str]:
     """Return the classes of modules from outside golf and torch that do not say their operations."""
     kinds = {type(m) for m in model.modules() if not hasattr(m, "flops_per_token")}
     return sorted(kind.__name__ for kind in kinds if kind.__module__.split(".")[0] not in ("golf", "torch"))
+
+
+class _Unseen(TorchFunctionMode):
+    """Counts the forward operations of causal attention on tokens that come later, which torch counts, too."""
+
+    flops = 0.0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is F.scaled_dot_product_attention and kwargs.get("is_causal"):
+            q, _, v = args
+            # Two products of T × T for each head, of which half is above the diagonal.
+            self.flops += q.shape[:-2].numel() * q.size(-2) ** 2 * (q.size(-1) + v.size(-1))
+        return func(*args, **kwargs)
 
 
 class _Kept:

@@ -25,7 +25,7 @@ class PassFlops(NamedTuple):
     """Operations of a pass for each token at the end of the run, when late recurrence is on."""
 
     matmul: float  # whatever the length of the row
-    attention_slope: float  # for each token of a row: causal attention sees half of them
+    attention_slope: float  # for each token of a row, of which causal attention sees half
     unknown: str = ""  # sentence about modules whose operations are left out
 
     def attention(self, seq_len: float) -> float:
@@ -78,12 +78,10 @@ def _counted(cfg: Config, active: tuple[str, ...], trains: bool) -> PassFlops:
     model = shapeless_model(cfg if trains else scored_config(cfg))
     longest = mean_seq_len(cfg) if trains else eval_seq_len(cfg)
     shorter = max(longest // 2, 1)
-    short, long = (n * count_pass(model, n, active, trains=trains).flops for n in (shorter, longest))
-    if longest == shorter:
-        return PassFlops(long, 0.0)
-    # n·(matmul + whole·n) operations for n tokens, where `whole` is attention without a causal mask.
-    whole = (long / longest - short / shorter) / (longest - shorter)
-    return PassFlops(long / longest - whole * longest, whole / 2)
+    short, long = (count_pass(model, n, active, trains=trains).flops for n in (shorter, longest))
+    # Operations of a token are a line over the length of its row: matmul + slope · length.
+    slope = (long - short) / (longest - shorter) if longest > shorter else 0.0
+    return PassFlops(long - slope * longest, slope)
 
 
 def multiplied_weights(model: GPT, layers: Sequence[int]) -> int:
