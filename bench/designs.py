@@ -11,7 +11,7 @@ import argparse
 
 import numpy as np
 
-from golf.report.simulation import Setting, fixed_power, fixed_seeds, judged_again, simulate
+from bench.simulation import Setting, fixed_power, fixed_seeds, judged_again, simulate
 from golf.settings.composition import rules_named
 
 # Improvement in standard deviations → rounds that find it about 80 % of the time.

@@ -50,7 +50,7 @@ from golf.errors import GolfError  # noqa: E402
 from golf.files import DISK_REFUSES, disk_error  # noqa: E402
 from golf.run.folder import RunFolder, find_run, finished_run  # noqa: E402
 from golf.run.identity import variant_id  # noqa: E402
-from golf.run.result import CRASHED, INTERRUPTED, OK, PRUNED, Result  # noqa: E402
+from golf.run.result import CRASHED, INTERRUPTED, OK, Result  # noqa: E402
 from golf.settings.composition import (  # noqa: E402
     COMPOSITION_ERRORS,
     CONF_DIR,
@@ -217,7 +217,7 @@ def _run_all(overrides: list[str]) -> int:
         discard_unused(name)
     if any(row.result is None for row in rows):
         return EXIT_USAGE
-    return 0 if all(row.result.state in (OK, PRUNED) for row in rows if row.result) else EXIT_NOT_OK
+    return 0 if all(row.result.state == OK for row in rows if row.result) else EXIT_NOT_OK
 
 
 def _show_sweep(name: str, rows: Sequence[Row], overrides: Sequence[str]) -> None:

@@ -1,8 +1,8 @@
 """Hydra's sweeper that searches with Optuna, `hydra/sweeper=optuna`, and ends in a verdict on the best it has found.
 
 Hydra's own plugin needs another Hydra (hydra-optuna-sweeper 1.3: Hydra 1.4) or an Optuna of 2022 (1.2: Optuna 2).
-A search is a sweep like any other: its runs are in the sweep's record, `sweep.prune` ends those that are behind, and
-the same command goes on after a kill, because the sampler proposes the same values for the same scores.
+A search is a sweep like any other: its runs are in the sweep's record, and the same command goes on after a kill,
+because the sampler proposes the same values for the same scores.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class OptunaSweeper(Sweeper):
         folder = Path(self.given.hydra.sweep.dir)
         label, _, digest = folder.name.rpartition("-")
         folder = folder.with_name(f"{label}_best-{digest}")
-        plain = [o for o in fixed if not o.startswith(("seed=", "sweep.until=", "sweep.prune="))]
+        plain = [o for o in fixed if not o.startswith(("seed=", "sweep.until="))]
         seeds = range(FIRST_FRESH_SEED, FIRST_FRESH_SEED + self.verdict_seeds)
         variants = ([*plain, "sweep.until=decided"], [*plain, "sweep.until=decided", *best])
         self._launcher(folder).launch([[*overrides, f"seed={s}"] for overrides in variants for s in seeds], 0)

@@ -3,7 +3,6 @@
     golf power --sigma 0.0007 --difference 0.003             # bits per byte
     golf power --sigma 0.0013 --difference 0.005 --nats      # nats per token
     golf power --runs multirun/9l-int8-1234abcd --difference 0.003    # standard deviation from finished runs
-    golf power --sigma 0.0007 --difference 0.002 --variants 6 --until decided   # runs of both designs of a sweep
 
 The level of the test and its margin come from the rules.
 """
@@ -12,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from golf.commands.parsing import CommandParser
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
 
 SP1024_BYTES_PER_TOKEN = 2.43593  # FineWeb at vocabulary 1024
 NUMBERS = {2: "two"}
-SIMULATED = 200  # sweeps; a share of 0.8 then has a standard error of 0.03
-ROUNDS_PER_SEED = 1.5  # rounds that find what a seed of a fixed design finds (docs/verdicts.md)
-MOST_ROUNDS = 100
 SEEDS = (2, 3, 4, 5, 6, 8, 10, 16)
 
 
@@ -49,9 +45,6 @@ def parser() -> CommandParser:
     made.add_argument("--published", action="store_true", help="compare with a published number, not with a variant")
     variants = "variants of the sweep, the reference among them, which share the error (default: 2)"
     made.add_argument("--variants", type=int, default=2, metavar="K", help=variants)
-    until = "simulate sweeps that stop when decided, and compare their runs with those of a fixed size"
-    made.add_argument("--until", choices=["decided"], help=until)
-    made.add_argument("--max-seeds", type=int, metavar="N", help="rounds of such a sweep at most")
     made.add_rules()
     per_token = "bytes per token, which turn the nats of a rule into bits per byte (default: %(default)s)"
     made.add_argument("--bytes-per-token", type=float, default=SP1024_BYTES_PER_TOKEN, help=per_token)
@@ -67,8 +60,7 @@ def main(arguments: list[str]) -> int:
 
     if args.variants < 2 or (args.variants > 2 and args.published):
         raise GolfError("--variants is 2 or more, and a published score is one of two: leave one of them out.")
-    table = _designs if args.until else _table
-    print(render(table(args, rules_named(args.rules)), args.format), end="")
+    print(render(_table(args, rules_named(args.rules)), args.format), end="")
     return 0
 
 
@@ -113,47 +105,6 @@ def _table(args: argparse.Namespace, rules: RulesConfig) -> Table:
         found = f"find a difference of {args.difference:g} {unit} {rules.power:.0%} of the time."
         notes.insert(0, f"{needed} seeds {arms} {found}")
     return Table(columns, rows, f"Seeds {arms}", notes)
-
-
-def _designs(args: argparse.Namespace, rules: RulesConfig) -> Table:
-    """Return the runs of a sweep of a fixed size and of one that stops when decided, if one variant is better."""
-    import numpy as np
-
-    from golf.bits import bits_per_byte
-    from golf.report.simulation import Setting, fixed_power, fixed_seeds, simulate
-    from golf.report.table import Column, Table
-
-    if not args.difference:
-        raise GolfError("The runs of a design depend on the improvement to find: give --difference.")
-    noise = _noise(args)
-    sd = bits_per_byte(noise.sigma, 1, noise.bytes_per_token) if args.nats else noise.sigma
-    gain = args.difference / noise.sigma
-    one = Setting("", args.variants, gain, effect_sd=gain, sd=sd, bytes_per_token=noise.bytes_per_token)
-    seeds = fixed_seeds(one, rules)
-    looks = args.max_seeds or min(MOST_ROUNDS, max(2, math.ceil(ROUNDS_PER_SEED * seeds)))
-    if not 2 <= looks <= MOST_ROUNDS:
-        raise GolfError(f"--max-seeds {looks} is no number of rounds: give 2 to {MOST_ROUNDS}.")
-    rng = np.random.default_rng(0)
-    effect, none = (simulate(replace(one, looks=looks, gain_sd=true), rules, SIMULATED, rng) for true in (gain, 0.0))
-    fixed = seeds * args.variants
-    columns = (
-        Column("design", "design", is_text=True),
-        Column("max_seeds", "seeds at most"),
-        Column("runs_one_better", "runs if one is better", lambda v: f"{v:.1f}"),
-        Column("runs_none_better", "if none is", lambda v: f"{v:.1f}"),
-        Column("most_runs", "at most"),
-        Column("found", f"finds {args.difference:g}", lambda v: f"{v:.2f}"),
-    )
-    values = [
-        ("fixed size", seeds, fixed, fixed, fixed, fixed_power(one, rules, seeds, SIMULATED, rng)),
-        ("until decided", looks, effect.runs, none.runs, none.most_runs, effect.found),
-    ]
-    rows = [dict(zip([c.key for c in columns], line, strict=True)) for line in values]
-    notes = [
-        f"{SIMULATED} simulated sweeps each, rules={rules.name}, Welch's test; sd {noise.sigma:.5f}, {noise.source}.",
-        f"Start it with sweep.until=decided sweep.max_seeds={looks} sweep.effect_bpb={gain * sd:.4g}.",
-    ]
-    return Table(columns, rows, f"Runs of a sweep of {args.variants} variants", notes)
 
 
 def _noise(args: argparse.Namespace) -> SeedNoise:

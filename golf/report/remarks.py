@@ -37,7 +37,6 @@ def remarks_on(findings: Findings) -> tuple[str, ...]:
         *_about_looks(findings),
         *_about_noise(findings),
         *_about_trust(findings),
-        *_about_pruned(findings.study),
         *_about_runs(findings.study),
         *findings.study.notes,
     )
@@ -213,19 +212,6 @@ def _about_trust(findings: Findings) -> Iterable[str]:
         yield (
             f"{len(equal)} variants may be equal, as none was shown to be worse than the best: if they are, chance "
             f"flatters the best{by}. Only fresh seeds tell how good it is."
-        )
-
-
-def _about_pruned(study: Study) -> Iterable[str]:
-    """Say how many runs were ended early, and what that costs."""
-    variants = [v for v in study.variants if v.pruned]
-    if variants:
-        runs = sum(len(v.pruned) for v in variants)
-        # The 5 % are of 2,756 public logs (docs/sweeps.md).
-        yield (
-            f"{counted(runs, 'run')} of {counted(len(variants), 'variant')} pruned: behind the reference on the way, "
-            "and in no mean. Such a rule also ends variants that would be better, so that improvements are found less "
-            "often than said: in public logs 0.002 bpb at half of the budget ended 5% of those."
         )
 
 

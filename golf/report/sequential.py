@@ -27,7 +27,6 @@ from golf.report.verdicts import (
     NO_VERDICT,
     WORSE,
     Verdict,
-    about_pruned,
     margin_bpb,
     measured,
     with_losses,
@@ -163,9 +162,6 @@ class _Looking:
         # All are compared before any leaves, because the spread is that of the whole sweep.
         for id, arm in self.arms.items():
             self._compare(arm, now[id], reference, sweep, look)
-        # Seeds that were not pruned are the lucky ones, so that a pruned variant cannot be shown to be better.
-        for id in [id for id, variant in now.items() if variant.pruned]:
-            self._leave(id, FUTILE, about_pruned(now[id]))
         self._decide(BETTER, look)
         self._decide(WORSE, look)
         for id, arm in list(self.arms.items()):

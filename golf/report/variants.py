@@ -21,7 +21,7 @@ SCORES = {  # name on the command line → field of a row
 }
 WAYS = {"final": "how", "sliding": "sliding_how", "ttt": "ttt_how"}  # score → field of the way in which it was taken
 # Ends that keep a run out of means and verdicts.
-LOST_STATES = (OVER_TIME, OVER_BYTES, DIVERGED, VOID, CRASHED, UNREADABLE)
+LOST_STATES = (OVER_TIME, OVER_BYTES, DIVERGED, VOID, CRASHED, PRUNED, UNREADABLE)
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,6 @@ class Variant:
     def machines(self) -> set[str]:
         """Return the kinds of machine of the runs that count; slow machines are a kind of their own."""
         return {f"{r.machine}, slow" if r.slowdown else r.machine for r in self.counted if r.machine}
-
-    @property
-    def pruned(self) -> list[RunRow]:
-        """Return the runs that were ended early because they were behind the reference."""
-        return [row for row in self.rows if row.state == PRUNED]
 
     @property
     def lost(self) -> list[RunRow]:

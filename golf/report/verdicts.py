@@ -83,7 +83,7 @@ def judge(
             verdict = measured(variant, reference, score, comparison.difference)
             tested.append((variant, verdict, comparison, margin))
         except GolfError as error:
-            verdicts[variant.id] = replace(verdict, reason=about_pruned(variant) if variant.pruned else str(error))
+            verdicts[variant.id] = replace(verdict, reason=str(error))
     done = {variant.id for variant, *_ in tested}
     # Unfinished variants count as comparisons already, so that a verdict does not get easier halfway through a sweep.
     # So do the variants of earlier sweeps that these were chosen from by the runs that count here again.
@@ -116,7 +116,7 @@ def ranking(
     """
     means = {v.id: mean for v in variants if (mean := v.mean(score)) is not None}
     scored = [v for v in variants if v.id in means]
-    selections = {v.id for v in scored if v.lost_share > MOST_LOST or v.pruned}
+    selections = {v.id for v in scored if v.lost_share > MOST_LOST}
     beaten = {id for id, verdict in verdicts.items() if verdict.kind == WORSE}
     if isinstance(reference, Variant):
         beaten |= {reference.id} if any(v.kind in IMPROVED for v in verdicts.values()) else set()
@@ -185,22 +185,12 @@ def _decided(verdict: Verdict, rules: RulesConfig, p_better: float, p_any_better
     return replace(verdict, kind=kind, p=p)
 
 
-def about_pruned(variant: Variant) -> str:
-    """Return how many runs of the variant were pruned, and why the first one was."""
-    first = variant.pruned[0]
-    return f"{len(variant.pruned)} of {counted(len(variant.rows), 'run')} pruned (seed {first.seed}: {first.reason})"
-
-
 def with_losses(verdict: Verdict, variant: Variant, reference: Variant | float) -> Verdict:
     """Return the verdict with the variant's lost runs as its reason.
 
     Many losses of the variant take an improvement back, and many of the reference a deterioration.
     """
     reasons, kind = [verdict.reason], verdict.kind
-    if variant.pruned:
-        # What was not pruned is the lucky part of its seeds.
-        kind = NO_VERDICT if kind in IMPROVED else kind
-        reasons += [] if "pruned" in verdict.reason else [about_pruned(variant)]
     mine, other = variant.lost_share, reference.lost_share if isinstance(reference, Variant) else 0.0
     lost = _about_lost(variant)
     # Runs that fail are no random sample: those that are left may be the lucky ones.

@@ -15,7 +15,7 @@ from golf.errors import GolfError
 
 OK, OVER_BYTES, OVER_TIME = "ok", "over_bytes", "over_time"
 DIVERGED, CRASHED, INTERRUPTED = "diverged", "crashed", "interrupted"
-PRUNED = "pruned"  # ended early, because its validation halfway was too far behind the reference
+PRUNED = "pruned"  # ended early by an earlier version, because it was too far behind the reference halfway
 VOID = "void"  # something that was selected did nothing, so the run did not test it
 # Another attempt at a run in one of these would end alike; the other states were cut short.
 FINAL = (OK, OVER_BYTES, OVER_TIME, VOID, DIVERGED, PRUNED)

@@ -377,12 +377,13 @@ def to_dict(cfg: Config) -> dict[str, Any]:
 
 
 T = TypeVar("T")
+# Settings that earlier versions wrote and that are in no variant's id.
+GONE = {(SweepConfig, "test"), (SweepConfig, "prune"), (SweepConfig, "prune_at")}
 
 
 def from_dict(kind: type[T], values: dict[str, Any]) -> T:
     """Invert `to_dict` for `Config` or one of its groups. Raises `GolfError` on unknown keys and wrong types."""
-    # Earlier versions wrote the test of sweeps in rounds, of which one is left.
-    values = {key: value for key, value in values.items() if (kind, key) != (SweepConfig, "test")}
+    values = {key: value for key, value in values.items() if (kind, key) not in GONE}
     known = get_type_hints(kind)
     settable = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
     _refuse_unknown(kind.__name__, values, settable)

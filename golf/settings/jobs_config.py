@@ -70,11 +70,6 @@ class SweepConfig:
     max_runs: int | None = later(number(None, at_least=2))  # no round begins that would take the sweep beyond it
     # improvement worth finding in bits per byte; null = what the last round finds with the rules' power
     effect_bpb: float | None = later(number(None, above=0))
-    # early end of runs that are behind the reference by more than this in bits per byte; null = none. It needs
-    # validations (eval.val_loss_every), a reference, and the same schedule and data in both
-    prune: float | None = later(number(None, above=0))
-    # share of the budget after which the first validation is compared
-    prune_at: float = later(number(0.5, at_least=0.3, at_most=0.65))
 
 
 @dataclass

@@ -246,16 +246,6 @@ def test_the_best_is_flattered_only_among_variants_that_compare_and_may_be_equal
     assert "3 variants may be equal" in _remarks([variant(name, [1.2]) for name in "ab"], variant("c", [1.21]))
 
 
-def test_what_was_pruned_is_told_by_what_was_measured() -> None:
-    rows = tuple(
-        RunRow("a", "a", 9, state, reason="0.0110 bpb behind the reference at 31% of the budget")
-        for state in ["pruned"]
-    )
-    text = _remarks([Variant("a", "a", rows)], variant("b", [1.2, 1.2001]))
-    assert "1 run of 1 variant pruned: behind the reference on the way" in text
-    assert "0.002 bpb at half of the budget ended 5%" in text and "76%" not in text
-
-
 def test_machines_and_faults_are_named() -> None:
     one, other = variant("a", [1.2], machine="8× H100"), variant("b", [1.1], machine="8× H200", faults=("no seed",))
     notes = remarks_on(judged(Study("x", (one, other), one), RulesConfig()))

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal, norm, ttest_ind
 
+from bench.simulation import Setting, simulate
 from golf.report.boundaries import nominal_levels, repeated_p
 from golf.report.rows import UNFINISHED, RunRow
 from golf.report.seed_noise import POOLED, pooled_unless_wider, without_wide
 from golf.report.sequential import FUTILE, SequentialPlan, SequentialVerdicts, judge_sequentially
-from golf.report.simulation import Setting, simulate
 from golf.report.statistics import PAIRED, welch
 from golf.report.variants import Variant
 from golf.report.verdicts import BETTER, NO_VERDICT, WORSE

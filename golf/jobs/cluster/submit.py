@@ -10,7 +10,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from golf.jobs.cluster.shortcut import note_command
 from golf.jobs.cluster.snapshot import take_snapshot
 from golf.jobs.cluster.unrecorded import note_sending, note_sent, unrecorded_jobs
 from golf.jobs.sweep.jobs import FINISHED, RUNNING, Job, Key, Refused, dealt, distinct, progress_of
-from golf.jobs.sweep.record import make_record, read_record, sweep_folder, with_prune_rules, write_record
+from golf.jobs.sweep.record import make_record, read_record, sweep_folder, write_record
 from golf.paths import import_variables
 from golf.run.folder import runs_root
 from golf.run.locks import Lock, try_lock
@@ -126,9 +126,7 @@ def submit(order: ClusterOrder, name: str) -> list[str]:
     """
     folder = sweep_folder(name)
     snapshot = take_snapshot(folder / "snapshots")
-    record = read_record(name)
-    to_run = with_prune_rules(order.to_run, record) if record else order.to_run
-    files = [_write_job(folder / "jobs", job) for job in to_run]
+    files = [_write_job(folder / "jobs", job) for job in order.to_run]
     sender = executor(order.to_run[0], folder / "slurm", snapshot, name)
     # Imported here, because it brings torch. Status and cancel import this module and do without torch.
     from golf.jobs.cluster.task import run_task
@@ -195,8 +193,7 @@ def _write_job(folder: Path, job: Job) -> str:
     """Write the file that `task.run_task` reads, and return its path."""
     path = folder / f"{job.key[0]}-seed{job.key[1]}.json"
     command = ["golf/train.py", *job.overrides]
-    prune = asdict(job.prune) if job.prune else None
-    values = {"command": command, "requeues": job.cfg.cluster.requeues, "config": to_dict(job.cfg), "prune": prune}
+    values = {"command": command, "requeues": job.cfg.cluster.requeues, "config": to_dict(job.cfg)}
     write_json(path, values)
     return str(path)
 

@@ -14,7 +14,6 @@ from golf.files import write_atomic
 from golf.jobs.launch.launcher import run_ranks
 from golf.jobs.launch.nodes import nodes_of_job
 from golf.jobs.launch.preflight import check_inputs
-from golf.jobs.launch.prune import PruneRule
 from golf.run.attempts import at_work, next_attempt
 from golf.run.folder import RunFolder, finished_run
 from golf.run.identity import variant_id
@@ -51,8 +50,6 @@ def run_task(job_file: str) -> str:
             cfg.launch.fresh = False
         folder, written = next_attempt(cfg, job["command"])
         with written:
-            if job.get("prune"):
-                PruneRule(**job["prune"]).write(folder)
             write_atomic(_note(path), str(folder.path))
             result = run_ranks(folder)
     if result.state == INTERRUPTED and NOTICE in result.reason and restarts() < job["requeues"]:

@@ -9,7 +9,6 @@ from dataclasses import replace
 from golf.errors import GolfError
 from golf.jobs.launch.nodes import nodes_of_job
 from golf.jobs.launch.preflight import check_inputs, check_machine
-from golf.jobs.launch.prune import watched
 from golf.jobs.launch.torchrun import run_under_torchrun
 from golf.jobs.launch.worker import run_in_process
 from golf.run.attempts import at_work, is_at_work, next_attempt
@@ -48,9 +47,7 @@ def run_ranks(folder: RunFolder) -> Result:
         folder.begin()
     folder.write_machine_warnings(nodes.rank, check_machine(cfg, folder.path))
     with _mirror(cfg, folder) if nodes.is_first else contextlib.nullcontext():
-        with watched(folder, cfg) if nodes.is_first else contextlib.nullcontext() as watch:
-            result = run_in_process(folder) if world_size(cfg) == 1 else run_under_torchrun(cfg, folder, nodes)
-        return watch.judged(result, folder) if watch else result
+        return run_in_process(folder) if world_size(cfg) == 1 else run_under_torchrun(cfg, folder, nodes)
 
 
 def _mirror(cfg: Config, folder: RunFolder) -> contextlib.AbstractContextManager[None]:

@@ -14,7 +14,7 @@ from golf.errors import GolfError
 from golf.jobs.launch.preflight import check_inputs
 from golf.jobs.sweep.display import SweepDisplay
 from golf.jobs.sweep.jobs import Job, Refused, common_overrides, distinct, label
-from golf.jobs.sweep.record import extended, make_record, read_record, sweep_folder, with_prune_rules, write_record
+from golf.jobs.sweep.record import extended, make_record, read_record, sweep_folder, write_record
 from golf.jobs.sweep.scheduler import LocalSweep
 from golf.jobs.sweep.shares import shares
 from golf.run.folder import finished_run
@@ -61,7 +61,6 @@ def run_batch(
         before = read_record(name)
         record = replace(make_record(name, sys.argv, wanted, refused, before), sequential=plan)
         record = record if first_batch or before is None else extended(before, record)
-        wanted = with_prune_rules(wanted, record)
         write_record(record)
     sweep = LocalSweep(list(wanted), SweepDisplay(len(wanted), common))
     try:

@@ -42,8 +42,6 @@ class Child:
         cfg = dataclasses.replace(job.cfg, launch=dataclasses.replace(job.cfg.launch, threads=share.threads))
         folder, lock = next_attempt(cfg, ["golf/train.py", *job.overrides])
         locks = [*locks, lock]
-        if job.prune:
-            job.prune.write(folder)
         # Many runs write at once, so none of them gets the terminal. A run that resumes adds to what is there.
         descriptors = [lock.descriptor for lock in locks]
         with folder.output.open("ab") as output:

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from golf.jobs.launch.prune import PruneRule
 from golf.run.attempts import at_work
 from golf.run.folder import RunFolder, find_run, finished_run
 from golf.run.identity import variant_id
@@ -29,7 +28,6 @@ class Job:
     cfg: Config
     key: Key
     remarks: tuple[str, ...] = ()  # sentences about settings chosen automatically and about doubtful ones
-    prune: PruneRule | None = None  # rule by which it ends early; None = never
 
     @staticmethod
     def of(overrides: Iterable[str], cfg: Config, remarks: Iterable[str] = ()) -> Job:

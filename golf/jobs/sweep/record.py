@@ -18,7 +18,6 @@ from typing import Any
 
 from golf.errors import GolfError
 from golf.files import write_json
-from golf.jobs.launch.prune import PruneRule
 from golf.jobs.sweep.jobs import Job, Refused
 from golf.run.folder import runs_root
 
@@ -120,28 +119,6 @@ def make_record(
     ]
     record.refused = [{"overrides": list(r.overrides), "error": r.sentence} for r in refused]
     return record
-
-
-def with_prune_rules(jobs: Sequence[Job], record: SweepRecord) -> list[Job]:
-    """Return `jobs` of a recorded sweep with the rule by which each ends early, where `sweep.prune` is set.
-
-    Raises `GolfError` if there is no reference to be behind, or no validation on the way.
-    """
-    reference = record.reference or (record.sequential or {}).get("reference")
-    found = []
-    for job in jobs:
-        sweep = job.cfg.sweep
-        if sweep.prune is None or job.key[0] == reference:
-            found.append(job)
-            continue
-        if reference is None:
-            raise GolfError("sweep.prune compares with a reference: add sweep.reference=first or sweep.until=decided.")
-        if job.cfg.eval.val_loss_every == 0:
-            raise GolfError(
-                "sweep.prune needs validations during the run: give the steps between, eval.val_loss_every=…."
-            )
-        found.append(dataclasses.replace(job, prune=PruneRule(reference, sweep.prune, sweep.prune_at)))
-    return found
 
 
 def extended(record: SweepRecord, later: SweepRecord) -> SweepRecord:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from golf.run.result import OK, PRUNED, Result, read_result
+from golf.run.result import OK, Result, read_result
 from golf.training.data.own_text import OwnDataset
 from tests.ideas.conftest import OUTSIDE
 from tests.jobs.launch.test_processes import command_of, processes_of
@@ -320,14 +320,3 @@ def board_says(environment: Environment, runs: Path) -> dict:
 def submitted_jobs(runs: Path) -> set[str]:
     paths = runs.glob("sweeps/*/submitted.jsonl")
     return {json.loads(line)["job"] for path in paths for line in path.read_text().splitlines()}
-
-
-def test_a_run_of_two_ranks_that_is_behind_ends_early(cluster: Environment, tiny: OwnDataset, runs: Path) -> None:
-    settings = ["schedule.iterations=60", "eval.val_loss_every=3", "launch.nproc=2", "cluster.at_once=1"]
-    submit(cluster, tiny, *settings, "optim.tied_embed_lr=0.05,1e-6", "sweep.prune=0.01", "sweep.reference=first")
-    wait_for("end of the jobs", lambda: queue_is_empty(cluster))
-    found = {result.state: result for result in results(runs).values()}
-    assert set(found) == {OK, PRUNED}, found
-    assert 30 <= found[PRUNED].steps < 60 and "behind the reference at 5" in found[PRUNED].reason
-    assert "1 ok, 1 pruned" in states(runs, cluster)
-    wait_for("end of all processes", lambda: not processes_of(runs))

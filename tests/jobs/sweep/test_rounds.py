@@ -106,7 +106,7 @@ def test_a_sweep_of_the_removed_test_is_shown_and_not_continued(runs: Path) -> N
     assert "sweep.test=moderated, which golf no longer has: these verdicts are Welch's test" in notes
     with pytest.raises(GolfError, match=r"sweep\.test=moderated, which golf no longer has"):
         planned(jobs(0.04, 0.02, max_seeds=4), NAME)
-    assert from_dict(Config, {"sweep": {"test": "moderated"}}).sweep == Config().sweep
+    assert from_dict(Config, {"sweep": {"test": "moderated", "prune": 0.002}}).sweep == Config().sweep
 
 
 @pytest.mark.slow
