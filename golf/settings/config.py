@@ -247,6 +247,12 @@ class TTTRecipe(NamedTuple):
     chunk_tokens: int
     batch_seqs: int
     seq_len: int
+    lora_chunks: Sequence[Sequence[int]] = ()  # (most tokens of the longest document, tokens of its chunks)
+
+    def chunk_for(self, targets: int) -> int:
+        """Return the tokens of a chunk in a batch whose longest document has `targets` targets."""
+        # A document has a token more than targets.
+        return next((size for most, size in self.lora_chunks if targets < most), self.chunk_tokens)
 
 
 def ttt_recipe(cfg: Config) -> TTTRecipe:
@@ -258,7 +264,7 @@ def ttt_recipe(cfg: Config) -> TTTRecipe:
     ttt, seq_len = cfg.eval.ttt, eval_seq_len(cfg)
     if ttt.method == "lora":
         seq_len = ttt.seq_len or seq_len
-        recipe = TTTRecipe(0.01, max(seq_len // 4, 1), 64, seq_len)
+        recipe = TTTRecipe(0.01, max(seq_len // 4, 1), 64, seq_len, ttt.lora_chunks)
     else:
         recipe = TTTRecipe(0.002, 32_768, 32, seq_len)
     given = {key: getattr(ttt, key) for key in ("lr", "chunk_tokens", "batch_seqs")}

@@ -211,6 +211,14 @@ def _check_ttt(cfg: Config) -> None:
             f"eval.ttt.chunk_tokens={recipe.chunk_tokens} does not fit into windows of {recipe.seq_len} tokens: "
             "lower it or raise eval.ttt.seq_len.",
         )
+        limits, sizes = [pair[0] for pair in ttt.lora_chunks if pair], [pair[-1] for pair in ttt.lora_chunks if pair]
+        _require(
+            all(len(pair) == 2 for pair in ttt.lora_chunks)
+            and limits == sorted(set(limits))
+            and all(1 <= size <= recipe.seq_len for size in sizes),
+            f"eval.ttt.lora_chunks={ttt.lora_chunks} has to be pairs of a length and the tokens of its chunks, lengths "
+            f"ascending, chunks of 1 to {recipe.seq_len}: write [[256, 8], [2000, 24]].",
+        )
         _require(len(ttt.lora_targets) > 0, "eval.ttt.lora_targets is empty: name what gets factors, or use sgd.")
         _check_phases(cfg, recipe.seq_len)
         return

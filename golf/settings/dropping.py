@@ -51,7 +51,8 @@ OFF: dict[str, dict[str, Any]] = {  # name → settings and their values without
     "lqer": {"quant.lqer.rank": 0},
     "sensitive": {"quant.sensitive.top": 0},
     "sliding": {"eval.stride": 0},
-    "ttt": {"eval.ttt.method": "off"},
+    "ttt": {"eval.ttt.method": "off", "eval.ttt.lora_chunks": []},
+    "short_chunks": {"eval.ttt.lora_chunks": []},
     "gqa": {"model.num_kv_heads": lambda cfg: cfg.model.num_heads},
 }
 

@@ -57,6 +57,9 @@ class TTTConfig:
     lora_beta1: float = later(number(0.9, at_least=0, below=1))  # lora: beta1 of AdamW
     lora_beta2: float = later(number(0.95, at_least=0, below=1))  # lora: beta2 of AdamW
     lora_weight_decay: float = later(number(0.0, at_least=0))  # lora: weight decay of AdamW
+    # lora: chunks of short documents, as [[256, 8], [2000, 24]]: 8 tokens in a batch whose longest document has up to
+    # 256 tokens and the BOS that ends it among them, 24 up to 2000, chunk_tokens beyond; [] = chunk_tokens for all
+    lora_chunks: list[list[int]] = later(field(default_factory=list))
     lora_steps: int = later(number(1, at_least=1))  # lora: steps on a chunk after it has been scored
     # lora: end of a document's last window; whole_chunks: where its last chunk would end if it were full | document:
     # the document's end, as published, so that the context of its last scores tells where the text ends

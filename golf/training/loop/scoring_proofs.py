@@ -77,6 +77,8 @@ def _small_scoring(cfg: Config) -> Config:
     # A large step shows a leak better.
     ttt = dataclasses.replace(cfg.eval.ttt, batch_seqs=2, seq_len=None, lr=0.1)
     ttt.chunk_tokens = WINDOW // 4 if ttt.method == "lora" else math.lcm(WINDOW, stride or 1)
+    # Two of the three documents are short.
+    ttt.lora_chunks = [[30, WINDOW // 8]] if ttt.lora_chunks else []
     if follows_queue(cfg):
         # One document after the other, so that each inherits from the one before, and phases come in between.
         ttt.batch_seqs, ttt.lora_queue = 1, "upstream"

@@ -131,10 +131,10 @@ def modes_of(cfg: Config) -> list[str]:
 
 
 def follows_queue(cfg: Config) -> bool:
-    """Tell whether test-time training makes scores depend on documents' lengths: by its queue, or by its windows."""
+    """Tell whether test-time training makes scores depend on documents' lengths: by queue, windows or chunks."""
     ttt = cfg.eval.ttt
     return ttt.method == "lora" and (
-        ttt.lora_a != "same" or ttt.lora_windows == "document" or ttt.lora_phases.count > 0
+        ttt.lora_a != "same" or ttt.lora_windows == "document" or ttt.lora_phases.count > 0 or len(ttt.lora_chunks) > 0
     )
 
 

@@ -71,7 +71,7 @@ def chunk_batch(
 def lora_segments(queue: list[QueuedBatch], ttt: TTTConfig, recipe: TTTRecipe, world_size: int) -> list[Segment]:
     """Return the batches of `queue` in lanes, cut where a phase trains; rank r scores lanes r, r + `world_size`, …"""
     phases = ttt.lora_phases
-    costs = [forwarded_tokens(batch, recipe.chunk_tokens, recipe.seq_len) for batch in queue]
+    costs = [forwarded_tokens(b, recipe.chunk_for(int(b.documents[-1, 1])), recipe.seq_len) for b in queue]
     # Where no batch depends on another, scores are the same on any number of lanes.
     independent = not phases.count and ttt.lora_a != "kept"
     lanes = world_size if independent or ttt.lora_queue == "upstream" else LANES
@@ -153,7 +153,7 @@ class LoraScoring:
         )
         handles = lora.attach()
         try:
-            for chunk in range(self._chunks(documents[-1:])[0]):
+            for chunk in range(self._chunks(documents)[-1]):
                 for step in range(ttt.lora_steps):
                     losses, batch, lasting = self._score_chunk(lora, documents, chunk)
                     # Before the first step, and never again.
@@ -167,18 +167,20 @@ class LoraScoring:
                 handle.remove()
 
     def _chunks(self, documents: np.ndarray) -> np.ndarray:
-        return -(-documents[:, 1] // self.recipe.chunk_tokens)
+        """Return the number of chunks of each document of a batch."""
+        return -(-documents[:, 1] // self.recipe.chunk_for(int(documents[-1, 1])))
 
     def _score_chunk(self, lora: BatchLoRA, documents: np.ndarray, chunk: int) -> tuple[Tensor, Batch, np.ndarray]:
         """Return the losses `[D, S]` of a chunk, its targets, and bool `[D]` which documents have a further chunk.
 
         `documents` are sorted by length, so that ended ones leave from the front.
         """
-        chunks, recipe = self._chunks(documents), self.recipe
+        chunks, seq_len = self._chunks(documents), self.recipe.seq_len
+        chunk_tokens = self.recipe.chunk_for(int(documents[-1, 1]))
         row = int(np.searchsorted(chunks, chunk, side="right"))
         lora.keep_from(row)
         tokens, windows = self.tally.tokens, self.ttt.lora_windows
-        batch = chunk_batch(tokens, documents[row:], chunk, recipe.chunk_tokens, recipe.seq_len, windows)
+        batch = chunk_batch(tokens, documents[row:], chunk, chunk_tokens, seq_len, windows)
         ids, positions, targets = map(self.ranks.send, (batch.ids, batch.positions, batch.targets))
         lasting = chunk + 1 < chunks[row:]
         # After the last chunk of every document there is no step, so no graph is kept for one.
@@ -207,4 +209,5 @@ def describe_lora(ttt: TTTConfig, recipe: TTTRecipe) -> str:
         else ""
     )
     published = ", windows end with the document (as published)" if ttt.lora_windows == "document" else ""
-    return f"test-time training (lora), chunks of {recipe.chunk_tokens}{phases}{published}"
+    sizes = [f"{size} up to {most} tokens" for most, size in recipe.lora_chunks] + [str(recipe.chunk_tokens)]
+    return f"test-time training (lora), chunks of {', '.join(sizes)}{phases}{published}"

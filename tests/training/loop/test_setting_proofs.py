@@ -68,9 +68,13 @@ def test_everything_that_acts_passes() -> None:
         eval__ttt__method="sgd",
     )
     on = {name for name in OFF if is_on(cfg, name)}
-    assert on == OFF.keys() - {"loader", "documents"} and inert_settings(cfg, RandomPasses(cfg).differ) == []
+    assert (
+        on == OFF.keys() - {"loader", "documents", "short_chunks"}
+        and inert_settings(cfg, RandomPasses(cfg).differ) == []
+    )
     packed = {"data__loader": "packed", "model__within_documents": True, "eval__documents": True}
     assert found(cfg_with(**packed)) == []
+    assert found(cfg_with(eval__ttt__method="lora", eval__ttt__lora_chunks=[[256, 8]])) == []
     assert found(cfg_with(data__loader="coprime")) == found(cfg_with(data__loader="shuffled")) == []
 
 
@@ -81,6 +85,7 @@ def test_everything_that_acts_passes() -> None:
         ("warmdown", {"schedule__min_lr": 1.0}),
         ("polar_express", {"optim__muon_coefficients": "polar_express", "optim__muon_backend_steps": 0}),
         ("shard_order", {"data__shard_order": [0, 1]}),
+        ("short_chunks", {"eval__ttt__method": "sgd", "eval__stride": 64, "eval__ttt__lora_chunks": [[256, 8]]}),
         ("fp16_embed", {"quant__embed__format": "fp16", "quant__small_numel": 1_000_000}),
         ("gptq", {"quant__other__rounding": "gptq"}),
         ("rotation", {"quant__attn__rotation": "hadamard", "quant__small_numel": 1_000_000}),

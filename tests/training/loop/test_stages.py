@@ -12,21 +12,24 @@ from golf.bits import Score
 from golf.errors import GolfError
 from golf.plan.plan import make_plan
 from golf.run.folder import RunFolder, create_run_folder
+from golf.run.progress import Progress
 from golf.run.result import OK, read_result
 from golf.run.runlog import RunLog
 from golf.settings.config import Config, StageConfig, from_dict, mean_batch_tokens, mean_seq_len, stages, to_dict
 from golf.training.data.batches import make_loader
 from golf.training.data.dataset import open_dataset
 from golf.training.data.own_text import OwnDataset
+from golf.training.data.packed import SequentialRows, document_starts
 from golf.training.loop.checkpoint import Checkpoints, Start
 from golf.training.loop.listener import LoopListener
 from golf.training.loop.proofs import failed_proofs
+from golf.training.loop.schedule import lr_multiplier, progress_fraction
 from golf.training.loop.state import TrainState, build_state
 from golf.training.loop.training import train
 from golf.training.loop.warmup import warm_up
 from golf.training.model.gpt import GPT
 from golf.training.ranks import ALONE, Ranks
-from tests.support import compose, golf_main, metrics, on_ranks, only_run, refusal, tiny_overrides
+from tests.support import compose, golf_main, metrics, on_ranks, only_run, parity, refusal, tiny_overrides
 
 # Ten steps each: step 10 of 30 stands at 0.3333 of the run and step 20 at 0.6667.
 GROWING = "schedule.stages=[{until:0.33,seq_len:64},{until:0.66,seq_len:128,batch_tokens:1536},{}]"
@@ -92,6 +95,36 @@ def test_two_ranks_are_one(tiny: OwnDataset, tmp_path: Path, loader: str) -> Non
             torch.testing.assert_close(found[name], tensor, rtol=1e-3, atol=2e-5, msg=name)
 
 
+def test_parity_with_lengths_that_grow(tiny: OwnDataset) -> None:
+    """PR #2014: every step's length and rates. Its loader drops two steps at a change of length, and golf reads all."""
+    arrays, config = parity("seqgrow2014")
+    stages_of = ",".join(f"{{until:{until},seq_len:{length}}}" for until, length in config["plan"])
+    env = config["env"]
+    cfg = compose(
+        [
+            *tiny_overrides(tiny),
+            *("data.loader=packed", "model.within_documents=true", "eval.documents=true"),
+            *(f"data.train_seq_len={env['TRAIN_SEQ_LEN']}", "data.train_batch_tokens=1536", "data.micro_batches=2"),
+            *(f"budget.train_seconds={config['cap_ms'] / 1000}", "schedule.iterations=20000"),
+            *(f"schedule.warmdown_fraction={env['WARMDOWN_FRAC']}", f"schedule.min_lr={env['MIN_LR']}"),
+            f"schedule.stages=[{stages_of}]",
+            f"schedule.stage_warmup_steps={env['SEQ_CHANGE_WARMUP_STEPS']}",
+        ]
+    )
+    state = build_state(cfg, Ranks(), lambda *_: None)
+    for step, elapsed_ms, fraction, length, expected in arrays["step_table"].tolist():
+        seconds = elapsed_ms / 1000
+        progress = Progress(int(step), progress_fraction(cfg, int(step), seconds), 1.0)
+        assert progress.fraction == pytest.approx(fraction, abs=1e-12)
+        factor = state.stages.advance(progress) * lr_multiplier(cfg, int(step), seconds)
+        assert factor == pytest.approx(expected, abs=1e-9) and state.model.piece_tokens == length, step
+    rows = SequentialRows([arrays["shard_tokens"]], config["local_tokens"])
+    for batch in config["loader"]:
+        row = rows.read(batch["span"] * config["world_size"])
+        found, theirs = document_starts(row[:-1], batch["length"]), arrays[f"cu/{batch['batch']}"]
+        assert found.tolist() == theirs[: found.size].tolist() and (theirs[found.size :] == found[-1]).all()
+
+
 @pytest.mark.parametrize("loader", ["sequential", "shuffled", "packed"])
 def test_a_run_reads_as_many_tokens_as_the_plan_says(tiny: OwnDataset, runs: Path, loader: str) -> None:
     documents = ["model.within_documents=true", "eval.documents=true"] if loader == "packed" else []
@@ -141,8 +174,6 @@ def test_a_run_resumes_in_its_stage(tiny: OwnDataset, tmp_path: Path, reached: i
     loader = make_loader(cfg, dataset)
 
     def steps(state: TrainState, numbers: range, batches: Iterator[tuple[torch.Tensor, torch.Tensor]]) -> None:
-        from golf.run.progress import Progress
-
         for number in numbers:
             factor = state.stages.advance(Progress(number, number / 6, 1.0))
             state.step(state.stages.cutting(batches.__next__), factor, 0.9)

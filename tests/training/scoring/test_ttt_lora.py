@@ -183,3 +183,17 @@ def test_hooks_reach_a_model_whose_blocks_are_compiled() -> None:
     with torch.no_grad():
         model.logits(torch.zeros(3, SEQ_LEN, dtype=torch.int64))
     assert run(model, tokens).val_loss == pytest.approx(expected, rel=1e-5)
+
+
+def test_short_documents_have_chunks_of_their_own() -> None:
+    tokens, nats = small_tokens(200), {}
+    recipe = RECIPE._replace(batch_seqs=1)
+    for name, some in (("short", recipe._replace(chunk_tokens=2)), ("long", recipe), ("both", recipe)):
+        observed = Observed()
+        chunks = [[12, 2]] if name == "both" else []
+        run(small_model(), tokens, some._replace(lora_chunks=chunks), observe=observed)
+        nats[name] = observed.per_target(200)
+    for start, targets in list_documents(tokens).tolist():
+        expected = nats["short" if targets + 1 <= 12 else "long"][start : start + targets]
+        assert nats["both"][start : start + targets] == pytest.approx(expected, rel=1e-6)
+    assert not np.allclose(nats["short"], nats["long"])

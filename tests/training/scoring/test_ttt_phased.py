@@ -20,11 +20,11 @@ from golf.training.model.documents import separate_documents
 from golf.training.model.gpt import GPT
 from golf.training.ranks import Ranks
 from golf.training.scoring import ttt_lora
-from golf.training.scoring.document_queue import document_batches, pause_after, plan_segments
+from golf.training.scoring.document_queue import document_batches, forwarded_tokens, pause_after, plan_segments
 from golf.training.scoring.lora import BatchLoRA
 from golf.training.scoring.phases import phase_documents
 from golf.training.scoring.scorer import Scorer
-from golf.training.scoring.ttt_lora import LoraScoring
+from golf.training.scoring.ttt_lora import LoraScoring, chunk_batch
 from tests.support import compose, parity
 from tests.training.scoring.small import SEQ_LEN, Observed, on_ranks, small_model, small_tally, small_tokens
 from tests.training.techniques.test_stacks import LQER27, april_overrides, of_lqer27
@@ -66,13 +66,14 @@ def overrides_of(env: dict[str, Any]) -> list[str]:
 
 FIRST_LANE = 5
 # Which of the script's sets of factors is the n-th that is made here: it makes the first that it reuses beforehand.
-MADE_HERE = (1, 0, 2, 3)
+MADE_HERE = (1, 0, 2, 3)  # where the first batch is a short one
 
 
 def recorded_start(arrays: dict[str, np.ndarray], number: int, lora: BatchLoRA) -> BatchLoRA:
     """Put the script's initial values of its `number`-th set of factors into `lora`."""
-    visits = len([key for key in arrays if key.startswith(f"lora_A/{number}/q_loras")])
-    keys = [f"{NAMES[target]}.{visit}" for visit in range(visits) for target in NAMES] + ["lm_head_lora"]
+    visits = len([key for key in arrays if key.startswith(f"lora_A/{number}/k_loras")])
+    targets = [target for target in NAMES if target in lora.ttt.lora_targets]
+    keys = [f"{NAMES[target]}.{visit}" for visit in range(visits) for target in targets] + ["lm_head_lora"]
     with torch.no_grad():
         for factors, key in zip(lora.all_factors(), keys, strict=True):
             factors.a.copy_(torch.from_numpy(arrays[f"lora_A/{number}/{key}"]))
@@ -89,26 +90,75 @@ def case_config(env: dict[str, Any], effective: dict[str, Any], *overrides: str)
 def test_parity_with_the_public_script(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every chunk's score and the weights after the last phase, float32 as in the case."""
     arrays, config = parity("phased_lora_ttt27")
-    cfg = case_config(config["env"], config["effective"])
-    made = itertools.count()
+    assert_parity(case_config(config["env"], config["effective"]), arrays, config, (FIRST_LANE, MADE_HERE), monkeypatch)
+
+
+def assert_parity(
+    cfg: Config,
+    arrays: dict[str, np.ndarray],
+    config: dict[str, Any],
+    case: tuple[int, tuple[int, ...]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Compare a run of `cfg`; `case` has the first layer in lanes, and the sets of factors in the order of use here."""
+    first_lane, made = case[0], iter(case[1])
     plain_new = LoraScoring._new_factors
     monkeypatch.setattr(
         LoraScoring,
         "_new_factors",
-        lambda self, batch: recorded_start(arrays, MADE_HERE[next(made)], plain_new(self, batch)),
+        lambda self, batch: recorded_start(arrays, next(made), plain_new(self, batch)),
     )
     monkeypatch.setattr(ttt_lora, "weights_restored", lambda model: contextlib.nullcontext())
     tokens, observed = arrays["val_tokens"], Observed()
     dataset = Dataset([], [], tokens, arrays["val_bytes"][1:].astype(np.int16), "")
     scorer = Scorer(cfg, dataset, Ranks())
-    found = scorer.test_time_trained(of_lqer27(arrays, "param", FIRST_LANE), observe=observed)
+    found = scorer.test_time_trained(of_lqer27(arrays, "param", first_lane), observe=observed)
     nats = observed.per_target(tokens.size - 1)
-    for start, targets, expected in zip(arrays["doc_start"], arrays["doc_tokens"], arrays["doc_nats"], strict=True):
+    for start, targets, expected in zip(arrays["doc_start"], arrays["doc_len"] - 1, arrays["doc_nats"], strict=True):
         assert nats[start : start + targets].mean() == pytest.approx(expected / targets, abs=1e-6)
     assert found.val_bpb == pytest.approx(config["ttt"]["val_bpb"], rel=1e-6)
     weights = scorer.model.state_dict()
-    for name, value in of_lqer27(arrays, "final", FIRST_LANE).items():
+    for name, value in of_lqer27(arrays, "final", first_lane).items():
         assert (weights[name] - value).norm() <= 1e-6 * value.norm() + 1e-9, name
+
+
+@pytest.mark.slow
+def test_parity_with_short_chunks_and_no_factors_for_queries_and_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PR #2014. Its asymmetric cap has two scalars of 30 that nothing trains, which is the plain cap."""
+    arrays, config = parity("shortdoc_noqv2014")
+    env, first_lane = config["env"], config["env"]["PARALLEL_START_LAYER"]
+    steps = [pair.split(":") for pair in env["TTT_SHORT_SCORE_FIRST_STEPS"].split(",")]
+    chunks = "[" + ",".join(f"[{most},{size}]" for most, size in steps) + "]"
+    no_qv = ["data.train_batch_tokens=8256", "eval.ttt.lora_targets=[k,o,mlp,head]", f"eval.ttt.lora_chunks={chunks}"]
+    rate = f"eval.ttt.lr={env['TTT_LORA_LR'] * env['TTT_LOCAL_LR_MULT']}"
+    cfg = case_config(env, config["effective"], f"tech.parallel_lanes.first={first_lane}", *no_qv, rate)
+    assert_parity(cfg, arrays, config, (first_lane, (0, 1)), monkeypatch)
+
+
+@pytest.mark.parametrize("window", ["document", "whole_chunks"])
+def test_parity_of_the_chunks_of_short_documents(window: str) -> None:
+    """Chunks, windows and the batches of a queue as in PR #2014; windows by default go on to the end of the chunk."""
+    arrays, config = parity("shortchunks2014")
+    env, length = config["env"], arrays["length"]
+    recipe = TTTRecipe(0.01, env["TTT_CHUNK_SIZE"], 24, env["TTT_EVAL_SEQ_LEN"], config["parsed_steps"])
+    sizes = np.array([recipe.chunk_for(targets) for targets in (length - 1).tolist()])
+    assert (sizes == arrays["chunk"]).all() and (-(-(length - 1) // sizes) == arrays["chunks"]).all()
+    tokens = np.arange(8192, dtype=np.uint16)
+    for total, chunk, start, size, offset, scored in arrays["windows"].tolist():
+        documents, ct = np.array([[0, total - 1]]), recipe.chunk_for(total - 1)
+        batch = chunk_batch(tokens, documents, chunk, ct, recipe.seq_len, window)
+        assert batch.scored.sum() == scored
+        if window == "document":
+            assert batch.ids[0].tolist() == list(range(start, start + size)) and batch.positions[0, 0] == offset
+        else:
+            assert batch.ids[0, -1] == (chunk + 1) * ct - 1
+    lengths = np.concatenate([batch["lengths"] for batch in config["queue"]]) - 1
+    queue = document_batches(np.stack([np.arange(lengths.size), lengths], axis=1), recipe.batch_seqs)
+    for queued, expected in zip(queue, config["queue"], strict=True):
+        assert (queued.documents[:, 1] + 1).tolist() == expected["lengths"]
+        size = recipe.chunk_for(int(queued.documents[-1, 1]))
+        assert size == expected["chunk"] and forwarded_tokens(queued, size, 10**9) > 0
+        assert -(-int(queued.documents[-1, 1]) // size) == expected["chunk_steps"]
 
 
 # The recipe written out: documents alone, torch's optimizers, phases on pieces that are run one by one.
