@@ -13,9 +13,9 @@ from golf.bits import Score
 from golf.files import disk_errors
 from golf.run.console import display_for
 from golf.run.folder import RunFolder
-from golf.run.progress import Progress
+from golf.run.progress import Progress, how_far
 from golf.run.trainlog import TrainLog, timing
-from golf.settings.config import Config, training_seconds
+from golf.settings.config import Config
 from golf.words import duration
 
 
@@ -71,14 +71,10 @@ class RunLog(TrainLog):
                 lr_multiplier=round(lr_multiplier, 6),
                 tokens_per_second=round(tokens_per_second, 1),
             )
-        budget, iterations = training_seconds(self.cfg), self.cfg.schedule.iterations
-        by_steps = (iterations - step) * seconds / step
-        left = duration(min(by_steps, max(budget - seconds, 0.0)) if budget else by_steps)
-        # The limit that is nearer ends the run.
-        fraction = max(step / iterations, seconds / budget if budget else 0.0)
+        fraction, left = how_far(self.cfg, step, seconds)
         # The loss of the last logged step: reading another one would wait for the device.
-        text = f"step {step}  loss {self._last_loss:.4f}  {tokens_per_second:,.0f} tokens/s  {left} left"
-        self.display.update(min(fraction, 1.0), text)
+        text = f"step {step}  loss {self._last_loss:.4f}  {tokens_per_second:,.0f} tokens/s  {duration(left)} left"
+        self.display.update(fraction, text)
 
     def validation(self, step: int, seconds: float, score: Score) -> None:
         super().validation(step, seconds, score)
