@@ -170,6 +170,12 @@ def idea_of(kind: type) -> Idea | None:
     return next((idea for idea in ideas().values() if idea.module == kind.__module__), None)
 
 
+def outside_folders(names: Iterable[str]) -> list[Path]:
+    """Return the folders of those of the techniques `names` that are ideas outside this checkout and any package."""
+    found = [ideas()[name] for name in names if name in ideas()]
+    return [idea.folder for idea in found if idea.folder.parent != FOLDER and idea.module.startswith(f"{PACKAGE}.")]
+
+
 def file_of(module: str) -> Path | None:
     """Return the file of a module in an idea's folder or package, None for any other module."""
     for idea in ideas().values():

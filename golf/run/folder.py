@@ -17,6 +17,7 @@ import yaml
 
 from golf.errors import GolfError
 from golf.files import disk_errors, write_atomic, write_json, write_new
+from golf.idea_folders import outside_folders
 from golf.paths import ROOT
 from golf.run.environment import environment_record
 from golf.run.identity import variant_id
@@ -134,7 +135,9 @@ def describe(folder: RunFolder, cfg: Config, command: list[str]) -> None:
     """Write the resolved configuration and the environment record into `folder`."""
     # YAML for people. config.json, which ranks and reports read, comes last: with it the folder counts as a run.
     write_atomic(folder.path / "config.yaml", yaml.safe_dump(to_dict(cfg), sort_keys=False))
-    write_json(folder.path / "environment.json", environment_record(command))
+    # The command of a job of a sweep names no folders of ideas, without which it means nothing elsewhere.
+    named = [f"ideas={place}" for place in outside_folders(cfg.tech) if not any("ideas=" in part for part in command)]
+    write_json(folder.path / "environment.json", environment_record([*command, *named]))
     write_json(folder.config, to_dict(cfg))
 
 

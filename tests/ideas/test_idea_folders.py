@@ -1,6 +1,7 @@
 """Techniques in folders outside the package: found, composed, named in ids, missed with a sentence."""
 
 import dataclasses
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import golf
-from golf.artifact.header import write_header
+from golf.artifact.header import read_header, read_model, write_header
 from golf.artifact.script.bundle import Bundle
 from golf.artifact.script.code_bytes import estimated_code_bytes
 from golf.artifact.script.modules import source_of
@@ -18,6 +19,7 @@ from golf.errors import GolfError, MissingError
 from golf.idea_folders import idea_of, ideas, refuse_changed, use_ideas
 from golf.jobs.cluster import snapshot
 from golf.registry import technique_types
+from golf.run.folder import RunFolder, describe
 from golf.run.identity import variant_id
 from golf.settings.catalogue import found
 from golf.settings.composition import refuse_mistakes
@@ -127,7 +129,18 @@ def test_files_written_with_an_idea_that_is_not_here_say_so(
         from_dict(Config, values)
     with pytest.raises(MissingError, match="delta_rule"):
         refuse_changed(cfg.idea_code)
-    del header
+    with pytest.raises(MissingError, match="delta_rule"):
+        read_model(read_header(header)[0])
+
+
+def test_the_written_command_names_the_folder(outside: Path, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    describe(folder, golf.compose([*SMALL, "tech=[delta_rule,xsa]"]), ["golf/train.py", "seed=1"])
+    written = json.loads((folder.path / "environment.json").read_text())["command"]
+    assert written == ["golf/train.py", "seed=1", f"ideas={outside / 'delta_rule'}"]
+    describe(folder, golf.compose([*SMALL, "tech=[normuon]"]), ["golf/train.py", "seed=1"])
+    assert json.loads((folder.path / "environment.json").read_text())["command"] == ["golf/train.py", "seed=1"]
 
 
 @pytest.mark.parametrize(
