@@ -1,6 +1,6 @@
 """`python golf/train.py [overrides]`: compose, check, run, show. `-m` runs every combination of listed values.
 
-`+sweep=<name>` runs the sweep of conf/sweep/, `--why A B` says which settings two runs or lists of overrides differ in.
+`+sweep=<name>` runs the sweep of conf/sweep/.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from omegaconf import DictConfig  # noqa: E402
 
 from golf.errors import GolfError  # noqa: E402
 from golf.files import DISK_REFUSES, disk_error  # noqa: E402
-from golf.run.folder import RunFolder, find_run, finished_run  # noqa: E402
+from golf.run.folder import RunFolder, finished_run  # noqa: E402
 from golf.run.identity import variant_id  # noqa: E402
 from golf.run.result import CRASHED, INTERRUPTED, OK, Result  # noqa: E402
 from golf.settings.composition import (  # noqa: E402
@@ -133,19 +133,6 @@ def _finished_before(result: Result, folder: RunFolder) -> str:
     return f"the same run has finished before ({score}, {folder.path}); this one trains again, into a new folder"
 
 
-def print_quant_gaps(rows: Sequence[Row]) -> None:
-    """Print the quantization gaps of each run's checkpoint under every number format, for `+sweep=quant_gap`."""
-    from golf.training.loop.quant_gap import gaps_of_run, print_gaps
-
-    for row in rows:
-        if row.result and row.result.final_score and (folder := find_run(row.result.variant_id, row.result.seed)):
-            print(f"\n{folder.path}\n")
-            try:
-                print_gaps(gaps_of_run(folder))
-            except GolfError as error:
-                print(f"error: {error}", file=sys.stderr)
-
-
 def command_line() -> int:
     """Return the exit status: 0 if all runs are `ok`, 1 if one is not, 2 for a mistake in the command or its inputs."""
     print_in_any_encoding()
@@ -156,11 +143,6 @@ def command_line() -> int:
         print(f"error: {said}", file=sys.stderr)
         return EXIT_USAGE
     try:
-        # Runs and quoted overrides follow --why, which the checks below would refuse.
-        if sys.argv[1:2] == ["--why"]:
-            from golf.report.why import why
-
-            return why(sys.argv[2:])
         flags, overrides = flags_first(sys.argv[1:])
         if "--version" in flags:
             from golf.run.environment import golf_version
@@ -221,7 +203,7 @@ def _run_all(overrides: list[str]) -> int:
 
 
 def _show_sweep(name: str, rows: Sequence[Row], overrides: Sequence[str]) -> None:
-    """Print the table of several runs, and the quantization gaps of a sweep over them."""
+    """Print the table of several runs, and send it to the tracker of the runs."""
     if len(rows) > 1:
         from golf.jobs.sweep.batch import mirror_report
         from golf.report.results import print_sweep
@@ -229,8 +211,6 @@ def _show_sweep(name: str, rows: Sequence[Row], overrides: Sequence[str]) -> Non
         rules = rules_selected(overrides)
         print_sweep(name, [row[:3] for row in rows], rules)
         mirror_report(name, rows, rules)
-    if any(o.lstrip("+") == "sweep=quant_gap" for o in overrides):
-        print_quant_gaps(rows)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ QUOTED_OR_COMMENT = re.compile(r"'[^']*'|\"[^\"]*\"|(?:^|\s)#.*")
 PROGRAMS = ("python ", "golf ", "pip install", "make ")
 NOT_OURS = {".", "wandb", "script", "ssh"}  # commands of the shell and of other packages
 FLAGS = {"-m", "--multirun", "--cfg", "job", "--dry-run"}
-RUNS_FOR_REAL = {"inspect", "quant-gap", "plan", "power", "ledger", "from-env", "report"}
+RUNS_FOR_REAL = {"inspect", "quant-gap", "plan", "power", "ledger", "from-env", "report", "why"}
 
 
 class ParsedError(Exception):
@@ -88,9 +88,6 @@ def check_command(command: str) -> None:
 
 def check_training(arguments: list[str]) -> None:
     if arguments in (["--help"], ["-h"]):
-        return
-    if arguments[:1] == ["--why"]:
-        assert golf_main(*arguments).returncode == 0
         return
     for combination in combinations([a for a in arguments if a not in FLAGS]):
         compose(combination)

@@ -1,16 +1,9 @@
 """List everything that was tried, with intervals and verdicts.
 
-Negative results are included.
-
-    golf ledger                                     # all finished variants against their references
-    golf ledger --catalogue negative_results.csv    # published negative results with our verdicts beside them
-
-A catalogue has the columns category, technique, base, delta_bpb, measured, evidence, source.
+All finished variants are compared with their references. Negative results are included.
 """
 
 from __future__ import annotations
-
-from pathlib import Path
 
 from golf.commands.parsing import CommandParser
 from golf.errors import GolfError
@@ -19,7 +12,6 @@ from golf.errors import GolfError
 def parser() -> CommandParser:
     """Return the parser of `golf ledger`."""
     made = CommandParser("ledger", __doc__)
-    made.add_argument("--catalogue", type=Path, metavar="FILE", help="CSV file of published results to list beside")
     made.add_rules()
     made.add_comparison()
     made.add_table_format()
@@ -29,14 +21,12 @@ def parser() -> CommandParser:
 def main(arguments: list[str]) -> int:
     """Print the ledger."""
     args = parser().parse_intermixed_args(arguments)
-    from golf.report.ledger import beside_catalogue, ledger
+    from golf.report.ledger import ledger
     from golf.report.table import render
     from golf.run.folder import runs_root
     from golf.settings.composition import rules_named
 
     table = ledger(rules_named(args.rules), score=args.score, sigma=args.sigma)
-    if args.catalogue:
-        table = beside_catalogue(args.catalogue, table)
     if not table.rows:
         raise GolfError(f"Nothing has finished under {runs_root()} yet: GOLF_RUNS names another folder of runs.")
     print(render(table, args.format), end="")

@@ -1,4 +1,4 @@
-"""Upload runs, sweeps and imports to W&B from their folders.
+"""Upload runs and sweeps to W&B from their folders.
 
     golf sync              # everything in multirun/
     golf sync FOLDER

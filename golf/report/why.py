@@ -1,4 +1,4 @@
-"""`--why A B`: the settings in which two runs, variants or lists of overrides differ."""
+"""`golf why A B`: the settings in which two runs, variants or lists of overrides differ."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from golf.run.identity import variant_id
 from golf.settings.composition import compose
 from golf.settings.config import Config, from_dict
 
-USAGE = 'Name two things to compare: --why A B, each a run folder, a variant or quoted overrides ("model=11l seed=2").'
+USAGE = 'Name two things to compare, each a run folder, a variant or quoted overrides ("model=11l seed=2").'
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ WIDTH = 118
 FLAGS = {
     "-m, --multirun": "run every combination of the values listed, as in optim.matrix_lr=0.02,0.04",
     "--cfg job": "print the composed configuration and run nothing",
-    "--why A B": "say which settings two runs or lists of overrides differ in",
     "--hydra-help": "Hydra's own flags",
 }
 

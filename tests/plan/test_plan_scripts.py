@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from golf.training.data.own_text import OwnDataset
-from golf.training.loop import quant_gap
-from tests.support import ROOT, golf_main, only_run, script_main, tiny_overrides
+from tests.support import golf_main, only_run, script_main, tiny_overrides
 
 
 @pytest.fixture
@@ -79,15 +78,3 @@ def test_a_model_of_one_layer_is_planned_and_runs(tiny: OwnDataset, runs: Path) 
 def test_mistakes_end_in_one_sentence(command: list[str], sentence: str, runs: Path) -> None:
     done = script_main(*command)
     assert done.returncode == 2 and sentence in done.stderr and done.stderr.count("\n") == 1, done.stderr
-
-
-@pytest.mark.slow
-def test_the_sweep_of_number_formats_trains_once(tiny: OwnDataset, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    presets = [path.stem for path in (ROOT / "conf/quant").glob("*.yaml")]
-    for expected in (presets, ["int8"]):
-        done = golf_main("+sweep=quant_gap", *tiny_overrides(tiny))
-        assert done.returncode == 0, done.stderr
-        only_run(runs)
-        assert [preset for preset in expected if f"| {preset} |" not in done.stdout] == []
-        # Formats do not change from one time to the next, so the second time one is enough.
-        monkeypatch.setattr(quant_gap, "presets", lambda: ["int8"])

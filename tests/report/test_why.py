@@ -1,4 +1,4 @@
-"""`--why A B`: the settings in which runs, variants and lists of overrides differ."""
+"""`golf why A B`: the settings in which runs, variants and lists of overrides differ."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from golf.report.why import why
 from golf.run.folder import create_run_folder
 from golf.run.identity import variant_id
-from tests.support import compose, golf_main
+from tests.support import compose, golf_command
 
 
 def lines(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
@@ -63,5 +63,5 @@ def test_runs_variants_and_folders(runs: Path, capsys: pytest.CaptureFixture[str
     ],
 )
 def test_sides_that_cannot_be_compared(arguments: list[str], sentence: str, runs: Path) -> None:
-    done = golf_main("--why", *arguments)
+    done = golf_command("why", *arguments)
     assert done.returncode == 2 and done.stderr.startswith("error: ") and sentence in done.stderr

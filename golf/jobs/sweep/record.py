@@ -26,7 +26,7 @@ from golf.run.folder import runs_root
 NOT_IN_NAME = re.compile(
     r"-|\+*(launch|rules|track|note|cluster)\.|\+*sweep\.(?!until=)|\+*(rules|track|cluster|hydra/launcher|hydra/sweeper)="
 )
-REFERENCE_KINDS = ("leave_one_out", "add_one", "quant_gap")  # tables compare the others with the first variant
+REFERENCE_KINDS = ("leave_one_out", "add_one")  # tables compare the others with the first variant
 LABEL_LENGTH = 40
 
 
@@ -39,7 +39,7 @@ class SweepRecord:
     created: str  # time at which this command was first given, ISO 8601 in UTC
     reference: str | None = None  # id of the variant that tables compare the others with
     swept: list[str] = field(default_factory=list)  # settings that vary, besides the seed
-    kind: str = "grid"  # one of grid, seeds, leave_one_out, add_one, quant_gap
+    kind: str = "grid"  # one of grid, seeds, leave_one_out, add_one
     runs: list[dict[str, Any]] = field(default_factory=list)  # distinct runs: overrides, variant_id, seed, name
     refused: list[dict[str, Any]] = field(default_factory=list)  # invalid combinations: overrides, error
     sequential: dict[str, Any] | None = None  # plan of a sweep in rounds (`SequentialPlan`)

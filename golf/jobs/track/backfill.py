@@ -1,4 +1,4 @@
-"""Mirror runs, sweeps and imports that have ended, from their folders."""
+"""Mirror runs and sweeps that have ended, from their folders."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from pathlib import Path
 from golf.errors import GolfError
 from golf.jobs.track.companion import end, start
 from golf.jobs.track.keys import read_object
-from golf.jobs.track.mirror_record import OFFLINE, UPLOADED, MirrorRecord, is_import, is_sweep, record_path
+from golf.jobs.track.mirror_record import OFFLINE, UPLOADED, MirrorRecord, is_sweep, record_path
 from golf.run.folder import RunFolder
 from golf.settings.config import RulesConfig, from_dict
 from golf.settings.jobs_config import TrackConfig
 
 UPLOAD_SECONDS = 300.0  # longer than after a run, because no machine waits for the upload
-IN_A_RUNS_ROOT = ("seed*/config.json", "*/seed*/config.json", "sweeps/*/sweep.json", "imported/*/import.json")
+IN_A_RUNS_ROOT = ("seed*/config.json", "*/seed*/config.json", "sweeps/*/sweep.json")
 
 
 def folders(paths: Iterable[Path]) -> list[Path]:
-    """Return the folders of runs, sweeps and imports at or below `paths`. Raises `GolfError` for a path without any."""
+    """Return the folders of runs and sweeps at or below `paths`. Raises `GolfError` for a path without any."""
     found: list[Path] = []
     for path in paths:
-        inside = [path / name for name in ("config.json", "sweep.json", "import.json")]
+        inside = [path / name for name in ("config.json", "sweep.json")]
         for pattern in IN_A_RUNS_ROOT:
             inside += sorted(path.glob(pattern))
         here = [file.parent.absolute() for file in inside if file.is_file()]
         if not here:
-            raise GolfError(f"{path} is no run, sweep or import and holds none: give multirun/ or a folder in it.")
+            raise GolfError(f"{path} is no run or sweep and holds none: give multirun/ or a folder in it.")
         found += here
     return list(dict.fromkeys(found))
 
@@ -44,12 +44,12 @@ def pending(folder: Path, *, offline: bool) -> bool:
 
 
 def has_ended(folder: Path) -> bool:
-    """Tell whether `folder` can be mirrored as a whole: a run needs its result; sweeps and imports always can."""
-    return is_sweep(folder) or is_import(folder) or (folder / "result.json").is_file()
+    """Tell whether `folder` can be mirrored as a whole: a run needs its result; a sweep always can."""
+    return is_sweep(folder) or (folder / "result.json").is_file()
 
 
 def back_fill(folder: Path, track: TrackConfig, rules: RulesConfig | None = None) -> MirrorRecord | None:
-    """Mirror a run, a sweep's report or an import. Return its record; None, after a warning, if a part did not arrive.
+    """Mirror a run or a sweep's report. Return its record; None, after a warning, if a part did not arrive.
 
     Without `rules` a report is judged by the rules that its runs were made with.
     """
@@ -83,7 +83,7 @@ def unhurried(track: TrackConfig, mode: str, project: str | None, entity: str | 
 def _sources(folder: Path) -> list[Path]:
     """Return the files whose content a mirror of `folder` shows."""
     results = [run / "result.json" for run in _runs_of_sweep(folder)] if is_sweep(folder) else []
-    return [folder / name for name in ("result.json", "sweep.json", "import.json")] + results
+    return [folder / name for name in ("result.json", "sweep.json")] + results
 
 
 def _runs_of_sweep(folder: Path) -> Iterator[Path]:

@@ -1,7 +1,6 @@
 """`python -m golf.jobs.track.mirror <folder> <settings as JSON>`: copy a run to W&B while it goes on.
 
-It also mirrors the report of a sweep and an imported submission. `companion` starts it; the run has ended when standard
-input ends.
+It also mirrors the report of a sweep. `companion` starts it; the run has ended when standard input ends.
 
 The client works in a forked child. A child that takes too long is killed with all processes that it started, because
 wandb's own process would ask a dead server for ever. A second child records offline what did not arrive online.
@@ -24,7 +23,7 @@ from pathlib import Path
 
 from golf.errors import GolfError
 from golf.jobs.track.companion import kill_descendants
-from golf.jobs.track.mirror_record import INCOMPLETE, OFFLINE, UPLOADED, MirrorRecord, is_import, is_sweep, warning
+from golf.jobs.track.mirror_record import INCOMPLETE, OFFLINE, UPLOADED, MirrorRecord, is_sweep, warning
 from golf.run.folder import RunFolder
 from golf.settings.config import RulesConfig, from_dict
 from golf.settings.jobs_config import TrackConfig
@@ -121,10 +120,6 @@ class Mirror:
             from golf.jobs.track.sweep_report import stream_report
 
             stream_report(folder, track, record, self.rules)
-        elif is_import(folder):
-            from golf.jobs.track.foreign_runs import stream_import
-
-            stream_import(folder, track, record)
         else:
             from golf.jobs.track.stream import stream
 

@@ -51,8 +51,8 @@ def _new_id(folder: Path) -> str:
     """Return `<variant id>-s<seed>-a<attempt>-<4 hex digits>`. The digits keep apart the same run of two people."""
     seed, _, attempt = folder.name.removeprefix("seed").partition(".")
     parts = [folder.parent.name.rpartition("-")[2], f"s{seed}", f"a{attempt or 1}"]
-    if is_sweep(folder) or is_import(folder):
-        parts = ["report" if is_sweep(folder) else "import", folder.name[:MOST_NAME_CHARS]]
+    if is_sweep(folder):
+        parts = ["report", folder.name[:MOST_NAME_CHARS]]
     # W&B refuses some special characters in an id.
     return re.sub(r"[^A-Za-z0-9_-]", "_", "-".join([*parts, secrets.token_hex(2)]))
 
@@ -60,11 +60,6 @@ def _new_id(folder: Path) -> str:
 def is_sweep(folder: Path) -> bool:
     """Tell whether `folder` is that of a sweep's record, which is mirrored as a report."""
     return (folder / "sweep.json").is_file()
-
-
-def is_import(folder: Path) -> bool:
-    """Tell whether `folder` is that of an imported submission, whose runs are mirrored together."""
-    return (folder / "import.json").is_file()
 
 
 def warning(reason: object, folder: Path) -> str:

@@ -69,7 +69,6 @@ def test_batches_of_a_search_add_up(runs: Path) -> None:
         (["drop=[] tech=[xsa,ema]", "drop=[xsa] tech=[xsa,ema]"], "leave_one_out", True),
         (["drop=[ema] tech=[xsa,ema]", "drop=[xsa] tech=[xsa,ema]"], "grid", False),
         (["sweep=lower_lr optim.matrix_lr=0.04", "sweep=lower_lr optim.matrix_lr=0.02"], "grid", True),
-        (["sweep=quant_gap quant=int8", "sweep=quant_gap quant=int6_mixed"], "quant_gap", True),
         (["sweep=add_one tech=[xsa] drop=[xsa]", "sweep=add_one tech=[xsa]"], "add_one", True),
     ],
 )
