@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from golf.settings.config import Config, techniques, training_seconds
-from golf.training.loop.schedule import lr_multiplier, muon_weight_decay
+from golf.training.loop.schedule import lr_multiplier, muon_weight_decay, weight_decay_factor
 from golf.training.optim.groups import group_of
 
 SHIPPED_SD = 0.15  # standard deviation of log size predicted from shipped measurements
@@ -52,6 +52,7 @@ def path_length(cfg: Config, role: str, steps: int) -> float:
         step, end = steps * point // points, steps * (point + 1) // points
         stride = lr * lr_multiplier(cfg, step, step * seconds)
         decay = muon_weight_decay(cfg, step / steps) if group == "matrix" else optim.adam_wd
+        decay *= weight_decay_factor(cfg, step / steps)
         left = (1.0 - decay * stride) ** (end - step)
         # Sum of the geometric series that decay makes of equal strides.
         path = path * left + ((1.0 - left) / decay if decay * stride else (end - step) * stride)

@@ -124,6 +124,9 @@ class ScheduleConfig:
     # share of the run after which Muon's weight decay begins to fall
     muon_wd_taper_start: float = later(number(0.7, at_least=0, below=1))
     muon_wd_taper_final: float = later(number(1.0, at_least=0, at_most=1))  # factor on it at the end; 1 = no fall
+    # factors on all weight decays at the shares of the run in weight_decay_shares, linear in between; [] = 1 throughout
+    weight_decay_factors: list[float] = later(field(default_factory=list))
+    weight_decay_shares: list[float] = later(field(default_factory=list))  # shares of the run, ascending
     warmup_steps: int = number(20, at_least=0)  # untimed steps that compile and fill caches; their updates are undone
     # stages in order, as [{until: 0.3, seq_len: 512, batch_tokens: 262144}, {}]: the finished share of the run at which
     # a stage ends, its tokens per sequence and per step; what a stage leaves out is that of `data`; [] = one stage

@@ -285,6 +285,12 @@ def _check_muon(cfg: Config) -> None:
         f"schedule.muon_wd_taper_final={taper:g} lets a weight decay fall that is 0: "
         "set optim.muon_wd, or leave the factor at 1.",
     )
+    shares, factors = cfg.schedule.weight_decay_shares, cfg.schedule.weight_decay_factors
+    _require(
+        len(shares) == len(factors) and shares == sorted(set(shares)) and min(factors, default=0) >= 0,
+        f"schedule.weight_decay_shares={shares} and weight_decay_factors={factors} do not go together: give ascending "
+        "shares of the run and a factor of 0 or more for each, such as [0.4,0.85,1] and [1,0.5,1.75].",
+    )
     _require(
         o.muon == "parallel" or not o.clip_before_reduction,
         f"optim.clip_before_reduction=true needs gradients that the backward pass has not averaged, and "

@@ -108,6 +108,9 @@ def _muon(cfg: Config) -> str:
     ]
     if s.muon_wd_taper_final < 1.0:
         parts[-1] += f" falling to {written(s.muon_wd_taper_final)} of it from {written(s.muon_wd_taper_start)} on"
+    if s.weight_decay_factors:
+        parts[-1] += ", all decays times " + " to ".join(map(written, s.weight_decay_factors))
+        parts[-1] += " at shares " + ", ".join(map(written, s.weight_decay_shares)) + " of the run"
     if o.muon_row_normalize:
         parts.append("rows normalized")
     if o.muon_coefficients != "quintic":

@@ -40,6 +40,7 @@ class TorchOptimizer:
         self._held = [p for p in self.params if p.numel()]
         if "weight_decay" in inspect.signature(kind).parameters:
             given = {"weight_decay": weight_decay, **given}
+            self.weight_decay = given["weight_decay"]
         self._make = partial(kind, lr=lr, **given)
         try:
             self.inner: torch.optim.Optimizer = self._make(self._held)
@@ -58,6 +59,8 @@ class TorchOptimizer:
         """Apply one update at `lr · lr_multiplier`. Parameters without a gradient stay as they are."""
         for group in self.inner.param_groups:
             group["lr"] = self.lr * lr_multiplier
+            if "weight_decay" in group:
+                group["weight_decay"] = self.weight_decay
         self.inner.step()
 
     def state_dict(self) -> Mapping[str, Tensor]:

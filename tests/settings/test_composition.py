@@ -203,6 +203,7 @@ def test_every_option_composes_and_says_what_it_is(path: Path, machine: None) ->
         (["eval=ttt_lora", "eval.ttt.lora_chunks=[[256,8],[256,4]]"], r"lengths ascending, chunks of 1 to 256"),
         (["eval=ttt_lora", "eval.ttt.lora_chunks=[[256]]"], r"has to be pairs of a length and the tokens"),
         (["eval=ttt_lora", "eval.ttt.batch_seqs=0"], r"eval\.ttt\.batch_seqs=0 has to be at least 1"),
+        (["schedule.weight_decay_factors=[1,2]"], r"do not go together: give ascending shares"),
         (["optim.muon_coefficients=fixed"], r"choose one of quintic, polar_express"),
         (
             ["optim.muon_coefficients=polar_express", "optim.muon_backend_steps=6"],
@@ -432,6 +433,7 @@ def test_plain_settings_are_dropped_by_name(name: str, machine: None) -> None:
         "lqer": ["quant=int4_lqer"],
         "sensitive": ["quant=gptq_int6", "quant.mlp.format=int5", "quant.sensitive.top=3"],
         "decay_taper": ["optim.muon_wd=0.1", "schedule.muon_wd_taper_final=0.5"],
+        "decay_factors": ["schedule.weight_decay_factors=[1,2]", "schedule.weight_decay_shares=[0.4,1]"],
         "row_normalize": ["optim.muon_row_normalize=true"],
         "polar_express": ["optim.muon_coefficients=polar_express"],
         "momentum_dtype": ["optim.muon_momentum_dtype=bf16"],

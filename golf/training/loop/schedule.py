@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
+
 from golf.settings.config import Config, OptimConfig, training_seconds
+from golf.training.optim.groups import Optimizer
 from golf.training.ranks import Ranks
 
 
@@ -61,6 +64,19 @@ def muon_weight_decay(cfg: Config, fraction: float) -> float:
     start, final = cfg.schedule.muon_wd_taper_start, cfg.schedule.muon_wd_taper_final
     fallen = min(max((fraction - start) / (1.0 - start), 0.0), 1.0)
     return cfg.optim.muon_wd * (1.0 + (final - 1.0) * fallen)
+
+
+def weight_decay_factor(cfg: Config, fraction: float) -> float:
+    """Return the factor on all weight decays at the finished share `fraction` of the run (PR #2020)."""
+    shares, factors = cfg.schedule.weight_decay_shares, cfg.schedule.weight_decay_factors
+    return float(np.interp(fraction, shares, factors)) if factors else 1.0
+
+
+def schedule_decay(cfg: Config, optimizer: Optimizer, fraction: float) -> None:
+    """Set the weight decays of a step at the finished share `fraction` of the run."""
+    # Without a schedule the optimizers keep their own.
+    if cfg.schedule.muon_wd_taper_final < 1.0 or cfg.schedule.weight_decay_factors:
+        optimizer.set_decays(muon_weight_decay(cfg, fraction), weight_decay_factor(cfg, fraction))
 
 
 def progress_fraction(cfg: Config, step: int, elapsed_seconds: float) -> float:

@@ -27,7 +27,7 @@ from golf.training.data.dataset import Dataset
 from golf.training.data.documents import BOS_ID
 from golf.training.loop.checkpoint import flatten
 from golf.training.loop.random_model import noise
-from golf.training.loop.schedule import lr_multiplier, muon_momentum, muon_weight_decay
+from golf.training.loop.schedule import lr_multiplier, muon_momentum, muon_weight_decay, schedule_decay
 from golf.training.loop.scoring_proofs import small_scores
 from golf.training.model.build import build_model, shapeless_model
 from golf.training.optim.groups import build_optimizer
@@ -160,12 +160,13 @@ def _steps(cfg: Config) -> bytes:
     model = build_model(small)
     optimizer = build_optimizer(small, model)
     gradients = {name: LARGE_GRADIENT * noise(name, p.shape).to(p.dtype) for name, p in model.named_parameters()}
-    for i, at_step in enumerate(_multipliers(cfg)):
+    last = cfg.schedule.iterations - 1
+    for i, (at_step, fraction) in enumerate(zip(_multipliers(cfg), (*FRACTIONS, last / (last + 1)), strict=True)):
         optimizer.zero_grad()
         for name, param in model.named_parameters():
             # Another gradient in each step: with equal ones the momentum would keep its direction at any setting.
             param.grad = gradients[name].flatten().roll(i).view(param.shape)
-        optimizer.muon.weight_decay = at_step.muon_weight_decay
+        schedule_decay(cfg, optimizer, fraction)
         optimizer.step(at_step.lr, at_step.muon_momentum)
     # Both forms of Muon take the same steps, so the form is compared by its name.
     kind = type(optimizer.muon).__name__.encode()

@@ -18,8 +18,8 @@ from golf.training.loop.schedule import (
     decays_from_the_start,
     lr_multiplier,
     muon_momentum,
-    muon_weight_decay,
     progress_fraction,
+    schedule_decay,
 )
 from golf.training.loop.state import TrainState
 
@@ -92,9 +92,7 @@ def train(
         multiplier = lr_multiplier(cfg, step, seconds)
         progress = Progress(step, progress_fraction(cfg, step, seconds), multiplier)
         state.hooks.before_step(progress)
-        # Without a taper the optimizer keeps its own decay.
-        if cfg.schedule.muon_wd_taper_final < 1.0:
-            state.step.optimizer.muon.weight_decay = muon_weight_decay(cfg, progress.fraction)
+        schedule_decay(cfg, state.step.optimizer, progress.fraction)
         before, active = state.switches.active, state.switches.advance(progress)
         state.hooks.at_switch(before, active)
         next_batch = loader.next_batch

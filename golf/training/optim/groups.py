@@ -69,6 +69,7 @@ class Optimizer:
         own_norm: bool = False,
     ):
         self.muon, self.adams, self.clip_norm, self.own_norm = muon, adams, clip_norm, own_norm
+        self._decays = [adam.weight_decay for adam in adams]
 
     @property
     def reduces_gradients(self) -> bool:
@@ -88,6 +89,12 @@ class Optimizer:
         for adam in self.adams:
             adam.step(lr_multiplier)
         self.muon.step(lr_multiplier, momentum)
+
+    def set_decays(self, muon: float, factor: float) -> None:
+        """Let all weight decays be `factor` times their own, and that of Muon `factor` times `muon`."""
+        self.muon.weight_decay = muon * factor
+        for adam, decay in zip(self.adams, self._decays, strict=True):
+            adam.weight_decay = decay * factor
 
     @torch.no_grad()
     def _clip(self) -> None:

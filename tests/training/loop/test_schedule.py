@@ -12,7 +12,11 @@ from golf.training.loop.schedule import (
     muon_momentum,
     muon_weight_decay,
     progress_fraction,
+    schedule_decay,
+    weight_decay_factor,
 )
+from golf.training.model.build import build_model
+from golf.training.optim.groups import build_optimizer
 from tests.support import compose, parity
 
 
@@ -129,6 +133,22 @@ def test_weight_decay_falls_as_in_the_record_with_a_taper() -> None:
     assert found == pytest.approx([1.0, 1.0, 0.75, 0.5])
     cfg.schedule.muon_wd_taper_final = 1.0
     assert muon_weight_decay(cfg, 1.0) == 0.095
+
+
+def test_parity_with_decays_that_fall_and_rise() -> None:
+    """PR #2020: factors at 201 shares of the run, on the decays of all groups."""
+    _, case = parity("wdsched2020")
+    e = case["effective"]
+    cfg = compose(["scale=laptop", "optim.muon_wd=0.095", "optim.adam_wd=0.02", "optim.embed_wd=0.085"])
+    hold, ramp = e["wd_sched_hold_frac"], e["wd_sched_ramp_frac"]
+    low, high = e["wd_sched_low_factor"], e["wd_sched_high_factor"]
+    cfg.schedule.weight_decay_shares, cfg.schedule.weight_decay_factors = [hold, ramp, 1.0], [1.0, low, high]
+    optimizer = build_optimizer(cfg, build_model(cfg))
+    for fraction, expected in zip(case["fraction"], case["factor"], strict=True):
+        assert weight_decay_factor(cfg, fraction) == pytest.approx(expected, abs=1e-12)
+        schedule_decay(cfg, optimizer, fraction)
+        found = [part.weight_decay for part in optimizer.parts()]
+        assert found == pytest.approx([0.095 * expected, 0.085 * expected, 0.02 * expected])
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,8 @@ def test_everything_that_acts_passes() -> None:
         optim__muon_momentum_dtype="bf16",
         optim__adam_moment_dtype="fp32",
         schedule__muon_wd_taper_final=0.5,
+        schedule__weight_decay_factors=[1.0, 2.0],
+        schedule__weight_decay_shares=[0.4, 1.0],
         data__shard_order=[2, 0],
         quant__embed__format="fp16",
         quant__attn__rounding="gptq",
