@@ -109,6 +109,53 @@ def flash_attention_3(*, returns_statistics: bool = False) -> ModuleType:
     return _module("flash_attn_interface", flash_attn_func, flash_attn_varlen_func, "3.0.0")
 
 
+def torch_varlen(*, tells_shared_heads: bool = True) -> ModuleType:
+    """Return `torch.nn.attention.varlen` of torch 2.13, or of 2.11, which is not told that heads share keys."""
+
+    def attend_pieces(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, longest: int, window: tuple[int, int]) -> Tensor:
+        require_flash_inputs(q[None], k[None], v[None])
+        assert window == (-1, 0)
+        return attend_varying(q, k, v, starts, longest)
+
+    def varlen_attn(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        cu_seq_q: Tensor,
+        cu_seq_k: Tensor | None,
+        max_q: int,
+        max_k: int,
+        *,
+        return_aux: object = None,
+        scale: float | None = None,
+        window_size: tuple[int, int] = (-1, -1),
+        enable_gqa: bool = False,
+    ) -> Tensor:
+        assert enable_gqa and cu_seq_q is cu_seq_k and max_q == max_k and scale is return_aux is None
+        return attend_pieces(query, key, value, cu_seq_q, max_q, window_size)
+
+    def older(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        cu_seq_q: Tensor,
+        cu_seq_k: Tensor,
+        max_q: int,
+        max_k: int,
+        *,
+        return_aux: object = None,
+        scale: float | None = None,
+        window_size: tuple[int, int] = (-1, -1),
+    ) -> Tensor:
+        return varlen_attn(
+            query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, window_size=window_size, enable_gqa=True
+        )
+
+    module = ModuleType("torch.nn.attention.varlen")
+    module.varlen_attn = varlen_attn if tells_shared_heads else older  # type: ignore[attr-defined]
+    return module
+
+
 def flash_attention_4() -> ModuleType:
     """Return the package of version 4, which has the name of version 2 and not its function."""
     module = ModuleType("flash_attn")

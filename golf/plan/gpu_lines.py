@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from golf.plan.gpu_plan import JOB_SECONDS, GPUPlan
 from golf.plan.step_model import QUANTILES
 from golf.settings.config import Config, training_seconds
 
+# The package index of PyTorch; PyPI's package of that name is empty.
+FLASH3_INSTALL = "pip install flash-attn-3 --index-url https://download.pytorch.org/whl/cu130"
+
 
 def machine_lines(cfg: Config, plan: GPUPlan) -> list[str]:
     """Return the lines of step time, memory, scoring and dollars on the plan's machine."""
-    lines = [f"machine    {pace(plan)}", *faster(cfg, plan)]
+    lines = [f"machine    {pace(plan)}", *attention(cfg, plan)]
     lines += [f"memory     {memory(plan)}", f"sliding    {sliding(cfg, plan)}"]
     if plan.ttt_seconds is not None:
         lines.append(f"test time  {ttt(cfg, plan, plan.ttt_seconds)}")
@@ -32,12 +36,26 @@ def pace(plan: GPUPlan) -> str:
     return f"{start}; one machine in four takes over {four:.0f}, one in ten over {ten:.0f}{alone}"
 
 
-def faster(cfg: Config, plan: GPUPlan) -> list[str]:
-    """Return the line of what flash attention 3 would save on the machine; none if it is used or not for it."""
-    if plan.flash3_ms is None:
-        return []
-    saved = f"{1 - plan.flash3_ms / plan.formula_ms:.0%} of that with flash attention 3 installed there"
-    return [f"attention  {cfg.model.attention}; model.attention=fa3 saves {saved}"]
+def attention(cfg: Config, plan: GPUPlan) -> list[str]:
+    """Return the lines of what each kernel of attention would make of the step and of the long scores; none for one.
+
+    The last one says what to install for the fastest.
+    """
+    step, seconds, own = plan.step_time.step_ms, plan.eval_seconds(cfg), cfg.model.attention
+    assert step is not None
+    lines = []
+    for name, kernel in plan.kernels.items():
+        scores = f", long scores {seconds * kernel.scores:,.0f} s" if seconds else ""
+        what = (
+            "torch's own for documents" if name == "varlen" else "torch's own" if name == "sdpa" else "installed there"
+        )
+        if name == "sdpa" and cfg.model.within_documents:
+            what = "torch's own under a dense mask, roughly"
+        planned = "; planned" if name == own else ""
+        lines.append(f"{name:7}{step.expected * kernel.step:.1f} ms a step{scores} ({what}{planned})")
+    if "fa3" in plan.kernels and own != "fa3":
+        lines.append(f"to have fa3, install it there: {FLASH3_INSTALL}; to plan with it: model.attention=fa3")
+    return [f"{'' if i else 'attention':11}{line}" for i, line in enumerate(lines)]
 
 
 def memory(plan: GPUPlan) -> str:
@@ -90,5 +108,6 @@ def machine_dict(plan: GPUPlan) -> dict[str, Any]:
         "fits": plan.memory_left_mib >= 0,
         "machine_scoring_seconds": plan.sliding_seconds,
         "machine_ttt_seconds": plan.ttt_seconds,
+        "kernels": {name: asdict(kernel) for name, kernel in plan.kernels.items()},
         "usd_per_hour": plan.usd_per_hour,
     }

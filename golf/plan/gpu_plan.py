@@ -8,11 +8,20 @@ from dataclasses import dataclass, replace
 
 from golf.plan.artifact_size import Interval
 from golf.plan.flops import layer_order, pass_flops
-from golf.plan.gpu_scoring import sliding_seconds, ttt_seconds
+from golf.plan.gpu_scoring import sliding_seconds, slower_scores, ttt_seconds
 from golf.plan.history import FinishedRun
 from golf.plan.machines import Machine
 from golf.plan.seconds import STRIDE, StepTime
-from golf.plan.step_model import MEMORY_MARGIN, QUANTILES, Phases, Work, attended_tokens, peak_mib, step_ms
+from golf.plan.step_model import (
+    MEMORY_MARGIN,
+    QUANTILES,
+    Phases,
+    Work,
+    attended_tokens,
+    by_kernel,
+    peak_mib,
+    step_ms,
+)
 from golf.run.progress import Progress
 from golf.settings.config import (
     Config,
@@ -35,6 +44,14 @@ JOB_SECONDS = 25 * 60  # of a record run with loading, compiling, quantizing and
 
 
 @dataclass(frozen=True)
+class KernelPlan:
+    """What a kernel of attention would make of a plan, over what the plan's own kernel makes of it."""
+
+    step: float  # ratio of the step times
+    scores: float  # ratio of the seconds of scores
+
+
+@dataclass(frozen=True)
 class GPUPlan:
     """Time, memory and dollars of a run on `machine`."""
 
@@ -46,7 +63,7 @@ class GPUPlan:
     sliding_seconds: float
     ttt_seconds: float | None  # of test-time training; None without
     usd_per_hour: float | None
-    flash3_ms: float | None  # `formula_ms` with flash attention 3; None where it is used or no choice
+    kernels: dict[str, KernelPlan]  # by `model.attention`, the fastest first; empty where there is one alone
 
     @property
     def memory_left_mib(self) -> float:
@@ -66,7 +83,6 @@ def gpu_plan(
     ms = step_ms(phases)
     # Public scores were timed on H100s; another kind is slower by its slowdown in training.
     slowdown = machine.kind.slowdown
-    with_flash3 = [(share, replace(work, flash3=True)) for share, work in phases]
     stride = cfg.eval.stride or min(STRIDE, eval_seq_len(cfg))
     return GPUPlan(
         machine=machine,
@@ -77,8 +93,32 @@ def gpu_plan(
         sliding_seconds=slowdown * sliding_seconds(cfg, model, stride),
         ttt_seconds=slowdown * ttt_seconds(cfg, model) if cfg.eval.ttt.method != "off" else None,
         usd_per_hour=usd_per_hour,
-        flash3_ms=step_ms(with_flash3) if machine.hardware().hopper and cfg.model.attention != "fa3" else None,
+        kernels=_kernels(cfg, phases, hopper=machine.hardware().hopper),
     )
+
+
+def _kernels(cfg: Config, phases: Phases, *, hopper: bool) -> dict[str, KernelPlan]:
+    names = ["fa3"] * hopper + ["varlen"] * cfg.model.within_documents + ["sdpa"]
+    if len(names) == 1:
+        return {}
+    # The lengths of rows are not those of a work whose kernel reads under a mask.
+    plain = [(share, replace(work, seq_len=_attended(cfg), masked_keys=0)) for share, work in phases]
+    own_ms, own_scores, piece = step_ms(phases), slower_scores(cfg.model.attention), _piece_tokens(cfg)
+    return {
+        name: KernelPlan(
+            step_ms([(share, by_kernel(work, name, piece)) for share, work in plain]) / own_ms,
+            slower_scores(name) / own_scores,
+        )
+        for name in names
+    }
+
+
+def _attended(cfg: Config) -> int:
+    return attended_tokens(mean_seq_len(cfg), cfg.model.within_documents)
+
+
+def _piece_tokens(cfg: Config) -> int:
+    return mean_seq_len(cfg) if cfg.model.within_documents else 0
 
 
 def unplanned(cfg: Config, machine: Machine | None = None) -> str:
@@ -118,11 +158,11 @@ def _work(cfg: Config, model: GPT, active: tuple[str, ...]) -> Work:
     excess = step.attention(mean_seq_len(cfg)) - 6.0 * mean_seq_len(cfg) * cfg.model.model_dim * attending
     hooks = {i: _output_hooks(model, i) for i in set(order)}
     with_xsa = sum("exclude_own_value" in hooks[i] for i in order)
-    return Work(
+    work = Work(
         gpus=world_size(cfg),
         batch_tokens=mean_batch_tokens(cfg),
         micro_tokens=micro_batch_tokens(cfg),
-        seq_len=attended_tokens(mean_seq_len(cfg), cfg.model.within_documents),
+        seq_len=_attended(cfg),
         layers=len(order),
         dim=cfg.model.model_dim,
         mlp_hidden=mlp_hidden(cfg.model),
@@ -130,8 +170,8 @@ def _work(cfg: Config, model: GPT, active: tuple[str, ...]) -> Work:
         params=sum(p.numel() for p in model.parameters()),
         matmul_params=(step.matmul + excess) / 6,
         xsa_share=with_xsa / len(order),
-        flash3=cfg.model.attention == "fa3",
     )
+    return by_kernel(work, cfg.model.attention, _piece_tokens(cfg))
 
 
 def _output_hooks(model: GPT, block: int) -> list[str]:

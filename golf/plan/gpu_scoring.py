@@ -61,12 +61,12 @@ def document_lengths(tokens: int) -> np.ndarray:
 def sliding_seconds(cfg: Config, model: GPT, stride: int) -> float:
     """Return the seconds of a sliding score on as many H100s as `cfg` has ranks; `model` may be on the meta device."""
     work = flops_per_scored_token(cfg, model, stride) * challenge_tokens(cfg)
-    return work / (SLIDING_FLOPS[_flash3(cfg)] * world_size(cfg))
+    return work / (SLIDING_FLOPS[cfg.model.attention == "fa3"] * world_size(cfg))
 
 
 def ttt_seconds(cfg: Config, model: GPT) -> float:
     """Return the seconds of the test-time training of `cfg` on as many H100s; `model` may be on the meta device."""
-    slower = SLIDING_FLOPS[True] / SLIDING_FLOPS[_flash3(cfg)]
+    slower = slower_scores(cfg.model.attention)
     rates = Rates(LORA_FLOPS / slower, SGD_FLOPS / slower, PHASE_FLOPS / slower)
     seconds = ttt_only_seconds(cfg, model, rates, document_lengths(challenge_tokens(cfg)))
     # Training on chunks comes on top of a sliding score of each.
@@ -84,8 +84,9 @@ def ttt_only_seconds(cfg: Config, model: GPT, rates: Rates, lengths: np.ndarray)
     return trained / (rates.sgd * world_size(cfg))
 
 
-def _flash3(cfg: Config) -> bool:
-    return cfg.model.attention == "fa3"
+def slower_scores(attention: str) -> float:
+    """Return how many times as long as with flash attention 3 scores take under a `model.attention`."""
+    return SLIDING_FLOPS[True] / SLIDING_FLOPS[attention == "fa3"]
 
 
 def _lora_seconds(cfg: Config, model: GPT, rates: Rates, lengths: np.ndarray) -> float:

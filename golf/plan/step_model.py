@@ -8,12 +8,13 @@ memory is a sum of what a compiled step keeps. The constants are fitted to publi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 
 H100_FLOPS, H100_BYTES = 989e12, 3.35e12  # a second: bf16 peak and memory bandwidth, NVIDIA's data sheet of the SXM5
 BF16_BYTES, FP32_BYTES, MIB = 2, 4, 2**20
+MASKED_FLOPS = 200e12  # a second, of torch's memory-efficient attention under a mask: a guess, no public run is known
 DOCUMENT_CONTEXT = 700  # tokens of an average document of FineWeb that a packed row attends to
 
 
@@ -33,6 +34,7 @@ class Work:
     matmul_params: float  # parameters that multiply, as they run
     xsa_share: float = 0.0  # of the layers
     flash3: bool = True
+    masked_keys: int = 0  # keys that each query reads under a dense mask, in place of `seq_len` by flash attention
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,12 @@ def step_ms(phases: Phases, constants: TimeConstants = TIME) -> float:
 
 def peak_mib(work: Work, constants: MemoryConstants = MEMORY) -> float:
     """Return the MiB that a compiled step allocates on each GPU at its peak."""
-    return float(memory_terms([work])[0] @ np.array(astuple(constants)[:5]) + constants.fixed_mib)
+    kept = memory_terms([work])[0] @ np.array(astuple(constants)[:5]) + constants.fixed_mib
+    if not work.masked_keys:
+        return float(kept)
+    # The mask as bool and as bf16; keys and values of two spans, for every query head.
+    mask, stream = work.micro_tokens * work.masked_keys * (1 + BF16_BYTES), memory_terms([work])[0][0]
+    return float(kept + mask / MIB + 4 * stream)
 
 
 def log_step_ms(runs: Sequence[Phases], values: Sequence[float] | np.ndarray) -> np.ndarray:
@@ -90,6 +97,7 @@ def log_step_ms(runs: Sequence[Phases], values: Sequence[float] | np.ndarray) ->
     matmul, attention, passes, fixed, no_flash3, xsa = values
     works = [work for phases in runs for _, work in phases]
     total = np.array([[*_ideal_ms(w), 1.0] for w in works]) @ np.array([matmul, attention, passes, fixed])
+    total += [_masked_ms(w) for w in works]
     slower = [no_flash3 * w.seq_len / 2048 * (not w.flash3) + xsa * w.xsa_share for w in works]
     # Under a clock steps a second are averaged, not seconds a step.
     shares = np.array([share for phases in runs for share, _ in phases])
@@ -102,6 +110,22 @@ def _ideal_ms(w: Work) -> tuple[float, float, float]:
     per_ms = w.batch_tokens / (w.gpus * H100_FLOPS) * 1000
     stream = BF16_BYTES * w.dim * w.layers * w.batch_tokens / (w.gpus * H100_BYTES) * 1000
     return 6 * w.matmul_params * per_ms, 6 * w.seq_len * w.dim * w.layers * per_ms, stream
+
+
+def _masked_ms(w: Work) -> float:
+    """Return the milliseconds of attention under a dense mask, which multiplies hidden keys like others."""
+    return 12 * w.masked_keys * w.dim * w.layers * w.batch_tokens / (w.gpus * MASKED_FLOPS) * 1000
+
+
+def by_kernel(work: Work, attention: str, documents: int) -> Work:
+    """Return `work` with the kernel behind `model.attention=attention`.
+
+    `documents` is the longest piece of a document in tokens where attention stops at the end of one, else 0.
+    """
+    if documents and attention in ("sdpa", "cudnn"):
+        # A piece may begin in the span of as many tokens before its own.
+        return replace(work, flash3=False, seq_len=0, masked_keys=2 * documents)
+    return replace(work, flash3=attention == "fa3")
 
 
 def memory_terms(works: Sequence[Work]) -> np.ndarray:

@@ -61,7 +61,7 @@ class ModelConfig:
     logit_softcap: float = number(30.0, above=0)  # bound c of the logits: c·tanh(logit / c)
     qk_gain_init: float = 1.5  # starting value of each head's learned gain on its queries
     unet_skips: bool = True  # U-net skips: outputs of the first half of the layers, added in the second half
-    attention: str = one_of("auto", "sdpa", "cudnn", "fa2", "fa3")  # kernel of attention
+    attention: str = one_of("auto", "sdpa", "varlen", "cudnn", "fa2", "fa3")  # kernel of attention
     compute_dtype: str = one_of("auto", "bf16", "fp32")  # dtype of activations and embedding; matrices are kept in fp32
     # attention; true: stops at the end of a document, where rotary positions restart | false: sees the whole row
     within_documents: bool = later(False)

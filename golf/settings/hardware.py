@@ -29,7 +29,7 @@ from golf.system import memory_bytes as memory_bytes
 
 FINEWEB_VAL = ROOT / "data/datasets/fineweb10B_sp1024/fineweb_val_000000.bin"
 HOPPER_GPUS = ("H100", "H200", "H800", "GH200")
-FLASH3_MULTIPLE = 8  # channels of a head that its kernels need a multiple of
+FLASH_MULTIPLE = 8  # channels of a head that flash attention needs a multiple of
 CPU_COMPILE_SECONDS = 25  # time to compile one block without a cache, on two cores
 CPU_CORE_FLOPS = 3e10  # floating-point operations a second of training on a core; eager runs reach 1.5e10 to 3.5e10
 CPU_COMPILE_GAIN = {"fp32": 0.15, "bf16": 0.4}  # share of the training time that compiling saves; docs/benchmarks.md
@@ -162,17 +162,18 @@ def settle(cfg: Config) -> list[str]:
 def _attention_choice(cfg: Config, hardware: Hardware) -> tuple[str, str]:
     """Choose flash attention 3 where it can be imported on a Hopper GPU, else torch's own kernel.
 
-    Flash attention 2 is never chosen: torch's own kernel is the same one.
+    Torch has one for whole rows and one for documents. Flash attention 2 is never chosen: torch's kernels are the same.
     """
     if {cfg.launch.device, cfg.model.compute_dtype, cfg.eval.dtype} != {"cuda", "bf16"}:
         return "sdpa", "runs everywhere"
-    if not hardware.hopper:
-        return "sdpa", "flash attention 3 is for Hopper GPUs"
-    if problem := _flash3_problem():
-        return "sdpa", problem
     head_dim = cfg.model.model_dim // cfg.model.num_heads
-    if head_dim % FLASH3_MULTIPLE:
-        return "sdpa", f"flash attention 3 needs heads of a multiple of {FLASH3_MULTIPLE} channels, not {head_dim}"
+    if head_dim % FLASH_MULTIPLE:
+        return "sdpa", f"flash attention 3 needs heads of a multiple of {FLASH_MULTIPLE} channels, not {head_dim}"
+    torchs = "varlen" if cfg.eval.documents else "sdpa"
+    if not hardware.hopper:
+        return torchs, "flash attention 3 is for Hopper GPUs"
+    if problem := _flash3_problem():
+        return torchs, problem
     return "fa3", "flash_attn_interface can be imported, and the GPU is a Hopper"
 
 

@@ -213,10 +213,36 @@ def test_what_the_formulas_do_not_know_is_refused(overrides: list[str], sentence
 def test_a_plan_says_what_flash_attention_3_would_save() -> None:
     cfg, plan = planned("8xh100", "experiment=pr593_11l", "model.attention=sdpa")
     _, fast = planned("8xh100", "experiment=pr593_11l", "model.attention=fa3")
-    assert plan.flash3_ms == pytest.approx(fast.formula_ms) and fast.flash3_ms is None
-    assert "attention  sdpa; model.attention=fa3 saves 16% of that" in "\n".join(machine_lines(cfg, plan))
+    assert plan.kernels["fa3"].step * plan.formula_ms == pytest.approx(fast.formula_ms)
+    assert fast.kernels["sdpa"].step * fast.formula_ms == pytest.approx(plan.formula_ms)
+    assert plan.kernels["sdpa"].step == fast.kernels["fa3"].step == 1.0
+    lines = "\n".join(machine_lines(cfg, plan))
+    assert "attention  fa3    86.0 ms a step" in lines and "install it there: pip install flash-attn-3" in lines
     cfg, plan = planned("8xa100", "experiment=naive_baseline")
     assert not any(line.startswith("attention") for line in machine_lines(cfg, plan))
+
+
+def test_documents_have_three_kernels_of_which_the_plan_says_what_each_gives() -> None:
+    """The dense mask by hand: 3 · 4 · 4,096 keys · 512 channels for each of 98,304 tokens, at a fifth of the peak."""
+    record, found = "experiment=records/2026-04-10_varlen_attn", {}
+    for attention in ("fa3", "varlen", "sdpa"):
+        cfg, plan = planned("8xh100", record, f"model.attention={attention}")
+        found[attention] = plan
+        for other, ms in (("fa3", 120.2), ("varlen", 127.9), ("sdpa", 309.0)):
+            assert plan.kernels[other].step * plan.formula_ms == pytest.approx(ms, rel=0.03), (attention, other)
+    layers = [work.layers for _, work in phases_of(cfg, shapeless_model(cfg))]
+    masked = [12 * 4096 * 512 * n * 98_304 / 200e12 * 1000 for n in layers]
+    assert min(masked) < found["sdpa"].formula_ms - found["fa3"].formula_ms + 5 < max(masked)
+    assert found["sdpa"].peak_mib > 1.05 * found["fa3"].peak_mib == 1.05 * found["varlen"].peak_mib
+    assert found["fa3"].ttt_seconds is not None and found["varlen"].ttt_seconds is not None
+    assert found["fa3"].kernels["varlen"].scores * found["fa3"].ttt_seconds == pytest.approx(
+        found["varlen"].ttt_seconds
+    )
+    # Where flash attention 3 cannot be imported, documents get torch's table and not the mask.
+    cfg, plan = planned("8xh100", record)
+    assert (cfg.model.attention, plan.formula_ms) == ("varlen", found["varlen"].formula_ms)
+    lines = machine_lines(cfg, plan)
+    assert [line.split()[-2:] for line in lines if "planned)" in line] == [["documents;", "planned)"]]
 
 
 def test_the_command_and_its_mistakes(runs: object) -> None:

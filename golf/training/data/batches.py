@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from golf.settings.config import Config, changes_order, has_stages, micro_batch_tokens, stages
+from golf.settings.config import Config, changes_order, micro_batch_tokens
 from golf.training.data.coprime import CoprimeOrder
 from golf.training.data.dataset import Dataset
 from golf.training.data.loader import Loader, SequentialLoader, listed_first
@@ -63,12 +63,10 @@ def make_loader(cfg: Config, dataset: Dataset, ranks: Ranks = ALONE) -> Sequenti
 def _packed_loader(cfg: Config, rows: Rows, ranks: Ranks) -> PackedLoader:
     return PackedLoader(
         rows,
-        # Short pieces are many.
-        longest=min(stage.seq_len for stage in stages(cfg)) if has_stages(cfg) else cfg.data.train_seq_len,
         vocab_size=cfg.data.vocab_size,
         ranks=ranks,
         # Only flash attention takes a list of pieces, whose length is fixed.
-        is_limited=cfg.model.attention in ("fa2", "fa3"),
+        is_limited=cfg.model.attention not in ("sdpa", "cudnn"),
     )
 
 

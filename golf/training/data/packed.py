@@ -1,8 +1,8 @@
 """Packed rows: documents end to end in one long row, and where each begins, so that attention can stop at their ends.
 
-A micro-batch is one row of `local_tokens` inputs. A document longer than `longest` tokens is cut into pieces of that
-length, each without the context of the one before. Sources: openai/parameter-golf record 2026-04-10 and PR #1523 for
-the sequential order; the order shuffled by document is this project's own.
+A micro-batch is one row of `local_tokens` inputs. The model cuts a long document into pieces, each without the context
+of the one before. Sources: openai/parameter-golf record 2026-04-10 and PR #1523 for the sequential order; the order
+shuffled by document is this project's own.
 """
 
 from __future__ import annotations
@@ -19,12 +19,22 @@ from golf.training.data.documents import BOS_ID
 from golf.training.data.loader import check_tokens
 from golf.training.ranks import ALONE, Ranks
 
-PIECE_TOKENS = 64  # mean length of a row's documents below which flash attention is not prepared for them
+DOCUMENT_TOKENS = 256  # mean length of a row's documents below which flash attention is not prepared for them
+FEW_DOCUMENTS = 64  # short rows may hold so many, however short they are
 
 
-def most_pieces(tokens: int) -> int:
-    """Return the most pieces of documents in a row of `tokens` for which flash attention is prepared."""
-    return max(PIECE_TOKENS, tokens // PIECE_TOKENS)
+def most_documents(tokens: int) -> int:
+    """Return the most documents in a row of `tokens` for which flash attention is prepared."""
+    return max(FEW_DOCUMENTS, tokens // DOCUMENT_TOKENS)
+
+
+def most_pieces(tokens: int, longest: int) -> int:
+    """Return the most pieces of at most `longest` tokens in a row for which flash attention is prepared.
+
+    A kernel starts blocks for every entry of its table and allocates for each of them, also for those without a token.
+    """
+    # Each piece begins with a document, or `longest` tokens behind the piece before.
+    return most_documents(tokens) + tokens // longest
 
 
 def document_begins(tokens: np.ndarray) -> np.ndarray:
@@ -139,11 +149,11 @@ class PackedLoader:
     """Micro-batches of one row for one rank.
 
     Row i of the list belongs to rank i mod W, so that a step does not depend on the number of ranks. With `is_limited`,
-    rows of more than `most_pieces` pieces of documents are refused.
+    rows of more than `most_documents` documents are refused.
     """
 
-    def __init__(self, rows: Rows, *, longest: int, vocab_size: int, ranks: Ranks = ALONE, is_limited: bool = False):
-        self.rows, self.longest, self.vocab_size, self.is_limited = rows, longest, vocab_size, is_limited
+    def __init__(self, rows: Rows, *, vocab_size: int, ranks: Ranks = ALONE, is_limited: bool = False):
+        self.rows, self.vocab_size, self.is_limited = rows, vocab_size, is_limited
         self.world_size, self.next_row = ranks.world_size, ranks.rank
 
     def next_batch(self) -> tuple[Tensor, Tensor]:
@@ -152,21 +162,22 @@ class PackedLoader:
         self.next_row += self.world_size
         check_tokens(tokens, self.vocab_size, "training")
         if self.is_limited:
-            _check_pieces(tokens[:-1], self.longest)
-        ids = tokens[None].astype(np.int64)
-        return torch.from_numpy(ids[:, :-1]), torch.from_numpy(ids[:, 1:])
+            _check_documents(tokens[:-1])
+        ids = torch.from_numpy(tokens.astype(np.int64))
+        # Compiled code is specialised for strides, and those of a row cut from one of T + 1 tokens would differ.
+        return ids[:-1][None], ids[1:][None]
 
     def skip(self, batches: int) -> None:
         """Skip `batches` micro-batches without reading them."""
         self.next_row += batches * self.world_size
 
 
-def _check_pieces(ids: np.ndarray, longest: int) -> None:
-    pieces, most = document_starts(ids, longest).size - 1, most_pieces(ids.size)
-    if pieces > most:
+def _check_documents(ids: np.ndarray) -> None:
+    documents, most = document_begins(ids).size, most_documents(ids.size)
+    if documents > most:
         raise GolfError(
-            f"A row of {ids.size} training tokens holds {pieces} documents, more than the {most} that flash attention "
-            "is prepared for: use model.attention=sdpa."
+            f"A row of {ids.size} training tokens holds {documents} documents, more than the {most} that flash "
+            "attention is prepared for: use model.attention=sdpa, which is slower."
         )
 
 

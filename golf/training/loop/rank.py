@@ -33,6 +33,7 @@ from golf.training.loop.state import TrainState, build_state
 from golf.training.loop.training import Training, train
 from golf.training.loop.warmup import warm_up
 from golf.training.model.attention import try_kernel
+from golf.training.model.documents import try_documents
 from golf.training.ranks import Ranks
 from golf.training.scoring.scorer import Scorer
 
@@ -63,6 +64,8 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
     # Model, optimizer, compiled step. The scorer has a model of its own, in the arithmetic of scoring.
     state = build_state(cfg, ranks, log.switched_on)
     try_kernel(ranks.device, cfg.model)
+    if cfg.eval.documents:
+        try_documents(ranks.device, cfg.model)
     log.tokens_after = state.stages.tokens_after
     log_header(log, str(folder.train_log), dataset, state)
     scorer = Scorer(cfg, dataset, ranks)

@@ -114,5 +114,6 @@ def synthetic_batch(cfg: Config, tokens: int | None = None) -> tuple[Tensor, Ten
     seq_len = local_tokens if is_packed(cfg) else cfg.data.train_seq_len
     shape = (local_tokens // seq_len, seq_len + 1) if tokens is None else (1, min(tokens, seq_len) + 1)
     ids = torch.randint(cfg.model.vocab_size, shape)
-    # Contiguous as a loader's batches are, because compiled code is specialised for strides.
-    return ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
+    # With a loader's strides, for which compiled code is specialised. `contiguous` would keep those of a single row.
+    inputs, targets = (part.clone(memory_format=torch.contiguous_format) for part in (ids[:, :-1], ids[:, 1:]))
+    return inputs, targets

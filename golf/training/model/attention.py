@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,9 +20,11 @@ from golf.training.model.layers import CastedLinear, Context, RMSNorm, embed_dty
 from golf.training.model.rotary import apply_rotary
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+AttendVarying = Callable[[Tensor, Tensor, Tensor, Tensor, int], Tensor]
 ValueHook = Callable[["CausalSelfAttention", Tensor, Context], Tensor]
 OutputHook = Callable[["CausalSelfAttention", Tensor, Tensor, Tensor], Tensor]
 FLASH_MODULES = {"fa2": "flash_attn", "fa3": "flash_attn_interface"}
+TORCH_VARLEN = "torch.nn.attention.varlen"
 CPU_KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
 TRIED_SHAPE = (1, 128)  # sequences and tokens of the call that tries a kernel
 
@@ -51,12 +54,16 @@ def kernel(backend: str) -> Attend:
     return attend
 
 
-def variable_length_kernel(backend: str) -> Callable[[Tensor, Tensor, Tensor, Tensor, int], Tensor]:
-    """Return causal attention within pieces of a row by the flash attention behind `model.attention`.
+def variable_length_kernel(backend: str) -> AttendVarying | None:
+    """Return causal attention within pieces of a row by the kernel behind `model.attention`; None if it has no such.
 
     It takes `q` `[n, H, D]`, `k` and `v` `[n, K, D]`, where the pieces begin and the last ends, int32, and the longest
     piece in tokens. Raises `GolfError` if the library cannot be used.
     """
+    if backend == "varlen":
+        return _torch_varlen()
+    if backend not in FLASH_MODULES:
+        return None
     call = _flash_function(backend, "flash_attn_varlen_func")
 
     def attend(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, longest: int) -> Tensor:
@@ -64,6 +71,18 @@ def variable_length_kernel(backend: str) -> Callable[[Tensor, Tensor, Tensor, Te
             q, k, v, cu_seqlens_q=starts, cu_seqlens_k=starts, max_seqlen_q=longest, max_seqlen_k=longest, causal=True
         )
         return y[0] if isinstance(y, tuple) else y
+
+    return attend
+
+
+def _torch_varlen() -> AttendVarying:
+    # Imported here, because it imports the compiler.
+    call = importlib.import_module(TORCH_VARLEN).varlen_attn
+    # Torch 2.11 takes fewer heads of keys without being told.
+    shared = {"enable_gqa": True} if "enable_gqa" in inspect.signature(call).parameters else {}
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, longest: int) -> Tensor:
+        return call(q, k, v, starts, starts, longest, longest, window_size=(-1, 0), **shared)
 
     return attend
 
@@ -95,11 +114,13 @@ def choose_kernel(device: torch.device, cfg: Config) -> str:
         cudnn = backend == "cudnn"
         torch.backends.cuda.enable_flash_sdp(not cudnn)
         torch.backends.cuda.enable_cudnn_sdp(cudnn)
-        # Attention within documents passes a mask, which neither of the two takes.
-        torch.backends.cuda.enable_mem_efficient_sdp(cfg.eval.documents)
+        # Attention within documents passes a mask, which neither of the two takes, unless its kernel has a table.
+        masked = cfg.eval.documents and backend != "varlen"
+        torch.backends.cuda.enable_mem_efficient_sdp(masked)
         # Without this slow fallback, inputs that no fast kernel takes are an error and not a slow run.
         torch.backends.cuda.enable_math_sdp(False)
-        return f"sdp_backends:cudnn={cudnn} flash={not cudnn} mem_efficient={cfg.eval.documents} math=False"
+        line = f"sdp_backends:cudnn={cudnn} flash={not cudnn} mem_efficient={masked} math=False"
+        return f"{line} documents:{TORCH_VARLEN}" if backend == "varlen" else line
     return f"sdp_backends:default device={device.type}"
 
 
@@ -113,8 +134,8 @@ def cpu_kernels() -> Iterator[None]:
         yield
 
 
-def try_kernel(device: torch.device, cfg: ModelConfig) -> None:
-    """Run attention forward and backward on a few tokens. Raises `GolfError` if that fails.
+def try_kernel(device: torch.device, cfg: ModelConfig, attend: Attend | None = None) -> None:
+    """Run attention, or `attend` for it, forward and backward on a few tokens. Raises `GolfError` if that fails.
 
     A wheel can be imported and still lack the kernels for this GPU, or refuse this width of a head.
     """
@@ -124,13 +145,13 @@ def try_kernel(device: torch.device, cfg: ModelConfig) -> None:
         for heads in (cfg.num_heads, cfg.num_kv_heads)
     )
     try:
-        kernel(cfg.attention)(q, k, k).sum().backward()
+        (attend or kernel(cfg.attention))(q, k, k).sum().backward()
     # Libraries refuse a shape or a GPU by any of these errors.
     except (RuntimeError, ValueError, AssertionError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise GolfError(
-            f"model.attention={cfg.attention} fails on this {device.type} device with heads of {head_dim} channels "
-            f"({reason}): use model.attention=sdpa."
+            f"model.attention={cfg.attention} fails{' within documents' if attend else ''} on this {device.type} "
+            f"device with heads of {head_dim} channels ({reason}): use model.attention=sdpa."
         ) from error
 
 

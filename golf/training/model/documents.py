@@ -8,26 +8,30 @@ and plain sequences run through the same model. Source: openai/parameter-golf re
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from golf.settings.config import ModelConfig
 from golf.training.data.documents import BOS_ID
 from golf.training.data.packed import most_pieces
 from golf.training.model.attention import (
-    FLASH_MODULES,
+    TRIED_SHAPE,
     Attend,
     CausalSelfAttention,
     attend_to_all,
+    kernel,
+    try_kernel,
     variable_length_kernel,
 )
 from golf.training.model.gpt import GPT, turn_from_row_start
 from golf.training.model.layers import Context
 
-PIECES = "documents.pieces"  # name in `Context.shared` of what `piece_starts` returns
+PIECES = "documents.pieces"  # name in `Context.shared` of what `PieceAttention.pieces` returns
+SCANNED = 256  # numbers that a block of a GPU scans
 
 
 def piece_starts(ids: Tensor, longest: int) -> Tensor:
@@ -36,8 +40,50 @@ def piece_starts(ids: Tensor, longest: int) -> Tensor:
     # Rows are laid end to end, so each row's start has to end the document before it.
     begins = (ids.flatten() == BOS_ID) | (place % ids.size(1) == 0)
     # The running maximum carries the latest beginning on to the tokens behind it.
-    document = torch.where(begins, place, 0).cummax(0).values
-    return torch.where((place - document) % longest == 0, place, 0).cummax(0).values
+    document = running(torch.where(begins, place, 0), _cummax, torch.maximum)
+    return running(torch.where((place - document) % longest == 0, place, 0), _cummax, torch.maximum)
+
+
+def running(values: Tensor, scan: Callable[[Tensor, int], Tensor], join: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """Return the running sums or maxima of `values` `[n]`, at least zero, by many short scans and one over their ends.
+
+    A scan of one long row would keep a single block of a GPU busy.
+    """
+    rows = scan(F.pad(values, (0, -values.numel() % SCANNED)).view(-1, SCANNED), 1)
+    before = F.pad(scan(rows[:-1, -1], 0), (1, 0))
+    return join(rows, before[:, None]).flatten()[: values.numel()]
+
+
+def _cummax(values: Tensor, dim: int) -> Tensor:
+    return values.cummax(dim).values
+
+
+class PieceAttention:
+    """Attention within pieces of at most a number of tokens, by the kernel behind `model.attention`."""
+
+    def __init__(self, backend: str):
+        self.flash, self.attend = variable_length_kernel(backend), kernel(backend)
+
+    def pieces(self, ids: Tensor, longest: int) -> Tensor:
+        """Return what `__call__` wants to know of `ids` `[B, T]`: the table of a kernel, or every token's start."""
+        starts = piece_starts(ids, longest)
+        return cumulative_lengths(starts, most_pieces(starts.numel(), longest)) if self.flash else starts
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, pieces: Tensor, longest: int) -> Tensor:
+        """Compute attention for `q` `[B, T, H, D]`, `k` and `v` `[B, T, K, D]`."""
+        shape = q.shape
+        # All rows become one, which is safe because a piece never crosses a row's start.
+        q, k, v = (t.reshape(1, -1, *t.shape[2:]) for t in (q, k, v))
+        if self.flash:
+            return self.flash(q[0], k[0], v[0], pieces, longest).view(shape)
+        return attend_plainly(self.attend, q, k, v, pieces, longest).view(shape)
+
+
+def try_documents(device: torch.device, cfg: ModelConfig) -> None:
+    """Run attention within two documents as `try_kernel` runs it over a row. Raises `GolfError` if that fails."""
+    attend, ids = PieceAttention(cfg.attention), torch.zeros(TRIED_SHAPE, dtype=torch.int64, device=device)
+    longest = ids.size(1) // 2
+    try_kernel(device, cfg, lambda q, k, v: attend(q, k, v, attend.pieces(ids, longest), longest))
 
 
 def separate_documents(model: GPT, longest: int) -> None:
@@ -46,29 +92,22 @@ def separate_documents(model: GPT, longest: int) -> None:
     `model.piece_tokens` holds that length, which a stage of the training may change.
     """
     model.piece_tokens = longest
-    backend = model.cfg.attention
-    flash = variable_length_kernel(backend) if backend in FLASH_MODULES else None
+    attend = PieceAttention(model.cfg.attention)
 
     def within_pieces(attn: CausalSelfAttention, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        shape, starts = q.shape, context.shared[PIECES]
-        # All rows become one, which is safe because a piece never crosses a row's start.
-        q, k, v = (t.reshape(1, -1, *t.shape[2:]) for t in (q, k, v))
-        if flash:
-            lengths = cumulative_lengths(starts, most_pieces(starts.numel()))
-            return flash(q[0], k[0], v[0], lengths, model.piece_tokens).view(shape)
-        return attend_plainly(attn.attend, q, k, v, starts, model.piece_tokens).view(shape)
+        return attend(q, k, v, context.shared[PIECES], model.piece_tokens)
 
     def turn_from_starts(model: GPT, ids: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
         starts, place = piece_starts(ids, model.piece_tokens), torch.arange(ids.numel(), device=ids.device)
         tables = [table[0, place - starts] for table in model.rotary.tables(model.piece_tokens, like=like)]
-        if flash:
+        if attend.flash:
             # More pieces than the list of lengths holds would be attended to wrongly: nothing may come of it.
-            too_many = (starts == place).sum() > most_pieces(ids.numel())
+            too_many = (starts == place).sum() > most_pieces(ids.numel(), model.piece_tokens)
             tables = [table.masked_fill(too_many, float("nan")) for table in tables]
         cos, sin = (table.view(*ids.shape, 1, -1) for table in tables)
         return cos, sin
 
-    model.shared_terms[PIECES] = lambda ids: piece_starts(ids, model.piece_tokens)
+    model.shared_terms[PIECES] = lambda ids: attend.pieces(ids, model.piece_tokens)
     model.turns = turn_from_starts
     for block in model.blocks:
         block.get_submodule("attn").core = within_pieces  # type: ignore[assignment]
@@ -150,7 +189,7 @@ def cumulative_lengths(starts: Tensor, most: int) -> Tensor:
     """
     tokens = starts.numel()
     place = torch.arange(tokens, device=starts.device)
-    number = (starts == place).cumsum(0) - 1  # number of the token's piece
+    number = running((starts == place).long(), torch.cumsum, torch.add) - 1  # number of the token's piece
     lengths = torch.full((most + 1,), tokens, dtype=torch.int32, device=starts.device)
     # Tokens of one piece write the same number. More pieces than fit give no numbers, see `separate_documents`.
     lengths[:-1].scatter_(0, number.clamp(max=most - 1), starts.int())

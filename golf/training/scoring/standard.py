@@ -61,8 +61,8 @@ def score_by_document(token_losses: TokenLosses, tally: Tally, *, seq_len: int, 
 
 def piece_rows(tokens: np.ndarray, *, seq_len: int, row_tokens: int) -> np.ndarray:
     """Return the first and the last input (exclusive) of rows of whole pieces of `tokens` `[N + 1]`, int64 `[n, 2]`."""
-    starts, most, rows = document_starts(tokens[:-1], seq_len).astype(np.int64), most_pieces(row_tokens), []
-    piece = 0
+    starts, most = document_starts(tokens[:-1], seq_len).astype(np.int64), most_pieces(row_tokens, seq_len)
+    piece, rows = 0, []
     while piece < starts.size - 1:
         fitting = int(np.searchsorted(starts, starts[piece] + row_tokens, side="right")) - 1
         # Rows hold whole pieces, which would else lose context, and no more than flash attention is prepared for.

@@ -57,20 +57,20 @@ def test_parity_with_the_public_loader() -> None:
     arrays, config = parity("loaders27")
     shards = [open_shard(p) for p in find_shards(PARITY / "tiny_dataset", "fineweb_train_*.bin", "train")]
     rows = SequentialRows(shards, config["global_tokens"] // config["grad_accum_steps"])
-    loader = PackedLoader(rows, longest=config["env"]["TRAIN_SEQ_LEN"], vocab_size=400)
+    loader = PackedLoader(rows, vocab_size=400)
     for call in range(max(config["packed_calls"]) + 1):
         inputs, targets = loader.next_batch()
         if call in config["packed_calls"]:
             assert np.array_equal(inputs, arrays[f"packed/{call}/x"])
             assert np.array_equal(targets, arrays[f"packed/{call}/y"])
-            starts = document_starts(inputs[0].numpy(), loader.longest)
+            starts = document_starts(inputs[0].numpy(), config["env"]["TRAIN_SEQ_LEN"])
             padded = np.pad(starts, (0, -starts.size % 64), mode="edge")
             assert np.array_equal(padded, arrays[f"packed/{call}/cu_seqlens"])
 
 
 def test_a_document_longer_than_the_row_goes_on_in_the_next_ones() -> None:
     document = text([50])
-    loader = PackedLoader(SequentialRows([document], 10), longest=4, vocab_size=100)
+    loader = PackedLoader(SequentialRows([document], 10), vocab_size=100)
     rows = [loader.next_batch()[0][0].numpy() for _ in range(4)]
     assert [row.tolist() for row in rows] == [document[11 * i : 11 * i + 10].tolist() for i in range(4)]
     assert all(document_starts(row, 4).tolist() == [0, 4, 8, 10] for row in rows)
@@ -112,10 +112,7 @@ def test_steps_do_not_depend_on_the_ranks_and_go_on_after_a_skip(make: Any) -> N
     shards = [text([7, 5, 30, 2, 9]), text([12, 3, 20], 400)]
 
     def batches(world_size: int, skipped: int = 0) -> list[torch.Tensor]:
-        ranks = [
-            PackedLoader(make(shards), longest=8, vocab_size=2000, ranks=Ranks(r, world_size))
-            for r in range(world_size)
-        ]
+        ranks = [PackedLoader(make(shards), vocab_size=2000, ranks=Ranks(r, world_size)) for r in range(world_size)]
         for rank in ranks:
             rank.skip(skipped // world_size)
         return [t for _ in range((24 - skipped) // world_size) for rank in ranks for t in rank.next_batch()]
@@ -133,9 +130,9 @@ def test_shards_that_make_no_rows_are_named() -> None:
     with pytest.raises(GolfError, match=r"None of the 1 training shards holds a row of 9 tokens and its last target"):
         SequentialRows([text([9])], 9)
     with pytest.raises(GolfError, match="holds 65 documents, more than the 64 that flash attention is prepared"):
-        PackedLoader(SequentialRows([text([2] * 99)], 130), longest=4, vocab_size=150, is_limited=True).next_batch()
+        PackedLoader(SequentialRows([text([2] * 99)], 130), vocab_size=150, is_limited=True).next_batch()
     with pytest.raises(GolfError, match="hold token 11, but the vocabulary ends at 9"):
-        PackedLoader(SequentialRows([text([12])], 10), longest=4, vocab_size=10).next_batch()
+        PackedLoader(SequentialRows([text([12])], 10), vocab_size=10).next_batch()
 
 
 PACKED = ["data.loader=packed", "model.within_documents=true", "eval.documents=true"]

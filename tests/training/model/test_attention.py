@@ -46,7 +46,7 @@ def on_gpu(tiny: OwnDataset, attention: str, *more: str) -> Config:
         return compose([*tiny_overrides(tiny), *HALVES, f"model.attention={attention}", *more])
 
 
-@pytest.mark.parametrize("attention", ["cudnn", "fa2", "fa3"])
+@pytest.mark.parametrize("attention", ["varlen", "cudnn", "fa2", "fa3"])
 def test_proofs_on_the_cpu_run_under_every_choice_for_the_gpu(
     attention: str, tiny: OwnDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,6 +114,10 @@ def broken() -> ModuleType:
         (HOPPER, [broken()], 32, "sdpa", "cannot be imported: built for torch 2.8"),
         (HOPPER, [flash_attention_3()], 16, "sdpa", "heads of a multiple of 8 channels, not 4"),
         (ADA, [flash_attention_2(), flash_attention_3()], 32, "sdpa", "is for Hopper GPUs"),
+        (HOPPER, [flash_attention_3()], 32, "documents fa3", "can be imported"),
+        (HOPPER, [], 32, "documents varlen", "flash_attn_interface is not installed"),
+        (ADA, [], 32, "documents varlen", "is for Hopper GPUs"),
+        (ADA, [], 16, "documents sdpa", "heads of a multiple of 8 channels, not 4"),
     ],
 )
 def test_auto_imports_what_it_chooses(
@@ -129,8 +133,9 @@ def test_auto_imports_what_it_chooses(
     monkeypatch.setattr(hardware, "detect", lambda: machine)
     cfg = compose([*tiny_overrides(tiny), f"model.model_dim={width}", "launch.device=cpu"])
     cfg.launch.device, cfg.model.compute_dtype, cfg.eval.dtype, cfg.model.attention = "cuda", "bf16", "bf16", "auto"
+    cfg.eval.documents = chosen.startswith("documents")
     (line,) = hardware.settle(cfg)
-    assert line.startswith(f"model.attention={chosen} (") and reason in line
+    assert line.startswith(f"model.attention={chosen.split()[-1]} (") and reason in line
 
 
 def test_a_kernel_that_fails_on_the_device_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

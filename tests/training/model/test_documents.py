@@ -14,19 +14,22 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from golf.errors import GolfError
-from golf.training.data.packed import document_starts, most_pieces
+from golf.training.data.packed import document_starts, most_documents, most_pieces
 from golf.training.model import documents
 from golf.training.model.attention import attend_sdpa, variable_length_kernel
 from golf.training.model.documents import (
+    SCANNED,
     attend_in_spans,
     attend_one_by_one,
     cumulative_lengths,
     piece_starts,
+    running,
     separate_documents,
+    try_documents,
 )
 from golf.training.model.gpt import GPT
 from tests import flash_stand_ins
-from tests.flash_stand_ins import flash_attention_2, flash_attention_3, flash_attention_4, install
+from tests.flash_stand_ins import flash_attention_2, flash_attention_3, flash_attention_4, install, torch_varlen
 from tests.training.scoring.small import VOCAB, small_model
 
 PATHS = {
@@ -65,6 +68,23 @@ def test_lengths_for_kernels_are_the_loaders_starts(tokens: int, longest: int, s
     most = expected.size - 1 + seed % 3
     found = cumulative_lengths(piece_starts(ids, longest), most)
     assert found.dtype == torch.int32 and found.tolist() == [*expected, *[tokens] * (most + 1 - expected.size)]
+
+
+@given(values=st.lists(st.integers(0, 9), min_size=1, max_size=3 * SCANNED), seed=st.integers(0, 9))
+def test_scans_in_blocks_are_scans_of_the_row(values: list[int], seed: int) -> None:
+    row = torch.tensor(values).roll(seed)
+    assert torch.equal(running(row, torch.cumsum, torch.add), row.cumsum(0))
+    assert torch.equal(running(row, lambda t, dim: t.cummax(dim).values, torch.maximum), row.cummax(0).values)
+
+
+@given(documents=st.lists(st.integers(1, 900), min_size=1, max_size=300), longest=st.sampled_from([64, 256, 2048]))
+def test_rows_of_few_documents_fit_the_table(documents: list[int], longest: int) -> None:
+    ids = np.full(sum(documents), 7)
+    ids[np.cumsum([0, *documents[:-1]])] = 1
+    fits = document_starts(ids, longest).size - 1 <= most_pieces(ids.size, longest)
+    assert fits or len(documents) > most_documents(ids.size)
+    # The rows of the records: 98,304 tokens, of which public runs have up to 192 pieces.
+    assert most_pieces(98_304, 2048) == 432
 
 
 @settings(max_examples=40)
@@ -148,7 +168,13 @@ def test_a_compiled_model_computes_the_same() -> None:
 
 @pytest.mark.parametrize(
     ("backend", "module"),
-    [("fa2", flash_attention_2()), ("fa3", flash_attention_3()), ("fa3", flash_attention_3(returns_statistics=True))],
+    [
+        ("fa2", flash_attention_2()),
+        ("fa3", flash_attention_3()),
+        ("fa3", flash_attention_3(returns_statistics=True)),
+        ("varlen", torch_varlen()),
+        ("varlen", torch_varlen(tells_shared_heads=False)),
+    ],
 )
 def test_flash_attention_is_called_with_the_documents(
     backend: str, module: ModuleType, monkeypatch: pytest.MonkeyPatch
@@ -161,9 +187,25 @@ def test_flash_attention_is_called_with_the_documents(
     ids = random_ids(48, seed=5, rows=2)
     torch.testing.assert_close(model.logits(ids), separated(16).logits(ids), atol=1e-5, rtol=1e-5)
     # More documents than the kernel's list holds: no number rather than a wrong one.
-    crowded = torch.ones(1, 2 * most_pieces(64), dtype=torch.int64)
+    crowded = torch.ones(1, 2 * most_pieces(64, 16), dtype=torch.int64)
     assert model.turns(model, crowded, model.tok_emb.weight)[0].isnan().all()
     assert not model.turns(model, ids, model.tok_emb.weight)[0].isnan().any()
+
+
+def test_attention_within_documents_is_tried_before_it_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    cfg = dataclasses.replace(small_model().cfg, compute_dtype="fp32")
+    for backend, tried in (("sdpa", "attend_plainly"), ("varlen", "")):
+        install(monkeypatch, torch_varlen())
+        shape = dataclasses.replace(cfg, attention=backend)
+        if tried:
+            try_documents(torch.device("cpu"), shape)
+            monkeypatch.setattr(documents, tried, fail)
+        with pytest.raises(GolfError, match=rf"^model\.attention={backend} fails within documents on this cpu device"):
+            try_documents(torch.device("cpu"), shape)
+
+
+def fail(*_: object) -> Tensor:
+    raise RuntimeError("no kernel takes a mask")
 
 
 def test_a_package_without_the_call_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
