@@ -95,7 +95,7 @@ class ScheduleFreeAverage:
 @technique("schedule_free")
 @dataclass
 class ScheduleFree(Technique):
-    """Rates are those of the groups: optim.matrix_lr · `matrix_rate`, optim.scalar_lr and so on; no warm-down."""
+    """Rates are those of the groups: optim.matrix_lr · `rate`, optim.scalar_lr and so on; no warm-down."""
 
     source = "arXiv 2405.15682"
     effect = CHANGES_STEP
@@ -106,7 +106,7 @@ class ScheduleFree(Technique):
     beta1: float = number(0.9, above=0, below=1)  # share of the average in the weights that gradients are taken at
     beta2: float = number(0.95, at_least=0, below=1)  # of the mean of squares
     eps: float = number(1e-8, above=0)
-    matrix_rate: float = number(0.1, above=0)  # share of optim.matrix_lr, which is a rate of Muon
+    rate: float = number(0.1, above=0)  # share of optim.matrix_lr, which is a rate of Muon
 
     def check(self, cfg: Config) -> None:
         """Refuse an empty list of groups."""
@@ -122,7 +122,7 @@ class ScheduleFree(Technique):
     def group_optimizers(self, cfg: Config) -> dict[str, MakeOptimizer]:
         """Return the optimizer for each of the groups."""
         make = partial(ScheduleFreeAdamW, betas=(self.beta1, self.beta2), eps=self.eps)
-        return {group: partial(make, rate=self.matrix_rate) if group == "matrix" else make for group in self.replaces}
+        return {group: partial(make, rate=self.rate) if group == "matrix" else make for group in self.replaces}
 
     def averager(self, model: GPT) -> Averager:
         """Return the averages that the optimizers keep."""
