@@ -1,8 +1,10 @@
-"""Imports run one way: a wing may import only itself and the wings below it."""
+"""Imports run one way: a wing may import only itself and the wings below it. The package does not grow unnoticed."""
 
 import ast
+import io
 import subprocess
 import sys
+import tokenize
 from pathlib import Path
 
 from tests.support import ROOT
@@ -16,6 +18,9 @@ PROGRAMS_USED = {
     "commands": {"train"},  # `golf train`
     "submission": {"train_gpt"},  # a submission is made from it
 }
+# Lines of golf/ without imports, docstrings, comments and blank lines. Who raises it says why in CHANGELOG.md.
+MOST_LOGIC_LINES = 24_000
+NO_LOGIC = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 HYDRA_IS_KNOWN_TO = {"golf/train.py", "golf/settings/composition.py"}
 WITHOUT_TORCH = [
     *("golf.bits", "golf.challenge", "golf.files", "golf.settings.composition", "golf.settings.env_vars"),
@@ -28,6 +33,19 @@ WITHOUT_TORCH = [
 
 def modules() -> list[Path]:
     return sorted((ROOT / "golf").rglob("*.py"))
+
+
+def logic_lines(source: str) -> int:
+    """Return the lines of a source with a token that belongs to no import, docstring or comment."""
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    lines = {n for t in tokens if t.type not in NO_LOGIC for n in range(t.start[0], t.end[0] + 1)}
+    for node in ast.walk(ast.parse(source)):
+        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        is_import = isinstance(node, ast.Import | ast.ImportFrom)
+        left_out = node if is_import else node.body[0] if documented and ast.get_docstring(node, clean=False) else None
+        if left_out is not None:
+            lines -= set(range(left_out.lineno, (left_out.end_lineno or 0) + 1))
+    return len(lines)
 
 
 def imported(path: Path) -> set[str]:
@@ -52,6 +70,17 @@ def test_imports_run_one_way() -> None:
         parts = {name.split(".")[1] for name in imported(path) if name.startswith("golf.")}
         wrong += [f"{path.relative_to(ROOT)} imports golf.{part}" for part in parts - allowed(room)]
     assert wrong == []
+
+
+def test_logic_lines_are_those_a_reader_has_to_follow() -> None:
+    lines = ['"""Text."""', "import os  # why", "", "def f(", "    x,", "):", '    """Text.', "", '    More."""']
+    lines += ["    # Why.", '    return """a', 'b"""']
+    assert logic_lines("\n".join(lines)) == 5
+
+
+def test_the_package_does_not_grow_unnoticed() -> None:
+    lines = sum(logic_lines(path.read_text()) for path in modules())
+    assert lines <= MOST_LOGIC_LINES, "take lines out, or raise the number and say in CHANGELOG.md what they are for"
 
 
 def test_every_wing_says_what_it_is_for() -> None:

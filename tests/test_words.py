@@ -26,7 +26,6 @@ TWO_OR_MORE = {
     "plan/probe.py": "steps ranks",
     "report/board_server.py": "runs",
     "report/comparison.py": "runs seeds",
-    "report/plots.py": "variants",
     "report/remarks.py": "variants seeds",
     "report/statistics.py": "runs seeds",
     "report/study.py": "variants",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,6 @@ from golf.artifact.container import MAGIC, load, read_file
 from golf.artifact.header import entry_of
 from golf.artifact.quant.formats import FLOAT_DTYPES, QMAX, CodedTensor
 from golf.artifact.quant.policy import dequantize, storage_class
-from golf.artifact.upstream import read_upstream
 from golf.errors import GolfError
 
 FLOAT_NAMES = {dtype: name for name, dtype in FLOAT_DTYPES.items()}
@@ -50,7 +48,7 @@ class Inspection:
 
 
 def inspect_file(path: Path, weights: Mapping[str, Tensor] | None = None) -> Inspection:
-    """Inspect an artifact of golf or of a public script. `weights` are those before quantization.
+    """Inspect an artifact. `weights` are those before quantization.
 
     Byte codecs compress all tensors together, so the file's bytes are shared out in proportion to order-0 entropy. The
     entropy coder's bytes are counted per tensor. The error is that of the matrix that the model loads, low-rank repair
@@ -108,17 +106,9 @@ def _coded_bytes(
 
 def _read(path: Path) -> tuple[str, int, str, dict[str, CodedTensor]]:
     """Return layout, file size in bytes, codec and tensors."""
-    content = read_file(path)
-    if content.startswith(MAGIC):
-        artifact = load(path)
-        codec = next(name for name, number in CODEC_IDS.items() if number == content[len(MAGIC) + 1])
-        return f"golf, {codec}", len(content), codec, artifact.coded
-    try:
-        # A foreign file can be wrong in any place of its pickle, hence the many errors.
-        codec, layout, coded = read_upstream(content)
-    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, IndexError, struct.error) as error:
-        raise GolfError(f"{path} is no intact artifact ({error}): give an artifact.golf or a .ptz file.") from error
-    return f"{layout}, {codec}", len(content), codec, coded
+    artifact, content = load(path), read_file(path)
+    codec = next(name for name, number in CODEC_IDS.items() if number == content[len(MAGIC) + 1])
+    return f"golf, {codec}", len(content), codec, artifact.coded
 
 
 def _format(tensor: CodedTensor) -> str:

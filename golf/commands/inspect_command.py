@@ -2,11 +2,11 @@
 
     golf inspect RUN/artifact.golf
 
-FILE is an artifact.golf, the folder of a run, or a public `final_model.*.ptz` (zlib, zstd or lzma). Weights before
-quantization are read from the file's own run folder. A format is the narrowest that holds the codes; with scales of k
-standard deviations it is narrower than its name in the configuration. Entropy is order 0, in bits a weight. Coded bytes
-are exact for golf's own coder. Byte codecs compress all tensors together, so their bytes are shared out by entropy. The
-error is RMS(w - ŵ) / RMS(w), with the low-rank factors (lqer_a, lqer_b) added.
+FILE is an artifact.golf or the folder of a run. Weights before quantization are read from the file's own run folder. A
+format is the narrowest that holds the codes; with scales of k standard deviations it is narrower than its name in the
+configuration. Entropy is order 0, in bits a weight. Coded bytes are exact for golf's own coder. Byte codecs compress
+all tensors together, so their bytes are shared out by entropy. The error is RMS(w - ŵ) / RMS(w), with the low-rank
+factors (lqer_a, lqer_b) added.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ The table comes from the files of the runs alone, so runs may still be unfinishe
     golf report lr                                # a sweep by name, or folders of runs
     golf report lr --rules strict --sigma 0.0007  # another rule; a borrowed standard deviation in bits per byte
     golf report lr --html lr.html                 # one file that a browser shows without a network
-    golf report lr --plots plots/                 # the page's plots as PNG files
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ def parser() -> CommandParser:
     made.add_argument("--test", choices=TESTS, default="auto", help=test)
     made.add_table_format()
     made.add_argument("--html", type=Path, metavar="FILE", help="also write the board's page of it as one file")
-    made.add_argument("--plots", type=Path, metavar="FOLDER", help="also write the plots as PNG files")
     return made
 
 
@@ -65,10 +63,5 @@ def main(arguments: list[str]) -> int:
         from golf.report.board_file import single_file
 
         write_atomic(args.html, single_file(findings))
-    if args.plots:
-        from golf.report.plots import pictures
-
-        for name, _, png in pictures(findings):
-            write_atomic(args.plots / f"{name}.png", png)
     print(render(results_table(findings), args.format), end="")
     return 0

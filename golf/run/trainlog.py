@@ -121,8 +121,7 @@ class TrainLog:
 
     def sliding(self, score: Score) -> None:
         """Log the artifact's sliding-window score."""
-        e = self.cfg.eval
-        setting = f"stride:{e.stride} " + (f"tail:{e.tail} " if e.tail != "exact" else "")
+        setting = f"stride:{self.cfg.eval.stride} "
         self.final_score(f"{self._final_tag}_sliding_window", "post_quant_sliding", score, setting)
 
     def ttt_start(self, parts: int, windows: int) -> None:

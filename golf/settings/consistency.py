@@ -169,11 +169,6 @@ def _check_sliding(cfg: Config) -> None:
         f"eval.stride={e.stride} has to be below the sequence length of {seq_len}: choose 1 to {seq_len - 1}, "
         "or 0 for no sliding score.",
     )
-    _require(
-        e.tail == "exact" or (e.stride > 0 and e.ttt.method == "off"),
-        "eval.tail=upstream scores the last tokens twice, which is of use only to compare sliding scores with public "
-        "ones: set eval.stride and leave eval.ttt.method=off, or use eval.tail=exact.",
-    )
 
 
 def _check_documents(cfg: Config) -> None:
@@ -186,10 +181,6 @@ def _check_documents(cfg: Config) -> None:
         not cfg.model.within_documents or cfg.eval.documents,
         "model.within_documents=true trains without other documents in view, so scores have to be taken so: set "
         "eval.documents=true.",
-    )
-    _require(
-        not cfg.eval.documents or cfg.eval.tail == "exact",
-        "eval.tail=upstream is the double count of scores across documents: use eval.tail=exact with eval.documents.",
     )
     for technique in techniques(cfg):
         _require(

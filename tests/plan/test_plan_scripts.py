@@ -69,7 +69,7 @@ def test_a_model_of_one_layer_is_planned_and_runs(tiny: OwnDataset, runs: Path) 
         (["plan", "model=12l"], "model=12l does not exist"),
         (["plan", "scale=laptop", "model=4l", "--solve", "optim.matrix_lr", "--margin", "0"], "fits everywhere"),
         (["plan", "scale=laptop", "--solve", "model.name"], "not a number above zero"),
-        (["inspect_artifact", "README.md"], "is no intact artifact"),
+        (["inspect_artifact", "README.md"], "is not an intact artifact"),
         (["inspect_artifact", "README.md", "--weights", "nowhere.pt"], "nowhere.pt does not exist"),
         (["quant_gap", "docs"], "is not the folder of a finished run"),
     ],

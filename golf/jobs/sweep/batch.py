@@ -72,7 +72,7 @@ def run_batch(
 
 
 def mirror_report(name: str, rows: Iterable[Row], rules: RulesConfig) -> None:
-    """Send the table and plots of sweep `name` to the tracker that its runs were mirrored to, if there was one."""
+    """Send the table of sweep `name` to the tracker that its runs were mirrored to, if there was one."""
     track = next((row.track for row in rows if row.track and is_tracked(row.track)), None)
     if track is None or read_record(name) is None:
         return

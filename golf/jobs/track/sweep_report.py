@@ -1,8 +1,7 @@
-"""Send a sweep's table and plots as one W&B run of type `report`: W&B's own tables have no standard deviations."""
+"""Send a sweep's table as one W&B run of type `report`: W&B's own tables have no standard deviations."""
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ from golf.jobs.track.mirror_record import MirrorRecord
 from golf.jobs.track.stream import attached
 from golf.jobs.track.wandb_client import open_run
 from golf.report.findings import Findings, judged
-from golf.report.plots import pictures
 from golf.report.remarks import remarks_on
 from golf.report.results import results_table
 from golf.report.study import Study, read_study
@@ -25,7 +23,7 @@ RESULTS = "results"
 
 
 def stream_report(folder: Path, track: TrackConfig, record: MirrorRecord, rules: RulesConfig | None = None) -> None:
-    """Log the table and plots of `golf report` for the sweep. Raises `TrackError` if a part did not arrive.
+    """Log the table of `golf report` for the sweep. Raises `TrackError` if a part did not arrive.
 
     Without `rules` the sweep is judged by the rules that its runs were made with.
     """
@@ -36,15 +34,10 @@ def stream_report(folder: Path, track: TrackConfig, record: MirrorRecord, rules:
     record.url, record.files = run.url, str(run.files.relative_to(folder))
     record.write(folder)
     run.log_table(RESULTS, *cells(table))
-    with tempfile.TemporaryDirectory() as temporary:
-        for name, caption, png in pictures(findings):
-            path = Path(temporary, f"{name}.png")
-            path.write_bytes(png)
-            run.log_image(f"plots/{name}", path, caption)
-        best = findings.best.counted[0].path if findings.best else None
-        files = attached(RunFolder(best), track.attach) if best else []
-        label = findings.best.label if findings.best else None
-        run.finish({"state": OK, "variants": len(findings.variants), "best": label}, files)
+    best = findings.best.counted[0].path if findings.best else None
+    files = attached(RunFolder(best), track.attach) if best else []
+    label = findings.best.label if findings.best else None
+    run.finish({"state": OK, "variants": len(findings.variants), "best": label}, files)
 
 
 def rules_of(study: Study) -> RulesConfig:

@@ -51,11 +51,6 @@ class TrackedRun:
         with _as_track_error():
             self._run.log({key: wandb.Table(columns=list(columns), data=[list(row) for row in rows])})
 
-    def log_image(self, key: str, path: Path, caption: str) -> None:
-        """Log the picture at `path` under `key`."""
-        with _as_track_error():
-            self._run.log({key: wandb.Image(str(path), caption=caption)})
-
     def finish(self, summary: Mapping[str, Any], files: Sequence[Path] = (), *, exit_code: int = 0) -> None:
         """Attach `files`, write the summary and wait for the upload. Raises `TrackError` if the uploader gave up."""
         with _as_track_error():

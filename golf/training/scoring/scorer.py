@@ -89,8 +89,7 @@ class Scorer:
         seq_len, stride, batch_seqs = self.seq_len, self.cfg.eval.stride, self.cfg.eval.stride_batch_seqs
         if self.cfg.eval.documents:
             return score_sliding_by_document(losses_at, tally, seq_len=seq_len, stride=stride, batch_seqs=batch_seqs)
-        tail = self.cfg.eval.tail
-        return score_sliding(losses_at, tally, seq_len=seq_len, stride=stride, batch_seqs=batch_seqs, tail=tail)
+        return score_sliding(losses_at, tally, seq_len=seq_len, stride=stride, batch_seqs=batch_seqs)
 
     def test_time_trained(
         self, state_dict: Mapping[str, Tensor], *, watcher: Watcher | None = None, observe: Observe | None = None

@@ -2,7 +2,7 @@
 
 By document, windows begin with their document at the earliest.
 
-Source: record 2026-03-19_SlidingWindowEval; the exact tail is that of 2026-04-01_Vocab4096_MLPMult4_WD085.
+Source: record 2026-03-19_SlidingWindowEval; each target counts once as in 2026-04-01_Vocab4096_MLPMult4_WD085.
 """
 
 from __future__ import annotations
@@ -18,13 +18,11 @@ from golf.training.scoring.windows import batches, list_windows, split_first
 
 
 @torch.no_grad()
-def score_sliding(
-    losses_at: LossesAt, tally: Tally, *, seq_len: int, stride: int, batch_seqs: int, tail: str = "exact"
-) -> Score:
+def score_sliding(losses_at: LossesAt, tally: Tally, *, seq_len: int, stride: int, batch_seqs: int) -> Score:
     """Return the score of the tokens of `tally`; the ranks share the windows, contiguously, in batches of one shape."""
-    windows = split_first(list_windows(tally.tokens.size - 1, seq_len, stride, tail), stride)
+    windows = split_first(list_windows(tally.tokens.size - 1, seq_len, stride), stride)
     add_scores(tally, losses_at, windows, seq_len=seq_len, width=stride, batch_seqs=batch_seqs)
-    return tally.score(describe(stride, tail))
+    return tally.score(describe(stride))
 
 
 def add_scores(
@@ -36,10 +34,9 @@ def add_scores(
         tally.add(batch.indices, batch.scored, tally.losses(losses_at, batch))
 
 
-def describe(stride: int, tail: str = "exact") -> str:
+def describe(stride: int) -> str:
     """Return the name of this kind of score, as results and tables show it."""
-    doubled = ", upstream tail (the last tokens count more than once: to compare with public scores only)"
-    return f"sliding window, stride {stride}" + (doubled if tail == "upstream" else "")
+    return f"sliding window, stride {stride}"
 
 
 @torch.no_grad()

@@ -12,23 +12,17 @@ from dataclasses import dataclass
 import numpy as np
 
 
-def list_windows(targets: int, seq_len: int, stride: int, tail: str = "exact") -> np.ndarray:
+def list_windows(targets: int, seq_len: int, stride: int) -> np.ndarray:
     """Return the windows `[n, 3]` of (start, first scored, end) over `targets` targets, in order; 0 < stride ≤ seq_len.
 
-    The first window scores all that it reads; each other one leaves out its first seq_len - stride positions. `exact`
-    drops starts with nothing new to score, so that each target is scored once. `upstream` keeps them all and lets a
-    cut-off window score its last `stride` targets again, as the public scripts did until their record
-    2026-04-01_Vocab4096_MLPMult4_WD085.
+    The first window scores all that it reads; each other one leaves out its first seq_len - stride positions. Starts
+    with nothing new to score are dropped, so that each target is scored once. The public scripts kept them until their
+    record 2026-04-01_Vocab4096_MLPMult4_WD085, and scored the last targets again.
     """
-    if tail == "upstream":
-        start = np.arange(0, targets, stride)
-        end = np.minimum(start + seq_len, targets)
-        first = np.maximum(end - stride, start)
-    else:
-        # Later starts would find no target that is not scored yet.
-        start = np.arange(0, max(targets - (seq_len - stride), 1), stride)
-        end = np.minimum(start + seq_len, targets)
-        first = start + seq_len - stride
+    # Later starts would find no target that is not scored yet.
+    start = np.arange(0, max(targets - (seq_len - stride), 1), stride)
+    end = np.minimum(start + seq_len, targets)
+    first = start + seq_len - stride
     first[:1] = 0
     return np.stack((start, first, end), axis=1)
 

@@ -1,4 +1,4 @@
-"""A sweep's table and plots arrive at a server, and its runs are one group."""
+"""A sweep's table arrives at a server, and its runs are one group."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def sweep(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 
 @pytest.mark.slow
-def test_the_table_and_the_plots_arrive(sweep: Path, server: WandbServer) -> None:
+def test_the_table_arrives(sweep: Path, server: WandbServer) -> None:
     record = back_fill(sweep, ONLINE, RulesConfig(confidence=0.98))
     assert record is not None and record.id.startswith("report-lr-0-")
     run = server.runs[record.id]
@@ -63,8 +63,6 @@ def test_the_table_and_the_plots_arrive(sweep: Path, server: WandbServer) -> Non
     by_value = {row["variant"]: row for row in shown}
     assert by_value["1.4"]["verdict"] == "better" and by_value["1.4"]["n"] == 3 and by_value["1.4"]["p"] < 0.01
     assert by_value["1.4"]["mean_bpb"] == pytest.approx(1.402) and by_value["1.5"]["verdict"] == "reference"
-    images = {path.partition("/media/images/")[2] for path in server.uploads if path.endswith(".png")}
-    assert {name.rpartition("/")[2].split("_")[0] for name in images} == {"scores", "differences", "bytes", "curves"}
     assert MirrorRecord.open(sweep).state == "uploaded"
 
 

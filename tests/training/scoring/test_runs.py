@@ -125,15 +125,6 @@ def test_all_scores_count_against_the_evaluation_budget(tiny: OwnDataset, runs: 
     assert budget_state(cfg, result)[1].startswith("scoring with unpacking and compiling took 1000.0 s")
 
 
-def test_upstream_tail_is_named_wherever_the_score_is_and_voids_the_run(tiny: OwnDataset, runs: Path) -> None:
-    done = golf_main(*tiny_overrides(tiny), *EXTRA["sliding"], "eval.tail=upstream")
-    result = read_result(only_run(runs) / "result.json")
-    assert done.returncode == 1 and result.state == "void" and "targets are scored more than once" in result.reason
-    assert result.post_quant and result.post_quant_sliding and "upstream tail" in result.post_quant_sliding.how
-    assert result.post_quant_sliding.tokens == result.post_quant.tokens + 24
-    assert "upstream tail" in done.stdout and "stride:8 tail:upstream" in (only_run(runs) / "train.log").read_text()
-
-
 @pytest.mark.slow
 def test_a_sweep_compares_scores_of_one_kind(tiny: OwnDataset, runs: Path) -> None:
     # In this process a run takes a second. The sweep then finds both.

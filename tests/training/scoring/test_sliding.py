@@ -73,16 +73,6 @@ def test_stride_of_the_whole_sequence_is_the_standard_score() -> None:
     assert standard.how == STANDARD != sliding.how
 
 
-def test_upstream_tail_is_counted_twice_and_says_so() -> None:
-    tokens = small_tokens(100)
-    exact, upstream = (
-        score_sliding(LOSSES_AT, small_tally(tokens), seq_len=SEQ_LEN, stride=4, batch_seqs=8, tail=tail)
-        for tail in ("exact", "upstream")
-    )
-    assert (exact.tokens, upstream.tokens) == (100, 112)
-    assert "upstream tail" in upstream.how and "upstream" not in exact.how
-
-
 def test_losses_are_summed_beyond_float32() -> None:
     """2²⁴ + 1 is not a float32: a sum of large and small losses keeps the small ones."""
 
