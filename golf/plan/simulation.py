@@ -176,8 +176,8 @@ def _repair_bytes(cfg: Config, tensors: Sequence[StoredTensor]) -> float:
     matrices = [t.shape for t in tensors if len(t.shape) == 2 and t.format in QMAX and t.format != "int8"]
     row_bits = column_bits = float(QMAX[lqer.format].bit_length() + 1)
     if lqer.factors == "asymmetric":
-        # Two bits for A; four for B, and a scale of sixteen for every 64 values.
-        row_bits, column_bits = 2.0, 4.25
+        # Two bits for A; four for B, and a scale of sixteen for every group.
+        row_bits, column_bits = 2.0, 4.0 + 16 / lqer.group
     widest = sorted(((min(lqer.rank, *shape) * sum(shape), shape) for shape in matrices), reverse=True)[: lqer.top]
     return sum(min(lqer.rank, *s) * (s[0] * row_bits + s[1] * column_bits) for _, s in widest) / 8
 

@@ -80,6 +80,8 @@ def _register() -> None:
     OmegaConf.register_new_resolver("head_channels", _scaled_head_channels, replace=True)
     OmegaConf.register_new_resolver("decay", _scaled_decay, replace=True)
     OmegaConf.register_new_resolver("where", _where, replace=True)
+    # 5/4 of a length that a scale changes: ${part:${data.train_seq_len},5,4}.
+    OmegaConf.register_new_resolver("part", lambda whole, over, under: whole * over // under, replace=True)
     # Without rounding 0.1 + 0.2 would put 0.30000000000000004 into the configuration and its id.
     OmegaConf.register_new_resolver("sum", lambda *terms: round(sum(terms), 12), replace=True)
     OmegaConf.register_new_resolver("on_cpu", lambda value: None if hardware.detect().gpus else value, replace=True)

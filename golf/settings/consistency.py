@@ -302,6 +302,11 @@ def _check_quant(cfg: Config) -> None:
             f"quant.{key}.columns={how.columns:g} needs the inputs of the layers: set quant.{key}.rounding=gptq.",
         )
         _require(
+            how.finer_columns == 0 or (how.rounding == "gptq" and how.rotation == "none" and how.columns == 0),
+            f"quant.{key}.finer_columns needs plain GPTQ and columns that are the layer's inputs: set "
+            f"quant.{key}.rounding=gptq, quant.{key}.rotation=none and quant.{key}.columns=0 with it.",
+        )
+        _require(
             how.clip_importance == 0 or how.rounding != "nearest",
             f"quant.{key}.clip_importance follows the Hessian of GPTQ: set quant.{key}.rounding=gptq with it.",
         )

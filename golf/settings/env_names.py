@@ -53,6 +53,7 @@ KEYS = {
     "PHASED_TTT_NUM_PHASES": "eval.ttt.lora_phases.count",
     "LQER_RANK": "quant.lqer.rank",
     "LQER_TOP_K": "quant.lqer.top",
+    "LQER_ASYM_GROUP": "quant.lqer.group",
 }
 SWITCHES = {  # variables that choose one value if they are not off
     "CASEOPS_ENABLED": "data=fineweb_sp8192_caseops",
@@ -70,7 +71,7 @@ APRIL_LORA = {
     *("TTT_LORA_ALPHA", "TTT_WEIGHT_DECAY", "TTT_GRAD_STEPS", "TTT_WARM_START_A", *LORA_TARGETS),
 }
 # Variables of quantization that need others beside them; the bits are those of low-rank factors with a scale a row.
-QUANT = {"LQER_ENABLED", "LQER_ASYM_ENABLED", "LQER_FACTOR_BITS", "LQER_ASYM_GROUP", "GPTQ_CALIBRATION_BATCHES"}
+QUANT = {"LQER_ENABLED", "LQER_ASYM_ENABLED", "LQER_FACTOR_BITS", "GPTQ_CALIBRATION_BATCHES"}
 CODECS = {"brotli": ("brotli", 11), "pergroup": ("brotli", 11), "lzma": ("lzma", 9), "zstd": ("zstd", 22)}
 FP16_GATES = "quant.by_name={*attn_gate.weight:fp16}"
 GATES = "GATED_ATTN_QUANT_GATE"  # stores the gates as int8 by each row's maximum

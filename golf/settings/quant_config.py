@@ -37,6 +37,9 @@ class TensorQuant:
     rounding: str = one_of("nearest", "gptq", "trellis")
     # exponent of the steps of single columns over the Cholesky diagonal of the inputs' Hessian; 0 = one step a row
     columns: float = later(number(0.0, at_least=0, at_most=1))
+    # rounding=gptq: neighbouring columns of each matrix that get half the step, those whose inputs and weights are the
+    # largest; 0 = none
+    finer_columns: int = later(number(0, at_least=0))
     # rounding=gptq: share λ by which a row's clip follows its weight under the Hessian's diagonal; 0 = not at all
     clip_importance: float = later(number(0.0, at_least=0, below=1))
     # rounding=nearest: number of neighbouring weights in a row that share a scale; 0 = the whole row. Rows whose length
@@ -89,8 +92,9 @@ class LQERConfig:
     top: int | None = number(None, at_least=1)
     format: str = one_of(*INTEGER_FORMATS)  # number format of the factors
     # scales of the factors; row: one a row | asymmetric: A in two bits with one scale, B in four bits with a scale for
-    # every 64 values, as in record 2026-04-27_SP8192_LQER; matrices whose columns do not allow it keep rows
+    # every `group` values, as in record 2026-04-27_SP8192_LQER; matrices whose columns do not allow it keep rows
     factors: str = later(one_of("row", "asymmetric"))
+    group: int = later(number(64, at_least=1))  # factors=asymmetric: values of B that share a scale
     # squared error that the factors lower most and by which `top` chooses; output: that of the layer's output, as far
     # as its inputs are known | weights: that of the weights
     error: str = later(one_of("output", "weights"))
@@ -197,7 +201,19 @@ def uses_trellis(quant: QuantConfig) -> bool:
 
 def uses_columns(quant: QuantConfig) -> bool:
     """Tell whether the columns of any class of tensors have steps of their own."""
-    return quant.embed.columns > 0 or quant.attn.columns > 0 or quant.mlp.columns > 0 or quant.other.columns > 0
+    return (
+        quant.embed.columns > 0 or quant.attn.columns > 0 or quant.mlp.columns > 0 or quant.other.columns > 0
+    ) or finer_columns(quant)
+
+
+def finer_columns(quant: QuantConfig) -> bool:
+    """Tell whether some columns of any class of tensors have half the step."""
+    return (
+        quant.embed.finer_columns > 0
+        or quant.attn.finer_columns > 0
+        or quant.mlp.finer_columns > 0
+        or quant.other.finer_columns > 0
+    )
 
 
 def uses_groups(quant: QuantConfig) -> bool:

@@ -148,6 +148,8 @@ def _format(how: TensorQuant) -> str:
         details.append(clip.get(how.clip, f"clip by {how.clip}"))
     if how.rounding != "nearest":
         details.append(how.rounding)
+    if how.finer_columns:
+        details.append(f"half the step for {how.finer_columns} columns")
     if how.columns:
         details.append(f"column steps to the power of {written(how.columns)}")
     if how.rotation != "none":

@@ -139,7 +139,7 @@ ANOTHER: dict[str, Callable[[Config], Any]] = {
     "QUANT_CLIP_RANGE": lambda cfg: 31,
     "EMBEDDING_DIM": lambda cfg: cfg.model.model_dim,
     "NGRAM_ORDER_STRIDE": lambda cfg: cfg.eval.tilt.contexts[0] - cfg.eval.tilt.contexts[1],
-    "LQER_ASYM_GROUP": lambda cfg: 64,
+    "LQER_ASYM_GROUP": lambda cfg: cfg.quant.lqer.group,
     "GATE_ATTN_SRC": lambda cfg: "proj",
     "NGRAM_TILT_ENABLED": lambda cfg: cfg.eval.tilt.method != "off",
     "NGRAM_BASE_BETA": lambda cfg: cfg.eval.tilt.beta,

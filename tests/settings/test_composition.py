@@ -202,6 +202,7 @@ def test_every_option_composes_and_says_what_it_is(path: Path, machine: None) ->
         (["eval=ttt_lora", "eval.ttt.lora_chunks=[[256]]"], r"has to be pairs of a length and the tokens"),
         (["eval=ttt_lora", "eval.ttt.batch_seqs=0"], r"eval\.ttt\.batch_seqs=0 has to be at least 1"),
         (["schedule.weight_decay_factors=[1,2]"], r"do not go together: give ascending shares"),
+        (["quant=trellis", "quant.mlp.finer_columns=64"], r"needs plain GPTQ and columns that are the layer's inputs"),
         (["optim.muon_coefficients=fixed"], r"choose one of quintic, polar_express"),
         (
             ["optim.muon_coefficients=polar_express", "optim.muon_backend_steps=6"],
@@ -436,6 +437,7 @@ def test_plain_settings_are_dropped_by_name(name: str, machine: None) -> None:
         "polar_express": ["optim.muon_coefficients=polar_express"],
         "momentum_dtype": ["optim.muon_momentum_dtype=bf16"],
         "column_steps": ["quant=trellis"],
+        "finer_columns": ["quant=sdclip_gptq", "quant.embed.finer_columns=64"],
         "clip_importance": ["quant=sdclip_gptq", "quant.mlp.clip_importance=0.175"],
         "fp16_control": ["quant.control_format=fp16"],
         "moment_dtype": ["optim.adam_moment_dtype=fp32"],

@@ -130,14 +130,17 @@ def unread_parameters(cfg: Config) -> int:
     first = lanes.first if lanes is not None and lanes.form.startswith("crossed") else 0
     m, kv_dim = cfg.model, cfg.model.num_kv_heads * cfg.model.model_dim // cfg.model.num_heads
     attention = 2 * m.model_dim * (m.model_dim + kv_dim) + m.num_heads + m.model_dim
+    # The runs of 30 April and later keep the two scalars of an asymmetric cap, which nothing trains.
+    scalars = 2 if cfg.quant.embed.finer_columns or cfg.eval.tilt.method != "off" else 0
     # The record of 16 April keeps a SmearGate of 12 weights and a strength that no optimizer has.
     smear = 13 if cfg.name == "sp8192_smear_output_gate" else 0
-    return (4 + 2) * first + (attention * len(none.layers) if none else 0) + smear
+    return (4 + 2) * first + (attention * len(none.layers) if none else 0) + smear + scalars
 
 
 def test_every_record_and_every_file_has_a_row() -> None:
-    assert len(records()) == 46 and len({record["folder"] for record in records()}) == 46
-    assert {record["status"] for record in records()} <= {"exact", "documented", "no"}
+    merged = [record for record in records() if record["status"] != "frontier"]
+    assert len(merged) == 46 and len({record["folder"] for record in records()}) == len(records())
+    assert {record["status"] for record in merged} <= {"exact", "documented", "no"}
     assert all(bool(record["experiment"]) == (record["status"] != "no") for record in records())
     assert all(record["what_differs"] for record in records() if record["status"] != "exact")
     files = {f"records/{path.stem}" for path in (ROOT / "conf/experiment/records").glob("*.yaml")}
@@ -151,7 +154,7 @@ def test_parameters_and_scores_are_those_of_the_public_logs() -> None:
     with PUBLISHED.open(newline="") as file:
         logs = {row["folder"]: row for row in csv.DictReader(file) if row["track"] == "10min"}
     for record in records():
-        if record["folder"] != ANOTHER_LOG:
+        if record["folder"] != ANOTHER_LOG and record["status"] != "frontier":
             assert logs[record["folder"]]["params"] == record["parameters"], record["folder"]
             assert float(record["published_bpb"]) == pytest.approx(float(logs[record["folder"]]["bpb_final"]), abs=2e-3)
 
@@ -218,6 +221,8 @@ def smallest(experiment: str, tiny: OwnDataset) -> Config:
         quick.append("eval.stride=16")
     if record.eval.ttt.method == "lora":
         quick.append("eval.ttt.chunk_tokens=16")
+    if record.eval.ttt.lora_chunks:
+        quick.append("eval.ttt.lora_chunks=[[20,8]]")
     replaced = {o.partition("=")[0] for o in quick}
     own = [o for o in own if o.partition("=")[0] not in replaced]
     return compose([f"experiment={experiment}", *own, *few, *quick])

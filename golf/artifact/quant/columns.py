@@ -32,6 +32,19 @@ def least_column_codes(largest: Tensor) -> Tensor:
     return codes.ceil().clamp(-LARGEST_CODE, LARGEST_CODE).to(torch.int8)
 
 
+def finer_column_codes(w: Tensor, hessian: Tensor, width: int) -> Tensor:
+    """Return int8 codes `[c]`: half the step for the `width` neighbouring columns that matter most, zero elsewhere.
+
+    Columns `[a, a + width)` matter by the sum of the root mean square of their inputs times the mean of |w|, with a a
+    multiple of the width (AWQ-lite, PR #1908, which gives these columns int8 beside int7).
+    """
+    width, scores = min(width, w.size(1)), hessian.diagonal().sqrt() * w.abs().mean(0).to(hessian)
+    best = int(scores[: scores.numel() // width * width].view(-1, width).sum(1).argmax())
+    codes = torch.zeros(w.size(1), dtype=torch.int8, device=hessian.device)
+    codes[best * width : (best + 1) * width] = -CODES_PER_OCTAVE
+    return codes
+
+
 def column_steps(codes: Tensor) -> Tensor:
     """Return the float32 factors `[c]` on the steps of the rows that `codes` stand for."""
     # Products of constants and powers of two are the same on every machine, exp2 need not be.

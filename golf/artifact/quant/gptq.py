@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from golf.artifact.quant.bit_prices import learned_prices, no_prices
-from golf.artifact.quant.columns import column_codes, column_steps, least_column_codes
+from golf.artifact.quant.columns import column_codes, column_steps, finer_column_codes, least_column_codes
 from golf.artifact.quant.formats import (
     LARGEST_CODE,
     QMAX,
@@ -55,7 +55,7 @@ def encode_gptq(tensor: Tensor, how: TensorQuant, quant: QuantConfig, hessian: T
     if (h.diagonal() > 0).any():
         if uses_trellis(quant) and how.rounding == "trellis":
             return _on_trellis(CodedTensor(w, different[-1], tensor.dtype, rotated), how, quant, h)
-        if uses_columns(quant) and how.columns > 0:
+        if uses_columns(quant) and (how.columns > 0 or how.finer_columns > 0):
             return _with_column_steps(CodedTensor(w, different[-1], tensor.dtype, rotated), how, quant, h)
     codes, scale = gptq_codes(w, h, different, qmax, quant.gptq, quant.chosen_by)
     return CodedTensor(codes.to(torch.int8).cpu(), scale.half().cpu(), tensor.dtype, rotated)
@@ -76,7 +76,10 @@ def _with_column_steps(plain: CodedTensor, how: TensorQuant, quant: QuantConfig,
     """Return the codes of the float matrix in `plain`, whose scale gives the steps of the rows."""
     assert plain.scale is not None
     inputs = inputs_of(h, quant.gptq)
-    columns = _columns(plain, how, inputs)
+    if how.finer_columns > 0:
+        columns = finer_column_codes(plain.data, h, how.finer_columns)
+    else:
+        columns = _columns(plain, how, inputs)
     w, scales = plain.data.to(h) / column_steps(columns).to(h), [plain.scale.to(h)]
     codes, scale = _codes_of(w, scales, LARGEST_CODE, inputs.in_steps(column_steps(columns)), quant.gptq.block_size)
     # An export would take `columns` of dataclasses.replace for a setting that changes.

@@ -17,7 +17,6 @@ from golf.artifact.quant.gptq import checked_hessian, damped_root
 from golf.settings.config import QuantConfig
 
 A, B = ".lqer_a", ".lqer_b"  # suffixes of the matrix's name
-GROUP = 64  # values of an asymmetric B that share a scale
 
 
 def repair(
@@ -83,18 +82,18 @@ def _factors(
     own_range = dataclasses.replace(quant, scale_floor="eps", scale_rounding="after")
     factors = [factor.float().cpu().contiguous() for factor in ((u[:, :rank] * s[:rank]).T, v[:rank])]
     gain = float((s if quant.lqer.error == "weights" else s[:rank]).square().sum())
-    if quant.lqer.factors == "asymmetric" and factors[1].numel() % GROUP == 0:
-        return *asymmetric(*factors), gain
+    if quant.lqer.factors == "asymmetric" and factors[1].numel() % quant.lqer.group == 0:
+        return *asymmetric(factors[0], factors[1], quant.lqer.group), gain
     a, b = (encode_integer(factor, how, own_range) for factor in factors)
     return a, b, gain
 
 
-def asymmetric(a: Tensor, b: Tensor) -> tuple[CodedTensor, CodedTensor]:
+def asymmetric(a: Tensor, b: Tensor, group: int) -> tuple[CodedTensor, CodedTensor]:
     """Return A `[rank, r]` in codes of -2 to 1 with one scale, and B `[rank, c]` in codes of -8 to 7.
 
-    Rows of the coded B are groups of 64 values with a scale each. The largest magnitude lies between two codes.
+    Rows of the coded B are groups of `group` values with a scale each. The largest magnitude lies between two codes.
     """
-    groups = b.reshape(-1, GROUP)
+    groups = b.reshape(-1, group)
     one, of_groups = as_stored(a.abs().amax() / 1.5), as_stored(groups.abs().amax(1) / 7.5)
     codes_a, codes_b = (a / one).round().clamp(-2, 1), (groups / of_groups[:, None]).round().clamp(-8, 7)
     return (

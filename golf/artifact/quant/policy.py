@@ -131,7 +131,8 @@ def rounded_to_nearest(quant: QuantConfig) -> QuantConfig:
     Byte estimates use it.
     """
     nearest: Any = {
-        n: dataclasses.replace(how, rounding="nearest", columns=0.0) for n, how in tensor_classes(quant).items()
+        n: dataclasses.replace(how, rounding="nearest", columns=0.0, finer_columns=0)
+        for n, how in tensor_classes(quant).items()
     }
     return dataclasses.replace(
         quant, **nearest, lqer=dataclasses.replace(quant.lqer, rank=0), sensitive=SensitiveConfig()

@@ -14,10 +14,11 @@ from golf.artifact.inspection import stored_entropy_bits
 from golf.artifact.quant.columns import column_steps
 from golf.artifact.quant.formats import CodedTensor, decode
 from golf.artifact.quant.gptq import encode_gptq, weighted_errors
-from golf.artifact.quant.policy import quantize
+from golf.artifact.quant.low_rank import B
+from golf.artifact.quant.policy import dequantize, quantize
 from golf.errors import GolfError
-from golf.settings.config import GPTQConfig, QuantConfig, TensorQuant, TrellisConfig
-from tests.support import refusal
+from golf.settings.config import GPTQConfig, LQERConfig, QuantConfig, TensorQuant, TrellisConfig
+from tests.support import parity, refusal
 
 HOW = TensorQuant("int6", clip="std", clip_k=12.85, scale_floor="eps", rounding="gptq")
 QUANT = QuantConfig(attn=HOW, gptq=GPTQConfig(damping=[0.01]))
@@ -115,3 +116,53 @@ def test_column_steps_without_inputs_are_refused() -> None:
     )
     with pytest.raises(GolfError, match="needs the model's inputs"):
         quantize({"a": torch.ones(4, 4)}, QuantConfig(other=TensorQuant(rounding="trellis")))
+
+
+def test_parity_with_finer_columns_of_the_embedding() -> None:
+    """PR #1908: the same columns, scales and errors. Its finer step is 63/127 of the other one, and here it is half."""
+    arrays, config = parity("awq2014")
+    name, width = "tok_emb.weight", config["env"]["AWQ_LITE_GROUP_SIZE"]
+    w, h = torch.from_numpy(arrays[f"w/{name}"]), torch.from_numpy(arrays[f"H/{name}"])
+    how = TensorQuant("int7", clip="std", clip_k=14.0, rounding="gptq", finer_columns=width)
+    quant = QuantConfig(embed=how, scale_floor="eps", chosen_by="matrix", small_numel=0)
+    quant.gptq = GPTQConfig(damping=[0.01], unused_inputs="one")
+    coded = encode_gptq(w, how, quant, h)
+    assert coded.columns is not None and coded.scale is not None
+    (start,) = config["selected"][0]["starts"]
+    assert coded.columns.nonzero().flatten().tolist() == list(range(start, start + width))
+    assert torch.equal(coded.scale, torch.from_numpy(arrays[f"out/{name}.scale"]))
+    theirs = torch.from_numpy(arrays[f"out/{name}.q"]).double() * coded.scale.double()[:, None]
+    finer = slice(start, start + width)
+    finer_scale = torch.from_numpy(arrays[f"out/{name}.awqg_s_hi"]).double()
+    theirs[:, finer] *= (finer_scale / coded.scale.double())[:, None]
+    expected = float(weighted_errors(w.double(), theirs, h.double()).sum())
+    assert error_of(coded, w, h.double()) == pytest.approx(expected, rel=0.005)
+    plain = encode_gptq(w, dataclasses.replace(how, finer_columns=0), quant, h)
+    assert error_of(plain, w, h.double()) > 1.05 * expected
+    groups = {g["start"]: g["score"] for g in config["candidates"] if g["name"] == name}
+    weight = (torch.from_numpy(arrays[f"act_rms/{name}"]) * w.abs().mean(0)).view(-1, width).sum(1)
+    assert weight.tolist() == pytest.approx([groups[start] for start in sorted(groups)], rel=1e-4)
+
+
+def test_groups_of_low_rank_factors_are_the_settings() -> None:
+    """LQER of PR #2060 on the codes of the same case: groups of 32 values."""
+    arrays, config = parity("awq2014")
+    name = "blocks.0.mlp.fc.weight"
+    how = TensorQuant("int6", clip="std", clip_k=11.5, rounding="gptq")
+    lqer = LQERConfig(rank=4, top=1, factors="asymmetric", error="weights", group=config["env"]["LQER_ASYM_GROUP"])
+    quant = QuantConfig(mlp=how, scale_floor="eps", chosen_by="matrix", small_numel=0, lqer=lqer)
+    quant.gptq = GPTQConfig(damping=[0.01], unused_inputs="one")
+    coded = quantize(
+        {name: torch.from_numpy(arrays[f"w/{name}"])}, quant, {name: torch.from_numpy(arrays[f"H/{name}"])}
+    )
+    codes = torch.from_numpy(arrays[f"out/{name}.q"])
+    assert (coded[name].data != codes).double().mean() < 0.005
+    a, b = (torch.from_numpy(arrays[f"out/{name}.lq{part}_a"]).double() for part in "AB")
+    scale_a, scale_b = (torch.from_numpy(arrays[f"out/{name}.lq{part}s_a"]).double() for part in "AB")
+    assert coded[name + B].data.shape == (scale_b.numel(), 32)
+    whole = codes.double() * torch.from_numpy(arrays[f"out/{name}.scale"]).double()[:, None]
+    whole += (a * scale_a) @ (b.view(-1, 32) * scale_b[:, None]).view(4, -1)
+    w = torch.from_numpy(arrays[f"w/{name}"]).double()
+    expected = float((w - whole).norm())
+    assert float((w - dequantize(coded)[name].double()).norm()) == pytest.approx(expected, rel=0.01)
+    assert expected == pytest.approx(config["tensors"][name]["error"], rel=1e-3)

@@ -18,7 +18,7 @@ def test_codes_of_a_worked_example() -> None:
     a = torch.tensor([[0.9, -1.2, 0.1], [-0.3, 0.4, 1.5]])
     b = torch.zeros(2, 64)
     b[0, :4], b[1, :4] = torch.tensor([-7.5, 7.5, 1.2, 0.0]), torch.tensor([3.75, -1.0, 0.26, 0.0])
-    coded_a, coded_b = asymmetric(a, b)
+    coded_a, coded_b = asymmetric(a, b, 64)
     assert coded_a.scale == 1.0 and coded_a.data.T.tolist() == [[1, 0], [-1, 0], [0, 1]]
     assert coded_b.scale is not None and coded_b.scale.tolist() == [1.0, 0.5]
     assert coded_b.data[:, :4].tolist() == [[-8, 7, 1, 0], [7, -2, 1, 0]]
