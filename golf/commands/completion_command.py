@@ -50,7 +50,7 @@ FISH = r"""complete -c golf -a '(golf completion words (commandline --cut-at-cur
 """
 SHELLS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 CONF = ROOT / "conf"
-RUN_SCALARS = ("seed", "name", "note", "drop", "ideas")  # settings of a run outside every group
+RUN_SCALARS = ("seed", "name", "note", "tags", "drop", "ideas")  # settings of a run outside every group
 
 
 def parser() -> CommandParser:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from pathlib import Path
@@ -52,10 +53,22 @@ class MetricsTail:
             self._take(line)
 
     def progress(self) -> dict[str, Any]:
-        """Return the last logged step, its loss in nats per token, training seconds, and when the file last grew."""
+        """Return step, seconds and loss of the last line, the last validation, and how often the file grows.
+
+        The loss is in nats per token, the score in bits per byte. `line_seconds` is the longest time between two of
+        the last lines, and `written_at` says in seconds since 1970 when the file last grew.
+        """
         last = dict(zip(FIELDS[TRAIN], self.points[TRAIN][-1], strict=True)) if self.points[TRAIN] else {}
-        shown = {"steps": last.get("step"), "train_seconds": last.get("train_seconds")}
-        return {**shown, "train_loss": last.get("train_loss"), "written_at": self._written_at}
+        validations = self.points[VALIDATION]
+        times = [point[2] for point in self.points[TRAIN][-10:] if point[2] is not None]
+        return {
+            "steps": last.get("step"),
+            "train_seconds": last.get("train_seconds"),
+            "train_loss": last.get("train_loss"),
+            "validation_bpb": validations[-1][4] if validations else None,
+            "line_seconds": max((b - a for a, b in itertools.pairwise(times)), default=None),
+            "written_at": self._written_at,
+        }
 
     def since(self, generation: int, have: dict[str, int]) -> dict[str, Any]:
         """Return the points by event from number `have` on, or all if the `generation` is not this one."""

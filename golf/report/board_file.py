@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import Any
 
+from golf.report.board_run import run_values
 from golf.report.board_server import PAGE_FOLDER, PLOTLY, as_json, plotly_file
-from golf.report.board_values import RunsRoot, run_id, sweep_values
+from golf.report.board_sweep import run_id, sweep_values
+from golf.report.board_values import RunsRoot
 from golf.report.findings import Findings
+from golf.run.folder import RunFolder, runs_root
 
+MOST_PAGES = 40  # runs whose pages are in a file
 MOST_POINTS = 1000  # points of a curve and event, so that a file of many runs can still be sent
 # A browser enforces it for a file, too: scripts and data of this file, and no other place.
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
@@ -36,11 +41,19 @@ def answers(findings: Findings) -> dict[str, Any]:
     runs = RunsRoot(Path(findings.study.title), folders)
     waiting = sum(row.path is None and row.is_open for v in findings.study.variants for row in v.rows)
     sweep = {"name": findings.study.title, "kind": findings.study.kind, "created": "", "error": ""}
+    pages = dict(list(folders.items())[:MOST_PAGES])
     return {
+        "written_at": time.time(),
         "api/overview": {**runs.overview(), "sweeps": [{**sweep, "runs": list(folders), "waiting": waiting}]},
-        "api/sweep": sweep_values(findings),
+        "api/sweep": sweep_values(findings, runs_root()),
+        "api/run": {id: _without_paths(run_values(RunFolder(path))) for id, path in pages.items()},
         "api/curves": {id: _thinned(runs.tail(id).since(0, {})) for id in folders},
     }
+
+
+def _without_paths(page: dict[str, Any]) -> dict[str, Any]:
+    """Return the page of a run without what names this machine and its folders: the file may go to anybody."""
+    return {**page, "folder": "", "log": "", "files": [], "made": {**page["made"], "host": ""}}
 
 
 def _thinned(curve: dict[str, Any]) -> dict[str, Any]:

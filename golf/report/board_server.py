@@ -1,4 +1,7 @@
-"""The web server of the board: a page, its scripts, and JSON that is read from the runs root. It writes nothing."""
+"""The web server of the board: a page, its scripts, and JSON that is read from the runs root.
+
+It writes nothing but the notes on runs that a reader saves.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,9 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from golf.errors import GolfError
-from golf.report.board_values import RunsRoot, sweep_values
+from golf.report.board_run import MOST_NOTE_BYTES, artifact_values, file_of, run_values, write_note
+from golf.report.board_sweep import sweep_values
+from golf.report.board_values import RunsRoot
 from golf.report.findings import judged
 from golf.report.study import read_study
 from golf.settings.config import RulesConfig
@@ -28,7 +33,7 @@ PAGE_FILES = {
     "index.html": "text/html",
     "board.css": "text/css",
     "board.js": "text/javascript",
-    "plots.js": "text/javascript",
+    **{f"{name}.js": "text/javascript" for name in ("plots", "score_plots", "tables", "run_page")},
 }
 PLOTLY = "plotly.min.js"
 MOST_RUNS = 200  # runs whose curves one request may ask for
@@ -52,7 +57,7 @@ class Board:
     def __init__(self, root: Path, rules: RulesConfig, jobs: Callable[[str], dict[str, Any]] | None = None) -> None:
         self.root, self.rules, self._jobs = root, rules, jobs
         self.runs = RunsRoot(root)
-        self._sweeps: dict[str, tuple[Any, dict[str, Any]]] = {}
+        self._sweeps: dict[tuple[str, str], tuple[Any, dict[str, Any]]] = {}  # by name and chosen reference
 
     def overview(self, query: Query) -> dict[str, Any]:
         """Return all runs and sweeps."""
@@ -70,16 +75,36 @@ class Board:
         return found
 
     def sweep(self, query: Query) -> dict[str, Any]:
-        """Return the findings on the sweep `name`, judged anew only if a file has changed."""
-        name = _one(query, "name")
+        """Return the findings on the sweep `name`, judged anew only if a file has changed.
+
+        `reference` names a variant by its id that all others are compared with in place of the sweep's own reference.
+        """
+        name, reference = _one(query, "name"), query.get("reference", [""])[0]
         record = self.runs.sweep_record(name)
         self.runs.refresh()
         state = self.runs.state(name)
-        if name not in self._sweeps or self._sweeps[name][0] != state:
+        if (known := self._sweeps.get((name, reference))) is None or known[0] != state:
             # The path, because a name could be a folder of the directory that the server was started in.
-            study = read_study([str(record)], row_of=self.runs.row)
-            self._sweeps[name] = state, sweep_values(judged(study, self.rules))
-        return self._sweeps[name][1]
+            study = read_study([str(record)], reference or None, row_of=self.runs.row)
+            self._sweeps[name, reference] = state, sweep_values(judged(study, self.rules), self.root)
+        return self._sweeps[name, reference][1]
+
+    def run(self, query: Query) -> dict[str, Any]:
+        """Return settings, command, warnings, log and files of the run `run`."""
+        return run_values(self.runs.folder(_one(query, "run")))
+
+    def artifact(self, query: Query) -> dict[str, Any]:
+        """Return the bytes of the artifact of the run `run` by tensor class."""
+        return artifact_values(self.runs.folder(_one(query, "run")))
+
+    def file(self, query: Query) -> tuple[bytes, str]:
+        """Return content and kind of the file `name` of the run `run`."""
+        return file_of(self.runs.folder(_one(query, "run")), _one(query, "name"))
+
+    def note(self, query: Query, content: bytes) -> dict[str, Any]:
+        """Write the note on the run `run` and return what the overview now says of it."""
+        write_note(self.runs.folder(_one(query, "run")), content)
+        return self.runs.overview()["runs"][_one(query, "run")]
 
     def jobs(self, query: Query) -> dict[str, Any]:
         """Return what the cluster says about the runs of the sweep `name` that have no result."""
@@ -91,7 +116,7 @@ class Board:
         """Return the sentences about the settings in which the runs `one` and `other` differ."""
         from golf.report.why import explained, side  # composes configurations, which takes a while to import
 
-        one, other = (side(str(self.runs.folder(_one(query, key)))) for key in ("one", "other"))
+        one, other = (side(str(self.runs.folder(_one(query, key)).path)) for key in ("one", "other"))
         return {"lines": explained(one, other)}
 
 
@@ -122,23 +147,37 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 30  # seconds; a silent client does not hold a thread for longer
 
     def do_GET(self) -> None:
-        """Answer with a file of the page or with JSON; anything else is 404."""
+        """Answer with a file of the page or of a run, or with JSON; anything else is 404."""
         parts = urlsplit(self.path)
-        name = self._name(parts.path)
-        board = self.server.board
-        answers = {
-            f"api/{one.__name__}": one for one in (board.overview, board.curves, board.sweep, board.jobs, board.why)
-        }
+        name, board, query = self._name(parts.path), self.server.board, parse_qs(parts.query)
+        told = (board.overview, board.curves, board.sweep, board.jobs, board.why, board.run, board.artifact)
+        answers = {f"api/{one.__name__}": one for one in told}
         if name is None:
-            self._send(403, b"This address lacks the token that `golf board` has printed.", "text/plain")
+            self._refuse()
         elif name in answers:
-            self._answer(answers[name], parse_qs(parts.query))
+            self._answer(lambda: answers[name](query))
+        elif name == "file":
+            self._answer(lambda: board.file(query))
         elif name == PLOTLY:
             self._send(200, plotly_file().read_bytes(), "text/javascript")
         elif (file := name or "index.html") in PAGE_FILES:
             self._send(200, (PAGE_FOLDER / file).read_bytes(), PAGE_FILES[file])
         else:
             self._send(404, b"There is nothing here.", "text/plain")
+
+    def do_POST(self) -> None:
+        """Write a note on a run; anything else is refused, and so is a page of another origin."""
+        parts = urlsplit(self.path)
+        name, board, query = self._name(parts.path), self.server.board, parse_qs(parts.query)
+        length = self.headers.get("Content-Length", "")
+        # A browser names the page that sends: without this, any page could write notes here.
+        is_own = urlsplit(self.headers.get("Origin", "")).netloc == self.headers.get("Host")
+        if name != "api/note" or not is_own or not length.isdecimal() or int(length) > MOST_NOTE_BYTES:
+            self.close_connection = True
+            self._refuse(f"Only notes of at most {MOST_NOTE_BYTES:,} bytes are taken, and from this page alone.")
+        else:
+            content = self.rfile.read(int(length))
+            self._answer(lambda: board.note(query, content))
 
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing: a page that is left open asks every few seconds."""
@@ -152,13 +191,17 @@ class _Handler(BaseHTTPRequestHandler):
         given, _, rest = path.removeprefix("/").partition("/")
         return rest if hmac.compare_digest(given.encode(), self.server.token.encode()) else None
 
-    def _answer(self, answer: Callable[[Query], dict[str, Any]], query: Query) -> None:
+    def _refuse(self, why: str = "This address lacks the token that `golf board` has printed.") -> None:
+        self._send(403, as_json({"error": why}), "application/json")
+
+    def _answer(self, answer: Callable[[], Any]) -> None:
         try:
             with self.server.lock:
-                status, values = 200, answer(query)
+                status, found = 200, answer()
         except GolfError as error:
-            status, values = 400, {"error": str(error)}
-        self._send(status, as_json(values), "application/json")
+            status, found = 400, {"error": str(error)}
+        content, kind = found if isinstance(found, tuple) else (as_json(found), "application/json")
+        self._send(status, content, kind)
 
     def _send(self, status: int, content: bytes, kind: str) -> None:
         tag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'

@@ -1,10 +1,11 @@
-"""Plain values for the board: runs, settings that differ, sweeps, and the findings on one sweep.
+"""Plain values for the board: runs, how far they are, settings that differ, and sweeps.
 
 Files that have not changed are not read again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,15 +14,17 @@ from typing import Any
 
 from golf.errors import GolfError
 from golf.report.board_curves import MetricsTail
+from golf.report.board_run import remarks_of
+from golf.report.board_sweep import run_id
 from golf.report.changes import Flat, settings_that_differ
-from golf.report.findings import Findings, mean_interval, score_title, swept_numbers, variant_name
-from golf.report.results import results_table
 from golf.report.rows import RunRow, read_settings, row_of
 from golf.report.store import find_record, latest_row, seed_of
-from golf.report.variants import SCORES, Variant
+from golf.run.folder import RunFolder
+from golf.run.locks import is_held, run_lock_name
+from golf.run.progress import how_far
+from golf.settings.config import Config
 
 Stamp = tuple[int, int] | None  # modification time in nanoseconds and bytes of a file; None if there is no file
-REFERENCE, UNTESTED = "reference", "no verdict"
 SHOWN = (
     *("variant", "name", "seed", "state", "reason", "machine", "bytes_per_token", "cap_bytes"),
     *("val_bpb", "pre_quant_bpb", "post_quant_bpb", "sliding_bpb", "ttt_bpb"),
@@ -36,20 +39,35 @@ class _Run:
     folder: Path
     tail: MetricsTail
     stamps: tuple[Stamp, Stamp] | None = None  # of result.json and config.json; None before the first look
+    noted: tuple[Stamp, Stamp] | None = None  # of config.json and note.txt
     row: RunRow = field(default_factory=lambda: RunRow("", ""))
+    remarks: dict[str, Any] = field(default_factory=dict)  # note and tags
+    cfg: Config | None = None  # of a run that has not ended
 
     def refresh(self) -> None:
-        """Read result and configuration again if they have changed."""
-        stamps = stamp(self.folder / "result.json"), stamp(self.folder / "config.json")
+        """Read result, configuration and note again if they have changed."""
+        folder = RunFolder(self.folder)
+        config = stamp(folder.config)
+        stamps, noted = (stamp(folder.result), config), (config, stamp(folder.note))
         if stamps != self.stamps:
-            self.row, self.stamps = row_of(self.folder), stamps
+            self.row, self.stamps, self.cfg = row_of(self.folder), stamps, None
+            if self.row.is_open:
+                with contextlib.suppress(GolfError):
+                    self.cfg = folder.read_config()
+        if noted != self.noted:
+            self.remarks, self.noted = remarks_of(folder), noted
 
-    def values(self) -> dict[str, Any]:
-        """Return the values of the row and, for a run that has not ended, how far it is."""
-        found = {key: getattr(self.row, key) for key in SHOWN}
+    def values(self, locks: Path) -> dict[str, Any]:
+        """Return the values of the row and, for a run that has not ended, how far it is. `locks` has the lock files."""
+        found = {key: getattr(self.row, key) for key in SHOWN} | self.remarks
         if self.row.is_open:
             self.tail.refresh()
             found |= self.tail.progress()
+            found["is_held"] = is_held(locks / run_lock_name(self.row.variant, self.row.seed or 0))
+            if self.cfg:
+                step, seconds = found["steps"] or 0, found["train_seconds"] or 0.0
+                share, left = how_far(self.cfg, step, seconds)
+                found |= {"share": share, "seconds_left": left, "iterations": self.cfg.schedule.iterations}
         return found
 
 
@@ -74,18 +92,19 @@ class RunsRoot:
             run.refresh()
 
     def overview(self) -> dict[str, Any]:
-        """Return runs by id, the settings in which variants differ by variant id, and the sweeps, newest first."""
+        """Return runs by id, settings that differ by variant id, and the sweeps: started ones first, by age."""
         self.refresh()
         return {
             "root": self.root.name,
-            "runs": {id: run.values() for id, run in self._runs.items()},
+            "runs": {id: run.values(self.root / "locks") for id, run in self._runs.items()},
             "settings": self._settings_that_differ(),
-            "sweeps": sorted(self._sweeps(), key=lambda sweep: sweep["created"], reverse=True),
+            # A sweep that never started is not what somebody wants to see first.
+            "sweeps": sorted(self._sweeps(), key=lambda s: (bool(s["runs"]), s["created"]), reverse=True),
         }
 
-    def folder(self, run_id: str) -> Path:
+    def folder(self, run_id: str) -> RunFolder:
         """Return the folder of a run that the overview lists. Raises `GolfError` for any other text."""
-        return self._known(run_id).folder
+        return RunFolder(self._known(run_id).folder)
 
     def row(self, folder: Path) -> RunRow:
         """Return the row of a run folder as it was at the last look."""
@@ -145,54 +164,6 @@ class RunsRoot:
             return ids[0] if ids else ""
         chosen = latest_row([self._runs[id].folder for id in ids]).path
         return next(id for id in ids if self._runs[id].folder == chosen)
-
-
-def sweep_values(findings: Findings) -> dict[str, Any]:
-    """Return table, notes and variants of `findings`; scores are in bits per byte."""
-    table = results_table(findings)
-    columns = table.filled
-    numbers = swept_numbers(findings, [v for v in findings.variants if v.scores(findings.score)])
-    caps = {row.cap_bytes for v in findings.variants for row in v.rows if row.cap_bytes}
-    return {
-        "title": table.title,
-        "command": findings.study.command,
-        "swept": " ".join(findings.study.swept) or "variant",
-        "score": score_title(findings),
-        "confidence": findings.rules.confidence,
-        "reference": findings.reference_name if findings.reference is not None else None,
-        "columns": [{"title": column.title, "is_text": column.is_text} for column in columns],
-        "rows": [[column.cell(row) for column in columns] for row in table.rows],
-        "notes": list(table.notes),
-        "variants": [_variant(findings, v, numbers.get(v.id)) for v in findings.variants],
-        "cap_bytes": sorted(caps),
-    }
-
-
-def _variant(findings: Findings, variant: Variant, number: float | None) -> dict[str, Any]:
-    verdict, scored = findings.verdicts.get(variant.id), variant.scores(findings.score)
-    comparison = verdict.comparison if verdict else None
-    is_reference = variant is findings.reference
-    return {
-        "id": variant.id,
-        "name": variant_name(findings, variant),
-        "kind": REFERENCE if is_reference else verdict.kind if verdict else UNTESTED,
-        "number": number,
-        "mean": variant.mean(findings.score),
-        "interval": mean_interval(findings, variant) if scored else None,
-        "difference": verdict.difference_bpb if verdict else None,
-        "difference_interval": comparison.interval(findings.rules.confidence) if comparison else None,
-        "seeds": [_seed(row, SCORES[findings.score]) for row in variant.scored(findings.score)],
-    }
-
-
-def _seed(row: RunRow, field: str) -> dict[str, Any]:
-    run = run_id(row.path) if row.path else ""
-    return {"run": run, "seed": row.seed, "score": getattr(row, field), "bytes": row.total_bytes}
-
-
-def run_id(folder: Path) -> str:
-    """Return the name of a run folder on the board, `<name>-<variant id>/seed<k>`."""
-    return f"{folder.parent.name}/{folder.name}"
 
 
 def stamp(path: Path) -> Stamp:

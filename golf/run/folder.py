@@ -54,6 +54,7 @@ class RunFolder:
     track_log = _Place("track.log")  # messages of the W&B mirror and its client
     rank_logs = _Place("ranks")
     output = _Place("output.log")  # terminal output of a run in a sweep
+    note = _Place("note.txt")  # note that was written on the board; before that, the setting `note` is the run's
     lock = _Place("lock")  # lock of the process that writes this folder
 
     @property

@@ -202,7 +202,7 @@ class ScaleConfig:
 class Config:
     """A whole experiment: a variant and a `seed`.
 
-    `launch`, `rules`, `sweep`, `cluster`, `track`, `drop`, `name` and `note` are no part of the variant.
+    `launch`, `rules`, `sweep`, `cluster`, `track`, `drop`, `name`, `note` and `tags` are no part of the variant.
     """
 
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -224,6 +224,7 @@ class Config:
     seed: int = number(1337, at_least=0)  # seed of weights and techniques
     name: str = "run"  # name of the variant in folders and tables
     note: str = ""  # remark for people
+    tags: list[str] = later(field(default_factory=list))  # words that the board's runs are grouped and filtered by
 
 
 def training_seconds(cfg: Config) -> float:

@@ -31,7 +31,7 @@ INSPECTION = """<script>addEventListener('load', () => setTimeout(() => {
  document.body.setAttribute('data-found', JSON.stringify([...document.querySelectorAll('iframe')].map(frame => {
   const page = frame.contentWindow, d = page.document;
   const box = e => { const r = e.getBoundingClientRect(); return [r.left, r.top, r.right, r.bottom]; };
-  const shown = e => e.getClientRects().length > 0;
+  const shown = e => e.checkVisibility();
   const legend = (plot, mark, paint) => [...d.querySelectorAll(`${plot} .legend .traces`)].map(t => [
     t.querySelector('.legendtext').textContent, (p => p && page.getComputedStyle(p)[paint])(t.querySelector(mark))]);
   return {
@@ -146,14 +146,14 @@ def assert_everything_is_seen(found: dict[str, Any], width: int, case: str) -> N
     assert len(found["plots"]) == 4
     # Whoever has no mouse reaches everything in the order of the page, and hears what it is.
     assert found["controls"][0][0] == "Skip to the runs" and len(found["controls"]) > 15
-    assert all(name and has_focus for name, has_focus in found["controls"]), found["controls"]
-    assert all(found["tables"]) and len(found["tables"]) == 2
+    assert [c for c in found["controls"] if not all(c)] == []
+    assert all(found["tables"]) and len(found["tables"]) == 4
     for plot in found["plots"]:
         assert plot["label"] and plot["legend"] and plot["box"][2] <= width
         assert plot["legendBox"][1] >= plot["axis"][3] - 2, f"the legend covers the axis: {plot}"
     if case == "lr":
         colours = {
-            where: {name.removeprefix("optim.matrix_lr=").split(" ")[0]: c for name, c in found["colours"][where]}
+            where: {name.rpartition("matrix_lr=")[2].split(" ")[0]: c for name, c in found["colours"][where]}
             for where in found["colours"]
         }
         assert len(set(colours["table"].values())) == 3
@@ -197,7 +197,7 @@ def test_a_thousand_runs_are_a_short_page_of_one_configuration_a_variant(
     monkeypatch.setattr(board_values, "read_settings", counted)
     with served(runs, board=SeenBoard(runs, RulesConfig())) as server:
         document, console = browse(server.url, tmp_path, "--virtual-time-budget=2000")
-    assert console == "" and "Show all 1000 rows" in document and "Runs (1000 of 1000)" in document
+    assert console == "" and "Show all 1000 rows" in document and "Runs (1000)" in document
     table = document.partition('id="run-table"')[2].partition("</table>")[0]
     assert table.count("<tr") == 151, "the heading and the first rows"
     assert len(read) == 50 and not asked
@@ -234,7 +234,8 @@ def test_paper_has_every_plot_in_light_colours_and_as_wide_as_a_sheet(runs: Path
     page = single_file(judged(read_study(["lr"]), RulesConfig()))
     # A window of 300 pixels, where most plots wait; printing has to draw them at once.
     script = """<script>addEventListener('load', () => setTimeout(async () => {
-      const plots = () => [...document.querySelectorAll('.plot')].map(p => p.querySelector('.main-svg')?.clientWidth);
+      const shown = () => [...document.querySelectorAll('figure:not([hidden]) .plot')];
+      const plots = () => shown().map(p => p.querySelector('.main-svg')?.clientWidth);
       const ink = () => getComputedStyle(document.body).color;
       const before = [plots(), ink()];
       dispatchEvent(new Event('beforeprint'));

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from golf.files import write_json
-from golf.report.board_values import sweep_values
+from golf.report.board_sweep import sweep_values
 from golf.report.findings import Findings, judged
 from golf.report.results import BEST, TIED, results_table
 from golf.report.rows import IMPORTED, OWN, RunRow
@@ -96,9 +96,11 @@ def studies(draw: Callable[..., Any]) -> tuple[Study, RulesConfig, dict[str, flo
 
 def rows_of(found: Findings) -> dict[str, Row]:
     """Return the rows by variant id, having compared terminal, CSV and page cell by cell."""
-    table, page = results_table(found), sweep_values(found)
+    table, page = results_table(found), sweep_values(found, Path("nowhere"))
     lines = csv.DictReader(io.StringIO(render(table, "csv")))
-    cells = [[column.cell(row) for column in table.filled] for row in table.rows]
+    name, *others = table.filled
+    order = [name, *sorted(others, key=lambda column: column.key != "verdict")]
+    cells = [[column.cell(row) for column in order] for row in table.rows]
     assert page["rows"] == cells and page["notes"] == list(table.notes)
     rows = {
         values["variant_id"]: Row(dict(values), data, line)

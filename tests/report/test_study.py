@@ -9,7 +9,7 @@ import pytest
 
 from golf.errors import GolfError
 from golf.report import changes
-from golf.report.board_values import sweep_values
+from golf.report.board_sweep import sweep_values
 from golf.report.changes import change, required_by, why_not_separable
 from golf.report.findings import judged
 from golf.report.results import results_table
@@ -222,7 +222,7 @@ def test_leave_one_out_names_rows_by_what_is_missing(runs: Path, monkeypatch: py
     assert [v.label for v in study.variants] == ["stack", "without ema", "without smear, without xsa"]
     shown = render(results_table(judged(study, Config().rules)), "markdown")
     assert "not separable: changes smear and xsa together: smear requires xsa" in shown
-    kinds = {v["name"]: v["kind"] for v in sweep_values(judged(study, Config().rules))["variants"]}
+    kinds = {v["name"]: v["kind"] for v in sweep_values(judged(study, Config().rules), runs)["variants"]}
     assert kinds["without smear, without xsa"] == "not separable" and kinds["without ema"] == "worse"
     assert "xsa is not separable: smear cannot be without it" in shown
     (ema_row,) = (line for line in shown.splitlines() if line.startswith("| without ema"))

@@ -1,12 +1,16 @@
 "use strict";
-// State of the board, its polling and its tables. Every name from a file enters the page as text, never as HTML.
+// State of the board, its polling, its choices, and the address that keeps them.
 
-const POLL_MS = 3000, FIRST_ROWS = 150, LONG_CELL = 24, MOST_SETTINGS = 8, MOST_CURVES = 60;
+const POLL_MS = 3000, MOST_CURVES = 60, BEST = 8;
 const byId = id => document.getElementById(id);
-const choice = { sweep: "", filter: "", sort: "", down: false, selected: new Set(), x: "step", y: "train_loss", smooth: 0, logX: false, logY: false, band: true };
+const choice = {
+  sweep: "", filter: "", noShort: false, sort: "", down: false, verdictSort: "", verdictDown: false, reference: "", group: "", page: "", side: false,
+  selected: new Set(), over: "", gridRows: "", gridColumns: "", x: "step", y: "train_loss", smooth: 0, logX: false, logY: false, band: true,
+};
+const KEPT = Object.keys(choice).filter(key => key !== "selected");  // what the address holds, besides the selected runs
 let overview = { root: "", runs: {}, settings: {}, sweeps: [] };
 const NO_JOBS = { runs: [], about: "" };
-let follows = true;  // whether runs that begin later are selected, too, as long as nobody has selected any
+let follows = true;  // whether the best runs are selected as they come, as long as nobody has selected any
 let shownSweep = null;  // answer that the verdicts and their plots show
 let curves = {}, jobs = NO_JOBS, isFirst = true, showsAllRows = false;
 const answers = new Map();  // address → [ETag, values]
@@ -31,10 +35,13 @@ async function refresh() {
     const found = await ask("api/overview");
     overview = found.values;
     if (isFirst) readAddress();
-    else if (follows) selectSome();
     const hasNewJobs = await askJobs();
     if (found.isNew) { showSweeps(); await showVerdicts(); }
+    if (follows) selectSome();
     if (found.isNew || hasNewJobs) showRuns();
+    if (choice.page && (found.isNew || isFirst)) await showPage();
+    showProgress();
+    showSides();
     await showCurves();
     showStatus();
     isFirst = false;
@@ -51,26 +58,14 @@ async function askJobs() {
   return jobs !== before;
 }
 
-/** Return the run's job on the cluster, which knows more of a run without a result than its files do. */
-function jobOf(run) {
-  return isOpen(run) ? jobs.runs.find(job => job.variant === run.variant && job.seed === run.seed) : undefined;
-}
-
 function showStatus() {
-  const sweep = currentSweep(), listed = counted(Object.values(overview.runs));
+  const sweep = currentSweep(), listed = countedStates(Object.values(overview.runs));
   const parts = [listed ? `Runs: ${listed}.` : "There is no run yet."];
-  if (jobs.runs.length) parts.push(`On the cluster: ${counted(jobs.runs)}.`);
+  if (jobs.runs.length) parts.push(`On the cluster: ${countedStates(jobs.runs)}.`);
   else if (sweep?.waiting) parts.push(`${sweep.waiting} ${sweep.waiting === 1 ? "run of this sweep waits" : "runs of this sweep wait"}.`);
   if (jobs.about) parts.push(`Rounds: ${jobs.about}.`);
   byId("root").textContent = overview.root;
-  byId("status").textContent = parts.join(" ");
-}
-
-/** Return the numbers of runs by state, such as `3 ok, 1 unfinished`. */
-function counted(runs) {
-  const counts = {};
-  for (const { state } of runs) counts[state] = (counts[state] || 0) + 1;
-  return Object.entries(counts).map(([state, count]) => `${count} ${state}`).join(", ");
+  if (byId("status").textContent !== parts.join(" ")) byId("status").textContent = parts.join(" ");
 }
 
 function currentSweep() {
@@ -87,197 +82,36 @@ function showSweeps() {
   byId("sweep").value = currentSweep() ? choice.sweep : "";
 }
 
-const isOpen = run => run.state === "unfinished";
-
-// ---- table of runs
-
-function runRows() {
-  const sweep = currentSweep();
-  const ids = sweep ? sweep.runs.filter(id => id in overview.runs) : Object.keys(overview.runs);
-  const words = choice.filter.toLowerCase().split(/\s+/).filter(Boolean);
-  const waiting = jobs.runs.filter(job => !ids.some(id => overview.runs[id].variant === job.variant && overview.runs[id].seed === job.seed));
-  // A job that has not started has no folder, and its row nothing to show but what it waits for.
-  const listed = [...ids.map(id => [id, overview.runs[id]]), ...waiting.map(job => [`${job.name} seed ${job.seed}`, { ...job, isJob: true, reason: job.detail }])];
-  const rows = listed.map(([id, run]) => ({ id, run, settings: overview.settings[run.variant] || {} }));
-  return rows.filter(row => words.every(word => searched(row).includes(word)));
-}
-
-function searched({ id, run, settings }) {
-  const listed = Object.entries(settings).map(([key, value]) => `${key}=${value}`);
-  return [id, run.name, run.state, run.reason, `seed=${run.seed}`, ...listed].join(" ").toLowerCase();
-}
-
-function runColumns(rows) {
-  const number = digits => value => value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
-  const plain = (key, title, digits) => ({ key, title, value: row => row.run[key], shown: number(digits) });
-  const columns = [
-    { key: "run", title: "run", isText: true, value: row => row.id },
-    { key: "state", title: "state", isText: true, value: row => stateOf(row.run) },
-    plain("val_bpb", "final bpb", 4),
-    ...settingKeys(rows).map(key => ({ key, title: key, value: row => asNumber(row.settings[key]), shown: String })),
-    plain("pre_quant_bpb", "pre-quant bpb", 4), plain("post_quant_bpb", "post-quant bpb", 4),
-    plain("sliding_bpb", "sliding bpb", 4), plain("ttt_bpb", "TTT bpb", 4), plain("total_bytes", "bytes", 0),
-    plain("steps", "steps", 0), plain("step_ms", "step ms", 1), plain("train_seconds", "train s", 1),
-    plain("eval_seconds", "eval s", 1), { key: "machine", title: "machine", isText: true, value: row => row.run.machine },
-  ];
-  return columns.filter(column => rows.some(row => hasValue(column.value(row))));
-}
-
-const hasValue = value => value !== null && value !== undefined && value !== "";
-
-function asNumber(text) {
-  return hasValue(text) && text.trim() !== "" && Number.isFinite(Number(text)) ? Number(text) : text;
-}
-
-function settingKeys(rows) {
-  const values = {};
-  for (const { settings } of rows) for (const [key, value] of Object.entries(settings)) (values[key] ||= new Set()).add(value);
-  const variants = new Set(rows.map(row => row.run.variant)).size;
-  const present = key => new Set(rows.filter(row => key in row.settings).map(row => row.run.variant)).size;
-  const differ = Object.keys(values).filter(key => values[key].size > 1 || (present(key) < variants && !key.startsWith("tech.")));
-  return differ.slice(0, MOST_SETTINGS);
-}
-
-function stateOf(run) {
-  const job = jobOf(run);
-  if (job) return job.detail ? `${job.state}: ${job.detail}` : job.state;
-  if (!isOpen(run)) return run.reason ? `${run.state}: ${run.reason}` : run.state;
-  if (run.written_at === null || run.written_at === undefined) return "unfinished: no step is logged yet";
-  const seconds = Math.max(0, Math.round(Date.now() / 1000 - run.written_at));
-  const ago = seconds < 120 ? `${seconds} s` : seconds < 7200 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 3600)} h`;
-  return `unfinished: last line ${ago} ago`;
-}
-
-function showRuns() {
-  const rows = runRows(), columns = runColumns(rows);
-  const by = columns.find(column => column.key === choice.sort);
-  if (by) rows.sort((a, b) => compared(by.value(a), by.value(b)) * (choice.down ? -1 : 1));
-  const shown = showsAllRows ? rows : rows.slice(0, FIRST_ROWS);
-  byId("all-rows").hidden = shown.length === rows.length;
-  byId("all-rows").textContent = `Show all ${rows.length} rows`;
-  byId("runs-title").textContent = `Runs (${rows.length}${choice.filter || choice.sweep ? ` of ${Object.keys(overview.runs).length}` : ""})`;
-  const focused = document.activeElement?.dataset?.run ?? null, sorted = document.activeElement?.dataset?.column ?? null;
-  const head = document.createElement("tr");
-  head.append(cell("th", "show", "mark"), ...columns.map(column => headCell(column)));
-  const body = document.createElement("tbody");
-  body.append(...shown.map(row => runRow(row, columns)));
-  const top = document.createElement("thead");
-  top.append(head);
-  byId("run-table").replaceChildren(top, body);
-  // The table is made anew when a file changes; whoever uses the keyboard stays where they were.
-  for (const element of byId("run-table").querySelectorAll("input, button")) {
-    if ((focused !== null && element.dataset.run === focused) || (sorted !== null && element.dataset.column === sorted)) element.focus();
-  }
-}
-
-function compared(a, b) {
-  if (!hasValue(a) || !hasValue(b)) return hasValue(a) ? -1 : hasValue(b) ? 1 : 0;
-  if (typeof a === "number" && typeof b === "number") return a - b;
-  return String(a).localeCompare(String(b), "en", { numeric: true });
-}
-
-function cell(kind, text, style) {
-  const made = document.createElement(kind);
-  made.textContent = text;
-  if (style) made.className = style;
-  if (kind === "th") made.scope = "col";
-  return made;
-}
-
-/** Return a small square in the variant's colour, which it has in every plot. */
-function swatch(variant) {
-  const made = document.createElement("span");
-  made.className = "swatch";
-  made.setAttribute("aria-hidden", "true");
-  const { color, isFilled } = styleOf(variant);
-  made.style.border = `2px solid ${color}`;
-  made.style.background = isFilled ? color : "none";
-  return made;
-}
-
-function headCell(column) {
-  const made = cell("th", "", column.isText ? "text" : "");
-  const button = document.createElement("button");
-  const isSorted = choice.sort === column.key;
-  button.type = "button";
-  button.textContent = column.title + (isSorted ? (choice.down ? " ▼" : " ▲") : "");
-  button.dataset.column = column.key;
-  button.addEventListener("click", () => {
-    choice.down = isSorted && !choice.down;
-    choice.sort = column.key;
-    showRuns();
-    writeAddress();
-  });
-  made.setAttribute("aria-sort", isSorted ? (choice.down ? "descending" : "ascending") : "none");
-  made.append(button);
-  return made;
-}
-
-function runRow(row, columns) {
-  const made = document.createElement("tr"), box = document.createElement("input"), mark = cell("td", "", "mark");
-  box.type = "checkbox";
-  box.checked = choice.selected.has(row.id);
-  box.dataset.run = row.id;
-  box.setAttribute("aria-label", `show ${row.id}`);
-  box.addEventListener("change", () => {
-    follows = false;
-    choice.selected[box.checked ? "add" : "delete"](row.id);
-    made.setAttribute("aria-selected", box.checked);
-    // The box itself stays where it is, or the keyboard would lose its place.
-    mark.querySelector(".swatch")?.remove();
-    if (box.checked) mark.append(swatch(row.run.variant));
-    changed();
-  });
-  made.setAttribute("aria-selected", box.checked);
-  if (!row.run.isJob) mark.append(box);
-  if (box.checked) mark.append(swatch(row.run.variant));
-  made.append(mark);
-  for (const column of columns) {
-    const value = column.value(row);
-    const text = hasValue(value) ? (typeof value === "number" && column.shown ? column.shown(value) : String(value)) : "–";
-    made.append(cell("td", text, textStyle(column.isText, text)));
-  }
-  return made;
-}
-
-// ---- verdicts of a sweep
-
 async function showVerdicts() {
-  byId("verdicts").hidden = !currentSweep();
-  shownSweep = null;
-  if (!currentSweep()) return;
-  const name = choice.sweep;
-  let found;
-  try {
-    found = (await ask(`api/sweep?name=${encodeURIComponent(name)}`)).values;
-  } catch (error) {
-    found = { title: name, command: "", columns: [], rows: [], notes: [error.message], variants: [], score: "", swept: "", confidence: 0, reference: null, cap_bytes: [] };
+  byId("verdicts").hidden = !currentSweep() || Boolean(choice.page);
+  if (!currentSweep()) {
+    shownSweep = null;
+    takeStyles("", ranked(Object.values(overview.runs)));
+    drawAllScores();
+    return;
   }
-  if (name !== choice.sweep) return;
-  const listed = currentSweep().runs.map(id => overview.runs[id]?.variant).filter(Boolean);
-  takeStyles(name, [...listed, ...found.variants.map(variant => variant.id)]);
+  const name = choice.sweep, reference = choice.reference;
+  let found, isNew = true;
+  try {
+    ({ values: found, isNew } = await ask(`api/sweep?name=${encodeURIComponent(name)}${reference ? `&reference=${encodeURIComponent(reference)}` : ""}`));
+  } catch (error) {
+    found = { title: name, command: "", columns: [], rows: [], notes: [error.message], variants: [], score: "", score_field: "val_bpb", swept: [], confidence: 0, looks: null, reference: null, reference_id: "", cap_bytes: [], field: null };
+  }
+  if (name !== choice.sweep || reference !== choice.reference) return;
+  const first = found.variants.filter(v => v.id === found.reference_id);
+  takeStyles(name, [...first, ...found.variants].map(variant => variant.id));
   byId("verdicts-title").textContent = found.title;
   byId("command").textContent = found.command;
-  byId("notes").replaceChildren(...found.notes.map(note => cell("li", note)));
-  const top = document.createElement("thead"), body = document.createElement("tbody"), head = document.createElement("tr");
-  head.append(...found.columns.map(column => cell("th", column.title, column.is_text ? "text" : "")));
-  top.append(head);
-  found.rows.forEach((values, number) => {
-    const row = document.createElement("tr");
-    row.append(...values.map((text, i) => cell("td", text, verdictStyle(found.columns[i], text))));
-    if (found.variants[number]) row.firstChild.prepend(swatch(found.variants[number].id));
-    body.append(row);
-  });
-  byId("verdict-table").replaceChildren(top, body);
-  shownSweep = found;
-  drawSweep(found);
+  byId("notes").replaceChildren(...found.notes.map(note => make("li", note)));
+  showVerdictTable(found);
+  showField(found);
+  if (isNew || shownSweep !== found) { shownSweep = found; drawAllScores(); }
 }
 
-const textStyle = (isText, text) => isText ? (text.length > LONG_CELL ? "text long" : "text") : "";
-
-function verdictStyle(column, text) {
-  const kind = column.title === "verdict" ? text.split(":")[0] : "";
-  return [textStyle(column.is_text, text), kind === "better" || kind === "worse" ? kind : ""].join(" ").trim();
+async function chooseReference(id) {
+  choice.reference = id;
+  writeAddress();
+  await showVerdicts();
 }
 
 // ---- curves
@@ -307,7 +141,7 @@ async function askCurves() {
   byId("why").hidden = Boolean(drawn) && !explains;
 }
 
-const chosenRuns = () => [...choice.selected].filter(id => id in overview.runs).slice(0, MOST_CURVES);
+const chosenRuns = () => (choice.page ? [choice.page] : [...choice.selected]).filter(id => id in overview.runs).slice(0, MOST_CURVES);
 
 /** Draw the known curves of these runs. Return how many there are. */
 function drawChosen(ids) {
@@ -331,77 +165,123 @@ function joined(known, added) {
   return { generation: added.generation, points, switches: added.switches };
 }
 
+/** Return what tells a run's variant from the others that are listed: its swept values, or its name. */
 function nameOf(run) {
-  const settings = overview.settings[run.variant] || {};
-  const rows = [...choice.selected].filter(id => id in overview.runs).map(id => ({ run: overview.runs[id], settings: overview.settings[overview.runs[id].variant] || {} }));
-  const keys = settingKeys(rows).filter(key => key in settings).slice(0, 3);
-  return keys.length ? keys.map(key => `${key}=${settings[key]}`).join(" ") : `${run.name} ${run.variant}`;
+  const settings = overview.settings[run.variant] || {}, keys = differingKeys().filter(key => key in settings), short = shortKeys(keys);
+  return keys.length ? keys.map(key => `${short.get(key)}=${settings[key]}`).join(" ") : `${run.name} ${run.variant}`;
+}
+
+let differing = [null, null, []];  // overview and sweep that the settings were looked up for, and these
+
+function differingKeys() {
+  if (differing[0] !== overview || differing[1] !== choice.sweep) {
+    const ids = currentSweep()?.runs || Object.keys(overview.runs), runs = ids.map(id => overview.runs[id]).filter(Boolean);
+    differing = [overview, choice.sweep, settingKeys(runs.map(run => ({ run, settings: overview.settings[run.variant] || {} }))).slice(0, 4)];
+  }
+  return differing[2];
 }
 
 // ---- choices, kept in the address so that a view can be bookmarked
 
-function writeAddress() {
-  const kept = new URLSearchParams({ sweep: choice.sweep, filter: choice.filter, sort: choice.sort, down: choice.down, x: choice.x, y: choice.y, smooth: choice.smooth, logX: choice.logX, logY: choice.logY, band: choice.band });
+/** Return the address of the view, with these changes. */
+function addressOf(changes) {
+  const kept = new URLSearchParams(), view = { ...choice, ...changes };
+  for (const key of KEPT) if (view[key] !== "" && view[key] !== false && view[key] !== 0 || key === "sweep" || key === "band") kept.set(key, view[key]);
   for (const id of follows ? [] : [...choice.selected].slice(0, MOST_CURVES)) kept.append("run", id);
-  history.replaceState(null, "", `#${kept}`);
+  return kept.toString();
+}
+
+function writeAddress() {
+  history.replaceState(null, "", `#${addressOf({})}`);
 }
 
 function readAddress() {
   const kept = new URLSearchParams(location.hash.slice(1));
-  for (const key of ["sweep", "filter", "sort", "x", "y"]) if (kept.has(key)) choice[key] = kept.get(key);
-  for (const key of ["down", "logX", "logY", "band"]) if (kept.has(key)) choice[key] = kept.get(key) === "true";
-  choice.smooth = Number(kept.get("smooth")) || 0;
+  for (const key of KEPT) {
+    if (typeof choice[key] === "boolean") choice[key] = kept.has(key) ? kept.get(key) === "true" : key === "band";
+    else if (key === "smooth") choice.smooth = Number(kept.get("smooth")) || 0;
+    else choice[key] = kept.get(key) || "";
+  }
   if (!(choice.x in AXIS_TITLES)) choice.x = "step";
   if (!(choice.y in AXIS_TITLES)) choice.y = "train_loss";
   choice.selected = new Set(kept.getAll("run"));
-  if (!kept.has("sweep") && overview.sweeps.length) choice.sweep = overview.sweeps[0].name;
+  if (!kept.has("sweep") && overview.sweeps.some(sweep => sweep.runs.length || saved)) choice.sweep = overview.sweeps[0].name;
   follows = !choice.selected.size;
-  if (follows) selectSome();
-  byId("filter").value = choice.filter;
-  byId("x").value = choice.x;
-  byId("y").value = choice.y;
-  byId("smooth").value = choice.smooth;
-  byId("log-x").checked = choice.logX;
-  byId("log-y").checked = choice.logY;
-  byId("band").checked = choice.band;
+  for (const [id, key] of Object.entries(INPUTS)) byId(id)[typeof choice[key] === "boolean" ? "checked" : "value"] = choice[key];
+  byId("side").open = choice.side;
 }
 
-/** Select what a newcomer wants to see: the sweep's runs, or else a few of all runs. */
+/** Select what a newcomer wants to see: the runs of the best eight variants, or the first ones where none has a score. */
 function selectSome() {
-  const sweep = currentSweep();
-  choice.selected = new Set((sweep ? sweep.runs.slice(0, 40) : Object.keys(overview.runs).slice(0, 5)));
+  const rows = runRows().filter(row => !row.run.isJob), scored = shownSweep?.variants.filter(v => v.mean !== null).map(v => v.id) || [];
+  const variants = [...new Set([...scored, ...ranked(rows.map(row => row.run))])], best = variants.slice(0, BEST);
+  // All others are compared with the reference, so it is always shown.
+  if (shownSweep?.reference_id && variants.indexOf(shownSweep.reference_id) >= BEST) best[BEST - 1] = shownSweep.reference_id;
+  const each = Math.floor(MOST_CURVES / Math.max(1, best.length));
+  choice.selected = new Set(best.flatMap(id => rows.filter(row => row.run.variant === id).slice(0, each).map(row => row.id)));
+}
+
+/** Return the variants of the runs, that of the best run first. */
+function ranked(runs) {
+  const score = run => run.state === "ok" ? run.val_bpb : null;
+  return [...new Set([...runs].sort((a, b) => compared(score(a), score(b))).map(run => run.variant))];
 }
 
 function changed() {
   writeAddress();
+  showSides();
   showCurves().catch(error => { byId("status").textContent = error.message; });
+}
+
+const INPUTS = {
+  filter: "filter", "no-short": "noShort", group: "group", over: "over", "grid-rows": "gridRows", "grid-columns": "gridColumns",
+  x: "x", y: "y", smooth: "smooth", "log-x": "logX", "log-y": "logY", band: "band",
+};
+
+/** Show again what the changed choice touches. */
+function showChange(key) {
+  if (key === "filter" || key === "noShort" || key === "group") {
+    if (follows) selectSome();
+    showRuns();
+    if (shownSweep) showVerdictTable(shownSweep);
+  }
+  if (["over", "gridRows", "gridColumns", "filter", "noShort"].includes(key)) drawAllScores();
+  changed();
+}
+
+async function showAll() {
+  showSweeps();
+  // The verdicts come first, because their order says which variant has which colour.
+  await showVerdicts();
+  await askJobs();
+  if (follows) selectSome();
+  showRuns();
+  showProgress();
+  showStatus();
+  await showPage();
 }
 
 function listen() {
   byId("sweep").addEventListener("change", async event => {
-    choice.sweep = event.target.value;
+    Object.assign(choice, { sweep: event.target.value, reference: "", over: "", gridRows: "", gridColumns: "", page: "", group: "" });
     follows = true;
-    selectSome();
-    // The verdicts come first, because their order says which variant has which colour.
-    await showVerdicts();
-    await askJobs();
-    showRuns();
-    showStatus();
+    await showAll();
     changed();
   });
-  byId("filter").addEventListener("input", event => { choice.filter = event.target.value; showRuns(); writeAddress(); });
   byId("select-shown").addEventListener("click", () => { follows = false; choice.selected = new Set(runRows().filter(row => !row.run.isJob).map(row => row.id)); showRuns(); changed(); });
+  byId("select-best").addEventListener("click", () => { follows = true; selectSome(); showRuns(); changed(); });
   byId("select-none").addEventListener("click", () => { follows = false; choice.selected.clear(); showRuns(); changed(); });
   byId("all-rows").addEventListener("click", () => { showsAllRows = true; showRuns(); });
-  const inputs = { x: "x", y: "y", smooth: "smooth", "log-x": "logX", "log-y": "logY", band: "band" };
-  for (const [id, key] of Object.entries(inputs)) {
+  byId("side").addEventListener("toggle", () => { choice.side = byId("side").open; changed(); });
+  for (const [id, key] of Object.entries(INPUTS)) {
     byId(id).addEventListener("input", event => {
       const input = event.target;
       choice[key] = input.type === "checkbox" ? input.checked : input.type === "range" ? Number(input.value) : input.value;
-      changed();
+      showChange(key);
     });
   }
   for (const form of document.forms) form.addEventListener("submit", event => event.preventDefault());
+  addEventListener("popstate", async () => { readAddress(); await showAll(); await showCurves(); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   addEventListener("beforeprint", () => layOut(true));
   addEventListener("afterprint", () => layOut(false));
@@ -417,7 +297,7 @@ function layOut(onPaper) {
 }
 
 function redraw() {
-  if (shownSweep) drawSweep(shownSweep);
+  drawAllScores();
   drawChosen(chosenRuns().filter(id => curves[id]));
 }
 

@@ -66,6 +66,7 @@ function colourVariable(name) {
 
 // ---- what is not in view waits: a page of a thousand runs is there before its plots are
 
+const LETTER = 6.5;  // pixels that a letter of a legend is wide, with some room
 const NARROW = 600;  // pixels of a window below which names and titles are shorter
 const NEAR = 300;  // pixels outside the window that count as in view
 const waiting = new Map();  // element → what to do once it comes into view
@@ -123,8 +124,8 @@ function draw(id, traces, axes, caption) {
   const layout = {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: true, uirevision: id + axes.revision,
     font: { color: colourVariable("--ink"), size: 12 }, margin: { l: 56, r: 14, t: 28, b: 56 + 20 * rows },
-    hovermode: "closest", hoverlabel: { namelength: -1 }, modebar: { bgcolor: "rgba(0,0,0,0)", color: colourVariable("--faint"), activecolor: colourVariable("--ink") },
-    legend: { orientation: "h", yref: "container", y: 0, yanchor: "bottom", x: 0, bgcolor: "rgba(0,0,0,0)" },
+    hovermode: "closest", annotations: axes.annotations || [], hoverlabel: { namelength: -1 }, modebar: { bgcolor: "rgba(0,0,0,0)", color: colourVariable("--faint"), activecolor: colourVariable("--ink") },
+    legend: { orientation: "h", traceorder: "normal", yref: "container", y: 0, yanchor: "bottom", x: 0, bgcolor: "rgba(0,0,0,0)" },
     shapes: axes.shapes || [], xaxis: { ...grid, exponentformat: "power", ...titled(axes.x) }, yaxis: { ...grid, ...titled(axes.y) },
   };
   whenNear(place, () => withPlotly(() => paint(id, place, traces, layout)));
@@ -141,107 +142,39 @@ function paint(id, place, traces, layout) {
     modeBarButtonsToRemove: ["select2d", "lasso2d"],
   });
   // Two drawings of one plot at once would each move the other's margins, for ever.
-  const done = painting.has(place) ? painting.get(place).then(react) : react();
+  const drawn = painting.has(place) ? painting.get(place).then(react) : react();
+  // The buttons save pictures and are unseen until a mouse comes: the tab key would stop at each of them.
+  const done = drawn.then(() => { for (const button of place.querySelectorAll(".modebar-btn")) button.tabIndex = -1; });
   painting.set(place, done);
   done.finally(() => { if (painting.get(place) === done) painting.delete(place); });
 }
 
-/** Return the rows of a legend below the axes; plotly gives each entry the width of the longest one. */
+/** Break names into lines that fit the plot, and return the rows of lines that the legend below the axes then has. */
 function legendRows(traces, width) {
-  const names = traces.filter(trace => trace.showlegend !== false).map(trace => trace.name.length);
-  const inARow = Math.max(1, Math.floor((width - 80) / (7 * Math.max(...names) + 50)));
-  return Math.ceil(names.length / inARow);
+  const most = Math.max(12, Math.floor((width - 120) / LETTER)), named = traces.filter(trace => trace.showlegend !== false);
+  const lines = named.map(trace => brokenAt(trace.name, most));
+  named.forEach((trace, i) => { trace.name = lines[i].join("<br>"); });
+  // Plotly gives each entry the width of the longest one.
+  const inARow = Math.max(1, Math.floor((width - 80) / (LETTER * Math.max(...lines.flat().map(seenLength)) + 50)));
+  let rows = 0;
+  for (let i = 0; i < lines.length; i += inARow) rows += Math.max(...lines.slice(i, i + inARow).map(found => found.length));
+  return rows;
 }
 
-/** Draw score against the swept setting, the differences to the reference, and score against bytes. */
-function drawSweep(found) {
-  const kinds = [...new Set(found.variants.map(v => v.kind))];
-  const percent = `${Math.round(100 * found.confidence)}%`;
-  const numeric = found.variants.some(v => v.number !== null);
-  const names = axisNames(found.variants);
-  const name = v => names.get(v.id);
-  const scored = found.variants.filter(v => v.mean !== null);
-  drawScores(found, scored, kinds, numeric, name, percent);
-  const compared = found.variants.filter(v => v.difference !== null);
-  const differences = compared.map(v => {
-    const { color } = styleOf(v.id);
-    return {
-      name: plotText(v.kind), type: "scatter", mode: "markers", showlegend: false, y: [name(v)], x: [v.difference],
-      marker: { color, symbol: SHAPES[v.kind] || OTHER_SHAPE, size: 10 },
-      error_x: bars([v.difference], [v.difference_interval || [v.difference, v.difference]], color), hoverinfo: "x+y+name",
-    };
-  });
-  const shown = kinds.filter(kind => compared.some(v => v.kind === kind));
-  const zero = { type: "line", x0: 0, x1: 0, yref: "paper", y0: 0, y1: 1, line: { color: colourVariable("--faint"), width: 1 } };
-  draw("differences", compared.length ? [...differences, ...shapeLegend(shown)] : [], {
-    revision: found.title, names: compared.length, shapes: [zero], x: { title: { text: `${innerWidth < NARROW ? "Δ" : "difference in"} bits per byte; left is better` } },
-    y: { type: "category", autorange: "reversed" },
-  }, `Difference to ${found.reference}, ${percent} intervals. A bar of no length: no test was possible.`);
-  drawBytes(found, scored, name);
+/** Return the number of letters that a reader sees of a text with entities such as &lt;. */
+function seenLength(text) {
+  return text.replace(/&\w+;/g, "x").length;
 }
 
-function drawScores(found, scored, kinds, numeric, name, percent) {
-  const title = { title: { text: `${plotText(found.score)} (bits per byte)` } };
-  const swept = { title: { text: plotText(found.swept) } };
-  const seeds = scored.flatMap(v => v.seeds.map(seed => [numeric ? v.number : name(v), seed.score, `seed ${seed.seed}`]));
-  const across = points => numeric ? { x: points.map(p => p[0]), y: points.map(p => p[1]) } : { y: points.map(p => p[0]), x: points.map(p => p[1]) };
-  const colours = scored.flatMap(v => v.seeds.map(() => styleOf(v.id).color));
-  const traces = [{
-    name: "seed", type: "scatter", mode: "markers", showlegend: false, marker: { color: colours, size: 5, opacity: .6 },
-    ...across(seeds), text: seeds.map(p => p[2]), hoverinfo: "x+y+text",
-  }];
-  for (const v of scored) {
-    const { color } = styleOf(v.id);
-    traces.push({
-      name: plotText(v.kind), type: "scatter", mode: "markers", showlegend: false,
-      marker: { color, symbol: SHAPES[v.kind] || OTHER_SHAPE, size: 11 }, ...across([[numeric ? v.number : name(v), v.mean]]),
-      [numeric ? "error_y" : "error_x"]: bars([v.mean], [v.interval], color), hoverinfo: "x+y+name",
-    });
+/** Return the text in lines of at most so many characters, broken at spaces where there are any. */
+function brokenAt(text, most) {
+  const lines = [];
+  for (const word of text.split(" ")) {
+    const last = lines.length - 1;
+    if (last >= 0 && seenLength(lines[last]) + 1 + seenLength(word) <= most) lines[last] += ` ${word}`;
+    else lines.push(...(word.match(new RegExp(`(?:&\\w+;|.){1,${most}}`, "g")) || [""]));
   }
-  const seedMark = { name: "seed", type: "scatter", mode: "markers", x: [null], y: [null], marker: { color: colourVariable("--faint"), size: 5 }, hoverinfo: "skip" };
-  traces.push(...shapeLegend(kinds.filter(kind => scored.some(v => v.kind === kind))), seedMark);
-  const numbers = scored.map(v => v.number);
-  const wide = numeric && Math.min(...numbers) > 0 && Math.max(...numbers) / Math.min(...numbers) >= 4;
-  const labelled = wide ? spreadOut(numbers, 12) : [];
-  const ticks = wide ? { type: "log", tickvals: labelled, ticktext: labelled.map(n => String(Number(n.toPrecision(4)))) } : {};
-  draw("scores", scored.length ? traces : [], {
-    revision: found.title, names: numeric ? 0 : scored.length, x: numeric ? { ...swept, ...ticks } : title,
-    y: numeric ? title : { type: "category", autorange: "reversed", ...swept },
-  }, `${found.score} against ${found.swept}, one mark a variant with its ${percent} interval.`);
-}
-
-/** Return those of the numbers that are far enough apart on a logarithmic axis, at most so many. */
-function spreadOut(numbers, most) {
-  const sorted = [...new Set(numbers)].sort((a, b) => a - b);
-  const least = (sorted[sorted.length - 1] / sorted[0]) ** (1 / most);
-  const kept = [];
-  for (const number of sorted) if (!kept.length || number >= kept[kept.length - 1] * least) kept.push(number);
-  return kept;
-}
-
-function drawBytes(found, scored, name) {
-  const traces = scored.map(v => ({
-    name: name(v), type: "scatter", mode: "markers", x: v.seeds.map(s => s.bytes), y: v.seeds.map(s => s.score),
-    marker: { color: styleOf(v.id).color, symbol: styleOf(v.id).marker, size: 8 },
-    text: v.seeds.map(s => `seed ${s.seed}`), hoverinfo: "x+y+name+text",
-  })).filter(trace => trace.x.some(x => x !== null)).slice(0, 28);
-  const heights = traces.flatMap(trace => trace.y);
-  const caps = found.cap_bytes.map(cap => ({
-    name: "cap", type: "scatter", mode: "lines", x: [cap, cap], y: [Math.min(...heights), Math.max(...heights)],
-    line: { color: colourVariable("--ink"), dash: "dash", width: 1 }, hoverinfo: "x+name",
-  }));
-  draw("bytes", traces.length ? [...traces, ...caps] : [], {
-    revision: found.title, x: { title: { text: "artifact + code (bytes)" }, exponentformat: "SI" },
-    y: { title: { text: `${plotText(found.score)} (bits per byte)` } },
-  }, `${found.score} against bytes, one mark a run.${caps.length ? " Dashed: the cap." : ""}`);
-}
-
-function bars(middles, intervals, color) {
-  return {
-    type: "data", symmetric: false, color, thickness: 1.5, width: 4,
-    array: middles.map((m, i) => intervals[i] ? intervals[i][1] - m : 0),
-    arrayminus: middles.map((m, i) => intervals[i] ? m - intervals[i][0] : 0),
-  };
+  return lines;
 }
 
 /** Draw curves of groups [{name, runs: [{points, switches, bytes_per_token}]}] with the chosen axes. */
@@ -253,7 +186,7 @@ function drawCurves(groups, choice) {
     const curves = group.runs.map(run => ({ ...curveOf(run, choice), run })).filter(curve => curve.x.length);
     if (!curves.length) return;
     drawn += curves.length;
-    const line = { color, dash, width: 1.8 }, name = plotText(shortened(group.name, 44));
+    const line = { color, dash, width: 1.8 }, name = plotText(group.name);
     const style = { type: "scatter", mode: curves[0].x.length > 1 ? "lines" : "markers", line, marker: { color }, legendgroup: `g${number}` };
     if (choice.band && curves.length > 1) {
       const band = bandOf(curves);
@@ -277,7 +210,7 @@ function drawCurves(groups, choice) {
     revision: [choice.x, choice.y, choice.logX, choice.logY].join(),
     x: { title: { text: x }, type: choice.logX ? "log" : "linear", exponentformat: "SI" },
     y: { title: { text: y }, type: choice.logY ? "log" : "linear", ...rangeWithoutStart(traces, choice) },
-  }, `${y[0].toUpperCase()}${y.slice(1)} over ${x}, ${drawn} runs.${choice.band ? " A line with a band is the mean over seeds; the band goes from the lowest to the highest." : ""}${choice.smooth > 0 ? ` Smoothed by ${choice.smooth}.` : ""}`);
+  }, `${y[0].toUpperCase()}${y.slice(1)} over ${x}, ${counted(drawn, "run")}.${groups.some(group => group.runs.length > 1) && choice.band ? " A line with a band is the mean over seeds; the band goes from the lowest to the highest." : ""}${choice.smooth > 0 ? ` Smoothed by ${choice.smooth}.` : ""}`);
   return drawn;
 }
 

@@ -1,0 +1,56 @@
+"""The public field for the board: published records and imported submissions on the text of a study."""
+
+from __future__ import annotations
+
+import csv
+import statistics
+from pathlib import Path
+from typing import Any
+
+from golf.paths import ROOT
+from golf.report.findings import Findings
+from golf.report.imported_rows import find_imported, imported_folder, imported_variants
+from golf.report.rows import IMPORTED, is_score
+from golf.report.texts import FINEWEB, OLDER_SCORES, shown_text
+
+RECORDS = ROOT / "docs/records.csv"
+IN_TABLE, FROM_LOGS = "published", "imported"  # where a score is from: the challenge's table, logs that were read
+
+
+def public_field(findings: Findings, root: Path) -> dict[str, Any]:
+    """Return the public records, best first, that are scored on the text of all variants, else why there are none.
+
+    An imported submission under `root` stands for the published record of its name.
+    """
+    texts = {text for v in findings.variants if v.counted for text in v.texts}
+    if texts != {FINEWEB}:
+        scored = " and ".join(sorted(map(shown_text, texts))) or "no text yet"
+        return {"records": [], "about": f"Public records are scored on {FINEWEB}; these runs on {scored}."}
+    judged = {v.label for v in findings.variants if any(row.source == IMPORTED for row in v.rows)}
+    found = {name: (bpb, IN_TABLE) for name, bpb in _published().items()} | _imported(root)
+    records = [
+        {"name": name, "bpb": bpb, "source": source} for name, (bpb, source) in found.items() if name not in judged
+    ]
+    about = "Records are scored in the way that each chose, such as a sliding window or test-time training."
+    return {"records": sorted(records, key=lambda record: record["bpb"]), "about": about}
+
+
+def _published() -> dict[str, float]:
+    """Return the score on today's text by record, in bits per byte; empty where Golf was installed without docs/."""
+    try:
+        rows = list(csv.DictReader(RECORDS.open(newline="", encoding="utf-8")))
+    except OSError:
+        return {}
+    scores = {row["folder"]: float(row["published_bpb"]) for row in rows if row["published_bpb"]}
+    return {name: OLDER_SCORES.get(bpb, bpb) for name, bpb in scores.items()}
+
+
+def _imported(root: Path) -> dict[str, tuple[float, str]]:
+    folders = [path.parent for path in sorted(imported_folder(root).glob("*/import.json"))]
+    found = {}
+    for folder in folders:
+        for variant in imported_variants(find_imported(str(folder), root)):
+            scores = [row.val_bpb for row in variant.counted if row.data == FINEWEB and is_score(row.val_bpb)]
+            if scores:
+                found[variant.label] = statistics.fmean(score for score in scores if score), FROM_LOGS
+    return found
