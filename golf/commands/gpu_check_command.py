@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -105,7 +106,7 @@ def main(arguments: list[str]) -> int:
         passed &= _reported(what, check, report)
     report.add("", "| step | median ms | fastest | slowest | tokens/s |", "|---|---|---|---|---|")
     for mode in ("off", "full"):
-        passed &= _step_row(mode, lambda mode=mode: measured.step_row(overrides, device, args.steps, mode), report)
+        passed &= _step_row(mode, partial(measured.step_row, overrides, device, args.steps, mode), report)
     status = 0
     if args.train_seconds:
         status = _main_job([*overrides, f"budget.train_seconds={args.train_seconds:g}"], report)

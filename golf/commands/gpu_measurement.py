@@ -61,7 +61,8 @@ def _by_document(backend: str, inputs: list[torch.Tensor]) -> torch.Tensor:
     """Return attention that stops at the end of documents of unequal lengths, two in each row."""
     attend, ids = PieceAttention(backend), torch.zeros(inputs[0].shape[:2], dtype=torch.int64, device=inputs[0].device)
     ids[:, 50] = BOS_ID
-    return attend(*inputs, attend.pieces(ids, 64), 64)
+    q, k, v = inputs
+    return attend(q, k, v, attend.pieces(ids, 64), 64)
 
 
 def check_compiling(overrides: list[str], device: torch.device) -> list[tuple[str, bool, str]]:

@@ -213,10 +213,16 @@ def test_the_clock_of_a_score_begins_behind_the_compiler(tiny_cfg: Config, monke
     cfg = dataclasses.replace(tiny_cfg, launch=dataclasses.replace(tiny_cfg.launch, compile="full"))
     cfg.eval.ttt.method, cfg.eval.ttt.chunk_tokens = "sgd", 4 * cfg.data.train_seq_len
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
-    plain = SGDTrainer._gradients
-    monkeypatch.setattr(SGDTrainer, "_gradients", lambda *args: events.append("update") or plain(*args))
-    made = scorer.Tally
-    monkeypatch.setattr(scorer, "Tally", lambda *args: events.append("clock") or made(*args))
+
+    def noting(event: str, function: Any) -> Any:
+        def noted(*args: Any) -> Any:
+            events.append(event)
+            return function(*args)
+
+        return noted
+
+    monkeypatch.setattr(SGDTrainer, "_gradients", noting("update", SGDTrainer._gradients))
+    monkeypatch.setattr(scorer, "Tally", noting("clock", scorer.Tally))
     scored = scorer.Scorer(cfg, open_dataset(cfg), Ranks())
     scored.test_time_trained(scored.model.state_dict())
     assert events[0] == "update" and events.count("clock") == 1
