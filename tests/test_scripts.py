@@ -5,16 +5,20 @@ import math
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from golf.commands import gpu_check_command
+from golf.commands import gpu_check_command, gpu_measurement, gpu_ranks
 from golf.commands.gpu_check_command import PRESETS
 from golf.commands.gpu_presets import Measured
 from golf.errors import GolfError
 from golf.training.data.own_text import OwnDataset
+from golf.training.model.documents import PieceAttention
 from tests.support import ROOT, golf_main, make_text, tiny_overrides
 
 
@@ -93,6 +97,60 @@ def test_a_preset_that_fails_costs_its_row_and_none_begins_too_late(
     assert text == capsys.readouterr().out
     assert "| no_such_one | 0.0 |  |  |  | nan | NO: GolfError: experiment=no_such_one does not exist" in text
     assert text.endswith("Not tried, because --minutes were over: no_such_one, naive_baseline.\n")
+
+
+FAILING = ("check_numbers", "check_kernels", "check_compiling", "check_two_ranks", "step_row")
+
+
+@pytest.mark.parametrize("failing", [None, *FAILING])
+def test_a_check_that_fails_costs_its_row_and_those_before_are_kept(
+    failing: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each in turn ends with an error that libraries raise, behind a row of its own where it has several."""
+    file = tmp_path / "report.md"
+
+    def rows(name: str, *_: object) -> Iterator[tuple[str, bool, str]]:
+        yield f"{name} began", True, "as it should"
+        # What came before is in the file already.
+        assert f"| {name} began | yes |" in file.read_text()
+        if name == failing:
+            raise AssertionError("no kernel image | is available\nfor execution")
+
+    def one(name: str, row: object) -> object:
+        if name == failing:
+            raise ValueError("it fails")
+        return row
+
+    for name in FAILING[:3]:
+        monkeypatch.setattr(gpu_measurement, name, partial(rows, name))
+    monkeypatch.setattr(
+        gpu_ranks, "check_two_ranks", lambda *_: one("check_two_ranks", ("check_two_ranks began", True, ""))
+    )
+    monkeypatch.setattr(gpu_measurement, "step_row", lambda *given: one("step_row", f"| compile={given[-1]} | 1.0 |"))
+    options = ["--device=cpu", "--train-seconds=0", "--presets=none", f"--report={file}"]
+    assert gpu_check_command.main(options) == (1 if failing else 0)
+    text = file.read_text()
+    for name in FAILING[:4]:
+        assert (f"| {name} began | yes |" in text) == (name != failing or name in FAILING[:3])
+    assert ("| NO |" in text or "| NO: " in text) == bool(failing) and "minutes in all" in text
+    if failing in FAILING[:3]:
+        assert "| NO | AssertionError: no kernel image / is available for execution |" in text
+
+
+def test_torchs_own_attention_has_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu, plain = torch.device("cpu"), PieceAttention.__call__
+    rows = ["attention=sdpa equals float64", "attention=sdpa by document equals float64"]
+    assert [(what, ok) for what, ok, _ in gpu_measurement.check_kernels(cpu)] == [(row, True) for row in rows]
+
+    def fail(attend: PieceAttention, q: torch.Tensor, *others: Any) -> torch.Tensor:
+        if q.dtype == torch.bfloat16:
+            raise RuntimeError("no kernel takes a mask")
+        return plain(attend, q, *others)
+
+    monkeypatch.setattr(PieceAttention, "__call__", fail)
+    first, second = gpu_measurement.check_kernels(cpu)
+    assert first[1] and second == (rows[1].removesuffix(" equals float64"), False, second[2])
+    assert second[2] == "cannot be used: RuntimeError: no kernel takes a mask"
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from golf.commands.diagnosis import one_line
 from golf.commands.parsing import CommandParser
 from golf.errors import GolfError
 from golf.paths import ROOT
@@ -26,6 +28,7 @@ from golf.paths import ROOT
 if TYPE_CHECKING:
     import torch
 
+Check = tuple[str, bool, str]  # a row of the report: what is checked, whether it is in order, a detail
 SEND_BACK = (
     "To have a difference looked at, send this report, `golf doctor`'s lines, and from the main job's run folder "
     "result.json, environment.json and train.log. None of them holds a key."
@@ -78,7 +81,7 @@ def main(arguments: list[str]) -> int:
         raise GolfError(f"--report {args.report}: its folder does not exist. Make it first.")
     import torch
 
-    from golf.commands.gpu_measurement import check_compiling, check_kernels, check_numbers, step_table
+    from golf.commands import gpu_measurement as measured
     from golf.commands.gpu_ranks import check_two_ranks
 
     if args.device == "cuda" and not torch.cuda.is_available():
@@ -92,11 +95,19 @@ def main(arguments: list[str]) -> int:
     report.add(
         f"## {name}, torch {torch.__version__}", "", f"`{' '.join(overrides)}`", "", "| check | | |", "|---|---|---|"
     )
-    checks = [*check_numbers(device), *check_kernels(device), *check_compiling(overrides, device)]
-    checks.append(check_two_ranks(device))
-    report.add(*(f"| {what} | {'yes' if ok else 'NO'} | {detail} |" for what, ok, detail in checks))
-    report.add("", *step_table(overrides, device, args.steps))
-    status, passed = 0, all(ok for _, ok, _ in checks)
+    checks: dict[str, Callable[[], Iterable[Check]]] = {
+        "numbers equal the CPU": lambda: measured.check_numbers(device),
+        "attention equals float64": lambda: measured.check_kernels(device),
+        "compiles once": lambda: measured.check_compiling(overrides, device),
+        "two ranks sum alike": lambda: [check_two_ranks(device)],
+    }
+    passed = True
+    for what, check in checks.items():
+        passed &= _reported(what, check, report)
+    report.add("", "| step | median ms | fastest | slowest | tokens/s |", "|---|---|---|---|---|")
+    for mode in ("off", "full"):
+        passed &= _step_row(mode, partial(measured.step_row, overrides, device, args.steps, mode), report)
+    status = 0
     if args.train_seconds:
         status = _main_job([*overrides, f"budget.train_seconds={args.train_seconds:g}"], report)
     if args.against:
@@ -108,6 +119,30 @@ def main(arguments: list[str]) -> int:
         passed &= _presets(presets, common, device, args.steps, start + 60 * args.minutes, report)
     report.add("", f"{(time.monotonic() - start) / 60:.1f} minutes in all.", "", SEND_BACK)
     return status if passed else 1
+
+
+def _reported(what: str, check: Callable[[], Iterable[Check]], report: Report) -> bool:
+    """Report the rows of a check as they come, and an error as a row called `what`; tell whether all is well."""
+    well = True
+    try:
+        for row, ok, detail in check():
+            report.add(f"| {row} | {'yes' if ok else 'NO'} | {detail} |")
+            well &= ok
+    # Compilers and libraries fail in many ways, and the other checks tell more than a traceback.
+    except Exception as error:
+        report.add(f"| {what} | NO | {one_line(error)} |")
+        well = False
+    return well
+
+
+def _step_row(mode: str, row: Callable[[], str], report: Report) -> bool:
+    """Report the step times under a compile mode, or why there are none; tell which."""
+    try:
+        report.add(row())
+    except Exception as error:
+        report.add(f"| compile={mode} | NO: {one_line(error)} | | | |")
+        return False
+    return True
 
 
 def _main_job(overrides: list[str], report: Report) -> int:

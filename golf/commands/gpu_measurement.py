@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Iterator
 
 import torch
 
+from golf.commands.diagnosis import one_line
 from golf.commands.gpu_presets import timed_steps
-from golf.errors import GolfError
 from golf.settings.composition import compose
 from golf.settings.config import Config
+from golf.training.data.documents import BOS_ID
 from golf.training.loop.state import build_state
 from golf.training.loop.warmup import synthetic_batch
 from golf.training.model.attention import FLASH_MODULES, cpu_kernels, kernel
 from golf.training.model.build import build_model
+from golf.training.model.documents import PieceAttention
 from golf.training.ranks import Ranks
 
 # Heads of 64 channels: some kernels refuse the 28 of the laptop's preset.
@@ -22,38 +25,44 @@ SMALL = ["scale=laptop", "model=4l", "model.model_dim=256", "model.attention=sdp
 KERNEL_BOUND = 2e-2  # relative distance of bf16 attention from float64
 
 
-def check_numbers(device: torch.device) -> list[tuple[str, bool, str]]:
-    """Compare loss and gradients on `device` with those of the CPU in float32; return a row for each dtype."""
+def check_numbers(device: torch.device) -> Iterator[tuple[str, bool, str]]:
+    """Compare loss and gradients on `device` with those of the CPU in float32; yield a row for each dtype."""
     # TF32 keeps ten bits of a product's factors, too few for the bound of float32.
     torch.backends.cuda.matmul.allow_tf32 = False
     reference = _loss_and_gradients(compose([*SMALL, "model.compute_dtype=fp32"]), torch.device("cpu"))
-    rows = []
     for dtype, bound in (("fp32", 1e-4), ("bf16", 5e-2)):
         loss, gradients = _loss_and_gradients(compose([*SMALL, f"model.compute_dtype={dtype}"]), device)
         distance = float((gradients - reference[1]).norm() / reference[1].norm())
         close = abs(loss - reference[0]) / reference[0] < bound and distance < bound
-        rows.append((f"{dtype} equals the CPU", close, f"loss {loss:.6f}, gradients differ by {distance:.1e}"))
+        yield f"{dtype} equals the CPU", close, f"loss {loss:.6f}, gradients differ by {distance:.1e}"
     torch.backends.cuda.matmul.allow_tf32 = True
-    return rows
 
 
-def check_kernels(device: torch.device) -> list[tuple[str, bool, str]]:
-    """Compare every attention kernel that can be imported with attention in float64; return a row for each."""
+def check_kernels(device: torch.device) -> Iterator[tuple[str, bool, str]]:
+    """Compare every attention kernel that can be imported with float64, over rows and within documents; yield rows."""
     generator = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(2, 128, heads, 64, generator=generator, dtype=torch.float64) for heads in (4, 2, 2))
+    inputs = [torch.randn(2, 128, heads, 64, generator=generator, dtype=torch.float64) for heads in (4, 2, 2)]
     with cpu_kernels():
-        exact = kernel("sdpa")(q, k, v)
-    rows = []
-    for backend in ("sdpa", *(FLASH_MODULES if device.type == "cuda" else ())):
-        try:
-            found = kernel(backend)(*(t.to(device, torch.bfloat16) for t in (q, k, v))).double().cpu()
-        except (GolfError, RuntimeError) as error:
-            reason = str(error).partition("\n")[0]
-            rows.append((f"attention={backend}", True, f"cannot be used: {reason}"))
-            continue
-        distance = float((found - exact).norm() / exact.norm())
-        rows.append((f"attention={backend} equals float64", distance < KERNEL_BOUND, f"differs by {distance:.1e}"))
-    return rows
+        exact = {"": kernel("sdpa")(*inputs), " by document": _by_document("sdpa", inputs)}
+    for backend in ("sdpa", *(("varlen", *FLASH_MODULES) if device.type == "cuda" else ())):
+        for how, expected in exact.items():
+            what, half = f"attention={backend}{how}", [t.to(device, torch.bfloat16) for t in inputs]
+            try:
+                found = (_by_document(backend, half) if how else kernel(backend)(*half)).double().cpu()
+            # Libraries refuse a device or a shape by any error. Torch's own kernel has to run.
+            except Exception as error:
+                yield what, backend in FLASH_MODULES, f"cannot be used: {one_line(error)}"
+                continue
+            distance = float((found - expected).norm() / expected.norm())
+            yield f"{what} equals float64", distance < KERNEL_BOUND, f"differs by {distance:.1e}"
+
+
+def _by_document(backend: str, inputs: list[torch.Tensor]) -> torch.Tensor:
+    """Return attention that stops at the end of documents of unequal lengths, two in each row."""
+    attend, ids = PieceAttention(backend), torch.zeros(inputs[0].shape[:2], dtype=torch.int64, device=inputs[0].device)
+    ids[:, 50] = BOS_ID
+    q, k, v = inputs
+    return attend(q, k, v, attend.pieces(ids, 64), 64)
 
 
 def check_compiling(overrides: list[str], device: torch.device) -> list[tuple[str, bool, str]]:
@@ -68,20 +77,17 @@ def check_compiling(overrides: list[str], device: torch.device) -> list[tuple[st
             # A schedule changes learning rate and momentum in every step.
             step(lambda: synthetic_batch(cfg), 0.5, 0.95)
     except RuntimeError as error:
-        return [("compiles once", False, str(error).partition("\n")[0])]
+        return [("compiles once", False, one_line(error))]
     return [("compiles once, fullgraph", True, f"first step {seconds:.1f} s")]
 
 
-def step_table(overrides: list[str], device: torch.device, steps: int) -> list[str]:
-    """Return the Markdown table of step times, eager and compiled."""
-    lines = ["| step | median ms | fastest | slowest | tokens/s |", "|---|---|---|---|---|"]
-    for mode in ("off", "full"):
-        cfg = compose([*overrides, f"launch.compile={mode}"])
-        _, times, _ = timed_steps(cfg, device, steps)
-        median = statistics.median(times)
-        rate = 1000 * cfg.data.train_batch_tokens / median
-        lines.append(f"| compile={mode} | {median:.1f} | {min(times):.1f} | {max(times):.1f} | {rate:,.0f} |")
-    return lines
+def step_row(overrides: list[str], device: torch.device, steps: int, mode: str) -> str:
+    """Return the row of step times under a compile mode, in Markdown."""
+    cfg = compose([*overrides, f"launch.compile={mode}"])
+    _, times, _ = timed_steps(cfg, device, steps)
+    median = statistics.median(times)
+    rate = 1000 * cfg.data.train_batch_tokens / median
+    return f"| compile={mode} | {median:.1f} | {min(times):.1f} | {max(times):.1f} | {rate:,.0f} |"
 
 
 def _loss_and_gradients(cfg: Config, device: torch.device) -> tuple[float, torch.Tensor]:

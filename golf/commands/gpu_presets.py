@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
+from golf.commands.diagnosis import one_line
 from golf.plan.gpu_plan import phases_of
 from golf.plan.machines import machine_like
 from golf.plan.step_model import MEMORY_MARGIN, peak_mib, step_ms
@@ -69,7 +70,7 @@ def measure_preset(preset: str, overrides: Sequence[str], device: torch.device, 
         return _measured(preset, compose([f"experiment={preset}", *overrides, *WITHOUT_SCORES]), device, steps)
     # A preset that does not fit or compile costs its own row only.
     except Exception as error:
-        return Measured(preset, error=f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
+        return Measured(preset, error=one_line(error))
     finally:
         _free(device)
 

@@ -46,11 +46,8 @@ def attention(cfg: Config, plan: GPUPlan) -> list[str]:
     lines = []
     for name, kernel in plan.kernels.items():
         scores = f", long scores {seconds * kernel.scores:,.0f} s" if seconds else ""
-        what = (
-            "torch's own for documents" if name == "varlen" else "torch's own" if name == "sdpa" else "installed there"
-        )
-        if name == "sdpa" and cfg.model.within_documents:
-            what = "torch's own under a dense mask, roughly"
+        what = {"fa3": "a package", "varlen": "torch's own for documents", "sdpa": "torch's own"}[name]
+        what += " under a dense mask, roughly" * (name == "sdpa" and cfg.model.within_documents)
         planned = "; planned" if name == own else ""
         lines.append(f"{name:7}{step.expected * kernel.step:.1f} ms a step{scores} ({what}{planned})")
     if "fa3" in plan.kernels and own != "fa3":

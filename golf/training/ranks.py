@@ -105,7 +105,8 @@ def join_ranks(device: str, expected: int) -> Ranks:
         own_device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         # Otherwise what is sent to plain "cuda" would land on the first GPU from every rank.
         torch.cuda.set_device(own_device)
-    if "WORLD_SIZE" in os.environ and not dist.is_initialized():
+    # Some clouds set WORLD_SIZE=1, without the address that a group is joined by. A process that is alone has none.
+    if world_size > 1 and not dist.is_initialized():
         # Gradients travel between GPUs, single numbers and sentences between CPUs.
         backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
         # With its device NCCL connects here, not at the first step. A lost rank must not hold the others for long.

@@ -146,5 +146,8 @@ def pretend() -> None:
         return torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, True)[0]
 
     Tensor.pin_memory = pin_memory  # type: ignore[assignment]
+    # A device without numbers has no random numbers.
+    plain_generator = torch.Generator
+    torch.Generator = lambda *_: plain_generator()  # type: ignore[assignment, misc]
     nn.Module._apply = apply  # type: ignore[method-assign]
     functional.scaled_dot_product_attention = attention  # type: ignore[assignment]

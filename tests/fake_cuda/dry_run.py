@@ -131,7 +131,7 @@ def run(case: str) -> Recorder:
     extra = {
         "sliding": ["eval=sliding64"],
         "sgd": ["eval=ttt_sgd", "eval.ttt.epochs=1"],
-        "lora": ["eval=ttt_lora"],
+        "lora": ["eval=ttt_lora_per_use"],  # A is drawn for each batch of documents
         "calibration": ["quant=gptq_int6", "quant.calibration.tokens=8192"],
         "muon": ["optim=parallel_muon"],
     }

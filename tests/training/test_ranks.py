@@ -43,6 +43,15 @@ def test_a_group_that_is_not_the_configurations_is_refused(
         join_ranks("cpu", expected)
 
 
+def test_one_rank_ignores_what_a_cloud_has_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the address that a group is joined by. A process that is alone needs no group."""
+    for name in ("MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    monkeypatch.setenv("RANK", "0")
+    assert join_ranks("cpu", 1) == Ranks() and not torch.distributed.is_initialized()
+
+
 def test_a_rank_of_torchrun_ends_without_taking_down_the_interpreter() -> None:
     # What the interpreter runs at its end would run while Gloo's threads may still ask for its lock.
     program = (

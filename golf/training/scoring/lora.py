@@ -39,7 +39,7 @@ class LowRank(nn.Module):
 
 
 class BatchLoRA(nn.Module):
-    """Factors for the targets of `ttt` in `model`, for `rows` documents side by side, drawn from `seed`.
+    """Factors for the targets of `ttt` in `model`, for `rows` documents side by side, drawn from `seed` on its device.
 
     With `lora_a=same` all rows start from the same A: a document's row depends on the lengths of later documents, and
     its scores must not.
@@ -51,7 +51,9 @@ class BatchLoRA(nn.Module):
         self.per_application = ttt.lora_per == "application"
         self.occurrence = 0  # use of the current block in this forward pass, counted from 0
         self.blocks = [block for block in model.blocks if isinstance(block, Block)]
-        generator = torch.Generator().manual_seed(seed)
+        # Drawn where they are used: as many numbers from the CPU would take minutes of a score's time.
+        self.device = model.tok_emb.weight.device
+        generator = torch.Generator("cpu" if self.device.type == "meta" else self.device).manual_seed(seed)
         layers: dict[tuple[int, str, int], LowRank] = {}
         for number, occurrence in self._slots(model):
             for target in _block_targets(ttt):
@@ -73,8 +75,8 @@ class BatchLoRA(nn.Module):
         # The range from which nn.Linear draws its weights.
         bound, rank = 1.0 / math.sqrt(in_features), self.ttt.lora_rank
         is_same = self.ttt.lora_a == "same"
-        # Drawn on the CPU, so that the factors are the same on every device.
-        start = torch.empty(1 if is_same else self.rows, rank, in_features).uniform_(-bound, bound, generator=generator)
+        start = torch.empty(1 if is_same else self.rows, rank, in_features, device=self.device)
+        start.uniform_(-bound, bound, generator=generator)
         factor = 1.0 if self.ttt.lora_alpha is None else self.ttt.lora_alpha / rank
         return LowRank(start.repeat(self.rows, 1, 1) if is_same else start, out_features, factor)
 

@@ -102,9 +102,13 @@ class Scorer:
         if cfg.eval.ttt.method == "lora":
             return self.trained_by_document(state_dict, watcher=watcher, observe=observe)
         self.model.load_state_dict(state_dict)
-        recipe = ttt_recipe(cfg)
+        recipe, mode = ttt_recipe(cfg), cfg.launch.compile
+        trainer = SGDTrainer(self.model, self.dataset.validation, cfg.eval.ttt, recipe, self.ranks, mode)
+        if mode == "full":
+            trainer.warm_up()
+        # The tally comes last: its clock runs from its creation.
         return score_ttt_sgd(
-            SGDTrainer(self.model, self.dataset.validation, cfg.eval.ttt, recipe, self.ranks, cfg.launch.compile),
+            trainer,
             self.losses_at,
             self._tally(observe),
             stride=cfg.eval.stride,

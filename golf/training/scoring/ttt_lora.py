@@ -143,7 +143,7 @@ class LoraScoring:
     def _new_factors(self, batch: QueuedBatch) -> BatchLoRA:
         # Where all documents start from one A, batches do, too.
         seed = self.seed if self.ttt.lora_a == "same" else self.seed + SEED_STRIDE * (batch.place + 1)
-        return BatchLoRA(self.model, len(batch.documents), self.ttt, seed).to(self.ranks.device)
+        return BatchLoRA(self.model, len(batch.documents), self.ttt, seed)
 
     def _score_batch(self, lora: BatchLoRA, documents: np.ndarray) -> None:
         ttt = self.ttt

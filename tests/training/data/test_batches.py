@@ -16,6 +16,7 @@ from golf.training.data.dataset import open_dataset
 from golf.training.data.loader import listed_first
 from golf.training.data.own_text import OwnDataset
 from golf.training.data.shards import open_shard, write_shard
+from golf.training.loop.warmup import synthetic_batch
 from golf.training.ranks import Ranks
 from tests.support import compose, golf_main, metrics, only_run, refusal, tiny_overrides
 
@@ -54,6 +55,18 @@ def test_a_step_takes_the_same_micro_batches_whatever_the_ranks(loader: str, tin
         for other in others:
             assert torch.equal(one[0], other[0]) and torch.equal(one[1], other[1])
     assert steps[1][0][0].shape == (4, 32)
+
+
+@pytest.mark.parametrize("loader", [*LOADERS, "packed", "packed_shuffled"])
+@pytest.mark.parametrize("sequences", [1, 4])
+def test_warm_up_batches_have_the_strides_of_a_loader(loader: str, sequences: int, tiny: OwnDataset) -> None:
+    """A compiled step is specialised for them: others would be compiled while the clock runs."""
+    documents = ["model.within_documents=true", "eval.documents=true"] if loader.startswith("packed") else []
+    shape = ["data.train_seq_len=64", f"data.train_batch_tokens={64 * sequences}", "data.micro_batches=1"]
+    cfg = compose([*tiny_overrides(tiny), *shape, *documents, f"data.loader={loader}"])
+    loaded = make_loader(cfg, open_dataset(cfg)).next_batch()
+    for ours, theirs in zip(synthetic_batch(cfg), loaded, strict=True):
+        assert (ours.shape, ours.stride(), ours.dtype) == (theirs.shape, theirs.stride(), theirs.dtype)
 
 
 @pytest.mark.parametrize("loader", ["coprime", "shuffled"])

@@ -1,17 +1,20 @@
 """Test-time training with SGD against the recipe written out, and what may and may not come of it."""
 
+import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from golf.bits import Score
-from golf.settings.config import TTTRecipe
+from golf.settings.config import Config, TTTRecipe
 from golf.settings.scoring_config import TTTConfig
+from golf.training.data.dataset import open_dataset
 from golf.training.model.gpt import GPT
 from golf.training.ranks import Ranks
-from golf.training.scoring import ttt_sgd
+from golf.training.scoring import scorer, ttt_sgd
 from golf.training.scoring.forward import compiled_losses_at
 from golf.training.scoring.sliding import score_sliding
 from golf.training.scoring.tally import Observe, Watcher
@@ -178,3 +181,49 @@ def test_watcher_is_told_every_chunk() -> None:
     start, *parts = watcher.told
     assert start[0] == 3 and [p[:2] for p in parts] == [(1, 3), (2, 3), (3, 3)]
     assert parts[-1][2] == pytest.approx(found.val_bpb)
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_what_is_compiled_for_an_update_is_compiled_before_the_clock(world_size: int) -> None:
+    """Shapes and strides, which a compiled function is specialised for, on every rank; the weights stay."""
+    tokens, recipe = small_tokens(5 * CHUNK + 3), RECIPE._replace(chunk_tokens=5 * SEQ_LEN, batch_seqs=3)
+    for rank in range(world_size):
+        ranks, seen = Ranks(rank, world_size), set[object]()
+        trainer = SGDTrainer(small_model(), tokens, TTT, recipe, ranks)
+        plain, before = trainer.losses, [p.detach().clone() for p in trainer.params]
+
+        def losses(ids: torch.Tensor, targets: torch.Tensor, seen: set = seen, plain: Any = plain) -> torch.Tensor:
+            seen.add((ids.shape, ids.stride(), targets.stride(), ids.dtype, torch.is_grad_enabled()))
+            return plain(ids, targets)
+
+        trainer.losses = losses
+        trainer.warm_up()
+        assert all(map(torch.equal, trainer.params, before)) and not any(m.any() for m in trainer.momentum)
+        warmed = set(seen)
+        seen.clear()
+        # One rank's part of an update, without the others' sums.
+        trainer.ranks = type("Apart", (Ranks,), {"sum_tensors": lambda *_: None})(rank, world_size)
+        for chunk in list_chunks(tokens.size - 1, seq_len=SEQ_LEN, stride=STRIDE, chunk_tokens=5 * SEQ_LEN):
+            trainer.train(chunk.sequences, 0.1)
+        assert seen == warmed and 1 <= len(seen) <= 2
+
+
+def test_the_clock_of_a_score_begins_behind_the_compiler(tiny_cfg: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+    cfg = dataclasses.replace(tiny_cfg, launch=dataclasses.replace(tiny_cfg.launch, compile="full"))
+    cfg.eval.ttt.method, cfg.eval.ttt.chunk_tokens = "sgd", 4 * cfg.data.train_seq_len
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+
+    def noting(event: str, function: Any) -> Any:
+        def noted(*args: Any) -> Any:
+            events.append(event)
+            return function(*args)
+
+        return noted
+
+    monkeypatch.setattr(SGDTrainer, "_gradients", noting("update", SGDTrainer._gradients))
+    monkeypatch.setattr(scorer, "Tally", noting("clock", scorer.Tally))
+    scored = scorer.Scorer(cfg, open_dataset(cfg), Ranks())
+    scored.test_time_trained(scored.model.state_dict())
+    assert events[0] == "update" and events.count("clock") == 1
+    assert events.index("clock") < len(events) - 2

@@ -24,6 +24,7 @@ from golf.training.model.layers import MLP, relu_squared
 from golf.training.ranks import Ranks
 
 TMA_MULTIPLE = 8  # numbers in bf16 that a row read by tensor descriptors has to be a multiple of
+TIE = 1.03  # times torch's time that a kernel may take
 HOPPER = 9  # compute capability that the tiles of the MLP are made for
 # Module → text, filled by the export. Triton reads the source of its functions, which a script that was unpacked in
 # memory cannot show otherwise.
@@ -151,7 +152,12 @@ def choose_kernels(model: GPT, cfg: Config, ranks: Ranks) -> list[str]:
 def _choose(kernel: LossKernel | MLPKernel, rows: int, ranks: Ranks, *, compiled: bool) -> str:
     outcome = _outcome(kernel, rows, ranks.device, compiled=compiled)
     # A kernel that one rank cannot use is used by none, because ranks that round differently would drift apart.
-    if reasons := ranks.gather([outcome.reason] if outcome.reason else []):
+    reasons = ranks.gather([outcome.reason] if outcome.reason else [])
+    # The mean over ranks, and near ties are ours: a rank's noise would choose anew in every run of a variant.
+    ours_ms, torchs_ms = ranks.sum(outcome.ours_ms, outcome.torchs_ms)
+    if not reasons and ours_ms > TIE * torchs_ms:
+        reasons = ["it is slower"]
+    if reasons:
         times = f" ({outcome.ours_ms:.2f} ms, torch's {outcome.torchs_ms:.2f} ms)" if outcome.ours_ms else ""
         return f"{kernel.setting}:torch, not triton: {reasons[0]}{times}"
     kernel.use()
