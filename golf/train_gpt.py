@@ -109,7 +109,7 @@ def run() -> None:
         train_and_pack(cfg, dataset, scorer, ranks, log, artifact)
 
     # Load from disk and score: only what the file holds counts.
-    score_artifact(cfg, load_weights_only(artifact, cfg.quant), scorer, log)
+    score_artifact(cfg, load_weights_only(artifact, cfg.quant, cfg.tech), scorer, log)
     leave_ranks()
 
 

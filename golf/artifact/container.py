@@ -3,7 +3,7 @@
 No pickle anywhere. Little-endian:
 
     4 B  magic "GOLF"
-    1 B  version: 3 if any tensor has column steps, lies on a trellis or has scales of groups, else 2
+    1 B  version: 3 if any tensor has column steps, a trellis, scales of groups or a technique's format, else 2
     1 B  codec (0 zlib, 1 zstd, 2 lzma, 3 brotli, 4 context)
     1 B  layout: the sum of 1 pack_bits, 2 by_role, 4 sort_rows, 8 byte_planes (see `layouts`)
     8 B  length of the content before compression
@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import json
 import lzma
 import struct
 import zlib
@@ -43,10 +45,10 @@ from golf.artifact.quant.formats import ANY_FORM, CodedTensor, decode_as
 from golf.artifact.quant.low_rank import folded
 from golf.artifact.quant.policy import dequantize
 from golf.errors import GolfError, MissingError
-from golf.settings.config import ModelConfig, QuantConfig, packs_bits
+from golf.settings.config import ModelConfig, QuantConfig, packs_bits, techniques_from_dict
 
 MAGIC = b"GOLF"
-VERSION, VERSION_OF_STEPS = 2, 3  # the second one has column steps, trellises and scales of groups
+VERSION, VERSION_OF_STEPS = 2, 3  # the second one has all that the head of this file names
 FIXED = struct.Struct("<4sBBBQQ")
 CRC = struct.Struct("<I")
 LENGTH = struct.Struct("<I")
@@ -109,7 +111,7 @@ def pack(
     else:
         body = compress(content, quant)
     # Files without either keep the older version, so that older versions of golf open them.
-    has_steps = any(t.columns is not None or t.states > 1 or t.in_groups for t in coded.values())
+    has_steps = any(t.columns is not None or t.states > 1 or t.in_groups or t.own for t in coded.values())
     version = VERSION_OF_STEPS if has_steps else VERSION
     fixed = FIXED.pack(MAGIC, version, CODEC_IDS[quant.codec], _layout_bits(quant), len(content), len(body))
     return fixed + CRC.pack(zlib.crc32(body + codes, zlib.crc32(fixed))) + body + codes
@@ -122,8 +124,8 @@ def load(path: str | Path) -> Artifact:
         return unpack(content)
 
 
-def load_weights_only(path: str | Path, quant: QuantConfig) -> dict[str, Tensor]:
-    """Read the dequantized weights of an artifact that was packed with `quant`. Exported scripts read theirs so.
+def load_weights_only(path: str | Path, quant: QuantConfig, tech: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Read the dequantized weights of an artifact of `tech` that was packed with `quant`. Exported scripts do so.
 
     Raises `GolfError` as `load` does, but trusts a header whose checksum matches.
     """
@@ -132,7 +134,7 @@ def load_weights_only(path: str | Path, quant: QuantConfig) -> dict[str, Tensor]
         envelope = open_envelope(content)
         if (envelope.codec_id, envelope.layout_bits) != (CODEC_IDS[quant.codec], _layout_bits(quant)):
             raise ValueError(f"its codec or layout is not the one of {quant.name}")
-        _, coded = _tensors(envelope, quant, read_header)
+        _, coded = _tensors(envelope, quant, functools.partial(read_header, tech=tech))
         # `dequantize` tells by the tensors what it needs; by the settings, an exported script can do without the rest.
         values = {name: decode_as(tensor, quant) for name, tensor in coded.items()}
         return folded(values) if quant.lqer.rank > 0 else values
@@ -206,7 +208,7 @@ def _checked_header(content: bytes) -> tuple[dict[str, Any], list[Entry]]:
     """Read the header of a file of unknown origin, as `read_header` does, and check it. Raises one of `NOT_INTACT`."""
     if len(content) > MAX_HEADER_BYTES:
         raise ValueError("its header is too long")
-    header, entries = read_header(content)
+    header, entries = read_header(content, techniques_from_dict(json.loads(content)["tech"]))
     check_entries(entries)
     return header, entries
 

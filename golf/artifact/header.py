@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from golf.artifact.quant.formats import FLOAT_DTYPES, CodedTensor
-from golf.settings.config import ModelConfig, from_dict, techniques_from_dict
+from golf.artifact.quant.formats import FLOAT_DTYPES, CodedTensor, own_formats
+from golf.settings.config import ModelConfig, from_dict, has_formats, techniques_from_dict
 from golf.settings.consistency import check_model
 
 # A file may state any size. Real ones stay far below these limits, as the cap is 16 MB.
@@ -29,8 +29,8 @@ DTYPES = {
     **FLOAT_DTYPES,
 }
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
-GROUP, COLUMNS, ROTATED, TRELLIS = "group", "+columns", "+hadamard", "+trellis"
-SCALES = re.compile(r"all|group[1-9]\d*|row(\+columns)?(\+trellis(4|8|16))?(\+hadamard)?")
+GROUP, COLUMNS, ROTATED, TRELLIS, OWN = "group", "+columns", "+hadamard", "+trellis", "by:"
+SCALES = re.compile(r"all|by:[a-z]\w*|group[1-9]\d*|row(\+columns)?(\+trellis(4|8|16))?(\+hadamard)?")
 PACKED = {f"i{bits}": bits for bits in range(1, 8)}  # codes without whole bytes of their own
 
 
@@ -43,8 +43,9 @@ class Entry:
     dtype: str  # dtype of the decoded tensor
     shape: tuple[int, ...]
     # all: one float32 | groupN: float16 for N values side by side | row: float16 a row, then +columns: int8 a column,
-    # +trellisN: codes on a trellis of N states, +hadamard: codes of the rotated matrix
+    # +trellisN: codes on a trellis of N states, +hadamard: codes of the rotated matrix | by:NAME: a technique's format
     scale: str | None
+    own: Any = None  # the OwnFormat of that technique
 
     @property
     def numel(self) -> int:
@@ -56,9 +57,17 @@ class Entry:
 
     @property
     def scale_shape(self) -> tuple[int, ...]:
+        if self.own is not None:
+            return (self.own.scale_count(self.shape),)
         if self.scale is not None and self.scale.startswith(GROUP):
             return (self.numel // int(self.scale.removeprefix(GROUP)),)
         return self.shape[:1] if self.scale not in (None, "all") else ()
+
+    @property
+    def scale_dtype(self) -> torch.dtype:
+        if self.own is not None:
+            return self.own.scale_dtype
+        return torch.float32 if self.scale == "all" else torch.float16
 
     @property
     def has_columns(self) -> bool:
@@ -95,7 +104,9 @@ class Entry:
 def entry_of(name: str, tensor: CodedTensor) -> Entry:
     """Return the form of a coded tensor with one byte per code."""
     scale = None if tensor.scale is None else "all"
-    if tensor.scale is not None and tensor.in_groups:
+    if tensor.own is not None:
+        scale = OWN + tensor.own.name
+    elif tensor.scale is not None and tensor.in_groups:
         scale = f"{GROUP}{tensor.data.numel() // tensor.scale.numel()}"
     elif tensor.scale is not None and tensor.scale.ndim:
         if (tensor.data.ndim, *tensor.scale.shape) != (2, len(tensor.data)):
@@ -103,7 +114,9 @@ def entry_of(name: str, tensor: CodedTensor) -> Entry:
         # The suffixes stand in the order in which SCALES reads them.
         on_trellis = f"{TRELLIS}{tensor.states}" if tensor.states > 1 else ""
         scale = f"row{COLUMNS * (tensor.columns is not None)}{on_trellis}{ROTATED * tensor.rotated}"
-    return Entry(name, DTYPE_NAMES[tensor.data.dtype], DTYPE_NAMES[tensor.dtype], tuple(tensor.data.shape), scale)
+    return Entry(
+        name, DTYPE_NAMES[tensor.data.dtype], DTYPE_NAMES[tensor.dtype], tuple(tensor.data.shape), scale, tensor.own
+    )
 
 
 def write_header(model: ModelConfig, tech: Mapping[str, Any] | None, entries: Iterable[Entry]) -> bytes:
@@ -115,11 +128,16 @@ def write_header(model: ModelConfig, tech: Mapping[str, Any] | None, entries: It
     return json.dumps({"model": shape, "tech": settings, "tensors": tensors}, separators=(",", ":")).encode()
 
 
-def read_header(content: bytes) -> tuple[dict[str, Any], list[Entry]]:
-    """Parse a header into its JSON values, for `read_model`, and its entries, which `check_entries` checks."""
+def read_header(content: bytes, tech: Mapping[str, Any]) -> tuple[dict[str, Any], list[Entry]]:
+    """Parse a header into its JSON values, for `read_model`, and its entries, which `check_entries` checks.
+
+    `tech` are the techniques that it names.
+    """
     values = json.loads(content)
+    own = own_formats(tech) if has_formats(tech) else {}
     return values, [
-        Entry(n, stored, dtype, tuple(shape), scale) for n, stored, dtype, shape, scale in values["tensors"]
+        Entry(n, stored, dtype, tuple(shape), scale, own.get(str(scale).removeprefix(OWN)))
+        for n, stored, dtype, shape, scale in values["tensors"]
     ]
 
 
@@ -127,6 +145,8 @@ def check_entries(entries: Sequence[Entry]) -> None:
     """Raise `ValueError` for impossible entries. Entries of a wrong type raise other errors of `NOT_INTACT`."""
     for entry in entries:
         _check_entry(entry.name, entry.stored, entry.dtype, entry.shape, entry.scale)
+        if (entry.scale or "").startswith(OWN) and (entry.own is None or not entry.has_codes):
+            raise ValueError(f"none of its techniques has the number format of {entry.name}")
     if len({entry.name for entry in entries}) != len(entries):
         raise ValueError("a tensor is listed twice")
     # Entries that are possible one by one may still ask for too much memory together.
@@ -156,7 +176,7 @@ def _check_entry(name: Any, stored: Any, dtype: Any, shape: Any, scale: Any) -> 
     # `type` and not `isinstance`, because JSON's true would pass for the number 1.
     if len(shape) > MAX_DIMENSIONS or any(type(n) is not int or not 0 <= n <= MAX_CONTENT_BYTES for n in shape):
         raise ValueError("a tensor has an impossible shape")
-    if scale not in (None, "all") and len(shape) != 2:
+    if scale not in (None, "all") and not scale.startswith(OWN) and len(shape) != 2:
         raise ValueError("what is not a matrix has a scale a row")
     if (scale or "").startswith(GROUP) and shape[1] % int(scale.removeprefix(GROUP)):
         raise ValueError("the rows of a matrix do not divide into its groups")

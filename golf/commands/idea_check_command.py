@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from golf.commands.parsing import CommandParser
 from golf.errors import GolfError
@@ -71,6 +72,11 @@ def checks(idea: Idea, overrides: list[str]) -> Iterator[str]:
         yield from _runs(idea, overrides, Path(name))
 
 
+def stored_as(name: str) -> list[str]:
+    """Return overrides that store the small model's matrices in the number format `name`."""
+    return [*(f"quant.{part}.format={name}" for part in ("attn", "mlp")), "quant.small_numel=1000"]
+
+
 def _own_test(idea: Idea) -> str:
     """Run the idea's own tests and return a line about them."""
     files = sorted(idea.folder.glob("test_*.py"))
@@ -95,7 +101,8 @@ def _runs(idea: Idea, overrides: list[str], folder: Path) -> Iterator[str]:
     from golf.settings.composition import compose
     from golf.submission.rehearsal import rehearse, small_data
 
-    if technique_types()[idea.name].effect == CHANGES_ORDER:  # type: ignore[attr-defined]
+    kind: Any = technique_types()[idea.name]
+    if kind.effect == CHANGES_ORDER:
         overrides = ["data.loader=shuffled", *overrides]
     plain = compose([*SMALL, *(o for o in overrides if not o.startswith(f"tech.{idea.name}."))])
     data = small_data(folder, plain)
@@ -105,10 +112,11 @@ def _runs(idea: Idea, overrides: list[str], folder: Path) -> Iterator[str]:
         f"data.tokenizer_path={data.tokenizer_path}",
         f"data.vocab_size={data.vocab_size}",
     ]
-    names = [*plain.tech, *(n for n in technique_types()[idea.name].requires if n not in plain.tech), idea.name]  # type: ignore[attr-defined]
+    names = [*plain.tech, *(n for n in kind.requires if n not in plain.tech), idea.name]
     base = [
         *SMALL,
         *where,
+        *(stored_as(idea.name) if kind().number_format() else ()),
         *(o for o in overrides if not o.startswith("tech=")),
         f"tech=[{','.join(dict.fromkeys(names))}]",
     ]

@@ -4,8 +4,8 @@
     golf idea new mixer my_mixer --folder ~/my-ideas  # anywhere else; GOLF_IDEAS=~/my-ideas makes golf look there
 
 The files pass `golf idea check` as they are. Kinds: technique (an edit of the model), mixer (in place of attention),
-optimizer (what becomes of the gradients of matrices), loss (what training minimises and no score sees). All are
-techniques, selected by tech=[NAME].
+optimizer (what becomes of the gradients of matrices), loss (what training minimises and no score sees), order (of the
+training text), format (what numbers are stored as). All are techniques, selected by tech=[NAME].
 """
 
 from __future__ import annotations

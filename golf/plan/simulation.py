@@ -132,7 +132,7 @@ def _parts(tensors: Sequence[StoredTensor], apart: bool) -> list[list[list[Store
     if apart:
         by_role: dict[str, list[list[StoredTensor]]] = defaultdict(list)
         for tensor in tensors:
-            by_role[tensor.role if tensor.format in QMAX else ""].append([tensor])
+            by_role[tensor.role if tensor.has_codes else ""].append([tensor])
         return list(by_role.values())
     if sum(t.numel for t in tensors) <= WHOLE_WEIGHTS:
         return [[list(tensors)]]
@@ -166,7 +166,7 @@ def _encode(cfg: Config, tensors: Sequence[StoredTensor], weights: Mapping[str, 
         if tensor.name in weights:
             rules = (rule for pattern, rule in cfg.quant.by_name.items() if fnmatch(tensor.name, pattern))
             quant = dataclasses.replace(rounded_to_nearest(cfg.quant), by_name={"*": next(rules, tensor.format)})
-            coded |= quantize({tensor.name: weights[tensor.name]}, quant)
+            coded |= quantize({tensor.name: weights[tensor.name]}, quant, tech=cfg.tech)
     return coded
 
 

@@ -9,11 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from golf.artifact.quant.formats import FLOAT_DTYPES, QMAX
+from golf.artifact.quant.formats import FLOAT_DTYPES, Format, formats_of
 from golf.artifact.quant.policy import storage_class, storage_of, with_sensitive
 from golf.settings.config import Config
-
-ROW_SCALE_BITS, TENSOR_SCALE_BITS = 16, 32
 
 
 @dataclass(frozen=True)
@@ -25,6 +23,7 @@ class StoredTensor:
     dtype: torch.dtype
     tensor_class: str  # embed | attn | mlp | other, or control: gains and scales of the residual stream
     format: str
+    form: Format | None  # None for integers and booleans, which are stored as they are
 
     @property
     def role(self) -> str:
@@ -44,34 +43,31 @@ class StoredTensor:
     @property
     def raw_bits(self) -> int:
         """Return the bits of codes and scales before compression."""
-        if self.format in QMAX:
-            # A matrix has a scale for each row, any other tensor one for all its weights.
-            scales = self.shape[0] * ROW_SCALE_BITS if len(self.shape) == 2 else TENSOR_SCALE_BITS
-            # The largest code of n bits with a sign is 2^(n-1) - 1.
-            return self.numel * (QMAX[self.format].bit_length() + 1) + scales
-        return self.numel * 8 * FLOAT_DTYPES.get(self.format, self.dtype).itemsize
+        if self.form is None:
+            return self.numel * 8 * self.dtype.itemsize
+        return self.numel * self.form.bits + self.form.scale_bits(self.shape)
+
+    @property
+    def has_codes(self) -> bool:
+        """Tell whether it is stored as codes with scales."""
+        return self.form is not None and self.format not in FLOAT_DTYPES
 
 
 def stored_tensors(cfg: Config, state_dict: dict[str, Tensor]) -> list[StoredTensor]:
     """Return every tensor of `state_dict` as `cfg.quant` stores it."""
     quant = cfg.quant if cfg.quant.sensitive.top == 0 else with_sensitive(cfg.quant, state_dict, {})
-    return [
-        StoredTensor(
-            name,
-            tuple(tensor.shape),
-            tensor.dtype,
-            storage_class(name, cfg.tech),
-            storage_of(name, tensor, quant, cfg.tech).format,
-        )
-        for name, tensor in state_dict.items()
-    ]
+    formats, found = formats_of(cfg.tech), []
+    for name, tensor in state_dict.items():
+        named, kind = storage_of(name, tensor, quant, cfg.tech).format, storage_class(name, cfg.tech)
+        found.append(StoredTensor(name, tuple(tensor.shape), tensor.dtype, kind, named, formats.get(named)))
+    return found
 
 
 def matrix_roles(tensors: Sequence[StoredTensor]) -> dict[str, StoredTensor]:
-    """Return the first tensor of every role whose matrices are stored as integers."""
+    """Return the first tensor of every role whose matrices are stored as codes."""
     roles: dict[str, StoredTensor] = {}
     for tensor in tensors:
-        if tensor.format in QMAX and len(tensor.shape) == 2 and tensor.numel:
+        if tensor.has_codes and len(tensor.shape) == 2 and tensor.numel:
             roles.setdefault(tensor.role, tensor)
     return roles
 

@@ -375,6 +375,11 @@ def trains_apart(cfg: Config) -> bool:
     return changes_steps(cfg) or changes_loss(cfg) or changes_order(cfg)
 
 
+def has_formats(tech: Mapping[str, Any]) -> bool:
+    """Tell whether a technique of `tech` gives a number format."""
+    return any(technique.number_format() is not None for technique in tech.values())
+
+
 def scored_config(cfg: Config) -> Config:
     """Return `cfg` without the techniques of which an artifact and its score know nothing."""
     apart = (CHANGES_STEP, CHANGES_LOSS, CHANGES_ORDER)

@@ -22,7 +22,18 @@ from golf.settings.config import (
     world_size,
 )
 from golf.settings.fields import check_fields
-from golf.settings.quant_config import BY_NAME, QuantConfig, TensorQuant, tensor_classes, uses_gptq, uses_trellis
+from golf.settings.names import technique_settings
+from golf.settings.quant_config import (
+    BY_NAME,
+    INTEGER_FORMATS,
+    TENSOR_FORMATS,
+    QuantConfig,
+    TensorQuant,
+    format_keys,
+    tensor_classes,
+    uses_gptq,
+    uses_trellis,
+)
 from golf.words import counted, listed
 
 CODEC_LEVELS = {"zlib": (0, 9), "zstd": (1, 22), "lzma": (0, 9), "brotli": (0, 11)}
@@ -76,7 +87,15 @@ def check_values(cfg: Config) -> None:
     )
     # Public command lines carry zeros in groups that are switched off, which do no harm.
     off = {"eval.ttt": cfg.eval.ttt.method == "off", "track": cfg.track.backend == "none"}
-    check_fields(cfg, unused=[group for group, is_off in off.items() if is_off])
+    own = {key: name for key, name in format_keys(cfg.quant).items() if name not in TENSOR_FORMATS}
+    for key, name in own.items():
+        _require(
+            name in cfg.tech or name not in technique_settings(),
+            f"{key}={name} is the number format of a technique: select it with +tech={name}, or choose one of "
+            f"{', '.join(TENSOR_FORMATS)}.",
+        )
+    in_tech = [key for key, name in own.items() if name in cfg.tech]
+    check_fields(cfg, unused=[*(group for group, is_off in off.items() if is_off), *in_tech])
 
 
 def check_model(m: ModelConfig) -> None:
@@ -291,6 +310,7 @@ def _check_muon(cfg: Config) -> None:
 
 def _check_quant(cfg: Config) -> None:
     quant = cfg.quant
+    _check_own_formats(cfg)
     for key, how in tensor_classes(quant).items():
         _require(
             how.format != "ternary" or how.clip != "quantile",
@@ -315,7 +335,7 @@ def _check_quant(cfg: Config) -> None:
             f"quant.{key}.group_size gives scales to parts of rows, which rotation and GPTQ do not know: set "
             f"quant.{key}.rounding=nearest and quant.{key}.rotation=none with it.",
         )
-    _check_names(quant)
+    _check_names(cfg)
     _check_codec(quant)
     if quant.sensitive.top > 0:
         _require(
@@ -352,7 +372,26 @@ def _check_quant(cfg: Config) -> None:
         )
 
 
-def _check_names(quant: QuantConfig) -> None:
+def _check_own_formats(cfg: Config) -> None:
+    given, named = [t.name for t in techniques(cfg) if t.number_format() is not None], format_keys(cfg.quant)
+    for name in given:
+        _require(
+            name in named.values(),
+            f"tech {name} gives a number format that no setting names: set quant.attn.format={name} and "
+            f"quant.mlp.format={name}, or drop it.",
+        )
+    for key, name in named.items():
+        _require(name not in cfg.tech or name in given, f"{key}={name}: tech {name} gives no number format.")
+    for key, how in tensor_classes(cfg.quant).items():
+        _require(
+            how.format not in given or (how.rounding == "nearest" and how.rotation == "none" and not how.group_size),
+            f"quant.{key}.format={how.format} rounds, scales and groups by itself: set quant.{key}.rounding=nearest, "
+            f"quant.{key}.rotation=none and quant.{key}.group_size=0 with it.",
+        )
+
+
+def _check_names(cfg: Config) -> None:
+    quant = cfg.quant
     roundings = {"nearest", *(how.rounding for how in tensor_classes(quant).values())}
     for pattern, rule in quant.by_name.items():
         key = f"quant.by_name.{pattern}"
@@ -360,7 +399,7 @@ def _check_names(quant: QuantConfig) -> None:
         unknown = [name for name in rule if name not in BY_NAME]
         _require(not unknown, f"{key} cannot set {', '.join(unknown)}: choose from {', '.join(BY_NAME)}.")
         _require("format" in rule, f"{key} sets no format: add format:int8 or another one.")
-        check_fields(from_dict(TensorQuant, rule), f"{key}.")
+        check_fields(from_dict(TensorQuant, rule), f"{key}.", [f"{key}.format"] if rule["format"] in cfg.tech else ())
         _require(
             rule.get("rounding", "nearest") in roundings,
             f"{key}.rounding={rule.get('rounding')} needs inputs, which no class of tensors collects: set "
@@ -371,7 +410,7 @@ def _check_names(quant: QuantConfig) -> None:
 def _check_fit(quant: QuantConfig) -> None:
     for key, how in tensor_classes(quant).items():
         _require(
-            how.clip in ("std", "matrix_std") or how.format in ("fp16", "fp32"),
+            how.clip in ("std", "matrix_std") or how.format not in (*INTEGER_FORMATS, "ternary"),
             f"quant.fit=cap moves steps, which quant.{key}.clip={how.clip} takes from the largest weights: "
             f"set quant.{key}.clip=std.",
         )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from golf.errors import GolfError
-from golf.settings.config import TENSOR_CLASSES, Config, is_packed
+from golf.settings.config import TENSOR_CLASSES, Config, is_packed, tensor_classes
 
 OFF: dict[str, dict[str, Any]] = {  # name → settings and their values without it; a function computes from the Config
     "weight_decay": {
@@ -67,10 +67,22 @@ def drop(cfg: Config) -> None:
     for name in cfg.drop:
         if name in cfg.tech:
             del cfg.tech[name]
+            _leave_format(cfg, name)
         elif name in OFF and is_on(cfg, name):
             switch_off(cfg, name)
         else:
             raise GolfError(f"drop=[{name}]: it is not switched on. On are {', '.join(droppable(cfg))}.")
+
+
+def _leave_format(cfg: Config, name: str) -> None:
+    """Store as int8 what is stored in the number format of the technique `name`, in place."""
+    for how in tensor_classes(cfg.quant).values():
+        how.format = "int8" if how.format == name else how.format
+    for pattern, rule in cfg.quant.by_name.items():
+        if rule == name:
+            cfg.quant.by_name[pattern] = "int8"
+        elif isinstance(rule, dict) and rule.get("format") == name:
+            cfg.quant.by_name[pattern] = {**rule, "format": "int8"}
 
 
 def switch_off(cfg: Config, name: str, keys: Collection[str] | None = None) -> None:

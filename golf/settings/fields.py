@@ -133,6 +133,8 @@ def check_fields(node: Any, key: str = "", unused: Collection[str] = ()) -> None
         if value == [] and isinstance(allowed, Range):
             raise GolfError(f"{full_key} is empty: list at least one number.")
         for item_key, item in _items(full_key, value):
+            if item_key in unused:
+                continue
             if fault := (allowed and allowed.fault(item)) or _no_number(item):
                 raise GolfError(f"{item_key}={item} {fault}.")
 

@@ -20,7 +20,7 @@ BY_NAME = ("format", "clip", "clip_quantile", "clip_k", "scale_floor", "rounding
 class TensorQuant:
     """The stored form of a class of tensors: symmetric integer codes with a scale per row, or floats."""
 
-    format: str = one_of(*TENSOR_FORMATS)  # number format of the codes or floats
+    format: str = one_of(*TENSOR_FORMATS)  # number format of the codes or floats, or of a technique that gives one
     # magnitude of the largest code in a row; quantile: a quantile of |w| | std: k standard deviations of the row |
     # absmean: the mean of |w| | search: the best of several quantiles | matrix_std: k deviations of the whole matrix
     clip: str = one_of("quantile", "std", "absmean", "search", "matrix_std")
@@ -171,6 +171,13 @@ def named_settings(quant: QuantConfig) -> Iterator[tuple[str, TensorQuant]]:
     for pattern in quant.by_name:
         for how in tensor_classes(quant).values():
             yield pattern, as_named(how, quant.by_name[pattern])
+
+
+def format_keys(quant: QuantConfig) -> dict[str, str]:
+    """Return the number formats that classes and patterns name, by the full keys of the settings."""
+    classes = {f"quant.{name}.format": how.format for name, how in tensor_classes(quant).items()}
+    rules = ((f"quant.by_name.{pattern}", rule) for pattern, rule in quant.by_name.items())
+    return classes | {key: rule.get("format", "") if isinstance(rule, dict) else rule for key, rule in rules}
 
 
 def as_named(how: TensorQuant, rule: Any) -> TensorQuant:

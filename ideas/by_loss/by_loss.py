@@ -40,7 +40,7 @@ def bigram_losses(units: Units, vocab_size: int) -> Iterator[float]:
 
 def model_losses(units: Units, cfg: Config, path: str) -> Iterator[float]:
     """Yield the nats per token of each unit by the model of the artifact at `path`."""
-    model, weights = build_model(scored_config(cfg)).eval(), load_weights_only(resolve(path), cfg.quant)
+    model, weights = build_model(scored_config(cfg)).eval(), load_weights_only(resolve(path), cfg.quant, cfg.tech)
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:

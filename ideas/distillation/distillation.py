@@ -94,7 +94,7 @@ def taught(done: Pass, *, share: float, temperature: float, top: int) -> Tensor:
 
 def read_teacher(path: str, cfg: Config) -> GPT:
     """Return the model of the artifact at `path`. Raises `GolfError` if it is not of the model of `cfg`."""
-    model, weights = build_model(scored_config(cfg)), load_weights_only(resolve(path), cfg.quant)
+    model, weights = build_model(scored_config(cfg)), load_weights_only(resolve(path), cfg.quant, cfg.tech)
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:

@@ -8,13 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 import golf
+from golf.artifact.container import load, pack
 from golf.artifact.header import read_header, read_model, write_header
 from golf.artifact.script.bundle import Bundle
 from golf.artifact.script.code_bytes import estimated_code_bytes
 from golf.artifact.script.modules import source_of
 from golf.commands.completion_command import _overrides
+from golf.commands.idea_new_command import write_idea
 from golf.errors import GolfError, MissingError
 from golf.idea_folders import idea_of, ideas, refuse_changed, use_ideas
 from golf.jobs.cluster import snapshot
@@ -130,7 +133,7 @@ def test_files_written_with_an_idea_that_is_not_here_say_so(
     with pytest.raises(MissingError, match="delta_rule"):
         refuse_changed(cfg.idea_code)
     with pytest.raises(MissingError, match="delta_rule"):
-        read_model(read_header(header)[0])
+        read_model(read_header(header, {})[0])
 
 
 def test_the_written_command_names_the_folder(outside: Path, tmp_path: Path) -> None:
@@ -141,6 +144,23 @@ def test_the_written_command_names_the_folder(outside: Path, tmp_path: Path) -> 
     assert written == ["golf/train.py", "seed=1", f"ideas={outside / 'delta_rule'}"]
     describe(folder, golf.compose([*SMALL, "tech=[normuon]"]), ["golf/train.py", "seed=1"])
     assert json.loads((folder.path / "environment.json").read_text())["command"] == ["golf/train.py", "seed=1"]
+
+
+def test_an_artifact_in_the_number_format_of_an_idea_names_the_idea(
+    forgotten: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    write_idea("format", "halves", tmp_path / "halves")
+    use_ideas([str(tmp_path / "halves")])
+    cfg = golf.compose([*SMALL, "tech=[halves]", "quant.mlp.format=halves", "quant.small_numel=0"])
+    w = torch.randn(4, 64)
+    coded = golf.quantize({"blocks.0.mlp.fc.weight": w}, cfg.quant, tech=cfg.tech)
+    (tmp_path / "a.golf").write_bytes(pack(coded, cfg.model, cfg.quant, cfg.tech))
+    (back,) = load(tmp_path / "a.golf").state_dict().values()
+    assert torch.equal(back.abs() / back.abs().amin(1, keepdim=True) % 2, torch.ones(4, 64))
+    monkeypatch.setenv("GOLF_IDEAS", "")
+    technique_types().pop("halves")
+    with pytest.raises(MissingError, match="golf cannot be opened: There is no technique halves here"):
+        load(tmp_path / "a.golf")
 
 
 @pytest.mark.parametrize(

@@ -144,13 +144,13 @@ def _blank(entry: Entry) -> CodeMatrix:
 
 
 def _tensor(entry: Entry, matrix: CodeMatrix) -> CodedTensor:
-    dtype = torch.float16 if entry.scale_shape else torch.float32
-    scale = torch.from_numpy((matrix.scales & 0xFFFF).astype(np.uint16)).view(dtype).view(entry.scale_shape)
+    scale = torch.from_numpy((matrix.scales & 0xFFFF).astype(np.uint16)).view(entry.scale_dtype).view(entry.scale_shape)
     data = torch.from_numpy(matrix.codes)
     columns = torch.from_numpy(matrix.columns.astype(np.int8)) if entry.has_columns else None
     if entry.states > 1:
         data = data[:, path_order(columns, data.size(1)).argsort()]
-    return CodedTensor(data.view(entry.shape), scale, DTYPES[entry.dtype], entry.is_rotated, columns, entry.states)
+    dtype, shape = DTYPES[entry.dtype], entry.shape
+    return CodedTensor(data.view(shape), scale, dtype, entry.is_rotated, columns, entry.states, entry.own)
 
 
 def _new_coder(size: int) -> Coder:

@@ -94,7 +94,7 @@ def bytes_to_values(content: bytes, entries: Sequence[Entry], quant: QuantConfig
             data = _unpacked(entry, pieces[entry.name, "data"])
         else:
             data = _values(entry, pieces[entry.name, "data"])
-        scale = from_bytes(pieces[entry.name, "scale"], _scale_dtype(entry), entry.scale_shape) if entry.scale else None
+        scale = from_bytes(pieces[entry.name, "scale"], entry.scale_dtype, entry.scale_shape) if entry.scale else None
         if sorts_rows(quant) and _is_sorted(entry):
             order = from_bytes(pieces[entry.name, "order"], _order_dtype(entry), entry.shape[:1]).long() & 0xFFFF_FFFF
             # A row that is named twice would leave another one unset.
@@ -103,7 +103,7 @@ def bytes_to_values(content: bytes, entries: Sequence[Entry], quant: QuantConfig
             data = torch.empty_like(data).index_copy_(0, order, data)
         columns = _columns(entry, pieces) if uses_columns(quant) else None
         rotated, states = rotates(quant) and entry.is_rotated, entry.states if uses_trellis(quant) else 1
-        tensors[entry.name] = CodedTensor(data, scale, DTYPES[entry.dtype], rotated, columns, states)
+        tensors[entry.name] = CodedTensor(data, scale, DTYPES[entry.dtype], rotated, columns, states, entry.own)
     return tensors
 
 
@@ -124,7 +124,7 @@ def chunks_of(entries: Iterable[Entry], quant: QuantConfig) -> list[Chunk]:
             size = entry.numel * width
         chunks.append(Chunk(entry.name, "data", size, width))
         if entry.scale:
-            width = _scale_dtype(entry).itemsize
+            width = entry.scale_dtype.itemsize
             chunks.append(Chunk(entry.name, "scale", math.prod(entry.scale_shape) * width, width))
         if uses_columns(quant) and entry.has_columns:
             chunks.append(Chunk(entry.name, "columns", entry.columns_count, 1))
@@ -184,10 +184,6 @@ def _is_sorted(entry: Entry) -> bool:
 
 def _order_dtype(entry: Entry) -> torch.dtype:
     return torch.uint16 if entry.shape[0] <= 1 << 16 else torch.int32
-
-
-def _scale_dtype(entry: Entry) -> torch.dtype:
-    return torch.float32 if entry.scale == "all" else torch.float16
 
 
 def _swap_planes(content: bytes, chunks: Sequence[Chunk], *, to_planes: bool) -> bytes:

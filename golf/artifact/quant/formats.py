@@ -1,4 +1,6 @@
-"""Number formats: symmetric integer codes with a scale per row, clipping, Hadamard rotation, and decoding.
+"""Number formats by name: symmetric integer codes with a scale per row, clipping, Hadamard rotation, and decoding.
+
+A technique may give a further format, an `OwnFormat`, which `quant.*.format` then names.
 
 Source: the public baseline's `int8_clean_per_row_v1`. The other integer formats differ in the largest code only.
 The rotation happens offline: W·H is quantized, and the model loads (W·H)·H = W.
@@ -7,17 +9,26 @@ The rotation happens offline: W·H is quantized, and the model loads (W·H)·H =
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
 from golf.artifact.quant.columns import column_steps
 from golf.artifact.quant.trellis import path_offsets, path_order
-from golf.settings.config import QuantConfig, TensorQuant, rotates, scale_floor, uses_columns, uses_groups, uses_trellis
+from golf.settings.config import (
+    QuantConfig,
+    TensorQuant,
+    has_formats,
+    rotates,
+    scale_floor,
+    uses_columns,
+    uses_groups,
+    uses_trellis,
+)
 
-QMAX = {"int8": 127, "int7": 63, "int6": 31, "int5": 15, "int4": 7, "ternary": 1}
-FLOAT_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 LARGEST_CODE = 127  # largest code where bits are paid by use: under column steps and on a trellis
 # Settings under which `decode_as` leaves out no form, for `decode`.
 ANY_FORM = QuantConfig(attn=TensorQuant(rotation="hadamard", rounding="trellis", columns=1.0, group_size=1))
@@ -33,6 +44,7 @@ class CodedTensor:
     rotated: bool = False  # True: the codes are those of the matrix times a Hadamard matrix
     columns: Tensor | None = None  # int8 [columns]: steps of the columns over those of the rows, see `column_steps`
     states: int = 1  # states of the trellis on which the codes lie; 1 = none
+    own: Any = None  # the OwnFormat of a technique; not its type, which scripts without one need not have
 
     @property
     def in_groups(self) -> bool:
@@ -44,6 +56,107 @@ class CodedTensor:
     @property
     def payload_bytes(self) -> int:
         return sum(part.nbytes for part in (self.data, self.scale, self.columns) if part is not None)
+
+
+class Format(Protocol):
+    """A number format of tensors."""
+
+    @property
+    def bits(self) -> int:
+        """Return the bits of a number before compression, without scales."""
+
+    def scale_bits(self, shape: tuple[int, ...]) -> int:
+        """Return the bits of the scales of a tensor."""
+
+    def encode(self, tensor: Tensor, how: TensorQuant, quant: QuantConfig) -> CodedTensor:
+        """Return the stored form of a float tensor."""
+
+
+@dataclass(frozen=True)
+class Integers:
+    """Codes from -qmax to qmax with a scale for every row, or one for a tensor that is no matrix."""
+
+    qmax: int
+
+    @property
+    def bits(self) -> int:
+        # The largest code of n bits with a sign is 2^(n-1) - 1.
+        return self.qmax.bit_length() + 1
+
+    def scale_bits(self, shape: tuple[int, ...]) -> int:
+        return 16 * shape[0] if len(shape) == 2 else 32
+
+    def encode(self, tensor: Tensor, how: TensorQuant, quant: QuantConfig) -> CodedTensor:
+        return encode_integer(tensor, how, quant)
+
+
+@dataclass(frozen=True)
+class Floats:
+    """Floats of another dtype, which need no scale."""
+
+    dtype: torch.dtype
+
+    @property
+    def bits(self) -> int:
+        return 8 * self.dtype.itemsize
+
+    def scale_bits(self, shape: tuple[int, ...]) -> int:
+        return 0
+
+    def encode(self, tensor: Tensor, how: TensorQuant, quant: QuantConfig) -> CodedTensor:
+        return encode_float(tensor, how.format)
+
+
+class OwnFormat:
+    """Base of a technique's number format: int8 codes of the tensor's shape, and scales of sixteen bits.
+
+    It has the technique's name. The artifact names it, and only the technique can read it.
+    """
+
+    name: str
+    bits: int  # of a code when codes are packed: from -2^(bits-1) to 2^(bits-1) - 1
+    scale_dtype: ClassVar[torch.dtype] = torch.float16  # or bfloat16
+
+    def codes(self, w: Tensor) -> tuple[Tensor, Tensor]:
+        """Return int8 codes of the shape of `w`, float32 of any shape, and the scales `[n]`."""
+        raise NotImplementedError
+
+    def values(self, codes: Tensor, scales: Tensor) -> Tensor:
+        """Return the float32 tensor that codes and scales stand for, of the codes' shape."""
+        raise NotImplementedError
+
+    def scale_count(self, shape: tuple[int, ...]) -> int:
+        """Return the number n of scales of a tensor; 0 for one without elements."""
+        raise NotImplementedError
+
+    def scale_bits(self, shape: tuple[int, ...]) -> int:
+        return 16 * self.scale_count(shape)
+
+    def encode(self, tensor: Tensor, how: TensorQuant, quant: QuantConfig) -> CodedTensor:
+        codes, scales = self.codes(tensor.detach().float())
+        return CodedTensor(codes, scales, tensor.dtype, own=self)
+
+
+FORMATS: dict[str, Format] = {
+    **{f"int{bits}": Integers((1 << bits - 1) - 1) for bits in range(8, 3, -1)},
+    "ternary": Integers(1),
+    "fp16": Floats(torch.float16),
+    "bf16": Floats(torch.bfloat16),
+    "fp32": Floats(torch.float32),
+}
+QMAX = {name: form.qmax for name, form in FORMATS.items() if isinstance(form, Integers)}
+FLOAT_DTYPES = {name: form.dtype for name, form in FORMATS.items() if isinstance(form, Floats)}
+
+
+def formats_of(tech: Mapping[str, Any] | None) -> dict[str, Format]:
+    """Return all number formats by name: golf's, and those that the techniques `tech` give."""
+    return FORMATS | own_formats(tech) if tech and has_formats(tech) else FORMATS
+
+
+def own_formats(tech: Mapping[str, Any]) -> dict[str, OwnFormat]:
+    """Return the number formats that the techniques `tech` give, by name."""
+    found = ((name, technique.number_format()) for name, technique in tech.items())
+    return {name: form for name, form in found if form is not None}
 
 
 def encode_integer(tensor: Tensor, how: TensorQuant, quant: QuantConfig) -> CodedTensor:
@@ -117,6 +230,8 @@ def decode_as(coded: CodedTensor, quant: QuantConfig) -> Tensor:
     # Questions to the settings, not to the tensor alone, keep out of an exported script what it does not use.
     if coded.scale is None:
         return coded.data.to(coded.dtype)
+    if coded.own is not None:
+        return coded.own.values(coded.data, coded.scale).to(coded.dtype)
     # Backwards through what coding did: grid and steps in units of the row's step, the row's step, the rotation.
     values = coded.data.float()
     if uses_trellis(quant) and coded.states > 1:

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from golf.artifact.quant.formats import QMAX, CodedTensor, decode, encode_float, encode_integer
+from golf.artifact.quant.formats import FLOAT_DTYPES, QMAX, CodedTensor, Format, decode, formats_of
 from golf.artifact.quant.gptq import encode_gptq
 from golf.artifact.quant.low_rank import folded, repair
 from golf.artifact.quant.pruning import Pruning, without_smallest
@@ -18,7 +18,6 @@ from golf.registry import technique_types
 from golf.settings.config import QuantConfig, SensitiveConfig, TensorQuant, as_named, tensor_classes, uses_gptq
 from golf.settings.quant_config import BY_NAME
 
-FLOAT_FORMATS = ("fp16", "fp32")
 CONTROL_PATTERNS = ("attn_scale", "mlp_scale", "resid_mix", "q_gain", "skip_weight")  # as in the public scripts
 
 
@@ -87,8 +86,9 @@ def quantize(
         quant = with_sensitive(quant, state_dict, hessians or {})
     if quant.prune.weights > 0:
         state_dict = {name: without_smallest(tensor, quant) for name, tensor in state_dict.items()}
+    formats = formats_of(tech)
     coded = {
-        name: _encode(tensor, name, storage_of(name, tensor, quant, tech), quant, (hessians or {}).get(name))
+        name: _encode(tensor, name, storage_of(name, tensor, quant, tech), quant, formats, (hessians or {}).get(name))
         for name, tensor in state_dict.items()
     }
     # Pruning counts codes, so it follows rounding. Repair comes last and mends the error of both.
@@ -139,20 +139,25 @@ def rounded_to_nearest(quant: QuantConfig) -> QuantConfig:
     )
 
 
-def _encode(tensor: Tensor, name: str, how: TensorQuant, quant: QuantConfig, hessian: Tensor | None) -> CodedTensor:
+def _encode(
+    tensor: Tensor,
+    name: str,
+    how: TensorQuant,
+    quant: QuantConfig,
+    formats: Mapping[str, Format],
+    hessian: Tensor | None,
+) -> CodedTensor:
     tensor = tensor.detach()
-    if how.format in FLOAT_FORMATS:
-        return encode_float(tensor.cpu(), how.format)
-    if how.format not in QMAX:
+    if how.format not in formats:
         return CodedTensor(tensor.cpu(), None, tensor.dtype)
-    if not tensor.isfinite().all():
+    if how.format not in FLOAT_DTYPES and not tensor.isfinite().all():
         raise GolfError(f"{name} has weights that are not finite, which no integer stands for: train it again.")
-    if how.rounding != "nearest" and hessian is not None and tensor.ndim == 2:
+    if how.rounding != "nearest" and how.format in QMAX and hessian is not None and tensor.ndim == 2:
         try:
             return encode_gptq(tensor, how, quant, hessian)
         except GolfError as error:
             raise GolfError(f"{name} cannot be rounded by GPTQ: {error}.") from error
-    return encode_integer(tensor.cpu(), how, quant)
+    return formats[how.format].encode(tensor.cpu(), how, quant)
 
 
 def dequantize(coded: Mapping[str, CodedTensor]) -> dict[str, Tensor]:

@@ -18,6 +18,7 @@ from golf.settings.config import (
     changes_loss,
     changes_order,
     changes_steps,
+    has_formats,
     has_stages,
     named_settings,
     trains_apart,
@@ -74,6 +75,7 @@ def facts_of(cfg: Config) -> Facts:
                     values[*path, name] = tuple(value) if isinstance(value, list) else value
     shared = {path for own in of_class.values() if len(own) > 1 for path, _ in own}
     never_true = tuple(changes.__name__ for changes in CHANGES if not changes(cfg))
+    never_true += () if has_formats(cfg.tech) else (has_formats.__name__,)
     return Facts(groups, values, shared, never_true=never_true)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from golf.artifact.quant.formats import CodedTensor
+from golf.artifact.quant.formats import CodedTensor, OwnFormat, own_formats
 from golf.artifact.quant.policy import quantize, storage_class, storage_of, tensor_class
 from golf.errors import GolfError
 from golf.registry import CHANGES_STEP
@@ -45,6 +45,7 @@ def inert_settings(cfg: Config, model_differs: Callable[[Config], bool]) -> list
     `model_differs` tells whether loss or gradients of another configuration's model differ from those of `cfg`'s.
     """
     compared, failures = _Comparison(cfg, model_differs), _inert_rules(cfg)
+    failures += [fault for form in own_formats(cfg.tech).values() for fault in format_faults(form)]
     for name in OFF:
         keys = [key for key in keys_that_are_on(cfg, name) if not _shows_later(cfg, key)]
         if keys and _is_needed(_without(cfg, name, keys)):
@@ -66,6 +67,27 @@ def _inert_rules(cfg: Config) -> list[str]:
         for name, without in zip(names, steps, strict=True)
         if without == _steps(cfg)
     ]
+
+
+def format_faults(form: OwnFormat) -> list[str]:
+    """Return a sentence for each of the things without which a number format cannot be stored and read."""
+    faults: dict[str, None] = {}
+    for shape in ((6, 256), (5, 7), (9,), (0, 4)):
+        w = noise("format", torch.Size(shape)).float()
+        codes, scales = form.codes(w)
+        count, limit, values = form.scale_count(shape), 1 << form.bits - 1, form.values(codes, scales)
+        promised = {
+            f"int8 codes of the shape {shape}": (codes.dtype, codes.shape) == (torch.int8, w.shape),
+            f"codes of {form.bits} bits": bool(((codes >= -limit) & (codes < limit)).all()),
+            f"{count} scales in {form.scale_dtype} for the shape {shape}": scales.shape == (count,)
+            and scales.dtype == form.scale_dtype,
+            f"finite float32 values of the shape {shape}": (values.dtype, values.shape) == (w.dtype, w.shape)
+            and bool(values.isfinite().all()),
+        }
+        faults |= {
+            f"the number format {form.name} does not give {what}": None for what, ok in promised.items() if not ok
+        }
+    return list(faults)
 
 
 def _is_needed(other: Config) -> bool:

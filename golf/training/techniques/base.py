@@ -22,6 +22,7 @@ from golf.run.progress import Progress
 from golf.settings.config import Config
 
 if TYPE_CHECKING:
+    from golf.artifact.quant.formats import OwnFormat
     from golf.training.data.orders import DataOrder
     from golf.training.model.gpt import GPT
     from golf.training.model.objective import Term, Weigh
@@ -126,6 +127,10 @@ class Technique:
 
     def data_order(self, cfg: Config) -> DataOrder | None:
         """Return the function that puts the training text of a pass in order, None for a random order."""
+        return None
+
+    def number_format(self) -> OwnFormat | None:
+        """Return the number format called as this technique, which `quant.*.format` may name, or None."""
         return None
 
     def averager(self, model: GPT) -> Averager | None:

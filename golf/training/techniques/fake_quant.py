@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from golf.artifact.quant.formats import QMAX, decode_as, encode_integer
+from golf.artifact.quant.formats import FLOAT_DTYPES, Format, decode_as, formats_of
 from golf.artifact.quant.policy import storage_of
 from golf.errors import GolfError
 from golf.registry import Variable
@@ -20,28 +20,29 @@ from golf.training.model.layers import CastedLinear
 from golf.training.techniques.base import WEIGHTS, Technique, technique
 
 
-def integer_linears(model: GPT, quant: QuantConfig) -> dict[str, tuple[CastedLinear, TensorQuant]]:
-    """Return the linear layers of blocks and untied head that the artifact stores as integers, with their settings.
+def coded_linears(model: GPT, cfg: Config) -> dict[str, tuple[CastedLinear, TensorQuant]]:
+    """Return the linear layers of blocks and untied head that the artifact stores as codes, with their settings.
 
     Embeddings and their projections are left out, as in the public scripts.
     """
     found = {}
     for name, module in model.named_modules():
         if isinstance(module, CastedLinear) and name.startswith(("blocks.", "lm_head")):
-            how = storage_of(f"{name}.weight", module.weight, quant)
-            if how.format in QMAX:
+            how = storage_of(f"{name}.weight", module.weight, cfg.quant)
+            if how.format not in FLOAT_DTYPES:
                 found[name] = (module, how)
     return found
 
 
 @dataclass(frozen=True)
 class RoundedWeight:
-    """The weight edit w + stopgrad(Q(w) - w), with Q the artifact's quantizer: same clip, same scale, same codes.
+    """The weight edit stopgrad(Q(w)) + w - stopgrad(w), with Q the artifact's quantizer: same clip, scale and codes.
 
     `how` may have another clip and floor than the artifact's.
     """
 
     switch: str
+    form: Format
     how: TensorQuant
     quant: QuantConfig
 
@@ -49,9 +50,9 @@ class RoundedWeight:
         if self.switch not in active:
             return weight
         with torch.no_grad():
-            # A constant to autograd, so that the gradient passes as if nothing had been rounded.
-            delta = decode_as(encode_integer(weight, self.how, self.quant), self.quant) - weight
-        return weight + delta
+            rounded = decode_as(self.form.encode(weight, self.how, self.quant), self.quant)
+        # Zero in the forward pass, to the bit; the gradient passes as if nothing had been rounded.
+        return rounded + (weight - weight.detach())
 
 
 @technique("fake_quant")
@@ -85,8 +86,10 @@ class FakeQuant(Technique):
             raise GolfError("tech.fake_quant starts by start_fraction or by lr_threshold: give one of them.")
 
     def edit_model(self, model: GPT, cfg: Config) -> None:
-        for linear, how in integer_linears(model, cfg.quant).values():
-            linear.weight_edits.append(RoundedWeight(self.name, self._in_training(how), cfg.quant))
+        formats = formats_of(cfg.tech)
+        for linear, how in coded_linears(model, cfg).values():
+            edit = RoundedWeight(self.name, formats[how.format], self._in_training(how), cfg.quant)
+            linear.weight_edits.append(edit)
 
     def _in_training(self, how: TensorQuant) -> TensorQuant:
         """Return the settings by which a weight is rounded in training, given those of the artifact."""

@@ -11,11 +11,11 @@ from golf.artifact.quant.formats import QMAX, encode_integer
 from golf.errors import GolfError
 from golf.registry import Variable
 from golf.run.progress import Progress
-from golf.settings.config import Config, QuantConfig, TensorQuant, tensor_classes
+from golf.settings.config import Config, QuantConfig, TensorQuant, has_formats, tensor_classes
 from golf.settings.fields import number
 from golf.training.model.gpt import GPT
 from golf.training.techniques.base import WEIGHTS, Technique, technique
-from golf.training.techniques.fake_quant import integer_linears
+from golf.training.techniques.fake_quant import coded_linears
 
 ALPHA_START, ALPHA_RANGE = 1.0, 15.0
 
@@ -80,10 +80,14 @@ class SoftRound(Technique):
             raise GolfError(
                 f"soft_round rounds unrotated weights: set quant.{rotated[0]}.rotation=none or drop soft_round."
             )
+        if has_formats(cfg.tech):
+            raise GolfError(
+                "soft_round rounds to integers, and a technique has another number format: drop one of them."
+            )
 
     def edit_model(self, model: GPT, cfg: Config) -> None:
         model.soft_round = Sharpness()
-        for linear, how in integer_linears(model, cfg.quant).values():
+        for linear, how in coded_linears(model, cfg).values():
             linear.weight_edits.append(SoftRoundedWeight(self.name, how, cfg.quant, model.soft_round))
 
     def is_on(self, progress: Progress) -> bool:

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golf.artifact.quant.formats import QMAX, decode, encode_float, encode_integer, row_quantile
+from golf.artifact.quant.formats import FORMATS, QMAX, decode, encode_float, encode_integer, row_quantile
 from golf.artifact.quant.policy import dequantize, quantize, storage_of
 from golf.settings.config import QuantConfig, TensorQuant
 from golf.training.techniques.fake_quant import RoundedWeight
@@ -178,6 +178,6 @@ def test_groups_of_weights_share_scales_and_are_what_training_used() -> None:
     expected = ((w.view(-1, 128) / s).round().clamp(-1, 1) * s).view(6, 256)
     assert coded.scale is not None and coded.scale.shape == (12,)
     torch.testing.assert_close(decode(coded), expected)
-    in_training = RoundedWeight("fake_quant", how, quant)(w, ("fake_quant",))
+    in_training = RoundedWeight("fake_quant", FORMATS[how.format], how, quant)(w, ("fake_quant",))
     torch.testing.assert_close(in_training, decode(coded))
-    assert torch.equal(RoundedWeight("fake_quant", how, quant)(decode(coded), ()), decode(coded))
+    assert torch.equal(RoundedWeight("fake_quant", FORMATS[how.format], how, quant)(decode(coded), ()), decode(coded))
