@@ -94,7 +94,7 @@ Settings of the optimizer that public records from April on use:
 | `optim.muon_momentum_dtype=bf16` | Muon's momentum as the scripts with parameter banks keep it |
 | `optim.adam_moment_dtype=fp32` | Adam's moments in float32 for an embedding in bf16, too |
 | `schedule.muon_wd_taper_final=0.5` | Muon's weight decay falls to half between `muon_wd_taper_start` and the end |
-| `'schedule.weight_decay_factors=[1,0.5]'` | all decays fall to half; `schedule.weight_decay_shares` says where in the run |
+| `'schedule.weight_decay_factors=[1,0.5]'` | all decays fall to half, from `weight_decay_shares` on |
 
 Warm-up steps leave nothing behind: weights, momentum, moments and random state are restored before the clock starts.
 The public scripts with parameter banks (records 2026-04-10 to 2026-04-29) restore all of it but Muon's momentum, so
