@@ -40,9 +40,9 @@ def logic_lines(source: str) -> int:
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     lines = {n for t in tokens if t.type not in NO_LOGIC for n in range(t.start[0], t.end[0] + 1)}
     for node in ast.walk(ast.parse(source)):
-        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        is_import = isinstance(node, ast.Import | ast.ImportFrom)
-        left_out = node if is_import else node.body[0] if documented and ast.get_docstring(node, clean=False) else None
+        left_out: ast.stmt | None = node if isinstance(node, ast.Import | ast.ImportFrom) else None
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            left_out = node.body[0] if ast.get_docstring(node, clean=False) else None
         if left_out is not None:
             lines -= set(range(left_out.lineno, (left_out.end_lineno or 0) + 1))
     return len(lines)
