@@ -26,6 +26,14 @@ from golf.registry import TECHNIQUE_TYPES, load_techniques_with
 
 VARIABLE, PACKAGE = "GOLF_IDEAS", "ideas"  # the package that modules in folders belong to, as ideas.NAME.NAME
 FOLDER, OWN = ROOT / PACKAGE, ROOT / "golf" / "training" / "techniques"
+# Code of the ideas that were techniques of golf. While it is unchanged, it is left out of the ids of variants, which so
+# stay those of before.
+ONCE_BUILT_IN = {
+    "fused_qkv": "30eed3124a1a",
+    "soft_round": "b56cfb5c1561",
+    "swiglu": "3604bdf4d1a0",
+    "value_residual": "1fb4b0940edf",
+}
 
 
 @dataclass(frozen=True)

@@ -40,18 +40,12 @@ def logic_lines(source: str) -> int:
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     lines = {n for t in tokens if t.type not in NO_LOGIC for n in range(t.start[0], t.end[0] + 1)}
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            left_out: ast.stmt = node
-        elif isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and _documented(node):
-            left_out = node.body[0]
-        else:
-            continue
-        lines -= set(range(left_out.lineno, (left_out.end_lineno or 0) + 1))
+        left_out: ast.stmt | None = node if isinstance(node, ast.Import | ast.ImportFrom) else None
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            left_out = node.body[0] if ast.get_docstring(node, clean=False) else None
+        if left_out is not None:
+            lines -= set(range(left_out.lineno, (left_out.end_lineno or 0) + 1))
     return len(lines)
-
-
-def _documented(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    return ast.get_docstring(node, clean=False) is not None
 
 
 def imported(path: Path) -> set[str]:

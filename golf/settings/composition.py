@@ -22,7 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from golf.errors import GolfError
-from golf.idea_folders import idea_of, ideas, load_ideas, use_ideas
+from golf.idea_folders import ONCE_BUILT_IN, idea_of, ideas, load_ideas, use_ideas
 from golf.paths import ROOT
 from golf.registry import technique_types
 from golf.settings import hardware
@@ -301,7 +301,8 @@ def settled_config(node: DictConfig) -> tuple[Config, list[str]]:
     left_over = _keep_selected(cfg)
     drop(cfg)
     found = {name: idea_of(type(settings)) for name, settings in cfg.tech.items()}
-    cfg.idea_code = {name: idea.digest() for name, idea in found.items() if idea}
+    codes = {name: idea.digest() for name, idea in found.items() if idea}
+    cfg.idea_code = {name: code for name, code in codes.items() if code != ONCE_BUILT_IN.get(name)}
     chosen = [f"chosen for this machine: {line}" for line in hardware.settle(cfg)]
     check(cfg)
     return cfg, [*left_over, *chosen, *(f"note: {sentence}" for sentence in warnings(cfg))]

@@ -9,7 +9,7 @@ from golf.artifact.quant.policy import is_control, quantize, storage_class, stor
 from golf.settings.config import Config, QuantConfig, from_dict, to_dict
 from golf.training.techniques.base import Technique, technique
 from golf.training.techniques.smear import Smear
-from golf.training.techniques.swiglu import SwiGLU
+from ideas.swiglu.swiglu import SwiGLU
 from tests.support import compose, refusal
 
 CONTROL = [

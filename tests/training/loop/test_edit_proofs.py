@@ -20,7 +20,7 @@ from golf.training.model.layers import RMSNorm
 from golf.training.model.route import Routes, Visit, route_through
 from golf.training.techniques.base import Technique, technique
 from golf.training.techniques.recurrence import Recurrence
-from golf.training.techniques.swiglu import SwiGLU
+from ideas.swiglu.swiglu import SwiGLU
 from tests.support import inert_techniques, with_techniques
 
 pytestmark = pytest.mark.usefixtures("registry")

@@ -25,7 +25,7 @@ from golf.training.model.kernels.choice import LossKernel, MLPKernel, choose_ker
 from golf.training.model.kernels.trial import Outcome, Rivals, difference, trial
 from golf.training.model.layers import MLP, expand_and_contract
 from golf.training.ranks import Ranks
-from golf.training.techniques.swiglu import GatedMLP
+from ideas.swiglu.swiglu import GatedMLP
 from tests.support import compose, golf_main, only_run, tiny_overrides
 
 CUDA = torch.device("cuda")

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from golf.training.model.build import build_model
-from golf.training.techniques.fused_qkv import FusedQKV
 from golf.training.techniques.no_attention import NoAttention
 from golf.training.techniques.recurrence import Recurrence
 from golf.training.techniques.xsa import XSA
+from ideas.fused_qkv.fused_qkv import FusedQKV
 from tests.support import refusal
 from tests.training.techniques.test_untied_mlps import IDS, ON, config, shaken
 

@@ -12,7 +12,7 @@ from golf.run.progress import Progress
 from golf.settings.config import Config, ModelConfig, QuantConfig, TensorQuant
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
-from golf.training.techniques.soft_round import SoftRound, soft_round
+from ideas.soft_round.soft_round import SoftRound, soft_round
 
 SHARPNESS = st.floats(1.0, 16.0)
 ON = ("soft_round",)

@@ -7,7 +7,7 @@ import torch
 from golf.settings.config import Config, ModelConfig
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
-from golf.training.techniques.swiglu import SwiGLU
+from ideas.swiglu.swiglu import SwiGLU
 
 
 def small_model(hidden: int, *techniques: SwiGLU) -> GPT:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from golf.training.techniques.value_embed import ValueEmbed
-from golf.training.techniques.value_residual import ValueResidual
+from ideas.value_residual.value_residual import ValueResidual
 from tests.training.techniques.small import inputs_and_values, small_model
 
 IDS = torch.tensor([[3, 9, 9, 0, 17]])
