@@ -10,6 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -17,17 +18,23 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from golf.errors import GolfError
+from golf.files import write_json
 from golf.report.board_curves import MetricsTail
+from golf.report.board_field import public_field
 from golf.report.board_file import answers as board_answers
 from golf.report.board_file import single_file
 from golf.report.board_server import Board, BoardServer, is_this_machine, plotly_file
 from golf.report.board_values import RunsRoot
 from golf.report.findings import judged
 from golf.report.results import results_table
-from golf.report.study import read_study
+from golf.report.study import Study, read_study
+from golf.report.texts import FINEWEB
+from golf.report.variants import Variant
 from golf.run.difference import differences
-from golf.settings.config import RulesConfig
-from tests.report.runs import train_event, with_lr, write_lr_sweep, write_run
+from golf.run.identity import variant_id
+from golf.run.locks import run_lock_name, try_lock
+from golf.settings.config import BudgetConfig, RulesConfig, ScheduleConfig
+from tests.report.runs import train_event, variant, with_lr, write_lr_sweep, write_run, write_sweep
 from tests.support import golf_command
 
 SCORES = {0.06: [1.2440, 1.2447], 0.04: [1.2281, 1.2288], 0.02: [1.2229, 1.2236]}
@@ -129,6 +136,108 @@ def test_what_a_cluster_says_of_a_sweep_comes_with_it(runs: Path) -> None:
         assert get(server, "api/jobs?name=../lr")[0] == 400
     with served(runs) as server:
         assert values(server, "api/jobs?name=lr") == {"runs": [], "about": ""}
+
+
+def test_another_reference_gives_the_verdicts_of_the_report_against_it(runs: Path) -> None:
+    write_lr_sweep(runs, SCORES)
+    chosen = with_lr(0.04)
+    with served(runs) as server:
+        found = values(server, f"api/sweep?name=lr&reference={variant_id(chosen)}")
+        assert "is not among the variants" in values(server, "api/sweep?name=lr&reference=ffffffff")["error"]
+        assert values(server, "api/sweep?name=lr")["reference"] == "optim.matrix_lr=0.06"
+    findings = judged(read_study(["lr"], "0.04"), RulesConfig())
+    assert found["reference_id"] == variant_id(chosen) and found["notes"] == list(results_table(findings).notes)
+    assert {v["id"]: v["kind"] for v in found["variants"]} == {
+        **{id: verdict.kind for id, verdict in findings.verdicts.items()},
+        variant_id(chosen): "reference",
+    }
+
+
+def test_a_sweep_that_never_started_is_not_the_first(runs: Path) -> None:
+    write_lr_sweep(runs, SCORES)
+    write_sweep(runs, "newer", [([], with_lr(0.5), 1)], created="2026-02-01T00:00:00")
+    assert [sweep["name"] for sweep in RunsRoot(runs).overview()["sweeps"]] == ["lr", "newer"]
+
+
+def test_how_far_a_run_is_comes_with_it(runs: Path) -> None:
+    cfg = with_lr(0.02, schedule=ScheduleConfig(iterations=19_800), budget=BudgetConfig(train_seconds=0))
+    folder = write_run(runs, cfg, None)
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"event": "validation", "step": 9900, "val_loss": 3.0, "val_bpb": 1.31}) + "\n")
+    lock = try_lock(run_lock_name(variant_id(cfg), 1))
+    assert lock
+    with lock:
+        (run,) = RunsRoot(runs).overview()["runs"].values()
+    assert run["share"] == 0.5 and run["seconds_left"] == pytest.approx(594.0) and run["iterations"] == 19_800
+    assert run["validation_bpb"] == 1.31 and run["line_seconds"] == pytest.approx(6.0) and run["is_held"]
+    assert not next(iter(RunsRoot(runs).overview()["runs"].values()))["is_held"]
+
+
+def test_the_page_of_a_run_has_its_settings_log_and_files(runs: Path) -> None:
+    cfg = with_lr(0.02, note="from the command", tags=["one", "two"])
+    folder = write_run(runs, cfg, 1.22, warnings=["the machine was slow"])
+    (folder / "output.log").write_text("".join(f"line {i}\n" for i in range(5000)))
+    (folder / "link.txt").symlink_to("/etc/passwd")
+    id = quote(f"{folder.parent.name}/seed1")
+    with served(runs) as server:
+        found = values(server, f"api/run?run={id}")
+        text, headers = get(server, f"file?run={id}&name=config.json")[1:]
+        assert [get(server, f"file?run={id}&name={name}")[0] for name in ("link.txt", "../seed1/config.json")] == [
+            400
+        ] * 2
+        assert "artifact.golf" in values(server, f"api/artifact?run={id}")["error"]
+        run = values(server, "api/overview")["runs"][f"{folder.parent.name}/seed1"]
+    assert found["settings"]["optim.matrix_lr"] == "0.02" and found["warnings"] == ["the machine was slow"]
+    assert found["log"].endswith("line 4999\n") and found["log"].startswith("line ") and len(found["log"]) < 6000
+    assert "link.txt" not in [name for name, _, _ in found["files"]]
+    assert text == (folder / "config.json").read_bytes() and headers["Content-Type"].startswith("text/plain")
+    assert run["note"] == "from the command" and run["tags"] == ["one", "two"]
+
+
+def post(server: BoardServer, address: str, body: bytes, **headers: str) -> int:
+    place = urlsplit(server.url)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=30)
+    connection.request("POST", place.path + address, body, headers)
+    return connection.getresponse().status
+
+
+def test_a_note_is_written_by_the_page_alone(runs: Path) -> None:
+    folder = write_run(runs, with_lr(0.02), 1.22)
+    address = f"api/note?run={quote(f'{folder.parent.name}/seed1')}"
+    with served(runs) as server:
+        own = {"Origin": f"http://127.0.0.1:{server.server_address[1]}"}
+        assert post(server, address, "größer".encode(), **own) == 200
+        assert (folder / "note.txt").read_text() == "größer"
+        assert values(server, "api/overview")["runs"][f"{folder.parent.name}/seed1"]["note"] == "größer"
+        for body, headers in (
+            (b"x", {"Origin": "http://evil.example"}),
+            (b"x", {"Origin": "null"}),
+            (b"x" * 10_001, own),
+        ):
+            assert post(server, address, body, **headers) == 403
+        assert post(server, address, b"x") == 403, "a browser always names its page"
+        assert post(server, address, b"\xff", **own) == post(server, "api/note?run=../x", b"x", **own) == 400
+        assert post(server, "api/overview", b"x", **own) == 403
+    assert (folder / "note.txt").read_text() == "größer"
+
+
+def test_the_public_field_is_shown_on_its_text_alone(runs: Path) -> None:
+    write_lr_sweep(runs, SCORES)
+    with served(runs) as server:
+        field = values(server, "api/sweep?name=lr")["field"]
+    assert field["records"] == [] and "the text of the data abcd" in field["about"]
+    rows = [replace(row, data=FINEWEB) for row in variant("mine", [1.21, 1.2105]).rows]
+    mine = Study("mine", (Variant("mine", "mine", tuple(rows)),), None)
+    figures = {key: {"value": value} for key, value in {"val_bpb": 1.1, "seed": 1}.items()}
+    run = {"name": "2026-03-17_NaiveBaseline", "variant": "x", "state": "ok", "reason": "", "faults": []}
+    record = {"faults": [], "runs": [{**run, "figures": figures, "texts": {"scored_text": FINEWEB}}]}
+    before = public_field(judged(mine, RulesConfig()), runs)["records"]
+    write_json(runs / "imported" / "x" / "import.json", record)
+    after = public_field(judged(mine, RulesConfig()), runs)["records"]
+    scores = [entry["bpb"] for entry in before]
+    assert len(before) == len(after) == 46 and scores == sorted(scores)
+    assert {"name": run["name"], "bpb": 1.2271, "source": "published"} in before, "on today's text"
+    assert {"name": run["name"], "bpb": 1.1, "source": "imported"} in after
 
 
 def test_a_changed_result_changes_the_answer(runs: Path) -> None:
