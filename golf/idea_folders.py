@@ -30,8 +30,13 @@ FOLDER, OWN = ROOT / PACKAGE, ROOT / "golf" / "training" / "techniques"
 # stay those of before.
 ONCE_BUILT_IN = {
     "fused_qkv": "30eed3124a1a",
+    "no_attention": "6456c8c5ee51",
+    "norm_eps": "b236c194d91f",
+    "overtone_init": "7024b7f25ff7",
+    "phase_mix": "08843e2e4ce0",
     "soft_round": "b56cfb5c1561",
     "swiglu": "3604bdf4d1a0",
+    "untied_mlps": "c997a20e223c",
     "value_residual": "1fb4b0940edf",
 }
 

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from golf.training.model.build import build_model
-from golf.training.techniques.no_attention import NoAttention
 from golf.training.techniques.recurrence import Recurrence
 from golf.training.techniques.xsa import XSA
 from ideas.fused_qkv.fused_qkv import FusedQKV
+from ideas.no_attention.no_attention import NoAttention
+from ideas.untied_mlps.test_untied_mlps import IDS, ON, config, shaken
 from tests.support import refusal
-from tests.training.techniques.test_untied_mlps import IDS, ON, config, shaken
 
 SMALL = ("scale=laptop", "model=4l")
 

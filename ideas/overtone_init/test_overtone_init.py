@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from golf.training.model.build import build_model
-from golf.training.techniques.overtone_init import with_power_spectrum
+from ideas.overtone_init.overtone_init import with_power_spectrum
 from tests.support import compose
 
 

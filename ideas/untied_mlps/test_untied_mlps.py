@@ -17,8 +17,8 @@ from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
 from golf.training.optim.groups import build_optimizer
 from golf.training.techniques.recurrence import Recurrence
-from golf.training.techniques.untied_mlps import UntiedMLPs
 from ideas.swiglu.swiglu import SwiGLU
+from ideas.untied_mlps.untied_mlps import UntiedMLPs
 from tests.support import compose, metrics, only_run, refusal, tiny_overrides
 
 IDS = torch.tensor([[3, 9, 9, 0, 17, 4]])

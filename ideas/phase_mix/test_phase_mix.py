@@ -7,7 +7,7 @@ import torch
 
 from golf.settings.config import Config, ModelConfig
 from golf.training.model.build import build_model
-from golf.training.techniques.phase_mix import PhaseMix
+from ideas.phase_mix.phase_mix import PhaseMix
 
 
 def mixes(layers: int, **settings: float) -> torch.Tensor:

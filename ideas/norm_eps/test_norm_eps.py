@@ -10,7 +10,7 @@ from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
 from golf.training.model.layers import RMSNorm
 from golf.training.techniques.ln_scale import LNScale
-from golf.training.techniques.norm_eps import NormEps
+from ideas.norm_eps.norm_eps import NormEps
 
 PLACES = ("attn", "mlp", "qk", "embed", "final")
 
