@@ -142,9 +142,7 @@ function paint(id, place, traces, layout) {
     modeBarButtonsToRemove: ["select2d", "lasso2d"],
   });
   // Two drawings of one plot at once would each move the other's margins, for ever.
-  const drawn = painting.has(place) ? painting.get(place).then(react) : react();
-  // The buttons save pictures and are unseen until a mouse comes: the tab key would stop at each of them.
-  const done = drawn.then(() => { for (const button of place.querySelectorAll(".modebar-btn")) button.tabIndex = -1; });
+  const done = painting.has(place) ? painting.get(place).then(react) : react();
   painting.set(place, done);
   done.finally(() => { if (painting.get(place) === done) painting.delete(place); });
 }
