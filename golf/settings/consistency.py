@@ -242,8 +242,8 @@ def _check_ttt(cfg: Config) -> None:
 
 def _check_tilt(cfg: Config) -> None:
     _require(
-        cfg.eval.stride > 0 and cfg.eval.ttt.method != "lora",
-        "eval.tilt tilts the scores of sliding windows: set eval.stride, and eval.ttt.method=off or sgd.",
+        cfg.eval.stride > 0 or cfg.eval.ttt.method == "lora",
+        "eval.tilt tilts sliding scores and those of eval.ttt.method=lora: set eval.stride, or that method.",
     )
     tilt = cfg.eval.tilt
     _require(

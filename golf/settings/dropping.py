@@ -58,6 +58,7 @@ OFF: dict[str, dict[str, Any]] = {  # name → settings and their values without
     "sliding": {"eval.stride": 0},
     "ttt": {"eval.ttt.method": "off", "eval.ttt.lora_chunks": []},
     "short_chunks": {"eval.ttt.lora_chunks": []},
+    "tilt": {"eval.tilt.method": "off"},
     "gqa": {"model.num_kv_heads": lambda cfg: cfg.model.num_heads},
 }
 

@@ -77,6 +77,11 @@ class TiltConfig:
     # source of the hints; off: no tilt | ngram: the commonest continuation so far of the last 8 to 16 tokens
     method: str = later(one_of("off", "ngram"))
     beta: float = later(number(2.0, above=0))  # logarithm of the factor on a hint that has followed its context always
+    # factor on beta; share: that of its context's earlier occurrences which the hint has followed | constant: 1
+    strength: str = later(one_of("share", "constant"))
+    # text with ttt.method=lora in which hints are found; scored: documents that are scored before, and the document so
+    # far | stream: all earlier text, of which parts are scored later, as published; void but under rules=frontier
+    order: str = later(one_of("scored", "stream"))
     # tokens of the contexts, longest first; the first context whose hint is sure enough gives it
     contexts: list[int] = later(field(default_factory=lambda: [16, 14, 12, 10, 8], metadata=within(at_least=1)))
     # for each context, the least share of its earlier occurrences that a hint has followed
@@ -102,4 +107,4 @@ class EvalConfig:
     # context of a score; true: the target's own document | false: the sequence or window, across documents
     documents: bool = later(False)
     ttt: TTTConfig = field(default_factory=TTTConfig)
-    tilt: TiltConfig = later(field(default_factory=TiltConfig))  # for sliding scores and ttt.method=sgd
+    tilt: TiltConfig = later(field(default_factory=TiltConfig))  # for sliding scores and test-time training

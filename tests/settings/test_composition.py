@@ -426,6 +426,7 @@ def test_plain_settings_are_dropped_by_name(name: str, machine: None) -> None:
         "documents": ["data.loader=packed", "model.within_documents=true", "eval.documents=true"],
         "shard_order": ["data.shard_order=[1,0]"],
         "ttt": ["eval=ttt_lora"],
+        "tilt": ["eval=ttt_sgd_tilt"],
         "short_chunks": ["eval=ttt_lora", "eval.ttt.lora_chunks=[[256,8]]"],
         "rotation": ["quant.mlp.rotation=hadamard"],
         "pruning": ["quant=gptq_own_text"],

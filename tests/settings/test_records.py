@@ -131,7 +131,7 @@ def unread_parameters(cfg: Config) -> int:
     m, kv_dim = cfg.model, cfg.model.num_kv_heads * cfg.model.model_dim // cfg.model.num_heads
     attention = 2 * m.model_dim * (m.model_dim + kv_dim) + m.num_heads + m.model_dim
     # The runs of 30 April and later keep the two scalars of an asymmetric cap, which nothing trains.
-    scalars = 2 if cfg.quant.embed.finer_columns or cfg.eval.tilt.method != "off" else 0
+    scalars = 2 if cfg.quant.embed.finer_columns or cfg.quant.lqer.group == 32 else 0
     # The record of 16 April keeps a SmearGate of 12 weights and a strength that no optimizer has.
     smear = 13 if cfg.name == "sp8192_smear_output_gate" else 0
     return (4 + 2) * first + (attention * len(none.layers) if none else 0) + smear + scalars

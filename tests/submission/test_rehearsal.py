@@ -41,6 +41,8 @@ OTHER_SETTINGS = {
     "own_text": "quant=gptq_own_text quant.calibration.tokens=4096 data.loader=coprime model.tie_embeddings=false "
     "model.unet_skips=false schedule.stages=[{until:0.4,seq_len:64},{until:0.7,seq_len:128,batch_tokens:16384},{}] "
     "schedule.stage_warmup_steps=1 eval=ttt_lora eval.ttt.lora_chunks=[[128,32]] quant.mlp.finer_columns=8 "
+    "eval.tilt.method=ngram eval.tilt.strength=constant eval.tilt.contexts=[3] eval.tilt.least_shares=[0.8] "
+    "eval.tilt.least_counts=[1] "
     "optim.muon_wd=0.05 schedule.weight_decay_factors=[1,0.5] schedule.weight_decay_shares=[0.2,1]",
 }
 PACKAGES = {"context": "numba", "brotli": "brotli"}

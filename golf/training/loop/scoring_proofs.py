@@ -27,6 +27,9 @@ PROBES = (29, 61)  # indices of the targets that the scoring check changes
 def scoring_breaches(cfg: Config) -> list[str]:
     """Return a sentence for every rule that a score of `cfg` breaks. The model keeps its width, depth, techniques."""
     small = _small_scoring(cfg)
+    if cfg.rules.name == "frontier":
+        # The public frontier has hints from documents that are scored later.
+        small.eval.tilt.order = "scored"
     weights = RandomWeights(small.model.model_dim).model(small).float().scored_weights()
     found = check_scoring(small, weights, _dataset(), PROBES)
     return [f"{mode} scoring: {breach}" for mode, breaches in found.items() for breach in breaches]

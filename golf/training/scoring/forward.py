@@ -17,14 +17,18 @@ LossesAt = Callable[..., Tensor]  # function of ids, positions and targets, like
 def losses_at(model: GPT, ids: Tensor, positions: Tensor, targets: Tensor, head: Head | None = None) -> Tensor:
     """Return the nats `[B, S]` float32 of `targets` `[B, S]`, predicted at `positions` `[B, S]` of `ids` `[B, T]`.
 
-    `head` replaces the model's own map from the stream to the logits before the soft cap.
+    `head` replaces the model's own map from the stream to the logits before the soft cap. With it `targets` may be
+    several for each position, `[K, B, S]`, and so are the nats. Those of the first alone have gradients.
     """
     x = model.hidden(ids)  # [B, T, d]
     x = x.gather(1, positions[..., None].expand(-1, -1, x.size(-1)))
     if head is None:
         return model.losses_of(x, targets)
-    logits = model.softcap(head(x)).float()
-    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
+    logits = model.softcap(head(x)).float().flatten(0, 1)
+    first, *others = targets.reshape(-1, positions.numel())
+    nats = [F.cross_entropy(logits, first, reduction="none")]
+    nats += [F.cross_entropy(logits.detach(), other, reduction="none") for other in others]
+    return torch.stack(nats).view(targets.shape)
 
 
 def compiled_losses(model: GPT, mode: str) -> Callable[[Tensor, Tensor], Tensor]:

@@ -131,10 +131,14 @@ def modes_of(cfg: Config) -> list[str]:
 
 
 def follows_queue(cfg: Config) -> bool:
-    """Tell whether test-time training makes scores depend on documents' lengths: by queue, windows or chunks."""
+    """Tell whether test-time training makes scores depend on documents' lengths: by queue, windows, chunks or hints."""
     ttt = cfg.eval.ttt
     return ttt.method == "lora" and (
-        ttt.lora_a != "same" or ttt.lora_windows == "document" or ttt.lora_phases.count > 0 or len(ttt.lora_chunks) > 0
+        ttt.lora_a != "same"
+        or ttt.lora_windows == "document"
+        or ttt.lora_phases.count > 0
+        or len(ttt.lora_chunks) > 0
+        or cfg.eval.tilt.method != "off"
     )
 
 

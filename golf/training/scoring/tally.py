@@ -40,6 +40,7 @@ class Tally:
         device = "cpu" if ranks.device.type == "mps" else ranks.device
         self.nats = torch.zeros((), dtype=torch.float64, device=device)
         self.scored = self.bytes = 0
+        self.documents: np.ndarray | None = None  # [n, 2] in the order of their scores; None = that of the text
         self._start = time.perf_counter()
 
     def add(self, indices: np.ndarray, scored: np.ndarray, losses: Tensor) -> None:
@@ -56,6 +57,14 @@ class Tally:
     def losses(self, losses_at: Callable[..., Tensor], batch: Batch) -> Tensor:
         """Return the nats `[B, S]` of the targets of `batch`."""
         return losses_at(*map(self.ranks.send, (batch.ids, batch.positions, batch.targets)))
+
+    def asked(self, batch: Batch) -> np.ndarray:
+        """Return the tokens `[K, B, S]` whose nats the scores of `batch` need, its targets first."""
+        return batch.targets[None]
+
+    def scores(self, batch: Batch, nats: Tensor) -> Tensor:
+        """Return the scored nats `[B, S]` of the targets of `batch` from the `nats` `[K, B, S]` of what was `asked`."""
+        return nats[0]
 
     @property
     def seconds(self) -> float:

@@ -54,6 +54,14 @@ def find_hints(tokens: np.ndarray, settings: TiltConfig) -> Hints:
     return Hints(hints, shares)
 
 
+def find_hints_in_order(tokens: np.ndarray, settings: TiltConfig, documents: np.ndarray) -> Hints:
+    """Return the hints for the targets of `tokens` `[N + 1]` as if `documents` `[n, 2]` were a text in their order."""
+    places = np.concatenate([np.arange(start, start + targets) for start, targets in documents.tolist()])
+    found = find_hints(np.append(tokens[places], tokens[-1]), settings)
+    back = places.argsort()
+    return Hints(found.tokens[back], found.shares[back])
+
+
 def context_keys(tokens: np.ndarray, length: int) -> np.ndarray:
     """Return a hash of every stretch of `length` of `tokens` `[n]`, uint64 `[n - length + 1]`."""
     keys = np.zeros(tokens.size - length + 1, dtype=np.uint64)
@@ -109,16 +117,31 @@ class TiltedTally(Tally):
     @functools.cached_property
     def hints(self) -> Hints:
         """Hints for all targets. They are found when the first window asks, so that their seconds count."""
-        return find_hints(self.tokens, self.settings)
+        if self.settings.order == "stream" or self.documents is None:
+            return find_hints(self.tokens, self.settings)
+        return find_hints_in_order(self.tokens, self.settings, self.documents)
 
     def losses(self, losses_at: LossesAt, batch: Batch) -> Tensor:
         """Return the tilted nats `[B, S]` of the targets of `batch`; `losses_at` is that of `tilted_losses_at`."""
+        hints, strengths = self._of(batch)
+        return losses_at(*map(self.ranks.send, (batch.ids, batch.positions, batch.targets, hints, strengths)))
+
+    def asked(self, batch: Batch) -> np.ndarray:
+        """Return the targets and the hints of `batch`, `[2, B, S]`."""
+        return np.stack((batch.targets, self._of(batch)[0]))
+
+    def scores(self, batch: Batch, nats: Tensor) -> Tensor:
+        """Return the tilted nats `[B, S]` from those of targets and hints, `[2, B, S]`."""
+        hints, strengths = self._of(batch)
+        return tilt(nats[0], nats[1], self.ranks.send(batch.targets == hints), self.ranks.send(strengths))
+
+    def _of(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+        """Return hints, 0 where there is none, and their strengths, 0 there as well, for the targets of `batch`."""
         # Columns behind the split's end are not scored, and have no hint.
         indices = np.minimum(batch.indices, self.hints.tokens.size - 1)
-        hints = self.hints.tokens[indices]
-        strengths = (self.settings.beta * self.hints.shares[indices]).astype(np.float32)
-        arrays = (batch.ids, batch.positions, batch.targets, np.maximum(hints, 0), strengths)
-        return losses_at(*map(self.ranks.send, arrays))
+        shares, hints = self.hints.shares[indices], self.hints.tokens[indices]
+        factor = shares if self.settings.strength == "share" else hints != NO_HINT
+        return np.maximum(hints, 0), (self.settings.beta * factor).astype(np.float32)
 
     def score(self, how: str = STANDARD) -> Score:
         """Return the score over all ranks, whose name says whether it is tilted."""

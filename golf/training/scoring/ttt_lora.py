@@ -97,6 +97,7 @@ class LoraScoring:
         self.ranks = tally.ranks
         documents = list_documents(tally.tokens) if documents is None else documents
         self.queue = document_batches(documents, recipe.batch_seqs)
+        tally.documents = np.concatenate([batch.documents for batch in self.queue])
         self.segments = lora_segments(self.queue, ttt, recipe, self.ranks.world_size)
         self.own_batches = [batch for segment in self.segments for lane in self._own(segment) for batch in lane]
         self.done = 0
@@ -155,13 +156,13 @@ class LoraScoring:
         try:
             for chunk in range(self._chunks(documents)[-1]):
                 for step in range(ttt.lora_steps):
-                    losses, batch, lasting = self._score_chunk(lora, documents, chunk)
+                    nats, batch, lasting = self._score_chunk(lora, documents, chunk)
                     # Before the first step, and never again.
                     if step == 0:
-                        self.tally.add(batch.indices, batch.scored, losses)
+                        self.tally.add(batch.indices, batch.scored, self.tally.scores(batch, nats.detach()))
                     if not lasting.any():
                         break
-                    _step(optimizer, losses, self.ranks.send(lasting))
+                    _step(optimizer, nats, self.ranks.send(lasting))
         finally:
             for handle in handles:
                 handle.remove()
@@ -171,7 +172,7 @@ class LoraScoring:
         return -(-documents[:, 1] // self.recipe.chunk_for(int(documents[-1, 1])))
 
     def _score_chunk(self, lora: BatchLoRA, documents: np.ndarray, chunk: int) -> tuple[Tensor, Batch, np.ndarray]:
-        """Return the losses `[D, S]` of a chunk, its targets, and bool `[D]` which documents have a further chunk.
+        """Return the nats `[K, D, S]` of what a chunk's scores need, its targets, and which documents `[D]` go on.
 
         `documents` are sorted by length, so that ended ones leave from the front.
         """
@@ -181,19 +182,22 @@ class LoraScoring:
         lora.keep_from(row)
         tokens, windows = self.tally.tokens, self.ttt.lora_windows
         batch = chunk_batch(tokens, documents[row:], chunk, chunk_tokens, seq_len, windows)
-        ids, positions, targets = map(self.ranks.send, (batch.ids, batch.positions, batch.targets))
+        ids, positions, asked = map(self.ranks.send, (batch.ids, batch.positions, self.tally.asked(batch)))
         lasting = chunk + 1 < chunks[row:]
         # After the last chunk of every document there is no step, so no graph is kept for one.
         with torch.set_grad_enabled(bool(lasting.any())):
-            losses = losses_at(self.model, ids, positions, targets, lora.head)
-        return losses, batch, lasting
+            nats = losses_at(self.model, ids, positions, asked, lora.head)
+        return nats, batch, lasting
 
 
 @torch.enable_grad()
-def _step(optimizer: Adam, losses: Tensor, lasting: Tensor) -> None:
-    """Take one step on each document's mean loss over its chunk; documents that end with the chunk stay out."""
+def _step(optimizer: Adam, nats: Tensor, lasting: Tensor) -> None:
+    """Take one step on each document's mean loss over its chunk; documents that end with the chunk stay out.
+
+    The first of the `nats` `[K, D, S]` are those of the targets.
+    """
     # A sum, because each document has factors of its own, which only its own mean reaches.
-    loss = (losses.mean(dim=1) * lasting).sum()
+    loss = (nats[0].mean(dim=1) * lasting).sum()
     for param in optimizer.params:
         param.grad = None
     # Not autograd.grad, whose strides the fused Adam would take for the parameters'.

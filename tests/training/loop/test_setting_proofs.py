@@ -71,11 +71,12 @@ def test_everything_that_acts_passes() -> None:
     )
     on = {name for name in OFF if is_on(cfg, name)}
     assert (
-        on == OFF.keys() - {"loader", "documents", "short_chunks", "finer_columns"}
+        on == OFF.keys() - {"loader", "documents", "short_chunks", "finer_columns", "tilt"}
         and inert_settings(cfg, RandomPasses(cfg).differ) == []
     )
     packed = {"data__loader": "packed", "model__within_documents": True, "eval__documents": True}
     assert found(cfg_with(**packed)) == []
+    assert found(cfg_with(eval__tilt__method="ngram", eval__ttt__method="lora")) == []
     assert found(cfg_with(quant__attn__rounding="gptq", quant__attn__finer_columns=8)) == []
     assert found(cfg_with(eval__ttt__method="lora", eval__ttt__lora_chunks=[[256, 8]])) == []
     assert found(cfg_with(data__loader="coprime")) == found(cfg_with(data__loader="shuffled")) == []

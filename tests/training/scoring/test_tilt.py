@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import math
 from collections import Counter, defaultdict
+from random import Random
 
 import numpy as np
 import pytest
@@ -14,9 +15,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from golf.settings.scoring_config import EvalConfig, TiltConfig
+from golf.settings.config import TTTRecipe
+from golf.settings.scoring_config import EvalConfig, TiltConfig, TTTConfig
+from golf.training.loop.scoring_proofs import scoring_breaches
+from golf.training.ranks import Ranks
 from golf.training.scoring import tilt
+from golf.training.scoring.document_queue import list_documents
+from golf.training.scoring.tally import Tally
 from golf.training.scoring.tilt import NO_HINT, Hints, find_hints
+from golf.training.scoring.ttt_lora import LoraScoring
+from golf.training.scoring.windows import Batch
+from tests.support import compose, parity
+from tests.training.scoring.small import SEQ_LEN, TABLES, Observed, small_model, small_tokens
 from tests.training.scoring.test_legality import breaches
 
 TILT = TiltConfig(method="ngram", contexts=[3, 1], least_shares=[0.5, 0.6], least_counts=[1, 2])
@@ -55,6 +65,91 @@ def test_hints_are_those_of_tables_filled_token_by_token(tokens: list[int]) -> N
     assert list(zip(found.tokens.tolist(), found.shares.tolist(), strict=True)) == pytest.approx(
         [pytest.approx(pair) for pair in hints_written_out(tokens, TILT)]
     )
+
+
+def test_parity_with_a_constant_strength_and_one_context() -> None:
+    """PR #2135: hints and gates exactly, and the tilted nats."""
+    arrays, config = parity("tilt2135")
+    given = config["settings"]
+    settings = TiltConfig(
+        method="ngram",
+        contexts=[given["token_order"] - 1],
+        least_shares=[given["token_threshold"]],
+        least_counts=[1],
+        beta=given["token_boost"],
+        strength="constant",
+    )
+    tokens = arrays["tokens"]
+    targets = tokens.size - 1
+    tally = tilt.TiltedTally(settings, tokens, np.ones(targets, np.int16), Ranks())
+    indices = np.arange(targets)[None]
+    batch = Batch(indices, indices, tokens[None, 1:].astype(np.int64), indices, np.full((1, targets), True))
+    is_open = tally.hints.tokens != NO_HINT
+    assert (is_open == arrays["gate"]).all() and (tally.hints.tokens[is_open] == arrays["hint"][is_open]).all()
+    assert (tally.asked(batch)[1, 0] == np.where(arrays["gate"], arrays["hint"], 0)).all()
+    nats = torch.from_numpy(np.stack((arrays["nats"], -arrays["log_p_hint"]))[:, None])
+    torch.testing.assert_close(tally.scores(batch, nats)[0], torch.from_numpy(arrays["tilted"]), rtol=0, atol=1e-5)
+
+
+@given(st.lists(st.integers(1, 4), min_size=2, max_size=80), st.randoms(use_true_random=False))
+def test_hints_in_an_order_are_those_of_the_text_in_that_order(text: list[int], random: Random) -> None:
+    tokens = np.array([1, *text], dtype=np.uint16)
+    documents = list_documents(tokens).tolist()
+    random.shuffle(documents)
+    found = tilt.find_hints_in_order(tokens, TILT, np.array(documents))
+    laid = [int(tokens[i]) for start, targets in documents for i in range(start, start + targets)]
+    expected, place = hints_written_out([*laid, int(tokens[-1])], TILT), 0
+    for start, targets in documents:
+        hints = zip(found.tokens[start : start + targets].tolist(), found.shares[start : start + targets], strict=True)
+        assert list(hints) == [pytest.approx(pair) for pair in expected[place : place + targets]]
+        place += targets
+
+
+LORA = TTTConfig(method="lora", lr=0.05, chunk_tokens=4, lora_rank=2, batch_seqs=1, lora_queue="upstream")
+
+
+def test_hints_of_documents_that_are_scored_later_are_found() -> None:
+    """Tables in the order of the text and documents in that of a queue are no factorisation (PR #2135)."""
+    scoring = EvalConfig(documents=True, ttt=LORA, tilt=ALWAYS)
+    probes = (13, 45, 61)
+    assert breaches(scoring, probes) == {"standard": [], "ttt": []}
+    found = breaches(dataclasses.replace(scoring, tilt=dataclasses.replace(ALWAYS, order="stream")), probes)
+    assert found["standard"] == [] and any("changes an earlier score" in sentence for sentence in found["ttt"])
+
+
+def test_the_published_order_is_void_but_under_the_rules_of_the_frontier() -> None:
+    cfg = compose(
+        [
+            *("scale=laptop", "model=4l", "model.model_dim=32", "launch.device=cpu", "eval=ttt_lora"),
+            *("eval.documents=true", "eval.tilt.method=ngram", "eval.tilt.order=stream"),
+        ]
+    )
+    assert any("changes an earlier score" in breach for breach in scoring_breaches(cfg))
+    cfg.rules.name = "frontier"
+    assert scoring_breaches(cfg) == []
+
+
+def test_factors_learn_from_nats_without_the_tilt() -> None:
+    """Tilted scores of test-time training are the tilt of those without it, position by position."""
+    model, tokens = small_model(), small_tokens(90)
+    recipe = TTTRecipe(lr=0.05, chunk_tokens=4, batch_seqs=1, seq_len=SEQ_LEN)
+    found = {}
+    for name in ("plain", "tilted"):
+        observed = Observed()
+        others = (TABLES.of(tokens[:-1], tokens[1:]), Ranks(), observed)
+        tally = Tally(tokens, *others) if name == "plain" else tilt.TiltedTally(ALWAYS, tokens, *others)
+        score = LoraScoring(model, tally, LORA, recipe, 7).score()
+        assert ("n-gram tilt" in score.how) == (name == "tilted")
+        found[name] = observed.per_target(90)
+    assert isinstance(tally, tilt.TiltedTally)
+    hints = tally.hints
+    without = hints.tokens == NO_HINT
+    assert without.any() and found["tilted"][without] == pytest.approx(found["plain"][without], rel=1e-5)
+    beta = ALWAYS.beta * hints.shares
+    hit = (hints.tokens == tokens[1:]) & ~without
+    p = np.exp(-found["plain"])
+    expected = found["plain"] + np.log1p(p * np.expm1(beta)) - beta
+    assert hit.any() and found["tilted"][hit] == pytest.approx(expected[hit], rel=1e-4)
 
 
 def test_the_tilt_is_that_of_the_record() -> None:
