@@ -23,7 +23,7 @@ MOST_LOGIC_LINES = 24_000
 NO_LOGIC = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 HYDRA_IS_KNOWN_TO = {"golf/train.py", "golf/settings/composition.py"}
 WITHOUT_TORCH = [
-    *("golf.bits", "golf.challenge", "golf.files", "golf.settings.composition", "golf.settings.env_vars"),
+    *("golf.bits", "golf.challenge", "golf.files", "golf.settings.composition", "golf.foreign.env_vars"),
     *("golf.run.folder", "golf.run.identity", "golf.run.result", "golf.run.locks", "golf.run.difference"),
     *("golf.run.curves", "golf.report.summary", "golf.report.results", "golf.report.ledger", "golf.report.board_file"),
     *("golf.foreign.folder_reader", "golf.foreign.import_store", "golf.foreign.import_tables"),
