@@ -44,8 +44,7 @@ class GolfSubmitter(GolfLauncher):
             order = make_order(asked)
             show_order(order, name)
             if not is_dry_run:
-                # Recorded even with nothing to send: once all its runs have finished, the same command is recognized
-                # without composing.
+                # Recorded even with nothing to send: reports ask for the sweep.
                 record_order(order, name)
                 if order.to_run:
                     show_sent(submit(order, name), name)

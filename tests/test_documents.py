@@ -19,10 +19,10 @@ from hydra.core.override_parser.types import IntervalSweep
 import golf
 from golf.commands import cli
 from golf.errors import GolfError
+from golf.foreign.env_vars import translate
 from golf.idea_folders import ideas
 from golf.registry import technique_types
 from golf.run.identity import variant_id
-from golf.settings.env_vars import translate
 from golf.training.data.own_text import OwnDataset
 from golf.training.techniques.base import Technique
 from tests.support import ROOT, compose, golf_command, golf_main, only_run, tiny_overrides

@@ -19,11 +19,11 @@ PROGRAMS_USED = {
     "submission": {"train_gpt"},  # a submission is made from it
 }
 # Lines of golf/ without imports, docstrings, comments and blank lines. Who raises it says why in CHANGELOG.md.
-MOST_LOGIC_LINES = 24_000
+MOST_LOGIC_LINES = 24_100
 NO_LOGIC = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 HYDRA_IS_KNOWN_TO = {"golf/train.py", "golf/settings/composition.py"}
 WITHOUT_TORCH = [
-    *("golf.bits", "golf.challenge", "golf.files", "golf.settings.composition", "golf.settings.env_vars"),
+    *("golf.bits", "golf.challenge", "golf.files", "golf.settings.composition", "golf.foreign.env_vars"),
     *("golf.run.folder", "golf.run.identity", "golf.run.result", "golf.run.locks", "golf.run.difference"),
     *("golf.run.curves", "golf.report.summary", "golf.report.results", "golf.report.ledger", "golf.report.board_file"),
     *("golf.foreign.folder_reader", "golf.foreign.import_store", "golf.foreign.import_tables"),

@@ -4,6 +4,7 @@ The result is a record folder with one self-contained train_gpt.py, which is che
 
     golf export multirun/4l-int8-993d6763 --author "A. Golfer" --github-id agolfer
     golf export RUN RUN RUN --wrap --reference 1.2271 --rules strict
+    golf export --read RUN > run.py       # the script alone, to read a whole run from top to bottom
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from golf.challenge import SEEDS_WANTED
 from golf.commands.parsing import CommandParser
+from golf.errors import GolfError
 from golf.words import counted
 
 
@@ -22,8 +24,9 @@ def parser() -> CommandParser:
     made.add_argument("runs", nargs="+", type=Path, metavar="RUN", help=runs)
     folder = "folder to make (default: submissions/<name>-<variant>)"
     made.add_argument("--out", type=Path, metavar="FOLDER", help=folder)
-    made.add_argument("--author", required=True, help="name of the author")
-    made.add_argument("--github-id", required=True, help="GitHub account of the author")
+    made.add_argument("--read", action="store_true", help="print the script of the run and make no submission")
+    made.add_argument("--author", help="name of the author")
+    made.add_argument("--github-id", help="GitHub account of the author")
     made.add_argument("--name", help="title (default: the variant's name)")
     blurb = "one or two sentences about the submission (default: the runs' note, or a list of their settings)"
     made.add_argument("--blurb", help=blurb)
@@ -42,6 +45,14 @@ def parser() -> CommandParser:
 def main(arguments: list[str]) -> int:
     """Export the runs and print the folder."""
     args = parser().parse_intermixed_args(arguments)
+    if args.read:
+        from golf.artifact.script.bundle import Bundle
+        from golf.submission.runs import gather
+
+        print(Bundle(gather(args.runs)[0].cfg).readable, end="")
+        return 0
+    if not (args.author and args.github_id):
+        raise GolfError("A submission names its author: add --author and --github-id.")
     from golf.foreign.folder_audit import audit
     from golf.foreign.reference import reference_of
     from golf.report.comparison import check_published_text

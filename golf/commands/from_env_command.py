@@ -29,8 +29,8 @@ from golf.errors import GolfError
 
 if TYPE_CHECKING:
     from golf.foreign.script_variables import ScriptVariables
+    from golf.foreign.translation import Translation
     from golf.settings.config import Config
-    from golf.settings.translation import Translation
 
 COMMAND = re.compile(r"(^|\s)([A-Za-z_]\w*=|python|torchrun)|\.py(\s|$)")  # what some command line of a script has
 UNREAD = 1e-5  # share of the parameters that scripts keep and never read, such as lanes of layers without lanes
@@ -52,9 +52,9 @@ def main(arguments: list[str]) -> int:
     if not args.script and not COMMAND.search(args.line):
         example = '"MATRIX_LR=0.06 torchrun train_gpt.py"'
         raise GolfError(f"from-env got no command line: write one in quotes, such as {example}, or name a --script.")
+    from golf.foreign.env_vars import translate
     from golf.foreign.script_variables import ScriptVariables, public_variables
     from golf.settings.composition import compose
-    from golf.settings.env_vars import translate
 
     script = public_variables(args.script) if args.script else ScriptVariables()
     declared = script.defaults if args.script else None

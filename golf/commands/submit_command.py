@@ -30,15 +30,12 @@ def main(arguments: list[str]) -> int:
         # This prints the help, or that overrides are missing, and exits.
         parser().parse_args(arguments)
     from golf import train  # also makes hydra_plugins/ importable
-    from golf.jobs.cluster.shortcut import all_finished, cluster_hardware
+    from golf.jobs.cluster.hardware import cluster_hardware
     from golf.settings.hardware import assumed
     from hydra_plugins.golf_submitter import DRY_RUN, SUBMITS
 
     overrides = [a for a in arguments if a != DRY_RUN_FLAG and not train.MULTIRUN.fullmatch(a)]
     machine = cluster_hardware(overrides)
-    if line := all_finished(overrides):
-        print(line)
-        return 0
     if DRY_RUN_FLAG in arguments:
         os.environ[DRY_RUN] = "1"
     # Hydra reads its overrides there.

@@ -10,9 +10,9 @@ import ast
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+from golf.foreign.env_techniques import is_off
 from golf.foreign.script_parts import unknown_parts, unknown_quantizer
-from golf.settings.env_techniques import is_off
-from golf.settings.translation import Structure
+from golf.foreign.translation import Structure
 
 BLEND = "(1 - g) * x + g * x_prev"  # of the scripts' SmearGate
 BYTE_PLANES = ("quant.layout=[byte_planes]",)

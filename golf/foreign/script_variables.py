@@ -16,7 +16,7 @@ from golf.errors import GolfError
 from golf.foreign.script_reader import Script, parsed_script, read_script
 from golf.foreign.script_structure import script_structure
 from golf.foreign.text import TextFile, UnreadableError
-from golf.settings.translation import Structure
+from golf.foreign.translation import Structure
 
 SCRIPT, LOGS = "train_gpt.py", (".log", ".txt")
 _RULE = re.compile(r"^={20,}$", re.MULTILINE)  # around an echoed script

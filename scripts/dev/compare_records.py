@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from golf.files import write_atomic
+from golf.foreign import env_names as names
+from golf.foreign.env_techniques import is_off, technique_overrides, variables_of_techniques
 from golf.paths import ROOT
-from golf.settings import env_names as names
 from golf.settings.composition import compose
 from golf.settings.config import Config, TTTRecipe, eval_seq_len, mlp_hidden, ttt_recipe
-from golf.settings.env_techniques import is_off, technique_overrides, variables_of_techniques
 
 PRINTED = ROOT.parent / "shared/reference/record_settings.json"
 TABLE = ROOT / "docs/records_settings.csv"

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from golf.errors import GolfError
+from golf.foreign.env_vars import translate
 from golf.foreign.script_variables import public_variables
 from golf.settings.composition import compose as golf_compose
 from golf.settings.config import Config, to_dict
-from golf.settings.env_vars import translate
 from tests.support import ROOT, compose, script_main
 
 LOGS = ROOT.parent / "shared" / "logs"

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from golf.foreign.env_vars import translate
 from golf.foreign.script_parts import unknown_parts
 from golf.foreign.script_reader import _without_format_strings, parse, read_script
 from golf.foreign.script_variables import public_variables
 from golf.settings.composition import compose
-from golf.settings.env_vars import translate
 from tests.support import ROOT, script_main
 
 SCRIPTS = ROOT.parent / "shared" / "scripts"

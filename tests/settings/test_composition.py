@@ -334,7 +334,7 @@ def test_hydras_own_help_is_printed() -> None:
     ("words", "sentence"),
     [
         (["optim.matrix_lrr=1"], "There is no setting optim.matrix_lrr; did you mean matrix_lr?"),
-        (["matrix_lrr=0.03"], "There is no setting matrix_lrr; did you mean optim.matrix_lr?"),
+        (["matrix_lrr=0.03"], "There is no setting matrix_lrr; did you mean optim.matrix_lr"),
         (["quant.matrix_lr=0.03"], "There is no setting quant.matrix_lr; did you mean optim.matrix_lr?"),
         (["optim.lr=1"], "did you mean optim.matrix_lr or optim.scalar_lr or optim.tied_embed_lr?"),
         (["lora_rnk=3"], "There is no setting lora_rnk; did you mean eval.ttt.lora_rank"),

@@ -100,6 +100,18 @@ def test_a_submission_with_problems_is_refused_and_nothing_is_written(
     assert not target.exists()
 
 
+@pytest.mark.slow
+def test_the_script_of_a_run_can_be_read_without_a_submission(variant: Path, capsys: pytest.CaptureFixture) -> None:
+    assert export_submission.main(["--read", str(variant)]) == 0
+    shown = capsys.readouterr().out
+    assert "class XSA" in shown
+    compile(shown, "run.py", "exec")
+
+
+def test_a_submission_names_its_author(variant: Path, capsys: pytest.CaptureFixture) -> None:
+    assert export_submission.main([str(variant)]) == 2 and "add --author and --github-id" in capsys.readouterr().err
+
+
 def test_every_problem_of_a_run_is_found(variant: Path) -> None:
     runs = gather([variant])
     assert problems(runs, 20_000, 2) == []

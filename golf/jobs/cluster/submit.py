@@ -17,7 +17,6 @@ from typing import Any
 from golf.errors import GolfError
 from golf.files import disk_errors, write_json
 from golf.jobs.cluster.queue import job_states
-from golf.jobs.cluster.shortcut import note_command
 from golf.jobs.cluster.snapshot import take_snapshot
 from golf.jobs.cluster.unrecorded import note_sending, note_sent, unrecorded_jobs
 from golf.jobs.sweep.jobs import FINISHED, RUNNING, Job, Key, Refused, dealt, distinct, progress_of
@@ -169,7 +168,6 @@ def output_kept_from_children() -> Iterator[None]:
 def record_order(order: ClusterOrder, name: str) -> None:
     """Write the record of sweep `name`, for reports and for the same command later."""
     write_record(make_record(name, sys.argv, order.jobs, order.refused, read_record(name)))
-    note_command(name, [a for a in sys.argv[1:] if a != "-m" and not a.startswith("hydra/")])
 
 
 def lock_submitting() -> Lock:

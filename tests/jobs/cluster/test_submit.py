@@ -14,7 +14,7 @@ import pytest
 from golf.errors import GolfError
 from golf.files import write_json
 from golf.jobs.cluster import task
-from golf.jobs.cluster.shortcut import cluster_hardware
+from golf.jobs.cluster.hardware import cluster_hardware
 from golf.jobs.cluster.submit import output_kept_from_children
 from golf.jobs.sweep.record import SweepRecord, read_record, sweep_name, write_record
 from golf.run.attempts import next_attempt

@@ -11,10 +11,10 @@ import shlex
 from collections.abc import Collection, Mapping
 
 from golf.errors import GolfError
-from golf.settings import env_names as names
-from golf.settings.env_techniques import is_off, is_zero, technique_overrides, variables_of_techniques
+from golf.foreign import env_names as names
+from golf.foreign.env_techniques import is_off, is_zero, technique_overrides, variables_of_techniques
+from golf.foreign.translation import Structure, Translation, complete
 from golf.settings.quoting import quoted
-from golf.settings.translation import Structure, Translation, complete
 
 
 def translate(

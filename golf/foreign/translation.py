@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from golf.settings.env_names import LATE_QAT, LORA_TARGETS
-from golf.settings.env_techniques import is_off, is_zero
+from golf.foreign.env_names import LATE_QAT, LORA_TARGETS
+from golf.foreign.env_techniques import is_off, is_zero
 from golf.settings.quoting import quoted
 
 BASE = ("model=9l", "scale=record")  # overrides for the public baseline's defaults

@@ -6,11 +6,11 @@ import shlex
 import pytest
 
 from golf.errors import GolfError
+from golf.foreign.env_names import KEYS, LATE_QAT
+from golf.foreign.env_techniques import variables_of_techniques
+from golf.foreign.env_vars import translate
 from golf.registry import Variable, technique_types
 from golf.settings.config import ttt_recipe
-from golf.settings.env_names import KEYS, LATE_QAT
-from golf.settings.env_techniques import variables_of_techniques
-from golf.settings.env_vars import translate
 from tests.support import compose, script_main
 
 S2 = """

@@ -1,0 +1,37 @@
+"""Read from the command line which cluster's nodes the runs are for, before any of them is composed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import yaml
+
+from golf.errors import GolfError
+from golf.paths import ROOT
+from golf.settings.hardware import Hardware, node_with
+from golf.settings.usage import options_of
+
+CLUSTERS = ROOT / "conf" / "cluster"
+
+
+def cluster_hardware(arguments: Sequence[str]) -> Hardware | None:
+    """Return the hardware of a node of `cluster=…`, for which `auto` settings are chosen; None if none is named."""
+    named = [a.partition("=")[2] for a in arguments if a.startswith("cluster=")]
+    if not named:
+        return None
+    values = _cluster(named[-1])
+    for argument in arguments:
+        key, _, value = argument.partition("=")
+        if key.startswith("cluster.gpu"):
+            values[key.removeprefix("cluster.")] = value
+    return node_with(int(values.get("gpus", 0)), str(values.get("gpu_name", "")))
+
+
+def _cluster(name: str) -> dict:
+    """Return the values of conf/cluster/<name>.yaml, on top of those of the file that it extends."""
+    path = CLUSTERS / f"{name}.yaml"
+    if not path.exists():
+        raise GolfError(f"cluster={name} does not exist: there are {', '.join(options_of('cluster'))}.")
+    values = yaml.safe_load(path.read_text())
+    extended = [d for d in values.pop("defaults", []) if (CLUSTERS / f"{d}.yaml").exists()]
+    return {**(_cluster(extended[0]) if extended else {}), **values}
