@@ -84,7 +84,8 @@ def variant_of(name: str) -> str:
 def browse(address: str, folder: Path, *options: str) -> tuple[str, str]:
     """Return the page's document after ten seconds of its own time, and what it wrote to the console."""
     command = [
-        str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files",
+        str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",
+        "--disable-background-networking", "--disable-component-update", "--allow-file-access-from-files",
         f"--user-data-dir={folder / 'profile'}", "--enable-logging=stderr", "--virtual-time-budget=10000", *options,
         "--dump-dom", address,
     ]  # fmt: skip
