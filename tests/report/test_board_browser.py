@@ -31,7 +31,7 @@ INSPECTION = """<script>addEventListener('load', () => setTimeout(() => {
  document.body.setAttribute('data-found', JSON.stringify([...document.querySelectorAll('iframe')].map(frame => {
   const page = frame.contentWindow, d = page.document;
   const box = e => { const r = e.getBoundingClientRect(); return [r.left, r.top, r.right, r.bottom]; };
-  const shown = e => e.checkVisibility();
+  const shown = e => e.checkVisibility({ visibilityProperty: true });
   const legend = (plot, mark, paint) => [...d.querySelectorAll(`${plot} .legend .traces`)].map(t => [
     t.querySelector('.legendtext').textContent, (p => p && page.getComputedStyle(p)[paint])(t.querySelector(mark))]);
   return {
@@ -84,7 +84,8 @@ def variant_of(name: str) -> str:
 def browse(address: str, folder: Path, *options: str) -> tuple[str, str]:
     """Return the page's document after ten seconds of its own time, and what it wrote to the console."""
     command = [
-        str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files",
+        str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",
+        "--disable-background-networking", "--disable-component-update", "--allow-file-access-from-files",
         f"--user-data-dir={folder / 'profile'}", "--enable-logging=stderr", "--virtual-time-budget=10000", *options,
         "--dump-dom", address,
     ]  # fmt: skip
@@ -196,12 +197,13 @@ def test_a_thousand_runs_are_a_short_page_of_one_configuration_a_variant(
 
     monkeypatch.setattr(board_values, "read_settings", counted)
     with served(runs, board=SeenBoard(runs, RulesConfig())) as server:
-        document, console = browse(server.url, tmp_path, "--virtual-time-budget=2000")
+        document, console = browse(server.url, tmp_path, "--virtual-time-budget=2000", "--window-size=1280,900")
     assert console == "" and "Show all 1000 rows" in document and "Runs (1000)" in document
     table = document.partition('id="run-table"')[2].partition("</table>")[0]
     assert table.count("<tr") == 151, "the heading and the first rows"
     assert len(read) == 50 and not asked
     assert document.count("<svg") < 20 and "api/curves" not in document, "plots below the window wait"
+    assert 'src="plotly.min.js"' not in document, "and so does the script that draws them"
 
 
 def test_the_page_shows_what_the_cluster_says_of_runs_without_a_result(runs: Path, tmp_path: Path) -> None:
@@ -242,7 +244,7 @@ def test_paper_has_every_plot_in_light_colours_and_as_wide_as_a_sheet(runs: Path
       await null;  // what a printer waits for
       const paper = [plots(), ink(), document.querySelector('.xtitle').style.fill];
       dispatchEvent(new Event('afterprint'));
-      scrollTo(0, 9000);
+      document.getElementById('curves').scrollIntoView();
       const tell = found => document.body.setAttribute('data-found', JSON.stringify(found));
       setTimeout(() => tell([before, paper, [plots(), ink()]]), 900);
     }, 800));</script></body>"""

@@ -167,8 +167,10 @@ function joined(known, added) {
 
 /** Return what tells a run's variant from the others that are listed: its swept values, or its name. */
 function nameOf(run) {
-  const settings = overview.settings[run.variant] || {}, keys = differingKeys().filter(key => key in settings), short = shortKeys(keys);
-  return keys.length ? keys.map(key => `${short.get(key)}=${settings[key]}`).join(" ") : `${run.name} ${run.variant}`;
+  const settings = shownSweep?.variants.find(v => v.id === run.variant)?.values || {}, swept = Object.keys(settings);
+  const values = swept.length ? settings : overview.settings[run.variant] || {}, keys = swept.length ? swept : differingKeys().filter(key => key in values);
+  const short = shortKeys(keys);
+  return keys.length ? keys.map(key => `${short.get(key)}=${values[key]}`).join(" ") : `${run.name} ${run.variant}`;
 }
 
 let differing = [null, null, []];  // overview and sweep that the settings were looked up for, and these

@@ -68,7 +68,7 @@ function colourVariable(name) {
 
 const LETTER = 6.5;  // pixels that a letter of a legend is wide, with some room
 const NARROW = 600;  // pixels of a window below which names and titles are shorter
-const NEAR = 300;  // pixels outside the window that count as in view
+const NEAR = 60;  // pixels outside the window that count as in view
 const waiting = new Map();  // element → what to do once it comes into view
 let isOnPaper = false;  // paper has no window, and everything is in view
 const watcher = new IntersectionObserver(entries => entries.filter(e => e.isIntersecting).forEach(e => arrive(e.target)), { rootMargin: `${NEAR}px` });

@@ -15,7 +15,9 @@ async function showPage() {
   const run = overview.runs[choice.page], isShown = Boolean(run);
   if (!isShown) choice.page = "";
   byId("page").hidden = !isShown;
-  for (const id of ["scores-section", "runs", "side-section"]) byId(id).hidden = isShown;
+  byId("runs").hidden = isShown;
+  showSides();
+  if (isShown) byId("scores-section").hidden = true;
   byId("verdicts").hidden = isShown || !currentSweep();
   if (!isShown) { pageOf = ""; byId("page").replaceChildren(); redraw(); return; }
   const id = choice.page;
@@ -40,7 +42,7 @@ function buildPage(id, run) {
   title.tabIndex = -1;
   title.prepend(swatch(run.variant));
   back.type = "button";
-  back.addEventListener("click", () => { choice.page = ""; history.pushState(null, "", `#${addressOf({})}`); showPage(); showSides(); changed(); });
+  back.addEventListener("click", () => { choice.page = ""; history.pushState(null, "", `#${addressOf({})}`); showPage(); changed(); });
   for (const other of Object.keys(overview.runs).filter(other => overview.runs[other].variant === run.variant)) seeds.append(other === id ? make("strong", `seed ${run.seed}`) : runLink(other, `seed ${overview.runs[other].seed}`), " ");
   state.id = "page-state";
   body.id = "page-body";

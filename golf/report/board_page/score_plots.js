@@ -8,6 +8,7 @@ const OVER = [["total_bytes", "artifact + code (bytes)"], ["train_seconds", "tra
 function drawAllScores() {
   const found = shownSweep, rows = runRows().filter(({ run }) => run.state === "ok" && hasValue(run.val_bpb));
   offerValues(found, rows);
+  byId("scores-section").hidden = Boolean(choice.page) || !(rows.length || found?.variants.some(v => v.mean !== null));
   if (choice.page) return;
   if (found && !choice.over) drawScores(found); else drawOver(found, rows);
   drawGrid(found);
