@@ -21,7 +21,8 @@ from tests.fake_cuda.device import build_guard
 from tests.support import ROOT
 
 EXPERIMENTS = ("naive_baseline", "fp16_embed_wd3600", "single_h100_8l", "gold6_11l", "pr593_11l")
-STEPS = ["step:naive_baseline", "step:gold6_11l", "muon"]
+STEPS = ["step:naive_baseline", "step:gold6_11l"]
+RANKS = ["muon", "ddp", "documents", "join"]  # one of eight, under both forms of Muon, with packed documents
 OTHER_STEPS = ["step:single_h100_8l", "step:pr593_11l"]  # fp16_embed_wd3600 has the baseline's shapes
 SCORES = ["flat", "sliding", "sgd", "lora"]
 FAULTS = ["wait", "pageable", "wide", "device", "dtype"]
@@ -47,16 +48,33 @@ def dry_runs(guard: Path, cases: list[str]) -> dict[str, dict[str, Any]]:
 
 
 def test_steps_scores_and_calibration(guard: Path) -> None:
-    found = dry_runs(guard, [*STEPS, *SCORES, "calibration"])
+    found = dry_runs(guard, [*STEPS, *RANKS, *SCORES, "calibration"])
     errors = {case: done["error"] for case, done in found.items() if "error" in done}
     assert errors == {}
     for case in STEPS:
         assert found[case]["operations"] > 1000
         assert (found[case]["waits"], found[case]["pageable"], found[case]["wide"]) == ([], [], []), case
+    for case in RANKS:
+        assert (found[case]["waits"], found[case]["pageable"], found[case]["wide"]) == ([], [], []), case
+    for case in (*RANKS, "sgd"):
+        assert found[case]["faults"] == [], case
+        assert (found[case]["collectives"] > 0) == (case != "join"), case
     for case in SCORES:
         # The sum of a score is read once, at its end.
         assert len(found[case]["waits"]) == 1 and found[case]["waits"][0].startswith("tally.py"), case
         assert found[case]["pageable"] == [], case
+
+
+@pytest.mark.slow
+def test_planted_faults_are_noticed(guard: Path) -> None:
+    """The fourteen of a review, nine of which this suite had missed, and twelve others; and none without a fault."""
+    found = dry_runs(guard, [*RANKS, "loop", "flat", "lora", "sgd", "faults"])
+    noticed = {case: done for case, done in found.items() if case.startswith("fault:")}
+    assert len(noticed) == 26
+    assert {case: done for case, done in noticed.items() if not done["is_noticed"]} == {}
+    # Twenty steps of `train()` with the loader of a GPU run: the host waits for the losses that are logged alone.
+    loop = found["loop"]
+    assert (loop["faults"], loop["pageable"], loop["wide"]) == ([], [], []) and loop["collectives"] >= 20 * 5
 
 
 @pytest.mark.slow

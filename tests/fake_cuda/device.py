@@ -44,8 +44,8 @@ class Recorder:
     `activation` is the number of elements from which on a float32 tensor counts as an activation.
     """
 
-    def __init__(self, activation: int):
-        self.activation = activation
+    def __init__(self, activation: int, watch: Any = None):
+        self.activation, self.watch = activation, watch
         self.waits: list[str] = []
         self.pageable: list[str] = []
         self.wide: list[str] = []
@@ -64,13 +64,18 @@ class Recorder:
                     recorder.waits.append(_line())
                     return 1.0
                 require_one_dtype(name, args)
+                if name == "torch_attn::_varlen_attn":
+                    require_table(args)
                 result = func(*args, **(kwargs or {}))
                 recorder.see(name, args, result)
+                if recorder.watch is not None:
+                    recorder.watch.operation(func, args, kwargs or {}, result)
                 return result
 
         self._mode = Mode()
         self._mode.__enter__()
         self._torch = torch
+        torch.cuda.synchronize = lambda *_: recorder.waits.append(_line())
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -101,6 +106,16 @@ def require_one_dtype(name: str, args: Any) -> None:
         dtypes = {str(a.dtype) for a in args if hasattr(a, "dtype") and a.is_floating_point()}
         if len(dtypes) > 1:
             raise RuntimeError(f"{name} of {' and '.join(sorted(dtypes))}")
+
+
+def require_table(args: Any) -> None:
+    """Raise `RuntimeError` for inputs that torch's attention by pieces does not take on a GPU."""
+    from tests.flash_stand_ins import require_flash_inputs
+
+    q, k, v, starts = args[:4]
+    require_flash_inputs(*(t[None] for t in (q, k, v)))
+    if str(starts.dtype) != "torch.int32" or not starts.is_contiguous() or starts.device != q.device:
+        raise RuntimeError("cu_seqlens must have dtype int32, be contiguous and on the device of the query")
 
 
 def _line() -> str:
@@ -146,8 +161,5 @@ def pretend() -> None:
         return torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, True)[0]
 
     Tensor.pin_memory = pin_memory  # type: ignore[assignment]
-    # A device without numbers has no random numbers.
-    plain_generator = torch.Generator
-    torch.Generator = lambda *_: plain_generator()  # type: ignore[assignment, misc]
     nn.Module._apply = apply  # type: ignore[method-assign]
     functional.scaled_dot_product_attention = attention  # type: ignore[assignment]

@@ -1,16 +1,22 @@
 """Dry runs on a fake CUDA device: `python dry_run.py guard.so case …` prints what each case did, as JSON.
 
-A case is `step:EXPERIMENT`, `muon`, `flat`, `sliding`, `sgd`, `lora` or `calibration`, `record:EXPERIMENT` for a step
-of the whole model, `kernels:EXPERIMENT` for a step with the kernels in Triton, and `planted:FAULT` for a step with a
-fault. An exception's sentence is under `error`.
+A case is `step:EXPERIMENT`, one of eight ranks in `muon`, `ddp`, `documents`, `loop` and `join`, `flat`, `sliding`,
+`sgd`, `lora` or `calibration`, `record:EXPERIMENT` for a step of the whole model, `kernels:EXPERIMENT` for a step with
+the kernels in Triton, `planted:FAULT` for a step with a fault in its MLP, and `faults` for all of faults.py behind
+their cases. An exception's sentence is under `error`.
 """
 
 from __future__ import annotations
 
 import functools
 import json
+import os
 import sys
+from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -24,32 +30,37 @@ import torch._dynamo  # noqa: E402  # before anything is replaced: it lists torc
 import torch.distributed as dist  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
+from golf.bits import Score  # noqa: E402
 from golf.plan.machines import overrides_on, parse_machine  # noqa: E402
 from golf.run.progress import Progress  # noqa: E402
 from golf.settings.composition import compose  # noqa: E402
 from golf.settings.config import Config  # noqa: E402
 from golf.settings.hardware import assumed  # noqa: E402
+from golf.training.data.batches import open_loader  # noqa: E402
 from golf.training.data.dataset import Dataset  # noqa: E402
 from golf.training.loop.calibration import collect  # noqa: E402
 from golf.training.loop.state import build_state  # noqa: E402
+from golf.training.loop.training import train  # noqa: E402
 from golf.training.loop.warmup import synthetic_batch  # noqa: E402
 from golf.training.model import layers  # noqa: E402
 from golf.training.model.build import build_model  # noqa: E402
 from golf.training.model.kernels.choice import LossKernel, MLPKernel  # noqa: E402
-from golf.training.ranks import Ranks  # noqa: E402
+from golf.training.ranks import Ranks, join_ranks  # noqa: E402
 from golf.training.scoring.scorer import Scorer  # noqa: E402
+from golf.training.scoring.ttt_sgd import SGDTrainer  # noqa: E402
+from tests.fake_cuda.collectives import RankOf8, Watch, install  # noqa: E402
+from tests.fake_cuda.faults import FAULTS, is_noticed  # noqa: E402
+from tests.fake_cuda.faults import planted as planted_fault  # noqa: E402
 
 CUDA = torch.device("cuda", 0)
+OWN = torch.device("cuda", 3)  # of a rank among eight
+LOOP_STEPS = 20
+LOOP_WAITS = {"training.py": 10, "ranks.py": 2}  # the first ten losses are logged; the clock starts and ends exactly
 RELU_SQUARED = layers.relu_squared
 SEQUENCES = 4  # of a micro-batch in the fast suite
+SHARED = ("muon", "ddp", "documents", "loop", "join")  # cases of one rank of eight
+DOCUMENTS = ["model.within_documents=true", "eval.documents=true", "data.loader=packed", "model.attention=varlen"]
 SMALL = ["model.num_layers=2", "launch.compile=off", "data=pydocs", "rules.code_bytes=estimate"]
-
-
-class RankOf8(Ranks):
-    """The last of eight ranks, whose reductions go nowhere."""
-
-    def sum(self, *values: float) -> list[float]:
-        return list(values)
 
 
 def configured(machine: str, *overrides: str) -> Config:
@@ -73,21 +84,67 @@ def take_steps(cfg: Config, ranks: Ranks, recorder: Recorder, kernels: bool = Fa
         assert kernel(state.model).problem(CUDA) == ""
         kernel(state.model).use()
     inputs, targets = (t.pin_memory() for t in synthetic_batch(cfg))
+    if recorder.watch:
+        # Momentum is that of the matrices which the rank owns.
+        recorder.watch.batch(inputs, targets, *state.step.optimizer.muon.state.values())
     with recorder:
         for active in state.switches.reachable():
             state.hooks.before_step(Progress(1, 0.5, 0.5))
             state.step(lambda: (inputs, targets), 1.0, 0.95, active)
             state.hooks.after_step(Progress(2, 0.5, 0.5))
+    if recorder.watch:
+        recorder.watch.end(state.model)
 
 
-def scored(cfg: Config, how: str, recorder: Recorder) -> None:
+class Silent:
+    """A log that keeps nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: None
+
+
+def loop(cfg: Config, ranks: Ranks, recorder: Recorder) -> None:
+    """Run the timed loop on text, with the loader of a GPU run."""
+    cfg.schedule.iterations, cfg.launch.train_log_every, cfg.eval.val_loss_every = LOOP_STEPS, 0, 0
+    text = np.random.default_rng(0).integers(2, 1000, 40 * cfg.data.train_batch_tokens).astype(np.uint16)
+    state = build_state(cfg, ranks, lambda *_: None)
+    score = Score(1.0, 1.0, 1, 1, 1.0)
+    with open_loader(cfg, Dataset([], [text], text, text, ""), ranks) as loader:
+        next_batch = loader.next_batch
+
+        def own_batch() -> tuple[torch.Tensor, torch.Tensor]:
+            batch = next_batch()
+            recorder.watch.batch(*batch)
+            return batch
+
+        loader.next_batch = own_batch  # type: ignore[method-assign]
+        with recorder:
+            train(cfg, state, loader, lambda last: score, Silent())  # type: ignore[arg-type]
+    recorder.watch.end(state.model)
+
+
+def scored(cfg: Config, how: str, ranks: Ranks, recorder: Recorder) -> None:
     """Score a few windows of text as `how` says."""
     tokens = np.random.default_rng(0).integers(2, 1000, 6 * cfg.data.train_seq_len + 1).astype(np.uint16)
     tokens[:: cfg.data.train_seq_len // 2] = 1
     dataset = Dataset([], [], tokens, np.ones(tokens.size - 1, np.int16), "")
-    scorer = Scorer(cfg, dataset, Ranks(device=CUDA))
-    weights = build_model(cfg).to(CUDA).state_dict()
-    with recorder:
+    scorer = Scorer(cfg, dataset, ranks)
+    weights = build_model(cfg).to(ranks.device).state_dict()
+    watch, update = recorder.watch, SGDTrainer._update
+
+    def watched_update(trainer: SGDTrainer, *given: Any) -> None:
+        update(trainer, *given)
+        # Here, because the score ends with the weights that it began with.
+        if watch:
+            watch.end(scorer.model)
+
+    # A device without numbers has no random numbers.
+    generator = torch.Generator()
+    with (
+        recorder,
+        patch.object(torch, "Generator", lambda *_: generator),
+        patch.object(SGDTrainer, "_update", watched_update),
+    ):
         if how == "flat":
             scorer(weights)
         elif how == "sliding":
@@ -117,8 +174,8 @@ def planted(fault: str, x: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.linear(x, torch.eye(x.size(-1), device=x.device)).square()  # dtype
 
 
-def run(case: str) -> Recorder:
-    """Run one case and return what it recorded."""
+def run(case: str, rank: int = 7) -> Recorder:
+    """Run one case and return what it recorded; `rank` is this one's among eight."""
     kind, _, experiment = case.partition(":")
     if kind == "planted":
         layers.relu_squared = functools.partial(planted, experiment)
@@ -130,22 +187,74 @@ def run(case: str) -> Recorder:
         chosen += SMALL
     extra = {
         "sliding": ["eval=sliding64"],
-        "sgd": ["eval=ttt_sgd", "eval.ttt.epochs=1"],
+        "sgd": ["eval=ttt_sgd", "eval.ttt.epochs=1", "eval.ttt.chunk_tokens=2048"],
         "lora": ["eval=ttt_lora_per_use"],  # A is drawn for each batch of documents
         "calibration": ["quant=gptq_int6", "quant.calibration.tokens=8192"],
-        "muon": ["optim=parallel_muon"],
+        "muon": ["optim=parallel_muon", "optim.grad_clip_norm=0.3", "tech=[ema]"],
+        "loop": ["optim=parallel_muon", "model.num_layers=1"],
+        "documents": [*DOCUMENTS, "optim=parallel_muon"],
+        "ddp": ["optim.grad_clip_norm=0.3"],
     }
-    cfg = configured("8xh100" if kind == "muon" else "1xh100", *chosen, *extra.get(kind, []))
+    is_shared, os.environ["DRY_RANK"] = kind in (*SHARED, "sgd"), str(rank)
+    cfg = configured("8xh100" if is_shared else "1xh100", *chosen, *extra.get(kind, []))
     cfg = cfg if kind == "record" else small(cfg)
-    recorder = Recorder(cfg.data.train_batch_tokens // 8 * min(cfg.model.model_dim, 256))
-    if kind in ("step", "record", "muon", "kernels"):
-        ranks = RankOf8(7, 8, CUDA) if kind == "muon" else Ranks(device=CUDA)
+    watch = Watch(OWN) if is_shared else None
+    if watch:
+        install(watch)
+    ranks = RankOf8(rank, 8, OWN) if is_shared else Ranks(device=CUDA)
+    recorder = Recorder(cfg.data.train_batch_tokens // 8 * min(cfg.model.model_dim, 256), watch)
+    if watch and kind == "join":
+        joined(watch)
+    elif kind == "loop":
+        loop(cfg, ranks, recorder)
+    elif kind in ("step", "record", "kernels", *SHARED):
         take_steps(cfg, ranks, recorder, kernels=kind == "kernels")
     elif kind == "calibration":
         calibrated(cfg, recorder)
     else:
-        scored(cfg, kind, recorder)
+        scored(cfg, kind, ranks, recorder)
     return recorder
+
+
+def joined(watch: Watch) -> None:
+    """Join eight ranks as the one whose GPU is the fourth of its machine."""
+    asked: dict[str, Any] = {}
+    own = {"RANK": "3", "LOCAL_RANK": "3", "WORLD_SIZE": "8"}
+    choose, is_joined = torch.cuda.set_device, dist.is_initialized
+    torch.cuda.set_device = lambda device: asked.update(chosen=device)
+    dist.is_initialized = lambda: False
+    with (
+        patch.object(dist, "init_process_group", lambda _, **options: asked.update(options)),
+        patch.dict(os.environ, own),
+    ):
+        ranks = join_ranks("cuda", 8)
+    torch.cuda.set_device, dist.is_initialized = choose, is_joined
+    for what, device in (("", ranks.device), (" for plain cuda", asked["chosen"]), (" for NCCL", asked["device_id"])):
+        if device != OWN:
+            watch.fault(f"a rank of GPU 3 took {device}{what}")
+
+
+def findings(case: str) -> dict[str, Any]:
+    """Return what a case did."""
+    # The loader's thread knows no mode, and its batches are real.
+    with FakeTensorMode(allow_non_fake_inputs=case == "loop"):
+        recorder = run(case)
+        found: dict[str, Any] = {
+            "operations": recorder.live_ops,
+            "waits": sorted(set(recorder.waits)),
+            "pageable": sorted(set(recorder.pageable)),
+            "wide": sorted(set(recorder.wide)),
+        }
+        watch = recorder.watch
+        if watch is None:
+            return found
+        if case == "muon" and run(case, rank=0).watch.order != watch.order:
+            watch.fault("the collectives of ranks 0 and 7 differ: their orders differ")
+        if case == "loop":
+            for file, times in Counter(line.partition(":")[0] for line in recorder.waits).items():
+                if times > LOOP_WAITS.get(file, 0):
+                    watch.fault(f"{times} waits in {file} in {LOOP_STEPS} steps")
+        return {**found, "faults": watch.faults, "collectives": len(watch.order)}
 
 
 def main() -> None:
@@ -155,21 +264,21 @@ def main() -> None:
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     dist.init_process_group("fake", store=FakeStore(), rank=7, world_size=8)
-    found = {}
-    for case in [name for name in sys.argv[2:] if name != "-v"]:
+    found: dict[str, dict[str, Any]] = {}
+    wanted = [name for name in sys.argv[2:] if name != "-v"]
+    for case in [*wanted, *(f"fault:{name}" for name in FAULTS if "faults" in wanted)]:
+        if case == "faults":
+            continue
+        kind, _, name = case.partition(":")
         try:
-            with FakeTensorMode():
-                recorder = run(case)
-            found[case] = {
-                "operations": recorder.live_ops,
-                "waits": sorted(set(recorder.waits)),
-                "pageable": sorted(set(recorder.pageable)),
-                "wide": sorted(set(recorder.wide)),
-            }
+            with planted_fault(name) if kind == "fault" else nullcontext(case) as plain:
+                found[case] = findings(plain)
         except Exception as error:
             found[case] = {"error": f"{type(error).__name__}: {error}"}
             if "-v" in sys.argv:
                 raise
+        if kind == "fault":
+            found[case]["is_noticed"] = is_noticed(FAULTS[name], found[case], found[FAULTS[name].case])
     print(json.dumps(found))
 
 

@@ -88,6 +88,20 @@ def test_a_compiled_step_is_one_graph_of_few_launches_that_becomes_machine_code(
     assert faulty["transcendental"] != [] and min(faulty["wide"]) > 0
 
 
+def test_attention_within_documents_is_one_graph_with_a_table_made_by_short_scans(guard: Path, tmp_path: Path) -> None:
+    """Torch's kernel takes the row, and no mask of it is in the graph; a scan of the whole row would be one block."""
+    documents = "model.within_documents=true eval.documents=true data.loader=packed model.attention=varlen"
+    rows = "data.train_batch_tokens=32768 data.micro_batches=1 data.train_seq_len=2048"
+    (found,) = lines_of(tmp_path, "compiled_step.py", str(guard), f"code:experiment=naive_baseline {documents} {rows}")
+    assert (found["dynamo_graphs"], found["graphs"], found["breaks"], found["wide"]) == (1, 2, {}, [0, 0])
+    forward, backward = found["launches"]
+    assert forward["torch.ops.torch_attn._varlen_attn.default"] == 2
+    assert backward["torch.ops.torch_attn._varlen_attn_backward.default"] == 2
+    assert not any("scaled_dot_product" in name or "cumsum" in name for name in (*forward, *backward))
+    # Of the scans Inductor leaves one to torch, and none is of the whole row.
+    assert forward.get("torch.ops.aten.cummax.default", 0) <= 1
+
+
 def test_no_graph_is_added_once_every_set_of_switches_has_one(guard: Path, tmp_path: Path) -> None:
     cases = [f"switches:{overrides}" for overrides in (SWITCHED, "experiment=gold6_11l")]
     found = lines_of(tmp_path, "compiled_step.py", str(guard), *cases)
