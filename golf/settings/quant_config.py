@@ -146,6 +146,9 @@ class QuantConfig:
     # choice among several clips and dampings; row: one for every row, by the error of the layer's output where its
     # inputs are known | matrix: one for all rows, by the squared error of the weights, as in the public scripts
     chosen_by: str = later(one_of("row", "matrix"))
+    # a in clips of s^-a for matrices below int8 but the embedding, with s the mean square of the inputs times the mean
+    # variance of a row; their geometric mean stays, and they end at 6 and 24 deviations; 0 = clip_k for all
+    clip_sensitivity: float = later(number(0.0, at_least=0, below=1))
     gptq: GPTQConfig = field(default_factory=GPTQConfig)
     trellis: TrellisConfig = later(field(default_factory=TrellisConfig))
     calibration: CalibrationConfig = field(default_factory=CalibrationConfig)

@@ -439,6 +439,7 @@ def test_plain_settings_are_dropped_by_name(name: str, machine: None) -> None:
         "momentum_dtype": ["optim.muon_momentum_dtype=bf16"],
         "column_steps": ["quant=trellis"],
         "finer_columns": ["quant=sdclip_gptq", "quant.embed.finer_columns=64"],
+        "clip_sensitivity": ["quant=sdclip_gptq", "quant.clip_sensitivity=0.15"],
         "clip_importance": ["quant=sdclip_gptq", "quant.mlp.clip_importance=0.175"],
         "fp16_control": ["quant.control_format=fp16"],
         "moment_dtype": ["optim.adam_moment_dtype=fp32"],

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from fnmatch import fnmatch, fnmatchcase
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from golf.artifact.quant.formats import FLOAT_DTYPES, QMAX, CodedTensor, Format, decode, formats_of
@@ -18,6 +20,7 @@ from golf.registry import technique_types
 from golf.settings.config import QuantConfig, SensitiveConfig, TensorQuant, as_named, tensor_classes, uses_gptq
 from golf.settings.quant_config import BY_NAME
 
+CLIP_LOGS = math.log(6), math.log(24)  # of the least and the largest adaptive clip in standard deviations
 CONTROL_PATTERNS = ("attn_scale", "mlp_scale", "resid_mix", "q_gain", "skip_weight")  # as in the public scripts
 
 
@@ -84,6 +87,8 @@ def quantize(
         )
     if quant.sensitive.top > 0:
         quant = with_sensitive(quant, state_dict, hessians or {})
+    if quant.clip_sensitivity > 0:
+        quant = with_adaptive_clips(quant, state_dict, hessians or {})
     if quant.prune.weights > 0:
         state_dict = {name: without_smallest(tensor, quant) for name, tensor in state_dict.items()}
     formats = formats_of(tech)
@@ -116,13 +121,39 @@ def with_sensitive(quant: QuantConfig, state_dict: Mapping[str, Tensor], hessian
     matrices = [n for n in below_int8(state_dict, quant) if state_dict[n].ndim == 2 and (not hessians or n in hessians)]
     # Matrices of equal trace, as those of queries and keys, keep their order.
     matrices.sort(key=lambda name: -float(hessians[name].trace()) if hessians else 0.0)
-    raised = {}
-    for name in matrices[: quant.sensitive.top]:
-        how = dataclasses.asdict(storage_of(name, state_dict[name], quant)) | {"format": quant.sensitive.format}
-        raised[name] = {key: how[key] for key in BY_NAME}
+    chosen = {name: storage_of(name, state_dict[name], quant) for name in matrices[: quant.sensitive.top]}
+    return _with_rules(
+        quant, {name: dataclasses.replace(how, format=quant.sensitive.format) for name, how in chosen.items()}
+    )
+
+
+def with_adaptive_clips(
+    quant: QuantConfig, state_dict: Mapping[str, Tensor], hessians: Mapping[str, Tensor]
+) -> QuantConfig:
+    """Return `quant` with the clips of `quant.clip_sensitivity` for the matrices with known inputs (PR #1962)."""
+    rules = {name: storage_of(name, state_dict[name], quant) for name in below_int8(state_dict, quant)}
+    rules = {n: h for n, h in rules.items() if n in hessians and h.clip == "std" and tensor_class(n) != "embed"}
+    spreads = [hessians[n].diagonal().mean().cpu().double() * state_dict[n].double().var(1).mean().cpu() for n in rules]
+    if not rules:
+        return quant
+    falls = quant.clip_sensitivity * torch.stack(spreads).log()
+    sizes = torch.tensor([state_dict[name].numel() for name in rules], dtype=torch.float64)
+    wanted = torch.tensor([math.log(how.clip_k) for how in rules.values()], dtype=torch.float64)
+    low, high = wanted.min() + falls.min() - 2, wanted.max() + falls.max() + 2
+    for _ in range(64):
+        middle = (low + high) / 2
+        logs = (middle - falls).clamp(*CLIP_LOGS)
+        low, high = (middle, high) if (sizes * (logs - wanted)).sum() < 0 else (low, middle)
+    clips = zip(rules.items(), logs.exp().tolist(), strict=True)
+    return _with_rules(quant, {name: dataclasses.replace(how, clip_k=k) for (name, how), k in clips})
+
+
+def _with_rules(quant: QuantConfig, rules: Mapping[str, TensorQuant]) -> QuantConfig:
+    """Return `quant` with what `rules` say of single tensors, by name."""
+    own = {name: {key: getattr(how, key) for key in BY_NAME} for name, how in rules.items()}
     # The first pattern that fits counts, and a rule may name the very matrix.
-    rules = {pattern: rule for pattern, rule in quant.by_name.items() if pattern not in raised}
-    return dataclasses.replace(quant, by_name=raised | rules)
+    others = {pattern: rule for pattern, rule in quant.by_name.items() if pattern not in own}
+    return dataclasses.replace(quant, by_name=own | others)
 
 
 def rounded_to_nearest(quant: QuantConfig) -> QuantConfig:

@@ -1,14 +1,15 @@
 """Formats by sensitivity: the matrices whose inputs have the largest mean square get more bits."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from golf.artifact.quant.policy import quantize, with_sensitive
+from golf.artifact.quant.policy import quantize, storage_of, with_adaptive_clips, with_sensitive
 from golf.settings.config import QuantConfig, SensitiveConfig, TensorQuant
-from tests.support import refusal
+from tests.support import parity, refusal
 
 NAMES = [f"blocks.{i}.{part}.weight" for i in range(3) for part in ("attn.c_q", "attn.c_k", "mlp.fc")]
 TRACES = [3.0, 3.0, 9.0, 1.0, 1.0, 0.5, 4.0, 4.0, 2.0]  # queries and keys read the same inputs
@@ -69,3 +70,21 @@ def test_it_needs_hessians_and_formats_known_only_after_training() -> None:
     assert "Hessians of GPTQ" in refusal("scale=laptop", "model=4l", "quant=int6_mixed", "quant.sensitive.top=2")
     with_qat = ("scale=laptop", "model=4l", "quant=gptq_int6", "quant.sensitive.top=2", "tech=[fake_quant]")
     assert "fake_quant needs in it" in refusal(*with_qat)
+
+
+def test_parity_with_adaptive_clips() -> None:
+    """PR #1962: clips of four matrices; the embedding keeps its own, and a factor on all Hessians changes none."""
+    arrays, config = parity("hessianclip1962")
+    env, names = config["env"], list(config["k"])
+    how: dict[str, Any] = {
+        kind: TensorQuant("int7" if kind == "embed" else "int6", clip="std", rounding="gptq")
+        for kind in ("embed", "attn", "mlp")
+    }
+    for kind, part in how.items():
+        part.clip_k = env[f"{kind.upper()}_CLIP_SIGMAS"]
+    weights = {name: torch.from_numpy(arrays[f"w/{name}"]) for name in names}
+    for factor in (1.0, 1e4):
+        hessians = {name: factor * torch.from_numpy(arrays[f"H_diag/{name}"]).diag() for name in names}
+        found = with_adaptive_clips(QuantConfig(**how, clip_sensitivity=0.15), weights, hessians)
+        clips = {name: storage_of(name, weights[name], found).clip_k for name in names}
+        assert clips == pytest.approx(config["k"], rel=1e-5)

@@ -27,6 +27,9 @@ SMALL = [
 ]
 
 
+CLIPPED = {"rounding": "gptq", "clip": "std"}
+
+
 def cfg_with(**settings: Any) -> Config:
     """Return a small configuration with settings under keys like `optim__muon_wd`."""
     cfg = compose(SMALL)
@@ -71,12 +74,14 @@ def test_everything_that_acts_passes() -> None:
     )
     on = {name for name in OFF if is_on(cfg, name)}
     assert (
-        on == OFF.keys() - {"loader", "documents", "short_chunks", "finer_columns", "tilt"}
+        on == OFF.keys() - {"loader", "documents", "short_chunks", "finer_columns", "tilt", "clip_sensitivity"}
         and inert_settings(cfg, RandomPasses(cfg).differ) == []
     )
     packed = {"data__loader": "packed", "model__within_documents": True, "eval__documents": True}
     assert found(cfg_with(**packed)) == []
     assert found(cfg_with(eval__tilt__method="ngram", eval__ttt__method="lora")) == []
+    clipped = {f"quant__{kind}__{key}": value for kind in ("attn", "mlp") for key, value in CLIPPED.items()}
+    assert found(cfg_with(**clipped, quant__clip_sensitivity=0.15)) == []
     assert found(cfg_with(quant__attn__rounding="gptq", quant__attn__finer_columns=8)) == []
     assert found(cfg_with(eval__ttt__method="lora", eval__ttt__lora_chunks=[[256, 8]])) == []
     assert found(cfg_with(data__loader="coprime")) == found(cfg_with(data__loader="shuffled")) == []

@@ -180,3 +180,26 @@ def assert_parity(model: GPT, arrays: dict[str, np.ndarray], active: tuple[str, 
         assert param.grad is not None, name
         expected = torch.from_numpy(arrays[f"grad{suffix}/{name}"])
         assert (param.grad - expected).norm() <= 1e-5 * expected.norm() + 1e-8, name
+
+
+def test_parity_of_a_cap_whose_two_halves_are_equal() -> None:
+    """PR #1923: both halves start at 30 and nothing trains them, so its runs have the plain cap, as here."""
+    arrays, config = parity("asym2014")
+    e = config["effective"]
+    loop = f"tech.recurrence={{first:{e['loop_start']},last:{e['loop_end']},passes:{e['num_loops'] + 1}}}"
+    lanes, documents = (
+        f"tech.parallel_lanes.first={e['parallel_start_layer']}",
+        [
+            *("model.within_documents=true", "eval.documents=true"),
+            f"data.train_seq_len={e['train_seq_len']}",
+        ],
+    )
+    model = build_model(compose([*LQER27, *april_overrides(e), loop, lanes, *documents]))
+    model.load_state_dict(of_lqer27(arrays, "param", e["parallel_start_layer"]))
+    ids = torch.from_numpy(arrays["input_ids"]).view(1, -1).long()
+    raw = model.head(model.hidden(ids, ("recurrence",)))[0]
+    shape = raw.shape
+    torch.testing.assert_close(raw, torch.from_numpy(arrays["raw_logits"]).view(shape), rtol=1e-4, atol=1e-4)
+    expected = torch.from_numpy(arrays["logits_symmetric"]).view(shape)
+    torch.testing.assert_close(model.softcap(raw), expected, rtol=1e-4, atol=1e-4)
+    assert config["gradients"]["training_forward"] == {"softcap_pos": None, "softcap_neg": None}
