@@ -34,7 +34,7 @@ ONCE_BUILT_IN = {
     "norm_eps": "b236c194d91f",
     "overtone_init": "7024b7f25ff7",
     "phase_mix": "08843e2e4ce0",
-    "soft_round": "b56cfb5c1561",
+    "soft_round": "61249d2cd85b",
     "swiglu": "3604bdf4d1a0",
     "untied_mlps": "c997a20e223c",
     "value_residual": "1fb4b0940edf",

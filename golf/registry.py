@@ -17,6 +17,7 @@ class Variable(NamedTuple):
 # Effects of techniques of which an artifact and its score know nothing: they change the steps of the optimizer, the
 # loss that is trained, or the order of the training text.
 CHANGES_STEP, CHANGES_LOSS, CHANGES_ORDER = "step", "loss", "order"
+CHANGES_SCORE = "score"  # effect of a predictor that is mixed into the scores
 TECHNIQUE_TYPES: dict[str, type] = {}
 _loaders: list[Callable[[], object]] = []
 

@@ -22,7 +22,7 @@ import pytest
 import torch
 
 from golf.errors import GolfError
-from golf.registry import CHANGES_ORDER, technique_types
+from golf.registry import CHANGES_ORDER, CHANGES_SCORE, technique_types
 from golf.settings import composition, hardware
 from golf.settings.config import Config, techniques
 from golf.settings.hardware import Hardware
@@ -120,9 +120,10 @@ def finished_overrides(tiny: OwnDataset) -> list[str]:
 
 
 def techniques_of_models() -> list[str]:
-    """Return the names of all techniques but orders of the training text, which need a loader of their own."""
+    """Return the names of all techniques but those that need a setting beside them: loader, stride, number format."""
     types: dict[str, Any] = {**technique_types()}
-    return sorted(name for name, kind in types.items() if kind.effect != CHANGES_ORDER)
+    apart = (CHANGES_ORDER, CHANGES_SCORE)
+    return sorted(n for n, kind in types.items() if kind.effect not in apart and not kind().number_format())
 
 
 def compatible_stacks(names: Iterable[str] | None = None) -> list[list[str]]:

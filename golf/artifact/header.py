@@ -65,9 +65,8 @@ class Entry:
 
     @property
     def scale_dtype(self) -> torch.dtype:
-        if self.own is not None:
-            return self.own.scale_dtype
-        return torch.float32 if self.scale == "all" else torch.float16
+        plain = torch.float32 if self.scale == "all" else torch.float16
+        return plain if self.own is None else self.own.scale_dtype
 
     @property
     def has_columns(self) -> bool:

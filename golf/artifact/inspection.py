@@ -114,11 +114,10 @@ def _read(path: Path) -> tuple[str, int, str, dict[str, CodedTensor]]:
 def _format(tensor: CodedTensor) -> str:
     if tensor.scale is None:
         return FLOAT_NAMES.get(tensor.data.dtype, str(tensor.data.dtype).removeprefix("torch."))
-    if tensor.own is not None:
-        return tensor.own.name
     # In int8 the magnitude of -128 would overflow.
     largest = int(tensor.data.to(torch.int16).abs().max()) if tensor.data.numel() else 0
-    narrowest = next((name for name, qmax in reversed(QMAX.items()) if largest <= qmax), "int8")
+    own = tensor.own.name if tensor.own is not None else ""
+    narrowest = own or next((name for name, qmax in reversed(QMAX.items()) if largest <= qmax), "int8")
     steps = "column steps" if tensor.columns is not None else None
     on_trellis = f"trellis of {tensor.states}" if tensor.states > 1 else None
     rotated = "rotated" if tensor.rotated else None

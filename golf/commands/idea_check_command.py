@@ -23,7 +23,7 @@ from golf.commands.parsing import CommandParser
 from golf.errors import GolfError
 from golf.idea_folders import Idea, fault, idea_of, ideas, use_ideas
 from golf.paths import import_variables
-from golf.registry import CHANGES_ORDER, technique_types
+from golf.registry import CHANGES_ORDER, CHANGES_SCORE, technique_types
 from golf.words import counted
 
 SMALL = (
@@ -72,11 +72,6 @@ def checks(idea: Idea, overrides: list[str]) -> Iterator[str]:
         yield from _runs(idea, overrides, Path(name))
 
 
-def stored_as(name: str) -> list[str]:
-    """Return overrides that store the small model's matrices in the number format `name`."""
-    return [*(f"quant.{part}.format={name}" for part in ("attn", "mlp")), "quant.small_numel=1000"]
-
-
 def _own_test(idea: Idea) -> str:
     """Run the idea's own tests and return a line about them."""
     files = sorted(idea.folder.glob("test_*.py"))
@@ -102,8 +97,11 @@ def _runs(idea: Idea, overrides: list[str], folder: Path) -> Iterator[str]:
     from golf.submission.rehearsal import rehearse, small_data
 
     kind: Any = technique_types()[idea.name]
+    stored = (f"quant.attn.format={idea.name}", f"quant.mlp.format={idea.name}", "quant.small_numel=1000")
     if kind.effect == CHANGES_ORDER:
         overrides = ["data.loader=shuffled", *overrides]
+    if kind.effect == CHANGES_SCORE:
+        overrides = ["eval.stride=32", *overrides]
     plain = compose([*SMALL, *(o for o in overrides if not o.startswith(f"tech.{idea.name}."))])
     data = small_data(folder, plain)
     where = [
@@ -116,7 +114,7 @@ def _runs(idea: Idea, overrides: list[str], folder: Path) -> Iterator[str]:
     base = [
         *SMALL,
         *where,
-        *(stored_as(idea.name) if kind().number_format() else ()),
+        *(stored if kind().number_format() else ()),
         *(o for o in overrides if not o.startswith("tech=")),
         f"tech=[{','.join(dict.fromkeys(names))}]",
     ]

@@ -5,7 +5,8 @@
 
 The files pass `golf idea check` as they are. Kinds: technique (an edit of the model), mixer (in place of attention),
 optimizer (what becomes of the gradients of matrices), loss (what training minimises and no score sees), order (of the
-training text), format (what numbers are stored as). All are techniques, selected by tech=[NAME].
+training text), format (what numbers are stored as), predictor (mixed into the scores). All are techniques, selected by
+tech=[NAME].
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from golf.artifact.quant.formats import FLOAT_DTYPES, Format, formats_of
+from golf.artifact.quant.formats import FLOAT_DTYPES, Format, OwnFormat, formats_of
 from golf.artifact.quant.policy import storage_class, storage_of, with_sensitive
 from golf.settings.config import Config
 
@@ -23,7 +23,7 @@ class StoredTensor:
     dtype: torch.dtype
     tensor_class: str  # embed | attn | mlp | other, or control: gains and scales of the residual stream
     format: str
-    form: Format | None  # None for integers and booleans, which are stored as they are
+    form: Format | OwnFormat | None  # None for integers and booleans, which are stored as they are
 
     @property
     def role(self) -> str:

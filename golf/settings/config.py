@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hint
 from golf.challenge import CAP_BYTES, EVAL_SECONDS, GRACE_SECONDS, TRAIN_SECONDS
 from golf.errors import GolfError
 from golf.idea_folders import refuse_missing
-from golf.registry import CHANGES_LOSS, CHANGES_ORDER, CHANGES_STEP, technique_types
+from golf.registry import CHANGES_LOSS, CHANGES_ORDER, CHANGES_SCORE, CHANGES_STEP, technique_types
 from golf.settings.fields import later, number, one_of, written_values
 from golf.settings.jobs_config import ClusterConfig, LaunchConfig, SweepConfig, TrackConfig
 from golf.settings.quant_config import TENSOR_CLASSES as TENSOR_CLASSES
@@ -368,6 +368,11 @@ def changes_loss(cfg: Config) -> bool:
 def changes_order(cfg: Config) -> bool:
     """Tell whether a technique is selected that puts the training text in order."""
     return any(technique.effect == CHANGES_ORDER for technique in cfg.tech.values())
+
+
+def changes_score(cfg: Config) -> bool:
+    """Tell whether a technique is selected whose predictor is mixed into the scores."""
+    return any(technique.effect == CHANGES_SCORE for technique in cfg.tech.values())
 
 
 def trains_apart(cfg: Config) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from golf.errors import GolfError
-from golf.registry import CHANGES_ORDER
+from golf.registry import CHANGES_ORDER, CHANGES_SCORE
 from golf.settings.config import (
     Config,
     ModelConfig,
@@ -26,7 +26,6 @@ from golf.settings.names import technique_settings
 from golf.settings.quant_config import (
     BY_NAME,
     INTEGER_FORMATS,
-    TENSOR_FORMATS,
     QuantConfig,
     TensorQuant,
     format_keys,
@@ -69,6 +68,7 @@ def check(cfg: Config) -> None:
     _check_sliding(cfg)
     if cfg.eval.ttt.method != "off":
         _check_ttt(cfg)
+    _check_predictors(cfg)
     if cfg.eval.tilt.method != "off":
         _check_tilt(cfg)
     _require(
@@ -87,15 +87,8 @@ def check_values(cfg: Config) -> None:
     )
     # Public command lines carry zeros in groups that are switched off, which do no harm.
     off = {"eval.ttt": cfg.eval.ttt.method == "off", "track": cfg.track.backend == "none"}
-    own = {key: name for key, name in format_keys(cfg.quant).items() if name not in TENSOR_FORMATS}
-    for key, name in own.items():
-        _require(
-            name in cfg.tech or name not in technique_settings(),
-            f"{key}={name} is the number format of a technique: select it with +tech={name}, or choose one of "
-            f"{', '.join(TENSOR_FORMATS)}.",
-        )
-    in_tech = [key for key, name in own.items() if name in cfg.tech]
-    check_fields(cfg, unused=[*(group for group, is_off in off.items() if is_off), *in_tech])
+    own = [key for key, name in format_keys(cfg.quant).items() if name in technique_settings()]
+    check_fields(cfg, unused=[*(group for group, is_off in off.items() if is_off), *own])
 
 
 def check_model(m: ModelConfig) -> None:
@@ -240,11 +233,18 @@ def _check_ttt(cfg: Config) -> None:
         )
 
 
-def _check_tilt(cfg: Config) -> None:
+def _check_predictors(cfg: Config) -> None:
+    mixed = [f"tech {technique.name}" for technique in techniques(cfg) if technique.effect == CHANGES_SCORE]
+    mixed += ["eval.tilt"] if cfg.eval.tilt.method != "off" else []
+    _require(len(mixed) < 2, f"{listed(mixed)} are both mixed into the scores: keep one of them.")
     _require(
-        cfg.eval.stride > 0 or cfg.eval.ttt.method == "lora",
-        "eval.tilt tilts sliding scores and those of eval.ttt.method=lora: set eval.stride, or that method.",
+        not mixed or cfg.eval.stride > 0 or cfg.eval.ttt.method == "lora",
+        f"{''.join(mixed)} is mixed into sliding scores and those of eval.ttt.method=lora: set eval.stride, or that "
+        "method.",
     )
+
+
+def _check_tilt(cfg: Config) -> None:
     tilt = cfg.eval.tilt
     _require(
         len(tilt.contexts) == len(tilt.least_shares) == len(tilt.least_counts),
@@ -375,13 +375,10 @@ def _check_quant(cfg: Config) -> None:
 def _check_own_formats(cfg: Config) -> None:
     given, named = [t.name for t in techniques(cfg) if t.number_format() is not None], format_keys(cfg.quant)
     for name in given:
-        _require(
-            name in named.values(),
-            f"tech {name} gives a number format that no setting names: set quant.attn.format={name} and "
-            f"quant.mlp.format={name}, or drop it.",
-        )
+        _require(name in named.values(), f"No setting names the format of tech {name}: set quant.attn.format={name}.")
     for key, name in named.items():
-        _require(name not in cfg.tech or name in given, f"{key}={name}: tech {name} gives no number format.")
+        known = name in given or name not in technique_settings()
+        _require(known, f"{key}={name} is the format of no technique of this run: select it with +tech={name}.")
     for key, how in tensor_classes(cfg.quant).items():
         _require(
             how.format not in given or (how.rounding == "nearest" and how.rotation == "none" and not how.group_size),

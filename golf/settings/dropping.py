@@ -82,10 +82,9 @@ def _leave_format(cfg: Config, name: str) -> None:
     for how in tensor_classes(cfg.quant).values():
         how.format = "int8" if how.format == name else how.format
     for pattern, rule in cfg.quant.by_name.items():
-        if rule == name:
-            cfg.quant.by_name[pattern] = "int8"
-        elif isinstance(rule, dict) and rule.get("format") == name:
-            cfg.quant.by_name[pattern] = {**rule, "format": "int8"}
+        settings = rule if isinstance(rule, dict) else {"format": rule}
+        if settings.get("format") == name:
+            cfg.quant.by_name[pattern] = {**settings, "format": "int8"}
 
 
 def switch_off(cfg: Config, name: str, keys: Collection[str] | None = None) -> None:

@@ -99,7 +99,7 @@ def test_dropped_its_tensors_are_int8() -> None:
     ("overrides", "said"),
     [
         (["quant.attn.rounding=gptq"], "rounds, scales and groups by itself"),
-        (["quant.attn.format=int6", "quant.mlp.format=int6"], "a number format that no setting names"),
+        (["quant.attn.format=int6", "quant.mlp.format=int6"], "No setting names the format of tech binary"),
         (["tech=[binary,ema]"], "drop ema beside binary"),
     ],
 )

@@ -58,56 +58,23 @@ class CodedTensor:
         return sum(part.nbytes for part in (self.data, self.scale, self.columns) if part is not None)
 
 
-class Format(Protocol):
-    """A number format of tensors."""
+@dataclass(frozen=True)
+class Format:
+    """Codes up to ±(2^(bits-1) - 1) with a scale for every row, or one for what is no matrix; or floats of `dtype`."""
 
-    @property
-    def bits(self) -> int:
-        """Return the bits of a number before compression, without scales."""
+    bits: int  # of a number, before compression and without scales
+    dtype: torch.dtype = torch.int8
 
     def scale_bits(self, shape: tuple[int, ...]) -> int:
         """Return the bits of the scales of a tensor."""
+        return 0 if self.dtype.is_floating_point else 16 * shape[0] if len(shape) == 2 else 32
 
     def encode(self, tensor: Tensor, how: TensorQuant, quant: QuantConfig) -> CodedTensor:
         """Return the stored form of a float tensor."""
+        return encode_float(tensor, how.format) if self.dtype.is_floating_point else encode_integer(tensor, how, quant)
 
 
-@dataclass(frozen=True)
-class Integers:
-    """Codes from -qmax to qmax with a scale for every row, or one for a tensor that is no matrix."""
-
-    qmax: int
-
-    @property
-    def bits(self) -> int:
-        # The largest code of n bits with a sign is 2^(n-1) - 1.
-        return self.qmax.bit_length() + 1
-
-    def scale_bits(self, shape: tuple[int, ...]) -> int:
-        return 16 * shape[0] if len(shape) == 2 else 32
-
-    def encode(self, tensor: Tensor, how: TensorQuant, quant: QuantConfig) -> CodedTensor:
-        return encode_integer(tensor, how, quant)
-
-
-@dataclass(frozen=True)
-class Floats:
-    """Floats of another dtype, which need no scale."""
-
-    dtype: torch.dtype
-
-    @property
-    def bits(self) -> int:
-        return 8 * self.dtype.itemsize
-
-    def scale_bits(self, shape: tuple[int, ...]) -> int:
-        return 0
-
-    def encode(self, tensor: Tensor, how: TensorQuant, quant: QuantConfig) -> CodedTensor:
-        return encode_float(tensor, how.format)
-
-
-class OwnFormat:
+class OwnFormat(Protocol):
     """Base of a technique's number format: int8 codes of the tensor's shape, and scales of sixteen bits.
 
     It has the technique's name. The artifact names it, and only the technique can read it.
@@ -119,15 +86,12 @@ class OwnFormat:
 
     def codes(self, w: Tensor) -> tuple[Tensor, Tensor]:
         """Return int8 codes of the shape of `w`, float32 of any shape, and the scales `[n]`."""
-        raise NotImplementedError
 
     def values(self, codes: Tensor, scales: Tensor) -> Tensor:
         """Return the float32 tensor that codes and scales stand for, of the codes' shape."""
-        raise NotImplementedError
 
     def scale_count(self, shape: tuple[int, ...]) -> int:
         """Return the number n of scales of a tensor; 0 for one without elements."""
-        raise NotImplementedError
 
     def scale_bits(self, shape: tuple[int, ...]) -> int:
         return 16 * self.scale_count(shape)
@@ -137,20 +101,15 @@ class OwnFormat:
         return CodedTensor(codes, scales, tensor.dtype, own=self)
 
 
-FORMATS: dict[str, Format] = {
-    **{f"int{bits}": Integers((1 << bits - 1) - 1) for bits in range(8, 3, -1)},
-    "ternary": Integers(1),
-    "fp16": Floats(torch.float16),
-    "bf16": Floats(torch.bfloat16),
-    "fp32": Floats(torch.float32),
-}
-QMAX = {name: form.qmax for name, form in FORMATS.items() if isinstance(form, Integers)}
-FLOAT_DTYPES = {name: form.dtype for name, form in FORMATS.items() if isinstance(form, Floats)}
+INTEGERS = {f"int{bits}": Format(bits) for bits in range(8, 3, -1)} | {"ternary": Format(2)}
+QMAX = {name: (1 << form.bits - 1) - 1 for name, form in INTEGERS.items()}
+FLOAT_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
+FORMATS = INTEGERS | {name: Format(8 * dtype.itemsize, dtype) for name, dtype in FLOAT_DTYPES.items()}
 
 
-def formats_of(tech: Mapping[str, Any] | None) -> dict[str, Format]:
+def formats_of(tech: Mapping[str, Any] | None) -> Mapping[str, Format | OwnFormat]:
     """Return all number formats by name: golf's, and those that the techniques `tech` give."""
-    return FORMATS | own_formats(tech) if tech and has_formats(tech) else FORMATS
+    return {**FORMATS, **own_formats(tech)} if tech and has_formats(tech) else FORMATS
 
 
 def own_formats(tech: Mapping[str, Any]) -> dict[str, OwnFormat]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from golf.artifact.quant.formats import FLOAT_DTYPES, QMAX, CodedTensor, Format, decode, formats_of
+from golf.artifact.quant.formats import FLOAT_DTYPES, QMAX, CodedTensor, Format, OwnFormat, decode, formats_of
 from golf.artifact.quant.gptq import encode_gptq
 from golf.artifact.quant.low_rank import folded, repair
 from golf.artifact.quant.pruning import Pruning, without_smallest
@@ -175,7 +175,7 @@ def _encode(
     name: str,
     how: TensorQuant,
     quant: QuantConfig,
-    formats: Mapping[str, Format],
+    formats: Mapping[str, Format | OwnFormat],
     hessian: Tensor | None,
 ) -> CodedTensor:
     tensor = tensor.detach()

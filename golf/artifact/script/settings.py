@@ -17,6 +17,7 @@ from golf.settings.config import (
     TensorQuant,
     changes_loss,
     changes_order,
+    changes_score,
     changes_steps,
     has_formats,
     has_stages,
@@ -51,7 +52,7 @@ def _portable(path: str, folder: str) -> str:
 
 
 # Functions that tell whether a run has something of which a script without it has no code.
-CHANGES = (changes_steps, changes_loss, changes_order, trains_apart, has_stages)
+CHANGES = (changes_steps, changes_loss, changes_order, changes_score, trains_apart, has_stages)
 
 
 def facts_of(cfg: Config) -> Facts:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from golf.settings.config import Config, changes_order, techniques
+from golf.settings.config import Config, changes_order, changes_score, techniques
 from golf.training.data.batches import make_loader
 from golf.training.data.dataset import Dataset
 from golf.training.data.documents import BOS_ID
@@ -24,13 +24,20 @@ from golf.training.loop.edit_proofs import lost_edits
 from golf.training.loop.parameter_proofs import misplaced_parameters, unused_parameters
 from golf.training.loop.random_model import RandomWeights
 from golf.training.loop.resume_proof import lost_batches, lost_by_resume
-from golf.training.loop.scoring_proofs import document_leaks, scoring_breaches
+from golf.training.loop.scoring_proofs import document_leaks, improper_predictor, scoring_breaches, small_scores
 from golf.training.loop.setting_proofs import inert_settings
 from golf.training.loop.switches import switch_names
 from golf.training.model.attention import cpu_kernels
 from golf.training.model.build import build_model
 from golf.training.ranks import ALONE, Ranks
-from golf.training.techniques.base import CHANGES_GRADIENT, CHANGES_INIT, CHANGES_LOSS, CHANGES_ORDER, Technique
+from golf.training.techniques.base import (
+    CHANGES_GRADIENT,
+    CHANGES_INIT,
+    CHANGES_LOSS,
+    CHANGES_ORDER,
+    CHANGES_SCORE,
+    Technique,
+)
 
 SEQUENCES, TOKENS = 2, 24
 BATCHES = 8  # micro-batches that show an order of the training text
@@ -49,6 +56,7 @@ def failed_proofs(cfg: Config, ranks: Ranks = ALONE, dataset: Dataset | None = N
         lambda: [*misplaced_parameters(cfg), *lost_edits(cfg), *passes.unused()],
         *(functools.partial(passes.inert, technique) for technique in techniques(cfg)),
         lambda: [*scoring_breaches(cfg), *document_leaks(cfg)],
+        lambda: improper_predictor(cfg) if changes_score(cfg) else [],
         # A run without checkpoints, too, must not begin with what its warm-up has left.
         lambda: lost_by_resume(cfg),
         lambda: lost_batches(cfg, dataset) if dataset and checkpoint_seconds(cfg) else [],
@@ -85,6 +93,8 @@ class RandomPasses:
                 failures.append(f"{name} changed neither the training loss nor a gradient")
             if not torch.equal(self._scored(cfg), self._scored(other)):
                 failures.append(f"{name} changes the score, and as a training loss it must not")
+        if technique.effect == CHANGES_SCORE and small_scores(cfg) == small_scores(without(cfg, name)):
+            failures.append(f"{name} changed no score")
         if technique.separates_documents() and _leaks_across_documents(cfg, technique):
             failures.append(f"{name} mixes tokens across document starts although it says it does not")
         return failures

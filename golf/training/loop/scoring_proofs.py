@@ -8,18 +8,22 @@ import math
 import numpy as np
 import torch
 
-from golf.settings.config import Config, eval_seq_len
+from golf.registry import CHANGES_SCORE
+from golf.settings.config import Config, ModelConfig, eval_seq_len
+from golf.settings.scoring_config import TTTConfig
 from golf.training.data.dataset import Dataset
 from golf.training.data.documents import BOS_ID
 from golf.training.loop.random_model import RandomWeights
 from golf.training.model.attention import cpu_kernels
 from golf.training.ranks import Ranks
-from golf.training.scoring.legality import check_scoring, follows_queue
+from golf.training.scoring.legality import check_scoring, follows_queue, predictor_breaches
+from golf.training.scoring.predictor import predictor_of
 from golf.training.scoring.scorer import Scorer
 
 # The text is small, because every probe is scored with each token of the vocabulary in its place.
 VOCAB, WINDOW, SCORED_TOKENS = 8, 16, 80
 ROW_TOKENS = 24
+MOST_ASKED = 60_000  # probabilities of one token at one position that a predictor is asked for
 PROBES = (29, 61)  # indices of the targets that the scoring check changes
 
 
@@ -33,6 +37,28 @@ def scoring_breaches(cfg: Config) -> list[str]:
     weights = RandomWeights(small.model.model_dim).model(small).float().scored_weights()
     found = check_scoring(small, weights, _dataset(), PROBES)
     return [f"{mode} scoring: {breach}" for mode, breaches in found.items() for breach in breaches]
+
+
+@cpu_kernels()
+def improper_predictor(cfg: Config) -> list[str]:
+    """Return a sentence for every rule that a technique's predictor breaks at any position of a short text.
+
+    It is asked alone for the whole vocabulary, and then mixed into the scores of a model of one layer.
+    """
+    random, vocab = np.random.default_rng(0), cfg.model.vocab_size
+    # Few kinds of tokens, so that contexts come again.
+    text = random.choice(random.choice(vocab, 6), 1 + max(40, min(200, MOST_ASKED // vocab)))
+    breaches = predictor_breaches(predictor_of(cfg), vocab, text.astype(np.uint16))
+    shape = ModelConfig(vocab_size=VOCAB, num_layers=1, model_dim=16, num_heads=2, num_kv_heads=1, compute_dtype="fp32")
+    tech = {name: technique for name, technique in cfg.tech.items() if technique.effect == CHANGES_SCORE}
+    small = dataclasses.replace(_small_scoring(cfg), model=shape, tech=tech)
+    # Test-time training is proved with the run's own model.
+    small.eval = dataclasses.replace(small.eval, stride=WINDOW // 4, ttt=TTTConfig())
+    weights = RandomWeights(shape.model_dim).model(small).float().scored_weights()
+    few = dataclasses.replace(_dataset(), validation=_dataset().validation[: 2 * WINDOW + 1])
+    for found in check_scoring(small, weights, few, range(2 * WINDOW)).values():
+        breaches += found
+    return [f"{name}: {breach}" for name in tech for breach in breaches]
 
 
 @cpu_kernels()

@@ -70,24 +70,19 @@ def _inert_rules(cfg: Config) -> list[str]:
 
 
 def format_faults(form: OwnFormat) -> list[str]:
-    """Return a sentence for each of the things without which a number format cannot be stored and read."""
-    faults: dict[str, None] = {}
+    """Return a sentence if codes, scales or values of a number format are not what it declares."""
     for shape in ((6, 256), (5, 7), (9,), (0, 4)):
-        w = noise("format", torch.Size(shape)).float()
+        w, limit = noise("format", torch.Size(shape)).float(), 1 << form.bits - 1
         codes, scales = form.codes(w)
-        count, limit, values = form.scale_count(shape), 1 << form.bits - 1, form.values(codes, scales)
-        promised = {
-            f"int8 codes of the shape {shape}": (codes.dtype, codes.shape) == (torch.int8, w.shape),
-            f"codes of {form.bits} bits": bool(((codes >= -limit) & (codes < limit)).all()),
-            f"{count} scales in {form.scale_dtype} for the shape {shape}": scales.shape == (count,)
-            and scales.dtype == form.scale_dtype,
-            f"finite float32 values of the shape {shape}": (values.dtype, values.shape) == (w.dtype, w.shape)
-            and bool(values.isfinite().all()),
-        }
-        faults |= {
-            f"the number format {form.name} does not give {what}": None for what, ok in promised.items() if not ok
-        }
-    return list(faults)
+        values, count = form.values(codes, scales), form.scale_count(shape)
+        found = [(tensor.dtype, tuple(tensor.shape)) for tensor in (codes, scales, values)]
+        fits = ((codes >= -limit) & (codes < limit)).all() and values.isfinite().all()
+        if found != [(torch.int8, shape), (form.scale_dtype, (count,)), (torch.float32, shape)] or not fits:
+            return [
+                f"the number format {form.name} gives a tensor {shape} not what it declares: int8 codes of its shape "
+                f"in {form.bits} bits, {count} scales in {form.scale_dtype}, finite float32 values"
+            ]
+    return []
 
 
 def _is_needed(other: Config) -> bool:

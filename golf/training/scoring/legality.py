@@ -24,15 +24,17 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from torch import Tensor
 
-from golf.settings.config import Config
+from golf.settings.config import Config, changes_score
 from golf.training.data.dataset import Dataset
 from golf.training.data.documents import BOS_ID
 from golf.training.ranks import Ranks
 from golf.training.scoring.document_queue import list_documents
+from golf.training.scoring.predictor import Predictor
 from golf.training.scoring.scorer import Scorer
 from golf.training.scoring.tally import Observe
 
 ScoreText = Callable[[np.ndarray, Observe], object]  # scores tokens [N + 1] and passes the nats of every target on
+EXACT = 1e-9  # for sums in float64
 TOLERANCE = 1e-4  # nats, or sums of probabilities; float32 rounds below 1e-5 here, leaks are far above
 
 
@@ -124,6 +126,33 @@ def _not_once(times: np.ndarray) -> list[str]:
     return breaches
 
 
+def predictor_breaches(predictor: Predictor, vocab_size: int, tokens: np.ndarray) -> list[str]:
+    """Return a sentence for the first target of `tokens` `[N + 1]` at which a predictor breaks a rule.
+
+    Its probabilities of all tokens have to sum to one, its strength has to be a share, and `follow` has to say the same
+    before it knows the later tokens.
+    """
+    half = tokens.size // 2
+    turned = np.concatenate((tokens[:half], tokens[half:][::-1]))
+    followed = predictor.follow(tokens), predictor.follow(turned)
+    predictor.reset()
+    predictor.see(int(tokens[0]))
+    for i, target in enumerate(tokens[1:].tolist()):
+        strength, probability = predictor.propose(tokens[: i + 1])
+        law = np.array([probability(token) for token in range(vocab_size)])
+        # Turned round, so that NaN is a breach, too.
+        if not (abs(law.sum() - 1.0) <= EXACT and law.min() >= 0.0 and 0.0 <= strength <= 1.0):
+            return [
+                f"the probabilities of all tokens for target {i} sum to {law.sum():.9g}, the least is {law.min():.3g}, "
+                f"and the strength is {strength:.3g}: they have to sum to 1, from 0 up, and it has to be a share"
+            ]
+        said = [(found.shares[i], found.strengths[i]) for found in followed[: 1 + (i < half - 1)]]
+        if not np.allclose(said, (law[target], strength), rtol=1e-5, atol=1e-7):
+            return [f"follow does not say what propose says of target {i}, or knows a later token"]
+        predictor.see(target)
+    return []
+
+
 def modes_of(cfg: Config) -> list[str]:
     """Return the names of the scores that a run of `cfg` takes of its artifact."""
     wanted = {"standard": True, "sliding": cfg.eval.stride > 0, "ttt": cfg.eval.ttt.method != "off"}
@@ -139,6 +168,7 @@ def follows_queue(cfg: Config) -> bool:
         or ttt.lora_phases.count > 0
         or len(ttt.lora_chunks) > 0
         or cfg.eval.tilt.method != "off"
+        or changes_score(cfg)
     )
 
 

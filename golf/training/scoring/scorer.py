@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from golf.bits import Score
-from golf.settings.config import Config, eval_seq_len, ttt_recipe
+from golf.settings.config import Config, changes_score, eval_seq_len, ttt_recipe
 from golf.training.data.dataset import Dataset, open_dataset
 from golf.training.model.build import build_scored_model, compile_for_scoring
 from golf.training.model.documents import separate_documents
@@ -18,10 +18,11 @@ from golf.training.model.gpt import GPT
 from golf.training.ranks import Ranks
 from golf.training.scoring.forward import LossesAt, compiled_losses_at
 from golf.training.scoring.lora import check_adapted
+from golf.training.scoring.predictor import MixedTally, predictor_of
 from golf.training.scoring.sliding import score_sliding, score_sliding_by_document
 from golf.training.scoring.standard import score_by_document, score_standard
 from golf.training.scoring.tally import Observe, Tally, Watcher
-from golf.training.scoring.tilt import TiltedTally, tilted_losses_at
+from golf.training.scoring.tilt import NgramTilt, hinted_losses_at
 from golf.training.scoring.ttt_lora import LoraScoring
 from golf.training.scoring.ttt_sgd import SGDTrainer, score_ttt_sgd
 
@@ -52,7 +53,7 @@ class Scorer:
         losses_at = compiled_losses_at(self.model, self.cfg.launch.compile)
         if self.cfg.eval.tilt.method == "ngram":
             # Not compiled, because hints come with it.
-            return functools.partial(tilted_losses_at, self.model)
+            return functools.partial(hinted_losses_at, self.model)
         # First windows of documents score all that they read, so their batches have a shape of their own.
         widths = {self.cfg.eval.stride or self.seq_len} | ({self.seq_len} if self.cfg.eval.documents else set())
         for width in widths if self.cfg.launch.compile == "full" else ():
@@ -137,7 +138,10 @@ class Scorer:
     def _tally(self, observe: Observe | None) -> Tally:
         tokens, target_bytes = self.dataset.validation, self.dataset.target_bytes
         if self.cfg.eval.tilt.method == "ngram":
-            return TiltedTally(self.cfg.eval.tilt, tokens, target_bytes, self.ranks, observe)
+            return MixedTally(NgramTilt(self.cfg.eval.tilt), False, tokens, target_bytes, self.ranks, observe)
+        if changes_score(self.cfg):
+            predictor, by_document = predictor_of(self.cfg), self.cfg.eval.documents
+            return MixedTally(predictor, by_document, tokens, target_bytes, self.ranks, observe)
         return Tally(tokens, target_bytes, self.ranks, observe)
 
 

@@ -1,25 +1,21 @@
 """N-gram tilt: the probability of one hinted token is raised, and all are normalised again.
 
-p'(t) = p(t)·exp(β·[t = h]) / Z with Z = 1 + p(h)·(exp(β) - 1), so that the nats of target t are
-nll + log Z - β·[t = h]. The hint h and its strength β at a position follow from the tokens up to that position alone.
+p'(t) = p(t)·exp(β·[t = h]) / Z with Z = 1 + p(h)·(exp(β) - 1). This is the mixture p/Z + (1 - 1/Z)·[t = h] of
+`predictor`. The hint h and its strength β at a position follow from the tokens up to that position alone.
 Source: record 2026-04-09_A2_Muon097 (PR #1514), without its two experts within words, which read what they predict.
 """
 
 from __future__ import annotations
 
-import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from golf.bits import STANDARD, Score
 from golf.settings.scoring_config import TiltConfig
 from golf.training.model.gpt import GPT
-from golf.training.scoring.forward import LossesAt
-from golf.training.scoring.tally import Tally
-from golf.training.scoring.windows import Batch
+from golf.training.scoring.predictor import Predictions
 
 NO_HINT = -1
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # odd, with its bits well mixed
@@ -52,14 +48,6 @@ def find_hints(tokens: np.ndarray, settings: TiltConfig) -> Hints:
         hints[begin:][taken] = best[taken]
         shares[begin:][taken] = share[taken]
     return Hints(hints, shares)
-
-
-def find_hints_in_order(tokens: np.ndarray, settings: TiltConfig, documents: np.ndarray) -> Hints:
-    """Return the hints for the targets of `tokens` `[N + 1]` as if `documents` `[n, 2]` were a text in their order."""
-    places = np.concatenate([np.arange(start, start + targets) for start, targets in documents.tolist()])
-    found = find_hints(np.append(tokens[places], tokens[-1]), settings)
-    back = places.argsort()
-    return Hints(found.tokens[back], found.shares[back])
 
 
 def context_keys(tokens: np.ndarray, length: int) -> np.ndarray:
@@ -107,57 +95,25 @@ def _repeats(group: np.ndarray, follower: np.ndarray) -> np.ndarray:
     return repeats
 
 
-class TiltedTally(Tally):
-    """Sums over targets, of which those that `losses` is asked for are tilted towards their hints."""
+class NgramTilt:
+    """Hints as a predictor: all of q lies on the hint, and λ depends on its probability by the model."""
 
-    def __init__(self, settings: TiltConfig, tokens: np.ndarray, *others: Any):
-        super().__init__(tokens, *others)
+    name = "n-gram tilt"
+
+    def __init__(self, settings: TiltConfig):
         self.settings = settings
+        self.in_text_order = settings.order == "stream"
 
-    @functools.cached_property
-    def hints(self) -> Hints:
-        """Hints for all targets. They are found when the first window asks, so that their seconds count."""
-        if self.settings.order == "stream" or self.documents is None:
-            return find_hints(self.tokens, self.settings)
-        return find_hints_in_order(self.tokens, self.settings, self.documents)
-
-    def losses(self, losses_at: LossesAt, batch: Batch) -> Tensor:
-        """Return the tilted nats `[B, S]` of the targets of `batch`; `losses_at` is that of `tilted_losses_at`."""
-        hints, strengths = self._of(batch)
-        return losses_at(*map(self.ranks.send, (batch.ids, batch.positions, batch.targets, hints, strengths)))
-
-    def asked(self, batch: Batch) -> np.ndarray:
-        """Return the targets and the hints of `batch`, `[2, B, S]`."""
-        return np.stack((batch.targets, self._of(batch)[0]))
-
-    def scores(self, batch: Batch, nats: Tensor) -> Tensor:
-        """Return the tilted nats `[B, S]` from those of targets and hints, `[2, B, S]`."""
-        hints, strengths = self._of(batch)
-        return tilt(nats[0], nats[1], self.ranks.send(batch.targets == hints), self.ranks.send(strengths))
-
-    def _of(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-        """Return hints, 0 where there is none, and their strengths, 0 there as well, for the targets of `batch`."""
-        # Columns behind the split's end are not scored, and have no hint.
-        indices = np.minimum(batch.indices, self.hints.tokens.size - 1)
-        shares, hints = self.hints.shares[indices], self.hints.tokens[indices]
-        factor = shares if self.settings.strength == "share" else hints != NO_HINT
-        return np.maximum(hints, 0), (self.settings.beta * factor).astype(np.float32)
-
-    def score(self, how: str = STANDARD) -> Score:
-        """Return the score over all ranks, whose name says whether it is tilted."""
-        return super().score(f"{how}, n-gram tilt" if "hints" in self.__dict__ else how)
+    def follow(self, tokens: np.ndarray) -> Predictions:
+        """Return hints, their strengths β, 0 where there is none, and whether they are the targets."""
+        hints = find_hints(tokens, self.settings)
+        factor = hints.shares if self.settings.strength == "share" else hints.tokens != NO_HINT
+        shares = (hints.tokens == tokens[1:]).astype(np.float32)
+        return Predictions(shares, (self.settings.beta * factor).astype(np.float32), hints.tokens)
 
 
-def tilted_losses_at(
-    model: GPT, ids: Tensor, positions: Tensor, targets: Tensor, hints: Tensor, strengths: Tensor
-) -> Tensor:
-    """Return the nats `[B, S]` of `targets` under distributions tilted towards `hints` by `strengths` `[B, S]`."""
+def hinted_losses_at(model: GPT, ids: Tensor, positions: Tensor, targets: Tensor, hints: Tensor) -> Tensor:
+    """Return the nats `[2, B, S]` of `targets` and `hints` `[B, S]`, at `positions` `[B, S]` of `ids` `[B, T]`."""
     x = model.hidden(ids)
     x = x.gather(1, positions[..., None].expand(-1, -1, x.size(-1)))
-    return tilt(model.losses_of(x, targets), model.losses_of(x, hints), targets == hints, strengths)
-
-
-def tilt(nats: Tensor, hint_nats: Tensor, is_hint: Tensor, strengths: Tensor) -> Tensor:
-    """Return `nats` of targets after the tilt; `hint_nats` are those of the hints before it."""
-    normalizer = torch.log1p(torch.exp(-hint_nats) * torch.expm1(strengths))
-    return nats + normalizer - strengths * is_hint
+    return torch.stack((model.losses_of(x, targets), model.losses_of(x, hints)))

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from golf.registry import CHANGES_LOSS as CHANGES_LOSS
 from golf.registry import CHANGES_ORDER as CHANGES_ORDER
+from golf.registry import CHANGES_SCORE as CHANGES_SCORE
 from golf.registry import CHANGES_STEP as CHANGES_STEP
 from golf.registry import TECHNIQUE_TYPES, Variable
 from golf.run.progress import Progress
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from golf.training.model.objective import Term, Weigh
     from golf.training.model.route import Routes
     from golf.training.optim.rules import MakeOptimizer, MatrixRule
+    from golf.training.scoring.predictor import Predictor
 
 CHANGES_GRADIENT, CHANGES_INIT, CHANGES_WEIGHTS, CHANGES_STORAGE = "gradient", "init", "weights", "storage"
 # Phases of construction: modules and hooks, initial values, how matrices are kept, edits of weights, copies of models.
@@ -127,6 +129,10 @@ class Technique:
 
     def data_order(self, cfg: Config) -> DataOrder | None:
         """Return the function that puts the training text of a pass in order, None for a random order."""
+        return None
+
+    def predictor(self, cfg: Config) -> Predictor | None:
+        """Return a new predictor that is mixed into the scores of sliding windows, or None."""
         return None
 
     def number_format(self) -> OwnFormat | None:

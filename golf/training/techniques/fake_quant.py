@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from golf.artifact.quant.formats import FLOAT_DTYPES, Format, decode_as, formats_of
+from golf.artifact.quant.formats import FLOAT_DTYPES, Format, OwnFormat, decode_as, formats_of
 from golf.artifact.quant.policy import storage_of
 from golf.errors import GolfError
 from golf.registry import Variable
@@ -42,7 +42,7 @@ class RoundedWeight:
     """
 
     switch: str
-    form: Format
+    form: Format | OwnFormat
     how: TensorQuant
     quant: QuantConfig
 
@@ -88,8 +88,8 @@ class FakeQuant(Technique):
     def edit_model(self, model: GPT, cfg: Config) -> None:
         formats = formats_of(cfg.tech)
         for linear, how in coded_linears(model, cfg).values():
-            edit = RoundedWeight(self.name, formats[how.format], self._in_training(how), cfg.quant)
-            linear.weight_edits.append(edit)
+            form = formats[how.format]
+            linear.weight_edits.append(RoundedWeight(self.name, form, self._in_training(how), cfg.quant))
 
     def _in_training(self, how: TensorQuant) -> TensorQuant:
         """Return the settings by which a weight is rounded in training, given those of the artifact."""

@@ -19,10 +19,11 @@ from golf.settings.config import TTTRecipe
 from golf.settings.scoring_config import EvalConfig, TiltConfig, TTTConfig
 from golf.training.loop.scoring_proofs import scoring_breaches
 from golf.training.ranks import Ranks
-from golf.training.scoring import tilt
+from golf.training.scoring import predictor
 from golf.training.scoring.document_queue import list_documents
+from golf.training.scoring.predictor import MixedTally, follow_in_order
 from golf.training.scoring.tally import Tally
-from golf.training.scoring.tilt import NO_HINT, Hints, find_hints
+from golf.training.scoring.tilt import NO_HINT, Hints, NgramTilt, find_hints
 from golf.training.scoring.ttt_lora import LoraScoring
 from golf.training.scoring.windows import Batch
 from tests.support import compose, parity
@@ -81,11 +82,13 @@ def test_parity_with_a_constant_strength_and_one_context() -> None:
     )
     tokens = arrays["tokens"]
     targets = tokens.size - 1
-    tally = tilt.TiltedTally(settings, tokens, np.ones(targets, np.int16), Ranks())
+    tally = MixedTally(NgramTilt(settings), False, tokens, np.ones(targets, np.int16), Ranks())
     indices = np.arange(targets)[None]
     batch = Batch(indices, indices, tokens[None, 1:].astype(np.int64), indices, np.full((1, targets), True))
-    is_open = tally.hints.tokens != NO_HINT
-    assert (is_open == arrays["gate"]).all() and (tally.hints.tokens[is_open] == arrays["hint"][is_open]).all()
+    hints = tally.predictions.hints
+    assert hints is not None
+    is_open = hints != NO_HINT
+    assert (is_open == arrays["gate"]).all() and (hints[is_open] == arrays["hint"][is_open]).all()
     assert (tally.asked(batch)[1, 0] == np.where(arrays["gate"], arrays["hint"], 0)).all()
     nats = torch.from_numpy(np.stack((arrays["nats"], -arrays["log_p_hint"]))[:, None])
     torch.testing.assert_close(tally.scores(batch, nats)[0], torch.from_numpy(arrays["tilted"]), rtol=0, atol=1e-5)
@@ -96,11 +99,13 @@ def test_hints_in_an_order_are_those_of_the_text_in_that_order(text: list[int], 
     tokens = np.array([1, *text], dtype=np.uint16)
     documents = list_documents(tokens).tolist()
     random.shuffle(documents)
-    found = tilt.find_hints_in_order(tokens, TILT, np.array(documents))
+    found = follow_in_order(NgramTilt(TILT), tokens, np.array(documents))
+    assert found.hints is not None
     laid = [int(tokens[i]) for start, targets in documents for i in range(start, start + targets)]
     expected, place = hints_written_out([*laid, int(tokens[-1])], TILT), 0
     for start, targets in documents:
-        hints = zip(found.tokens[start : start + targets].tolist(), found.shares[start : start + targets], strict=True)
+        own = slice(start, start + targets)
+        hints = zip(found.hints[own].tolist(), found.strengths[own] / TILT.beta, strict=True)
         assert list(hints) == [pytest.approx(pair) for pair in expected[place : place + targets]]
         place += targets
 
@@ -137,16 +142,17 @@ def test_factors_learn_from_nats_without_the_tilt() -> None:
     for name in ("plain", "tilted"):
         observed = Observed()
         others = (TABLES.of(tokens[:-1], tokens[1:]), Ranks(), observed)
-        tally = Tally(tokens, *others) if name == "plain" else tilt.TiltedTally(ALWAYS, tokens, *others)
+        tilted = MixedTally(NgramTilt(ALWAYS), False, tokens, *others)
+        tally = Tally(tokens, *others) if name == "plain" else tilted
         score = LoraScoring(model, tally, LORA, recipe, 7).score()
         assert ("n-gram tilt" in score.how) == (name == "tilted")
         found[name] = observed.per_target(90)
-    assert isinstance(tally, tilt.TiltedTally)
-    hints = tally.hints
-    without = hints.tokens == NO_HINT
+    hints = tilted.predictions.hints
+    assert hints is not None
+    without = hints == NO_HINT
     assert without.any() and found["tilted"][without] == pytest.approx(found["plain"][without], rel=1e-5)
-    beta = ALWAYS.beta * hints.shares
-    hit = (hints.tokens == tokens[1:]) & ~without
+    beta = tilted.predictions.strengths
+    hit = (hints == tokens[1:]) & ~without
     p = np.exp(-found["plain"])
     expected = found["plain"] + np.log1p(p * np.expm1(beta)) - beta
     assert hit.any() and found["tilted"][hit] == pytest.approx(expected[hit], rel=1e-4)
@@ -155,11 +161,22 @@ def test_factors_learn_from_nats_without_the_tilt() -> None:
 def test_the_tilt_is_that_of_the_record() -> None:
     """p = 0.3 and beta = 1.5: Z = 2.04451, p' = 0.6576; a hit gains 0.785 nats, and a miss loses 0.715."""
     nats = torch.tensor([-math.log(0.3), 2.0])
-    tilted = tilt.tilt(
-        nats, -torch.log(torch.tensor([0.3, 0.3])), torch.tensor([True, False]), torch.tensor([1.5, 1.5])
-    )
+    kept = predictor.kept_beside_hint(-torch.log(torch.tensor([0.3, 0.3])), torch.tensor([1.5, 1.5]))
+    tilted = predictor.mixed(nats, torch.tensor([1.0, 0.0]), kept)
     assert torch.exp(-tilted[0]).item() == pytest.approx(0.6576, abs=5e-5)
     assert (tilted - nats).tolist() == pytest.approx([-0.785, math.log(2.04451)], abs=5e-4)
+
+
+@given(st.floats(1e-6, 1 - 1e-6), st.floats(1e-6, 1.0), st.floats(0.0, 6.0))
+def test_the_mixture_with_a_hint_is_the_tilt(p: float, p_hint: float, beta: float) -> None:
+    """-log(p/Z + 1 - 1/Z) = nats + log Z - β on the hint, and nats + log Z elsewhere."""
+    nats, hint_nats, strength = (
+        torch.tensor([x], dtype=torch.float64) for x in (-math.log(p), -math.log(p_hint), beta)
+    )
+    for is_hint, of_hint in ((0.0, hint_nats), (1.0, nats)):
+        log_z = math.log(1 + math.exp(-of_hint.item()) * math.expm1(beta))
+        found = predictor.mixed(nats, torch.full_like(nats, is_hint), predictor.kept_beside_hint(of_hint, strength))
+        assert found.item() == pytest.approx(nats.item() + log_z - beta * is_hint, rel=1e-9, abs=1e-12)
 
 
 def test_tilted_windows_pass() -> None:
@@ -188,22 +205,22 @@ def hints_under_a_key_with_the_target(tokens: np.ndarray, settings: TiltConfig) 
     return Hints(found, (found != NO_HINT).astype(np.float32))
 
 
-def not_normalised(nats: Tensor, hint_nats: Tensor, is_hint: Tensor, strengths: Tensor) -> Tensor:
-    return nats - strengths * is_hint
+def not_normalised(nats: Tensor, shares: Tensor, log_kept: Tensor) -> Tensor:
+    return -torch.log(torch.exp(-nats) - torch.expm1(log_kept) * shares)
 
 
 @pytest.mark.parametrize(
     ("name", "form", "total"),
     [
-        ("find_hints", hints_that_know_the_target, "2.0"),
-        ("find_hints", hints_under_a_key_with_the_target, "1.4"),
-        ("find_hints", hints_gated_by_the_target, "0.99"),
-        ("tilt", not_normalised, "1.004"),
+        ("tilt.find_hints", hints_that_know_the_target, "2.0"),
+        ("tilt.find_hints", hints_under_a_key_with_the_target, "1.4"),
+        ("tilt.find_hints", hints_gated_by_the_target, "0.99"),
+        ("predictor.mixed", not_normalised, "1.004"),
     ],
 )
 def test_illegal_forms_are_found(name: str, form: object, total: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sums are those of the table in docs/legality.md."""
-    monkeypatch.setattr(tilt, name, form)
+    monkeypatch.setattr(f"golf.training.scoring.{name}", form)
     found = breaches(dataclasses.replace(TILTED), PROBE)
     (sentence,) = found["sliding"]
     assert found["standard"] == [] and sentence.startswith(f"the probabilities of target 29 sum to {total}")
