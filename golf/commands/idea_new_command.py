@@ -56,12 +56,13 @@ def write_idea(kind: str, name: str, folder: Path) -> None:
     words = {
         "NAME": name,
         "CLASS": "".join(part.capitalize() for part in name.split("_")),
-        "FOLDER": str(folder.parent),
+        # Golf looks into the folder of this checkout by itself.
+        "WHERE": "" if folder.parent == FOLDER else f"{VARIABLE}={folder.parent} ",
     }
     folder.mkdir(parents=True)
     try:
         for template in sorted((TEMPLATES / kind).iterdir()):
-            text = re.sub("NAME|CLASS|FOLDER", lambda match: words[match[0]], template.read_text(encoding="utf-8"))
+            text = re.sub("NAME|CLASS|WHERE", lambda match: words[match[0]], template.read_text(encoding="utf-8"))
             (folder / template.name.replace("NAME", name).removesuffix(".txt")).write_text(text, encoding="utf-8")
     except OSError:
         shutil.rmtree(folder)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from golf.errors import GolfError
 from golf.settings.config import Config
 from golf.training.model.attention import CausalSelfAttention
 from golf.training.model.documents import PIECES
@@ -53,14 +52,6 @@ class AttentionSink(Technique):
     source = "PR #1895"
     groups = (("*.attn.sink", "scalar"),)
     control_names = ("*.attn.sink",)
-
-    def check(self, cfg: Config) -> None:
-        """Refuse a score that takes the plain attention in place of this one."""
-        if cfg.eval.ttt.method == "lora":
-            raise GolfError(
-                "eval.ttt.method=lora scores with the plain attention, without the sinks of tech.attention_sink: "
-                "drop one of them."
-            )
 
     def edit_model(self, model: GPT, cfg: Config) -> None:
         """Add the sinks to every layer, which its repeated visits share."""

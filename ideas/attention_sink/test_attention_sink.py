@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import golf
+from golf.training.model.documents import across_documents
 from golf.training.model.gpt import GPT
 from golf.training.model.layers import Context
 from ideas.attention_sink.attention_sink import attend_beside_sink
@@ -96,6 +97,15 @@ def test_within_documents_each_is_as_if_it_were_alone() -> None:
         torch.testing.assert_close(found[row, start:end], alone.logits(ids[row : row + 1, start:end])[0])
 
 
-def test_a_score_without_the_sinks_is_refused() -> None:
-    with pytest.raises(golf.GolfError, match="drop one of them"):
-        golf.compose(["tech=[attention_sink]", "eval.ttt.method=lora"])
+@torch.no_grad()
+@pytest.mark.parametrize("within", ["true", "false"])
+def test_low_rank_test_time_training_keeps_the_sinks(within: str) -> None:
+    model = filled(f"model.within_documents={within}", f"eval.documents={within}")
+    ids = torch.randint(2, 1024, (2, 13), generator=torch.Generator().manual_seed(2))
+    ids[:, 0] = BOS
+    expected = model.token_losses(ids[:, :-1], ids[:, 1:])
+    with across_documents(model):
+        torch.testing.assert_close(model.token_losses(ids[:, :-1], ids[:, 1:]), expected)
+    for block in model.blocks:
+        block.attn.sink.fill_(-50.0)
+    assert (model.token_losses(ids[:, :-1], ids[:, 1:]) - expected).abs().max() > 1e-3

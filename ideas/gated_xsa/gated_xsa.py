@@ -16,7 +16,7 @@ from golf.training.techniques.xsa import exclude_own_value
 
 def exclude_by_gate(attn: CausalSelfAttention, y: Tensor, v: Tensor, x: Tensor) -> Tensor:
     """Return y - tanh(α)(y·v̂)v̂ per head: `y` `[B, T, H, D]`, `v` `[B, T, K, D]`, α `[H]`."""
-    gate = torch.tanh(attn.get_parameter("xsa_alpha")).to(y.dtype)[:, None]
+    gate = torch.tanh(attn.xsa_alpha).to(y.dtype)[:, None]
     return y + gate * (exclude_own_value(attn, y, v, x) - y)
 
 

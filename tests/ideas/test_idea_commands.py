@@ -22,7 +22,7 @@ def test_a_new_idea_has_its_four_files(forgotten: None, tmp_path: Path) -> None:
         names = {path.name for path in (tmp_path / f"my_{kind}").iterdir()}
         assert names == {f"my_{kind}.py", f"my_{kind}.yaml", f"test_my_{kind}.py", "README.md"}
         for path in (tmp_path / f"my_{kind}").iterdir():
-            assert not [word for word in ("NAME", "CLASS", "FOLDER") if word in path.read_text()], path
+            assert not [word for word in ("NAME", "CLASS", "WHERE") if word in path.read_text()], path
 
 
 @pytest.mark.parametrize(

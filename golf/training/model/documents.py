@@ -89,7 +89,8 @@ def try_documents(device: torch.device, cfg: ModelConfig) -> None:
 def separate_documents(model: GPT, longest: int) -> None:
     """Edit `model` so that attention stays within pieces of at most `longest` tokens.
 
-    `model.piece_tokens` holds that length, which a stage of the training may change.
+    `model.piece_tokens` holds that length, which a stage of the training may change. A technique that sets `core` after
+    this reads the pieces from `Context.shared`, where there are some.
     """
     model.piece_tokens = longest
     attend = PieceAttention(model.cfg.attention)
@@ -108,7 +109,7 @@ def separate_documents(model: GPT, longest: int) -> None:
         return cos, sin
 
     model.shared_terms[PIECES] = lambda ids: attend.pieces(ids, model.piece_tokens)
-    model.turns = turn_from_starts
+    model.turns, model.separators = turn_from_starts, (within_pieces, turn_from_starts)
     for block in model.blocks:
         block.get_submodule("attn").core = within_pieces  # type: ignore[assignment]
 
@@ -116,9 +117,11 @@ def separate_documents(model: GPT, longest: int) -> None:
 @contextlib.contextmanager
 def across_documents(model: GPT) -> Iterator[None]:
     """Let the attention of `model` reach over whole rows in the block, for rows that hold one document each."""
-    attentions: list[Any] = [block.get_submodule("attn") for block in model.blocks]
+    # What a technique has put in the place of either stays.
+    attentions: list[Any] = [m for m in model.modules() if getattr(m, "core", None) in model.separators]
     saved = model.turns, model.shared_terms, [attn.core for attn in attentions]
-    model.turns = turn_from_row_start
+    if model.turns in model.separators:
+        model.turns = turn_from_row_start
     model.shared_terms = {name: term for name, term in model.shared_terms.items() if name != PIECES}
     for attn in attentions:
         attn.core = attend_to_all
