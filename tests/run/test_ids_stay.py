@@ -28,6 +28,7 @@ ONCE_BUILT_IN = {  # variants of ideas that were techniques of golf
     "d923cb9b": ["experiment=negative/soft_round", "scale=record", *FLOAT32],
     "4543ef26": ["experiment=negative/fused_qkv", "scale=record", *FLOAT32],
     "c373b42b": ["experiment=negative/value_residual", "scale=record", *FLOAT32],
+    "24a4b6b9": ["experiment=records/2026-04-19_caseops_gated_attn", "scale=record", *FLOAT32],
     "306c34cd": ["experiment=records/2026-03-31_parallel_mini_recurrence", "scale=record", *FLOAT32],
     "ea5292a9": ["experiment=records/2026-03-19_10l_muon_wd_overtone", "scale=record", *FLOAT32],
     "92fe4662": ["experiment=single_h100_8l", "scale=record", *FLOAT32],

@@ -11,8 +11,8 @@ from golf.settings.config import Config, ModelConfig
 from golf.training.model.attention import CausalSelfAttention
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
-from golf.training.techniques.gated_attention import GatedAttention
 from golf.training.techniques.xsa import XSA
+from ideas.gated_attention.gated_attention import GatedAttention
 
 IDS = torch.tensor([[3, 9, 9, 0, 17, 5]])
 
