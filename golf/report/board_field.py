@@ -14,7 +14,8 @@ from golf.report.rows import IMPORTED, is_score
 from golf.report.texts import FINEWEB, OLDER_SCORES, shown_text
 
 RECORDS = ROOT / "docs/records.csv"
-IN_TABLE, FROM_LOGS = "published", "imported"  # where a score is from: the challenge's table, logs that were read
+# Where a score is from: a public record, a pull request after them (docs/records.md), logs that were read
+IN_TABLE, FRONTIER, FROM_LOGS = "published", "frontier", "imported"
 
 
 def public_field(findings: Findings, root: Path) -> dict[str, Any]:
@@ -27,7 +28,7 @@ def public_field(findings: Findings, root: Path) -> dict[str, Any]:
         scored = " and ".join(sorted(map(shown_text, texts))) or "no text yet"
         return {"records": [], "about": f"Public records are scored on {FINEWEB}; these runs on {scored}."}
     judged = {v.label for v in findings.variants if any(row.source == IMPORTED for row in v.rows)}
-    found = {name: (bpb, IN_TABLE) for name, bpb in _published().items()} | _imported(root)
+    found = _published() | _imported(root)
     records = [
         {"name": name, "bpb": bpb, "source": source} for name, (bpb, source) in found.items() if name not in judged
     ]
@@ -35,14 +36,16 @@ def public_field(findings: Findings, root: Path) -> dict[str, Any]:
     return {"records": sorted(records, key=lambda record: record["bpb"]), "about": about}
 
 
-def _published() -> dict[str, float]:
-    """Return the score on today's text by record, in bits per byte; empty where Golf was installed without docs/."""
+def _published() -> dict[str, tuple[float, str]]:
+    """Return score in bits per byte on today's text and its source by record; empty if docs/ is not installed."""
     try:
-        rows = list(csv.DictReader(RECORDS.open(newline="", encoding="utf-8")))
+        rows = [row for row in csv.DictReader(RECORDS.open(newline="", encoding="utf-8")) if row["published_bpb"]]
     except OSError:
         return {}
-    scores = {row["folder"]: float(row["published_bpb"]) for row in rows if row["published_bpb"]}
-    return {name: OLDER_SCORES.get(bpb, bpb) for name, bpb in scores.items()}
+    scores = [float(row["published_bpb"]) for row in rows]
+    sources = [FRONTIER if row["status"] == FRONTIER else IN_TABLE for row in rows]
+    today = [OLDER_SCORES.get(bpb, bpb) for bpb in scores]
+    return {row["folder"]: found for row, found in zip(rows, zip(today, sources, strict=True), strict=True)}
 
 
 def _imported(root: Path) -> dict[str, tuple[float, str]]:
