@@ -161,7 +161,7 @@ REVIEWED = {
         "muon", "what all_gather has not written yet", Exchange, "finish", before(forget_work)
     ),
     "Adam's gradients are not averaged": Fault(
-        "muon", "depend on this rank's batch alone", parallel_muon, "_average", instead(no_numbers)
+        "muon", "depend on this rank's batch alone", parallel_muon, "_start_average", instead(no_numbers)
     ),
     "sharded Muon sums nothing": Fault(
         "ddp", "depend on this rank's batch alone", muon, "dist", lambda dist: Proxy(dist, all_reduce=no_numbers)

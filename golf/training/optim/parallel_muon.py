@@ -129,14 +129,17 @@ class ParallelMuon(MatrixOptimizer):
 
     @torch.no_grad()
     def reduce_gradients(self, others: Sequence[nn.Parameter]) -> None:
-        """Start averaging the banks over the ranks, then average the gradients of `others` in one call."""
+        """Average the gradients of `others` over the ranks in one call, and start averaging the banks."""
         # Gradients that lie outside of the banks have to be in them before anything is sent.
         for bank in self.banks:
             bank.collect()
+        grads = [p.grad for p in others if p.grad is not None]
+        # Collectives are done in their order: sent first, they let Adam, which steps first, not wait for the banks.
+        finish = _start_average(grads) if grads and self.world_size > 1 else None
         for exchange in self.exchanges:
             exchange.start_reduction()
-        if self.world_size > 1:
-            _average([p.grad for p in others if p.grad is not None])
+        if finish:
+            finish()
 
     def gradients(self) -> list[Tensor]:
         """Return the averaged gradients of the matrices that this rank owns."""
@@ -164,13 +167,16 @@ class ParallelMuon(MatrixOptimizer):
             travelling.finish(self.apply, lr, self.weight_decay)
 
 
-def _average(grads: Sequence[Tensor]) -> None:
-    """Replace tensors of any dtype by their means over the ranks, exchanged as one float32 vector."""
-    if not grads:
-        return
+def _start_average(grads: Sequence[Tensor]) -> Callable[[], None]:
+    """Send tensors of any dtype as one float32 vector; what is returned replaces them by their means over the ranks."""
     # One vector, because each of many small reductions would cost its own latency. It is float32, because a sum over
     # ranks in bf16 loses digits.
     flat = torch.cat([g.float().flatten() for g in grads])
-    dist.all_reduce(flat, op=dist.ReduceOp.AVG)
-    for grad, mean in zip(grads, flat.split([g.numel() for g in grads]), strict=True):
-        grad.copy_(mean.view_as(grad))
+    work = dist.all_reduce(flat, op=dist.ReduceOp.AVG, async_op=True)
+
+    def finish() -> None:
+        work.wait()
+        for grad, mean in zip(grads, flat.split([g.numel() for g in grads]), strict=True):
+            grad.copy_(mean.view_as(grad))
+
+    return finish
