@@ -111,6 +111,7 @@ def _lora_seconds(cfg: Config, model: GPT, rates: Rates, lengths: np.ndarray) ->
 def _batch_flops(batch: QueuedBatch, steps: int, recipe: TTTRecipe, cost: PassCost) -> float:
     """Return the operations of scoring every chunk of a batch's documents and of training on all but each last one."""
     targets = batch.documents[:, 1]
+    recipe = recipe._replace(chunk_tokens=recipe.chunk_for(int(targets.max())))
     chunks = -(-targets // recipe.chunk_tokens)
     trained = chunks - 1
     scoring, _ = _forward_flops(chunks, int(targets.sum()), recipe, cost)
