@@ -7,9 +7,9 @@ pass. That is half of PaLM's figure, which is not causal. Norms, rotary embeddin
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
-import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -75,8 +75,8 @@ def pass_flops(cfg: Config, model: GPT, active: Sequence[str], *, trains: bool =
 
 def _counted(cfg: Config, active: tuple[str, ...], trains: bool) -> PassFlops:
     """Return the operations that torch counts at two lengths of a row."""
-    # Built without numbers, as the given model need not be; training alone has what no score reads. Attention over whole
-    # rows is counted, because the plain one within documents computes what a kernel leaves out.
+    # Built without numbers, as the given model need not be; training alone has what no score reads. Attention is over
+    # whole rows, because the plain one within documents computes what a kernel leaves out.
     cfg = dataclasses.replace(cfg, model=dataclasses.replace(cfg.model, within_documents=False))
     model = shapeless_model(cfg if trains else scored_config(cfg))
     longest = mean_seq_len(cfg) if trains else eval_seq_len(cfg)

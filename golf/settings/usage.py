@@ -49,6 +49,6 @@ def usage() -> str:
 
 
 def _in_folders(options: list[str]) -> list[str]:
-    """Return the options, with one entry such as `records/… (45)` for all of a folder."""
+    """Return the options, with one entry such as `records/… (50)` for all of a folder."""
     folders = Counter(folder for option in options if (folder := option.rpartition("/")[0]))
     return [name for name in options if "/" not in name] + [f"{name}/… ({n})" for name, n in sorted(folders.items())]

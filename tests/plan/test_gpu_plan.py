@@ -105,6 +105,7 @@ def test_fits_find_the_constants_that_made_the_numbers() -> None:
     assert astuple(refound) == pytest.approx(astuple(kept), rel=0.02)
 
 
+@pytest.mark.slow
 def test_attention_that_stops_at_a_document_costs_as_in_the_fit() -> None:
     """Two records of packed documents took 122.0 and 121.4 ms; the fit reads their rows in the same way."""
     names = ("2026-04-18_caseops_taper", "2026-04-29_caseops_smear_lqer_3seeds")

@@ -156,7 +156,7 @@ def test_every_option_composes_and_says_what_it_is(path: Path, machine: None) ->
         (["sed=1"], r"There is no setting sed; did you mean seed\?"),
         (["modle=9l"], r"There is no setting modle; did you mean model\?"),
         (["model=12l"], r"model=12l does not exist; did you mean 11l\?"),
-        (["tech=[zzz]"], r"There is no technique zzz; known are adam_matrices, bigram"),
+        (["tech=[zzz]"], r"There is no technique zzz; known are adam_matrices, adamuon"),
         (["tech=[xas]"], r"There is no technique xas; did you mean xsa\?"),
         (["tech=[xsa]", "tech.xsa.last=3"], r"There is no setting tech\.xsa\.last; did you mean last_n\?"),
         (["tech=[xsa]", "tech.bigram.dim=3"], r"Technique bigram is not selected: add it with \+tech=bigram"),

@@ -86,7 +86,8 @@ def on_rank(rank: int, world_size: int, overrides: list[str], folder: Path) -> d
     return trained(cfg, folder / f"{world_size}_{rank}", Ranks(rank, world_size)).model.state_dict()
 
 
-@pytest.mark.parametrize("loader", ["coprime", pytest.param("sequential", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("loader", ["coprime", "sequential"])
 def test_two_ranks_are_one(tiny: OwnDataset, tmp_path: Path, loader: str) -> None:
     overrides = [*tiny_overrides(tiny), SHORT, f"data.loader={loader}"]
     expected = on_rank(0, 1, overrides, tmp_path)

@@ -18,7 +18,7 @@ from golf.training.loop.state import TrainState
 from golf.training.loop.steps import TrainStep
 from golf.training.loop.switches import StepHooks, Switches
 from golf.training.loop.training import Training, train
-from golf.training.model.build import build_model
+from golf.training.model.build import build_model, shapeless_model
 from golf.training.optim.groups import build_optimizer
 from golf.training.ranks import Ranks
 from golf.training.scoring.scorer import Scorer
@@ -47,6 +47,7 @@ def run_loop(cfg: Config, folder: Path, fake_time: FakeTime, step_seconds: float
 
     class FakeStep:
         ranks = Ranks()
+        optimizer = build_optimizer(cfg, shapeless_model(cfg))
 
         def __call__(self, *_: object) -> torch.Tensor:
             fake_time.now += step_seconds

@@ -122,6 +122,7 @@ def test_hints_of_documents_that_are_scored_later_are_found() -> None:
     assert found["standard"] == [] and any("changes an earlier score" in sentence for sentence in found["ttt"])
 
 
+@pytest.mark.slow
 def test_the_published_order_is_void_but_under_the_rules_of_the_frontier() -> None:
     cfg = compose(
         [
