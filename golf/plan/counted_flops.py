@@ -28,7 +28,7 @@ from golf.training.model.gpt import GPT
 
 
 class CountedPass(NamedTuple):
-    """What a pass costs for each token of its row."""
+    """The cost of a pass for each token of its row."""
 
     flops: float
     kept_bytes: float  # for the backward pass; 0 without one

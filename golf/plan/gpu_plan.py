@@ -45,7 +45,7 @@ JOB_SECONDS = 25 * 60  # of a record run with loading, compiling, quantizing and
 
 @dataclass(frozen=True)
 class KernelPlan:
-    """What a kernel of attention would make of a plan, over what the plan's own kernel makes of it."""
+    """Ratios of times with another kernel of attention to those with the plan's own."""
 
     step: float  # ratio of the step times
     scores: float  # ratio of the seconds of scores

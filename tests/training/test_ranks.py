@@ -44,7 +44,7 @@ def test_a_group_that_is_not_the_configurations_is_refused(
 
 
 def test_one_rank_ignores_what_a_cloud_has_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the address that a group is joined by. A process that is alone needs no group."""
+    """A process that is alone needs neither a group nor the address that one is joined by."""
     for name in ("MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("WORLD_SIZE", "1")

@@ -1,4 +1,4 @@
-"""What training minimises where a technique changes that: terms beside the loss, weights of tokens, other nats.
+"""The training loss of techniques that change it: terms beside the mean of the nats, weights of tokens.
 
 Scores never see it. They read `GPT.token_losses`, and a scored model is built without these techniques.
 """
@@ -19,7 +19,7 @@ from golf.training.model.gpt import GPT
 
 @dataclass(frozen=True)
 class Pass:
-    """What a training pass has computed."""
+    """The results of a training pass."""
 
     model: GPT
     ids: Tensor  # [B, T]

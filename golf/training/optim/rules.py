@@ -1,4 +1,4 @@
-"""What becomes of the gradients of matrices between the ranks that average them and the weights.
+"""Rules that turn the averaged gradients of matrices into updates of the weights.
 
 Both forms of Muon call a rule on the matrices that a rank owns, `[n, r, c]` of one shape, so that a rule knows nothing
 of ranks, sharding or clipping. A technique adds its part in `Technique.matrix_rule`, in the order of the techniques:

@@ -24,24 +24,23 @@ from golf.training.scoring.windows import Batch
 
 
 class Proposal(NamedTuple):
-    """What a predictor says of the next token."""
+    """A predictor's distribution over the next token."""
 
     strength: float  # λ, 0 to 1
     probability: Callable[[int], float]  # q of a token; over the vocabulary they sum to one
 
 
 class Predictions(NamedTuple):
-    """What a predictor says of every target."""
+    """A predictor's probabilities of all targets."""
 
     shares: np.ndarray  # float32 [N], q of the target
     strengths: np.ndarray  # float32 [N], λ; with hints the logarithm β of the factor on the hint
-    hints: np.ndarray | None = (
-        None  # int64 [N], tokens whose probability sets λ = 1 - 1/Z, Z = 1 + p(hint)·(exp(β) - 1)
-    )
+    # int64 [N], tokens whose probability p by the model sets λ = 1 - 1/Z with Z = 1 + p·(exp(β) - 1)
+    hints: np.ndarray | None = None
 
 
 class FollowsText(Protocol):
-    """What scores need of a predictor."""
+    """The methods of a predictor that scores call."""
 
     name: str
     in_text_order: bool
