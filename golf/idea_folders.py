@@ -31,6 +31,7 @@ FOLDER, OWN = ROOT / PACKAGE, ROOT / "golf" / "training" / "techniques"
 ONCE_BUILT_IN = {
     "fused_qkv": "30eed3124a1a",
     "gated_attention": "5a0a7db79f37",
+    "lawa": "43e8460c474d",
     "no_attention": "6456c8c5ee51",
     "norm_eps": "b236c194d91f",
     "overtone_init": "7024b7f25ff7",

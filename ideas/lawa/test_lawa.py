@@ -5,7 +5,7 @@ import torch
 from golf.run.progress import Progress
 from golf.settings.config import Config, ModelConfig
 from golf.training.model.build import build_model
-from golf.training.techniques.lawa import LAWA
+from ideas.lawa.lawa import LAWA
 
 
 def test_mean_of_the_last_snapshots_on_the_grid() -> None:
