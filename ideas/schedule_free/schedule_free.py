@@ -99,7 +99,7 @@ class ScheduleFree(Technique):
 
     source = "arXiv 2405.15682"
     effect = CHANGES_STEP
-    conflicts = ("ema", "swa", "lawa")
+    conflicts = ("ema", "swa", "lawa", "torch_optimizer")
 
     # groups of parameters that it trains; the others stay with Golf's own optimizers, and their last weights are scored
     replaces: list[str] = field(default_factory=lambda: [*GROUPS], metadata=among(*GROUPS))
