@@ -37,7 +37,7 @@ def memory(tensor: Tensor) -> int:
 
 
 class Watch:
-    """What a rank on `device` does with its tensors; `faults` has a sentence for each mistake, once."""
+    """A stand-in for a rank on `device` that checks its tensors; `faults` has a sentence for each mistake, once."""
 
     def __init__(self, device: torch.device):
         self.device = device
