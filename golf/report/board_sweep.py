@@ -48,7 +48,7 @@ def _columns(findings: Findings, filled: list[Column]) -> tuple[list[Column], in
     """Return the columns with the verdict early, and how many stand before it."""
     name, *others = filled
     verdict = [column for column in others if column.key == "verdict"]
-    rest = [column for column in others if column.key != "verdict"]
+    rest = others[len(verdict) :]
     keys = findings.study.swept
     # Variants from elsewhere, or refused ones, are known by their labels alone.
     has_all = all(key in variant.values for variant in findings.variants for key in keys)

@@ -64,8 +64,8 @@ def results_table(findings: Findings) -> Table:
     rows = [{**values.get(variant.id, {}), **result_row(findings, variant)} for variant in findings.variants]
     runs = sum(len(v.rows) for v in findings.study.variants)
     title = f"{findings.study.title}: {counted(len(rows), 'variant')}, {counted(runs, 'run')}"
-    variant, *others = _columns(findings)
-    return Table((variant, *IN_CSV, *settings, *others), rows, title, remarks_on(findings))
+    variant, verdict, *others = _columns(findings)
+    return Table((variant, verdict, *IN_CSV, *settings, *others), rows, title, remarks_on(findings))
 
 
 def settings_columns(variants: Sequence[Variant], *, labelled: bool) -> tuple[list[Column], dict[str, dict[str, str]]]:
@@ -90,6 +90,7 @@ def _columns(findings: Findings) -> tuple[Column, ...]:
     confidence = f"{findings.rules.confidence:.0%}"
     return (
         Column("variant", " ".join(findings.study.swept) or "variant", is_text=True),
+        Column("verdict", "verdict", is_text=True, style=lambda cell: COLOURS.get(cell.partition(":")[0], "")),
         Column("mean_bpb", score_title(findings), "{:.4f}".format, spare=1),
         Column("sd_bpb", "sd", "{:.5f}".format, spare=9),
         Column("n", "n", spare=4),
@@ -101,7 +102,6 @@ def _columns(findings: Findings) -> tuple[Column, ...]:
         Column("interval_low_bpb", "", in_text=False),
         Column("interval_high_bpb", "", in_text=False),
         Column("p", "p", shown_p, spare=8),
-        Column("verdict", "verdict", is_text=True, style=lambda cell: COLOURS.get(cell.partition(":")[0], "")),
         Column("total_bytes", "largest bytes", "{:,.0f}".format, spare=6),
         Column("steps", "steps", "{:,.0f}".format, spare=12),
         Column("step_ms", "step ms", "{:.1f}".format, spare=10),

@@ -115,18 +115,20 @@ def test_running_and_silent_runs_are_told_apart(runs: Path, walk: Walk) -> None:
         asked.append(([f"optim.matrix_lr={lr}"], with_lr(lr), 1))
         since = time.time() - 3600 * number
         os.utime(folder / "metrics.jsonl", (since, since))
-    write_sweep(runs, "live", [*asked, (["optim.matrix_lr=0.06"], with_lr(0.06), 1)])
+    write_run(runs, with_lr(0.05), 1.22, train_seconds=600.0, eval_seconds=120.0)
+    asked += [([f"optim.matrix_lr={lr}"], with_lr(lr), 1) for lr in (0.05, 0.06)]
+    write_sweep(runs, "live", asked)
     found = walk("""
       const bars = all("#progress progress").map(bar => bar.value);
       return { bars, progress: text("progress"), verdicts: text("verdict-table"), status: text("status") };
     """)
-    assert found["bars"] == pytest.approx([0.66, 0.99, 0.99], abs=0.01), "of the sweep, then of each run"
-    assert (
-        "0 of 3 runs done" in found["progress"] and "running: step 9,900 of 20,000, 99 %, 6 s left" in found["progress"]
-    )
+    assert found["bars"] == pytest.approx([0.74, 0.99, 0.99], abs=0.01), "of the sweep, then of each run"
+    # 1.02 runs of 720 s are missing, one at a time.
+    assert "1 of 4 runs done, 74 % of the sweep, at least 12 min left" in found["progress"]
+    assert "running: step 9,900 of 20,000, 99 %, 6 s left" in found["progress"]
     assert "silent: step 9,900 of 20,000, 99 %, last line 60 min ago, its lines take 6 s" in found["progress"]
     assert "1 running (99 %)" in found["verdicts"] and "1 silent (99 %)" in found["verdicts"]
-    assert "Runs: 1 running, 1 silent." in found["status"] and "no result.json" not in found["verdicts"]
+    assert "Runs: 1 running, 1 silent, 1 ok." in found["status"] and "no result.json" not in found["verdicts"]
 
 
 @pytest.mark.parametrize("width", [1280, 390])

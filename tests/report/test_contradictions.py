@@ -98,9 +98,7 @@ def rows_of(found: Findings) -> dict[str, Row]:
     """Return the rows by variant id, having compared terminal, CSV and page cell by cell."""
     table, page = results_table(found), sweep_values(found, Path("nowhere"))
     lines = csv.DictReader(io.StringIO(render(table, "csv")))
-    name, *others = table.filled
-    order = [name, *sorted(others, key=lambda column: column.key != "verdict")]
-    cells = [[column.cell(row) for column in order] for row in table.rows]
+    cells = [[column.cell(row) for column in table.filled] for row in table.rows]
     assert page["rows"] == cells and page["notes"] == list(table.notes)
     rows = {
         values["variant_id"]: Row(dict(values), data, line)

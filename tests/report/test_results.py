@@ -68,7 +68,7 @@ def test_rows_are_sorted_and_ties_and_failures_are_named() -> None:
 
 def test_markdown_is_a_table_and_escapes_bars() -> None:
     lines = [line for line in render(table(), "markdown").splitlines() if line.startswith("|")]
-    assert len(lines) == 9 and lines[0].startswith("| optim.matrix_lr | post-quant bpb | sd | n |")
+    assert len(lines) == 9 and lines[0].startswith("| optim.matrix_lr | verdict | post-quant bpb | sd | n |")
     assert len({line.replace("\\|", "").count("|") for line in lines}) == 1
     assert "nan \\| inf" in lines[-1]
 

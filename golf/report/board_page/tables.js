@@ -154,6 +154,12 @@ function bar(share, label) {
   return made;
 }
 
+/** Return how long `missing` runs take, as many at once as are running, at the mean of the ended ones; 0 if nothing is known. */
+function sweepSeconds(ids, missing, atOnce) {
+  const seconds = ids.map(id => overview.runs[id]).filter(run => !isOpen(run) && run.train_seconds).map(run => run.train_seconds + (run.eval_seconds || 0));
+  return atOnce && seconds.length ? missing * seconds.reduce((sum, value) => sum + value, 0) / seconds.length / atOnce : 0;
+}
+
 /** Show a bar for the sweep while it goes on, and one for each running or silent run. */
 function showProgress() {
   const sweep = currentSweep(), ids = sweep ? sweep.runs.filter(id => overview.runs[id]) : Object.keys(overview.runs);
@@ -162,7 +168,8 @@ function showProgress() {
   if (sweep && (open.length || sweep.waiting) && ids.length) {
     const all = ids.length + sweep.waiting, ended = ids.length - open.length;
     const share = (ended + open.reduce((sum, id) => sum + Math.min(overview.runs[id].share || 0, 1), 0)) / all;
-    lines.push([bar(share, "the sweep"), make("span", `${ended} of ${counted(all, "run")} done, ${Math.floor(100 * share)} % of the sweep`)]);
+    const left = sweepSeconds(ids, all * (1 - share), running.length), end = left ? `, at least ${duration(left)} left` : "";
+    lines.push([bar(share, "the sweep"), make("span", `${ended} of ${counted(all, "run")} done, ${Math.floor(100 * share)} % of the sweep${end}`)]);
   }
   for (const id of shown) {
     const run = overview.runs[id], [word, detail] = activity(run);
