@@ -155,8 +155,10 @@ class RunsRoot:
             record = self._records[name][1]
             asked = [(run.get("variant_id", ""), run.get("seed")) for run in record.get("runs", [])]
             runs = [self._latest(folders.get(key, [])) for key in asked]
-            shown = {key: record.get(key) or "" for key in ("kind", "created", "error")}
-            yield {"name": name, **shown, "runs": [id for id in runs if id], "waiting": runs.count("")}
+            found: dict[str, Any] = {key: record.get(key) or "" for key in ("kind", "created", "error")}
+            # At most; 0 for a sweep without looks.
+            found["rounds"] = len((record.get("sequential") or {}).get("seeds", ()))
+            yield {"name": name, **found, "runs": [id for id in runs if id], "waiting": runs.count("")}
 
     def _latest(self, ids: list[str]) -> str:
         """Return the id of the attempt that stands for a seed; empty without any."""

@@ -83,6 +83,7 @@ def test_the_overview_lists_runs_sweeps_and_only_the_settings_that_differ(runs: 
         found = values(server, "api/overview")
     (sweep,) = found["sweeps"]
     assert len(found["runs"]) == 7 and sweep["name"] == "lr" and len(sweep["runs"]) == 6 and sweep["waiting"] == 0
+    assert sweep["rounds"] == 0
     assert {tuple(settings) for settings in found["settings"].values()} == {("optim.matrix_lr",)}
     assert {s["optim.matrix_lr"] for s in found["settings"].values()} == {"0.06", "0.04", "0.03", "0.02"}
     (unfinished,) = (run for run in found["runs"].values() if run["state"] == "unfinished")

@@ -169,7 +169,9 @@ function showProgress() {
     const all = ids.length + sweep.waiting, ended = ids.length - open.length;
     const share = (ended + open.reduce((sum, id) => sum + Math.min(overview.runs[id].share || 0, 1), 0)) / all;
     const left = sweepSeconds(ids, all * (1 - share), running.length), end = left ? `, at least ${duration(left)} left` : "";
-    lines.push([bar(share, "the sweep"), make("span", `${ended} of ${counted(all, "run")} done, ${Math.floor(100 * share)} % of the sweep${end}`)]);
+    // A sweep that looks after every round lists the runs of its rounds so far.
+    const whole = sweep.rounds ? `the rounds so far, of at most ${sweep.rounds}` : "the sweep";
+    lines.push([bar(share, "the sweep"), make("span", `${ended} of ${counted(all, "run")} done, ${Math.floor(100 * share)} % of ${whole}${end}`)]);
   }
   for (const id of shown) {
     const run = overview.runs[id], [word, detail] = activity(run);
