@@ -20,11 +20,12 @@ def along_the_gradient(update: Tensor, grads: Tensor, _: State) -> Tensor:
     return update * kept / kept.mean(dim=(1, 2), keepdim=True).clamp(min=LEAST_SHARE)
 
 
-def decay_along_the_update(value: Tensor, update: Tensor, lr: float, weight_decay: float) -> None:
-    """Set W ← W − lr·update − lr·weight_decay·W·[update·W ≥ 0] in place."""
-    if weight_decay:
-        value.sub_(value * (update * value >= 0), alpha=lr * weight_decay)
-    value.add_(update, alpha=-lr)
+def decay_along_the_update(values: list[Tensor], updates: list[Tensor], lr: float, weight_decay: float) -> None:
+    """Set every W ← W − lr·update − lr·weight_decay·W·[update·W ≥ 0] in place."""
+    for value, update in zip(values, updates, strict=True):
+        if weight_decay:
+            value.sub_(value * (update * value >= 0), alpha=lr * weight_decay)
+        value.add_(update, alpha=-lr)
 
 
 @technique("cautious")

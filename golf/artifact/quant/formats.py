@@ -238,15 +238,16 @@ def row_clips(w: Tensor, how: TensorQuant, qmax: int) -> list[Tensor]:
     if how.clip == "absmean":
         return [qmax * w.abs().mean(1)]
     quantiles = how.clip_search if how.clip == "search" else [how.clip_quantile]
-    # The maximum needs no sorting, which fake quantization would do in every pass.
-    return [w.abs().amax(1) if quantile == 1.0 else row_quantile(w.abs(), quantile) for quantile in quantiles]
+    magnitudes = w.abs()
+    # Fake quantization does this in every pass: the maximum needs no sorting, and all other quantiles need one.
+    ordered = magnitudes.sort(dim=1).values if set(quantiles) - {1.0} else magnitudes
+    return [magnitudes.amax(1) if quantile == 1.0 else row_quantile(ordered, quantile) for quantile in quantiles]
 
 
-def row_quantile(values: Tensor, quantile: float) -> Tensor:
-    """Return the quantile of every row of `values` `[r, c]`, `[r]`: `torch.quantile`, bit for bit."""
+def row_quantile(ordered: Tensor, quantile: float) -> Tensor:
+    """Return the quantile of every row of `ordered` `[r, c]`, whose rows rise, `[r]`: `torch.quantile`, bit for bit."""
     # Torch 2.11 cannot compile torch.quantile, which fake quantization needs in every step.
-    ordered = values.sort(dim=1).values
-    rank = values.new_full((), quantile) * (values.size(1) - 1)
+    rank = ordered.new_full((), quantile) * (ordered.size(1) - 1)
     below, above = ordered[:, torch.stack((rank.floor(), rank.ceil())).long()].unbind(1)
     return below.lerp(above, rank - rank.floor())
 

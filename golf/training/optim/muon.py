@@ -9,7 +9,7 @@ coefficients of Polar Express (arXiv 2505.16932; record 2026-04-23_SP8192_CaseOp
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
@@ -31,6 +31,8 @@ POLAR_EXPRESS = (
     (3.285753657755655, -2.3681294933425376, 0.46449024233003106),
     (2.3465413258596377, -1.7097828382687081, 0.42323551169305323),
 )
+# (values, updates, lr, weight decay): changes the values of matrices `[r, c]` or `[n, r, c]` in place
+Apply = Callable[[list[Tensor], list[Tensor], float, float], None]
 EPS = 1e-7  # added to the norm of a matrix, and least norm of a row
 
 
@@ -82,11 +84,12 @@ def nesterov_momentum(grads: Tensor, buffer: Tensor, momentum: float, optim: Opt
     return nesterov
 
 
-def decay_and_add(value: Tensor, update: Tensor, lr: float, weight_decay: float) -> None:
-    """Set W ← W·(1 − lr·weight_decay) − lr·update in place. The decay, too, uses the scheduled `lr`."""
+def decay_and_add(values: list[Tensor], updates: list[Tensor], lr: float, weight_decay: float) -> None:
+    """Set every W ← W·(1 − lr·weight_decay) − lr·update in place. The decay, too, uses the scheduled `lr`."""
+    # One launch for all matrices on a GPU.
     if weight_decay:
-        value.mul_(1.0 - lr * weight_decay)
-    value.add_(update, alpha=-lr)
+        torch._foreach_mul_(values, 1.0 - lr * weight_decay)
+    torch._foreach_add_(values, updates, alpha=-lr)
 
 
 class MatrixOptimizer(NamedState):
@@ -164,8 +167,7 @@ class Muon(MatrixOptimizer):
     def step(self, lr_multiplier: float, momentum: float) -> None:
         """Apply one update at `lr · lr_multiplier`."""
         updates = self._exchange(self._owned_updates(momentum))
-        for matrix, update in zip(self.matrices, updates, strict=True):
-            self.apply(matrix.value, update, self.lr * lr_multiplier, self.weight_decay)
+        self.apply([m.value for m in self.matrices], updates, self.lr * lr_multiplier, self.weight_decay)
 
     def _owned_updates(self, momentum: float) -> dict[int, Tensor]:
         updates: dict[int, Tensor] = {}
@@ -186,4 +188,6 @@ class Muon(MatrixOptimizer):
         for i, update in updates.items():
             views[i].copy_(update)
         dist.all_reduce(flat)
-        return views
+        # Values of another dtype than their updates would be a launch each.
+        whole = flat.to(self.params[0].dtype)
+        return [v.view(m.shape) for v, m in zip(whole.split(sizes), self.matrices, strict=True)]

@@ -20,7 +20,7 @@ from golf.training.model.layers import embed_dtype
 from golf.training.optim.banks import Segment, make_banks
 from golf.training.optim.clipping import squared_norm
 from golf.training.optim.matrices import RowCounts
-from golf.training.optim.muon import MatrixOptimizer
+from golf.training.optim.muon import Apply, MatrixOptimizer
 from golf.training.ranks import ALONE, Ranks
 
 # Renamed in torch 2.13. NCCL and gloo, the backends that `training.ranks` joins, do both in bf16 and float32 with any
@@ -85,12 +85,12 @@ class Exchange:
         # The update of a tall matrix is laid out transposed, and collectives want contiguous memory.
         self._work = all_gather(self.batch, updates.contiguous(), async_op=True)
 
-    def finish(self, apply: Callable[[Tensor, Tensor, float, float], None], lr: float, weight_decay: float) -> None:
+    def finish(self, apply: Apply, lr: float, weight_decay: float) -> None:
         """Apply the gathered updates to every matrix."""
         self._finish()
         parts = self._updates[: sum(self.sizes)].split(self.sizes)
         for part, segment in zip(parts, self.segments, strict=True):
-            apply(segment.values, part, lr, weight_decay)
+            apply([segment.values], [part], lr, weight_decay)
 
     def _finish(self) -> None:
         if self._work is not None:

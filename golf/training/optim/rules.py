@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from golf.errors import GolfError
 from golf.settings.config import Config
 from golf.training.optim.muon import (
+    Apply,
     MatrixOptimizer,
     decay_and_add,
     nesterov_momentum,
@@ -42,7 +43,7 @@ class MatrixRule:
     before: tuple[Edit, ...] = ()  # of the Nesterov momentum
     after: tuple[Edit, ...] = ()  # of the orthogonalised update, before it is scaled by √max(1, r/c)
     replaced_by: Callable[[Tensor, State], Tensor] | None = None  # (averaged gradients, state) → update
-    apply: Callable[[Tensor, Tensor, float, float], None] = decay_and_add  # (value, update, lr, weight decay)
+    apply: Apply = decay_and_add
     state: Mapping[str, ShapeOf] = field(default_factory=dict)
 
     def with_before(self, edit: Edit, **state: ShapeOf) -> MatrixRule:
@@ -53,7 +54,7 @@ class MatrixRule:
         """Return the rule with a further edit of the orthogonalised update."""
         return dataclasses.replace(self, after=(*self.after, edit), state=self._with(state))
 
-    def with_apply(self, apply: Callable[[Tensor, Tensor, float, float], None]) -> MatrixRule:
+    def with_apply(self, apply: Apply) -> MatrixRule:
         """Return the rule with another way to decay weights and add updates. Raises `GolfError` for a second one."""
         if self.apply is not decay_and_add:
             raise GolfError("Two techniques replace how matrices decay: drop one of them.")

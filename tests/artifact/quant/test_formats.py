@@ -60,7 +60,7 @@ def test_codes_equal_the_slow_definition(fmt: str, scale_floor: str, seed: int, 
 )
 def test_quantiles_of_rows_are_those_of_torch(shape: tuple[int, int], quantile: float, seed: int) -> None:
     values = torch.randn(shape, generator=torch.Generator().manual_seed(seed)).abs()
-    assert torch.equal(row_quantile(values, quantile), torch.quantile(values, quantile, dim=1))
+    assert torch.equal(row_quantile(values.sort(dim=1).values, quantile), torch.quantile(values, quantile, dim=1))
 
 
 @pytest.mark.parametrize(("fmt", "largest"), [("int8", 127), ("int6", 31)])
