@@ -148,6 +148,8 @@ def fault(idea: Idea) -> str:
         importlib.import_module(idea.module)
     # A module may raise anything.
     except Exception as error:
+        # The fault may stand below the technique, which must not run without what follows it.
+        TECHNIQUE_TYPES.pop(idea.name, None)
         return f"The idea {idea.name} in {idea.file} cannot be imported ({type(error).__name__}: {error})."
     if idea.name not in TECHNIQUE_TYPES:
         return f'{idea.file} registers no technique {idea.name}: put @technique("{idea.name}") above its class.'

@@ -168,6 +168,7 @@ def test_an_artifact_in_the_number_format_of_an_idea_names_the_idea(
     [
         ("def broken(:\n", "cannot be imported .SyntaxError"),
         ("import a_package_that_is_not_here\n", "cannot be imported .ModuleNotFoundError: No module named"),
+        (IDEA.format(name="faulty") + "1 / 0\n", "cannot be imported .ZeroDivisionError"),
         ("x = 1\n", 'registers no technique faulty: put @technique."faulty". above its class'),
     ],
 )
