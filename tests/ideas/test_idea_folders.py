@@ -168,7 +168,6 @@ def test_an_artifact_in_the_number_format_of_an_idea_names_the_idea(
     [
         ("def broken(:\n", "cannot be imported .SyntaxError"),
         ("import a_package_that_is_not_here\n", "cannot be imported .ModuleNotFoundError: No module named"),
-        (IDEA.format(name="faulty") + "1 / 0\n", "cannot be imported .ZeroDivisionError"),
         ("x = 1\n", 'registers no technique faulty: put @technique."faulty". above its class'),
     ],
 )
@@ -180,6 +179,12 @@ def test_a_faulty_idea_is_named_where_it_is_selected_alone(text: str, said: str,
         golf.compose([*SMALL, "tech=[faulty]"])
     with pytest.raises(GolfError, match=said):
         refuse_mistakes(["tech=[faulty]"])
+
+
+def test_a_technique_above_a_fault_in_its_module_is_not_taken(write: Callable[..., Path]) -> None:
+    folder = write("faulty", IDEA.format(name="faulty") + "1 / 0\n")
+    with pytest.raises(GolfError, match="The idea faulty in .* cannot be imported .ZeroDivisionError"):
+        golf.compose([f"ideas={folder}", *SMALL, "tech=[faulty]"])
 
 
 def test_values_that_are_no_yaml_are_one_sentence(write: Callable[..., Path]) -> None:
