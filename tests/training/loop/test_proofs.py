@@ -21,7 +21,7 @@ from golf.training.optim.groups import build_optimizer
 from golf.training.ranks import Ranks
 from golf.training.techniques.base import Technique, technique
 from golf.training.techniques.bigram import Bigram
-from golf.training.techniques.smear import Smear, SmearGate
+from ideas.smear.smear import Smear, SmearGate
 from tests.support import compose, inert_techniques, tiny_overrides, with_techniques
 
 pytestmark = pytest.mark.usefixtures("registry")
