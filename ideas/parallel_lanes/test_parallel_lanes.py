@@ -10,8 +10,8 @@ from golf.settings.config import Config, ModelConfig
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
 from golf.training.model.layers import Context
-from golf.training.techniques.recurrence import Recurrence
 from ideas.parallel_lanes.parallel_lanes import ParallelLanes
+from ideas.recurrence.recurrence import Recurrence
 from ideas.skip_gates.skip_gates import SkipGates
 from tests.support import refusal
 

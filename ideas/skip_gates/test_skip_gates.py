@@ -6,7 +6,7 @@ import torch
 
 from golf.training.model.gpt import GPT
 from golf.training.model.layers import Context
-from golf.training.techniques.recurrence import Recurrence
+from ideas.recurrence.recurrence import Recurrence
 from ideas.skip_gates.skip_gates import SkipGates
 from tests.training.techniques.small import small_model
 
