@@ -1,1 +1,1 @@
-"""Speed measurements of this machine and of the framework on it, for `scripts/bench.py`."""
+"""Measurements of this machine and of the framework on it, for `scripts/bench.py` and `golf gpu-check`."""

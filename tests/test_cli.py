@@ -206,7 +206,7 @@ def test_it_runs_as_a_module_from_any_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
-        ("da", ["dashboard", "data"]),
+        ("da", ["data"]),
         ("data ", ["get", "tokenize"]),
         ("train model=1", ["model=11l"]),
         ("train model=4l,9", ["model=4l,9l"]),

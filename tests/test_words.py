@@ -11,7 +11,6 @@ NOUNS = "runs|seeds|jobs|sweeps|variants|logs|results|files|folders|faults|cores
 COUNTED_NOUN = re.compile(rf"( (?:more|other|finished|different|own|equal))? ({NOUNS})\b")
 # Sentences that are printed for two or more only, names of quantities, and text in the form of the public scripts.
 TWO_OR_MORE = {
-    "commands/gpu_check_command.py": "steps",
     "commands/power_command.py": "variants seeds",
     "foreign/claims.py": "seeds",
     "foreign/folder_audit.py": "logs runs",

@@ -20,7 +20,7 @@ GROUPS = {
     "Artifacts": ("inspect", "quant-gap"),
     "Submissions": ("export", "audit", "import"),
     "Ideas": ("idea new", "idea check"),
-    "Weights & Biases": ("sync", "dashboard"),
+    "Weights & Biases": ("sync",),
     "Speed": ("gpu-check", "bench"),
 }
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)

@@ -23,32 +23,7 @@ from golf.paths import ROOT
 from golf.settings.names import fields_of
 from golf.settings.usage import options_of
 
-# Readline splits words at = and : and replaces the last part alone, so what is before it is taken off.
-BASH = r"""_golf() {
-    local line="${COMP_LINE:0:COMP_POINT}"
-    local current="${line##*[[:space:]]}"
-    local IFS=$'\n'
-    COMPREPLY=($(golf completion words "$line" 2>/dev/null))
-    COMPREPLY=("${COMPREPLY[@]#"${current%"${current##*[$COMP_WORDBREAKS]}"}"}")
-    if [[ ${#COMPREPLY[@]} -eq 1 && (${COMPREPLY[0]} == *[=.] || ${COMPREPLY[0]} == *"["*) ]]; then
-        compopt -o nospace 2>/dev/null
-    fi
-}
-complete -o bashdefault -o default -F _golf golf
-"""
-ZSH = r"""#compdef golf
-_golf() {
-    local -a found
-    found=(${(f)"$(golf completion words "${(j: :)words[1,CURRENT-1]} $PREFIX" 2>/dev/null)"})
-    (( $#found )) || { _files; return; }
-    compadd -Q -S '' -- ${(M)found:#(*[=.]|*=\[*)}
-    compadd -Q -- ${found:#(*[=.]|*=\[*)}
-}
-compdef _golf golf
-"""
-FISH = r"""complete -c golf -a '(golf completion words (commandline --cut-at-cursor) 2>/dev/null)'
-"""
-SHELLS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
+SCRIPTS, SHELLS = Path(__file__).with_name("completion_scripts"), ("bash", "zsh", "fish")
 CONF = ROOT / "conf"
 RUN_SCALARS = ("seed", "name", "note", "tags", "drop", "ideas")  # settings of a run outside every group
 
@@ -71,7 +46,7 @@ def main(arguments: list[str]) -> int:
             typed.append("")
         print("\n".join(candidates(typed)))
     else:
-        print(SHELLS[args.shell], end="")
+        print((SCRIPTS / f"golf.{args.shell}").read_text(), end="")
     return 0
 
 

@@ -6,12 +6,14 @@ import dataclasses
 from collections.abc import Sequence
 
 from golf.artifact.script.settings import submitted
-from golf.settings.config import Config, QuantConfig, TensorQuant, techniques, tensor_classes
+from golf.run.identity import flat
+from golf.settings.config import Config, techniques
 from golf.submission.manifest import Label
 from golf.submission.rehearsal import Rehearsal
 from golf.submission.runs import SubmittedRun, mean, sample_sd
 from golf.words import counted
 
+LABELS = ("name", "tag")  # fields that say nothing about the run
 COUNTED_FORM = {
     True: "`train_gpt.py` is minified and compressed; `train_gpt_readable.py` is the same program for reading.",
     False: "`train_gpt.py` is counted as it is, readable.",
@@ -79,82 +81,24 @@ def written(value: object) -> str:
 
 
 def technique_table(cfg: Config) -> str:
-    """Return a Markdown table of the techniques with their settings, then model, optimizers, batch, quantization."""
-    o, m, q = cfg.optim, cfg.model, cfg.quant
+    """Return a Markdown table of the techniques with their settings, then of the settings unlike the baseline's."""
     rows = ["| what | settings | source |", "|---|---|---|"]
     for technique in techniques(cfg):
         settings = ", ".join(f"{k} {written(v)}" for k, v in dataclasses.asdict(technique).items())
         rows.append(f"| {technique.name} | {settings or '–'} | {technique.source} |")
-    scalar_lr, adam_wd = written(o.scalar_lr), written(o.adam_wd)
-    moments = "" if o.adam_moment_dtype == "parameter" else f", moments in {o.adam_moment_dtype}"
+    m, q = cfg.model, cfg.quant
     shape = f"{counted(m.num_layers, 'layer')} of {m.model_dim}, {m.num_heads} heads, {m.num_kv_heads} key-value heads"
     rows += [
         f"| model | {shape}, vocabulary {m.vocab_size} | – |",
-        f"| Muon ({o.muon}) | {_muon(cfg)} | – |",
-        f"| Adam | learning rate {scalar_lr}, decay {adam_wd}{moments} | – |",
         f"| batch | {cfg.data.train_batch_tokens:,} tokens in sequences of {cfg.data.train_seq_len} | – |",
-        f"| quantization | {_formats(q)}{_extras(q)}; {q.codec} {q.codec_level} | – |",
+        f"| quantization | {q.name}; {q.codec} {q.codec_level} | – |",
     ]
+    # The schema's defaults are the public baseline, whose settings need no mention.
+    for group in ("model", "optim", "schedule", "quant", "eval"):
+        own, usual = (list(flat(dataclasses.asdict(getattr(one, group)), left_out=LABELS)) for one in (cfg, Config()))
+        unlike = [f"{key} {written(value)}" for key, value in own if (key, value) not in usual]
+        rows.append(f"| {group}, unlike the baseline | {', '.join(unlike) or '–'} | – |")
     return "\n".join(rows)
-
-
-def _muon(cfg: Config) -> str:
-    """Return Muon's settings, and its options as far as they are on."""
-    o, s = cfg.optim, cfg.schedule
-    parts = [
-        f"learning rate {written(o.matrix_lr)}",
-        f"momentum {written(o.muon_momentum)}",
-        f"decay {written(o.muon_wd)}",
-    ]
-    if s.muon_wd_taper_final < 1.0:
-        parts[-1] += f" falling to {written(s.muon_wd_taper_final)} of it from {written(s.muon_wd_taper_start)} on"
-    if s.weight_decay_factors:
-        parts[-1] += ", all decays times " + " to ".join(map(written, s.weight_decay_factors))
-        parts[-1] += " at shares " + ", ".join(map(written, s.weight_decay_shares)) + " of the run"
-    if o.muon_row_normalize:
-        parts.append("rows normalized")
-    if o.muon_coefficients != "quintic":
-        parts.append(f"coefficients {o.muon_coefficients}")
-    if o.muon_momentum_dtype != "fp32":
-        parts.append(f"momentum in {o.muon_momentum_dtype}")
-    return ", ".join(parts)
-
-
-def _formats(quant: QuantConfig) -> str:
-    """Return the number format of every tensor class, or one format if all classes have the same."""
-    named = {name: _format(how) for name, how in tensor_classes(quant).items()}
-    if len(set(named.values())) == 1:
-        return next(iter(named.values()))
-    return ", ".join(f"{name} {shown}" for name, shown in named.items())
-
-
-def _extras(quant: QuantConfig) -> str:
-    """Return what is done beside the formats, as far as it is on."""
-    control = f", control tensors {quant.control_format}" if quant.control_format != "fp32" else ""
-    return control + (f", smallest {written(quant.prune.weights)} of weights zeroed" if quant.prune.weights else "")
-
-
-def _format(how: TensorQuant) -> str:
-    """Return a format such as `int6 (clipped at 3 deviations, gptq)`."""
-    clip = {
-        "quantile": f"clipped at quantile {written(how.clip_quantile)}",
-        "std": f"clipped at {written(how.clip_k)} deviations",
-        "matrix_std": f"clipped at {written(how.clip_k)} deviations of the matrix",
-    }
-    if how.clip_importance:
-        clip = {name: f"{text} by importance {written(how.clip_importance)}" for name, text in clip.items()}
-    details = []
-    if how.format.startswith("int"):
-        details.append(clip.get(how.clip, f"clip by {how.clip}"))
-    if how.rounding != "nearest":
-        details.append(how.rounding)
-    if how.finer_columns:
-        details.append(f"half the step for {how.finer_columns} columns")
-    if how.columns:
-        details.append(f"column steps to the power of {written(how.columns)}")
-    if how.rotation != "none":
-        details.append("rotated")
-    return f"{how.format} ({', '.join(details)})" if details else how.format
 
 
 def _bytes(runs: Sequence[SubmittedRun], script_bytes: int) -> str:

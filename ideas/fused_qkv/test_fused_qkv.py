@@ -8,8 +8,8 @@ from golf.settings.config import Config, ModelConfig, OptimConfig
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
 from golf.training.optim.groups import build_optimizer
-from golf.training.techniques.ortho_init import OrthoInit
 from ideas.fused_qkv.fused_qkv import FusedQKV
+from ideas.ortho_init.ortho_init import OrthoInit
 
 BATCH = torch.randint(20, (2, 9), generator=torch.Generator().manual_seed(0))
 

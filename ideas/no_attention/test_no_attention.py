@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from golf.training.model.build import build_model
-from golf.training.techniques.recurrence import Recurrence
 from golf.training.techniques.xsa import XSA
 from ideas.fused_qkv.fused_qkv import FusedQKV
 from ideas.no_attention.no_attention import NoAttention
+from ideas.recurrence.recurrence import Recurrence
 from ideas.untied_mlps.test_untied_mlps import IDS, ON, config, shaken
 from tests.support import refusal
 

@@ -9,7 +9,7 @@ from golf.settings.config import Config, ModelConfig
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
 from golf.training.model.layers import RMSNorm
-from golf.training.techniques.ln_scale import LNScale
+from ideas.ln_scale.ln_scale import LNScale
 from ideas.norm_eps.norm_eps import NormEps
 
 PLACES = ("attn", "mlp", "qk", "embed", "final")

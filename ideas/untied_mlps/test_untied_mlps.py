@@ -16,7 +16,7 @@ from golf.training.loop.switches import StepHooks
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
 from golf.training.optim.groups import build_optimizer
-from golf.training.techniques.recurrence import Recurrence
+from ideas.recurrence.recurrence import Recurrence
 from ideas.swiglu.swiglu import SwiGLU
 from ideas.untied_mlps.untied_mlps import UntiedMLPs
 from tests.support import compose, metrics, only_run, refusal, tiny_overrides

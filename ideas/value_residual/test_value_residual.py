@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from golf.training.techniques.value_embed import ValueEmbed
+from ideas.value_embed.value_embed import ValueEmbed
 from ideas.value_residual.value_residual import ValueResidual
 from tests.training.techniques.small import inputs_and_values, small_model
 

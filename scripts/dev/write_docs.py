@@ -47,9 +47,9 @@ CHANGES = {
 INTRODUCTION = """\
 # Techniques
 
-Each is one file in `golf/training/techniques/`, and any number can be selected together. A technique that is not
-selected leaves no parameter and no trace in the graph. [adding_a_technique.md](adding_a_technique.md) adds one in three
-files.
+Each is one file, in `golf/training/techniques/` or in a folder of [`ideas/`](../ideas/README.md), and any number can be
+selected together. A technique that is not selected leaves no parameter and no trace in the graph.
+[adding_a_technique.md](adding_a_technique.md) adds one in three files.
 
 ```bash
 python golf/train.py 'tech=[bigram,xsa]' tech.xsa.last_n=2              # select, and set
@@ -173,9 +173,9 @@ def pages() -> dict[Path, str]:
 
 def settings_page() -> str:
     """Return docs/settings.md: a table a group, a row a setting."""
-    parts = [SETTINGS_INTRODUCTION]
+    parts, grouped = [SETTINGS_INTRODUCTION], {name for effects in _effects().values() for name in effects}
     for group in catalogue():
-        if group.name.removeprefix("tech.") in ideas():
+        if group.name.removeprefix("tech.") in ideas().keys() - grouped:
             continue
         head = ["| setting | default | choices or range | meaning |", "|---" * 4 + "|"]
         rows = [
@@ -217,9 +217,9 @@ def _record_row(record: dict[str, str]) -> str:
 
 def techniques_page() -> str:
     """Return docs/techniques.md: a table a group, a row a technique."""
-    groups = yaml.safe_load((ROOT / "docs/techniques.yaml").read_text())
+    groups = _effects()
     grouped = {name for effects in groups.values() for name in effects}
-    # Ideas have pages of their own.
+    # Ideas have pages of their own; those of several records stand here, too.
     if further := [name for name in sorted(technique_types()) if name not in {*grouped, *ideas()}]:
         groups["Further techniques"] = {name: {} for name in further}
     parts = [INTRODUCTION]
@@ -230,10 +230,16 @@ def techniques_page() -> str:
     return "\n".join([*parts, PLAIN_SETTINGS])
 
 
+def _effects() -> dict[str, dict[str, dict[str, float | str]]]:
+    """Return docs/techniques.yaml: what is known about the effect of each technique of the page, by group."""
+    groups: dict[str, dict[str, dict[str, float | str]]] = yaml.safe_load((ROOT / "docs/techniques.yaml").read_text())
+    return groups
+
+
 def _row(kind: type[Technique], effect: dict[str, float | str]) -> str:
     changes = CHANGES[kind.effect] + (", late switch" if kind.is_switch else "")
     cells = [
-        f"[`{kind.name}`](../golf/training/techniques/{kind.name}.py)",
+        f"[`{kind.name}`](../{kind.__module__.replace('.', '/')}.py)",
         " ".join([_description(kind), _settings(kind)]).strip(),
         kind.source,
         changes,

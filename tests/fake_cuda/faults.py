@@ -25,7 +25,7 @@ from golf.training.optim.clipping import squared_norm
 from golf.training.optim.parallel_muon import Exchange, ParallelMuon
 from golf.training.scoring.lora import BatchLoRA
 from golf.training.scoring.tally import Tally
-from golf.training.techniques.ema import MovingAverage
+from ideas.ema.ema import MovingAverage
 
 
 class Fault(NamedTuple):

@@ -17,10 +17,10 @@ from golf.report.study import read_study
 from golf.report.table import render
 from golf.run.identity import identity_of, variant_id
 from golf.settings.config import Config, ModelConfig, OptimConfig, to_dict
-from golf.training.techniques.ema import EMA
-from golf.training.techniques.smear import Smear
 from golf.training.techniques.xsa import XSA
+from ideas.ema.ema import EMA
 from ideas.lawa.lawa import LAWA
+from ideas.smear.smear import Smear
 from tests.report.runs import with_lr, write_lr_sweep, write_run, write_sweep
 
 

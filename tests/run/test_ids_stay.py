@@ -32,6 +32,10 @@ ONCE_BUILT_IN = {  # variants of ideas that were techniques of golf
     "306c34cd": ["experiment=records/2026-03-31_parallel_mini_recurrence", "scale=record", *FLOAT32],
     "ea5292a9": ["experiment=records/2026-03-19_10l_muon_wd_overtone", "scale=record", *FLOAT32],
     "92fe4662": ["experiment=single_h100_8l", "scale=record", *FLOAT32],
+    "dac95571": ["experiment=records/2026-03-20_int6_mlp3x_swa", "scale=laptop", *FLOAT32],
+    "0ea3f8a3": ["experiment=records/2026-03-21_11l_partial_rope", "scale=record", *FLOAT32],
+    "5b7962b7": ["experiment=records/2026-04-01_vocab4096_mlp4x", "scale=record", *FLOAT32],
+    "16e45af9": ["experiment=records/2026-04-10_varlen_attn", "scale=record", *FLOAT32],
     "93d4ed36": ["model=9l", "tech=[swiglu]", "scale=record", *FLOAT32],
 }
 

@@ -86,6 +86,9 @@ def nesterov_momentum(grads: Tensor, buffer: Tensor, momentum: float, optim: Opt
 
 def decay_and_add(values: list[Tensor], updates: list[Tensor], lr: float, weight_decay: float) -> None:
     """Set every W ← W·(1 − lr·weight_decay) − lr·update in place. The decay, too, uses the scheduled `lr`."""
+    # Techniques may have taken all matrices over, and torch refuses empty lists.
+    if not values:
+        return
     # One launch for all matrices on a GPU.
     if weight_decay:
         torch._foreach_mul_(values, 1.0 - lr * weight_decay)

@@ -8,7 +8,7 @@ import torch
 from golf.artifact.quant.policy import is_control, quantize, storage_class, storage_of
 from golf.settings.config import Config, QuantConfig, from_dict, to_dict
 from golf.training.techniques.base import Technique, technique
-from golf.training.techniques.smear import Smear
+from ideas.smear.smear import Smear
 from ideas.swiglu.swiglu import SwiGLU
 from tests.support import compose, refusal
 

@@ -19,7 +19,7 @@ from golf.training.model.gpt import GPT, plain_route
 from golf.training.model.layers import RMSNorm
 from golf.training.model.route import Routes, Visit, route_through
 from golf.training.techniques.base import Technique, technique
-from golf.training.techniques.recurrence import Recurrence
+from ideas.recurrence.recurrence import Recurrence
 from ideas.swiglu.swiglu import SwiGLU
 from tests.support import inert_techniques, with_techniques
 

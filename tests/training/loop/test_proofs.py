@@ -20,8 +20,8 @@ from golf.training.model.gpt import GPT
 from golf.training.optim.groups import build_optimizer
 from golf.training.ranks import Ranks
 from golf.training.techniques.base import Technique, technique
-from golf.training.techniques.bigram import Bigram
-from golf.training.techniques.smear import Smear, SmearGate
+from ideas.bigram.bigram import Bigram
+from ideas.smear.smear import Smear, SmearGate
 from tests.support import compose, inert_techniques, tiny_overrides, with_techniques
 
 pytestmark = pytest.mark.usefixtures("registry")

@@ -22,9 +22,9 @@ from golf.training.model.gpt import GPT
 from golf.training.optim.adam import Adam
 from golf.training.optim.muon import MatrixOptimizer
 from golf.training.techniques.base import Technique, technique
-from golf.training.techniques.ema import MovingAverage
-from golf.training.techniques.swa import SnapshotMean
+from ideas.ema.ema import MovingAverage
 from ideas.lawa.lawa import LatestMean
+from ideas.swa.swa import SnapshotMean
 from tests.support import with_techniques
 
 pytestmark = pytest.mark.usefixtures("registry")

@@ -18,7 +18,7 @@ from golf.settings.config import ModelConfig
 from golf.training.model.gpt import GPT, capped_losses
 from golf.training.model.kernels.choice import LossKernel, MLPKernel, kernel_module
 from golf.training.model.layers import MLP
-from golf.training.techniques.leaky_relu import LeakyReluSquared
+from ideas.leaky_relu.leaky_relu import LeakyReluSquared
 
 SMALL = ModelConfig(num_layers=2, model_dim=32, num_heads=4, num_kv_heads=2, vocab_size=40, attention="sdpa")
 WIDTHS = (104, 40, 96)  # rows, width and hidden width, none of them a multiple of its tile

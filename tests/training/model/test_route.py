@@ -74,7 +74,7 @@ def test_the_last_active_switch_with_a_route_decides() -> None:
 
 
 def test_two_techniques_cannot_both_order_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    from golf.training.techniques.skip_gates import SkipGates
+    from ideas.skip_gates.skip_gates import SkipGates
 
     monkeypatch.setattr(SkipGates, "routes", lambda self, cfg: Routes((), {}))
     with pytest.raises(GolfError) as refused:

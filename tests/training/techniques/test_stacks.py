@@ -11,7 +11,7 @@ from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT, State
 from golf.training.model.layers import Context
 from golf.training.ranks import Ranks
-from golf.training.techniques.parallel_lanes import Lanes, LaneStream
+from ideas.parallel_lanes.parallel_lanes import Lanes, LaneStream
 from tests.support import compose, parity
 
 STACK = "tech=[bigram,smear,xsa,partial_rope,ln_scale,value_embed]"

@@ -11,7 +11,7 @@ from golf.settings.config import Config, ModelConfig
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
 from golf.training.model.rotary import apply_rotary
-from golf.training.techniques.partial_rope import PartialRope
+from ideas.partial_rope.partial_rope import PartialRope
 
 
 def small_model(**settings: int | None) -> GPT:

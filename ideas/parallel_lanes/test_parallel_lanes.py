@@ -10,9 +10,9 @@ from golf.settings.config import Config, ModelConfig
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
 from golf.training.model.layers import Context
-from golf.training.techniques.parallel_lanes import ParallelLanes
-from golf.training.techniques.recurrence import Recurrence
-from golf.training.techniques.skip_gates import SkipGates
+from ideas.parallel_lanes.parallel_lanes import ParallelLanes
+from ideas.recurrence.recurrence import Recurrence
+from ideas.skip_gates.skip_gates import SkipGates
 from tests.support import refusal
 
 IDS = torch.tensor([[3, 9, 9, 0, 17], [1, 2, 3, 4, 5]])

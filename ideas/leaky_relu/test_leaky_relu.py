@@ -7,7 +7,7 @@ import torch
 from golf.settings.config import Config, ModelConfig
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
-from golf.training.techniques.leaky_relu import LeakyRelu
+from ideas.leaky_relu.leaky_relu import LeakyRelu
 
 
 def small_model(slope: float) -> GPT:

@@ -7,8 +7,8 @@ from golf.settings.config import Config, ModelConfig
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
 from golf.training.model.layers import Context
-from golf.training.techniques.leaky_relu import LeakyRelu
-from golf.training.techniques.ln_scale import LNScale
+from ideas.leaky_relu.leaky_relu import LeakyRelu
+from ideas.ln_scale.ln_scale import LNScale
 
 LAYERS = 4
 

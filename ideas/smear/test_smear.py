@@ -9,7 +9,7 @@ import torch
 from golf.settings.config import Config, ModelConfig
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
-from golf.training.techniques.smear import Smear, SmearGate, WindowedSmear
+from ideas.smear.smear import Smear, SmearGate, WindowedSmear
 
 BOS = 1
 IDS = torch.tensor([[5, BOS, 7, 7, BOS, 9], [BOS, 4, 5, 6, 7, 8]])

@@ -6,9 +6,9 @@ from torch import Tensor
 
 from golf.settings.config import Config, ModelConfig
 from golf.training.model.build import build_model
-from golf.training.techniques.bigram import Bigram
-from golf.training.techniques.ortho_init import OrthoInit
-from golf.training.techniques.value_embed import ValueEmbed
+from ideas.bigram.bigram import Bigram
+from ideas.ortho_init.ortho_init import OrthoInit
+from ideas.value_embed.value_embed import ValueEmbed
 
 LAYERS = 3
 Techniques = OrthoInit | Bigram | ValueEmbed

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from golf.training.techniques.value_embed import ValueEmbed
+from ideas.value_embed.value_embed import ValueEmbed
 from tests.training.techniques.small import inputs_and_values, small_model
 
 IDS = torch.tensor([[3, 9, 9, 0, 17], [1, 2, 3, 4, 5]])

@@ -7,7 +7,7 @@ from golf.run.progress import Progress
 from golf.settings.config import Config, ModelConfig
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
-from golf.training.techniques.swa import SWA
+from ideas.swa.swa import SWA
 
 STEPS = 16
 

@@ -6,8 +6,8 @@ import torch
 
 from golf.training.model.gpt import GPT
 from golf.training.model.layers import Context
-from golf.training.techniques.recurrence import Recurrence
-from golf.training.techniques.skip_gates import SkipGates
+from ideas.recurrence.recurrence import Recurrence
+from ideas.skip_gates.skip_gates import SkipGates
 from tests.training.techniques.small import small_model
 
 IDS = torch.tensor([[3, 9, 9, 0, 17]])

@@ -10,7 +10,7 @@ from golf.settings.config import Config, ModelConfig
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
 from golf.training.optim.groups import group_parameters
-from golf.training.techniques.bigram import Bigram, linear_buckets, ngram_buckets
+from ideas.bigram.bigram import Bigram, linear_buckets, ngram_buckets
 
 IDS = torch.tensor([[3, 3, 11, 0, 39, 11, 0]])
 

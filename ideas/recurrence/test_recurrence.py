@@ -17,10 +17,10 @@ from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
 from golf.training.model.layers import Context, RMSNorm
 from golf.training.optim.groups import build_optimizer
-from golf.training.techniques.ln_scale import LNScale
-from golf.training.techniques.recurrence import Recurrence
-from golf.training.techniques.skip_gates import SkipGates
 from golf.training.techniques.xsa import XSA, exclude_own_value
+from ideas.ln_scale.ln_scale import LNScale
+from ideas.recurrence.recurrence import Recurrence
+from ideas.skip_gates.skip_gates import SkipGates
 from tests.support import compose
 
 IDS = torch.tensor([[3, 9, 9, 0, 17]])

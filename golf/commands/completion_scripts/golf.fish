@@ -1,0 +1,1 @@
+complete -c golf -a '(golf completion words (commandline --cut-at-cursor) 2>/dev/null)'
