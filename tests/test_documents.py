@@ -220,7 +220,9 @@ def test_generated_pages_are_up_to_date() -> None:
 
 def test_every_technique_has_one_row() -> None:
     rows = re.findall(r"^\| \[`(\w+)`\]", (ROOT / "docs/techniques.md").read_text(), re.MULTILINE)
-    assert sorted(rows) == sorted(set(technique_types()) - set(ideas()))
+    # Golf's own techniques, and the ideas that several presets use.
+    own = set(technique_types()) - set(ideas())
+    assert len(rows) == len(set(rows)) and own <= set(rows) <= set(technique_types())
 
 
 def test_every_idea_has_one_row_and_a_page() -> None:

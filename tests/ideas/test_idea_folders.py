@@ -183,7 +183,7 @@ def test_a_faulty_idea_is_named_where_it_is_selected_alone(text: str, said: str,
 
 def test_a_technique_above_a_fault_in_its_module_is_not_taken(write: Callable[..., Path]) -> None:
     folder = write("faulty", IDEA.format(name="faulty") + "1 / 0\n")
-    with pytest.raises(GolfError, match="The idea faulty in .* cannot be imported .ZeroDivisionError"):
+    with pytest.raises(GolfError, match=r"The idea faulty in .* cannot be imported .ZeroDivisionError"):
         golf.compose([f"ideas={folder}", *SMALL, "tech=[faulty]"])
 
 
