@@ -1,7 +1,8 @@
-"""Show the settings in which two runs or overrides differ.
+"""Show the settings in which two runs or overrides differ, or a record and what it builds on.
 
 golf why multirun/9l-int8-1234abcd/seed1 multirun/9l-int8-5678cdef/seed1
 golf why "model=11l seed=2" "model=9l"
+golf why 2026-04-27_caseops_lqer_9hp
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from golf.commands.parsing import CommandParser
 def parser() -> CommandParser:
     """Return the parser of `golf why`."""
     made = CommandParser("why", __doc__)
-    made.add_argument("variants", nargs="*", metavar="A B", help="run folder, variant or quoted overrides, two of them")
+    made.add_argument("variants", nargs="*", metavar="A B", help="one record, or two of run folder, variant, overrides")
     return made
 
 

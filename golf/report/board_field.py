@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 import statistics
 from pathlib import Path
 from typing import Any
 
-from golf.paths import ROOT
 from golf.report.findings import Findings
 from golf.report.imported_rows import find_imported, imported_folder, imported_variants
+from golf.report.public_records import public_records
 from golf.report.rows import IMPORTED, is_score
 from golf.report.texts import FINEWEB, OLDER_SCORES, shown_text
 
-RECORDS = ROOT / "docs/records.csv"
 # Where a score is from: a public record, a pull request after them (docs/records.md), logs that were read
 IN_TABLE, FRONTIER, FROM_LOGS = "published", "frontier", "imported"
 
@@ -38,14 +36,10 @@ def public_field(findings: Findings, root: Path) -> dict[str, Any]:
 
 def _published() -> dict[str, tuple[float, str]]:
     """Return score in bits per byte on today's text and its source by record; empty if docs/ is not installed."""
-    try:
-        rows = [row for row in csv.DictReader(RECORDS.open(newline="", encoding="utf-8")) if row["published_bpb"]]
-    except OSError:
-        return {}
-    scores = [float(row["published_bpb"]) for row in rows]
-    sources = [FRONTIER if row["status"] == FRONTIER else IN_TABLE for row in rows]
-    today = [OLDER_SCORES.get(bpb, bpb) for bpb in scores]
-    return {row["folder"]: found for row, found in zip(rows, zip(today, sources, strict=True), strict=True)}
+    rows = public_records()
+    scores = {row["folder"]: float(row["published_bpb"]) for row in rows}
+    sources = {row["folder"]: FRONTIER if row["status"] == FRONTIER else IN_TABLE for row in rows}
+    return {name: (OLDER_SCORES.get(bpb, bpb), sources[name]) for name, bpb in scores.items()}
 
 
 def _imported(root: Path) -> dict[str, tuple[float, str]]:

@@ -1,4 +1,4 @@
-"""`golf why A B`: the settings in which two runs, variants or lists of overrides differ."""
+"""`golf why RECORD` and `golf why A B`: the settings in which two runs, variants or lists of overrides differ."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from golf.errors import GolfError
+from golf.report.public_records import parent_of
 from golf.report.store import begun_variant
 from golf.run.difference import Difference, differences, environment_differences
 from golf.run.folder import runs_root
@@ -31,10 +32,21 @@ class Side:
 
 def why(arguments: Sequence[str]) -> int:
     """Print the difference and return 0. Raises `GolfError` if a side cannot be found or composed."""
+    if len(arguments) == 1:
+        arguments = with_parent(arguments[0])
     if len(arguments) != 2:
         raise GolfError(USAGE)
+    scaled = [re.search(r"(?<!\S)scale=\S+", text) for text in arguments]
+    if (named := scaled[0] or scaled[1]) and not all(scaled) and all("=" in text for text in arguments):
+        raise GolfError(f'Quote each side whole, as in "experiment=A {named[0]}" "experiment=B {named[0]}".')
     print("\n".join(explained(side(arguments[0]), side(arguments[1]))))
     return 0
+
+
+def with_parent(record: str) -> tuple[str, str]:
+    """Return overrides of what a record of docs/records.md builds on, and its own. Raises `GolfError` for others."""
+    experiment = f"records/{record.removeprefix('experiment=').removeprefix('records/')}"
+    return f"experiment={parent_of(experiment)} scale=record", f"experiment={experiment} scale=record"
 
 
 def side(text: str) -> Side:
@@ -71,8 +83,7 @@ def explained(one: Side, other: Side) -> list[str]:
     variant, besides = differences(one.cfg, other.cfg)
     ids = variant_id(one.cfg), variant_id(other.cfg)
     lines = [f"one variant, {ids[0]}" if not variant else f"two variants, {ids[0]} and {ids[1]}: they differ in"]
-    lines += map(_shown, variant)
-    lines += _section("different, but no part of the variant:", besides)
+    lines += [*map(_shown, variant), *_section("different, but no part of the variant:", besides)]
     if one.folder and other.folder:
         with contextlib.suppress(OSError, ValueError):
             lines += _section("made with:", environment_differences(one.folder, other.folder))

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from golf.run.identity import flat, identity
-from golf.settings.config import Config
+from golf.settings.config import Config, to_dict
+from golf.settings.unread import is_unread
 
 ENVIRONMENT_KEYS = ("python", "packages", "cpu", "cpu_cores", "gpus", "gpu", "cuda", "git", "variables")
 
@@ -22,11 +23,35 @@ class Difference(NamedTuple):
 
 
 def differences(one: Config, other: Config) -> tuple[list[Difference], list[Difference]]:
-    """Return the settings that make `one` and `other` two variants, and those that differ otherwise (seed, name, …)."""
+    """Return the settings that make `one` and `other` two variants, and those that differ otherwise (seed, name, …).
+
+    A technique, or a pattern of `quant.by_name`, that one side lacks is one difference. A setting of what is off on a
+    side is None there, and left out if it is off on both, unless nothing else makes two variants.
+    """
+    mine, theirs = _entries(one), _entries(other)
+    # Two dicts are compared setting by setting.
+    whole = {k for k in {*mine, *theirs} if not (isinstance(mine.get(k), dict) and isinstance(theirs.get(k), dict))}
     # asdict has every setting, also those that config.json and the identity leave out.
     everything = _compared(dict(flat(dataclasses.asdict(one))), dict(flat(dataclasses.asdict(other))))
+    single = [d for d in everything if not f"{d.key}.".startswith(tuple(f"{key}." for key in whole))]
     keys = {difference.key for difference in _compared(identity(one), identity(other))}
-    return [d for d in everything if d.key in keys], [d for d in everything if d.key not in keys]
+    variant = [d for d in single if d.key in keys]
+    shown = [Difference(key, mine.get(key), theirs.get(key)) for key in whole]
+    shown += [
+        Difference(k, None if is_unread(k, one) else a, None if is_unread(k, other) else b) for k, a, b in variant
+    ]
+    return sorted(d for d in shown if d.one != d.other) or variant, [d for d in single if d.key not in keys]
+
+
+def _read(key: str, value: Any, cfg: Config) -> Any:
+    return None if is_unread(key, cfg) else value
+
+
+def _entries(cfg: Config) -> dict[str, Any]:
+    """Return the techniques and the patterns of `quant.by_name`, each with all that it sets."""
+    values = to_dict(cfg)
+    groups = {"tech": values["tech"], "quant.by_name": values["quant"]["by_name"]}
+    return {f"{group}.{name}": entry for group, entries in groups.items() for name, entry in entries.items()}
 
 
 def environment_differences(one: Path, other: Path) -> list[Difference]:

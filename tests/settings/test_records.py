@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import functools
 import math
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 import golf
 from golf.artifact.quant.policy import rounded_to_nearest
 from golf.jobs.launch.launcher import train_and_score
+from golf.report.statistics import welch
 from golf.run.identity import variant_id
 from golf.run.result import OK
 from golf.settings.config import Config
@@ -21,7 +23,7 @@ from golf.training.loop.state import build_state
 from golf.training.loop.warmup import synthetic_batch
 from golf.training.model.build import build_model
 from golf.training.ranks import Ranks
-from scripts.dev import compare_records
+from scripts.dev import compare_records, record_steps
 from tests.support import ROOT, compose, tiny_overrides
 
 PUBLISHED = ROOT.parent / "shared" / "reference" / "records.csv"
@@ -146,6 +148,43 @@ def test_every_record_and_every_file_has_a_row() -> None:
     files = {f"records/{path.stem}" for path in (ROOT / "conf/experiment/records").glob("*.yaml")}
     assert {record["experiment"] for record in COMPOSED} == files
     assert len(COMPOSED) == len(files), "two records share an experiment"
+
+
+def test_every_record_but_the_baseline_builds_on_an_earlier_one() -> None:
+    (baseline,) = (record for record in records() if not record["parent"])
+    known = {record["folder"]: record for record in records()}
+    for record in records():
+        assert record is baseline or known[record["parent"]]["folder"][:10] <= record["folder"][:10]
+        assert bool(record["sd_bpb"]) == (int(record["seeds"]) > 1)
+        assert float(record["mean_bpb"]) - float(record["published_bpb"]) == pytest.approx(0, abs=3e-3)
+    lines = record_steps.tree(records()).splitlines()
+    drawn = [line.split(" #")[0].rpartition(" ")[2] for line in lines if line[0] != " "]
+    assert sorted(drawn) == sorted(r["experiment"].removeprefix("records/") or r["folder"] for r in records())
+
+
+def test_a_difference_of_two_records_is_welchs_test() -> None:
+    scores = [1.0612, 1.0621, 1.0599], [1.0640, 1.0652, 1.0631, 1.0644]
+    one, other = (
+        {"seeds": str(len(x)), "mean_bpb": str(statistics.fmean(x)), "sd_bpb": str(statistics.stdev(x))} for x in scores
+    )
+    low, high = welch(*scores).interval(record_steps.CONFIDENCE)
+    said = record_steps.difference(one, other)
+    assert said == f"−{-(low + high) / 2:.4f} ± {(high - low) / 2:.4f}, shown"
+    assert record_steps.difference(other, {**one, "sd_bpb": ""}) == f"+{-(low + high) / 2:.4f}, one seed of the parent"
+    near = {**other, "mean_bpb": str(float(one["mean_bpb"]) - 1e-5)}
+    assert record_steps.difference(near, one).startswith("−0.0000 ± ")
+    assert record_steps.difference(near, one).endswith(record_steps.NOT_SHOWN)
+
+
+def test_the_page_has_the_step_to_the_best_record() -> None:
+    known = {record["folder"]: record for record in records()}
+    best = known["2026-04-27_SP8192_LQER_SparseGate_BOSSmearFix_9HpStack_1.0611"]
+    assert record_steps.step(best, known[best["parent"]], {}) in (ROOT / "docs/records.md").read_text()
+
+
+@pytest.mark.slow
+def test_the_page_has_every_step() -> None:
+    assert record_steps.steps(records()) in (ROOT / "docs/records.md").read_text(), "run scripts/dev/write_docs.py"
 
 
 def test_parameters_and_scores_are_those_of_the_public_logs() -> None:
