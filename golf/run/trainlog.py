@@ -98,6 +98,14 @@ class TrainLog:
         """Log the `factor` of all steps at which the file fills the cap, found in `packs` trials."""
         self.line(f"fitted:steps times {factor:.4f} after {packs} packs")
 
+    def uncorrected(self, matrices: int) -> None:
+        """Log that the drift of some `matrices` was not corrected in time, if there are any."""
+        if matrices:
+            self.warning(
+                f"the drift of {matrices} matrices was not corrected before the training time was over: "
+                "raise quant.calibration.reserve_seconds."
+            )
+
     def peak_memory(self, allocated_mib: int, reserved_mib: int) -> None:
         self.line(f"peak memory allocated: {allocated_mib} MiB reserved: {reserved_mib} MiB")
 

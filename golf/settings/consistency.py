@@ -349,6 +349,8 @@ def _check_quant(cfg: Config) -> None:
             f"quant.sensitive chooses formats after the training, which {', '.join(in_training)} needs in it: drop "
             "one of them.",
         )
+    if quant.gptq.drift:
+        _check_drift(quant)
     _require(
         not (quant.prune.to_fit and quant.prune.fraction),
         "quant.prune.to_fit finds the share itself: leave quant.prune.fraction=0 with it.",
@@ -370,6 +372,18 @@ def _check_quant(cfg: Config) -> None:
             f"quant.calibration.reserve_seconds={quant.calibration.reserve_seconds:g} leaves nothing of the "
             f"{cfg.budget.train_seconds:g} s to train in: reserve less.",
         )
+
+
+def _check_drift(quant: QuantConfig) -> None:
+    _require(
+        uses_gptq(quant),
+        "quant.gptq.drift corrects the targets of GPTQ: set quant.attn.rounding=gptq and quant.mlp.rounding=gptq, too.",
+    )
+    _require(
+        not (quant.prune.fraction or quant.prune.to_fit or quant.sensitive.top or quant.clip_sensitivity),
+        "quant.gptq.drift rounds layer by layer, and pruning and formats by sensitivity choose among all layers: leave "
+        "quant.prune.fraction=0, quant.prune.to_fit=false, quant.sensitive.top=0 and quant.clip_sensitivity=0 with it.",
+    )
 
 
 def _check_own_formats(cfg: Config) -> None:

@@ -39,7 +39,7 @@ OFF: dict[str, dict[str, Any]] = {  # name → settings and their values without
     "shard_order": {"data.shard_order": []},
     "parallel_muon": {"optim.muon": "sharded", "optim.clip_before_reduction": False},
     "fp16_embed": {"quant.embed.format": "int8"},
-    # Clip importance, column steps and formats by sensitivity follow the inputs of GPTQ and go with it.
+    # Clip importance, column steps, formats by sensitivity and drift follow the inputs of GPTQ and go with it.
     "gptq": {
         **{f"quant.{key}.rounding": "nearest" for key in TENSOR_CLASSES},
         **{f"quant.{key}.clip_importance": 0.0 for key in TENSOR_CLASSES},
@@ -47,8 +47,10 @@ OFF: dict[str, dict[str, Any]] = {  # name → settings and their values without
         **{f"quant.{key}.finer_columns": 0 for key in TENSOR_CLASSES},
         "quant.sensitive.top": 0,
         "quant.clip_sensitivity": 0.0,
+        "quant.gptq.drift": False,
     },
     "column_steps": {f"quant.{key}.columns": 0.0 for key in TENSOR_CLASSES},
+    "drift": {"quant.gptq.drift": False},
     "finer_columns": {f"quant.{key}.finer_columns": 0 for key in TENSOR_CLASSES},
     "rotation": {f"quant.{key}.rotation": "none" for key in TENSOR_CLASSES},
     "pruning": {"quant.prune.fraction": 0.0, "quant.prune.to_fit": False, "quant.prune.weights": 0.0},

@@ -58,6 +58,9 @@ class GPTQConfig:
     # inputs that were always zero, in the mean diagonal that damping is relative to; left_out: not counted | one:
     # counted as one, as in the public scripts | both: both means are tried
     unused_inputs: str = later(one_of("both", "left_out", "one"))
+    # rounding in the order of the forward pass, with targets refitted to the inputs from the layers rounded before
+    # (GPTAQ, arXiv 2504.02692); under quant.fit=cap these are rounded with the preset's own steps
+    drift: bool = later(False)
 
 
 @dataclass

@@ -6,11 +6,11 @@ nearest code is the best one. A tied embedding counts as the matrix of the head.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from golf.artifact.quant.formats import QMAX
 from golf.artifact.quant.policy import storage_of
@@ -27,50 +27,58 @@ def rounded_by_gptq(weights: Mapping[str, Tensor], quant: QuantConfig) -> set[st
     return found
 
 
-class InputHessians:
-    """A context manager that sums x xᵀ over the inputs of the linear layers of `model` whose weights are in `names`.
-
-    A layer that runs several times a pass counts each time. Linear layers that share their input share the sum.
-    """
-
-    def __init__(self, model: nn.Module, names: Collection[str]):
-        self.names, self.sums = names, dict[str, Tensor]()
-        self._same_as: dict[str, str] = {}
-        self._latest: tuple[Tensor, str] | None = None
-        self._hooks: list[RemovableHandle] = []
-        self._modules = {
-            f"{name}.weight": module for name, module in model.named_modules() if isinstance(module, nn.Linear)
-        }
-
-    def __enter__(self) -> InputHessians:
-        for name in self._modules.keys() & self.names:
+@contextlib.contextmanager
+def observed(model: nn.Module, names: Collection[str], note: Callable[[str, Tensor], None]) -> Iterator[None]:
+    """Call `note` with name and input of every linear layer of `model` whose weight is in `names`, at every use."""
+    hooks = []
+    for module_name, module in model.named_modules():
+        name = f"{module_name}.weight"
+        if isinstance(module, nn.Linear) and name in names:
             # The default value binds this name; the loop variable itself would be the last one in every hook.
             def observe(module: nn.Module, inputs: tuple[Tensor, ...], name: str = name) -> None:
-                self.add(name, inputs[0])
+                note(name, inputs[0])
 
-            self._hooks.append(self._modules[name].register_forward_pre_hook(observe))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for hook in self._hooks:
+            hooks.append(module.register_forward_pre_hook(observe))
+    try:
+        yield
+    finally:
+        for hook in hooks:
             hook.remove()
-        self._hooks.clear()
-        # The last input would stay in memory with the object.
-        self._latest = None
+
+
+class InputHessians:
+    """Sums of x xᵀ over the inputs that `add` is given.
+
+    A layer that runs several times a pass counts each time. Layers that share their input share the sum.
+    """
+
+    def __init__(self) -> None:
+        self.sums = dict[str, Tensor]()
+        self._same_as: dict[str, str] = {}
+        self._latest: tuple[Tensor, str] | None = None
 
     @torch.no_grad()
     def add(self, name: str, inputs: Tensor) -> None:
-        """Add `inputs` `[..., c]` of the matrix `name`. Modules other than linear layers call it themselves."""
+        """Add `inputs` `[..., c]` of the matrix `name`."""
         if self._latest is not None and self._latest[0] is inputs:
             self._same_as[name] = self._latest[1]
             return
         # The tensor is kept and not its address, which another tensor could get.
         self._latest = inputs, name
-        x = inputs.detach().flatten(0, -2).float()
+        x = as_rows(inputs)
         if name not in self.sums:
             self.sums[name] = x.new_zeros(x.size(1), x.size(1))
         self.sums[name].addmm_(x.T, x)
 
+    def stages(self) -> list[list[str]]:
+        """Return the names of the matrices that share an input, in the order in which they were first used."""
+        return [[name, *(n for n, other in self._same_as.items() if other == name)] for name in self.sums]
+
     def result(self) -> dict[str, Tensor]:
         """Return Σ x xᵀ `[c, c]` float32 by name, on the model's device. Matrices without any input are left out."""
         return self.sums | {name: self.sums[other] for name, other in self._same_as.items()}
+
+
+def as_rows(inputs: Tensor) -> Tensor:
+    """Return inputs `[..., c]` as float32 `[n, c]`."""
+    return inputs.detach().flatten(0, -2).float()

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from golf.artifact.quant.drift import corrected
 from golf.artifact.quant.formats import FLOAT_DTYPES, QMAX, CodedTensor, Format, OwnFormat, decode, formats_of
 from golf.artifact.quant.gptq import encode_gptq
 from golf.artifact.quant.low_rank import folded, repair
@@ -85,6 +86,8 @@ def quantize(
             f"quant={quant.name} rounds by GPTQ, which needs the model's inputs: "
             "give golf.calibrate(state_dict, cfg) as hessians."
         )
+    if quant.gptq.drift:
+        state_dict = corrected(state_dict, hessians or {})
     if quant.sensitive.top > 0:
         quant = with_sensitive(quant, state_dict, hessians or {})
     if quant.clip_sensitivity > 0:

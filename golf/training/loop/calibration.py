@@ -11,10 +11,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from golf.artifact.quant.drift import DRIFT
 from golf.artifact.quant.hessians import InputHessians, rounded_by_gptq
-from golf.settings.config import Config, eval_seq_len
+from golf.settings.config import Config, eval_seq_len, scored_config, trains_apart
 from golf.training.data.batches import open_loader
 from golf.training.data.dataset import Dataset, open_dataset
+from golf.training.loop.drift import DriftCorrection, read_inputs
 from golf.training.loop.steps import NextBatch
 from golf.training.model.build import build_scored_model
 from golf.training.model.gpt import GPT
@@ -27,9 +29,14 @@ SAMPLES = 8  # sequences of own text that a rank writes at once
 class Calibration:
     """Hessians for GPTQ, with the tokens and seconds that they took."""
 
-    hessians: dict[str, Tensor]  # Σ x xᵀ [in, in] of every matrix that GPTQ rounds, by name
+    hessians: dict[str, Tensor]  # Σ x xᵀ [in, in] of every matrix that GPTQ rounds, by name; and those of `drift`
     tokens: int  # tokens of all ranks
     seconds: float
+    uncorrected: int = 0  # matrices whose drift was not corrected in time
+
+    @property
+    def matrices(self) -> int:
+        return sum(not name.endswith(DRIFT) for name in self.hessians)
 
 
 def calibrate(state_dict: Mapping[str, Tensor], cfg: Config, dataset: Dataset | None = None) -> dict[str, Tensor]:
@@ -73,17 +80,14 @@ def collect(
     model = build_scored_model(cfg, ranks.device)
     model.load_state_dict(state_dict)
     batches = _own_text(cfg, model, ranks) if next_batch is None else _inputs(next_batch, ranks.device)
-    names, tokens = rounded_by_gptq(state_dict, cfg.quant), 0
-    head = "tok_emb.weight" if model.lm_head is None else "lm_head.weight"
-    inputs = InputHessians(model, names)
+    names, tokens, read = rounded_by_gptq(state_dict, cfg.quant), 0, list[Tensor]()
+    inputs = InputHessians()
     for done, ids in enumerate(batches, start=1):
         # Hooks are on for this pass alone: own text is written between the batches and must not count.
-        with inputs:
-            hidden = model.hidden(ids)
-        # The head is applied after `hidden`, where no hook sees its input.
-        if head in names:
-            inputs.add(head, hidden)
+        read_inputs(model, names, ids, inputs.add)
         tokens += ids.numel() * ranks.world_size
+        if cfg.quant.gptq.drift:
+            read.append(ids)
         # The next batch is judged by the mean time of those so far.
         if tokens >= cfg.quant.calibration.tokens or _agreed(start, ranks) * (done + 1) / done > seconds_left:
             break
@@ -92,7 +96,20 @@ def collect(
     if ranks.device.type == "mps":
         # GPTQ computes in float64 on the device of its Hessians, and Apple's GPUs have none.
         hessians = {name: hessian.cpu() for name, hessian in hessians.items()}
-    return Calibration(hessians, tokens, _agreed(start, ranks))
+    uncorrected = 0
+    if cfg.quant.gptq.drift:
+        cfg = scored_config(cfg) if trains_apart(cfg) else cfg
+        drift = DriftCorrection(cfg, model, state_dict, hessians, read, ranks)
+        longest, last = 0.0, _agreed(start, ranks)
+        for stage in inputs.stages():
+            # Matrices of stages that would not end in time keep the Hessians of the trained model.
+            if last + longest > seconds_left:
+                uncorrected += len(stage)
+                continue
+            drift.correct(stage)
+            now = _agreed(start, ranks)
+            longest, last = max(longest, now - last), now
+    return Calibration(hessians, tokens, _agreed(start, ranks), uncorrected)
 
 
 def _inputs(next_batch: NextBatch, device: torch.device) -> Iterator[Tensor]:

@@ -84,7 +84,9 @@ def calibrate_trained(
         text = text_of(cfg)
         with nullcontext(loader) if text is cfg else open_loader(text, dataset, ranks) as reader:
             calibration = collect(text, weights, ranks, reader.next_batch, seconds_left=left)
-    log.calibrated(calibration.tokens, len(calibration.hessians), calibration.seconds)
+    log.calibrated(calibration.tokens, calibration.matrices, calibration.seconds)
+    if cfg.quant.gptq.drift:
+        log.uncorrected(calibration.uncorrected)
     return calibration
 
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from golf.artifact.quant.hessians import InputHessians
+from golf.artifact.quant.hessians import InputHessians, observed
 
 
 class Three(nn.Module):
@@ -30,10 +30,12 @@ def test_layers_share_a_sum_only_if_they_share_the_input() -> None:
     torch.manual_seed(0)
     x, y, z = torch.randn(3, 2, 5, 4)
     model = Three()
-    with InputHessians(model, NAMES) as hessians:
+    hessians = InputHessians()
+    with observed(model, NAMES, hessians.add):
         model(x, y)
         model(y.clone(), z)
     found = hessians.result()
+    assert hessians.stages() == [["a.weight", "b.weight"], ["c.weight"]]
     assert found.keys() == set(NAMES)
     torch.testing.assert_close(found["a.weight"], gram(x, y))
     torch.testing.assert_close(found["b.weight"], gram(x, y))
@@ -43,7 +45,8 @@ def test_layers_share_a_sum_only_if_they_share_the_input() -> None:
 def test_only_named_layers_count_and_only_inside_the_block() -> None:
     x = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0))
     model = Three()
-    with InputHessians(model, ["a.weight", "c.weight"]) as hessians:
+    hessians = InputHessians()
+    with observed(model, ["a.weight", "c.weight"], hessians.add):
         model(x, 2 * x)
     model(x, x)
     found = hessians.result()
