@@ -43,7 +43,7 @@ ONCE_BUILT_IN = {
     "parallel_lanes": "85cf6f53d84c",
     "partial_rope": "799881918950",
     "phase_mix": "08843e2e4ce0",
-    "recurrence": "a197747c40f1",
+    "recurrence": "7d077e4b34ff",
     "skip_gates": "3cdf15a07b34",
     "smear": "47c1cb47a27a",
     "soft_round": "61249d2cd85b",
