@@ -26,7 +26,7 @@ from golf.training.loop.state import TrainState
 from golf.training.loop.warmup import restored, synthetic_batch
 
 GPU_STEPS = 30
-SLOW = 1.15  # a step takes so many times the median of earlier runs
+SLOW = 1.15  # a step slower than this factor of the median of earlier runs counts as slow
 REMEMBERED = 50  # number of earlier runs in the median
 # Settings that decide how long a step takes, by the start of their names.
 WORK = (
