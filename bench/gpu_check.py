@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from golf.commands.diagnosis import one_line
+from bench.errors import one_line
 from golf.commands.parsing import CommandParser
 from golf.errors import GolfError
 from golf.paths import ROOT

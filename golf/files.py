@@ -10,7 +10,7 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +100,23 @@ def _is_running(process: int) -> bool:
 def write_json(path: Path, values: Any) -> None:
     """Replace the content of `path` with `values` as indented JSON. Raises `GolfError` if the disk refuses."""
     write_atomic(path, json.dumps(values, indent=2) + "\n")
+
+
+def append_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
+    """Append each of `lines` to a file as a line of JSON. Raises `GolfError` if the disk refuses."""
+    # In one write, so that processes that append at the same time do not mix their lines.
+    with disk_errors(path), path.open("ab", buffering=0) as file:
+        file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a file of JSON lines, none without the file. A line that was cut off is left out."""
+    with contextlib.suppress(OSError):
+        for line in path.read_text(errors="replace").splitlines():
+            with contextlib.suppress(ValueError):
+                values = json.loads(line)
+                if isinstance(values, dict):
+                    yield values
 
 
 @contextlib.contextmanager

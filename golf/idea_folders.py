@@ -8,6 +8,7 @@ ideas= name further folders, each an idea or a folder of ideas. A package names 
 
 from __future__ import annotations
 
+import csv
 import functools
 import hashlib
 import importlib
@@ -26,33 +27,9 @@ from golf.registry import TECHNIQUE_TYPES, load_techniques_with
 
 VARIABLE, PACKAGE = "GOLF_IDEAS", "ideas"  # the package that modules in folders belong to, as ideas.NAME.NAME
 FOLDER, OWN = ROOT / PACKAGE, ROOT / "golf" / "training" / "techniques"
-# Code of the ideas that were techniques of golf. While it is unchanged, it is left out of the ids of variants, which so
-# stay those of before.
-ONCE_BUILT_IN = {
-    "bigram": "1a0e1e1f88ad",
-    "ema": "17c9145e4ac4",
-    "fused_qkv": "30eed3124a1a",
-    "gated_attention": "5a0a7db79f37",
-    "lawa": "43e8460c474d",
-    "leaky_relu": "5ec689cb97c6",
-    "ln_scale": "e70d63c4c4dd",
-    "no_attention": "6456c8c5ee51",
-    "norm_eps": "b236c194d91f",
-    "ortho_init": "bcc1afbaeda6",
-    "overtone_init": "7024b7f25ff7",
-    "parallel_lanes": "85cf6f53d84c",
-    "partial_rope": "799881918950",
-    "phase_mix": "08843e2e4ce0",
-    "recurrence": "a197747c40f1",
-    "skip_gates": "3cdf15a07b34",
-    "smear": "47c1cb47a27a",
-    "soft_round": "61249d2cd85b",
-    "swa": "df7ebcb0a10a",
-    "swiglu": "3604bdf4d1a0",
-    "untied_mlps": "c997a20e223c",
-    "value_embed": "f59d54e247ef",
-    "value_residual": "1fb4b0940edf",
-}
+# Hashes of the code of the ideas that were techniques of golf, by name. While it is unchanged, it is left out of the
+# ids of variants, which so stay those of before.
+ONCE_BUILT_IN = dict(csv.reader(Path(__file__).with_name("once_built_in.csv").read_text().splitlines()))
 
 
 @dataclass(frozen=True)

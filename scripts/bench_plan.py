@@ -11,7 +11,7 @@ import dataclasses
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,9 @@ from golf.plan.artifact_size import role_features
 from golf.plan.excess_bits import NORMAL_BATCH, NORMAL_PATH, Prior, matrix_kind
 from golf.plan.history import FinishedRun, finished_runs
 from golf.plan.plan import Plan, make_plan
-from golf.plan.simulation import simulate, simulate_trained
-from golf.plan.tensors import matrix_roles, stored_tensors, weights_by_role
-from golf.settings.config import uses_gptq
+from golf.plan.simulation import Simulation, price, simulate
+from golf.plan.tensors import StoredTensor, matrix_roles, stored_tensors, weights_by_role
+from golf.settings.config import Config, uses_gptq
 from golf.training.loop.export import pack_model
 from golf.training.loop.quant_gap import quant_of
 from golf.training.model.build import shapeless_model
@@ -59,14 +59,27 @@ def stored_as(run: FinishedRun, choice: str) -> FinishedRun:
 
 def recorded(run: FinishedRun) -> dict[str, Any]:
     """Return what a prediction needs of a run, for tests/plan/finished_runs.*.json without weights."""
+    command = json.loads((run.folder.path / "environment.json").read_text())["command"]
     return {
         "name": run.result.name,
         # Settings of the machine that trained are none of the machine that tests.
-        "overrides": [a for a in run.environment["command"][1:] if not a.startswith("launch.")],
+        "overrides": [a for a in command[1:] if not a.startswith("launch.")],
         "steps": run.result.steps,
         "artifact_bytes": run.result.artifact_bytes,
         "model_params": run.result.model_params,
     }
+
+
+def simulate_trained(
+    cfg: Config, tensors: Sequence[StoredTensor], trained: Mapping[str, Tensor], *, apart: bool = False
+) -> Simulation:
+    """Return the bytes of `tensors` for a sample of `trained` weights: rows at equal distances in each tensor."""
+
+    def weights(tensor: StoredTensor, shape: tuple[int, ...]) -> Tensor:
+        whole = trained[tensor.name]
+        return whole[torch.arange(shape[0]) * whole.size(0) // shape[0]] if shape and whole.numel() else whole
+
+    return price(cfg, tensors, weights, apart)
 
 
 def excess_bits(run: FinishedRun) -> dict[str, float]:

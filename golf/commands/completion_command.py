@@ -10,17 +10,15 @@ The scripts call `golf completion words LINE`, which prints the candidates for t
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import importlib
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import get_type_hints
 
 from golf.commands.cli import COMMANDS, HELP, module_of
 from golf.commands.parsing import CommandParser
 from golf.paths import ROOT
-from golf.settings.names import fields_of
+from golf.settings.names import setting_keys
 from golf.settings.usage import options_of
 
 SCRIPTS, SHELLS = Path(__file__).with_name("completion_scripts"), ("bash", "zsh", "fish")
@@ -97,28 +95,13 @@ def _overrides(current: str) -> Iterable[str]:
         # Only the last of several options is completed: model=4l,9 and tech=[bigram,sw are under way.
         typed = re.sub(r"[^\[,]*$", "", match[3])
         return [f"{match[1]}{match[2]}={typed}{option}" for option in options_of(match[2])]
+    keys = [key for key in setting_keys() if "." in key]
     if "." in current:
-        return _settings(current.partition(".")[0])
+        return [f"{key}=" for key in keys]
     # Hydra adds a group that is not among the defaults only with a plus before it, so sweep is listed below.
     groups = [path.name for path in CONF.iterdir() if path.is_dir() and path.name != "sweep"]
-    return [f"{name}=" for name in (*groups, *RUN_SCALARS, "+tech", "+sweep")] + [f"{name}." for name in _schemas()]
-
-
-def _schemas() -> dict[str, type]:
-    """Return the dataclass of every group that has settings."""
-    from golf.settings.config import Config
-
-    return {
-        name: kind
-        for name, kind in get_type_hints(Config).items()
-        if isinstance(kind, type) and dataclasses.is_dataclass(kind)
-    }
-
-
-def _settings(group: str) -> list[str]:
-    """Return `optim.matrix_lr=` and so on for every setting of a group."""
-    schemas = _schemas()
-    return [f"{group}.{key}=" for key in fields_of(schemas[group])] if group in schemas else []
+    settable = (*groups, *RUN_SCALARS, "+tech", "+sweep")
+    return [*(f"{name}=" for name in settable), *(f"{key.partition('.')[0]}." for key in keys)]
 
 
 def _sweeps() -> list[str]:

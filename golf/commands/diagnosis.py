@@ -39,11 +39,6 @@ def first_line(text: str) -> str:
     return next((line.strip() for line in text.splitlines() if line.strip()), "")
 
 
-def one_line(error: Exception) -> str:
-    """Return kind and sentence of `error` for a cell of a table, at most 200 characters of it."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}".replace("|", "/")
-
-
 def output_of(*command: str) -> tuple[int, str]:
     """Return exit status and output of a command; -1 and the reason if it cannot be started or does not end."""
     try:

@@ -148,7 +148,7 @@ class _LogReader:
         self.header = LogRun(self.run.first_line, dict(self.run.figures))
 
     def _feed(self, number: int, line: Line) -> None:
-        """Take a line with content."""
+        """Read a line that is not empty: the part of the log that it belongs to takes it."""
         if isinstance(line, StepLine):
             self._step(number, line)
         elif isinstance(line, ScoreLine):

@@ -16,7 +16,8 @@ from golf.foreign.figures import Figure
 from golf.foreign.log_lines import ScoreLine
 
 PRE, POST, SLIDING, TTT, MIXED, OTHER = "pre_quant", "post_quant", "sliding", "ttt", "mixed", "other"
-ARTIFACT_KINDS = (POST, SLIDING, TTT, MIXED)  # simple to elaborate: the last kind that a run has is its final score
+# In ascending order of effort. A run's final score is the one of the last kind that it has.
+ARTIFACT_KINDS = (POST, SLIDING, TTT, MIXED)
 FLAT_GAIN_BPB = 0.012  # largest gain of a flat score of a quantized model over the score before quantization
 SLOW_SECONDS = 15.0  # least duration of a sliding score; a flat one takes 1.4 to 6 s on eight GPUs
 AVERAGING_GAIN_BPB = 0.1  # largest gain of averaged weights over the last step's

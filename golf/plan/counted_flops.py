@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
 
+from golf.idea_folders import ONCE_BUILT_IN
 from golf.registry import CHANGES_ORDER, CHANGES_STEP
 from golf.settings.config import Config
 from golf.training.model.gpt import GPT
@@ -35,11 +36,14 @@ class CountedPass(NamedTuple):
 
 
 def outside(cfg: Config) -> list[str]:
-    """Return the names of techniques from outside golf that may change the operations of the model."""
+    """Return the names of techniques that may change the operations of the model in ways that no formula knows."""
+    # The formulas were made with those that were golf's once. A changed one of them is among `idea_code`.
     return [
         name
         for name, technique in cfg.tech.items()
-        if not type(technique).__module__.startswith("golf.") and technique.effect not in (CHANGES_STEP, CHANGES_ORDER)
+        if (name in cfg.idea_code or name not in ONCE_BUILT_IN)
+        and not type(technique).__module__.startswith("golf.")
+        and technique.effect not in (CHANGES_STEP, CHANGES_ORDER)
     ]
 
 

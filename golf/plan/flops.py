@@ -104,7 +104,7 @@ def _uses(model: GPT, name: str, layers: Sequence[int]) -> int:
         return 1
     block, visits = model.blocks[int(place[1])], layers.count(int(place[1]))
     if place[3]:
-        # The MLP of the visit after those before it, in one order of layers or not at all.
+        # `further_mlps.<n>` serves visit n + 2 of its block, so it runs once if the block is visited that often.
         return int(visits > int(place[3]) + 1)
     return min(visits, 1) if place[2] and block.further_mlps else visits
 

@@ -25,8 +25,9 @@ from golf.training.scoring.ttt_lora import lora_segments
 
 # Operations a second on each H100 in public runs; True: with FA3 (19 records' sliding scores, 10 without).
 SLIDING_FLOPS = {True: 245e12, False: 89e12}
-# With FA3. LoRA: the middle of 11 records since 04-10. SGD over the split: four records of April, less their sliding
-# score. Phases: record 04-27 (1.0611), whose three took 75 to 85 s, as their batches are small and the code eager.
+# With FA3. LORA_FLOPS is the median of 11 records from 10 April on. SGD_FLOPS is from four April records, after
+# subtracting the seconds of the sliding score. PHASE_FLOPS is from the record of 27 April (1.0611), whose three phases
+# took 75 to 85 s: their batches are small, and the code is eager.
 LORA_FLOPS, SGD_FLOPS, PHASE_FLOPS = 102e12, 26e12, 13e12
 # Logarithms of the lengths over the mean, by normal deviate z: a body, and a tail from z = 1 on that gives the lengths
 # of the documents 464 to 2,960, as the phases of public logs tell them, to 2 %.

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from golf.errors import GolfError
 from golf.plan.flops import flops_per_token
+from golf.run.environment import kind_of
 from golf.run.folder import RunFolder
 from golf.run.result import Result, read_result
 from golf.settings.config import Config, mean_batch_tokens
 from golf.training.model.build import shapeless_model
-from golf.words import counted
 
 MOST_RUNS = 200  # newest runs that are read
 
@@ -25,15 +24,7 @@ class FinishedRun:
     folder: RunFolder
     config: Config
     result: Result
-    environment: dict[str, Any]
-
-    @property
-    def machine(self) -> str:
-        """Return `golf.run.environment.machine_kind` of the machine that the run was made on."""
-        found = self.environment
-        if found.get("gpus"):
-            return f"{found['gpus']}× {found.get('gpu')}"
-        return f"{found.get('cpu')}, {counted(found.get('cpu_cores', 0), 'core')}"
+    machine: str  # its kind, see `golf.run.environment.machine_kind`
 
     def flops_per_step(self) -> float:
         """Return the floating-point operations of one training step."""
@@ -48,9 +39,9 @@ def finished_runs(root: Path) -> list[FinishedRun]:
         folder = RunFolder(path.parent)
         try:
             result = read_result(path)
-            environment = json.loads((folder.path / "environment.json").read_text())
+            machine = kind_of(json.loads((folder.path / "environment.json").read_text()))
             if result.artifact_bytes and result.steps:
-                found.append(FinishedRun(folder, folder.read_config(), result, environment))
-        except (GolfError, OSError, ValueError):
+                found.append(FinishedRun(folder, folder.read_config(), result, machine))
+        except (GolfError, OSError, ValueError, KeyError):
             continue
     return found

@@ -54,19 +54,7 @@ def simulate(
 
     Roles that start from uniform initial values keep those. With `apart` every role is compressed alone.
     """
-    return _price(cfg, tensors, _gaussian(cfg, rms), apart)
-
-
-def simulate_trained(
-    cfg: Config, tensors: Sequence[StoredTensor], trained: Mapping[str, Tensor], *, apart: bool = False
-) -> Simulation:
-    """Return the same for a sample of `trained` weights: rows at equal distances in each tensor."""
-
-    def weights(tensor: StoredTensor, shape: tuple[int, ...]) -> Tensor:
-        whole = trained[tensor.name]
-        return whole[torch.arange(shape[0]) * whole.size(0) // shape[0]] if shape and whole.numel() else whole
-
-    return _price(cfg, tensors, weights, apart)
+    return price(cfg, tensors, _gaussian(cfg, rms), apart)
 
 
 def gaussian_codes(cfg: Config, tensors: Sequence[StoredTensor], rms: Mapping[str, float]) -> dict[str, CodedTensor]:
@@ -96,7 +84,7 @@ def _gaussian(cfg: Config, rms: Mapping[str, float]) -> Weights:
     return weights
 
 
-def _price(cfg: Config, tensors: Sequence[StoredTensor], weights: Weights, apart: bool) -> Simulation:
+def price(cfg: Config, tensors: Sequence[StoredTensor], weights: Weights, apart: bool) -> Simulation:
     """Return the bytes of `tensors` whose samples `weights` draws, scaled up from the samples by role."""
     by_role: dict[str, float] = defaultdict(float)
     for units in _parts(tensors, apart or cfg.quant.codec == "context"):

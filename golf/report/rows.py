@@ -8,16 +8,16 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from golf.bits import STANDARD
 from golf.report.texts import own_text
+from golf.run.environment import kind_of
 from golf.run.identity import identity_of
 from golf.run.result import CRASHED, FINAL, INTERRUPTED, OK, check_types
-from golf.words import counted
 
 OWN, IMPORTED = "own", "imported"
 UNFINISHED = "unfinished"  # folder without a result: the run goes on or was killed
@@ -105,11 +105,6 @@ def bytes_per_token(val_loss: float | None, val_bpb: float | None) -> float | No
     return val_loss / (math.log(2) * val_bpb) if val_loss > 0 and val_bpb > 0 else None
 
 
-def rows_of(folders: Iterable[Path]) -> list[RunRow]:
-    """Return a row for every run folder, in the order given; a folder that cannot be read gets a row that says so."""
-    return [row_of(Path(folder)) for folder in folders]
-
-
 def row_of(folder: Path) -> RunRow:
     """Return the row of one run folder from its `result.json`; without one, a row with the reason."""
     try:
@@ -193,8 +188,7 @@ def _environment(folder: Path) -> dict[str, Any]:
     shown: dict[str, Any] = {}
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         found = json.loads((folder / "environment.json").read_bytes())
-        gpus = f"{found['gpus']}× {found['gpu']}" if found.get("gpus") else ""
-        shown["machine"] = gpus or f"{found['cpu']}, {counted(found['cpu_cores'], 'core')}"
+        shown["machine"] = kind_of(found)
         if git := found.get("git"):
             shown["code"] = f"{git['commit'][:12]}{EDITED if git['dirty'] else ''}"
     return shown

@@ -1,4 +1,4 @@
-"""A table of values and its four forms: terminal, Markdown, CSV, LaTeX."""
+"""A table of values and its three forms: terminal, Markdown, CSV."""
 
 from __future__ import annotations
 
@@ -21,14 +21,7 @@ EMPTY = "–"
 PLAIN_WIDTH = 300  # width of a table in a file or a pipe, in characters
 TEXT_WIDTH, LEAST_TEXT_WIDTH = 19, 9  # characters a line: sentences are easy to read; sentences can still be read
 SQUEEZED = 4  # columns of this rank or below are dropped only where sentences broken anywhere do not fit either
-FORMATS = ("text", "markdown", "csv", "latex")
-LATEX_ESCAPES = str.maketrans({
-    **{c: f"\\{c}" for c in "&%$#_{}"},
-    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-    "–": "--", "×": r"$\times$", "·": r"$\cdot$", "≈": r"$\approx$", "±": r"$\pm$", "−": "$-$",
-    "Δ": r"$\Delta$",
-    "<": r"\textless{}", ">": r"\textgreater{}",
-})  # fmt: skip
+FORMATS = ("text", "markdown", "csv")
 
 
 @dataclass(frozen=True)
@@ -40,7 +33,7 @@ class Column:
     shown: Callable[[Any], str] = str
     is_text: bool = False
     in_csv: bool = True
-    in_text: bool = True  # also for Markdown, LaTeX and HTML
+    in_text: bool = True  # also for Markdown and HTML
     spare: int = 0  # rank in which narrow terminals drop columns, highest first; 0 is never dropped
     style: Callable[[str], str] = lambda cell: ""  # style of a cell on a terminal with colours, such as red
 
@@ -72,7 +65,7 @@ class Table:
 
 def render(table: Table, form: str) -> str:
     """Return the table as text that ends with a line feed; `form` is one of `FORMATS`."""
-    forms = {"text": as_text, "markdown": as_markdown, "csv": as_csv, "latex": as_latex}
+    forms = {"text": as_text, "markdown": as_markdown, "csv": as_csv}
     return forms[form](table).rstrip("\n") + "\n"
 
 
@@ -154,18 +147,3 @@ def as_csv(table: Table) -> str:
     for row in table.rows:
         writer.writerow(["" if row.get(c.key) is None else row[c.key] for c in columns])
     return out.getvalue()
-
-
-def as_latex(table: Table) -> str:
-    """Return a `tabular` for the LaTeX package booktabs, with the notes as comments above it."""
-    columns = table.filled
-    lines = [rf"\begin{{tabular}}{{{''.join('l' if c.is_text else 'r' for c in columns)}}}", r"\toprule"]
-    lines += [_latex_line([c.title for c in columns]), r"\midrule"]
-    lines += [_latex_line([c.cell(row) for c in columns]) for row in table.rows]
-    # A line feed in a note would end the comment.
-    notes = [f"% {' '.join(note.split())}" for note in table.notes]
-    return "\n".join([*notes, *lines, r"\bottomrule", r"\end{tabular}"])
-
-
-def _latex_line(cells: Sequence[str]) -> str:
-    return " & ".join(" ".join(cell.split()).translate(LATEX_ESCAPES) for cell in cells) + r" \\"

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,14 @@ def package_versions() -> dict[str, str | None]:
 def machine_kind() -> str:
     """Return a name such as `8× NVIDIA H100 80GB HBM3` or `AMD EPYC, 2 cores`, one for machines of equal speed."""
     hardware = detect()
-    return f"{hardware.gpus}× {hardware.gpu_name}" if hardware.gpus else f"{cpu_name()}, {counted(cpu_cores(), 'core')}"
+    return kind_of({"gpus": hardware.gpus, "gpu": hardware.gpu_name, "cpu": cpu_name(), "cpu_cores": cpu_cores()})
+
+
+def kind_of(record: Mapping[str, Any]) -> str:
+    """Return `machine_kind` of the machine that an environment.json records. Raises `KeyError` if it does not say."""
+    if record.get("gpus"):
+        return f"{record['gpus']}× {record['gpu']}"
+    return f"{record['cpu']}, {counted(record['cpu_cores'], 'core')}"
 
 
 def host_name() -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from golf.errors import GolfError
-from golf.files import disk_errors, write_atomic, write_json, write_new
+from golf.files import disk_errors, read_lines, write_atomic, write_json, write_new
 from golf.idea_folders import outside_folders
 from golf.paths import ROOT
 from golf.run.environment import environment_record
@@ -79,13 +79,8 @@ class RunFolder:
             raise GolfError(f"{self.config} cannot be read ({error}): copy it again, or repeat the run.") from error
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """Yield the complete lines of metrics.jsonl; the last one may have been cut off."""
-        with contextlib.suppress(OSError):
-            for line in self.metrics.read_text(errors="replace").splitlines():
-                with contextlib.suppress(ValueError):
-                    event = json.loads(line)
-                    if isinstance(event, dict) and "event" in event:
-                        yield event
+        """Return the complete lines of metrics.jsonl; the last one may have been cut off."""
+        return (event for event in read_lines(self.metrics) if "event" in event)
 
     def begin(self) -> None:
         """Note a new start of the ranks of this folder: those of an earlier start may write nothing any more."""

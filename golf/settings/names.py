@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import csv
 import dataclasses
 import difflib
 import functools
@@ -15,25 +16,8 @@ from golf.paths import ROOT
 from golf.settings.config import Config
 
 MOST_SUGGESTED = 3
-# What other frameworks call a setting.
-SYNONYMS = {
-    "batch_size": "data.train_batch_tokens",
-    "depth": "model.num_layers",
-    "epochs": "schedule.iterations",
-    "eval_every": "eval.val_loss_every",
-    "every": "eval.val_loss_every",
-    "gpus": "launch.nproc",
-    "learning_rate": "optim.matrix_lr",
-    "lr": "optim.matrix_lr",
-    "max_steps": "schedule.iterations",
-    "n_embd": "model.model_dim",
-    "n_head": "model.num_heads",
-    "n_layer": "model.num_layers",
-    "steps": "schedule.iterations",
-    "val_every": "eval.val_loss_every",
-    "warmup": "schedule.warmup_steps",
-    "weight_decay": "optim.muon_wd",
-}
+# What other frameworks call a setting, and its name here.
+SYNONYMS = dict(csv.reader(Path(__file__).with_name("synonyms.csv").read_text().splitlines()))
 
 
 def technique_settings() -> dict[str, tuple[str, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,17 +12,7 @@ from golf.run.progress import Progress
 from golf.settings.config import Config, techniques
 from golf.settings.fields import later, number, one_of
 from golf.training.model.gpt import GPT, plain_route
-from golf.training.model.route import (
-    Route,
-    Routes,
-    control_by_place,
-    count_rows,
-    omit_further_joins,
-    repeat_last_row,
-    repeat_layers,
-    route_through,
-    share_rows_by_layer,
-)
+from golf.training.model.route import Route, Routes, count_rows, route_through
 from golf.training.techniques.base import Technique, technique
 
 FULL = "recurrence_full"  # second switch of a start in two phases
@@ -144,3 +135,52 @@ class Recurrence(Technique):
         if self.full_at is None or progress.fraction >= self.full_at:
             return self.switch_names() if begun else ()
         return self.switch_names()[:1] if begun else ()
+
+
+def repeat_layers(num_layers: int, first: int, last: int, passes: int) -> list[int]:
+    """Return the blocks 0 … `num_layers` - 1 in order, with `first` … `last` as a whole `passes` times."""
+    order = list(range(num_layers))
+    return order[:first] + order[first : last + 1] * passes + order[last + 1 :]
+
+
+def repeat_last_row(route: Route, rows: int) -> Route:
+    """Return `route` with joins beyond the first `rows` weighted by the last of these rows."""
+    return tuple(visit._replace(row=min(visit.row, rows - 1)) for visit in route)
+
+
+def omit_further_joins(route: Route, rows: int) -> Route:
+    """Return `route` without the joins beyond the first `rows`, and without storing what they would join."""
+    gone = {visit.joins for visit in route if visit.joins is not None and visit.row >= rows}
+    return tuple(
+        visit._replace(joins=None, row=0)
+        if visit.joins in gone
+        else visit._replace(stores=visit.stores and i not in gone)
+        for i, visit in enumerate(route)
+    )
+
+
+def control_by_place(route: Route) -> Route:
+    """Return `route` with control vectors of its own for every visit, in order."""
+    return tuple(visit._replace(controls=place) for place, visit in enumerate(route))
+
+
+def share_rows_by_layer(plain: Route, late: Mapping[str, Route]) -> dict[str, Route]:
+    """Return `late` with equal rows for equal joining blocks, counted from their last visit back.
+
+    The rows of `plain` keep their places. Those of joins that it does not have follow behind them.
+    """
+    rows: dict[tuple[int, int], int] = {}
+
+    def with_rows(route: Route) -> Route:
+        found = []
+        for i, visit in enumerate(route):
+            if visit.joins is not None:
+                # Counted from the back, because the only visit of the plain order is like the last one of a loop.
+                visits_left = sum(other.block == visit.block for other in route[i + 1 :])
+                visit = visit._replace(row=rows.setdefault((visit.block, visits_left), len(rows)))
+            found.append(visit)
+        return tuple(found)
+
+    # First the plain route, so that its rows keep their numbers.
+    with_rows(plain)
+    return {name: with_rows(route) for name, route in late.items()}

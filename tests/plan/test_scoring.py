@@ -22,7 +22,7 @@ from tests.support import ROOT, compose, tiny_overrides
 VALIDATION_TOKENS = TOKENS_BY_VOCABULARY[1024]
 FINEWEB = ["scale=laptop", "data=fineweb_sp1024", "model=4l", "eval.stride=64", "launch.device=cpu", "eval.dtype=fp32"]
 CFG = compose(FINEWEB)
-HERE = {"cpu": "EPYC", "cpu_cores": 2}
+HERE = "EPYC, 2 cores"
 
 
 def run(cfg: Config, flat_seconds: float, sliding_seconds: float | None) -> FinishedRun:

@@ -15,7 +15,7 @@ from golf.settings.config import Config
 from golf.training.model.build import shapeless_model
 from tests.support import compose
 
-HERE = {"cpu": "Abacus", "cpu_cores": 2}
+HERE = "Abacus, 2 cores"
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +27,8 @@ def flops(cfg: Config) -> float:
     return flops_per_token(cfg, shapeless_model(cfg)).total * cfg.data.train_batch_tokens
 
 
-def ran(cfg: Config, step_ms: float, environment: dict[str, object] = HERE) -> FinishedRun:
-    return FinishedRun(RunFolder(Path("nowhere")), cfg, Result("x", "", 1, step_ms=step_ms), environment)
+def ran(cfg: Config, step_ms: float, machine: str = HERE) -> FinishedRun:
+    return FinishedRun(RunFolder(Path("nowhere")), cfg, Result("x", "", 1, step_ms=step_ms), machine)
 
 
 def test_same_operations_a_second(cfg: Config) -> None:
@@ -40,7 +40,7 @@ def test_same_operations_a_second(cfg: Config) -> None:
 @pytest.mark.parametrize("what", ["machine", "work", "compile"])
 def test_other_machines_other_work_and_other_graphs_say_nothing(cfg: Config, what: str) -> None:
     launch = dataclasses.replace(cfg.launch, compile="full" if what == "compile" else cfg.launch.compile)
-    run = ran(dataclasses.replace(cfg, launch=launch), 100.0, {"gpus": 8, "gpu": "H100"} if what == "machine" else HERE)
+    run = ran(dataclasses.replace(cfg, launch=launch), 100.0, "8× H100" if what == "machine" else HERE)
     speed = expected_step_time(cfg, flops(cfg) * (3 if what == "work" else 1), "Abacus, 2 cores", [run])
     assert speed.step_ms is None and "Abacus, 2 cores" in speed.basis
 

@@ -90,13 +90,6 @@ def test_a_narrow_terminal_keeps_the_verdict_and_names_the_rest(
         assert column.title.split()[-1] in header or column.title in text.split("Left out for lack of width: ")[1]
 
 
-def test_latex_has_rows_of_one_width_and_escapes() -> None:
-    text = render(table(), "latex")
-    rows = [line for line in text.splitlines() if line.endswith(r"\\")]
-    assert len(rows) == 8 and len({row.count("&") for row in rows}) == 1
-    assert r"optim.matrix\_lr" in text and r"90\% interval" in text and "$-$0.0056" in text
-
-
 def test_a_narrow_terminal_goes_without_some_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("golf.report.table.PLAIN_WIDTH", 100)
     text = as_text(table())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from golf.errors import GolfError
-from golf.report.rows import bytes_per_token, row_of, rows_of
+from golf.report.rows import bytes_per_token, row_of
 from golf.report.store import latest_row
 from golf.run.identity import variant_id
 from golf.run.result import read_result
@@ -18,7 +18,7 @@ from tests.report.runs import BYTES_PER_TOKEN, score, with_lr, write_run
 
 def test_a_row_has_what_the_result_has(tmp_path: Path) -> None:
     sliding = score(1.19, "sliding window, stride 64")
-    (row,) = rows_of([write_run(tmp_path, Config(), 1.2244, 7, post_quant_sliding=sliding)])
+    row = row_of(write_run(tmp_path, Config(), 1.2244, 7, post_quant_sliding=sliding))
     assert (row.variant, row.name, row.seed, row.state, row.source) == (variant_id(Config()), "run", 7, "ok", "own")
     assert (row.pre_quant_bpb, row.post_quant_bpb, row.sliding_bpb, row.ttt_bpb) == (1.2194, 1.2244, 1.19, None)
     assert (row.val_bpb, row.how) == (1.19, "sliding window, stride 64") and row.val_loss == sliding.val_loss

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
 import shlex
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from golf.errors import GolfError
-from golf.files import disk_errors, write_json
+from golf.files import append_lines, read_lines, write_json
 from golf.jobs.cluster.queue import job_states
 from golf.jobs.cluster.snapshot import take_snapshot
 from golf.jobs.cluster.unrecorded import note_sending, note_sent, unrecorded_jobs
@@ -111,10 +110,7 @@ def _sent_runs() -> dict[str, Key]:
 
 def read_submitted(path: Path) -> Iterator[tuple[Key, str]]:
     """Yield run and Slurm job of every line of a sweep's `submitted.jsonl`, the oldest first."""
-    if not path.exists():
-        return
-    for line in path.read_text().splitlines():
-        values = json.loads(line)
+    for values in read_lines(path):
         yield (values["variant_id"], values["seed"]), values["job"]
 
 
@@ -194,12 +190,6 @@ def _write_job(folder: Path, job: Job) -> str:
     values = {"command": command, "requeues": job.cfg.cluster.requeues, "config": to_dict(job.cfg)}
     write_json(path, values)
     return str(path)
-
-
-def append_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
-    """Append each of `lines` to a file as JSON. Raises `GolfError` if the disk refuses."""
-    with disk_errors(path), path.open("a") as file:
-        file.write("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def import_submitit() -> Any:

@@ -13,13 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from golf.errors import GolfError
-from golf.files import write_json
+from golf.files import append_lines, read_lines, write_json
 from golf.jobs.cluster.queue import job_states
 from golf.jobs.cluster.show import show_order, show_sent
 from golf.jobs.cluster.snapshot import take_snapshot
 from golf.jobs.cluster.submit import (
     ClusterOrder,
-    append_lines,
     executor,
     lock_submitting,
     make_order,
@@ -145,8 +144,7 @@ def read_waves(name: str) -> Waves:
 
 def waves_sent(name: str) -> list[Wave]:
     """Return the rounds that were sent to Slurm, the oldest first; none for a sweep of a fixed size."""
-    path = sweep_folder(name) / "waves.jsonl"
-    return [Wave(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
+    return [Wave(**values) for values in read_lines(sweep_folder(name) / "waves.jsonl")]
 
 
 def waiting_controller(name: str) -> Wave | None:

@@ -176,7 +176,10 @@ def _checked_sidecar(
 
 
 def scored_tokens(cfg: Config, tokens: np.ndarray) -> np.ndarray:
-    """Return what scores read of the validation split: all of it by document, else whole sequences and a target."""
+    """Return the validation tokens that are scored: all if `eval.documents`, else a prefix.
+
+    The prefix is the longest one of whole sequences, plus one target.
+    """
     if cfg.eval.documents:
         if tokens.size < 2:
             raise GolfError(f"The validation split has {tokens.size} tokens, none of which can be predicted.")

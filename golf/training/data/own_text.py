@@ -90,7 +90,7 @@ class Recipe:
     vocab_size: int
     tokenizer_path: Path | None = None  # SentencePiece model to use; None = one is trained
     caseops: bool = False  # capitals as operators, and a sidecar with the bytes of the validation text
-    val_every: int = 20  # every so many documents one is validation
+    val_every: int = 20  # one document in this many is for validation
     val_docs: int | None = None  # number of first documents for validation, in place of `val_every`
     text_key: str = "text"  # field of a .jsonl line that holds the text
     prefix: str = ""  # start of the shards' names; empty = the name

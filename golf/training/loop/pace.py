@@ -11,11 +11,12 @@ import json
 import statistics
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from golf.errors import GolfError
+from golf.files import append_lines, read_lines
 from golf.run.environment import machine_kind
 from golf.run.folder import runs_root
 from golf.run.identity import identity
@@ -25,7 +26,7 @@ from golf.training.loop.state import TrainState
 from golf.training.loop.warmup import restored, synthetic_batch
 
 GPU_STEPS = 30
-SLOW = 1.15  # a step takes so many times the median of earlier runs
+SLOW = 1.15  # a step slower than this factor of the median of earlier runs counts as slow
 REMEMBERED = 50  # number of earlier runs in the median
 # Settings that decide how long a step takes, by the start of their names.
 WORK = (
@@ -85,9 +86,11 @@ def check_speed(cfg: Config, state: TrainState) -> Speed | None:
         return None
     key = {"machine": machine_kind(), "work": _work(cfg)}
     # Read before this run is recorded, or it would be compared with itself.
-    earlier = [e["step_ms"] for e in _history() if e["machine"] == key["machine"] and e["work"] == key["work"]]
-    earlier = earlier[-REMEMBERED:]
-    _record({**key, "step_ms": round(step_ms, 3)})
+    speeds = runs_root() / "speeds.jsonl"
+    earlier = [e["step_ms"] for e in read_lines(speeds) if "step_ms" in e and e.items() >= key.items()][-REMEMBERED:]
+    # A history that cannot be written must not end a run.
+    with contextlib.suppress(GolfError):
+        append_lines(speeds, [{**key, "step_ms": round(step_ms, 3)}])
     return Speed(step_ms, statistics.median(earlier) if earlier else None, len(earlier))
 
 
@@ -125,21 +128,3 @@ def _work(cfg: Config) -> str:
     launch = (cfg.launch.nproc, cfg.launch.nodes, cfg.launch.compile, cfg.launch.threads, torch.__version__)
     values = {k: v for k, v in identity(cfg).items() if k.startswith(WORK)}
     return hashlib.sha256(json.dumps([values, launch]).encode()).hexdigest()[:8]
-
-
-def _history() -> list[dict[str, Any]]:
-    entries: list[dict[str, Any]] = []
-    with contextlib.suppress(OSError):
-        for line in (runs_root() / "speeds.jsonl").read_text().splitlines():
-            # A full disk cuts lines off.
-            with contextlib.suppress(ValueError):
-                entries.append(json.loads(line))
-    return [e for e in entries if {"machine", "work", "step_ms"} <= e.keys()]
-
-
-def _record(entry: dict[str, Any]) -> None:
-    """Append `entry` to the history."""
-    # One line in one write: runs that record at the same time do not mix their lines. A history that cannot be written
-    # must not end a run.
-    with contextlib.suppress(OSError), (runs_root() / "speeds.jsonl").open("ab", buffering=0) as file:
-        file.write((json.dumps(entry) + "\n").encode())

@@ -38,8 +38,8 @@ class RandomWeights:
         self.model_dim = model_dim
         self._drawn: dict[tuple[str, torch.Size], Tensor] = {}
 
-    def of(self, name: str, shape: torch.Size) -> Tensor:
-        """Return the float64 tensor `name`: vectors of size 1 ± ½, matrices that keep the size of what they map."""
+    def drawn(self, name: str, shape: torch.Size) -> Tensor:
+        """Return a random float64 tensor that depends on its name: vectors around 1, matrices scaled by 1/√d."""
         if (name, shape) not in self._drawn:
             drawn = noise(name, shape)
             # Vectors are about 1 and never near 0, because a gain of 0 would hide what is behind it.
@@ -62,7 +62,7 @@ class RandomWeights:
 
 def _fill(module: nn.Module, prefix: str, weights: RandomWeights) -> None:
     for name, param in list(module.named_parameters(recurse=False)):
-        setattr(module, name, nn.Parameter(weights.of(prefix + name, param.shape)))
+        setattr(module, name, nn.Parameter(weights.drawn(prefix + name, param.shape)))
     for name, buffer in list(module.named_buffers(recurse=False)):
         # Techniques write into buffers, so these are copies.
-        setattr(module, name, weights.of(prefix + name, buffer.shape).to(buffer.dtype, copy=True))
+        setattr(module, name, weights.drawn(prefix + name, buffer.shape).to(buffer.dtype, copy=True))

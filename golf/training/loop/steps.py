@@ -45,9 +45,9 @@ class TrainStep:
         # Summed on the device, because reading a loss would wait for it.
         total = torch.zeros((), device=self.device)
         for micro in range(self.accumulation):
-            # Pinned for CUDA alone: elsewhere a copy that is not waited for may read what has changed since.
-            waits_not = self.device.type == "cuda"
-            inputs, targets = (t.to(self.device, non_blocking=waits_not) for t in next_batch())
+            # Pinned for CUDA alone. On other devices an asynchronous copy may read memory that was overwritten.
+            non_blocking = self.device.type == "cuda"
+            inputs, targets = (t.to(self.device, non_blocking=non_blocking) for t in next_batch())
             with self._reduce_gradients(on=micro == self.accumulation - 1):
                 # Divided before the backward pass, so that the gradients add up to those of the batch's mean.
                 loss = (self.parallel or self.model)(inputs, targets, active) / self.accumulation

@@ -98,11 +98,24 @@ def decay_and_add(values: list[Tensor], updates: list[Tensor], lr: float, weight
 class MatrixOptimizer(NamedState):
     """Settings of both forms of Muon, and the momentum of the matrices that this rank owns."""
 
-    def __init__(self, params: Sequence[nn.Parameter], optim: OptimConfig):
+    def __init__(
+        self,
+        params: Sequence[nn.Parameter],
+        optim: OptimConfig,
+        *,
+        ranks: Ranks = ALONE,
+        row_counts: RowCounts | None = None,
+    ):
         self.params, self.optim = list(params), optim
+        self.world_size, self.device = ranks.world_size, ranks.device
         # The learning rate is that before the schedule's multiplier. The schedule may change the decay between steps.
         self.lr, self.weight_decay = optim.matrix_lr, optim.muon_wd
         self.state: dict[str, Tensor] = {}  # momentum [n, r, c] under names like `512x256`; ranks differ in n
+        self.share_out(ranks, row_counts or {})
+
+    def share_out(self, ranks: Ranks, row_counts: RowCounts) -> None:
+        """Decide which matrices this rank owns, and begin with a momentum of zero for them."""
+        raise NotImplementedError
 
     def own(self, counts: Mapping[torch.Size, int]) -> None:
         """Begin with a momentum of zero for `counts` matrices of every shape."""
@@ -133,17 +146,8 @@ class Muon(MatrixOptimizer):
 
     reduces_gradients = False  # True: it averages the gradients over ranks itself, not the backward pass
 
-    def __init__(
-        self,
-        params: Sequence[nn.Parameter],
-        optim: OptimConfig,
-        *,
-        ranks: Ranks = ALONE,
-        row_counts: RowCounts | None = None,
-    ):
-        super().__init__(params, optim)
-        self.world_size, self.device = ranks.world_size, ranks.device
-        self.matrices = matrices_of(self.params, row_counts or {})
+    def share_out(self, ranks: Ranks, row_counts: RowCounts) -> None:
+        self.matrices = matrices_of(self.params, row_counts)
         self.owned: dict[torch.Size, list[int]] = defaultdict(list)
         for i, matrix in enumerate(self.matrices):
             if i % ranks.world_size == ranks.rank:

@@ -15,13 +15,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from golf.settings.config import OptimConfig
 from golf.training.model.layers import embed_dtype
 from golf.training.optim.banks import Segment, make_banks
 from golf.training.optim.clipping import squared_norm
 from golf.training.optim.matrices import RowCounts
 from golf.training.optim.muon import Apply, MatrixOptimizer
-from golf.training.ranks import ALONE, Ranks
+from golf.training.ranks import Ranks
 
 # Renamed in torch 2.13. NCCL and gloo, the backends that `training.ranks` joins, do both in bf16 and float32 with any
 # number of ranks from torch 2.11 on, so there is no other way around for backends that cannot.
@@ -103,21 +102,12 @@ class ParallelMuon(MatrixOptimizer):
 
     reduces_gradients = True
 
-    def __init__(
-        self,
-        params: Sequence[nn.Parameter],
-        optim: OptimConfig,
-        *,
-        ranks: Ranks = ALONE,
-        row_counts: RowCounts | None = None,
-    ):
-        super().__init__(params, optim)
-        self.world_size, self.device = ranks.world_size, ranks.device
-        self.banks = make_banks(self.params, row_counts or {})
+    def share_out(self, ranks: Ranks, row_counts: RowCounts) -> None:
+        self.banks = make_banks(self.params, row_counts)
         by_shape: dict[torch.Size, list[Segment]] = defaultdict(list)
         for segment in (s for bank in self.banks for s in bank.segments()):
             by_shape[segment.shape].append(segment)
-        dtype = embed_dtype(optim.muon_dtype)
+        dtype = embed_dtype(self.optim.muon_dtype)
         exchanges = [Exchange(segments, dtype, ranks.world_size) for segments in by_shape.values()]
         # The longest work starts first, and the rest travels while it is computed.
         self.exchanges = sorted(exchanges, key=lambda e: -e.batch.numel())

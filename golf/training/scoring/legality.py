@@ -177,7 +177,7 @@ def check_scoring(
 ) -> dict[str, list[str]]:
     """Return the breaches by kind of score, for `cfg`'s scores of `weights` on `dataset`, by the code of a run.
 
-    Each kind is taken vocabulary × probes + 1 times, so `cfg` and `dataset` have to be small.
+    Every score is repeated for each token of the vocabulary at each probe, so use a tiny vocabulary and text.
     """
     scorer = Scorer(cfg, dataset, Ranks())
     in_order = follows_queue(cfg)

@@ -5,16 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from golf.errors import GolfError
-from golf.training.model.route import (
-    Route,
-    Routes,
-    Visit,
-    omit_further_joins,
-    repeat_last_row,
-    repeat_layers,
-    route_through,
-    share_rows_by_layer,
-)
+from golf.training.model.route import Route, Routes, Visit, route_through
+from ideas.recurrence.recurrence import omit_further_joins, repeat_last_row, repeat_layers, share_rows_by_layer
 from tests.support import compose
 
 LOOP45 = [0, 1, 2, 3, 4, 5, 4, 5, 4, 5, 6, 7, 8, 9, 10]  # records of 5 to 8 April 2026
