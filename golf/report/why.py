@@ -19,7 +19,7 @@ from golf.run.identity import variant_id
 from golf.settings.composition import compose
 from golf.settings.config import Config, from_dict
 
-USAGE = 'Name two things to compare, each a run folder, a variant or quoted overrides ("model=11l seed=2").'
+USAGE = 'Name a record, or two of run folder, variant and quoted overrides ("model=11l seed=2").'
 
 
 @dataclass(frozen=True)

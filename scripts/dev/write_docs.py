@@ -69,8 +69,9 @@ it had never been selected.
 
 "Changes" is the effect that every run checks before or after training. "Effect" is bits per byte with the technique
 minus without it: negative is better. "Here" is the 11-layer stack at laptop scale with 86 steps and one seed, so values
-below 0.02 are hints ([log](benchmarks_log.md#the-11-layer-stack-against-the-baseline-at-laptop-scale)). "PR #670" is
-what that pull request measured ([study](studies/negative_results.md)).
+below 0.02 are hints ([log](benchmarks_log.md#the-11-layer-stack-against-the-baseline-at-laptop-scale)). A pull request
+is named with what it measured on its own stack, mostly with one seed. PR #670 lists what failed on one stack
+([study](studies/negative_results.md)), so its figures are those of one that had much already.
 """
 SETTINGS_INTRODUCTION = """\
 # Settings
@@ -335,7 +336,7 @@ def _shown(field: dataclasses.Field) -> str:
 def _effect(effect: dict[str, float | str]) -> str:
     here, published = effect.get("here"), effect.get("published")
     parts = [f"here {here:+.3f}".replace("-", "−")] if isinstance(here, float) else []
-    return "; ".join([*parts, f"PR #670: {published}"] if published else parts)
+    return "; ".join([*parts, str(published)] if published else parts)
 
 
 def _with_quote(match: re.Match[str]) -> str:

@@ -168,7 +168,10 @@ def test_every_option_composes_and_says_what_it_is(path: Path, machine: None) ->
         (["tech=[recurrence]", "tech.recurrence.last=9"], r"runs layers 0 to 9, but there are 0 to 3"),
         (["tech=[value_embed]", "tech.value_embed.layers=[7]"], r"names layer 7, but the model has 4 layers"),
         (["model.attention=fa3"], r"model\.attention=fa3 needs a GPU and bf16 throughout"),
-        (["experiment=nope"], r"experiment=nope does not exist; known are caseops_trellis_cap, fp16_embed_wd3600"),
+        (
+            ["experiment=nope"],
+            r"experiment=nope does not exist; known are caseops_long_trellis, caseops_trellis_cap",
+        ),
         (["scale=huge"], r"scale=huge does not exist"),
         (["model.num_layers=abc"], r"model\.num_layers takes an integer, not 'abc'"),
         (["model.num_layers=4.5"], r"model\.num_layers takes an integer, not '4\.5'"),

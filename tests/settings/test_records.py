@@ -56,6 +56,7 @@ SAME_PATH = {
     "2026-04-29_caseops_smear_lqer_3seeds": "2026-04-27_caseops_smear_lqer",
 }
 WHOLE = ("records/2026-04-05_sp8192_sdclip_loop45x2", "records/2026-04-27_caseops_lqer_9hp")
+PROPOSALS = ("caseops_trellis_cap", "caseops_long_trellis")
 COMPOSED = [record for record in records() if record["status"] != "no"]
 
 
@@ -227,7 +228,9 @@ def without_numbers(value: Any) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("experiment", [r["experiment"] for r in COMPOSED if r["experiment"][8:] not in SAME_PATH])
+@pytest.mark.parametrize(
+    "experiment", [*(r["experiment"] for r in COMPOSED if r["experiment"][8:] not in SAME_PATH), *PROPOSALS]
+)
 def test_a_record_trains_two_steps(experiment: str, tiny: OwnDataset) -> None:
     cfg = smallest(experiment, tiny)
     state = build_state(cfg, Ranks(), lambda *_: None)

@@ -88,7 +88,7 @@ def bundled(experiment: str, machine: str) -> tuple[Config, Bundle]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("experiment", [name for name in PRESETS if name not in IN_OTHERS])
+@pytest.mark.parametrize("experiment", [*(n for n in PRESETS if n not in IN_OTHERS), "caseops_long_trellis"])
 def test_every_preset(experiment: str, environment: Environments, tmp_path: Path) -> None:
     cfg, bundle = bundled(experiment, "cpu")
     assert_only_what_is_selected(cfg, bundle)

@@ -30,7 +30,7 @@ def exclude_own_value(attn: CausalSelfAttention, y: Tensor, v: Tensor, x: Tensor
 class XSA(Technique):
     """The value is excluded on the last `last_n` layers, or on all."""
 
-    source = "arXiv 2603.09078; PR #413"
+    source = "arXiv 2603.09078; PR #265 (last layers)"
     variables = (
         Variable("XSA_LAST_N", "last_n", selects=True),
         Variable("XSA_LAYERS", "last_n", selects=True),
