@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from golf.settings.config import Config as Config
     from golf.training.data.dataset import open_dataset as open_dataset
     from golf.training.loop.calibration import calibrate as calibrate
+    from golf.training.loop.tuning import tune as tune
     from golf.training.model.build import build_model as build_model
     from golf.training.optim.groups import build_optimizer as build_optimizer
     from golf.training.scoring.scorer import score as score
@@ -47,6 +48,7 @@ _MODULES = {
     "golf.settings.config": ("Config",),
     "golf.training.data.dataset": ("open_dataset",),
     "golf.training.loop.calibration": ("calibrate",),
+    "golf.training.loop.tuning": ("tune",),
     "golf.training.model.build": ("build_model",),
     "golf.training.optim.groups": ("build_optimizer",),
     "golf.training.scoring.scorer": ("score",),

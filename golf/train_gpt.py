@@ -33,7 +33,15 @@ from golf.training.data.byte_tables import load_tokenizer
 from golf.training.data.dataset import Dataset, bytes_of_targets, scored_tokens, validation_tokens
 from golf.training.data.shards import find_shards, open_shard
 from golf.training.loop.export import log_sizes, pack_model
-from golf.training.loop.run_parts import calibrate_trained, log_header, score_artifact, set_up_torch, validation
+from golf.training.loop.run_parts import (
+    calibrate_trained,
+    log_header,
+    score_artifact,
+    seconds_left,
+    set_up_torch,
+    tune_trained,
+    validation,
+)
 from golf.training.loop.state import build_state
 from golf.training.loop.training import train
 from golf.training.loop.warmup import warm_up
@@ -173,16 +181,19 @@ def train_and_pack(cfg: Config, dataset: Dataset, scorer: Scorer, ranks: Ranks, 
     with open_loader(cfg, dataset, ranks) as loader:
         training = train(cfg, state, loader, validation(state, scorer), log)
         calibration = calibrate_trained(cfg, state, training, loader, dataset, log)
-    if training.diverged:
-        raise GolfError(f"the loss was {training.train_loss} at step {training.steps}")
+        if training.diverged:
+            raise GolfError(f"the loss was {training.train_loss} at step {training.steps}")
+        code, coded = Path(__file__).stat().st_size, None
+        if cfg.quant.tune.steps > 0:
+            left = seconds_left(cfg, ranks.first(training.seconds) + (calibration.seconds if calibration else 0.0))
+            coded = tune_trained(cfg, state, left, calibration, loader, code, log).coded
     if ranks.device.type == "cuda":
         log.peak_memory(torch.cuda.max_memory_allocated() >> 20, torch.cuda.max_memory_reserved() >> 20)
 
     # Quantize, pack, write. The bytes that count are the artifact's and this file's.
     if ranks.is_first:
         weights = {name: tensor.detach().cpu() for name, tensor in state.hooks.final_weights().items()}
-        code = Path(__file__).stat().st_size
-        packed = pack_model(cfg, weights, code, calibration.hessians if calibration else None, log)
+        packed = pack_model(cfg, weights, code, calibration.hessians if calibration else None, log, coded=coded)
         artifact.write_bytes(packed.artifact)
         log_sizes(cfg, packed, packed.weight_bytes, code, log)
     # The other ranks read the artifact from disk, where it has to be complete first.

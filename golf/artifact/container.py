@@ -41,9 +41,8 @@ from golf.artifact.header import (
     read_model,
     write_header,
 )
-from golf.artifact.quant.formats import ANY_FORM, CodedTensor, decode_as
-from golf.artifact.quant.low_rank import folded
-from golf.artifact.quant.policy import dequantize
+from golf.artifact.quant.formats import ANY_FORM, CodedTensor
+from golf.artifact.quant.policy import dequantize, dequantize_as
 from golf.errors import GolfError, MissingError
 from golf.settings.config import ModelConfig, QuantConfig, packs_bits, techniques_from_dict
 
@@ -135,9 +134,7 @@ def load_weights_only(path: str | Path, quant: QuantConfig, tech: Mapping[str, A
         if (envelope.codec_id, envelope.layout_bits) != (CODEC_IDS[quant.codec], _layout_bits(quant)):
             raise ValueError(f"its codec or layout is not the one of {quant.name}")
         _, coded = _tensors(envelope, quant, functools.partial(read_header, tech=tech))
-        # `dequantize` tells by the tensors what it needs; by the settings, an exported script can do without the rest.
-        values = {name: decode_as(tensor, quant) for name, tensor in coded.items()}
-        return folded(values) if quant.lqer.rank > 0 else values
+        return dequantize_as(coded, quant)
 
 
 def read_file(path: str | Path) -> bytes:

@@ -98,13 +98,9 @@ class TrainLog:
         """Log the `factor` of all steps at which the file fills the cap, found in `packs` trials."""
         self.line(f"fitted:steps times {factor:.4f} after {packs} packs")
 
-    def uncorrected(self, matrices: int) -> None:
-        """Log that the drift of some `matrices` was not corrected in time, if there are any."""
-        if matrices:
-            self.warning(
-                f"the drift of {matrices} matrices was not corrected before the training time was over: "
-                "raise quant.calibration.reserve_seconds."
-            )
+    def tuned(self, steps: int, before: float, after: float, seconds: float) -> None:
+        """Log the steps of a tuning, its loss on held-out text before and after, and the seconds with rounding."""
+        self.line(f"tuned:{steps} steps held_out:{before:.5f} to {after:.5f} time={seconds * 1000:.0f}ms")
 
     def peak_memory(self, allocated_mib: int, reserved_mib: int) -> None:
         self.line(f"peak memory allocated: {allocated_mib} MiB reserved: {reserved_mib} MiB")

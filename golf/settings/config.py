@@ -28,6 +28,7 @@ from golf.settings.quant_config import QuantConfig, uses_gptq
 from golf.settings.quant_config import SensitiveConfig as SensitiveConfig
 from golf.settings.quant_config import TensorQuant as TensorQuant
 from golf.settings.quant_config import TrellisConfig as TrellisConfig
+from golf.settings.quant_config import TuneConfig as TuneConfig
 from golf.settings.quant_config import as_named as as_named
 from golf.settings.quant_config import named_settings as named_settings
 from golf.settings.quant_config import packs_bits as packs_bits
@@ -228,9 +229,11 @@ class Config:
 
 
 def training_seconds(cfg: Config) -> float:
-    """Return the training time in seconds: the budget less what calibration on training text reserves; 0 = no clock."""
+    """Return the training time in seconds: the budget less what other uses of its text reserve; 0 = no clock."""
     calibrates = uses_gptq(cfg.quant) and cfg.quant.calibration.source == "train"
     reserve = cfg.quant.calibration.reserve_seconds if calibrates else 0.0
+    if cfg.quant.tune.steps > 0:
+        reserve += cfg.quant.tune.reserve_seconds
     return cfg.budget.train_seconds - reserve if cfg.budget.train_seconds else 0.0
 
 

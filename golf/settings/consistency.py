@@ -349,8 +349,15 @@ def _check_quant(cfg: Config) -> None:
             f"quant.sensitive chooses formats after the training, which {', '.join(in_training)} needs in it: drop "
             "one of them.",
         )
-    if quant.gptq.drift:
-        _check_drift(quant)
+    _require(
+        uses_gptq(quant) or not quant.gptq.drift, "quant.gptq.drift corrects GPTQ: set quant.mlp.rounding=gptq, too."
+    )
+    among_all = quant.prune.fraction or quant.prune.to_fit or quant.sensitive.top or quant.clip_sensitivity
+    _require(
+        not (quant.gptq.drift and among_all),
+        "quant.gptq.drift rounds layer by layer, and pruning and formats by sensitivity choose among all layers: leave "
+        "quant.prune.fraction=0, quant.prune.to_fit=false, quant.sensitive.top=0 and quant.clip_sensitivity=0 with it.",
+    )
     _require(
         not (quant.prune.to_fit and quant.prune.fraction),
         "quant.prune.to_fit finds the share itself: leave quant.prune.fraction=0 with it.",
@@ -366,24 +373,17 @@ def _check_quant(cfg: Config) -> None:
         "A code that is set to zero moves all later ones of its row on a trellis: leave quant.prune.fraction=0 and "
         "quant.prune.to_fit=false with rounding=trellis.",
     )
-    if uses_gptq(quant) and quant.calibration.source == "train" and cfg.budget.train_seconds:
+    if quant.tune.steps > 0:
+        _require(not quant.prune.to_fit, "quant.tune takes bytes that quant.prune.to_fit has filled: set one of them.")
+        own_text = uses_gptq(quant) and quant.calibration.source == "self_generated"
+        _require(not own_text, "quant.tune trains after the calibration: set quant.calibration.source=train with it.")
+    if cfg.budget.train_seconds:
         _require(
             training_seconds(cfg) > 0,
-            f"quant.calibration.reserve_seconds={quant.calibration.reserve_seconds:g} leaves nothing of the "
-            f"{cfg.budget.train_seconds:g} s to train in: reserve less.",
+            f"quant.calibration.reserve_seconds={quant.calibration.reserve_seconds:g} and quant.tune.reserve_seconds="
+            f"{quant.tune.reserve_seconds:g} leave nothing of the {cfg.budget.train_seconds:g} s to train in: reserve "
+            "less.",
         )
-
-
-def _check_drift(quant: QuantConfig) -> None:
-    _require(
-        uses_gptq(quant),
-        "quant.gptq.drift corrects the targets of GPTQ: set quant.attn.rounding=gptq and quant.mlp.rounding=gptq, too.",
-    )
-    _require(
-        not (quant.prune.fraction or quant.prune.to_fit or quant.sensitive.top or quant.clip_sensitivity),
-        "quant.gptq.drift rounds layer by layer, and pruning and formats by sensitivity choose among all layers: leave "
-        "quant.prune.fraction=0, quant.prune.to_fit=false, quant.sensitive.top=0 and quant.clip_sensitivity=0 with it.",
-    )
 
 
 def _check_own_formats(cfg: Config) -> None:

@@ -57,6 +57,7 @@ OFF: dict[str, dict[str, Any]] = {  # name → settings and their values without
     "clip_importance": {f"quant.{key}.clip_importance": 0.0 for key in TENSOR_CLASSES},
     "clip_sensitivity": {"quant.clip_sensitivity": 0.0},
     "fp16_control": {"quant.control_format": "fp32"},
+    "tuning": {"quant.tune.steps": 0},
     "lqer": {"quant.lqer.rank": 0},
     "sensitive": {"quant.sensitive.top": 0},
     "sliding": {"eval.stride": 0},

@@ -127,6 +127,17 @@ class PruneConfig:
 
 
 @dataclass
+class TuneConfig:
+    """Training of what the artifact holds in floats, after rounding and with the codes fixed."""
+
+    steps: int = later(number(0, at_least=0))  # Adam steps on scales and on tensors stored as floats; 0 = off
+    # loss that is lowered; kl: divergence from the trained model | loss: the nats of the next token
+    loss: str = later(one_of("kl", "loss"))
+    batch_tokens: int = later(number(2048, at_least=1))  # tokens of a step over all ranks: at least a row a micro-batch
+    reserve_seconds: float = later(number(30.0, at_least=0))  # training time set aside for rounding and tuning
+
+
+@dataclass
 class QuantConfig:
     """Number formats, rounding, pruning and byte coding of the artifact."""
 
@@ -158,6 +169,7 @@ class QuantConfig:
     lqer: LQERConfig = field(default_factory=LQERConfig)
     sensitive: SensitiveConfig = later(field(default_factory=SensitiveConfig))
     prune: PruneConfig = field(default_factory=PruneConfig)
+    tune: TuneConfig = later(field(default_factory=TuneConfig))
     # factor on all steps; off: none | cap: the one with which artifact and script fill the cap, for clips in deviations
     fit: str = later(one_of("off", "cap"))
     # compressor of the artifact; context is golf's own entropy coder; brotli and context need the extra golf[codec]

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from golf.errors import GolfError
 
+T = TypeVar("T")
 CPU = torch.device("cpu")
 # Longer than the first rank takes to quantize and pack while the others wait.
 TIMEOUT_MINUTES = 20
@@ -56,6 +58,15 @@ class Ranks:
         parts: list[list[str]] = [[] for _ in range(self.world_size)]
         dist.all_gather_object(parts, sentences)
         return [sentence for part in parts for sentence in part]
+
+    def of_first(self, value: T) -> T:
+        """Return the first rank's `value`, any object that can be pickled, on every rank."""
+        if self.world_size == 1:
+            return value
+        shared = [value]
+        # On the CPU, by gloo.
+        dist.broadcast_object_list(shared, device=CPU)
+        return shared[0]
 
     def sum_tensors(self, tensors: Sequence[Tensor]) -> None:
         """Replace `tensors`, on `device`, by their sums over all ranks: one reduction for each dtype."""

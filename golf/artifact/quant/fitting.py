@@ -32,8 +32,16 @@ def with_steps(quant: QuantConfig, factor: float) -> QuantConfig:
 
 def octave_bytes(weights: Mapping[str, Tensor], quant: QuantConfig, tech: Mapping[str, Any]) -> float:
     """Return the bytes that twice the step saves: a bit for each code of the matrices."""
-    matrices = [w for name, w in weights.items() if w.ndim == 2 and storage_of(name, w, quant, tech).format in QMAX]
-    return sum(w.numel() for w in matrices) / 8
+    return sum(w.numel() for w in _matrices(weights, quant, tech)) / 8
+
+
+def tuned_scale_bytes(weights: Mapping[str, Tensor], quant: QuantConfig, tech: Mapping[str, Any]) -> int:
+    """Return bytes that are left free for scales that a tuning makes differ: two for each row of the matrices."""
+    return sum(2 * w.size(0) for w in _matrices(weights, quant, tech))
+
+
+def _matrices(weights: Mapping[str, Tensor], quant: QuantConfig, tech: Mapping[str, Any]) -> list[Tensor]:
+    return [w for name, w in weights.items() if w.ndim == 2 and storage_of(name, w, quant, tech).format in QMAX]
 
 
 def fitting_factor(packed_bytes: Callable[[float], int], target_bytes: int, slope: float) -> float | None:

@@ -12,7 +12,16 @@ import torch
 from torch import Tensor
 
 from golf.artifact.quant.drift import corrected
-from golf.artifact.quant.formats import FLOAT_DTYPES, QMAX, CodedTensor, Format, OwnFormat, decode, formats_of
+from golf.artifact.quant.formats import (
+    FLOAT_DTYPES,
+    QMAX,
+    CodedTensor,
+    Format,
+    OwnFormat,
+    decode,
+    decode_as,
+    formats_of,
+)
 from golf.artifact.quant.gptq import encode_gptq
 from golf.artifact.quant.low_rank import folded, repair
 from golf.artifact.quant.pruning import Pruning, without_smallest
@@ -192,6 +201,13 @@ def _encode(
         except GolfError as error:
             raise GolfError(f"{name} cannot be rounded by GPTQ: {error}.") from error
     return formats[how.format].encode(tensor.cpu(), how, quant)
+
+
+def dequantize_as(coded: Mapping[str, CodedTensor], quant: QuantConfig) -> dict[str, Tensor]:
+    """Return the state dict of tensors stored under `quant`, as `dequantize` does without knowing the settings."""
+    # By the settings and not by the tensors, so that an exported script can do without the rest.
+    values = {name: decode_as(tensor, quant) for name, tensor in coded.items()}
+    return folded(values) if quant.lqer.rank > 0 else values
 
 
 def dequantize(coded: Mapping[str, CodedTensor]) -> dict[str, Tensor]:

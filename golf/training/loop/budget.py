@@ -30,11 +30,11 @@ def budget_state(cfg: Config, result: Result) -> tuple[str, str]:
     over_bytes = result.total_bytes - budget.artifact_bytes
     if over_bytes > 0:
         return OVER_BYTES, f"artifact and code are {over_bytes:,} bytes over the cap of {budget.artifact_bytes:,}"
-    calibrating = _calibration_seconds(cfg, result, "train")
+    calibrating = _calibration_seconds(cfg, result, "train") + (result.tune_seconds or 0.0)
     over_train = result.train_seconds + calibrating - budget.train_seconds
     # The loop stops before the step that would not fit, but a step or batch can take longer than those before it.
     if budget.train_seconds and over_train > budget.grace_seconds:
-        what = "training with calibration" if calibrating else "training"
+        what = "training with calibration and tuning" if calibrating else "training"
         return OVER_TIME, f"{what} took {over_train:.1f} s more than its {budget.train_seconds:g} s"
     if budget.eval_seconds and result.eval_seconds > budget.eval_seconds:
         counted = " with unpacking and compiling" if cfg.rules.eval_clock == "whole" else ""

@@ -14,7 +14,7 @@ from torch import Tensor
 from golf.artifact.quant.drift import DRIFT, drift_correction
 from golf.artifact.quant.hessians import as_rows, observed
 from golf.artifact.quant.low_rank import A
-from golf.artifact.quant.policy import dequantize, quantize
+from golf.artifact.quant.policy import dequantize_as, quantize
 from golf.settings.config import Config, QuantConfig
 from golf.training.model.build import build_scored_model
 from golf.training.model.gpt import GPT
@@ -96,7 +96,7 @@ class DriftCorrection:
         for name in names[self.ranks.rank :: self.ranks.world_size]:
             quant = self.cfg.quant if name in self.repaired else _without_repair(self.cfg.quant)
             coded = quantize({name: self.weights[name]}, quant, self.hessians, self.cfg.tech)
-            values[name].copy_(dequantize(coded)[name])
+            values[name].copy_(dequantize_as(coded, quant)[name])
         self.ranks.sum_tensors(list(values.values()))
         self.rounded.load_state_dict(values, strict=False)
 

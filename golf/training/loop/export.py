@@ -10,7 +10,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from golf.artifact.container import pack, plain_bytes
-from golf.artifact.quant.fitting import fitting_factor, octave_bytes, with_steps
+from golf.artifact.quant.fitting import fitting_factor, octave_bytes, tuned_scale_bytes, with_steps
 from golf.artifact.quant.formats import CodedTensor
 from golf.artifact.quant.policy import below_int8, quantize
 from golf.artifact.quant.pruning import Pruning, prune_to_fit
@@ -48,8 +48,27 @@ def pack_model(
     code_bytes: int,
     hessians: Mapping[str, Tensor] | None = None,
     log: TrainLog | None = None,
+    *,
+    coded: Mapping[str, CodedTensor] | None = None,
 ) -> PackedModel:
-    """Quantize and pack `weights`, which are on the CPU; `hessians` are GPTQ's.
+    """Pack `weights`, which are on the CPU, as `coded`, or as `round_model` codes them if that is None."""
+    if trains_apart(cfg):
+        cfg = scored_config(cfg)
+    if coded is None:
+        coded = round_model(cfg, weights, code_bytes, hessians, log)
+    # The settings are packed with the weights, so that the artifact alone tells how to rebuild the model.
+    content = pack(coded, cfg.model, cfg.quant, cfg.tech)
+    return PackedModel(coded, content, sum(tensor.nbytes for tensor in weights.values()))
+
+
+def round_model(
+    cfg: Config,
+    weights: Mapping[str, Tensor],
+    code_bytes: int,
+    hessians: Mapping[str, Tensor] | None = None,
+    log: TrainLog | None = None,
+) -> Mapping[str, CodedTensor]:
+    """Return the stored form of `weights`, which are on the CPU; `hessians` are GPTQ's.
 
     `code_bytes` count together with the artifact where `quant.fit=cap` or `quant.prune.to_fit` fills the cap.
     """
@@ -61,9 +80,7 @@ def pack_model(
         coded = quantize(weights, cfg.quant, hessians, cfg.tech)
     if cfg.quant.prune.to_fit:
         coded = _pruned(cfg, coded, below_int8(weights, cfg.quant), code_bytes, log)
-    # The settings are packed with the weights, so that the artifact alone tells how to rebuild the model.
-    content = pack(coded, cfg.model, cfg.quant, cfg.tech)
-    return PackedModel(coded, content, sum(tensor.nbytes for tensor in weights.values()))
+    return coded
 
 
 def _pruned(
@@ -99,6 +116,8 @@ def _filling_the_cap(
         return len(pack(tried[factor], cfg.model, cfg.quant, cfg.tech))
 
     slope = octave_bytes(weights, cfg.quant, cfg.tech)
+    if cfg.quant.tune.steps > 0:
+        code_bytes += tuned_scale_bytes(weights, cfg.quant, cfg.tech)
     factor = fitting_factor(packed_bytes, cfg.budget.artifact_bytes - code_bytes, slope)
     if log and factor:
         log.fitted(factor, len(tried))
@@ -122,20 +141,25 @@ def log_sizes(cfg: Config, packed: PackedModel, raw_model_bytes: int, code_bytes
     )
 
 
+def write_weights(state_dict: Mapping[str, Tensor], folder: RunFolder) -> dict[str, Tensor]:
+    """Write the weights as they are into `folder`, and return them on the CPU."""
+    weights = {name: tensor.detach().cpu() for name, tensor in state_dict.items()}
+    write_atomic(folder.weights, weights_to_bytes(weights))
+    return weights
+
+
 def export(
     cfg: Config,
-    state_dict: Mapping[str, Tensor],
+    weights: Mapping[str, Tensor],
     folder: RunFolder,
     log: RunLog,
     hessians: Mapping[str, Tensor] | None = None,
+    coded: Mapping[str, CodedTensor] | None = None,
 ) -> Sizes:
-    """Write the weights as they are and as the artifact into `folder`; `hessians` are GPTQ's."""
-    weights = {name: tensor.detach().cpu() for name, tensor in state_dict.items()}
-    # First of all, so that the trained weights are on disk whatever happens to the artifact.
-    write_atomic(folder.weights, weights_to_bytes(weights))
+    """Write the artifact of `write_weights`' result into `folder`; `hessians` and `coded` are those of `pack_model`."""
     code = code_bytes(cfg)
     start = time.perf_counter()
-    packed = pack_model(cfg, weights, code, hessians, log)
+    packed = pack_model(cfg, weights, code, hessians, log, coded=coded)
     write_atomic(folder.artifact, packed.artifact)
     seconds = time.perf_counter() - start
     sizes = Sizes(folder.weights.stat().st_size, len(packed.artifact), code, seconds, log.step_factor)

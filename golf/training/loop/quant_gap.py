@@ -29,7 +29,8 @@ from golf.settings.composition import CONF_DIR, compose
 from golf.settings.config import Config, QuantConfig, uses_gptq
 from golf.training.data.dataset import Dataset, open_dataset
 from golf.training.loop.calibration import calibrate
-from golf.training.loop.export import pack_model
+from golf.training.loop.export import pack_model, round_model
+from golf.training.loop.tuning import tune
 from golf.training.model.weights import read_weights
 from golf.training.ranks import Ranks
 from golf.training.scoring.scorer import Scorer
@@ -69,7 +70,10 @@ def quant_gaps(
         hessians = calibrate(weights, stored_as, dataset) if uses_gptq(quant) else None
         # Making the script takes seconds, and only what fits a cap asks for its size.
         code = code_bytes(stored_as) if quant.prune.to_fit or quant.fit == "cap" else 0
-        packed = pack_model(stored_as, weights, code, hessians).artifact
+        coded = round_model(stored_as, weights, code, hessians)
+        if quant.tune.steps > 0:
+            coded = tune(coded, weights, stored_as, dataset)
+        packed = pack_model(stored_as, weights, code, coded=coded).artifact
         seconds = time.perf_counter() - start
         after, nats_after, _ = _nats_by_batch(scorer, unpack(packed).state_dict())
         gap, error = paired_gap(nats_before, nats_after, byte_count)

@@ -10,6 +10,7 @@ import torch
 
 from golf.artifact.codec.codecs import codec_version
 from golf.artifact.container import load
+from golf.artifact.script.code_bytes import code_bytes
 from golf.errors import GolfError
 from golf.run.environment import machine_kind
 from golf.run.folder import RunFolder
@@ -23,11 +24,19 @@ from golf.training.data.batches import open_loader
 from golf.training.data.dataset import Dataset, open_dataset
 from golf.training.loop.budget import budget_state, counted_eval_seconds
 from golf.training.loop.checkpoint import Checkpoints
-from golf.training.loop.export import Sizes, export
+from golf.training.loop.export import Sizes, export, write_weights
 from golf.training.loop.listener import LoopListener
 from golf.training.loop.pace import check_speed
 from golf.training.loop.proofs import failed_proofs
-from golf.training.loop.run_parts import calibrate_trained, log_header, score_artifact, set_up_torch, validation
+from golf.training.loop.run_parts import (
+    calibrate_trained,
+    log_header,
+    score_artifact,
+    seconds_left,
+    set_up_torch,
+    tune_trained,
+    validation,
+)
 from golf.training.loop.stages import Stages
 from golf.training.loop.state import TrainState, build_state
 from golf.training.loop.training import Training, train
@@ -92,8 +101,17 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
     listener = LoopListener(log.warning, checkpoints)
     with open_loader(cfg, dataset, ranks, after=state.stages.batches_taken(start.step)) as loader:
         training = train(cfg, state, loader, validation(state, scorer), log, listener)
+        # First of all, so that the trained weights are on disk whatever happens to the artifact.
+        weights = write_weights(state.hooks.final_weights(), folder) if ranks.is_first and not training.diverged else {}
         calibration = calibrate_trained(cfg, state, training, loader, dataset, log)
-    result.calibration_seconds = calibration.seconds if calibration else None
+        result.calibration_seconds = calibration.seconds if calibration else None
+        tuning = None
+        if cfg.quant.tune.steps > 0 and not training.diverged:
+            # Making the script takes seconds that a submission does not need.
+            code = code_bytes(cfg) if ranks.is_first else 0
+            left = seconds_left(cfg, ranks.first(training.seconds) + (result.calibration_seconds or 0.0))
+            tuning = tune_trained(cfg, state, left, calibration, loader, code, log)
+            result.tune_seconds = tuning.seconds
     _record_training(result, cfg, training, state.stages)
     _record_machine(result, listener.recompiles, ranks, log)
     if training.diverged:
@@ -104,7 +122,8 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
     # Quantize, pack, write. Ranks hold the same weights, so the first one writes and the others wait for the file.
     log.display.update(1.0, "packing the artifact and scoring it")
     hessians = calibration.hessians if calibration else None
-    sizes = export(cfg, state.hooks.final_weights(), folder, log, hessians) if ranks.is_first else None
+    coded = tuning.coded if tuning else None
+    sizes = export(cfg, weights, folder, log, hessians, coded) if ranks.is_first else None
     ranks.barrier()
 
     # Load from disk and score: only what the file holds counts.

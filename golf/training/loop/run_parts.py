@@ -6,7 +6,9 @@ pack (`export`), score the artifact.
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import NamedTuple
@@ -21,8 +23,10 @@ from golf.training.data.batches import open_loader
 from golf.training.data.dataset import Dataset
 from golf.training.data.loader import Loader
 from golf.training.loop.calibration import Calibration, collect, text_of
+from golf.training.loop.export import pack_model, round_model
 from golf.training.loop.state import TrainState
 from golf.training.loop.training import Training
+from golf.training.loop.tuning import Tuning, tune_floats
 from golf.training.scoring.scorer import Scorer
 
 
@@ -79,15 +83,51 @@ def calibrate_trained(
         calibration = collect(cfg, weights, ranks)
     else:
         # Training text counts as training, so reading stops with the budget.
-        budget = cfg.budget.train_seconds
-        left = budget - ranks.first(training.seconds) if budget else math.inf
+        left = seconds_left(cfg, ranks.first(training.seconds))
+        if cfg.quant.tune.steps > 0:
+            left -= cfg.quant.tune.reserve_seconds
         text = text_of(cfg)
         with nullcontext(loader) if text is cfg else open_loader(text, dataset, ranks) as reader:
             calibration = collect(text, weights, ranks, reader.next_batch, seconds_left=left)
     log.calibrated(calibration.tokens, calibration.matrices, calibration.seconds)
-    if cfg.quant.gptq.drift:
-        log.uncorrected(calibration.uncorrected)
+    if cfg.quant.gptq.drift and calibration.uncorrected:
+        what = f"the drift of {calibration.uncorrected} matrices was not corrected before the training time was over"
+        log.warning(f"{what}: raise quant.calibration.reserve_seconds.")
     return calibration
+
+
+def seconds_left(cfg: Config, seconds: float) -> float:
+    """Return what is left of the training budget after `seconds` of it."""
+    return cfg.budget.train_seconds - seconds if cfg.budget.train_seconds else math.inf
+
+
+def tune_trained(
+    cfg: Config,
+    state: TrainState,
+    seconds_left: float,
+    calibration: Calibration | None,
+    loader: Loader,
+    code_bytes: int,
+    log: TrainLog,
+) -> Tuning:
+    """Round the trained weights and tune the result, which must all end within `seconds_left`.
+
+    Training text is read from where `loader` stands. Under `quant.fit=cap` a result above the cap is left untuned.
+    """
+    start, ranks = time.perf_counter(), state.ranks
+    weights = {name: tensor.detach().cpu() for name, tensor in state.hooks.final_weights().items()}
+    hessians = calibration.hessians if calibration else None
+    # Ranks need not find the same codes to the last bit.
+    coded = ranks.of_first(round_model(cfg, weights, code_bytes, hessians, log) if ranks.is_first else {})
+    left = seconds_left - ranks.first(time.perf_counter() - start)
+    tuning = tune_floats(cfg, coded, weights, ranks, loader.next_batch, seconds_left=left)
+    room = cfg.budget.artifact_bytes - code_bytes
+    if cfg.quant.fit == "cap" and len(pack_model(cfg, weights, code_bytes, coded=tuning.coded).artifact) > room:
+        log.warning("the tuned scales do not fit under the cap, so the artifact is left untuned")
+        tuning = dataclasses.replace(tuning, coded=coded, after=tuning.before)
+    seconds = ranks.first(time.perf_counter() - start)
+    log.tuned(tuning.steps, tuning.before, tuning.after, seconds)
+    return dataclasses.replace(tuning, seconds=seconds)
 
 
 def score_artifact(cfg: Config, weights: Mapping[str, Tensor], scorer: Scorer, log: TrainLog) -> ArtifactScores:

@@ -97,9 +97,9 @@ def _is_needed(other: Config) -> bool:
 
 def _shows_later(cfg: Config, key: str) -> bool:
     """Tell whether a setting that is on need not show before the clock, in the small stand-ins of one rank."""
-    # Pruning to fit depends on the trained weights' bytes, drift on the inputs in a rounded model, one rank clips what
-    # the reduction would give, and a model of one layer has no U-net skip.
-    late = key in ("quant.prune.to_fit", "quant.gptq.drift", "optim.clip_before_reduction")
+    # Pruning to fit depends on the trained weights' bytes, drift and tuning on a rounded model, one rank clips what the
+    # reduction would give, and a model of one layer has no U-net skip.
+    late = key in ("quant.prune.to_fit", "quant.gptq.drift", "quant.tune.steps", "optim.clip_before_reduction")
     return late or (key == "model.unet_skips" and cfg.model.num_layers < 2)
 
 

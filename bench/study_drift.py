@@ -1,0 +1,88 @@
+"""Gap at equal bytes with drift correction and with tuning after rounding, each alone and both.
+
+`python -m bench.study_drift RUN…` stores the weights of finished runs by `quant=trellis` and in the records' forms, and
+compares each way with the same form without either: gap over that of the form at the same bytes, by interpolation of
+log gap over log bytes. Calibration and tuning read training text, each another part; scores are of validation text.
+Intervals have the shape as the unit: runs of one variant, whatever their seeds, are averaged first.
+"""
+
+import argparse
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.checkpoint import Checkpoint, Point
+from bench.study_bytes import at_own_step, by_shape, curve, interpolated, interval
+from golf.artifact.container import unpack
+from golf.training.loop.calibration import calibrate
+from golf.training.loop.export import pack_model, round_model
+from golf.training.loop.tuning import tune
+
+BROTLI = "quant.codec=brotli quant.codec_level=11 quant.layout=[by_role,byte_planes]"
+FORMS = {  # name → preset with overrides
+    "trellis": "trellis",
+    "SDClip GPTQ, brotli": f"sdclip_gptq {BROTLI}",
+    "SDClip GPTQ + LQER, brotli": f"sdclip_lqer_asym {BROTLI}",
+}
+STEPS = (0.8, 1.0, 1.3)  # multiples of a form's steps, for its curve
+DRIFT = "quant.gptq.drift=true"
+
+
+def ways(tune_steps: int) -> dict[str, str]:
+    """Return the overrides of each way to store a form, by its name."""
+    kl = f"quant.tune.steps={tune_steps}"
+    loss = f"{kl} quant.tune.loss=loss"
+    return {"drift": DRIFT, "tuned, KL": kl, "tuned, loss": loss, "both, KL": f"{DRIFT} {kl}"}
+
+
+def stored(checkpoint: Checkpoint, choice: str, step: float) -> bytes:
+    """Return the artifact of a checkpoint as `choice` says, with all steps multiplied by `step`."""
+    cfg = dataclasses.replace(checkpoint.cfg, quant=checkpoint.quant(choice, step))
+    coded = round_model(cfg, checkpoint.weights, 0, calibrate(checkpoint.weights, cfg, checkpoint.dataset))
+    if cfg.quant.tune.steps > 0:
+        coded = tune(coded, checkpoint.weights, cfg, checkpoint.dataset)
+    return pack_model(cfg, checkpoint.weights, 0, coded=coded).artifact
+
+
+def points_of(run: Path, tokens: int, tune_steps: int, forms: list[str]) -> Iterator[Point]:
+    """Yield the points of one checkpoint as they are measured."""
+    checkpoint = Checkpoint(run, tokens)
+    for form in forms:
+        choices = [(form, FORMS[form], step) for step in STEPS]
+        choices += [(f"{form}: {way}", f"{FORMS[form]} {more}", 1.0) for way, more in ways(tune_steps).items()]
+        for name, choice, step in choices:
+            artifact = stored(checkpoint, choice, step)
+            yield Point(name, step, len(artifact), checkpoint.gap_bpb(unpack(artifact).state_dict()))
+
+
+def gap_ratio(points: list[Point], form: str, way: str) -> float:
+    """Return the gap of a way over that of its form at the same bytes."""
+    own = at_own_step(points, f"{form}: {way}")
+    return own.gap_bpb / interpolated(own.artifact_bytes, *curve(points, form))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", type=Path, help="folders of finished runs")
+    parser.add_argument("--tokens", type=int, default=65_536, help="tokens to calibrate on, and to score")
+    parser.add_argument("--tune-steps", type=int, default=120, help="steps of a tuning")
+    parser.add_argument("--forms", nargs="+", choices=list(FORMS), default=list(FORMS), help="forms to store")
+    arguments = parser.parse_args()
+    of_run: dict[Path, list[Point]] = {}
+    print("| run | way | step | bytes | gap, bpb |\n|---|---|---|---|---|")
+    for run in arguments.runs:
+        of_run[run] = []
+        for point in points_of(run, arguments.tokens, arguments.tune_steps, arguments.forms):
+            of_run[run].append(point)
+            where = f"{run.parent.name}/{run.name} | {point.way} | {point.step}"
+            print(f"| {where} | {point.artifact_bytes:,} | {point.gap_bpb:.5f} |", flush=True)
+    shapes = len({run.parent for run in of_run})
+    print(f"\n{len(of_run)} checkpoints of {shapes} shapes, gap at equal bytes, means ± 95 % over shapes\n")
+    print("| form | " + " | ".join(ways(1)) + " |\n" + "|---" * (1 + len(ways(1))) + "|")
+    for form in arguments.forms:
+        found = [interval(by_shape({run: gap_ratio(p, form, way) for run, p in of_run.items()})) for way in ways(1)]
+        print(f"| {form} | " + " | ".join(found) + " |")
+
+
+if __name__ == "__main__":
+    main()
