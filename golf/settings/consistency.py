@@ -250,6 +250,10 @@ def _check_tilt(cfg: Config) -> None:
         len(tilt.contexts) == len(tilt.least_shares) == len(tilt.least_counts),
         "eval.tilt.contexts, least_shares and least_counts have different lengths: give one of each for every context.",
     )
+    _require(
+        tilt.hedge == 0 or cfg.eval.ttt.method == "lora",
+        "eval.tilt.hedge weighs within documents, as eval.ttt.method=lora scores them: set that method, or hedge=0.",
+    )
 
 
 def _check_phases(cfg: Config, seq_len: int) -> None:

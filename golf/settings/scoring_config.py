@@ -79,6 +79,11 @@ class TiltConfig:
     beta: float = later(number(2.0, above=0))  # logarithm of the factor on a hint that has followed its context always
     # factor on beta; share: that of its context's earlier occurrences which the hint has followed | constant: 1
     strength: str = later(one_of("share", "constant"))
+    # exponent of 1 - p in a further factor on beta, where p is the model's probability of the hint; 0 = no such factor
+    confidence: float = later(number(0.0, at_least=0))
+    # with ttt.method=lora, rate at which each document learns by its own scores which of the factors 0.5 to 1.5 on beta
+    # is best; 0 = no such factor
+    hedge: float = later(number(0.0, at_least=0))
     # text with ttt.method=lora in which hints are found; scored: documents that are scored before, and the document so
     # far | stream: all earlier text, of which parts are scored later, as published; void but under rules=frontier
     order: str = later(one_of("scored", "stream"))

@@ -106,18 +106,15 @@ class MixedTally(Tally):
         nats = losses_at(*map(self.ranks.send, (batch.ids, batch.positions, *asked)))
         return self.scores(batch, nats.view(asked.shape))
 
-    def asked(self, batch: Batch) -> np.ndarray:
-        """Return the targets of `batch`, and its hints if there are any, `[K, B, S]`."""
-        if self.predictions.hints is None:
-            return batch.targets[None]
-        return np.stack((batch.targets, np.maximum(self.predictions.hints[self._indices(batch)], 0)))
-
     def scores(self, batch: Batch, nats: Tensor) -> Tensor:
-        """Return the mixed nats `[B, S]` from those of targets and hints, `[K, B, S]`."""
+        """Return the mixed nats `[B, S]` from those of what was `asked`, `[K, B, S]`."""
+        shares, strengths = self.at(batch)
+        return mixed(nats[0], shares, torch.log1p(-strengths))
+
+    def at(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return shares and strengths `[B, S]` of the targets of `batch`."""
         found, indices = self.predictions, self._indices(batch)
-        shares, strengths = self.ranks.send(found.shares[indices]), self.ranks.send(found.strengths[indices])
-        log_kept = torch.log1p(-strengths) if found.hints is None else kept_beside_hint(nats[1], strengths)
-        return mixed(nats[0], shares, log_kept)
+        return self.ranks.send(found.shares[indices]), self.ranks.send(found.strengths[indices])
 
     def _indices(self, batch: Batch) -> np.ndarray:
         # Columns behind the split's end are not scored, and have no prediction.
@@ -141,8 +138,3 @@ def follow_in_order(predictor: FollowsText, tokens: np.ndarray, documents: np.nd
 def mixed(nats: Tensor, shares: Tensor, log_kept: Tensor) -> Tensor:
     """Return -log((1 - λ)·exp(-nats) + λ·q) with q the `shares` of the targets and `log_kept` = log(1 - λ)."""
     return -torch.logaddexp(log_kept - nats, torch.log(-torch.expm1(log_kept)) + torch.log(shares))
-
-
-def kept_beside_hint(hint_nats: Tensor, strengths: Tensor) -> Tensor:
-    """Return log(1 - λ) = -log Z, with which a mixture with a hint is the model's distribution tilted towards it."""
-    return -torch.log1p(torch.exp(-hint_nats) * torch.expm1(strengths))

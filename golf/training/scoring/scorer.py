@@ -22,7 +22,7 @@ from golf.training.scoring.predictor import MixedTally, predictor_of
 from golf.training.scoring.sliding import score_sliding, score_sliding_by_document
 from golf.training.scoring.standard import score_by_document, score_standard
 from golf.training.scoring.tally import Observe, Tally, Watcher
-from golf.training.scoring.tilt import NgramTilt, hinted_losses_at
+from golf.training.scoring.tilt import NgramTilt, TiltedTally, hinted_losses_at
 from golf.training.scoring.ttt_lora import LoraScoring
 from golf.training.scoring.ttt_sgd import SGDTrainer, score_ttt_sgd
 
@@ -138,7 +138,7 @@ class Scorer:
     def _tally(self, observe: Observe | None) -> Tally:
         tokens, target_bytes = self.dataset.validation, self.dataset.target_bytes
         if self.cfg.eval.tilt.method == "ngram":
-            return MixedTally(NgramTilt(self.cfg.eval.tilt), False, tokens, target_bytes, self.ranks, observe)
+            return TiltedTally(NgramTilt(self.cfg.eval.tilt), False, tokens, target_bytes, self.ranks, observe)
         if changes_score(self.cfg):
             predictor, by_document = predictor_of(self.cfg), self.cfg.eval.documents
             return MixedTally(predictor, by_document, tokens, target_bytes, self.ranks, observe)

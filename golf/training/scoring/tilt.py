@@ -1,12 +1,14 @@
 """N-gram tilt: the probability of one hinted token is raised, and all are normalised again.
 
 p'(t) = p(t)·exp(β·[t = h]) / Z with Z = 1 + p(h)·(exp(β) - 1). This is the mixture p/Z + (1 - 1/Z)·[t = h] of
-`predictor`. The hint h and its strength β at a position follow from the tokens up to that position alone.
+`predictor`. The hint h and its strength β at a position follow from the tokens up to that position alone. So does
+p(h), which `confidence` multiplies into β.
 Source: record 2026-04-09_A2_Muon097 (PR #1514), without its two experts within words, which read what they predict.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -15,9 +17,11 @@ from torch import Tensor
 
 from golf.settings.scoring_config import TiltConfig
 from golf.training.model.gpt import GPT
-from golf.training.scoring.predictor import Predictions
+from golf.training.scoring.predictor import MixedTally, Predictions, mixed
+from golf.training.scoring.windows import Batch
 
 NO_HINT = -1
+HEDGED = (0.5, 0.75, 1.0, 1.25, 1.5)  # factors on the strengths among which a document weighs
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # odd, with its bits well mixed
 
 
@@ -110,6 +114,51 @@ class NgramTilt:
         factor = hints.shares if self.settings.strength == "share" else hints.tokens != NO_HINT
         shares = (hints.tokens == tokens[1:]).astype(np.float32)
         return Predictions(shares, (self.settings.beta * factor).astype(np.float32), hints.tokens)
+
+
+class TiltedTally(MixedTally):
+    """Sums over targets whose probabilities are tilted towards hints. Its predictor is `NgramTilt`."""
+
+    predictor: NgramTilt
+
+    def asked(self, batch: Batch) -> np.ndarray:
+        """Return the targets of `batch` and its hints, `[2, B, S]`."""
+        assert self.predictions.hints is not None
+        return np.stack((batch.targets, np.maximum(self.predictions.hints[self._indices(batch)], 0)))
+
+    def scores(self, batch: Batch, nats: Tensor) -> Tensor:
+        """Return the tilted nats `[B, S]` from those of targets and hints, `[2, B, S]`."""
+        settings, (shares, strengths) = self.predictor.settings, self.at(batch)
+        # β·(1 - p(h))^γ knows no target (PR #2129).
+        strengths = strengths * (-torch.expm1(-nats[1])).pow(settings.confidence)
+        if not settings.hedge or self.documents is None:
+            return mixed(nats[0], shares, kept_beside_hint(nats[1], strengths))
+        kept = torch.stack([kept_beside_hint(nats[1], factor * strengths) for factor in HEDGED])
+        return self._hedged(batch, mixed(nats[0], shares, kept))
+
+    def _hedged(self, batch: Batch, nats: Tensor) -> Tensor:
+        """Return the nats `[B, S]` of the experts' mixture from theirs, `[E, B, S]`; each row is one document.
+
+        A document weighs the experts by softmax(-η·nats), by their nats on its chunks before this one (PR #2050).
+        """
+        so_far, rows = self._experts_nats, np.searchsorted(self._starts, batch.indices[:, 0], side="right") - 1
+        weighed = torch.log_softmax(-self.predictor.settings.hedge * so_far[:, rows], dim=0)
+        so_far[:, rows] += nats.masked_fill(~self.ranks.send(batch.scored), 0.0).sum(-1, dtype=so_far.dtype)
+        return -(weighed[..., None] - nats).logsumexp(0)
+
+    @functools.cached_property
+    def _starts(self) -> np.ndarray:
+        assert self.documents is not None
+        return np.sort(self.documents[:, 0])
+
+    @functools.cached_property
+    def _experts_nats(self) -> Tensor:
+        return torch.zeros(len(HEDGED), self._starts.size, device=self.ranks.device)
+
+
+def kept_beside_hint(hint_nats: Tensor, strengths: Tensor) -> Tensor:
+    """Return log(1 - λ) = -log Z, with which a mixture with a hint is the model's distribution tilted towards it."""
+    return -torch.log1p(torch.exp(-hint_nats) * torch.expm1(strengths))
 
 
 def hinted_losses_at(model: GPT, ids: Tensor, positions: Tensor, targets: Tensor, hints: Tensor) -> Tensor:

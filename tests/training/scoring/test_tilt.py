@@ -19,11 +19,11 @@ from golf.settings.config import TTTRecipe
 from golf.settings.scoring_config import EvalConfig, TiltConfig, TTTConfig
 from golf.training.loop.scoring_proofs import scoring_breaches
 from golf.training.ranks import Ranks
-from golf.training.scoring import predictor
+from golf.training.scoring import tilt
 from golf.training.scoring.document_queue import list_documents
-from golf.training.scoring.predictor import MixedTally, follow_in_order
+from golf.training.scoring.predictor import Predictions, follow_in_order
 from golf.training.scoring.tally import Tally
-from golf.training.scoring.tilt import NO_HINT, Hints, NgramTilt, find_hints
+from golf.training.scoring.tilt import HEDGED, NO_HINT, Hints, NgramTilt, TiltedTally, find_hints
 from golf.training.scoring.ttt_lora import LoraScoring
 from golf.training.scoring.windows import Batch
 from tests.support import compose, parity
@@ -82,7 +82,7 @@ def test_parity_with_a_constant_strength_and_one_context() -> None:
     )
     tokens = arrays["tokens"]
     targets = tokens.size - 1
-    tally = MixedTally(NgramTilt(settings), False, tokens, np.ones(targets, np.int16), Ranks())
+    tally = TiltedTally(NgramTilt(settings), False, tokens, np.ones(targets, np.int16), Ranks())
     indices = np.arange(targets)[None]
     batch = Batch(indices, indices, tokens[None, 1:].astype(np.int64), indices, np.full((1, targets), True))
     hints = tally.predictions.hints
@@ -143,7 +143,7 @@ def test_factors_learn_from_nats_without_the_tilt() -> None:
     for name in ("plain", "tilted"):
         observed = Observed()
         others = (TABLES.of(tokens[:-1], tokens[1:]), Ranks(), observed)
-        tilted = MixedTally(NgramTilt(ALWAYS), False, tokens, *others)
+        tilted = TiltedTally(NgramTilt(ALWAYS), False, tokens, *others)
         tally = Tally(tokens, *others) if name == "plain" else tilted
         score = LoraScoring(model, tally, LORA, recipe, 7).score()
         assert ("n-gram tilt" in score.how) == (name == "tilted")
@@ -162,8 +162,8 @@ def test_factors_learn_from_nats_without_the_tilt() -> None:
 def test_the_tilt_is_that_of_the_record() -> None:
     """p = 0.3 and beta = 1.5: Z = 2.04451, p' = 0.6576; a hit gains 0.785 nats, and a miss loses 0.715."""
     nats = torch.tensor([-math.log(0.3), 2.0])
-    kept = predictor.kept_beside_hint(-torch.log(torch.tensor([0.3, 0.3])), torch.tensor([1.5, 1.5]))
-    tilted = predictor.mixed(nats, torch.tensor([1.0, 0.0]), kept)
+    kept = tilt.kept_beside_hint(-torch.log(torch.tensor([0.3, 0.3])), torch.tensor([1.5, 1.5]))
+    tilted = tilt.mixed(nats, torch.tensor([1.0, 0.0]), kept)
     assert torch.exp(-tilted[0]).item() == pytest.approx(0.6576, abs=5e-5)
     assert (tilted - nats).tolist() == pytest.approx([-0.785, math.log(2.04451)], abs=5e-4)
 
@@ -176,8 +176,78 @@ def test_the_mixture_with_a_hint_is_the_tilt(p: float, p_hint: float, beta: floa
     )
     for is_hint, of_hint in ((0.0, hint_nats), (1.0, nats)):
         log_z = math.log(1 + math.exp(-of_hint.item()) * math.expm1(beta))
-        found = predictor.mixed(nats, torch.full_like(nats, is_hint), predictor.kept_beside_hint(of_hint, strength))
+        found = tilt.mixed(nats, torch.full_like(nats, is_hint), tilt.kept_beside_hint(of_hint, strength))
         assert found.item() == pytest.approx(nats.item() + log_z - beta * is_hint, rel=1e-9, abs=1e-12)
+
+
+@given(
+    st.lists(st.floats(0.01, 1.0), min_size=3, max_size=8),
+    st.integers(0, 7),
+    st.floats(0.0, 6.0),
+    st.sampled_from([0.5, 1.0, 2.0]),
+)
+def test_a_strength_by_confidence_is_the_slow_definition_and_sums_to_one(
+    weights: list[float], hint: int, beta: float, gamma: float
+) -> None:
+    """PR #2129: β·(1 - p(h))^γ, for every token as the target."""
+    p, hint = np.array(weights) / sum(weights), hint % len(weights)
+    strength = beta * (1 - p[hint]) ** gamma
+    expected = p * np.exp(strength * (np.arange(p.size) == hint))
+    expected /= expected.sum()
+    text = [0, 1, *range(p.size)]
+    tally = tally_of(text, np.full(p.size, hint), beta, confidence=gamma)
+    nats = torch.from_numpy(np.stack((-np.log(p), np.full(p.size, -np.log(p[hint])))))[:, None]
+    found = np.exp(-tally.scores(batch_of(np.arange(p.size)), nats).numpy())[0]
+    assert found.sum() == pytest.approx(1, abs=1e-9) and found == pytest.approx(expected, rel=1e-5, abs=1e-9)
+
+
+def tally_of(text: list[int], hints: np.ndarray, beta: float, **settings: float) -> TiltedTally:
+    """Return a tally whose hints are given, and the hits of the targets 0, 1, …"""
+    how = TiltConfig(method="ngram", strength="constant", beta=beta, **settings)  # type: ignore[arg-type]
+    tokens = np.array(text, np.uint16)
+    tally = TiltedTally(NgramTilt(how), False, tokens, np.ones(tokens.size - 1, np.int16), Ranks())
+    hits = (hints == np.arange(hints.size)).astype(np.float64)
+    tally.predictions = Predictions(hits, np.full(hints.size, beta), hints)
+    return tally
+
+
+def batch_of(indices: np.ndarray) -> Batch:
+    rows = indices[None]
+    return Batch(rows, rows, rows, rows, np.full(rows.shape, True))
+
+
+@given(st.floats(0.01, 2.0), st.randoms(use_true_random=False))
+def test_a_hedge_is_the_slow_definition(rate: float, random: Random) -> None:
+    """PR #2050: weights softmax(-η·nats so far) in each document, renewed after each chunk."""
+    chunks, width, beta = 4, 3, 2.0
+    n = chunks * width
+    p, p_hint = ([random.uniform(0.05, 0.9) for _ in range(n)] for _ in range(2))
+    hits = [random.random() < 0.5 for _ in range(n)]
+    p_hint = [a if hit else min(b, 0.99 - a) for a, b, hit in zip(p, p_hint, hits, strict=True)]
+    p_hint = [max(b, 0.01) for b in p_hint]
+    tally = tally_of([1, *[5] * n], np.where(hits, np.arange(n), -2), beta, hedge=rate)
+    tally.documents = np.array([[0, n]])
+    so_far, expected, found = [0.0] * len(HEDGED), [], []
+    for chunk in range(chunks):
+        own = range(chunk * width, (chunk + 1) * width)
+        law = [math.exp(-rate * (total - min(so_far))) for total in so_far]
+        experts = [
+            [p[i] * (math.exp(m * beta) if hits[i] else 1) / (1 + p_hint[i] * math.expm1(m * beta)) for i in own]
+            for m in HEDGED
+        ]
+        expected += [
+            -math.log(sum(w * e[j] for w, e in zip(law, experts, strict=True)) / sum(law)) for j in range(width)
+        ]
+        so_far = [t - sum(map(math.log, e)) for t, e in zip(so_far, experts, strict=True)]
+        nats = -torch.log(torch.tensor([[p[i] for i in own], [p_hint[i] for i in own]], dtype=torch.float64))
+        found += tally.scores(batch_of(np.array(own)), nats[:, None])[0].tolist()
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("form", [{"confidence": 1.0}, {"hedge": 0.35}])
+def test_strengths_by_confidence_and_by_hedge_are_distributions_of_the_past(form: dict[str, float]) -> None:
+    scoring = EvalConfig(documents=True, ttt=LORA, tilt=dataclasses.replace(ALWAYS, **form))  # type: ignore[arg-type]
+    assert breaches(scoring, (13, 61)) == {"standard": [], "ttt": []}
 
 
 def test_tilted_windows_pass() -> None:
@@ -216,7 +286,7 @@ def not_normalised(nats: Tensor, shares: Tensor, log_kept: Tensor) -> Tensor:
         ("tilt.find_hints", hints_that_know_the_target, "2.0"),
         ("tilt.find_hints", hints_under_a_key_with_the_target, "1.4"),
         ("tilt.find_hints", hints_gated_by_the_target, "0.99"),
-        ("predictor.mixed", not_normalised, "1.004"),
+        ("tilt.mixed", not_normalised, "1.004"),
     ],
 )
 def test_illegal_forms_are_found(name: str, form: object, total: str, monkeypatch: pytest.MonkeyPatch) -> None:
