@@ -67,10 +67,9 @@ class _History:
     def _find_lost(self, by: str, values: dict[Slot, Any]) -> None:
         modules = {slot.module for slot in values}
         held = [e.part in modules if isinstance(e.part, nn.Module) else _holds(values, e) for e in self._edits]
-        lost = [edit for edit, holds in zip(self._edits, held, strict=True) if not holds]
-        unmeant = [edit for edit in lost if not edit.path.startswith(self.replaced[by])]
-        for name in dict.fromkeys(edit.technique for edit in unmeant):
-            paths = [edit.path for edit in unmeant if edit.technique == name]
+        lost = [e for e, ok in zip(self._edits, held, strict=True) if not (ok or e.path.startswith(self.replaced[by]))]
+        for name in dict.fromkeys(edit.technique for edit in lost):
+            paths = [edit.path for edit in lost if edit.technique == name]
             more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
             self.lost.append(f"{name} lost its edit of {paths[0]}{more} to {by}: select one of the two")
         # A lost edit is reported once, with the technique that undid it.

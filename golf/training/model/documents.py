@@ -115,10 +115,9 @@ def separate_documents(model: GPT, longest: int) -> None:
     """
     model.piece_tokens = longest
     attend = PieceAttention(model.cfg.attention)
-    known = TABLE if attend.flash else PIECES
 
     def within_pieces(attn: CausalSelfAttention, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        return attend(q, k, v, context.shared[known], model.piece_tokens)
+        return attend(q, k, v, context.shared[TABLE], model.piece_tokens)
 
     def turn_from_starts(model: GPT, ids: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
         starts, place = piece_starts(ids, model.piece_tokens), torch.arange(ids.numel(), device=ids.device)
@@ -131,8 +130,7 @@ def separate_documents(model: GPT, longest: int) -> None:
         return cos, sin
 
     model.shared_terms[PIECES] = lambda ids: piece_starts(ids, model.piece_tokens)
-    if attend.flash:
-        model.shared_terms[TABLE] = lambda ids: attend.pieces(ids, model.piece_tokens)
+    model.shared_terms[TABLE] = lambda ids: attend.pieces(ids, model.piece_tokens)
     model.turns, model.separators = turn_from_starts, (within_pieces, turn_from_starts)
     for block in model.blocks:
         block.get_submodule("attn").core = within_pieces  # type: ignore[assignment]
