@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from golf.settings.config import Config
+from golf.settings.config import Config, techniques
 from golf.training.model.build import shapeless_model
 from golf.training.model.gpt import GPT
 
@@ -34,7 +34,7 @@ class Edit(NamedTuple):
 
 def lost_edits(cfg: Config) -> list[str]:
     """Return a sentence for every technique of which a later technique has undone an edit."""
-    history = _History()
+    history = _History({t.name: tuple(f"{path}." for path in t.replaces(cfg)) for t in techniques(cfg)})
     shapeless_model(cfg, history.add)
     return history.lost
 
@@ -42,7 +42,8 @@ def lost_edits(cfg: Config) -> list[str]:
 class _History:
     """The edits of a model under construction. `add` is called after every technique."""
 
-    def __init__(self) -> None:
+    def __init__(self, replaced: dict[str, tuple[str, ...]]) -> None:
+        self.replaced = replaced  # by technique; the others' edits there are gone on purpose
         self.lost: list[str] = []
         self._edits: list[Edit] = []
         self._values: dict[Slot, Any] = {}
@@ -66,7 +67,7 @@ class _History:
     def _find_lost(self, by: str, values: dict[Slot, Any]) -> None:
         modules = {slot.module for slot in values}
         held = [e.part in modules if isinstance(e.part, nn.Module) else _holds(values, e) for e in self._edits]
-        lost = [edit for edit, holds in zip(self._edits, held, strict=True) if not holds]
+        lost = [e for e, ok in zip(self._edits, held, strict=True) if not (ok or e.path.startswith(self.replaced[by]))]
         for name in dict.fromkeys(edit.technique for edit in lost):
             paths = [edit.path for edit in lost if edit.technique == name]
             more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""

@@ -30,7 +30,8 @@ from golf.training.model.attention import (
 from golf.training.model.gpt import GPT, turn_from_row_start
 from golf.training.model.layers import Context
 
-PIECES = "documents.pieces"  # name in `Context.shared` of what `PieceAttention.pieces` returns
+# Names in `Context.shared` of what `piece_starts` returns, and of what `PieceAttention.pieces` does.
+PIECES, TABLE = "documents.pieces", "documents.table"
 SCANNED = 256  # numbers that a block of a GPU scans
 
 
@@ -56,6 +57,26 @@ def running(values: Tensor, scan: Callable[[Tensor, int], Tensor], join: Callabl
 
 def _cummax(values: Tensor, dim: int) -> Tensor:
     return values.cummax(dim).values
+
+
+def starts_of(context: Context) -> Tensor:
+    """Return for every token of a pass the first one that may act on it, int64 `[B, T]`: equal within a piece, or row.
+
+    Without `model.within_documents` documents act on each other, and all tokens of a row are equal.
+    """
+    starts = context.shared.get(PIECES)
+    return torch.zeros_like(context.ids) if starts is None else starts.view_as(context.ids)
+
+
+def short_convolution(x: Tensor, filters: Tensor, starts: Tensor) -> Tensor:
+    """Return Σ_i f_i ⊙ x_{t−i} `[B, T, c]` over tokens of one piece, for `filters` f `[taps, c]` and `starts_of`'s."""
+    tokens, filters = x.size(1), filters.to(x.dtype)
+    y = x * filters[0]
+    for i in range(1, len(filters)):
+        # Padding is no start, so that nothing comes from before the row.
+        same = F.pad(starts, (i, 0), value=-1)[:, :tokens] == starts
+        y = torch.addcmul(y, F.pad(x, (0, 0, i, 0))[:, :tokens] * same[..., None], filters[i])
+    return y
 
 
 class PieceAttention:
@@ -89,14 +110,14 @@ def try_documents(device: torch.device, cfg: ModelConfig) -> None:
 def separate_documents(model: GPT, longest: int) -> None:
     """Edit `model` so that attention stays within pieces of at most `longest` tokens.
 
-    `model.piece_tokens` holds that length, which a stage of the training may change. A technique that sets `core` after
-    this reads the pieces from `Context.shared`, where there are some.
+    `model.piece_tokens` holds that length, which a stage of the training may change. A technique that mixes tokens by
+    a `core` of its own, or in place of attention, asks `starts_of`.
     """
     model.piece_tokens = longest
     attend = PieceAttention(model.cfg.attention)
 
     def within_pieces(attn: CausalSelfAttention, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        return attend(q, k, v, context.shared[PIECES], model.piece_tokens)
+        return attend(q, k, v, context.shared[TABLE], model.piece_tokens)
 
     def turn_from_starts(model: GPT, ids: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
         starts, place = piece_starts(ids, model.piece_tokens), torch.arange(ids.numel(), device=ids.device)
@@ -108,7 +129,8 @@ def separate_documents(model: GPT, longest: int) -> None:
         cos, sin = (table.view(*ids.shape, 1, -1) for table in tables)
         return cos, sin
 
-    model.shared_terms[PIECES] = lambda ids: attend.pieces(ids, model.piece_tokens)
+    model.shared_terms[PIECES] = lambda ids: piece_starts(ids, model.piece_tokens)
+    model.shared_terms[TABLE] = lambda ids: attend.pieces(ids, model.piece_tokens)
     model.turns, model.separators = turn_from_starts, (within_pieces, turn_from_starts)
     for block in model.blocks:
         block.get_submodule("attn").core = within_pieces  # type: ignore[assignment]
@@ -122,7 +144,7 @@ def across_documents(model: GPT) -> Iterator[None]:
     saved = model.turns, model.shared_terms, [attn.core for attn in attentions]
     if model.turns in model.separators:
         model.turns = turn_from_row_start
-    model.shared_terms = {name: term for name, term in model.shared_terms.items() if name != PIECES}
+    model.shared_terms = {name: term for name, term in model.shared_terms.items() if name not in (PIECES, TABLE)}
     for attn in attentions:
         attn.core = attend_to_all
     try:

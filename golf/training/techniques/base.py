@@ -82,6 +82,10 @@ class Technique:
         """Return the order of the blocks without late switches and with each; None if this technique changes none."""
         return None
 
+    def replaces(self, cfg: Config) -> tuple[str, ...]:
+        """Return the paths of modules that it replaces on purpose, with whatever other techniques have set in them."""
+        return ()
+
     def edit_model(self, model: GPT, cfg: Config) -> None:
         """Edit `model`, which is fresh and on the CPU. Random numbers come from the seeded global generator."""
 
