@@ -90,7 +90,7 @@ def bundled(experiment: str, machine: str) -> tuple[Config, Bundle]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("experiment", [*(n for n in PRESETS if n not in IN_OTHERS), "caseops_long_trellis"])
+@pytest.mark.parametrize("experiment", [name for name in PRESETS if name not in IN_OTHERS])
 def test_every_preset(experiment: str, environment: Environments, tmp_path: Path) -> None:
     cfg, bundle = bundled(experiment, "cpu")
     assert_only_what_is_selected(cfg, bundle)
@@ -99,6 +99,13 @@ def test_every_preset(experiment: str, environment: Environments, tmp_path: Path
     found = rehearse(cfg, script, environment(requirements(bundle)), tmp_path, steps=steps)
     # Losses of the steps, of three validations and of two final scores.
     assert found.losses >= steps + 3 + 2 and found.artifact_bytes > 1000 and found.val_bpb > 0
+
+
+@pytest.mark.slow
+def test_the_proposal(environment: Environments, tmp_path: Path) -> None:
+    cfg, bundle = bundled("caseops_long_trellis", "cpu")
+    found = rehearse(cfg, bundle.wrapped, environment(requirements(bundle)), tmp_path, steps=FEW_STEPS)
+    assert found.artifact_bytes > 1000 and found.val_bpb > 0
 
 
 @pytest.mark.slow
