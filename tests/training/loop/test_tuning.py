@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from torch import Tensor
 from golf.artifact.container import pack, unpack
 from golf.artifact.quant.fitting import tuned_scale_bytes
 from golf.artifact.quant.policy import dequantize, quantize
-from golf.run.result import OVER_TIME, Result
+from golf.run.result import OVER_TIME, Result, read_result
 from golf.settings.config import Config, training_seconds
 from golf.training.data.own_text import OwnDataset
 from golf.training.loop import tuning
@@ -22,7 +23,7 @@ from golf.training.loop.budget import budget_state
 from golf.training.loop.calibration import calibrate
 from golf.training.loop.tuning import StoredFloats, tune_floats
 from golf.training.ranks import Ranks
-from tests.support import compose, on_ranks, refusal, tiny_overrides
+from tests.support import compose, golf_main, on_ranks, only_run, refusal, tiny_overrides
 from tests.training.loop.test_calibration import trained_weights
 
 COARSE = ["quant.attn.clip_k=4", "quant.mlp.clip_k=4", "quant.small_numel=64", "model.num_layers=2"]
@@ -203,3 +204,16 @@ def test_bad_combinations_are_refused() -> None:
         "quant=sdclip_gptq", "quant.tune.steps=1", "quant.calibration.source=self_generated"
     )
     assert "reserve less" in refusal("quant.tune.steps=1", "budget.train_seconds=20")
+
+
+@pytest.mark.slow
+def test_a_run_scores_the_tuned_file(tiny: OwnDataset, runs: Path) -> None:
+    """In bf16, with drift correction, under a cap that is filled, within the clock."""
+    small = ["quant=trellis", "quant.calibration.tokens=512", "quant.small_numel=64", "budget.train_seconds=1000"]
+    more = ["quant.tune.steps=10", "quant.gptq.drift=true", "quant.fit=cap", "budget.artifact_bytes=90000"]
+    bf16 = ["model.compute_dtype=bf16", "eval.dtype=bf16"]
+    done = golf_main(*tiny_overrides(tiny), *small, *more, *bf16)
+    assert done.returncode == 0, done.stderr
+    result = read_result(only_run(runs) / "result.json")
+    assert result.state == "ok" and result.tune_seconds and result.total_bytes and result.total_bytes <= 90_000
+    assert re.search(r"tuned:\d+ steps held_out:", (only_run(runs) / "train.log").read_text())
