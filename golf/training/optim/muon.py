@@ -137,7 +137,7 @@ class Muon(MatrixOptimizer):
     ):
         super().__init__(params, optim)
         self.world_size, self.device = ranks.world_size, ranks.device
-        self.matrices = matrices_of(self.params, row_counts or {})
+        self.matrices = matrices_of(self.params, row_counts)
         self.owned: dict[torch.Size, list[int]] = defaultdict(list)
         for i, matrix in enumerate(self.matrices):
             if i % ranks.world_size == ranks.rank:

@@ -113,7 +113,7 @@ class ParallelMuon(MatrixOptimizer):
     ):
         super().__init__(params, optim)
         self.world_size, self.device = ranks.world_size, ranks.device
-        self.banks = make_banks(self.params, row_counts or {})
+        self.banks = make_banks(self.params, row_counts)
         by_shape: dict[torch.Size, list[Segment]] = defaultdict(list)
         for segment in (s for bank in self.banks for s in bank.segments()):
             by_shape[segment.shape].append(segment)
