@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import json
 import lzma
 import struct
@@ -133,7 +132,7 @@ def load_weights_only(path: str | Path, quant: QuantConfig, tech: Mapping[str, A
         envelope = open_envelope(content)
         if (envelope.codec_id, envelope.layout_bits) != (CODEC_IDS[quant.codec], _layout_bits(quant)):
             raise ValueError(f"its codec or layout is not the one of {quant.name}")
-        _, coded = _tensors(envelope, quant, functools.partial(read_header, tech=tech))
+        _, coded = _tensors(envelope, quant, lambda header: read_header(header, tech))
         return dequantize_as(coded, quant)
 
 

@@ -43,7 +43,8 @@ def encode_gptq(tensor: Tensor, how: TensorQuant, quant: QuantConfig, hessian: T
     `GolfError` if the Hessian cannot be used.
     """
     qmax, w, h = QMAX[how.format], tensor.detach().float(), checked_hessian(hessian, tensor.size(1))
-    if rotated := how.rotation == "hadamard":
+    rotated = how.rotation == "hadamard"
+    if rotated:
         w, h = rotate(w), rotate(rotate(h).T)  # the inputs rotate with the columns
     clips = row_clips(w, how, qmax)
     if how.clip_importance > 0:

@@ -71,13 +71,12 @@ def build_state(cfg: Config, ranks: Ranks, on_switch: Callable[[str, Progress], 
         for stage in stages(cfg):
             model.rotary.keep(stage.seq_len, like=model.tok_emb.weight)
     attention = choose_kernel(ranks.device, cfg)
-    kernels: list[str] = []
-    if cfg.launch.loss_kernel == "triton" or cfg.launch.mlp_kernel == "triton":
-        kernels = choose_kernels(model, cfg, ranks)
+    asked = cfg.launch.loss_kernel == "triton" or cfg.launch.mlp_kernel == "triton"
+    kernels = choose_kernels(model, cfg, ranks) if asked else ()
     # Optimizers hold the parameters themselves, so they are built after the model has moved to its device.
     optimizer = build_optimizer(cfg, model, ranks)
     switches = Switches(cfg, on_switch)
     lengths = len({stage.seq_len for stage in stages(cfg)}) if has_stages(cfg) else 1
-    compile_for_training(model, cfg.launch.compile, graphs=len(list(switches.reachable())) * lengths)
+    compile_for_training(model, cfg.launch.compile, graphs=(1 + len(switches.later_sets())) * lengths)
     step = TrainStep(cfg, model, optimizer, ranks)
     return TrainState(step, switches, StepHooks(cfg, model), attention, kernels)

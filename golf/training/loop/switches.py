@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -44,15 +44,17 @@ class Switches:
         """Return the names that are on now and also apply when the model is scored."""
         return tuple(n for t in self.selected if t.scored_with for n in t.switch_names() if n in self.active)
 
-    def reachable(self) -> Iterator[tuple[str, ...]]:
-        """Yield every set of names that can be on during the run, the one at the start first."""
-        late = [name for name in self.names if name not in self.active]
-        for count in range(len(late) + 1):
-            for names in itertools.combinations(late, count):
-                # Switches of different techniques are independent, so any of them may be first.
-                on = {*self.active, *names}
-                if all(_in_order([name in on for name in t.switch_names()]) for t in self.selected):
-                    yield tuple(name for name in self.names if name in on)
+    def later_sets(self) -> list[tuple[str, ...]]:
+        """Return every set of names that can be on later in the run, but not at its start."""
+        late = tuple(name for name in self.names if name not in self.active)
+        # Switches of different techniques are independent, so any of them may be first.
+        counts = range(1, len(late) + 1)
+        sets = tuple({*self.active, *names} for count in counts for names in itertools.combinations(late, count))
+        return [tuple(name for name in self.names if name in on) for on in sets if self._is_possible(on)]
+
+    def _is_possible(self, on: set[str]) -> bool:
+        """Tell whether no switch of a technique is in `on` without those that it comes after."""
+        return all(_in_order([name in on for name in t.switch_names()]) for t in self.selected)
 
     def _on_at(self, progress: Progress) -> tuple[str, ...]:
         return tuple(name for t in self.selected for name in t.names_on(progress))
@@ -85,7 +87,8 @@ class StepHooks:
 
     def at_switch(self, before: tuple[str, ...], active: tuple[str, ...]) -> None:
         """Tell the techniques which of the switches `active` were off in the step before."""
-        if names := tuple(name for name in active if name not in before):
+        names = tuple(name for name in active if name not in before)
+        if names:
             for technique in self.selected:
                 technique.at_switch(self.model, names)
 

@@ -31,7 +31,7 @@ def warm_up(cfg: Config, state: TrainState, on_step: Callable[[int], None], *, p
     if cfg.schedule.warmup_steps == 0:
         return []
     step, momentum = state.step, muon_momentum(cfg.optim, 0)
-    first, *later = state.switches.reachable()
+    first, later = state.switches.active, state.switches.later_sets()
 
     def next_batch() -> tuple[Tensor, Tensor]:
         return state.stages.cut(synthetic_batch(cfg)) if has_stages(cfg) else synthetic_batch(cfg)

@@ -39,7 +39,8 @@ def build_model(cfg: Config, watch: Callable[[GPT, str], None] | None = None) ->
             technique.edit_model(model, cfg)
             if watch:
                 watch(model, technique.name)
-    check_slots(model)
+    if cfg.tech:
+        check_slots(model)
     return model
 
 

@@ -63,7 +63,7 @@ class Segment:
         return self.values.shape[1:]
 
 
-def make_banks(params: Sequence[nn.Parameter], row_counts: RowCounts) -> list[Bank]:
+def make_banks(params: Sequence[nn.Parameter], row_counts: RowCounts | None) -> list[Bank]:
     """Move `params` into banks, one per shape and division into rows. Call it when they are on their final device."""
     groups: dict[tuple, list[nn.Parameter]] = defaultdict(list)
     for param in params:

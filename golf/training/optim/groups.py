@@ -157,7 +157,9 @@ def build_optimizer(cfg: Config, model: nn.Module, ranks: Ranks = ALONE) -> Opti
             # Muon is left with no matrix.
             adams.append(makers["matrix"](groups["matrix"], o.matrix_lr, o.muon_wd))
             groups["matrix"] = []
-    muon = form(groups["matrix"], o, ranks=ranks, row_counts=declared_row_counts(model))
+    # Modules of techniques alone store several matrices in one parameter.
+    row_counts = declared_row_counts(model) if cfg.tech else None
+    muon = form(groups["matrix"], o, ranks=ranks, row_counts=row_counts)
     return Optimizer(muon, adams, o.grad_clip_norm, own_norm=o.clip_before_reduction)
 
 

@@ -44,16 +44,16 @@ class Matrix:
         return self.param.grad[self.start : self.stop]
 
 
-def row_blocks(param: nn.Parameter, row_counts: RowCounts) -> list[tuple[int, int]]:
+def row_blocks(param: nn.Parameter, row_counts: RowCounts | None) -> list[tuple[int, int]]:
     """Return the first and last row (exclusive) of every matrix in `param`: one block if `row_counts` lacks it."""
     blocks, start = [], 0
-    for rows in row_counts.get(param, (param.shape[0],)):
+    for rows in row_counts.get(param, (param.shape[0],)) if row_counts else (param.shape[0],):
         blocks.append((start, start + rows))
         start += rows
     return blocks
 
 
-def matrices_of(params: Sequence[nn.Parameter], row_counts: RowCounts) -> list[Matrix]:
+def matrices_of(params: Sequence[nn.Parameter], row_counts: RowCounts | None) -> list[Matrix]:
     """Return all matrices of `params`, in their order and from top to bottom."""
     return [Matrix(p, start, stop) for p in params for start, stop in row_blocks(p, row_counts)]
 

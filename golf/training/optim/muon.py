@@ -111,9 +111,9 @@ class MatrixOptimizer(NamedState):
         # The learning rate is that before the schedule's multiplier. The schedule may change the decay between steps.
         self.lr, self.weight_decay = optim.matrix_lr, optim.muon_wd
         self.state: dict[str, Tensor] = {}  # momentum [n, r, c] under names like `512x256`; ranks differ in n
-        self.share_out(ranks, row_counts or {})
+        self.share_out(ranks, row_counts)
 
-    def share_out(self, ranks: Ranks, row_counts: RowCounts) -> None:
+    def share_out(self, ranks: Ranks, row_counts: RowCounts | None) -> None:
         """Decide which matrices this rank owns, and begin with a momentum of zero for them."""
         raise NotImplementedError
 
@@ -146,7 +146,7 @@ class Muon(MatrixOptimizer):
 
     reduces_gradients = False  # True: it averages the gradients over ranks itself, not the backward pass
 
-    def share_out(self, ranks: Ranks, row_counts: RowCounts) -> None:
+    def share_out(self, ranks: Ranks, row_counts: RowCounts | None) -> None:
         self.matrices = matrices_of(self.params, row_counts)
         self.owned: dict[torch.Size, list[int]] = defaultdict(list)
         for i, matrix in enumerate(self.matrices):

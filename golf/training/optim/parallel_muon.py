@@ -102,7 +102,7 @@ class ParallelMuon(MatrixOptimizer):
 
     reduces_gradients = True
 
-    def share_out(self, ranks: Ranks, row_counts: RowCounts) -> None:
+    def share_out(self, ranks: Ranks, row_counts: RowCounts | None) -> None:
         self.banks = make_banks(self.params, row_counts)
         by_shape: dict[torch.Size, list[Segment]] = defaultdict(list)
         for segment in (s for bank in self.banks for s in bank.segments()):
