@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from golf.foreign.env_frontier import DEFAULTS as FRONTIER
+
 # Settings whose variables are their names in capitals, by the variables' prefix and the settings' group.
 SAME_NAME = {
     ("", "model"): "num_layers model_dim num_heads num_kv_heads mlp_mult mlp_hidden tie_embeddings tied_embed_init_std"
@@ -54,6 +56,7 @@ KEYS = {
     "LQER_RANK": "quant.lqer.rank",
     "LQER_TOP_K": "quant.lqer.top",
     "LQER_ASYM_GROUP": "quant.lqer.group",
+    "SEQ_CHANGE_WARMUP_STEPS": "schedule.stage_warmup_steps",
 }
 SWITCHES = {  # variables that choose one value if they are not off
     "CASEOPS_ENABLED": "data=fineweb_sp8192_caseops",
@@ -68,6 +71,7 @@ LORA_TARGETS = {"TTT_K_LORA": "k", "TTT_O_LORA": "o", "TTT_MLP_LORA": "mlp"}
 # Variables that only the scripts from 10 April on have, whose low-rank factors are others than those of 17 March.
 APRIL_LORA = {
     *(name for name, key in KEYS.items() if key.startswith(("eval.ttt.lora_phases", "eval.ttt.lora_beta"))),
+    *("TTT_MASK", "TTT_LOCAL_LR_MULT", "TTT_SHORT_SCORE_FIRST_ENABLED", "TTT_SHORT_SCORE_FIRST_STEPS"),
     *("TTT_LORA_ALPHA", "TTT_WEIGHT_DECAY", "TTT_GRAD_STEPS", "TTT_WARM_START_A", *LORA_TARGETS),
 }
 # Variables of quantization that need others beside them; the bits are those of low-rank factors with a scale a row.
@@ -86,9 +90,12 @@ SAME_HERE = {
     "ATTN_OUT_GATE_SRC=proj",
     "MATRIX_CLIP_SIGMAS=12.85",
     "EMBEDDING_DIM=512",
+    "LQER_SCOPE=all",
 }
 # Variables that the translation knows by their names.
-OTHERS = {"TTT_ENABLED", "TTT_WARM_START_A", "EMBED_BITS", "COMPRESSOR", GATES, *LORA_TARGETS, *QUANT}
+OTHERS = {"TTT_ENABLED", "TTT_WARM_START_A", "EMBED_BITS", "COMPRESSOR", GATES, *LORA_TARGETS, *QUANT, *FRONTIER}
+OTHERS |= {"TTT_MASK"}
+NEUTRAL = {"ASYM_LOGIT_RESCALE": "its two caps start at the one cap, and nothing trains them"}
 ABSENT_AT_ZERO = {"MLP_HIDDEN"}  # variables whose 0 means "not given" in the scripts
 OFF_AT_ZERO = {  # variables whose 0 or -1 needs no override, because the feature is off here by default
     *("MTP_NUM_HEADS", "DTG_ENABLED", "USE_GPTQ", "PRUNE_PCT"),

@@ -115,7 +115,9 @@ def _assign(name: str, value: str, result: Translation) -> None:
         result.april_lora[name] = value
     if name in names.QUANT:
         result.quant[name] = value
-    if name == "TTT_WARM_START_A" or name in names.LORA_TARGETS or name in names.QUANT:
+    if name in names.FRONTIER:
+        result.frontier[name] = value
+    if name in ("TTT_WARM_START_A", "TTT_MASK", *names.LORA_TARGETS, *names.QUANT, *names.FRONTIER):
         return
     if name in variables_of_techniques():
         result.techniques[name] = value
@@ -142,6 +144,8 @@ def _assign(name: str, value: str, result: Translation) -> None:
         result.overrides.append(f"{names.KEYS[name]}={quoted(value)}")
     elif name in names.NEVER_READ:
         result.without_effect.append(f"{name}={value} (never read)")
+    elif name in names.NEUTRAL:
+        result.without_effect += [] if off else [f"{name}={value} ({names.NEUTRAL[name]})"]
     elif name in names.ABSENT_AT_ZERO or (name in names.OFF_AT_ZERO and off):
         return
     elif names.MACHINE.fullmatch(name):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from golf.errors import GolfError
+from golf.foreign.env_frontier import frontier_overrides
 from golf.foreign.env_names import LATE_QAT, LORA_TARGETS
 from golf.foreign.env_techniques import is_off, is_zero
 from golf.settings.quoting import quoted
@@ -21,6 +23,7 @@ APRIL_DEFAULTS = {
     "eval.ttt.lora_phases.documents": "2000",
     "eval.ttt.lora_phases.order": "upstream",
 }
+MASKS = {"no_qv": {"q", "v"}}  # values of TTT_MASK → what gets no factors
 LQER_QUANT, SDCLIP = "quant=sdclip_lqer_asym", "quant=sdclip_gptq"
 VOCABULARIES = ("4096", "8192")  # vocabularies of FineWeb's other data sets
 SGD_ON, LORA_ON = "eval.ttt.method=sgd", "eval.ttt.method=lora"
@@ -59,6 +62,7 @@ class Translation:
     ttt: bool | None = None  # value of TTT_ENABLED; None if it is not set
     lora: bool = False  # True if a variable of the scripts with low-rank test-time training is set
     april_lora: dict[str, str] = field(default_factory=dict)  # variables of those from 10 April on
+    frontier: dict[str, str] = field(default_factory=dict)  # variables of those from 28 April on
 
 
 def complete(result: Translation, structure: Structure) -> None:
@@ -67,6 +71,7 @@ def complete(result: Translation, structure: Structure) -> None:
     _complete_calibration(result)
     _complete_quant(result, structure)
     _complete_ttt(result)
+    _complete_frontier(result)
     _settle_late_qat(result)
     _settle_averages(result)
 
@@ -127,11 +132,25 @@ def _complete_april_lora(result: Translation) -> None:
     given = {override.partition("=")[0] for override in result.overrides}
     result.overrides[:0] = [f"{key}={value}" for key, value in APRIL_DEFAULTS.items() if key not in given]
     off = {LORA_TARGETS[name] for name, value in result.april_lora.items() if name in LORA_TARGETS and is_off(value)}
+    if mask := result.april_lora.get("TTT_MASK"):
+        off |= MASKS.get(mask, set())
+        result.unknown += [] if mask in MASKS else [f"TTT_MASK={mask}"]
     if off:
         left = [target for target in ("q", "k", "v", "o", "mlp", "head") if target not in off]
         result.overrides.append(f"eval.ttt.lora_targets=[{','.join(left)}]")
     if is_zero(result.april_lora.get("TTT_WARM_START_A", "1")):
         result.overrides.append("eval.ttt.lora_a=drawn")
+
+
+def _complete_frontier(result: Translation) -> None:
+    """Add what the variables from 28 April on mean together."""
+    rates = [float(o.partition("=")[2]) for o in result.overrides if o.startswith("eval.ttt.lr=")]
+    try:
+        overrides, unknown = frontier_overrides(result.frontier, *rates[-1:])
+    except ValueError as error:
+        raise GolfError(f"{result.frontier} cannot be read ({error}): correct the values.") from error
+    result.overrides += overrides
+    result.unknown += unknown
 
 
 def _settle_late_qat(result: Translation) -> None:

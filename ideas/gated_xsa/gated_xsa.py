@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from golf.registry import Variable
 from golf.settings.config import Config
 from golf.training.model.attention import CausalSelfAttention
 from golf.training.model.gpt import GPT
@@ -26,6 +27,7 @@ class GatedXSA(Technique):
     """α is zero at the start, so that training begins without the exclusion, unlike with `xsa`."""
 
     source = "arXiv 2603.09078; PR #2018"
+    variables = (Variable("GATED_XSA", selects=True),)
     conflicts = ("xsa",)
     groups = (("*.attn.xsa_alpha", "scalar"),)
     control_names = ("*.attn.xsa_alpha",)

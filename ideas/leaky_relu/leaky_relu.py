@@ -29,6 +29,7 @@ class LeakyRelu(Technique):
     variables = (
         Variable("NEGATIVE_SLOPE", "slope", selects=True),
         Variable("LEAKY_RELU_SLOPE", "slope", selects=True),
+        Variable("LEAKY_RELU_SQ_SLOPE", "slope", selects=True),
     )
     conflicts = ("swiglu",)
 

@@ -302,3 +302,64 @@ def test_defaults_of_the_script_are_part_of_the_experiment() -> None:
     assert (cfg.model.num_layers, cfg.optim.matrix_lr, cfg.quant.mlp.clip_k) == (11, 0.026, 10.0)
     assert cfg.quant.name == "sdclip_gptq" and cfg.quant.embed.format == "int7" and not cfg.tech
     assert translation.unknown == [] == translation.without_effect
+
+
+FRONTIER = (
+    "TRAIN_BATCH_TOKENS=786432 TTT_MASK=no_qv TTT_LOCAL_LR_MULT=0.75 TTT_LORA_LR=0.0001 TTT_LORA_RANK=80 "
+    "TTT_BETA2=0.99 TTT_WEIGHT_DECAY=0.5 PHASED_TTT_PREFIX_DOCS=2500 PHASED_TTT_NUM_PHASES=1 TTT_CHUNK_SIZE=48 "
+    "TTT_BATCH_SIZE=24 TTT_SHORT_SCORE_FIRST_ENABLED=1 TTT_SHORT_SCORE_FIRST_STEPS=256:8,2000:24 TRAIN_SEQ_LEN=3072 "
+    "TRAIN_SEQ_SCHEDULE=1024@0.100,2048@0.700,3072@1.000 SEQ_CHANGE_WARMUP_STEPS=32 ASYM_LOGIT_RESCALE=1 "
+    "AWQ_LITE_ENABLED=1 AWQ_LITE_BITS=8 AWQ_LITE_GROUP_TOP_K=1 AWQ_LITE_GROUP_SIZE=64 torchrun train_gpt.py"
+)
+
+
+def test_a_command_of_the_frontier_is_its_preset() -> None:
+    """PR #2014, but for the orders that presets have otherwise."""
+    translation = translate(FRONTIER)
+    assert not translation.unknown
+    assert [sentence.partition(" ")[0] for sentence in translation.without_effect] == ["ASYM_LOGIT_RESCALE=1"]
+    scale = ["scale=record", "launch.nproc=1"]
+    found = compose(["quant=sdclip_lqer_asym", *translation.overrides, *scale])
+    preset = compose(["experiment=records/2026-04-30_caseops_growing_length", *scale])
+    published = {"lora_windows": "document", "lora_queue": "upstream"}
+    phases = dataclasses.replace(preset.eval.ttt.lora_phases, order="upstream")
+    assert found.eval.ttt == dataclasses.replace(preset.eval.ttt, lora_phases=phases, **published)
+    assert found.schedule.stage_warmup_steps == 32 == preset.schedule.stage_warmup_steps
+    lengths = [(stage.until, stage.seq_len or found.data.train_seq_len) for stage in found.schedule.stages]
+    of_preset = [(stage.until, stage.seq_len or preset.data.train_seq_len) for stage in preset.schedule.stages]
+    assert lengths == of_preset and found.quant.embed.finer_columns == 64
+
+
+def test_a_tilt_and_a_schedule_of_decay_are_translated_with_the_defaults_of_their_scripts() -> None:
+    found = translate("NGRAM_TILT_ENABLED=1 TOKEN_ORDER=12 TTT_LORA_ALPHA=144 WD_SCHEDULE_ENABLED=1 x.py")
+    cfg = compose([*found.overrides, "optim.muon_wd=0.1"])
+    tilt = cfg.eval.tilt
+    assert (tilt.method, tilt.strength, tilt.order, tilt.beta) == ("ngram", "constant", "stream", 2.625)
+    assert (tilt.contexts, tilt.least_shares, tilt.least_counts) == ([11], [0.8], [1]) and not found.unknown
+    assert cfg.schedule.weight_decay_factors == [1.0, 0.5, 1.75] and cfg.schedule.weight_decay_shares == [0.4, 0.85, 1]
+
+
+@pytest.mark.parametrize(
+    ("line", "unknown"),
+    [
+        ("NGRAM_TILT_ENABLED=1", ["NGRAM_TILT_ENABLED=1"]),
+        ("TTT_MASK=no_mlp", ["TTT_MASK=no_mlp"]),
+        ("AWQ_LITE_ENABLED=1 AWQ_LITE_BITS=7", ["AWQ_LITE_ENABLED=1", "AWQ_LITE_BITS=7"]),
+        (
+            "TRAIN_SEQ_SCHEDULE=512@1 TRAIN_SEQ_SCHEDULE_MODE=step",
+            ["TRAIN_SEQ_SCHEDULE=512@1", "TRAIN_SEQ_SCHEDULE_MODE=step"],
+        ),
+        ("TTT_SHORT_SCORE_FIRST_ENABLED=1 TTT_SHORT_CHUNK_SIZE=16", ["TTT_SHORT_CHUNK_SIZE=16"]),
+        ("TTT_SHORT_SCORE_FIRST_ENABLED=1", ["TTT_SHORT_SCORE_FIRST_ENABLED=1"]),
+    ],
+)
+def test_what_the_frontier_has_and_golf_has_not_is_named(line: str, unknown: list[str]) -> None:
+    found = translate(f"{line} torchrun train_gpt.py")
+    assert set(unknown) <= set(found.unknown)
+
+
+def test_details_of_the_frontier_under_a_switch_that_is_off_mean_nothing() -> None:
+    found = translate("AWQ_LITE_ENABLED=0 AWQ_LITE_BITS=8 torchrun train_gpt.py")
+    assert not found.unknown and not any("finer" in override for override in found.overrides)
+    with pytest.raises(GolfError, match="correct the values"):
+        translate("TRAIN_SEQ_SCHEDULE=1024@half torchrun train_gpt.py")
