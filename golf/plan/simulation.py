@@ -20,11 +20,12 @@ from torch import Tensor
 
 from golf.artifact.container import pack
 from golf.artifact.inspection import stored_entropy_bits
-from golf.artifact.quant.formats import QMAX, CodedTensor
-from golf.artifact.quant.policy import quantize, rounded_to_nearest
+from golf.artifact.quant.columns import CODES_PER_OCTAVE, column_steps
+from golf.artifact.quant.formats import LARGEST_CODE, QMAX, CodedTensor
+from golf.artifact.quant.policy import quantize, rounded_to_nearest, tensor_class
 from golf.plan.tensors import StoredTensor
 from golf.plan.weight_size import uniform_start
-from golf.settings.config import Config
+from golf.settings.config import Config, tensor_classes
 
 WHOLE_WEIGHTS = 1 << 20  # most weights of a model that is simulated whole
 SAMPLE_WEIGHTS = 1 << 18  # weights of each part of a larger model; codecs are within 0.3 % of their rate on millions
@@ -155,7 +156,18 @@ def _encode(cfg: Config, tensors: Sequence[StoredTensor], weights: Mapping[str, 
             rules = (rule for pattern, rule in cfg.quant.by_name.items() if fnmatch(tensor.name, pattern))
             quant = dataclasses.replace(rounded_to_nearest(cfg.quant), by_name={"*": next(rules, tensor.format)})
             coded |= quantize({tensor.name: weights[tensor.name]}, quant, tech=cfg.tech)
+            finer = tensor_classes(cfg.quant)[tensor_class(tensor.name)].finer_columns
+            if finer > 0 and len(tensor.shape) == 2 and tensor.format in QMAX:
+                coded[tensor.name] = _with_finer_columns(coded[tensor.name], weights[tensor.name], finer)
     return coded
+
+
+def _with_finer_columns(coded: CodedTensor, w: Tensor, count: int) -> CodedTensor:
+    """Return the codes of `w` `[r, c]` with half the step for the first `count` columns, whichever GPTQ takes."""
+    assert coded.scale is not None
+    columns = torch.where(torch.arange(w.size(1)) < count, -CODES_PER_OCTAVE, 0).to(torch.int8)
+    codes = (w / (coded.scale.float()[:, None] * column_steps(columns))).round().clamp(-LARGEST_CODE, LARGEST_CODE)
+    return CodedTensor(codes.to(torch.int8), coded.scale, coded.dtype, coded.rotated, columns)
 
 
 def _repair_bytes(cfg: Config, tensors: Sequence[StoredTensor]) -> float:

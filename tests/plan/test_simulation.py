@@ -69,6 +69,24 @@ def test_low_rank_factors_are_paid_for() -> None:
     assert simulated - base == pytest.approx(actual - without, rel=0.1)
 
 
+@pytest.mark.parametrize("codec", ["quant.codec=context", "quant.codec=zlib quant.codec_level=9"])
+def test_finer_columns_of_the_embedding_are_paid_for(codec: str) -> None:
+    planned, packed = [], []
+    for finer in (24, 0):
+        overrides = ["scale=laptop", "model=4l", "quant=sdclip_gptq", f"quant.embed.finer_columns={finer}"]
+        cfg = compose([*overrides, *codec.split()])
+        tensors, weights = gaussian(cfg, 0.1)
+        (embedding,) = [t for t in tensors if t.name == "tok_emb.weight"]
+        assert embedding.format != "fp16" and embedding.columns > 2 * 24
+        alone = {embedding.name: weights[embedding.name]}
+        coded = quantize(alone, cfg.quant, {embedding.name: torch.eye(embedding.columns)})
+        assert (coded[embedding.name].columns is not None) == (finer > 0)
+        packed.append(len(pack(coded, cfg.model, cfg.quant, cfg.tech)))
+        planned.append(simulate(cfg, [embedding], {embedding.role: 0.1}).total)
+    assert planned[0] - planned[1] == pytest.approx(packed[0] - packed[1], rel=0.05)
+    assert planned[0] == pytest.approx(packed[0], rel=0.01)
+
+
 def test_codes_of_a_fixed_step_cost_their_entropy() -> None:
     """A floored step is 1/127, so codes have log2(σ·127·√(2πe)) bits; zlib and scales need 4.7 % more in records."""
     cfg = compose(["scale=laptop", "model=4l"])

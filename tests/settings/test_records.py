@@ -17,7 +17,7 @@ from golf.jobs.launch.launcher import train_and_score
 from golf.report.statistics import welch
 from golf.run.identity import variant_id
 from golf.run.result import OK
-from golf.settings.config import Config
+from golf.settings.config import Config, eval_seq_len, stages, ttt_recipe
 from golf.training.data.own_text import OwnDataset
 from golf.training.loop.state import build_state
 from golf.training.loop.warmup import synthetic_batch
@@ -197,6 +197,54 @@ def test_parameters_and_scores_are_those_of_the_public_logs() -> None:
         if record["folder"] != ANOTHER_LOG and record["status"] != "frontier":
             assert logs[record["folder"]]["params"] == record["parameters"], record["folder"]
             assert float(record["published_bpb"]) == pytest.approx(float(logs[record["folder"]]["bpb_final"]), abs=2e-3)
+
+
+# What the logs of PR #2135, #2140, #2014 and #1953 print. The rate of the last three is 1e-4 times their multiplier.
+FRONTIER = (
+    "2026-05-01_caseops_tilt_calib32",
+    "2026-05-01_caseops_tilt_leaky03",
+    "2026-04-30_caseops_growing_length",
+    "2026-04-30_caseops_long_context",
+)
+NO_QV, NO_K = ["k", "o", "mlp", "head"], ["q", "v", "o", "mlp", "head"]
+CONSTANT_TILT = ("ngram", "constant", 2.625, [15], [0.8], [1])
+PRINTED_BY_FRONTIER: dict[str, tuple[Any, ...]] = {
+    "data.train_seq_len": (2048, 3072, 3072, 2048),
+    "schedule.stage_warmup_steps": (0, 32, 32, 0),
+    "optim.matrix_lr": (0.028, 0.026, 0.026, 0.026),
+    "model.qk_gain_init": (5.0, 5.25, 5.25, 5.25),
+    "quant.embed.finer_columns": (0, 64, 64, 64),
+    "quant.lqer.rank": (4, 4, 4, 4),
+    "quant.lqer.top": (3, 3, 3, 3),
+    "quant.lqer.group": (32, 64, 64, 64),
+    "quant.calibration.tokens": (32 * 98_304, 16 * 98_304, 16 * 98_304, 16 * 98_304),
+    "quant.calibration.reserve_seconds": (0.5, 4.0, 4.0, 4.0),
+    "eval.ttt.lora_targets": (NO_K, NO_QV, NO_QV, NO_QV),
+    "eval.ttt.lora_rank": (80, 80, 80, 80),
+    "eval.ttt.lora_alpha": (144.0, 144.0, 144.0, 144.0),
+    "eval.ttt.lr": (8e-5, 7.5e-5, 7.5e-5, 7.5e-5),
+    "eval.ttt.lora_weight_decay": (2.0, 0.5, 0.5, 0.5),
+    "eval.ttt.lora_beta2": (0.99, 0.99, 0.99, 0.99),
+    "eval.ttt.chunk_tokens": (48, 64, 48, 48),
+    "eval.ttt.lora_chunks": ([], [[256, 16], [2000, 32]], [[256, 8], [2000, 24]], []),
+    "eval.ttt.batch_seqs": (64, 24, 24, 64),
+    "eval.ttt.lora_phases.count": (1, 1, 1, 3),
+    "eval.ttt.lora_phases.documents": (2500, 2500, 2500, 2500),
+}
+
+
+@pytest.mark.parametrize("place", range(len(FRONTIER)), ids=FRONTIER)
+def test_presets_of_the_frontier_have_the_printed_settings(place: int) -> None:
+    cfg = compose([f"experiment=records/{FRONTIER[place]}", "scale=record"])
+    found = {key: functools.reduce(getattr, key.split("."), cfg) for key in PRINTED_BY_FRONTIER}
+    assert found == {key: values[place] for key, values in PRINTED_BY_FRONTIER.items()}
+    scored, trained = (2560, 3072, 3072, 2560)[place], (2048, 1024, 1024, 2048)[place]
+    assert eval_seq_len(cfg) == ttt_recipe(cfg).seq_len == scored and stages(cfg)[0].seq_len == trained
+    tilt, leaky = cfg.eval.tilt, cfg.tech["leaky_relu"]
+    settings = (tilt.method, tilt.strength, tilt.beta, tilt.contexts, tilt.least_shares, tilt.least_counts)
+    assert settings == CONSTANT_TILT if place < 2 else tilt.method == "off"
+    assert leaky.slope == (0.3 if place == 1 else 0.5)
+    assert ("fp16" in cfg.quant.by_name.values()) == (place == 0)
 
 
 @pytest.mark.parametrize(

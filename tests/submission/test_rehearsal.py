@@ -47,6 +47,14 @@ OTHER_SETTINGS = {
     "eval.tilt.least_counts=[1] "
     "optim.muon_wd=0.05 schedule.weight_decay_factors=[1,0.5] schedule.weight_decay_shares=[0.2,1]",
 }
+MOST_PARTS = (
+    # Gains by visit, own MLPs in a loop and formats by sensitivity.
+    "2026-03-31_parallel_mini_recurrence",
+    # Packed documents with operators, gates, lanes, Polar Express, clips by deviation and low-rank factors.
+    "2026-04-27_caseops_lqer_9hp",
+    # Sequences that grow in packed rows, short chunks, finer columns. The two presets it builds on have no other parts.
+    "2026-04-30_caseops_growing_length",
+)
 PACKAGES = {"context": "numba", "tuned": "numba", "brotli": "brotli"}
 Environments = Callable[[list[str]], Path]
 
@@ -137,12 +145,8 @@ def test_other_settings(name: str, environment: Environments, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("record", ["2026-03-31_parallel_mini_recurrence", "2026-04-27_caseops_lqer_9hp"])
+@pytest.mark.parametrize("record", MOST_PARTS)
 def test_records_with_the_most_parts(record: str, environment: Environments, tmp_path: Path) -> None:
-    """One has gains by visit, own MLPs in a loop and formats by sensitivity.
-
-    The other has packed documents with operators, gates, lanes, Polar Express, clips by deviation and low-rank factors.
-    """
     on_cpu = [o for o in ON_CPU if not o.startswith("data=")]
     cfg = compose([f"experiment=records/{record}", *on_cpu, *FLOAT32, "quant.codec_level=1"])
     bundle = Bundle(cfg)
