@@ -321,9 +321,9 @@ def test_a_command_of_the_frontier_is_its_preset() -> None:
     scale = ["scale=record", "launch.nproc=1"]
     found = compose(["quant=sdclip_lqer_asym", *translation.overrides, *scale])
     preset = compose(["experiment=records/2026-04-30_caseops_growing_length", *scale])
-    published = {"lora_windows": "document", "lora_queue": "upstream"}
     phases = dataclasses.replace(preset.eval.ttt.lora_phases, order="upstream")
-    assert found.eval.ttt == dataclasses.replace(preset.eval.ttt, lora_phases=phases, **published)
+    published = dataclasses.replace(preset.eval.ttt, lora_phases=phases, lora_windows="document", lora_queue="upstream")
+    assert found.eval.ttt == published
     assert found.schedule.stage_warmup_steps == 32 == preset.schedule.stage_warmup_steps
     lengths = [(stage.until, stage.seq_len or found.data.train_seq_len) for stage in found.schedule.stages]
     of_preset = [(stage.until, stage.seq_len or preset.data.train_seq_len) for stage in preset.schedule.stages]
