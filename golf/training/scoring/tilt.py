@@ -130,7 +130,8 @@ class TiltedTally(MixedTally):
         """Return the tilted nats `[B, S]` from those of targets and hints, `[2, B, S]`."""
         settings, (shares, strengths) = self.predictor.settings, self.at(batch)
         # β·(1 - p(h))^γ knows no target (PR #2129).
-        strengths = strengths * (-torch.expm1(-nats[1])).pow(settings.confidence)
+        # A fused loss may round a sure hint to slightly less than no nats.
+        strengths = strengths * (-torch.expm1(-nats[1])).clamp(min=0).pow(settings.confidence)
         if not settings.hedge or self.documents is None:
             return mixed(nats[0], shares, kept_beside_hint(nats[1], strengths))
         kept = torch.stack([kept_beside_hint(nats[1], factor * strengths) for factor in HEDGED])
