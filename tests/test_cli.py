@@ -215,7 +215,7 @@ def test_it_runs_as_a_module_from_any_folder(tmp_path: Path) -> None:
         ("train experiment=negative/tt", ["experiment=negative/ttt_sgd"]),
         ("train optim.matr", ["optim.matrix_lr="]),
         ("train opt", ["optim.", "optim="]),
-        ("plan quant.gptq.d", ["quant.gptq.damping="]),
+        ("plan quant.gptq.d", ["quant.gptq.damping=", "quant.gptq.drift="]),
         ("train --mu", ["--multirun"]),
         ("submit --", ["--dry-run", "--help"]),
         ("bench scale=l", ["scale=laptop"]),

@@ -1,4 +1,4 @@
-"""Show the settings in which two runs or overrides differ, or a record and what it builds on.
+"""Show what two runs, or a record and its parent, set differently.
 
 golf why multirun/9l-int8-1234abcd/seed1 multirun/9l-int8-5678cdef/seed1
 golf why "model=11l seed=2" "model=9l"

@@ -25,5 +25,5 @@ def parent_of(experiment: str) -> str:
     parents = [row["parent"] for row in rows if row["experiment"] == experiment]
     found = [row["experiment"] for row in rows if row["folder"] in parents]
     if not found:
-        raise GolfError(f"{experiment} is no record that builds on another one: name two things to compare.")
+        raise GolfError(f"{experiment} is no record that builds on another one. Name two things to compare.")
     return found[0]

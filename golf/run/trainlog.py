@@ -100,7 +100,7 @@ class TrainLog:
 
     def tuned(self, steps: int, before: float, after: float, seconds: float) -> None:
         """Log the steps of a tuning, its loss on held-out text before and after, and the seconds with rounding."""
-        self.line(f"tuned:{steps} steps held_out:{before:.5f} to {after:.5f} time={seconds * 1000:.0f}ms")
+        self.line(f"tuned:steps {steps} held_out:{before:.5f} to {after:.5f} time={seconds * 1000:.0f}ms")
 
     def peak_memory(self, allocated_mib: int, reserved_mib: int) -> None:
         self.line(f"peak memory allocated: {allocated_mib} MiB reserved: {reserved_mib} MiB")

@@ -353,7 +353,7 @@ def test_hydras_own_help_is_printed() -> None:
         (["optim.matrix_lr", "=", "0.03"], "as in optim.matrix_lr=0.03."),
         (["optim.matrix_lr", "=0.03"], "as in optim.matrix_lr=0.03."),
         (["seed", "4", "model=9l"], "as in seed=4."),
-        (["steps=10"], "There is no setting steps; did you mean schedule.iterations?"),
+        (["steps=10"], "There is no setting steps; did you mean schedule.iterations or quant.tune.steps?"),
         (["lr=0.1"], "There is no setting lr; did you mean optim.matrix_lr or eval.ttt.lr"),
         (["launch.val_every=3"], "There is no setting launch.val_every; did you mean eval.val_loss_every"),
         (["eval.every=3"], "There is no setting eval.every; did you mean eval.val_loss_every"),
@@ -445,6 +445,8 @@ def test_plain_settings_are_dropped_by_name(name: str, machine: None) -> None:
         "clip_sensitivity": ["quant=sdclip_gptq", "quant.clip_sensitivity=0.15"],
         "clip_importance": ["quant=sdclip_gptq", "quant.mlp.clip_importance=0.175"],
         "fp16_control": ["quant.control_format=fp16"],
+        "drift": ["quant=sdclip_gptq", "quant.gptq.drift=true"],
+        "tuning": ["quant.tune.steps=20"],
         "moment_dtype": ["optim.adam_moment_dtype=fp32"],
     }.get(name, ["experiment=pr593_11l"])
     cfg = compose([*on, f"drop=[{name}]"])

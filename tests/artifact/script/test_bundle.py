@@ -40,7 +40,7 @@ def test_the_baseline_is_small_and_clean() -> None:
     assert len(found.wrapped.encode()) <= 25_000
     assert_clean(found.readable)
     # The public script has 1,126 lines. Who raises the number says why in CHANGELOG.md.
-    assert len(found.readable.splitlines()) <= 3_600
+    assert len(found.readable.splitlines()) <= 3_610
     assert max(map(len, found.readable.splitlines())) <= 120
     assert "CRC-32 of the" in found.readable and "# nats per token" in found.readable  # comments are there
     assert "x00above" not in found.readable and "x00behind" not in found.readable  # none of their marks is left

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from golf.settings.config import Config, LQERConfig, PruneConfig
 from golf.settings.dropping import OFF, is_on
@@ -73,10 +74,9 @@ def test_everything_that_acts_passes() -> None:
         eval__ttt__method="sgd",
     )
     on = {name for name in OFF if is_on(cfg, name)}
-    assert (
-        on == OFF.keys() - {"loader", "documents", "short_chunks", "finer_columns", "tilt", "clip_sensitivity"}
-        and inert_settings(cfg, RandomPasses(cfg).differ) == []
-    )
+    alone = {"loader", "documents", "short_chunks", "finer_columns", "tilt", "clip_sensitivity", "drift", "tuning"}
+    assert on == OFF.keys() - alone and inert_settings(cfg, RandomPasses(cfg).differ) == []
+    assert found(cfg_with(quant__attn__rounding="gptq", quant__gptq__drift=True, quant__tune__steps=10)) == []
     packed = {"data__loader": "packed", "model__within_documents": True, "eval__documents": True}
     assert found(cfg_with(**packed)) == []
     assert found(cfg_with(eval__tilt__method="ngram", eval__ttt__method="lora")) == []
@@ -116,7 +116,7 @@ def test_finds_a_decay_that_one_optimizer_ignores(form: type, monkeypatch: pytes
     """Adam's decay acts, so that the weights change; Muon's is lost."""
     name = "parallel" if form is ParallelMuon else "sharded"
     cfg = cfg_with(optim__muon_wd=0.04, optim__adam_wd=0.02, optim__muon=name)
-    without = staticmethod(lambda value, update, lr, weight_decay: value.add_(update, alpha=-lr))
+    without = staticmethod(lambda values, updates, lr, _: torch._foreach_add_(values, updates, alpha=-lr))
     monkeypatch.setattr(form, "apply", without)
     expected = ["optim.muon_wd changed nothing: weight_decay does not need it"]
     assert [finding for finding in found(cfg) if "parallel_muon" not in finding] == expected
