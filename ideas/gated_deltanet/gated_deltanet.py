@@ -187,7 +187,7 @@ class GatedDelta(Technique):
                 "tech.gated_deltanet.kernel=fla cannot be compiled: set launch.compile=off, or kernel=torch."
             )
 
-    def replaces(self, cfg: Config) -> tuple[str, ...]:
+    def replaced_modules(self, cfg: Config) -> tuple[str, ...]:
         """Return the attention of the chosen layers."""
         return tuple(f"blocks.{layer % cfg.model.num_layers}.attn" for layer in self.layers)
 

@@ -168,7 +168,7 @@ class StateSpace(Technique):
         if self.kernel == "fla" and cfg.launch.device == "cuda" and cfg.launch.compile != "off":
             raise GolfError("tech.mamba2.kernel=fla cannot be compiled: set launch.compile=off, or kernel=torch.")
 
-    def replaces(self, cfg: Config) -> tuple[str, ...]:
+    def replaced_modules(self, cfg: Config) -> tuple[str, ...]:
         """Return the attention of the chosen layers."""
         return tuple(f"blocks.{layer % cfg.model.num_layers}.attn" for layer in self.layers)
 

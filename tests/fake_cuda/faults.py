@@ -89,8 +89,9 @@ def forget_work(exchange: Exchange, *_: object) -> None:
     exchange._work = None
 
 
-def rate_from_the_host(value: torch.Tensor, update: torch.Tensor, lr: float, decay: float) -> None:
-    value.add_(update * torch.tensor(-lr).to(value.device, non_blocking=True))
+def rate_from_the_host(values: list[torch.Tensor], updates: list[torch.Tensor], lr: float, decay: float) -> None:
+    for value, update in zip(values, updates, strict=True):
+        value.add_(update * torch.tensor(-lr).to(value.device, non_blocking=True))
 
 
 def average_on_the_host(average: MovingAverage, *_: object) -> None:
@@ -194,7 +195,7 @@ FURTHER = {
         "muon", "still uses", Exchange, "start_reduction", after(lambda exchange: exchange.batch.zero_())
     ),
     "ranks exchange in different orders": Fault(
-        "muon", "orders differ", ParallelMuon, "__init__", after(in_another_order)
+        "muon", "orders differ", ParallelMuon, "share_out", after(in_another_order)
     ),
     "Adam counts steps on the CPU": Fault(
         "ddp",

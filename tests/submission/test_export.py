@@ -60,7 +60,7 @@ def test_a_folder_with_everything_in_it(
     assert values["seeds"] == [1, 2] and values["seed_results"]["1"]["steps"] == 6
     assert values["verdict"] == "better" and values["track"] == "non_record_16mb"
     text = (target / "README.md").read_text()
-    assert "| xsa | last_n 4 | arXiv 2603.09078; PR #413 |" in text and "**better** than 5 bpb" in text
+    assert "| xsa | last_n 4 | arXiv 2603.09078; PR #265 (last layers) |" in text and "**better** than 5 bpb" in text
     assert str(variant) not in text and "/home/" not in (target / "train_gpt_readable.py").read_text()
     assert "\ntorch==" in "\n" + (target / "requirements.txt").read_text()
     found = audit(target, None, rules_named("house"))

@@ -34,7 +34,7 @@ class Edit(NamedTuple):
 
 def lost_edits(cfg: Config) -> list[str]:
     """Return a sentence for every technique of which a later technique has undone an edit."""
-    history = _History({t.name: tuple(f"{path}." for path in t.replaces(cfg)) for t in techniques(cfg)})
+    history = _History({t.name: tuple(f"{path}." for path in t.replaced_modules(cfg)) for t in techniques(cfg)})
     shapeless_model(cfg, history.add)
     return history.lost
 

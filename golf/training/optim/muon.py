@@ -184,8 +184,8 @@ class Muon(MatrixOptimizer):
         return updates
 
     def _exchange(self, updates: dict[int, Tensor]) -> list[Tensor]:
-        # Alone, this rank owns every matrix.
-        if self.world_size == 1:
+        # Alone, this rank owns every matrix. Techniques may have taken all of them over.
+        if self.world_size == 1 or not self.matrices:
             return [updates[i] for i in range(len(self.matrices))]
         sizes = [m.shape.numel() for m in self.matrices]
         dtype = embed_dtype(self.optim.muon_dtype)

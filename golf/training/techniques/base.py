@@ -82,7 +82,7 @@ class Technique:
         """Return the order of the blocks without late switches and with each; None if this technique changes none."""
         return None
 
-    def replaces(self, cfg: Config) -> tuple[str, ...]:
+    def replaced_modules(self, cfg: Config) -> tuple[str, ...]:
         """Return the paths of modules that it replaces on purpose, with whatever other techniques have set in them."""
         return ()
 
