@@ -21,6 +21,7 @@ from golf.settings.hardware import Hardware
 from golf.settings.mistakes import flags_first
 from golf.settings.names import SYNONYMS, setting_keys, technique_settings
 from golf.settings.scoring_config import TTTConfig
+from golf.training.techniques.base import Technique
 from tests.support import ROOT, golf_main, golf_train
 
 CPU = Hardware(gpus=0, gpu_name="", hopper=False, cpu_cores=2, cpu_bf16=False, cpu_compiler=True)
@@ -401,6 +402,14 @@ def test_settings_are_read_from_the_files_of_techniques() -> None:
     """Reading the text has to give what importing gives."""
     imported = {name: tuple(f.name for f in dataclasses.fields(kind)) for name, kind in technique_types().items()}
     assert technique_settings() == imported
+
+
+def test_no_setting_hides_a_seam() -> None:
+    """A field called like a method of `Technique` would be called in its place."""
+    seams = {name for name, value in vars(Technique).items() if callable(value)}
+    assert [
+        (name, f.name) for name, kind in technique_types().items() for f in dataclasses.fields(kind) if f.name in seams
+    ] == []
 
 
 def test_importing_golf_imports_nothing_heavy() -> None:
