@@ -179,3 +179,5 @@ def _check_entry(name: Any, stored: Any, dtype: Any, shape: Any, scale: Any) -> 
         raise ValueError("what is not a matrix has a scale a row")
     if (scale or "").startswith(GROUP) and shape[1] % int(scale.removeprefix(GROUP)):
         raise ValueError("the rows of a matrix do not divide into its groups")
+    if (scale or "").endswith(ROTATED) and not shape[1]:
+        raise ValueError("a matrix without columns cannot be rotated")

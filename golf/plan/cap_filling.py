@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from golf.artifact.quant.fitting import COARSEST, FINEST, ROOM_BYTES, with_steps
+from golf.artifact.quant.fitting import COARSEST, FINEST, room_bytes, with_steps
 from golf.artifact.quant.formats import QMAX
 from golf.artifact.quant.pruning import Pruning
 from golf.plan.artifact_size import ArtifactSize, Interval
@@ -65,7 +65,7 @@ def filled(
     `predict` gives the size of a configuration. A factor of two is a bit a code, which a second prediction corrects.
     """
     room = cfg.budget.artifact_bytes - code_bytes
-    target = room - ROOM_BYTES / 2
+    target = room - room_bytes(room) / 2
     # Doubling the steps takes about one bit off each code, which saves so many bytes.
     slope = sum(t.numel for t in tensors if t.format in QMAX and len(t.shape) == 2) / 8
 
@@ -80,4 +80,4 @@ def filled(
     # At an end of the dial the steps cannot follow the cap any further.
     if not FINEST < octaves < COARSEST:
         return size, factor
-    return size._replace(bytes=Interval(room - ROOM_BYTES, target, room)), factor
+    return size._replace(bytes=Interval(room - room_bytes(room), target, room)), factor

@@ -104,7 +104,7 @@ def coded_tensors(draw: st.DrawFn) -> CodedTensor:
         "all": torch.tensor(draw(st.floats(width=32)), dtype=torch.float32),
         "row": torch.rand(shape[:1], generator=generator).half() if smooth else bits.view(torch.float16),
     }
-    rotated = scale == "row" and draw(st.booleans())
+    rotated = scale == "row" and shape[1] > 0 and draw(st.booleans())
     columns, states = None, 1
     if scale == "row" and data.dtype == torch.int8:
         states = draw(st.sampled_from([1, 4, 8, 16]))
@@ -206,6 +206,7 @@ def forge_header(header: bytes, values: bytes = b"", **settings: int) -> bytes:
                 b'["a","i8","fp32",[1],"row"]',
                 b'["a","i8","fp32",[0,1],"row"],["a","i8","fp32",[0,1],"row"]',
                 b'["a","i8","fp32",[1000000000,0],"row"]',
+                b'["a","i8","fp32",[1,0],"row+hadamard"]',
                 b'["a","fp16","fp32",[1,1],"row+columns"]',
                 b'["a","i8","fp32",[1,1],"row+trellis5"]',
                 b'["a","i8","fp32",[0,1000000000],"row+columns+trellis8"]',

@@ -13,8 +13,14 @@ from golf.artifact.quant.policy import storage_of
 from golf.settings.config import QuantConfig, tensor_classes
 
 MOST_PACKS = 8
-ROOM_BYTES = 2000  # the search stops once the file is this close below the target
+ROOM_BYTES = 2000  # the search stops once the file is this close below the target, or closer where that is small
+ROOM_SHARE = 0.002  # of a target; less than `ROOM_BYTES` below a megabyte
 FINEST, COARSEST = -2.0, 3.0  # octaves of the factor that are tried
+
+
+def room_bytes(target_bytes: int) -> float:
+    """Return how many bytes below `target_bytes` the search may end."""
+    return min(ROOM_BYTES, ROOM_SHARE * target_bytes)
 
 
 def with_steps(quant: QuantConfig, factor: float) -> QuantConfig:
@@ -55,7 +61,7 @@ def fitting_factor(packed_bytes: Callable[[float], int], target_bytes: int, slop
     # At either end of the range the guess repeats itself, and so would its size.
     while len(sizes) < MOST_PACKS and octaves not in sizes:
         size = sizes[octaves] = packed_bytes(2.0**octaves)
-        if target_bytes - ROOM_BYTES <= size <= target_bytes:
+        if target_bytes - room_bytes(target_bytes) <= size <= target_bytes:
             break
         octaves = _next(sizes, target_bytes, slope)
     fits = [octaves for octaves, size in sizes.items() if size <= target_bytes]
@@ -65,7 +71,7 @@ def fitting_factor(packed_bytes: Callable[[float], int], target_bytes: int, slop
 def _next(sizes: Mapping[float, int], target_bytes: int, slope: float) -> float:
     """Return the octaves to try after those in `sizes`."""
     # The middle of the accepted range leaves room for error on both sides.
-    wanted = target_bytes - ROOM_BYTES / 2
+    wanted = target_bytes - room_bytes(target_bytes) / 2
     over = max((o for o, size in sizes.items() if size > target_bytes), default=None)
     fits = min((o for o, size in sizes.items() if size <= target_bytes), default=None)
     # Between two sizes the next one is interpolated. Before there are two, the slope has to do.
