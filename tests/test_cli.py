@@ -74,6 +74,17 @@ def test_every_command_explains_itself_without_torch() -> None:
         assert f"usage: golf {command} " in done.stdout
 
 
+def test_commands_that_read_stored_results_need_no_torch(tmp_path: Path) -> None:
+    """`import torch` takes most of the time until a command answers."""
+    code = "import sys; from golf.commands.cli import main; import golf.report.board_server\n"
+    code += "for line in ('status', 'status x', 'cancel x', 'report x', 'ledger', 'sync', 'import x'):\n"
+    code += "    main(line.split())\n"
+    code += "print('torch' in sys.modules)"
+    env = os.environ | {"GOLF_RUNS": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env=env)
+    assert done.stdout.endswith("False\n"), done.stdout[-500:] + done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -9,13 +9,15 @@ from rich.table import Table
 from golf.jobs.cluster.status import RunStatus, counts
 from golf.jobs.cluster.submit import ClusterOrder
 from golf.jobs.sweep.jobs import common_overrides, label
-from golf.plan.lines import lines_before_run
 from golf.run.folder import runs_root
 from golf.words import counted
 
 
 def show_order(order: ClusterOrder, name: str) -> None:
     """Print counts, cost and the plan of the first run, before anything is sent."""
+    # Only here, because a plan needs torch, and `golf status` prints none.
+    from golf.plan.lines import lines_before_run
+
     common = common_overrides([*order.jobs, *order.refused])
     for refused in order.refused:
         print(f"error: {label(refused, common)}: {refused.sentence}", file=sys.stderr)

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from golf.errors import GolfError
-from golf.jobs.launch.preflight import check_inputs
 from golf.jobs.sweep.display import SweepDisplay
 from golf.jobs.sweep.jobs import Job, Refused, common_overrides, distinct, label
 from golf.jobs.sweep.record import extended, make_record, read_record, sweep_folder, write_record
@@ -90,6 +89,9 @@ def _outcome(sweep: LocalSweep, job: Job) -> tuple[Result | None, str]:
 
 def _checked(jobs: Sequence[Job]) -> list[Job | Refused]:
     """Return `jobs`, with those that cannot run replaced by `Refused`. Finished jobs are not checked."""
+    # Only here, because it needs torch, and commands that only read a sweep's rounds start without.
+    from golf.jobs.launch.preflight import check_inputs
+
     # Jobs of a sweep mostly share their inputs, so each data set is opened once and not a thousand times. The key has
     # all that the checks read: a preset whose package is missing refuses no other.
     sentences: dict[str, str] = {}
