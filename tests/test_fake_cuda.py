@@ -86,6 +86,16 @@ def test_steps_of_other_presets_and_all_at_record_size(guard: Path) -> None:
 
 
 @pytest.mark.slow
+def test_tuning_after_rounding(guard: Path) -> None:
+    done = dry_runs(guard, ["tuning"])["tuning"]
+    assert "error" not in done, done
+    # The host waits for the mean loss on held-out text, and for the values that it keeps at the end.
+    assert {line.partition(":")[0] for line in done["waits"]} == {"ranks.py", "tuning.py"}
+    # The logits of the divergence are in float32 on purpose.
+    assert all("in gpt.py" in line for line in done["wide"]), done["wide"]
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason='needs Triton: pip install "golf[kernels]"')
 def test_steps_with_the_kernels_in_triton(guard: Path) -> None:
     cases = ["kernels:naive_baseline", "kernels:pr593_11l"]  # ReLU², and LeakyReLU² with late switches

@@ -1,7 +1,7 @@
 """Dry runs on a fake CUDA device: `python dry_run.py guard.so case …` prints what each case did, as JSON.
 
 A case is `step:EXPERIMENT`, one of eight ranks in `muon`, `ddp`, `documents`, `loop` and `join`, `flat`, `sliding`,
-`sgd`, `lora` or `calibration`, `record:EXPERIMENT` for a step of the whole model, `kernels:EXPERIMENT` for a step with
+`sgd`, `lora`, `calibration` or `tuning`, `record:EXPERIMENT` for a step of the whole model, `kernels:EXPERIMENT` for a step with
 the kernels in Triton, `planted:FAULT` for a step with a fault in its MLP, and `faults` for all of faults.py behind
 their cases. An exception's sentence is under `error`.
 """
@@ -30,6 +30,7 @@ import torch._dynamo  # noqa: E402  # before anything is replaced: it lists torc
 import torch.distributed as dist  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
+from golf.artifact.quant.formats import CodedTensor  # noqa: E402
 from golf.bits import Score  # noqa: E402
 from golf.plan.machines import overrides_on, parse_machine  # noqa: E402
 from golf.run.progress import Progress  # noqa: E402
@@ -41,6 +42,7 @@ from golf.training.data.dataset import Dataset  # noqa: E402
 from golf.training.loop.calibration import collect  # noqa: E402
 from golf.training.loop.state import build_state  # noqa: E402
 from golf.training.loop.training import train  # noqa: E402
+from golf.training.loop.tuning import tune_floats  # noqa: E402
 from golf.training.loop.warmup import synthetic_batch  # noqa: E402
 from golf.training.model import layers  # noqa: E402
 from golf.training.model.build import build_model  # noqa: E402
@@ -161,6 +163,21 @@ def calibrated(cfg: Config, recorder: Recorder) -> None:
         collect(cfg, weights, Ranks(device=CUDA), lambda: batch)
 
 
+def tuned(cfg: Config, recorder: Recorder) -> None:
+    """Take two steps of tuning after rounding, on codes as an artifact of int6 with column steps holds them."""
+    batch = synthetic_batch(cfg)
+    weights = build_model(cfg).to(CUDA).state_dict()
+    coded = {}
+    for name, w in weights.items():
+        coded[name] = CodedTensor(w.cpu(), None, w.dtype)
+        if w.ndim == 2:
+            codes, columns = torch.zeros(w.shape, dtype=torch.int8), torch.zeros(w.size(1), dtype=torch.int8)
+            coded[name] = CodedTensor(codes, torch.ones(w.size(0), dtype=torch.float16), w.dtype, False, columns)
+    with recorder:
+        done = tune_floats(cfg, coded, weights, Ranks(device=CUDA), lambda: batch)
+    assert done.steps == 2
+
+
 def planted(fault: str, x: torch.Tensor) -> torch.Tensor:
     """Return x² by way of a fault that a step on a GPU must not have."""
     if fault == "wait":
@@ -190,6 +207,7 @@ def run(case: str, rank: int = 7) -> Recorder:
         "sgd": ["eval=ttt_sgd", "eval.ttt.epochs=1", "eval.ttt.chunk_tokens=2048"],
         "lora": ["eval=ttt_lora_per_use"],  # A is drawn for each batch of documents
         "calibration": ["quant=gptq_int6", "quant.calibration.tokens=8192"],
+        "tuning": ["quant=sdclip_gptq", "quant.tune.steps=2"],
         "muon": ["optim=parallel_muon", "optim.grad_clip_norm=0.3", "tech=[ema]"],
         "loop": ["optim=parallel_muon", "model.num_layers=1"],
         "documents": [*DOCUMENTS, "optim=parallel_muon"],
@@ -211,6 +229,8 @@ def run(case: str, rank: int = 7) -> Recorder:
         take_steps(cfg, ranks, recorder, kernels=kind == "kernels")
     elif kind == "calibration":
         calibrated(cfg, recorder)
+    elif kind == "tuning":
+        tuned(cfg, recorder)
     else:
         scored(cfg, kind, ranks, recorder)
     return recorder

@@ -113,11 +113,12 @@ class StoredFloats:
 
     def __init__(self, coded: Mapping[str, CodedTensor], quant: QuantConfig, device: torch.device):
         self.coded, self.quant, self.device = coded, quant, device
-        self.changes, self.grids = dict[str, Tensor](), dict[str, Tensor]()
+        self.changes, self.grids, self.before = dict[str, Tensor](), dict[str, Tensor](), dict[str, Tensor]()
         for name, tensor in coded.items():
             stored = tensor.data if tensor.scale is None else tensor.scale
             if tensor.own is None and stored.is_floating_point():
                 self.changes[name] = torch.zeros(stored.shape, device=device, requires_grad=True)
+                self.before[name] = stored.to(device)
                 if stored is tensor.scale:
                     # Following a trellis takes long and gives the same for every scale.
                     ones = torch.ones_like(stored)
@@ -138,23 +139,20 @@ class StoredFloats:
     def stored(self) -> dict[str, CodedTensor]:
         """Return the tensors with their values as they are now, on the CPU."""
         found = dict(self.coded)
-        for name in self.changes:
-            was = found[name]
-            now = self._now(name).detach().to((was.data if was.scale is None else was.scale).dtype).cpu()
-            found[name] = (
-                dataclasses.replace(was, data=now) if was.scale is None else dataclasses.replace(was, scale=now)
-            )
+        for name, before in self.before.items():
+            field = "scale" if name in self.grids else "data"
+            now = self._now(name).detach().to(before.dtype).cpu()
+            found[name] = dataclasses.replace(found[name], **{field: now})
         return found
 
     def _now(self, name: str) -> Tensor:
         """Return scale or values of a tensor in float32, rounded as they are stored but for their gradient."""
-        before, change = self.coded[name].scale, self.changes[name]
-        if before is None:
-            before = self.coded[name].data
-            value = before.to(change) + change
-        else:
+        before, change = self.before[name], self.changes[name]
+        if name in self.grids:
             # Steps are relative to a scale, so that small ones move no further than large ones.
             value = (before.to(change) * change.exp()).clamp(SMALLEST_SCALE, LARGEST_SCALE)
+        else:
+            value = before.to(change) + change
         return value + (value.detach().to(before.dtype).float() - value.detach())
 
 
