@@ -1,9 +1,9 @@
 """Dry runs on a fake CUDA device: `python dry_run.py guard.so case …` prints what each case did, as JSON.
 
 A case is `step:EXPERIMENT`, one of eight ranks in `muon`, `ddp`, `documents`, `loop` and `join`, `flat`, `sliding`,
-`sgd`, `lora`, `calibration` or `tuning`, `record:EXPERIMENT` for a step of the whole model, `kernels:EXPERIMENT` for a step with
-the kernels in Triton, `planted:FAULT` for a step with a fault in its MLP, and `faults` for all of faults.py behind
-their cases. An exception's sentence is under `error`.
+`sgd`, `lora`, `calibration` or `tuning`, `record:EXPERIMENT` for a step of the whole model, `kernels:EXPERIMENT` for a
+step with the kernels in Triton, `planted:FAULT` for a step with a fault in its MLP, and `faults` for all of faults.py
+behind their cases. An exception's sentence is under `error`.
 """
 
 from __future__ import annotations
