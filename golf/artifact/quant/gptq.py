@@ -167,9 +167,9 @@ def gptq_codes(
     """Return codes `[r, c]` and, for every row, one of the candidate `scales` `[r]`, on the device of `hessian`.
 
     Every scale is tried with the first damping, the best scale with the other dampings. Each row keeps the result of
-    least error under `hessian`, or all rows that of the least squared error (`quant.chosen_by`). Columns whose input
-    was always zero become zero. If all inputs were zero, rows are rounded to the nearest code. Raises `GolfError` for
-    a Hessian that is not finite or cannot be decomposed.
+    least error under `hessian` with the first damping, or all rows that of the least squared error
+    (`quant.chosen_by`). Columns whose input was always zero become zero. If all inputs were zero, rows are rounded to
+    the nearest code. Raises `GolfError` for a Hessian that is not finite or cannot be decomposed.
     """
     h = checked_hessian(hessian, w.size(1))
     w, scales = w.to(h), [scale.to(h) for scale in scales]
@@ -184,6 +184,10 @@ def _codes_of(
     h, order = inputs.hessian, inputs.order
     # A weight on an input that was always zero changes nothing, and zeros cost the fewest bits.
     w = w[:, order] * (h.diagonal() > 0)
+    if chosen_by == "row":
+        # Errors under H itself would mostly choose the least damping, which fits the calibration text too closely.
+        factor = torch.linalg.solve_triangular(inputs.roots[0], torch.eye(len(h)).to(h), upper=True)
+        inputs = dataclasses.replace(inputs, hessian=factor @ factor.T)
     at_once = CPU_ROWS if h.device.type == "cpu" and chosen_by == "row" else max(w.size(0), 1)
     found = [
         _best_codes(w[rows], [scale[rows] for scale in scales], qmax, inputs, block_size, chosen_by)
