@@ -19,9 +19,14 @@ INSTALL = $(PYTHON) -m pip --python $(BIN)/python install -q --no-compile
 # Tests start hundreds of processes. Without byte code each of them would compile golf's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-slow test-lowest test-slurm test-gpu mutants lint format clean
+.PHONY: run docs test test-slow test-lowest test-slurm test-gpu mutants lint format clean
 run: $(VENV)/.installed
 	$(BIN)/python golf/train.py $(ARGS)
+
+# A searchable site of all pages, in build/site.
+docs: $(VENV)/.installed
+	$(INSTALL) -e ".[docs]"
+	$(BIN)/python scripts/dev/build_docs.py build/site
 
 # mypy uses one core for a minute without its cache, so it runs beside the tests. What it says comes after them.
 test: $(VENV)/.installed-dev

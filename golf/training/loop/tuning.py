@@ -140,9 +140,9 @@ class StoredFloats:
         """Return the tensors with their values as they are now, on the CPU."""
         found = dict(self.coded)
         for name, before in self.before.items():
-            field = "scale" if name in self.grids else "data"
-            now = self._now(name).detach().to(before.dtype).cpu()
-            found[name] = dataclasses.replace(found[name], **{field: now})
+            now, was = self._now(name).detach().to(before.dtype).cpu(), found[name]
+            is_scale = name in self.grids
+            found[name] = dataclasses.replace(was, scale=now) if is_scale else dataclasses.replace(was, data=now)
         return found
 
     def _now(self, name: str) -> Tensor:
