@@ -10,11 +10,12 @@ from typing import Any
 import yaml
 
 
-def table_of(module: str) -> dict[str, Any]:
-    """Return the content of the YAML file of a module, whose `__file__` is `module`."""
+def table_of(module: str, name: str = "") -> dict[str, Any]:
+    """Return the content of a YAML file beside the module whose `__file__` is given: `name`, or called like it."""
     # The loader in C, which some builds of PyYAML lack, is ten times as fast.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return dict(yaml.load(Path(module).with_suffix(".yaml").read_text(encoding="utf-8"), loader))
+    path = Path(module).with_name(name) if name else Path(module).with_suffix(".yaml")
+    return dict(yaml.load(path.read_text(encoding="utf-8"), loader))
 
 
 def any_of(expressions: Iterable[str], flags: int = 0) -> re.Pattern[str]:

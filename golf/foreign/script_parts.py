@@ -32,7 +32,7 @@ def unknown_quantizer(tree: ast.Module) -> list[str]:
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and "quant" in node.name:
             numbers = {n.value for n in ast.walk(node) if isinstance(n, ast.Constant)}
-            if found := sorted(numbers.intersection(KNOWN["levels"])):
+            if found := [level for level in KNOWN["levels"] if level in numbers]:
                 return [f"quantization with codes up to {found[0]} ({node.name}, line {node.lineno})"]
     for call in ast.walk(tree):
         called = ast.unparse(call.func) if isinstance(call, ast.Call) else ""
