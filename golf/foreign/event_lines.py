@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from golf.foreign.figures import NUMBER
+from golf.tables import any_of, table_of
 
 _FLAGS = re.IGNORECASE
 
@@ -19,11 +20,8 @@ class EventLine:
 
 
 NOISE, RULE = EventLine("noise"), EventLine("rule")
-# Messages of failures only: a match decides the state of a run.
-_CRASH = re.compile(
-    r"Traceback \(most recent call last\)|ChildFailedError|OutOfMemoryError|CUDA out of memory|CUDA error:"
-    r"|Segmentation fault|^Killed\b|exitcode\s*:\s*-?[1-9]|ProcessRaisedException|DUE TO (?:TIME LIMIT|PREEMPTION)"
-)
+_KNOWN = table_of(__file__)
+_CRASH = any_of(_KNOWN["crash"])
 _WARNS = re.compile(r"\[WARNING\]|^\s*W\d{4} ")
 _SLIDING_MODE = re.compile(
     r"eval_mode:\s*sliding|starting sliding|for sliding window eval|sliding.window eval.*start", _FLAGS
@@ -34,23 +32,10 @@ _AVERAGING = re.compile(r"^\s*(?:ema|swa|lawa|averag\w+)\b.*\b(?:apply|applying|
 _GPU = re.compile(r"^\|\s*\d+\s+((?:NVIDIA|Tesla|GeForce|AMD)[\w ]*?)\s+(?:On|Off|N/A)?\s*\|")
 # A field of an f-string, such as `{val_bpb:.4f}`: digits in it are no result.
 _FORMAT_CODE = re.compile(r"\{[^{}\s][^{}]{0,200}:[-+ ,_<>=^]*(?:\d*,?(?:\.\d+)?[bcdeEfFgGnosxX%]|\.\d+)\}")
-# Beginnings of lines that public scripts print beside their results.
-_NOISE = re.compile(
-    r"^\s*(?:\||\+[-=]|[-=*_#~─━]{3,}|\[?[WEIF]\d{3,4}[ \d]|\[W\d|NCCL |\*+|setting omp_num|\[(?:modal|local)\]|"
-    r"(?:\w+_)*warmup|(?:base|recur|loop)\w*_step|ttp:|tttg:|ttpp:|ttpr:|ttt|swa|ema|lawa|gptq|qat|late_qat|late_switch|"
-    r"layer_loop|slid|ngram|slot|xsa|rope|sdp_backends|attention|tie_embeddings|prun|selective|quantiz|serializ|deserializ|"
-    r"compil|compress|decompress|running |\w+_progress:|peak memory|diagnostic|mixed_precision|awq:|bigram|smear|mtp|"
-    r"saved_model:|submission_valid|logs/|/|\./|https?:|uploading|download|launch|pip |nvidia-smi|#|\$ |passthrough|"
-    r"\w{3} \w{3} +\d)",
-    _FLAGS,
-)
+_NOISE = re.compile(rf"^\s*(?:{'|'.join(_KNOWN['noise'])})", _FLAGS)
 # Scripts print countless settings of their own as `name: value`. A score in such a line has been read before this test.
 _PAIRS_ONLY = re.compile(r"^\s*[A-Za-z_][\w.+/-]{0,60}(?:\[[^\]]{0,20}\])?\s*[:=](?:\s|\S|$)")
-# Words of libraries' warnings.
-_LIBRARY_NOISE = re.compile(
-    r"torch/distributed|site-packages|warning|deprecat|nccl|triton|inductor|^\s*File \"|beginning \w+ eval timer",
-    _FLAGS,
-)
+_LIBRARY_NOISE = any_of(_KNOWN["library_noise"], _FLAGS)
 
 
 def read_event(text: str, lowered: str) -> EventLine | None:

@@ -15,6 +15,7 @@ from golf.report.rows import RunRow
 from golf.report.table import Column, Table
 from golf.report.table import as_csv as table_as_csv
 from golf.run.result import OVER_BYTES, OVER_TIME
+from golf.tables import table_of
 from golf.words import counted, listed
 
 LEAST_NAME = 32  # characters
@@ -23,27 +24,9 @@ _COLUMNS = ("run", "state", "seed", *_SCORES, *_NUMBERS)
 _FIRST = ("val_bpb", "val_loss")  # figures at the top of an explanation
 MOST_FAULTS_SHOWN = 60
 OTHER = "other"
-# The order decides twice: the first kind whose words a sentence has is its kind, and lists of faults are sorted by it.
-_KINDS = {  # kind → beginning or part of its sentences
-    "over the cap": r"over the cap of",
-    "over the time": r"^trained [\d,.]+ s|^scoring took|: (?:training|scoring) took",
-    "validation text in training": r"train shards: a preparation",
-    "other text or bytes": r"^scored as|bytes per token before",
-    "copies": r"are copies of one run",
-    "claims": r"^\S+\.json(?:: | is | holds )",
-    "README": r"^readme\.md",
-    "seeds": r"\bseed\b",
-    "shards": r"trained on .* shards",
-    "kind of score": r"flat score|sliding-window score|repeats the|more than a sliding|further score|got worse",
-    "impossible scores": r"cannot be a score|bpb is below",
-    "sizes": r"bytes in total are not",
-    "crash after the score": r"^crashed after",
-    "cut or damaged": r"compressed data",
-    "no log": r"there is no log|no log has a score|seeds together",
-    "several runs in a file": r"^run \d+ of \d+ in one file",
-}
-_PATTERNS = {kind: re.compile(pattern, re.IGNORECASE) for kind, pattern in _KINDS.items()}
-KINDS = (*_KINDS, OTHER)
+# The first kind whose expression a sentence matches is its kind.
+_PATTERNS = {kind: re.compile(words, re.IGNORECASE) for kind, words in table_of(__file__).items()}
+KINDS = (*_PATTERNS, OTHER)
 _TOLD_BY_FAULTS = {OVER_BYTES: "over the cap", OVER_TIME: "over the time"}  # states that repeat a fault
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 
 from golf.foreign.event_lines import NOISE, EventLine, has_format_code, read_event, read_noise
 from golf.foreign.figures import NUMBER, parse_number, parse_seconds
+from golf.tables import any_of, table_of
 
-_FLAGS = re.IGNORECASE
+_FLAGS, _FORMS = re.IGNORECASE, table_of(__file__)
 LOSS_KEYS, BPB_KEYS = ("val_loss", "validation_loss"), ("val_bpb", "validation_bpb")
 
 
@@ -96,11 +97,7 @@ _STOP_AT = re.compile(
 )
 # Such as `final_eval val_bpb 1.1234`. The first group holds a mere blank, so that the number is group 2 as in `_BPB`.
 _BARE_BPB = re.compile(rf"\s*final_\w+\s+val_bpb(\s)\s*({NUMBER})\s*$", _FLAGS)
-# Statements of Python, comments among them.
-_STATEMENT = re.compile(
-    r"^\s*(?:(?:print|log\w*|[\w.]+\.(?:info|write|append|log))\(|[fr]{1,2}[\"']|return\b|if\b.*:$|elif\b|for\b.*:$"
-    r"|def \w+\(|assert\b|raise\b|#|[\w.]+(?:\[[^\]]*\])? [-+*/]?= .*\w[(\[])"
-)
+_STATEMENT = re.compile(rf"^\s*(?:{'|'.join(_FORMS['statements'])})")
 # A field of an f-string that lost its opening brace, such as `val_bpb:.4f} tokens`, is no number.
 _PRINTED = rf"(?=[-+]?(?:\d|nan|inf))({NUMBER})(?![\w%])"
 _BPB = re.compile(
@@ -114,61 +111,26 @@ _LOSS = re.compile(r"\b(?:val[_ ]?loss|validation_loss)\"?\s*[:=]\s*\"?" + _PRIN
 _FIRST_KEY = re.compile(r"\"?\b(?:val[_ ]?loss|val[_ ]?bpb|validation_loss|validation_bpb|stride\s*[:=])", _FLAGS)
 _SCORE_TIME = re.compile(rf"\b(?:eval_time|time|elapsed|t)\s*[:=]\s*({NUMBER}\s*(?:ms|s|m))(?![\w/])", _FLAGS)
 _STRIDE = re.compile(rf"\bstride\s*[:=]\s*({_COUNT})", _FLAGS)
-# Scores of a part of the split, as sliding windows and test-time training print on their way through it.
-_PROGRESS = re.compile(
-    r"running_|\bpartial|_chunk\b|_progress|\[\s*\d+\s*/\s*\d+\s*\]|\d+/\d+ (?:windows|chunks|batches|docs|batch)|"
-    r"\b(?:ttp|tttg|ttpp|ttpr|ttt_phase|sdttt_epoch|ttt_train|ttt_epoch):",
-    _FLAGS,
-)
+_PROGRESS = any_of(_FORMS["progress"], _FLAGS)
 # Forms that only lines with a score have as progress: training lines may print a remaining time as well.
 _BAR = re.compile(r"\[\s*[\d.]+\s*%\s*\]|\]\s*[\d.]+\s*%|\bETA\s*[:=]", _FLAGS)
 _PART = re.compile(r"\b(?:windows?|chunks?|batch(?:es)?|docs?|epoch|seqs?)\s*[:=]?\s*(\d+)\s*/\s*(\d+)", _FLAGS)
 _SOME_NUMBER = re.compile(r"(?:bpb|loss)\w*\W{1,3}(\d{1,2}\.\d{4,12})(?!\d)", _FLAGS)
 _SOME_SCORE = re.compile(r"bpb\W{1,3}\d\.\d{3}")  # a score of an unknown form, which is counted as not understood
 _BYTES = rf"({NUMBER})\s*(?:bytes|B)\b"
-_TO_THE_END = rf"({NUMBER})\s*(?:bytes)?\s*$"
-# The last group of a pattern is the number of bytes; where there are two groups, the first is the scheme.
+_SIZE_PARTS = {"BYTES": _BYTES, "ENDS": rf"({NUMBER})\s*(?:bytes)?\s*$", "NUMBER": NUMBER}
 _SIZES = [
-    (what, re.compile(rf"^\s*{pattern}", _FLAGS))
-    for what, pattern in (
-        ("raw", rf"serialized model:\s*{_BYTES}"),
-        ("artifact", rf"serialized model\s+([^:]{{1,60}}):\s*{_BYTES}"),
-        ("artifact", rf"serialized_(?:model|artifact)_(\w+):\s*{_BYTES}"),
-        ("artifact", rf"artifact:\s*{_BYTES}"),
-        ("artifact", rf"\[\w+\]\s*(\w+) compressed size:\s*{_BYTES}"),
-        ("code", rf"(?:\[\w+\]\s*)?code (?:snapshot )?size(?:\s*\((\w+)\))?:\s*{_BYTES}"),
-        ("code", rf"(?:code_bytes|bytes_code)(?:_(\w+))?:\s*{_TO_THE_END}"),
-        (
-            "total",
-            r"(?:\[\w+\]\s*)?total (?:submission size|submission|size|artifact|artifact size)\s*"
-            rf"([^:]{{0,60}}):\s*{_BYTES}",
-        ),
-        ("total", rf"(?:total_submission_size|bytes_total|total_bytes)(?:_(\w+))?:\s*{_TO_THE_END}"),
-        ("block", rf"(?:artifact_bytes|artifact size):\s*{_TO_THE_END}"),
-        ("total", rf"budget:\s*({NUMBER})\s*/\s*[\d,_]+"),
-        ("code", rf"artifact:\s*[\d.]+\s*MB\b.*\bcode:\s*({NUMBER})"),
-    )
+    (what, re.compile(r"^\s*" + re.sub("BYTES|ENDS|NUMBER", lambda part: _SIZE_PARTS[part[0]], form), _FLAGS))
+    for size in _FORMS["sizes"]
+    for what, form in size.items()
 ]
 _MEGABYTES = re.compile(r"^\s*(\S+): (\d+)\.(\d{2})MB model \+ (\d+\.\d{3})MB code\b")  # of a million bytes
 _PIPED_SIZE = re.compile(rf"^\s*(\S+) model:\s*{_BYTES}\s*\|\s*total submission:\s*{_BYTES}", _FLAGS)
-_SETTING_NAMES = {
-    name: name
-    for name in (
-        *("seed", "max_wallclock_seconds", "vocab_size", "eval_stride", "train_seq_len", "eval_seq_len"),
-        *("train_batch_tokens", "world_size", "iterations", "model_params", "train_shards", "val_tokens"),
-    )
-}
-_SETTING_NAMES |= {"wall": "max_wallclock_seconds", "ws": "world_size", "params": "model_params"}
-_SETTING_NAMES |= {"tokens": "val_tokens", "bytes": "val_tokens"}  # bytes are a byte-level model's tokens
+_SETTING_NAMES: dict[str, str] = _FORMS["settings"]
 _SETTING = re.compile(
     rf"(?<![\w.-])({'|'.join(sorted(_SETTING_NAMES, key=len, reverse=True))})\s*[:=]\s*({NUMBER})s?(?![\w/])", _FLAGS
 )
-_OPENS = re.compile(
-    r"^(val_bpb:enabled|train_loader:|hyperparameters:|model_params:|running python|train_shards:|mlx_version:"
-    r"|params:\d|logs/\S+\.txt$)",
-    _FLAGS,
-)
-
+_OPENS = re.compile(rf"^({'|'.join(_FORMS['opens'])})", _FLAGS)
 
 # Nine lines in ten are of these two forms: one expression each keeps reading fast.
 _TRAIN_A = re.compile(r"step:(\d{1,12})/(\d{1,12}) train_loss:(\d+\.\d+) train_time:(\d+)ms step_avg:(\d+\.\d+)ms\s*$")

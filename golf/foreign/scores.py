@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from golf.bits import STANDARD
 from golf.foreign.figures import Figure
 from golf.foreign.log_lines import ScoreLine
+from golf.tables import any_of, table_of
 
 PRE, POST, SLIDING, TTT, MIXED, OTHER = "pre_quant", "post_quant", "sliding", "ttt", "mixed", "other"
 # In ascending order of effort. A run's final score is the one of the last kind that it has.
@@ -26,31 +27,15 @@ COLLAPSE_BPB = 0.05  # loss by adaptation from which on the adapted score is not
 LEAST_BPB = 0.3  # bpb of the best score that a model can have on text; a mixture that sees its target is below it
 MOST_BPB = 20.0  # bpb of the worst; larger numbers are something else, such as bytes
 
-# Words of sentences that cite a score of something else.
-_QUOTED = re.compile(
-    r"\b(?:best|baseline|target|previous|prior|sota|record|reference|ref|delta|improv\w*|mean|avg|average|std|leaderboard|"
-    r"expected|claim\w*|vs|gap|gain|savings?|naive|oracle|est|score to beat)\b|^#|^\s*[|>]|^import\b",
-    re.IGNORECASE,
-)
-_MIXED = re.compile(
-    r"n_?gram|ppm|mixer|mixture|(?:^|_)mix(?:_|$)|knn|hedge|bandit|backoff|cache|corrected|correction|logit_bias|etlb"
-    r"|agree|seq(?:uence)?_match|phrase"
+_WORDS = table_of(__file__)
+_QUOTED = re.compile(rf"\b(?:{'|'.join(_WORDS['quoted'])})\b|^#|^\s*[|>]|^import\b", re.IGNORECASE)
+_MIXED, _ADAPTED, _SLID, _PRE, _POST, _RESULT = (
+    any_of(_WORDS[kind]) for kind in ("mixed", "adapted", "slid", "pre", "post", "result")
 )
 # The best of a script's own mixtures is a result; `best` before other words cites another score.
 _OWN_BEST = re.compile(r"_best\b|best_(?=agree)")
-_ADAPTED = re.compile(r"ttt|slot|test_time|lora_eval|adapter|sdttt|online")
 # Ways of scoring that reviewers look into: a target in the key of a cache, an adaptation to the token that is scored.
-QUESTIONED = re.compile(rf"{_MIXED.pattern}|(?:^|_)slot(?=_|\d|$)")
-_SLID = re.compile(r"slid|stride|(?:^|_)sw(?:_|$)|(?:^|_)s(?:16|32|64|96|128|256|512)(?:_|$)|overlap")
-_PRE = re.compile(
-    r"pre_?quant|prequant|post_?(?:ema|swa|lawa|avg|averaging|train)|unquantized|(?:^|_)(?:bf16|fp32|fp16|float|raw)(?:_|$)|"
-    r"trained_validation|^diagnostic_(?!exact)(?!.*quantized)|^(?:ema|swa|lawa)(?:_|$)|(?:^|_)(?:ema|swa)_(?:eval|val|only)|full_precision"
-)
-_POST = re.compile(
-    r"round_?trip|quantized|dequant|post_?quant|(?:^|_)q?int\d|^final(?:_|$)|gptq|ternary|binary|artifact|zlib|zstd|lzma|brotli"
-)
-# Tags of a last word on a run that name neither the artifact nor a way of scoring.
-_RESULT = re.compile(r"^(?:eval_)?result(?:_mode_\w+)?$|^submission$|^variational$|^pure_ar$|^xsa$")
+QUESTIONED = any_of([*_WORDS["mixed"], r"(?:^|_)slot(?=_|\d|$)"])
 # Scripts go on printing the baseline's tag for old parsers, whatever the score is.
 _COMPATIBLE = re.compile(r"^final_int8_zlib_roundtrip")
 

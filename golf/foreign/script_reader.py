@@ -25,25 +25,15 @@ from typing import Any
 
 import zstandard
 
+from golf.tables import any_of, table_of
+
 MOST_LAYERS = 3  # packings within one another
-NETWORK = {
-    *("requests", "urllib", "urllib3", "http", "socket", "ftplib", "aiohttp", "httpx", "paramiko", "wget"),
-    *("huggingface_hub", "datasets", "boto3", "gdown"),
-}
-# Parts of network packages that open no connection.
-HARMLESS = {"urllib.parse", "urllib.error", "http.HTTPStatus"}
-NETWORK_CALLS = {
-    *("urlopen", "urlretrieve", "hf_hub_download", "snapshot_download", "load_dataset"),
-    *("load_state_dict_from_url", "download_url_to_file"),
-}
-SHELL_CALLS = {"system", "popen", "run", "call", "check_call", "check_output", "Popen", "getoutput"}
-SHELL_NETWORK = re.compile(
-    r"\b(curl|wget|pip3? install|git clone|apt(?:-get)? install|huggingface-cli|gsutil|rclone|scp)\b"
-)
-TRAINING_TEXT = re.compile(r"train_files|_train_\*|train_\d*\.bin|train_loader|train_stream|\btrain_tokens\b")
+_NAMES = table_of(__file__)
+NETWORK = set(_NAMES["network_packages"])
+SHELL_NETWORK = re.compile(rf"\b({'|'.join(_NAMES['network_commands'])})\b")
+TRAINING_TEXT, VALIDATION_TEXT = any_of(_NAMES["training_text"]), any_of(_NAMES["validation_text"])
+TRAINING = any_of(_NAMES["training"])
 EVALUATION = re.compile(r"^(?!train_).*(?:eval|score|valid|ttt)", re.IGNORECASE)  # `train_and_eval` trains
-VALIDATION_TEXT = re.compile(r"val_tokens|_val_\*|val_files|validation_tokens")
-TRAINING = re.compile(r"^(train|train_loop|training_step|calibrate\w*|collect_hessians?\w*)$")
 LARGEST_BYTES = 64 << 20  # of an unpacked script
 MOST_CHARACTERS = 4 << 20  # of source that is parsed; a public script has up to 300,000, and a million take ten seconds
 SMALLEST_PAYLOAD = 200  # characters of a string that may hold a program
@@ -56,9 +46,7 @@ _TOKEN = re.compile(
     r"""|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')""",
     re.DOTALL,
 )
-_RUNS_TEXT = re.compile(
-    r"\b(?:exec|eval|compile|run_path|run_module|exec_module|execfile|execv\w*|subprocess|system)\b"
-)
+_RUNS_TEXT = re.compile(rf"\b(?:{'|'.join(_NAMES['runs_text'])})\b")
 
 
 @dataclass(frozen=True)
@@ -176,16 +164,17 @@ def suspicions(tree: ast.Module) -> list[str]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             # Unparsed code has no comments, which may name training text that the function does not touch.
             body = ast.unparse(ast.Module(node.body, []))
-            if EVALUATION.search(node.name) and not TRAINING.match(node.name) and TRAINING_TEXT.search(body):
+            if EVALUATION.search(node.name) and not TRAINING.fullmatch(node.name) and TRAINING_TEXT.search(body):
                 found.append(f"line {node.lineno}: {node.name} names training text")
-            if TRAINING.match(node.name) and VALIDATION_TEXT.search(body):
+            if TRAINING.fullmatch(node.name) and VALIDATION_TEXT.search(body):
                 found.append(f"line {node.lineno}: {node.name} names validation text")
     return found
 
 
 def _network(tree: ast.Module) -> list[str]:
     """Return imports that open connections; without such imports, calls and shell commands that do."""
-    modules = {name for name in _imported(tree) if _top(name) in NETWORK and not name.startswith(tuple(HARMLESS))}
+    harmless = tuple(_NAMES["harmless_parts"])
+    modules = {name for name in _imported(tree) if _top(name) in NETWORK and not name.startswith(harmless)}
     found = [f"imports {name}: there is no network during evaluation" for name in sorted(set(map(_top, modules)))]
     # An import alone is the suspicion; calls through it would repeat it.
     if found:
@@ -193,9 +182,9 @@ def _network(tree: ast.Module) -> list[str]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
-        if _called(node) in NETWORK_CALLS:
+        if _called(node) in _NAMES["network_calls"]:
             found.append(f"line {node.lineno}: {_called(node)} downloads: there is no network during evaluation")
-        if _called(node) in SHELL_CALLS and (match := SHELL_NETWORK.search(_words(node))):
+        if _called(node) in _NAMES["shell_calls"] and (match := SHELL_NETWORK.search(_words(node))):
             found.append(f"line {node.lineno}: it runs {match[0]}: there is no network during evaluation")
     return found
 

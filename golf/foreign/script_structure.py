@@ -1,96 +1,36 @@
 """Parts that a public script always has, without a variable to switch them, read from the names in its text.
 
-A mark is a name that such a part goes by in the public scripts. Marks are tried in order; of the marks of one part the
-first counts.
+A mark is a name that such a part goes by in the public scripts; the marks stand in script_structure.yaml.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from typing import Any
 
 from golf.foreign.env_techniques import is_off
 from golf.foreign.script_parts import unknown_parts, unknown_quantizer
 from golf.foreign.translation import Structure
+from golf.tables import table_of
 
 BLEND = "(1 - g) * x + g * x_prev"  # of the scripts' SmearGate
-BYTE_PLANES = ("quant.layout=[byte_planes]",)
-GPTQ_ONCE = (
-    "quant.chosen_by=matrix",
-    "quant.gptq.damping=[0.01]",
-    "quant.gptq.unused_inputs=one",
-    "quant.control_format=fp16",
-)
-
-
-class Mark(NamedTuple):
-    """A name in a script and what it means here."""
-
-    part: str
-    name: str
-    switch: str = ""  # variable that switches the part where the script has it, so that the mark says nothing
-    variables: tuple[tuple[str, str], ...] = ()  # as if the command had set them
-    overrides: tuple[str, ...] = ()
-    missing: str = ""  # what the script has there, if the name does not say it well enough
-
-
-MARKS = (
-    Mark(
-        "loader",
-        "DocumentPackingLoader",
-        overrides=("data.loader=packed", "model.within_documents=true", "eval.documents=true"),
-    ),
-    Mark("loader", "ShuffledSequenceLoader", overrides=("data.loader=shuffled",)),
-    Mark("loader", "_pick_coprime_stride", overrides=("data.loader=coprime",)),
-    Mark(
-        "muon",
-        "qo_bank",
-        # Without DDP each rank clips its own gradients.
-        overrides=("optim.muon=parallel", "optim.muon_momentum_dtype=bf16", "optim.clip_before_reduction=true"),
-    ),
-    Mark(
-        "polar",
-        "_PE_COEFFS",
-        switch="POLAR_EXPRESS USE_POLAR_EXPRESS",
-        overrides=("optim.muon_coefficients=polar_express",),
-    ),
-    Mark("activation", "leaky_relu", switch="NEGATIVE_SLOPE LEAKY_RELU_SLOPE", variables=(("NEGATIVE_SLOPE", "0.5"),)),
-    Mark("average", "ema_state", switch="EMA_ENABLED", variables=(("EMA_ENABLED", "1"),)),
-    Mark(
-        "lanes",
-        "lane_merge",
-        switch="PARALLEL_RESIDUAL",
-        variables=(("PARALLEL_RESIDUAL", "1"),),
-        overrides=("tech.parallel_lanes.form=separate",),
-    ),
-    Mark(
-        "lanes",
-        "parallel_post_lambdas",
-        switch="PARALLEL_RESIDUAL",
-        variables=(("PARALLEL_RESIDUAL", "1"),),
-        overrides=("tech.parallel_lanes.form=crossed",),
-    ),
-    Mark("quant", "_lqer_pack_asym", overrides=("quant=sdclip_lqer_asym", "quant.chosen_by=matrix")),
-    Mark("quant", "clip_sigmas", overrides=("quant=sdclip_gptq", *GPTQ_ONCE)),
-    Mark("quant", "collect_hessians", overrides=("quant=gptq_int6", "quant.scale_rounding=below_int8", *GPTQ_ONCE)),
-    Mark("quant", "mixed_quantize_int6", missing="quantization and codec (mixed_quantize_int6)"),
-    Mark("layout", "_byte_shuffle", overrides=BYTE_PLANES),
-)
+MARKS: list[dict[str, Any]] = table_of(__file__)["marks"]
 
 
 def script_structure(tree: ast.Module, declared: Mapping[str, str | None]) -> Structure:
     """Return what a script always has, as far as the marks tell; `declared` are its variables with their defaults."""
     names, found, parts = _names(tree, _dead(tree, declared)), Structure(), set[str]()
     for mark in MARKS:
-        is_switched = any(switch in declared for switch in mark.switch.split())
-        if mark.part in parts or mark.name not in names or is_switched:
+        is_switched = any(switch in declared for switch in mark.get("switch", ()))
+        if mark["part"] in parts or mark["name"] not in names or is_switched:
             continue
-        parts.add(mark.part)
-        found.variables |= dict(mark.variables)
-        found.overrides += [o for o in mark.overrides if not o.startswith("tech.")]
-        found.settings += [o for o in mark.overrides if o.startswith("tech.")]
-        found.missing += [mark.missing] if mark.missing else []
+        parts.add(mark["part"])
+        found.variables |= mark.get("variables", {})
+        overrides = mark.get("overrides", [])
+        found.overrides += [o for o in overrides if not o.startswith("tech.")]
+        found.settings += [o for o in overrides if o.startswith("tech.")]
+        found.missing += mark.get("missing", [])
     found.missing += unknown_parts(tree) + ([] if "quant" in parts else unknown_quantizer(tree))
     if {"DocumentPackingLoader", "ShuffledSequenceLoader"} <= names:
         found.overrides.append("quant.calibration.text=windows")

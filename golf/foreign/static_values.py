@@ -6,6 +6,7 @@ Whatever they are given, they take little memory and time, reach no file and run
 from __future__ import annotations
 
 import ast
+import builtins
 import math
 import operator
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from golf.tables import table_of
 
 MOST_ITEMS = 1 << 12  # of a list or text
 LARGEST_EXPONENT = 64  # as powers take any amount of memory
@@ -32,41 +35,20 @@ def _range(*ends: int) -> Any:
     return list(range(*ends)) if len(range(*ends)) <= MOST_ITEMS else UNKNOWN
 
 
-_OPERATORS = (
-    "Add:add Sub:sub Mult:mul Div:truediv FloorDiv:floordiv Mod:mod Eq:eq NotEq:ne Lt:lt LtE:le Gt:gt GtE:ge Is:is_"
-    " IsNot:is_not Not:not_ USub:neg UAdd:pos"
-)
+_NAMES = table_of(__file__)
 OPERATORS: dict[type, Callable[..., Any]] = {
-    getattr(ast, kind): getattr(operator, name) for kind, name in (pair.split(":") for pair in _OPERATORS.split())
+    getattr(ast, kind): getattr(operator, name) for kind, name in _NAMES["operators"].items()
 } | {ast.Pow: _power, ast.In: _contains, ast.NotIn: lambda item, items: not _contains(item, items)}
-NUMBERS: dict[str, Callable[..., Any]] = {
-    made.__name__: made for made in (int, float, bool, str, len, max, min, abs, sum, round, any, all, sorted, divmod)
-} | {"range": _range}
-LISTS: dict[str, Callable[..., Any]] = {made.__name__: made for made in (list, tuple, set, enumerate, zip, reversed)}
-_MODULES = (
-    "Module Parameter Linear Embedding LayerNorm RMSNorm Conv1d Bilinear ModuleList ParameterList ModuleDict"
-    " ParameterDict Sequential Identity Dropout GELU ReLU SiLU"
-)
-_FUNCTIONS = (
-    "zeros ones empty randn rand full eye tensor linspace arange stack cat zeros_like ones_like full_like randn_like"
-    " float32 bfloat16 log exp sigmoid"
-)
+NUMBERS: dict[str, Callable[..., Any]] = {name: getattr(builtins, name) for name in _NAMES["numbers"]}
+NUMBERS["range"] = _range
+LISTS: dict[str, Callable[..., Any]] = {name: getattr(builtins, name) for name in _NAMES["lists"]}
 LIBRARY: dict[str, Any] = {
-    **{f"nn.{name}": getattr(nn, name) for name in _MODULES.split()},
-    **{f"torch.{name}": getattr(torch, name) for name in _FUNCTIONS.split()},
-    **{f"math.{name}": getattr(math, name) for name in ("sqrt", "ceil", "floor", "log", "log2", "exp", "pi", "gcd")},
+    f"{prefix}.{name}": getattr(module, name)
+    for prefix, module, names in (("nn", nn, "torch.nn"), ("torch", torch, "torch"), ("math", math, "math"))
+    for name in _NAMES[names]
 }
-METHODS = {
-    kind: set(names.split())
-    for kind, names in (
-        (str, "split strip lower upper startswith endswith"),
-        (list, "append extend index count insert"),
-        (dict, "get keys values items"),
-        (set, "add"),
-        (nn.Module, "append add_module register_parameter register_buffer to bfloat16 float"),
-        (Tensor, "float clone to bfloat16 half unsqueeze repeat expand view reshape mul_"),
-    )
-}
+_OWNERS: tuple[type, ...] = (str, list, dict, set, nn.Module, Tensor)
+METHODS: dict[type, set[str]] = {kind: set(_NAMES["methods"][kind.__name__]) for kind in _OWNERS}
 
 
 def outcome(compute: Callable[..., Any] | None, *values: Any, **keywords: Any) -> Any:

@@ -20,6 +20,7 @@ from golf.foreign.audit import Audit
 from golf.foreign.figures import Figure, as_figure, whole
 from golf.foreign.scores import may_be_bpb
 from golf.foreign.text import TextFile, UnreadableError
+from golf.tables import any_of, table_of
 
 NAME = "submission.json"
 ANY_NAME = re.compile(r"sub+mission[\w.-]*\.json", re.IGNORECASE)  # public files have it with two b, too
@@ -29,42 +30,10 @@ OWN_NAMES = {"val_bpb": "val_bpb", "val_loss": "val_loss", "bytes_total": "total
 _SEED = re.compile(r"(?:val_bpb_)?(?:seed|s)?[ _-]?(\d{1,10})")
 _PER_SEED = re.compile(r"seed|runs?\b|results?\b|logs?\b")
 _LOOSE = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/|(?m:^\s*#[^\n]*)|,(?=\s*[}\]])', re.DOTALL)
-# Keys about other submissions, about rules or about differences.
-_ELSEWHERE = re.compile(
-    r"baseline|compar|reference|previous|prior|sota|parent|delta|improvement|ablation|leaderboard|target|versus|\bvs\b|"
-    r"limit|budget|gain|statist|p_value|t_test|welch|ci_|margin|base_pr|superseded|official|headroom|threshold|hyper|config"
-)
-_MEAN_OR_FINAL = {
-    *("val", "mean", "avg", "average", "exact", "final", "score"),
-    *("seed", "seeds", "n", "three", "3", "3seed", "5", "5seed"),
-}
-_BPB, _SECONDS = r"(?:val_)?bpb", r"(?:s|sec|secs|seconds|ms)"
-_KEYS = {
-    "val_bpb_std": r".*bpb.*_?(?:std|stdev|stddev|sd)(?:_.*)?|(?:std|stdev|stddev|sd)_.*bpb.*",
-    "val_loss_std": r".*loss.*_?(?:std|stdev|stddev|sd)(?:_.*)?|(?:std|stdev|stddev|sd)_.*loss.*",
-    "pre_quant_bpb": rf"(?:pre_?quant\w*|prequant)_{_BPB}(?:_mean)?|{_BPB}_pre_?quant\w*",
-    "pre_quant_loss": r"(?:pre_?quant\w*|prequant)_(?:val_)?loss",
-    "sliding_bpb": rf"\w*slid\w*_{_BPB}(?:_exact|_mean)?|{_BPB}_slid\w*",
-    "ttt_bpb": rf"(?!pre_?ttt)\w*(?<!pre_)(?<!pre)ttt_{_BPB}(?:_exact|_mean)?|{_BPB}_(?!pre_?ttt)(?:\w+_)?ttt",
-    "post_quant_bpb": rf"\w*(?:post_?quant|round_?trip|quantized|int\d\w*)_{_BPB}(?:_exact|_mean)?"
-    rf"|{_BPB}_(?:post_?quant|round_?trip)",
-    "code_bytes": r"bytes_code(?:_total)?|code_bytes|code_size(?:_bytes)?",
-    "model_bytes": r"bytes_model\w*|model_bytes|(?:compressed_)?model_size_bytes|compressed_model_bytes"
-    r"|quantized_bytes",
-    "total_bytes": r"bytes_total(?:_max)?|(?:max_)?total_bytes(?:_max)?|(?:max_)?artifact_bytes(?:_max)?"
-    r"|artifact_size(?:_bytes)?|submission_(?:size_)?bytes|total_size_bytes|(?:total_)?submission_size(?:_bytes)?"
-    r"|bytes|size_bytes",
-    "steps": r"steps|step_stop|(?:train_|training_|num_|total_)?steps(?:_completed|_reached|_mean)?|stop(?:ped)?_step"
-    r"|final_step",
-    "step_ms": r"(?:avg_|mean_)?step_?(?:avg|time)?_ms(?:_mean|_avg)?|ms_per_step(?:_mean)?",
-    "eval_seconds": rf"(?:ttt_|total_|sliding_)?eval(?:uation)?_(?:time_|wallclock_)?{_SECONDS}",
-    "train_seconds": r"(?:train(?:ing)?_)?(?:wallclock|wall_clock|train_time|training_time|train|training)_?(?:time_)?"
-    + _SECONDS,
-    "model_params": r"(?:model_|num_|total_)?param(?:eter)?s(?:_count|_total)?|param_count",
-    "seed": r"seed",
-}
+_KEYS = table_of(__file__)
+_ELSEWHERE, _MEAN_OR_FINAL = any_of(_KEYS["elsewhere"]), set(_KEYS["mean_or_final"])
 _NO_SCORE = re.compile(r"byte|size|second|time|step|loss|_ms\b|param|token|std|pre_?quant")
-_MEANINGS = {what: re.compile(pattern) for what, pattern in _KEYS.items()}
+_MEANINGS = {what: any_of(keys) for what, keys in _KEYS["meanings"].items()}
 
 
 @dataclass

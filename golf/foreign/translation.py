@@ -6,24 +6,11 @@ from dataclasses import dataclass, field
 
 from golf.errors import GolfError
 from golf.foreign.env_frontier import frontier_overrides
-from golf.foreign.env_names import LATE_QAT, LORA_TARGETS
+from golf.foreign.env_names import APRIL_DEFAULTS, LATE_QAT, LORA_TARGETS, MASKS
 from golf.foreign.env_techniques import is_off, is_zero
 from golf.settings.quoting import quoted
 
 BASE = ("model=9l", "scale=record")  # overrides for the public baseline's defaults
-# The defaults of the script of 27 April, which the records before it had in part.
-APRIL_DEFAULTS = {
-    "eval": "ttt_phased",
-    "eval.ttt.lora_windows": "document",
-    "eval.ttt.lora_queue": "upstream",
-    "eval.ttt.lora_rank": "96",
-    "eval.ttt.lora_weight_decay": "1.0",
-    "eval.ttt.lora_beta2": "0.999",
-    "eval.ttt.lora_phases.count": "1",
-    "eval.ttt.lora_phases.documents": "2000",
-    "eval.ttt.lora_phases.order": "upstream",
-}
-MASKS = {"no_qv": {"q", "v"}}  # values of TTT_MASK → what gets no factors
 LQER_QUANT, SDCLIP = "quant=sdclip_lqer_asym", "quant=sdclip_gptq"
 VOCABULARIES = ("4096", "8192")  # vocabularies of FineWeb's other data sets
 SGD_ON, LORA_ON = "eval.ttt.method=sgd", "eval.ttt.method=lora"

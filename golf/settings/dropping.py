@@ -8,64 +8,16 @@ from typing import Any
 
 from golf.errors import GolfError
 from golf.settings.config import TENSOR_CLASSES, Config, is_packed, tensor_classes
+from golf.tables import table_of
 
-OFF: dict[str, dict[str, Any]] = {  # name → settings and their values without it; a function computes from the Config
-    "weight_decay": {
-        "optim.muon_wd": 0.0,
-        "optim.adam_wd": 0.0,
-        "optim.embed_wd": None,
-        "optim.head_wd": None,
-        "schedule.muon_wd_taper_final": 1.0,
-        "schedule.weight_decay_factors": [],
-        "schedule.weight_decay_shares": [],
-    },
-    "decay_factors": {"schedule.weight_decay_factors": [], "schedule.weight_decay_shares": []},
-    "decay_taper": {"schedule.muon_wd_taper_final": 1.0},
-    "row_normalize": {"optim.muon_row_normalize": False},
-    "polar_express": {"optim.muon_coefficients": "quintic"},
-    "momentum_dtype": {"optim.muon_momentum_dtype": "fp32"},
-    "moment_dtype": {"optim.adam_moment_dtype": "parameter"},
-    "grad_clip": {"optim.grad_clip_norm": 0.0, "optim.clip_before_reduction": False},
-    "momentum_warmup": {"optim.muon_momentum_warmup_steps": 0},
-    "unet_skips": {"model.unet_skips": False},
-    "warmdown": {"schedule.warmdown_iters": 0, "schedule.warmdown_fraction": 0.0},
-    "loader": {"data.loader": "sequential"},
-    "documents": {
-        "model.within_documents": False,
-        "eval.documents": False,
-        # Packed rows hold several documents, which only attention within documents keeps apart.
-        "data.loader": lambda cfg: "sequential" if is_packed(cfg) else cfg.data.loader,
-    },
-    "shard_order": {"data.shard_order": []},
-    "parallel_muon": {"optim.muon": "sharded", "optim.clip_before_reduction": False},
-    "fp16_embed": {"quant.embed.format": "int8"},
-    # Clip importance, column steps, formats by sensitivity and drift follow the inputs of GPTQ and go with it.
-    "gptq": {
-        **{f"quant.{key}.rounding": "nearest" for key in TENSOR_CLASSES},
-        **{f"quant.{key}.clip_importance": 0.0 for key in TENSOR_CLASSES},
-        **{f"quant.{key}.columns": 0.0 for key in TENSOR_CLASSES},
-        **{f"quant.{key}.finer_columns": 0 for key in TENSOR_CLASSES},
-        "quant.sensitive.top": 0,
-        "quant.clip_sensitivity": 0.0,
-        "quant.gptq.drift": False,
-    },
-    "column_steps": {f"quant.{key}.columns": 0.0 for key in TENSOR_CLASSES},
-    "drift": {"quant.gptq.drift": False},
-    "finer_columns": {f"quant.{key}.finer_columns": 0 for key in TENSOR_CLASSES},
-    "rotation": {f"quant.{key}.rotation": "none" for key in TENSOR_CLASSES},
-    "pruning": {"quant.prune.fraction": 0.0, "quant.prune.to_fit": False, "quant.prune.weights": 0.0},
-    "clip_importance": {f"quant.{key}.clip_importance": 0.0 for key in TENSOR_CLASSES},
-    "clip_sensitivity": {"quant.clip_sensitivity": 0.0},
-    "fp16_control": {"quant.control_format": "fp32"},
-    "tuning": {"quant.tune.steps": 0},
-    "lqer": {"quant.lqer.rank": 0},
-    "sensitive": {"quant.sensitive.top": 0},
-    "sliding": {"eval.stride": 0},
-    "ttt": {"eval.ttt.method": "off", "eval.ttt.lora_chunks": []},
-    "short_chunks": {"eval.ttt.lora_chunks": []},
-    "tilt": {"eval.tilt.method": "off"},
-    "gqa": {"model.num_kv_heads": lambda cfg: cfg.model.num_heads},
+# Name → settings and their values without it; a function computes from the Config.
+OFF: dict[str, dict[str, Any]] = {
+    name: {key.replace("KEY", kind): value for key, value in values.items() for kind in TENSOR_CLASSES}
+    for name, values in table_of(__file__).items()
 }
+# Packed rows hold several documents, which only attention within documents keeps apart.
+OFF["documents"]["data.loader"] = lambda cfg: "sequential" if is_packed(cfg) else cfg.data.loader
+OFF["gqa"]["model.num_kv_heads"] = lambda cfg: cfg.model.num_heads
 
 
 def drop(cfg: Config) -> None:
