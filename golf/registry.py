@@ -12,6 +12,7 @@ class Variable(NamedTuple):
     name: str
     sets: str | Callable[[str], dict[str, Any]] = ""  # setting that takes the value, or function to several settings
     selects: bool = False  # True: any value that does not mean "off" selects the technique
+    instead_of: str = ""  # technique that is not selected beside this one
 
 
 # Effects of techniques of which an artifact and its score know nothing: they change the steps of the optimizer, the

@@ -32,6 +32,8 @@ def parser() -> CommandParser:
     made.add_argument("--val-docs", type=int, metavar="N", help=val_docs)
     caseops = "write capitals as operators (CaseOps), and the bytes of the validation text into a sidecar"
     made.add_argument("--caseops", action="store_true", help=caseops)
+    fused = "with --caseops, make a space and the operator behind it one token (PR #2109)"
+    made.add_argument("--fuse-operators", action="store_true", help=fused)
     prefix = "start of the shards' names (default: --name); the public scripts read fineweb"
     made.add_argument("--prefix", default="", help=prefix)
     made.add_argument("--root", type=Path, default=ROOT / "data", help="folder to fill (default: data/)")
@@ -53,6 +55,7 @@ def main(arguments: list[str]) -> int:
         vocab_size=args.vocab_size,
         tokenizer_path=args.tokenizer,
         caseops=args.caseops,
+        fused=args.fuse_operators,
         val_every=args.val_every,
         val_docs=args.val_docs,
         text_key=args.text_key,

@@ -41,7 +41,9 @@ def technique_overrides(assignments: Mapping[str, str], also: Collection[str] = 
     known = variables_of_techniques()
     given = [(*pair, value) for name, value in assignments.items() for pair in known[name]]
     selecting = [(t, variable, value) for t, variable, value in given if variable.selects and not is_off(value)]
-    chosen = {technique for technique, _, _ in selecting} | set(also)
+    replaced = {variable.instead_of for _, variable, _ in selecting}
+    selecting = [found for found in selecting if found[0] not in replaced]
+    chosen = {technique for technique, _, _ in selecting} | set(also) - replaced
     details = [(t, variable, value) for t, variable, value in given if t in chosen and not variable.selects]
     # What a selecting variable fixes comes first, so that a detail can change it.
     settings = [

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from golf.plan.gpu_plan import JOB_SECONDS, GPUPlan
+from golf.plan.gpu_scoring import hint_seconds, ttt_range
 from golf.plan.step_model import QUANTILES
 from golf.settings.config import Config, training_seconds
 
@@ -79,7 +80,9 @@ def sliding(cfg: Config, plan: GPUPlan) -> str:
 def ttt(cfg: Config, plan: GPUPlan, seconds: float) -> str:
     """Return the seconds of test-time training on the machine, and of all scores against the budget, in words."""
     total, budget = plan.eval_seconds(cfg), cfg.budget.eval_seconds
-    text = f"{cfg.eval.ttt.method} takes about {seconds:,.0f} s there (at the pace of public scripts; ± 30 %)"
+    low, high = ttt_range(cfg, seconds)
+    hints = f", {hint_seconds(cfg):.0f} of them for hints" if cfg.eval.tilt.method != "off" else ""
+    text = f"{cfg.eval.ttt.method} takes about {seconds:,.0f} s there{hints} (public runs: {low:,.0f} to {high:,.0f})"
     if budget and total > budget:
         return f"{text}: all long scores together {total:,.0f} s, OVER the {budget:g} s of budget.eval_seconds"
     return text

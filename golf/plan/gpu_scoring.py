@@ -29,6 +29,11 @@ SLIDING_FLOPS = {True: 245e12, False: 89e12}
 # subtracting the seconds of the sliding score. PHASE_FLOPS is from the record of 27 April (1.0611), whose three phases
 # took 75 to 85 s: their batches are small, and the code is eager.
 LORA_FLOPS, SGD_FLOPS, PHASE_FLOPS = 102e12, 26e12, 13e12
+# Published over planned seconds of these 11 records, 0.83 to 1.23: equal evaluations took 394 to 520 s.
+TTT_SPREAD = (0.8, 1.25)
+# Seconds in which a rank finds the n-gram hints of a million targets, which no GPU helps: a pass over tokens alone
+# (PR #2140), and the helper of other runs, which also counts within words (139 to 201 s, PR #2135).
+HINT_SECONDS, SLOW_HINT_SECONDS = 0.34, 4.2
 # Logarithms of the lengths over the mean, by normal deviate z: a body, and a tail from z = 1 on that gives the lengths
 # of the documents 464 to 2,960, as the phases of public logs tell them, to 2 %.
 BODY_SLOPE, TAIL_SLOPE, TAIL_FROM, TAIL_START = 0.7, 1.24, 1.0, 0.270
@@ -62,7 +67,18 @@ def document_lengths(tokens: int) -> np.ndarray:
 def sliding_seconds(cfg: Config, model: GPT, stride: int) -> float:
     """Return the seconds of a sliding score on as many H100s as `cfg` has ranks; `model` may be on the meta device."""
     work = flops_per_scored_token(cfg, model, stride) * challenge_tokens(cfg)
-    return work / (SLIDING_FLOPS[cfg.model.attention == "fa3"] * world_size(cfg))
+    return work / (SLIDING_FLOPS[cfg.model.attention == "fa3"] * world_size(cfg)) + hint_seconds(cfg)
+
+
+def hint_seconds(cfg: Config, per_million: float = HINT_SECONDS) -> float:
+    """Return the seconds in which the hints of a tilt are found; 0 without one."""
+    return per_million * challenge_tokens(cfg) / 1e6 * (cfg.eval.tilt.method != "off")
+
+
+def ttt_range(cfg: Config, seconds: float) -> tuple[float, float]:
+    """Return the ends of what public machines make of planned `seconds` of test-time training."""
+    hints, slow = hint_seconds(cfg), hint_seconds(cfg, SLOW_HINT_SECONDS)
+    return TTT_SPREAD[0] * (seconds - hints) + hints, TTT_SPREAD[1] * (seconds - hints) + slow
 
 
 def ttt_seconds(cfg: Config, model: GPT) -> float:
@@ -71,7 +87,8 @@ def ttt_seconds(cfg: Config, model: GPT) -> float:
     rates = Rates(LORA_FLOPS / slower, SGD_FLOPS / slower, PHASE_FLOPS / slower)
     seconds = ttt_only_seconds(cfg, model, rates, document_lengths(challenge_tokens(cfg)))
     # Training on chunks comes on top of a sliding score of each.
-    return seconds + (sliding_seconds(cfg, model, cfg.eval.stride) if cfg.eval.ttt.method == "sgd" else 0.0)
+    is_sgd = cfg.eval.ttt.method == "sgd"
+    return seconds + (sliding_seconds(cfg, model, cfg.eval.stride) if is_sgd else hint_seconds(cfg))
 
 
 def ttt_only_seconds(cfg: Config, model: GPT, rates: Rates, lengths: np.ndarray) -> float:

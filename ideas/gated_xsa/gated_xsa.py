@@ -27,7 +27,7 @@ class GatedXSA(Technique):
     """α is zero at the start, so that training begins without the exclusion, unlike with `xsa`."""
 
     source = "arXiv 2603.09078; PR #2018"
-    variables = (Variable("GATED_XSA", selects=True),)
+    variables = (Variable("GATED_XSA", selects=True, instead_of="xsa"),)
     conflicts = ("xsa",)
     groups = (("*.attn.xsa_alpha", "scalar"),)
     control_names = ("*.attn.xsa_alpha",)

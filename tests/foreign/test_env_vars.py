@@ -110,6 +110,14 @@ def test_a_name_of_two_techniques_goes_by_the_selected_one() -> None:
     assert found.without_effect == found.unknown == []
 
 
+def test_the_gate_of_xsa_takes_the_place_of_xsa_and_the_layers_are_named() -> None:
+    """PR #2018 sets both. Golf's gate is on every layer."""
+    found = translate("GATED_XSA=1 XSA_LAST_N=11 torchrun train_gpt.py")
+    assert found.overrides[2:] == ["tech=[gated_xsa]"] and found.unknown == ["XSA_LAST_N=11"]
+    plain = translate("GATED_XSA=0 XSA_LAST_N=11 torchrun train_gpt.py")
+    assert plain.overrides[2:] == ["tech=[xsa]", "tech.xsa.last_n=11"] and plain.unknown == []
+
+
 def test_switches_are_off_at_minus_one() -> None:
     line = "XSA_LAST_N=-1 PARALLEL_RESIDUAL_START=-1 ENABLE_LOOPING_AT=-1 LATE_QAT_THRESHOLD=-1 TTT_ENABLED=-1 x"
     found = translate(line)

@@ -14,9 +14,12 @@ from collections.abc import Iterable
 import sentencepiece
 
 from golf.errors import GolfError
+from golf.training.data.byte_tables import SPACE
 
 OPERATORS = "\ue001\ue002\ue003\ue004"
 TITLE, ALLCAPS, CAPNEXT, ESCAPE = list(OPERATORS)
+# Pieces of a space with the operator behind it (PR #2109).
+FUSED = [SPACE + operator for operator in (TITLE, ALLCAPS, CAPNEXT)]
 _TO_ENCODE = re.compile(f"[{OPERATORS}]|[A-Za-z]+")
 # An escaped operator, a word with its operators, or anything else, in the order in which they are tried.
 _TO_DECODE = re.compile(

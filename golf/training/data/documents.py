@@ -12,7 +12,8 @@ import numpy as np
 import sentencepiece
 
 from golf.errors import GolfError
-from golf.training.data.caseops import OPERATORS, count_bytes, encode_capitals, operator_ids
+from golf.training.data.byte_tables import SPACE
+from golf.training.data.caseops import FUSED, OPERATORS, count_bytes, encode_capitals, operator_ids
 from golf.training.data.shards import write_shard
 
 BOS_ID = 1
@@ -22,11 +23,14 @@ ENCODED_TOGETHER = 1024  # texts
 MOST_BYTES = 65_535
 
 
-def train_tokenizer(texts: Sequence[str], vocab_size: int, *, with_operators: bool = False) -> bytes:
+def train_tokenizer(
+    texts: Sequence[str], vocab_size: int, *, with_operators: bool = False, fused: bool = False
+) -> bytes:
     """Train a BPE model of `vocab_size` pieces with byte fallback that reproduces its input exactly.
 
     `with_operators` is for texts that `encode_capitals` has written: its operators are then the pieces 4 to 7, and no
-    other piece holds one.
+    other piece holds one. With `fused` a space and the operator behind it are one of the pieces 8 to 10, and neither a
+    piece of its own.
 
     As the field's tokenizers (pad 0, BOS 1, EOS 2, unknown 3, digits split, no dummy prefix), but without
     normalisation, so that line ends and runs of spaces survive and decoded bytes equal the text's. The same texts
@@ -53,7 +57,9 @@ def train_tokenizer(texts: Sequence[str], vocab_size: int, *, with_operators: bo
             bos_id=BOS_ID,
             eos_id=2,
             unk_id=3,
-            user_defined_symbols=list(OPERATORS) if with_operators else [],
+            user_defined_symbols=list(OPERATORS) * with_operators + FUSED * fused,
+            # Where an operator follows every space, a space of its own would have no piece, and come back as bytes.
+            required_chars=SPACE * fused,
             num_threads=4,
             minloglevel=2,
         )

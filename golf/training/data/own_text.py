@@ -90,6 +90,7 @@ class Recipe:
     vocab_size: int
     tokenizer_path: Path | None = None  # SentencePiece model to use; None = one is trained
     caseops: bool = False  # capitals as operators, and a sidecar with the bytes of the validation text
+    fused: bool = False  # with caseops, a space and the operator behind it as one token
     val_every: int = 20  # one document in this many is for validation
     val_docs: int | None = None  # number of first documents for validation, in place of `val_every`
     text_key: str = "text"  # field of a .jsonl line that holds the text
@@ -128,6 +129,8 @@ def make_dataset(sources: list[Path], root: Path, recipe: Recipe) -> OwnDataset:
     if recipe.vocab_size > MAX_VOCAB_SIZE:
         most = f"{MAX_VOCAB_SIZE} pieces are the most that 16-bit tokens can name"
         raise GolfError(f"--vocab-size {recipe.vocab_size} is too large: {most}.")
+    if recipe.fused and (recipe.tokenizer_path or not recipe.caseops):
+        raise GolfError("--fuse-operators trains a tokenizer for --caseops: add --caseops, and give no --tokenizer.")
     folder = root / "datasets" / recipe.name
     if folder.exists():
         raise GolfError(f"{folder} exists already: remove it or choose another --name.")
@@ -136,7 +139,7 @@ def make_dataset(sources: list[Path], root: Path, recipe: Recipe) -> OwnDataset:
     if recipe.tokenizer_path is None:
         written = encode_capitals if recipe.caseops else str
         sample = [written(text) for text in _first_chars(splits.training())]
-        model = train_tokenizer(sample, recipe.vocab_size, with_operators=recipe.caseops)
+        model = train_tokenizer(sample, recipe.vocab_size, with_operators=recipe.caseops, fused=recipe.fused)
         tokenizer = sentencepiece.SentencePieceProcessor(model_proto=model)
     else:
         tokenizer = load_tokenizer(tokenizer_path, recipe.vocab_size)

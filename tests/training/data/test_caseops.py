@@ -12,6 +12,7 @@ from golf.training.data.caseops import (
     ALLCAPS,
     CAPNEXT,
     ESCAPE,
+    FUSED,
     OPERATORS,
     TITLE,
     count_bytes,
@@ -108,6 +109,37 @@ def test_counted_bytes_are_the_texts(tokenizer: sentencepiece.SentencePieceProce
     counts = count_bytes(piece.surface for piece in pieces)
     assert sum(counts) == len(text.encode())
     assert len(counts) == len(pieces)
+
+
+@pytest.fixture(scope="module")
+def fused() -> sentencepiece.SentencePieceProcessor:
+    texts = [encode_capitals(make_text(20, seed).title()) for seed in range(4)]
+    model = train_tokenizer(texts, 303, with_operators=True, fused=True)
+    return sentencepiece.SentencePieceProcessor(model_proto=model)
+
+
+@given(text=TEXTS.filter(lambda text: not re.search("[\0\ud800-\udfff\u2581]", text)))
+def test_a_space_and_its_operator_are_one_token_and_come_back(
+    fused: sentencepiece.SentencePieceProcessor, text: str
+) -> None:
+    """PR #2109 has them as the ids 8 to 10, with the bytes of the space. An escaped operator is none."""
+    encoded = encode_capitals(text)
+    pieces = fused.encode(encoded, out_type="proto").pieces
+    ids = [piece.id for piece in pieces]
+    assert decode_capitals(fused.decode(ids)) == text
+    counts = count_bytes(piece.surface for piece in pieces)
+    assert sum(counts) == len(text.encode())
+    assert [count for i, count in zip(ids, counts, strict=True) if 8 <= i <= 10] == [1] * sum(8 <= i <= 10 for i in ids)
+    spaced = re.findall(f" [{OPERATORS[:3]}]", encoded)
+    assert [FUSED[i - 8][1] for i in ids if 8 <= i <= 10] == [pair[1] for pair in spaced]
+
+
+def test_fused_operators_take_fewer_tokens(
+    fused: sentencepiece.SentencePieceProcessor, tokenizer: sentencepiece.SentencePieceProcessor
+) -> None:
+    assert [fused.id_to_piece(i) for i in range(4, 11)] == [*OPERATORS, *FUSED]
+    encoded = encode_capitals(make_text(30, 9).title())
+    assert len(fused.encode(encoded)) < 0.95 * len(tokenizer.encode(encoded))
 
 
 def test_operators_are_pieces_of_their_own(tokenizer: sentencepiece.SentencePieceProcessor) -> None:

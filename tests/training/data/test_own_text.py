@@ -173,6 +173,8 @@ def test_splits_share_no_document(tmp_path: Path) -> None:
         (["one", "one"], {"val_docs": 1}, "Every training document is in the validation split as well"),
         (["one", "half \ud801"], {"val_docs": 1}, r"line 2: 'text' holds \\ud801, half of a character"),
         (["one", "two"], {"val_docs": 1, "tokenizer_path": "tiny"}, "has no pieces for the CaseOps operators"),
+        (["one", "two"], {"fused": True, "tokenizer_path": "tiny"}, "--fuse-operators trains a tokenizer"),
+        (["one", "two"], {"fused": True, "caseops": False}, "add --caseops, and give no --tokenizer"),
     ],
 )
 def test_texts_that_make_no_data_set_leave_nothing(
@@ -182,7 +184,7 @@ def test_texts_that_make_no_data_set_leave_nothing(
         recipe = {**recipe, "tokenizer_path": tiny.tokenizer_path}
         texts = [*texts, *texts]
     (tmp_path / "docs.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    made = Recipe("capitals", 320, caseops=True, **recipe)
+    made = Recipe("capitals", 320, **{"caseops": True, **recipe})
     with pytest.raises(GolfError, match=sentence):
         make_dataset([tmp_path / "docs.jsonl"], tmp_path, made)
     assert [path.name for path in tmp_path.iterdir()] == ["docs.jsonl"]
