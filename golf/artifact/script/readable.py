@@ -11,6 +11,7 @@ import textwrap
 
 from golf.artifact.script.flat import Flat, Section
 from golf.artifact.script.modules import PACKAGE
+from golf.artifact.script.syntax import is_docstring
 from golf.errors import GolfError
 
 LINE_LENGTH = 120
@@ -18,7 +19,10 @@ LINE_LENGTH = 120
 ABOVE, BEHIND = "\0above ", "\0behind "
 # `ast.unparse` takes the first mark of a function without a docstring for one, and writes it with three quotes.
 MARK = re.compile(r"""^( *)((?:"{3}|['"])\\x00(above|behind) .*['"])$""")
+# A branch that was cut can leave an import, a local or a returned None without use, and conditions in conditions.
+FIXES = "B009,I,UP034,F401,F841,PIE790,RET501,RET504,RET505,SIM102,SIM103"
 TUPLE = re.compile(r"^( *(?:return|yield|[\w\s.,\[\]:]+ =) )\((.*)\)$")
+LONG_DOCSTRING = re.compile(rf'^(?=.{{{LINE_LENGTH + 1}}})( *)(.*)"""$', re.MULTILINE)
 LONG_STRING = re.compile(r"^( *)(return |\w+ = )?(f?)\"(.*)\"(,?)$")
 
 
@@ -29,25 +33,30 @@ def readable(flat: Flat, title: str) -> str:
     sections = map(_section, copy.deepcopy(flat.sections))
     parts = [f'"""{title}\n"""', "from __future__ import annotations", imports, *sections]
     # Only formatted text shows which strings make a line too long; cutting them asks for formatting again.
-    return formatted(_with_short_strings(formatted("\n\n".join(parts) + "\n")))
+    text = formatted(_with_short_strings(formatted("\n\n".join(parts) + "\n")))
+    # The quotes behind a docstring's one paragraph may be too many for its line.
+    text = LONG_DOCSTRING.sub(r'\1\2\n\1"""', text)
+    # No string spans lines, except docstrings, of which one paragraph is left.
+    return re.sub(r"\n{3,}", "\n\n", text)
 
 
 def _section(section: Section) -> str:
     name = section.name.removeprefix(f"{PACKAGE}.").replace(".", "/")
-    about = [f"# {name}.py"]
     # The docstring of the program, the one module that ends in `if __name__`, is the title of the file already.
-    if not any(isinstance(node, ast.If) for node in section.body):
-        about += [f"# {part}".rstrip() for line in section.about.splitlines() for part in _broken(line)]
+    is_program = any(isinstance(node, ast.If) for node in section.body)
+    about = f"# {name}.py" + ("" if is_program else f": {section.about.splitlines()[0]}")
+    for node in section.body:
+        _shorten_docstrings(node)
     tree = ast.fix_missing_locations(ast.Module(_with_marks(section.body), []))
-    return "\n".join(about) + "\n\n\n" + _with_comments(ast.unparse(tree))
+    return textwrap.shorten(about, LINE_LENGTH, placeholder=" …") + "\n\n\n" + _with_comments(ast.unparse(tree))
 
 
-def _broken(line: str) -> list[str]:
-    """Return the lines of a comment that hold `line` of a docstring."""
-    if len(line) + 2 <= LINE_LENGTH:
-        return [line]
-    indent = " " * (len(line) - len(line.lstrip()))
-    return textwrap.wrap(line, LINE_LENGTH - 2, subsequent_indent=indent)
+def _shorten_docstrings(node: ast.AST) -> None:
+    """Leave the first paragraph of each docstring: the others tell what other settings would do."""
+    for part in ast.walk(node):
+        body = getattr(part, "body", None)
+        if isinstance(body, list) and body and is_docstring(body[0]) and isinstance(body[0].value.value, str):
+            body[0].value.value = body[0].value.value.split("\n\n")[0].rstrip()
 
 
 def _with_marks(body: list[ast.stmt]) -> list[ast.stmt]:
@@ -135,9 +144,8 @@ def _cut(text: str, width: int) -> list[str]:
 def formatted(source: str) -> str:
     """Return `source` formatted by ruff, with sorted imports."""
     common = ["--line-length", str(LINE_LENGTH), "--isolated", "--quiet", "--stdin-filename", "train_gpt.py", "-"]
-    # F401, F841, RET501: a branch that was cut can leave an import, a local or a returned None without use.
     for command in (
-        ["check", "--select", "I,UP034,F401,F841,RET501", "--fix", "--unsafe-fixes", "--exit-zero"],
+        ["check", "--select", FIXES, "--fix", "--unsafe-fixes", "--exit-zero"],
         ["format"],
     ):
         arguments = [sys.executable, "-m", "ruff", *command, *common]
