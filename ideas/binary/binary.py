@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from golf.artifact.quant.formats import OwnFormat
+from golf.artifact.quant.groups import GroupFormat
 from golf.errors import GolfError
 from golf.settings.config import Config
 from golf.settings.fields import number
@@ -16,30 +16,20 @@ from golf.training.techniques.base import CHANGES_STORAGE, Technique, technique
 
 
 @dataclass(frozen=True)
-class Signs(OwnFormat):
-    """Codes -1 and 0 for weights below zero and others, and a scale for each group along the row-major order."""
+class Signs(GroupFormat):
+    """Codes -1 and 0 for weights below zero and others, and the mean of |w| for each group."""
 
-    name: str
-    group: int  # weights that share a scale; the last group of a tensor may have fewer
     bits: int = 1
     scale_dtype: ClassVar[torch.dtype] = torch.bfloat16
 
     def codes(self, w: Tensor) -> tuple[Tensor, Tensor]:
         """Return the signs of `w` as codes, and the means of |w| `[n]`."""
-        flat = w.abs().flatten()
-        padded = torch.cat((flat, flat.new_zeros(-flat.numel() % self.group))).view(-1, self.group)
-        sizes = torch.full((len(padded),), self.group, device=w.device)
-        if len(sizes):
-            sizes[-1] = flat.numel() - self.group * (len(sizes) - 1)
-        return -(w < 0).to(torch.int8), (padded.sum(1) / sizes).to(self.scale_dtype)
+        return -(w < 0).to(torch.int8), self.means(w.abs()).to(self.scale_dtype)
 
     def values(self, codes: Tensor, scales: Tensor) -> Tensor:
         """Return ± the mean of the weight's group."""
-        each = scales.float().repeat_interleave(self.group)[: codes.numel()].view(codes.shape)
+        each = self.per_weight(scales, codes.shape)
         return torch.where(codes < 0, -each, each)
-
-    def scale_count(self, shape: tuple[int, ...]) -> int:
-        return -(-torch.Size(shape).numel() // self.group)
 
 
 @technique("binary")

@@ -31,7 +31,7 @@ def later_tokens(done: Pass, *, weight: float, head: str) -> Tensor:
     for ahead, predict in enumerate(heads, start=1):
         hidden, targets = done.hidden[:, :-ahead], done.targets[:, ahead:]
         if head == "own":
-            nats = done.model.losses(predict(hidden), targets, done.model.cfg.logit_softcap)
+            nats = done.model.nats(predict(hidden), targets)
         else:
             turned = F.rms_norm(hidden + predict(hidden), (hidden.size(-1),))
             nats = done.model.losses_of(turned, targets, done.active)

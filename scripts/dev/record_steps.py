@@ -112,8 +112,6 @@ def _welch(record: Record, parent: Record, between: float) -> Comparison | None:
 
 
 def _changes(record: Record, configs: dict[str, Config]) -> str:
-    if not record["experiment"]:
-        return record["what_differs"].partition(".")[0]
     found = [d for d in changed(record["experiment"], configs) if d.key not in TOLD_TWICE]
     if len(found) > MOST_SHOWN:
         return f"{_purpose(record['experiment'])}<br>{len(found)} settings: `golf why {_name(record)}`"

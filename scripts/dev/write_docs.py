@@ -130,7 +130,7 @@ RECORDS = """\
 The game: the best language model in 16,000,000 bytes, trained in ten minutes on 8×H100, scored in bits per byte (bpb),
 lower is better. In six weeks 46 records of the ten-minute track of openai/parameter-golf took it from 1.2244 to 1.0611.
 Unmerged runs of 30 April and 1 May, {frontier} of them here, reach 1.0565. This page shows what each built on and what
-it changed. Those with a preset are experiments of Golf, so that every step can be planned, repeated or taken apart.
+it changed. All are experiments of Golf, so that every step can be planned, repeated or taken apart.
 
 ```bash
 golf why 2026-04-27_caseops_lqer_9hp                     # what a record changed in the one that it builds on
@@ -178,14 +178,13 @@ What taught most:
 
 ## The presets
 
-{exact} are exact, {documented} documented, {no} not yet.
+{exact} are exact and {documented} documented.
 
 - **exact**: every setting that is known to change the score is the record's. Random numbers, their order and kernels
   are not. Whether the score is reached is unknown: none of these was trained here at full size.
 - **documented**: the last column says what differs; "there" is the record's script.
 - **frontier**: documented, and in no branch of the public repository. The leaderboard of 2 May (PR #2146) has all of
   them but PR #2140.
-- **no**: the last column says what is missing.
 
 Three differences recur. *48 scalars*: the script also keeps λ and ρ for the eight layers without lanes, where nothing
 reads them. *Queue*: the script gives a document to whichever rank is free, Golf deals documents out by planned times.
@@ -206,7 +205,12 @@ The number of parameters is the published one and is compared by a test. Scores 
 table has them.
 """
 START_OF_STEPS, END_OF_STEPS = "<!-- steps: scripts/dev/record_steps.py -->", "<!-- end of steps -->"
-RECORDS_END = ["", "This page is written by `scripts/dev/write_docs.py` from `docs/records.csv`.", ""]
+NOTABLE = "The challenge keeps a board for what is notable rather than best. Presets of such runs:"
+RECORDS_END = [
+    "",
+    "This page is written by `scripts/dev/write_docs.py` from `docs/records.csv` and `docs/notable.csv`.",
+    "",
+]
 
 
 def pages() -> dict[Path, str]:
@@ -244,7 +248,7 @@ def records_page(steps: str | None = None) -> str:
     steps = steps or page.read_text().partition(f"{START_OF_STEPS}\n")[2].partition(f"\n{END_OF_STEPS}")[0]
     counts = Counter(record["status"] for record in records)
     introduction = RECORDS.format(
-        **{status: counts[status] for status in ("exact", "documented", "no", "frontier")},
+        **{status: counts[status] for status in ("exact", "documented", "frontier")},
         **_compared(),
         tree=record_steps.tree(records),
         steps=steps,
@@ -255,7 +259,22 @@ def records_page(steps: str | None = None) -> str:
         not_shown=steps.count(record_steps.NOT_SHOWN),
     )
     head = ["| record | `experiment=` | status | bpb | parameters | what differs |", "|---" * 6 + "|"]
-    return "\n".join([introduction, *head, *map(_record_row, records), *RECORDS_END])
+    return "\n".join([introduction, *head, *map(_record_row, records), *notable_runs(), *RECORDS_END])
+
+
+def notable_runs() -> list[str]:
+    """Return the lines of the section on runs that the challenge keeps beside its records, from docs/notable.csv."""
+    with (ROOT / "docs/notable.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    head = ["| `experiment=` | pull request | bpb there | parameters here | what differs |", "|---" * 5 + "|"]
+    cells = (
+        [
+            f"[`notable/{row['experiment']}`](../conf/experiment/notable/{row['experiment']}.yaml)",
+            *(f"#{row['pr']}", row["published_bpb"], f"{int(row['parameters_here']):,}", row["what_differs"]),
+        ]
+        for row in rows
+    )
+    return ["", "## Notable runs", "", NOTABLE, "", *head, *("| " + " | ".join(row) + " |" for row in cells)]
 
 
 def _compared() -> dict[str, str]:
@@ -270,8 +289,7 @@ def _compared() -> dict[str, str]:
 
 
 def _record_row(record: dict[str, str]) -> str:
-    experiment = record["experiment"]
-    link = f"[`{experiment}`](../conf/experiment/{experiment}.yaml)" if experiment else "–"
+    link = f"[`{record['experiment']}`](../conf/experiment/{record['experiment']}.yaml)"
     cells = [record["folder"], link, record["status"], record["published_bpb"], f"{int(record['parameters']):,}"]
     return "| " + " | ".join([*cells, record["what_differs"] or "–"]) + " |"
 

@@ -76,7 +76,8 @@ def format_faults(form: OwnFormat) -> list[str]:
         codes, scales = form.codes(w)
         values, count = form.values(codes, scales), form.scale_count(shape)
         found = [(tensor.dtype, tuple(tensor.shape)) for tensor in (codes, scales, values)]
-        fits = ((codes >= -limit) & (codes < limit)).all() and values.isfinite().all()
+        # In int8 the limit of eight bits would overflow.
+        fits = ((codes >= -limit) & (codes <= limit - 1)).all() and values.isfinite().all()
         if found != [(torch.int8, shape), (form.scale_dtype, (count,)), (torch.float32, shape)] or not fits:
             return [
                 f"the number format {form.name} gives a tensor {shape} not what it declares: int8 codes of its shape "

@@ -105,9 +105,14 @@ class Stream:
 
 def capped_losses(logits: Tensor, target_ids: Tensor, cap: float) -> Tensor:
     """Return the nats `[...]` float32 of targets `[...]` under raw logits `[..., V]` that are capped to ±`cap`."""
+    return nats_under(capped(logits, cap), target_ids)
+
+
+def nats_under(logits: Tensor, target_ids: Tensor) -> Tensor:
+    """Return the nats `[...]` float32 of targets `[...]` under capped logits `[..., V]`."""
     # Sums over the vocabulary need float32: scores differ by less than bf16 can express.
-    logits = capped(logits, cap).float()
-    return F.cross_entropy(logits.flatten(0, -2), target_ids.flatten(), reduction="none").view(target_ids.shape)
+    flat = logits.float().flatten(0, -2)
+    return F.cross_entropy(flat, target_ids.flatten(), reduction="none").view(target_ids.shape)
 
 
 def capped(logits: Tensor, cap: float) -> Tensor:
@@ -123,11 +128,13 @@ def turn_from_row_start(model: GPT, ids: Tensor, like: Tensor) -> tuple[Tensor, 
 class GPT(nn.Module):
     """Token ids `[B, T]` to logits `[B, T, V]`; called with targets too, it gives the mean loss in nats.
 
-    Slots: `stream`, `join_skip`, `turns` (model, ids, like → rotary tables), and the fields of `rotary`, `embed_norm`
-    and `final_norm`. `losses` (raw logits, targets, cap → nats) is for the kernel of `launch.loss_kernel` alone. Hooks
-    by phase: `before_norm` and `after_norm` (x, ids → x, around the norm of the embedding output; terms are added
-    before tokens are mixed). `shared_terms` are functions of ids, evaluated once a pass into `Context.shared`. `active`
-    names the late switches that are on; without it a call uses `active_in_scoring`, the end of training.
+    Slots: `tok_emb`, `stream`, `join_skip`, `turns` (model, ids, like → rotary tables), `final_norm`, whose output the
+    head multiplies with its matrix, `cap` (logits, cap → capped logits), and the fields of `rotary`, `embed_norm` and
+    `final_norm`. `losses` (raw logits, targets, cap → nats) is for the kernel of `launch.loss_kernel` alone. Hooks by
+    phase: `before_norm` and `after_norm` (x, ids → x, around the norm of the embedding output; terms are added before
+    tokens are mixed). `before_cap` (model, raw logits → raw logits) run in order. `shared_terms` are functions of
+    ids, evaluated once a pass into `Context.shared`. `active` names the late switches that are on; without it a call
+    uses `active_in_scoring`, the end of training.
     """
 
     def __init__(self, cfg: ModelConfig, routes: Routes | None = None):
@@ -150,6 +157,8 @@ class GPT(nn.Module):
         self.rotary = Rotary(cfg.model_dim // cfg.num_heads, cfg.rope_base)
         self.turns: Callable[[GPT, Tensor, Tensor], tuple[Tensor, Tensor]] = turn_from_row_start
         self.losses: Callable[[Tensor, Tensor, float], Tensor] = capped_losses
+        self.cap: Callable[[Tensor, float], Tensor] = capped
+        self.before_cap: list[Callable[[GPT, Tensor], Tensor]] = []
         self.embed_norm, self.final_norm = RMSNorm(), RMSNorm()
         self.before_norm: dict[str, list[EmbeddingHook]] = {"add": [], "mix": []}
         self.after_norm: dict[str, list[EmbeddingHook]] = {"add": [], "mix": []}
@@ -197,10 +206,21 @@ class GPT(nn.Module):
 
     def losses_of(self, x: Tensor, target_ids: Tensor, active: tuple[str, ...] = ()) -> Tensor:
         """Return the nats `[...]` float32 of targets `[...]` given normalised hidden states `[..., d]`."""
-        weight, cap = self.head_weight(active), self.cfg.logit_softcap
-        if suits_eager_cpu(x) and cap <= LARGEST_CAP:
-            return softcapped_losses(x, weight, target_ids, cap)
-        return self.losses(F.linear(x, weight.to(x.dtype)), target_ids, cap)
+        cap = self.cfg.logit_softcap
+        if suits_eager_cpu(x) and cap <= LARGEST_CAP and not self.caps_apart:
+            return softcapped_losses(x, self.head_weight(active), target_ids, cap)
+        return self.nats(self.head(x, active), target_ids)
+
+    def nats(self, raw_logits: Tensor, target_ids: Tensor) -> Tensor:
+        """Return the nats `[...]` float32 of targets `[...]` given raw logits `[..., V]`."""
+        if self.caps_apart:
+            return nats_under(self.softcap(raw_logits), target_ids)
+        return self.losses(raw_logits, target_ids, self.cfg.logit_softcap)
+
+    @property
+    def caps_apart(self) -> bool:
+        """Tell whether techniques change what becomes of the raw logits, for which there is no faster form."""
+        return bool(self.before_cap) or self.cap is not capped
 
     def logits(self, input_ids: Tensor, active: tuple[str, ...] | None = None) -> Tensor:
         """Return next-token logits `[B, T, V]` in the compute dtype, softly capped to ±`logit_softcap`."""
@@ -219,7 +239,10 @@ class GPT(nn.Module):
         return dict(self.state_dict())
 
     def softcap(self, logits: Tensor) -> Tensor:
-        return capped(logits, self.cfg.logit_softcap)
+        """Return the logits `[..., V]` that probabilities are made of, given raw ones."""
+        for edit in self.before_cap:
+            logits = edit(self, logits)
+        return self.cap(logits, self.cfg.logit_softcap)
 
     def hidden(self, input_ids: Tensor, active: tuple[str, ...] | None = None) -> Tensor:
         """Return the normalised output of the last block, `[B, T, d]`."""

@@ -67,7 +67,7 @@ def trained_with(techniques: Sequence[Any], cfg: Config) -> type[GPT]:
             hidden = self.hidden(input_ids, active)
             # Once for the nats and the terms: the head is a quarter of a small model's operations.
             raw_logits = self.head(hidden, active or ())
-            nats = self.losses(raw_logits, target_ids, self.cfg.logit_softcap)
+            nats = self.nats(raw_logits, target_ids)
             done = Pass(self, input_ids, target_ids, hidden, raw_logits, nats, active or ())
             loss = nats.mean()
             self.mean_nats.copy_(loss.detach())

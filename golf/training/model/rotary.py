@@ -41,6 +41,11 @@ class Rotary:
             return self.base
         return self.base * (length / self.reference_len) ** (self.dims / (self.dims - 2))
 
+    def frequencies(self, seq_len: int, device: torch.device) -> Tensor:
+        """Return the radians per token of every pair of channels, float32 `[dims/2]`."""
+        channel = torch.arange(0, self.dims, 2, dtype=torch.float32, device=device)
+        return self.base_for(seq_len) ** (-channel / self.dims)
+
     def tables(self, seq_len: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """Return `(cos, sin)` for positions 0..T-1, each `[1, T, 1, dims/2]` in `like.dtype`, computed in float32.
 
@@ -51,9 +56,8 @@ class Rotary:
 
     def _made(self, seq_len: int, like: Tensor) -> tuple[Tensor, Tensor]:
         # Angles are formed in float32, because bf16 cannot tell positions above 256 apart.
-        channel = torch.arange(0, self.dims, 2, dtype=torch.float32, device=like.device)
         position = torch.arange(seq_len, dtype=torch.float32, device=like.device)
-        angle = torch.outer(position, self.base_for(seq_len) ** (-channel / self.dims))[None, :, None, :]
+        angle = torch.outer(position, self.frequencies(seq_len, like.device))[None, :, None, :]
         return angle.cos().to(like.dtype), angle.sin().to(like.dtype)
 
 

@@ -20,7 +20,7 @@ from golf.settings.config import Config, micro_batch_tokens
 from golf.training.model.eager_cpu import LARGEST_CAP
 from golf.training.model.gpt import GPT, capped_losses
 from golf.training.model.kernels.trial import Outcome, Rivals, seeded, trial
-from golf.training.model.layers import MLP, relu_squared
+from golf.training.model.layers import MLP, expand_and_contract, relu_squared
 from golf.training.ranks import Ranks
 
 TMA_MULTIPLE = 8  # numbers in bf16 that a row read by tensor descriptors has to be a multiple of
@@ -53,6 +53,8 @@ class LossKernel:
 
     def problem(self, device: torch.device) -> str:
         """Return why the kernel cannot compute the model on a CUDA device; empty if it can."""
+        if self.model.caps_apart:
+            return "a technique changes the logits or their cap"
         return f"it is for caps up to {LARGEST_CAP:g}" if self.model.cfg.logit_softcap > LARGEST_CAP else ""
 
     def rivals(self, rows: int, device: torch.device) -> Rivals:
@@ -96,6 +98,8 @@ class MLPKernel:
         if self.model.tok_emb.weight.dtype != torch.bfloat16:
             return "it is for model.compute_dtype=bf16"
         mlps = self._mlps()
+        if any(mlp.compute is not expand_and_contract for mlp in mlps):
+            return "a technique computes the MLPs in its own way"
         if len(mlps) < len(self.model.blocks) or any(_slope(mlp) is None for mlp in mlps):
             return "it is for ReLU² and LeakyReLU²"
         if any(size % TMA_MULTIPLE for size in mlps[0].fc.weight.shape):
