@@ -29,6 +29,16 @@ def listed(items: Sequence[object], at_most: int = 4) -> str:
     return first + (f" and {len(items) - at_most} more" if len(items) > at_most else "")
 
 
+def as_override(value: Any) -> str:
+    """Return the value of a setting as it is written on a command line, numbers with at most 12 digits."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, list):
+        return f"[{','.join(map(as_override, value))}]"
+    # A scale computes settings in binary, which can turn 0.9 into 0.8999999999999999.
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
+
+
 def text_width(plain: int) -> int:
     """Return the characters in a line of what is printed: what `COLUMNS` says, else the terminal's, else `plain`."""
     from rich.console import Console

@@ -18,10 +18,15 @@ from pathlib import Path
 
 import pytest
 
-from golf.commands import cli
+from golf.challenge import SEEDS_WANTED
+from golf.commands import cli, parsing
 from golf.commands.completion_command import candidates
+from golf.commands.idea_new_command import TEMPLATES
 from golf.errors import GolfError
+from golf.report.texts import PUBLISHED_ON
+from golf.report.variants import SCORES
 from golf.run.result import OK, read_result
+from golf.tables import table_of
 from golf.training.data.own_text import OwnDataset
 from tests.support import ROOT, tiny_overrides
 
@@ -83,6 +88,15 @@ def test_commands_that_read_stored_results_need_no_torch(tmp_path: Path) -> None
     env = os.environ | {"GOLF_RUNS": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env=env)
     assert done.stdout.endswith("False\n"), done.stdout[-500:] + done.stderr
+
+
+def test_choices_are_those_that_the_code_knows() -> None:
+    options = table_of(parsing.__file__, "options.yaml")
+    assert options["shared"]["--text"]["choices"] == list(PUBLISHED_ON)
+    assert options["shared"]["--score"]["choices"] == list(SCORES)
+    assert options["export"]["--track"]["choices"] == list(SEEDS_WANTED)
+    assert options["idea new"]["kind"]["choices"] == sorted(path.name for path in TEMPLATES.iterdir())
+    assert set(options) == {"shared", *cli.COMMANDS} - {"train", "gpu-check", "bench"}
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,13 @@
-"""Plural forms: a number before a noun in an f-string is `counted`, so that nothing prints `1 runs`."""
+"""Numbers before nouns in f-strings are `counted`, so that nothing prints `1 runs`; values are spelled as overrides."""
 
 from __future__ import annotations
 
 import ast
 import re
 
+import pytest
+
+from golf.words import as_override
 from tests.support import ROOT
 
 NOUNS = "runs|seeds|jobs|sweeps|variants|logs|results|files|folders|faults|cores|layers|GPUs|ranks|lines|keys|steps"
@@ -52,3 +55,22 @@ def test_numbers_before_nouns_are_counted() -> None:
                     if noun and "counted" not in ast.unparse(number) and noun[2] not in exempt:
                         found.append(f"{path}:{number.lineno}: {ast.unparse(number)[2:-1]}{noun[0]}")
     assert not found, "use golf.words.counted:\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.8999999999999999, "0.9"),
+        (0.30000000000000004, "0.3"),
+        (0.123456789, "0.123456789"),
+        (1e-08, "1e-08"),
+        (20000.0, "20000"),
+        (3, "3"),
+        (True, "true"),
+        (None, "null"),
+        ("keep", "keep"),
+        ([9, 0.1 + 0.2], "[9,0.3]"),
+    ],
+)
+def test_settings_are_written_as_overrides_in_their_shortest_form(value: object, text: str) -> None:
+    assert as_override(value) == text

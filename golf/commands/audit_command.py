@@ -9,8 +9,6 @@ fault, 1 with a fault, 2 if nothing could be audited. Points that a reviewer sho
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from golf.commands.parsing import CommandParser
 from golf.words import counted
 
@@ -24,22 +22,9 @@ TITLES = {
 }
 
 
-def parser() -> CommandParser:
-    """Return the parser of `golf audit`."""
-    made = CommandParser("audit", __doc__)
-    made.add_argument("folder", type=Path, help="folder of the submission")
-    reference = "result that the submission improves on: a published score, runs, or another submission"
-    made.add_argument("--reference", metavar="BPB|FOLDER", help=reference)
-    made.add_rules("strict")
-    made.add_argument("--tokenizer", type=Path, metavar="FILE", help="SentencePiece model (default: one in FOLDER)")
-    made.add_argument("--data", type=Path, metavar="FOLDER", help="folder of validation shards")
-    made.add_argument("--text", type=Path, metavar="FILE", help="raw documents: .jsonl, .txt or a folder of them")
-    return made
-
-
 def main(arguments: list[str]) -> int:
     """Print the audit; the exit status is 1 if the submission has a fault."""
-    args = parser().parse_intermixed_args(arguments)
+    args = CommandParser("audit", __doc__).parse_intermixed_args(arguments)
     from golf.foreign.byte_audit import audit_bytes
     from golf.foreign.folder_audit import audit
     from golf.foreign.reference import reference_of

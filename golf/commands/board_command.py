@@ -14,21 +14,10 @@ import secrets
 
 from golf.commands.parsing import CommandParser
 
-PORT = 8008
-
-
-def parser() -> CommandParser:
-    """Return the parser of `golf board`."""
-    made = CommandParser("board", __doc__)
-    made.add_argument("--host", default="127.0.0.1", help="address to serve (default: 127.0.0.1, this machine alone)")
-    made.add_argument("--port", type=int, default=PORT, help=f"port to serve; 0 takes a free one (default: {PORT})")
-    made.add_rules()
-    return made
-
 
 def main(arguments: list[str]) -> int:
     """Serve the page until Ctrl-C."""
-    args = parser().parse_intermixed_args(arguments)
+    args = CommandParser("board", __doc__).parse_intermixed_args(arguments)
     from golf.errors import GolfError
     from golf.jobs.cluster.follow import SweepJobs
     from golf.report.board_server import Board, BoardServer, is_this_machine, plotly_file

@@ -9,16 +9,9 @@ from golf.commands.parsing import CommandParser
 from golf.words import counted
 
 
-def parser() -> CommandParser:
-    """Return the parser of `golf cancel`."""
-    made = CommandParser("cancel", __doc__)
-    made.add_argument("sweep", help="name of a sweep, or the beginning of it")
-    return made
-
-
 def main(arguments: list[str]) -> int:
     """Cancel the jobs and print how many there were."""
-    args = parser().parse_intermixed_args(arguments)
+    args = CommandParser("cancel", __doc__).parse_intermixed_args(arguments)
     from golf.jobs.cluster.queue import cancel, job_states
     from golf.jobs.cluster.status import find_record
     from golf.jobs.cluster.submit import read_submitted

@@ -10,33 +10,25 @@ The scripts call `golf completion words LINE`, which prints the candidates for t
 from __future__ import annotations
 
 import argparse
-import importlib
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from golf.commands.cli import COMMANDS, HELP, module_of
+from golf.commands import train_command
+from golf.commands.cli import COMMANDS, HELP
 from golf.commands.parsing import CommandParser
 from golf.paths import ROOT
 from golf.settings.names import setting_keys
 from golf.settings.usage import options_of
 
-SCRIPTS, SHELLS = Path(__file__).with_name("completion_scripts"), ("bash", "zsh", "fish")
+SCRIPTS = Path(__file__).with_name("completion_scripts")
 CONF = ROOT / "conf"
 RUN_SCALARS = ("seed", "name", "note", "tags", "drop", "ideas")  # settings of a run outside every group
 
 
-def parser() -> CommandParser:
-    """Return the parser of `golf completion`."""
-    made = CommandParser("completion", __doc__)
-    made.add_argument("shell", choices=(*SHELLS, "words"), help="shell to print the script for")
-    made.add_argument("line", nargs="?", default="golf ", help="command line to complete, for words")
-    return made
-
-
 def main(arguments: list[str]) -> int:
     """Print a shell's script, or the candidates for the last word of a command line."""
-    args = parser().parse_intermixed_args(arguments)
+    args = CommandParser("completion", __doc__).parse_intermixed_args(arguments)
     if args.shell == "words":
         typed = args.line.split()[1:]
         if args.line[-1:].isspace() or not typed:
@@ -64,11 +56,11 @@ def _possible(before: list[str], current: str) -> Iterable[str]:
 
 
 def _of_command(command: str, before: list[str], current: str) -> Iterable[str]:
-    module = importlib.import_module(module_of(command))
-    # `golf bench` hands its arguments to a script and has no parser.
-    if not hasattr(module, "parser"):
+    parser = train_command.parser() if command == "train" else CommandParser(command, None)
+    actions = parser._actions
+    # `golf bench` hands its arguments to a script, and has nothing but --help.
+    if len(actions) == 1:
         return _overrides(current)
-    actions = module.parser()._actions
     for action in actions:
         if before[-1:] and before[-1] in action.option_strings and action.nargs != 0:
             return _values(action, current)

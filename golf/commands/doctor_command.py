@@ -9,7 +9,6 @@ is a problem, something that a default run or a GPU of this machine needs.
 
 from __future__ import annotations
 
-import argparse
 import shutil
 from collections.abc import Sequence
 
@@ -38,17 +37,9 @@ CHECKS = {
 }
 
 
-def parser() -> CommandParser:
-    """Return the parser of `golf doctor`."""
-    made = CommandParser("doctor", __doc__)
-    gpu = "also measure the GPU, with the options of golf gpu-check that follow; takes less than ten minutes"
-    made.add_argument("--gpu", nargs=argparse.REMAINDER, metavar="OPTION", help=gpu)
-    return made
-
-
 def main(arguments: list[str]) -> int:
     """Print a line for each check and the next command; the exit status is 1 if there is a problem."""
-    measure = parser().parse_args(arguments).gpu
+    measure = CommandParser("doctor", __doc__).parse_args(arguments).gpu
     found = []
     for subject, check in CHECKS.items():
         found.append(examine(subject, check))

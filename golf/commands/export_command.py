@@ -17,34 +17,9 @@ from golf.errors import GolfError
 from golf.words import counted
 
 
-def parser() -> CommandParser:
-    """Return the parser of `golf export`."""
-    made = CommandParser("export", __doc__)
-    runs = "folder of a run, or of all seeds of a variant"
-    made.add_argument("runs", nargs="+", type=Path, metavar="RUN", help=runs)
-    folder = "folder to make (default: submissions/<name>-<variant>)"
-    made.add_argument("--out", type=Path, metavar="FOLDER", help=folder)
-    made.add_argument("--read", action="store_true", help="print the script of the run and make no submission")
-    made.add_argument("--author", help="name of the author")
-    made.add_argument("--github-id", help="GitHub account of the author")
-    made.add_argument("--name", help="title (default: the variant's name)")
-    blurb = "one or two sentences about the submission (default: the runs' note, or a list of their settings)"
-    made.add_argument("--blurb", help=blurb)
-    track = "track of the challenge (default: from budget and hardware)"
-    made.add_argument("--track", choices=list(SEEDS_WANTED), help=track)
-    made.add_argument("--wrap", action="store_true", help="minify and compress the script, for fewer bytes of code")
-    reference = "published score or runs that the submission improves on"
-    made.add_argument("--reference", metavar="BPB|FOLDER", help=reference)
-    made.add_published_text()
-    made.add_rules("strict")
-    seeds = "seeds wanted (default: 3 on the record track, else 1)"
-    made.add_argument("--seeds", type=int, metavar="N", help=seeds)
-    return made
-
-
 def main(arguments: list[str]) -> int:
     """Export the runs and print the folder."""
-    args = parser().parse_intermixed_args(arguments)
+    args = CommandParser("export", __doc__).parse_intermixed_args(arguments)
     if args.read:
         from golf.artifact.script.bundle import Bundle
         from golf.submission.runs import gather

@@ -21,7 +21,6 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from golf.commands.parsing import CommandParser
@@ -36,19 +35,9 @@ COMMAND = re.compile(r"(^|\s)([A-Za-z_]\w*=|python|torchrun)|\.py(\s|$)")  # wha
 UNREAD = 1e-5  # share of the parameters that scripts keep and never read, such as lanes of layers without lanes
 
 
-def parser() -> CommandParser:
-    """Return the parser of `golf from-env`."""
-    made = CommandParser("from-env", __doc__)
-    made.add_argument("line", nargs="?", default="", help="the whole command line in quotes")
-    made.add_argument(
-        "--script", type=Path, metavar="FILE|FOLDER", help="script that the command line starts, its log or its folder"
-    )
-    return made
-
-
 def main(arguments: list[str]) -> int:
     """Print the overrides; the exit status is 1 if they are not the whole experiment."""
-    args = parser().parse_intermixed_args(arguments)
+    args = CommandParser("from-env", __doc__).parse_intermixed_args(arguments)
     if not args.script and not COMMAND.search(args.line):
         example = '"MATRIX_LR=0.06 torchrun train_gpt.py"'
         raise GolfError(f"from-env got no command line: write one in quotes, such as {example}, or name a --script.")

@@ -14,16 +14,9 @@ from golf.commands.parsing import CommandParser
 from golf.errors import GolfError
 
 
-def parser() -> CommandParser:
-    """Return the parser of `golf help settings`."""
-    made = CommandParser("help settings", __doc__)
-    made.add_argument("words", nargs="*", help="group, or words that the settings' keys or meanings contain")
-    return made
-
-
 def main(arguments: list[str]) -> int:
     """Print the settings that were asked for."""
-    args = parser().parse_intermixed_args(arguments)
+    args = CommandParser("help settings", __doc__).parse_intermixed_args(arguments)
     from golf.settings.catalogue import found
 
     words = " ".join(args.words)

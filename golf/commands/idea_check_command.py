@@ -34,17 +34,9 @@ SMALL = (
 )
 
 
-def parser() -> CommandParser:
-    """Return the parser of `golf idea check`."""
-    made = CommandParser("idea check", __doc__)
-    made.add_argument("folder", type=Path, help="folder of an idea, or of several")
-    made.add_argument("overrides", nargs="*", help="further overrides, such as other techniques beside it")
-    return made
-
-
 def main(arguments: list[str]) -> int:
     """Check every idea in the folder, print a line for each check, and return 1 if one fails."""
-    args = parser().parse_intermixed_args(arguments)
+    args = CommandParser("idea check", __doc__).parse_intermixed_args(arguments)
     use_ideas([str(args.folder)])
     inside = args.folder.expanduser().absolute()
     chosen = [idea for idea in ideas().values() if inside in (idea.folder, idea.folder.parent)]

@@ -21,21 +21,11 @@ from golf.errors import GolfError
 from golf.idea_folders import FOLDER, OWN, VARIABLE, ideas
 
 TEMPLATES = Path(__file__).parent / "idea_templates"
-KINDS = sorted(path.name for path in TEMPLATES.iterdir())
-
-
-def parser() -> CommandParser:
-    """Return the parser of `golf idea new`."""
-    made = CommandParser("idea new", __doc__)
-    made.add_argument("kind", choices=KINDS, help="what the idea is")
-    made.add_argument("name", help="its name on the command line: small letters, digits and underscores")
-    made.add_argument("--folder", type=Path, default=FOLDER, help="folder of ideas (default: ideas/ of this checkout)")
-    return made
 
 
 def main(arguments: list[str]) -> int:
     """Write the files and say what to do next."""
-    args = parser().parse_intermixed_args(arguments)
+    args = CommandParser("idea new", __doc__, folder={"default": FOLDER}).parse_intermixed_args(arguments)
     if not re.fullmatch(r"[a-z][a-z0-9_]*", args.name) or keyword.iskeyword(args.name):
         raise GolfError(f"{args.name} is no name of an idea: use small letters, digits and underscores.")
     if args.name in ideas() or args.name in {path.stem for path in OWN.glob("*.py")}:

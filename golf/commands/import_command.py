@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from golf.commands.parsing import CommandParser
@@ -22,27 +21,9 @@ if TYPE_CHECKING:
     from golf.foreign.imported_entries import Entry
 
 
-def parser() -> CommandParser:
-    """Return the parser of `golf import`."""
-    made = CommandParser("import", __doc__)
-    made.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="train logs, submission.json files, folders")
-    made.add_argument("--json", action="store_true", help="print everything that was read as JSON")
-    made.add_argument("--csv", action="store_true", help="print one line a run as CSV")
-    explain = "show where each number of a run was read; part of the run's name is enough"
-    made.add_argument("--explain", metavar="RUN", help=explain)
-    condition = (
-        "show only runs with this, such as state=over_bytes, 'val_bpb<1.1', fault=cap or a word; may be repeated"
-    )
-    made.add_argument("--filter", action="append", default=[], metavar="CONDITION", help=condition)
-    order = "sort by a column, such as val_bpb; --sort=-steps begins with the largest"
-    made.add_argument("--sort", metavar="COLUMN", help=order)
-    made.add_argument("--dry-run", action="store_true", help="read and show the runs, keep nothing")
-    return made
-
-
 def main(arguments: list[str]) -> int:
     """Import the runs and show them."""
-    args = parser().parse_intermixed_args(arguments)
+    args = CommandParser("import", __doc__).parse_intermixed_args(arguments)
     from golf.foreign.import_tables import as_csv, as_json, explanation, summary
     from golf.foreign.imported_entries import chosen, entries_of, ordered
 

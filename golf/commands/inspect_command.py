@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from golf.commands.parsing import CommandParser
@@ -26,20 +25,9 @@ if TYPE_CHECKING:
 LEGEND = "narrowest format: the narrowest that holds the codes; the configuration's can be wider"
 
 
-def parser() -> CommandParser:
-    """Return the parser of `golf inspect`."""
-    made = CommandParser("inspect", __doc__)
-    made.add_argument("file", type=Path, help="artifact to inspect")
-    weights = "weights before quantization (default: those of the run folder)"
-    made.add_argument("--weights", type=Path, metavar="FILE", help=weights)
-    made.add_argument("--classes", action="store_true", help="show totals by class only")
-    made.add_argument("--json", action="store_true", help="print JSON for programs")
-    return made
-
-
 def main(arguments: list[str]) -> int:
     """Print the table of tensors."""
-    args = parser().parse_intermixed_args(arguments)
+    args = CommandParser("inspect", __doc__).parse_intermixed_args(arguments)
     from golf.artifact.inspection import inspect_file
     from golf.run.folder import RunFolder
     from golf.training.model.weights import read_weights

@@ -9,18 +9,9 @@ from golf.commands.parsing import CommandParser
 from golf.errors import GolfError
 
 
-def parser() -> CommandParser:
-    """Return the parser of `golf ledger`."""
-    made = CommandParser("ledger", __doc__)
-    made.add_rules()
-    made.add_comparison()
-    made.add_table_format()
-    return made
-
-
 def main(arguments: list[str]) -> int:
     """Print the ledger."""
-    args = parser().parse_intermixed_args(arguments)
+    args = CommandParser("ledger", __doc__).parse_intermixed_args(arguments)
     from golf.report.ledger import ledger
     from golf.report.table import render
     from golf.run.folder import runs_root

@@ -28,28 +28,9 @@ if TYPE_CHECKING:
     from golf.settings.config import Config
 
 
-def parser() -> CommandParser:
-    """Return the parser of `golf plan`."""
-    made = CommandParser("plan", __doc__)
-    made.add_argument("overrides", nargs="*", help="overrides as for golf train")
-    made.add_argument("--solve", metavar="KEY", help="find the value of this setting that just fits under the cap")
-    margin = "bytes to leave free under the cap by the expected size (default: the interval's upper end has to fit)"
-    made.add_argument("--margin", type=int, metavar="BYTES", help=margin)
-    multiple = "solve for a multiple of N, if the setting is a whole number (default: 1)"
-    made.add_argument("--multiple-of", type=int, default=1, metavar="N", help=multiple)
-    on = "plan for a GPU machine (8xh100, 1xh100, 8xh200, 8xa100, 1x4090, 1x5090, …), or time 20 steps here (here)"
-    made.add_argument("--on", metavar="MACHINE", help=on)
-    price = "price of the whole machine, for the dollars of a run on --on's machine"
-    made.add_argument("--usd-per-hour", type=float, metavar="PRICE", help=price)
-    steps = "solve for a value with at least N steps in the time, and that fits in memory, on --on's machine"
-    made.add_argument("--min-steps", type=int, default=0, metavar="N", help=steps)
-    made.add_argument("--json", action="store_true", help="print JSON for programs")
-    return made
-
-
 def main(arguments: list[str]) -> int:
     """Print the plan of the run that the overrides describe."""
-    args = parser().parse_intermixed_args(arguments)
+    args = CommandParser("plan", __doc__).parse_intermixed_args(arguments)
     refuse_senseless(args)
     from golf.settings.composition import refuse_mistakes
     from golf.settings.mistakes import refuse_unknown_key

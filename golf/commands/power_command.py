@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from golf.report.table import Table
     from golf.settings.config import RulesConfig
 
-SP1024_BYTES_PER_TOKEN = 2.43593  # FineWeb at vocabulary 1024
 NUMBERS = {2: "two"}
 SEEDS = (2, 3, 4, 5, 6, 8, 10, 16)
 
@@ -35,26 +34,9 @@ class SeedNoise:
     bytes_per_token: float  # of the text that was scored
 
 
-def parser() -> CommandParser:
-    """Return the parser of `golf power`."""
-    made = CommandParser("power", __doc__)
-    made.add_argument("--sigma", type=float, metavar="SD", help="standard deviation over seeds")
-    made.add_argument("--runs", nargs="+", metavar="WHAT", help="measure it on these sweeps or folders instead")
-    made.add_argument("--difference", type=float, metavar="D", help="improvement to find")
-    made.add_argument("--nats", action="store_true", help="use nats per token instead of bits per byte")
-    made.add_argument("--published", action="store_true", help="compare with a published number, not with a variant")
-    variants = "variants of the sweep, the reference among them, which share the error (default: 2)"
-    made.add_argument("--variants", type=int, default=2, metavar="K", help=variants)
-    made.add_rules()
-    per_token = "bytes per token, which turn the nats of a rule into bits per byte (default: %(default)s)"
-    made.add_argument("--bytes-per-token", type=float, default=SP1024_BYTES_PER_TOKEN, help=per_token)
-    made.add_table_format()
-    return made
-
-
 def main(arguments: list[str]) -> int:
     """Print the table of seeds, differences and power."""
-    args = parser().parse_intermixed_args(arguments)
+    args = CommandParser("power", __doc__).parse_intermixed_args(arguments)
     from golf.report.table import render
     from golf.settings.composition import rules_named
 

@@ -14,25 +14,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from pathlib import Path
 
 from golf.commands.parsing import CommandParser
 
 
-def parser() -> CommandParser:
-    """Return the parser of `golf quant-gap`."""
-    made = CommandParser("quant-gap", __doc__)
-    made.add_argument("run", type=Path, help="run folder, multirun/<name>-<variant>/seed<k>")
-    made.add_argument("presets", nargs="*", help="names from conf/quant, with overrides in quotes")
-    tokens = "tokens of the validation split to score; 0 scores all (default: 131072)"
-    made.add_argument("--tokens", type=int, metavar="N", help=tokens)
-    made.add_argument("--json", action="store_true", help="print JSON for programs")
-    return made
-
-
 def main(arguments: list[str]) -> int:
     """Print a row for each preset."""
-    args = parser().parse_intermixed_args(arguments)
+    args = CommandParser("quant-gap", __doc__).parse_intermixed_args(arguments)
     # As golf/train.py sets it. OpenMP reads it when torch is imported.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     from golf.run.folder import RunFolder

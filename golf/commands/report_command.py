@@ -9,35 +9,12 @@ The table comes from the files of the runs alone, so runs may still be unfinishe
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from golf.commands.parsing import CommandParser
-
-
-def parser() -> CommandParser:
-    """Return the parser of `golf report`."""
-    from golf.report.comparison import TESTS
-
-    made = CommandParser("report", __doc__)
-    made.add_argument("what", nargs="*", help="sweep, variant (the beginning of a name will do) or folder of runs")
-    made.add_argument("--reference", metavar="VARIANT", help="compare with this variant: its label, value, name or id")
-    made.add_argument("--against", type=float, metavar="BPB", help="compare with this published score instead")
-    made.add_argument("--against-n", type=int, metavar="N", help="number of runs that the published score is a mean of")
-    noise = "standard deviation of the published runs (default with --against-n: that of the runs here)"
-    made.add_argument("--against-sigma", type=float, metavar="BPB", help=noise)
-    made.add_published_text()
-    made.add_rules()
-    made.add_comparison()
-    test = "test of a difference (default: auto); paired needs the same checkpoints in both variants"
-    made.add_argument("--test", choices=TESTS, default="auto", help=test)
-    made.add_table_format()
-    made.add_argument("--html", type=Path, metavar="FILE", help="also write the board's page of it as one file")
-    return made
 
 
 def main(arguments: list[str]) -> int:
     """Print the report and write the files that were asked for."""
-    args = parser().parse_intermixed_args(arguments)
+    args = CommandParser("report", __doc__).parse_intermixed_args(arguments)
     from golf.errors import GolfError
     from golf.files import write_atomic
     from golf.report.comparison import check_published_text, published_noise

@@ -9,17 +9,9 @@ from golf.commands.parsing import CommandParser
 SECONDS_BETWEEN = 5.0
 
 
-def parser() -> CommandParser:
-    """Return the parser of `golf status`."""
-    made = CommandParser("status", __doc__)
-    made.add_argument("sweep", nargs="?", help="name of a sweep, or the beginning of it (default: list all sweeps)")
-    made.add_argument("--watch", action="store_true", help="update the table until all runs have ended")
-    return made
-
-
 def main(arguments: list[str]) -> int:
     """Print the table of runs, once or until they have ended."""
-    args = parser().parse_intermixed_args(arguments)
+    args = CommandParser("status", __doc__).parse_intermixed_args(arguments)
     from rich.live import Live
 
     from golf.jobs.cluster.show import status_table

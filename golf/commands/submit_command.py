@@ -16,19 +16,11 @@ from golf.commands.parsing import CommandParser
 DRY_RUN_FLAG = "--dry-run"
 
 
-def parser() -> CommandParser:
-    """Return the parser of `golf submit`; the overrides themselves are parsed by Hydra."""
-    made = CommandParser("submit", __doc__)
-    made.add_argument("overrides", nargs="+", help="overrides as for golf train")
-    made.add_argument(DRY_RUN_FLAG, action="store_true", help="print counts and cost, and submit nothing")
-    return made
-
-
 def main(arguments: list[str]) -> int:
     """Submit the runs; the exit status is that of golf train."""
     if {"-h", "--help"} & set(arguments) or all(a.startswith("-") for a in arguments):
         # This prints the help, or that overrides are missing, and exits.
-        parser().parse_args(arguments)
+        CommandParser("submit", __doc__).parse_args(arguments)
     from golf import train  # also makes hydra_plugins/ importable
     from golf.jobs.cluster.hardware import cluster_hardware
     from golf.settings.hardware import assumed

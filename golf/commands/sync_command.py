@@ -18,21 +18,9 @@ from golf.commands.parsing import CommandParser
 from golf.words import counted
 
 
-def parser() -> CommandParser:
-    """Return the parser of `golf sync`."""
-    made = CommandParser("sync", __doc__)
-    made.add_argument("folders", nargs="*", type=Path, help="runs, variants, sweeps or folders of them")
-    made.add_argument("--project", help="W&B project (default: the run's own)")
-    made.add_argument("--entity", help="W&B team or user (default: the run's own)")
-    made.add_argument("--offline", action="store_true", help="write W&B's local files only")
-    made.add_argument("--again", action="store_true", help="include what has been uploaded")
-    made.add_argument("--unfinished", action="store_true", help="include runs without a result: running or killed ones")
-    return made
-
-
 def main(arguments: list[str]) -> int:
     """Upload the runs; the exit status is 1 if one did not get through."""
-    args = parser().parse_intermixed_args(arguments)
+    args = CommandParser("sync", __doc__).parse_intermixed_args(arguments)
     from golf.jobs.track.backfill import folders, has_ended, pending
     from golf.jobs.track.companion import check_installed
     from golf.run.folder import runs_root

@@ -10,16 +10,9 @@ from __future__ import annotations
 from golf.commands.parsing import CommandParser
 
 
-def parser() -> CommandParser:
-    """Return the parser of `golf why`."""
-    made = CommandParser("why", __doc__)
-    made.add_argument("variants", nargs="*", metavar="A B", help="one record, or two of run folder, variant, overrides")
-    return made
-
-
 def main(arguments: list[str]) -> int:
     """Print the differences."""
-    args = parser().parse_intermixed_args(arguments)
+    args = CommandParser("why", __doc__).parse_intermixed_args(arguments)
     from golf.report.why import why
 
     return why(args.variants)

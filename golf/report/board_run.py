@@ -9,10 +9,9 @@ from typing import Any
 
 from golf.errors import GolfError
 from golf.files import write_atomic
-from golf.report.changes import written
 from golf.run.folder import RunFolder
 from golf.run.identity import flat
-from golf.words import counted
+from golf.words import as_override, counted
 
 MOST_NOTE_BYTES = 10_000
 MOST_FILE_BYTES = 50_000_000  # larger files are listed and not sent
@@ -67,7 +66,7 @@ def run_values(folder: RunFolder) -> dict[str, Any]:
     }
     return {
         "made": made,
-        "settings": {key: written(value) for key, value in sorted(flat(_json(folder.config)))},
+        "settings": {key: as_override(value) for key, value in sorted(flat(_json(folder.config)))},
         "result": {key: value for key, value in flat(result) if isinstance(value, int | float | str)},
         "warnings": [str(sentence) for sentence in result.get("warnings") or []],
         "log": log,

@@ -8,6 +8,7 @@ from typing import Any
 
 from golf.registry import technique_types
 from golf.settings.dropping import OFF
+from golf.words import as_override
 
 MISSING = object()
 Flat = Mapping[str, Any]  # `group.key` → value, as `golf.run.identity.identity_of` returns it
@@ -34,18 +35,7 @@ class Change:
 
     def __str__(self) -> str:
         parts = [f"without {name}" for name in self.removed] + [f"with {name}" for name in self.added]
-        return ", ".join([*parts, *(f"{key}={written(value)}" for key, value in self.settings.items())])
-
-
-def written(value: Any) -> str:
-    """Return `value` as an override spells it."""
-    if value is None or value is MISSING:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list):
-        return f"[{','.join(written(v) for v in value)}]"
-    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
+        return ", ".join([*parts, *(f"{key}={as_override(value)}" for key, value in self.settings.items())])
 
 
 def change(reference: Flat, variant: Flat) -> Change:
@@ -60,7 +50,7 @@ def change(reference: Flat, variant: Flat) -> Change:
         and _technique(key) not in in_one_only
         and key != "tech"
     ]
-    settings = {key: variant.get(key, MISSING) for key in keys}
+    settings = {key: variant.get(key) for key in keys}
     return Change(tuple(sorted(before - after)), tuple(sorted(after - before)), settings)
 
 
@@ -80,7 +70,7 @@ def settings_that_differ(flats: Mapping[str, Flat]) -> dict[str, dict[str, str]]
     # What a technique sets comes after the techniques' names, which are compared like a setting.
     named = {id: {**flat, "tech": ",".join(sorted(techniques_of(flat)))} for id, flat in flats.items()}
     keys = sorted(differing_keys(list(named.values())), key=lambda key: key.startswith("tech"))
-    return {id: {key: written(flat[key]) for key in keys if key in flat} for id, flat in named.items()}
+    return {id: {key: as_override(flat[key]) for key in keys if key in flat} for id, flat in named.items()}
 
 
 def why_not_separable(reference: Flat, variant: Flat) -> str:

@@ -19,7 +19,6 @@ from golf.report.variants import SCORES, WAYS, Variant
 
 MACHINE_MAY_BE = "the machine may be the cause"  # end of the reason where no machine ran both
 NOT_COMPARABLE = "not comparable"
-TESTS = ("auto", "welch", "paired")
 # Same-seed scores of two trainings correlate at r = -0.03 (20 pairs of public stacks), so a seed does not make a pair.
 NO_PAIR = "two trainings are no pair even with the same seed: use Welch's test"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from golf.errors import GolfError
-from golf.report.changes import Flat, change, differing_keys, required_by, techniques_of, why_not_separable, written
+from golf.report.changes import Flat, change, differing_keys, required_by, techniques_of, why_not_separable
 from golf.report.earlier_sweeps import Record, runs_again, with_rivals
 from golf.report.imported_rows import find_imported, imported_variants
 from golf.report.rows import REFUSED, WAITING, RunRow, row_of
@@ -28,6 +28,7 @@ from golf.report.store import (
 )
 from golf.report.variants import Variant
 from golf.run.folder import runs_root
+from golf.words import as_override
 
 LEAVE_ONE_OUT, ADD_ONE = "leave_one_out", "add_one"
 MOST_KEYS_IN_A_LABEL = 3
@@ -201,7 +202,7 @@ def _labelled(study: Study, wanted: str | None) -> Study:
     if not study.swept and complete and len(flats) > 1:
         keys = differing_keys(list(flats.values()))
         if 0 < len(keys) <= MOST_KEYS_IN_A_LABEL:
-            values = {id: {key: written(flat.get(key)) for key in keys} for id, flat in flats.items()}
+            values = {id: {key: as_override(flat.get(key)) for key in keys} for id, flat in flats.items()}
             variants = tuple(replace(v, values=values.get(v.id, {})) for v in study.variants)
             study = replace(study, swept=tuple(keys), variants=variants)
     if study.swept and complete and all(key in flat for key in study.swept for flat in flats.values()):
@@ -223,7 +224,7 @@ def _about_settled(flats: Mapping[str, Flat], swept: Sequence[str]) -> Iterable[
         rest = {key: value for key, value in flat.items() if key not in keys}
         experiments.setdefault(json.dumps(rest, sort_keys=True), []).append(flat)
     for key in keys:
-        values = sorted({written(flat.get(key)) for same in experiments.values() if len(same) > 1 for flat in same})
+        values = sorted({as_override(flat.get(key)) for same in experiments.values() if len(same) > 1 for flat in same})
         if len(values) > 1:
             yield (
                 f"One experiment is in several rows, with {key} {' and '.join(values)}: `auto` chooses by machine, and "

@@ -21,7 +21,6 @@ EMPTY = "–"
 PLAIN_WIDTH = 300  # width of a table in a file or a pipe, in characters
 TEXT_WIDTH, LEAST_TEXT_WIDTH = 19, 9  # characters a line: sentences are easy to read; sentences can still be read
 SQUEEZED = 4  # columns of this rank or below are dropped only where sentences broken anywhere do not fit either
-FORMATS = ("text", "markdown", "csv")
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class Table:
 
 
 def render(table: Table, form: str) -> str:
-    """Return the table as text that ends with a line feed; `form` is one of `FORMATS`."""
+    """Return the table as text that ends with a line feed; `form` is text, markdown or csv."""
     forms = {"text": as_text, "markdown": as_markdown, "csv": as_csv}
     return forms[form](table).rstrip("\n") + "\n"
 

@@ -12,6 +12,7 @@ from typing import Any, get_type_hints
 from golf.registry import technique_types
 from golf.settings.config import Config
 from golf.settings.fields import ALLOWED, Choices, Range, default_of
+from golf.words import as_override
 
 # Fields of a dataclass at the top of a module are indented by four spaces.
 DECLARED = re.compile(r"    (\w+): [^=]+ = ")
@@ -67,7 +68,7 @@ def _groups(kind: type, name: str) -> Iterator[Group]:
         if isinstance(hint := hints[field.name], type) and dataclasses.is_dataclass(hint):
             inner.append((hint, key))
         else:
-            settings.append(Setting(key, written(default_of(field)), _allowed(field), meanings.get(field.name, "")))
+            settings.append(Setting(key, as_override(default_of(field)), _allowed(field), meanings.get(field.name, "")))
     about = " ".join((kind.__doc__ or "").split("\n\n")[0].split())
     yield Group(name, about, tuple(settings))
     for hint, key in inner:
@@ -85,15 +86,6 @@ def _meanings(kind: type) -> dict[str, str]:
             meanings[match[1]] = " ".join([*above, *([comment[1]] if comment else [])])
         above = [*above, comment[1]] if comment and line.strip().startswith("#") else []
     return meanings
-
-
-def written(value: Any) -> str:
-    """Return a value as it is written on a command line."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, list):
-        return f"[{','.join(map(written, value))}]"
-    return f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
 def _allowed(field: dataclasses.Field[Any]) -> str:

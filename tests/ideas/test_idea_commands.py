@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from golf.commands.idea_new_command import KINDS
+from golf.commands.idea_new_command import TEMPLATES
 from golf.training.data.own_text import OwnDataset
 from tests.ideas.conftest import OUTSIDE
 from tests.support import golf_command, golf_train, tiny_overrides
+
+KINDS = sorted(path.name for path in TEMPLATES.iterdir())
 
 TEST = "def test_it() -> None:\n    assert 1 + 1 == 2\n"
 

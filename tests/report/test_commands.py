@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from golf.commands import power_command
+from golf.commands.parsing import CommandParser
 from golf.settings.config import RulesConfig
 from tests.report.runs import write_lr_sweep
 from tests.support import ROOT, Done
@@ -82,7 +83,7 @@ def test_ledger_of_nothing_says_where_it_looked(runs: Path) -> None:
 
 
 def test_power_asks_for_more_seeds_where_none_of_these_would_do() -> None:
-    args = power_command.parser().parse_args(["--sigma", "0.001"])
+    args = CommandParser("power", None).parse_args(["--sigma", "0.001"])
     table = power_command._table(args, RulesConfig(alpha=0.001))
     assert table.rows[0]["in_sigma"] is None and table.rows[1]["in_sigma"] == pytest.approx(11.5, abs=0.1)
     assert "At 2 seeds no difference up to 50 sd is found so often: take more seeds." in table.notes

@@ -1,28 +1,7 @@
 """Numbers in a submission's README are those that people wrote."""
 
-import pytest
-
-from golf.submission.readme import technique_table, written
+from golf.submission.readme import technique_table
 from tests.support import compose
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0.8999999999999999, "0.9"),
-        (0.30000000000000004, "0.3"),
-        (0.123456789, "0.123456789"),
-        (1e-08, "1e-08"),
-        (20000.0, "20000"),
-        (3, "3"),
-        (True, "True"),
-        (None, "None"),
-        ("keep", "keep"),
-        ([9, 0.1 + 0.2], "[9, 0.3]"),
-    ],
-)
-def test_settings_are_written_in_their_shortest_form(value: object, text: str) -> None:
-    assert written(value) == text
 
 
 def test_the_table_has_no_traces_of_binary_arithmetic() -> None:
