@@ -47,6 +47,15 @@ def dry_runs(guard: Path, cases: list[str]) -> dict[str, dict[str, Any]]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def test_a_step_and_a_score(guard: Path) -> None:
+    found = dry_runs(guard, ["step:gold6_11l", "flat"])
+    assert {case: done["error"] for case, done in found.items() if "error" in done} == {}
+    step = found["step:gold6_11l"]
+    assert step["operations"] > 1000 and (step["waits"], step["pageable"], step["wide"]) == ([], [], [])
+    assert len(found["flat"]["waits"]) == 1 and found["flat"]["pageable"] == []
+
+
+@pytest.mark.slow
 def test_steps_scores_and_calibration(guard: Path) -> None:
     found = dry_runs(guard, [*STEPS, *RANKS, *SCORES, "calibration"])
     errors = {case: done["error"] for case, done in found.items() if "error" in done}

@@ -87,6 +87,7 @@ def test_a_module_says_its_cost_and_is_not_run(write: Callable[..., Path]) -> No
     assert memory[1] - memory[0] > 0.8 * 1024 / 4 * 5e6
 
 
+@pytest.mark.slow
 def test_what_cannot_be_counted_is_named(write: Callable[..., Path]) -> None:
     use_ideas([str(write("odd", SAYING.format(methods="")))])
     cfg = golf.compose([*SMALL, "tech=[odd]"])

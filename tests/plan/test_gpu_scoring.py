@@ -136,6 +136,7 @@ def test_tokens_of_the_split_follow_the_vocabulary() -> None:
     assert challenge_tokens(record("2026-04-27_caseops_lqer_9hp")) == pytest.approx(47_851_520, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_plan_over_its_evaluation_budget_says_so() -> None:
     cfg = record("2026-04-27_caseops_lqer_9hp")
     plan = gpu_plan(cfg, shapeless_model(cfg), MACHINE, [])

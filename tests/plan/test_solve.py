@@ -49,6 +49,7 @@ def test_settings_without_a_solution_say_so(left: object, sentence: str) -> None
         _fitting(left, 1, 100, "x from 1 to 100")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_the_largest_mlp_under_the_cap() -> None:
     free = make_plan(compose([*SMALL, "model.mlp_hidden=150"]), []).headroom.expected
     overrides = [*SMALL, f"budget.artifact_bytes={1_000_000 - round(free)}"]

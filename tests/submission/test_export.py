@@ -82,6 +82,7 @@ def test_a_folder_with_everything_in_it(
     assert (place / "artifact.golf").is_file()
 
 
+@pytest.mark.slow
 def test_a_submission_with_problems_is_refused_and_nothing_is_written(
     variant: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,6 +25,7 @@ def remembered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / "golf" / "code_bytes"
 
 
+@pytest.mark.slow
 def test_code_bytes_are_the_scripts_and_are_remembered(remembered: Path, tiny: OwnDataset) -> None:
     # `ortho_init` is applied last: the order of the techniques, not that of the alphabet, decides on some bytes.
     exact = compose([*tiny_overrides(tiny), "rules.code_bytes=exact", "tech=[ortho_init,smear]"])

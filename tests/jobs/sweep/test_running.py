@@ -101,6 +101,7 @@ def test_a_preset_whose_package_is_missing_refuses_no_other(
     assert checked == [missing, "", missing, ""]
 
 
+@pytest.mark.slow
 def test_each_run_is_made_once_however_it_is_asked_for(tiny: OwnDataset, runs: Path) -> None:
     arguments = ["-m", *small(tiny), "optim.matrix_lr=0.02,2e-2,.03", "note=one,two", "schedule.iterations=2"]
     done = golf_main(*arguments)

@@ -57,7 +57,8 @@ def train_on_rank(rank: int, world_size: int, overrides: list[str]) -> tuple[lis
     return weights(model), ranks.sum(loss.item())[0] / world_size
 
 
-@pytest.mark.parametrize("form", ["sharded", pytest.param("parallel", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["sharded", "parallel"])
 def test_clipped_steps_on_two_ranks_are_those_on_one(form: str, tiny: OwnDataset, tmp_path: Path) -> None:
     """Ranks that clipped by their own norms, before the average, would part from the run on one rank."""
     overrides = [*tiny_overrides(tiny), f"optim.muon={form}", "optim.grad_clip_norm=0.5"]

@@ -35,6 +35,7 @@ def interpreted(selected: str) -> None:
     assert done.returncode == 0, done.stdout[-5000:]
 
 
+@pytest.mark.slow
 def test_losses_and_mlps_and_their_gradients() -> None:
     interpreted("not slow")
 

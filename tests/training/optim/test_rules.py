@@ -49,6 +49,7 @@ def train_on_rank(rank: int, world_size: int) -> list[list[Tensor]]:
     return own + [train(ranks, names, Muon, [*range(world_size)]) for names in RULES]
 
 
+@pytest.mark.slow
 def test_two_ranks_step_as_one_in_both_forms(tmp_path: Path) -> None:
     first, second = on_ranks(2, tmp_path, train_on_rank)
     plain = weights(optimizer(Muon))

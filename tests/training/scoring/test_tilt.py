@@ -113,6 +113,7 @@ def test_hints_in_an_order_are_those_of_the_text_in_that_order(text: list[int], 
 LORA = TTTConfig(method="lora", lr=0.05, chunk_tokens=4, lora_rank=2, batch_seqs=1, lora_queue="upstream")
 
 
+@pytest.mark.slow
 def test_hints_of_documents_that_are_scored_later_are_found() -> None:
     """Tables in the order of the text and documents in that of a queue are no factorisation (PR #2135)."""
     scoring = EvalConfig(documents=True, ttt=LORA, tilt=ALWAYS)
