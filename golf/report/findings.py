@@ -14,13 +14,7 @@ from golf.report.variants import SCORES, Variant
 from golf.report.verdicts import NOT_SEPARABLE, Ranking, Verdict, judge, ranking
 from golf.settings.config import RulesConfig
 
-SCORE_TITLES = {
-    "final": "final bpb",
-    "pre_quant": "pre-quant bpb",
-    "post_quant": "post-quant bpb",
-    "sliding": "sliding bpb",
-    "ttt": "TTT bpb",
-}
+SCORE_TITLES = {name: f"{name.replace('_', '-')} bpb" for name in SCORES} | {"ttt": "TTT bpb"}
 
 
 @dataclass(frozen=True)

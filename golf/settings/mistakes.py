@@ -6,7 +6,7 @@ import dataclasses
 import re
 import shlex
 from collections.abc import Sequence
-from typing import cast, get_type_hints
+from typing import Any, cast, get_type_hints
 
 from golf.errors import GolfError
 from golf.paths import ROOT
@@ -14,7 +14,9 @@ from golf.settings.config import Config
 from golf.settings.names import SYNONYMS, named_alike, no_technique, setting_keys, suggestion, technique_settings
 from golf.settings.quoting import quoted
 from golf.settings.usage import options_of
+from golf.tables import table_of
 
+SENTENCES: dict[str, Any] = table_of(__file__)
 # Hydra's flags that stand alone, and those that a word follows.
 ALONE = "--help -h --hydra-help --version --resolve --run -r --multirun -m --shell-completion -sc"
 WITH_WORD = "--cfg -c --package -p --info -i --config-path -cp --config-name -cn --config-dir -cd --experimental-rerun"
@@ -92,8 +94,8 @@ def _example(word: str, value: str = "") -> str:
 
 def explain(error: BaseException) -> str:
     """Return one sentence for an error of Hydra or OmegaConf: what is wrong and what to write instead."""
-    # Both put what went wrong into the text of their errors only. The expressions below fit the texts of hydra-core
-    # 1.3.8 with omegaconf 2.3 (pyproject.toml pins them); tests/settings/test_composition.py fails if a text changes.
+    # Both put what went wrong into the text of their errors only. The expressions here and in mistakes.yaml fit the
+    # versions that pyproject.toml pins; tests/settings/test_composition.py fails if a text changes.
     causes = error, error.__cause__, error.__context__
     if ours := [e for e in causes if isinstance(e, GolfError)]:  # a resolver of golf's own refused
         return str(ours[0])
@@ -113,14 +115,9 @@ def explain(error: BaseException) -> str:
         value, wanted, full_key = match.groups()
         article = "an" if wanted == "Integer" else "a"
         return f"{full_key} takes {article} {wanted.lower()}, not '{value}'."
-    if match := re.search(r"(?:Ambiguous value for argument|Sweep parameters) '(.+?)'(?: requires|\n)", text):
-        return f"{match[1]} stands for several runs: add -m (--multirun); a list is written in brackets, a=[1,2]."
-    if match := re.search(r"Multiple values for (\S+?)\. To override", text):
-        return f"{match[1]} has an option already: write {match[1]}=OPTION without +."
-    if "Only one of --run, --multirun" in text:
-        return "--cfg and --info show one run: leave out -m and lists of values."
-    if match := re.search(r"field '(\S+)' is not Optional", text):
-        return f"{match[1]} cannot be null: give it a value, or leave {match[1]} out for its default."
+    for error_of_hydra in SENTENCES["errors"]:
+        if match := re.search(error_of_hydra["text"], text):
+            return str(error_of_hydra["says"].format(*match.groups()))
     # OverrideParseException; its class would have to be imported from Hydra, which composition.py alone does.
     words = [str(getattr(e, "override", "=")) for e in causes if e]
     if bare := [word for word in words if "=" not in word]:
@@ -163,14 +160,9 @@ def refuse_unsupported(overrides: Sequence[str]) -> None:
     for override in (o.lstrip("+") for o in overrides):
         key, _, value = override.partition("=")
         if key in HYDRA_FOLDERS:
-            raise GolfError(
-                f"{override} has no effect: GOLF_RUNS=FOLDER before the command chooses the folder of runs."
-            )
+            raise GolfError(SENTENCES["folder"].format(override))
         if key == "hydra/launcher" and value not in LAUNCHERS:
-            raise GolfError(
-                f"{override} is not supported: leave it out, and golf starts the runs of a sweep itself, several at "
-                "once with launch.jobs=2 or more, or on a cluster by golf submit."
-            )
+            raise GolfError(SENTENCES["launcher"].format(override))
 
 
 def _fields_in(full_key: str) -> list[str]:
