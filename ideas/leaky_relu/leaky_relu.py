@@ -25,7 +25,7 @@ class LeakyReluSquared:
 @technique("leaky_relu")
 @dataclass
 class LeakyRelu(Technique):
-    source = "PR #549"
+    source = "PR #493"
     variables = (
         Variable("NEGATIVE_SLOPE", "slope", selects=True),
         Variable("LEAKY_RELU_SLOPE", "slope", selects=True),

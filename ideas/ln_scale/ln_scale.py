@@ -16,7 +16,7 @@ from golf.training.techniques.base import Technique, technique
 class LNScale(Technique):
     """The factor f of a norm scales the attention's values by f and a squared activation's output by f²."""
 
-    source = "PR #374"
+    source = "PR #315"
     variables = (Variable("LN_SCALE", selects=True),)
 
     def edit_model(self, model: GPT, cfg: Config) -> None:

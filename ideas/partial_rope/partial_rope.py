@@ -17,7 +17,7 @@ from golf.training.techniques.base import Technique, technique
 class PartialRope(Technique):
     """Frequencies are base^(-2j/dims): the exponent is normalised by `dims`, not by the width of a head."""
 
-    source = "PR #413; NTK scaling as in PR #549, which fixes the reference length at 1024"
+    source = "PR #315; NTK scaling as in PR #549, which fixes the reference length at 1024"
     variables = (
         Variable("ROPE_DIMS", "dims", selects=True),
         Variable("PARTIAL_ROPE_DIMS", "dims", selects=True),

@@ -24,7 +24,7 @@ def join_gated(model: GPT, x: Tensor, skip: Tensor, row: int) -> Tensor:
 @technique("skip_gates")
 @dataclass
 class SkipGates(Technique):
-    source = "record 2026-04-01_Vocab4096_MLPMult4_WD085"
+    source = "PR #1089"
     variables = (Variable("SKIP_GATES_ENABLED", selects=True),)
     groups = (("skip_gates", "scalar"), ("late_skip_gates", "scalar"))
     control_names = ("skip_gates",)

@@ -33,7 +33,7 @@ class GatedMLP(nn.Module):
 class SwiGLU(Technique):
     """Three matrices. At 2/3 of the configured hidden width they have as many parameters as the two before them."""
 
-    source = "arXiv 2002.05202; tried in record 2026-03-19_SwiGLU"
+    source = "arXiv 2002.05202; tried in 2026-03-19_SwiGLU, beside the records"
     conflicts = ("leaky_relu",)
     groups = (("*.mlp.gate.weight", "matrix"),)
 

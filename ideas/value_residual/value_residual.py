@@ -42,7 +42,7 @@ def mix_sigmoid(attn: CausalSelfAttention, v: Tensor, context: Context) -> Tenso
 class ValueResidual(Technique):
     """`lambda` mixes by two weights a layer (0.5 and 0.5), `sigmoid` adds through a gate (0.5). Layer 0 has neither."""
 
-    source = "arXiv 2410.17897; lambda PR #413, sigmoid PR #609"
+    source = "arXiv 2410.17897; lambda PR #413, sigmoid PR #569"
     variables = (Variable("VALUE_RESIDUAL", selects=True),)
     by_layer = True
     groups = (
