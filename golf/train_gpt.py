@@ -175,7 +175,7 @@ def train_and_pack(cfg: Config, dataset: Dataset, scorer: Scorer, ranks: Ranks, 
     # Model, optimizer, compiled step; warm-up before the clock.
     state = build_state(cfg, ranks, log.switched_on)
     log_header(log, str(log.path), dataset, state)
-    warm_up(cfg, state, log.warmup_step, prove=False)
+    warm_up(cfg, state, log.warmup_step)
 
     # Timed loop and calibration.
     with open_loader(cfg, dataset, ranks) as loader:

@@ -40,7 +40,7 @@ from golf.training.loop.run_parts import (
 from golf.training.loop.stages import Stages
 from golf.training.loop.state import TrainState, build_state
 from golf.training.loop.training import Training, train
-from golf.training.loop.warmup import warm_up
+from golf.training.loop.warmup import proving_warm_up
 from golf.training.model.attention import try_kernel
 from golf.training.model.documents import try_documents
 from golf.training.ranks import Ranks
@@ -170,7 +170,7 @@ def _warm_up_and_prove(cfg: Config, state: TrainState, dataset: Dataset, result:
     """
     log.display.update(0.0, "warming up" if cfg.launch.compile == "off" else "compiling, which takes its time once")
     start = time.perf_counter()
-    failures = warm_up(cfg, state, log.warmup_step)
+    failures = proving_warm_up(cfg, state, log.warmup_step)
     speed = check_speed(cfg, state)
     if speed and speed.warning:
         result.slowdown = speed.slowdown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 from collections.abc import Callable, Iterator
 
 import torch
@@ -20,48 +21,55 @@ STEPS_TO_MOVE = 5
 TOKENS_TO_MOVE = 64
 
 
-def warm_up(cfg: Config, state: TrainState, on_step: Callable[[int], None], *, prove: bool = True) -> list[str]:
+def warm_up(cfg: Config, state: TrainState, on_step: Callable[[int], None]) -> None:
     """Run `warmup_steps` full training steps on synthetic tokens and restore weights, optimizer and random state.
 
     Every set of late switches that can be on during the run is run through in every stage, so that each graph is
-    compiled here.
-    Real tokens are not touched: the loader does not move, and no validation text can leak in. Returns a sentence for
-    every parameter that did not move and every switch that changed nothing; without `prove` it looks for neither.
+    compiled here. Real tokens are not touched: the loader does not move, and no validation text can leak in.
     """
+    if cfg.schedule.warmup_steps > 0:
+        with restored(state.step):
+            _run_steps(cfg, state, on_step)
+
+
+def proving_warm_up(cfg: Config, state: TrainState, on_step: Callable[[int], None]) -> list[str]:
+    """Do what `warm_up` does. Return a sentence for each parameter that did not move and each idle switch."""
     if cfg.schedule.warmup_steps == 0:
         return []
+    step, first, later = state.step, state.switches.active, state.switches.later_sets()
+    # A compiled step has one shape, so only eager ones can be short.
+    short = TOKENS_TO_MOVE if cfg.launch.compile == "off" else None
+    with restored(step) as weights:
+        _run_steps(cfg, state, on_step)
+        for _ in range(cfg.schedule.warmup_steps + len(later), STEPS_TO_MOVE):
+            step(lambda: synthetic_batch(cfg, short), 1.0, muon_momentum(cfg.optim, 0), first)
+        failures = _unmoved(step, weights)
+        # Some switches act through values in buffers, which techniques set for the end of the run here.
+        state.hooks.before_step(Progress(1, 1.0, 0.0))
+        batch = synthetic_batch(cfg, short) if short else _next_batch(cfg, state)
+        return failures + _switches_without_effect(step, [first, *later], batch)
+
+
+def _run_steps(cfg: Config, state: TrainState, on_step: Callable[[int], None]) -> None:
     step, momentum = state.step, muon_momentum(cfg.optim, 0)
     first, later = state.switches.active, state.switches.later_sets()
+    next_batch = functools.partial(_next_batch, cfg, state)
+    for i in range(cfg.schedule.warmup_steps):
+        step(next_batch, 1.0, momentum, first)
+        on_step(i + 1)
+    for active in later:
+        state.hooks.at_switch(first, active)
+        step(next_batch, 1.0, momentum, active)
+    if has_stages(cfg):
+        # From the last to the first, in which the run starts.
+        for number in range(len(state.stages.all) - 1, -1, -1):
+            state.stages.enter(number)
+            for active in (first, *later):
+                step(next_batch, 1.0, momentum, active)
 
-    def next_batch() -> tuple[Tensor, Tensor]:
-        return state.stages.cut(synthetic_batch(cfg)) if has_stages(cfg) else synthetic_batch(cfg)
 
-    with restored(step) as weights:
-        for i in range(cfg.schedule.warmup_steps):
-            step(next_batch, 1.0, momentum, first)
-            on_step(i + 1)
-        for active in later:
-            state.hooks.at_switch(first, active)
-            step(next_batch, 1.0, momentum, active)
-        if has_stages(cfg):
-            # From the last to the first, in which the run starts.
-            for number in range(len(state.stages.all) - 1, -1, -1):
-                state.stages.enter(number)
-                for active in (first, *later):
-                    step(next_batch, 1.0, momentum, active)
-        # A compiled step has one shape, so only eager ones can be short.
-        short = TOKENS_TO_MOVE if cfg.launch.compile == "off" else None
-        failures = []
-        if prove:
-            for _ in range(cfg.schedule.warmup_steps + len(later), STEPS_TO_MOVE):
-                step(lambda: synthetic_batch(cfg, short), 1.0, momentum, first)
-            failures = _unmoved(step, weights)
-            # Some switches act through values in buffers, which techniques set for the end of the run here.
-            state.hooks.before_step(Progress(1, 1.0, 0.0))
-            failures += _switches_without_effect(
-                step, [first, *later], synthetic_batch(cfg, short) if short else next_batch()
-            )
-    return failures
+def _next_batch(cfg: Config, state: TrainState) -> tuple[Tensor, Tensor]:
+    return state.stages.cut(synthetic_batch(cfg)) if has_stages(cfg) else synthetic_batch(cfg)
 
 
 @contextlib.contextmanager

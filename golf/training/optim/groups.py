@@ -55,20 +55,10 @@ def group_parameters(model: nn.Module, selected: Sequence[Any] = ()) -> dict[str
 
 
 class Optimizer:
-    """Muon on the matrices and Adam on the rest, stepped as one; `clip_norm` 0 does not clip.
+    """Muon on the matrices and Adam on the rest, stepped as one."""
 
-    `own_norm` lets each rank clip its own gradients before the reduction over ranks.
-    """
-
-    def __init__(
-        self,
-        muon: Muon | ParallelMuon,
-        adams: Sequence[GroupOptimizer],
-        clip_norm: float = 0.0,
-        *,
-        own_norm: bool = False,
-    ):
-        self.muon, self.adams, self.clip_norm, self.own_norm = muon, adams, clip_norm, own_norm
+    def __init__(self, muon: Muon | ParallelMuon, adams: Sequence[GroupOptimizer]):
+        self.muon, self.adams = muon, adams
         self._decays = [adam.weight_decay for adam in adams]
 
     @property
@@ -78,31 +68,20 @@ class Optimizer:
 
     def step(self, lr_multiplier: float = 1.0, momentum: float = 0.95) -> None:
         """Update every parameter. `lr_multiplier` scales all base learning rates, `momentum` is Muon's."""
-        if self.clip_norm > 0 and self.own_norm:
-            own = [p.grad for p in self.parameters() if p.grad is not None]
-            scale_to_norm(own, squared_norm(own, own[0].device), self.clip_norm)
-        self.muon.reduce_gradients([p for adam in self.adams for p in adam.params])
-        # The norm of the averaged gradients is known behind the reduction alone.
-        if self.clip_norm > 0 and not self.own_norm:
-            self._clip()
+        self.reduce_gradients()
         # Adam first: Muon's gradients may still be on their way between ranks.
         for adam in self.adams:
             adam.step(lr_multiplier)
         self.muon.step(lr_multiplier, momentum)
+
+    def reduce_gradients(self) -> None:
+        self.muon.reduce_gradients([p for adam in self.adams for p in adam.params])
 
     def set_decays(self, muon: float, factor: float) -> None:
         """Let all weight decays be `factor` times their own, and that of Muon `factor` times `muon`."""
         self.muon.weight_decay = muon * factor
         for adam, decay in zip(self.adams, self._decays, strict=True):
             adam.weight_decay = decay * factor
-
-    @torch.no_grad()
-    def _clip(self) -> None:
-        rest = [p.grad for adam in self.adams for p in adam.params if p.grad is not None]
-        # Muon's part may be spread over the ranks, and it sums that itself. Adam's gradients are equal on every rank
-        # and must be counted once.
-        squared = self.muon.squared_norm()
-        scale_to_norm([*self.muon.gradients(), *rest], squared + squared_norm(rest, squared.device), self.clip_norm)
 
     def zero_grad(self) -> None:
         self.muon.zero_grad()
@@ -126,6 +105,36 @@ class Optimizer:
         self.muon.load_state_dict(state["muon"])
         for adam, adam_state in zip(self.adams, state["adams"], strict=True):
             adam.load_state_dict(adam_state)
+
+
+class ClippedOptimizer(Optimizer):
+    """An optimizer that scales all gradients together down to norm `clip_norm`.
+
+    `own_norm` lets each rank clip its own gradients before the reduction over ranks.
+    """
+
+    def __init__(
+        self, muon: Muon | ParallelMuon, adams: Sequence[GroupOptimizer], clip_norm: float, *, own_norm: bool = False
+    ):
+        super().__init__(muon, adams)
+        self.clip_norm, self.own_norm = clip_norm, own_norm
+
+    def reduce_gradients(self) -> None:
+        if self.own_norm:
+            own = [p.grad for p in self.parameters() if p.grad is not None]
+            scale_to_norm(own, squared_norm(own, own[0].device), self.clip_norm)
+        super().reduce_gradients()
+        # The norm of the averaged gradients is known behind the reduction alone.
+        if not self.own_norm:
+            self._clip()
+
+    @torch.no_grad()
+    def _clip(self) -> None:
+        rest = [p.grad for adam in self.adams for p in adam.params if p.grad is not None]
+        # Muon's part may be spread over the ranks, and it sums that itself. Adam's gradients are equal on every rank
+        # and must be counted once.
+        squared = self.muon.squared_norm()
+        scale_to_norm([*self.muon.gradients(), *rest], squared + squared_norm(rest, squared.device), self.clip_norm)
 
 
 def build_optimizer(cfg: Config, model: nn.Module, ranks: Ranks = ALONE) -> Optimizer:
@@ -160,7 +169,9 @@ def build_optimizer(cfg: Config, model: nn.Module, ranks: Ranks = ALONE) -> Opti
     # Modules of techniques alone store several matrices in one parameter.
     row_counts = declared_row_counts(model) if cfg.tech else None
     muon = form(groups["matrix"], o, ranks=ranks, row_counts=row_counts)
-    return Optimizer(muon, adams, o.grad_clip_norm, own_norm=o.clip_before_reduction)
+    if o.grad_clip_norm > 0:
+        return ClippedOptimizer(muon, adams, o.grad_clip_norm, own_norm=o.clip_before_reduction)
+    return Optimizer(muon, adams)
 
 
 def _build_adam(o: OptimConfig, params: list[nn.Parameter], lr: float, weight_decay: float) -> Adam:

@@ -14,7 +14,7 @@ from golf.run.result import OK, VOID, Result
 from golf.settings.config import Config
 from golf.training.data.own_text import OwnDataset
 from golf.training.loop.state import build_state
-from golf.training.loop.warmup import warm_up
+from golf.training.loop.warmup import proving_warm_up
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
 from golf.training.optim.groups import build_optimizer
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("registry")
 
 
 def prepared(cfg: Config) -> list[str]:
-    return warm_up(cfg, build_state(cfg, Ranks(), lambda *_: None), lambda _: None)
+    return proving_warm_up(cfg, build_state(cfg, Ranks(), lambda *_: None), lambda _: None)
 
 
 def test_a_sound_run_has_no_findings(tiny_cfg: Config) -> None:

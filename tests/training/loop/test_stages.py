@@ -26,7 +26,7 @@ from golf.training.loop.proofs import failed_proofs
 from golf.training.loop.schedule import lr_multiplier, progress_fraction
 from golf.training.loop.state import TrainState, build_state
 from golf.training.loop.training import train
-from golf.training.loop.warmup import warm_up
+from golf.training.loop.warmup import proving_warm_up, warm_up
 from golf.training.model.gpt import GPT
 from golf.training.ranks import ALONE, Ranks
 from tests.support import compose, golf_main, metrics, on_ranks, only_run, parity, refusal, tiny_overrides
@@ -161,7 +161,7 @@ def test_every_shape_and_switch_is_run_before_the_clock(tiny: OwnDataset, monkey
         return forward(model, ids, targets, active)
 
     monkeypatch.setattr(GPT, "forward", noting)
-    assert warm_up(cfg, state, lambda _: None) == []
+    assert proving_warm_up(cfg, state, lambda _: None) == []
     assert seen >= {(seq_len, active) for seq_len in (8, 16, 32) for active in ((), ("recurrence",))}
     assert state.stages.number == 0 and state.stages.steps == [0, 0, 0]
 
@@ -252,7 +252,7 @@ def test_compiled_pieces_are_those_of_the_stage(tiny: OwnDataset, mode: str) -> 
     for weight in one.model.parameters():
         weight.data.normal_(std=0.1)
     other.model.load_state_dict(one.model.state_dict())
-    warm_up(compiled, other, lambda _: None, prove=False)
+    warm_up(compiled, other, lambda _: None)
     inputs, targets = make_loader(eager, open_dataset(eager)).next_batch()
     losses = []
     with torch.compiler.set_stance("fail_on_recompile"):

@@ -10,7 +10,7 @@ from golf.training.data.own_text import OwnDataset
 from golf.training.loop.state import TrainState
 from golf.training.loop.steps import TrainStep
 from golf.training.loop.switches import StepHooks, Switches
-from golf.training.loop.warmup import synthetic_batch, warm_up
+from golf.training.loop.warmup import proving_warm_up, synthetic_batch
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
 from golf.training.optim.groups import build_optimizer
@@ -85,7 +85,7 @@ def test_warm_up_restores_weights_optimizer_and_random_state(form: str, tiny_cfg
     torch.manual_seed(5)
     seen: list[int] = []
     state = TrainState(warmed, Switches(tiny_cfg, print), StepHooks(tiny_cfg, warmed.model))
-    assert warm_up(tiny_cfg, state, seen.append) == []
+    assert proving_warm_up(tiny_cfg, state, seen.append) == []
     assert seen == [1, 2, 3] and torch.equal(torch.rand(1), expected)
     assert all(torch.equal(a, b) for a, b in zip(weights(warmed.model), weights(fresh.model), strict=True))
     assert not any(p.grad.any() for p in warmed.model.parameters() if p.grad is not None)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from golf.settings.config import OptimConfig
 from golf.training.loop.checkpoint import flatten
 from golf.training.optim.adam import Adam
-from golf.training.optim.groups import Optimizer
+from golf.training.optim.groups import ClippedOptimizer, Optimizer
 from golf.training.optim.muon import Muon
 from golf.training.optim.parallel_muon import ParallelMuon
 from golf.training.ranks import ALONE, Ranks
@@ -41,7 +41,8 @@ def muon(form: Any, params: list[nn.Parameter], ranks: Ranks, **settings: Any) -
 
 def optimizer(form: Any, clip_norm: float = 0.0, ranks: Ranks = ALONE, **settings: Any) -> Optimizer:
     vectors = [nn.Parameter(p.detach().to(torch.bfloat16)) for p in parameters(VECTORS[:1])] + parameters(VECTORS[1:])
-    return Optimizer(muon(form, parameters(SHAPES), ranks, **settings), [Adam(vectors, lr=0.01)], clip_norm)
+    parts = muon(form, parameters(SHAPES), ranks, **settings), [Adam(vectors, lr=0.01)]
+    return ClippedOptimizer(*parts, clip_norm) if clip_norm else Optimizer(*parts)
 
 
 def set_mean_gradients(opt: Optimizer, step: int, ranks: list[int]) -> None:
@@ -86,7 +87,7 @@ def train_on_rank(rank: int, world_size: int, clip_norm: float, dtype: str, rows
     parallel = optimizer(ParallelMuon, clip_norm, Ranks(rank, world_size), muon_dtype=dtype, muon_row_normalize=rows)
     plain = optimizer(Muon, clip_norm, Ranks(rank, world_size), muon_dtype=dtype, muon_row_normalize=rows)
     own = optimizer(ParallelMuon, clip_norm, Ranks(rank, world_size), muon_dtype=dtype, muon_row_normalize=rows)
-    own.own_norm = True
+    own.own_norm = True  # type: ignore[attr-defined]
     for step in range(5):
         for opt in (parallel, own):
             set_mean_gradients(opt, step, [rank])

@@ -19,7 +19,7 @@ from golf.training.data.own_text import OwnDataset
 from golf.training.loop.state import TrainState
 from golf.training.loop.steps import TrainStep
 from golf.training.loop.switches import StepHooks, Switches, switch_names
-from golf.training.loop.warmup import synthetic_batch, warm_up
+from golf.training.loop.warmup import proving_warm_up, synthetic_batch
 from golf.training.model.build import build_model, compile_for_training
 from golf.training.model.gpt import GPT
 from golf.training.optim.groups import build_optimizer
@@ -80,7 +80,7 @@ def test_switches_are_compiled_in_the_warm_up(
     compile_for_training(model, mode)
     step = TrainStep(cfg, model, build_optimizer(cfg, model), Ranks())
     switches, hooks = Switches(cfg, lambda *_: None), StepHooks(cfg, model)
-    assert warm_up(cfg, TrainState(step, switches, hooks), lambda _: None) == []
+    assert proving_warm_up(cfg, TrainState(step, switches, hooks), lambda _: None) == []
     losses = {}
     with torch.compiler.set_stance("fail_on_recompile"):
         for progress in (Progress(0, 0.1, 1.0), Progress(1, 0.6, 1.0), Progress(2, 0.9, 0.3), Progress(3, 0.95, 0.1)):
