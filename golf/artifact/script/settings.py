@@ -74,6 +74,8 @@ def facts_of(cfg: Config) -> Facts:
                 value = getattr(node, name)
                 if not dataclasses.is_dataclass(value) and name != "tech":
                     values[*path, name] = tuple(value) if isinstance(value, list) else value
+    if not cfg.tech:
+        values["tech",] = ()
     shared = {path for own in of_class.values() if len(own) > 1 for path, _ in own}
     never_true = tuple(changes.__name__ for changes in CHANGES if not changes(cfg))
     never_true += () if has_formats(cfg.tech) else (has_formats.__name__,)
