@@ -38,10 +38,10 @@ def test_a_script_for_a_cpu_is_small_and_clean() -> None:
 
 def test_the_baseline_is_small_and_clean() -> None:
     _, found = bundle("naive_baseline")
-    assert len(found.wrapped.encode()) <= 24_100
+    assert len(found.wrapped.encode()) <= 24_500
     assert_clean(found.readable)
     # The public script has 1,126 lines. Who raises the number says why in CHANGELOG.md.
-    assert len(found.readable.splitlines()) <= 2_880
+    assert len(found.readable.splitlines()) <= 2_920
     assert max(map(len, found.readable.splitlines())) <= 120
     assert "# Before the checksum, so" in found.readable and "# nats per token" in found.readable  # comments
     # Techniques, clipping and proofs leave nothing where there are none.
