@@ -35,7 +35,7 @@ def test_help_names_every_group_and_needs_no_torch() -> None:
     code += "print('torch' in sys.modules, 'hydra' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout.endswith("False False\n"), done.stderr
-    assert golf_train("--help").stdout in done.stdout and "records/… (50)" in done.stdout
+    assert golf_train("--help").stdout in done.stdout and "records/… (51)" in done.stdout
     assert max(map(len, done.stdout.splitlines())) < 120 and "golf help settings" in done.stdout
     groups = {line.split()[0] for line in done.stdout.splitlines() if line.startswith("  ") and line.strip()}
     assert groups >= {path.name for path in (ROOT / "conf").iterdir() if path.is_dir()}

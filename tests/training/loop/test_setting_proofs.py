@@ -15,7 +15,7 @@ from golf.training.loop.setting_proofs import inert_settings
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
 from golf.training.optim import groups
-from golf.training.optim.groups import Optimizer
+from golf.training.optim.groups import ClippedOptimizer
 from golf.training.optim.muon import Muon
 from golf.training.optim.parallel_muon import ParallelMuon
 from golf.training.scoring.scorer import Scorer
@@ -131,7 +131,7 @@ def test_finds_a_decay_of_a_head_that_is_the_embedding() -> None:
 
 
 def test_finds_clipping_that_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Optimizer, "_clip", lambda self: None)
+    monkeypatch.setattr(ClippedOptimizer, "_clip", lambda self: None)
     expected = "grad_clip changed nothing: optim.grad_clip_norm could as well be off"
     assert found(cfg_with(optim__grad_clip_norm=1.0)) == [expected]
 
