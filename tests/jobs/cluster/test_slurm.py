@@ -29,7 +29,7 @@ Environment = dict[str, str]
 def script(name: str, environment: Environment, *arguments: str) -> str:
     """Return what a script prints. The script has to succeed."""
     command = [sys.executable, str(ROOT / "scripts" / f"{name}.py"), *arguments]
-    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -136,12 +136,12 @@ def started(runs: Path, step: int) -> bool:
 
 
 def test_a_requeued_job_starts_over_and_says_so(cluster: Environment, tiny: OwnDataset, runs: Path) -> None:
-    submit(cluster, tiny, "schedule.iterations=150", "launch.train_log_every=1", "launch.checkpoint_seconds=0")
+    submit(cluster, tiny, "schedule.iterations=500", "launch.train_log_every=1", "launch.checkpoint_seconds=0")
     wait_for("steps", lambda: started(runs, 3))
     slurm_says(cluster, "scontrol", "requeue", first_job(runs))
     wait_for("result of the second attempt", lambda: any(r.state == OK for r in results(runs).values()))
     (result,) = (r for r in results(runs).values() if r.state == OK)
-    assert result.attempt == 2 and result.steps == 150
+    assert result.attempt == 2 and result.steps == 500
     assert len(list(runs.glob("*/seed*"))) == 2
 
 
@@ -163,7 +163,7 @@ def test_a_preempted_long_run_goes_on_from_its_checkpoint(cluster: Environment, 
 
 
 def test_a_run_goes_on_elsewhere_when_its_node_is_lost(cluster: Environment, tiny: OwnDataset, runs: Path) -> None:
-    submit(cluster, tiny, "schedule.iterations=150", "launch.train_log_every=1", "launch.checkpoint_seconds=0.2")
+    submit(cluster, tiny, "schedule.iterations=500", "launch.train_log_every=1", "launch.checkpoint_seconds=0.2")
     wait_for("checkpoint", lambda: any(runs.glob("*/seed*/checkpoint/latest.json")))
     node = slurm_says(cluster, "squeue", "--noheader", "--format=%N").strip()
     daemon = Path(cluster["GOLF_SLURM_DIR"], f"slurmd.{node}.pid")
@@ -176,7 +176,7 @@ def test_a_run_goes_on_elsewhere_when_its_node_is_lost(cluster: Environment, tin
     finally:
         slurm_says(cluster, "slurmd", "-N", node)
     (result,) = (r for r in results(runs).values() if r.state == OK)
-    assert result.attempt == 2 and result.steps == 150
+    assert result.attempt == 2 and result.steps == 500
     assert metrics(next(runs.glob("*/seed*")), "resumed")[0]["step"] > 0
     wait_for("both nodes", lambda: "down" not in slurm_says(cluster, "sinfo", "--noheader", "--format=%T"))
 
@@ -286,7 +286,7 @@ def test_a_sender_that_dies_before_it_writes_the_jobs_down_sends_none_twice(
     with no_job_starts(cluster):
         command = ["cluster=slurm_cpu", *tiny_overrides(tiny), *sweep]
         call = f"from golf.commands.submit_command import main; main({command!r})"
-        died = subprocess.run(kill_before_the_record(call), env=cluster, cwd=ROOT, timeout=120, capture_output=True)
+        died = subprocess.run(kill_before_the_record(call), env=cluster, cwd=ROOT, timeout=300, capture_output=True)
         assert died.returncode == -signal.SIGKILL and not list(runs.glob("sweeps/*/submitted.jsonl"))
         assert array_jobs(cluster) == 2
         shown = submit(cluster, tiny, *sweep)
@@ -301,7 +301,7 @@ def test_a_sender_that_dies_before_it_writes_the_jobs_down_sends_none_twice(
 
     # The controller of the first round, started by hand, dies in the same way; Slurm's own one goes on.
     call = f"waves.run_controller({sweep_of(runs)['name']!r}, 1)"
-    died = subprocess.run(kill_before_the_record(call), env=cluster, cwd=ROOT, timeout=120, capture_output=True)
+    died = subprocess.run(kill_before_the_record(call), env=cluster, cwd=ROOT, timeout=300, capture_output=True)
     assert died.returncode == -signal.SIGKILL, died.stderr
     slurm_says(cluster, "scontrol", "release", controller["job"])
     wait_for("end of the sweep", lambda: queue_is_empty(cluster))
