@@ -1,4 +1,4 @@
-"""What the output matrices read has unit RMS, and the MLP is that of the formula."""
+"""Inputs of the output matrices have unit RMS, and the MLP computes the formula."""
 
 from typing import Any
 

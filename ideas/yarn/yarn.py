@@ -33,7 +33,7 @@ class YarnRotary(Rotary):
 @technique("yarn")
 @dataclass
 class Yarn(Technique):
-    """As the record has it: the ramp is linear in the channel and not in the wavelength, and logits keep their size."""
+    """YaRN in the form of the record: a ramp over channels, not wavelengths, and no scale on the logits."""
 
     source = "YaRN, arXiv 2309.00071; PR #640"
     conflicts = ("partial_rope",)

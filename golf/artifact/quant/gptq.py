@@ -184,7 +184,7 @@ def _codes_of(
     h, order = inputs.hessian, inputs.order
     # A weight on an input that was always zero changes nothing, and zeros cost the fewest bits.
     w = w[:, order] * (h.diagonal() > 0)
-    if chosen_by == "row":
+    if chosen_by == "row" and len(scales) * len(inputs.roots) > 1:
         # Errors under H itself would mostly choose the least damping, which fits the calibration text too closely.
         factor = torch.linalg.solve_triangular(inputs.roots[0], torch.eye(len(h)).to(h), upper=True)
         inputs = dataclasses.replace(inputs, hessian=factor @ factor.T)
