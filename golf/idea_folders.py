@@ -76,17 +76,17 @@ def ideas() -> dict[str, Idea]:
 
 @functools.cache
 def _ideas(variable: str) -> dict[str, Idea]:
-    found: dict[str, Idea] = {}
+    by_name: dict[str, Idea] = {}
     taken = {path.stem for path in OWN.glob("*.py")}
     listed = [_in_folder(Path(folder)) for folder in variable.split(os.pathsep) if folder]
     own = [Idea(path.name, path, _module(path)) for path in sorted(FOLDER.glob("*/")) if _main(path).is_file()]
     for idea in [*own, *(idea for ideas in listed for idea in ideas), *_installed()]:
         if idea.name in taken:
             raise GolfError(f"The idea {idea.folder} is called like a technique of golf: rename the folder.")
-        before = found.setdefault(idea.name, idea)
+        before = by_name.setdefault(idea.name, idea)
         if before.folder.resolve() != idea.folder.resolve():
             raise GolfError(f"Two ideas are called {idea.name}: {before.folder} and {idea.folder}. Rename one of them.")
-    return found
+    return by_name
 
 
 def _in_folder(folder: Path) -> list[Idea]:
@@ -111,14 +111,14 @@ def _module(folder: Path) -> str:
 
 def _installed() -> list[Idea]:
     """Return the ideas that installed packages name, without importing them."""
-    found = []
+    installed = []
     for entry in entry_points(group="golf.ideas"):
         # The parent package is imported by find_spec, the module itself is not.
         spec = find_spec(entry.module)
         if spec is None or spec.origin is None:
             raise GolfError(f"The idea {entry.name} of an installed package is missing: there is no {entry.module}.")
-        found.append(Idea(entry.name, Path(spec.origin).parent, entry.module))
-    return found
+        installed.append(Idea(entry.name, Path(spec.origin).parent, entry.module))
+    return installed
 
 
 def load_ideas() -> None:
@@ -178,8 +178,8 @@ def idea_of(kind: type) -> Idea | None:
 
 def outside_folders(names: Iterable[str]) -> list[Path]:
     """Return the folders of those of the techniques `names` that are ideas outside this checkout and any package."""
-    found = [ideas()[name] for name in names if name in ideas()]
-    return [idea.folder for idea in found if idea.folder.parent != FOLDER and idea.module.startswith(f"{PACKAGE}.")]
+    selected = [ideas()[name] for name in names if name in ideas()]
+    return [idea.folder for idea in selected if idea.folder.parent != FOLDER and idea.module.startswith(f"{PACKAGE}.")]
 
 
 def file_of(module: str) -> Path | None:

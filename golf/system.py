@@ -49,21 +49,21 @@ def cpu_flags() -> set[str]:
 
 def memory_bytes() -> int | None:
     """Return the memory that this process may use: the machine's, or less by its container or limit. None: unknown."""
-    found = []
+    limits = []
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     if is_linux():
         # The first file is that of cgroups v2, the second that of v1.
         for path in (CGROUP / "memory.max", CGROUP / "memory/memory.limit_in_bytes"):
             with contextlib.suppress(OSError, ValueError):
-                found.append(int(path.read_text()))
+                limits.append(int(path.read_text()))
     # Windows has no module resource.
     with contextlib.suppress(ImportError):
         import resource
 
         if (limit := resource.getrlimit(resource.RLIMIT_AS)[0]) != resource.RLIM_INFINITY:
-            found.append(limit)
-    return min(found, default=None)
+            limits.append(limit)
+    return min(limits, default=None)
 
 
 def free_memory_bytes() -> int | None:
@@ -121,13 +121,13 @@ def adopt_orphans() -> None:
 
 def parents() -> dict[int, int]:
     """Return the parent of every process by its id, from /proc or else from ps."""
-    found: dict[int, int] = {}
+    parent_of: dict[int, int] = {}
     for path in Path("/proc").glob("[0-9]*/stat") if is_linux() else ():
         with contextlib.suppress(OSError, ValueError, IndexError):
             # The name in brackets may hold spaces; the state and the parent follow it.
-            found[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
-    if found:
-        return found
+            parent_of[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+    if parent_of:
+        return parent_of
     lines = _output("ps", "-A", "-o", "pid=,ppid=").splitlines()
     return {int(pid): int(parent) for pid, parent in (line.split() for line in lines)}
 

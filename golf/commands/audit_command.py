@@ -31,12 +31,12 @@ def main(arguments: list[str]) -> int:
     from golf.settings.composition import rules_named
 
     reference = reference_of(args.reference) if args.reference else None
-    found = audit(args.folder, reference, rules_named(args.rules))
-    audit_bytes(args.folder, args.tokenizer, args.data, args.text, found)
-    faults = counted(len(found.faults), "fault") if found.faults else "no fault found"
-    print(f"{args.folder}: {faults}, {len(found.look_at)} to look at, {len(found.unchecked)} not checked")
+    report = audit(args.folder, reference, rules_named(args.rules))
+    audit_bytes(args.folder, args.tokenizer, args.data, args.text, report)
+    faults = counted(len(report.faults), "fault") if report.faults else "no fault found"
+    print(f"{args.folder}: {faults}, {len(report.look_at)} to look at, {len(report.unchecked)} not checked")
     for name, title in TITLES.items():
-        if lines := getattr(found, name):
+        if lines := getattr(report, name):
             print(f"\n{title}")
             print("\n".join(f"  - {line}" for line in lines))
-    return 1 if found.faults else 0
+    return 1 if report.faults else 0

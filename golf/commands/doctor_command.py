@@ -40,26 +40,26 @@ CHECKS = {
 def main(arguments: list[str]) -> int:
     """Print a line for each check and the next command; the exit status is 1 if there is a problem."""
     measure = CommandParser("doctor", __doc__).parse_args(arguments).gpu
-    found = []
+    diagnoses = []
     for subject, check in CHECKS.items():
-        found.append(examine(subject, check))
+        diagnoses.append(examine(subject, check))
         # Printed one by one, because a driver or a controller that hangs makes its check take seconds.
-        print(found[-1].line, flush=True)
+        print(diagnoses[-1].line, flush=True)
     if measure is not None:
         print(flush=True)
         return gpu_check_command.main([*FIRST_HOUR, *measure])
-    print(f"\nnext: {next_step(found)}")
-    return 1 if any(diagnosis.state == PROBLEM for diagnosis in found) else 0
+    print(f"\nnext: {next_step(diagnoses)}")
+    return 1 if any(diagnosis.state == PROBLEM for diagnosis in diagnoses) else 0
 
 
-def next_step(found: Sequence[Diagnosis]) -> str:
+def next_step(diagnoses: Sequence[Diagnosis]) -> str:
     """Return what to do first about a problem; without one, the command that this machine is made for."""
-    problems = [diagnosis for diagnosis in found if diagnosis.state == PROBLEM]
+    problems = [diagnosis for diagnosis in diagnoses if diagnosis.state == PROBLEM]
     if problems:
         return f"{problems[0].advice}; then `golf doctor` again"
     from golf.settings.hardware import FINEWEB_VAL, detect
 
-    slurm = any(diagnosis.subject == "Slurm" and diagnosis.state == OK for diagnosis in found)
+    slurm = any(diagnosis.subject == "Slurm" and diagnosis.state == OK for diagnosis in diagnoses)
     try:
         gpus = detect().gpus
     except Exception:

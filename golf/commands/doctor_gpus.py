@@ -85,12 +85,12 @@ def _usable(seen: DriverView | None) -> Diagnosis:
             return Diagnosis(PROBLEM, SUBJECT, finding, "install a torch that is built for it")
     if error := computing_fails():
         return Diagnosis(PROBLEM, SUBJECT, f"{_counted(names)} found, but computing fails ({error})", "mend the driver")
-    found = _counted(names)
+    described = _counted(names)
     if seen and seen.driver:
-        found += f", driver {seen.driver}"
+        described += f", driver {seen.driver}"
     if hindrance := _hindrance(seen, len(names), min(capabilities)):
-        return Diagnosis(NOTE, SUBJECT, f"{found}; {hindrance}")
-    return Diagnosis(OK, SUBJECT, found)
+        return Diagnosis(NOTE, SUBJECT, f"{described}; {hindrance}")
+    return Diagnosis(OK, SUBJECT, described)
 
 
 def _hindrance(seen: DriverView | None, count: int, lowest_capability: int) -> str:

@@ -105,9 +105,9 @@ def codecs() -> Diagnosis:
 
 def wandb() -> Diagnosis:
     """Check for W&B's client and for a key, which is never shown."""
-    found = importlib.util.find_spec("wandb")
+    spec = importlib.util.find_spec("wandb")
     # A folder wandb/ with recorded runs is found, too, but has no origin.
-    if found is None or found.origin is None:
+    if spec is None or spec.origin is None:
         return Diagnosis(OK, "W&B", "client not installed; only track=wandb needs it (pip install 'golf[wandb]')")
     from golf.settings.composition import compose
 

@@ -67,19 +67,19 @@ def main(arguments: list[str]) -> int:
 
 def _missing(script: ScriptVariables, translation: Translation) -> list[str]:
     """Return sentences about what the overrides lack of the experiment."""
-    found = []
+    lines = []
     if not script.is_script:
-        found.append(
+        lines.append(
             "the log prints settings and not the script, so what that always has is not in the list: its loader, "
             "averaging, initialisation and quantization"
         )
     if script.structure.missing:
-        found.append(f"the script always has this, which is not in the list: {'; '.join(script.structure.missing)}")
+        lines.append(f"the script always has this, which is not in the list: {'; '.join(script.structure.missing)}")
     if translation.inexpressible:
-        found.append(f"defaults of the script without a counterpart here: {' '.join(translation.inexpressible)}")
+        lines.append(f"defaults of the script without a counterpart here: {' '.join(translation.inexpressible)}")
     if translation.unknown:
-        found.append(f"not known here, so not in the list: {' '.join(translation.unknown)}")
-    return found
+        lines.append(f"not known here, so not in the list: {' '.join(translation.unknown)}")
+    return lines
 
 
 def _other_model(script: ScriptVariables, translation: Translation, cfg: Config) -> list[str]:

@@ -124,7 +124,8 @@ def _runs(idea: Idea, overrides: list[str], folder: Path) -> Iterator[str]:
     steps = counted(result.steps, "step")
     yield f"{steps} on 2 ranks, every proof, {score.val_bpb:.3f} bits per byte from the artifact"
     bundle = Bundle(cfg)
-    found = rehearse(cfg, bundle.readable, Path(sys.executable), folder)
-    yield f"the exported script: the same {found.losses} losses, the same {found.artifact_bytes:,} bytes of artifact"
+    rehearsal = rehearse(cfg, bundle.readable, Path(sys.executable), folder)
+    artifact = f"{rehearsal.artifact_bytes:,} bytes of artifact"
+    yield f"the exported script: the same {rehearsal.losses} losses, the same {artifact}"
     cfg.rules.code_bytes = without.rules.code_bytes = "exact"
     yield f"code: {code_bytes(cfg) - code_bytes(without):+,} bytes of the wrapped script"

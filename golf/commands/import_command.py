@@ -57,10 +57,10 @@ def _records(args: argparse.Namespace) -> list[dict]:
     if not args.paths:
         return read_records(runs_root())
     records = []
-    for found in import_folders(args.paths):
-        values = record(found)
+    for folder in import_folders(args.paths):
+        values = record(folder)
         records.append(values)
-        if found.runs and not args.dry_run:
+        if folder.runs and not args.dry_run:
             store(values, runs_root())
     if not any(values["runs"] for values in records):
         why = next((f" ({f} {w})" for r in records for f, w in r["skipped_files"].items()), "")

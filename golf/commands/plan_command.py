@@ -54,16 +54,16 @@ def main(arguments: list[str]) -> int:
     history = finished_runs(runs_root())
     # `auto` settings have to be chosen for the planned machine, not for this one.
     with assumed(machine.hardware() if machine else None):
-        overrides, found = overrides_on(machine, args.overrides), []
+        overrides, solved = overrides_on(machine, args.overrides), []
         if args.solve:
             limits = Limits(args.margin, machine, args.min_steps)
-            found = [solve(overrides, args.solve, history, limits=limits, multiple_of=args.multiple_of)]
-        cfg = compose([*overrides, *found])
+            solved = [solve(overrides, args.solve, history, limits=limits, multiple_of=args.multiple_of)]
+        cfg = compose([*overrides, *solved])
         step_time = _probed(cfg) if args.on == HERE else None
         plan = make_plan(cfg, history, machine=machine, usd_per_hour=args.usd_per_hour, step_time=step_time)
         _show(cfg, plan, args.json)
-    if found and not args.json:
-        print(f"solved     {found[0]}")
+    if solved and not args.json:
+        print(f"solved     {solved[0]}")
     return 0
 
 

@@ -84,8 +84,8 @@ def _table(args: argparse.Namespace, rules: RulesConfig) -> Table:
         )
     if args.difference:
         needed = seeds_needed(args.difference, sigma, power=rules.power, **settings)
-        found = f"find a difference of {args.difference:g} {unit} {rules.power:.0%} of the time."
-        notes.insert(0, f"{needed} seeds {arms} {found}")
+        purpose = f"find a difference of {args.difference:g} {unit} {rules.power:.0%} of the time."
+        notes.insert(0, f"{needed} seeds {arms} {purpose}")
     return Table(columns, rows, f"Seeds {arms}", notes)
 
 

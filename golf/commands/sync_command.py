@@ -26,14 +26,14 @@ def main(arguments: list[str]) -> int:
     from golf.run.folder import runs_root
 
     check_installed()
-    found = folders(args.folders or [runs_root()])
-    wanted = [f for f in found if args.again or pending(f, offline=args.offline)]
+    known = folders(args.folders or [runs_root()])
+    wanted = [f for f in known if args.again or pending(f, offline=args.offline)]
     ready = [f for f in wanted if args.unfinished or has_ended(f)]
     if not _upload(ready, args):
         return 1
     counts = [f"{len(ready)} mirrored"]
-    if len(found) > len(wanted):
-        counts.append(f"{len(found) - len(wanted)} there already")
+    if len(known) > len(wanted):
+        counts.append(f"{len(known) - len(wanted)} there already")
     if len(wanted) > len(ready):
         counts.append(f"{len(wanted) - len(ready)} without a result (--unfinished takes them)")
     print(", ".join(counts))

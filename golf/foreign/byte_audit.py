@@ -58,7 +58,7 @@ class TextBytes:
         return self.begins_with_space and self.counted == self.decoded - 1
 
 
-def audit_bytes(folder: Path, tokenizer_path: Path | None, data: Path | None, text: Path | None, found: Audit) -> None:
+def audit_bytes(folder: Path, tokenizer_path: Path | None, data: Path | None, text: Path | None, audit: Audit) -> None:
     """Audit the tokenizer at `tokenizer_path`, else the one in `folder`, on samples, shards and raw text.
 
     Raises `GolfError` for a tokenizer, shards or text that were named and cannot be used.
@@ -67,7 +67,7 @@ def audit_bytes(folder: Path, tokenizer_path: Path | None, data: Path | None, te
     if tokenizer_path is None and not own:
         if data or text:
             raise GolfError(f"{folder} holds no tokenizer: name the one of the data with --tokenizer.")
-        found.unchecked.append("the tokenizer's byte counts: name it with --tokenizer, its shards with --data")
+        audit.unchecked.append("the tokenizer's byte counts: name it with --tokenizer, its shards with --data")
         return
     path = tokenizer_path or own[0]
     try:
@@ -76,21 +76,21 @@ def audit_bytes(folder: Path, tokenizer_path: Path | None, data: Path | None, te
         # A tokenizer that was named has to be readable; a file that only lies in the folder may be something else.
         if tokenizer_path is not None or data or text:
             raise
-        found.unchecked.append(f"the tokenizer's byte counts: {path.name} is not a SentencePiece model, name one")
+        audit.unchecked.append(f"the tokenizer's byte counts: {path.name} is not a SentencePiece model, name one")
         return
     # CaseOps tokens stand for text with its capitals rewritten: their bytes are in sidecars, not in a table.
     if operator_ids(tokenizer):
-        audit_sidecars(path.name, tokenizer, data, text, found)
+        audit_sidecars(path.name, tokenizer, data, text, audit)
         return
     tables = byte_tables(tokenizer, tokenizer.vocab_size())
-    _check_counts(path.name, "samples with spaces and byte fallback", _of_texts(tokenizer, tables, SAMPLES), found)
-    _check_plain_text(path.name, tokenizer, tables, found)
+    _check_counts(path.name, "samples with spaces and byte fallback", _of_texts(tokenizer, tables, SAMPLES), audit)
+    _check_plain_text(path.name, tokenizer, tables, audit)
     if data is not None:
-        _check_shards(path.name, tokenizer, tables, data, found)
+        _check_shards(path.name, tokenizer, tables, data, audit)
     if text is not None:
-        _check_raw_text(path.name, tokenizer, tables, text, found)
+        _check_raw_text(path.name, tokenizer, tables, text, audit)
     elif any(b.raw != b.decoded for b in _of_texts(tokenizer, tables, [s for s in SAMPLES if "▁" not in s])):
-        found.unchecked.append(f"raw bytes: {path.name} normalises text before it cuts it; --text FILE measures that")
+        audit.unchecked.append(f"raw bytes: {path.name} normalises text before it cuts it; --text FILE measures that")
 
 
 def open_tokenizer(path: Path) -> Tokenizer:
@@ -120,13 +120,13 @@ def _of_ids(tokenizer: Tokenizer, tables: ByteTables, ids: Sequence[int], text: 
     )
 
 
-def _check_counts(name: str, what: str, documents: Sequence[TextBytes], found: Audit) -> None:
-    """Add to `found` whether the table counts the bytes of `documents` as they decode."""
+def _check_counts(name: str, what: str, documents: Sequence[TextBytes], audit: Audit) -> None:
+    """Add to `audit` whether the table counts the bytes of `documents` as they decode."""
     # SentencePiece decodes an unknown token to a placeholder, whose bytes say nothing of the text.
     known = [b for b in documents if not b.unknown]
     if unknown := len(documents) - len(known):
         tokens = sum(b.unknown for b in documents)
-        found.look_at.append(
+        audit.look_at.append(
             f"{name} has no byte for some text: {tokens} unknown tokens in {unknown} of {len(documents)} {what}, "
             "each counted as no bytes"
         )
@@ -138,50 +138,50 @@ def _check_counts(name: str, what: str, documents: Sequence[TextBytes], found: A
     rule = any(b.lacks_first_space for b in known)
     if many:
         share = f"{counted:,} bytes for {decoded:,}"
-        found.untrue.append(
+        audit.untrue.append(
             f"{name} counts too many bytes in {len(many)} of {len(known)} {what} ({share}): a flattered score"
         )
     if few:
-        found.look_at.append(
+        audit.look_at.append(
             f"{name} counts too few bytes in {len(few)} of {len(known)} {what}: its scores are worse than so"
         )
     if known and not many and not few:
         but = ", but for the space that a document begins with, which nobody counts" if rule else ""
-        found.in_order.append(f"{name} counts the bytes of {len(known)} {what} as they decode{but}")
+        audit.in_order.append(f"{name} counts the bytes of {len(known)} {what} as they decode{but}")
 
 
-def _check_plain_text(name: str, tokenizer: Tokenizer, tables: ByteTables, found: Audit) -> None:
+def _check_plain_text(name: str, tokenizer: Tokenizer, tables: ByteTables, audit: Audit) -> None:
     """Add a fault if plain text decodes to more bytes than it has, by whatever rule."""
     documents = _of_texts(tokenizer, tables, PLAIN)
     more = sum(max(0, b.decoded - (b.raw or 0)) for b in documents if not b.unknown)
     if more:
-        found.untrue.append(f"{name} makes {more} bytes more of plain text than it has: a flattered score")
+        audit.untrue.append(f"{name} makes {more} bytes more of plain text than it has: a flattered score")
 
 
-def _check_shards(name: str, tokenizer: Tokenizer, tables: ByteTables, folder: Path, found: Audit) -> None:
+def _check_shards(name: str, tokenizer: Tokenizer, tables: ByteTables, folder: Path, audit: Audit) -> None:
     """Check the table on whole documents of the shards, and the bytes that the logs imply on the tokens they scored."""
-    _, tokens = read_split(tokenizer, folder, found)
+    _, tokens = read_split(tokenizer, folder, audit)
     bounds = document_bounds(tokens, tokenizer.bos_id())
     documents = [_of_ids(tokenizer, tables, tokens[start:end].tolist()) for start, end in bounds]
     if documents:
-        _check_counts(name, "whole documents of the shards", documents, found)
+        _check_counts(name, "whole documents of the shards", documents, audit)
     else:
-        found.unchecked.append(
+        audit.unchecked.append(
             f"whole documents: {folder} has no BOS token ({tokenizer.bos_id()}) to tell them apart by"
         )
-    check_scored_bytes(tables.of(tokens[:-1], tokens[1:]), folder, found)
+    check_scored_bytes(tables.of(tokens[:-1], tokens[1:]), folder, audit)
 
 
-def _check_raw_text(name: str, tokenizer: Tokenizer, tables: ByteTables, path: Path, found: Audit) -> None:
+def _check_raw_text(name: str, tokenizer: Tokenizer, tables: ByteTables, path: Path, audit: Audit) -> None:
     """Check the table on whole documents of raw text, whose bytes are those that bits per byte mean."""
     documents = _of_texts(tokenizer, tables, first_documents(path))
-    _check_counts(name, f"whole documents of {path.name}", documents, found)
+    _check_counts(name, f"whole documents of {path.name}", documents, audit)
     counted, raw = sum(b.counted for b in documents), sum(b.raw or 0 for b in documents)
     decoded = sum(b.decoded for b in documents if not b.unknown)
     part = f"{counted:,} bytes for {raw:,} of raw text ({counted / raw - 1:+.2%})"
     if abs(counted / raw - 1) <= BYTES_TOLERANCE:
-        found.in_order.append(f"{name} counts {part} in {len(documents)} whole documents of {path.name}")
+        audit.in_order.append(f"{name} counts {part} in {len(documents)} whole documents of {path.name}")
         return
     why = "normalised away" if decoded < raw else "added by normalisation"
     effect = "its score is worse than the text's" if counted < raw else "its score is better than the text's"
-    found.look_at.append(f"{name} counts {part} in {len(documents)} documents of {path.name}, {why}: {effect}")
+    audit.look_at.append(f"{name} counts {part} in {len(documents)} documents of {path.name}, {why}: {effect}")

@@ -23,24 +23,24 @@ _TIMES = ("step_ms", "eval_seconds", "train_seconds")
 _LIMITS = {"train_seconds": ("training", TRAIN_SECONDS + GRACE_SECONDS), "eval_seconds": ("scoring", EVAL_SECONDS)}
 
 
-def check_claims(logs: Logs, chosen: Submitted, claims: Claims, code_bytes: int | None, found: Audit) -> None:
-    """Add every wrong claim to `found`; `code_bytes` is the size of the submission's script, if there is one."""
+def check_claims(logs: Logs, chosen: Submitted, claims: Claims, code_bytes: int | None, audit: Audit) -> None:
+    """Add every wrong claim to `audit`; `code_bytes` is the size of the submission's script, if there is one."""
     # A claim over a budget is a fault without any log, so the budgets come first.
-    found.against_rules += _over_limits(chosen.runs, claims)
+    audit.against_rules += _over_limits(chosen.runs, claims)
     if not chosen.runs:
-        found.untrue += _own_mean_faults(claims)
+        audit.untrue += _own_mean_faults(claims)
         return
     comparable = _comparable(chosen.runs, claims, code_bytes)
     if logs.is_complete:
         faults, look_at = _score_faults(chosen, comparable)
-        found.untrue += [*faults, *_excess_bytes(chosen.runs, comparable)]
-        found.look_at += look_at
+        audit.untrue += [*faults, *_excess_bytes(chosen.runs, comparable)]
+        audit.look_at += look_at
         if "total_bytes" in comparable.figures and not _values(chosen.runs, "total_bytes"):
-            found.unchecked.append("bytes_total: no log gives a size")
+            audit.unchecked.append("bytes_total: no log gives a size")
     else:
-        found.untrue += _own_mean_faults(claims)
-        found.unchecked.append("claims of all seeds together (score, loss, spread): not every seed has its own log")
-    found.untrue += [*_figure_faults(chosen.runs, comparable), *_seed_faults(chosen.runs, comparable, logs.last)]
+        audit.untrue += _own_mean_faults(claims)
+        audit.unchecked.append("claims of all seeds together (score, loss, spread): not every seed has its own log")
+    audit.untrue += [*_figure_faults(chosen.runs, comparable), *_seed_faults(chosen.runs, comparable, logs.last)]
 
 
 def claim_faults(runs: Sequence[ForeignRun], claims: Claims) -> list[str]:

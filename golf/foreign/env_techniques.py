@@ -14,12 +14,12 @@ from golf.registry import Variable, technique_types
 
 def variables_of_techniques() -> dict[str, list[tuple[str, Variable]]]:
     """Return name of the variable → the techniques that list it, with what it means to each."""
-    found: dict[str, list[tuple[str, Variable]]] = {}
+    by_name: dict[str, list[tuple[str, Variable]]] = {}
     for technique, kind in sorted(technique_types().items()):
         declared: tuple[Variable, ...] = getattr(kind, "variables", ())
         for variable in declared:
-            found.setdefault(variable.name, []).append((technique, variable))
-    return found
+            by_name.setdefault(variable.name, []).append((technique, variable))
+    return by_name
 
 
 def is_zero(value: str) -> bool:
@@ -42,7 +42,7 @@ def technique_overrides(assignments: Mapping[str, str], also: Collection[str] = 
     given = [(*pair, value) for name, value in assignments.items() for pair in known[name]]
     selecting = [(t, variable, value) for t, variable, value in given if variable.selects and not is_off(value)]
     replaced = {variable.instead_of for _, variable, _ in selecting}
-    selecting = [found for found in selecting if found[0] not in replaced]
+    selecting = [chosen for chosen in selecting if chosen[0] not in replaced]
     chosen = {technique for technique, _, _ in selecting} | set(also) - replaced
     details = [(t, variable, value) for t, variable, value in given if t in chosen and not variable.selects]
     # What a selecting variable fixes comes first, so that a detail can change it.

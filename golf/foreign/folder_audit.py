@@ -53,66 +53,66 @@ def audit(folder: Path, reference: Variant | float | None, rules: RulesConfig) -
     that is no folder."""
     if not folder.is_dir():
         raise GolfError(f"{folder} is {'no folder' if folder.exists() else 'not there'}: name a submission's folder.")
-    found = Audit(unchecked=list(NOT_CHECKED))
+    result = Audit(unchecked=list(NOT_CHECKED))
     if not any(folder.iterdir()):
-        found.unusable.append("the folder is empty")
-        return found
-    _check_files(folder, found)
+        result.unusable.append("the folder is empty")
+        return result
+    _check_files(folder, result)
     # The logs are sorted by what is claimed, and claimed sizes are compared with the script, so both come before
     # `check_claims`.
-    claims = read_claims(folder, found)
-    logs = read_logs(folder, claims, found)
+    claims = read_claims(folder, result)
+    logs = read_logs(folder, claims, result)
     chosen = submitted(logs, claims)
-    code_bytes = check_script(folder, found)
-    check_preparation(folder, found)
-    _check_logs(logs, chosen.runs, found)
+    code_bytes = check_script(folder, result)
+    check_preparation(folder, result)
+    _check_logs(logs, chosen.runs, result)
     if code_bytes is not None:
-        check_code_size(code_bytes, packed_size(folder / SCRIPT), claims, chosen.runs, found)
+        check_code_size(code_bytes, packed_size(folder / SCRIPT), claims, chosen.runs, result)
     if claims is not None:
-        check_claims(logs, chosen, claims, code_bytes, found)
-    check_readme(folder, logs, chosen, claims, found)
+        check_claims(logs, chosen, claims, code_bytes, result)
+    check_readme(folder, logs, chosen, claims, result)
     track = f"{folder.absolute()} {claims.texts.get('track', '') if claims else ''}"
-    _check_seeds_and_machine(logs, chosen.runs, is_unlimited_track(track), found)
-    _check_significance(chosen.runs, reference, rules, found)
-    return found
+    _check_seeds_and_machine(logs, chosen.runs, is_unlimited_track(track), result)
+    _check_significance(chosen.runs, reference, rules, result)
+    return result
 
 
-def _check_files(folder: Path, found: Audit) -> None:
+def _check_files(folder: Path, audit: Audit) -> None:
     """Add files that every submission has and this one has not."""
     names = [path.name for path in folder.iterdir()]
     for name in (README, NAME, SCRIPT):
         if not (folder / name).exists():
             lowered = {other.lower(): other for other in names}
             similar = [lowered[n] for n in difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.9)]
-            found.unusable.append(f"there is no {name}" + (f", but {similar[0]}: rename it" if similar else ""))
+            audit.unusable.append(f"there is no {name}" + (f", but {similar[0]}: rename it" if similar else ""))
         elif name != NAME and not (folder / name).is_file():
-            found.unusable.append(f"{name} is no file")
+            audit.unusable.append(f"{name} is no file")
 
 
-def _check_logs(logs: Logs, chosen: Sequence[ForeignRun], found: Audit) -> None:
+def _check_logs(logs: Logs, chosen: Sequence[ForeignRun], audit: Audit) -> None:
     """Audit the logs. Faults of submitted runs are errors; those of other logs are only to be looked at."""
     beside = [run for run in logs.last if run not in chosen]
-    found.against_rules += _of_each(chosen, lambda run: _rule_faults(run)[0])
-    found.look_at += _of_each(chosen, lambda run: _rule_faults(run)[1])
-    found.look_at += _of_each(beside, rule_faults)
-    found.untrue += _of_each(chosen, _contradictions)
-    found.look_at += _of_each([*chosen, *beside], _doubts)
-    found.look_at += [*_of_each(chosen, _slow_together), *_of_each(chosen, _mixture), *seed_remarks(chosen)]
-    found.untrue += shard_faults(chosen)
+    audit.against_rules += _of_each(chosen, lambda run: _rule_faults(run)[0])
+    audit.look_at += _of_each(chosen, lambda run: _rule_faults(run)[1])
+    audit.look_at += _of_each(beside, rule_faults)
+    audit.untrue += _of_each(chosen, _contradictions)
+    audit.look_at += _of_each([*chosen, *beside], _doubts)
+    audit.look_at += [*_of_each(chosen, _slow_together), *_of_each(chosen, _mixture), *seed_remarks(chosen)]
+    audit.untrue += shard_faults(chosen)
     for same in logs.copied:
         names = listed([run.name for run in same])
         if names_several_seeds(same):
-            found.untrue.append(f"{names} are copies of one run: add the log of the other")
+            audit.untrue.append(f"{names} are copies of one run: add the log of the other")
         else:
             # Without a second seed in the names no log is missing.
-            found.look_at.append(f"{names} are copies of one run: they count as one")
-    _check_appended(logs, chosen, found)
-    _check_seeds(logs, chosen, beside, found)
+            audit.look_at.append(f"{names} are copies of one run: they count as one")
+    _check_appended(logs, chosen, audit)
+    _check_seeds(logs, chosen, beside, audit)
     # A log without a score is a fault only where it trained and submission.json has a score for its seed.
     for run in logs.unscored:
         is_fault = run.seed in logs.missing_seeds and run.reason != NOTHING_READ
-        (found.untrue if is_fault else found.look_at).append(f"{run.name}: {run.reason}")
-    _check_text(chosen, found)
+        (audit.untrue if is_fault else audit.look_at).append(f"{run.name}: {run.reason}")
+    _check_text(chosen, audit)
 
 
 def _rule_faults(run: ForeignRun) -> tuple[list[str], list[str]]:
@@ -152,10 +152,10 @@ def _mixture(run: ForeignRun) -> list[str]:
     """Return questions about a score whose tag names a mixture, a cache or SLOT, which have often been illegal."""
     tags = [score.tag for score in run.scores if QUESTIONED.search(score.tag.lower())]
     asks = "whether a token's target enters its own prediction, and whether the text is read once"
-    found = [f"{base_tag(tag)} names a way of scoring that reviewers look into: {asks}" for tag in tags[-1:]]
+    remarks = [f"{base_tag(tag)} names a way of scoring that reviewers look into: {asks}" for tag in tags[-1:]]
     sizes = [int(match[1]) for tag in tags if (match := re.search(r"bytes=(\d+)", tag))]
     parts = [size for size in sizes if size < VALIDATION_BYTES]
-    return found + [f"the mixture scored {size:,} of {VALIDATION_BYTES:,} bytes" for size in parts[-1:]]
+    return remarks + [f"the mixture scored {size:,} of {VALIDATION_BYTES:,} bytes" for size in parts[-1:]]
 
 
 def _contradictions(run: ForeignRun) -> list[str]:
@@ -164,18 +164,18 @@ def _contradictions(run: ForeignRun) -> list[str]:
     return [fault for fault in run.faults if fault not in others and not _APPENDED.match(fault)]
 
 
-def _check_appended(logs: Logs, chosen: Sequence[ForeignRun], found: Audit) -> None:
+def _check_appended(logs: Logs, chosen: Sequence[ForeignRun], audit: Audit) -> None:
     """Add files with several runs."""
     # The log of 2026-03-19_MixedQuant_Int6Int8_SlidingWindow is three runs, the last of which was scored.
     for file in dict.fromkeys(run.files[0] for run in logs.earlier):
         if any(run in chosen for run in logs.earlier if run.files[0] == file):
-            found.in_order.append(f"{file} holds the logs of several seeds, one after another")
+            audit.in_order.append(f"{file} holds the logs of several seeds, one after another")
             continue
         count = 1 + sum(run.files[0] == file for run in logs.earlier)
-        found.look_at.append(f"{file} holds {count} runs, of which the last was read as the one that counts")
+        audit.look_at.append(f"{file} holds {count} runs, of which the last was read as the one that counts")
 
 
-def _check_seeds(logs: Logs, chosen: Sequence[ForeignRun], beside: Sequence[ForeignRun], found: Audit) -> None:
+def _check_seeds(logs: Logs, chosen: Sequence[ForeignRun], beside: Sequence[ForeignRun], audit: Audit) -> None:
     """Add seeds that are not those of the file names or of submission.json."""
     # All three logs of 2026-04-30_Random_Linear_Adapter print one seed; so do four of 2026-03-17_LoRA_TTT.
     by_seed: dict[int, list[str]] = {}
@@ -187,70 +187,70 @@ def _check_seeds(logs: Logs, chosen: Sequence[ForeignRun], beside: Sequence[Fore
     for seed, names in by_seed.items():
         if len(names) > 1:
             one = f"they are one seed, not {len(names)}"
-            found.untrue.append(f"{len(names)} logs print seed {seed} ({listed(names)}): {one}")
+            audit.untrue.append(f"{len(names)} logs print seed {seed} ({listed(names)}): {one}")
     for run in chosen:
         if run.is_misnamed:
             explained.add(run.named_seed)
             if len(by_seed[run.count("seed") or 0]) == 1:
-                found.untrue += [f"{run.name}: {fault}" for fault in seed_faults(run)]
+                audit.untrue += [f"{run.name}: {fault}" for fault in seed_faults(run)]
     together = [*chosen, *beside]
     alike = {run.seed for run in together} - {None}
     if len(chosen) == 1 and len(beside) > 1 and len(alike) == 1:
         names = [run.name for run in together]
-        found.look_at.append(f"all logs print seed {listed([*alike])} ({listed(names)}): no sample of seeds")
+        audit.look_at.append(f"all logs print seed {listed([*alike])} ({listed(names)}): no sample of seeds")
     ended = {run.seed for run in logs.unscored}
     if missing := [seed for seed in logs.missing_seeds if seed not in explained | ended]:
-        found.untrue.append(f"submission.json names seed {listed(missing)}, of which there is no log: add it")
+        audit.untrue.append(f"submission.json names seed {listed(missing)}, of which there is no log: add it")
 
 
-def _check_text(chosen: Sequence[ForeignRun], found: Audit) -> None:
+def _check_text(chosen: Sequence[ForeignRun], audit: Audit) -> None:
     """Tell whether the logs scored the whole split; keep the bytes that they imply for the tokenizer's audit."""
     known = [run for run in chosen if run.value("val_tokens") and run.value("val_loss")]
     # `run_audit` words every fault about the scored text as so many MB or bytes of text.
     if known and not any("of text" in fault for run in known for fault in rule_faults(run)):
-        found.in_order.append(f"{counted(len(known), 'log')} scored the whole validation split, 151.08 MB of text")
+        audit.in_order.append(f"{counted(len(known), 'log')} scored the whole validation split, 151.08 MB of text")
     if known:
         loss, bpb, tokens = (known[0].figures[name].value for name in ("val_loss", "val_bpb", "val_tokens"))
-        found.scored = int(tokens), implied_bytes(loss, bpb, tokens)
+        audit.scored = int(tokens), implied_bytes(loss, bpb, tokens)
     if len(known) < len(chosen):
         why = "no log says" if not known else f"{len(chosen) - len(known)} of {len(chosen)} logs do not say"
-        found.unchecked.append(f"the bytes of the scored text: {why} how many tokens were scored")
+        audit.unchecked.append(f"the bytes of the scored text: {why} how many tokens were scored")
 
 
-def _check_seeds_and_machine(logs: Logs, runs: Sequence[ForeignRun], is_unlimited: bool, found: Audit) -> None:
+def _check_seeds_and_machine(logs: Logs, runs: Sequence[ForeignRun], is_unlimited: bool, audit: Audit) -> None:
     """Tell whether number of seeds and machine are those of a record."""
     wanted = SEEDS_WANTED[OTHER_TRACK if is_unlimited else RECORD_TRACK]
     seeds = {run.seed for run in runs if run.seed is not None}
     if runs and not seeds:
-        found.unchecked.append("seeds: no log prints one")
+        audit.unchecked.append("seeds: no log prints one")
     elif runs and len(seeds) < wanted and not logs.missing_seeds and len(runs) == len(seeds):
-        found.look_at.append(f"{counted(len(seeds), 'seed')} in the logs: a record wants {wanted}")
+        audit.look_at.append(f"{counted(len(seeds), 'seed')} in the logs: a record wants {wanted}")
     elif len(seeds) >= wanted:
-        found.in_order.append(f"{counted(len(seeds), 'seed')} in the logs")
+        audit.in_order.append(f"{counted(len(seeds), 'seed')} in the logs")
     machines = {run.texts["machine"] for run in runs if run.texts.get("machine")}
     others = sorted(machine for machine in machines if "H100" not in machine)
     if others and not is_unlimited:
-        found.look_at.append(f"it ran on {', '.join(others)}: the 600 s of a record are of 8×H100")
+        audit.look_at.append(f"it ran on {', '.join(others)}: the 600 s of a record are of 8×H100")
 
 
 def _check_significance(
-    runs: Sequence[ForeignRun], reference: Variant | float | None, rules: RulesConfig, found: Audit
+    runs: Sequence[ForeignRun], reference: Variant | float | None, rules: RulesConfig, audit: Audit
 ) -> None:
     """Add the verdict of the runs against the reference."""
     if reference is None:
-        found.unchecked.append("significance: no --reference was given")
+        audit.unchecked.append("significance: no --reference was given")
         return
     if not runs:
-        found.unchecked.append("significance: there is no run with a score")
+        audit.unchecked.append("significance: there is no run with a score")
         return
     mine = Variant("submission", "submission", rows_of_logs(runs))
     # A bare number is taken for a score on FineWeb, and bits per byte of unlike texts cannot be compared.
     if isinstance(reference, float) and (scored := texts_besides([mine], FINEWEB)):
-        found.unchecked.append(f"significance: {reference:g} is a score on {FINEWEB}; the logs' are on {scored}")
+        audit.unchecked.append(f"significance: {reference:g} is a score on {FINEWEB}; the logs' are on {scored}")
         return
     verdict = judge([mine], reference, rules)[mine.id]
     text = sentence(verdict, reference, rules).replace("**", "")
     if verdict.kind == NO_VERDICT:
-        found.unchecked.append(f"significance: {text}")
+        audit.unchecked.append(f"significance: {text}")
     else:
-        (found.in_order if verdict.kind == BETTER else found.look_at).append(text)
+        (audit.in_order if verdict.kind == BETTER else audit.look_at).append(text)

@@ -111,44 +111,44 @@ def _may_be_log(name: str) -> bool:
 
 def _read_group(group: _Group, name: str) -> ForeignFolder:
     """Read the logs and the claims of a submission."""
-    found = ForeignFolder(name, str(group.folder.absolute()), has_logs=bool(group.logs))
+    read = ForeignFolder(name, str(group.folder.absolute()), has_logs=bool(group.logs))
     for path in group.logs:
-        _add_log(found, path, group.folder)
+        _add_log(read, path, group.folder)
     for path in group.submissions[:1]:
-        found.claims = read_claims_file(path, str(path.relative_to(group.folder)))
-        _add_claims(found, found.claims)
-    for run in found.runs:
-        run.folder = found.folder
-    return found
+        read.claims = read_claims_file(path, str(path.relative_to(group.folder)))
+        _add_claims(read, read.claims)
+    for run in read.runs:
+        run.folder = read.folder
+    return read
 
 
-def _add_log(found: ForeignFolder, path: Path, folder: Path) -> None:
+def _add_log(into: ForeignFolder, path: Path, folder: Path) -> None:
     """Add the runs of a log and the numbers of its lines."""
     file = str(path.relative_to(folder))
     try:
         log = read_log(path, file)
     except UnreadableError as error:
-        found.skipped[file] = str(error)
+        into.skipped[file] = str(error)
         return
     if not log.runs:
         empty = "holds no text" if path.stat().st_size else "is empty"
-        found.skipped[file] = ", ".join(filter(None, ("no line of a run in it" if log.lines else empty, log.problem)))
+        into.skipped[file] = ", ".join(filter(None, ("no line of a run in it" if log.lines else empty, log.problem)))
         return
     if all(run.steps is None for run in log.runs) and log.not_understood > PROSE * log.lines:
         # Such a file is a prompt, a page or a summary.
-        found.skipped[file] = "quotes scores, but is no log"
+        into.skipped[file] = "quotes scores, but is no log"
         return
-    found.lines += log.lines
-    found.source_lines += log.source_lines
-    found.not_understood += log.not_understood
-    found.examples += log.examples[: max(0, EXAMPLES_KEPT - len(found.examples))]
-    runs = [_run_of_log(log, index, found.name, file) for index in range(1, len(log.runs) + 1)]
+    into.lines += log.lines
+    into.source_lines += log.source_lines
+    into.not_understood += log.not_understood
+    into.examples += log.examples[: max(0, EXAMPLES_KEPT - len(into.examples))]
+    runs = [_run_of_log(log, index, into.name, file) for index in range(1, len(log.runs) + 1)]
     # Equal bytes show copies of a log that has no score; the index keeps two runs of one file apart.
     with path.open("rb") as opened:
         digest = hashlib.file_digest(opened, "sha256").hexdigest()
     for index, run in enumerate(runs):
         run.digest = f"{digest}#{index}"
-    found.runs += runs
+    into.runs += runs
 
 
 def _run_of_log(log: ReadLog, index: int, folder_name: str, file: str) -> ForeignRun:
@@ -172,29 +172,29 @@ def _run_of_log(log: ReadLog, index: int, folder_name: str, file: str) -> Foreig
     return run
 
 
-def _add_claims(found: ForeignFolder, claims: Claims) -> None:
+def _add_claims(into: ForeignFolder, claims: Claims) -> None:
     """Give the runs the claimed track and machine. Where no log has a score, the claims become the runs."""
     texts = {
         ours: claims.texts[key] for key, ours in (("track", "track"), ("hardware", "machine")) if key in claims.texts
     }
-    for run in found.runs:
+    for run in into.runs:
         for name, text in texts.items():
             # What the log itself prints goes before a claim.
             run.texts.setdefault(name, text)
-    if any(run.has_score for run in found.runs):
+    if any(run.has_score for run in into.runs):
         return
     claimed = [
-        _claimed(found.name, claims, figures, seed) for seed, figures in claims.per_seed.items() if "val_bpb" in figures
+        _claimed(into.name, claims, figures, seed) for seed, figures in claims.per_seed.items() if "val_bpb" in figures
     ]
     if not any(run.has_score for run in claimed) and "val_bpb" in claims.figures:
-        claimed.append(_claimed(found.name, claims, claims.figures, None))
+        claimed.append(_claimed(into.name, claims, claims.figures, None))
     for run in claimed:
         run.texts = dict(texts)
-        why = "no log has a score that is read" if found.has_logs else "there is no log"
+        why = "no log has a score that is read" if into.has_logs else "there is no log"
         run.faults.insert(0, CLAIMED_ONLY.format(why, claims.name))
     if not claimed:
-        found.skipped[claims.name] = claims.problem or "claims no score"
-    found.runs += claimed
+        into.skipped[claims.name] = claims.problem or "claims no score"
+    into.runs += claimed
 
 
 def _claimed(name: str, claims: Claims, figures: dict[str, Figure], seed: int | None) -> ForeignRun:

@@ -143,12 +143,12 @@ def scored_state(run: ForeignRun) -> tuple[str, str]:
 def score_figures(score: LoggedScore, prefix: str, file: str) -> dict[str, Figure]:
     """Return a score's bits per byte, loss and seconds with their sources, by names that begin with `prefix`."""
     source = f"{file}:{score.line} ({score.tag})"
-    found = {f"{prefix}_bpb": Figure(score.val_bpb, source, score.bpb_text)}
+    figures = {f"{prefix}_bpb": Figure(score.val_bpb, source, score.bpb_text)}
     if score.val_loss is not None:
-        found[f"{prefix}_loss"] = Figure(score.val_loss, source, score.loss_text)
+        figures[f"{prefix}_loss"] = Figure(score.val_loss, source, score.loss_text)
     if score.seconds is not None:
-        found[f"{prefix}_eval_seconds"] = Figure(score.seconds, f"{file}:{score.seconds_line} ({score.tag})")
-    return found
+        figures[f"{prefix}_eval_seconds"] = Figure(score.seconds, f"{file}:{score.seconds_line} ({score.tag})")
+    return figures
 
 
 def _take_scores(foreign: ForeignRun, run: LogRun, file: str) -> None:

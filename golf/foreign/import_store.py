@@ -24,29 +24,29 @@ FORMAT = 1
 
 def import_folders(paths: Sequence[Path]) -> Iterator[ForeignFolder]:
     """Yield each submission in or below `paths`, audited. Raises `GolfError` for a path that does not exist."""
-    for found in read_folders(paths):
-        audit_runs(found.runs)
-        found.faults += _folder_faults(found)
-        yield found
+    for folder in read_folders(paths):
+        audit_runs(folder.runs)
+        folder.faults += _folder_faults(folder)
+        yield folder
 
 
-def _folder_faults(found: ForeignFolder) -> list[str]:
+def _folder_faults(folder: ForeignFolder) -> list[str]:
     """Return faults that only several runs, or runs together with the claims, can show. Copies are taken out."""
     # Two logs of one run would count as two seeds in every mean.
-    groups, found.runs = copies(found.runs)
+    groups, folder.runs = copies(folder.runs)
     copied = [f"{listed([run.name for run in same])} are copies of one run" for same in groups]
-    faults = [*same_seed_faults(found.runs), *copied, *shard_faults(found.runs)]
+    faults = [*same_seed_faults(folder.runs), *copied, *shard_faults(folder.runs)]
     chosen: list[ForeignRun] = []
-    if found.claims is not None:
-        if found.claims.problem:
-            faults.append(f"{found.claims.name} {found.claims.problem}")
+    if folder.claims is not None:
+        if folder.claims.problem:
+            faults.append(f"{folder.claims.name} {folder.claims.problem}")
         # A run that was made from the claims cannot contradict them.
-        logged = [run for run in found.runs if run.files[0] != found.claims.name]
-        faults += claim_faults(logged, found.claims)
-        chosen = submitted(Logs(scored=[run for run in logged if run.has_score]), found.claims).runs
-    readme = find_readme(Path(found.folder))
-    if readme is not None and found.has_logs:
-        faults += readme_faults(readme, found.runs, chosen)
+        logged = [run for run in folder.runs if run.files[0] != folder.claims.name]
+        faults += claim_faults(logged, folder.claims)
+        chosen = submitted(Logs(scored=[run for run in logged if run.has_score]), folder.claims).runs
+    readme = find_readme(Path(folder.folder))
+    if readme is not None and folder.has_logs:
+        faults += readme_faults(readme, folder.runs, chosen)
     return faults
 
 
@@ -71,21 +71,21 @@ def _origin(path: Path) -> str | None:
         return None
 
 
-def record(found: ForeignFolder) -> dict[str, Any]:
+def record(folder: ForeignFolder) -> dict[str, Any]:
     """Return the content of import.json: every run's figures with their sources, every score, and the faults."""
     return {
         "format": FORMAT,
-        "name": found.name,
-        "mark": found.mark,
-        "imported_from": found.folder,
-        "faults": found.faults,
-        "lines": found.lines,
-        "lines_of_source": found.source_lines,
-        "lines_not_understood": found.not_understood,
-        "examples_not_understood": found.examples,
-        "keys_not_understood": found.claims.not_understood if found.claims else [],
-        "skipped_files": found.skipped,
-        "runs": [_run_record(run) for run in found.runs],
+        "name": folder.name,
+        "mark": folder.mark,
+        "imported_from": folder.folder,
+        "faults": folder.faults,
+        "lines": folder.lines,
+        "lines_of_source": folder.source_lines,
+        "lines_not_understood": folder.not_understood,
+        "examples_not_understood": folder.examples,
+        "keys_not_understood": folder.claims.not_understood if folder.claims else [],
+        "skipped_files": folder.skipped,
+        "runs": [_run_record(run) for run in folder.runs],
     }
 
 
@@ -110,13 +110,13 @@ def _plain(values: dict[str, Any]) -> dict[str, Any]:
 
 def read_records(root: Path) -> list[dict[str, Any]]:
     """Return all records under the runs root that can be read."""
-    found = []
+    records = []
     for path in sorted(imported_folder(root).glob("*/import.json")):
         try:
             values = json.loads(path.read_bytes())
             # A record from which no rows can be made is as damaged as one that is not JSON.
             rows_of_record(values)
-            found.append(values)
+            records.append(values)
         except DAMAGED:
             continue
-    return found
+    return records

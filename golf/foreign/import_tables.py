@@ -90,17 +90,17 @@ def summary(records: Sequence[dict[str, Any]]) -> list[str]:
     """Return sentences on how much was read, and on lines, keys and files that were not understood."""
     runs, lines = sum(len(r["runs"]) for r in records), sum(r["lines"] for r in records)
     unknown = sum(r["lines_not_understood"] for r in records)
-    found = [f"{counted(runs, 'run')} in {counted(len(records), 'folder')}, {counted(lines, 'line')} read"]
+    sentences = [f"{counted(runs, 'run')} in {counted(len(records), 'folder')}, {counted(lines, 'line')} read"]
     if unknown:
         example = next(e for r in records for e in r["examples_not_understood"])
-        found.append(f"{counted(unknown, 'line')} not understood, e.g. {example}")
+        sentences.append(f"{counted(unknown, 'line')} not understood, e.g. {example}")
     keys = [f"{r['name']}: {key}" for r in records for key in r["keys_not_understood"]]
     if keys:
-        found.append(f"{counted(len(keys), 'key')} of submission.json not understood, e.g. {keys[0]}")
+        sentences.append(f"{counted(len(keys), 'key')} of submission.json not understood, e.g. {keys[0]}")
     skipped = [f"{r['name']}/{file} {why}" for r in records for file, why in r["skipped_files"].items()]
     if skipped:
-        found.append(f"{counted(len(skipped), 'file')} without a run, e.g. {skipped[0]}")
-    return found
+        sentences.append(f"{counted(len(skipped), 'file')} without a run, e.g. {skipped[0]}")
+    return sentences
 
 
 def as_csv(rows: Sequence[RunRow]) -> str:
@@ -118,13 +118,12 @@ def explanation(records: Sequence[dict[str, Any]], wanted: str) -> str:
     """Return every number of one run with its source. Raises `GolfError` if `wanted` names no run, or several."""
     runs = [(run, record) for record in records for run in record["runs"]]
     # A whole name wins over parts of names, because one run's name can begin another's.
-    found = [pair for pair in runs if pair[0]["name"] == wanted] or [p for p in runs if wanted in p[0]["name"]]
-    if len(found) != 1:
-        names = ", ".join(run["name"] for run, _ in (found or runs)[:8])
-        raise GolfError(
-            f"{wanted} names {len(found) or 'no'} runs. {'Say which' if found else 'There are'}: {names or 'none'}."
-        )
-    run, record = found[0]
+    matching = [pair for pair in runs if pair[0]["name"] == wanted] or [p for p in runs if wanted in p[0]["name"]]
+    if len(matching) != 1:
+        names = ", ".join(run["name"] for run, _ in (matching or runs)[:8])
+        asks = "Say which" if matching else "There are"
+        raise GolfError(f"{wanted} names {len(matching) or 'no'} runs. {asks}: {names or 'none'}.")
+    run, record = matching[0]
     state = run["state"] + (f": {run['reason']}" if run["reason"] else "")
     lines = [run["name"], f"  read from {record['imported_from']}", f"  state {state}"]
     lines += [f"  {name}: {value}" for name, value in sorted(run["texts"].items())]
@@ -151,9 +150,9 @@ def kind_of(fault: str) -> str:
 
 def counts(entries: Sequence[Entry]) -> str:
     """Return how many faults there are of each kind, the gravest kind first; empty without a fault."""
-    found = Counter(kind for kind, _, _ in _faults(entries))
-    listed = ", ".join(f"{found[kind]:,} {kind}" for kind in KINDS if found[kind])
-    return f"{counted(found.total(), 'fault')}: {listed}" if found else ""
+    kinds = Counter(kind for kind, _, _ in _faults(entries))
+    listed = ", ".join(f"{kinds[kind]:,} {kind}" for kind in KINDS if kinds[kind])
+    return f"{counted(kinds.total(), 'fault')}: {listed}" if kinds else ""
 
 
 def fault_lines(entries: Sequence[Entry]) -> list[str]:
@@ -180,12 +179,12 @@ def fault_lines(entries: Sequence[Entry]) -> list[str]:
 
 def _faults(entries: Sequence[Entry]) -> list[tuple[str, str, str]]:
     """Return (kind, name, sentence) of every fault; those of a submission once, under its name."""
-    found = []
+    faults = []
     seen: set[int] = set()
     for entry in entries:
         # All entries of a submission hold one and the same record, so its identity tells whether it has been listed.
         if id(entry.submission) not in seen:
             seen.add(id(entry.submission))
-            found += [(kind_of(fault), entry.submission["name"], fault) for fault in entry.submission["faults"]]
-        found += [(kind_of(fault), entry.row.name, fault) for fault in entry.run["faults"]]
-    return found
+            faults += [(kind_of(fault), entry.submission["name"], fault) for fault in entry.submission["faults"]]
+        faults += [(kind_of(fault), entry.row.name, fault) for fault in entry.run["faults"]]
+    return faults

@@ -281,9 +281,9 @@ def _setting_line(text: str) -> Line | None:
     if text.lstrip().startswith("#"):
         return None
     opens = _OPENS.match(text)
-    found = _SETTING.findall(text) if ":" in text or "=" in text else []
+    pairs = _SETTING.findall(text) if ":" in text or "=" in text else []
     values: dict[str, str] = {}
-    for name, value in found:
+    for name, value in pairs:
         # Other lines give tokens a step and bytes of a file by these names.
         if name.lower() == "seed" and not text.lstrip().lower().startswith("seed"):
             values.setdefault("part_seed", value)

@@ -180,7 +180,7 @@ class _LogReader:
         last = self.log.runs[-1] if self.log.runs else None
         if last is not None and _repeats(self.run, last):
             return
-        self.run.figures |= {name: self._figure(*found) for name, found in self.run.latest.items()}
+        self.run.figures |= {name: self._figure(*figure) for name, figure in self.run.latest.items()}
         if last is not None and _evaluates(self.run, last):
             # The training's own figures win over those that the evaluation prints again.
             last.figures = self.run.figures | last.figures

@@ -271,15 +271,15 @@ class _Walk:
         if not loops:
             return [self.value(element, names)]
         items, inside = elements(self.value(loops[0].iter, names)), names.new_child()
-        found: list[Any] = []
+        values_there: list[Any] = []
         for item in [UNKNOWN] if items is None else items:
             self._bind(loops[0].target, item, inside)
             tests = [truth(self.value(test, inside)) for test in loops[0].ifs]
             inner = self._items_of(element, loops[1:], inside) if all(test is not False for test in tests) else []
             if items is None or None in tests or inner is UNKNOWN:
                 return UNKNOWN
-            found += inner
-        return found
+            values_there += inner
+        return values_there
 
     def _attribute(self, node: ast.Attribute, names: Names) -> Any:
         name = ast.unparse(node).removeprefix("torch.nn.")

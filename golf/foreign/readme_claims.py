@@ -61,8 +61,8 @@ def readme_faults(path: Path, runs: Sequence[ForeignRun], chosen: Sequence[Forei
     return list(dict.fromkeys(faults))
 
 
-def check_readme(folder: Path, logs: Logs, chosen: Submitted, claims: Claims | None, found: Audit) -> None:
-    """Add claims of the README that no log has to `found`."""
+def check_readme(folder: Path, logs: Logs, chosen: Submitted, claims: Claims | None, audit: Audit) -> None:
+    """Add claims of the README that no log has to `audit`."""
     path = find_readme(folder)
     if path is None:
         return
@@ -77,18 +77,18 @@ def check_readme(folder: Path, logs: Logs, chosen: Submitted, claims: Claims | N
         claimed = claims.figures.get("val_bpb") if claims else None
         if claimed and usual and not any(number.agrees_with(claimed.value) for number in scores):
             elsewhere = f"nowhere in {path.name}, which says {usual[0].text}"
-            found.untrue.append(f"{claimed.source} {claimed.text} is {elsewhere}")
+            audit.untrue.append(f"{claimed.source} {claimed.text} is {elsewhere}")
     elif not logs.is_complete:
-        found.unchecked.append(f"the numbers of {path.name}: not every seed has its own log")
+        audit.unchecked.append(f"the numbers of {path.name}: not every seed has its own log")
     else:
         runs = [*logs.last, *(run for run in chosen.runs if run in logs.earlier)]
         faults = readme_faults(path, runs, chosen.runs)
         of_seeds = [fault for fault in faults if " gives seed " in fault]
         others = [fault for fault in faults if fault not in of_seeds]
         mean = mean_bpb(chosen.runs)
-        found.untrue += of_seeds
+        audit.untrue += of_seeds
         # A README that has its own score may well cite other submissions.
-        (found.look_at if any(n.agrees_with(mean) for n in scores) else found.untrue).extend(others)
+        (audit.look_at if any(n.agrees_with(mean) for n in scores) else audit.untrue).extend(others)
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
@@ -153,4 +153,4 @@ def _means(runs: Sequence[ForeignRun], chosen: Sequence[ForeignRun]) -> list[Fig
     groups = [list(runs), list(chosen), *([r for r in runs if r.variant == v] for v in {r.variant for r in runs})]
     names = ("val_bpb", "pre_quant_bpb", "post_quant_bpb", "sliding_bpb", "ttt_bpb")
     figures = [[figure for run in group for figure in run.present(name)] for group in groups for name in names]
-    return [mean_of(found) for found in figures if found]
+    return [mean_of(of_seeds) for of_seeds in figures if of_seeds]

@@ -59,10 +59,10 @@ def _same_bytes_per_token(one: ForeignRun, other: ForeignRun) -> bool:
 
 def rule_faults(run: ForeignRun) -> list[str]:
     """Return broken rules: bytes, seconds, the text that was scored, the text that was trained on."""
-    found = [*_bytes_faults(run), *_time_faults(run), *_text_faults(run)]
+    faults = [*_bytes_faults(run), *_time_faults(run), *_text_faults(run)]
     if run.value("train_shards") == LEAKING_SHARDS:
-        found.append("1,499 train shards: a preparation that leaves validation documents in the training data")
-    return found
+        faults.append("1,499 train shards: a preparation that leaves validation documents in the training data")
+    return faults
 
 
 def seed_faults(run: ForeignRun) -> list[str]:
@@ -103,18 +103,18 @@ def _time_faults(run: ForeignRun) -> list[str]:
     """Return faults of training and of scoring that took too long, but for the unlimited track."""
     if run.is_unlimited:
         return []
-    found = []
+    faults = []
     seconds = run.value("train_seconds") or 0.0
     if seconds > TRAIN_SECONDS + GRACE_SECONDS:
-        found.append(f"trained {seconds:,.1f} s, the budget is {TRAIN_SECONDS:g} s")
+        faults.append(f"trained {seconds:,.1f} s, the budget is {TRAIN_SECONDS:g} s")
     # The budget of the evaluation is the artifact's: a score before quantization is no part of it.
     slowest = max(
         (s.seconds for s in run.scores if s.seconds is not None and not s.is_before_quantization), default=0.0
     )
     taken = max(run.value("total_eval_seconds") or 0.0, slowest)
     if taken > EVAL_SECONDS:
-        found.append(f"scoring took {taken:,.1f} s, the budget is {EVAL_SECONDS:g} s")
-    return found
+        faults.append(f"scoring took {taken:,.1f} s, the budget is {EVAL_SECONDS:g} s")
+    return faults
 
 
 def _text_faults(run: ForeignRun) -> list[str]:
@@ -142,20 +142,20 @@ def _unlike_bytes_faults(run: ForeignRun) -> list[str]:
 
 def _text_fault(score: LoggedScore, val_loss: float, tokens: float) -> str:
     """Return a sentence if the score is not one of the whole validation split, else an empty text."""
-    found = implied_bytes(val_loss, score.val_bpb, tokens)
+    text_bytes = implied_bytes(val_loss, score.val_bpb, tokens)
     loss = Figure(val_loss, "", score.loss_text)
     # Loss and bits per byte are rounded to their digits, each by up to one unit in the last place.
     slack = loss.unit_in_last_place / abs(val_loss) + 10.0**-score.digits / score.val_bpb
-    if abs(found / VALIDATION_BYTES - 1) <= BYTES_TOLERANCE + slack:
+    if abs(text_bytes / VALIDATION_BYTES - 1) <= BYTES_TOLERANCE + slack:
         return ""
     # A small text of one's own would be 0.00 MB.
-    scored = f"{found / 1e6:,.2f} MB" if found >= 1e4 else f"{found:,.0f} bytes"
+    scored = f"{text_bytes / 1e6:,.2f} MB" if text_bytes >= 1e4 else f"{text_bytes:,.0f} bytes"
     size = f"scored as {scored} of text, the validation split is {VALIDATION_BYTES / 1e6:.2f} MB"
-    if abs(found / OLDER_SPLIT_BYTES - 1) <= BYTES_TOLERANCE + slack:
+    if abs(text_bytes / OLDER_SPLIT_BYTES - 1) <= BYTES_TOLERANCE + slack:
         return f"{size}: {OLDER_EXPORT}, which reads about 0.003 bpb lower"
-    if found < SMALLEST_SPLIT * VALIDATION_BYTES:
+    if text_bytes < SMALLEST_SPLIT * VALIDATION_BYTES:
         return f"{size}: it is a part of the split, or its bytes are counted wrong"
-    more = "it flatters the score" if found > VALIDATION_BYTES else WORSENS
+    more = "it flatters the score" if text_bytes > VALIDATION_BYTES else WORSENS
     return f"{size}: {COUNTED_WRONG}, another split, or a mixture whose loss is another's; {more}"
 
 
@@ -170,11 +170,11 @@ def same_seed_faults(runs: Sequence[ForeignRun]) -> list[str]:
 
 def shard_faults(runs: Sequence[ForeignRun]) -> list[str]:
     """Return variants whose runs trained on unlike numbers of shards."""
-    found: dict[str, set[int]] = {}
+    shards_of: dict[str, set[int]] = {}
     for run in runs:
         if (shards := run.count("train_shards")) is not None and run.has_score:
-            found.setdefault(run.variant, set()).add(shards)
-    return [f"its runs trained on {listed(sorted(s))} shards" for s in found.values() if len(s) > 1]
+            shards_of.setdefault(run.variant, set()).add(shards)
+    return [f"its runs trained on {listed(sorted(s))} shards" for s in shards_of.values() if len(s) > 1]
 
 
 def copies(runs: Sequence[ForeignRun]) -> tuple[list[list[ForeignRun]], list[ForeignRun]]:
@@ -202,7 +202,7 @@ def scored_text(run: ForeignRun) -> str:
     """Return the text that loss, bits per byte and tokens of the run's scores prove to have been scored."""
     tokens = run.value("val_tokens")
     pairs = [(run.figures.get(f"{kind}_loss"), run.figures.get(f"{kind}_bpb")) for kind in (PRE, POST, SLIDING, "val")]
-    found = set()
+    texts = set()
     for loss, bpb in pairs:
         if tokens and loss and bpb and 0 < loss.value < math.inf and 0 < bpb.value < math.inf:
             size = implied_bytes(loss.value, bpb.value, tokens)
@@ -211,6 +211,6 @@ def scored_text(run: ForeignRun) -> str:
             slack = BYTES_TOLERANCE + unit / loss.value + bpb.unit_in_last_place / bpb.value
             if slack > LARGEST_SLACK:
                 continue
-            found.add(text_of_bytes(size, slack))
+            texts.add(text_of_bytes(size, slack))
     # A mixture prints a loss that is another model's; one score that fits proves the text.
-    return next((name for name in (FINEWEB, OLDER_FINEWEB, OTHER_TEXT) if name in found), UNKNOWN_TEXT)
+    return next((name for name in (FINEWEB, OLDER_FINEWEB, OTHER_TEXT) if name in texts), UNKNOWN_TEXT)

@@ -146,21 +146,21 @@ def settled(
     `sliding_from` is the line at which the log announces sliding-window scoring, `stride` the run's setting,
     `pre_quant_bpb` the flat score before quantization. `averaged` tells whether weights were averaged after that score.
     """
-    found: list[LoggedScore] = []
+    known: list[LoggedScore] = []
     # In the order of the log, as each rule looks at the scores before.
     for score in _joined(scores):
         if score.kind == POST and _COMPATIBLE.match(score.tag):
-            score = _of_compatible_tag(score, found)
+            score = _of_compatible_tag(score, known)
         if score.kind == POST and score.is_finite:
             score = _sliding_if_shown(score, sliding_from, pre_quant_bpb, averaged)
-        if score.kind == MIXED and any(s.val_bpb == score.val_bpb and _claims_before(_words(s.tag)) for s in found):
+        if score.kind == MIXED and any(s.val_bpb == score.val_bpb and _claims_before(_words(s.tag)) for s in known):
             # The score before quantization was printed again, under the tag that parsers of the script look for.
             score = replace(score, kind=OTHER)
         if score.kind == SLIDING:
-            score = _mixed_if_shown(score, last_of(found, POST), None if averaged else pre_quant_bpb)
+            score = _mixed_if_shown(score, last_of(known, POST), None if averaged else pre_quant_bpb)
             score = replace(score, stride=score.stride or stride)
-        found.append(score)
-    return found
+        known.append(score)
+    return known
 
 
 def last_of(scores: Sequence[LoggedScore], kind: str) -> LoggedScore | None:
@@ -170,17 +170,17 @@ def last_of(scores: Sequence[LoggedScore], kind: str) -> LoggedScore | None:
 
 def final_score(scores: Sequence[LoggedScore]) -> tuple[LoggedScore | None, str]:
     """Return the run's final score, and a fault if a more elaborate one was taken and is not it."""
-    found = [s for kind in ARTIFACT_KINDS if (s := last_of(scores, kind))]
+    candidates = [s for kind in ARTIFACT_KINDS if (s := last_of(scores, kind))]
     # Else a bare number at the very end, or the last that its tag calls the result.
-    found = found or [s for s in scores[-1:] if s.kind == OTHER and not s.tag]
-    found = found or [s for s in scores if s.kind == OTHER and _RESULT.match(_words(s.tag))][-1:]
-    finite = [s for s in found if s.is_finite]
+    candidates = candidates or [s for s in scores[-1:] if s.kind == OTHER and not s.tag]
+    candidates = candidates or [s for s in scores if s.kind == OTHER and _RESULT.match(_words(s.tag))][-1:]
+    finite = [s for s in candidates if s.is_finite]
     kinds = [s.kind for s in finite]
     if kinds[-2:] == [TTT, MIXED] and finite[-1].claimed == SLIDING and finite[-2].line > finite[-1].line:
         # A sliding score that looks like a mixture's is not the final one where an adapted score follows it.
         finite[-2:] = finite[-1], finite[-2]
     if not finite:
-        return (found[-1] if found else None), ""
+        return (candidates[-1] if candidates else None), ""
     plain = [s for s in finite if s.kind in (POST, SLIDING)]
     final = finite[-1]
     if plain and final.kind in (TTT, MIXED) and final.val_bpb > plain[-1].val_bpb + COLLAPSE_BPB:
@@ -190,16 +190,16 @@ def final_score(scores: Sequence[LoggedScore]) -> tuple[LoggedScore | None, str]
 
 def _joined(scores: Sequence[LoggedScore]) -> list[LoggedScore]:
     """Join `tag` and `tag_exact` to one score: the digits of the one, the seconds of the other."""
-    found: list[LoggedScore] = []
+    joined: list[LoggedScore] = []
     for score in scores:
-        same = [i for i, s in enumerate(found) if base_tag(s.tag) == base_tag(score.tag) and _same_value(s, score)]
+        same = [i for i, s in enumerate(joined) if base_tag(s.tag) == base_tag(score.tag) and _same_value(s, score)]
         if not same:
-            found.append(score)
+            joined.append(score)
             continue
-        old = found.pop(same[-1])
+        old = joined.pop(same[-1])
         exact, other = (old, score) if old.digits > score.digits else (score, old)
         timed = other if exact.seconds is None else exact
-        found.append(
+        joined.append(
             replace(
                 exact,
                 seconds=timed.seconds,
@@ -209,7 +209,7 @@ def _joined(scores: Sequence[LoggedScore]) -> list[LoggedScore]:
                 claimed=exact.claimed if exact.claimed != POST else other.claimed,
             )
         )
-    return found
+    return joined
 
 
 def _same_value(a: LoggedScore, b: LoggedScore) -> bool:

@@ -25,34 +25,34 @@ EXPECTED = {"torch", "triton", "numpy", "sentencepiece"}  # packages on every ma
 CODE_ENDINGS = (".py", ".so", ".c", ".cpp", ".cu", ".cuh", ".pyx")
 
 
-def check_script(folder: Path, found: Audit) -> int | None:
+def check_script(folder: Path, audit: Audit) -> int | None:
     """Audit the script without running it and return its size in bytes, None if there is no script."""
     path = folder / SCRIPT
     if not path.is_file():
-        found.unchecked.append(f"code bytes, imports and forbidden patterns: there is no {SCRIPT}")
+        audit.unchecked.append(f"code bytes, imports and forbidden patterns: there is no {SCRIPT}")
         return None
     script = read_script(path)
     # Of a script over the cap the size is the fault.
     if script.problem and path.stat().st_size <= CAP_BYTES:
-        found.unusable.append(script.problem)
+        audit.unusable.append(script.problem)
     if script.tree is None:
-        found.unchecked.append(f"imports and forbidden patterns: {SCRIPT} cannot be read")
+        audit.unchecked.append(f"imports and forbidden patterns: {SCRIPT} cannot be read")
         return path.stat().st_size
     if script.layers:
-        found.in_order.append(f"{SCRIPT} unpacks ({', '.join(script.layers)}) to {len(script.text.encode()):,} bytes")
+        audit.in_order.append(f"{SCRIPT} unpacks ({', '.join(script.layers)}) to {len(script.text.encode()):,} bytes")
     if script.is_still_packed:
-        found.unchecked.append(f"what {SCRIPT} unpacks and runs: it is packed in a way that is not read here")
+        audit.unchecked.append(f"what {SCRIPT} unpacks and runs: it is packed in a way that is not read here")
     beside = _code_beside(folder, script.tree)
-    found.untrue += [
+    audit.untrue += [
         f"{SCRIPT} uses {name} of the folder: all code counts, and belongs in the script" for name in beside
     ]
     suspected = suspicions(script.tree)
-    found.look_at += [f"{SCRIPT}: {suspicion}" for suspicion in suspected]
+    audit.look_at += [f"{SCRIPT}: {suspicion}" for suspicion in suspected]
     if not (suspected or script.is_still_packed):
-        found.in_order.append(f"no network, no training text in scoring in {SCRIPT}, as far as its text shows")
-    _check_packages(folder, script.tree, beside, found)
+        audit.in_order.append(f"no network, no training text in scoring in {SCRIPT}, as far as its text shows")
+    _check_packages(folder, script.tree, beside, audit)
     if (unread := _unread_settings(folder, script)) and not script.is_still_packed:
-        found.look_at.append(f"README.md's command sets {listed(unread)}, which {SCRIPT} does not read")
+        audit.look_at.append(f"README.md's command sets {listed(unread)}, which {SCRIPT} does not read")
     return path.stat().st_size
 
 
@@ -78,14 +78,14 @@ def _code_beside(folder: Path, tree: ast.Module) -> list[str]:
     return sorted(names)
 
 
-def _check_packages(folder: Path, tree: ast.Module, beside: Sequence[str], found: Audit) -> None:
+def _check_packages(folder: Path, tree: ast.Module, beside: Sequence[str], audit: Audit) -> None:
     """Add packages that neither requirements.txt nor the README names."""
     others = sorted(imported_packages(tree) - EXPECTED - NETWORK - set(beside))
     files = [folder / name for name in ("requirements.txt", "README.md") if (folder / name).is_file()]
     # Hyphen and underscore are the same in names of packages.
     told = " ".join(file.read_text(encoding="utf-8", errors="replace") for file in files).lower().replace("_", "-")
     if missing := [name for name in others if name.lower().replace("_", "-") not in told]:
-        found.look_at.append(f"{SCRIPT} needs {listed(missing)}: neither requirements.txt nor the README names that")
+        audit.look_at.append(f"{SCRIPT} needs {listed(missing)}: neither requirements.txt nor the README names that")
 
 
 def packed_size(path: Path) -> int:
@@ -95,7 +95,7 @@ def packed_size(path: Path) -> int:
 
 
 def check_code_size(
-    size: int, packed_bytes: int, claims: Claims | None, runs: Sequence[ForeignRun], found: Audit
+    size: int, packed_bytes: int, claims: Claims | None, runs: Sequence[ForeignRun], audit: Audit
 ) -> None:
     """Compare the script's size with the claimed and the logged one, and with the cap.
 
@@ -106,18 +106,18 @@ def check_code_size(
     in_logs = f"the logs count {listed([f'{code:,}' for code in logged])}"
     if claimed is not None and claimed.value != size:
         others = f"; {in_logs}" if logged and claimed.value not in logged else " as in the logs" if logged else ""
-        found.untrue.append(f"{claimed.source} is {claimed.value:,.0f}{others}, but {SCRIPT} has {size:,} bytes")
+        audit.untrue.append(f"{claimed.source} is {claimed.value:,.0f}{others}, but {SCRIPT} has {size:,} bytes")
     elif claimed is not None and logged and logged[-1] < packed_bytes:
         # Only a compressed form is so small, and the submission counts the script in full.
-        found.in_order.append(f"{claimed.source} counts {SCRIPT} as it is; {in_logs} bytes of a compressed form")
+        audit.in_order.append(f"{claimed.source} counts {SCRIPT} as it is; {in_logs} bytes of a compressed form")
     elif logged and size not in logged:
-        found.look_at.append(
+        audit.look_at.append(
             f"{in_logs} bytes of code, {SCRIPT} has {size:,}: they ran another form of it, or it was changed"
         )
     models = [(v, run) for run in runs if (v := run.value("artifact_bytes")) is not None]
     if not models:
         if size > CAP_BYTES:
-            found.against_rules.append(f"{SCRIPT} alone is {size - CAP_BYTES:,} bytes over {CAP_BYTES:,}")
+            audit.against_rules.append(f"{SCRIPT} alone is {size - CAP_BYTES:,} bytes over {CAP_BYTES:,}")
         return
     model, run = max(models, key=lambda pair: pair[0])
     over = int(model) + size - CAP_BYTES
@@ -127,8 +127,8 @@ def check_code_size(
         is_program = packed_bytes >= size * SMALLEST_RATIO
         if code is not None and is_program and code >= packed_bytes * SMALLEST_PACKED:
             # Accepted records such as 2026-04-10_VarLenAttn count their script in the compressed form of the log.
-            found.look_at.append(f"{excess}; with the {code:,} bytes of compressed code that its log counts it fits")
+            audit.look_at.append(f"{excess}; with the {code:,} bytes of compressed code that its log counts it fits")
         else:
-            found.against_rules.append(excess)
+            audit.against_rules.append(excess)
     if over <= 0:
-        found.in_order.append(f"the largest model and {SCRIPT} make {int(model) + size:,} of {CAP_BYTES:,} bytes")
+        audit.in_order.append(f"the largest model and {SCRIPT} make {int(model) + size:,} of {CAP_BYTES:,} bytes")

@@ -17,14 +17,14 @@ KNOWN: dict[str, Any] = table_of(__file__)
 
 def unknown_parts(tree: ast.Module) -> list[str]:
     """Return what the model and the optimizers of a script have that no known script has, with its line."""
-    found = []
+    parts = []
     for made in ast.walk(tree):
         if isinstance(made, ast.ClassDef) and _holds_numbers(made):
             if made.name not in KNOWN["classes"]:
-                found.append(f"class {made.name} (line {made.lineno})")
+                parts.append(f"class {made.name} (line {made.lineno})")
             else:
-                found += [f"{made.name}: {part}" for part in dict.fromkeys(_inside(made))]
-    return found
+                parts += [f"{made.name}: {part}" for part in dict.fromkeys(_inside(made))]
+    return parts
 
 
 def unknown_quantizer(tree: ast.Module) -> list[str]:
@@ -32,8 +32,8 @@ def unknown_quantizer(tree: ast.Module) -> list[str]:
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and "quant" in node.name:
             numbers = {n.value for n in ast.walk(node) if isinstance(n, ast.Constant)}
-            if found := [level for level in KNOWN["levels"] if level in numbers]:
-                return [f"quantization with codes up to {found[0]} ({node.name}, line {node.lineno})"]
+            if levels := [level for level in KNOWN["levels"] if level in numbers]:
+                return [f"quantization with codes up to {levels[0]} ({node.name}, line {node.lineno})"]
     for call in ast.walk(tree):
         called = ast.unparse(call.func) if isinstance(call, ast.Call) else ""
         if called.partition(".")[0] in KNOWN["codecs"] and called.endswith(("compress", "Compressor")):

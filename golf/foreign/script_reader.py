@@ -159,34 +159,34 @@ def _called(node: ast.Call) -> str:
 
 def suspicions(tree: ast.Module) -> list[str]:
     """Return signs of network access, of training text in scoring, and of validation text in training."""
-    found = _network(tree)
+    faults = _network(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             # Unparsed code has no comments, which may name training text that the function does not touch.
             body = ast.unparse(ast.Module(node.body, []))
             if EVALUATION.search(node.name) and not TRAINING.fullmatch(node.name) and TRAINING_TEXT.search(body):
-                found.append(f"line {node.lineno}: {node.name} names training text")
+                faults.append(f"line {node.lineno}: {node.name} names training text")
             if TRAINING.fullmatch(node.name) and VALIDATION_TEXT.search(body):
-                found.append(f"line {node.lineno}: {node.name} names validation text")
-    return found
+                faults.append(f"line {node.lineno}: {node.name} names validation text")
+    return faults
 
 
 def _network(tree: ast.Module) -> list[str]:
     """Return imports that open connections; without such imports, calls and shell commands that do."""
     harmless = tuple(_NAMES["harmless_parts"])
     modules = {name for name in _imported(tree) if _top(name) in NETWORK and not name.startswith(harmless)}
-    found = [f"imports {name}: there is no network during evaluation" for name in sorted(set(map(_top, modules)))]
+    faults = [f"imports {name}: there is no network during evaluation" for name in sorted(set(map(_top, modules)))]
     # An import alone is the suspicion; calls through it would repeat it.
-    if found:
-        return found
+    if faults:
+        return faults
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
         if _called(node) in _NAMES["network_calls"]:
-            found.append(f"line {node.lineno}: {_called(node)} downloads: there is no network during evaluation")
+            faults.append(f"line {node.lineno}: {_called(node)} downloads: there is no network during evaluation")
         if _called(node) in _NAMES["shell_calls"] and (match := SHELL_NETWORK.search(_words(node))):
-            found.append(f"line {node.lineno}: it runs {match[0]}: there is no network during evaluation")
-    return found
+            faults.append(f"line {node.lineno}: it runs {match[0]}: there is no network during evaluation")
+    return faults
 
 
 def _words(call: ast.Call) -> str:
@@ -222,13 +222,13 @@ def _payloads(text: str) -> list[str | bytes]:
         constants = [node for node in ast.walk(parse(text)) if isinstance(node, ast.Constant)]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-    found: list[str | bytes] = []
+    payloads: list[str | bytes] = []
     for node in constants:
         if not isinstance(node.value, str | bytes) or len(node.value) < SMALLEST_PAYLOAD:
             continue
         if len(ast.get_source_segment(text, node) or "") > len(text) // 2:
-            found.append(node.value)
-    return found
+            payloads.append(node.value)
+    return payloads
 
 
 def _program(source: bytes) -> str | None:

@@ -20,33 +20,35 @@ MARKS: list[dict[str, Any]] = table_of(__file__)["marks"]
 
 def script_structure(tree: ast.Module, declared: Mapping[str, str | None]) -> Structure:
     """Return what a script always has, as far as the marks tell; `declared` are its variables with their defaults."""
-    names, found, parts = _names(tree, _dead(tree, declared)), Structure(), set[str]()
+    names, structure, parts = _names(tree, _dead(tree, declared)), Structure(), set[str]()
     for mark in MARKS:
         is_switched = any(switch in declared for switch in mark.get("switch", ()))
         if mark["part"] in parts or mark["name"] not in names or is_switched:
             continue
         parts.add(mark["part"])
-        found.variables |= mark.get("variables", {})
+        structure.variables |= mark.get("variables", {})
         overrides = mark.get("overrides", [])
-        found.overrides += [o for o in overrides if not o.startswith("tech.")]
-        found.settings += [o for o in overrides if o.startswith("tech.")]
-        found.missing += mark.get("missing", [])
-    found.missing += unknown_parts(tree) + ([] if "quant" in parts else unknown_quantizer(tree))
+        structure.overrides += [o for o in overrides if not o.startswith("tech.")]
+        structure.settings += [o for o in overrides if o.startswith("tech.")]
+        structure.missing += mark.get("missing", [])
+    structure.missing += unknown_parts(tree) + ([] if "quant" in parts else unknown_quantizer(tree))
     if {"DocumentPackingLoader", "ShuffledSequenceLoader"} <= names:
-        found.overrides.append("quant.calibration.text=windows")
+        structure.overrides.append("quant.calibration.text=windows")
     if decay := _muon_decay(tree, declared):
-        found.variables["MUON_WD"] = decay
-    _add_smear(tree, declared, found)
+        structure.variables["MUON_WD"] = decay
+    _add_smear(tree, declared, structure)
     if "orthogonal_" in names:
-        found.techniques.append("ortho_init")
-        found.settings.append(f"tech.ortho_init.proj_init={'ortho_depth_scaled' if _scales_by_depth(tree) else 'zero'}")
+        structure.techniques.append("ortho_init")
+        structure.settings.append(
+            f"tech.ortho_init.proj_init={'ortho_depth_scaled' if _scales_by_depth(tree) else 'zero'}"
+        )
         if not _scales_by_depth(tree):
-            found.settings.append("tech.ortho_init.embed_proj_gain=one")
-    found.settings.append(f"tech.partial_rope.reference_len={_reference_len(tree)}")
-    return found
+            structure.settings.append("tech.ortho_init.embed_proj_gain=one")
+    structure.settings.append(f"tech.partial_rope.reference_len={_reference_len(tree)}")
+    return structure
 
 
-def _add_smear(tree: ast.Module, declared: Collection[str], found: Structure) -> None:
+def _add_smear(tree: ast.Module, declared: Collection[str], structure: Structure) -> None:
     """Add the gate over all channels of the scripts of March, which have no switch for it."""
     calls = any(isinstance(node, ast.Call) and getattr(node.func, "id", "") == "SmearGate" for node in ast.walk(tree))
     if not calls or any("SMEAR" in name for name in declared):
@@ -54,22 +56,22 @@ def _add_smear(tree: ast.Module, declared: Collection[str], found: Structure) ->
     kinds = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == "SmearGate"]
     # Others keep the token whole, or gate by some channels.
     if kinds and BLEND in ast.unparse(kinds[0]):
-        found.techniques.append("smear")
-        found.settings.append("tech.smear.form=blend")
+        structure.techniques.append("smear")
+        structure.settings.append("tech.smear.form=blend")
     else:
-        found.missing.append("SmearGate, which has another formula than those known here")
+        structure.missing.append("SmearGate, which has another formula than those known here")
 
 
 def _names(tree: ast.Module, dead: set[ast.AST]) -> set[str]:
     """Return the names of everything that the script defines, loads or passes, but for the nodes `dead`."""
-    found = set()
+    names = set()
     for node in ast.walk(tree):
         if node in dead:
             continue
         for key in ("name", "id", "attr", "arg"):
             if isinstance(value := getattr(node, key, None), str):
-                found.add(value)
-    return found
+                names.add(value)
+    return names
 
 
 def _dead(tree: ast.Module, declared: Mapping[str, str | None]) -> set[ast.AST]:
@@ -123,10 +125,10 @@ def _scales_by_depth(tree: ast.Module) -> bool:
 
 def _reference_len(tree: ast.Module) -> str:
     """Return the length that rotary embeddings are scaled from: a number, or null if it is the training length."""
-    found: dict[str | None, ast.expr] = {}
+    arguments: dict[str | None, ast.expr] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Rotary":
             # Later calls with rope_dims replace the modules of earlier ones.
-            found |= {k.arg: k.value for k in node.keywords if k.arg in ("train_seq_len", "rope_dims")}
-    value = found.get("train_seq_len")
+            arguments |= {k.arg: k.value for k in node.keywords if k.arg in ("train_seq_len", "rope_dims")}
+    value = arguments.get("train_seq_len")
     return str(value.value) if isinstance(value, ast.Constant) else "null" if value is not None else "1024"

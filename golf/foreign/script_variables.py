@@ -57,15 +57,17 @@ def public_variables(path: Path) -> ScriptVariables:
             return public_variables(path / SCRIPT)
         logs = [variables_of_log(log) for log in sorted((*path.glob("*.log"), *path.glob("*.txt")))]
         # A log with the script says more than one with settings.
-        best = max(logs, key=lambda found: (found.is_script, len(found.defaults)), default=ScriptVariables())
+        best = max(
+            logs, key=lambda variables: (variables.is_script, len(variables.defaults)), default=ScriptVariables()
+        )
         if not best.defaults:
             raise GolfError(f"{path} has neither {SCRIPT} nor a log with settings: name a script or another folder.")
         return best
     if path.suffix in LOGS and path.is_file():
-        found = variables_of_log(path)
-        if not found.defaults:
+        variables = variables_of_log(path)
+        if not variables.defaults:
             raise GolfError(f"{path} neither echoes a script nor prints settings: name a script or another log.")
-        return found
+        return variables
     if not path.is_file():
         raise GolfError(f"{path} is no file: name the train_gpt.py that the command line is for.")
     return variables_of_script(read_script(path), path.name)
@@ -78,26 +80,26 @@ def variables_of_log(path: Path) -> ScriptVariables:
     except UnreadableError as error:
         raise GolfError(f"{path} {error}.") from error
     script = echoed_script(text)
-    found = variables_of_script(script, path.name) if script else ScriptVariables(is_script=False)
+    variables = variables_of_script(script, path.name) if script else ScriptVariables(is_script=False)
     printed = printed_settings(text)
-    found.printed = {name: value for name, value in printed.items() if not script or name in found.defaults}
-    found.defaults |= found.printed
+    variables.printed = {name: value for name, value in printed.items() if not script or name in variables.defaults}
+    variables.defaults |= variables.printed
     if not script:
-        _add_what_settings_tell(found)
+        _add_what_settings_tell(variables)
     if counted := _MODEL_PARAMS.search(text):
-        found.model_params = int(counted[1].replace(",", ""))
-    return found
+        variables.model_params = int(counted[1].replace(",", ""))
+    return variables
 
 
-def _add_what_settings_tell(found: ScriptVariables) -> None:
+def _add_what_settings_tell(variables: ScriptVariables) -> None:
     """Add what is true of every script that prints certain settings."""
-    if "ROPE_TRAIN_SEQ_LEN" in found.defaults:
+    if "ROPE_TRAIN_SEQ_LEN" in variables.defaults:
         # All that declare it turn heads by the training length instead.
-        found.unread.add("ROPE_TRAIN_SEQ_LEN")
-        found.structure.settings.append("tech.partial_rope.reference_len=null")
-    if "PHASED_TTT_NUM_PHASES" in found.defaults:
+        variables.unread.add("ROPE_TRAIN_SEQ_LEN")
+        variables.structure.settings.append("tech.partial_rope.reference_len=null")
+    if "PHASED_TTT_NUM_PHASES" in variables.defaults:
         # Scripts with phases score by document and have no sliding windows any more.
-        found.unread.add("EVAL_STRIDE")
+        variables.unread.add("EVAL_STRIDE")
 
 
 def echoed_script(text: str) -> Script | None:
@@ -134,7 +136,7 @@ def variables_of_script(script: Script, name: str) -> ScriptVariables:
         raise GolfError(f"{name} cannot be read as a script: {script.problem}.")
     if script.is_still_packed:
         raise GolfError(f"{name} is packed in a way that is not read here: name the unpacked script.")
-    found = ScriptVariables(tree=script.tree)
+    variables = ScriptVariables(tree=script.tree)
     holders: dict[str, set[str | None]] = {}  # variable → settings that hold it; None for any other use
     # The first walk notes the name that each expression is assigned to; the second one finds variables in these
     # expressions.
@@ -148,12 +150,12 @@ def variables_of_script(script: Script, name: str) -> ScriptVariables:
     for node in ast.walk(script.tree):
         if (variable := _variable(node)) is not None:
             name, default = variable
-            found.defaults.setdefault(name, default)
+            variables.defaults.setdefault(name, default)
             holders.setdefault(name, set()).add(owners.get(id(node)))
     used = _used_names(script.tree)
-    found.unread = {name for name, of in holders.items() if None not in of and not of & used}
-    found.structure = script_structure(script.tree, found.defaults)
-    return found
+    variables.unread = {name for name, of in holders.items() if None not in of and not of & used}
+    variables.structure = script_structure(script.tree, variables.defaults)
+    return variables
 
 
 def _variable(node: ast.AST) -> tuple[str, str | None] | None:
@@ -185,10 +187,10 @@ def _constant(node: ast.expr) -> Any:
 
 def _used_names(tree: ast.Module) -> set[str]:
     """Return the names that the script loads, as variables, attributes or texts such as those of `getattr`."""
-    found = set()
+    names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
-            found.add(node.id if isinstance(node, ast.Name) else node.attr)
+            names.add(node.id if isinstance(node, ast.Name) else node.attr)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found.add(node.value)
-    return found
+            names.add(node.value)
+    return names

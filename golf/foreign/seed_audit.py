@@ -28,7 +28,7 @@ def seed_remarks(runs: Sequence[ForeignRun]) -> list[str]:
 
 def _unlike_ratios(runs: Sequence[ForeignRun]) -> list[str]:
     """Return kinds of score whose loss and bits per byte have two ratios: one script on one text has one."""
-    found = []
+    faults = []
     for kind in (PRE, POST, SLIDING, TTT):
         of_text: dict[Any, list[tuple[float, float, str]]] = {}  # scored text → (ratio, its relative error, run)
         for run in runs:
@@ -41,8 +41,8 @@ def _unlike_ratios(runs: Sequence[ForeignRun]) -> list[str]:
             (low, low_error, one), (high, high_error, other) = min(known), max(known)
             if high / low - 1 > RATIO_SLACK + low_error + high_error:
                 ratios = f"{low:.6f} in {one} and {high:.6f} in {other}"
-                found.append(f"{kind} loss over bits per byte is {ratios}: one script on one text has one ratio")
-    return found
+                faults.append(f"{kind} loss over bits per byte is {ratios}: one script on one text has one ratio")
+    return faults
 
 
 def _same_progress(runs: Sequence[ForeignRun]) -> list[str]:
@@ -58,11 +58,11 @@ def _same_progress(runs: Sequence[ForeignRun]) -> list[str]:
 
 def _other_first_losses(runs: Sequence[ForeignRun]) -> list[str]:
     """Return runs of a well-known model whose first loss is not that of their seed."""
-    found = []
+    faults = []
     for run in runs:
         usual = FIRST_LOSSES.get(-1 if run.seed is None else run.seed)
         first = next((text[2:] for text in run.courses[0] if text.startswith("1:")), None)
         if run.count("model_params") in FIRST_LOSS_PARAMS and usual and first and first != usual:
             other = f"the first loss is {first}, other runs of this model and seed have {usual}"
-            found.append(f"{run.name}: {other}: other training data, or another initialisation")
-    return found
+            faults.append(f"{run.name}: {other}: other training data, or another initialisation")
+    return faults

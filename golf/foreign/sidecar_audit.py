@@ -28,20 +28,20 @@ _LEAKING_DEFAULT = re.compile(r"""["']--val-docs["'][^)]*\bdefault\s*=\s*10_?000
 Tokenizer = sentencepiece.SentencePieceProcessor
 
 
-def audit_sidecars(name: str, tokenizer: Tokenizer, data: Path | None, text: Path | None, found: Audit) -> None:
+def audit_sidecars(name: str, tokenizer: Tokenizer, data: Path | None, text: Path | None, audit: Audit) -> None:
     """Audit the bytes behind the tokens of the CaseOps tokenizer called `name`, in the shards `data` and on raw `text`.
 
     Raises `GolfError` for shards or text that were named and cannot be used.
     """
     if data is None:
-        found.unchecked.append(f"{name} writes capitals as operators: name the shards and their sidecars with --data")
+        audit.unchecked.append(f"{name} writes capitals as operators: name the shards and their sidecars with --data")
     else:
-        _audit_shards(tokenizer, data, found)
+        _audit_shards(tokenizer, data, audit)
     if text is not None:
-        _audit_text(name, tokenizer, text, found)
+        _audit_text(name, tokenizer, text, audit)
 
 
-def read_split(tokenizer: Tokenizer, folder: Path, found: Audit) -> tuple[list[Path], np.ndarray]:
+def read_split(tokenizer: Tokenizer, folder: Path, audit: Audit) -> tuple[list[Path], np.ndarray]:
     """Return the shards of the validation split in `folder` and all their tokens, and check the split's size.
 
     Raises `GolfError` for tokens that `tokenizer` does not know.
@@ -52,7 +52,7 @@ def read_split(tokenizer: Tokenizer, folder: Path, found: Audit) -> tuple[list[P
     if tokens.size and int(tokens.max()) >= tokenizer.vocab_size():
         raise GolfError(f"{folder} holds token {int(tokens.max())}, which this tokenizer does not know: name its own.")
     if np.count_nonzero(tokens == tokenizer.bos_id()) == LEAKING_DOCUMENTS:
-        found.against_rules.append(
+        audit.against_rules.append(
             f"{folder} validates on {LEAKING_DOCUMENTS:,} documents, the default of the public preparation: the other "
             f"{VALIDATION_DOCUMENTS - LEAKING_DOCUMENTS:,} of the challenge's are in its training data"
         )
@@ -73,23 +73,23 @@ def first_documents(path: Path) -> list[str]:
     return documents
 
 
-def _audit_shards(tokenizer: Tokenizer, folder: Path, found: Audit) -> None:
-    files, tokens = read_split(tokenizer, folder, found)
+def _audit_shards(tokenizer: Tokenizer, folder: Path, audit: Audit) -> None:
+    files, tokens = read_split(tokenizer, folder, audit)
     try:
         counts = read_sidecars(files)
     except GolfError as error:
-        found.untrue.append(f"no byte count stands for the scored text: {error}")
+        audit.untrue.append(f"no byte count stands for the scored text: {error}")
         return
     faults = sidecar_faults(counts, tokens, tokenizer)
-    found.untrue += [f"the byte sidecar of {folder} {fault}" for fault in faults]
+    audit.untrue += [f"the byte sidecar of {folder} {fault}" for fault in faults]
     if not faults:
-        _compare_with_decoded(tokenizer, tokens, counts, folder, found)
+        _compare_with_decoded(tokenizer, tokens, counts, folder, audit)
     # The first token of the split is only an input: nothing predicts it.
-    check_scored_bytes(counts[1:], folder, found)
+    check_scored_bytes(counts[1:], folder, audit)
 
 
 def _compare_with_decoded(
-    tokenizer: Tokenizer, tokens: np.ndarray, counts: np.ndarray, folder: Path, found: Audit
+    tokenizer: Tokenizer, tokens: np.ndarray, counts: np.ndarray, folder: Path, audit: Audit
 ) -> None:
     """Tell how the bytes of whole documents compare with the text that their tokens decode to."""
     bounds = document_bounds(tokens, tokenizer.bos_id())
@@ -99,43 +99,43 @@ def _compare_with_decoded(
         try:
             decoded += len(decode_capitals(tokenizer.decode(tokens[start + 1 : end].tolist())).encode())
         except GolfError:
-            found.untrue.append(f"token {start} of {folder} begins a document that is not CaseOps text")
+            audit.untrue.append(f"token {start} of {folder} begins a document that is not CaseOps text")
             return
     if decoded:
         share = f"{counted:,} bytes for {decoded:,} of decoded text ({counted / decoded - 1:+.2%})"
-        found.in_order.append(
+        audit.in_order.append(
             f"the byte sidecar of {folder} counts {share} in {len(bounds)} documents, none on operators"
         )
 
 
-def check_scored_bytes(target_bytes: np.ndarray, folder: Path, found: Audit) -> None:
+def check_scored_bytes(target_bytes: np.ndarray, folder: Path, audit: Audit) -> None:
     """Compare the bytes that the logs imply with those of the targets `[N]` that `folder` holds."""
-    if found.scored is None:
+    if audit.scored is None:
         return
-    scored_tokens, scored_bytes = found.scored
+    scored_tokens, scored_bytes = audit.scored
     if scored_tokens > target_bytes.size:
         held = target_bytes.size + 1
-        found.unchecked.append(f"the logs' bytes: they scored {scored_tokens:,} tokens, {folder} holds {held:,}")
+        audit.unchecked.append(f"the logs' bytes: they scored {scored_tokens:,} tokens, {folder} holds {held:,}")
         return
     real = int(target_bytes[:scored_tokens].sum(dtype=np.int64))
     if abs(scored_bytes / real - 1) <= BYTES_TOLERANCE:
-        found.in_order.append(f"the logs' loss and bits per byte are of the {real:,} bytes that the shards hold")
+        audit.in_order.append(f"the logs' loss and bits per byte are of the {real:,} bytes that the shards hold")
         return
     more = "too many, a flattered score" if scored_bytes > real else "too few"
-    found.untrue.append(f"the logs scored {scored_bytes:,.0f} bytes, the shards hold {real:,}: {more}")
+    audit.untrue.append(f"the logs scored {scored_bytes:,.0f} bytes, the shards hold {real:,}: {more}")
 
 
-def check_preparation(folder: Path, found: Audit) -> None:
+def check_preparation(folder: Path, audit: Audit) -> None:
     """Add a remark on a preparation script in `folder` whose default leaves validation documents in training."""
     for script in sorted(folder.glob("*.py")):
         if _LEAKING_DEFAULT.search(script.read_text(errors="replace")):
-            found.look_at.append(
+            audit.look_at.append(
                 f"{script.name} takes {LEAKING_DOCUMENTS:,} validation documents by default and trains on the other "
                 f"{VALIDATION_DOCUMENTS - LEAKING_DOCUMENTS:,}: was it given --val-docs={VALIDATION_DOCUMENTS}?"
             )
 
 
-def _audit_text(name: str, tokenizer: Tokenizer, path: Path, found: Audit) -> None:
+def _audit_text(name: str, tokenizer: Tokenizer, path: Path, audit: Audit) -> None:
     documents = first_documents(path)
     # A piece's surface is the text that it was cut from; its name can be a normalised form of that.
     encoded = (tokenizer.encode(encode_capitals(text), out_type="proto") for text in documents)
@@ -144,6 +144,6 @@ def _audit_text(name: str, tokenizer: Tokenizer, path: Path, found: Audit) -> No
     share = f"{counted:,} bytes for {raw:,} of raw text ({counted / raw - 1:+.2%})"
     part = f"{share} in {len(documents)} documents of {path.name}"
     if counted / raw >= 1 - BYTES_TOLERANCE:
-        found.in_order.append(f"{name} counts {part}")
+        audit.in_order.append(f"{name} counts {part}")
     else:
-        found.look_at.append(f"{name} counts {part}: it normalises, and its score is worse than the text's")
+        audit.look_at.append(f"{name} counts {part}: it normalises, and its score is worse than the text's")

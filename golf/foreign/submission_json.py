@@ -51,37 +51,37 @@ class Claims:
 
 def read_claims_file(path: Path, name: str = "") -> Claims:
     """Return everything that can be read of one file. Its defect, if it has one, is in `problem`."""
-    found = Claims(name or path.name)
+    claims = Claims(name or path.name)
     try:
         text = _content(path)
     except UnreadableError as error:
-        found.problem = str(error)
-        return found
-    value, found.problem = _parsed(text)
+        claims.problem = str(error)
+        return claims
+    value, claims.problem = _parsed(text)
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     if not isinstance(value, dict):
-        found.problem = found.problem or ("is empty" if not text.strip() else "holds no JSON object")
-        return found
-    _take(found, value)
-    return found
+        claims.problem = claims.problem or ("is empty" if not text.strip() else "holds no JSON object")
+        return claims
+    _take(claims, value)
+    return claims
 
 
-def read_claims(folder: Path, found: Audit) -> Claims | None:
-    """Return the claims in a folder's submission.json, None if there is none. Adds defects of its form to `found`."""
+def read_claims(folder: Path, audit: Audit) -> Claims | None:
+    """Return the claims in a folder's submission.json, None if there is none. Adds defects of its form to `audit`."""
     path = folder / NAME
     if not path.exists():
         return None
     if not path.is_file():
-        found.unusable.append(f"{NAME} is no file")
+        audit.unusable.append(f"{NAME} is no file")
         return None
     claims = read_claims_file(path)
     values, problems = _strictly_read(path)
     if claims.problem and not problems:
         problems = [f"{NAME} {claims.problem}"]
-    found.unusable += problems
+    audit.unusable += problems
     if isinstance(values, dict):
-        _check_fields(values, claims, found)
+        _check_fields(values, claims, audit)
     return claims
 
 
@@ -135,29 +135,31 @@ def _parsed(text: str) -> tuple[Any, str]:
     return None, "is not JSON" if text.strip() else "is empty"
 
 
-def _take(found: Claims, top: dict[str, Any]) -> None:
-    """Fill `found` from the outermost object."""
+def _take(claims: Claims, top: dict[str, Any]) -> None:
+    """Fill `claims` from the outermost object."""
     for key in ("name", "author", "track", "hardware", "date"):
         if isinstance(top.get(key), str):
-            found.texts[key] = top[key][:200]
+            claims.texts[key] = top[key][:200]
     # In some files `seeds` is their number, in others an object by seed.
     seeds = top.get("seeds", top.get("seed_list"))
     listed = [whole(f.value) for v in seeds if (f := as_figure(v, ""))] if isinstance(seeds, list) else []
-    found.seeds = tuple(s for s in listed if s is not None)
+    claims.seeds = tuple(s for s in listed if s is not None)
     for path, key, value in _walk(top):
-        source = f"{found.name}: {path}"
+        source = f"{claims.name}: {path}"
         if (number := _seed_of(key)) is not None:
             if _PER_SEED.search(path.lower()):
-                _take_seed(found, number, value, source, _common_meaning(path, key))
-        elif isinstance(value, list) and _is_per_seed_list(found, key, value):
-            for seed, item in zip(found.seeds, value, strict=True):
-                _take_seed(found, seed, item, f"{source}[{found.seeds.index(seed)}]", meaning(key.replace("seeds", "")))
+                _take_seed(claims, number, value, source, _common_meaning(path, key))
+        elif isinstance(value, list) and _is_per_seed_list(claims, key, value):
+            for seed, item in zip(claims.seeds, value, strict=True):
+                _take_seed(
+                    claims, seed, item, f"{source}[{claims.seeds.index(seed)}]", meaning(key.replace("seeds", ""))
+                )
         elif isinstance(value, list):
-            _take_list(found, value, source)
+            _take_list(claims, value, source)
         elif not isinstance(value, dict):
-            _take_figure(found, found.figures, key, value, source)
-    if not found.seeds and found.per_seed:
-        found.seeds = tuple(found.per_seed)
+            _take_figure(claims, claims.figures, key, value, source)
+    if not claims.seeds and claims.per_seed:
+        claims.seeds = tuple(claims.per_seed)
 
 
 def _walk(top: dict[str, Any], path: str = "", depth: int = 0) -> Iterator[tuple[str, str, Any]]:
@@ -188,31 +190,31 @@ def _seed_of(key: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def _is_per_seed_list(found: Claims, key: str, value: list[Any]) -> bool:
+def _is_per_seed_list(claims: Claims, key: str, value: list[Any]) -> bool:
     """Tell whether a list holds one number for each of the seeds."""
     numbers = all(as_figure(v, "") is not None for v in value)
-    return numbers and len(value) == len(found.seeds) > 0 and key.lower() not in ("seeds", "seed_list")
+    return numbers and len(value) == len(claims.seeds) > 0 and key.lower() not in ("seeds", "seed_list")
 
 
-def _take_list(found: Claims, values: list[Any], source: str) -> None:
+def _take_list(claims: Claims, values: list[Any], source: str) -> None:
     """Take the objects of a list that name their seed."""
     for index, item in enumerate(values[:1000]):
         if isinstance(item, dict) and (seed := as_figure(item.get("seed"), "")) and whole(seed.value) is not None:
-            _take_seed(found, int(seed.value), item, f"{source}[{index}]")
+            _take_seed(claims, int(seed.value), item, f"{source}[{index}]")
 
 
-def _take_seed(found: Claims, seed: int, value: Any, source: str, what: str | None = "val_bpb") -> None:
+def _take_seed(claims: Claims, seed: int, value: Any, source: str, what: str | None = "val_bpb") -> None:
     """Take the claims for one seed: an object of them, or one number whose meaning is `what`."""
-    figures = found.per_seed.setdefault(seed, {})
+    figures = claims.per_seed.setdefault(seed, {})
     if isinstance(value, dict):
         for path, key, inner in _walk(value):
             if not isinstance(inner, (dict, list)) and key != "seed":
-                _take_figure(found, figures, key, inner, f"{source}.{path}")
+                _take_figure(claims, figures, key, inner, f"{source}.{path}")
     elif what and (figure := as_figure(value, source)) and is_result(what, figure.value):
         figures.setdefault(what, figure)
 
 
-def _take_figure(found: Claims, figures: dict[str, Figure], key: str, value: Any, source: str) -> None:
+def _take_figure(claims: Claims, figures: dict[str, Figure], key: str, value: Any, source: str) -> None:
     """Put a number under the name of its meaning, if it has one. The first of several stays."""
     figure = as_figure(value, source)
     if figure is None:
@@ -220,7 +222,7 @@ def _take_figure(found: Claims, figures: dict[str, Figure], key: str, value: Any
     what = meaning(key)
     if what is None:
         if re.search(r"bpb|loss|bytes|seconds|steps", key.lower()):
-            found.not_understood.append(source.partition(": ")[2])
+            claims.not_understood.append(source.partition(": ")[2])
         return
     if key.lower().endswith("_ms") and what.endswith("_seconds"):
         figure = Figure(figure.value / 1000, figure.source, repr(figure.value / 1000))
@@ -260,8 +262,8 @@ def _strictly_read(path: Path) -> tuple[Any, list[str]]:
     return values, problems
 
 
-def _check_fields(values: dict[str, Any], claims: Claims, found: Audit) -> None:
-    """Add missing fields, fields of another type, and core fields under another name to `found`."""
+def _check_fields(values: dict[str, Any], claims: Claims, audit: Audit) -> None:
+    """Add missing fields, fields of another type, and core fields under another name to `audit`."""
     missing, renamed, mistyped = [], [], []
     for key in (*SUBMISSION_TEXTS, *SUBMISSION_NUMBERS):
         figure = claims.figures.get(OWN_NAMES.get(key, ""))
@@ -274,14 +276,14 @@ def _check_fields(values: dict[str, Any], claims: Claims, found: Audit) -> None:
         elif not _has_type(key, values[key]):
             kind = "a number" if key in SUBMISSION_NUMBERS else "a text"
             mistyped.append(f"{key} is {_short(values[key])}, not {kind}")
-    found.unusable += [f"{NAME} has no {key}" for key in missing if key in NEEDED]
-    found.unusable += [f"{NAME}: {problem}" for problem in mistyped]
+    audit.unusable += [f"{NAME} has no {key}" for key in missing if key in NEEDED]
+    audit.unusable += [f"{NAME}: {problem}" for problem in mistyped]
     if lacking := [key for key in missing if key not in NEEDED]:
-        found.look_at.append(f"{NAME} has no {', '.join(lacking)}, which most submissions have")
+        audit.look_at.append(f"{NAME} has no {', '.join(lacking)}, which most submissions have")
     if renamed:
-        found.look_at.append(f"{NAME} gives {', '.join(renamed)}: a reader of the usual names does not find it")
+        audit.look_at.append(f"{NAME} gives {', '.join(renamed)}: a reader of the usual names does not find it")
     if not (missing or renamed or mistyped):
-        found.in_order.append(f"{NAME} has every field of the core, of the right type")
+        audit.in_order.append(f"{NAME} has every field of the core, of the right type")
 
 
 def _has_type(key: str, value: Any) -> bool:

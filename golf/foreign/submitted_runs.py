@@ -52,24 +52,24 @@ class Submitted:
     fault: str = ""
 
 
-def read_logs(folder: Path, claims: Claims | None, found: Audit) -> Logs:
+def read_logs(folder: Path, claims: Claims | None, audit: Audit) -> Logs:
     """Return every run of the logs in and below `folder`, without inner folders that are submissions of their own."""
     runs, empty, lines, unread = [], [], 0, 0
     for group in read_folders([folder]):
         inner = Path(os.path.relpath(group.folder, folder.absolute()))
         if group.claims is not None and inner != Path() and claims is not None:
-            found.unchecked.append(f"{inner}: a submission of its own, audit it by itself")
+            audit.unchecked.append(f"{inner}: a submission of its own, audit it by itself")
             continue
         skipped = {str(inner / name): why for name, why in group.skipped.items() if not name.endswith(NOT_LOGS)}
         empty += [f"{name} {why}" for name, why in skipped.items() if why == "is empty"]
-        found.unchecked += [f"{name}: {why}" for name, why in skipped.items() if why != "is empty"]
+        audit.unchecked += [f"{name}: {why}" for name, why in skipped.items() if why != "is empty"]
         runs += _logged_runs(group, folder)
         lines, unread = lines + group.lines, unread + group.not_understood
     if not runs:
-        found.unusable.append("there is no train log" + (f" with a run in it ({listed(empty)})" if empty else ""))
+        audit.unusable.append("there is no train log" + (f" with a run in it ({listed(empty)})" if empty else ""))
         return Logs()
-    found.look_at += empty
-    found.in_order.append(
+    audit.look_at += empty
+    audit.in_order.append(
         f"{counted(len(runs), 'run')} read from logs, {unread} of {counted(lines, 'line')} not understood"
     )
     return _sorted_out(runs, claims)
@@ -167,14 +167,14 @@ def _rounds_to(claimed: Figure, mean: Figure) -> bool:
 def _of_claimed_seeds(logs: Logs, claims: Claims) -> list[ForeignRun]:
     """Return the run of every claimed seed that has its claimed score; none unless every seed has exactly one."""
     # 2026-04-29_SmearGateBOSFix_3Seed_1.06141 has two logs of each seed, and file names that make them three variants.
-    found = []
+    matching = []
     for seed, claimed in claims.per_seed.items():
         score = claimed.get("val_bpb")
         runs = [run for run in logs.last if run.seed == seed and score and score.agrees_with(run.figures["val_bpb"])]
         if len(runs) != 1:
             return []
-        found += runs
-    return found
+        matching += runs
+    return matching
 
 
 def _by_variant(logs: Logs) -> list[list[ForeignRun]]:

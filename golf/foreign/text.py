@@ -131,8 +131,8 @@ def without_prefix(text: str) -> tuple[str, int | None]:
         match = _PREFIX.match(text)
         if match is None or match.end() == 0:
             break
-        found = next((g for g in match.groups() if g is not None), None)
-        rank = rank if found is None else int(found)
+        number = next((g for g in match.groups() if g is not None), None)
+        rank = rank if number is None else int(number)
         text = text[match.end() :]
     return text, rank
 

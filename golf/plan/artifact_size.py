@@ -79,13 +79,13 @@ def weight_sizes(cfg: Config, tensors: Sequence[StoredTensor], steps: int) -> di
 
 def role_excess(cfg: Config, tensors: Sequence[StoredTensor], steps: int) -> dict[str, ExcessBits]:
     """Return the expected excess of each role that is stored as integers."""
-    found = {}
+    excesses = {}
     for role, features in role_features(cfg, tensors, steps).items():
         how = tensor_classes(cfg.quant)[tensor_class(role)]
         trained = prior_of(role, how, cfg).expected(features)
         rounding = rounding_excess(role, how, cfg.quant, features.rows)
-        found[role] = ExcessBits(trained.bits + rounding.bits, math.hypot(trained.sd, rounding.sd))
-    return found
+        excesses[role] = ExcessBits(trained.bits + rounding.bits, math.hypot(trained.sd, rounding.sd))
+    return excesses
 
 
 def role_features(cfg: Config, tensors: Sequence[StoredTensor], steps: int) -> dict[str, Features]:

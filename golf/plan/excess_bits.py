@@ -110,11 +110,11 @@ def prior_of(role: str, how: TensorQuant, cfg: Config) -> Prior:
     # Byte codecs do not see columns, so they share their priors.
     codec = "context" if cfg.quant.codec == "context" else "bytes"
     kind = matrix_kind(role, cfg.model.tie_embeddings)
-    found = PRIORS.get((rule, codec, kind), UNKNOWN[rule])
+    prior = PRIORS.get((rule, codec, kind), UNKNOWN[rule])
     if how.clip == "matrix_std" and codec == "context" and tensor_class(role) == "embed":
-        sd = math.hypot(found.sd, ONE_STEP_EMBED.sd)
-        return found._replace(bits=found.bits + ONE_STEP_EMBED.bits, sd=sd)
-    return found
+        sd = math.hypot(prior.sd, ONE_STEP_EMBED.sd)
+        return prior._replace(bits=prior.bits + ONE_STEP_EMBED.bits, sd=sd)
+    return prior
 
 
 def rounding_excess(role: str, how: TensorQuant, quant: QuantConfig, rows: int) -> ExcessBits:

@@ -148,7 +148,7 @@ def phases_of(cfg: Config, model: GPT) -> Phases:
         progress = Progress(i * cfg.schedule.iterations // PHASE_STEPS, i / PHASE_STEPS, 1.0)
         active = tuple(name for t in techniques(cfg) for name in t.names_on(progress))
         orders.setdefault(tuple(layer_order(model, active)), []).append(active)
-    return [(len(found) / PHASE_STEPS, _work(cfg, model, found[0])) for found in orders.values()]
+    return [(len(alike) / PHASE_STEPS, _work(cfg, model, alike[0])) for alike in orders.values()]
 
 
 def _work(cfg: Config, model: GPT, active: tuple[str, ...]) -> Work:

@@ -34,14 +34,14 @@ class FinishedRun:
 def finished_runs(root: Path) -> list[FinishedRun]:
     """Return the runs under `root` that left an artifact, newest first; unreadable ones are skipped."""
     results = sorted(root.glob("*/seed*/result.json"), key=lambda p: p.stat().st_mtime, reverse=True)
-    found = []
+    runs = []
     for path in results[:MOST_RUNS]:
         folder = RunFolder(path.parent)
         try:
             result = read_result(path)
             machine = kind_of(json.loads((folder.path / "environment.json").read_text()))
             if result.artifact_bytes and result.steps:
-                found.append(FinishedRun(folder, folder.read_config(), result, machine))
+                runs.append(FinishedRun(folder, folder.read_config(), result, machine))
         except (GolfError, OSError, ValueError, KeyError):
             continue
-    return found
+    return runs

@@ -41,5 +41,5 @@ def probed_step_time(cfg: Config) -> StepTime:
     state = build_state(cfg, join_ranks(cfg.launch.device, 1), lambda name, progress: None)
     milliseconds = [1000 * seconds for seconds in time_steps(cfg, state, UNTIMED + STEPS)[UNTIMED:]]
     deciles = statistics.quantiles(milliseconds, n=10)
-    found = Interval(deciles[0], statistics.median(milliseconds), deciles[-1])
-    return StepTime(found, f"a probe of {STEPS} steps on this machine ({machine_kind()})")
+    step_ms = Interval(deciles[0], statistics.median(milliseconds), deciles[-1])
+    return StepTime(step_ms, f"a probe of {STEPS} steps on this machine ({machine_kind()})")

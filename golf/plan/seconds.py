@@ -135,8 +135,8 @@ def _validation_tokens(cfg: Config) -> np.ndarray | None:
 
 def _target_counts(cfg: Config, tokens: int) -> np.ndarray:
     """Return the targets of the documents of the validation split, int64 `[n]`; about those of FineWeb without it."""
-    found = _validation_tokens(cfg)
-    return document_lengths(tokens) if found is None else list_documents(found)[:, 1]
+    tokens_there = _validation_tokens(cfg)
+    return document_lengths(tokens) if tokens_there is None else list_documents(tokens_there)[:, 1]
 
 
 def _rank_seconds_per_flop(run: FinishedRun, *, sliding: bool) -> float | None:

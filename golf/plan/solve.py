@@ -73,8 +73,8 @@ def solve(
     smallest, largest = max(1, math.ceil(value / RANGE / step)), math.floor(value * RANGE / step)
     if smallest > largest:
         raise GolfError(f"There is no multiple of {step:g} up to {value * RANGE:g}, eight times {key}: choose another.")
-    found = _fitting(left, smallest, largest, f"{key} from {smallest * step:g} to {largest * step:g}")
-    return _override(key, found * step)
+    multiple = _fitting(left, smallest, largest, f"{key} from {smallest * step:g} to {largest * step:g}")
+    return _override(key, multiple * step)
 
 
 def _fitting(left: Callable[[int], Left], low: int, high: int, described: str) -> int:

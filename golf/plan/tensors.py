@@ -56,11 +56,11 @@ class StoredTensor:
 def stored_tensors(cfg: Config, state_dict: dict[str, Tensor]) -> list[StoredTensor]:
     """Return every tensor of `state_dict` as `cfg.quant` stores it."""
     quant = cfg.quant if cfg.quant.sensitive.top == 0 else with_sensitive(cfg.quant, state_dict, {})
-    formats, found = formats_of(cfg.tech), []
+    formats, stored = formats_of(cfg.tech), []
     for name, tensor in state_dict.items():
         named, kind = storage_of(name, tensor, quant, cfg.tech).format, storage_class(name, cfg.tech)
-        found.append(StoredTensor(name, tuple(tensor.shape), tensor.dtype, kind, named, formats.get(named)))
-    return found
+        stored.append(StoredTensor(name, tuple(tensor.shape), tensor.dtype, kind, named, formats.get(named)))
+    return stored
 
 
 def matrix_roles(tensors: Sequence[StoredTensor]) -> dict[str, StoredTensor]:

@@ -38,12 +38,12 @@ class MetricsTail:
         except OSError:
             return
         with os.fdopen(descriptor, "rb") as file:
-            found = os.fstat(descriptor)
-            if found.st_size < self._read_bytes:
+            status = os.fstat(descriptor)
+            if status.st_size < self._read_bytes:
                 self.generation += 1
                 self._read_bytes = 0
                 self._forget()
-            self._written_at = found.st_mtime
+            self._written_at = status.st_mtime
             file.seek(self._read_bytes)
             added = file.read()
         # The last line may be half written: it is read next time.

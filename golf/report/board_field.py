@@ -26,9 +26,11 @@ def public_field(findings: Findings, root: Path) -> dict[str, Any]:
         scored = " and ".join(sorted(map(shown_text, texts))) or "no text yet"
         return {"records": [], "about": f"Public records are scored on {FINEWEB}; these runs on {scored}."}
     judged = {v.label for v in findings.variants if any(row.source == IMPORTED for row in v.rows)}
-    found = _published() | _imported(root)
+    scores_by_name = _published() | _imported(root)
     records = [
-        {"name": name, "bpb": bpb, "source": source} for name, (bpb, source) in found.items() if name not in judged
+        {"name": name, "bpb": bpb, "source": source}
+        for name, (bpb, source) in scores_by_name.items()
+        if name not in judged
     ]
     about = "Records are scored in the way that each chose, such as a sliding window or test-time training."
     return {"records": sorted(records, key=lambda record: record["bpb"]), "about": about}
@@ -44,10 +46,10 @@ def _published() -> dict[str, tuple[float, str]]:
 
 def _imported(root: Path) -> dict[str, tuple[float, str]]:
     folders = [path.parent for path in sorted(imported_folder(root).glob("*/import.json"))]
-    found = {}
+    scores_by_name = {}
     for folder in folders:
         for variant in imported_variants(find_imported(str(folder), root)):
             scores = [row.val_bpb for row in variant.counted if row.data == FINEWEB and is_score(row.val_bpb)]
             if scores:
-                found[variant.label] = statistics.fmean(score for score in scores if score), FROM_LOGS
-    return found
+                scores_by_name[variant.label] = statistics.fmean(score for score in scores if score), FROM_LOGS
+    return scores_by_name

@@ -58,7 +58,7 @@ def _without_paths(page: dict[str, Any]) -> dict[str, Any]:
 
 def _thinned(curve: dict[str, Any]) -> dict[str, Any]:
     """Return the curve with evenly spread points, the last one among them."""
-    points = {event: found[:: -max(1, -(-len(found) // MOST_POINTS))][::-1] for event, found in curve["points"].items()}
+    points = {event: lines[:: -max(1, -(-len(lines) // MOST_POINTS))][::-1] for event, lines in curve["points"].items()}
     return {**curve, "points": points}
 
 

@@ -77,8 +77,8 @@ def run_values(folder: RunFolder) -> dict[str, Any]:
 
 def files_of(folder: RunFolder) -> dict[str, tuple[Path, int]]:
     """Return path and bytes of the run's files by name, without links and hidden files."""
-    found = sorted(path for path in folder.path.rglob("*") if path.is_file() and not path.is_symlink())
-    names = [path.relative_to(folder.path) for path in found]
+    paths = sorted(path for path in folder.path.rglob("*") if path.is_file() and not path.is_symlink())
+    names = [path.relative_to(folder.path) for path in paths]
     plain = [name for name in names if not any(part.startswith(".") for part in name.parts)]
     return {str(name): (folder.path / name, (folder.path / name).stat().st_size) for name in plain}
 
@@ -100,14 +100,14 @@ def artifact_values(folder: RunFolder) -> dict[str, Any]:
     # It imports torch, which takes longer than the rest of the board's start.
     from golf.artifact.inspection import inspect_file, totals_by_class
 
-    found = inspect_file(folder.artifact)
+    artifact = inspect_file(folder.artifact)
     columns = ("tensor_class", "format", "params", "coded_bytes")
-    classes = [{key: getattr(total, key) for key in columns} for total in totals_by_class(found.tensors)]
-    return {"about": f"{found.layout}, {counted(found.file_bytes, 'byte')}", "classes": classes}
+    classes = [{key: getattr(total, key) for key in columns} for total in totals_by_class(artifact.tensors)]
+    return {"about": f"{artifact.layout}, {counted(artifact.file_bytes, 'byte')}", "classes": classes}
 
 
 def _log(folder: RunFolder) -> str:
-    end = next((found for name in LOGS if (found := read_plain(folder.path / name, LOG_BYTES))), b"")
+    end = next((text for name in LOGS if (text := read_plain(folder.path / name, LOG_BYTES))), b"")
     # The first line may have lost its begin.
     whole = end.partition(b"\n")[2] if len(end) == LOG_BYTES else end
     return whole.decode(errors="replace")
@@ -115,7 +115,7 @@ def _log(folder: RunFolder) -> str:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(read_plain(path))
+        value = json.loads(read_plain(path))
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}

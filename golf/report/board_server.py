@@ -68,11 +68,11 @@ class Board:
         ids, have = query.get("run", []), query.get("have", [])
         if len(ids) > MOST_RUNS:
             raise GolfError(f"Curves of {len(ids)} runs were asked for; at most {MOST_RUNS} are shown at once.")
-        found = {}
+        by_run = {}
         for number, id in enumerate(ids):
             generation, train, validation = _counts(have[number]) if number < len(have) else (0, 0, 0)
-            found[id] = self.runs.tail(id).since(generation, {"train": train, "validation": validation})
-        return found
+            by_run[id] = self.runs.tail(id).since(generation, {"train": train, "validation": validation})
+        return by_run
 
     def sweep(self, query: Query) -> dict[str, Any]:
         """Return the findings on the sweep `name`, judged anew only if a file has changed.
@@ -197,10 +197,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, answer: Callable[[], Any]) -> None:
         try:
             with self.server.lock:
-                status, found = 200, answer()
+                status, answered = 200, answer()
         except GolfError as error:
-            status, found = 400, {"error": str(error)}
-        content, kind = found if isinstance(found, tuple) else (as_json(found), "application/json")
+            status, answered = 400, {"error": str(error)}
+        content, kind = answered if isinstance(answered, tuple) else (as_json(answered), "application/json")
         self._send(status, content, kind)
 
     def _send(self, status: int, content: bytes, kind: str) -> None:

@@ -59,16 +59,16 @@ class _Run:
 
     def values(self, locks: Path) -> dict[str, Any]:
         """Return the values of the row and, for a run that has not ended, how far it is. `locks` has the lock files."""
-        found = {key: getattr(self.row, key) for key in SHOWN} | self.remarks
+        shown = {key: getattr(self.row, key) for key in SHOWN} | self.remarks
         if self.row.is_open:
             self.tail.refresh()
-            found |= self.tail.progress()
-            found["is_held"] = is_held(locks / run_lock_name(self.row.variant, self.row.seed or 0))
+            shown |= self.tail.progress()
+            shown["is_held"] = is_held(locks / run_lock_name(self.row.variant, self.row.seed or 0))
             if self.cfg:
-                step, seconds = found["steps"] or 0, found["train_seconds"] or 0.0
+                step, seconds = shown["steps"] or 0, shown["train_seconds"] or 0.0
                 share, left = how_far(self.cfg, step, seconds)
-                found |= {"share": share, "seconds_left": left, "iterations": self.cfg.schedule.iterations}
-        return found
+                shown |= {"share": share, "seconds_left": left, "iterations": self.cfg.schedule.iterations}
+        return shown
 
 
 class RunsRoot:
@@ -86,8 +86,8 @@ class RunsRoot:
 
     def refresh(self) -> None:
         """Look for new, changed and removed runs."""
-        found = dict(_run_folders(self.root)) if self._folders is None else self._folders
-        self._runs = {id: self._runs.get(id) or _Run(path, MetricsTail(path)) for id, path in found.items()}
+        folders = dict(_run_folders(self.root)) if self._folders is None else self._folders
+        self._runs = {id: self._runs.get(id) or _Run(path, MetricsTail(path)) for id, path in folders.items()}
         for run in self._runs.values():
             run.refresh()
 
@@ -137,8 +137,8 @@ class RunsRoot:
     def _settings_that_differ(self) -> dict[str, dict[str, str]]:
         # All seeds of a variant have its settings, so that one of its configurations is read.
         for run in self._runs.values():
-            if run.row.variant not in self._settings and (found := read_settings(run.folder)):
-                self._settings[run.row.variant] = found
+            if run.row.variant not in self._settings and (settings := read_settings(run.folder)):
+                self._settings[run.row.variant] = settings
         variants = {run.row.variant for run in self._runs.values()} & self._settings.keys()
         if variants != self._differing[0]:
             self._differing = variants, settings_that_differ({id: self._settings[id] for id in sorted(variants)})
@@ -155,10 +155,10 @@ class RunsRoot:
             record = self._records[name][1]
             asked = [(run.get("variant_id", ""), run.get("seed")) for run in record.get("runs", [])]
             runs = [self._latest(folders.get(key, [])) for key in asked]
-            found: dict[str, Any] = {key: record.get(key) or "" for key in ("kind", "created", "error")}
+            shown: dict[str, Any] = {key: record.get(key) or "" for key in ("kind", "created", "error")}
             # At most; 0 for a sweep without looks.
-            found["rounds"] = len((record.get("sequential") or {}).get("seeds", ()))
-            yield {"name": name, **found, "runs": [id for id in runs if id], "waiting": runs.count("")}
+            shown["rounds"] = len((record.get("sequential") or {}).get("seeds", ()))
+            yield {"name": name, **shown, "runs": [id for id in runs if id], "waiting": runs.count("")}
 
     def _latest(self, ids: list[str]) -> str:
         """Return the id of the attempt that stands for a seed; empty without any."""
@@ -171,10 +171,10 @@ class RunsRoot:
 def stamp(path: Path) -> Stamp:
     """Return modification time in nanoseconds and size in bytes; None if the file cannot be seen."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size
+    return status.st_mtime_ns, status.st_size
 
 
 def _run_folders(root: Path) -> Iterator[tuple[str, Path]]:

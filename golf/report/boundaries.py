@@ -57,8 +57,8 @@ def repeated_p(p_values: tuple[float, ...], looks: int, first: int = 1) -> float
         return any(p < nominal for p, nominal in zip(p_values, nominal_levels(level, looks, first), strict=False))
 
     # A grid, because computed levels are kept. The next larger level is returned, so no p comes out too small.
-    found = bisect.bisect_left(LEVELS, True, key=is_crossed)
-    return LEVELS[found] if found < len(LEVELS) else 1.0
+    first_crossed = bisect.bisect_left(LEVELS, True, key=is_crossed)
+    return LEVELS[first_crossed] if first_crossed < len(LEVELS) else 1.0
 
 
 def _bound_of(share: float, sums: Floats, mass: Floats, step: float) -> float:

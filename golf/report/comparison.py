@@ -41,17 +41,17 @@ class PublishedNoise:
         """Return by how much the noise grows over that of a mean of `count` runs with standard deviation `sd`."""
         return math.sqrt(1 + count / self.runs * (1.0 if self.sd is None else (self.sd / sd) ** 2))
 
-    def added_to(self, found: Comparison, count: int) -> Comparison:
+    def added_to(self, comparison: Comparison, count: int) -> Comparison:
         """Return a comparison of `count` runs with an exact score as one with the mean of noisy runs.
 
         A given standard deviation is known, so that the degrees of freedom grow (Satterthwaite 1946).
         """
-        own = found.standard_error**2
+        own = comparison.standard_error**2
         other = own * count / self.runs if self.sd is None else self.sd**2 / self.runs
         error = math.sqrt(own + other)
-        is_known = self.sd is not None and not math.isinf(found.df)
-        df = found.df * ((own + other) / own) ** 2 if is_known else found.df
-        return replace(found, standard_error=error, df=df)
+        is_known = self.sd is not None and not math.isinf(comparison.df)
+        df = comparison.df * ((own + other) / own) ** 2 if is_known else comparison.df
+        return replace(comparison, standard_error=error, df=df)
 
 
 def compare(
@@ -70,8 +70,8 @@ def compare(
     """
     scores = _scores(variant, score)
     if not isinstance(reference, Variant):
-        found = _with_few_seeds(scores, reference, sigma) or one_sample(scores, reference)
-        return published.added_to(found, len(scores)) if published else found
+        comparison = _with_few_seeds(scores, reference, sigma) or one_sample(scores, reference)
+        return published.added_to(comparison, len(scores)) if published else comparison
     of_reference = _scores(reference, score, "the reference has ")
     check_comparable(variant, reference, score)
     no_pair = why_no_pairs(variant, reference)
@@ -134,7 +134,7 @@ def check_comparable(variant: Variant, reference: Variant | float, score: str) -
     mine, other = (v.known(WAYS[score]) if score in WAYS else set() for v in (variant, reference))
     # An unknown way of scoring agrees with every other.
     if mine and other and len(mine | other) > 1:
-        ways = [" and ".join(sorted(found)) for found in (mine, other)]
+        ways = [" and ".join(sorted(of_side)) for of_side in (mine, other)]
         raise GolfError(f"{NOT_COMPARABLE}: scored by {ways[0]}, not {ways[1]}")
 
 
@@ -183,7 +183,7 @@ def check_machines(variant: Variant, reference: Variant) -> None:
 
 def _check_shared(mine: set[str], other: set[str]) -> None:
     if not mine & other:
-        names = [" and ".join(sorted(found)) for found in (mine, other)]
+        names = [" and ".join(sorted(of_side)) for of_side in (mine, other)]
         raise GolfError(f"its runs are from {names[0]}, the reference's from {names[1]}: {MACHINE_MAY_BE}")
 
 

@@ -26,11 +26,11 @@ def with_rivals(
     `reference` is the id of the reference. It goes without the runs by which it was the best there if others were tied
     with it, two other seeds of it count, and no plan needs the runs. `rounds` are the seeds of such a plan.
     """
-    found, said = {v.id: v for v in variants}, []
+    by_id, said = {v.id: v for v in variants}, []
     for record in earlier:
-        asked, again = seeds_asked(record), runs_again(found.values(), record, rounds)
+        asked, again = seeds_asked(record), runs_again(by_id.values(), record, rounds)
         # Where all others are judged here, too, they are counted already, and only the choice of the reference tells.
-        is_chosen = reference in again or not asked.keys() <= {*found, first_variant(record)}
+        is_chosen = reference in again or not asked.keys() <= {*by_id, first_variant(record)}
         if not again or len(asked) < FEWEST_VARIANTS or not is_chosen:
             continue
         before = [v for id, seeds in asked.items() if (v := read(id, seeds)).mean("final") is not None]
@@ -39,20 +39,20 @@ def with_rivals(
         where = f"of {len(before)} in the sweep {record['name']}"
         # Whoever beat all others was not chosen by luck.
         if reference == best and best in again and len(ranked.unbeaten) > 1 and not rounds:
-            fresh = replace(found[best], rows=tuple(r for r in found[best].rows if r.seed not in asked[best]))
+            fresh = replace(by_id[best], rows=tuple(r for r in by_id[best].rows if r.seed not in asked[best]))
             if len(fresh.counted) >= FEWEST_FRESH:
                 said.append(f"The reference was the best {where}: its runs there were lucky and do not count.")
-                found[best] = fresh
+                by_id[best] = fresh
                 again.remove(best)
         rivals = frozenset(v.id for v in before) - {first_variant(record)}
-        found |= {id: replace(found[id], rivals=found[id].rivals | rivals) for id in again}
-        more = len(rivals - found.keys())
+        by_id |= {id: replace(by_id[id], rivals=by_id[id].rivals | rivals) for id in again}
+        more = len(rivals - by_id.keys())
         if again and (more or reference == best in again):
-            names = {id: "The reference" if id == reference else found[id].label for id in again}
+            names = {id: "The reference" if id == reference else by_id[id].label for id in again}
             who = f"{names[best]} was the best" if best in again else f"{listed([*names.values()])}: chosen out"
             count = f" p counts {counted(more, 'more variant')} of it as comparisons." if more else ""
             said.append(f"{who} {where}, by runs that count here again: give it fresh seeds.{count}")
-    return tuple(found.values()), said
+    return tuple(by_id.values()), said
 
 
 def runs_again(variants: Collection[Variant], record: Record, rounds: Collection[int] = ()) -> list[str]:

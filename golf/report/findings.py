@@ -107,12 +107,12 @@ def mean_interval(findings: Findings, variant: Variant) -> tuple[float, float]:
     scores = variant.scores(findings.score)
     try:
         if findings.sigma is not None and len(scores) < 2:
-            found = known_sigma(scores, 0.0, findings.sigma)
+            comparison = known_sigma(scores, 0.0, findings.sigma)
         else:
-            found = one_sample(scores, 0.0)
+            comparison = one_sample(scores, 0.0)
     except GolfError:
         return scores[0], scores[0]
-    return found.interval(findings.rules.confidence)
+    return comparison.interval(findings.rules.confidence)
 
 
 def swept_numbers(findings: Findings, shown: Iterable[Variant]) -> dict[str, float]:

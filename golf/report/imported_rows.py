@@ -85,10 +85,10 @@ def find_imported(target: str, root: Path) -> list[RunRow]:
 
 def imported_variants(rows: Iterable[RunRow]) -> tuple[Variant, ...]:
     """Group rows into variants. A variant's label is what the names of its runs have in common."""
-    found: dict[str, list[RunRow]] = {}
+    rows_of: dict[str, list[RunRow]] = {}
     for row in rows:
-        found.setdefault(row.variant, []).append(row)
-    return tuple(Variant(variant, _label(runs), tuple(runs)) for variant, runs in found.items())
+        rows_of.setdefault(row.variant, []).append(row)
+    return tuple(Variant(variant, _label(runs), tuple(runs)) for variant, runs in rows_of.items())
 
 
 def _label(rows: list[RunRow]) -> str:

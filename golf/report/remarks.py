@@ -135,15 +135,15 @@ def _about_power(findings: Findings) -> Iterable[str]:
         count = min(map(len, samples))
         # A published mean of few runs adds its noise to that of the runs here.
         noise = findings.published.factor(pooled[0], count) * pooled[0] if findings.published else pooled[0]
-        found = _smallest(findings, noise, count, trained, one_sample=isinstance(reference, float))
-        yield _power_sentence("Seeds scatter", f"{count} seeds each", *pooled, found, findings)
+        smallest = _smallest(findings, noise, count, trained, one_sample=isinstance(reference, float))
+        yield _power_sentence("Seeds scatter", f"{count} seeds each", *pooled, smallest, findings)
     pairs = [(v, c) for v in own_sd if (c := verdicts[v.id].comparison) and c.test == PAIRED]
     if pairs:
         # The noise of a paired test is that of the differences, which lacks the noise between trainings.
         sigma, df = _sd_of_pairs([c for _, c in pairs])
         count = round(min(c.df for _, c in pairs)) + 1
-        found = _smallest(findings, sigma, count, [v for v, _ in pairs], one_sample=True)
-        yield _power_sentence("Differences within pairs scatter", f"{count} pairs", sigma, df, found, findings)
+        smallest = _smallest(findings, sigma, count, [v for v, _ in pairs], one_sample=True)
+        yield _power_sentence("Differences within pairs scatter", f"{count} pairs", sigma, df, smallest, findings)
 
 
 def _test_of(findings: Findings, variant: Variant) -> str:
@@ -173,16 +173,16 @@ def _smallest(findings: Findings, sigma: float, seeds: int, variants: Sequence[V
     )
 
 
-def _power_sentence(noise: str, count: str, sigma: float, df: int, found: float, findings: Findings) -> str:
+def _power_sentence(noise: str, count: str, sigma: float, df: int, smallest: float, findings: Findings) -> str:
     often = f"{findings.rules.power:.0%} of the time"
     start = f"{noise} by {sigma:.5f} bpb ({df} degrees of freedom): at {count}, "
-    if math.isinf(found):
+    if math.isinf(smallest):
         return f"{start}no improvement up to {MOST_SD:g} standard deviations is found {often}. More seeds are needed."
     sizes = [v.bytes_per_token for v in findings.study.variants if v.bytes_per_token]
     # Nats per token of two tokenizers are different units.
     is_shared = bool(sizes) and max(sizes) / min(sizes) - 1 <= SAME_TOKENIZER
-    nats = f" ({_digits(nats_per_token(found, sizes[0]))} nats per token)" if is_shared else ""
-    return f"{start}an improvement of {_digits(found)} bpb{nats} is found {often}, a smaller one less often."
+    nats = f" ({_digits(nats_per_token(smallest, sizes[0]))} nats per token)" if is_shared else ""
+    return f"{start}an improvement of {_digits(smallest)} bpb{nats} is found {often}, a smaller one less often."
 
 
 def _digits(value: float) -> str:

@@ -43,18 +43,18 @@ def print_sweep(name: str, jobs: Sequence[Job], rules: RulesConfig) -> None:
 def study_of(name: str, jobs: Sequence[Job]) -> Study:
     """Return the jobs as a study; labels are the overrides that not all jobs have in common."""
     common = set.intersection(*(set(overrides) for overrides, _, _ in jobs))
-    found: dict[str, Variant] = {}
+    by_id: dict[str, Variant] = {}
     for overrides, result, error in jobs:
         label = " ".join(o for o in overrides if o not in common and not o.startswith("seed="))
         if result is None:
-            variant = refused_variant(len(found), label, error)
+            variant = refused_variant(len(by_id), label, error)
         else:
             # Through JSON, so that a row has the same values as one read from the run's folder.
             row = row_of_result(to_json(result))
-            before = found[row.variant].rows if row.variant in found else ()
+            before = by_id[row.variant].rows if row.variant in by_id else ()
             variant = Variant(row.variant, label or row.name, (*before, row))
-        found[variant.id] = variant
-    variants = tuple(found.values())
+        by_id[variant.id] = variant
+    variants = tuple(by_id.values())
     return Study(name, variants, variants[0] if len(variants) > 1 else None)
 
 
@@ -75,7 +75,7 @@ def settings_columns(variants: Sequence[Variant], *, labelled: bool) -> tuple[li
     configuration, such as imported ones, have no values.
     """
     values = settings_that_differ({v.id: v.settings for v in variants if v.settings})
-    differ = sorted({key for found in values.values() for key in found}, key=lambda key: (key != "tech", key))
+    differ = sorted({key for settings in values.values() for key in settings}, key=lambda key: (key != "tech", key))
     # What a selected technique sets is said by its name, and a name is no setting that acts.
     shown = [key for key in differ if not key.startswith("tech.") and not key.endswith(".name")]
     shown = [] if labelled else shown[:MOST_SHOWN]
@@ -179,8 +179,8 @@ def shown_p(p: float) -> str:
 
 def _mean(variant: Variant, attribute: str) -> float | None:
     # A variant without a run that counts still shows how far its runs came.
-    found = [value for row in variant.counted or variant.rows if (value := getattr(row, attribute))]
-    return float(np.mean(found)) if found else None
+    figures = [value for row in variant.counted or variant.rows if (value := getattr(row, attribute))]
+    return float(np.mean(figures)) if figures else None
 
 
 def signed(value: float) -> str:

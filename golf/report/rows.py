@@ -187,8 +187,8 @@ def _environment(folder: Path) -> dict[str, Any]:
     """
     shown: dict[str, Any] = {}
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        found = json.loads((folder / "environment.json").read_bytes())
-        shown["machine"] = kind_of(found)
-        if git := found.get("git"):
+        environment = json.loads((folder / "environment.json").read_bytes())
+        shown["machine"] = kind_of(environment)
+        if git := environment.get("git"):
             shown["code"] = f"{git['commit'][:12]}{EDITED if git['dirty'] else ''}"
     return shown

@@ -45,6 +45,6 @@ def without_wide(samples: Sequence[Sequence[float]]) -> list[Sequence[float]]:
     return kept
 
 
-def _is_too_wide(found: tuple[float, int] | None, whole: tuple[float, int]) -> bool:
-    """Tell whether the F test refuses that `found` scatters as `whole`; each is a standard deviation and its df."""
-    return found is not None and float(fdtrc(found[1], whole[1], (found[0] / whole[0]) ** 2)) < GUARD
+def _is_too_wide(part: tuple[float, int] | None, whole: tuple[float, int]) -> bool:
+    """Tell whether the F test refuses that `part` scatters as `whole`; each is a standard deviation and its df."""
+    return part is not None and float(fdtrc(part[1], whole[1], (part[0] / whole[0]) ** 2)) < GUARD

@@ -178,7 +178,7 @@ class _Looking:
         try:
             if look < FIRST_LOOK:
                 raise GolfError(ONE_SEED)
-            found = compare(variant, reference, score=self.score)
+            comparison = compare(variant, reference, score=self.score)
             margin = margin_bpb(variant, reference, self.rules)
         except GolfError as error:
             arm.reason = str(error)
@@ -187,12 +187,12 @@ class _Looking:
             return
         # At the small levels of repeated looks t tests of few seeds err more than their levels say, where a sweep has
         # few variants to tell its spread, and pairs in any.
-        if found.test == PAIRED or len(sweep) < FEW_VARIANTS:
-            found = replace(found, df=max(1, found.df - 1))
-        arm.comparison, arm.reason = self._at_look(found, look), ""
+        if comparison.test == PAIRED or len(sweep) < FEW_VARIANTS:
+            comparison = replace(comparison, df=max(1, comparison.df - 1))
+        arm.comparison, arm.reason = self._at_look(comparison, look), ""
         arm.of_sweep = arm.comparison
         # Two variants alone are the whole sweep.
-        if found.test == WELCH and len(sweep) > 2:
+        if comparison.test == WELCH and len(sweep) > 2:
             mine, other = variant.scores(self.score), reference.scores(self.score)
             arm.of_sweep = self._at_look(pooled_unless_wider(mine, other, sweep), look)
         # Welch's test errs more than its level says where a few noisy seeds happen to agree. The spread of the sweep
@@ -201,8 +201,10 @@ class _Looking:
         arm.p[BETTER].append(max(test.p_below(-margin) for test in tests))
         arm.p[WORSE].append(max(test.p_above(0.0) for test in tests))
 
-    def _at_look(self, found: Comparison, look: int) -> SequentialComparison:
-        return SequentialComparison(found.difference, found.standard_error, found.df, found.test, look, self.plan.looks)
+    def _at_look(self, comparison: Comparison, look: int) -> SequentialComparison:
+        return SequentialComparison(
+            comparison.difference, comparison.standard_error, comparison.df, comparison.test, look, self.plan.looks
+        )
 
     def _levels(self, level: float) -> tuple[float, ...]:
         return nominal_levels(level, self.plan.looks, FIRST_LOOK)
@@ -236,12 +238,12 @@ class _Looking:
             return (NO_DIFFERENCE, "no looks are left") if arm.comparison else (NO_VERDICT, arm.reason)
         return None
 
-    def _effect(self, found: SequentialComparison, now: Variant, reference: Variant) -> float:
+    def _effect(self, comparison: SequentialComparison, now: Variant, reference: Variant) -> float:
         """Return the improvement worth finding in bits per byte."""
         if self.plan.effect_bpb is not None:
             return self.plan.effect_bpb
         # A standard error falls with the root of the seeds: this is the one to expect at the last look.
-        last_error = found.standard_error * math.sqrt(found.look / found.looks)
+        last_error = comparison.standard_error * math.sqrt(comparison.look / comparison.looks)
         quantiles = float(ndtri(1 - self.rules.alpha / max(1, self.left[BETTER])) + ndtri(self.rules.power))
         return margin_bpb(now, reference, self.rules) + quantiles * last_error
 

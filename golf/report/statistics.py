@@ -97,12 +97,12 @@ def least_squares(hosts: Sequence[str], count: int, scores: Sequence[float]) -> 
     if df < 1:
         raise GolfError(f"{len(scores)} runs on {len(names)} machines do not tell variant and machine apart")
     inverse = np.linalg.inv(design.T @ design)
-    found = inverse @ design.T @ np.asarray(scores)
-    residuals = np.asarray(scores) - design @ found
+    coefficients = inverse @ design.T @ np.asarray(scores)
+    residuals = np.asarray(scores) - design @ coefficients
     error = math.sqrt(float(residuals @ residuals) / df * float(inverse[0, 0]))
     if error <= ROUNDING:
         raise GolfError(NO_SPREAD)
-    return Comparison(float(found[0]), error, df, MACHINE_TERM)
+    return Comparison(float(coefficients[0]), error, df, MACHINE_TERM)
 
 
 def known_sigma(variant: Sequence[float], reference: Sequence[float] | float, sigma: float) -> Comparison:

@@ -55,8 +55,8 @@ def begun_sweeps(target: str, root: Path) -> list[Path]:
     if not re.fullmatch(r"[\w.-]+", target):
         return []
     for pattern in (target, f"{target}-*", f"{target}*"):
-        if found := sorted((root / "sweeps").glob(f"{pattern}/sweep.json")):
-            return found
+        if records := sorted((root / "sweeps").glob(f"{pattern}/sweep.json")):
+            return records
     return []
 
 
@@ -69,22 +69,22 @@ def namesakes(name: str, root: Path) -> list[dict[str, Any]]:
 
 def other_records(names: Collection[str], root: Path, pattern: str = "*") -> list[dict[str, Any]]:
     """Return the records of the sweeps that are not among `names`; `pattern` is a glob of sweep names."""
-    found = []
+    records = []
     for path in sorted((root / "sweeps").glob(f"{pattern}/sweep.json")):
         # A damaged record is an error only for whoever asks for it.
         with contextlib.suppress(GolfError):
             record = find_record(str(path), root)
             if record and record["name"] not in names:
-                found.append(record)
-    return found
+                records.append(record)
+    return records
 
 
 def seeds_asked(record: Mapping[str, Any]) -> dict[str, set[int]]:
     """Return the seeds of a sweep's record by variant id."""
-    found: dict[str, set[int]] = {}
+    seeds_of: dict[str, set[int]] = {}
     for run in record["runs"]:
-        found.setdefault(run.get("variant_id", ""), set()).add(run.get("seed", 0))
-    return found
+        seeds_of.setdefault(run.get("variant_id", ""), set()).add(run.get("seed", 0))
+    return seeds_of
 
 
 def sweep_names(root: Path) -> list[str]:
@@ -102,13 +102,13 @@ def run_folders(path: Path, target: str = "") -> list[Path]:
     if _is_run(path):
         return [path]
     places = [path] if path.exists() else begun_variant(str(path))
-    found = [
+    folders = [
         p for pattern in ("seed*", "*/seed*") for place in places for p in sorted(place.glob(pattern)) if _is_run(p)
     ]
-    if not found:
+    if not folders:
         known = ", ".join(sweep_names(runs_root())) or "none yet"
         raise GolfError(f"{target or path} is no sweep and no folder of runs. Sweeps: {known}.")
-    return found
+    return folders
 
 
 def begun_variant(text: str) -> list[Path]:
@@ -119,22 +119,22 @@ def begun_variant(text: str) -> list[Path]:
     if not re.fullmatch(r"[\w.+-]+", text):
         return []
     for pattern in (text, f"*-{text}", f"{text}*", f"*-{text}*"):
-        found = [path for path in sorted(runs_root().glob(pattern)) if any(path.glob("seed*"))]
-        if len({path.name.rpartition("-")[2] for path in found}) > 1:
-            raise GolfError(f"{text} begins several variants; say which: {', '.join(p.name for p in found)}.")
-        if found:
-            return found
+        folders = [path for path in sorted(runs_root().glob(pattern)) if any(path.glob("seed*"))]
+        if len({path.name.rpartition("-")[2] for path in folders}) > 1:
+            raise GolfError(f"{text} begins several variants; say which: {', '.join(p.name for p in folders)}.")
+        if folders:
+            return folders
     return []
 
 
 def index_runs(root: Path) -> dict[str, list[Path]]:
     """Return the run folders under `root` by variant id."""
-    found: dict[str, list[Path]] = {}
+    folders_of: dict[str, list[Path]] = {}
     for folder in sorted(root.iterdir()) if root.is_dir() else []:
         variant_id = folder.name.rpartition("-")[2]
         if folder.is_dir() and folder.name != "sweeps":
-            found.setdefault(variant_id, []).extend(p for p in folder.iterdir() if p.name.startswith("seed"))
-    return found
+            folders_of.setdefault(variant_id, []).extend(p for p in folder.iterdir() if p.name.startswith("seed"))
+    return folders_of
 
 
 def latest_row(folders: Sequence[Path], row_of: RowOf = row_of) -> RunRow:

@@ -127,8 +127,8 @@ def _with_earlier(study: Study, own: Sequence[Record], earlier: Sequence[Record]
     reference = study.reference.id if study.reference else ""
     variants, said = with_rivals(study.variants, reference, earlier, read, rounds)
     stopped = tuple(r["name"] for r in (*own, *earlier) if r.get("sequential") and runs_again(study.variants, r))
-    found = next((v for v in variants if v.id == reference), None)
-    return replace(study, variants=variants, reference=found, notes=(*study.notes, *said), stopped=stopped)
+    chosen = next((v for v in variants if v.id == reference), None)
+    return replace(study, variants=variants, reference=chosen, notes=(*study.notes, *said), stopped=stopped)
 
 
 def refused_variant(number: int, label: str, sentence: str) -> Variant:
@@ -178,9 +178,9 @@ def _ask_for_folders(asked: dict[str, _Asked], folders: Iterable[Path], row_of: 
     for folder in folders:
         row = row_of(folder)
         item = asked.setdefault(row.variant, _Asked(row.name, []))
-        found = item.seeds.setdefault(row.seed, [])
-        if folder not in found:
-            found.append(folder)
+        known = item.seeds.setdefault(row.seed, [])
+        if folder not in known:
+            known.append(folder)
 
 
 def _variant(variant_id: str, item: _Asked, swept: tuple[str, ...], row_of: RowOf) -> Variant:
@@ -259,15 +259,17 @@ def _with_reference(study: Study, wanted: str | None) -> Study:
     """Return the study with the reference that `wanted` names by id, label, name or value; else the first variant."""
     if not wanted:
         return replace(study, reference=study.variants[0] if len(study.variants) > 1 else None)
-    found: list[Variant] = []
+    matching: list[Variant] = []
     # An id or a label names one variant even if it is also the value of a setting of another.
     for names in (lambda v: [v.id], lambda v: [v.label], lambda v: [v.rows[0].name, *v.values.values()]):
-        found = found or [v for v in study.variants if wanted in names(v)]
-    if len(found) > 1:
-        matches = ", ".join(f"{v.label} ({v.id})" for v in found)
-        raise GolfError(f"The reference {wanted} fits {len(found)} variants: {matches}. Name one by its label or id.")
-    if found:
-        return replace(study, reference=found[0])
+        matching = matching or [v for v in study.variants if wanted in names(v)]
+    if len(matching) > 1:
+        matches = ", ".join(f"{v.label} ({v.id})" for v in matching)
+        raise GolfError(
+            f"The reference {wanted} fits {len(matching)} variants: {matches}. Name one by its label or id."
+        )
+    if matching:
+        return replace(study, reference=matching[0])
     labels = ", ".join(v.label for v in study.variants)
     raise GolfError(f"The reference {wanted} is not among the variants: {labels}. Name it among what to report, too.")
 

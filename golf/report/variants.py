@@ -56,7 +56,7 @@ class Variant:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """Return the settings of the configuration by full key; empty without one, as for imported runs."""
-        return next((found for row in self.rows if row.path and (found := read_settings(row.path))), {})
+        return next((values for row in self.rows if row.path and (values := read_settings(row.path))), {})
 
     def scored(self, score: str) -> list[RunRow]:
         """Return the runs that count and have this score; none if their scores are of several texts."""

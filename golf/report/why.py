@@ -90,8 +90,8 @@ def explained(one: Side, other: Side) -> list[str]:
     return lines
 
 
-def _section(title: str, found: Sequence[Difference]) -> list[str]:
-    return [title, *map(_shown, found)] if found else []
+def _section(title: str, differences: Sequence[Difference]) -> list[str]:
+    return [title, *map(_shown, differences)] if differences else []
 
 
 def _shown(difference: Difference) -> str:

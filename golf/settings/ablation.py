@@ -44,18 +44,18 @@ def separable(cfg: Config) -> list[str]:
 
 def _with_dependents(cfg: Config, name: str) -> set[str]:
     """Return `name` and every technique of `cfg` that needs it, directly or through others."""
-    found = {name}
-    while more := {t for t, settings in cfg.tech.items() if found & set(settings.requires)} - found:
-        found |= more
-    return found
+    names = {name}
+    while more := {t for t, settings in cfg.tech.items() if names & set(settings.requires)} - names:
+        names |= more
+    return names
 
 
 def _with_needed(cfg: Config, name: str) -> set[str]:
     """Return `name` and every technique that it needs, directly or through others."""
-    found = {name}
-    while more := {need for n in found if n in cfg.tech for need in cfg.tech[n].requires} - found:
-        found |= more
-    return found
+    names = {name}
+    while more := {need for n in names if n in cfg.tech for need in cfg.tech[n].requires} - names:
+        names |= more
+    return names
 
 
 def _unique(lists: Iterable[list[str]]) -> list[list[str]]:

@@ -300,8 +300,8 @@ def settled_config(node: DictConfig) -> tuple[Config, list[str]]:
     # The order matters: what is dropped must not sway a choice for the machine, and the checks want no `auto`.
     left_over = _keep_selected(cfg)
     drop(cfg)
-    found = {name: idea_of(type(settings)) for name, settings in cfg.tech.items()}
-    codes = {name: idea.digest() for name, idea in found.items() if idea}
+    ideas = {name: idea_of(type(settings)) for name, settings in cfg.tech.items()}
+    codes = {name: idea.digest() for name, idea in ideas.items() if idea}
     cfg.idea_code = {name: code for name, code in codes.items() if code != ONCE_BUILT_IN.get(name)}
     chosen = [f"chosen for this machine: {line}" for line in hardware.settle(cfg)]
     check(cfg)

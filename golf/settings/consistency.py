@@ -304,9 +304,9 @@ def _check_techniques(cfg: Config) -> None:
 
 def warnings(cfg: Config) -> list[str]:
     """Return sentences about combinations that run but are unlikely to be meant."""
-    found = [sentence for technique in techniques(cfg) for sentence in technique.warnings(cfg)]
+    sentences = [sentence for technique in techniques(cfg) for sentence in technique.warnings(cfg)]
     if not cfg.budget.train_seconds and cfg.schedule.iterations >= MANY_STEPS:
-        found.append(SENTENCES["note.no_clock"].format(cfg=cfg))
+        sentences.append(SENTENCES["note.no_clock"].format(cfg=cfg))
     if uses_trellis(cfg.quant) and cfg.quant.codec != "context":
-        found.append(SENTENCES["note.trellis"].format(cfg=cfg))
-    return found
+        sentences.append(SENTENCES["note.trellis"].format(cfg=cfg))
+    return sentences

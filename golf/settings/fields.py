@@ -109,8 +109,8 @@ def within(**bounds: float) -> dict[str, Any]:
 
 def choices(kind: type, name: str) -> tuple[str, ...]:
     """Return the choices that field `name` of the dataclass `kind` declares, null left out."""
-    (found,) = (f for f in dataclasses.fields(kind) if f.name == name)
-    return tuple(choice for choice in found.metadata[ALLOWED].names if choice is not None)
+    (field,) = (f for f in dataclasses.fields(kind) if f.name == name)
+    return tuple(choice for choice in field.metadata[ALLOWED].names if choice is not None)
 
 
 def check_fields(node: Any, key: str = "", unused: Collection[str] = ()) -> None:

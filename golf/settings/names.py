@@ -28,7 +28,7 @@ def technique_settings() -> dict[str, tuple[str, ...]]:
 
 @functools.cache
 def _settings_in(files: tuple[Path, ...]) -> dict[str, tuple[str, ...]]:
-    found = {}
+    settings = {}
     for path in files:
         try:
             body = ast.parse(path.read_text(encoding="utf-8")).body
@@ -37,8 +37,8 @@ def _settings_in(files: tuple[Path, ...]) -> dict[str, tuple[str, ...]]:
         for node in body:
             if isinstance(node, ast.ClassDef) and (name := _technique_name(node)):
                 fields = (item for item in node.body if isinstance(item, ast.AnnAssign) and item.value is not None)
-                found[name] = tuple(f.target.id for f in fields if isinstance(f.target, ast.Name))
-    return found
+                settings[name] = tuple(f.target.id for f in fields if isinstance(f.target, ast.Name))
+    return settings
 
 
 def _technique_name(node: ast.ClassDef) -> str | None:
@@ -80,11 +80,11 @@ def named_alike(key: str) -> list[str]:
     for full in setting_keys():
         known.setdefault(full.rpartition(".")[2], []).append(full)
     meant = [SYNONYMS[last]] if last in SYNONYMS else []
-    found = [name for name in known if name == last]
+    alike = [name for name in known if name == last]
     if group or not meant:
-        found += [name for name in known if name.endswith(f"_{last}")]
-    found = found or meant or difflib.get_close_matches(last, known, n=2, cutoff=0.7)
-    candidates = [full for name in found for full in known.get(name, ())]
+        alike += [name for name in known if name.endswith(f"_{last}")]
+    alike = alike or meant or difflib.get_close_matches(last, known, n=2, cutoff=0.7)
+    candidates = [full for name in alike for full in known.get(name, ())]
     if group:
         candidates.sort(key=lambda full: -difflib.SequenceMatcher(None, group, full.rpartition(".")[0]).ratio())
     return [*meant, *(full for full in candidates if full not in meant)][:MOST_SUGGESTED]

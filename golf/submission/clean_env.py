@@ -40,20 +40,20 @@ def _is_importable(parts: tuple[str, ...]) -> bool:
 
 def _with_dependencies(packages: Iterable[str]) -> list[importlib.metadata.Distribution]:
     """Return the installed distributions of `packages` and everything that they require."""
-    found: dict[str, importlib.metadata.Distribution] = {}
+    distributions: dict[str, importlib.metadata.Distribution] = {}
     pending = list(packages)
     while pending:
         name = Requirement(pending.pop()).name.lower().replace("_", "-")
-        if name in found:
+        if name in distributions:
             continue
         try:
-            distribution = found[name] = importlib.metadata.distribution(name)
+            distribution = distributions[name] = importlib.metadata.distribution(name)
         except importlib.metadata.PackageNotFoundError as error:
             raise GolfError(f"The package {name}, which the script needs, is not installed here.") from error
         wanted = map(Requirement, distribution.requires or ())
         # Optional dependencies have a marker that names an extra.
         pending += [str(r) for r in wanted if r.marker is None or r.marker.evaluate({"extra": ""})]
-    return list(found.values())
+    return list(distributions.values())
 
 
 def plain_variables(**values: str) -> dict[str, str]:

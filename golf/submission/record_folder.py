@@ -54,8 +54,8 @@ def export(runs: Sequence[SubmittedRun], order: Order, target: Path, say: Callab
     script = bundle.wrapped if order.is_wrapped else bundle.readable
     script_bytes = len(script.encode())
     # The runs are checked before the rehearsal, which trains a model twice.
-    if found := problems(runs, script_bytes, order.seeds_wanted):
-        raise GolfError("This is no submission yet:\n" + "\n".join(f"  - {problem}" for problem in found))
+    if reasons := problems(runs, script_bytes, order.seeds_wanted):
+        raise GolfError("This is no submission yet:\n" + "\n".join(f"  - {problem}" for problem in reasons))
     packages = requirements(bundle)
     say(f"train_gpt.py: {script_bytes:,} bytes, needs {', '.join(packages)}; training it beside the framework")
     with tempfile.TemporaryDirectory(prefix="golf-rehearsal-") as name:
@@ -69,37 +69,37 @@ def export(runs: Sequence[SubmittedRun], order: Order, target: Path, say: Callab
 
 def problems(runs: Sequence[SubmittedRun], script_bytes: int, seeds_wanted: int) -> list[str]:
     """Return a sentence for every reason against submitting `runs` with a script of `script_bytes`."""
-    found = [f"seed {run.result.seed}: {problem}" for run in runs for problem in _of_run(run, script_bytes)]
+    reasons = [f"seed {run.result.seed}: {problem}" for run in runs for problem in _of_run(run, script_bytes)]
     if len(runs) < seeds_wanted:
-        found.append(f"{len(runs)} of the {seeds_wanted} seeds that the rules want: run more, or say --seeds")
+        reasons.append(f"{len(runs)} of the {seeds_wanted} seeds that the rules want: run more, or say --seeds")
     if len(prints := {run.result.data_fingerprint for run in runs}) > 1:
-        found.append(f"the seeds were run on {len(prints)} different data sets")
-    return found
+        reasons.append(f"the seeds were run on {len(prints)} different data sets")
+    return reasons
 
 
 def _of_run(run: SubmittedRun, script_bytes: int) -> list[str]:
-    result, budget, found = run.result, run.cfg.budget, []
+    result, budget, reasons = run.result, run.cfg.budget, []
     # The state names an exceeded budget or a failed guard, such as a technique without effect.
     if result.state != OK:
-        found.append(f"{result.state}: {result.reason}")
+        reasons.append(f"{result.state}: {result.reason}")
     if not run.folder.artifact.is_file():
-        return [*found, "its artifact is not there any more"]
+        return [*reasons, "its artifact is not there any more"]
     # An artifact that was replaced after the run is not the one that was scored.
     if run.artifact_bytes != result.artifact_bytes:
-        found.append(
+        reasons.append(
             f"its artifact has {run.artifact_bytes:,} bytes, not the {result.artifact_bytes or 0:,} of the run"
         )
     total = run.artifact_bytes + script_bytes
     if total > budget.artifact_bytes:
         over = total - budget.artifact_bytes
-        found.append(f"{total:,} bytes with the script are {over:,} over the cap; --wrap makes the script smaller")
+        reasons.append(f"{total:,} bytes with the script are {over:,} over the cap; --wrap makes the script smaller")
     if budget.train_seconds and result.train_seconds > budget.train_seconds + budget.grace_seconds:
-        found.append(f"trained {result.train_seconds:.1f} of {budget.train_seconds:g} s")
+        reasons.append(f"trained {result.train_seconds:.1f} of {budget.train_seconds:g} s")
     if budget.eval_seconds and (result.eval_seconds or 0.0) > budget.eval_seconds:
-        found.append(f"scored for {result.eval_seconds:.1f} of {budget.eval_seconds:g} s")
+        reasons.append(f"scored for {result.eval_seconds:.1f} of {budget.eval_seconds:g} s")
     if run.cfg.schedule.warmup_steps == 0:
-        found.append("schedule.warmup_steps=0 leaves unproven that every parameter moves and every switch works")
-    return found
+        reasons.append("schedule.warmup_steps=0 leaves unproven that every parameter moves and every switch works")
+    return reasons
 
 
 def requirements(bundle: Bundle) -> list[str]:

@@ -66,9 +66,9 @@ def rehearse(cfg: Config, script: str, python: Path, folder: Path, *, steps: int
     script_folder = folder / "script"
     run_script(script, python, script_folder, {**variables, "RUN_ID": "rehearsal"})
     lines = [_lines(path) for path in (own.train_log, script_folder / "logs" / "rehearsal.txt")]
-    for expected, found in zip(*lines, strict=False):
-        if expected != found:
-            raise GolfError(f"The exported script is not the framework: it prints {found!r}, not {expected!r}.")
+    for expected, printed in zip(*lines, strict=False):
+        if expected != printed:
+            raise GolfError(f"The exported script is not the framework: it prints {printed!r}, not {expected!r}.")
     if len(lines[0]) != len(lines[1]) or not lines[0]:
         raise GolfError(f"The exported script prints {len(lines[1])} lines of the {len(lines[0])} of the framework.")
     artifact = script_folder / "artifact.golf"

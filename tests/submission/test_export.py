@@ -23,6 +23,12 @@ from golf.training.data.own_text import OwnDataset
 from scripts import export_submission
 from tests.support import compose, tiny_overrides
 
+# The proposal beyond the public runs, and an artifact whose scales were tuned after drift correction.
+OTHERS = {
+    "proposal": "experiment=caseops_long_trellis model.num_layers=6 tech.parallel_lanes.first=4 tech.recurrence.first=2 "
+    "tech.recurrence.last=3 data.train_seq_len=256 data.train_batch_tokens=2048 eval.val_batch_tokens=2048",
+    "tuned": "quant=trellis quant.gptq.drift=true quant.tune.steps=3 quant.calibration.tokens=2048",
+}
 WHO = ["--author", "A. Golfer", "--github-id", "agolfer"]
 
 
@@ -80,6 +86,21 @@ def test_a_folder_with_everything_in_it(
         done = subprocess.run(line, shell=True, cwd=place, env={**path, "DATA_PATH": str(tiny.folder)}, text=True)
         assert done.returncode == 0
     assert (place / "artifact.golf").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_exports_pass_the_audit(
+    name: str, tiny: OwnDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setenv("GOLF_RUNS", str(tmp_path / "runs"))
+    cfg = compose([*tiny_overrides(tiny), "rules.code_bytes=exact", *OTHERS[name].split()])
+    _, folder = train_and_score(cfg)
+    assert export_submission.main([str(folder.path), *WHO, "--wrap", "--out", str(tmp_path / "record")]) == 0
+    capsys.readouterr()
+    found = audit(tmp_path / "record", None, rules_named("house"))
+    assert [fault for fault in found.faults if "bytes of text" not in fault] == []
+    assert [line for line in found.look_at if "bytes" in line] == []
 
 
 @pytest.mark.slow

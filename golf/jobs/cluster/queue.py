@@ -39,10 +39,10 @@ def job_states(ids: Iterable[str]) -> dict[str, JobState]:
     # Without --array squeue prints the waiting jobs of an array as one line.
     lines = _ask("squeue", "--noheader", "--array", "--me", "--format=%i %T").splitlines()
     queue = (line.strip().partition(" ") for line in lines)
-    found = {job: JobState(state) for job, _, state in queue if job in wanted}
-    if gone := sorted(wanted - found.keys()):
-        found |= _ended(gone)
-    return found
+    states = {job: JobState(state) for job, _, state in queue if job in wanted}
+    if gone := sorted(wanted - states.keys()):
+        states |= _ended(gone)
+    return states
 
 
 def jobs_named(name: str) -> list[str]:
@@ -61,13 +61,13 @@ def cancel(ids: Iterable[str]) -> None:
 
 def _ended(ids: list[str]) -> dict[str, JobState]:
     """Return the states of jobs that are no longer in the queue, as far as Slurm knows them."""
-    found: dict[str, JobState] = {}
+    states: dict[str, JobState] = {}
     for start in range(0, len(ids), IDS_AT_ONCE):
-        found |= _accounted(ids[start : start + IDS_AT_ONCE])
-    arrays = {job.partition("_")[0] for job in ids if job not in found}
+        states |= _accounted(ids[start : start + IDS_AT_ONCE])
+    arrays = {job.partition("_")[0] for job in ids if job not in states}
     for array in sorted(arrays):
-        found |= {job: state for job, state in _remembered(array) if job in ids and job not in found}
-    return found
+        states |= {job: state for job, state in _remembered(array) if job in ids and job not in states}
+    return states
 
 
 def _accounted(ids: list[str]) -> dict[str, JobState]:

@@ -34,11 +34,11 @@ class RunStatus:
 def find_record(name: str) -> SweepRecord:
     """Return the sweep `name`, or the only one whose name starts so. Raises `GolfError` if there is not exactly one."""
     name = name.rstrip("/").rpartition("/")[2]
-    found = [path.parent.name for path in begun_sweeps(name, runs_root())]
-    if len(found) == 1 and (record := read_record(found[0])):
+    matching = [path.parent.name for path in begun_sweeps(name, runs_root())]
+    if len(matching) == 1 and (record := read_record(matching[0])):
         return record
-    if found:
-        raise GolfError(f"{name} begins the names of several sweeps; say which: {', '.join(found)}.")
+    if matching:
+        raise GolfError(f"{name} begins the names of several sweeps; say which: {', '.join(matching)}.")
     known = ", ".join(sweep_names(runs_root()))
     raise GolfError(f"There is no sweep {name}: {f'known are {known}' if known else 'none has been run'}.")
 

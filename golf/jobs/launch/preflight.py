@@ -65,13 +65,13 @@ def check_machine(cfg: Config, folder: Path) -> list[str]:
 
     Raises `GolfError` with the first warning if `launch.unfit` is `refuse`.
     """
-    found = [f"{name}={value} {why}" for (name, value), why in HARMFUL.items() if os.environ.get(name) == value]
-    found += [*_little_space(folder), *_without_locks(folder), *_other_versions(), *_missing_shards(cfg)]
+    hindrances = [f"{name}={value} {why}" for (name, value), why in HARMFUL.items() if os.environ.get(name) == value]
+    hindrances += [*_little_space(folder), *_without_locks(folder), *_other_versions(), *_missing_shards(cfg)]
     if cfg.launch.device == "cuda":
-        found += busy_gpus()
-    if found and cfg.launch.unfit == "refuse":
-        raise GolfError(f"This machine is not fit for a run: {found[0]} (launch.unfit=warn runs all the same).")
-    return found
+        hindrances += busy_gpus()
+    if hindrances and cfg.launch.unfit == "refuse":
+        raise GolfError(f"This machine is not fit for a run: {hindrances[0]} (launch.unfit=warn runs all the same).")
+    return hindrances
 
 
 def busy_gpus() -> list[str]:

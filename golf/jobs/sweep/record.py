@@ -138,7 +138,7 @@ def varied_settings(jobs: Sequence[Job | Refused]) -> list[str]:
     for job in jobs:
         for key, _, value in (o.partition("=") for o in job.overrides):
             values.setdefault(key.lstrip("+"), set()).add(value)
-    return [key for key, found in values.items() if len(found) > 1]
+    return [key for key, choices in values.items() if len(choices) > 1]
 
 
 def sweep_kind(jobs: Sequence[Job]) -> str:

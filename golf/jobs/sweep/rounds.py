@@ -41,8 +41,8 @@ def run_until_decided(asked: Sequence[Job | Refused], *, name: str, rows: list[R
     while jobs:
         first = read_record(name) is None
         batch: list[Job | Refused] = [*jobs, *(refused if first else [])]
-        found = run_batch(batch, name=name, rows=rows, first_batch=first, plan=plan.values())
-        results |= {job.key: result for job, result in zip(jobs, found, strict=False)}
+        batch_results = run_batch(batch, name=name, rows=rows, first_batch=first, plan=plan.values())
+        results |= {job.key: result for job, result in zip(jobs, batch_results, strict=False)}
         earlier, done = done, decisions(name, variants, plan)
         # A round with a missing run is no look at the data. Going on would run the same round for ever.
         if done.looks == earlier.looks:

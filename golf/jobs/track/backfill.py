@@ -21,7 +21,7 @@ IN_A_RUNS_ROOT = ("seed*/config.json", "*/seed*/config.json", "sweeps/*/sweep.js
 
 def folders(paths: Iterable[Path]) -> list[Path]:
     """Return the folders of runs and sweeps at or below `paths`. Raises `GolfError` for a path without any."""
-    found: list[Path] = []
+    runs: list[Path] = []
     for path in paths:
         inside = [path / name for name in ("config.json", "sweep.json")]
         for pattern in IN_A_RUNS_ROOT:
@@ -29,8 +29,8 @@ def folders(paths: Iterable[Path]) -> list[Path]:
         here = [file.parent.absolute() for file in inside if file.is_file()]
         if not here:
             raise GolfError(f"{path} is no run or sweep and holds none: give multirun/ or a folder in it.")
-        found += here
-    return list(dict.fromkeys(found))
+        runs += here
+    return list(dict.fromkeys(runs))
 
 
 def pending(folder: Path, *, offline: bool) -> bool:

@@ -25,9 +25,9 @@ GRACE_SECONDS = 5.0  # time for the mirror to end the processes that it started
 
 def check_installed() -> None:
     """Raise `GolfError` if wandb is not installed. Importing it to find out would take half a second."""
-    found = importlib.util.find_spec("wandb")
+    spec = importlib.util.find_spec("wandb")
     # A folder wandb/ with recorded runs in the current directory is found, too, but has no origin.
-    if found is None or found.origin is None:
+    if spec is None or spec.origin is None:
         raise GolfError("track=wandb needs the package wandb: `pip install 'golf[wandb]'`, or leave track=none.")
 
 

@@ -43,8 +43,8 @@ def stream_report(folder: Path, track: TrackConfig, record: MirrorRecord, rules:
 def rules_of(study: Study) -> RulesConfig:
     """Return the rules of the first run that can be read; the defaults if there is none."""
     paths = [row.path for variant in study.variants for row in variant.rows if row.path]
-    found = (read_object(path / "config.json").get("rules") for path in paths)
-    return from_dict(RulesConfig, next((rules for rules in found if rules), {}))
+    recorded = (read_object(path / "config.json").get("rules") for path in paths)
+    return from_dict(RulesConfig, next((rules for rules in recorded if rules), {}))
 
 
 def cells(table: Table) -> tuple[list[str], list[list[Any]]]:
