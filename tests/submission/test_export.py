@@ -26,7 +26,8 @@ from tests.support import compose, tiny_overrides
 # The proposal beyond the public runs, and an artifact whose scales were tuned after drift correction.
 OTHERS = {
     "proposal": "experiment=caseops_long_trellis model.num_layers=6 tech.parallel_lanes.first=4 "
-    "tech.recurrence.first=2 tech.recurrence.last=3 data.train_seq_len=256 data.train_batch_tokens=2048 eval.val_batch_tokens=2048",
+    "tech.recurrence.first=2 tech.recurrence.last=3 data.train_seq_len=256 "
+    "data.train_batch_tokens=2048 eval.val_batch_tokens=2048",
     "tuned": "quant=trellis quant.gptq.drift=true quant.tune.steps=3 quant.calibration.tokens=2048",
 }
 WHO = ["--author", "A. Golfer", "--github-id", "agolfer"]
