@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from golf.artifact.quant.policy import tensor_class
-from golf.plan.excess_bits import ExcessBits, Features, prior_of, rounding_excess
+from golf.plan.excess_bits import ExcessBits, Features, prior_of, rare_rows_excess, rounding_excess
 from golf.plan.simulation import Simulation, simulate
 from golf.plan.tensors import StoredTensor, matrix_roles, weights_by_role
 from golf.plan.weight_size import WeightSize, expected_size, path_length
@@ -84,7 +84,9 @@ def role_excess(cfg: Config, tensors: Sequence[StoredTensor], steps: int) -> dic
         how = tensor_classes(cfg.quant)[tensor_class(role)]
         trained = prior_of(role, how, cfg).expected(features)
         rounding = rounding_excess(role, how, cfg.quant, features.rows)
-        excesses[role] = ExcessBits(trained.bits + rounding.bits, math.hypot(trained.sd, rounding.sd))
+        rare = rare_rows_excess(role, how, cfg, steps * features.batch_tokens)
+        bits = trained.bits + rounding.bits + rare.bits
+        excesses[role] = ExcessBits(bits, math.hypot(trained.sd, rounding.sd, rare.sd))
     return excesses
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from golf.artifact.quant.formats import QMAX
 from golf.artifact.quant.policy import tensor_class
 from golf.settings.config import Config, QuantConfig, TensorQuant, scale_floor
 
@@ -80,6 +81,13 @@ GPTQ_EMBED = {**GPTQ, "std": ExcessBits(0.086, 0.03)}
 TRELLIS, TRELLIS_EMBED = ExcessBits(0.013, 0.01), ExcessBits(0.064, 0.02)
 # What one step for a whole embedding takes off: its rows differ in size, and rare tokens get short codes.
 ONE_STEP_EMBED = ExcessBits(-0.27, 0.07)
+# Steps in standard deviations of the weights at which the priors of k deviations were fitted: int6 at 12.85, int8 at 20.
+NORMAL_STEP, NORMAL_STEP_EMBED = 12.85 / 31, 20 / 127
+# Bits a weight for each unit of log step: the errors that GPTQ passes on grow with the step (docs/planning.md).
+COARSER = {"gptq": ExcessBits(0.10, 0.05), "trellis": ExcessBits(0.055, 0.04)}
+# What an embedding takes off under scales from the largest weights where a piece is seen RARELY times or less: Adam's
+# first steps have one size, so the codes of rare rows repeat (docs/planning.md).
+RARE_ROWS, RARELY = ExcessBits(-0.7, 0.35), 75
 COLUMN_BITS = 3.3  # bits of a column's step
 COLUMNS_EMBED = ExcessBits(0.05, 0.07)  # what steps of columns add in embeddings, whose columns predict each other
 
@@ -117,6 +125,14 @@ def prior_of(role: str, how: TensorQuant, cfg: Config) -> Prior:
     return prior
 
 
+def rare_rows_excess(role: str, how: TensorQuant, cfg: Config, tokens: float) -> ExcessBits:
+    """Return what pieces that are rarely seen in `tokens` of training add to the bits of an embedding; it is negative."""
+    if tensor_class(role) != "embed" or scale_rule(how, cfg.quant) == "std":
+        return ExcessBits(0.0, 0.0)
+    share = min(1.0, RARELY * cfg.model.vocab_size / max(tokens, 1.0)) ** 2
+    return ExcessBits(RARE_ROWS.bits * share, RARE_ROWS.sd * share)
+
+
 def rounding_excess(role: str, how: TensorQuant, quant: QuantConfig, rows: int) -> ExcessBits:
     """Return what rounding by GPTQ or on a trellis and steps of columns add to the excess bits of a role.
 
@@ -129,8 +145,18 @@ def rounding_excess(role: str, how: TensorQuant, quant: QuantConfig, rows: int) 
         added = TRELLIS_EMBED if is_embed else TRELLIS
     else:
         added = (GPTQ_EMBED if is_embed else GPTQ)[scale_rule(how, quant)]
+    coarser = _coarser(how, quant, NORMAL_STEP_EMBED if is_embed else NORMAL_STEP)
     if not how.columns:
-        return added
+        return ExcessBits(added.bits + coarser.bits, math.hypot(added.sd, coarser.sd))
     of_columns = COLUMNS_EMBED if is_embed else ExcessBits(0.0, 0.0)
-    bits = added.bits + of_columns.bits + COLUMN_BITS / max(rows, 1)
-    return ExcessBits(bits, math.hypot(added.sd, of_columns.sd))
+    bits = added.bits + coarser.bits + of_columns.bits + COLUMN_BITS / max(rows, 1)
+    return ExcessBits(bits, math.hypot(added.sd, coarser.sd, of_columns.sd))
+
+
+def _coarser(how: TensorQuant, quant: QuantConfig, normal_step: float) -> ExcessBits:
+    """Return what steps that are coarser than `normal_step`, in deviations of the weights, add; finer ones take off."""
+    if scale_rule(how, quant) != "std":
+        return ExcessBits(0.0, 0.0)
+    log_factor = math.log(how.clip_k / QMAX[how.format] / normal_step)
+    bits, sd = COARSER["trellis" if how.rounding == "trellis" else "gptq"]
+    return ExcessBits(bits * log_factor, sd * abs(log_factor))

@@ -1,5 +1,6 @@
 """Predicted bytes: priors, excess bits, sizes of weights, and pruning to the cap."""
 
+import dataclasses
 import math
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from golf.plan.artifact_size import has_floor
-from golf.plan.excess_bits import PRIORS, UNKNOWN, Features, Prior, prior_of
+from golf.plan.excess_bits import PRIORS, UNKNOWN, Features, Prior, prior_of, rare_rows_excess, rounding_excess
 from golf.plan.plan import make_plan
 from golf.plan.weight_size import expected_size, path_length
 from golf.settings.config import PruneConfig
@@ -31,6 +32,25 @@ def test_priors_are_chosen_by_scale_rule(setting: str, rule: str) -> None:
     shipped = PRIORS.get((rule, "bytes", "fc"), UNKNOWN[rule])
     assert prior_of("blocks.mlp.fc.weight", cfg.quant.mlp, cfg) == shipped
     assert has_floor(cfg.quant)  # of the other classes
+
+
+def test_coarser_steps_cost_more_than_a_simulation_says_where_errors_are_passed_on() -> None:
+    cfg = compose(["quant=sdclip_gptq"])
+    for rounding, slope in (("gptq", 0.10), ("trellis", 0.055), ("nearest", 0.0)):
+        how = dataclasses.replace(cfg.quant.mlp, rounding=rounding)
+        coarse = dataclasses.replace(how, clip_k=2 * how.clip_k)
+        normal, coarser = (rounding_excess("blocks.mlp.fc.weight", h, cfg.quant, 64) for h in (how, coarse))
+        assert coarser.bits - normal.bits == pytest.approx(slope * math.log(2)) and coarser.sd >= normal.sd
+
+
+@given(pieces=st.integers(256, 16_384), tokens=st.floats(1e4, 1e10))
+def test_pieces_that_are_rarely_seen_shorten_the_codes_of_an_embedding(pieces: int, tokens: float) -> None:
+    cfg = compose(["quant=int8"])
+    cfg = dataclasses.replace(cfg, model=dataclasses.replace(cfg.model, vocab_size=pieces))
+    rare = rare_rows_excess("tok_emb.weight", cfg.quant.embed, cfg, tokens)
+    assert -0.7 <= rare.bits <= 0 and rare.sd == pytest.approx(-rare.bits / 2)
+    assert rare.bits > -0.01 or tokens / pieces < 1000
+    assert rare_rows_excess("blocks.mlp.fc.weight", cfg.quant.mlp, cfg, tokens).bits == 0
 
 
 @pytest.mark.parametrize("cap, ends", [(1_000_000, (0, 0)), (300_000, (0.01, 0.99)), (100_000, (1, 1))])
