@@ -81,7 +81,7 @@ GPTQ_EMBED = {**GPTQ, "std": ExcessBits(0.086, 0.03)}
 TRELLIS, TRELLIS_EMBED = ExcessBits(0.013, 0.01), ExcessBits(0.064, 0.02)
 # What one step for a whole embedding takes off: its rows differ in size, and rare tokens get short codes.
 ONE_STEP_EMBED = ExcessBits(-0.27, 0.07)
-# Steps in standard deviations of the weights at which the priors of k deviations were fitted: int6 at 12.85, int8 at 20.
+# Steps, in standard deviations of the weights, at which the priors were fitted: int6 at 12.85, int8 at 20.
 NORMAL_STEP, NORMAL_STEP_EMBED = 12.85 / 31, 20 / 127
 # Bits a weight for each unit of log step: the errors that GPTQ passes on grow with the step (docs/planning.md).
 COARSER = {"gptq": ExcessBits(0.10, 0.05), "trellis": ExcessBits(0.055, 0.04)}
@@ -126,7 +126,7 @@ def prior_of(role: str, how: TensorQuant, cfg: Config) -> Prior:
 
 
 def rare_rows_excess(role: str, how: TensorQuant, cfg: Config, tokens: float) -> ExcessBits:
-    """Return what pieces that are rarely seen in `tokens` of training add to the bits of an embedding; it is negative."""
+    """Return the (negative) bits that pieces which are rarely seen in `tokens` of training add to an embedding."""
     if tensor_class(role) != "embed" or scale_rule(how, cfg.quant) == "std":
         return ExcessBits(0.0, 0.0)
     share = min(1.0, RARELY * cfg.model.vocab_size / max(tokens, 1.0)) ** 2
