@@ -19,7 +19,7 @@ from golf.artifact.codec.codecs import compress, decompress
 from golf.artifact.container import NOT_INTACT, Artifact, pack, unpack
 from golf.artifact.quant.formats import CodedTensor
 from golf.artifact.quant.policy import quantize
-from golf.settings.config import ModelConfig, QuantConfig, TensorQuant
+from golf.settings.config import ModelConfig, QuantConfig, TensorQuant, TuneConfig
 
 STEPS = TensorQuant("int6", rounding="trellis", columns=0.7)
 ALL_LAYOUTS = ["pack_bits", "by_role", "sort_rows", "byte_planes"]
@@ -30,6 +30,7 @@ QUANTS = {
     "brotli": QuantConfig(small_numel=8, codec="brotli", codec_level=3, layout=["pack_bits"]),
     "context": QuantConfig(small_numel=8, codec="context", attn=TensorQuant("int6")),
     "steps": QuantConfig(small_numel=8, codec="context", embed=STEPS, attn=STEPS),
+    "tuned": QuantConfig(small_numel=8, codec="context", embed=STEPS, attn=STEPS, tune=TuneConfig(steps=1)),
     "groups": QuantConfig(small_numel=8, codec="context", attn=TensorQuant("ternary", clip="absmean", group_size=4)),
     "steps_in_bytes": QuantConfig(small_numel=8, codec="brotli", codec_level=3, embed=STEPS, attn=STEPS),
 }
@@ -66,7 +67,13 @@ def small_artifact(quant: QuantConfig) -> bytes:
         "step": torch.tensor(7),
     }
     hessians = {name: torch.diag(torch.rand(w.size(1)) ** 3) for name, w in state.items() if w.ndim == 2}
-    return pack(quantize(state, quant, hessians), ModelConfig(), quant)
+    coded = quantize(state, quant, hessians)
+    if quant.tune.steps:
+        # As a tuning leaves them: every row has a scale of its own, and floats are not those of the trained model.
+        for tensor in coded.values():
+            if tensor.scale is not None:
+                tensor.scale.mul_(1 + 0.01 * torch.randn(tensor.scale.shape).to(tensor.scale.dtype))
+    return pack(coded, ModelConfig(), quant)
 
 
 def damaged(content: bytes, generator: random.Random) -> bytes:
