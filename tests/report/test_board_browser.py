@@ -270,3 +270,11 @@ def test_the_page_is_dark_where_the_reader_wants_it(runs: Path, tmp_path: Path) 
         document = browse(address, tmp_path, TALL, f"--blink-settings=preferredColorScheme={dark}")[0]
         schemes += re.findall(r"scheme&quot;:&quot;(rgb[^&]*)&quot;", document)
     assert schemes == ["rgb(20, 24, 28)", "rgb(255, 255, 255)"]
+
+
+def test_the_page_of_a_run_shows_a_gap_that_is_less_than_a_thousandth(runs: Path, tmp_path: Path) -> None:
+    folder = write_run(runs, Config(), 1.2, quant_gap_bpb=0.00027846, model_params=181_392)
+    with served(runs) as server:
+        document, console = browse(f"{server.url}#page={folder.parent.name}%2F{folder.name}", tmp_path)
+    shown = dict(re.findall(r"<td[^>]*>([\w ]+)</td><td[^>]*>([\d.,]+)</td>", document))
+    assert console == "" and shown["quant gap bpb"] == "0.000278" and shown["model params"] == "181,392"
