@@ -15,7 +15,7 @@ from golf.report.findings import judged
 from golf.report.study import read_study
 from golf.settings.config import RulesConfig
 
-SIZES = {"board": (1280, 940), "board_phone": (390, 1200)}  # width and height in pixels
+SIZES = {"board": (1280, 1235), "board_phone": (390, 1200)}  # width and height in pixels
 OPTIONS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
