@@ -9,7 +9,7 @@ from typing import Any
 
 from golf.report.board_run import run_values
 from golf.report.board_server import PAGE_FOLDER, PLOTLY, as_json, plotly_file
-from golf.report.board_sweep import run_id, sweep_values
+from golf.report.board_sweep import page_of, sweep_values
 from golf.report.board_values import RunsRoot
 from golf.report.findings import Findings
 from golf.run.folder import RunFolder, runs_root
@@ -36,10 +36,11 @@ def single_file(findings: Findings) -> str:
 
 
 def answers(findings: Findings) -> dict[str, Any]:
-    """Return what the page would ask for, by address. Imported runs have no folder: they are in the verdicts alone."""
-    folders = {run_id(row.path): row.path for v in findings.study.variants for row in v.rows if row.path}
+    """Return what the page would ask for, by address. Imported runs have no page: they are in the verdicts alone."""
+    rows = [row for variant in findings.study.variants for row in variant.rows]
+    folders = {id: row.path for row in rows if (id := page_of(row)) and row.path}
     runs = RunsRoot(Path(findings.study.title), folders)
-    waiting = sum(row.path is None and row.is_open for v in findings.study.variants for row in v.rows)
+    waiting = sum(row.path is None and row.is_open for row in rows)
     sweep = {"name": findings.study.title, "kind": findings.study.kind, "created": "", "error": ""}
     pages = dict(list(folders.items())[:MOST_PAGES])
     return {

@@ -8,7 +8,7 @@ from typing import Any
 from golf.report.board_field import public_field
 from golf.report.findings import Findings, mean_interval, score_title, swept_numbers, variant_name
 from golf.report.results import results_table
-from golf.report.rows import RunRow
+from golf.report.rows import IMPORTED, RunRow
 from golf.report.table import Column
 from golf.report.variants import SCORES, Variant
 
@@ -72,14 +72,18 @@ def _variant(findings: Findings, variant: Variant, number: float | None) -> dict
         "difference": verdict.difference_bpb if verdict else None,
         "difference_interval": comparison.interval(findings.rules.confidence) if comparison else None,
         "seeds": [_seed(row, SCORES[findings.score]) for row in variant.scored(findings.score)],
-        "runs": [run_id(row.path) for row in variant.rows if row.path],
+        "runs": [id for row in variant.rows if (id := page_of(row))],
         "waiting": sum(row.path is None and row.is_open for row in variant.rows),
     }
 
 
 def _seed(row: RunRow, field: str) -> dict[str, Any]:
-    run = run_id(row.path) if row.path else ""
-    return {"run": run, "seed": row.seed, "score": getattr(row, field), "bytes": row.total_bytes}
+    return {"run": page_of(row), "seed": row.seed, "score": getattr(row, field), "bytes": row.total_bytes}
+
+
+def page_of(row: RunRow) -> str:
+    """Return the name of a run on the board; empty for a row without a run folder, such as an imported one."""
+    return run_id(row.path) if row.path and row.source != IMPORTED else ""
 
 
 def run_id(folder: Path) -> str:

@@ -17,11 +17,12 @@ from golf.report import board_values
 from golf.report.board_file import single_file
 from golf.report.board_server import Board
 from golf.report.findings import judged
-from golf.report.rows import IMPORTED, read_settings
-from golf.report.study import Study, read_study
+from golf.report.rows import read_settings
+from golf.report.study import read_study
 from golf.settings.config import Config, RulesConfig
-from tests.report.runs import train_event, variant, with_lr, write_lr_sweep, write_run, write_sweep
+from tests.report.runs import train_event, with_lr, write_lr_sweep, write_run, write_sweep
 from tests.report.test_board import SCORES, served
+from tests.report.test_texts import keep, seeds
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 TALL = "--window-size=1280,4000"  # all of the page is in view
@@ -221,14 +222,16 @@ def test_the_page_shows_what_the_cluster_says_of_runs_without_a_result(runs: Pat
     assert table.count("<input") == 3, "what has no folder has no curve to select"
 
 
-def test_imported_records_have_verdicts_and_no_curves(tmp_path: Path) -> None:
-    records = [variant(f"record {i}", [1.2 + 0.01 * i, 1.2003 + 0.01 * i], source=IMPORTED, how=None) for i in range(3)]
-    findings = judged(Study("records", tuple(records), records[2]), RulesConfig())
+def test_imported_records_have_verdicts_and_no_curves(runs: Path, tmp_path: Path) -> None:
+    """Their folders have no metrics, so their runs were once called silent."""
+    for number in range(3):
+        keep(runs, f"record{number}", seeds(1.2 + 0.01 * number))
+    findings = judged(read_study([f"record{number}" for number in (2, 0, 1)]), RulesConfig())
     (tmp_path / "page.html").write_text(single_file(findings))
     document, console = browse((tmp_path / "page.html").as_uri(), tmp_path)
-    assert console == "" and "There is no run yet." in document
+    assert console == "" and "There is no run yet." in document and "silent" not in document.partition("<script")[0]
     shown = unescape(document.partition('id="verdict-table"')[2].partition("</table>")[0])
-    assert all(f"record {i}" in shown for i in range(3)) and shown.count("better") >= 2
+    assert all(f"record{i}" in shown for i in range(3)) and shown.count("better") >= 2
 
 
 def test_paper_has_every_plot_in_light_colours_and_as_wide_as_a_sheet(runs: Path, tmp_path: Path) -> None:
