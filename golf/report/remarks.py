@@ -45,7 +45,7 @@ def remarks_on(findings: Findings) -> tuple[str, ...]:
 def _about_score(findings: Findings) -> Iterable[str]:
     ways = {way for v in findings.study.variants for way in v.known("how")}
     if findings.score == "final" and len(ways) == 1 and ways != {"standard"}:
-        yield f"Scores are the artifact's by {ways.pop()}."
+        yield f"Scores are the artifact's: {ways.pop()}."
     if len(ways) > 1 and findings.score == "post_quant":
         yield f"The runs' own scores were taken in {len(ways)} ways: compared is the standard one after quantization."
 
