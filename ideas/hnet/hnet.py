@@ -174,8 +174,8 @@ class HNet(Technique):
     """
 
     source = "H-Net, arXiv 2507.07955; PR #1104, #1305"
-    # The first has an order of its own, the others give tokens' vectors to layers that run on chunks.
-    conflicts = ("recurrence", "value_embed", "value_residual", "parallel_lanes", "jepa")
+    # An order and a stream of their own; vectors of tokens for layers that run on chunks.
+    conflicts = ("recurrence", "parallel_lanes", "value_embed", "value_residual")
     groups = (("hnet.*.weight", "matrix"),)
 
     encoder_layers: int = number(1, at_least=1)
