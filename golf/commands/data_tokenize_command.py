@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> int:
     if dataset.escaped:
         escaped = counted(dataset.escaped, "document")
         print(f"hold characters of the CaseOps operators (U+E001 to U+E004), now escaped: {escaped}")
-    settings = dataset.settings() | {"data.name": args.name}
+    settings = {"data": "own", "data.name": args.name, **dataset.settings()}
     settings |= {"data.byte_sidecar": "true"} if args.caseops else {}
     print(shlex.join(["python", "golf/train.py", *(f"{key}={quoted(value)}" for key, value in settings.items())]))
     return 0

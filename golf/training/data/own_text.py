@@ -122,10 +122,8 @@ class OwnDataset:
 
     def settings(self) -> dict[str, str]:
         """Return the settings that train on it, by key."""
-        own = {"data": "own", "data.path": str(self.folder), "data.vocab_size": str(self.vocab_size)}
-        if self.is_bytes:
-            return own | {"data.units": "bytes"}
-        return own | {"data.tokenizer_path": str(self.tokenizer_path)}
+        tokens = {"data.units": "bytes"} if self.is_bytes else {"data.tokenizer_path": str(self.tokenizer_path)}
+        return {"data": "own", "data.path": str(self.folder), **tokens, "data.vocab_size": str(self.vocab_size)}
 
 
 def make_dataset(sources: list[Path], root: Path, recipe: Recipe) -> OwnDataset:
