@@ -11,10 +11,13 @@ RECORD_STEPS = 13_780  # steps of the public baseline in its ten minutes
 RECORD_TRACK, OTHER_TRACK = "10min_16mb", "non_record_16mb"
 SEEDS_WANTED = {RECORD_TRACK: 3, OTHER_TRACK: 1}
 
-VALIDATION_TOKENS = {1024: 62_021_632, 4096: 45_508_608, 8192: 40_540_160}  # tokens of the split by vocabulary
-CASEOPS_TOKENS = 1.1803  # times as many where capitals are operators
 VALIDATION_DOCUMENTS = 50_000
 VALIDATION_BYTES = 151_080_000  # UTF-8 bytes of the whole split, whatever the tokenizer
+BYTE_VOCABULARY = 260  # tokens of text as bytes: 256 bytes and four control tokens, one of which begins each document
+BYTE_TOKENS = VALIDATION_BYTES + VALIDATION_DOCUMENTS
+# Tokens of the split by vocabulary.
+VALIDATION_TOKENS = {BYTE_VOCABULARY: BYTE_TOKENS, 1024: 62_021_632, 4096: 45_508_608, 8192: 40_540_160}
+CASEOPS_TOKENS = 1.1803  # times as many where capitals are operators
 OLDER_SPLIT_BYTES = 155_770_000  # UTF-8 bytes of the first export, on which the official baseline was scored
 
 SUBMISSION_TEXTS = ("author", "github_id", "name", "blurb", "date")

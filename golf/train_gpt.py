@@ -29,8 +29,7 @@ from golf.paths import resolve
 from golf.run.trainlog import TrainLog
 from golf.settings.config import Config, has_stages
 from golf.training.data.batches import open_loader
-from golf.training.data.byte_tables import load_tokenizer
-from golf.training.data.dataset import Dataset, bytes_of_targets, scored_tokens, validation_tokens
+from golf.training.data.dataset import Dataset, bytes_of_targets, open_tokenizer, scored_tokens, validation_tokens
 from golf.training.data.shards import find_shards, open_shard
 from golf.training.loop.export import log_sizes, pack_model
 from golf.training.loop.run_parts import (
@@ -106,7 +105,7 @@ def run() -> None:
     log = ScriptLog(cfg, ranks.is_first)
 
     # Validation text. Training shards are opened only if there is something to train.
-    tokenizer = load_tokenizer(resolve(cfg.data.tokenizer_path), cfg.data.vocab_size)
+    tokenizer = open_tokenizer(cfg.data)
     validation = scored_tokens(cfg, validation_tokens(cfg.data))
     dataset = Dataset([], [], validation, bytes_of_targets(cfg.data, tokenizer, validation), "")
     scorer = Scorer(cfg, dataset, ranks)
@@ -140,10 +139,13 @@ def configured(environment: Mapping[str, str]) -> Config:
 
 def find_inputs(cfg: Config) -> None:
     """Take the tokenizer beside this file if its own place is empty. Raises `GolfError` for what is missing."""
-    beside = Path(__file__).with_name(Path(cfg.data.tokenizer_path).name)
-    if not resolve(cfg.data.tokenizer_path).exists() and beside.exists():
-        cfg.data.tokenizer_path = str(beside)
-    for name, path in (("DATA_PATH", cfg.data.path), ("TOKENIZER_PATH", cfg.data.tokenizer_path)):
+    inputs = {"DATA_PATH": cfg.data.path}
+    if cfg.data.units != "bytes":
+        beside = Path(__file__).with_name(Path(cfg.data.tokenizer_path).name)
+        if not resolve(cfg.data.tokenizer_path).exists() and beside.exists():
+            cfg.data.tokenizer_path = str(beside)
+        inputs["TOKENIZER_PATH"] = cfg.data.tokenizer_path
+    for name, path in inputs.items():
         if not resolve(path).exists():
             raise GolfError(f"{path} does not exist: say where it is with {name}=…")
 

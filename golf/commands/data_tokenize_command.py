@@ -36,6 +36,7 @@ def main(arguments: list[str]) -> int:
         val_docs=args.val_docs,
         text_key=args.text_key,
         prefix=args.prefix,
+        is_bytes=args.bytes,
     )
     dataset = make_dataset(args.sources, args.root, recipe)
     for sentence in dataset.skipped:
@@ -50,8 +51,7 @@ def main(arguments: list[str]) -> int:
     if dataset.escaped:
         escaped = counted(dataset.escaped, "document")
         print(f"hold characters of the CaseOps operators (U+E001 to U+E004), now escaped: {escaped}")
-    settings = {"data": "own", "data.name": args.name, "data.path": dataset.folder}
-    settings |= {"data.tokenizer_path": dataset.tokenizer_path, "data.vocab_size": dataset.vocab_size}
+    settings = {"data": "own", "data.name": args.name, **dataset.settings()}
     settings |= {"data.byte_sidecar": "true"} if args.caseops else {}
-    print(shlex.join(["python", "golf/train.py", *(f"{key}={quoted(str(value))}" for key, value in settings.items())]))
+    print(shlex.join(["python", "golf/train.py", *(f"{key}={quoted(value)}" for key, value in settings.items())]))
     return 0

@@ -96,12 +96,7 @@ def _runs(idea: Idea, overrides: list[str], folder: Path) -> Iterator[str]:
         overrides = ["eval.stride=32", *overrides]
     plain = compose([*SMALL, *(o for o in overrides if not o.startswith(f"tech.{idea.name}."))])
     data = small_data(folder, plain)
-    where = [
-        "data=own",
-        f"data.path={data.folder}",
-        f"data.tokenizer_path={data.tokenizer_path}",
-        f"data.vocab_size={data.vocab_size}",
-    ]
+    where = [f"{key}={value}" for key, value in data.settings().items()]
     names = [*plain.tech, *(n for n in kind.requires if n not in plain.tech), idea.name]
     base = [
         *SMALL,

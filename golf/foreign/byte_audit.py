@@ -19,6 +19,7 @@ from golf.foreign.audit import Audit
 from golf.foreign.run_audit import BYTES_TOLERANCE
 from golf.foreign.sidecar_audit import audit_sidecars, check_scored_bytes, document_bounds, first_documents, read_split
 from golf.training.data.byte_tables import ByteTables, byte_tables
+from golf.training.data.byte_units import byte_tokenizer
 from golf.training.data.caseops import operator_ids
 
 # No normalisation changes this text, so a tokenizer that decodes it to more bytes than it has is wrong.
@@ -94,7 +95,12 @@ def audit_bytes(folder: Path, tokenizer_path: Path | None, data: Path | None, te
 
 
 def open_tokenizer(path: Path) -> Tokenizer:
-    """Return the SentencePiece model at `path`. Raises `GolfError` if it is none."""
+    """Return the SentencePiece model at `path`, or for the word bytes that of text as bytes.
+
+    Raises `GolfError` if it is none.
+    """
+    if str(path) == "bytes":
+        return byte_tokenizer()
     try:
         return Tokenizer(model_proto=path.read_bytes())
     except (OSError, RuntimeError) as error:

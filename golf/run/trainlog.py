@@ -28,7 +28,7 @@ class TrainLog:
         c, d, o, m = self.cfg, self.cfg.data, self.cfg.optim, self.cfg.model
         embed_lr = o.tied_embed_lr if m.tie_embeddings else o.embed_lr
         self.line(name)
-        self.line(f"val_bpb:enabled tokenizer_kind=sentencepiece tokenizer_path={d.tokenizer_path}")
+        self.line(f"val_bpb:enabled tokenizer_kind={d.units} tokenizer_path={d.tokenizer_path}")
         self.line(f"train_loader:dataset:{Path(d.path).name} train_shards:{train_shards}")
         self.line(f"val_loader:shards pattern={Path(d.path) / d.val_files} tokens:{val_tokens}")
         self.line(f"model_params:{model_params}")

@@ -156,6 +156,8 @@ class DataConfig:
     loader_seed: int = number(1337, at_least=0)  # seed of the orders coprime, shuffled and packed_shuffled
     # bytes of the validation text; true: from the sidecars beside its shards | false: from the tokenizer's pieces
     byte_sidecar: bool = later(False)
+    # what a token is; sentencepiece: a piece of data.tokenizer_path | bytes: a UTF-8 byte, without a tokenizer
+    units: str = later(one_of("sentencepiece", "bytes"))
     # indices of the shards that loader=sequential reads first; the other shards follow in the order of their names
     shard_order: list[int] = field(default_factory=list)
 

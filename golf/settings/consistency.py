@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from golf.challenge import BYTE_VOCABULARY
 from golf.errors import GolfError
 from golf.registry import CHANGES_ORDER, CHANGES_SCORE
 from golf.settings.config import (
@@ -86,7 +87,11 @@ def check(cfg: Config) -> None:
 def check_values(cfg: Config) -> None:
     """Raise `GolfError` for a value that its field does not allow, in the groups that are in use."""
     # First, because data=own leaves the vocabulary at 0 and this sentence says where to get it from.
-    _require(bool(cfg.data.path and cfg.data.tokenizer_path and cfg.data.vocab_size > 0), "data.unnamed", cfg=cfg)
+    is_bytes = cfg.data.units == "bytes"
+    is_named = bool(cfg.data.path and (cfg.data.tokenizer_path or is_bytes) and cfg.data.vocab_size > 0)
+    _require(is_named, "data.unnamed", cfg=cfg)
+    has_pieces = cfg.data.tokenizer_path or cfg.data.byte_sidecar or cfg.data.vocab_size != BYTE_VOCABULARY
+    _require(not (is_bytes and has_pieces), "data.bytes", cfg=cfg, size=BYTE_VOCABULARY)
     # Public command lines carry zeros in groups that are switched off, which do no harm.
     off = {"eval.ttt": cfg.eval.ttt.method == "off", "track": cfg.track.backend == "none"}
     own = [key for key, name in format_keys(cfg.quant).items() if name in technique_settings()]

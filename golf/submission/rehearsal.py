@@ -90,7 +90,9 @@ def small_data(folder: Path, cfg: Config) -> OwnDataset:
     for number in range(DOCUMENTS):
         (docs / f"{number:03}.txt").write_text(" ".join(choose.choices(words, k=90)), encoding="utf-8")
     name = cfg.data.train_files.removesuffix("_train_*.bin").replace("*", "any")
-    return make_dataset([docs], folder / "data", Recipe(name, VOCAB, caseops=cfg.data.byte_sidecar, val_every=6))
+    is_bytes = cfg.data.units == "bytes"
+    recipe = Recipe(name, VOCAB, caseops=cfg.data.byte_sidecar, val_every=6, is_bytes=is_bytes)
+    return make_dataset([docs], folder / "data", recipe)
 
 
 def small_variables(cfg: Config, data: OwnDataset, steps: int = STEPS) -> dict[str, str]:
@@ -100,7 +102,7 @@ def small_variables(cfg: Config, data: OwnDataset, steps: int = STEPS) -> dict[s
     batch = str(cfg.data.micro_batches * tokens)
     variables = {
         "DATA_PATH": str(data.folder),
-        "TOKENIZER_PATH": str(data.tokenizer_path),
+        **({} if data.is_bytes else {"TOKENIZER_PATH": str(data.tokenizer_path)}),
         "VOCAB_SIZE": str(data.vocab_size),
         "SEED": SEED,
         "ITERATIONS": str(steps),

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import sentencepiece
 
+from golf.errors import GolfError
 from golf.paths import resolve
 from golf.settings.config import Config
 from golf.settings.fields import number
@@ -159,6 +160,11 @@ class BytePPMMixture(Technique):
     order: int = number(5, at_least=1)  # bytes of the longest context
     strength: float = number(0.1, above=0, below=1)  # λ, its share of the mixture
     discount: float = number(0.5, above=0, below=1)  # D, taken off each count
+
+    def check(self, cfg: Config) -> None:
+        """Refuse text as bytes, whose tokens have no spelling to tell apart."""
+        if cfg.data.units == "bytes":
+            raise GolfError("tech.byte_ppm spells tokens, and with data.units=bytes each is a byte: take token_ngram.")
 
     def predictor(self, cfg: Config) -> BytePPM:
         """Return the predictor before any text."""

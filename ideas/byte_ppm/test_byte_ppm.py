@@ -122,3 +122,8 @@ def test_the_proof_before_each_run_passes() -> None:
 def test_settings_are_the_predictors() -> None:
     predictor = predictor_of(golf.compose([*SMALL, "tech=[byte_ppm]", "tech.byte_ppm.order=2"]))
     assert predictor.order == 2 and predictor.tokens[12] == tuple(b"12")
+
+
+def test_text_as_bytes_is_refused() -> None:
+    with pytest.raises(golf.GolfError, match="take token_ngram"):
+        golf.compose(["tech=[byte_ppm]", "eval.stride=64", "data=pydocs_bytes"])

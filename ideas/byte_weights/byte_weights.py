@@ -80,7 +80,9 @@ class ByteWeights(Technique):
     cap: int = number(8, at_least=2)  # most bytes that count
 
     def check(self, cfg: Config) -> None:
-        """Refuse text whose pieces do not tell the bytes."""
+        """Refuse text whose pieces do not tell the bytes, and text as bytes."""
+        if cfg.data.units == "bytes":
+            raise GolfError("tech.byte_weights is for tokens of several bytes, and data.units=bytes has none: drop it.")
         if cfg.data.byte_sidecar:
             raise GolfError(
                 "tech.byte_weights counts the bytes of pieces, which data.byte_sidecar=true says are not the text's: "

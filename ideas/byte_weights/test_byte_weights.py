@@ -88,3 +88,8 @@ def test_no_file_has_the_bytes(tokenizer: Path) -> None:
 def test_bytes_of_a_sidecar_are_refused() -> None:
     with pytest.raises(golf.GolfError, match="drop byte_weights"):
         golf.compose(["tech=[byte_weights]", "data.byte_sidecar=true"])
+
+
+def test_text_as_bytes_is_refused() -> None:
+    with pytest.raises(golf.GolfError, match="bytes has none: drop it"):
+        golf.compose(["tech=[byte_weights]", "data=pydocs_bytes"])

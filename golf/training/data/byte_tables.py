@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import sentencepiece
 
 from golf.errors import GolfError
+
+if TYPE_CHECKING:
+    # Named apart from the library, so that a script for bytes does not import it.
+    from sentencepiece import SentencePieceProcessor as Tokenizer
 
 SPACE = "\u2581"  # SentencePiece's sign for a space inside a piece
 
@@ -34,7 +39,7 @@ class ByteTables:
         return int(self.of(previous, target).sum(dtype=np.int64))
 
 
-def load_tokenizer(path: Path, vocab_size: int) -> sentencepiece.SentencePieceProcessor:
+def load_tokenizer(path: Path, vocab_size: int) -> Tokenizer:
     """Load the SentencePiece model at `path`. Raises `GolfError` unless it has exactly `vocab_size` pieces."""
     if not path.is_file():
         raise GolfError(
@@ -52,7 +57,7 @@ def load_tokenizer(path: Path, vocab_size: int) -> sentencepiece.SentencePiecePr
     return tokenizer
 
 
-def byte_tables(tokenizer: sentencepiece.SentencePieceProcessor, vocab_size: int) -> ByteTables:
+def byte_tables(tokenizer: Tokenizer, vocab_size: int) -> ByteTables:
     """Build the tables over `max(vocab_size, pieces)` ids. Ids without a piece count zero bytes."""
     size = max(vocab_size, tokenizer.vocab_size())
     base_bytes = np.zeros(size, dtype=np.int16)

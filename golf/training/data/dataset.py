@@ -5,19 +5,23 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import sentencepiece
 
 from golf.errors import GolfError
 from golf.paths import resolve
 from golf.settings.config import Config, DataConfig, eval_seq_len
 from golf.training.data.byte_tables import byte_tables, load_tokenizer
+from golf.training.data.byte_units import byte_tokenizer, check_bytes
 from golf.training.data.caseops import decode_capitals, operator_ids
 from golf.training.data.documents import BOS_ID
 from golf.training.data.loader import check_tokens
 from golf.training.data.shards import find_shards, open_shard
 from golf.training.data.sidecar import check_sidecar, read_sidecars
+
+if TYPE_CHECKING:
+    from golf.training.data.byte_tables import Tokenizer
 
 # Places that the fingerprint reads of a training shard: reading all of it at every start would take too long.
 PROBE_TOKENS = 512
@@ -26,6 +30,7 @@ MOST_DECODED = 5_000_000  # validation tokens whose text is read at every start,
 EMBEDDED = {  # places of the built-in corpora by data.built_from: shards and tokenizer, by the size of the vocabulary
     "pydocs": ("data/datasets/pydocs_sp{}", "data/tokenizers/pydocs_{}_bpe.model"),
     "pydocs_caseops": ("data/datasets/pydocs_sp{}_caseops", "data/tokenizers/pydocs_{}_bpe_caseops.model"),
+    "pydocs_bytes": ("data/datasets/pydocs_bytes", ""),
 }
 
 
@@ -49,7 +54,8 @@ def embedded_places(data: DataConfig) -> tuple[str, str]:
 
 def is_unbuilt(data: DataConfig) -> bool:
     """Tell whether `data` is an embedded corpus whose files are missing."""
-    return data.built_from is not None and not (resolve(data.path).is_dir() and resolve(data.tokenizer_path).is_file())
+    has_tokenizer = data.units == "bytes" or resolve(data.tokenizer_path).is_file()
+    return data.built_from is not None and not (resolve(data.path).is_dir() and has_tokenizer)
 
 
 def _build(data: DataConfig) -> None:
@@ -59,7 +65,8 @@ def _build(data: DataConfig) -> None:
     from golf.training.data import pydocs  # imports the packages' metadata only where it is needed
 
     operators = data.built_from == "pydocs_caseops"
-    pydocs.build(resolve(data.path), resolve(data.tokenizer_path), data.vocab_size, with_operators=operators)
+    tokenizer_path = resolve(data.tokenizer_path) if data.tokenizer_path else None
+    pydocs.build(resolve(data.path), tokenizer_path, data.vocab_size, with_operators=operators)
 
 
 def _refuse_foreign_places(data: DataConfig) -> None:
@@ -90,7 +97,7 @@ def open_dataset(cfg: Config) -> Dataset:
             f"model.vocab_size={cfg.model.vocab_size}, but the data has data.vocab_size={data.vocab_size}: "
             "leave model.vocab_size alone, it follows the data."
         )
-    tokenizer = load_tokenizer(resolve(data.tokenizer_path), data.vocab_size)
+    tokenizer = open_tokenizer(data)
     train_files = find_shards(folder, data.train_files, "train")
     train = [open_shard(path) for path in train_files]
     validation = validation_tokens(data)
@@ -110,18 +117,26 @@ def open_dataset(cfg: Config) -> Dataset:
     return Dataset(train_files, train, scored, target_bytes, found, digest)
 
 
+def open_tokenizer(data: DataConfig) -> Tokenizer:
+    """Return the tokenizer of `data`. Raises `GolfError` for a SentencePiece model that does not fit."""
+    if data.units == "bytes":
+        return byte_tokenizer()
+    return load_tokenizer(resolve(data.tokenizer_path), data.vocab_size)
+
+
 def validation_tokens(data: DataConfig) -> np.ndarray:
-    """Return the whole validation split, uint16. Raises `GolfError` for tokens outside the vocabulary."""
+    """Return the whole validation split, uint16. Raises `GolfError` for tokens that `data` cannot have."""
     files = find_shards(resolve(data.path), data.val_files, "val")
     # Only these are checked here. Reading all training tokens takes too long, so loaders check each batch.
     tokens = np.concatenate([open_shard(path) for path in files])
-    check_tokens(tokens, data.vocab_size, "validation")
+    if data.units == "bytes":
+        check_bytes(tokens)
+    else:
+        check_tokens(tokens, data.vocab_size, "validation")
     return tokens
 
 
-def bytes_of_targets(
-    data: DataConfig, tokenizer: sentencepiece.SentencePieceProcessor, validation: np.ndarray
-) -> np.ndarray:
+def bytes_of_targets(data: DataConfig, tokenizer: Tokenizer, validation: np.ndarray) -> np.ndarray:
     """Return the UTF-8 bytes `[N]` of the text behind every target of `validation` `[N + 1]`, the split's first tokens.
 
     They are those of the sidecar or, without `data.byte_sidecar`, of the tokenizer's pieces.
@@ -131,9 +146,7 @@ def bytes_of_targets(
     return byte_tables(tokenizer, data.vocab_size).of(validation[:-1], validation[1:])
 
 
-def text_digest(
-    tokenizer: sentencepiece.SentencePieceProcessor, tokens: np.ndarray, target_bytes: np.ndarray
-) -> str | None:
+def text_digest(tokenizer: Tokenizer, tokens: np.ndarray, target_bytes: np.ndarray) -> str | None:
     """Return 16 hex digits over the text behind `tokens` `[N + 1]`, which are equal for every tokenizer of that text.
 
     Returns None if the text does not have the bytes that `target_bytes` `[N]` count: a piece of it is not scored, or
@@ -159,9 +172,7 @@ def text_digest(
     return digest.hexdigest()
 
 
-def _checked_sidecar(
-    data: DataConfig, tokenizer: sentencepiece.SentencePieceProcessor, validation: np.ndarray
-) -> np.ndarray | None:
+def _checked_sidecar(data: DataConfig, tokenizer: Tokenizer, validation: np.ndarray) -> np.ndarray | None:
     """Return the sidecar of the whole split, None for data that has none. Raises `GolfError` if it does not fit."""
     if not data.byte_sidecar:
         if operator_ids(tokenizer):
@@ -191,7 +202,7 @@ def scored_tokens(cfg: Config, tokens: np.ndarray) -> np.ndarray:
 
 
 def _fingerprint(
-    tokenizer: sentencepiece.SentencePieceProcessor,
+    tokenizer: Tokenizer,
     train_files: list[Path],
     train: list[np.ndarray],
     validation: np.ndarray,

@@ -76,7 +76,8 @@ def fetch_variant(
     models = [str(tokenizer[key]) for key in ("model_path", "vocab_path") if tokenizer.get(key)]
     for name in models:
         _fetch(name, root, source)
-    kinds = ["val", "val_bytes"] if _has_operators(root / models[0]) else ["val"]
+    # Text as bytes has no model.
+    kinds = ["val", "val_bytes"] if models and _has_operators(root / models[0]) else ["val"]
     files = [f"{folder}/fineweb_{kind}_{i:06d}.bin" for kind in kinds for i in range(int(stats.get("files_val", 1)))]
     files += [f"{folder}/fineweb_train_{i:06d}.bin" for i in range(train_shards)]
     for number, name in enumerate(files, start=1):

@@ -15,6 +15,7 @@ from golf.errors import GolfError
 from golf.files import new_folder, write_atomic
 from golf.settings.consistency import MAX_VOCAB_SIZE
 from golf.training.data.byte_tables import load_tokenizer
+from golf.training.data.byte_units import byte_tokenizer
 from golf.training.data.caseops import OPERATORS, encode_capitals, operator_ids
 from golf.training.data.documents import train_tokenizer, write_splits
 
@@ -95,6 +96,7 @@ class Recipe:
     val_docs: int | None = None  # number of first documents for validation, in place of `val_every`
     text_key: str = "text"  # field of a .jsonl line that holds the text
     prefix: str = ""  # start of the shards' names; empty = the name
+    is_bytes: bool = False  # bytes as tokens, `data.units=bytes`, without a tokenizer
 
     def is_validation(self, index: int) -> bool:
         """Tell whether document `index`, counted without empty ones, belongs to the validation split."""
@@ -106,7 +108,7 @@ class OwnDataset:
     """The files and counts of a data set that `make_dataset` wrote."""
 
     folder: Path
-    tokenizer_path: Path
+    tokenizer_path: Path  # where nothing is for bytes
     vocab_size: int
     documents: int
     train_tokens: int
@@ -116,10 +118,16 @@ class OwnDataset:
     repeated: int = 0  # documents whose text is in the validation split, too, and which training therefore leaves out
     skipped: tuple[str, ...] = ()  # sentences about what could not be read in a folder
     escaped: int = 0  # documents that hold characters with which CaseOps writes its operators
+    is_bytes: bool = False  # every byte is a token, and there is no tokenizer
+
+    def settings(self) -> dict[str, str]:
+        """Return the settings that train on it, by key."""
+        tokens = {"data.units": "bytes"} if self.is_bytes else {"data.tokenizer_path": str(self.tokenizer_path)}
+        return {"data": "own", "data.path": str(self.folder), **tokens, "data.vocab_size": str(self.vocab_size)}
 
 
 def make_dataset(sources: list[Path], root: Path, recipe: Recipe) -> OwnDataset:
-    """Write `root/datasets/<name>` and, unless one is given, `root/tokenizers/<name>_<vocab_size>_bpe.model`.
+    """Write `root/datasets/<name>` and, unless one is given or none is needed, a tokenizer into `root/tokenizers`.
 
     The splits share no document, and the tokenizer sees training documents only. A call that fails leaves neither.
     """
@@ -131,12 +139,16 @@ def make_dataset(sources: list[Path], root: Path, recipe: Recipe) -> OwnDataset:
         raise GolfError(f"--vocab-size {recipe.vocab_size} is too large: {most}.")
     if recipe.fused and (recipe.tokenizer_path or not recipe.caseops):
         raise GolfError("--fuse-operators trains a tokenizer for --caseops: add --caseops, and give no --tokenizer.")
+    if recipe.is_bytes and (recipe.tokenizer_path or recipe.caseops):
+        raise GolfError("--bytes makes every byte a token: leave out --tokenizer, --caseops and --fuse-operators.")
     folder = root / "datasets" / recipe.name
     if folder.exists():
         raise GolfError(f"{folder} exists already: remove it or choose another --name.")
     splits = _Splits(sources, recipe)
     tokenizer_path = recipe.tokenizer_path or root / "tokenizers" / f"{recipe.name}_{recipe.vocab_size}_bpe.model"
-    if recipe.tokenizer_path is None:
+    if recipe.is_bytes:
+        tokenizer = byte_tokenizer()
+    elif recipe.tokenizer_path is None:
         written = encode_capitals if recipe.caseops else str
         sample = [written(text) for text in _first_chars(splits.training())]
         model = train_tokenizer(sample, recipe.vocab_size, with_operators=recipe.caseops, fused=recipe.fused)
@@ -149,12 +161,12 @@ def make_dataset(sources: list[Path], root: Path, recipe: Recipe) -> OwnDataset:
     with new_folder(folder) as unfinished:
         texts = splits.training(), splits.validation()
         train_tokens, val_tokens = write_splits(unfinished, prefix, tokenizer, *texts, with_sidecar=recipe.caseops)
-        if recipe.tokenizer_path is None:
+        if recipe.tokenizer_path is None and not recipe.is_bytes:
             write_atomic(tokenizer_path, model)
     return OwnDataset(
         folder,
         tokenizer_path,
-        recipe.vocab_size,
+        tokenizer.vocab_size(),
         documents=splits.documents,
         train_tokens=train_tokens,
         val_tokens=val_tokens,
@@ -163,6 +175,7 @@ def make_dataset(sources: list[Path], root: Path, recipe: Recipe) -> OwnDataset:
         repeated=splits.repeated,
         escaped=splits.escaped,
         skipped=tuple(splits.skipped),
+        is_bytes=recipe.is_bytes,
     )
 
 

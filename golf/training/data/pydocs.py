@@ -18,6 +18,7 @@ from pathlib import Path
 from golf.errors import GolfError
 from golf.files import new_folder, write_atomic
 from golf.training.data.byte_tables import load_tokenizer
+from golf.training.data.byte_units import byte_tokenizer
 from golf.training.data.caseops import encode_capitals
 from golf.training.data.documents import train_tokenizer, write_splits
 
@@ -36,9 +37,10 @@ MIN_BLOCK_CHARS = 40
 VALIDATION_ONE_IN = 16
 
 
-def build(folder: Path, tokenizer_path: Path, vocab_size: int, *, with_operators: bool = False) -> None:
+def build(folder: Path, tokenizer_path: Path | None, vocab_size: int, *, with_operators: bool = False) -> None:
     """Write the corpus' tokenizer and `pydocs_{train,val}_*.bin` shards; about ten seconds on two cores.
 
+    Without a `tokenizer_path` the tokens are bytes.
     `with_operators` writes capitals as CaseOps operators, and a byte sidecar for the validation shard.
 
     A document is a top-level class or function with its docstrings and comments. Validation takes whole modules, and
@@ -53,9 +55,11 @@ def build(folder: Path, tokenizer_path: Path, vocab_size: int, *, with_operators
         splits[is_validation] += [(_digest(f"{module} {i}"), text) for i, text in enumerate(documents)]
     # Sorted by hashes: an order as good as random that no library's generator can change.
     train, validation = ([text for _, text in sorted(splits[key])] for key in (False, True))
-    texts = [encode_capitals(text) for text in train] if with_operators else train
-    write_atomic(tokenizer_path, train_tokenizer(texts, vocab_size, with_operators=with_operators))
-    tokenizer = load_tokenizer(tokenizer_path, vocab_size)
+    tokenizer = byte_tokenizer()
+    if tokenizer_path is not None:
+        texts = [encode_capitals(text) for text in train] if with_operators else train
+        write_atomic(tokenizer_path, train_tokenizer(texts, vocab_size, with_operators=with_operators))
+        tokenizer = load_tokenizer(tokenizer_path, vocab_size)
     with new_folder(folder) as unfinished:
         write_splits(unfinished, "pydocs", tokenizer, train, validation, with_sidecar=with_operators)
 

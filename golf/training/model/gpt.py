@@ -246,6 +246,10 @@ class GPT(nn.Module):
 
     def hidden(self, input_ids: Tensor, active: tuple[str, ...] | None = None) -> Tensor:
         """Return the normalised output of the last block, `[B, T, d]`."""
+        return self.passed(input_ids, active)[0]
+
+    def passed(self, input_ids: Tensor, active: tuple[str, ...] | None = None) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return what `hidden` returns, and what layers have left in `Context.shared`."""
         active = self.active_in_scoring if active is None else active
         x: State = self.stream_start(input_ids)
         cos, sin = self.turns(self, input_ids, x)
@@ -258,7 +262,7 @@ class GPT(nn.Module):
             x = self.stream.visit(self, x, skip, context._replace(visit=visit))
             if visit.stores:
                 stored[i] = x
-        return self.final_norm(self.stream.end(self, x))
+        return self.final_norm(self.stream.end(self, x)), shared
 
     def stream_start(self, input_ids: Tensor) -> Tensor:
         """Return the residual stream before the first block, `[B, T, d]`."""

@@ -6,7 +6,7 @@ Scores never see it. They read `GPT.token_losses`, and a scored model is built w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ class Pass:
     raw_logits: Tensor  # [B, T, V], before the cap
     nats: Tensor  # [B, T] float32, those of the score
     active: tuple[str, ...]
+    shared: dict[str, Tensor] = field(default_factory=dict)  # what layers have left in `Context.shared`
 
     def logits(self) -> Tensor:
         """Return the logits `[B, T, V]` float32 that the nats are of, capped."""
@@ -64,11 +65,11 @@ def trained_with(techniques: Sequence[Any], cfg: Config) -> type[GPT]:
 
         def forward(self, input_ids: Tensor, target_ids: Tensor, active: tuple[str, ...] | None = None) -> Tensor:
             """Return Σ w·nats / Σ w over the tokens plus the terms, a float32 scalar."""
-            hidden = self.hidden(input_ids, active)
+            hidden, shared = self.passed(input_ids, active)
             # Once for the nats and the terms: the head is a quarter of a small model's operations.
             raw_logits = self.head(hidden, active or ())
             nats = self.nats(raw_logits, target_ids)
-            done = Pass(self, input_ids, target_ids, hidden, raw_logits, nats, active or ())
+            done = Pass(self, input_ids, target_ids, hidden, raw_logits, nats, active or (), shared)
             loss = nats.mean()
             self.mean_nats.copy_(loss.detach())
             for weigh in weights:

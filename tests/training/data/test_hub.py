@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from golf.training.data.caseops import encode_capitals
+from golf.training.data.dataset import validation_tokens
 from golf.training.data.documents import train_tokenizer
 from golf.training.data.shards import open_shard, write_shard
 from tests.hub_server import Hub, serve
-from tests.support import ROOT, make_text
+from tests.support import ROOT, compose, make_text
 
 FOLDER = "datasets/fineweb10B_sp1024"
 
@@ -145,3 +146,19 @@ def test_a_repository_that_is_none_is_named(published: Path, tmp_path: Path) -> 
         assert done.returncode == 2 and "a/b/c is no repository of the hub: write --repo owner/name" in done.stderr
         done = get_data(hub, tmp_path / "data", "--prefix", "nowhere")
     assert done.returncode == 2 and "manifest.json cannot be fetched from willdepueoai" in done.stderr
+
+
+def test_text_as_bytes_has_no_tokenizer(published: Path, tmp_path: Path) -> None:
+    remote, folder = published / "datasets", "datasets/fineweb10B_byte260"
+    (remote / folder).mkdir(parents=True)
+    write_shard(remote / folder / "fineweb_val_000000.bin", np.array([1, 101, 102]))
+    write_shard(remote / folder / "fineweb_train_000000.bin", np.array([1, 103]))
+    manifest = json.loads((remote / "manifest.json").read_text())
+    manifest["datasets"].append({"name": "fineweb10B_byte260", "tokenizer_name": "bytes", "stats": {"files_train": 1}})
+    manifest["tokenizers"].append({"name": "bytes", "path": "tokenizers/fineweb_pure_byte_260.json"})
+    (remote / "manifest.json").write_text(json.dumps(manifest))
+    with serve(published) as hub:
+        done = get_data(hub, tmp_path / "data", "--variant", "byte260", "--train-shards", "1")
+    assert done.returncode == 0, done.stderr
+    cfg = compose(["scale=laptop", "data=fineweb_bytes", f"data.path={tmp_path / 'data' / folder}"])
+    assert validation_tokens(cfg.data).tolist() == [1, 101, 102]

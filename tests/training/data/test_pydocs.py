@@ -29,6 +29,7 @@ def modules() -> list[tuple[str, list[str]]]:
         ("pydocs_sp8192", 3.22, 2.97),
         ("pydocs_sp1024_caseops", 4.64, 2.06),
         ("pydocs_sp8192_caseops", 3.51, 2.70),
+        ("pydocs_bytes", 9.45, 1.00),
     ],
 )
 def test_embedded_data_builds_to_the_pinned_fingerprint(
@@ -41,12 +42,13 @@ def test_embedded_data_builds_to_the_pinned_fingerprint(
 ) -> None:
     """Nothing of a build before is used: what the configuration pins has to come out of this machine's packages."""
     monkeypatch.setattr(pydocs, "_modules", lambda: iter(modules))
+    tokenizer_path = None if name == "pydocs_bytes" else tmp_path / "pydocs.model"
     cfg = compose(
-        ["scale=laptop", f"data.path={tmp_path}/shards", f"data.tokenizer_path={tmp_path}/pydocs.model", f"data={name}"]
+        ["scale=laptop", f"data.path={tmp_path}/shards", f"data.tokenizer_path={tokenizer_path or ''}", f"data={name}"]
     )
     assert cfg.data.fingerprint is not None
     operators = cfg.data.built_from == "pydocs_caseops"
-    pydocs.build(tmp_path / "shards", tmp_path / "pydocs.model", cfg.data.vocab_size, with_operators=operators)
+    pydocs.build(tmp_path / "shards", tokenizer_path, cfg.data.vocab_size, with_operators=operators)
     dataset = open_dataset(cfg)
     assert dataset.fingerprint == cfg.data.fingerprint
     tokens = sum(shard.size for shard in dataset.train)
