@@ -24,7 +24,13 @@ from golf.training.loop.edit_proofs import lost_edits
 from golf.training.loop.parameter_proofs import misplaced_parameters, unused_parameters
 from golf.training.loop.random_model import RandomWeights
 from golf.training.loop.resume_proof import lost_batches, lost_by_resume
-from golf.training.loop.scoring_proofs import document_leaks, improper_predictor, scoring_breaches, small_scores
+from golf.training.loop.scoring_proofs import (
+    document_leaks,
+    improper_predictor,
+    scoring_breaches,
+    small_scores,
+    tokens_unchanged,
+)
 from golf.training.loop.setting_proofs import inert_settings
 from golf.training.loop.switches import switch_names
 from golf.training.model.attention import cpu_kernels
@@ -74,9 +80,10 @@ class RandomPasses:
     def __init__(self, cfg: Config):
         self.cfg, self.weights = cfg, RandomWeights(cfg.model.model_dim)
         generator = torch.Generator().manual_seed(0)
-        self.ids = torch.randint(cfg.model.vocab_size, (SEQUENCES, TOKENS + 1), generator=generator)
+        tokens = TOKENS + 2 * tokens_unchanged(cfg)
+        self.ids = torch.randint(cfg.model.vocab_size, (SEQUENCES, tokens + 1), generator=generator)
         # Attention within documents shows only where there are several.
-        self.ids[:, TOKENS // 2] = BOS_ID
+        self.ids[:, tokens // 2] = BOS_ID
         self._loss: float | None = None
         self._sums: dict[str, float | None] | None = None
 

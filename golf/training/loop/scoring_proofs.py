@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from golf.registry import CHANGES_SCORE
-from golf.settings.config import Config, ModelConfig, eval_seq_len
+from golf.settings.config import Config, ModelConfig, eval_seq_len, techniques
 from golf.settings.scoring_config import TTTConfig
 from golf.training.data.dataset import Dataset
 from golf.training.data.documents import BOS_ID
@@ -61,14 +61,19 @@ def improper_predictor(cfg: Config) -> list[str]:
     return [f"{name}: {breach}" for name in tech for breach in breaches]
 
 
+def tokens_unchanged(cfg: Config) -> int:
+    """Return the most tokens of a document or row in which a technique changes nothing: `Technique.acts_after`."""
+    return max((technique.acts_after() for technique in techniques(cfg)), default=0)
+
+
 @cpu_kernels()
 def document_leaks(cfg: Config) -> list[str]:
     """Return a sentence if a changed token changes what the model of `cfg` makes of another document of its row."""
     if not cfg.model.within_documents:
         return []
-    model = RandomWeights(cfg.model.model_dim).model(cfg)
-    ids = torch.arange(ROW_TOKENS)[None] % (cfg.model.vocab_size - 2) + 2
-    begin, end = ROW_TOKENS // 3, 2 * ROW_TOKENS // 3
+    model, tokens = RandomWeights(cfg.model.model_dim).model(cfg), ROW_TOKENS + 3 * tokens_unchanged(cfg)
+    ids = torch.arange(tokens)[None] % (cfg.model.vocab_size - 2) + 2
+    begin, end = tokens // 3, 2 * tokens // 3
     ids[:, [0, begin, end]] = BOS_ID
     other = ids.clone()
     other[:, begin + 1 : end] = ids[:, begin + 1 : end].flip(1)

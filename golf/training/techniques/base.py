@@ -93,6 +93,10 @@ class Technique:
         """Return the optimizer group of a parameter of this technique, None for other parameters."""
         return next((group for pattern, group in self.groups if fnmatch(name, pattern)), None)
 
+    def acts_after(self) -> int:
+        """Return up to how many tokens of a document or row it changes nothing, so that proofs take longer ones."""
+        return 0
+
     def separates_documents(self) -> bool | None:
         """Tell whether it mixes tokens' embeddings within documents only. None: it mixes none."""
         return None
