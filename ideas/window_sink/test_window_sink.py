@@ -105,7 +105,8 @@ def test_bf16_and_gradients_are_those_of_the_dense_mask() -> None:
     attn: Any = None
     found = attend_in_window(attn, q, k, v, context_of(torch.full((1, 21), 5), within=False), window=4, sinks=2)
     assert found.dtype == torch.bfloat16
-    expected = slow(*(part[0].double() for part in parts), [0] * 21, 4, 2)
+    exactly = [part[0].double() for part in parts]
+    expected = slow(exactly[0], exactly[1], exactly[2], [0] * 21, window=4, sinks=2)
     assert (found[0] - expected).norm() <= 2e-2 * expected.norm()
     weights = torch.randn(found.shape)
     gradients = torch.autograd.grad((found * weights).sum(), parts)
