@@ -104,7 +104,7 @@ def timed_steps(cfg: Config, device: torch.device, steps: int) -> tuple[TrainSta
 def _timed_step(cfg: Config, state: TrainState, batch: tuple[torch.Tensor, torch.Tensor]) -> tuple[float, float]:
     """Return the milliseconds of a step and its loss."""
     start = time.perf_counter()
-    loss = state.step(lambda: batch, 1.0, muon_momentum(cfg.optim, 0), state.switches.active)
+    loss = state.step(lambda: batch, 1.0, muon_momentum(cfg.optim, 0), state.switches.on)
     if state.step.device.type == "cuda":
         torch.cuda.synchronize(state.step.device)
     return 1000 * (time.perf_counter() - start), loss.item()

@@ -125,15 +125,17 @@ def load(path: str | Path) -> Artifact:
 def load_weights_only(path: str | Path, quant: QuantConfig, tech: Mapping[str, Any]) -> dict[str, Tensor]:
     """Read the dequantized weights of an artifact of `tech` that was packed with `quant`. Exported scripts do so.
 
-    Raises `GolfError` as `load` does, but trusts a header whose checksum matches.
+    Trusts a file whose checksum matches. Raises `GolfError` for others, and for those of another codec or layout.
     """
     content = read_file(path)
-    with _intact(path):
-        envelope = open_envelope(content)
-        if (envelope.codec_id, envelope.layout_bits) != (CODEC_IDS[quant.codec], _layout_bits(quant)):
-            raise ValueError(f"its codec or layout is not the one of {quant.name}")
-        _, coded = _tensors(envelope, quant, lambda header: read_header(header, tech))
-        return dequantize_as(coded, quant)
+    try:
+        envelope = split(content)
+    except (ValueError, struct.error) as error:
+        raise GolfError(f"{path} is not an intact artifact ({error}): pack the run's weights again.") from error
+    if (envelope.codec_id, envelope.layout_bits) != (CODEC_IDS[quant.codec], _layout_bits(quant)):
+        raise GolfError(f"{path} was packed with another codec or layout than {quant.name}: pack the weights again.")
+    _, coded = _tensors(envelope, quant, lambda header: read_header(header, tech))
+    return dequantize_as(coded, quant)
 
 
 def read_file(path: str | Path) -> bytes:
@@ -181,7 +183,7 @@ class Envelope:
 
 
 def open_envelope(content: bytes) -> Envelope:
-    """Split a file into its parts. Raises `ValueError` for another kind of file and for a damaged one."""
+    """Split a file of unknown origin into its parts. Raises `ValueError` for any other file."""
     if content[: len(MAGIC)] != MAGIC or len(content) < FIXED.size + CRC.size:
         raise ValueError("it does not start like one")
     # Before the checksum, so that a file of a newer format is not called damaged.
@@ -189,14 +191,20 @@ def open_envelope(content: bytes) -> Envelope:
         raise ValueError(
             f"it has version {content[len(MAGIC)]} of the format, this golf reads up to {VERSION_OF_STEPS}"
         )
+    envelope = split(content)
+    # A hostile file has a right checksum, too: its sizes are bounded before anything is allocated.
+    if envelope.size > MAX_CONTENT_BYTES or FIXED.unpack(content[: FIXED.size])[-1] > len(envelope.body):
+        raise ValueError(f"{envelope.size} bytes are too many, or its parts are longer than the file")
+    return envelope
+
+
+def split(content: bytes) -> Envelope:
+    """Split a file that is known to be an artifact into its parts. Raises `ValueError` if it was altered."""
     fixed, rest = content[: FIXED.size], content[FIXED.size :]
     _, _, codec_id, layout_bits, size, compressed_size = FIXED.unpack(fixed)
     body = rest[CRC.size :]
     if zlib.crc32(body, zlib.crc32(fixed)) != CRC.unpack(rest[: CRC.size])[0]:
         raise ValueError("its checksum does not match")
-    # A hostile file has a right checksum, too: its sizes are bounded before anything is allocated.
-    if size > MAX_CONTENT_BYTES or compressed_size > len(body):
-        raise ValueError(f"{size} bytes are too many, or its parts are longer than the file")
     return Envelope(codec_id, layout_bits, size, body[:compressed_size], body[compressed_size:])
 
 

@@ -73,7 +73,7 @@ class Entry:
         return self.scale is not None and COLUMNS in self.scale
 
     @property
-    def states(self) -> int:
+    def trellis_states(self) -> int:
         """Return the states of the trellis that the codes lie on; 1 = none."""
         return int((self.scale or "").partition(TRELLIS)[2].partition("+")[0] or 1)
 

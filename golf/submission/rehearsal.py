@@ -178,7 +178,8 @@ def _framework(cfg: Config, variables: dict[str, str], folder: Path) -> RunFolde
     command = [sys.executable, "-m", "golf.jobs.launch.worker", str(run.path)]
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
     if not run.artifact.is_file():
-        reason = read_result(run.result).reason if run.result.is_file() else done.stderr[-2000:]
+        said = done.stderr[-2000:] or f"it ended with status {done.returncode} and said nothing"
+        reason = read_result(run.result).reason if run.result.is_file() else said
         raise GolfError(f"The framework's own small run failed, so the script cannot be compared: {reason}")
     return run
 

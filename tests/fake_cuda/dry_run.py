@@ -90,7 +90,7 @@ def take_steps(cfg: Config, ranks: Ranks, recorder: Recorder, kernels: bool = Fa
         # Momentum is that of the matrices which the rank owns.
         recorder.watch.batch(inputs, targets, *state.step.optimizer.muon.state.values())
     with recorder:
-        for active in [state.switches.active, *state.switches.later_sets()]:
+        for active in [state.switches.on, *state.switches.later_sets()]:
             state.hooks.before_step(Progress(1, 0.5, 0.5))
             state.step(lambda: (inputs, targets), 1.0, 0.95, active)
             state.hooks.after_step(Progress(2, 0.5, 0.5))

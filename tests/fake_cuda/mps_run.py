@@ -72,7 +72,7 @@ def main() -> None:
         with FakeTensorMode(allow_non_fake_inputs=True):
             state = build_state(cfg, Ranks(device=MPS), lambda *_: None)
             with dtypes:
-                for active in [state.switches.active, *state.switches.later_sets()]:
+                for active in [state.switches.on, *state.switches.later_sets()]:
                     state.hooks.before_step(Progress(1, 0.5, 0.5))
                     state.step(functools.partial(synthetic_batch, cfg), 1.0, 0.95, active)
                     state.hooks.after_step(Progress(2, 0.5, 0.5))

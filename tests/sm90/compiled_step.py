@@ -73,7 +73,7 @@ def plant_faults(model: GPT) -> None:
 def step_under_every_switch(cfg: Config, state: TrainState) -> int:
     """Run forward and backward under every set of late switches; return the number of sets."""
     inputs, targets = (t.to(CUDA) for t in synthetic_batch(cfg))
-    sets = [state.switches.active, *state.switches.later_sets()]
+    sets = [state.switches.on, *state.switches.later_sets()]
     for active in sets:
         state.hooks.before_step(Progress(1, 0.5, 0.5))
         state.model(inputs, targets, active).backward()

@@ -140,17 +140,17 @@ def _matrix(entry: Entry, tensor: CodedTensor) -> CodeMatrix:
 def _blank(entry: Entry) -> CodeMatrix:
     scales = np.zeros(entry.scale_shape[0] if entry.scale_shape else 2, np.int64)
     columns = np.zeros(entry.columns_count, np.int64)
-    return CodeMatrix(entry.role, np.zeros(entry.matrix_shape, np.int8), scales, columns, entry.states)
+    return CodeMatrix(entry.role, np.zeros(entry.matrix_shape, np.int8), scales, columns, entry.trellis_states)
 
 
 def _tensor(entry: Entry, matrix: CodeMatrix) -> CodedTensor:
     scale = torch.from_numpy((matrix.scales & 0xFFFF).astype(np.uint16)).view(entry.scale_dtype).view(entry.scale_shape)
     data = torch.from_numpy(matrix.codes)
     columns = torch.from_numpy(matrix.columns.astype(np.int8)) if entry.has_columns else None
-    if entry.states > 1:
+    if entry.trellis_states > 1:
         data = data[:, path_order(columns, data.size(1)).argsort()]
     dtype, shape = DTYPES[entry.dtype], entry.shape
-    return CodedTensor(data.view(shape), scale, dtype, entry.is_rotated, columns, entry.states, entry.own)
+    return CodedTensor(data.view(shape), scale, dtype, entry.is_rotated, columns, entry.trellis_states, entry.own)
 
 
 def _new_coder(size: int) -> Coder:

@@ -102,7 +102,7 @@ def bytes_to_values(content: bytes, entries: Sequence[Entry], quant: QuantConfig
                 raise ValueError("the order of a tensor's rows is no permutation")
             data = torch.empty_like(data).index_copy_(0, order, data)
         columns = _columns(entry, pieces) if uses_columns(quant) else None
-        rotated, states = rotates(quant) and entry.is_rotated, entry.states if uses_trellis(quant) else 1
+        rotated, states = rotates(quant) and entry.is_rotated, entry.trellis_states if uses_trellis(quant) else 1
         tensors[entry.name] = CodedTensor(data, scale, DTYPES[entry.dtype], rotated, columns, states, entry.own)
     return tensors
 

@@ -20,9 +20,11 @@ ABOVE, BEHIND = "\0above ", "\0behind "
 # `ast.unparse` takes the first mark of a function without a docstring for one, and writes it with three quotes.
 MARK = re.compile(r"""^( *)((?:"{3}|['"])\\x00(above|behind) .*['"])$""")
 # A branch that was cut can leave an import, a local or a returned None without use, and conditions in conditions.
-FIXES = "B009,I,UP034,F401,F841,PIE790,RET501,RET504,RET505,SIM102,SIM103"
+FIXES = "B009,F541,I,UP034,F401,F841,PIE790,RET501,RET504,RET505,SIM102,SIM103"
 TUPLE = re.compile(r"^( *(?:return|yield|[\w\s.,\[\]:]+ =) )\((.*)\)$")
 LONG_DOCSTRING = re.compile(rf'^(?=.{{{LINE_LENGTH + 1}}})( *)(.*)"""$', re.MULTILINE)
+# ruff parts these from what belongs to them by an empty line.
+HEADS = re.compile(r'^(# [\w/]+\.py\b.*| +.*""")\n\n', re.MULTILINE)
 LONG_STRING = re.compile(r"^( *)(return |\w+ = )?(f?)\"(.*)\"(,?)$")
 
 
@@ -37,7 +39,10 @@ def readable(flat: Flat, title: str) -> str:
     # The quotes behind a docstring's one paragraph may be too many for its line.
     text = LONG_DOCSTRING.sub(r'\1\2\n\1"""', text)
     # No string spans lines, except docstrings, of which one paragraph is left.
-    return re.sub(r"\n{3,}", "\n\n", text)
+    text = re.sub(r"\n{3,}", "\n\n", text)
+    # Behind the imports ruff wants the empty line.
+    start = text.index("\n\n", text.index("\n# ")) + 2
+    return text[:start] + HEADS.sub(r"\1\n", text[start:])
 
 
 def _section(section: Section) -> str:

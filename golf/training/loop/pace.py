@@ -117,7 +117,7 @@ def _seconds_of_step(cfg: Config, state: TrainState, batch: tuple[Tensor, Tensor
 
 def _step_seconds(cfg: Config, state: TrainState, batch: tuple[Tensor, Tensor]) -> float:
     start = time.perf_counter()
-    state.step(lambda: batch, 1.0, muon_momentum(cfg.optim, 0), state.switches.active)
+    state.step(lambda: batch, 1.0, muon_momentum(cfg.optim, 0), state.switches.on)
     state.ranks.synchronize()
     state.ranks.barrier()
     return time.perf_counter() - start

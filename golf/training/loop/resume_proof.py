@@ -54,7 +54,7 @@ def lost_by_resume(cfg: Config) -> list[str]:
         try:
             steady.warm_up()
             steady.train(range(BEFORE))
-            start = Start(BEFORE, active=steady.state.switches.active, stage_steps=tuple(steady.state.stages.steps))
+            start = Start(BEFORE, active=steady.state.switches.on, stage_steps=tuple(steady.state.stages.steps))
             Checkpoints(cfg, folder, steady.state, "").save(start)
             saved = steady.held()
             steady.train(range(BEFORE, len(STEPS)))
@@ -106,7 +106,7 @@ class _SmallRun:
         for i in steps:
             progress = Progress(EVERY * i, *STEPS[i])
             hooks.before_step(progress)
-            before, now = switches.active, switches.advance(progress)
+            before, now = switches.on, switches.advance(progress)
             hooks.at_switch(before, now)
             stages.advance(progress)
             self._update(i)

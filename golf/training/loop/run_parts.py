@@ -62,7 +62,7 @@ def validation(state: TrainState, scorer: Scorer) -> Callable[[bool], Score]:
 
     def validate(last: bool) -> Score:
         weights = state.hooks.final_weights() if last else state.model.scored_weights()
-        return scorer(weights, state.switches.scored())
+        return scorer(weights, state.switches.on_in_scores())
 
     return validate
 

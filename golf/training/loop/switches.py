@@ -20,36 +20,38 @@ class Switches:
     def __init__(self, cfg: Config, on_switch: Callable[[str, Progress], None]):
         self.selected: list[Technique] = [t for t in techniques(cfg) if t.is_switch]
         self.names = switch_names(cfg)
-        self.active = self._on_at(Progress(0, 0.0, 1.0))
+        self.on = self._on_at(Progress(0, 0.0, 1.0))
         self._on_switch = on_switch
 
     def advance(self, progress: Progress) -> tuple[str, ...]:
         """Return the names that are on in the step at `progress`. A switch that was on stays on."""
         now = self._on_at(progress)
         for name in now:
-            if name not in self.active:
+            if name not in self.on:
                 self._on_switch(name, progress)
-        self.active = tuple(name for name in self.names if name in {*self.active, *now})
-        return self.active
+        self.on = tuple(name for name in self.names if name in {*self.on, *now})
+        return self.on
 
     def resume(self, active: tuple[str, ...]) -> None:
         """Switch `active` on, for a run that resumes from a checkpoint."""
-        self.active = tuple(name for name in self.names if name in {*self.active, *active})
+        self.on = tuple(name for name in self.names if name in {*self.on, *active})
 
     def never_on(self) -> list[str]:
         """Return a sentence for every switch that was never on."""
-        return [f"{name} was never switched on" for name in self.names if name not in self.active]
+        return [f"{name} was never switched on" for name in self.names if name not in self.on]
 
-    def scored(self) -> tuple[str, ...]:
+    def on_in_scores(self) -> tuple[str, ...]:
         """Return the names that are on now and also apply when the model is scored."""
-        return tuple(n for t in self.selected if t.scored_with for n in t.switch_names() if n in self.active)
+        return tuple(n for t in self.selected if t.scored_with for n in t.switch_names() if n in self.on)
 
     def later_sets(self) -> list[tuple[str, ...]]:
         """Return every set of names that can be on later in the run, but not at its start."""
-        late = tuple(name for name in self.names if name not in self.active)
+        late = tuple(name for name in self.names if name not in self.on)
+        if not late:
+            return []
         # Switches of different techniques are independent, so any of them may be first.
         counts = range(1, len(late) + 1)
-        sets = tuple({*self.active, *names} for count in counts for names in itertools.combinations(late, count))
+        sets = tuple({*self.on, *names} for count in counts for names in itertools.combinations(late, count))
         return [tuple(name for name in self.names if name in on) for on in sets if self._is_possible(on)]
 
     def _is_possible(self, on: set[str]) -> bool:
@@ -87,10 +89,9 @@ class StepHooks:
 
     def at_switch(self, before: tuple[str, ...], active: tuple[str, ...]) -> None:
         """Tell the techniques which of the switches `active` were off in the step before."""
-        names = tuple(name for name in active if name not in before)
-        if names:
-            for technique in self.selected:
-                technique.at_switch(self.model, names)
+        for technique in self.selected:
+            if active != before:
+                technique.at_switch(self.model, tuple(name for name in active if name not in before))
 
     def after_step(self, progress: Progress) -> None:
         for averager in self.averagers.values():

@@ -53,8 +53,10 @@ def train(
     `validate(last)` scores the weights as they are, or the weights that are exported if `last`. If `listener` has
     loaded a checkpoint, the caller has moved `loader` behind the checkpoint's batches.
     """
-    start, ranks = listener.start if listener else Start(), state.ranks
-    clock, step, loss = TrainClock(ranks, start.train_seconds), start.step, start.train_loss
+    ranks, clock, step, loss = state.ranks, TrainClock(state.ranks), 0, None
+    if listener:
+        start = listener.start
+        clock, step, loss = TrainClock(ranks, start.train_seconds), start.step, start.train_loss
     # Steps and seconds before those whose mean tells the length of the next step.
     before_pace = (0, 0.0)
     clock.start()
@@ -72,7 +74,7 @@ def train(
         if listener and not last and listener.is_checkpoint_due(seconds):
             clock.pause()
             stage_steps = tuple(state.stages.steps) if has_stages(cfg) else ()
-            listener.save(Start(step, clock.agreed_seconds(), loss, state.switches.active, stage_steps))
+            listener.save(Start(step, clock.agreed_seconds(), loss, state.switches.on, stage_steps))
             clock.start()
         # Validation takes no training time either. It comes before the step, so that step 0 can be validated.
         if last or _validation_is_due(cfg, step):
@@ -93,7 +95,7 @@ def train(
         progress = Progress(step, progress_fraction(cfg, step, seconds), multiplier)
         state.hooks.before_step(progress)
         schedule_decay(cfg, state.step.optimizer, progress.fraction)
-        before, active = state.switches.active, state.switches.advance(progress)
+        before, active = state.switches.on, state.switches.advance(progress)
         state.hooks.at_switch(before, active)
         next_batch = loader.next_batch
         if has_stages(cfg):

@@ -36,7 +36,7 @@ def proving_warm_up(cfg: Config, state: TrainState, on_step: Callable[[int], Non
     """Do what `warm_up` does. Return a sentence for each parameter that did not move and each idle switch."""
     if cfg.schedule.warmup_steps == 0:
         return []
-    step, first, later = state.step, state.switches.active, state.switches.later_sets()
+    step, first, later = state.step, state.switches.on, state.switches.later_sets()
     # A compiled step has one shape, so only eager ones can be short.
     short = TOKENS_TO_MOVE if cfg.launch.compile == "off" else None
     with restored(step) as weights:
@@ -52,7 +52,7 @@ def proving_warm_up(cfg: Config, state: TrainState, on_step: Callable[[int], Non
 
 def _run_steps(cfg: Config, state: TrainState, on_step: Callable[[int], None]) -> None:
     step, momentum = state.step, muon_momentum(cfg.optim, 0)
-    first, later = state.switches.active, state.switches.later_sets()
+    first, later = state.switches.on, state.switches.later_sets()
     next_batch = functools.partial(_next_batch, cfg, state)
     for i in range(cfg.schedule.warmup_steps):
         step(next_batch, 1.0, momentum, first)

@@ -40,9 +40,14 @@ def attend_sdpa(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return y.transpose(1, 2)
 
 
+def is_flash(backend: str) -> bool:
+    """Tell whether the library behind `model.attention` is one of flash attention's own, not torch."""
+    return backend in ("fa2", "fa3")
+
+
 def kernel(backend: str) -> Attend:
     """Return the function behind `model.attention`. Raises `GolfError` if its library cannot be used."""
-    if backend not in FLASH_MODULES:
+    if not is_flash(backend):
         return attend_sdpa
     flash_attn_func = _flash_function(backend, "flash_attn_func")
 
@@ -62,7 +67,7 @@ def variable_length_kernel(backend: str) -> AttendVarying | None:
     """
     if backend == "varlen":
         return _torch_varlen()
-    if backend not in FLASH_MODULES:
+    if not is_flash(backend):
         return None
     call = _flash_function(backend, "flash_attn_varlen_func")
 
@@ -107,7 +112,7 @@ def choose_kernel(device: torch.device, cfg: Config) -> str:
     needs 16-bit inputs, so other combinations keep torch's own choice.
     """
     backend = cfg.model.attention
-    if backend in FLASH_MODULES:
+    if is_flash(backend):
         module = importlib.import_module(FLASH_MODULES[backend])
         return f"attention_kernel:{module.__name__} {getattr(module, '__version__', '')}".strip()
     if device.type == "cuda" and {cfg.model.compute_dtype, cfg.eval.dtype} == {"bf16"}:

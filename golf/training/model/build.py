@@ -29,8 +29,10 @@ def build_model(cfg: Config, watch: Callable[[GPT, str], None] | None = None) ->
     # The model is built on the CPU, so no GPU's random state is asked for, which would start CUDA.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(cfg.seed)
-        kind = trained_with(techniques(cfg), cfg) if changes_loss(cfg) else GPT
-        model = kind(cfg.model, routes_of(cfg))
+        if changes_loss(cfg):
+            model = trained_with(techniques(cfg), cfg)(cfg.model, routes_of(cfg))
+        else:
+            model = GPT(cfg.model, routes_of(cfg))
         if cfg.model.within_documents:
             separate_documents(model, cfg.data.train_seq_len)
         if watch:
@@ -46,10 +48,10 @@ def build_model(cfg: Config, watch: Callable[[GPT, str], None] | None = None) ->
 
 def build_scored_model(cfg: Config, device: torch.device) -> GPT:
     """Build the model of `cfg` in the arithmetic of scoring, which need not be that of the training."""
-    scored = dataclasses.replace(cfg.model, compute_dtype=cfg.eval.dtype)
-    if trains_apart(cfg):
-        cfg = scored_config(cfg)
-    return build_model(dataclasses.replace(cfg, model=scored)).to(device).eval()
+    scored = scored_config(cfg) if trains_apart(cfg) else cfg
+    if cfg.eval.dtype != cfg.model.compute_dtype:
+        scored = dataclasses.replace(scored, model=dataclasses.replace(cfg.model, compute_dtype=cfg.eval.dtype))
+    return build_model(scored).to(device).eval()
 
 
 def routes_of(cfg: Config) -> Routes:

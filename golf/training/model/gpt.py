@@ -144,8 +144,9 @@ class GPT(nn.Module):
         self.early_rows = self.routes.early_rows
         self.tok_emb = nn.Embedding(cfg.vocab_size, cfg.model_dim)
         self.blocks = nn.ModuleList(Block(cfg) for _ in range(cfg.num_layers))
-        if self.routes.late_controls:
-            self.late_controls = nn.ModuleList(controls_alone(cfg) for _ in range(self.routes.late_controls))
+        self.late_controls = nn.ModuleList()
+        if self.routes.control_sets:
+            self.late_controls.extend(controls_alone(cfg) for _ in range(self.routes.control_sets))
         if cfg.unet_skips:
             self.add_skip_rows("skip_weights", 1.0)
         self.lm_head = None if cfg.tie_embeddings else CastedLinear(cfg.model_dim, cfg.vocab_size, zero_init=True)
@@ -173,7 +174,7 @@ class GPT(nn.Module):
         """Add the parameter `name` `[joins, d]`, a row for every row of the routes' joins, filled with `value`."""
         early, all_rows = self.early_rows, self.routes.skip_rows
         self.register_parameter(name, nn.Parameter(torch.full((early, self.cfg.model_dim), value)))
-        if early < all_rows:
+        if self.routes.late_rows_apart and early < all_rows:
             # Without a gradient until the loop is on, so that Adam leaves it alone.
             late = nn.Parameter(torch.full((all_rows - early, self.cfg.model_dim), value))
             self.register_parameter(f"late_{name}", late)
@@ -181,12 +182,13 @@ class GPT(nn.Module):
     def skip_row(self, name: str, row: int) -> Tensor:
         """Return a row `[d]` of a parameter that `add_skip_rows` added."""
         early = self.early_rows
-        return getattr(self, name)[row] if row < early else getattr(self, f"late_{name}")[row - early]
+        is_plain = not self.routes.late_rows_apart or row < early
+        return getattr(self, name)[row] if is_plain else getattr(self, f"late_{name}")[row - early]
 
     @property
     def controls(self) -> list[Block]:
         """Return the modules whose control vectors, norms and hooks the visits use: the blocks, and those beyond."""
-        return [*self.blocks, *getattr(self, "late_controls", ())]
+        return [*self.blocks, *self.late_controls]
 
     def run_block(self, x: State, context: Context, *weights: Tensor) -> State:
         """Return the stream after the block of `context.visit`. `weights` are those of the stream for the block."""

@@ -30,7 +30,7 @@ class Routes(NamedTuple):
     plain: Route
     late: Mapping[str, Route]
     late_rows_apart: bool = False  # True: rows that only late routes use are parameters of their own
-    late_controls: int = 0  # sets of control vectors beyond the blocks' own, for visits of late routes
+    control_sets: int = 0  # sets of control vectors beyond the blocks' own, for visits of late routes
 
     def when(self, active: Sequence[str]) -> Route:
         """Return the route while the switches `active` are on: that of the last one with a route of its own."""

@@ -117,7 +117,7 @@ class MatrixOptimizer(NamedState):
         """Decide which matrices this rank owns, and begin with a momentum of zero for them."""
         raise NotImplementedError
 
-    def own(self, counts: Mapping[torch.Size, int]) -> None:
+    def begin(self, counts: Mapping[torch.Size, int]) -> None:
         """Begin with a momentum of zero for `counts` matrices of every shape."""
         for shape, count in counts.items():
             like = self.params[0]
@@ -152,7 +152,7 @@ class Muon(MatrixOptimizer):
         for i, matrix in enumerate(self.matrices):
             if i % ranks.world_size == ranks.rank:
                 self.owned[matrix.shape].append(i)
-        self.own({shape: len(indices) for shape, indices in self.owned.items()})
+        self.begin({shape: len(indices) for shape, indices in self.owned.items()})
 
     def zero_grad(self) -> None:
         for param in self.params:

@@ -111,7 +111,7 @@ class ParallelMuon(MatrixOptimizer):
         exchanges = [Exchange(segments, dtype, ranks.world_size) for segments in by_shape.values()]
         # The longest work starts first, and the rest travels while it is computed.
         self.exchanges = sorted(exchanges, key=lambda e: -e.batch.numel())
-        self.own({exchange.shape: exchange.per_rank for exchange in self.exchanges})
+        self.begin({exchange.shape: exchange.per_rank for exchange in self.exchanges})
 
     def zero_grad(self) -> None:
         for bank in self.banks:

@@ -126,9 +126,9 @@ def ruled(form: Form, techniques: Sequence[Any], cfg: Config) -> Form:
 
         apply = staticmethod(rule.apply)
 
-        def own(self, counts: Mapping[torch.Size, int]) -> None:
+        def begin(self, counts: Mapping[torch.Size, int]) -> None:
             """Begin with a state of zeros for `counts` matrices of every shape."""
-            super().own({} if rule.replaced_by else counts)
+            super().begin({} if rule.replaced_by else counts)
             for shape, count in counts.items():
                 for name, shape_of in rule.state.items():
                     kept = torch.zeros((count, *shape_of(shape)), device=self.params[0].device)
