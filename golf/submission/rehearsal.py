@@ -112,7 +112,7 @@ def small_variables(cfg: Config, data: OwnDataset, steps: int = STEPS) -> dict[s
         "WARMDOWN_ITERS": str(steps // 2),
         "TRAIN_BATCH_TOKENS": batch,
         "TRAIN_SEQ_LEN": str(tokens),
-        "VAL_BATCH_SIZE": batch,
+        "VAL_BATCH_SIZE": str(cfg.data.micro_batches * max(tokens, cfg.eval.seq_len or 0)),
         "VAL_LOSS_EVERY": str(steps // 2),
         "TRAIN_LOG_EVERY": "1",
         "KEEP_FLOAT_MAX_NUMEL": SMALL_NUMEL,

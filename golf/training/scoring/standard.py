@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from golf.bits import Score
+from golf.errors import GolfError
 from golf.training.data.packed import document_starts, most_pieces
 from golf.training.scoring.tally import Tally
 
@@ -60,7 +61,12 @@ def score_by_document(token_losses: TokenLosses, tally: Tally, *, seq_len: int, 
 
 
 def piece_rows(tokens: np.ndarray, *, seq_len: int, row_tokens: int) -> np.ndarray:
-    """Return the first and the last input (exclusive) of rows of whole pieces of `tokens` `[N + 1]`, int64 `[n, 2]`."""
+    """Return the first and the last input (exclusive) of rows of whole pieces of `tokens` `[N + 1]`, int64 `[n, 2]`.
+
+    Raises `GolfError` if a row has no room for a piece.
+    """
+    if row_tokens < seq_len:
+        raise GolfError(f"{row_tokens} tokens are no row for pieces of {seq_len}: raise eval.val_batch_tokens.")
     starts, most = document_starts(tokens[:-1], seq_len).astype(np.int64), most_pieces(row_tokens, seq_len)
     piece, rows = 0, []
     while piece < starts.size - 1:

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from golf.errors import GolfError
 from golf.training.model.documents import separate_documents
 from golf.training.model.gpt import GPT
 from golf.training.scoring.forward import losses_at
@@ -89,3 +90,9 @@ def test_rows_and_windows_hold_every_target_once(targets: int, seed: int, row_to
     assert np.array_equal(np.sort(scored), np.arange(targets))
     for start, _, end in windows.tolist():
         assert not (tokens[start + 1 : end] == 1).any()
+
+
+def test_a_row_without_room_for_a_piece_is_refused() -> None:
+    """It once went on for ever, in the rehearsal of windows that are longer than training sequences."""
+    with pytest.raises(GolfError, match=r"raise eval\.val_batch_tokens"):
+        piece_rows(small_tokens(2 * SEQ_LEN, 0), seq_len=SEQ_LEN, row_tokens=SEQ_LEN - 1)
