@@ -229,7 +229,8 @@ def test_imported_records_have_verdicts_and_no_curves(runs: Path, tmp_path: Path
     findings = judged(read_study([f"record{number}" for number in (2, 0, 1)]), RulesConfig())
     (tmp_path / "page.html").write_text(single_file(findings))
     document, console = browse((tmp_path / "page.html").as_uri(), tmp_path)
-    assert console == "" and "There is no run yet." in document and "silent" not in document.partition("<script")[0]
+    assert console == "" and "Imported runs have no curves." in document
+    assert "silent" not in document.partition("<script")[0]
     shown = unescape(document.partition('id="verdict-table"')[2].partition("</table>")[0])
     assert all(f"record{i}" in shown for i in range(3)) and shown.count("better") >= 2
 

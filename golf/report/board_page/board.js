@@ -60,7 +60,7 @@ async function askJobs() {
 
 function showStatus() {
   const sweep = currentSweep(), listed = countedStates(Object.values(overview.runs));
-  const parts = [listed ? `Runs: ${listed}.` : "There is no run yet."];
+  const parts = [listed ? `Runs: ${listed}.` : saved ? "Imported runs have no curves." : "There is no run yet."];
   if (jobs.runs.length) parts.push(`On the cluster: ${countedStates(jobs.runs)}.`);
   else if (sweep?.waiting) parts.push(`${sweep.waiting} ${sweep.waiting === 1 ? "run of this sweep waits" : "runs of this sweep wait"}.`);
   if (jobs.about) parts.push(`Rounds: ${jobs.about}.`);
@@ -76,7 +76,8 @@ function showSweeps() {
   const options = [new Option("all runs", "")];
   for (const sweep of overview.sweeps) {
     const done = sweep.runs.filter(id => overview.runs[id] && !isOpen(overview.runs[id])).length;
-    options.push(new Option(`${sweep.name} · ${done}/${sweep.runs.length + sweep.waiting} done`, sweep.name));
+    const all = sweep.runs.length + sweep.waiting;
+    options.push(new Option(all || !saved ? `${sweep.name} · ${done}/${all} done` : sweep.name, sweep.name));
   }
   byId("sweep").replaceChildren(...options);
   byId("sweep").value = currentSweep() ? choice.sweep : "";
