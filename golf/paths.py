@@ -3,7 +3,8 @@
 import os
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+# An exported script may stand in the root of a disk, which has no second parent.
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def resolve(path: str) -> Path:

@@ -44,9 +44,11 @@ from golf.training.loop.run_parts import (
 from golf.training.loop.state import build_state
 from golf.training.loop.training import train
 from golf.training.loop.warmup import warm_up
+from golf.training.model.attention import choose_kernel
 from golf.training.ranks import Ranks, end_rank, join_ranks, leave_ranks
 from golf.training.scoring.scorer import Scorer
 
+# The settings that each variable sets. A script whose scores do not slide has no EVAL_STRIDE.
 ENVIRONMENT = {
     "DATA_PATH": "data.path",
     "TOKENIZER_PATH": "data.tokenizer_path",
@@ -60,7 +62,6 @@ ENVIRONMENT = {
     "TRAIN_SEQ_LEN": "data.train_seq_len",
     "VAL_BATCH_SIZE": "eval.val_batch_tokens",
     "VAL_LOSS_EVERY": "eval.val_loss_every",
-    # It changes a sliding score; a script without one does not contain its code.
     "EVAL_STRIDE": "eval.stride",
     "TRAIN_LOG_EVERY": "launch.train_log_every",
     "MODEL_DIM": "model.model_dim",
@@ -114,6 +115,9 @@ def run() -> None:
     artifact = Path(os.environ.get("ARTIFACT_PATH", "artifact.golf"))
     if os.environ.get("EVAL_ONLY", "0") != "1":
         train_and_pack(cfg, dataset, scorer, ranks, log, artifact)
+    else:
+        # Training chooses it, too, and other kernels give other last digits.
+        choose_kernel(ranks.device, cfg)
 
     # Load from disk and score: only what the file holds counts.
     score_artifact(cfg, load_weights_only(artifact, cfg.quant, cfg.tech), scorer, log)
@@ -184,7 +188,7 @@ def train_and_pack(cfg: Config, dataset: Dataset, scorer: Scorer, ranks: Ranks, 
         training = train(cfg, state, loader, validation(state, scorer), log)
         calibration = calibrate_trained(cfg, state, training, loader, dataset, log)
         if training.diverged:
-            raise GolfError(f"the loss was {training.train_loss} at step {training.steps}")
+            raise GolfError(training.why_diverged())
         code, coded = Path(__file__).stat().st_size, None
         if cfg.quant.tune.steps > 0:
             left = seconds_left(cfg, ranks.first(training.seconds) + (calibration.seconds if calibration else 0.0))

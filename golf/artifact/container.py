@@ -46,7 +46,7 @@ from golf.errors import GolfError, MissingError
 from golf.settings.config import ModelConfig, QuantConfig, packs_bits, techniques_from_dict
 
 MAGIC = b"GOLF"
-VERSION, VERSION_OF_STEPS = 2, 3  # the second one has all that the head of this file names
+VERSION, VERSION_OF_STEPS = 2, 3  # of the file format; the second one has steps of columns and trellises
 FIXED = struct.Struct("<4sBBBQQ")
 CRC = struct.Struct("<I")
 LENGTH = struct.Struct("<I")

@@ -291,6 +291,7 @@ def test_hydras_own_flags_are_flags() -> None:
     assert overrides == ["model=9l", "seed=1"]
 
 
+@pytest.mark.slow
 def test_flags_of_other_frameworks_and_the_version() -> None:
     # As a process, because Hydra prints through logging, which other tests have set up in this one.
     done = golf_train("--info")

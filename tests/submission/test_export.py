@@ -9,19 +9,24 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from golf import train_gpt
 from golf.challenge import SUBMISSION_NUMBERS, SUBMISSION_TEXTS
 from golf.errors import GolfError
 from golf.foreign.folder_audit import audit
 from golf.jobs.launch.launcher import train_and_score
+from golf.run.folder import RunFolder
+from golf.run.result import read_result
 from golf.settings.composition import rules_named
+from golf.settings.config import Config
 from golf.submission.readme import in_a_sentence
 from golf.submission.record_folder import problems
 from golf.submission.runs import gather
 from golf.training.data.own_text import OwnDataset
+from golf.training.model.attention import choose_kernel
 from scripts import export_submission
-from tests.support import compose, tiny_overrides
+from tests.support import FinishedRun, compose, tiny_overrides
 
 # The proposal beyond the public runs, and an artifact whose scales were tuned after drift correction.
 OTHERS = {
@@ -180,3 +185,25 @@ def test_a_script_finds_the_tokenizer_beside_it_and_names_its_own_variables(
     cfg.data.path = "data/datasets/nowhere"
     with pytest.raises(GolfError, match=r"nowhere does not exist: say where it is with DATA_PATH=…"):
         train_gpt.find_inputs(cfg)
+
+
+def test_scoring_alone_has_the_kernel_and_the_score_of_the_run(
+    finished_run: FinishedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without training nothing once chose the kernel of attention, and a GPU's last digits were others."""
+    run = RunFolder(finished_run.folder)
+    cfg, chosen = run.read_config(), list[str]()
+
+    def choose(device: torch.device, cfg: Config) -> str:
+        chosen.append(cfg.model.attention)
+        return choose_kernel(device, cfg)
+
+    monkeypatch.setattr(train_gpt, "configured", lambda environment: cfg)
+    monkeypatch.setattr(train_gpt, "choose_kernel", choose)
+    monkeypatch.setenv("EVAL_ONLY", "1")
+    monkeypatch.setenv("ARTIFACT_PATH", str(run.artifact))
+    monkeypatch.chdir(tmp_path)
+    train_gpt.run()
+    score = read_result(run.result).post_quant
+    assert chosen == [cfg.model.attention] and score is not None
+    assert f"val_bpb:{score.val_bpb:.8f}" in capsys.readouterr().out

@@ -115,7 +115,7 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
     _record_training(result, cfg, training, state.stages)
     _record_machine(result, listener.recompiles, ranks, log)
     if training.diverged:
-        result.state, result.reason = DIVERGED, f"the loss was {training.train_loss} at step {training.steps}"
+        result.state, result.reason = DIVERGED, training.why_diverged()
         return result
     failures += [*state.switches.never_on(), *state.stages.never_reached(), *state.hooks.idle_averages()]
 

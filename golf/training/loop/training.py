@@ -39,6 +39,11 @@ class Training:
     score: Score | None  # score of the final weights; None if the loss was not a number any more
     diverged: bool
 
+    def why_diverged(self) -> str:
+        """Return a sentence on the loss that is no number."""
+        kind, loss = ("validation loss", self.score.val_loss) if self.score else ("loss", self.train_loss)
+        return f"the {kind} was {loss} at step {self.steps}"
+
 
 def train(
     cfg: Config,
@@ -97,6 +102,9 @@ def train(
         schedule_decay(cfg, state.step.optimizer, progress.fraction)
         before, active = state.switches.on, state.switches.advance(progress)
         state.hooks.at_switch(before, active)
+        if active != before:
+            # Steps have another length from here on, such as those of a loop.
+            before_pace = (step, seconds)
         next_batch = loader.next_batch
         if has_stages(cfg):
             stage = state.stages.number

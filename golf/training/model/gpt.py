@@ -110,7 +110,7 @@ def capped_losses(logits: Tensor, target_ids: Tensor, cap: float) -> Tensor:
 
 def nats_under(logits: Tensor, target_ids: Tensor) -> Tensor:
     """Return the nats `[...]` float32 of targets `[...]` under capped logits `[..., V]`."""
-    # Sums over the vocabulary need float32: scores differ by less than bf16 can express.
+    # The softmax is in float32, because scores differ by less than bf16 can express.
     flat = logits.float().flatten(0, -2)
     return F.cross_entropy(flat, target_ids.flatten(), reduction="none").view(target_ids.shape)
 

@@ -57,7 +57,7 @@ class Adam(NamedState):
             grads,
             exp_avg,
             exp_avg_sq,
-            # These would be the maxima of the second moments, which AMSGrad alone keeps.
+            # The empty list stands for the maxima of second moments, which AMSGrad alone keeps.
             [],
             steps,
             fused=True,

@@ -54,7 +54,7 @@ class Tally:
         if self.observe is not None:
             self.observe(counted, losses.detach().cpu().double().numpy()[scored])
 
-    def read_losses(self, losses_at: Callable[..., Tensor], batch: Batch) -> Tensor:
+    def losses(self, losses_at: Callable[..., Tensor], batch: Batch) -> Tensor:
         """Return the nats `[B, S]` of the targets of `batch`."""
         return losses_at(*map(self.ranks.send, (batch.ids, batch.positions, batch.targets)))
 

@@ -44,6 +44,7 @@ def test_levels_are_logarithms() -> None:
         assert context_kernel.level_of(TABLES.octaves, energy) == pytest.approx(32 * math.log2(energy), abs=0.8)
 
 
+@pytest.mark.slow
 def test_the_stream_is_the_same_on_every_machine() -> None:
     """Pinned bytes: a change here is a change of the format, which needs a new version."""
     numbers = np.arange(40 * 17, dtype=np.int64)

@@ -1,5 +1,6 @@
 """The timed loop on a clock that the test moves, and the public trajectory over 24 steps."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from golf.run.runlog import RunLog
 from golf.settings.config import Config
 from golf.training.data.dataset import open_dataset
 from golf.training.data.loader import SequentialLoader
+from golf.training.data.own_text import OwnDataset
 from golf.training.loop import schedule as clock_module
 from golf.training.loop.listener import LoopListener
 from golf.training.loop.state import TrainState
@@ -22,7 +24,7 @@ from golf.training.model.build import build_model, shapeless_model
 from golf.training.optim.groups import build_optimizer
 from golf.training.ranks import Ranks
 from golf.training.scoring.scorer import Scorer
-from tests.support import PARITY, metrics, parity
+from tests.support import PARITY, compose, metrics, parity, tiny_overrides
 
 
 class FakeTime:
@@ -43,14 +45,14 @@ def fake_time(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
 
 
 def run_loop(cfg: Config, folder: Path, fake_time: FakeTime, step_seconds: float, loss: float = 2.0) -> Training:
-    """The loop with steps that only move the clock."""
+    """The loop with steps that only move the clock, by half as much again where a switch is on."""
 
     class FakeStep:
         ranks = Ranks()
         optimizer = build_optimizer(cfg, shapeless_model(cfg))
 
-        def __call__(self, *_: object) -> torch.Tensor:
-            fake_time.now += step_seconds
+        def __call__(self, *given: object) -> torch.Tensor:
+            fake_time.now += 1.5 * step_seconds if given[-1] else step_seconds
             return torch.tensor(loss)
 
     def validate(last: bool) -> Score:
@@ -73,6 +75,16 @@ def test_stops_before_the_step_that_would_not_fit(tiny_cfg: Config, tmp_path: Pa
     done = run_loop(tiny_cfg, tmp_path, fake_time, step_seconds=0.3)
     assert done.steps == 33 and done.seconds == pytest.approx(9.9)
     assert "stopping_early: wallclock_cap train_time:9900ms step:33/1000" in (tmp_path / "train.log").read_text()
+
+
+def test_steps_that_a_switch_makes_longer_are_judged_by_their_own_length(
+    tiny: OwnDataset, tmp_path: Path, fake_time: FakeTime
+) -> None:
+    """By the mean of all steps one more was begun, and the run ended after its budget."""
+    cfg = compose([*tiny_overrides(tiny), "tech=[recurrence]", "tech.recurrence.enable_at=0.5"])
+    cfg.budget.train_seconds, cfg.schedule.iterations = 10.0, 1000
+    done = run_loop(cfg, tmp_path, fake_time, step_seconds=0.3)
+    assert done.seconds <= 10 and done.seconds + 0.45 > 10
 
 
 def test_validation_does_not_use_the_clock(tiny_cfg: Config, tmp_path: Path, fake_time: FakeTime) -> None:
@@ -117,6 +129,15 @@ def test_a_loss_that_is_no_number_ends_the_run(tiny_cfg: Config, tmp_path: Path,
     tiny_cfg.eval.val_loss_every = 0
     done = run_loop(tiny_cfg, tmp_path, fake_time, step_seconds=1.0, loss=float("nan"))
     assert done.diverged and done.steps == 1 and done.score is None
+    assert done.why_diverged() == "the loss was nan at step 1"
+
+
+def test_a_score_that_is_no_number_is_said_to_be_one(tiny_cfg: Config, tmp_path: Path, fake_time: FakeTime) -> None:
+    """It was once said that the last logged loss, a number, was none."""
+    done = run_loop(tiny_cfg, tmp_path, fake_time, step_seconds=1.0)
+    assert done.score is not None
+    lost = dataclasses.replace(done, score=dataclasses.replace(done.score, val_loss=float("nan")))
+    assert lost.why_diverged() == f"the validation loss was nan at step {done.steps}"
 
 
 @pytest.mark.parametrize("muon_dtype", ["bf16"])
