@@ -9,7 +9,7 @@ PARALLEL = $(BIN)/python -m pytest -q --maxprocesses 4 --dist worksteal
 # Slow tests often wait for processes, so one more of them runs than there are cores.
 CORES_AND_ONE := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 # The test files that have a marker.
-MARKED = $(shell grep -rl --include='test_*.py' 'mark\.$(1)\b' tests)
+MARKED = $(shell grep -rl --include='test_*.py' 'mark\.$(1)\b' tests ideas)
 # Files whose code meets other packages: configuration, checkpoints, artifacts, tables, pages, data.
 LOWEST = tests/settings/test_composition.py tests/training/loop tests/artifact/test_container.py tests/artifact/codec \
 	tests/report/test_results.py tests/report/test_board.py tests/jobs/track tests/training/data tests/test_train.py
