@@ -2,10 +2,13 @@
 
 import ast
 import io
+import re
 import subprocess
 import sys
 import tokenize
 from pathlib import Path
+
+import pytest
 
 from tests.support import ROOT
 
@@ -106,3 +109,12 @@ def test_no_module_is_shadowed_by_a_script_of_the_package() -> None:
     """`python golf/train.py` puts golf/ first in the path; it must not hide a module that Python or torch needs."""
     names = {p.stem for p in (ROOT / "golf").glob("*.py")} | {p.name for p in (ROOT / "golf").iterdir() if p.is_dir()}
     assert not names & set(sys.stdlib_module_names)
+
+
+@pytest.mark.parametrize("marker", ["slow", "slurm"])
+def test_a_marked_suite_has_every_file_with_its_marker(marker: str) -> None:
+    """The slow tests of ideas were once in no suite."""
+    done = subprocess.run(["make", "-n", f"test-{marker}"], capture_output=True, text=True, cwd=ROOT, check=True)
+    files = [path for top in ("tests", "ideas", "golf", "scripts") for path in (ROOT / top).rglob("test_*.py")]
+    marked = {str(p.relative_to(ROOT)) for p in files if re.search(rf"mark\.{marker}\b", p.read_text())}
+    assert marked and marked <= set(done.stdout.split())
