@@ -85,9 +85,9 @@ ONE_STEP_EMBED = ExcessBits(-0.27, 0.07)
 NORMAL_STEP, NORMAL_STEP_EMBED = 12.85 / 31, 20 / 127
 # Bits a weight for each unit of log step: the errors that GPTQ passes on grow with the step (docs/planning.md).
 COARSER = {"gptq": ExcessBits(0.10, 0.05), "trellis": ExcessBits(0.055, 0.04)}
-# What an embedding takes off under scales from the largest weights where a piece is seen RARELY times or less: Adam's
-# first steps have one size, so the codes of rare rows repeat (docs/planning.md).
-RARE_ROWS, RARELY = ExcessBits(-0.7, 0.35), 75
+# What an embedding takes off under scales from the largest weights at three quarters of RARELY tokens for each piece:
+# Adam's first steps have one size, so the codes of rare rows repeat (docs/planning.md). From RARELY on it is nothing.
+RARE_ROWS, RARELY = ExcessBits(-0.7, 0.35), 100
 COLUMN_BITS = 3.3  # bits of a column's step
 COLUMNS_EMBED = ExcessBits(0.05, 0.07)  # what steps of columns add in embeddings, whose columns predict each other
 
@@ -129,7 +129,7 @@ def rare_rows_excess(role: str, how: TensorQuant, cfg: Config, tokens: float) ->
     """Return the (negative) bits that pieces which are rarely seen in `tokens` of training add to an embedding."""
     if tensor_class(role) != "embed" or scale_rule(how, cfg.quant) == "std":
         return ExcessBits(0.0, 0.0)
-    share = min(1.0, RARELY * cfg.model.vocab_size / max(tokens, 1.0)) ** 2
+    share = min(1.0, max(0.0, 3 * (RARELY * cfg.model.vocab_size / max(tokens, 1.0) - 1)))
     return ExcessBits(RARE_ROWS.bits * share, RARE_ROWS.sd * share)
 
 
