@@ -48,7 +48,9 @@ def selected(stack: list[str]) -> list[str]:
     late = [f"tech.{name}.enable_at=0.5" for name in stack if "enable_at" in TYPES[name].__dataclass_fields__]
     # The small model has four layers, of which no_attention takes the first.
     lanes = ["tech.parallel_lanes.first=-3"] if "parallel_lanes" in stack else []
-    return [f"tech=[{','.join(stack)}]", *late, *lanes]
+    # Values are added where gated_deltanet and mamba2 leave attention.
+    values = ["tech.value_embed.layers=[3]"] if {"value_embed", "gated_deltanet"} <= {*stack} else []
+    return [f"tech=[{','.join(stack)}]", *late, *lanes, *values]
 
 
 @pytest.mark.parametrize("stack", STACKS, ids="-".join)

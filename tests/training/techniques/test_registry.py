@@ -155,6 +155,10 @@ def test_what_every_layer_gets_its_repeated_visits_get(name: str) -> None:
         with pytest.raises(GolfError, match=f"{name} for the further visits"):
             compose([*SMALL, f"tech=[{','.join(names)}]", *loop])
         return
+    if any("recurrence" in technique_types()[each].conflicts for each in names):
+        with pytest.raises(GolfError, match="recurrence exclude each other"):
+            compose([*SMALL, f"tech=[{','.join(names)}]", *loop])
+        return
     model = build_model(compose([*SMALL, f"tech=[{','.join(names)}]", *loop]))
     layers, visits = ([edits_of(part) for part in parts] for parts in (model.blocks, model.late_controls))
     # The first layer may be left out, as a scale of 1 leaves its norms as they are.
