@@ -125,7 +125,7 @@ def test_bytes_of_every_preset(experiment: str) -> None:
     cfg, bundle = bundled(experiment, "h100")
     size = len(bundle.wrapped.encode())
     assert size <= (25_000 if experiment == "naive_baseline" else 33_500)
-    assert size / 1.5 < estimated_code_bytes(cfg) < size * 1.5
+    assert size / 1.6 < estimated_code_bytes(cfg) < size * 1.6
 
 
 @pytest.mark.slow
