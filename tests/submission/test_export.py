@@ -190,7 +190,7 @@ def test_a_script_finds_the_tokenizer_beside_it_and_names_its_own_variables(
 def test_scoring_alone_has_the_kernel_and_the_score_of_the_run(
     finished_run: FinishedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without training nothing once chose the kernel of attention, and a GPU's last digits were others."""
+    """Scoring alone once left attention's kernel to torch, so that a GPU's last digits were others."""
     run = RunFolder(finished_run.folder)
     cfg, chosen = run.read_config(), list[str]()
 
