@@ -17,6 +17,7 @@ from golf.foreign.submitted_runs import Logs, Submitted, as_claimed, claimed_sco
 from golf.words import listed
 
 SAME_PACE = 0.003  # relative difference of times that counting the last step or not explains
+ROUNDED_SECONDS = 0.0025  # by which a sum of up to five times is off when a log prints each in whole milliseconds
 SMALLEST_BYTES = 1_000_000  # that anybody meant as the size of a submission
 LAST_DIGITS = 2.0  # units in the last place by which a spread of rounded scores is off
 _TIMES = ("step_ms", "eval_seconds", "train_seconds")
@@ -70,12 +71,15 @@ def _seed_faults(runs: Sequence[ForeignRun], claims: Claims, beside: Sequence[Fo
         for name, figure in claimed.items():
             reruns = [run for run in beside if run.seed == seed and run is not logs[0]]
             known = [figure for run in (logs[0], *reruns) for figure in _known(run, name)]
-            slack = SAME_PACE if name in _TIMES else 0.0
-            if known and not any(
-                figure.agrees_with(f) or abs(figure.value - f.value) <= slack * f.value for f in known
-            ):
+            if known and not any(figure.agrees_with(f) or _is_same_time(name, figure, f) for f in known):
                 faults.append(f"{figure.source} is {_written(figure)}, the log says {_number(name, known[0].value)}")
     return faults
+
+
+def _is_same_time(name: str, claimed: Figure, logged: Figure) -> bool:
+    """Tell whether two times differ by no more than how they were counted and rounded."""
+    slack = SAME_PACE * logged.value + (ROUNDED_SECONDS if name == "eval_seconds" else 0.0)
+    return name in _TIMES and abs(claimed.value - logged.value) <= slack
 
 
 def _known(run: ForeignRun, name: str) -> list[Figure]:

@@ -60,3 +60,11 @@ def test_a_readme_that_is_of_another_run(tmp_path: Path) -> None:
         "README.md:3 says val_bpb 1.1502, which no log has",
         "README.md:7 gives seed 7 a size of 15,977,386, its log does not",
     ]
+
+
+def test_a_sum_of_times_may_be_off_by_what_each_lost_in_rounding(tmp_path: Path) -> None:
+    sliding = log(eval_ms=61, tag="final_int8_zlib_sliding")
+    both = log(eval_ms=61) + "".join(line + "\n" for line in sliding.splitlines() if "sliding" in line)
+    for name, said, wanted in (("right", 0.123, []), ("wrong", 0.126, ["7.eval_time_s is 0.126, the log says 0.061"])):
+        found = imported(tmp_path / name, {"train.log": both}, {"seed_results": {"7": {"eval_time_s": said}}})
+        assert [fault.split("seed_results.")[1] for fault in faults(found)] == wanted
