@@ -1,10 +1,10 @@
 """How fast this machine is, and golf on it: `python scripts/bench.py [overrides]` prints a table, JSON beside it.
 
 `--parts` chooses: step (every compile mode and dtype), documents (packed rows beside fixed sequences, on the
-configuration's own text), breakdown (where the loop's time goes), start (import, data, compiling cold and warm), score
-(flat, sliding), pack (quantize, codecs). `--against DIR` runs the public train_gpt.py of that folder in turns with
-golf, on the same data, shape and compile setting. Compared variants take turns, so that a machine whose speed drifts
-slows all alike: read the ratios.
+configuration's own text), products (the matrix products of a step on their own, a limit for everything else), breakdown
+(where the loop's time goes), start (import, data, compiling cold and warm), score (flat, sliding), pack (quantize,
+codecs). `--against DIR` runs the public train_gpt.py of that folder in turns with golf, on the same data, shape and
+compile setting. Compared variants take turns, so that a machine whose speed drifts slows all alike: read the ratios.
 """
 
 import argparse
@@ -20,6 +20,7 @@ import torch
 
 from bench.machine import Machine, measure_machine
 from bench.packing import packing_rows
+from bench.products import product_rows
 from bench.public import against_rows, against_sliding_rows, public_script
 from bench.scoring import scoring_rows
 from bench.start import start_rows
@@ -31,7 +32,8 @@ from golf.settings.hardware import detect
 from golf.system import tune_allocator
 
 USUAL_PARTS = ("step", "breakdown", "score", "pack", "start")
-PARTS = (*USUAL_PARTS, "documents")  # not every experiment can pack documents
+# Not every experiment can pack documents, and products are a limit for the step, not a speed.
+PARTS = (*USUAL_PARTS, "documents", "products")
 
 
 def rows_of(part: str, overrides: list[str], a: argparse.Namespace, machine: Machine) -> Iterator[Row]:
@@ -41,6 +43,10 @@ def rows_of(part: str, overrides: list[str], a: argparse.Namespace, machine: Mac
         yield from step_rows(overrides, modes, a.dtypes.split(","), machine, device, a.rounds)
     elif part == "documents":
         yield from document_rows(overrides, machine, device, a.rounds)
+    elif part == "products":
+        for dtype in a.dtypes.split(","):
+            settings = ["launch.compile=off", f"model.compute_dtype={dtype}", f"optim.muon_dtype={dtype}"]
+            yield from product_rows(compose([*overrides, *settings]), device, a.rounds)
     elif part == "breakdown":
         for mode in modes:
             yield from breakdown_rows(compose([*overrides, f"launch.compile={mode}"]), machine, device, a.rounds)
@@ -72,7 +78,7 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("overrides", nargs="*", help="as for golf/train.py")
     parser.add_argument(
-        "--parts", default=",".join(USUAL_PARTS), help=f"any of {','.join(PARTS)} (default: all but documents), or none"
+        "--parts", default=",".join(USUAL_PARTS), help=f"any of {','.join(PARTS)} (default: the first five), or none"
     )
     parser.add_argument(
         "--experiments", default="naive_baseline,gold6_11l", help="presets, or none for overrides alone"

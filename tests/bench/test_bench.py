@@ -8,23 +8,28 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from bench import machine as machine_module
 from bench.machine import Machine, measure_machine
 from bench.packing import packing_rows
+from bench.products import product_rows
 from bench.public import linked_data, public_script, public_variables, timed_steps
 from bench.rounds import alternate, paired_ratio
 from bench.scoring import scoring_rows, with_stride
 from bench.shim import Device
-from bench.step import BACKWARD, FORWARD, LOADER, OPTIMIZER, REST, Stopwatch, breakdown_rows, step_rows
+from bench.step import BACKWARD, FORWARD, LOADER, OPTIMIZER, REST, Stopwatch, breakdown_rows, prepared_step, step_rows
 from bench.table import COLUMNS, Row, as_json, markdown
+from bench.tokens import random_dataset
 from bench.work import step_bytes
 from golf.errors import GolfError
 from golf.plan.flops import flops_per_scored_token, flops_per_token
 from golf.settings.config import Config
+from golf.training.data.batches import open_loader
 from golf.training.data.own_text import OwnDataset
 from golf.training.data.shards import open_shard
 from golf.training.model.build import shapeless_model
+from golf.training.ranks import Ranks
 from tests.support import compose, script_main, tiny_overrides
 
 CPU = torch.device("cpu")
@@ -198,12 +203,24 @@ def test_a_script_that_fails_is_quoted(tiny_cfg: Config, tmp_path: Path) -> None
     assert children() == before, "a subprocess is left behind"
 
 
+def test_products_are_those_that_torch_counts(tiny: OwnDataset) -> None:
+    cfg, device = compose([*tiny_overrides(tiny), "launch.compile=off"]), CPU
+    (row,) = product_rows(cfg, device, rounds=1)
+    step = prepared_step(cfg, device)
+    with open_loader(cfg, random_dataset(cfg), Ranks(device=device)) as loader:
+        step(loader.next_batch, 1.0, 0.95)
+        with FlopCounterMode(display=False) as counted:
+            step(loader.next_batch, 1.0, 0.95)
+    assert row.flops == counted.get_total_flops() > 0
+    assert row.seconds[0] > 0 and row.tokens == cfg.data.train_batch_tokens
+
+
 def children() -> list[str]:
     """Return the subprocesses of this process (Linux)."""
     return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
 
 
-PARTS = ("step", "documents", "breakdown", "score", "pack", "start")
+PARTS = ("step", "documents", "products", "breakdown", "score", "pack", "start")
 
 
 @pytest.mark.slow
