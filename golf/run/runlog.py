@@ -135,6 +135,10 @@ class RunLog(TrainLog):
         super().ttt_part(done, parts, val_bpb, seconds)
         self.display.update(done / parts, f"test-time training {done}/{parts}  {val_bpb:.4f} bits per byte")
 
+    def scoring_ended(self, seconds: float) -> None:
+        """Log the seconds that count as evaluation, which may be more than those of the scores, as public logs do."""
+        self.line(f"total_eval_time:{seconds:.3f}s")
+
     def final_score(self, tag: str, event: str, score: Score, setting: str = "") -> None:
         super().final_score(tag, event, score, setting)
         self.metric(event, val_loss=score.val_loss, val_bpb=score.val_bpb, how=score.how)

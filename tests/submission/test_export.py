@@ -33,6 +33,8 @@ OTHERS = {
     "proposal": "experiment=caseops_long_trellis model.num_layers=6 tech.parallel_lanes.first=4 "
     "tech.recurrence.first=2 tech.recurrence.last=3 data.train_seq_len=256 "
     "data.train_batch_tokens=2048 eval.val_batch_tokens=2048",
+    # The seconds that count are more than those of the scores: unpacking, and writing the text for calibration.
+    "whole_clock": "rules=strict quant=gptq_own_text",
     "tuned": "quant=trellis quant.gptq.drift=true quant.tune.steps=3 quant.calibration.tokens=2048",
 }
 WHO = ["--author", "A. Golfer", "--github-id", "agolfer"]
@@ -100,7 +102,7 @@ def test_other_exports_pass_the_audit(
     name: str, tiny: OwnDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.setenv("GOLF_RUNS", str(tmp_path / "runs"))
-    cfg = compose([*tiny_overrides(tiny), "rules.code_bytes=exact", *OTHERS[name].split()])
+    cfg = compose([*tiny_overrides(tiny), *OTHERS[name].split(), "rules.code_bytes=exact"])
     _, folder = train_and_score(cfg)
     assert export_submission.main([str(folder.path), *WHO, "--wrap", "--out", str(tmp_path / "record")]) == 0
     capsys.readouterr()

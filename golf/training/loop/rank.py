@@ -134,6 +134,7 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
     # Result. Only the first rank knows the sizes, so it alone judges the run by its budget.
     result.post_quant, result.post_quant_sliding, result.post_quant_ttt = scores
     result.eval_seconds = counted_eval_seconds(cfg, result, whole_seconds)
+    log.scoring_ended(result.eval_seconds)
     if sizes is None:
         result.state = OK
     else:
