@@ -138,9 +138,14 @@ def by_shape(ratios: dict[Path, float]) -> list[float]:
 
 
 def interval(ratios: Sequence[float], digits: int = 3) -> str:
-    """Return the mean and the half-width of its 95 % interval, by t over independent ratios, with `digits` decimals."""
+    """Return the mean and the half-width of its 95 % interval, by t over independent ratios, with `digits` decimals.
+
+    One ratio has no interval.
+    """
+    if len(ratios) == 1:
+        return f"{ratios[0]:.{digits}f}"
     t = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36}.get(len(ratios), 2.0)
-    half = t * statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else math.nan
+    half = t * statistics.stdev(ratios) / math.sqrt(len(ratios))
     return f"{statistics.mean(ratios):.{digits}f} ± {half:.{digits}f}"
 
 
