@@ -186,6 +186,7 @@ def test_a_reader_that_has_enough_is_no_error() -> None:
         assert done.stdout == "0\n" and done.stderr == ""
 
 
+@pytest.mark.slow
 def test_a_run_outlives_the_reader_of_its_output(tiny: OwnDataset, runs: Path) -> None:
     """Training that is piped into `head`, or into a `tee` that dies, goes on."""
     overrides = " ".join(shlex.quote(override) for override in tiny_overrides(tiny))
@@ -215,6 +216,7 @@ def test_a_terminal_without_utf8_gets_question_marks(command: list[str]) -> None
     assert done.returncode == 0 and "?" in done.stdout and not done.stderr
 
 
+@pytest.mark.slow
 def test_it_runs_as_a_module_from_any_folder(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "GOLF_RUNS": str(tmp_path)}
     command = [

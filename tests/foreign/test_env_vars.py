@@ -31,6 +31,7 @@ def test_a_record_command_is_the_experiment_preset() -> None:
     assert ours == preset
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(KEYS))
 def test_every_known_variable_sets_its_field(name: str) -> None:
     values = {

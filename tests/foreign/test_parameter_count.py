@@ -159,6 +159,7 @@ def test_nothing_is_run(line: str, tmp_path: Path) -> None:
     assert not path.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "line",
     [

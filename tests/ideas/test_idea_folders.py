@@ -230,6 +230,7 @@ def test_an_installed_package_names_its_ideas(forgotten: None, tmp_path: Path, m
     idea_folders._ideas.cache_clear()
 
 
+@pytest.mark.slow
 def test_a_snapshot_for_jobs_holds_them(outside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (outside / "random_map" / "data.bin").write_bytes(b"no code")
     without = snapshot.code_digest()

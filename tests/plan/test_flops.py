@@ -15,6 +15,7 @@ LANES = ["tech=[parallel_lanes]", "tech.parallel_lanes.first=2"]
 SMALL = ["scale=laptop", "model=4l", "model.model_dim=32", "data.train_seq_len=16", "model.compute_dtype=fp32"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides",
     [

@@ -58,6 +58,7 @@ def test_published_seconds(name: str) -> None:
     assert ttt_seconds(cfg, shapeless_model(cfg)) == pytest.approx(PUBLISHED[name], rel=0.25)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", UNMERGED)
 def test_the_five_unmerged_runs_are_within_what_the_plan_says(name: str) -> None:
     cfg, seeds = record(name), UNMERGED[name]

@@ -18,6 +18,7 @@ def test_bytes_of_code_are_marked_only_where_the_script_was_not_made(rule: str, 
     assert f"+ {shown} code of" in short_lines(plan)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layers", [1, 5])
 @pytest.mark.parametrize("width", [8, 1024])
 @pytest.mark.parametrize("tied", [True, False])

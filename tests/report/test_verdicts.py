@@ -38,6 +38,7 @@ def verdict_of(variant: Variant, rules: RulesConfig = HOUSE, **options) -> tuple
     return found.kind, found.reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rules", [HOUSE, RulesConfig(alpha=0.25)], ids=["house", "frontier"])
 def test_nothing_is_better_more_often_than_the_rule_allows(rules: RulesConfig) -> None:
     """In 2,000 sweeps of five equal variants, verdicts of better or worse are as rare as the rule promises."""

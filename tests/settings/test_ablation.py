@@ -56,6 +56,7 @@ def dropped(names: list[str]) -> Config:
     return cfg
 
 
+@pytest.mark.slow
 def test_entangled_techniques_go_and_come_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """xsa needs smear, smear needs bigram; ema stands alone."""
     monkeypatch.setattr(technique_types()["xsa"], "requires", ("smear",))

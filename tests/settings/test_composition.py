@@ -431,6 +431,7 @@ def test_a_technique_is_added_to_an_experiment_and_taken_out_of_it(machine: None
     assert set(more.tech) == {*base.tech, "lawa"} - {"ema"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(OFF))
 def test_plain_settings_are_dropped_by_name(name: str, machine: None) -> None:
     on = {

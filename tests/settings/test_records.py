@@ -63,6 +63,7 @@ NOTABLE = ("notable/2026-04-28_gated_deltanet",)
 COMPOSED = records()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("record", COMPOSED, ids=lambda record: record["folder"])
 def test_a_record_composes_with_the_published_number_of_parameters(record: dict[str, str]) -> None:
     cfg = compose([f"experiment={record['experiment']}", "scale=record"])

@@ -138,10 +138,12 @@ def test_the_script_of_a_run_can_be_read_without_a_submission(variant: Path, cap
     compile(shown, "run.py", "exec")
 
 
+@pytest.mark.slow
 def test_a_submission_names_its_author(variant: Path, capsys: pytest.CaptureFixture) -> None:
     assert export_submission.main([str(variant)]) == 2 and "add --author and --github-id" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_every_problem_of_a_run_is_found(variant: Path) -> None:
     runs = gather([variant])
     assert problems(runs, 20_000, 2) == []
@@ -158,6 +160,7 @@ def test_every_problem_of_a_run_is_found(variant: Path) -> None:
     assert "2 different data sets" in found
 
 
+@pytest.mark.slow
 def test_runs_have_to_be_seeds_of_one_variant(variant: Path, tiny: OwnDataset, runs: Path) -> None:
     _, folder = train_and_score(compose([*tiny_overrides(tiny), "seed=1"]))
     with pytest.raises(GolfError, match="2 variants"):

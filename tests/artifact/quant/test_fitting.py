@@ -65,6 +65,7 @@ def test_a_cap_that_nothing_fits_is_told() -> None:
     assert fitting_factor(lambda factor: 10**6, 10**5, 10**4) is None
 
 
+@pytest.mark.slow
 def test_a_real_model_fills_its_cap_and_the_plan_says_so(tiny: OwnDataset) -> None:
     quant = ["quant=trellis", "quant.fit=cap", "quant.calibration.tokens=512", "quant.small_numel=64"]
     cfg = compose([*tiny_overrides(tiny), *quant, "budget.artifact_bytes=60000"])

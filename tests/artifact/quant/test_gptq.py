@@ -138,6 +138,7 @@ def random_case(random: np.random.Generator) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(w.astype(np.float32)), torch.from_numpy(x.T @ x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_never_worse_than_the_published_algorithm_on_any_matrix(seed: int) -> None:
     random = np.random.default_rng(seed)

@@ -100,6 +100,7 @@ def online(**settings: Any) -> TrackConfig:
     return TrackConfig(backend="wandb", mode="online", **{"finish_seconds": 60.0, "init_seconds": 30.0, **settings})
 
 
+@pytest.mark.slow
 def test_what_is_recorded_offline_equals_the_files_of_the_run(finished: Path) -> None:
     entries = [json.loads(line) for line in inspect(finished).splitlines()]
     rows = [without_own(entry["history"]["item"]) for entry in entries if entry["type"] == "history"]

@@ -83,6 +83,7 @@ def test_the_loaders_seed_is_its_own(loader: str, tiny: OwnDataset, parts: Path,
     assert not torch.equal(found, first_inputs("data.loader_seed=9"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loader", LOADERS)
 def test_runs_from_the_command_line(loader: str, tiny: OwnDataset, parts: Path, runs: Path) -> None:
     done = golf_main(*tiny_overrides(tiny), f"data.path={parts}", f"data.loader={loader}")

@@ -88,6 +88,7 @@ def differing(rank: int, world_size: int, packed: bool) -> str:
     return "same"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packed", [False, True])
 def test_ranks_with_other_orders_end_the_run(packed: bool, tmp_path: Path) -> None:
     assert all("put the training text in different orders" in said for said in on_ranks(2, tmp_path, differing, packed))

@@ -126,6 +126,7 @@ def test_parity_with_lengths_that_grow(tiny: OwnDataset) -> None:
         assert found.tolist() == theirs[: found.size].tolist() and (theirs[found.size :] == found[-1]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loader", ["sequential", "shuffled", "packed"])
 def test_a_run_reads_as_many_tokens_as_the_plan_says(tiny: OwnDataset, runs: Path, loader: str) -> None:
     documents = ["model.within_documents=true", "eval.documents=true"] if loader == "packed" else []

@@ -245,6 +245,7 @@ def test_a_hedge_is_the_slow_definition(rate: float, random: Random) -> None:
     assert found == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [{"confidence": 1.0}, {"hedge": 0.35}])
 def test_strengths_by_confidence_and_by_hedge_are_distributions_of_the_past(form: dict[str, float]) -> None:
     scoring = EvalConfig(documents=True, ttt=LORA, tilt=dataclasses.replace(ALWAYS, **form))  # type: ignore[arg-type]

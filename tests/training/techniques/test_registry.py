@@ -177,6 +177,7 @@ def edits_of(controls: Block) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stack", STACKS, ids="+".join)
 def test_all_that_do_not_conflict_go_together(stack: list[str]) -> None:
     cfg = configured(*stack)
