@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -16,13 +18,17 @@ from torch.utils.flop_counter import FlopCounterMode
 import golf
 from golf.artifact.script.bundle import Bundle
 from golf.submission.rehearsal import rehearse
+from golf.training.data.dataset import Dataset
 from golf.training.loop.proofs import RandomPasses
 from golf.training.loop.scoring_proofs import document_leaks
 from golf.training.model.attention import attend_to_all
 from golf.training.model.documents import PIECES, piece_starts
 from golf.training.model.gpt import GPT
 from golf.training.model.layers import Context
+from golf.training.ranks import Ranks
+from golf.training.scoring.document_queue import list_documents
 from golf.training.scoring.forward import compiled_losses_at
+from golf.training.scoring.scorer import Scorer
 from golf.training.scoring.sliding import score_sliding
 from ideas.window_sink import window_sink
 from ideas.window_sink.window_sink import WindowSink, attend_in_window
@@ -148,6 +154,26 @@ def test_within_documents_each_is_as_if_it_were_alone() -> None:
     found = model.logits(ids)
     for row, start, end in [(0, 0, 13), (0, 13, 16), (0, 16, 30), (1, 0, 20), (1, 20, 30)]:
         torch.testing.assert_close(found[row, start:end], alone.logits(ids[row : row + 1, start:end])[0])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("within", ["true", "false"])
+def test_scores_by_document_have_the_window(within: str) -> None:
+    documents = [f"model.within_documents={within}", "eval.documents=true", "data.train_seq_len=16"]
+    batches = ["data.train_batch_tokens=128", "data.micro_batches=1", "eval.val_batch_tokens=64"]
+    cfg = golf.compose([*SMALL, *FLOAT32, *chosen(3, 2), *documents, *batches])
+    tokens, seen = small_tokens(120), Observed()
+    dataset = Dataset([], [], tokens, np.ones(120, np.int16), "")
+    model = golf.build_model(dataclasses.replace(cfg, model=dataclasses.replace(cfg.model, within_documents=False)))
+    for parameter in model.parameters():
+        parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
+    Scorer(cfg, dataset, Ranks())(model.scored_weights(), observe=seen)
+    for start, targets in list_documents(tokens).tolist():
+        for piece in range(start, start + targets, 16):
+            end = min(piece + 16, start + targets)
+            row = torch.from_numpy(tokens[piece : end + 1].astype(np.int64))[None]
+            alone = model.token_losses(row[:, :-1], row[:, 1:])[0]
+            torch.testing.assert_close(torch.from_numpy(seen.per_target(120)[piece:end]).float(), alone)
 
 
 def test_chosen_layers_have_a_window_and_the_others_see_all() -> None:

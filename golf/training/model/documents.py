@@ -131,9 +131,14 @@ def separate_documents(model: GPT, longest: int) -> None:
 
     model.shared_terms[PIECES] = lambda ids: piece_starts(ids, model.piece_tokens)
     model.shared_terms[TABLE] = lambda ids: attend.pieces(ids, model.piece_tokens)
-    model.turns, model.separators = turn_from_starts, (within_pieces, turn_from_starts)
-    for block in model.blocks:
-        block.get_submodule("attn").core = within_pieces  # type: ignore[assignment]
+    # What a technique has put in the place of either stays.
+    replaced = (attend_to_all, turn_from_row_start, *model.separators)
+    model.separators = (within_pieces, turn_from_starts)
+    if model.turns in replaced:
+        model.turns = turn_from_starts
+    for attn in (block.get_submodule("attn") for block in model.blocks):
+        if getattr(attn, "core", None) in replaced:
+            attn.core = within_pieces  # type: ignore[assignment]
 
 
 @contextlib.contextmanager
