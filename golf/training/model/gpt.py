@@ -125,12 +125,19 @@ def turn_from_row_start(model: GPT, ids: Tensor, like: Tensor) -> tuple[Tensor, 
     return model.rotary.tables(ids.size(1), like=like)
 
 
+def mean_nats(model: GPT, input_ids: Tensor, target_ids: Tensor, active: tuple[str, ...] | None) -> Tensor:
+    """Return the mean of the nats that a score takes, a float32 scalar."""
+    return model.token_losses(input_ids, target_ids, active).mean()
+
+
 class GPT(nn.Module):
     """Token ids `[B, T]` to logits `[B, T, V]`; called with targets too, it gives the mean loss in nats.
 
     Slots: `tok_emb`, `stream`, `join_skip`, `turns` (model, ids, like → rotary tables), `final_norm`, whose output the
     head multiplies with its matrix, `cap` (logits, cap → capped logits), and the fields of `rotary`, `embed_norm` and
-    `final_norm`. `losses` (raw logits, targets, cap → nats) is for the kernel of `launch.loss_kernel` alone. Hooks by
+    `final_norm`. `read` (model, ids, active → what `passed` returns) makes the states that scores read, by default in
+    one pass. `objective` (model, ids, targets, active → loss) is what training minimises without techniques that change
+    its terms. `losses` (raw logits, targets, cap → nats) is for the kernel of `launch.loss_kernel` alone. Hooks by
     phase: `before_norm` and `after_norm` (x, ids → x, around the norm of the embedding output; terms are added before
     tokens are mixed). `before_cap` (model, raw logits → raw logits) run in order. `shared_terms` are functions of
     ids, evaluated once a pass into `Context.shared`. `active` names the late switches that are on; without it a call
@@ -159,6 +166,8 @@ class GPT(nn.Module):
         self.turns: Callable[[GPT, Tensor, Tensor], tuple[Tensor, Tensor]] = turn_from_row_start
         self.losses: Callable[[Tensor, Tensor, float], Tensor] = capped_losses
         self.cap: Callable[[Tensor, float], Tensor] = capped
+        self.read: Callable[..., tuple[Tensor, dict[str, Tensor]]] = GPT.pass_once
+        self.objective: Callable[..., Tensor] = mean_nats
         self.before_cap: list[Callable[[GPT, Tensor], Tensor]] = []
         self.embed_norm, self.final_norm = RMSNorm(), RMSNorm()
         self.before_norm: dict[str, list[EmbeddingHook]] = {"add": [], "mix": []}
@@ -200,7 +209,7 @@ class GPT(nn.Module):
 
     def forward(self, input_ids: Tensor, target_ids: Tensor, active: tuple[str, ...] | None = None) -> Tensor:
         """Return the mean cross-entropy in nats per token (float32) of `target_ids` `[B, T]` given `input_ids`."""
-        return self.token_losses(input_ids, target_ids, active).mean()
+        return self.objective(self, input_ids, target_ids, active)
 
     def token_losses(self, input_ids: Tensor, target_ids: Tensor, active: tuple[str, ...] | None = None) -> Tensor:
         """Return the cross-entropy in nats of every target, `[B, T]` float32."""
@@ -252,6 +261,10 @@ class GPT(nn.Module):
 
     def passed(self, input_ids: Tensor, active: tuple[str, ...] | None = None) -> tuple[Tensor, dict[str, Tensor]]:
         """Return what `hidden` returns, and what layers have left in `Context.shared`."""
+        return self.read(self, input_ids, active)
+
+    def pass_once(self, input_ids: Tensor, active: tuple[str, ...] | None = None) -> tuple[Tensor, dict[str, Tensor]]:
+        """Run the blocks over `input_ids` `[B, T]` once. Returns what `passed` returns."""
         active = self.active_in_scoring if active is None else active
         x: State = self.stream_start(input_ids)
         cos, sin = self.turns(self, input_ids, x)
