@@ -108,6 +108,8 @@ def main(arguments: list[str]) -> int:
     refuse_changed(cfg.idea_code)
     if "masked_diffusion" not in cfg.tech:
         raise GolfError(f"{args.run} is no run of masked_diffusion, whose masks the bound needs: its score is val_bpb.")
+    if cfg.eval.documents:
+        raise GolfError("The bound is that of whole rows, and this run is scored by document: train one without.")
     if args.steps < 1 or args.samples < 2:
         raise GolfError("--steps has to be at least 1, and --samples at least 2 for a standard error.")
     found = bound_of(cfg, load(folder.artifact).state_dict(), open_dataset(cfg), args.steps, args.samples)

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from golf.errors import GolfError
 from golf.run.progress import Progress
-from golf.settings.config import Config, changes_loss, changes_score, uses_gptq
+from golf.settings.config import Config, changes_loss, changes_score, is_packed, uses_gptq
 from golf.settings.fields import number
+from golf.training.data.documents import BOS_ID
 from golf.training.model.attention import CausalSelfAttention
+from golf.training.model.documents import PIECES, piece_starts
 from golf.training.model.gpt import GPT
 from golf.training.model.layers import Context, embed_dtype
 from golf.training.model.slots import set_slot
@@ -37,11 +40,34 @@ class MaskableEmbedding(nn.Embedding):
         return torch.where(is_mask[..., None], self.mask, super().forward(ids.masked_fill(is_mask, 0)))
 
 
+def begins_of(ids: Tensor) -> Tensor:
+    """Return where in its row each token's document begins, int64 `[B, T]`. A masked beginning is none."""
+    place = torch.arange(ids.size(1), device=ids.device)
+    return torch.where(ids == BOS_ID, place, 0).cummax(1).values
+
+
 def attend_both_ways(attn: CausalSelfAttention, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-    """Return softmax attention of every token to all of its row `[B, T, H, D]`; `k` and `v` are `[B, T, K, D]`."""
-    q, k, v = (t.transpose(1, 2) for t in (q, k, v))
-    y = nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=q.size(1) != k.size(1))
-    return y.transpose(1, 2)
+    """Return softmax attention of every token to all of its row, or document, `[B, T, H, D]`.
+
+    `q` is `[B, T, H, D]`, `k` and `v` `[B, T, K, D]`.
+    """
+    seen = None
+    if PIECES in context.shared:
+        begins = begins_of(context.ids)
+        seen = (begins[:, :, None] == begins[:, None])[:, None]
+    # Repeated heads, because not every kernel that takes a mask shares them.
+    q, k, v = (t.repeat_interleave(q.size(2) // t.size(2), 2).transpose(1, 2) for t in (q, k, v))
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=seen).transpose(1, 2)
+
+
+def turn_from_begins(model: GPT, ids: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the rotary tables `(cos, sin)` for `ids` `[B, T]`, with places in the row, or in the document."""
+    tables = model.rotary.tables(ids.size(1), like=like)
+    if PIECES not in model.shared_terms:
+        return tables
+    place = torch.arange(ids.size(1), device=ids.device) - begins_of(ids)
+    cos, sin = (table[0, place] for table in tables)
+    return cos, sin
 
 
 def mixed(z: Tensor) -> Tensor:
@@ -101,17 +127,20 @@ def masked_objective(
 def read_as_chain(model: GPT, ids: Tensor, active: tuple[str, ...] | None = None) -> tuple[Tensor, dict[str, Tensor]]:
     """Return the states `[B, T, d]` that predict each next token from the tokens up to here, and masks behind them.
 
-    Every state has a pass of its own over T + 1 tokens, in which the later ones are masks: none is ever read.
+    Every state has a pass of its own: over its row, or its document's piece, up to here, and over masks up to the
+    longest that either can be, and one more. So neither later tokens nor the length of a document are ever read.
     """
-    rows, tokens = ids.shape
-    mask = model.tok_emb.num_embeddings
-    text, place = torch.nn.functional.pad(ids, (0, 1), value=mask), torch.arange(tokens + 1, device=ids.device)
-    states = []
-    for part in torch.arange(rows * tokens, device=ids.device).split(max(1, PASS_TOKENS // (tokens + 1))):
-        row, last = part // tokens, part % tokens
-        hidden = model.pass_once(torch.where(place <= last[:, None], text[row], mask), active)[0]
-        states.append(hidden[torch.arange(part.numel(), device=ids.device), last + 1])
-    return torch.cat(states).view(rows, tokens, -1), {}
+    mask, flat, place = model.tok_emb.num_embeddings, ids.flatten(), torch.arange(ids.numel(), device=ids.device)
+    within = PIECES in model.shared_terms
+    longest = model.piece_tokens if within else ids.size(1)
+    starts = piece_starts(ids, longest) if within else place // longest * longest
+    behind, states = torch.arange(longest + 1, device=ids.device), []
+    for here, start in zip(*(t.split(max(1, PASS_TOKENS // (longest + 1))) for t in (place, starts)), strict=True):
+        text = flat[(start[:, None] + behind).clamp(max=flat.numel() - 1)]
+        read = torch.where(behind <= (here - start)[:, None], text, mask)
+        hidden = model.pass_once(read, active)[0]
+        states.append(hidden[torch.arange(len(here), device=ids.device), here - start + 1])
+    return torch.cat(states).view(*ids.shape, -1), {}
 
 
 @technique("masked_diffusion")
@@ -140,9 +169,10 @@ class MaskedDiffusion(Technique):
             "eval.stride": (cfg.eval.stride > 0, f"{scores}: set eval.stride=0"),
             "eval.ttt": (cfg.eval.ttt.method != "off", f"{scores}: set eval.ttt.method=off"),
             "eval.tilt": (cfg.eval.tilt.method != "off", f"{scores}: set eval.tilt.method=off"),
-            "documents": (
-                cfg.model.within_documents or cfg.eval.documents,
-                "it reads whole rows: set model.within_documents=false and eval.documents=false",
+            "packed rows": (is_packed(cfg), "they are too long to be read from both sides: set data.loader=shuffled"),
+            "model.attention=varlen": (
+                cfg.eval.documents and cfg.model.attention == "varlen",
+                "its kernel looks back alone, and no other is left for documents: set model.attention=sdpa",
             ),
             "GPTQ": (uses_gptq(cfg.quant), f"{matrices}: choose another quant, such as quant=int8"),
             "quant.tune": (cfg.quant.tune.steps > 0, f"{matrices}: set quant.tune.steps=0"),
@@ -172,6 +202,7 @@ class MaskedDiffusion(Technique):
         model.register_buffer("mask_step", torch.zeros((), dtype=torch.int64), persistent=False)
         set_slot(model, "objective", partial(masked_objective, least=self.least_ratio), self.name)
         set_slot(model, "read", read_as_chain, self.name)
+        set_slot(model, "turns", turn_from_begins, self.name)
 
     def before_step(self, model: GPT, progress: Progress) -> None:
         """Write the number of the step, from which its masks follow."""

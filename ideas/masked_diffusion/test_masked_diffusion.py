@@ -23,7 +23,7 @@ from golf.run.result import OK, VOID
 from golf.settings.config import Config, ModelConfig
 from golf.submission.rehearsal import rehearse
 from golf.training.data.own_text import OwnDataset
-from golf.training.loop.scoring_proofs import scoring_breaches
+from golf.training.loop.scoring_proofs import document_leaks, scoring_breaches
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
 from ideas.masked_diffusion import masked_diffusion
@@ -35,6 +35,8 @@ VOCAB, LENGTH = 3, 3
 TEXTS = torch.tensor(list(itertools.product(range(VOCAB), repeat=LENGTH)))
 MASKS = torch.tensor(list(itertools.product([False, True], repeat=LENGTH)))
 ORDERS = list(itertools.permutations(range(LENGTH)))
+PROVED = ["model=4l", "scale=laptop", "model.model_dim=32", "model.num_heads=2", "model.num_kv_heads=1"]
+DOCUMENTS = ["model.within_documents=true", "eval.documents=true", "data.loader=shuffled"]
 Table = dict[tuple[bool, ...], Tensor]  # nats [27, 3] of the tokens of all texts under each mask
 
 
@@ -254,6 +256,66 @@ def test_masked_tokens_see_both_sides_and_scores_the_left_one() -> None:
     assert changed.tolist() == [False] * 6 + [True] * 3
 
 
+def by_document() -> tuple[GPT, GPT, Tensor, list[tuple[int, int]]]:
+    """Return a model that keeps documents apart, one of the same weights that does not, ids `[1, 31]` and documents."""
+    shape = ["model.num_layers=2", "model.compute_dtype=fp32", "data.train_seq_len=8", "eval.documents=true"]
+    cfg = golf.compose(
+        [*PROVED, *shape, "data.train_batch_tokens=64", "data.micro_batches=1", "tech=[masked_diffusion]"]
+    )
+    cfg.model.within_documents = True
+    apart, plain = build_model(cfg).double(), build_model(cfg).double()
+    cfg.model.within_documents = False
+    plain = build_model(cfg).double()
+    generator = torch.Generator().manual_seed(0)
+    for parameter in apart.parameters():
+        parameter.data.normal_(0, 0.5, generator=generator)
+    plain.load_state_dict(apart.state_dict())
+    ids = torch.randint(2, 1024, (1, 31), generator=generator)
+    ids[0, [0, 5, 17, 18]] = 1
+    # The third begins and ends with one token, and the second and last are cut after eight.
+    return apart, plain, ids, [(0, 5), (5, 13), (13, 17), (17, 18), (18, 26), (26, 31)]
+
+
+@torch.no_grad()
+def test_the_chain_by_document_is_a_loop_over_pieces() -> None:
+    apart, plain, ids, pieces = by_document()
+    found = apart.hidden(ids, ())[0]
+    for start, end in pieces:
+        for t in range(start, end):
+            # A piece is eight tokens and the one behind, so that its length is not read.
+            read = [*ids[0, start : t + 1].tolist(), *[1024] * (8 + start - t)]
+            expected = plain.pass_once(torch.tensor([read]), ())[0][0, t + 1 - start]
+            torch.testing.assert_close(found[t], expected)
+
+
+@torch.no_grad()
+def test_training_by_document_reads_each_as_if_it_were_alone() -> None:
+    apart, plain, ids, _ = by_document()
+    masked = torch.rand(1, 30, generator=torch.Generator().manual_seed(5)) < 0.5
+    masked[0, [4, 16, 17]] = torch.tensor([False, True, False])
+    found = masked_nats(apart, ids[:, :-1], ids[:, 1:], masked, ())
+    read = torch.cat((ids[:, :1], ids[:, 1:].masked_fill(masked, 1024)), 1)
+    # The masked beginning of a document at 17 hides that it begins.
+    for start, end in ((0, 5), (5, 18), (18, 31)):
+        hidden = plain.pass_once(read[:, start:end], ())[0]
+        first = max(start, 1)
+        expected = plain.losses_of(hidden[:, first - start :], ids[:, first:end])
+        expected = expected.masked_fill(~masked[:, first - 1 : end - 1], 0.0)
+        torch.testing.assert_close(found[:, first - 1 : end - 1], expected)
+
+
+@torch.no_grad()
+def test_documents_do_not_see_each_other() -> None:
+    cfg = golf.compose([*PROVED, *DOCUMENTS, "model.num_layers=2", "tech=[masked_diffusion]"])
+    assert document_leaks(cfg) == []
+    apart, plain, ids, _ = by_document()
+    other = ids.clone()
+    other[0, 6:17] += 1
+    for model, equal in ((apart, True), (plain, False)):
+        one, two = (model.hidden(text, ())[0, 18:] for text in (ids, other))
+        assert torch.equal(one, two) == equal
+
+
 def seen_from_both_sides(model: GPT, ids: Tensor, active: Any = None) -> Any:
     """Let every target see the others and itself: a pseudo-likelihood."""
     states, shared = model.pass_once(torch.nn.functional.pad(ids, (0, 1), value=model.tok_emb.num_embeddings), active)
@@ -271,9 +333,6 @@ def masked_by_two(model: GPT, ids: Tensor, active: Any = None) -> Any:
     return torch.stack(states, 1), {}
 
 
-PROVED = ["model=4l", "scale=laptop", "model.model_dim=32", "model.num_heads=2", "model.num_kv_heads=1"]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", [seen_from_both_sides, masked_by_two])
 def test_scores_from_both_sides_are_found(fault: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,8 +348,8 @@ def test_scores_from_both_sides_are_found(fault: Any, monkeypatch: pytest.Monkey
         (["eval.stride=64"], "set eval.stride=0"),
         (["eval=ttt_lora"], "set eval.ttt.method=off"),
         (["eval=ttt_sgd", "eval.stride=0"], "set eval.ttt.method=off"),
-        (["eval.documents=true"], "set model.within_documents=false"),
-        (["model.within_documents=true", "eval.documents=true"], "eval.documents=false"),
+        (["data.loader=packed", "model.within_documents=true", "eval.documents=true"], "set data.loader=shuffled"),
+        (["model.attention=varlen", "eval.documents=true"], "set model.attention=sdpa"),
         (["quant=gptq_int6"], "choose another quant"),
         (["launch.compile=full"], "set launch.compile=blocks"),
         (["tech=[masked_diffusion,hnet]"], "exclude each other"),
@@ -324,6 +383,15 @@ def test_a_run_ends_well_and_its_bound_is_printed(
     assert "bound" not in (folder / "result.json").read_text()
     with pytest.raises(GolfError, match="at least 2"):
         main([str(folder), "--samples", "1"])
+
+
+@pytest.mark.slow
+def test_a_run_by_document_ends_well(tiny: OwnDataset, runs: Path) -> None:
+    result, _ = train_and_score(compose(on(tiny, *DOCUMENTS)))
+    assert result.state == OK, result.reason
+    assert result.post_quant is not None and result.post_quant.how == "standard by document"
+    with pytest.raises(GolfError, match="scored by document"):
+        main([str(only_run(runs))])
 
 
 @pytest.mark.slow

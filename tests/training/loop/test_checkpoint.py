@@ -81,6 +81,12 @@ def kill_at(folder: RunFolder, step: int, ranks: int) -> None:
         (2, "fp32", {"loader": "sequential", "muon": "sharded", "tech": ["ema"], "kills": (5,)}),
         # Twelve steps: the second stage has the fifth to the eighth.
         (2, "bf16", {"loader": "packed_shuffled", "muon": "sharded", "tech": [], "kills": (6,), "stages": True}),
+        # Masks are drawn anew in every step.
+        (
+            2,
+            "fp32",
+            {"loader": "shuffled", "muon": "sharded", "tech": ["masked_diffusion"], "kills": (6,), "stages": True},
+        ),
     ],
 )
 def test_killed_and_started_again_equals_uninterrupted(cfg: Config, ranks: int, dtype: str, settings: dict) -> None:
