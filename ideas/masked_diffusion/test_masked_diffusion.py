@@ -349,7 +349,6 @@ def test_scores_from_both_sides_are_found(fault: Any, monkeypatch: pytest.Monkey
         (["eval=ttt_lora"], "set eval.ttt.method=off"),
         (["eval=ttt_sgd", "eval.stride=0"], "set eval.ttt.method=off"),
         (["data.loader=packed", "model.within_documents=true", "eval.documents=true"], "set data.loader=shuffled"),
-        (["model.attention=varlen", "eval.documents=true"], "set model.attention=sdpa"),
         (["quant=gptq_int6"], "choose another quant"),
         (["launch.compile=full"], "set launch.compile=blocks"),
         (["tech=[masked_diffusion,hnet]"], "exclude each other"),
@@ -360,6 +359,13 @@ def test_scores_from_both_sides_are_found(fault: Any, monkeypatch: pytest.Monkey
 )
 def test_what_does_not_combine_is_refused(overrides: list[str], said: str) -> None:
     assert said in refusal(*PROVED, "tech=[masked_diffusion]", *overrides)
+
+
+def test_a_kernel_that_looks_back_alone_is_refused_for_documents() -> None:
+    cfg = golf.compose([*PROVED, "eval.documents=true", "tech=[masked_diffusion]"])
+    cfg.model.attention = "varlen"  # which a machine without a GPU refuses before this
+    with pytest.raises(GolfError, match="set model.attention=sdpa"):
+        cfg.tech["masked_diffusion"].check(cfg)
 
 
 def on(data: OwnDataset, *more: str) -> list[str]:
