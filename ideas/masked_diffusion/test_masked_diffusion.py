@@ -364,7 +364,7 @@ def test_what_does_not_combine_is_refused(overrides: list[str], said: str) -> No
 def test_a_kernel_that_looks_back_alone_is_refused_for_documents() -> None:
     cfg = golf.compose([*PROVED, "eval.documents=true", "tech=[masked_diffusion]"])
     cfg.model.attention = "varlen"  # which a machine without a GPU refuses before this
-    with pytest.raises(GolfError, match="set model.attention=sdpa"):
+    with pytest.raises(GolfError, match=r"set model\.attention=sdpa"):
         cfg.tech["masked_diffusion"].check(cfg)
 
 
