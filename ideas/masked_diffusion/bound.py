@@ -1,8 +1,9 @@
-"""An upper bound on the bits per byte of a run of masked_diffusion, by the masks of a chain of K steps.
+"""An upper bound on the bits per byte of a masked_diffusion model that reveals its tokens at random in K steps.
 
     python -m ideas.masked_diffusion.bound RUN
 
-The bound is no probability and no val_bpb, and no verdict takes it. It is that of the artifact on the whole validation
+The bound is no probability and no val_bpb, and no verdict takes it. The chain of val_bpb reveals tokens in another
+order, and may lie above or below it. The bound is that of the artifact on the whole validation
 split, in the rows of the standard score. The number after ± is the standard error that the random masks leave.
 """
 
@@ -33,7 +34,7 @@ MaskedNats = Callable[[Tensor, Tensor, Tensor], Tensor]  # ids, targets and mask
 
 @dataclass(frozen=True)
 class Bound:
-    """An upper bound on a model's bits per byte, estimated by random masks."""
+    """An upper bound on the bits per byte of a model that reveals its tokens at random, estimated by random masks."""
 
     bound_bpb: float
     standard_error: float
@@ -116,7 +117,7 @@ def main(arguments: list[str]) -> int:
     print(
         f"bound_bpb {found.bound_bpb:.4f} ± {found.standard_error:.4f} with K = {found.steps} steps and "
         f"{found.samples} masks of each for a row, over {found.targets:,} targets.\n"
-        "This is an upper bound on the model's bits per byte: no val_bpb, and not to be set beside one in a verdict."
+        "This is an upper bound for tokens that are revealed at random: no val_bpb, and in no verdict beside one."
     )
     return 0
 
