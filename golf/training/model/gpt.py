@@ -134,10 +134,9 @@ class GPT(nn.Module):
     """Token ids `[B, T]` to logits `[B, T, V]`; called with targets too, it gives the mean loss in nats.
 
     Slots: `tok_emb`, `stream`, `join_skip`, `turns` (model, ids, like → rotary tables), `final_norm`, whose output the
-    head multiplies with its matrix, `cap` (logits, cap → capped logits), and the fields of `rotary`, `embed_norm` and
-    `final_norm`. `read` (model, ids, active → what `passed` returns) makes the states that scores read, by default in
-    one pass. `objective` (model, ids, targets, active → loss) is what training minimises without techniques that change
-    its terms. `losses` (raw logits, targets, cap → nats) is for the kernel of `launch.loss_kernel` alone. Hooks by
+    head multiplies with its matrix, `cap` (logits, cap → capped logits), `read` (model, ids, active → what `passed`
+    returns), `objective` (model, ids, targets, active → training loss), and the fields of `rotary`, `embed_norm` and
+    `final_norm`. `losses` (raw logits, targets, cap → nats) is for the kernel of `launch.loss_kernel` alone. Hooks by
     phase: `before_norm` and `after_norm` (x, ids → x, around the norm of the embedding output; terms are added before
     tokens are mixed). `before_cap` (model, raw logits → raw logits) run in order. `shared_terms` are functions of
     ids, evaluated once a pass into `Context.shared`. `active` names the late switches that are on; without it a call
@@ -264,7 +263,7 @@ class GPT(nn.Module):
         return self.read(self, input_ids, active)
 
     def pass_once(self, input_ids: Tensor, active: tuple[str, ...] | None = None) -> tuple[Tensor, dict[str, Tensor]]:
-        """Run the blocks over `input_ids` `[B, T]` once. Returns what `passed` returns."""
+        """Return what `passed` returns, by one run through the blocks."""
         active = self.active_in_scoring if active is None else active
         x: State = self.stream_start(input_ids)
         cos, sin = self.turns(self, input_ids, x)
