@@ -6,6 +6,7 @@ Only names within one function are followed: parameters annotated with a class o
 from __future__ import annotations
 
 import ast
+import itertools
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -38,7 +39,9 @@ class Facts:
     groups: Mapping[str, Path]  # class of settings → path of its group
     values: Mapping[Path, Any]  # setting → value
     shared: set[Path] = field(default_factory=set)  # groups whose class several groups have
-    open: set[Path] = field(default_factory=set)  # settings that the program itself may change
+    open: set[Path] = field(default_factory=set)  # settings that the program itself may change to any value
+    # settings of several values: those of groups of one class, and those that the program itself may give it
+    choices: Mapping[Path, list[Any]] = field(default_factory=dict)
     makers: dict[str, Path] = field(default_factory=dict)  # function → group of settings that it returns
     attributes: dict[tuple[str, str], Path] = field(default_factory=dict)  # (class, attribute) → group that it holds
     never_true: tuple[str, ...] = ()  # functions that return False under this configuration
@@ -91,7 +94,7 @@ class Scope:
             return self.facts.attributes.get((self.class_name, node.attr))
         base = self.path(node.value)
         path = None if base is None else (*base, node.attr)
-        known = (self.facts.values, self.facts.groups.values(), self.facts.shared)
+        known = (self.facts.values, self.facts.choices, self.facts.groups.values(), self.facts.shared)
         return path if any(path in paths for paths in known) else None
 
     def value(self, node: ast.expr) -> Any:
@@ -100,8 +103,8 @@ class Scope:
             return node.value
         if isinstance(node, ast.Name) and node.id in self.values:
             return self.values[node.id]
-        if (path := self.path(node)) is not None and path in self.facts.values and path not in self.facts.open:
-            return self.facts.values[path]
+        if (path := self.path(node)) is not None and path in self.facts.values.keys() - self.facts.choices.keys():
+            return UNKNOWN if path in self.facts.open else self.facts.values[path]
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             return self.facts.results.get(node.func.id, UNKNOWN)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
@@ -118,15 +121,24 @@ class Scope:
         return UNKNOWN
 
     def _comparison(self, node: ast.Compare) -> Any:
-        terms = [self.value(term) for term in (node.left, *node.comparators)]
-        if UNKNOWN in terms:
+        terms = [self._choices(term) for term in (node.left, *node.comparators)]
+        if [UNKNOWN] in terms:
             return UNKNOWN
-        pairs = zip(terms, node.ops, terms[1:], strict=False)
         try:
-            return all(COMPARISONS[type(op)](left, right) for left, op, right in pairs)
+            # Whichever of their values several settings have, the answer has to be one.
+            first, *others = [
+                all(COMPARISONS[type(op)](a, b) for a, op, b in zip(values, node.ops, values[1:], strict=False))
+                for values in itertools.product(*terms)
+            ]
         except TypeError:
             # An operand before it keeps the program from coming here, as in `x is not None and x > 0`.
             return UNKNOWN
+        return first if all(other == first for other in others) else UNKNOWN
+
+    def _choices(self, node: ast.expr) -> list[Any]:
+        """Return the values that `node` may have, or `UNKNOWN` alone."""
+        path = self.path(node)
+        return self.facts.choices[path] if path in self.facts.choices.keys() - self.facts.open else [self.value(node)]
 
     def _boolean(self, node: ast.BoolOp) -> Any:
         # Operands have no side effects in this package, so that one known operand can decide, wherever it stands.

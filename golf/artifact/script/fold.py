@@ -19,7 +19,7 @@ ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 def fold(flat: Flat, facts: Facts) -> None:
     """Cut the branches of `flat` in place that `facts` and what the program itself tells decide."""
     # Code that this pass leaves unreached may change settings: without it, the next pass knows more of them.
-    facts = dataclasses.replace(facts, open=facts.open | _changed_settings(flat, facts))
+    facts = _with_changes(flat, facts)
     for node in flat.statements():
         if isinstance(node, ast.FunctionDef) and isinstance(node.returns, ast.Name) and node.returns.id in facts.groups:
             facts.makers[node.name] = facts.groups[node.returns.id]
@@ -62,8 +62,8 @@ def _set_by_constructor(node: ast.ClassDef, facts: Facts) -> Iterator[tuple[str,
                         yield target.attr, value, scope
 
 
-def _changed_settings(flat: Flat, facts: Facts) -> set[Path]:
-    """Return the settings that the program may give another value, by assignment or by `dataclasses.replace`."""
+def _with_changes(flat: Flat, facts: Facts) -> Facts:
+    """Return `facts` with the values that the program may give settings, by assignment or by `dataclasses.replace`."""
     new_values: list[tuple[str, ast.expr]] = []
     for statement in flat.statements():
         for node in walk(statement):
@@ -75,12 +75,14 @@ def _changed_settings(flat: Flat, facts: Facts) -> set[Path]:
                 if isinstance(target, ast.Attribute)
                 and not (isinstance(target.value, ast.Name) and target.value.id == "self")
             ]
-    return {
-        path
-        for path, known in facts.values.items()
-        for name, value in new_values
-        if path[-1] == name and not (isinstance(value, ast.Constant) and value.value == known)
-    }
+    known = {path: [value] for path, value in facts.values.items()} | dict(facts.choices)
+    opened, choices = set(), dict(facts.choices)
+    for path, value in ((path, value) for path in known for name, value in new_values if path[-1] == name):
+        if not isinstance(value, ast.Constant):
+            opened.add(path)
+        elif value.value not in known[path]:
+            choices[path] = [*choices.get(path, known[path]), value.value]
+    return dataclasses.replace(facts, open=facts.open | opened, choices=choices)
 
 
 def _is_replace(called: ast.expr) -> bool:

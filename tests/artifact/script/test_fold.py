@@ -154,16 +154,32 @@ class Config:
         ("a", "size"): 1,
         ("b", "size"): 2,
     }
-    known = Facts({"Config": (), "Part": ("Part",)}, values, shared={("a",), ("b",)})
+    sizes: dict[tuple[str, ...], list[Any]] = {("Part", "size"): [1, 2]}
+    known = Facts({"Config": (), "Part": ("Part",)}, values, shared={("a",), ("b",)}, choices=sizes)
     text = cut(
         "def third(): return abs(3)\ndef fourth(): return abs(4)\n"
-        "def use(part: Part): return third() if part.kind == 'y' else 10 if part.size == 1 else 20\n"
+        "def use(part: Part):\n    if part.size > 2 or part.size not in (1, 2): return fourth()\n"
+        "    return third() if part.kind == 'y' else 10 if part.size == 1 else 20\n"
         "def direct(cfg: Config): return 1 if cfg.b.size == 2 else fourth()\n"
         "def main():\n    cfg = Config()\n    return use(cfg.a), use(cfg.b), direct(cfg)",
         classes,
         known,
     )
     assert "third" not in text and "fourth" not in text and "part.size == 1" in text
+
+
+def test_a_setting_that_the_program_changes_has_one_of_the_values_that_it_gives() -> None:
+    source = (
+        "def flash(): return abs(-2)\ndef math(): return abs(-3)\n"
+        "def use(model: ModelConfig):\n    kind = model.kind\n    if kind in ('fa2', 'fa3'):\n        return flash()\n"
+        "    return math() if kind != 'sdpa' else 4\n"
+        "def main():\n    cfg = Config()\n    cfg.model.kind = {}\n    return use(cfg.model)"
+    )
+    fixed = cut(source.format("'sdpa'"))
+    assert "flash" not in fixed and "math()" in fixed
+    assert "flash()" in cut(source.format("'fa3'"))
+    # A value that is computed can be any.
+    assert "flash()" in cut(source.format("str(len('ab'))"))
 
 
 def test_a_class_that_only_annotations_name_is_dropped() -> None:
