@@ -11,8 +11,9 @@ from golf.artifact.script.evaluation import SCALARS, UNKNOWN, Facts, Path, Scope
 from golf.artifact.script.flat import Flat
 from golf.artifact.script.syntax import is_docstring, walk
 
-# A script is made for GPUs, so the functions that are faster on a CPU only are not worth their bytes.
-NEVER_TRUE = ("suits_eager_cpu",)
+# A script is made for GPUs, so the functions that are faster on a CPU only are not worth their bytes. It saves no
+# checkpoints, and nobody listens to its loop.
+NEVER_TRUE = ("suits_eager_cpu", "listens")
 ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 

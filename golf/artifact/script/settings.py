@@ -86,6 +86,8 @@ def facts_of(cfg: Config) -> Facts:
     shared = {path for own in of_class.values() if len(own) > 1 for path, _ in own}
     never_true = tuple(changes.__name__ for changes in CHANGES if not changes(cfg))
     never_true += () if has_formats(cfg.tech) else (has_formats.__name__,)
+    # Other kernels know where pieces end by themselves, and on a CPU pieces are attended to one by one.
+    never_true += () if cfg.model.attention in ("sdpa", "cudnn") else ("suits_spans",)
     return Facts(groups, values, shared, never_true=never_true, choices=choices)
 
 

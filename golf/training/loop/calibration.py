@@ -79,7 +79,11 @@ def collect(
     # scoring, because the Hessians have to be those of the model that is scored.
     model = build_scored_model(cfg, ranks.device)
     model.load_state_dict(state_dict)
-    batches = _own_text(cfg, model, ranks) if next_batch is None else _inputs(next_batch, ranks.device)
+    if cfg.quant.calibration.source == "self_generated":
+        batches = _own_text(cfg, model, ranks)
+    else:
+        assert next_batch is not None, "training text comes in batches"
+        batches = _inputs(next_batch, ranks.device)
     names, tokens, read = rounded_by_gptq(state_dict, cfg.quant), 0, list[Tensor]()
     inputs = InputHessians()
     for done, ids in enumerate(batches, start=1):

@@ -12,7 +12,7 @@ from golf.run.trainlog import TrainLog
 from golf.settings.config import Config, has_stages, training_seconds
 from golf.training.data.loader import Loader
 from golf.training.loop.checkpoint import Start
-from golf.training.loop.listener import LoopListener
+from golf.training.loop.listener import LoopListener, listens
 from golf.training.loop.schedule import (
     TrainClock,
     decays_from_the_start,
@@ -59,13 +59,13 @@ def train(
     loaded a checkpoint, the caller has moved `loader` behind the checkpoint's batches.
     """
     ranks, clock, step, loss = state.ranks, TrainClock(state.ranks), 0, None
-    if listener:
+    if listens(listener):
         start = listener.start
         clock, step, loss = TrainClock(ranks, start.train_seconds), start.step, start.train_loss
     # Steps and seconds before those whose mean tells the length of the next step.
     before_pace = (0, 0.0)
     clock.start()
-    if listener:
+    if listens(listener):
         listener.clock_runs()
     while True:
         # Ranks agree on one reading: with clocks of their own they would part in learning rate and number of steps.
@@ -76,7 +76,7 @@ def train(
         out_of_time = _steps_left(cfg, step, seconds, before_pace) < 1
         last = out_of_time or step == cfg.schedule.iterations
         # Checkpoints are written while the clock stands.
-        if listener and not last and listener.is_checkpoint_due(seconds):
+        if listens(listener) and not last and listener.is_checkpoint_due(seconds):
             clock.pause()
             stage_steps = tuple(state.stages.steps) if has_stages(cfg) else ()
             listener.save(Start(step, clock.agreed_seconds(), loss, state.switches.on, stage_steps))
@@ -85,13 +85,13 @@ def train(
         if last or _validation_is_due(cfg, step):
             clock.pause()
             # Graphs that a validation compiles cost no training time and are not reported.
-            if listener:
+            if listens(listener):
                 listener.clock_stands()
             score = validate(last)
             log.validation(step, clock.seconds, score)
             if last or not math.isfinite(score.val_loss):
                 break
-            if listener:
+            if listens(listener):
                 listener.clock_runs()
             clock.start()
             # The pause has waited for the device, so that no queued work is missing from this reading.
@@ -124,8 +124,8 @@ def train(
         if logged:
             loss = ranks.sum(tensor.item())[0] / ranks.world_size
         log.train_step(step, clock.seconds, loss if logged else None, multiplier)
-        if listener and step == PACE_KNOWN_STEPS and (warning := decays_from_the_start(cfg, step, clock.seconds)):
-            listener.warn(warning)
+        if listens(listener) and step == PACE_KNOWN_STEPS and (text := decays_from_the_start(cfg, step, clock.seconds)):
+            listener.warn(text)
         # Such a loss does not recover, so the rest of the budget is not spent.
         if loss is not None and not math.isfinite(loss):
             clock.pause()

@@ -40,7 +40,7 @@ class Tally:
         device = "cpu" if ranks.device.type == "mps" else ranks.device
         self.nats = torch.zeros((), dtype=torch.float64, device=device)
         self.scored = self.bytes = 0
-        self.documents: np.ndarray | None = None  # [n, 2] in the order of their scores; None = that of the text
+        self.queued: np.ndarray | None = None  # [n, 2] in the order of their scores; None = that of the text
         self._start = time.perf_counter()
 
     def add(self, indices: np.ndarray, scored: np.ndarray, losses: Tensor) -> None:
