@@ -73,7 +73,7 @@ def _by_document(backend: str, inputs: list[torch.Tensor]) -> torch.Tensor:
 def check_compiling(overrides: list[str], device: torch.device) -> list[tuple[str, bool, str]]:
     """Compile the model to one graph and take a second step, which must not compile again; return a row."""
     cfg = compose([*overrides, "launch.compile=full"])
-    step = build_state(cfg, Ranks(device=device), lambda name, progress: None).step
+    step = build_state(cfg, Ranks(device=device)).step
     start = time.perf_counter()
     step(lambda: synthetic_batch(cfg), 1.0, 0.9)
     seconds = time.perf_counter() - start

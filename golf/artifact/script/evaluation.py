@@ -44,8 +44,8 @@ class Facts:
     choices: Mapping[Path, list[Any]] = field(default_factory=dict)
     makers: dict[str, Path] = field(default_factory=dict)  # function → group of settings that it returns
     attributes: dict[tuple[str, str], Path] = field(default_factory=dict)  # (class, attribute) → group that it holds
-    never_true: tuple[str, ...] = ()  # functions that return False under this configuration
-    results: dict[str, Any] = field(default_factory=dict)  # function → the one value that it returns
+    answers: Mapping[str, Any] = field(default_factory=dict)  # function → what it returns under this configuration
+    results: dict[Any, Any] = field(default_factory=dict)  # function, or (function, argument) → the one value of it
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,9 @@ class Scope:
             if isinstance(target, ast.Name) and times[target.id] == 1 and target.id not in hidden:
                 if (path := inner.path(value)) is not None:
                     groups[target.id] = path
-                elif isinstance(known := inner.value(value), SCALARS):  # a list may be filled later
+                elif isinstance(known := inner.value(value), SCALARS) or (
+                    known is not UNKNOWN and isinstance(value, ast.Tuple)  # a list may be filled later
+                ):
                     values[target.id] = known
         return inner
 
@@ -106,7 +108,9 @@ class Scope:
         if (path := self.path(node)) is not None and path in self.facts.values.keys() - self.facts.choices.keys():
             return UNKNOWN if path in self.facts.open else self.facts.values[path]
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            return self.facts.results.get(node.func.id, UNKNOWN)
+            known = self.facts.results.get(node.func.id, UNKNOWN)
+            asked = [arg.value for arg in node.args if isinstance(arg, ast.Constant)]
+            return self.facts.results.get((node.func.id, *asked), known)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             operand = self.value(node.operand)
             return UNKNOWN if operand is UNKNOWN else not operand

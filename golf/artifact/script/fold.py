@@ -11,9 +11,9 @@ from golf.artifact.script.evaluation import SCALARS, UNKNOWN, Facts, Path, Scope
 from golf.artifact.script.flat import Flat
 from golf.artifact.script.syntax import is_docstring, walk
 
-# A script is made for GPUs, so the functions that are faster on a CPU only are not worth their bytes. It saves no
-# checkpoints, and nobody listens to its loop.
-NEVER_TRUE = ("suits_eager_cpu", "listens")
+# A script is made for GPUs, so the functions that are faster on a CPU only are not worth their bytes. What
+# golf.questions says of the framework alone is not in a script either.
+NEVER_TRUE = ("suits_eager_cpu", "listens", "records_slots")
 ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 
@@ -25,13 +25,23 @@ def fold(flat: Flat, facts: Facts) -> None:
         if isinstance(node, ast.FunctionDef) and isinstance(node.returns, ast.Name) and node.returns.id in facts.groups:
             facts.makers[node.name] = facts.groups[node.returns.id]
     facts.attributes = _groups_held(flat, facts)
-    facts.results = dict.fromkeys((*NEVER_TRUE, *facts.never_true), False)
-    facts.results |= _results(flat, facts)
+    facts.results = {**_results(flat, facts), **dict.fromkeys(NEVER_TRUE, False), **facts.answers, **_unused(flat)}
     # A second pass would gain only from functions that the first one reduced to a return; none decides a branch.
     folder = _Folder(facts)
     for statement in flat.statements():
         folder.visit(statement)
         flat.changed(statement)
+
+
+def _unused(flat: Flat) -> dict[tuple[str, str], bool]:
+    """Return ("is_used", slot) → False for attributes that only the modules that ask for them name."""
+    asking: dict[str, set[str]] = {}
+    for section in flat.sections:
+        for node in (node for statement in section.body for node in walk(statement)):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "is_used":
+                asking.setdefault(ast.literal_eval(node.args[0]), set()).add(section.name)
+    named = {(s.name, name) for s in flat.sections for node in s.body for name in flat.uses(node).attributes}
+    return {("is_used", slot): False for slot, own in asking.items() if not {m for m, n in named if n == slot} - own}
 
 
 def _groups_held(flat: Flat, facts: Facts) -> dict[tuple[str, str], Path]:
@@ -136,6 +146,10 @@ class _Folder(ast.NodeTransformer):
             return node
         kept = node.body if value else node.orelse
         return [part for part in kept if not isinstance(part, ast.Pass)] or None
+
+    def visit_For(self, node: ast.For) -> ast.AST | None:
+        self.generic_visit(node)
+        return None if self.scope.value(node.iter) == () else node
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
         node.test = self._simplified(node.test, is_test=True)

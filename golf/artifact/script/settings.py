@@ -84,11 +84,12 @@ def facts_of(cfg: Config) -> Facts:
     if not cfg.tech:
         values["tech",] = ()
     shared = {path for own in of_class.values() if len(own) > 1 for path, _ in own}
-    never_true = tuple(changes.__name__ for changes in CHANGES if not changes(cfg))
-    never_true += () if has_formats(cfg.tech) else (has_formats.__name__,)
+    answers: dict[str, Any] = {changes.__name__: False for changes in CHANGES if not changes(cfg)}
+    answers |= {} if has_formats(cfg.tech) else {has_formats.__name__: False}
+    answers |= {} if cfg.tech else {"has_techniques": False, "techniques": ()}
     # Other kernels know where pieces end by themselves, and on a CPU pieces are attended to one by one.
-    never_true += () if cfg.model.attention in ("sdpa", "cudnn") else ("suits_spans",)
-    return Facts(groups, values, shared, never_true=never_true, choices=choices)
+    answers |= {} if cfg.model.attention in ("sdpa", "cudnn") else {"suits_spans": False}
+    return Facts(groups, values, shared, answers=answers, choices=choices)
 
 
 def _groups_by_class(cfg: Config) -> Groups:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable
-from typing import Any, TypeGuard
+from typing import Any
 
 from golf.training.loop.checkpoint import Checkpoints, Start
 
@@ -45,11 +45,6 @@ class LoopListener:
         """Write a checkpoint from which training can go on at `start`."""
         if self.checkpoints:
             self.checkpoints.save(start)
-
-
-def listens(listener: LoopListener | None) -> TypeGuard[LoopListener]:
-    """Tell whether there is a listener. An exported script has no code for one."""
-    return listener is not None
 
 
 def _dynamo() -> Any:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from golf.bits import Score
+from golf.questions import has_techniques
 from golf.run.trainlog import TrainLog
 from golf.settings.config import Config, uses_gptq
 from golf.training.data.batches import open_loader
@@ -61,8 +62,8 @@ def validation(state: TrainState, scorer: Scorer) -> Callable[[bool], Score]:
     """Return the function that the timed loop validates with. Given True, it scores the weights that are exported."""
 
     def validate(last: bool) -> Score:
-        weights = state.hooks.final_weights() if last else state.model.scored_weights()
-        return scorer(weights, state.switches.on_in_scores())
+        weights = state.final_weights() if last else state.model.scored_weights()
+        return scorer(weights, state.switches.on_in_scores() if has_techniques() else ())
 
     return validate
 
@@ -78,7 +79,7 @@ def calibrate_trained(
     if not uses_gptq(cfg.quant) or training.diverged:
         return None
     log.calibrating()
-    weights, ranks = state.hooks.final_weights(), state.ranks
+    weights, ranks = state.final_weights(), state.ranks
     if cfg.quant.calibration.source == "self_generated":
         calibration = collect(cfg, weights, ranks)
     else:
@@ -115,7 +116,7 @@ def tune_trained(
     Training text is read from where `loader` stands. Under `quant.fit=cap` a result above the cap is left untuned.
     """
     start, ranks = time.perf_counter(), state.ranks
-    weights = {name: tensor.detach().cpu() for name, tensor in state.hooks.final_weights().items()}
+    weights = {name: tensor.detach().cpu() for name, tensor in state.final_weights().items()}
     hessians = calibration.hessians if calibration else None
     # Ranks need not find the same codes to the last bit.
     coded = ranks.of_first(round_model(cfg, weights, code_bytes, hessians, log) if ranks.is_first else {})

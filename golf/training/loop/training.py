@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from golf.bits import Score
+from golf.questions import has_techniques, listens
 from golf.run.progress import Progress
 from golf.run.trainlog import TrainLog
 from golf.settings.config import Config, has_stages, training_seconds
 from golf.training.data.loader import Loader
 from golf.training.loop.checkpoint import Start
-from golf.training.loop.listener import LoopListener, listens
+from golf.training.loop.listener import LoopListener
 from golf.training.loop.schedule import (
     TrainClock,
     decays_from_the_start,
@@ -98,13 +99,18 @@ def train(
             seconds = clock.agreed_seconds()
         multiplier = lr_multiplier(cfg, step, seconds)
         progress = Progress(step, progress_fraction(cfg, step, seconds), multiplier)
-        state.hooks.before_step(progress)
         schedule_decay(cfg, state.step.optimizer, progress.fraction)
-        before, active = state.switches.on, state.switches.advance(progress)
-        state.hooks.at_switch(before, active)
-        if active != before:
-            # Steps have another length from here on, such as those of a loop.
-            before_pace = (step, seconds)
+        active: tuple[str, ...] = ()
+        if has_techniques():
+            state.hooks.before_step(progress)
+            before, active = state.switches.on, state.switches.advance(progress)
+            for name in active:
+                if name not in before:
+                    log.switched_on(name, progress)
+            state.hooks.at_switch(before, active)
+            if active != before:
+                # Steps have another length from here on, such as those of a loop.
+                before_pace = (step, seconds)
         next_batch = loader.next_batch
         if has_stages(cfg):
             stage = state.stages.number
@@ -116,8 +122,9 @@ def train(
             next_batch = state.stages.cutting(next_batch)
         tensor = state.step(next_batch, multiplier, muon_momentum(cfg.optim, step), active)
         step += 1
-        # Averages are taken by the number of finished steps.
-        state.hooks.after_step(progress._replace(step=step))
+        if has_techniques():
+            # Averages are taken by the number of finished steps.
+            state.hooks.after_step(progress._replace(step=step))
         # Reading the loss waits for the device, so it is read only where it is logged.
         every = cfg.launch.train_log_every
         logged = step <= FIRST_STEPS_LOGGED or (every > 0 and step % every == 0)

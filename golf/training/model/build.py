@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from golf.errors import GolfError
+from golf.questions import listens, records_slots
 from golf.settings.config import Config, changes_loss, scored_config, techniques, trains_apart
 from golf.training.model.documents import separate_documents
 from golf.training.model.gpt import GPT, plain_route
@@ -35,13 +36,13 @@ def build_model(cfg: Config, watch: Callable[[GPT, str], None] | None = None) ->
             model = GPT(cfg.model, routes_of(cfg))
         if cfg.model.within_documents:
             separate_documents(model, cfg.data.train_seq_len)
-        if watch:
+        if listens(watch):
             watch(model, "")
         for technique in techniques(cfg):
             technique.edit_model(model, cfg)
-            if watch:
+            if listens(watch):
                 watch(model, technique.name)
-    if cfg.tech:
+    if records_slots():
         check_slots(model)
     return model
 
@@ -56,8 +57,10 @@ def build_scored_model(cfg: Config, device: torch.device) -> GPT:
 
 def routes_of(cfg: Config) -> Routes:
     """Return the routes of `cfg`'s model, computed before any technique edits it."""
-    changed = (routes for technique in techniques(cfg) if (routes := technique.routes(cfg)))
-    return next(changed, Routes(plain_route(cfg.model), {}))
+    for technique in techniques(cfg):
+        if routes := technique.routes(cfg):
+            return routes
+    return Routes(plain_route(cfg.model), {})
 
 
 def compile_for_training(model: GPT, mode: str, graphs: int = 1) -> None:

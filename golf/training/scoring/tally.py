@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from golf.bits import STANDARD, Score, bits_per_byte
+from golf.questions import listens
 from golf.training.ranks import Ranks
 from golf.training.scoring.windows import Batch
 
@@ -51,7 +52,7 @@ class Tally:
         counted = indices[scored]
         self.scored += counted.size
         self.bytes += int(self.target_bytes[counted].sum(dtype=np.int64))
-        if self.observe is not None:
+        if listens(self.observe):
             self.observe(counted, losses.detach().cpu().double().numpy()[scored])
 
     def losses(self, losses_at: Callable[..., Tensor], batch: Batch) -> Tensor:

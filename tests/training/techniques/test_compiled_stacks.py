@@ -81,7 +81,7 @@ def test_switches_are_compiled_in_the_warm_up(
     model = build_model(cfg)
     compile_for_training(model, mode)
     step = TrainStep(cfg, model, build_optimizer(cfg, model), Ranks())
-    switches, hooks = Switches(cfg, lambda *_: None), StepHooks(cfg, model)
+    switches, hooks = Switches(cfg), StepHooks(cfg, model)
     assert proving_warm_up(cfg, TrainState(step, switches, hooks), lambda _: None) == []
     losses = {}
     with torch.compiler.set_stance("fail_on_recompile"):
