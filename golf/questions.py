@@ -15,9 +15,14 @@ def has_techniques() -> bool:
     return True
 
 
+def has_routes() -> bool:
+    """Tell whether a technique may visit the blocks in an order of its own."""
+    return True
+
+
 def is_used(slot: str) -> bool:
     """Tell whether techniques may use the attribute `slot` of a model: not in a script that names it nowhere else."""
-    return True
+    return bool(slot)
 
 
 def listens(listener: Listener | None) -> TypeGuard[Listener]:
@@ -25,6 +30,6 @@ def listens(listener: Listener | None) -> TypeGuard[Listener]:
     return listener is not None
 
 
-def records_slots() -> bool:
-    """Tell whether slots know who has set them: a script's techniques have been checked before its export."""
+def proves() -> bool:
+    """Tell whether settings, techniques and own code are checked: those of a script were before its export."""
     return True

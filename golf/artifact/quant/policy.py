@@ -26,7 +26,7 @@ from golf.artifact.quant.gptq import encode_gptq
 from golf.artifact.quant.low_rank import folded, repair
 from golf.artifact.quant.pruning import Pruning, without_smallest
 from golf.errors import GolfError
-from golf.questions import has_techniques
+from golf.questions import has_techniques, proves
 from golf.registry import technique_types
 from golf.settings.config import QuantConfig, SensitiveConfig, TensorQuant, as_named, tensor_classes, uses_gptq
 from golf.settings.quant_config import BY_NAME
@@ -92,7 +92,7 @@ def quantize(
     nearest code. `tech` are the selected techniques, see `is_control`. Raises `GolfError` if the Hessians are missing
     or weights are not finite.
     """
-    if hessians is None and uses_gptq(quant):
+    if proves() and hessians is None and uses_gptq(quant):
         raise GolfError(
             f"quant={quant.name} rounds by GPTQ, which needs the model's inputs: "
             "give golf.calibrate(state_dict, cfg) as hessians."

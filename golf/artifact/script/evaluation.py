@@ -37,14 +37,11 @@ class Facts:
     """The settings of a configuration, and the places in the program that hold or decide them."""
 
     groups: Mapping[str, Path]  # class of settings → path of its group
-    values: Mapping[Path, Any]  # setting → value
+    values: dict[Path, list[Any]]  # setting → the values that it may have in the program, `UNKNOWN` for any
     shared: set[Path] = field(default_factory=set)  # groups whose class several groups have
-    open: set[Path] = field(default_factory=set)  # settings that the program itself may change to any value
-    # settings of several values: those of groups of one class, and those that the program itself may give it
-    choices: Mapping[Path, list[Any]] = field(default_factory=dict)
     makers: dict[str, Path] = field(default_factory=dict)  # function → group of settings that it returns
     attributes: dict[tuple[str, str], Path] = field(default_factory=dict)  # (class, attribute) → group that it holds
-    answers: Mapping[str, Any] = field(default_factory=dict)  # function → what it returns under this configuration
+    answers: dict[str, Any] = field(default_factory=dict)  # function → what it returns under this configuration
     results: dict[Any, Any] = field(default_factory=dict)  # function, or (function, argument) → the one value of it
 
 
@@ -71,9 +68,8 @@ class Scope:
             if isinstance(target, ast.Name) and times[target.id] == 1 and target.id not in hidden:
                 if (path := inner.path(value)) is not None:
                     groups[target.id] = path
-                elif isinstance(known := inner.value(value), SCALARS) or (
-                    known is not UNKNOWN and isinstance(value, ast.Tuple)  # a list may be filled later
-                ):
+                # A list may be filled later.
+                elif isinstance(known := inner.value(value), tuple if isinstance(value, ast.Tuple) else SCALARS):
                     values[target.id] = known
         return inner
 
@@ -96,7 +92,7 @@ class Scope:
             return self.facts.attributes.get((self.class_name, node.attr))
         base = self.path(node.value)
         path = None if base is None else (*base, node.attr)
-        known = (self.facts.values, self.facts.choices, self.facts.groups.values(), self.facts.shared)
+        known = (self.facts.values, self.facts.groups.values(), self.facts.shared)
         return path if any(path in paths for paths in known) else None
 
     def value(self, node: ast.expr) -> Any:
@@ -105,8 +101,9 @@ class Scope:
             return node.value
         if isinstance(node, ast.Name) and node.id in self.values:
             return self.values[node.id]
-        if (path := self.path(node)) is not None and path in self.facts.values.keys() - self.facts.choices.keys():
-            return UNKNOWN if path in self.facts.open else self.facts.values[path]
+        if (path := self.path(node)) is not None and path in self.facts.values:
+            first, *others = self.facts.values[path]
+            return first if all(other == first for other in others) else UNKNOWN
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             known = self.facts.results.get(node.func.id, UNKNOWN)
             asked = [arg.value for arg in node.args if isinstance(arg, ast.Constant)]
@@ -125,24 +122,19 @@ class Scope:
         return UNKNOWN
 
     def _comparison(self, node: ast.Compare) -> Any:
-        terms = [self._choices(term) for term in (node.left, *node.comparators)]
-        if [UNKNOWN] in terms:
+        terms = [self.facts.values.get(self.path(t) or (), [self.value(t)]) for t in (node.left, *node.comparators)]
+        if any(UNKNOWN in values for values in terms):
             return UNKNOWN
         try:
             # Whichever of their values several settings have, the answer has to be one.
-            first, *others = [
+            answers = {
                 all(COMPARISONS[type(op)](a, b) for a, op, b in zip(values, node.ops, values[1:], strict=False))
                 for values in itertools.product(*terms)
-            ]
+            }
         except TypeError:
             # An operand before it keeps the program from coming here, as in `x is not None and x > 0`.
             return UNKNOWN
-        return first if all(other == first for other in others) else UNKNOWN
-
-    def _choices(self, node: ast.expr) -> list[Any]:
-        """Return the values that `node` may have, or `UNKNOWN` alone."""
-        path = self.path(node)
-        return self.facts.choices[path] if path in self.facts.choices.keys() - self.facts.open else [self.value(node)]
+        return answers.pop() if len(answers) == 1 else UNKNOWN
 
     def _boolean(self, node: ast.BoolOp) -> Any:
         # Operands have no side effects in this package, so that one known operand can decide, wherever it stands.

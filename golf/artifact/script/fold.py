@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 from golf.artifact.script.evaluation import SCALARS, UNKNOWN, Facts, Path, Scope, assignments
 from golf.artifact.script.flat import Flat
-from golf.artifact.script.syntax import is_docstring, walk
+from golf.artifact.script.syntax import DOTTED, is_docstring, walk
 
 # A script is made for GPUs, so the functions that are faster on a CPU only are not worth their bytes. What
 # golf.questions says of the framework alone is not in a script either.
-NEVER_TRUE = ("suits_eager_cpu", "listens", "records_slots")
+NEVER_TRUE = ("suits_eager_cpu", "listens", "proves")
 ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 
@@ -34,14 +36,15 @@ def fold(flat: Flat, facts: Facts) -> None:
 
 
 def _unused(flat: Flat) -> dict[tuple[str, str], bool]:
-    """Return ("is_used", slot) → False for attributes that only the modules that ask for them name."""
-    asking: dict[str, set[str]] = {}
-    for section in flat.sections:
-        for node in (node for statement in section.body for node in walk(statement)):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "is_used":
-                asking.setdefault(ast.literal_eval(node.args[0]), set()).add(section.name)
-    named = {(s.name, name) for s in flat.sections for node in s.body for name in flat.uses(node).attributes}
-    return {("is_used", slot): False for slot, own in asking.items() if not {m for m, n in named if n == slot} - own}
+    """Return ("is_used", slot) → False for every attribute that is read nowhere but where its use is asked for."""
+    nodes = [node for statement in flat.statements() for node in walk(statement)]
+    calls = (node for node in nodes if isinstance(node, ast.Call) and ast.unparse(node.func) == "is_used")
+    asked = Counter(ast.literal_eval(call.args[0]) for call in calls)
+    named = Counter(node.attr for node in nodes if isinstance(node, ast.Attribute))
+    texts = (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    named.update(word for text in texts if DOTTED.fullmatch(text) for word in re.findall(r"\w+", text))
+    # A question names the slot and guards one use of it, and a constructor declares it.
+    return {("is_used", slot): False for slot, times in asked.items() if named[slot] <= 2 * times + 1}
 
 
 def _groups_held(flat: Flat, facts: Facts) -> dict[tuple[str, str], Path]:
@@ -86,14 +89,9 @@ def _with_changes(flat: Flat, facts: Facts) -> Facts:
                 if isinstance(target, ast.Attribute)
                 and not (isinstance(target.value, ast.Name) and target.value.id == "self")
             ]
-    known = {path: [value] for path, value in facts.values.items()} | dict(facts.choices)
-    opened, choices = set(), dict(facts.choices)
-    for path, value in ((path, value) for path in known for name, value in new_values if path[-1] == name):
-        if not isinstance(value, ast.Constant):
-            opened.add(path)
-        elif value.value not in known[path]:
-            choices[path] = [*choices.get(path, known[path]), value.value]
-    return dataclasses.replace(facts, open=facts.open | opened, choices=choices)
+    given = [(name, Scope(Facts({}, {})).value(value)) for name, value in new_values]
+    values = {path: [*own, *(new for name, new in given if name == path[-1])] for path, own in facts.values.items()}
+    return dataclasses.replace(facts, values=values)
 
 
 def _is_replace(called: ast.expr) -> bool:

@@ -62,34 +62,28 @@ def facts_of(cfg: Config) -> Facts:
     of them. They stand under the class's name.
     """
     groups: dict[str, Path] = {}
-    values: dict[Path, Any] = {}
-    choices: dict[Path, list[Any]] = {}
+    values: dict[Path, list[Any]] = {}
     of_class = _groups_by_class(cfg)
     for kind, own in of_class.items():
         groups[kind] = own[0][0] if len(own) == 1 else (kind,)
         # Patterns of names make more of them from these.
         named = [((), how) for _, how in named_settings(cfg.quant)] if kind == TensorQuant.__name__ else []
-        for path, node in own:
-            for name in _names(node):
-                value = getattr(node, name)
-                if not dataclasses.is_dataclass(value) and name != "tech":
-                    values[*path, name] = tuple(value) if isinstance(value, list) else value
-        for name in _names(own[0][1]) if len(own) > 1 else ():
-            found = [getattr(node, name) for _, node in (*own, *named)]
-            found = [tuple(value) if isinstance(value, list) else value for value in found]
-            if all(value == found[0] for value in found):
-                values[kind, name] = found[0]
-            else:
-                choices[kind, name] = found
+        alike = [((kind,), [node for _, node in (*own, *named)])] if len(own) > 1 else []
+        for path, nodes in [*alike, *((path, [node]) for path, node in own)]:
+            for name in _names(nodes[0]):
+                if not dataclasses.is_dataclass(getattr(nodes[0], name)) and name != "tech":
+                    found = [getattr(node, name) for node in nodes]
+                    values[*path, name] = [tuple(value) if isinstance(value, list) else value for value in found]
     if not cfg.tech:
-        values["tech",] = ()
+        values["tech",] = [()]
     shared = {path for own in of_class.values() if len(own) > 1 for path, _ in own}
     answers: dict[str, Any] = {changes.__name__: False for changes in CHANGES if not changes(cfg)}
     answers |= {} if has_formats(cfg.tech) else {has_formats.__name__: False}
     answers |= {} if cfg.tech else {"has_techniques": False, "techniques": ()}
+    answers |= {} if any(technique.routes(cfg) for technique in cfg.tech.values()) else {"has_routes": False}
     # Other kernels know where pieces end by themselves, and on a CPU pieces are attended to one by one.
     answers |= {} if cfg.model.attention in ("sdpa", "cudnn") else {"suits_spans": False}
-    return Facts(groups, values, shared, answers=answers, choices=choices)
+    return Facts(groups, values, shared, answers=answers)
 
 
 def _groups_by_class(cfg: Config) -> Groups:

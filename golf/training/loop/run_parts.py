@@ -11,7 +11,6 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,14 +28,6 @@ from golf.training.loop.state import TrainState
 from golf.training.loop.training import Training
 from golf.training.loop.tuning import Tuning, tune_floats
 from golf.training.scoring.scorer import Scorer
-
-
-class ArtifactScores(NamedTuple):
-    """Scores of the weights in an artifact, named as in result.json; None where the configuration asks for none."""
-
-    post_quant: Score
-    post_quant_sliding: Score | None
-    post_quant_ttt: Score | None
 
 
 def set_up_torch(cfg: Config) -> None:
@@ -131,8 +122,11 @@ def tune_trained(
     return dataclasses.replace(tuning, seconds=seconds)
 
 
-def score_artifact(cfg: Config, weights: Mapping[str, Tensor], scorer: Scorer, log: TrainLog) -> ArtifactScores:
-    """Take and log every score of the artifact's `weights` that the configuration asks for."""
+def score_artifact(cfg: Config, weights: Mapping[str, Tensor], scorer: Scorer, log: TrainLog) -> list[Score | None]:
+    """Log and return the standard score of the artifact's `weights`, the sliding one and that with training.
+
+    What the configuration does not ask for is None.
+    """
     standard, windowed, trained = scorer(weights), None, None
     log.round_trip(standard)
     if cfg.eval.stride:
@@ -142,4 +136,4 @@ def score_artifact(cfg: Config, weights: Mapping[str, Tensor], scorer: Scorer, l
     if cfg.eval.ttt.method != "off":
         trained = scorer.test_time_trained(weights, watcher=log)
         log.test_time_trained(trained)
-    return ArtifactScores(standard, windowed, trained)
+    return [standard, windowed, trained]

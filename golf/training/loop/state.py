@@ -52,8 +52,7 @@ class TrainState:
 
     def final_weights(self) -> dict[str, Tensor]:
         """Return the weights that are scored and exported, see `StepHooks.final_weights`."""
-        weights: dict[str, Tensor] = self.hooks.final_weights() if has_techniques() else self.model.scored_weights()
-        return weights
+        return self.hooks.final_weights() if has_techniques() else self.model.scored_weights()
 
     @property
     def model_params(self) -> int:

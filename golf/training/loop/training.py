@@ -104,9 +104,8 @@ def train(
         if has_techniques():
             state.hooks.before_step(progress)
             before, active = state.switches.on, state.switches.advance(progress)
-            for name in active:
-                if name not in before:
-                    log.switched_on(name, progress)
+            for name in [name for name in active if name not in before]:
+                log.switched_on(name, progress)
             state.hooks.at_switch(before, active)
             if active != before:
                 # Steps have another length from here on, such as those of a loop.

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from golf.errors import GolfError
+from golf.questions import has_routes, is_used
 from golf.settings.config import Config, ModelConfig
 from golf.training.model.eager_cpu import LONGEST, attend_in_blocks, suits_eager_cpu
 from golf.training.model.layers import CastedLinear, Context, RMSNorm, embed_dtype, in_order
@@ -197,14 +198,14 @@ class CausalSelfAttention(nn.Module):
     def forward(self, x: Tensor, context: Context) -> Tensor:
         heads = (*x.shape[:2], -1, self.head_dim)  # [B, T, H or K, D]
         # A visit may have control vectors of its own; the matrices are always the layer's.
-        layer = context.layer.attn if context.layer else self
+        layer = context.layer.attn if has_routes() and context.layer else self
         q, k, v = (t.view(heads) for t in layer.project(layer, x, context.active))
-        for mix in in_order(self.value_hooks):
+        for mix in in_order(self.value_hooks) if is_used("value_hooks") else ():
             v = mix(self, v, context)
         # Queries and keys have unit RMS, so the gain decides how sharp a head's softmax can be.
         q = apply_rotary(self.qk_norm(q), context.cos, context.sin) * self.q_gain.to(x.dtype)[:, None]
         k = apply_rotary(self.qk_norm(k), context.cos, context.sin)
         y = layer.core(layer, q, k, v, context)
-        for edit in in_order(self.output_hooks):
+        for edit in in_order(self.output_hooks) if is_used("output_hooks") else ():
             y = edit(self, y, v, x)
         return layer.proj(y.reshape(x.shape), context.active)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from golf.errors import GolfError
-from golf.questions import listens, records_slots
+from golf.questions import has_routes, listens, proves
 from golf.settings.config import Config, changes_loss, scored_config, techniques, trains_apart
 from golf.training.model.documents import separate_documents
 from golf.training.model.gpt import GPT, plain_route
@@ -30,10 +30,8 @@ def build_model(cfg: Config, watch: Callable[[GPT, str], None] | None = None) ->
     # The model is built on the CPU, so no GPU's random state is asked for, which would start CUDA.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(cfg.seed)
-        if changes_loss(cfg):
-            model = trained_with(techniques(cfg), cfg)(cfg.model, routes_of(cfg))
-        else:
-            model = GPT(cfg.model, routes_of(cfg))
+        routes = routes_of(cfg) if has_routes() else None
+        model = trained_with(techniques(cfg), cfg)(cfg.model, routes) if changes_loss(cfg) else GPT(cfg.model, routes)
         if cfg.model.within_documents:
             separate_documents(model, cfg.data.train_seq_len)
         if listens(watch):
@@ -42,7 +40,7 @@ def build_model(cfg: Config, watch: Callable[[GPT, str], None] | None = None) ->
             technique.edit_model(model, cfg)
             if listens(watch):
                 watch(model, technique.name)
-    if records_slots():
+    if proves():
         check_slots(model)
     return model
 

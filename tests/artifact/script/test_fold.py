@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from golf.artifact.script.bundle import refuse_leftovers
-from golf.artifact.script.evaluation import Facts
+from golf.artifact.script.evaluation import UNKNOWN, Facts
 from golf.artifact.script.flat import Flat, Section
 from golf.artifact.script.fold import fold
 from golf.artifact.script.shake import shake
@@ -28,8 +28,9 @@ class Config:
 
 
 def facts() -> Facts:
-    values = {("model", "layers"): 3, ("model", "skips"): False, ("model", "kind"): "plain", ("steps",): 5}
-    return Facts({"Config": (), "ModelConfig": ("model",)}, {**values, ("seed",): 1}, open={("seed",)})
+    model: dict[str, list[Any]] = {"layers": [3], "skips": [False], "kind": ["plain"]}
+    values: dict[tuple[str, ...], list[Any]] = {("model", name): value for name, value in model.items()}
+    return Facts({"Config": (), "ModelConfig": ("model",)}, {**values, ("steps",): [5], ("seed",): [UNKNOWN]})
 
 
 def flat_of(source: str, classes: str = CLASSES) -> Flat:
@@ -147,15 +148,15 @@ class Config:
     a: Part = field(default_factory=Part)
     b: Part = field(default_factory=lambda: Part(size=2))
 """
-    values: dict[tuple[str, ...], Any] = {
-        ("a", "kind"): "x",
-        ("b", "kind"): "x",
-        ("Part", "kind"): "x",
-        ("a", "size"): 1,
-        ("b", "size"): 2,
+    values: dict[tuple[str, ...], list[Any]] = {
+        ("a", "kind"): ["x"],
+        ("b", "kind"): ["x"],
+        ("Part", "kind"): ["x", "x"],
+        ("a", "size"): [1],
+        ("b", "size"): [2],
+        ("Part", "size"): [1, 2],
     }
-    sizes: dict[tuple[str, ...], list[Any]] = {("Part", "size"): [1, 2]}
-    known = Facts({"Config": (), "Part": ("Part",)}, values, shared={("a",), ("b",)}, choices=sizes)
+    known = Facts({"Config": (), "Part": ("Part",)}, values, shared={("a",), ("b",)})
     text = cut(
         "def third(): return abs(3)\ndef fourth(): return abs(4)\n"
         "def use(part: Part):\n    if part.size > 2 or part.size not in (1, 2): return fourth()\n"
