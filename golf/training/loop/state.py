@@ -81,9 +81,9 @@ def build_state(cfg: Config, ranks: Ranks) -> TrainState:
     optimizer = build_optimizer(cfg, model, ranks)
     lengths = len({stage.seq_len for stage in stages(cfg)}) if has_stages(cfg) else 1
     if not has_techniques():
-        compile_for_training(model, cfg.launch.compile, graphs=lengths)
+        compile_for_training(model, cfg.launch, graphs=lengths)
         return TrainState(TrainStep(cfg, model, optimizer, ranks), attention=attention, kernels=kernels)
     switches = Switches(cfg)
-    compile_for_training(model, cfg.launch.compile, graphs=(1 + len(switches.later_sets())) * lengths)
+    compile_for_training(model, cfg.launch, graphs=(1 + len(switches.later_sets())) * lengths)
     step = TrainStep(cfg, model, optimizer, ranks)
     return TrainState(step, switches, StepHooks(cfg, model), attention, kernels)

@@ -43,7 +43,7 @@ class Scorer:
             # Scores by document need it even if the training has none, and pieces are as long as scores want them.
             separate_documents(self.model, self.seq_len)
         self.model.rotary.keep(self.seq_len, like=self.model.tok_emb.weight)
-        self.token_losses = compile_for_scoring(self.model, cfg.launch.compile)
+        self.token_losses = compile_for_scoring(self.model, cfg.launch)
         if proves() and cfg.eval.ttt.method == "lora":
             # Called for its error alone: a model without such layers is refused before the training, not after it.
             check_adapted(self.model, cfg.eval.ttt)
