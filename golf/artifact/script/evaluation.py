@@ -105,9 +105,8 @@ class Scope:
             first, *others = self.facts.values[path]
             return first if all(other == first for other in others) else UNKNOWN
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            known = self.facts.results.get(node.func.id, UNKNOWN)
-            asked = [arg.value for arg in node.args if isinstance(arg, ast.Constant)]
-            return self.facts.results.get((node.func.id, *asked), known)
+            asked = (node.func.id, *(arg.value for arg in node.args if isinstance(arg, ast.Constant)))
+            return self.facts.results.get(asked, self.facts.results.get(node.func.id, UNKNOWN))
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             operand = self.value(node.operand)
             return UNKNOWN if operand is UNKNOWN else not operand

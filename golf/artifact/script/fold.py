@@ -38,8 +38,8 @@ def fold(flat: Flat, facts: Facts) -> None:
 def _unused(flat: Flat) -> dict[tuple[str, str], bool]:
     """Return ("is_used", slot) → False for every attribute that is read nowhere but where its use is asked for."""
     nodes = [node for statement in flat.statements() for node in walk(statement)]
-    calls = (node for node in nodes if isinstance(node, ast.Call) and ast.unparse(node.func) == "is_used")
-    asked = Counter(ast.literal_eval(call.args[0]) for call in calls)
+    calls = (node for node in nodes if isinstance(node, ast.Call))
+    asked = Counter(ast.literal_eval(call.args[0]) for call in calls if ast.unparse(call.func) == "is_used")
     named = Counter(node.attr for node in nodes if isinstance(node, ast.Attribute))
     texts = (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
     named.update(word for text in texts if DOTTED.fullmatch(text) for word in re.findall(r"\w+", text))

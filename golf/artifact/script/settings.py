@@ -22,6 +22,7 @@ from golf.settings.config import (
     has_formats,
     has_stages,
     named_settings,
+    tensor_classes,
     trains_apart,
 )
 
@@ -72,8 +73,7 @@ def facts_of(cfg: Config) -> Facts:
         for path, nodes in [*alike, *((path, [node]) for path, node in own)]:
             for name in _names(nodes[0]):
                 if not dataclasses.is_dataclass(getattr(nodes[0], name)) and name != "tech":
-                    found = [getattr(node, name) for node in nodes]
-                    values[*path, name] = [tuple(value) if isinstance(value, list) else value for value in found]
+                    values[*path, name] = [tuple(v) if isinstance(v := getattr(n, name), list) else v for n in nodes]
     if not cfg.tech:
         values["tech",] = [()]
     shared = {path for own in of_class.values() if len(own) > 1 for path, _ in own}
@@ -83,6 +83,9 @@ def facts_of(cfg: Config) -> Facts:
     answers |= {} if any(technique.routes(cfg) for technique in cfg.tech.values()) else {"has_routes": False}
     # Other kernels know where pieces end by themselves, and on a CPU pieces are attended to one by one.
     answers |= {} if cfg.model.attention in ("sdpa", "cudnn") else {"suits_spans": False}
+    quant, hows = cfg.quant, [*tensor_classes(cfg.quant).values(), *(how for _, how in named_settings(cfg.quant))]
+    tries_one = len(quant.gptq.damping) == 1 and quant.gptq.unused_inputs in ("left_out", "one")
+    answers |= {"has_rivals": False} if tries_one and all(how.clip != "search" for how in hows) else {}
     return Facts(groups, values, shared, answers=answers)
 
 

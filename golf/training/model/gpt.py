@@ -51,8 +51,7 @@ class Block(nn.Module):
         self.attn = CausalSelfAttention(cfg)
         self.mlp: nn.Module = MLP(dim, mlp_hidden(cfg))
         # MLPs of further visits in one pass; without any, all visits share `mlp`.
-        if has_routes():
-            self.further_mlps = nn.ModuleList()
+        self.further_mlps = nn.ModuleList()
         self.attn_norm, self.mlp_norm = RMSNorm(), RMSNorm()
         self.attn_scale = nn.Parameter(torch.ones(dim))
         self.mlp_scale = nn.Parameter(torch.ones(dim))

@@ -183,6 +183,36 @@ def test_a_setting_that_the_program_changes_has_one_of_the_values_that_it_gives(
     assert "flash()" in cut(source.format("str(len('ab'))"))
 
 
+MODEL = (
+    "def is_used(slot): return bool(slot)\n"
+    "class Model:\n    def __init__(self):\n        self.hooks: list = []\n        self.calls = list()\n"
+    "    def call(self, x):\n        for hook in self.hooks if is_used('hooks') else ():\n            x = hook(x)\n"
+    "        return x\n"
+)
+
+
+@pytest.mark.parametrize(
+    "edit", ["", "model.hooks.append(abs)", "model.hooks = [abs]", "getattr(model, 'hooks').append(abs)"]
+)
+def test_a_slot_that_is_named_nowhere_but_where_its_use_is_asked_for_is_cut(edit: str) -> None:
+    text = cut(MODEL + f"def main():\n    model = Model()\n    {edit}\n    return model.call(-1)")
+    assert ("hook" in text) == bool(edit) and "self.calls = list()" in text
+
+
+def test_a_question_that_an_export_answers_cuts_what_it_guards() -> None:
+    source = (
+        "def has_techniques(): return True\ndef techniques(cfg): return cfg.tech\ndef proves(): return True\n"
+        "def edit(x): return x\n"
+        "def use(cfg: Config):\n    for technique in techniques(cfg):\n        edit(technique)\n"
+        "    if proves():\n        edit(1)\n    if has_techniques():\n        return edit(2)\n    return 2\n"
+        "def main():\n    cfg = Config()\n    cfg.tech = ()\n    return use(cfg)"
+    )
+    known = facts()
+    known.answers = {"has_techniques": False, "techniques": ()}
+    assert not any(word in cut(source, known=known) for word in ("edit", "technique", "proves"))
+    assert "edit(technique)" in cut(source) and "has_techniques" not in cut(source)
+
+
 def test_a_class_that_only_annotations_name_is_dropped() -> None:
     text = cut(
         "class Folder:\n    pass\nclass Seen:\n    pass\nKinds = tuple[int, int]\n"
