@@ -92,7 +92,7 @@ class DifferentialAttention(Technique):
 
     def edit_model(self, model: GPT, cfg: Config) -> None:
         """Add the vectors of λ to every layer, which its repeated visits share, and set its core."""
-        within = model.separating[0] if model.separating else None
+        within = model.separators[0] if model.separators else None
         for layer, block in enumerate(model.blocks):
             width = cfg.model.model_dim // cfg.model.num_heads // 2
             block.attn.differential = nn.Parameter(torch.empty(4, width).normal_(std=INIT_STD))

@@ -131,7 +131,7 @@ def separate_documents(model: GPT, longest: int) -> None:
 
     model.shared_terms[PIECES] = lambda ids: piece_starts(ids, model.piece_tokens)
     model.shared_terms[TABLE] = lambda ids: attend.pieces(ids, model.piece_tokens)
-    model.turns, model.separating = turn_from_starts, (within_pieces, turn_from_starts)
+    model.turns, model.separators = turn_from_starts, (within_pieces, turn_from_starts)
     for block in model.blocks:
         block.get_submodule("attn").core = within_pieces  # type: ignore[assignment]
 
@@ -140,9 +140,9 @@ def separate_documents(model: GPT, longest: int) -> None:
 def across_documents(model: GPT) -> Iterator[None]:
     """Let the attention of `model` reach over whole rows in the block, for rows that hold one document each."""
     # What a technique has put in the place of either stays.
-    attentions: list[Any] = [m for m in model.modules() if getattr(m, "core", None) in model.separating]
+    attentions: list[Any] = [m for m in model.modules() if getattr(m, "core", None) in model.separators]
     saved = model.turns, model.shared_terms, [attn.core for attn in attentions]
-    if model.turns in model.separating:
+    if model.turns in model.separators:
         model.turns = turn_from_row_start
     model.shared_terms = {name: term for name, term in model.shared_terms.items() if name not in (PIECES, TABLE)}
     for attn in attentions:

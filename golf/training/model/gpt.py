@@ -177,7 +177,7 @@ class GPT(nn.Module):
         self.join_skip: Callable[[GPT, Tensor, Tensor, int], Tensor] = join_weighted
         self.active_in_scoring: tuple[str, ...] = ()
         self.piece_tokens = 0  # most tokens of a document that see each other, if attention stops at a document's end
-        self.separating: tuple[Callable[..., Any], ...] = ()  # the functions that make it stop there
+        self.separators: tuple[Callable[..., Any], ...] = ()  # the functions that make it stop there
 
     def add_skip_rows(self, name: str, value: float) -> None:
         """Add the parameter `name` `[joins, d]`, a row for every row of the routes' joins, filled with `value`."""
