@@ -11,7 +11,7 @@ import torch
 from bench.errors import one_line
 from bench.gpu_presets import timed_steps
 from golf.settings.composition import compose
-from golf.settings.config import Config
+from golf.settings.config import Config, ModelConfig
 from golf.training.data.documents import BOS_ID
 from golf.training.loop.state import build_state
 from golf.training.loop.warmup import synthetic_batch
@@ -43,12 +43,16 @@ def check_kernels(device: torch.device) -> Iterator[tuple[str, bool, str]]:
     generator = torch.Generator().manual_seed(0)
     inputs = [torch.randn(2, 128, heads, 64, generator=generator, dtype=torch.float64) for heads in (4, 2, 2)]
     with cpu_kernels():
-        exact = {"": kernel("sdpa")(*inputs), " by document": _by_document("sdpa", inputs)}
+        exact = {"": kernel(ModelConfig(attention="sdpa"))(*inputs), " by document": _by_document("sdpa", inputs)}
     for backend in ("sdpa", *(("varlen", *FLASH_MODULES) if device.type == "cuda" else ())):
         for how, expected in exact.items():
             what, half = f"attention={backend}{how}", [t.to(device, torch.bfloat16) for t in inputs]
             try:
-                found = (_by_document(backend, half) if how else kernel(backend)(*half)).double().cpu()
+                found = (
+                    (_by_document(backend, half) if how else kernel(ModelConfig(attention=backend))(*half))
+                    .double()
+                    .cpu()
+                )
             # Libraries refuse a device or a shape by any error. Torch's own kernel has to run.
             except Exception as error:
                 yield what, backend in FLASH_MODULES, f"cannot be used: {one_line(error)}"
@@ -59,7 +63,8 @@ def check_kernels(device: torch.device) -> Iterator[tuple[str, bool, str]]:
 
 def _by_document(backend: str, inputs: list[torch.Tensor]) -> torch.Tensor:
     """Return attention that stops at the end of documents of unequal lengths, two in each row."""
-    attend, ids = PieceAttention(backend), torch.zeros(inputs[0].shape[:2], dtype=torch.int64, device=inputs[0].device)
+    attend = PieceAttention(ModelConfig(attention=backend))
+    ids = torch.zeros(inputs[0].shape[:2], dtype=torch.int64, device=inputs[0].device)
     ids[:, 50] = BOS_ID
     q, k, v = inputs
     return attend(q, k, v, attend.pieces(ids, 64), 64)
@@ -68,7 +73,7 @@ def _by_document(backend: str, inputs: list[torch.Tensor]) -> torch.Tensor:
 def check_compiling(overrides: list[str], device: torch.device) -> list[tuple[str, bool, str]]:
     """Compile the model to one graph and take a second step, which must not compile again; return a row."""
     cfg = compose([*overrides, "launch.compile=full"])
-    step = build_state(cfg, Ranks(device=device), lambda name, progress: None).step
+    step = build_state(cfg, Ranks(device=device)).step
     start = time.perf_counter()
     step(lambda: synthetic_batch(cfg), 1.0, 0.9)
     seconds = time.perf_counter() - start

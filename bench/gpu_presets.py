@@ -93,7 +93,7 @@ def _measured(preset: str, cfg: Config, device: torch.device, steps: int) -> Mea
 def timed_steps(cfg: Config, device: torch.device, steps: int) -> tuple[TrainState, list[float], float]:
     """Take steps on synthetic tokens; return the state after them, the milliseconds of each, and the last loss."""
     set_up_torch(cfg)
-    state = build_state(cfg, Ranks(device=device), lambda name, progress: None)
+    state = build_state(cfg, Ranks(device=device))
     inputs, targets = batch = synthetic_batch(cfg)
     if device.type == "cuda":
         batch = inputs.pin_memory(), targets.pin_memory()

@@ -85,7 +85,7 @@ def _stepping(cfg: Config, device: torch.device, dataset: Dataset | None = None)
 def prepared_step(cfg: Config, device: torch.device) -> TrainStep:
     """Return the training step of a run of `cfg` on new weights."""
     torch.manual_seed(cfg.seed)
-    return build_state(cfg, Ranks(device=device), lambda *_: None).step
+    return build_state(cfg, Ranks(device=device)).step
 
 
 def _step_row(name: str, cfg: Config, seconds: list[float], machine: Machine) -> Row:
@@ -166,7 +166,7 @@ def run_loop(
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         log = RunLog(RunFolder(Path(folder)), cfg, is_first=True)
         log.display = display_for(is_first=False)
-        state = build_state(cfg, ranks, log.switched_on)
+        state = build_state(cfg, ranks)
         for _ in range(UNTIMED_STEPS):
             state.step(loader.next_batch, 0.0, 0.95)
         if after_step is None:

@@ -179,7 +179,7 @@ def train_and_pack(cfg: Config, dataset: Dataset, scorer: Scorer, ranks: Ranks, 
     dataset.train.extend(open_shard(path) for path in files)
 
     # Model, optimizer, compiled step; warm-up before the clock.
-    state = build_state(cfg, ranks, log.switched_on)
+    state = build_state(cfg, ranks)
     log_header(log, str(log.path), dataset, state)
     warm_up(cfg, state, log.warmup_step)
 
@@ -198,7 +198,7 @@ def train_and_pack(cfg: Config, dataset: Dataset, scorer: Scorer, ranks: Ranks, 
 
     # Quantize, pack, write. The bytes that count are the artifact's and this file's.
     if ranks.is_first:
-        weights = {name: tensor.detach().cpu() for name, tensor in state.hooks.final_weights().items()}
+        weights = {name: tensor.detach().cpu() for name, tensor in state.final_weights().items()}
         packed = pack_model(cfg, weights, code, calibration.hessians if calibration else None, log, coded=coded)
         artifact.write_bytes(packed.artifact)
         log_sizes(cfg, packed, packed.weight_bytes, code, log)

@@ -40,7 +40,7 @@ class Trainer:
 
     def __init__(self, cfg: Config, folder: RunFolder):
         model = build_model(cfg).to(cfg.launch.device)
-        compile_for_training(model, cfg.launch.compile)
+        compile_for_training(model, cfg.launch)
         self.step = TrainStep(cfg, model, build_optimizer(cfg, model), Ranks(device=torch.device(cfg.launch.device)))
         self.batches = [synthetic_batch(cfg) for _ in range(grad_accum_steps(cfg))]
         self.log, self.steps, self.start = RunLog(folder, cfg, is_first=True), 0, time.perf_counter()

@@ -16,13 +16,14 @@ from tests.support import ROOT
 WINGS = ["settings", "run", "artifact", "training", "report", "foreign", "plan", "submission", "jobs", "commands"]
 # Every wing may import these.
 GROUND = {"errors", "paths", "files", "bits", "challenge", "registry", "system", "words", "tables", "idea_folders"}
+GROUND |= {"questions"}
 ENTRIES = {"__init__", "train", "train_gpt"}  # programs that people start
 PROGRAMS_USED = {
     "commands": {"train"},  # `golf train`
     "submission": {"train_gpt"},  # a submission is made from it
 }
 # Lines of golf/ without imports, docstrings, comments and blank lines. Who raises it says why in CHANGELOG.md.
-MOST_LOGIC_LINES = 22_833
+MOST_LOGIC_LINES = 22_875
 NO_LOGIC = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 HYDRA_IS_KNOWN_TO = {"golf/train.py", "golf/settings/composition.py"}
 WITHOUT_TORCH = [

@@ -129,12 +129,12 @@ def load_weights_only(path: str | Path, quant: QuantConfig, tech: Mapping[str, A
     """
     content = read_file(path)
     try:
-        envelope = split(content)
+        codec_id, layout_bits, size, body, codes = split(content)
     except (ValueError, struct.error) as error:
         raise GolfError(f"{path} is not an intact artifact ({error}): pack the run's weights again.") from error
-    if (envelope.codec_id, envelope.layout_bits) != (CODEC_IDS[quant.codec], _layout_bits(quant)):
+    if (codec_id, layout_bits) != (CODEC_IDS[quant.codec], _layout_bits(quant)):
         raise GolfError(f"{path} was packed with another codec or layout than {quant.name}: pack the weights again.")
-    _, coded = _tensors(envelope, quant, lambda header: read_header(header, tech))
+    _, coded = _tensors(size, body, codes, quant, lambda header: read_header(header, tech))
     return dequantize_as(coded, quant)
 
 
@@ -158,32 +158,21 @@ def _intact(path: str | Path) -> Iterator[None]:
 
 def unpack(content: bytes) -> Artifact:
     """Invert `pack`. Raises one of `NOT_INTACT` for other bytes; `load` turns it into `GolfError`."""
-    envelope = open_envelope(content)
+    codec_id, layout_bits, size, body, codes = open_envelope(content)
     codecs = {number: name for name, number in CODEC_IDS.items()}
     # Bits above the known ones are layouts of another version.
-    if envelope.codec_id not in codecs or envelope.layout_bits >> len(LAYOUT_BITS):
-        raise ValueError(f"codec {envelope.codec_id} or layout {envelope.layout_bits} is unknown")
-    layout = [name for name, bit in LAYOUT_BITS.items() if envelope.layout_bits & bit]
-    quant = dataclasses.replace(ANY_FORM, codec=codecs[envelope.codec_id], layout=layout)
-    if envelope.layout_bits != _layout_bits(quant):
-        raise ValueError(f"layout {envelope.layout_bits} does not go with codec {quant.codec}")
-    header, coded = _tensors(envelope, quant, _checked_header)
+    if codec_id not in codecs or layout_bits >> len(LAYOUT_BITS):
+        raise ValueError(f"codec {codec_id} or layout {layout_bits} is unknown")
+    layout = [name for name, bit in LAYOUT_BITS.items() if layout_bits & bit]
+    quant = dataclasses.replace(ANY_FORM, codec=codecs[codec_id], layout=layout)
+    if layout_bits != _layout_bits(quant):
+        raise ValueError(f"layout {layout_bits} does not go with codec {quant.codec}")
+    header, coded = _tensors(size, body, codes, quant, _checked_header)
     return Artifact(*read_model(header), coded)
 
 
-@dataclass(frozen=True)
-class Envelope:
-    """The parts of an artifact file, its checksum verified."""
-
-    codec_id: int
-    layout_bits: int
-    size: int  # bytes of the content before compression
-    body: bytes
-    codes: bytes  # stream of the entropy coder, behind the body; empty for byte codecs
-
-
-def open_envelope(content: bytes) -> Envelope:
-    """Split a file of unknown origin into its parts. Raises `ValueError` for any other file."""
+def open_envelope(content: bytes) -> tuple[int, int, int, bytes, bytes]:
+    """Return what `split` does for a file of unknown origin. Raises `ValueError` for any other file."""
     if content[: len(MAGIC)] != MAGIC or len(content) < FIXED.size + CRC.size:
         raise ValueError("it does not start like one")
     # Before the checksum, so that a file of a newer format is not called damaged.
@@ -191,21 +180,24 @@ def open_envelope(content: bytes) -> Envelope:
         raise ValueError(
             f"it has version {content[len(MAGIC)]} of the format, this golf reads up to {VERSION_OF_STEPS}"
         )
-    envelope = split(content)
+    parts = split(content)
     # A hostile file has a right checksum, too: its sizes are bounded before anything is allocated.
-    if envelope.size > MAX_CONTENT_BYTES or FIXED.unpack(content[: FIXED.size])[-1] > len(envelope.body):
-        raise ValueError(f"{envelope.size} bytes are too many, or its parts are longer than the file")
-    return envelope
+    if (size := parts[2]) > MAX_CONTENT_BYTES or FIXED.unpack(content[: FIXED.size])[-1] > len(parts[3]):
+        raise ValueError(f"{size} bytes are too many, or its parts are longer than the file")
+    return parts
 
 
-def split(content: bytes) -> Envelope:
-    """Split a file that is known to be an artifact into its parts. Raises `ValueError` if it was altered."""
+def split(content: bytes) -> tuple[int, int, int, bytes, bytes]:
+    """Return codec, layout, bytes of the content before compression, body and the entropy coder's stream of a file.
+
+    Raises `ValueError` for an artifact that was altered.
+    """
     fixed, rest = content[: FIXED.size], content[FIXED.size :]
     _, _, codec_id, layout_bits, size, compressed_size = FIXED.unpack(fixed)
     body = rest[CRC.size :]
     if zlib.crc32(body, zlib.crc32(fixed)) != CRC.unpack(rest[: CRC.size])[0]:
         raise ValueError("its checksum does not match")
-    return Envelope(codec_id, layout_bits, size, body[:compressed_size], body[compressed_size:])
+    return codec_id, layout_bits, size, body[:compressed_size], body[compressed_size:]
 
 
 def _checked_header(content: bytes) -> tuple[dict[str, Any], list[Entry]]:
@@ -218,10 +210,10 @@ def _checked_header(content: bytes) -> tuple[dict[str, Any], list[Entry]]:
 
 
 def _tensors(
-    envelope: Envelope, quant: QuantConfig, read: Callable[[bytes], tuple[dict[str, Any], list[Entry]]]
+    size: int, body: bytes, codes: bytes, quant: QuantConfig, read: Callable[[bytes], tuple[dict, list[Entry]]]
 ) -> tuple[dict[str, Any], dict[str, CodedTensor]]:
     """Return the header as JSON, and every tensor as it is stored. `read` parses the header."""
-    content = decompress(envelope.body, quant, envelope.size)
+    content = decompress(body, quant, size)
     # The header comes first and tells the form of all that follows.
     start = LENGTH.size + LENGTH.unpack(content[: LENGTH.size])[0]
     header, entries = read(content[LENGTH.size : start])
@@ -231,10 +223,10 @@ def _tensors(
         from golf.artifact.codec.context import decode as decode_codes
 
         values = bytes_to_values(content[start:], [entry for entry in entries if not entry.has_codes], quant)
-        values |= decode_codes(envelope.codes, [entry for entry in entries if entry.has_codes])
+        values |= decode_codes(codes, [entry for entry in entries if entry.has_codes])
     else:
         values = bytes_to_values(content[start:], entries, quant)
-        if envelope.codes:
+        if codes:
             raise ValueError("bytes are left over behind the content")
     # In the header's order, which is that of the state dict, whichever part of the file a tensor came from.
     return header, {entry.name: values[entry.name] for entry in entries}

@@ -73,6 +73,7 @@ def compiler() -> Diagnosis:
 def flash_attention() -> Diagnosis:
     """Import the flash attention packages that are installed; a run would choose one that is found."""
     from golf.errors import GolfError
+    from golf.settings.config import ModelConfig
     from golf.training.model.attention import FLASH_MODULES, kernel
 
     works, broken = [], []
@@ -80,7 +81,7 @@ def flash_attention() -> Diagnosis:
         if importlib.util.find_spec(module) is None:
             continue
         try:
-            kernel(backend)
+            kernel(ModelConfig(attention=backend))
             works.append(backend)
         except (GolfError, AttributeError) as error:
             broken.append(f"{module} cannot be used ({first_line(str(error.__cause__ or error))})")

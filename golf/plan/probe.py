@@ -38,7 +38,7 @@ def probed_step_time(cfg: Config) -> StepTime:
     check_memory(cfg)
     torch.set_num_threads(cfg.launch.threads or cpu_cores())
     set_up_torch(cfg)
-    state = build_state(cfg, join_ranks(cfg.launch.device, 1), lambda name, progress: None)
+    state = build_state(cfg, join_ranks(cfg.launch.device, 1))
     milliseconds = [1000 * seconds for seconds in time_steps(cfg, state, UNTIMED + STEPS)[UNTIMED:]]
     deciles = statistics.quantiles(milliseconds, n=10)
     step_ms = Interval(deciles[0], statistics.median(milliseconds), deciles[-1])

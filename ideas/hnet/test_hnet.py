@@ -17,6 +17,7 @@ from golf.artifact.script.bundle import Bundle
 from golf.jobs.launch.launcher import train_and_score
 from golf.plan.flops import flops_per_token
 from golf.run.result import OK, VOID
+from golf.settings.config import LaunchConfig
 from golf.submission.clean_env import clean_environment
 from golf.submission.record_folder import requirements
 from golf.submission.rehearsal import rehearse
@@ -354,7 +355,7 @@ def test_a_step_compiles_into_one_graph() -> None:
     chosen = ["model.compute_dtype=fp32", "model.num_layers=3", "tech=[hnet,chunk_ratio]", *DOCUMENTS]
     cfg = golf.compose([*SMALL, *chosen])
     model, compiled = golf.build_model(cfg), golf.build_model(cfg)
-    compile_for_training(compiled, "full")
+    compile_for_training(compiled, LaunchConfig(compile="full"))
     ids = rows_of(2, 65)
     ids[:, [0, 33]] = BOS
     losses = []

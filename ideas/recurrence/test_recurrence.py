@@ -117,9 +117,7 @@ def test_starts_at_a_step_or_in_two_phases() -> None:
 
 def test_every_phase_is_compiled_and_none_before_the_one_it_follows() -> None:
     cfg = compose(["scale=laptop", "model.num_layers=5", "tech=[recurrence,soft_round]", *TWO_PHASES])
-    assert sorted([(), *Switches(cfg, lambda *_: None).later_sets()]) == sorted(
-        [*LOOPS, *((*names, "soft_round") for names in LOOPS)]
-    )
+    assert sorted([(), *Switches(cfg).later_sets()]) == sorted([*LOOPS, *((*names, "soft_round") for names in LOOPS)])
 
 
 TWO_PHASES = [f"tech.recurrence.{s}" for s in ("last=2", "passes=3", "enable_at=0.5", "full_at=0.7")]

@@ -81,7 +81,7 @@ def small(cfg: Config) -> Config:
 
 def take_steps(cfg: Config, ranks: Ranks, recorder: Recorder, kernels: bool = False) -> None:
     """Take a step under every set of late switches, with the hooks of techniques around it."""
-    state = build_state(cfg, ranks, lambda *_: None)
+    state = build_state(cfg, ranks)
     for kernel in (LossKernel, MLPKernel) if kernels else ():
         assert kernel(state.model).problem(CUDA) == ""
         kernel(state.model).use()
@@ -109,7 +109,7 @@ def loop(cfg: Config, ranks: Ranks, recorder: Recorder) -> None:
     """Run the timed loop on text, with the loader of a GPU run."""
     cfg.schedule.iterations, cfg.launch.train_log_every, cfg.eval.val_loss_every = LOOP_STEPS, 0, 0
     text = np.random.default_rng(0).integers(2, 1000, 40 * cfg.data.train_batch_tokens).astype(np.uint16)
-    state = build_state(cfg, ranks, lambda *_: None)
+    state = build_state(cfg, ranks)
     score = Score(1.0, 1.0, 1, 1, 1.0)
     with open_loader(cfg, Dataset([], [text], text, text, ""), ranks) as loader:
         next_batch = loader.next_batch

@@ -70,7 +70,7 @@ def main() -> None:
         with assumed(MAC):
             cfg = compose([*overrides, *ASKED])
         with FakeTensorMode(allow_non_fake_inputs=True):
-            state = build_state(cfg, Ranks(device=MPS), lambda *_: None)
+            state = build_state(cfg, Ranks(device=MPS))
             with dtypes:
                 for active in [state.switches.on, *state.switches.later_sets()]:
                     state.hooks.before_step(Progress(1, 0.5, 0.5))

@@ -345,7 +345,7 @@ def without_numbers(value: Any) -> Any:
 )
 def test_a_record_trains_two_steps(experiment: str, tiny: OwnDataset) -> None:
     cfg = smallest(experiment, tiny)
-    state = build_state(cfg, Ranks(), lambda *_: None)
+    state = build_state(cfg, Ranks())
     first, later = state.switches.on, state.switches.later_sets()
     losses = [state.step(lambda: synthetic_batch(cfg), 1.0, 0.9, active).item() for active in (first, *later, first)]
     assert all(math.isfinite(loss) for loss in losses)

@@ -56,7 +56,7 @@ def configured(overrides: str) -> Config:
 def built(cfg: Config, backend: object) -> TrainState:
     """Return the state of a run whose model will be compiled by `backend`."""
     torch.compile = functools.partial(torch_compile, backend=backend)
-    return build_state(cfg, Ranks(device=CUDA), lambda *_: None)
+    return build_state(cfg, Ranks(device=CUDA))
 
 
 def plant_faults(model: GPT) -> None:

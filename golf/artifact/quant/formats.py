@@ -138,7 +138,7 @@ def encode_integer(tensor: Tensor, how: TensorQuant, quant: QuantConfig) -> Code
     clips = row_clips(w, how, qmax)
     if how.clip == "search" and len(clips) > 1:
         scales = [as_stored(row_scale(clip, qmax, scale_floor(how, quant))) for clip in clips]
-        codes, scale = nearest_codes(w, scales, qmax, quant.chosen_by)
+        codes, scale = nearest_codes(w, scales, qmax, quant)
     else:
         clip, scale = clips[0], row_scale(clips[0], qmax, scale_floor(how, quant))
         before = quant.scale_rounding == "before" or (quant.scale_rounding == "below_int8" and how.format != "int8")
@@ -148,14 +148,14 @@ def encode_integer(tensor: Tensor, how: TensorQuant, quant: QuantConfig) -> Code
     return CodedTensor(codes.to(torch.int8), scale.to(torch.float16), tensor.dtype, rotated)
 
 
-def nearest_codes(w: Tensor, scales: list[Tensor], qmax: int, chosen_by: str = "row") -> tuple[Tensor, Tensor]:
+def nearest_codes(w: Tensor, scales: list[Tensor], qmax: int, quant: QuantConfig) -> tuple[Tensor, Tensor]:
     """Return codes `[r, c]` and, for each row of `w` or for all of them, the scale `[r]` of least squared error."""
     best_error = w.new_full((w.size(0),), torch.inf)
     best_codes, best_scale = torch.zeros_like(w), w.new_zeros(w.size(0))
     for scale in scales:
         codes = (w / scale[:, None]).round().clamp(-qmax, qmax)
         error = (codes * scale[:, None] - w).square().sum(1)
-        if chosen_by == "matrix":
+        if quant.chosen_by == "matrix":
             error = error.sum().expand_as(error)
         better = error < best_error
         best_error = torch.where(better, error, best_error)

@@ -29,10 +29,12 @@ from golf.artifact.quant.formats import (
 from golf.artifact.quant.trellis import path_offsets, path_order
 from golf.artifact.quant.trellis_rounding import trellis_codes
 from golf.errors import GolfError
+from golf.questions import proves
 from golf.settings.config import GPTQConfig, QuantConfig, TensorQuant, scale_floor, uses_columns, uses_trellis
 
 MOST_DAMPING = 100.0  # largest damping, relative to the mean diagonal; a Hessian that needs more is refused
 CPU_ROWS = 1024  # rows rounded together on a CPU, so that they stay in its cache
+Rounded = tuple[Tensor, Tensor]  # codes [r, c], and the scale of every row [r]
 ROUNDING_ERROR = 1e-6  # negative diagonal entries that rounding explains, relative to the largest entry
 
 
@@ -58,7 +60,7 @@ def encode_gptq(tensor: Tensor, how: TensorQuant, quant: QuantConfig, hessian: T
             return _on_trellis(CodedTensor(w, different[-1], tensor.dtype, rotated), how, quant, h)
         if uses_columns(quant) and (how.columns > 0 or how.finer_columns > 0):
             return _with_column_steps(CodedTensor(w, different[-1], tensor.dtype, rotated), how, quant, h)
-    codes, scale = gptq_codes(w, h, different, qmax, quant.gptq, quant.chosen_by)
+    codes, scale = gptq_codes(w, h, different, qmax, quant)
     return CodedTensor(codes.to(torch.int8).cpu(), scale.half().cpu(), tensor.dtype, rotated)
 
 
@@ -82,7 +84,8 @@ def _with_column_steps(plain: CodedTensor, how: TensorQuant, quant: QuantConfig,
     else:
         columns = _columns(plain, how, inputs)
     w, scales = plain.data.to(h) / column_steps(columns).to(h), [plain.scale.to(h)]
-    codes, scale = _codes_of(w, scales, LARGEST_CODE, inputs.in_steps(column_steps(columns)), quant.gptq.block_size)
+    by_row = dataclasses.replace(quant, chosen_by="row")
+    codes, scale = _codes_of(w, scales, LARGEST_CODE, inputs.in_steps(column_steps(columns)), by_row)
     # An export would take `columns` of dataclasses.replace for a setting that changes.
     return CodedTensor(codes.to(torch.int8).cpu(), scale.half().cpu(), plain.dtype, plain.rotated, columns.cpu())
 
@@ -161,9 +164,7 @@ def inputs_of(hessian: Tensor, gptq: GPTQConfig, order: Tensor | None = None) ->
     return Inputs(h, order, [damped_root(h, d) for d in damping], thoroughly)
 
 
-def gptq_codes(
-    w: Tensor, hessian: Tensor, scales: Sequence[Tensor], qmax: int, gptq: GPTQConfig, chosen_by: str = "row"
-) -> tuple[Tensor, Tensor]:
+def gptq_codes(w: Tensor, hessian: Tensor, scales: Sequence[Tensor], qmax: int, quant: QuantConfig) -> Rounded:
     """Return codes `[r, c]` and, for every row, one of the candidate `scales` `[r]`, on the device of `hessian`.
 
     Every scale is tried with the first damping, the best scale with the other dampings. Each row keeps the result of
@@ -174,23 +175,29 @@ def gptq_codes(
     h = checked_hessian(hessian, w.size(1))
     w, scales = w.to(h), [scale.to(h) for scale in scales]
     if not (h.diagonal() > 0).any():
-        return nearest_codes(w, scales, qmax, chosen_by)
-    return _codes_of(w, scales, qmax, inputs_of(h, gptq), gptq.block_size, chosen_by)
+        return nearest_codes(w, scales, qmax, quant)
+    return _codes_of(w, scales, qmax, inputs_of(h, quant.gptq), quant)
 
 
-def _codes_of(
-    w: Tensor, scales: Sequence[Tensor], qmax: int, inputs: Inputs, block_size: int, chosen_by: str = "row"
-) -> tuple[Tensor, Tensor]:
+def has_rivals(scales: Sequence[Tensor], inputs: Inputs) -> bool:
+    """Tell whether several scales or dampings are tried for the codes of a matrix."""
+    return len(scales) * len(inputs.roots) > 1
+
+
+def _codes_of(w: Tensor, scales: Sequence[Tensor], qmax: int, inputs: Inputs, quant: QuantConfig) -> Rounded:
     h, order = inputs.hessian, inputs.order
     # A weight on an input that was always zero changes nothing, and zeros cost the fewest bits.
     w = w[:, order] * (h.diagonal() > 0)
-    if chosen_by == "row" and len(scales) * len(inputs.roots) > 1:
+    if quant.chosen_by == "matrix" and not has_rivals(scales, inputs):
+        codes = _with_feedback(w, inputs.roots[0], scales[0], qmax, quant.gptq.block_size)
+        return codes[:, order.argsort()], scales[0]
+    if quant.chosen_by == "row" and has_rivals(scales, inputs):
         # Errors under H itself would mostly choose the least damping, which fits the calibration text too closely.
         factor = torch.linalg.solve_triangular(inputs.roots[0], torch.eye(len(h)).to(h), upper=True)
         inputs = dataclasses.replace(inputs, hessian=factor @ factor.T)
-    at_once = CPU_ROWS if h.device.type == "cpu" and chosen_by == "row" else max(w.size(0), 1)
+    at_once = CPU_ROWS if h.device.type == "cpu" and quant.chosen_by == "row" else max(w.size(0), 1)
     found = [
-        _best_codes(w[rows], [scale[rows] for scale in scales], qmax, inputs, block_size, chosen_by)
+        _best_codes(w[rows], [scale[rows] for scale in scales], qmax, inputs, quant)
         for rows in torch.arange(w.size(0), device=h.device).split(at_once)
     ]
     codes, scale = torch.cat([codes for codes, _ in found]), torch.cat([scale for _, scale in found])
@@ -203,14 +210,14 @@ def weighted_errors(w: Tensor, decoded: Tensor, hessian: Tensor) -> Tensor:
     return (change @ hessian * change).sum(1)
 
 
-def _compared_errors(w: Tensor, decoded: Tensor, hessian: Tensor, chosen_by: str) -> Tensor:
+def _compared_errors(w: Tensor, decoded: Tensor, hessian: Tensor, quant: QuantConfig) -> Tensor:
     """Return the error of every row by which candidates are compared, `[r]`."""
-    return weighted_errors(w, decoded, hessian) if chosen_by == "row" else (w - decoded).square().sum(1)
+    return weighted_errors(w, decoded, hessian) if quant.chosen_by == "row" else (w - decoded).square().sum(1)
 
 
 def checked_hessian(hessian: Tensor, columns: int) -> Tensor:
     """Return `hessian` in float64 and exactly symmetric. Raises `GolfError` for a wrong shape or impossible entries."""
-    if tuple(hessian.shape) != (columns, columns):
+    if proves() and tuple(hessian.shape) != (columns, columns):
         raise GolfError(f"the Hessian is {tuple(hessian.shape)} where the matrix has {columns} columns")
     h = hessian.double()
     if not h.isfinite().all() or (h.diagonal() < -ROUNDING_ERROR * h.abs().max()).any():
@@ -242,9 +249,7 @@ def damped_root(h: Tensor, damping: float) -> Tensor:
     raise GolfError(f"the Hessian has no Cholesky decomposition, even damped by {MOST_DAMPING:g} times its diagonal")
 
 
-def _best_codes(
-    w: Tensor, scales: Sequence[Tensor], qmax: int, inputs: Inputs, block_size: int, chosen_by: str
-) -> tuple[Tensor, Tensor]:
+def _best_codes(w: Tensor, scales: Sequence[Tensor], qmax: int, inputs: Inputs, quant: QuantConfig) -> Rounded:
     """Return codes `[r, c]` and scales `[r]` of least error: all scales with the first roots, the best with the others.
 
     All scales are rounded in one batch.
@@ -253,9 +258,9 @@ def _best_codes(
     steps, repeated = torch.cat(list(scales)), w.repeat(len(scales), 1)
     best, step, least = w, steps[: len(w)], w.new_full((len(w),), torch.inf)
     for root in roots[:thoroughly]:
-        codes = _with_feedback(repeated, root, steps, qmax, block_size)
-        errors = _compared_errors(repeated, codes * steps[:, None], h, chosen_by).view(len(scales), -1)
-        if chosen_by == "matrix":
+        codes = _with_feedback(repeated, root, steps, qmax, quant.gptq.block_size)
+        errors = _compared_errors(repeated, codes * steps[:, None], h, quant).view(len(scales), -1)
+        if quant.chosen_by == "matrix":
             errors = errors.sum(1, keepdim=True).expand_as(errors)
         error, scale = errors.min(0)
         chosen = scale * len(w) + torch.arange(len(w), device=w.device)
@@ -264,9 +269,9 @@ def _best_codes(
         best, step = torch.where(better[:, None], codes[chosen], best), torch.where(better, steps[chosen], step)
         least = torch.minimum(error, least)
     for root in roots[thoroughly:]:
-        codes = _with_feedback(w, root, step, qmax, block_size)
-        error = _compared_errors(w, codes * step[:, None], h, chosen_by)
-        if chosen_by == "matrix":
+        codes = _with_feedback(w, root, step, qmax, quant.gptq.block_size)
+        error = _compared_errors(w, codes * step[:, None], h, quant)
+        if quant.chosen_by == "matrix":
             error = error.sum().expand_as(error)
         best, least = torch.where((error < least)[:, None], codes, best), torch.minimum(error, least)
     return best, step

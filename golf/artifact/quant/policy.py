@@ -26,6 +26,7 @@ from golf.artifact.quant.gptq import encode_gptq
 from golf.artifact.quant.low_rank import folded, repair
 from golf.artifact.quant.pruning import Pruning, without_smallest
 from golf.errors import GolfError
+from golf.questions import has_techniques, proves
 from golf.registry import technique_types
 from golf.settings.config import QuantConfig, SensitiveConfig, TensorQuant, as_named, tensor_classes, uses_gptq
 from golf.settings.quant_config import BY_NAME
@@ -40,10 +41,11 @@ def is_control(name: str, tech: Mapping[str, Any] | None = None) -> bool:
     `tech` are the selected techniques, as in `Config.tech`. None means that they are not known, as for the files of
     public scripts: then the names of every technique count.
     """
-    if any(pattern in name for pattern in CONTROL_PATTERNS):
-        return True
-    selected: Mapping[str, Any] = technique_types() if tech is None else tech
-    return any(fnmatchcase(name, pattern) for technique in selected.values() for pattern in technique.control_names)
+    if has_techniques():
+        selected: Mapping[str, Any] = technique_types() if tech is None else tech
+        if any(fnmatchcase(name, pattern) for technique in selected.values() for pattern in technique.control_names):
+            return True
+    return any(pattern in name for pattern in CONTROL_PATTERNS)
 
 
 def tensor_class(name: str) -> str:
@@ -90,7 +92,7 @@ def quantize(
     nearest code. `tech` are the selected techniques, see `is_control`. Raises `GolfError` if the Hessians are missing
     or weights are not finite.
     """
-    if hessians is None and uses_gptq(quant):
+    if proves() and hessians is None and uses_gptq(quant):
         raise GolfError(
             f"quant={quant.name} rounds by GPTQ, which needs the model's inputs: "
             "give golf.calibrate(state_dict, cfg) as hessians."

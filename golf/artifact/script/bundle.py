@@ -10,6 +10,7 @@ import ast
 from collections.abc import Callable
 from functools import cached_property
 
+from golf.artifact.script.evaluation import UNKNOWN
 from golf.artifact.script.flat import Flat, flatten
 from golf.artifact.script.fold import fold
 from golf.artifact.script.modules import attach_comments, cannot_follow, is_ours, read_modules, source_of
@@ -42,9 +43,8 @@ class Bundle:
         # Without a sliding score in the configuration the script has none that EVAL_STRIDE could choose.
         _keep(variables, self.flat, lambda name: name != "EVAL_STRIDE" or cfg.eval.stride > 0)
         # A setting that a variable of the environment changes keeps both of its branches.
-        facts.open |= {
-            tuple(key.split(".")) for keys in ast.literal_eval(variables.value).values() for key in keys.split()
-        }
+        for key in " ".join(ast.literal_eval(variables.value).values()).split():
+            facts.values[tuple(key.split("."))] = [UNKNOWN]
         # The artifact's header stores these groups whole, so their unread fields have to stay.
         stored = {type(node).__name__ for node in (cfg.model, *cfg.tech.values())}
         settings = set(facts.groups) - stored
@@ -54,7 +54,11 @@ class Bundle:
         shake(self.flat, settings)
         # The strings in ENVIRONMENT name settings and so keep them. Without those that nothing else reads, more goes.
         _keep_useful(variables, self.flat)
-        # The first pass still saw the settings changed by code that it cut.
+        # The first pass still saw the settings changed by code that it cut, and so may the second. What is read nowhere
+        # else behind both is not used.
+        fold(self.flat, facts)
+        shake(self.flat, settings)
+        facts.answers["is_used"] = True
         fold(self.flat, facts)
         shake(self.flat, settings)
         put_kernels(self.flat)

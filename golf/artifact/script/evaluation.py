@@ -6,6 +6,7 @@ Only names within one function are followed: parameters annotated with a class o
 from __future__ import annotations
 
 import ast
+import itertools
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -36,13 +37,12 @@ class Facts:
     """The settings of a configuration, and the places in the program that hold or decide them."""
 
     groups: Mapping[str, Path]  # class of settings → path of its group
-    values: Mapping[Path, Any]  # setting → value
+    values: dict[Path, list[Any]]  # setting → the values that it may have in the program, `UNKNOWN` for any
     shared: set[Path] = field(default_factory=set)  # groups whose class several groups have
-    open: set[Path] = field(default_factory=set)  # settings that the program itself may change
     makers: dict[str, Path] = field(default_factory=dict)  # function → group of settings that it returns
     attributes: dict[tuple[str, str], Path] = field(default_factory=dict)  # (class, attribute) → group that it holds
-    never_true: tuple[str, ...] = ()  # functions that return False under this configuration
-    results: dict[str, Any] = field(default_factory=dict)  # function → the one value that it returns
+    answers: dict[str, Any] = field(default_factory=dict)  # function → what it returns under this configuration
+    results: dict[Any, Any] = field(default_factory=dict)  # function, or (function, argument) → the one value of it
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,8 @@ class Scope:
             if isinstance(target, ast.Name) and times[target.id] == 1 and target.id not in hidden:
                 if (path := inner.path(value)) is not None:
                     groups[target.id] = path
-                elif isinstance(known := inner.value(value), SCALARS):  # a list may be filled later
+                # A list may be filled later.
+                elif isinstance(known := inner.value(value), tuple if isinstance(value, ast.Tuple) else SCALARS):
                     values[target.id] = known
         return inner
 
@@ -100,10 +101,12 @@ class Scope:
             return node.value
         if isinstance(node, ast.Name) and node.id in self.values:
             return self.values[node.id]
-        if (path := self.path(node)) is not None and path in self.facts.values and path not in self.facts.open:
-            return self.facts.values[path]
+        if (path := self.path(node)) is not None and path in self.facts.values:
+            first, *others = self.facts.values[path]
+            return first if all(other == first for other in others) else UNKNOWN
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            return self.facts.results.get(node.func.id, UNKNOWN)
+            asked = (node.func.id, *(arg.value for arg in node.args if isinstance(arg, ast.Constant)))
+            return self.facts.results.get(asked, self.facts.results.get(node.func.id, UNKNOWN))
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             operand = self.value(node.operand)
             return UNKNOWN if operand is UNKNOWN else not operand
@@ -118,15 +121,19 @@ class Scope:
         return UNKNOWN
 
     def _comparison(self, node: ast.Compare) -> Any:
-        terms = [self.value(term) for term in (node.left, *node.comparators)]
-        if UNKNOWN in terms:
+        terms = [self.facts.values.get(self.path(t) or (), [self.value(t)]) for t in (node.left, *node.comparators)]
+        if any(UNKNOWN in values for values in terms):
             return UNKNOWN
-        pairs = zip(terms, node.ops, terms[1:], strict=False)
         try:
-            return all(COMPARISONS[type(op)](left, right) for left, op, right in pairs)
+            # Whichever of their values several settings have, the answer has to be one.
+            answers = {
+                all(COMPARISONS[type(op)](a, b) for a, op, b in zip(values, node.ops, values[1:], strict=False))
+                for values in itertools.product(*terms)
+            }
         except TypeError:
             # An operand before it keeps the program from coming here, as in `x is not None and x > 0`.
             return UNKNOWN
+        return answers.pop() if len(answers) == 1 else UNKNOWN
 
     def _boolean(self, node: ast.BoolOp) -> Any:
         # Operands have no side effects in this package, so that one known operand can decide, wherever it stands.

@@ -4,33 +4,47 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 from golf.artifact.script.evaluation import SCALARS, UNKNOWN, Facts, Path, Scope, assignments
 from golf.artifact.script.flat import Flat
-from golf.artifact.script.syntax import is_docstring, walk
+from golf.artifact.script.syntax import DOTTED, is_docstring, walk
 
-# A script is made for GPUs, so the functions that are faster on a CPU only are not worth their bytes.
-NEVER_TRUE = ("suits_eager_cpu",)
+# A script is made for GPUs, so the functions that are faster on a CPU only are not worth their bytes. What
+# golf.questions says of the framework alone is not in a script either.
+NEVER_TRUE = ("suits_eager_cpu", "listens", "proves")
 ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 
 def fold(flat: Flat, facts: Facts) -> None:
     """Cut the branches of `flat` in place that `facts` and what the program itself tells decide."""
     # Code that this pass leaves unreached may change settings: without it, the next pass knows more of them.
-    facts = dataclasses.replace(facts, open=facts.open | _changed_settings(flat, facts))
+    facts = _with_changes(flat, facts)
     for node in flat.statements():
         if isinstance(node, ast.FunctionDef) and isinstance(node.returns, ast.Name) and node.returns.id in facts.groups:
             facts.makers[node.name] = facts.groups[node.returns.id]
     facts.attributes = _groups_held(flat, facts)
-    facts.results = dict.fromkeys((*NEVER_TRUE, *facts.never_true), False)
-    facts.results |= _results(flat, facts)
+    facts.results = {**_results(flat, facts), **dict.fromkeys(NEVER_TRUE, False), **facts.answers, **_unused(flat)}
     # A second pass would gain only from functions that the first one reduced to a return; none decides a branch.
     folder = _Folder(facts)
     for statement in flat.statements():
         folder.visit(statement)
         flat.changed(statement)
+
+
+def _unused(flat: Flat) -> dict[tuple[str, str], bool]:
+    """Return ("is_used", slot) → False for every attribute that is read nowhere but where its use is asked for."""
+    nodes = [node for statement in flat.statements() for node in walk(statement)]
+    calls = (node for node in nodes if isinstance(node, ast.Call))
+    asked = Counter(ast.literal_eval(call.args[0]) for call in calls if ast.unparse(call.func) == "is_used")
+    named = Counter(node.attr for node in nodes if isinstance(node, ast.Attribute))
+    texts = (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    named.update(word for text in texts if DOTTED.fullmatch(text) for word in re.findall(r"\w+", text))
+    # A question names the slot and guards one use of it, and a constructor declares it.
+    return {("is_used", slot): False for slot, times in asked.items() if named[slot] <= 2 * times + 1}
 
 
 def _groups_held(flat: Flat, facts: Facts) -> dict[tuple[str, str], Path]:
@@ -62,8 +76,8 @@ def _set_by_constructor(node: ast.ClassDef, facts: Facts) -> Iterator[tuple[str,
                         yield target.attr, value, scope
 
 
-def _changed_settings(flat: Flat, facts: Facts) -> set[Path]:
-    """Return the settings that the program may give another value, by assignment or by `dataclasses.replace`."""
+def _with_changes(flat: Flat, facts: Facts) -> Facts:
+    """Return `facts` with the values that the program may give settings, by assignment or by `dataclasses.replace`."""
     new_values: list[tuple[str, ast.expr]] = []
     for statement in flat.statements():
         for node in walk(statement):
@@ -75,12 +89,9 @@ def _changed_settings(flat: Flat, facts: Facts) -> set[Path]:
                 if isinstance(target, ast.Attribute)
                 and not (isinstance(target.value, ast.Name) and target.value.id == "self")
             ]
-    return {
-        path
-        for path, known in facts.values.items()
-        for name, value in new_values
-        if path[-1] == name and not (isinstance(value, ast.Constant) and value.value == known)
-    }
+    given = [(name, Scope(Facts({}, {})).value(value)) for name, value in new_values]
+    values = {path: [*own, *(new for name, new in given if name == path[-1])] for path, own in facts.values.items()}
+    return dataclasses.replace(facts, values=values)
 
 
 def _is_replace(called: ast.expr) -> bool:
@@ -133,6 +144,10 @@ class _Folder(ast.NodeTransformer):
             return node
         kept = node.body if value else node.orelse
         return [part for part in kept if not isinstance(part, ast.Pass)] or None
+
+    def visit_For(self, node: ast.For) -> ast.AST | None:
+        self.generic_visit(node)
+        return None if self.scope.value(node.iter) == () else node
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
         node.test = self._simplified(node.test, is_test=True)

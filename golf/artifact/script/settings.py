@@ -22,6 +22,7 @@ from golf.settings.config import (
     has_formats,
     has_stages,
     named_settings,
+    tensor_classes,
     trains_apart,
 )
 
@@ -58,28 +59,34 @@ CHANGES = (changes_steps, changes_loss, changes_order, changes_score, trains_apa
 def facts_of(cfg: Config) -> Facts:
     """Return every setting of `cfg` by its path, and the classes that declare them.
 
-    If several groups have one class, an object of the class can be any of them, and only the values that are equal in
-    all of them are known of it. They stand under the class's name.
+    If several groups have one class, an object of the class can be any of them, and each setting has the value of one
+    of them. They stand under the class's name.
     """
     groups: dict[str, Path] = {}
-    values: dict[Path, Any] = {}
+    values: dict[Path, list[Any]] = {}
     of_class = _groups_by_class(cfg)
     for kind, own in of_class.items():
         groups[kind] = own[0][0] if len(own) == 1 else (kind,)
         # Patterns of names make more of them from these.
         named = [((), how) for _, how in named_settings(cfg.quant)] if kind == TensorQuant.__name__ else []
-        alike = [((kind,), own[0][1], _same_in_all([*own, *named]))] if len(own) > 1 else []
-        for path, node, names in [*alike, *((path, node, _names(node)) for path, node in own)]:
-            for name in names:
-                value = getattr(node, name)
-                if not dataclasses.is_dataclass(value) and name != "tech":
-                    values[*path, name] = tuple(value) if isinstance(value, list) else value
+        alike = [((kind,), [node for _, node in (*own, *named)])] if len(own) > 1 else []
+        for path, nodes in [*alike, *((path, [node]) for path, node in own)]:
+            for name in _names(nodes[0]):
+                if not dataclasses.is_dataclass(getattr(nodes[0], name)) and name != "tech":
+                    values[*path, name] = [tuple(v) if isinstance(v := getattr(n, name), list) else v for n in nodes]
     if not cfg.tech:
-        values["tech",] = ()
+        values["tech",] = [()]
     shared = {path for own in of_class.values() if len(own) > 1 for path, _ in own}
-    never_true = tuple(changes.__name__ for changes in CHANGES if not changes(cfg))
-    never_true += () if has_formats(cfg.tech) else (has_formats.__name__,)
-    return Facts(groups, values, shared, never_true=never_true)
+    answers: dict[str, Any] = {changes.__name__: False for changes in CHANGES if not changes(cfg)}
+    answers |= {} if has_formats(cfg.tech) else {has_formats.__name__: False}
+    answers |= {} if cfg.tech else {"has_techniques": False, "techniques": ()}
+    answers |= {} if any(technique.routes(cfg) for technique in cfg.tech.values()) else {"has_routes": False}
+    # Other kernels know where pieces end by themselves, and on a CPU pieces are attended to one by one.
+    answers |= {} if cfg.model.attention in ("sdpa", "cudnn") else {"suits_spans": False}
+    quant, hows = cfg.quant, [*tensor_classes(cfg.quant).values(), *(how for _, how in named_settings(cfg.quant))]
+    tries_one = len(quant.gptq.damping) == 1 and quant.gptq.unused_inputs in ("left_out", "one")
+    answers |= {"has_rivals": False} if tries_one and all(how.clip != "search" for how in hows) else {}
+    return Facts(groups, values, shared, answers=answers)
 
 
 def _groups_by_class(cfg: Config) -> Groups:
@@ -105,12 +112,6 @@ def _groups(node: Any, path: Path) -> Iterator[tuple[Path, Any]]:
 
 def _names(node: Any) -> list[str]:
     return [field.name for field in dataclasses.fields(node)]
-
-
-def _same_in_all(groups: list[tuple[Path, Any]]) -> list[str]:
-    """Return the names of the settings that have one value in all `groups` of a class."""
-    first = groups[0][1]
-    return [name for name in _names(first) if all(getattr(node, name) == getattr(first, name) for _, node in groups)]
 
 
 def write_settings(flat: Flat, cfg: Config) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 
+from golf.artifact.script.evaluation import assignments
 from golf.artifact.script.flat import Flat
 from golf.artifact.script.syntax import bound_names
 
@@ -64,11 +65,21 @@ def _drop_unnamed_members(flat: Flat, settings: set[str]) -> bool:
     dropped = False
     for node in flat.statements():
         if isinstance(node, ast.ClassDef):
-            kept = [part for part in node.body if not _is_unnamed(part, node.name in settings, named)]
-            if len(kept) < len(node.body):
-                node.body, dropped = kept or [ast.Pass()], True
+            makers = [part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"]
+            idle = [(node.body, part) for part in node.body if _is_unnamed(part, node.name in settings, named)]
+            idle += [(maker.body, part) for maker in makers for part in maker.body if _is_unread(part, named)]
+            for body, part in idle:
+                body[:] = [other for other in body if other is not part] or [ast.Pass()]
+                dropped = True
                 flat.changed(node)
     return dropped
+
+
+def _is_unread(node: ast.stmt, named: set[str]) -> bool:
+    """Tell whether a statement of a constructor only gives `self` an attribute that nothing names, without a call."""
+    pairs = [] if any(isinstance(part, ast.Call) for part in ast.walk(node)) else list(assignments(node))
+    targets = [target for target, _ in pairs if isinstance(target, ast.Attribute) and target.attr not in named]
+    return len(targets) == len(pairs) == 1 and ast.unparse(targets[0].value) == "self"
 
 
 def _is_unnamed(node: ast.stmt, is_setting: bool, named: set[str]) -> bool:

@@ -79,7 +79,8 @@ def collect(
     # scoring, because the Hessians have to be those of the model that is scored.
     model = build_scored_model(cfg, ranks.device)
     model.load_state_dict(state_dict)
-    batches = _own_text(cfg, model, ranks) if next_batch is None else _inputs(next_batch, ranks.device)
+    writes = cfg.quant.calibration.source == "self_generated"
+    batches = _own_text(cfg, model, ranks) if writes else _inputs(next_batch, ranks.device)
     names, tokens, read = rounded_by_gptq(state_dict, cfg.quant), 0, list[Tensor]()
     inputs = InputHessians()
     for done, ids in enumerate(batches, start=1):
@@ -112,7 +113,8 @@ def collect(
     return Calibration(hessians, tokens, _agreed(start, ranks), uncorrected)
 
 
-def _inputs(next_batch: NextBatch, device: torch.device) -> Iterator[Tensor]:
+def _inputs(next_batch: NextBatch | None, device: torch.device) -> Iterator[Tensor]:
+    assert next_batch is not None, "only a model that writes its own text needs no batches"
     while True:
         yield next_batch()[0].to(device)
 

@@ -71,7 +71,7 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
     dataset = open_dataset(cfg)
 
     # Model, optimizer, compiled step. The scorer has a model of its own, in the arithmetic of scoring.
-    state = build_state(cfg, ranks, log.switched_on)
+    state = build_state(cfg, ranks)
     try_kernel(ranks.device, cfg.model)
     if cfg.eval.documents:
         try_documents(ranks.device, cfg.model)
@@ -102,7 +102,7 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
     with open_loader(cfg, dataset, ranks, after=state.stages.batches_taken(start.step)) as loader:
         training = train(cfg, state, loader, validation(state, scorer), log, listener)
         # First of all, so that the trained weights are on disk whatever happens to the artifact.
-        weights = write_weights(state.hooks.final_weights(), folder) if ranks.is_first and not training.diverged else {}
+        weights = write_weights(state.final_weights(), folder) if ranks.is_first and not training.diverged else {}
         calibration = calibrate_trained(cfg, state, training, loader, dataset, log)
         result.calibration_seconds = calibration.seconds if calibration else None
         tuning = None

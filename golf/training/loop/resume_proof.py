@@ -94,7 +94,7 @@ class _SmallRun:
         cfg = copy.deepcopy(cfg)
         model = small_model(cfg)
         step = TrainStep(cfg, model, build_optimizer(cfg, model), ALONE)
-        self.state = TrainState(step, Switches(cfg, lambda *_: None), StepHooks(cfg, model))
+        self.state = TrainState(step, Switches(cfg), StepHooks(cfg, model))
 
     def warm_up(self) -> None:
         with restored(self.state.step):

@@ -11,12 +11,12 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from golf.bits import Score
+from golf.questions import has_techniques
 from golf.run.trainlog import TrainLog
 from golf.settings.config import Config, uses_gptq
 from golf.training.data.batches import open_loader
@@ -28,14 +28,6 @@ from golf.training.loop.state import TrainState
 from golf.training.loop.training import Training
 from golf.training.loop.tuning import Tuning, tune_floats
 from golf.training.scoring.scorer import Scorer
-
-
-class ArtifactScores(NamedTuple):
-    """Scores of the weights in an artifact, named as in result.json; None where the configuration asks for none."""
-
-    post_quant: Score
-    post_quant_sliding: Score | None
-    post_quant_ttt: Score | None
 
 
 def set_up_torch(cfg: Config) -> None:
@@ -61,8 +53,8 @@ def validation(state: TrainState, scorer: Scorer) -> Callable[[bool], Score]:
     """Return the function that the timed loop validates with. Given True, it scores the weights that are exported."""
 
     def validate(last: bool) -> Score:
-        weights = state.hooks.final_weights() if last else state.model.scored_weights()
-        return scorer(weights, state.switches.on_in_scores())
+        weights = state.final_weights() if last else state.model.scored_weights()
+        return scorer(weights, state.switches.on_in_scores() if has_techniques() else ())
 
     return validate
 
@@ -78,7 +70,7 @@ def calibrate_trained(
     if not uses_gptq(cfg.quant) or training.diverged:
         return None
     log.calibrating()
-    weights, ranks = state.hooks.final_weights(), state.ranks
+    weights, ranks = state.final_weights(), state.ranks
     if cfg.quant.calibration.source == "self_generated":
         calibration = collect(cfg, weights, ranks)
     else:
@@ -115,7 +107,7 @@ def tune_trained(
     Training text is read from where `loader` stands. Under `quant.fit=cap` a result above the cap is left untuned.
     """
     start, ranks = time.perf_counter(), state.ranks
-    weights = {name: tensor.detach().cpu() for name, tensor in state.hooks.final_weights().items()}
+    weights = {name: tensor.detach().cpu() for name, tensor in state.final_weights().items()}
     hessians = calibration.hessians if calibration else None
     # Ranks need not find the same codes to the last bit.
     coded = ranks.of_first(round_model(cfg, weights, code_bytes, hessians, log) if ranks.is_first else {})
@@ -130,8 +122,11 @@ def tune_trained(
     return dataclasses.replace(tuning, seconds=seconds)
 
 
-def score_artifact(cfg: Config, weights: Mapping[str, Tensor], scorer: Scorer, log: TrainLog) -> ArtifactScores:
-    """Take and log every score of the artifact's `weights` that the configuration asks for."""
+def score_artifact(cfg: Config, weights: Mapping[str, Tensor], scorer: Scorer, log: TrainLog) -> list[Score | None]:
+    """Log and return the standard score of the artifact's `weights`, the sliding one and that with training.
+
+    What the configuration does not ask for is None.
+    """
     standard, windowed, trained = scorer(weights), None, None
     log.round_trip(standard)
     if cfg.eval.stride:
@@ -141,4 +136,4 @@ def score_artifact(cfg: Config, weights: Mapping[str, Tensor], scorer: Scorer, l
     if cfg.eval.ttt.method != "off":
         trained = scorer.test_time_trained(weights, watcher=log)
         log.test_time_trained(trained)
-    return ArtifactScores(standard, windowed, trained)
+    return [standard, windowed, trained]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from golf.errors import GolfError
 from golf.paths import resolve
-from golf.run.progress import Progress
+from golf.questions import has_techniques
 from golf.settings.config import Config, has_stages, is_packed, stages
 from golf.training.loop.stages import Stages
 from golf.training.loop.steps import TrainStep
@@ -29,8 +31,9 @@ class TrainState:
     """Everything that training changes. A checkpoint holds it."""
 
     step: TrainStep  # step with the model and the optimizer
-    switches: Switches
-    hooks: StepHooks  # hooks with the averages of the weights
+    # A script without techniques has neither, and no code for them.
+    switches: Any = None  # the `Switches`
+    hooks: Any = None  # the `StepHooks`, with the averages of the weights
     attention: str = ""  # log line that names the attention kernels
     kernels: Sequence[str] = ()  # log lines about the kernels that `launch` asked for
 
@@ -47,17 +50,18 @@ class TrainState:
     def ranks(self) -> Ranks:
         return self.step.ranks
 
+    def final_weights(self) -> dict[str, Tensor]:
+        """Return the weights that are scored and exported, see `StepHooks.final_weights`."""
+        return self.hooks.final_weights() if has_techniques() else self.model.scored_weights()
+
     @property
     def model_params(self) -> int:
         kept = self.model.scored_weights()
         return sum(p.numel() for name, p in self.model.named_parameters() if name in kept)
 
 
-def build_state(cfg: Config, ranks: Ranks, on_switch: Callable[[str, Progress], None]) -> TrainState:
-    """Build model, optimizer and training step of `cfg` on this rank's device; the first step compiles.
-
-    `on_switch` is told the name of every late switch that goes on during training, and when.
-    """
+def build_state(cfg: Config, ranks: Ranks) -> TrainState:
+    """Build model, optimizer and training step of `cfg` on this rank's device; the first step compiles."""
     model = build_model(cfg)
     if cfg.model.init_from:
         # The optimizer and the averages are built after this, so that they start from these weights.
@@ -75,8 +79,11 @@ def build_state(cfg: Config, ranks: Ranks, on_switch: Callable[[str, Progress], 
     kernels = choose_kernels(model, cfg, ranks) if asked else ()
     # Optimizers hold the parameters themselves, so they are built after the model has moved to its device.
     optimizer = build_optimizer(cfg, model, ranks)
-    switches = Switches(cfg, on_switch)
     lengths = len({stage.seq_len for stage in stages(cfg)}) if has_stages(cfg) else 1
-    compile_for_training(model, cfg.launch.compile, graphs=(1 + len(switches.later_sets())) * lengths)
+    if not has_techniques():
+        compile_for_training(model, cfg.launch, graphs=lengths)
+        return TrainState(TrainStep(cfg, model, optimizer, ranks), attention=attention, kernels=kernels)
+    switches = Switches(cfg)
+    compile_for_training(model, cfg.launch, graphs=(1 + len(switches.later_sets())) * lengths)
     step = TrainStep(cfg, model, optimizer, ranks)
     return TrainState(step, switches, StepHooks(cfg, model), attention, kernels)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
+from golf.questions import has_routes
 from golf.settings.config import Config, changes_loss, grad_accum_steps
 from golf.training.model.gpt import GPT
 from golf.training.optim.groups import Optimizer
@@ -72,5 +73,5 @@ def _averaging(model: GPT) -> DistributedDataParallel:
         broadcast_buffers=False,
         gradient_as_bucket_view=True,
         # Late rows have no gradient before their switch, and DDP would wait for it.
-        find_unused_parameters=model.routes.late_rows_apart,
+        find_unused_parameters=has_routes() and model.routes.late_rows_apart,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -17,19 +16,14 @@ from golf.training.techniques.base import Averager, Technique
 class Switches:
     """Late switches of a run, and which of them are on, in the order of application."""
 
-    def __init__(self, cfg: Config, on_switch: Callable[[str, Progress], None]):
+    def __init__(self, cfg: Config):
         self.selected: list[Technique] = [t for t in techniques(cfg) if t.is_switch]
         self.names = switch_names(cfg)
         self.on = self._on_at(Progress(0, 0.0, 1.0))
-        self._on_switch = on_switch
 
     def advance(self, progress: Progress) -> tuple[str, ...]:
         """Return the names that are on in the step at `progress`. A switch that was on stays on."""
-        now = self._on_at(progress)
-        for name in now:
-            if name not in self.on:
-                self._on_switch(name, progress)
-        self.on = tuple(name for name in self.names if name in {*self.on, *now})
+        self.on = tuple(name for name in self.names if name in {*self.on, *self._on_at(progress)})
         return self.on
 
     def resume(self, active: tuple[str, ...]) -> None:

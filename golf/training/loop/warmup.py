@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from golf.questions import has_techniques
 from golf.run.progress import Progress
 from golf.settings.config import Config, has_stages, is_packed, micro_batch_tokens
 from golf.training.loop.schedule import muon_momentum
@@ -52,7 +53,8 @@ def proving_warm_up(cfg: Config, state: TrainState, on_step: Callable[[int], Non
 
 def _run_steps(cfg: Config, state: TrainState, on_step: Callable[[int], None]) -> None:
     step, momentum = state.step, muon_momentum(cfg.optim, 0)
-    first, later = state.switches.on, state.switches.later_sets()
+    first = state.switches.on if has_techniques() else ()
+    later = state.switches.later_sets() if has_techniques() else ()
     next_batch = functools.partial(_next_batch, cfg, state)
     for i in range(cfg.schedule.warmup_steps):
         step(next_batch, 1.0, momentum, first)

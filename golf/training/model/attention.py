@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from golf.errors import GolfError
+from golf.questions import has_routes, is_used
 from golf.settings.config import Config, ModelConfig
 from golf.training.model.eager_cpu import LONGEST, attend_in_blocks, suits_eager_cpu
 from golf.training.model.layers import CastedLinear, Context, RMSNorm, embed_dtype, in_order
@@ -40,16 +41,16 @@ def attend_sdpa(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return y.transpose(1, 2)
 
 
-def is_flash(backend: str) -> bool:
+def is_flash(cfg: ModelConfig) -> bool:
     """Tell whether the library behind `model.attention` is one of flash attention's own, not torch."""
-    return backend in ("fa2", "fa3")
+    return cfg.attention in ("fa2", "fa3")
 
 
-def kernel(backend: str) -> Attend:
+def kernel(cfg: ModelConfig) -> Attend:
     """Return the function behind `model.attention`. Raises `GolfError` if its library cannot be used."""
-    if not is_flash(backend):
+    if not is_flash(cfg):
         return attend_sdpa
-    flash_attn_func = _flash_function(backend, "flash_attn_func")
+    flash_attn_func = _flash_function(cfg.attention, "flash_attn_func")
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         y = flash_attn_func(q, k, v, causal=True)
@@ -59,17 +60,17 @@ def kernel(backend: str) -> Attend:
     return attend
 
 
-def variable_length_kernel(backend: str) -> AttendVarying | None:
+def variable_length_kernel(cfg: ModelConfig) -> AttendVarying | None:
     """Return causal attention within pieces of a row by the kernel behind `model.attention`; None if it has no such.
 
     It takes `q` `[n, H, D]`, `k` and `v` `[n, K, D]`, where the pieces begin and the last ends, int32, and the longest
     piece in tokens. Raises `GolfError` if the library cannot be used.
     """
-    if backend == "varlen":
+    if cfg.attention == "varlen":
         return _torch_varlen()
-    if not is_flash(backend):
+    if not is_flash(cfg):
         return None
-    call = _flash_function(backend, "flash_attn_varlen_func")
+    call = _flash_function(cfg.attention, "flash_attn_varlen_func")
 
     def attend(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, longest: int) -> Tensor:
         y = call(
@@ -112,7 +113,7 @@ def choose_kernel(device: torch.device, cfg: Config) -> str:
     needs 16-bit inputs, so other combinations keep torch's own choice.
     """
     backend = cfg.model.attention
-    if is_flash(backend):
+    if is_flash(cfg.model):
         module = importlib.import_module(FLASH_MODULES[backend])
         return f"attention_kernel:{module.__name__} {getattr(module, '__version__', '')}".strip()
     if device.type == "cuda" and {cfg.model.compute_dtype, cfg.eval.dtype} == {"bf16"}:
@@ -150,7 +151,7 @@ def try_kernel(device: torch.device, cfg: ModelConfig, attend: Attend | None = N
         for heads in (cfg.num_heads, cfg.num_kv_heads)
     )
     try:
-        (attend or kernel(cfg.attention))(q, k, k).sum().backward()
+        (attend or kernel(cfg))(q, k, k).sum().backward()
     # Libraries refuse a shape or a GPU by any of these errors.
     except (RuntimeError, ValueError, AssertionError) as error:
         reason = str(error).strip().partition("\n")[0]
@@ -188,7 +189,7 @@ class CausalSelfAttention(nn.Module):
         self.proj = CastedLinear(dim, dim, zero_init=True)
         self.q_gain = nn.Parameter(torch.full((cfg.num_heads,), cfg.qk_gain_init))
         self.qk_norm = RMSNorm()
-        self.attend = kernel(cfg.attention)
+        self.attend = kernel(cfg)
         self.core: Callable[[CausalSelfAttention, Tensor, Tensor, Tensor, Context], Tensor] = attend_to_all
         self.project: Callable[..., tuple[Tensor, Tensor, Tensor]] = project_separately
         self.value_hooks: dict[str, list[ValueHook]] = {"add": [], "mix": []}
@@ -197,14 +198,14 @@ class CausalSelfAttention(nn.Module):
     def forward(self, x: Tensor, context: Context) -> Tensor:
         heads = (*x.shape[:2], -1, self.head_dim)  # [B, T, H or K, D]
         # A visit may have control vectors of its own; the matrices are always the layer's.
-        layer = context.layer.attn if context.layer else self
+        layer = context.layer.attn if has_routes() and context.layer else self
         q, k, v = (t.view(heads) for t in layer.project(layer, x, context.active))
-        for mix in in_order(self.value_hooks):
+        for mix in in_order(self.value_hooks) if is_used("value_hooks") else ():
             v = mix(self, v, context)
         # Queries and keys have unit RMS, so the gain decides how sharp a head's softmax can be.
         q = apply_rotary(self.qk_norm(q), context.cos, context.sin) * self.q_gain.to(x.dtype)[:, None]
         k = apply_rotary(self.qk_norm(k), context.cos, context.sin)
         y = layer.core(layer, q, k, v, context)
-        for edit in in_order(self.output_hooks):
+        for edit in in_order(self.output_hooks) if is_used("output_hooks") else ():
             y = edit(self, y, v, x)
         return layer.proj(y.reshape(x.shape), context.active)

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from golf.errors import GolfError
-from golf.settings.config import Config, changes_loss, scored_config, techniques, trains_apart
+from golf.questions import has_routes, listens, proves
+from golf.settings.config import Config, LaunchConfig, changes_loss, scored_config, techniques, trains_apart
 from golf.training.model.documents import separate_documents
 from golf.training.model.gpt import GPT, plain_route
 from golf.training.model.objective import trained_with
@@ -29,19 +30,17 @@ def build_model(cfg: Config, watch: Callable[[GPT, str], None] | None = None) ->
     # The model is built on the CPU, so no GPU's random state is asked for, which would start CUDA.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(cfg.seed)
-        if changes_loss(cfg):
-            model = trained_with(techniques(cfg), cfg)(cfg.model, routes_of(cfg))
-        else:
-            model = GPT(cfg.model, routes_of(cfg))
+        routes = routes_of(cfg) if has_routes() else None
+        model = trained_with(techniques(cfg), cfg)(cfg.model, routes) if changes_loss(cfg) else GPT(cfg.model, routes)
         if cfg.model.within_documents:
             separate_documents(model, cfg.data.train_seq_len)
-        if watch:
+        if listens(watch):
             watch(model, "")
         for technique in techniques(cfg):
             technique.edit_model(model, cfg)
-            if watch:
+            if listens(watch):
                 watch(model, technique.name)
-    if cfg.tech:
+    if proves():
         check_slots(model)
     return model
 
@@ -56,34 +55,36 @@ def build_scored_model(cfg: Config, device: torch.device) -> GPT:
 
 def routes_of(cfg: Config) -> Routes:
     """Return the routes of `cfg`'s model, computed before any technique edits it."""
-    changed = (routes for technique in techniques(cfg) if (routes := technique.routes(cfg)))
-    return next(changed, Routes(plain_route(cfg.model), {}))
+    for technique in techniques(cfg):
+        if routes := technique.routes(cfg):
+            return routes
+    return Routes(plain_route(cfg.model), {})
 
 
-def compile_for_training(model: GPT, mode: str, graphs: int = 1) -> None:
+def compile_for_training(model: GPT, launch: LaunchConfig, graphs: int = 1) -> None:
     """Compile `model(inputs, targets)` in place. Shapes are fixed, and a graph break is an error.
 
     `graphs` is the number of sets of late switches, each of which has a graph of its own.
     """
-    if mode not in ("full", "blocks"):
+    if launch.compile not in ("full", "blocks"):
         return
     # Imported here, because it takes 1.7 s.
     import torch._dynamo
 
-    parts: list[nn.Module] = [model] if mode == "full" else [*model.controls]
+    parts: list[nn.Module] = [model] if launch.compile == "full" else [*model.controls]
     # Training and scoring compile the same code, techniques make blocks differ, and each late switch doubles the forms
     # that a block is compiled for. Beyond the limit a graph is an error.
-    most = 2 * graphs + SPARE_GRAPHS if mode == "full" else 16 * len(parts)
+    most = 2 * graphs + SPARE_GRAPHS if launch.compile == "full" else 16 * len(parts)
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, most)
     for part in parts:
         part.compile(dynamic=False, fullgraph=True)
 
 
-def compile_for_scoring(model: GPT, mode: str) -> Callable[..., Tensor]:
-    """Return `model.token_losses`, compiled as `mode` says."""
-    if mode == "full":
+def compile_for_scoring(model: GPT, launch: LaunchConfig) -> Callable[..., Tensor]:
+    """Return `model.token_losses`, compiled as `launch` says."""
+    if launch.compile == "full":
         return torch.compile(model.token_losses, dynamic=False, fullgraph=True)
-    compile_for_training(model, mode)
+    compile_for_training(model, launch)
     return model.token_losses
 
 

@@ -82,8 +82,8 @@ def short_convolution(x: Tensor, filters: Tensor, starts: Tensor) -> Tensor:
 class PieceAttention:
     """Attention within pieces of at most a number of tokens, by the kernel behind `model.attention`."""
 
-    def __init__(self, backend: str):
-        self.flash, self.attend = variable_length_kernel(backend), kernel(backend)
+    def __init__(self, cfg: ModelConfig):
+        self.flash, self.attend = variable_length_kernel(cfg), kernel(cfg)
 
     def pieces(self, ids: Tensor, longest: int) -> Tensor:
         """Return what `__call__` wants to know of `ids` `[B, T]`: the table of a kernel, or every token's start."""
@@ -102,7 +102,7 @@ class PieceAttention:
 
 def try_documents(device: torch.device, cfg: ModelConfig) -> None:
     """Run attention within two documents as `try_kernel` runs it over a row. Raises `GolfError` if that fails."""
-    attend, ids = PieceAttention(cfg.attention), torch.zeros(TRIED_SHAPE, dtype=torch.int64, device=device)
+    attend, ids = PieceAttention(cfg), torch.zeros(TRIED_SHAPE, dtype=torch.int64, device=device)
     longest = ids.size(1) // 2
     try_kernel(device, cfg, lambda q, k, v: attend(q, k, v, attend.pieces(ids, longest), longest))
 
@@ -114,7 +114,7 @@ def separate_documents(model: GPT, longest: int) -> None:
     a `core` of its own, or in place of attention, asks `starts_of`.
     """
     model.piece_tokens = longest
-    attend = PieceAttention(model.cfg.attention)
+    attend = PieceAttention(model.cfg)
 
     def within_pieces(attn: CausalSelfAttention, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         return attend(q, k, v, context.shared[TABLE], model.piece_tokens)
@@ -162,10 +162,14 @@ def across_documents(model: GPT) -> Iterator[None]:
 
 def attend_plainly(attend: Attend, q: Tensor, k: Tensor, v: Tensor, starts: Tensor, longest: int) -> Tensor:
     """Compute causal attention within pieces without flash attention, in the way that suits the device."""
-    # The first reads the pieces' sizes on the host. A graph cannot do that, and a GPU would be waited for.
-    if q.device.type == "cpu" and not torch.compiler.is_compiling():
-        return attend_one_by_one(attend, q, k, v, starts)
-    return attend_in_spans(q, k, v, starts, longest)
+    if suits_spans(q):
+        return attend_in_spans(q, k, v, starts, longest)
+    return attend_one_by_one(attend, q, k, v, starts)
+
+
+def suits_spans(q: Tensor) -> bool:
+    """Tell whether the sizes of pieces cannot be read on the host: a graph cannot do that, and a GPU is waited for."""
+    return q.device.type != "cpu" or torch.compiler.is_compiling()
 
 
 def attend_one_by_one(attend: Attend, q: Tensor, k: Tensor, v: Tensor, starts: Tensor) -> Tensor:

@@ -13,12 +13,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from golf.questions import has_routes, is_used
 from golf.settings.config import ModelConfig, mlp_hidden
 from golf.training.model.attention import CausalSelfAttention
 from golf.training.model.eager_cpu import LARGEST_CAP, softcapped_losses, suits_eager_cpu
 from golf.training.model.layers import MLP, CastedLinear, Context, RMSNorm, embed_dtype, in_order
 from golf.training.model.rotary import Rotary
-from golf.training.model.route import Route, Routes, route_through
+from golf.training.model.route import Route, Routes, count_rows, route_through
 
 EmbeddingHook = Callable[[Tensor, Tensor], Tensor]
 State = Any  # the residual stream between blocks: a tensor [B, T, d], or several
@@ -59,7 +60,7 @@ class Block(nn.Module):
 
     def forward(self, x: State, context: Context, *weights: Tensor) -> State:
         """Return the stream after this block. `weights` are those of the stream, if it has some for each block."""
-        return (context.layer or self).meet(self, x, context, *weights)
+        return ((has_routes() and context.layer) or self).meet(self, x, context, *weights)
 
     def mix(self, x: Tensor, context: Context) -> Tensor:
         """Return `x` `[B, T, d]` mixed with the embedding output, by two weights a channel."""
@@ -72,6 +73,8 @@ class Block(nn.Module):
 
     def feed(self, x: Tensor, context: Context) -> Tensor:
         """Return the MLP's output `[B, T, d]` for `x`, before `mlp_scale`."""
+        if not has_routes():
+            return self.mlp(self.mlp_norm(x), context.active)
         layer, repeat = context.layer or self, context.visit.occurrence
         mlp = layer.further_mlps[repeat - 1] if repeat and layer.further_mlps else layer.mlp
         return mlp(self.mlp_norm(x), context.active)
@@ -120,6 +123,11 @@ def capped(logits: Tensor, cap: float) -> Tensor:
     return cap * torch.tanh(logits / cap)
 
 
+def caps_apart(model: GPT) -> bool:
+    """Tell whether techniques change what becomes of the raw logits, for which there is no faster form."""
+    return (is_used("before_cap") and bool(model.before_cap)) or (is_used("cap") and model.cap is not capped)
+
+
 def turn_from_row_start(model: GPT, ids: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
     """Return the rotary tables `(cos, sin)` `[1, T, 1, R/2]` for `ids` `[B, T]`, with the positions of a row."""
     return model.rotary.tables(ids.size(1), like=like)
@@ -145,14 +153,15 @@ class GPT(nn.Module):
 
     def __init__(self, cfg: ModelConfig, routes: Routes | None = None):
         super().__init__()
-        self.cfg, self.routes = cfg, routes or Routes(plain_route(cfg), {})
-        # A number, because compilers would trace the search for it.
-        self.early_rows = self.routes.early_rows
+        self.cfg, self.plain_route = cfg, plain_route(cfg)
+        if has_routes():
+            self.routes = routes or Routes(self.plain_route, {})
+            # A number, because compilers would trace the search for it.
+            self.early_rows = self.routes.early_rows
         self.tok_emb = nn.Embedding(cfg.vocab_size, cfg.model_dim)
         self.blocks = nn.ModuleList(Block(cfg) for _ in range(cfg.num_layers))
-        self.late_controls = nn.ModuleList()
-        if self.routes.control_sets:
-            self.late_controls.extend(controls_alone(cfg) for _ in range(self.routes.control_sets))
+        if has_routes():
+            self.late_controls = nn.ModuleList(controls_alone(cfg) for _ in range(self.routes.control_sets))
         if cfg.unet_skips:
             self.add_skip_rows("skip_weights", 1.0)
         self.lm_head = None if cfg.tie_embeddings else CastedLinear(cfg.model_dim, cfg.vocab_size, zero_init=True)
@@ -180,29 +189,29 @@ class GPT(nn.Module):
 
     def add_skip_rows(self, name: str, value: float) -> None:
         """Add the parameter `name` `[joins, d]`, a row for every row of the routes' joins, filled with `value`."""
-        early, all_rows = self.early_rows, self.routes.skip_rows
+        early = self.early_rows if has_routes() else count_rows(self.plain_route)
         self.register_parameter(name, nn.Parameter(torch.full((early, self.cfg.model_dim), value)))
-        if self.routes.late_rows_apart and early < all_rows:
+        if has_routes() and self.routes.late_rows_apart and early < self.routes.skip_rows:
             # Without a gradient until the loop is on, so that Adam leaves it alone.
-            late = nn.Parameter(torch.full((all_rows - early, self.cfg.model_dim), value))
+            late = nn.Parameter(torch.full((self.routes.skip_rows - early, self.cfg.model_dim), value))
             self.register_parameter(f"late_{name}", late)
 
     def skip_row(self, name: str, row: int) -> Tensor:
         """Return a row `[d]` of a parameter that `add_skip_rows` added."""
-        early = self.early_rows
-        is_plain = not self.routes.late_rows_apart or row < early
-        return getattr(self, name)[row] if is_plain else getattr(self, f"late_{name}")[row - early]
+        if has_routes() and self.routes.late_rows_apart and row >= self.early_rows:
+            return getattr(self, f"late_{name}")[row - self.early_rows]
+        return getattr(self, name)[row]
 
     @property
     def controls(self) -> list[Block]:
         """Return the modules whose control vectors, norms and hooks the visits use: the blocks, and those beyond."""
-        return [*self.blocks, *self.late_controls]
+        return [*self.blocks, *self.late_controls] if has_routes() else [*self.blocks]
 
     def run_block(self, x: State, context: Context, *weights: Tensor) -> State:
         """Return the stream after the block of `context.visit`. `weights` are those of the stream for the block."""
         visit = context.visit
         block = self.blocks[visit.block]
-        if visit.controls is None:
+        if not has_routes() or visit.controls is None:
             return block(x, context, *weights)
         return self.controls[visit.controls](x, context._replace(layer=block), *weights)
 
@@ -217,20 +226,15 @@ class GPT(nn.Module):
     def losses_of(self, x: Tensor, target_ids: Tensor, active: tuple[str, ...] = ()) -> Tensor:
         """Return the nats `[...]` float32 of targets `[...]` given normalised hidden states `[..., d]`."""
         cap = self.cfg.logit_softcap
-        if suits_eager_cpu(x) and cap <= LARGEST_CAP and not self.caps_apart:
+        if suits_eager_cpu(x) and cap <= LARGEST_CAP and not caps_apart(self):
             return softcapped_losses(x, self.head_weight(active), target_ids, cap)
         return self.nats(self.head(x, active), target_ids)
 
     def nats(self, raw_logits: Tensor, target_ids: Tensor) -> Tensor:
         """Return the nats `[...]` float32 of targets `[...]` given raw logits `[..., V]`."""
-        if self.caps_apart:
+        if caps_apart(self):
             return nats_under(self.softcap(raw_logits), target_ids)
         return self.losses(raw_logits, target_ids, self.cfg.logit_softcap)
-
-    @property
-    def caps_apart(self) -> bool:
-        """Tell whether techniques change what becomes of the raw logits, for which there is no faster form."""
-        return bool(self.before_cap) or self.cap is not capped
 
     def logits(self, input_ids: Tensor, active: tuple[str, ...] | None = None) -> Tensor:
         """Return next-token logits `[B, T, V]` in the compute dtype, softly capped to ±`logit_softcap`."""
@@ -250,9 +254,9 @@ class GPT(nn.Module):
 
     def softcap(self, logits: Tensor) -> Tensor:
         """Return the logits `[..., V]` that probabilities are made of, given raw ones."""
-        for edit in self.before_cap:
+        for edit in self.before_cap if is_used("before_cap") else ():
             logits = edit(self, logits)
-        return self.cap(logits, self.cfg.logit_softcap)
+        return (self.cap if is_used("cap") else capped)(logits, self.cfg.logit_softcap)
 
     def hidden(self, input_ids: Tensor, active: tuple[str, ...] | None = None) -> Tensor:
         """Return the normalised output of the last block, `[B, T, d]`."""
@@ -267,10 +271,12 @@ class GPT(nn.Module):
         active = self.active_in_scoring if active is None else active
         x: State = self.stream_start(input_ids)
         cos, sin = self.turns(self, input_ids, x)
-        shared = {name: term(input_ids) for name, term in self.shared_terms.items()}
+        shared: dict[str, Tensor] = {}
+        for name, term in self.shared_terms.items() if is_used("shared_terms") else ():
+            shared[name] = term(input_ids)
         context = Context(input_ids, x, cos, sin, shared, active)
         stored: dict[int, State] = {}
-        for i, visit in enumerate(self.routes.when(active)):
+        for i, visit in enumerate(self.routes.when(active) if has_routes() else self.plain_route):
             # An output is joined once, so it is not kept any longer.
             skip = None if visit.joins is None else stored.pop(visit.joins)
             x = self.stream.visit(self, x, skip, context._replace(visit=visit))
@@ -281,9 +287,9 @@ class GPT(nn.Module):
     def stream_start(self, input_ids: Tensor) -> Tensor:
         """Return the residual stream before the first block, `[B, T, d]`."""
         x = self.tok_emb(input_ids)
-        for edit in in_order(self.before_norm):
+        for edit in in_order(self.before_norm) if is_used("before_norm") else ():
             x = edit(x, input_ids)
         x = self.embed_norm(x)
-        for edit in in_order(self.after_norm):
+        for edit in in_order(self.after_norm) if is_used("after_norm") else ():
             x = edit(x, input_ids)
         return x

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from golf.questions import is_used
 from golf.training.model.eager_cpu import eager_rms_norm, suits_eager_cpu
 from golf.training.model.route import Visit
 
@@ -59,7 +60,7 @@ class CastedLinear(nn.Linear):
     def edited_weight(self, active: tuple[str, ...]) -> Tensor:
         """Return the weight `[out, in]` after the edits of techniques."""
         weight: Tensor = self.weight
-        for edit in self.weight_edits:
+        for edit in self.weight_edits if is_used("weight_edits") else ():
             weight = edit(weight, active)
         return weight
 

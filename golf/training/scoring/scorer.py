@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from golf.bits import Score
+from golf.questions import proves
 from golf.settings.config import Config, changes_score, eval_seq_len, ttt_recipe
 from golf.training.data.dataset import Dataset, open_dataset
 from golf.training.model.build import build_scored_model, compile_for_scoring
@@ -42,8 +43,8 @@ class Scorer:
             # Scores by document need it even if the training has none, and pieces are as long as scores want them.
             separate_documents(self.model, self.seq_len)
         self.model.rotary.keep(self.seq_len, like=self.model.tok_emb.weight)
-        self.token_losses = compile_for_scoring(self.model, cfg.launch.compile)
-        if cfg.eval.ttt.method == "lora":
+        self.token_losses = compile_for_scoring(self.model, cfg.launch)
+        if proves() and cfg.eval.ttt.method == "lora":
             # Called for its error alone: a model without such layers is refused before the training, not after it.
             check_adapted(self.model, cfg.eval.ttt)
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from golf.bits import STANDARD, Score, bits_per_byte
+from golf.questions import listens
 from golf.training.ranks import Ranks
 from golf.training.scoring.windows import Batch
 
@@ -40,7 +41,7 @@ class Tally:
         device = "cpu" if ranks.device.type == "mps" else ranks.device
         self.nats = torch.zeros((), dtype=torch.float64, device=device)
         self.scored = self.bytes = 0
-        self.documents: np.ndarray | None = None  # [n, 2] in the order of their scores; None = that of the text
+        self.queued: np.ndarray | None = None  # [n, 2] in the order of their scores; None = that of the text
         self._start = time.perf_counter()
 
     def add(self, indices: np.ndarray, scored: np.ndarray, losses: Tensor) -> None:
@@ -51,7 +52,7 @@ class Tally:
         counted = indices[scored]
         self.scored += counted.size
         self.bytes += int(self.target_bytes[counted].sum(dtype=np.int64))
-        if self.observe is not None:
+        if listens(self.observe):
             self.observe(counted, losses.detach().cpu().double().numpy()[scored])
 
     def losses(self, losses_at: Callable[..., Tensor], batch: Batch) -> Tensor:

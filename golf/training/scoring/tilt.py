@@ -132,7 +132,7 @@ class TiltedTally(MixedTally):
         # β·(1 - p(h))^γ knows no target (PR #2129).
         # A fused loss may round a sure hint to slightly less than no nats.
         strengths = strengths * (-torch.expm1(-nats[1])).clamp(min=0).pow(settings.confidence)
-        if not settings.hedge or self.documents is None:
+        if not settings.hedge or self.queued is None:
             return mixed(nats[0], shares, kept_beside_hint(nats[1], strengths))
         kept = torch.stack([kept_beside_hint(nats[1], factor * strengths) for factor in HEDGED])
         return self._hedged(batch, mixed(nats[0], shares, kept))
@@ -149,8 +149,8 @@ class TiltedTally(MixedTally):
 
     @functools.cached_property
     def _starts(self) -> np.ndarray:
-        assert self.documents is not None
-        return np.sort(self.documents[:, 0])
+        assert self.queued is not None
+        return np.sort(self.queued[:, 0])
 
     @functools.cached_property
     def _experts_nats(self) -> Tensor:

@@ -97,7 +97,7 @@ class LoraScoring:
         self.ranks = tally.ranks
         documents = list_documents(tally.tokens) if documents is None else documents
         self.queue = document_batches(documents, recipe.batch_seqs)
-        tally.documents = np.concatenate([batch.documents for batch in self.queue])
+        tally.queued = np.concatenate([batch.documents for batch in self.queue])
         self.segments = lora_segments(self.queue, ttt, recipe, self.ranks.world_size)
         self.own_batches = [batch for segment in self.segments for lane in self._own(segment) for batch in lane]
         self.done = 0

@@ -198,7 +198,7 @@ def test_codes_are_those_of_the_definition_whatever_the_block(block_size: int, a
     w, h = case(12, 50)
     step = as_stored(row_scale(row_clips(w, TensorQuant("int6"), 31)[0], 31, "eps"))
     gptq = GPTQConfig(block_size=block_size, act_order=act_order, damping=[0.01])
-    codes, _ = gptq_codes(w, h, [step], 31, gptq)
+    codes, _ = gptq_codes(w, h, [step], 31, QuantConfig(gptq=gptq))
     damped = h.numpy() + 0.01 * np.diag(h).mean() * np.eye(50)
     order = np.argsort(-np.diag(h)) if act_order else np.arange(50)
     upper = np.linalg.cholesky(np.linalg.inv(damped[np.ix_(order, order)])).T
@@ -216,9 +216,9 @@ def test_each_row_takes_the_candidate_with_the_least_error() -> None:
         as_stored(row_scale(clip, 7, "eps"))
         for clip in row_clips(w, TensorQuant(clip="search", clip_search=[0.9, 0.99, 1.0]), 7)
     ]
-    alone = [gptq_codes(w, h, [scale], 7, one) for scale in scales]
+    alone = [gptq_codes(w, h, [scale], 7, QuantConfig(gptq=one)) for scale in scales]
     errors = torch.stack([weighted_errors(w.double(), codes.double() * s[:, None], damped(h)) for codes, s in alone])
-    codes, scale = gptq_codes(w, h, scales, 7, one)
+    codes, scale = gptq_codes(w, h, scales, 7, QuantConfig(gptq=one))
     torch.testing.assert_close(weighted_errors(w.double(), codes.double() * scale[:, None], damped(h)), errors.amin(0))
     assert len(set(errors.argmin(0).tolist())) > 1
 

@@ -12,7 +12,7 @@ from golf.artifact.quant.formats import CodedTensor, decode
 from golf.artifact.quant.gptq import damped_root, gptq_codes, weighted_errors
 from golf.artifact.quant.trellis import PARITY_CHECKS, path_offsets, transitions
 from golf.artifact.quant.trellis_rounding import in_batches, trellis_codes
-from golf.settings.config import GPTQConfig
+from golf.settings.config import GPTQConfig, QuantConfig
 from tests.artifact.quant.test_columns import case
 from tests.support import refusal
 
@@ -63,7 +63,7 @@ def test_compiled_and_batched_codes_are_equal(states: int, columns: int) -> None
 def gains(w: torch.Tensor, h: torch.Tensor) -> list[float]:
     """Decibels that 4, 8 and 16 states take off the weighted error of a uniform grid of the same step."""
     root, gptq = damped_root(h, 0.0), GPTQConfig(damping=[0.0], act_order=False)
-    on_grid, _ = gptq_codes(w, h, [w.new_ones(len(w))], 127, gptq)
+    on_grid, _ = gptq_codes(w, h, [w.new_ones(len(w))], 127, QuantConfig(gptq=gptq))
     found = []
     for states in PARITY_CHECKS:
         codes = trellis_codes(w, root, states, no_prices(w))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from golf.artifact.script.bundle import refuse_leftovers
-from golf.artifact.script.evaluation import Facts
+from golf.artifact.script.evaluation import UNKNOWN, Facts
 from golf.artifact.script.flat import Flat, Section
 from golf.artifact.script.fold import fold
 from golf.artifact.script.shake import shake
@@ -28,8 +28,9 @@ class Config:
 
 
 def facts() -> Facts:
-    values = {("model", "layers"): 3, ("model", "skips"): False, ("model", "kind"): "plain", ("steps",): 5}
-    return Facts({"Config": (), "ModelConfig": ("model",)}, {**values, ("seed",): 1}, open={("seed",)})
+    model: dict[str, list[Any]] = {"layers": [3], "skips": [False], "kind": ["plain"]}
+    values: dict[tuple[str, ...], list[Any]] = {("model", name): value for name, value in model.items()}
+    return Facts({"Config": (), "ModelConfig": ("model",)}, {**values, ("steps",): [5], ("seed",): [UNKNOWN]})
 
 
 def flat_of(source: str, classes: str = CLASSES) -> Flat:
@@ -147,23 +148,69 @@ class Config:
     a: Part = field(default_factory=Part)
     b: Part = field(default_factory=lambda: Part(size=2))
 """
-    values: dict[tuple[str, ...], Any] = {
-        ("a", "kind"): "x",
-        ("b", "kind"): "x",
-        ("Part", "kind"): "x",
-        ("a", "size"): 1,
-        ("b", "size"): 2,
+    values: dict[tuple[str, ...], list[Any]] = {
+        ("a", "kind"): ["x"],
+        ("b", "kind"): ["x"],
+        ("Part", "kind"): ["x", "x"],
+        ("a", "size"): [1],
+        ("b", "size"): [2],
+        ("Part", "size"): [1, 2],
     }
     known = Facts({"Config": (), "Part": ("Part",)}, values, shared={("a",), ("b",)})
     text = cut(
         "def third(): return abs(3)\ndef fourth(): return abs(4)\n"
-        "def use(part: Part): return third() if part.kind == 'y' else 10 if part.size == 1 else 20\n"
+        "def use(part: Part):\n    if part.size > 2 or part.size not in (1, 2): return fourth()\n"
+        "    return third() if part.kind == 'y' else 10 if part.size == 1 else 20\n"
         "def direct(cfg: Config): return 1 if cfg.b.size == 2 else fourth()\n"
         "def main():\n    cfg = Config()\n    return use(cfg.a), use(cfg.b), direct(cfg)",
         classes,
         known,
     )
     assert "third" not in text and "fourth" not in text and "part.size == 1" in text
+
+
+def test_a_setting_that_the_program_changes_has_one_of_the_values_that_it_gives() -> None:
+    source = (
+        "def flash(): return abs(-2)\ndef math(): return abs(-3)\n"
+        "def use(model: ModelConfig):\n    kind = model.kind\n    if kind in ('fa2', 'fa3'):\n        return flash()\n"
+        "    return math() if kind != 'sdpa' else 4\n"
+        "def main():\n    cfg = Config()\n    cfg.model.kind = {}\n    return use(cfg.model)"
+    )
+    fixed = cut(source.format("'sdpa'"))
+    assert "flash" not in fixed and "math()" in fixed
+    assert "flash()" in cut(source.format("'fa3'"))
+    # A value that is computed can be any.
+    assert "flash()" in cut(source.format("str(len('ab'))"))
+
+
+MODEL = (
+    "def is_used(slot): return bool(slot)\n"
+    "class Model:\n    def __init__(self):\n        self.hooks: list = []\n        self.calls = list()\n"
+    "    def call(self, x):\n        for hook in self.hooks if is_used('hooks') else ():\n            x = hook(x)\n"
+    "        return x\n"
+)
+
+
+@pytest.mark.parametrize(
+    "edit", ["", "model.hooks.append(abs)", "model.hooks = [abs]", "getattr(model, 'hooks').append(abs)"]
+)
+def test_a_slot_that_is_named_nowhere_but_where_its_use_is_asked_for_is_cut(edit: str) -> None:
+    text = cut(MODEL + f"def main():\n    model = Model()\n    {edit}\n    return model.call(-1)")
+    assert ("hook" in text) == bool(edit) and "self.calls = list()" in text
+
+
+def test_a_question_that_an_export_answers_cuts_what_it_guards() -> None:
+    source = (
+        "def has_techniques(): return True\ndef techniques(cfg): return cfg.tech\ndef proves(): return True\n"
+        "def edit(x): return x\n"
+        "def use(cfg: Config):\n    for technique in techniques(cfg):\n        edit(technique)\n"
+        "    if proves():\n        edit(1)\n    if has_techniques():\n        return edit(2)\n    return 2\n"
+        "def main():\n    cfg = Config()\n    cfg.tech = ()\n    return use(cfg)"
+    )
+    known = facts()
+    known.answers = {"has_techniques": False, "techniques": ()}
+    assert not any(word in cut(source, known=known) for word in ("edit", "technique", "proves"))
+    assert "edit(technique)" in cut(source) and "has_techniques" not in cut(source)
 
 
 def test_a_class_that_only_annotations_name_is_dropped() -> None:

@@ -143,7 +143,7 @@ def test_a_damaged_checkpoint_or_another_number_of_ranks_is_one_sentence(cfg: Co
 
 
 def test_a_rank_of_an_earlier_start_writes_no_state_into_a_resumed_run(cfg: Config) -> None:
-    folder, state = create_run_folder(cfg, []), build_state(cfg, Ranks(), lambda *_: None)
+    folder, state = create_run_folder(cfg, []), build_state(cfg, Ranks())
 
     def files() -> dict[str, bytes]:
         kept = folder.checkpoint.rglob("*.*")
@@ -167,7 +167,7 @@ def test_a_rank_of_an_earlier_start_writes_no_state_into_a_resumed_run(cfg: Conf
 
 def trained_and_saved(cfg: Config) -> tuple[RunFolder, TrainState]:
     """Return a run folder with a checkpoint after one step, and the state that was saved."""
-    folder, state = create_run_folder(cfg, []), build_state(cfg, Ranks(), lambda *_: None)
+    folder, state = create_run_folder(cfg, []), build_state(cfg, Ranks())
     state.step(lambda: synthetic_batch(cfg), 1.0, 0.9)
     Checkpoints(cfg, folder, state, "data").save(Start(step=1))
     return folder, state
@@ -178,7 +178,7 @@ def trained_and_saved(cfg: Config) -> tuple[RunFolder, TrainState]:
 def test_the_step_after_a_resume_is_the_one_without(cfg: Config, muon: str, dtype: str) -> None:
     cfg.optim.muon, cfg.model.compute_dtype = muon, dtype
     folder, state = trained_and_saved(cfg)
-    other = build_state(cfg, Ranks(), lambda *_: None)
+    other = build_state(cfg, Ranks())
     Checkpoints(cfg, folder, other, "data").load()
     batches = [synthetic_batch(cfg) for _ in range(cfg.data.micro_batches)]
     for one in (state, other):
@@ -207,14 +207,14 @@ def test_a_full_disk_is_one_sentence_and_the_checkpoint_before_stays(cfg: Config
 def load_error(cfg: Config, folder: RunFolder, data: str = "data") -> str:
     """The sentence with which a run refuses the checkpoint in `folder`."""
     with pytest.raises(GolfError) as caught:
-        Checkpoints(cfg, folder, build_state(cfg, Ranks(), lambda *_: None), data).load()
+        Checkpoints(cfg, folder, build_state(cfg, Ranks()), data).load()
     assert "or give launch.fresh=true to start over" in str(caught.value) and "\n" not in str(caught.value)
     return str(caught.value)
 
 
 def saved_at_step_three(cfg: Config) -> tuple[RunFolder, TrainState]:
     """Return a run folder with a checkpoint in which the optimizers have momentum, and the state that was saved."""
-    folder, state = create_run_folder(cfg, []), build_state(cfg, Ranks(), lambda *_: None)
+    folder, state = create_run_folder(cfg, []), build_state(cfg, Ranks())
     for parameter in state.model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     state.step.optimizer.step()

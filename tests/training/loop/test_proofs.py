@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("registry")
 
 
 def prepared(cfg: Config) -> list[str]:
-    return proving_warm_up(cfg, build_state(cfg, Ranks(), lambda *_: None), lambda _: None)
+    return proving_warm_up(cfg, build_state(cfg, Ranks()), lambda _: None)
 
 
 def test_a_sound_run_has_no_findings(tiny_cfg: Config) -> None:

@@ -48,7 +48,7 @@ SHORT = "schedule.stages=[{until:0.3,seq_len:8},{until:0.6,seq_len:16,batch_toke
 def trained(cfg: Config, folder: Path, ranks: Ranks = ALONE) -> TrainState:
     """Return the state of a run of `cfg` after its loop, without a warm-up."""
     dataset, log = open_dataset(cfg), RunLog(RunFolder(folder), cfg, is_first=ranks.is_first)
-    state = build_state(cfg, ranks, log.switched_on)
+    state = build_state(cfg, ranks)
     log.tokens_after = state.stages.tokens_after
     score = Score(1.0, 1.0, 1, 1, 0.0)
     try:
@@ -61,7 +61,7 @@ def trained(cfg: Config, folder: Path, ranks: Ranks = ALONE) -> TrainState:
 def test_thirty_steps_are_those_of_a_loop_that_cuts_the_text_by_hand(tiny: OwnDataset, tmp_path: Path) -> None:
     cfg = compose([*tiny_overrides(tiny), *LONG, "schedule.stage_warmup_steps=2"])
     found = trained(cfg, tmp_path).model.state_dict()
-    expected = build_state(cfg, Ranks(), lambda *_: None)
+    expected = build_state(cfg, Ranks())
     # Micro-batches of 384 tokens and the target after them, one after another.
     text, position = np.concatenate(open_dataset(cfg).train).astype(np.int64), 0
     for step in range(30):
@@ -112,7 +112,7 @@ def test_parity_with_lengths_that_grow(tiny: OwnDataset) -> None:
             f"schedule.stage_warmup_steps={env['SEQ_CHANGE_WARMUP_STEPS']}",
         ]
     )
-    state = build_state(cfg, Ranks(), lambda *_: None)
+    state = build_state(cfg, Ranks())
     for step, elapsed_ms, fraction, length, expected in arrays["step_table"].tolist():
         seconds = elapsed_ms / 1000
         progress = Progress(int(step), progress_fraction(cfg, int(step), seconds), 1.0)
@@ -155,7 +155,7 @@ def test_no_graph_is_compiled_while_the_clock_runs(tiny: OwnDataset, runs: Path)
 def test_every_shape_and_switch_is_run_before_the_clock(tiny: OwnDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     late = ["tech=[recurrence]", "tech.recurrence.first=1", "tech.recurrence.last=2", "tech.recurrence.enable_at=0.5"]
     cfg = compose([*tiny_overrides(tiny), SHORT, *late])
-    state, seen, forward = build_state(cfg, Ranks(), lambda *_: None), set(), GPT.forward
+    state, seen, forward = build_state(cfg, Ranks()), set(), GPT.forward
 
     def noting(model: GPT, ids: torch.Tensor, targets: torch.Tensor, active: tuple[str, ...] = ()) -> torch.Tensor:
         seen.add((ids.shape[1], active))
@@ -171,7 +171,7 @@ def test_every_shape_and_switch_is_run_before_the_clock(tiny: OwnDataset, monkey
 def test_a_run_resumes_in_its_stage(tiny: OwnDataset, tmp_path: Path, reached: int) -> None:
     """The loader goes on after the tokens of all stages so far, and the step has the stage's shape."""
     cfg = compose([*tiny_overrides(tiny), SHORT, "data.loader=shuffled"])
-    folder, state = create_run_folder(cfg, []), build_state(cfg, Ranks(), lambda *_: None)
+    folder, state = create_run_folder(cfg, []), build_state(cfg, Ranks())
     dataset = open_dataset(cfg)
     loader = make_loader(cfg, dataset)
 
@@ -188,7 +188,7 @@ def test_a_run_resumes_in_its_stage(tiny: OwnDataset, tmp_path: Path, reached: i
     steps(state, range(reached), batches)
     Checkpoints(cfg, folder, state, "data").save(Start(step=reached, stage_steps=tuple(state.stages.steps)))
     steps(state, range(reached, 6), batches)
-    resumed = build_state(cfg, Ranks(), lambda *_: None)
+    resumed = build_state(cfg, Ranks())
     start = Checkpoints(cfg, folder, resumed, "data").load()
     resumed.stages.resume(start.stage_steps)
     rest = make_loader(cfg, dataset)
@@ -210,7 +210,7 @@ def test_the_proof_of_resume_covers_stages(tiny: OwnDataset, monkeypatch: pytest
 
 
 def test_a_checkpoint_of_a_run_without_stages_resumes(tiny_cfg: Config) -> None:
-    state = build_state(tiny_cfg, Ranks(), lambda *_: None)
+    state = build_state(tiny_cfg, Ranks())
     state.stages.resume(())
     assert state.stages.tokens_after(5) == 5 * 512 and state.stages.batches_taken(5) == 5 * 4
 
@@ -220,8 +220,8 @@ def test_packed_documents_are_cut_into_pieces_of_the_stage(tiny: OwnDataset, tmp
     documents = ["data.loader=packed", "model.within_documents=true", "eval.documents=true"]
     staged = compose([*tiny_overrides(tiny), *documents, SHORT])
     plain = compose([*tiny_overrides(tiny), *documents, "data.train_seq_len=8"])
-    model = build_state(staged, Ranks(), lambda *_: None)
-    expected = build_state(plain, Ranks(), lambda *_: None).model
+    model = build_state(staged, Ranks())
+    expected = build_state(plain, Ranks()).model
     for weight in model.model.parameters():
         weight.data.normal_(std=0.1)
     expected.load_state_dict(model.model.state_dict())
@@ -236,10 +236,10 @@ def test_lengths_that_a_compiler_may_fold_are_refused(tiny: OwnDataset, monkeypa
     documents = ["data.loader=packed", "model.within_documents=true", "eval.documents=true"]
     cfg = compose([*tiny_overrides(tiny), SHORT, *documents])
     monkeypatch.setattr(torch, "__version__", TorchVersion("2.11.0"))
-    build_state(cfg, Ranks(), lambda *_: None)
+    build_state(cfg, Ranks())
     cfg.launch.compile = "full"
     with pytest.raises(GolfError, match="to be compiled: set launch"):
-        build_state(cfg, Ranks(), lambda *_: None)
+        build_state(cfg, Ranks())
 
 
 @pytest.mark.slow
@@ -249,7 +249,7 @@ def test_compiled_pieces_are_those_of_the_stage(tiny: OwnDataset, mode: str) -> 
     documents = ["data.loader=packed", "model.within_documents=true", "eval.documents=true"]
     eager = compose([*tiny_overrides(tiny), SHORT, *documents])
     compiled = compose([*tiny_overrides(tiny), SHORT, *documents, f"launch.compile={mode}"])
-    one, other = (build_state(cfg, Ranks(), lambda *_: None) for cfg in (eager, compiled))
+    one, other = (build_state(cfg, Ranks()) for cfg in (eager, compiled))
     for weight in one.model.parameters():
         weight.data.normal_(std=0.1)
     other.model.load_state_dict(one.model.state_dict())

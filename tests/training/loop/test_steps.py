@@ -85,7 +85,7 @@ def test_warm_up_restores_weights_optimizer_and_random_state(form: str, tiny_cfg
     expected = torch.rand(1)
     torch.manual_seed(5)
     seen: list[int] = []
-    state = TrainState(warmed, Switches(tiny_cfg, print), StepHooks(tiny_cfg, warmed.model))
+    state = TrainState(warmed, Switches(tiny_cfg), StepHooks(tiny_cfg, warmed.model))
     assert proving_warm_up(tiny_cfg, state, seen.append) == []
     assert seen == [1, 2, 3] and torch.equal(torch.rand(1), expected)
     assert all(torch.equal(a, b) for a, b in zip(weights(warmed.model), weights(fresh.model), strict=True))

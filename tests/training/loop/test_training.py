@@ -63,7 +63,7 @@ def run_loop(cfg: Config, folder: Path, fake_time: FakeTime, step_seconds: float
     dataset = open_dataset(cfg)
     loader = SequentialLoader(dataset.train, local_tokens=32, seq_len=32, vocab_size=320)
     try:
-        switches, hooks = Switches(cfg, log.switched_on), StepHooks(cfg, build_model(cfg))
+        switches, hooks = Switches(cfg), StepHooks(cfg, build_model(cfg))
         state = TrainState(FakeStep(), switches, hooks)  # type: ignore[arg-type]
         return train(cfg, state, loader, validate, log, LoopListener(log.warning))
     finally:

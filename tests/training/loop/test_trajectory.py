@@ -120,7 +120,7 @@ def test_trajectory_of_the_record_of_9_april(form: str) -> None:
     model = build_model(cfg)
     model.load_state_dict({k[5:]: torch.from_numpy(v) for k, v in arrays.items() if k.startswith("init/")})
     step, hooks = TrainStep(cfg, model, build_optimizer(cfg, model), Ranks()), StepHooks(cfg, model)
-    switches, source = Switches(cfg, lambda *_: None), batches()
+    switches, source = Switches(cfg), batches()
     for i in range(STEPS):
         # Without a clock the script's warm-down follows the share of the run, golf's whole steps: it is given here.
         multiplier, momentum = float(arrays["lr_mul"][i]), muon_momentum(cfg.optim, i)

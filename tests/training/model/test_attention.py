@@ -71,7 +71,7 @@ def test_flash_attention_is_called_as_it_is_declared(
 ) -> None:
     install(monkeypatch, module)
     assert choose_kernel(CUDA, on_gpu(tiny, backend)) == line
-    attend = kernel(backend)
+    attend = kernel(ModelConfig(attention=backend))
     q, k = torch.randn(2, 5, 4, 8), torch.randn(2, 5, 2, 8)
     with pytest.raises(RuntimeError, match="must be on CUDA"):
         attend(q, k, k)
@@ -92,7 +92,7 @@ def test_a_package_that_cannot_be_used_is_one_sentence(problem: str, monkeypatch
 
         monkeypatch.setattr("golf.training.model.attention.importlib.import_module", fail)
     with pytest.raises(GolfError, match="install the package for this torch or use"):
-        kernel("fa2")
+        kernel(ModelConfig(attention="fa2"))
 
 
 def broken() -> ModuleType:

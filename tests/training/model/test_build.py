@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from golf.run.result import read_result
-from golf.settings.config import Config, ModelConfig
+from golf.settings.config import Config, LaunchConfig, ModelConfig
 from golf.training.data.own_text import OwnDataset
 from golf.training.loop.steps import TrainStep
 from golf.training.loop.warmup import synthetic_batch
@@ -38,7 +38,7 @@ def test_losses_and_gradients_equal_eager(mode: str, dtype: str) -> None:
     for p in eager.parameters():
         p.data += 0.2 * torch.randn_like(p)
     compiled.load_state_dict(eager.state_dict())
-    compile_for_training(compiled, mode)
+    compile_for_training(compiled, LaunchConfig(compile=mode))
     ids, targets = torch.randint(50, (2, 16)), torch.randint(50, (2, 16))
     losses = [model(ids, targets) for model in (eager, compiled)]
     assert losses[0].item() == pytest.approx(losses[1].item(), rel=tolerance)
@@ -56,13 +56,15 @@ def test_scoring_equals_eager(mode: str) -> None:
     ids, targets = torch.randint(50, (2, 16)), torch.randint(50, (2, 16))
     with torch.no_grad():
         expected = model.token_losses(ids, targets)
-        torch.testing.assert_close(compile_for_scoring(model, mode)(ids, targets), expected, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(
+            compile_for_scoring(model, LaunchConfig(compile=mode))(ids, targets), expected, atol=1e-5, rtol=1e-4
+        )
 
 
 @pytest.mark.parametrize("mode", ["blocks", "full"])
 def test_steps_after_the_first_compile_nothing(mode: str, tiny_cfg: Config, graphs_alone: None) -> None:
     model = build_model(tiny_cfg)
-    compile_for_training(model, mode)
+    compile_for_training(model, LaunchConfig(compile=mode))
     step = TrainStep(tiny_cfg, model, build_optimizer(tiny_cfg, model), Ranks())
     step(lambda: synthetic_batch(tiny_cfg), 1.0, 0.9)
     with torch.compiler.set_stance("fail_on_recompile"):

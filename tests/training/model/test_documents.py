@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from golf.errors import GolfError
+from golf.settings.config import ModelConfig
 from golf.training.data.packed import document_starts, most_documents, most_pieces
 from golf.training.model import documents
 from golf.training.model.attention import attend_sdpa, variable_length_kernel
@@ -211,7 +212,7 @@ def fail(*_: object) -> Tensor:
 def test_a_package_without_the_call_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, flash_attention_4())
     with pytest.raises(GolfError, match=r"^model\.attention=fa2 needs flash_attn_varlen_func of the package"):
-        variable_length_kernel("fa2")
+        variable_length_kernel(ModelConfig(attention="fa2"))
 
 
 def test_only_a_cpu_outside_of_a_graph_reads_the_sizes_of_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from golf.settings.config import ModelConfig
+from golf.settings.config import LaunchConfig, ModelConfig
 from golf.training.model.build import build_model, compile_for_training
 from golf.training.model.gpt import GPT
 from tests.support import compose, parity
@@ -187,5 +187,5 @@ def test_compilation_asks_for_whole_graphs_of_fixed_shapes(
     monkeypatch.setitem(sys.modules, "torch._dynamo", dynamo)
     monkeypatch.setattr(torch, "_dynamo", dynamo, raising=False)
     monkeypatch.setattr(torch.nn.Module, "compile", lambda module, **options: asked.append(options))
-    compile_for_training(GPT(SMALL), mode)
+    compile_for_training(GPT(SMALL), LaunchConfig(compile=mode))
     assert asked == graphs * [{"dynamic": False, "fullgraph": True}]

@@ -227,7 +227,7 @@ def test_a_hedge_is_the_slow_definition(rate: float, random: Random) -> None:
     p_hint = [a if hit else min(b, 0.99 - a) for a, b, hit in zip(p, p_hint, hits, strict=True)]
     p_hint = [max(b, 0.01) for b in p_hint]
     tally = tally_of([1, *[5] * n], np.where(hits, np.arange(n), -2), beta, hedge=rate)
-    tally.documents = np.array([[0, n]])
+    tally.queued = np.array([[0, n]])
     so_far, expected, found = [0.0] * len(HEDGED), [], []
     for chunk in range(chunks):
         own = range(chunk * width, (chunk + 1) * width)

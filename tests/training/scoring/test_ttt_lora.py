@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from golf.bits import Score
 from golf.errors import GolfError
-from golf.settings.config import TTTRecipe
+from golf.settings.config import LaunchConfig, TTTRecipe
 from golf.settings.scoring_config import TTTConfig
 from golf.training.model.build import compile_for_training
 from golf.training.model.gpt import GPT
@@ -179,7 +179,7 @@ def test_hooks_reach_a_model_whose_blocks_are_compiled() -> None:
     torch._dynamo.reset()
     model, tokens = small_model(), small_tokens(60)
     expected = run(model, tokens).val_loss
-    compile_for_training(model, "blocks")
+    compile_for_training(model, LaunchConfig(compile="blocks"))
     with torch.no_grad():
         model.logits(torch.zeros(3, SEQ_LEN, dtype=torch.int64))
     assert run(model, tokens).val_loss == pytest.approx(expected, rel=1e-5)

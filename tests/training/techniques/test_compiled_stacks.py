@@ -14,7 +14,7 @@ from golf.jobs.launch.launcher import train_and_score
 from golf.registry import TECHNIQUE_TYPES, technique_types
 from golf.run.progress import Progress
 from golf.run.result import OK, read_result
-from golf.settings.config import Config
+from golf.settings.config import Config, LaunchConfig
 from golf.training.data.own_text import OwnDataset
 from golf.training.loop.state import TrainState
 from golf.training.loop.steps import TrainStep
@@ -60,7 +60,7 @@ def test_one_graph_that_equals_eager(stack: list[str], tiny: OwnDataset) -> None
     for p in eager.parameters():
         p.data += 0.1 * torch.randn_like(p)
     compiled.load_state_dict(eager.state_dict())
-    compile_for_training(compiled, "full")
+    compile_for_training(compiled, LaunchConfig(compile="full"))
     inputs, targets = synthetic_batch(cfg)
     losses = [model(inputs, targets) for model in (eager, compiled)]
     assert counters["stats"]["unique_graphs"] == 1 and not counters["graph_break"]
@@ -79,9 +79,9 @@ def test_switches_are_compiled_in_the_warm_up(
     cfg = compose([*tiny_overrides(tiny), *selected(stack)])
     cfg.launch.compile = mode
     model = build_model(cfg)
-    compile_for_training(model, mode)
+    compile_for_training(model, LaunchConfig(compile=mode))
     step = TrainStep(cfg, model, build_optimizer(cfg, model), Ranks())
-    switches, hooks = Switches(cfg, lambda *_: None), StepHooks(cfg, model)
+    switches, hooks = Switches(cfg), StepHooks(cfg, model)
     assert proving_warm_up(cfg, TrainState(step, switches, hooks), lambda _: None) == []
     losses = {}
     with torch.compiler.set_stance("fail_on_recompile"):

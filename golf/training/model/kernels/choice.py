@@ -18,7 +18,7 @@ from torch import Tensor
 
 from golf.settings.config import Config, micro_batch_tokens
 from golf.training.model.eager_cpu import LARGEST_CAP
-from golf.training.model.gpt import GPT, capped_losses
+from golf.training.model.gpt import GPT, capped_losses, caps_apart
 from golf.training.model.kernels.trial import Outcome, Rivals, seeded, trial
 from golf.training.model.layers import MLP, expand_and_contract, relu_squared
 from golf.training.ranks import Ranks
@@ -53,7 +53,7 @@ class LossKernel:
 
     def problem(self, device: torch.device) -> str:
         """Return why the kernel cannot compute the model on a CUDA device; empty if it can."""
-        if self.model.caps_apart:
+        if caps_apart(self.model):
             return "a technique changes the logits or their cap"
         return f"it is for caps up to {LARGEST_CAP:g}" if self.model.cfg.logit_softcap > LARGEST_CAP else ""
 
