@@ -198,6 +198,7 @@ LOG_LINES = [
     r"Total submission size int8\+zlib: \d+ bytes",
     r"final_int8_zlib_roundtrip val_loss:\d\.\d{4} val_bpb:\d\.\d{4} eval_time:\d+ms",
     r"final_int8_zlib_roundtrip_exact val_loss:\d\.\d{8} val_bpb:\d\.\d{8}",
+    r"total_eval_time:\d+\.\d{3}s",
 ]
 
 

@@ -61,7 +61,7 @@ def checks(idea: Idea, overrides: list[str]) -> Iterator[str]:
     yield f"{idea.file.name} registers the technique {idea.name}"
     yield _own_test(idea)
     with tempfile.TemporaryDirectory(prefix="golf-idea-") as name:
-        yield from _runs(idea, overrides, Path(name))
+        yield from check_runs(idea, overrides, Path(name))
 
 
 def _own_test(idea: Idea) -> str:
@@ -78,8 +78,11 @@ def _own_test(idea: Idea) -> str:
     return f"its test: {done.stdout.strip().splitlines()[-1]}"
 
 
-def _runs(idea: Idea, overrides: list[str], folder: Path) -> Iterator[str]:
-    """Yield lines about composing, a run on two ranks and the exported script."""
+def check_runs(idea: Idea, overrides: list[str], folder: Path) -> Iterator[str]:
+    """Yield a line each about composing, a run on two ranks in `folder`, and the exported script.
+
+    Raises `GolfError` at the first check that fails.
+    """
     from golf.artifact.script.bundle import Bundle
     from golf.artifact.script.code_bytes import code_bytes
     from golf.jobs.launch.launcher import train_and_score
