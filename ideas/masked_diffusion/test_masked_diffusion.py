@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,11 +21,12 @@ from golf.artifact.script.bundle import Bundle
 from golf.errors import GolfError
 from golf.jobs.launch.launcher import train_and_score
 from golf.run.result import OK, VOID
-from golf.settings.config import Config, ModelConfig
+from golf.settings.config import Config, LaunchConfig, ModelConfig
 from golf.submission.rehearsal import rehearse
 from golf.training.data.own_text import OwnDataset
 from golf.training.loop.scoring_proofs import document_leaks, scoring_breaches
-from golf.training.model.build import build_model
+from golf.training.loop.warmup import synthetic_batch
+from golf.training.model.build import build_model, compile_for_training
 from golf.training.model.gpt import GPT
 from ideas.masked_diffusion import masked_diffusion
 from ideas.masked_diffusion.bound import bounds_of, main, step_weights
@@ -425,3 +427,25 @@ def test_the_script_is_the_framework(tiny: OwnDataset, tmp_path: Path) -> None:
     cfg = compose(on(tiny))
     found = rehearse(cfg, Bundle(cfg).readable, Path(sys.executable), tmp_path, steps=4)
     assert found.losses > 4 and math.isfinite(found.val_bpb)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile on a CPU needs g++")
+def test_compiled_blocks_train_as_eager_ones_do() -> None:
+    """`launch.compile=full` is refused, so no other test compiles this model."""
+    torch._dynamo.reset()
+    sizes = ["data.train_seq_len=16", "data.train_batch_tokens=256", "data.micro_batches=4"]
+    cfg = compose([*PROVED, *sizes, "tech=[masked_diffusion]", "model.compute_dtype=fp32", "launch.device=cpu"])
+    eager, compiled = build_model(cfg), build_model(cfg)
+    for parameter in eager.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    compiled.load_state_dict(eager.state_dict())
+    compile_for_training(compiled, LaunchConfig(compile="blocks"))
+    ids, targets = synthetic_batch(cfg)
+    losses = [model(ids, targets) for model in (eager, compiled)]
+    assert losses[0].item() == pytest.approx(losses[1].item(), rel=1e-5)
+    for loss in losses:
+        loss.backward()
+    for p, q in zip(eager.parameters(), compiled.parameters(), strict=True):
+        assert p.grad is not None and q.grad is not None
+        assert (q.grad - p.grad).norm() <= 1e-4 * p.grad.norm() + 1e-7
