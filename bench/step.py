@@ -51,7 +51,7 @@ def step_rows(
             for mode in modes
             for dtype in dtypes
         }
-        ways = {name: stack.enter_context(_stepping(cfg, device)) for name, cfg in configs.items()}
+        ways = {name: stack.enter_context(stepping(cfg, device)) for name, cfg in configs.items()}
         seconds = alternate(ways, rounds, device, UNTIMED_STEPS)
     return [_step_row(name, configs[name], own, machine) for name, own in seconds.items()]
 
@@ -69,17 +69,23 @@ def document_rows(overrides: list[str], machine: Machine, device: torch.device, 
     configs = {name: compose([*overrides, *own]) for name, own in settings.items()}
     with contextlib.ExitStack() as stack:
         dataset = open_dataset(configs[FIXED])
-        ways = {name: stack.enter_context(_stepping(cfg, device, dataset)) for name, cfg in configs.items()}
+        ways = {name: stack.enter_context(stepping(cfg, device, dataset)) for name, cfg in configs.items()}
         seconds = alternate(ways, rounds, device, UNTIMED_STEPS)
     rows = [_step_row(name, configs[name], own, machine) for name, own in seconds.items()]
     return [dataclasses.replace(row, part="documents") for row in rows]
 
 
 @contextlib.contextmanager
-def _stepping(cfg: Config, device: torch.device, dataset: Dataset | None = None) -> Iterator[Callable[[], object]]:
+def stepping(
+    cfg: Config, device: torch.device, dataset: Dataset | None = None, active: tuple[str, ...] = ()
+) -> Iterator[Callable[[], object]]:
+    """Open the data of `cfg`, by default random tokens, and yield a function that takes one training step.
+
+    `active` names the late switches that are on.
+    """
     step, ranks = prepared_step(cfg, device), Ranks(device=device)
     with open_loader(cfg, dataset or random_dataset(cfg), ranks) as loader:
-        yield lambda: step(loader.next_batch, 1.0, 0.95)
+        yield lambda: step(loader.next_batch, 1.0, 0.95, active)
 
 
 def prepared_step(cfg: Config, device: torch.device) -> TrainStep:
