@@ -24,11 +24,13 @@ import torch
 from golf.errors import GolfError
 from golf.registry import CHANGES_ORDER, CHANGES_SCORE, technique_types
 from golf.settings import composition, hardware
-from golf.settings.config import Config, techniques
+from golf.settings.config import Config, LaunchConfig, techniques
 from golf.settings.hardware import Hardware
 from golf.training.data.own_text import OwnDataset
 from golf.training.loop.proofs import RandomPasses
+from golf.training.loop.warmup import synthetic_batch
 from golf.training.model.attention import cpu_kernels
+from golf.training.model.build import build_model, compile_for_training
 
 ROOT = Path(__file__).resolve().parents[1]
 PARITY = ROOT.parent / "shared" / "parity"
@@ -124,6 +126,23 @@ def techniques_of_models() -> list[str]:
     types: dict[str, Any] = {**technique_types()}
     apart = (CHANGES_ORDER, CHANGES_SCORE)
     return sorted(n for n, kind in types.items() if kind.effect not in apart and not kind().number_format())
+
+
+def assert_compiled_is_eager(cfg: Config, mode: str) -> None:
+    """Compare loss and gradients of a model under `launch.compile=mode` with those of eager code."""
+    eager, compiled = build_model(cfg), build_model(cfg)
+    for p in eager.parameters():
+        p.data += 0.1 * torch.randn_like(p)
+    compiled.load_state_dict(eager.state_dict())
+    compile_for_training(compiled, LaunchConfig(compile=mode))
+    inputs, targets = synthetic_batch(cfg)
+    losses = [model(inputs, targets) for model in (eager, compiled)]
+    assert losses[0].item() == pytest.approx(losses[1].item(), rel=1e-5)
+    for loss in losses:
+        loss.backward()
+    for p, q in zip(eager.parameters(), compiled.parameters(), strict=True):
+        assert p.grad is not None and q.grad is not None
+        assert (q.grad - p.grad).norm() <= 1e-4 * p.grad.norm() + 1e-7
 
 
 def compatible_stacks(names: Iterable[str] | None = None) -> list[list[str]]:
