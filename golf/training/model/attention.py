@@ -16,7 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from golf.errors import GolfError
 from golf.questions import has_routes, is_used
 from golf.settings.config import Config, ModelConfig
-from golf.training.model.eager_cpu import LONGEST, attend_in_blocks, suits_eager_cpu
+from golf.training.model.eager_cpu import LONGEST, attend_in_blocks, suits_eager_cpu, turn_unit_heads
 from golf.training.model.layers import CastedLinear, Context, RMSNorm, embed_dtype, in_order
 from golf.training.model.rotary import apply_rotary
 
@@ -203,9 +203,18 @@ class CausalSelfAttention(nn.Module):
         for mix in in_order(self.value_hooks) if is_used("value_hooks") else ():
             v = mix(self, v, context)
         # Queries and keys have unit RMS, so the gain decides how sharp a head's softmax can be.
-        q = apply_rotary(self.qk_norm(q), context.cos, context.sin) * self.q_gain.to(x.dtype)[:, None]
-        k = apply_rotary(self.qk_norm(k), context.cos, context.sin)
+        q, k = self.turned(q, context, self.q_gain.to(x.dtype)), self.turned(k, context)
         y = layer.core(layer, q, k, v, context)
         for edit in in_order(self.output_hooks) if is_used("output_hooks") else ():
             y = edit(self, y, v, x)
         return layer.proj(y.reshape(x.shape), context.active)
+
+    def turned(self, x: Tensor, context: Context, gain: Tensor | None = None) -> Tensor:
+        """Return heads `x` `[B, T, H, D]` at unit RMS, turned by their positions, times `gain` `[H]`."""
+        cos, sin = context.cos, context.sin
+        # Whole rows share one table, which rows with positions of their own do not have.
+        if suits_eager_cpu(x) and 2 * cos.size(-1) == x.size(-1) and cos.size(0) == 1:
+            factor = x.new_full((x.size(2),), self.qk_norm.factor)
+            return turn_unit_heads(x, factor if gain is None else gain * factor, cos, sin, self.qk_norm.eps)
+        y = apply_rotary(self.qk_norm(x), cos, sin)
+        return y if gain is None else y * gain[:, None]

@@ -52,21 +52,51 @@ def eager_rms_norm(x: Tensor, eps: float) -> Tensor:
     return _RMSNorm.apply(x, eps)
 
 
-class _Turned(torch.autograd.Function):
-    """`x` `[B, T, H, D]`; `same` and `other` `[T, H·D]` weigh a channel and its partner in the other half."""
+class _ReluSquared(torch.autograd.Function):
+    """relu(x)² that keeps one tensor for its backward pass, where autograd keeps two and masks the gradient."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, same: Tensor, other: Tensor) -> Tensor:
-        ctx.save_for_backward(same, other)
-        return torch.addcmul(_rows(x) * same, _rows(_swap_halves(x)), other).view(x.shape)
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        positive = x.relu()
+        ctx.save_for_backward(positive)
+        return positive.square()
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        same, other = ctx.saved_tensors
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return (gradients[0] * ctx.saved_tensors[0]).mul_(2)
+
+
+def eager_relu_squared(x: Tensor) -> Tensor:
+    """Return relu(x)² of float32 `x`."""
+    return _ReluSquared.apply(x)
+
+
+class _TurnedUnitHeads(torch.autograd.Function):
+    """Heads of `x` `[B, T, H, D]` at unit RMS times a gain `[H]`, turned.
+
+    `same` and `other` `[T, H·D]` weigh a channel and its partner in the other half. A turn and a factor on a head
+    commute, so norm and gain are one factor, and the backward pass finds the gain's gradient in the norm's.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, gain: Tensor, same: Tensor, other: Tensor, eps: float) -> Tensor:
+        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        factor = norm.square_().div_(x.size(-1)).add_(eps).rsqrt_()
+        ctx.save_for_backward(x, factor, gain, same, other)
+        unit = x * (factor * gain[:, None])
+        return torch.addcmul(_rows(unit) * same, _rows(_swap_halves(unit)), other).view(x.shape)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
+        x, factor, gain, same, other = ctx.saved_tensors
         (dy,) = gradients
         # A rotation's gradient is turned back: the partner's weight has the other sign.
-        back = torch.addcmul(_rows(dy) * same, _rows(_swap_halves(dy)), other, value=-1)
-        return back.view(dy.shape), None, None
+        back = torch.addcmul(_rows(dy) * same, _rows(_swap_halves(dy)), other, value=-1).view(x.shape)
+        along = (back * x).sum(-1, keepdim=True)
+        dgain = (along * factor).sum((0, 1, 3)) if ctx.needs_input_grad[1] else None
+        # dx = f·g·(back - x·f²·mean(back·x)), with f the factor of the norm and g the gain.
+        back.addcmul_(x, along.mul_(factor.square()).div_(-x.size(-1)))
+        return back.mul_(factor * gain[:, None]), dgain, None, None, None
 
 
 def _rows(x: Tensor) -> Tensor:
@@ -78,13 +108,16 @@ def _swap_halves(x: Tensor) -> Tensor:
     return torch.cat((b, a), dim=-1)
 
 
-def turn_whole_rows(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn all channels of every head of `x` `[B, T, H, D]`; `cos` and `sin` are `[1, T, 1, D/2]`."""
+def turn_unit_heads(x: Tensor, gain: Tensor, cos: Tensor, sin: Tensor, eps: float | None = None) -> Tensor:
+    """Scale heads of `x` `[B, T, H, D]` to unit RMS times `gain` `[H]` and turn all their channels.
+
+    `cos` and `sin` are `[1, T, 1, D/2]`; `eps` is that of `F.rms_norm`.
+    """
     # Whole rows of heads, because loops over half a head are too short for vector instructions.
     heads = (-1, x.size(2), -1)
     same = torch.cat((cos, cos), dim=-1)[0].expand(heads).flatten(1)
     other = torch.cat((sin, -sin), dim=-1)[0].expand(heads).flatten(1)
-    return _Turned.apply(x, same, other)
+    return _TurnedUnitHeads.apply(x, gain, same, other, torch.finfo(x.dtype).eps if eps is None else eps)
 
 
 class _Blockwise(torch.autograd.Function):
@@ -142,9 +175,9 @@ def attend_in_blocks(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Compute causal softmax attention at scale 1/√D: `q` `[B, T, H, D]`, `k` and `v` `[B, T, K, D]`, H % K = 0."""
     batch, tokens, heads, dim = q.shape
     shared = heads // k.size(2)
-    # The scale goes into the queries, which are fewer numbers than the scores.
-    grouped = (q * dim**-0.5).view(batch, tokens, -1, shared, dim).transpose(1, 2)
-    keys, values = (t.transpose(1, 2).reshape(-1, tokens, dim) for t in (k, v))
+    grouped = q.view(batch, tokens, -1, shared, dim).transpose(1, 2)
+    # The scale goes into the keys, which are fewer numbers than the queries and the scores.
+    keys, values = (t.transpose(1, 2).reshape(-1, tokens, dim) for t in (k * dim**-0.5, v))
     y = _Blockwise.apply(grouped.reshape(-1, tokens * shared, dim), keys, values, shared)
     return y.view(batch, -1, tokens, shared, dim).transpose(1, 2).reshape(q.shape)
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from golf.questions import is_used
-from golf.training.model.eager_cpu import eager_rms_norm, suits_eager_cpu
+from golf.training.model.eager_cpu import eager_relu_squared, eager_rms_norm, suits_eager_cpu
 from golf.training.model.route import Visit
 
 Hook = TypeVar("Hook")
@@ -72,7 +72,7 @@ def embed_dtype(compute_dtype: str) -> torch.dtype:
 
 def relu_squared(x: Tensor) -> Tensor:
     """Return relu(x)² (Primer, arXiv 2109.08668)."""
-    return x.relu().square()
+    return eager_relu_squared(x) if suits_eager_cpu(x) else x.relu().square()
 
 
 def expand_and_contract(mlp: MLP, x: Tensor, active: tuple[str, ...]) -> Tensor:

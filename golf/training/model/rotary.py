@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from golf.training.model.eager_cpu import suits_eager_cpu, turn_whole_rows
-
 
 @dataclass(frozen=True)
 class Rotary:
@@ -67,9 +65,6 @@ def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     The tables are `[1, T, 1, R/2]`, or `[B, T, 1, R/2]` where rows have positions of their own.
     """
     dims = 2 * cos.size(-1)
-    # Whole rows share one table, which rows with positions of their own do not have.
-    if dims == x.size(-1) and suits_eager_cpu(x) and cos.size(0) == 1:
-        return turn_whole_rows(x, cos, sin)
     turning, still = (x, None) if dims == x.size(-1) else (x[..., :dims], x[..., dims:])
     a, b = turning.chunk(2, dim=-1)
     parts = (a * cos + b * sin, b * cos - a * sin)

@@ -16,10 +16,10 @@ from golf.training.model.eager_cpu import (
     blocks,
     softcapped_losses,
     suits_eager_cpu,
-    turn_whole_rows,
+    turn_unit_heads,
 )
-from golf.training.model.layers import rms_norm
-from golf.training.model.rotary import apply_rotary
+from golf.training.model.build import build_model
+from golf.training.model.layers import relu_squared, rms_norm
 
 
 def inputs(batch: int, tokens: int, heads: int, shared: int, dim: int) -> list[Tensor]:
@@ -121,16 +121,44 @@ def test_chunks_of_logits_do_not_change_losses(monkeypatch: pytest.MonkeyPatch) 
     torch.testing.assert_close(softcapped_losses(x, weight, targets, 30.0), whole)
 
 
-@pytest.mark.parametrize("heads", [1, 3])
-def test_whole_rows_turn_as_halves_do(heads: int) -> None:
+@pytest.mark.parametrize(("heads", "eps"), [(1, None), (3, 1e-2)])
+def test_unit_heads_turn_as_norm_turn_and_gain_do(heads: int, eps: float | None) -> None:
     generator = torch.Generator().manual_seed(heads)
     x = torch.randn(2, 5, heads, 8, generator=generator, requires_grad=True)
+    gain = torch.rand(heads, generator=generator, requires_grad=True)
     angle = torch.rand(1, 5, 1, 4, generator=generator)
-    found, expected = turn_whole_rows(x, angle.cos(), angle.sin()), turned_by_hand(x, angle)
+    found = turn_unit_heads(x, gain, angle.cos(), angle.sin(), eps)
+    expected = turned_by_hand(F.rms_norm(x, (8,), eps=eps), angle) * gain[:, None]
     dy = torch.randn(x.shape, generator=generator)
     torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(torch.autograd.grad(found, x, dy), torch.autograd.grad(expected, x, dy))
-    assert torch.equal(found, apply_rotary(x, angle.cos(), angle.sin()))
+    torch.testing.assert_close(torch.autograd.grad(found, (x, gain), dy), torch.autograd.grad(expected, (x, gain), dy))
+
+
+@pytest.mark.parametrize("technique", ["none", "norm_eps", "ln_scale", "partial_rope"])
+def test_heads_of_a_model_are_those_of_separate_operations(technique: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cfg = compose([*TINY_MODEL, *([] if technique == "none" else [f"+tech={technique}"])])
+    torch.manual_seed(0)
+    model, ids = build_model(cfg), torch.randint(64, (2, 8), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape) * 0.1)
+    loss = model(ids, ids)
+    gradients = torch.autograd.grad(loss, [*model.parameters()], allow_unused=True)
+    for module in ("layers", "attention", "gpt"):
+        monkeypatch.setattr(f"golf.training.model.{module}.suits_eager_cpu", lambda x: False)
+    plain = model(ids, ids)
+    torch.testing.assert_close(loss, plain)
+    torch.testing.assert_close(gradients, torch.autograd.grad(plain, [*model.parameters()], allow_unused=True))
+
+
+def test_squared_relu_has_the_gradient_of_torch_to_the_last_bit() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, dy = (torch.randn(7, 9, generator=generator) for _ in range(2))
+    x[0, 0] = 0
+    x.requires_grad_()
+    found, expected = relu_squared(x), x.relu().square()
+    assert "ReluSquared" in _ancestors(found) and torch.equal(found, expected)
+    assert torch.equal(*(torch.autograd.grad(y, x, dy)[0] for y in (found, expected)))
 
 
 def turned_by_hand(x: Tensor, angle: Tensor) -> Tensor:
