@@ -205,14 +205,20 @@ def test_a_script_that_fails_is_quoted(tiny_cfg: Config, tmp_path: Path) -> None
 
 def test_products_are_those_that_torch_counts(tiny: OwnDataset) -> None:
     cfg, device = compose([*tiny_overrides(tiny), "launch.compile=off"]), CPU
-    (row,) = product_rows(cfg, device, rounds=1)
+    products, operations = product_rows(cfg, device, rounds=1)
     step = prepared_step(cfg, device)
     with open_loader(cfg, random_dataset(cfg), Ranks(device=device)) as loader:
         step(loader.next_batch, 1.0, 0.95)
         with FlopCounterMode(display=False) as counted:
             step(loader.next_batch, 1.0, 0.95)
-    assert row.flops == counted.get_total_flops() > 0
-    assert row.seconds[0] > 0 and row.tokens == cfg.data.train_batch_tokens
+    assert products.flops == operations.flops == counted.get_total_flops() > 0
+    assert products.seconds[0] > 0 and products.tokens == cfg.data.train_batch_tokens
+    # Every product is one of the operations, which also add, copy and normalise.
+    assert _count(products.note) < _count(operations.note) / 3
+
+
+def _count(note: str) -> int:
+    return int(note.split()[0].replace(",", ""))
 
 
 def children() -> list[str]:
