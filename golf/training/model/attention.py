@@ -203,18 +203,15 @@ class CausalSelfAttention(nn.Module):
         for mix in in_order(self.value_hooks) if is_used("value_hooks") else ():
             v = mix(self, v, context)
         # Queries and keys have unit RMS, so the gain decides how sharp a head's softmax can be.
-        q, k = self.turned(q, context, self.q_gain.to(x.dtype)), self.turned(k, context)
+        if suits_eager_cpu(q) and 2 * context.cos.size(-1) == self.head_dim and context.cos.size(0) == 1:
+            # All rows share one table here, and all channels turn.
+            norm, tables = self.qk_norm, (context.cos, context.sin)
+            q = turn_unit_heads(q, self.q_gain * norm.factor, *tables, norm.eps)
+            k = turn_unit_heads(k, k.new_full((k.size(2),), norm.factor), *tables, norm.eps)
+        else:
+            q = apply_rotary(self.qk_norm(q), context.cos, context.sin) * self.q_gain.to(x.dtype)[:, None]
+            k = apply_rotary(self.qk_norm(k), context.cos, context.sin)
         y = layer.core(layer, q, k, v, context)
         for edit in in_order(self.output_hooks) if is_used("output_hooks") else ():
             y = edit(self, y, v, x)
         return layer.proj(y.reshape(x.shape), context.active)
-
-    def turned(self, x: Tensor, context: Context, gain: Tensor | None = None) -> Tensor:
-        """Return heads `x` `[B, T, H, D]` at unit RMS, turned by their positions, times `gain` `[H]`."""
-        cos, sin = context.cos, context.sin
-        # Whole rows share one table, which rows with positions of their own do not have.
-        if suits_eager_cpu(x) and 2 * cos.size(-1) == x.size(-1) and cos.size(0) == 1:
-            factor = x.new_full((x.size(2),), self.qk_norm.factor)
-            return turn_unit_heads(x, factor if gain is None else gain * factor, cos, sin, self.qk_norm.eps)
-        y = apply_rotary(self.qk_norm(x), cos, sin)
-        return y if gain is None else y * gain[:, None]

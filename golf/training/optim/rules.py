@@ -102,13 +102,21 @@ MakeOptimizer = Callable[[list[nn.Parameter], float, float], GroupOptimizer]
 
 
 def optimizers_of_groups(techniques: Sequence[Any], cfg: Config) -> dict[str, MakeOptimizer]:
-    """Return what `techniques` put in place of Golf's optimizers, by group. Raises `GolfError` for two of a group."""
+    """Return what `techniques` put in place of Golf's optimizers, by group.
+
+    Raises `GolfError` for two of a group, and for a rule of the matrices beside another optimizer of theirs.
+    """
     made: dict[str, MakeOptimizer] = {}
     for technique in techniques:
         own = technique.group_optimizers(cfg)
         if twice := sorted(own.keys() & made.keys()):
             raise GolfError(f"Two techniques replace the optimizer of the group {twice[0]}: drop one of them.")
         made |= own
+    plain = MatrixRule()
+    for technique in techniques if "matrix" in made else ():
+        if technique.matrix_rule(plain, cfg) is not plain:
+            what = f"tech {technique.name} changes the rule of the matrices, whose optimizer another technique replaces"
+            raise GolfError(f"{what}: drop one of them, or leave the matrices to Golf's optimizer.")
     return made
 
 

@@ -16,7 +16,7 @@ from golf.training.loop.checkpoint import flatten
 from golf.training.loop.setting_proofs import inert_settings
 from golf.training.optim.muon import MatrixOptimizer, Muon
 from golf.training.optim.parallel_muon import ParallelMuon
-from golf.training.optim.rules import MatrixRule, State, ruled
+from golf.training.optim.rules import MatrixRule, State, optimizers_of_groups, ruled
 from golf.training.ranks import ALONE, Ranks
 from golf.training.techniques.base import CHANGES_STEP, Technique
 from tests.support import on_ranks
@@ -127,6 +127,14 @@ def test_rules_that_do_not_fit_together_are_refused() -> None:
         ruled(Muon, [kinds["normuon"](), kinds["normuon"]()], Config())
     with pytest.raises(GolfError, match="how matrices decay"):
         ruled(Muon, [kinds["cautious"](), kinds["cautious"]()], Config())
+
+
+def test_a_rule_of_matrices_that_another_optimizer_trains_is_refused() -> None:
+    kinds = technique_types()
+    rule, other = kinds["soap"](), kinds["schedule_free"]
+    with pytest.raises(GolfError, match="tech soap changes the rule of the matrices"):
+        optimizers_of_groups([rule, other()], Config())
+    assert {*optimizers_of_groups([rule, other(replaces=["scalar"])], Config())} == {"scalar"}
 
 
 def test_a_rule_that_changes_no_step_is_named() -> None:
