@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from golf.artifact.quant.fitting import with_steps
@@ -16,6 +18,8 @@ from golf.settings.config import Config, QuantConfig
 from golf.training.data.dataset import open_dataset
 from golf.training.loop.calibration import calibrate
 from golf.training.loop.quant_gap import quant_of
+from golf.training.loop.tuning import log_likely
+from golf.training.model.build import build_scored_model
 from golf.training.model.weights import read_weights
 from golf.training.ranks import Ranks
 from golf.training.scoring.scorer import Scorer
@@ -28,6 +32,7 @@ class Point(NamedTuple):
     step: float  # multiple of the form's own steps
     artifact_bytes: int
     gap_bpb: float
+    divergence: float = 0.0  # from the trained model, in nats per token
 
 
 class Checkpoint:
@@ -61,6 +66,26 @@ class Checkpoint:
     def gap_bpb(self, restored: Mapping[str, Tensor]) -> float:
         """Return how many bits per byte the `restored` weights score above the trained ones."""
         return self.scorer(restored).val_bpb - self.before_bpb
+
+    @torch.no_grad()
+    def divergence(self, restored: Mapping[str, Tensor]) -> float:
+        """Return the mean divergence of the model with `restored` weights from the trained one, in nats per token.
+
+        The text is the scored one in rows of the training's length, without a rest. Chance moves it less than the gap,
+        of which it leaves out what the trained model itself does not predict.
+        """
+        stored, trained = (build_scored_model(self.cfg, torch.device("cpu")) for _ in range(2))
+        stored.load_state_dict(restored)
+        trained.load_state_dict(self.weights)
+        length = self.cfg.data.train_seq_len
+        rows = torch.from_numpy(self.dataset.validation[: self.tokens // length * length].astype("int64")).view(
+            -1, length
+        )
+        total = 0.0
+        for ids in rows.split(8):
+            found, wanted = log_likely(stored, ids), log_likely(trained, ids)
+            total += float(F.kl_div(found, wanted, reduction="sum", log_target=True))
+        return total / rows.numel()
 
 
 def _on_this_cpu(cfg: Config) -> Config:

@@ -2,8 +2,9 @@
 
 `python -m bench.study_drift RUN…` stores the weights of finished runs by `quant=trellis` and in the records' forms, and
 compares each way with the same form without either: gap over that of the form at the same bytes, by interpolation of
-log gap over log bytes. Calibration and tuning read training text, each another part; scores are of validation text.
-Intervals have the shape as the unit: runs of one variant, whatever their seeds, are averaged first.
+log gap over log bytes, and the same for the divergence from the trained model. Calibration and tuning read training
+text, each another part; scores are of validation text. Intervals have the shape as the unit: runs of one variant,
+whatever their seeds, are averaged first.
 """
 
 import argparse
@@ -28,9 +29,9 @@ STEPS = (0.8, 1.0, 1.3)  # multiples of a form's steps, for its curve
 DRIFT = "quant.gptq.drift=true"
 
 
-def ways(tune_steps: int) -> dict[str, str]:
+def ways(tune_steps: int, tune_tokens: int) -> dict[str, str]:
     """Return the overrides of each way to store a form, by its name."""
-    kl = f"quant.tune.steps={tune_steps}"
+    kl = f"quant.tune.steps={tune_steps} quant.tune.batch_tokens={tune_tokens}"
     loss = f"{kl} quant.tune.loss=loss"
     return {"drift": DRIFT, "tuned, KL": kl, "tuned, loss": loss, "both, KL": f"{DRIFT} {kl}"}
 
@@ -44,15 +45,16 @@ def stored(checkpoint: Checkpoint, choice: str, step: float) -> bytes:
     return pack_model(cfg, checkpoint.weights, 0, coded=coded).artifact
 
 
-def points_of(run: Path, tokens: int, tune_steps: int, forms: list[str]) -> Iterator[Point]:
-    """Yield the points of one checkpoint as they are measured."""
+def points_of(run: Path, tokens: int, overrides: dict[str, str], forms: list[str]) -> Iterator[Point]:
+    """Yield the points of one checkpoint as they are measured; `overrides` are those of `ways`."""
     checkpoint = Checkpoint(run, tokens)
     for form in forms:
         choices = [(form, FORMS[form], step) for step in STEPS]
-        choices += [(f"{form}: {way}", f"{FORMS[form]} {more}", 1.0) for way, more in ways(tune_steps).items()]
+        choices += [(f"{form}: {way}", f"{FORMS[form]} {more}", 1.0) for way, more in overrides.items()]
         for name, choice, step in choices:
             artifact = stored(checkpoint, choice, step)
-            yield Point(name, step, len(artifact), checkpoint.gap_bpb(unpack(artifact).state_dict()))
+            restored = unpack(artifact).state_dict()
+            yield Point(name, step, len(artifact), checkpoint.gap_bpb(restored), checkpoint.divergence(restored))
 
 
 def gap_ratio(points: list[Point], form: str, way: str) -> float:
@@ -61,27 +63,37 @@ def gap_ratio(points: list[Point], form: str, way: str) -> float:
     return own.gap_bpb / interpolated(own.artifact_bytes, *curve(points, form))
 
 
+def divergence_ratio(points: list[Point], form: str, way: str) -> float:
+    """Return what `gap_ratio` does for the divergence in place of the gap."""
+    return gap_ratio([point._replace(gap_bpb=point.divergence) for point in points], form, way)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path, help="folders of finished runs")
     parser.add_argument("--tokens", type=int, default=65_536, help="tokens to calibrate on, and to score")
     parser.add_argument("--tune-steps", type=int, default=120, help="steps of a tuning")
+    parser.add_argument("--tune-tokens", type=int, default=2048, help="tokens of a step of a tuning")
+    parser.add_argument("--ways", nargs="+", choices=list(ways(1, 1)), default=list(ways(1, 1)), help="ways to compare")
     parser.add_argument("--forms", nargs="+", choices=list(FORMS), default=list(FORMS), help="forms to store")
     arguments = parser.parse_args()
+    known = ways(arguments.tune_steps, arguments.tune_tokens)
+    overrides = {way: known[way] for way in arguments.ways}
     of_run: dict[Path, list[Point]] = {}
-    print("| run | way | step | bytes | gap, bpb |\n|---|---|---|---|---|")
+    print("| run | way | step | bytes | gap, bpb | divergence, nats |\n|---|---|---|---|---|---|")
     for run in arguments.runs:
         of_run[run] = []
-        for point in points_of(run, arguments.tokens, arguments.tune_steps, arguments.forms):
+        for point in points_of(run, arguments.tokens, overrides, arguments.forms):
             of_run[run].append(point)
             where = f"{run.parent.name}/{run.name} | {point.way} | {point.step}"
-            print(f"| {where} | {point.artifact_bytes:,} | {point.gap_bpb:.5f} |", flush=True)
+            print(f"| {where} | {point.artifact_bytes:,} | {point.gap_bpb:.5f} | {point.divergence:.5f} |", flush=True)
     shapes = len({run.parent for run in of_run})
-    print(f"\n{len(of_run)} checkpoints of {shapes} shapes, gap at equal bytes, means ± 95 % over shapes\n")
-    print("| form | " + " | ".join(ways(1)) + " |\n" + "|---" * (1 + len(ways(1))) + "|")
-    for form in arguments.forms:
-        found = [interval(by_shape({run: gap_ratio(p, form, way) for run, p in of_run.items()})) for way in ways(1)]
-        print(f"| {form} | " + " | ".join(found) + " |")
+    for measure, ratio in {"gap": gap_ratio, "divergence": divergence_ratio}.items():
+        print(f"\n{len(of_run)} checkpoints of {shapes} shapes, {measure} at equal bytes, means ± 95 % over shapes\n")
+        print("| form | " + " | ".join(overrides) + " |\n" + "|---" * (1 + len(overrides)) + "|")
+        for form in arguments.forms:
+            found = [interval(by_shape({run: ratio(p, form, way) for run, p in of_run.items()})) for way in overrides]
+            print(f"| {form} | " + " | ".join(found) + " |")
 
 
 if __name__ == "__main__":

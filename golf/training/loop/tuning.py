@@ -190,11 +190,11 @@ class _Losses:
         if self.cfg.quant.tune.loss == "loss":
             return self.stored(ids, targets)
         with torch.no_grad():
-            wanted = _log_likely(self.trained, ids)
-        return F.kl_div(_log_likely(self.stored, ids), wanted, reduction="sum", log_target=True) / ids.numel()
+            wanted = log_likely(self.trained, ids)
+        return F.kl_div(log_likely(self.stored, ids), wanted, reduction="sum", log_target=True) / ids.numel()
 
 
-def _log_likely(model: GPT, ids: Tensor) -> Tensor:
+def log_likely(model: GPT, ids: Tensor) -> Tensor:
     """Return the log-probabilities `[B, T, V]` of the next token."""
     # In float32 from the head on: logits in bf16 differ by more than rounding the weights changes them.
     return model.softcap(model.head(model.hidden(ids).float())).log_softmax(-1)
