@@ -40,7 +40,7 @@ from golf.artifact.header import (
     read_model,
     write_header,
 )
-from golf.artifact.quant.formats import ANY_FORM, CodedTensor
+from golf.artifact.quant.formats import ANY_FORM, CodedTensor, in_groups
 from golf.artifact.quant.policy import dequantize, dequantize_as
 from golf.errors import GolfError, MissingError
 from golf.settings.config import ModelConfig, QuantConfig, packs_bits, techniques_from_dict
@@ -109,7 +109,7 @@ def pack(
     else:
         body = compress(content, quant)
     # Files without either keep the older version, so that older versions of golf open them.
-    has_steps = any(t.columns is not None or t.states > 1 or t.in_groups or t.own for t in coded.values())
+    has_steps = any(t.columns is not None or t.states > 1 or in_groups(t) or t.own for t in coded.values())
     version = VERSION_OF_STEPS if has_steps else VERSION
     fixed = FIXED.pack(MAGIC, version, CODEC_IDS[quant.codec], _layout_bits(quant), len(content), len(body))
     return fixed + CRC.pack(zlib.crc32(body + codes, zlib.crc32(fixed))) + body + codes

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from golf.artifact.quant.formats import FLOAT_DTYPES, CodedTensor, own_formats
+from golf.artifact.quant.formats import FLOAT_DTYPES, CodedTensor, in_groups, own_formats
 from golf.questions import proves
 from golf.settings.config import ModelConfig, from_dict, has_formats, techniques_from_dict
 from golf.settings.consistency import check_model
@@ -106,14 +106,14 @@ def entry_of(name: str, tensor: CodedTensor) -> Entry:
     scale = None if tensor.scale is None else "all"
     if tensor.own is not None:
         scale = OWN + tensor.own.name
-    elif tensor.scale is not None and tensor.in_groups:
+    elif tensor.scale is not None and in_groups(tensor):
         scale = f"{GROUP}{tensor.data.numel() // tensor.scale.numel()}"
     elif tensor.scale is not None and tensor.scale.ndim:
         if proves() and (tensor.data.ndim, *tensor.scale.shape) != (2, len(tensor.data)):
             raise ValueError(f"{name} has {tensor.scale.numel()} scales: one for each row of a matrix, or a single one")
         # The suffixes stand in the order in which SCALES reads them.
         on_trellis = f"{TRELLIS}{tensor.states}" if tensor.states > 1 else ""
-        scale = f"row{COLUMNS * (tensor.columns is not None)}{on_trellis}{ROTATED * tensor.rotated}"
+        scale = f"row{COLUMNS if tensor.columns is not None else ''}{on_trellis}{ROTATED if tensor.rotated else ''}"
     return Entry(
         name, DTYPE_NAMES[tensor.data.dtype], DTYPE_NAMES[tensor.dtype], tuple(tensor.data.shape), scale, tensor.own
     )
@@ -134,9 +134,9 @@ def read_header(content: bytes, tech: Mapping[str, Any]) -> tuple[dict[str, Any]
     `tech` are the techniques that it names.
     """
     values = json.loads(content)
-    own = own_formats(tech) if has_formats(tech) else {}
+    own = own_formats(tech) if has_formats(tech) else None
     return values, [
-        Entry(n, stored, dtype, tuple(shape), scale, own.get(str(scale).removeprefix(OWN)))
+        Entry(n, stored, dtype, tuple(shape), scale, own and own.get(str(scale).removeprefix(OWN)))
         for n, stored, dtype, shape, scale in values["tensors"]
     ]
 

@@ -292,7 +292,7 @@ def micro_batch_tokens(cfg: Config) -> int:
 
 def is_packed(cfg: Config) -> bool:
     """Tell whether a micro-batch is one row of whole documents."""
-    return cfg.data.loader.startswith("packed")
+    return cfg.data.loader in ("packed", "packed_shuffled")
 
 
 def grad_accum_steps(cfg: Config) -> int:

@@ -36,6 +36,7 @@ from golf.artifact.header import DTYPES, Entry
 from golf.artifact.quant.columns import LARGEST_CODE as LARGEST_COLUMN_CODE
 from golf.artifact.quant.formats import CodedTensor
 from golf.artifact.quant.trellis import path_order, transitions
+from golf.questions import has_own_formats
 
 MAX_ROLES = 64  # roles with statistics of their own; further roles share one set
 MAX_PREDICTED_COLUMNS = 1024  # a predictor costs columns²/2 multiplications a row and columns³/6 a fit
@@ -150,7 +151,15 @@ def _tensor(entry: Entry, matrix: CodeMatrix) -> CodedTensor:
     if entry.trellis_states > 1:
         data = data[:, path_order(columns, data.size(1)).argsort()]
     dtype, shape = DTYPES[entry.dtype], entry.shape
-    return CodedTensor(data.view(shape), scale, dtype, entry.is_rotated, columns, entry.trellis_states, entry.own)
+    return CodedTensor(
+        data.view(shape),
+        scale,
+        dtype,
+        entry.is_rotated,
+        columns,
+        entry.trellis_states,
+        entry.own if has_own_formats() else None,
+    )
 
 
 def _new_coder(size: int) -> Coder:

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from golf.artifact.header import DTYPES, PACKED, Entry
 from golf.artifact.quant.formats import CodedTensor
+from golf.questions import has_own_formats
 from golf.settings.config import (
     QuantConfig,
     packs_bits,
@@ -103,7 +104,9 @@ def bytes_to_values(content: bytes, entries: Sequence[Entry], quant: QuantConfig
             data = torch.empty_like(data).index_copy_(0, order, data)
         columns = _columns(entry, pieces) if uses_columns(quant) else None
         rotated, states = rotates(quant) and entry.is_rotated, entry.trellis_states if uses_trellis(quant) else 1
-        tensors[entry.name] = CodedTensor(data, scale, DTYPES[entry.dtype], rotated, columns, states, entry.own)
+        tensors[entry.name] = CodedTensor(
+            data, scale, DTYPES[entry.dtype], rotated, columns, states, entry.own if has_own_formats() else None
+        )
     return tensors
 
 

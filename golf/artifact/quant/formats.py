@@ -47,15 +47,14 @@ class CodedTensor:
     own: Any = None  # the OwnFormat of a technique; not its type, which scripts without one need not have
 
     @property
-    def in_groups(self) -> bool:
-        """Tell whether a row has several scales."""
-        return (
-            self.scale is not None and self.scale.ndim == 1 and self.data.ndim == 2 and len(self.scale) > len(self.data)
-        )
-
-    @property
     def payload_bytes(self) -> int:
         return sum(part.nbytes for part in (self.data, self.scale, self.columns) if part is not None)
+
+
+def in_groups(coded: CodedTensor) -> bool:
+    """Tell whether a row has several scales."""
+    scale, data = coded.scale, coded.data
+    return scale is not None and scale.ndim == 1 and data.ndim == 2 and len(scale) > len(data)
 
 
 @dataclass(frozen=True)
@@ -198,7 +197,7 @@ def decode_as(coded: CodedTensor, quant: QuantConfig) -> Tensor:
     if uses_columns(quant) and coded.columns is not None:
         values *= column_steps(coded.columns)
     scale = coded.scale.float()
-    if uses_groups(quant) and coded.in_groups:
+    if uses_groups(quant) and in_groups(coded):
         values = (values.view(len(scale), -1) * scale[:, None]).view_as(values)
     else:
         values = values * (scale[:, None] if scale.ndim else scale)

@@ -107,7 +107,14 @@ def quantize(
         state_dict = {name: without_smallest(tensor, quant) for name, tensor in state_dict.items()}
     formats = formats_of(tech)
     coded = {
-        name: _encode(tensor, name, storage_of(name, tensor, quant, tech), quant, formats, (hessians or {}).get(name))
+        name: _encode(
+            tensor,
+            name,
+            storage_of(name, tensor, quant, tech),
+            quant,
+            formats,
+            hessians.get(name) if hessians else None,
+        )
         for name, tensor in state_dict.items()
     }
     # Pruning counts codes, so it follows rounding. Repair comes last and mends the error of both.

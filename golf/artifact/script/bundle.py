@@ -18,6 +18,7 @@ from golf.artifact.script.readable import readable
 from golf.artifact.script.settings import facts_of, submitted, write_settings
 from golf.artifact.script.shake import drop_unreached, shake
 from golf.artifact.script.syntax import is_docstring, walk
+from golf.artifact.script.texts import shorten_texts
 from golf.artifact.script.wrapped import minified, wrapped
 from golf.errors import GolfError
 from golf.settings.config import Config
@@ -61,6 +62,7 @@ class Bundle:
         facts.answers["is_used"] = True
         fold(self.flat, facts)
         shake(self.flat, settings)
+        shorten_texts(self.flat, set(facts.groups))
         put_kernels(self.flat)
         refuse_leftovers(self.flat, set(facts.groups))
         self.title = self.flat.sections[-1].about

@@ -107,6 +107,8 @@ class Scope:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             asked = (node.func.id, *(arg.value for arg in node.args if isinstance(arg, ast.Constant)))
             return self.facts.results.get(asked, self.facts.results.get(node.func.id, UNKNOWN))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "items":
+            return () if self.value(node.func.value) in ((), {}) else UNKNOWN
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             operand = self.value(node.operand)
             return UNKNOWN if operand is UNKNOWN else not operand
@@ -123,7 +125,10 @@ class Scope:
     def _comparison(self, node: ast.Compare) -> Any:
         terms = [self.facts.values.get(self.path(t) or (), [self.value(t)]) for t in (node.left, *node.comparators)]
         if any(UNKNOWN in values for values in terms):
-            return UNKNOWN
+            # `0 < a < b` is false if `0 < a` is, whatever b is.
+            pairs = zip([node.left, *node.comparators], node.ops, node.comparators, strict=False)
+            parts = [ast.Compare(left, [op], [right]) for left, op, right in pairs] if len(node.ops) > 1 else []
+            return False if any(self._comparison(part) is False for part in parts) else UNKNOWN
         try:
             # Whichever of their values several settings have, the answer has to be one.
             answers = {

@@ -160,9 +160,20 @@ class _Folder(ast.NodeTransformer):
         self.generic_visit(node)
         return self._simplified(node)
 
-    def visit_Call(self, node: ast.Call) -> ast.AST:
+    def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
+        node.ifs = [test for test in node.ifs if self.scope.value(test) is not True]
+        return self.generic_visit(node)
+
+    def visit_Call(self, node: ast.expr) -> ast.AST:
+        # What settings alone decide, `not masked` or `kind == "fa3"` as well, is written as what it is.
         value = self.scope.value(node)
         return self.generic_visit(node) if value is UNKNOWN else ast.Constant(value)
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        return self.visit_Call(node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        return self.visit_Call(node)
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST | None:
         self.generic_visit(node)

@@ -24,6 +24,7 @@ from golf.settings.config import (
     named_settings,
     tensor_classes,
     trains_apart,
+    uses_groups,
 )
 
 Groups = dict[str, list[tuple[Path, Any]]]  # class of settings → (path, group) of every group of the class
@@ -78,7 +79,8 @@ def facts_of(cfg: Config) -> Facts:
         values["tech",] = [()]
     shared = {path for own in of_class.values() if len(own) > 1 for path, _ in own}
     answers: dict[str, Any] = {changes.__name__: False for changes in CHANGES if not changes(cfg)}
-    answers |= {} if has_formats(cfg.tech) else {has_formats.__name__: False}
+    answers |= {} if has_formats(cfg.tech) else {has_formats.__name__: False, "has_own_formats": False}
+    answers |= {} if uses_groups(cfg.quant) else {"in_groups": False}
     answers |= {} if cfg.tech else {"has_techniques": False, "techniques": ()}
     answers |= {} if any(technique.routes(cfg) for technique in cfg.tech.values()) else {"has_routes": False}
     # Other kernels know where pieces end by themselves, and on a CPU pieces are attended to one by one.

@@ -54,11 +54,10 @@ def pack_model(
     """Pack `weights`, which are on the CPU, as `coded`, or as `round_model` codes them if that is None."""
     if trains_apart(cfg):
         cfg = scored_config(cfg)
-    if coded is None:
-        coded = round_model(cfg, weights, code_bytes, hessians, log)
+    stored = round_model(cfg, weights, code_bytes, hessians, log) if coded is None else coded
     # The settings are packed with the weights, so that the artifact alone tells how to rebuild the model.
-    content = pack(coded, cfg.model, cfg.quant, cfg.tech)
-    return PackedModel(coded, content, sum(tensor.nbytes for tensor in weights.values()))
+    content = pack(stored, cfg.model, cfg.quant, cfg.tech)
+    return PackedModel(stored, content, sum(tensor.nbytes for tensor in weights.values()))
 
 
 def round_model(

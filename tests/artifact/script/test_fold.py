@@ -113,6 +113,50 @@ def test_a_function_that_only_tells_a_setting_is_followed() -> None:
     assert "other" not in text and "is_skipping" not in text
 
 
+@pytest.mark.parametrize(
+    ("condition", "value"),
+    [
+        ("0 < cfg.model.layers < size", None),
+        ("5 < cfg.model.layers < size", False),
+        ("size < cfg.model.layers < 2", False),
+        ("size < cfg.model.layers", None),
+        ("size > 0 and not cfg.model.skips", None),
+        ("not cfg.model.skips", True),
+        ("-cfg.model.layers", None),
+    ],
+)
+def test_what_settings_alone_decide_is_written_as_a_truth_value(condition: str, value: bool | None) -> None:
+    source = f"def use(cfg: Config, size):\n    size += 0\n    return {condition}\n"
+    source += "def main(): return [use(Config(), n) for n in range(9)]"
+    assert (f"return {value}" in cut(source)) == (value is not None)
+
+
+@pytest.mark.parametrize("names", ["{}", "{'a': 1}"])
+def test_a_loop_over_a_setting_that_is_an_empty_dict_goes(names: str) -> None:
+    known = facts()
+    known.values["names",] = [ast.literal_eval(names)]
+    text = cut(
+        "def use(cfg: Config):\n    found = [n for n in (1, 2) if cfg.model.layers > 2]\n"
+        "    for name, n in cfg.names.items():\n        found.append(abs(n))\n    return found\n"
+        f"def main():\n    cfg = Config()\n    cfg.names = {names}\n    return use(cfg)",
+        known=known,
+    )
+    assert ("abs" in text) and "cfg.model.layers" not in text  # the program sets it: it may be any dict
+    assert ("abs" in cut_without_change(names)) == (names != "{}")
+
+
+def cut_without_change(names: str) -> str:
+    known = facts()
+    known.values["names",] = [ast.literal_eval(names)]
+    classes = CLASSES + f"    names: dict = field(default_factory=lambda: {names})\n"
+    return cut(
+        "def use(cfg: Config):\n    return [abs(n) for n in (1, 2)] if cfg.names.items() else 0\n"
+        "def main(): return use(Config())",
+        classes,
+        known,
+    )
+
+
 def test_a_name_with_two_values_is_not_known() -> None:
     text = cut(
         "def use(cfg: Config):\n    m = cfg.steps\n    for m in (1, 2):\n        pass\n"
