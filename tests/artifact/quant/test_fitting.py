@@ -22,7 +22,8 @@ from tests.support import compose, refusal, tiny_overrides
 
 @settings(max_examples=80, deadline=None)
 @given(
-    codes=st.integers(10**5, 4 * 10**7),
+    # With fewer codes the noise below is wider than the room.
+    codes=st.integers(4 * 10**5, 4 * 10**7),
     wanted_octaves=st.floats(-1.5, 2.5),
     bend=st.floats(0.0, 0.15),
     rest=st.integers(0, 200_000),
