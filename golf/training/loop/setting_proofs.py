@@ -31,6 +31,7 @@ from golf.training.loop.schedule import lr_multiplier, muon_momentum, muon_weigh
 from golf.training.loop.scoring_proofs import small_scores
 from golf.training.model.build import build_model, shapeless_model
 from golf.training.optim.groups import build_optimizer
+from golf.training.optim.rules import replaces_muon
 
 FRACTIONS = (0.0, 0.3, 0.6, 0.9)  # shares of the run at which steps are taken, before the last step
 LARGE_GRADIENT = 1e3  # larger than any norm that clipping is meant for
@@ -101,7 +102,14 @@ def _shows_later(cfg: Config, key: str) -> bool:
     # Pruning to fit depends on the trained weights' bytes, drift and tuning on a rounded model, one rank clips what the
     # reduction would give, and a model of one layer has no U-net skip.
     late = key in ("quant.prune.to_fit", "quant.gptq.drift", "quant.tune.steps", "optim.clip_before_reduction")
-    return late or (key == "model.unet_skips" and cfg.model.num_layers < 2)
+    return late or (key == "model.unet_skips" and cfg.model.num_layers < 2) or _rests(cfg, key)
+
+
+def _rests(cfg: Config, key: str) -> bool:
+    """Tell whether a setting of Muon rests, because another method of a technique updates the matrices."""
+    # The decay is that of the matrices, whoever updates them.
+    is_muon_s = key.startswith("optim.muon") and key != "optim.muon_wd"
+    return is_muon_s and replaces_muon(techniques(cfg), cfg)
 
 
 def _idle(cfg: Config, name: str, keys: list[str]) -> list[str]:

@@ -79,10 +79,13 @@ class Optimizer:
         self.muon.reduce_gradients([p for adam in self.adams for p in adam.params])
 
     def set_decays(self, muon: float, factor: float) -> None:
-        """Let all weight decays be `factor` times their own, and that of Muon `factor` times `muon`."""
+        """Let all weight decays be `factor` times their own, and that of the matrices `factor` times `muon`."""
         self.muon.weight_decay = muon * factor
         for adam, decay in zip(self.adams, self._decays, strict=True):
             adam.weight_decay = decay * factor
+        if not self.muon.params:
+            # Its place is taken by the last of the others.
+            self.adams[-1].weight_decay = muon * factor
 
     def zero_grad(self) -> None:
         self.muon.zero_grad()
@@ -164,7 +167,7 @@ def build_optimizer(cfg: Config, model: nn.Module, ranks: Ranks = ALONE) -> Opti
             for name, adam in zip(names, adams, strict=True)
         ]
         if "matrix" in makers:
-            # Muon is left with no matrix.
+            # Muon is left with no matrix; `Optimizer.set_decays` knows by it which the last one is.
             adams.append(makers["matrix"](groups["matrix"], o.matrix_lr, o.muon_wd))
             groups["matrix"] = []
     # Modules of techniques alone store several matrices in one parameter.

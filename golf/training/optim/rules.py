@@ -120,14 +120,24 @@ def optimizers_of_groups(techniques: Sequence[Any], cfg: Config) -> dict[str, Ma
     return made
 
 
+def replaces_muon(techniques: Sequence[Any], cfg: Config) -> bool:
+    """Tell whether one of `techniques` updates the matrices by another method than Muon, whose settings then rest."""
+    return bool(_rule_of(techniques, cfg).replaced_by) or "matrix" in optimizers_of_groups(techniques, cfg)
+
+
+def _rule_of(techniques: Sequence[Any], cfg: Config) -> MatrixRule:
+    rule = MatrixRule()
+    for technique in techniques:
+        rule = technique.matrix_rule(rule, cfg)
+    return rule
+
+
 Form = TypeVar("Form", bound=type[MatrixOptimizer])
 
 
 def ruled(form: Form, techniques: Sequence[Any], cfg: Config) -> Form:
     """Return `form`, one of the two of Muon, with the rule that `techniques` make in their order."""
-    rule = MatrixRule()
-    for technique in techniques:
-        rule = technique.matrix_rule(rule, cfg)
+    rule = _rule_of(techniques, cfg)
 
     class Ruled(form):  # type: ignore[misc, valid-type]
         """Muon under a rule. Its state has the rule's own under names like `512x256 NAME`."""

@@ -13,7 +13,10 @@ from golf.errors import GolfError
 from golf.registry import technique_types
 from golf.settings.config import Config
 from golf.training.loop.checkpoint import flatten
+from golf.training.loop.schedule import schedule_decay
 from golf.training.loop.setting_proofs import inert_settings
+from golf.training.model.build import build_model
+from golf.training.optim.groups import build_optimizer
 from golf.training.optim.muon import MatrixOptimizer, Muon
 from golf.training.optim.parallel_muon import ParallelMuon
 from golf.training.optim.rules import MatrixRule, State, optimizers_of_groups, ruled
@@ -143,3 +146,25 @@ def test_a_rule_that_changes_no_step_is_named() -> None:
     idle = Edits("idle", lambda rule: rule.with_after(lambda update, grads, state: update))
     cfg.tech["idle"] = idle
     assert inert_settings(cfg, lambda other: True) == ["idle changed no step of the optimizer"]
+
+
+@pytest.mark.parametrize(
+    "selected", [["tech=[soap]"], ["tech=[torch_optimizer]", "tech.torch_optimizer.replaces=[matrix]"]]
+)
+def test_settings_of_muon_rest_where_another_method_updates_the_matrices(selected: list[str]) -> None:
+    own = ["optim=parallel_muon", "optim.muon_coefficients=polar_express", "optim.muon_row_normalize=true"]
+    cfg = golf.compose(["model=4l", "scale=laptop", *own, *selected])
+    assert inert_settings(cfg, lambda other: True) == []
+
+
+def test_a_taper_of_the_decay_reaches_an_optimizer_in_the_place_of_muon() -> None:
+    overrides = ["model=4l", "scale=laptop", "model.model_dim=32", "optim.muon_wd=0.2", "optim.adam_wd=0.1"]
+    selected = ["tech=[torch_optimizer]", "tech.torch_optimizer.replaces=[matrix]"]
+    cfg = golf.compose([*overrides, *selected, "schedule.muon_wd_taper_final=0.5"])
+    made = build_optimizer(cfg, build_model(cfg))
+    assert not made.muon.params and all(param.ndim == 2 for param in made.adams[-1].params)
+    schedule_decay(cfg, made, 1.0)
+    # Half the decay for the matrices, and the own one for the rest.
+    assert [part.weight_decay for part in made.adams] == pytest.approx([0.1, 0.1, 0.1])
+    schedule_decay(cfg, made, 0.5)
+    assert [part.weight_decay for part in made.adams] == pytest.approx([0.1, 0.1, 0.2])
