@@ -31,6 +31,7 @@ from golf.training.loop.proofs import RandomPasses
 from golf.training.loop.warmup import synthetic_batch
 from golf.training.model.attention import cpu_kernels
 from golf.training.model.build import build_model, compile_for_training
+from golf.training.optim.rules import optimizers_of_groups
 
 ROOT = Path(__file__).resolve().parents[1]
 PARITY = ROOT.parent / "shared" / "parity"
@@ -152,13 +153,21 @@ def compatible_stacks(names: Iterable[str] | None = None) -> list[list[str]]:
     for name in sorted({*techniques_of_models()} & {*(types if names is None else names)}):
         wanted = [name, *types[name].requires]
         for stack in [*stacks, []]:
-            pairs = [(one, other) for one in wanted for other in stack]
-            if not any(one in types[other].conflicts or other in types[one].conflicts for one, other in pairs):
+            if not any(_exclude(types[one], types[other]) for one in wanted for other in stack):
                 stack += [other for other in wanted if other not in stack]
                 break
         if stack not in stacks:
             stacks.append(stack)
     return stacks
+
+
+def _exclude(one: Any, other: Any) -> bool:
+    """Tell whether two techniques refuse each other, or one trains the matrices for which the other has a rule."""
+    try:
+        optimizers_of_groups([one(), other()], Config())
+    except GolfError:
+        return True
+    return one.name in other.conflicts or other.name in one.conflicts
 
 
 @cpu_kernels()
