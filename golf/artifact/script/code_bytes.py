@@ -84,7 +84,7 @@ def _key(config: str, entries: Entries) -> str:
 
 
 def estimated_code_bytes(cfg: Config) -> int:
-    """Return `code_bytes` at once, for public presets within a factor of 1.6: a share of the compressed modules."""
+    """Return `code_bytes` at once, within a factor of 1.7 over the presets: a share of the compressed modules."""
     return _estimate(_entries(cfg))
 
 

@@ -108,8 +108,8 @@ def _shows_later(cfg: Config, key: str) -> bool:
 def _rests(cfg: Config, key: str) -> bool:
     """Tell whether a setting of Muon rests, because another method of a technique updates the matrices."""
     # The decay is that of the matrices, whoever updates them.
-    is_muon_s = key.startswith("optim.muon") and key != "optim.muon_wd"
-    return is_muon_s and replaces_muon(techniques(cfg), cfg)
+    of_muon = key.startswith("optim.muon") and key != "optim.muon_wd"
+    return of_muon and replaces_muon(techniques(cfg), cfg)
 
 
 def _idle(cfg: Config, name: str, keys: list[str]) -> list[str]:

@@ -31,9 +31,7 @@ class _RMSNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, eps: float) -> Tensor:
-        # It reads `x` once. A square and its mean would write and read a tensor as large as `x`.
-        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        factor = norm.square_().div_(x.size(-1)).add_(eps).rsqrt_()
+        factor = _unit_factor(x, eps)
         ctx.save_for_backward(x, factor)
         return x * factor
 
@@ -50,6 +48,13 @@ class _RMSNorm(torch.autograd.Function):
 def eager_rms_norm(x: Tensor, eps: float) -> Tensor:
     """Scale the last dimension of float32 `x` to unit RMS."""
     return _RMSNorm.apply(x, eps)
+
+
+def _unit_factor(x: Tensor, eps: float) -> Tensor:
+    """Return the factors `[..., 1]` that give the last dimension of `x` unit RMS."""
+    # It reads `x` once. A square and its mean would write and read a tensor as large as `x`.
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return norm.square_().div_(x.size(-1)).add_(eps).rsqrt_()
 
 
 class _ReluSquared(torch.autograd.Function):
@@ -80,8 +85,7 @@ class _TurnedUnitHeads(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, gain: Tensor, same: Tensor, other: Tensor, eps: float) -> Tensor:
-        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        factor = norm.square_().div_(x.size(-1)).add_(eps).rsqrt_()
+        factor = _unit_factor(x, eps)
         ctx.save_for_backward(x, factor, gain, same, other)
         unit = x * (factor * gain[:, None])
         return torch.addcmul(_rows(unit) * same, _rows(_swap_halves(unit)), other).view(x.shape)

@@ -58,6 +58,8 @@ def group_parameters(model: nn.Module, selected: Sequence[Any] = ()) -> dict[str
 class Optimizer:
     """Muon on the matrices and Adam on the rest, stepped as one."""
 
+    muon_is_replaced = False  # the last of `adams` has the matrices
+
     def __init__(self, muon: Muon | ParallelMuon, adams: Sequence[GroupOptimizer]):
         self.muon, self.adams = muon, adams
         self._decays = [adam.weight_decay for adam in adams]
@@ -83,8 +85,7 @@ class Optimizer:
         self.muon.weight_decay = muon * factor
         for adam, decay in zip(self.adams, self._decays, strict=True):
             adam.weight_decay = decay * factor
-        if not self.muon.params:
-            # Its place is taken by the last of the others.
+        if self.muon_is_replaced:
             self.adams[-1].weight_decay = muon * factor
 
     def zero_grad(self) -> None:
@@ -167,15 +168,20 @@ def build_optimizer(cfg: Config, model: nn.Module, ranks: Ranks = ALONE) -> Opti
             for name, adam in zip(names, adams, strict=True)
         ]
         if "matrix" in makers:
-            # Muon is left with no matrix; `Optimizer.set_decays` knows by it which the last one is.
+            # Muon is left with no matrix.
             adams.append(makers["matrix"](groups["matrix"], o.matrix_lr, o.muon_wd))
             groups["matrix"] = []
     # Modules of techniques alone store several matrices in one parameter.
     row_counts = declared_row_counts(model) if cfg.tech else None
     muon = form(groups["matrix"], o, ranks=ranks, row_counts=row_counts)
-    if o.grad_clip_norm > 0:
-        return ClippedOptimizer(muon, adams, o.grad_clip_norm, own_norm=o.clip_before_reduction)
-    return Optimizer(muon, adams)
+    made = (
+        ClippedOptimizer(muon, adams, o.grad_clip_norm, own_norm=o.clip_before_reduction)
+        if o.grad_clip_norm > 0
+        else Optimizer(muon, adams)
+    )
+    if changes_steps(cfg):
+        made.muon_is_replaced = "matrix" in makers
+    return made
 
 
 def _build_adam(o: OptimConfig, params: list[nn.Parameter], lr: float, weight_decay: float) -> Adam:

@@ -1,5 +1,7 @@
 """What eager float32 computes on a CPU against torch's own operations."""
 
+from unittest.mock import Mock
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -146,7 +148,11 @@ def test_heads_of_a_model_are_those_of_separate_operations(technique: str, monke
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn(parameter.shape) * 0.1)
+    turn = Mock(wraps=turn_unit_heads)
+    monkeypatch.setattr("golf.training.model.attention.turn_unit_heads", turn)
     loss = model(ids, ids)
+    # Two for each of three layers. Where some channels of a head do not turn, the operations are separate.
+    assert turn.call_count == (0 if technique == "partial_rope" else 6)
     gradients = torch.autograd.grad(loss, [*model.parameters()], allow_unused=True)
     for module in ("layers", "attention", "gpt"):
         monkeypatch.setattr(f"golf.training.model.{module}.suits_eager_cpu", lambda x: False)

@@ -162,7 +162,7 @@ def test_a_taper_of_the_decay_reaches_an_optimizer_in_the_place_of_muon() -> Non
     selected = ["tech=[torch_optimizer]", "tech.torch_optimizer.replaces=[matrix]"]
     cfg = golf.compose([*overrides, *selected, "schedule.muon_wd_taper_final=0.5"])
     made = build_optimizer(cfg, build_model(cfg))
-    assert not made.muon.params and all(param.ndim == 2 for param in made.adams[-1].params)
+    assert made.muon_is_replaced and not made.muon.params and all(param.ndim == 2 for param in made.adams[-1].params)
     schedule_decay(cfg, made, 1.0)
     # Half the decay for the matrices, and the own one for the rest.
     assert [part.weight_decay for part in made.adams] == pytest.approx([0.1, 0.1, 0.1])
