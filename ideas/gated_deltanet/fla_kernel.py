@@ -34,7 +34,6 @@ def piece_ends(starts: Tensor) -> Tensor:
     return F.pad(begins.flatten().nonzero().flatten(), (0, 1), value=starts.numel())
 
 
-@torch.compiler.disable
 def delta_rule_of_fla(
     q: Tensor, k: Tensor, v: Tensor, gates: tuple[Tensor, Tensor], starts: Tensor, dtype: torch.dtype
 ) -> Tensor:

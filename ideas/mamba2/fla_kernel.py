@@ -34,7 +34,6 @@ def piece_ends(starts: Tensor) -> Tensor:
     return F.pad(begins.flatten().nonzero().flatten(), (0, 1), value=starts.numel())
 
 
-@torch.compiler.disable
 def scan_of_fla(c: Tensor, b: Tensor, x: Tensor, log: Tensor, starts: Tensor, dtype: torch.dtype) -> Tensor:
     """Return what `scan` returns, `[B, T, H, P]`; states are read and written in `dtype`."""
     # The library wants queries and keys for each head, and a batch of one row, whose pieces the table tells.
