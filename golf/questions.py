@@ -20,11 +20,6 @@ def has_routes() -> bool:
     return True
 
 
-def has_own_formats() -> bool:
-    """Tell whether a technique may give a number format of its own."""
-    return True
-
-
 def is_used(slot: str) -> bool:
     """Tell whether techniques may use the attribute `slot` of a model: not in a script that names it nowhere else."""
     return bool(slot)

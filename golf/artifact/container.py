@@ -109,7 +109,7 @@ def pack(
     else:
         body = compress(content, quant)
     # Files without either keep the older version, so that older versions of golf open them.
-    has_steps = any(t.columns is not None or t.states > 1 or in_groups(t) or t.own for t in coded.values())
+    has_steps = any(t.has_columns or t.states > 1 or in_groups(t) or t.own for t in coded.values())
     version = VERSION_OF_STEPS if has_steps else VERSION
     fixed = FIXED.pack(MAGIC, version, CODEC_IDS[quant.codec], _layout_bits(quant), len(content), len(body))
     return fixed + CRC.pack(zlib.crc32(body + codes, zlib.crc32(fixed))) + body + codes

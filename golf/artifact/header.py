@@ -113,7 +113,7 @@ def entry_of(name: str, tensor: CodedTensor) -> Entry:
             raise ValueError(f"{name} has {tensor.scale.numel()} scales: one for each row of a matrix, or a single one")
         # The suffixes stand in the order in which SCALES reads them.
         on_trellis = f"{TRELLIS}{tensor.states}" if tensor.states > 1 else ""
-        scale = f"row{COLUMNS if tensor.columns is not None else ''}{on_trellis}{ROTATED if tensor.rotated else ''}"
+        scale = f"row{COLUMNS if tensor.has_columns else ''}{on_trellis}{ROTATED if tensor.rotated else ''}"
     return Entry(
         name, DTYPE_NAMES[tensor.data.dtype], DTYPE_NAMES[tensor.dtype], tuple(tensor.data.shape), scale, tensor.own
     )

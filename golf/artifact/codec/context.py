@@ -36,7 +36,6 @@ from golf.artifact.header import DTYPES, Entry
 from golf.artifact.quant.columns import LARGEST_CODE as LARGEST_COLUMN_CODE
 from golf.artifact.quant.formats import CodedTensor
 from golf.artifact.quant.trellis import path_order, transitions
-from golf.questions import has_own_formats
 
 MAX_ROLES = 64  # roles with statistics of their own; further roles share one set
 MAX_PREDICTED_COLUMNS = 1024  # a predictor costs columns²/2 multiplications a row and columns³/6 a fit
@@ -55,6 +54,10 @@ class CodeMatrix:
     scales: np.ndarray  # int64: the bits of float16 [rows], or both halves of one float32
     columns: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # codes of the columns' steps, or none
     states: int = 1
+
+    @property
+    def has_columns(self) -> bool:
+        return self.columns.size > 0
 
 
 def encode(coded: Iterable[tuple[Entry, CodedTensor]]) -> bytes:
@@ -129,7 +132,7 @@ def _matrix(entry: Entry, tensor: CodedTensor) -> CodeMatrix:
     # Scales are coded as whole numbers, their bits, so that they come back exactly.
     halves = tensor.scale.contiguous().flatten().view(torch.int16).numpy()
     data, columns = tensor.data.reshape(entry.matrix_shape), np.zeros(0, np.int64)
-    if tensor.columns is not None:
+    if tensor.has_columns:
         columns = tensor.columns.numpy().astype(np.int64)
     # In this order the codes before each one tell its state, and so its offset.
     if tensor.states > 1:
@@ -151,15 +154,7 @@ def _tensor(entry: Entry, matrix: CodeMatrix) -> CodedTensor:
     if entry.trellis_states > 1:
         data = data[:, path_order(columns, data.size(1)).argsort()]
     dtype, shape = DTYPES[entry.dtype], entry.shape
-    return CodedTensor(
-        data.view(shape),
-        scale,
-        dtype,
-        entry.is_rotated,
-        columns,
-        entry.trellis_states,
-        entry.own if has_own_formats() else None,
-    )
+    return CodedTensor(data.view(shape), scale, dtype, entry.is_rotated, columns, entry.trellis_states, entry.own)
 
 
 def _new_coder(size: int) -> Coder:
@@ -200,7 +195,7 @@ def _code(coder: Coder, memory: Memory, matrix: CodeMatrix, settings: tuple[int,
     if lowest > highest or level >= LEVELS or predicts > _may_predict(matrix.codes.shape):
         raise ValueError("a coded tensor has impossible settings")
     code_scales(coder, memory.scale_counters, matrix.scales)
-    if matrix.columns.size:
+    if matrix.has_columns:
         _code_columns(coder, memory, matrix)
     code_matrix(coder, memory, _grid(matrix), matrix.codes, lowest - 128, highest - 128, level, predicts)
 
@@ -217,11 +212,11 @@ def _code_columns(coder: Coder, memory: Memory, matrix: CodeMatrix) -> None:
 def _grid(matrix: CodeMatrix) -> Grid:
     """Return what the coder knows of a matrix before its codes. The columns' steps come in the order of the codes."""
     width = matrix.codes.shape[1]
-    steps = matrix.columns if matrix.columns.size else np.zeros(width, np.int64)
+    steps = matrix.columns if matrix.has_columns else np.zeros(width, np.int64)
     if matrix.states == 1:
         return Grid(steps, np.zeros((1, 2), np.int64), np.zeros(1, np.int64))
     following, offset = transitions(matrix.states)
-    order = path_order(torch.from_numpy(matrix.columns) if matrix.columns.size else None, width)
+    order = path_order(torch.from_numpy(matrix.columns) if matrix.has_columns else None, width)
     return Grid(steps[order.numpy()], following.numpy(), offset.numpy())
 
 
@@ -234,7 +229,7 @@ def _settings(matrix: CodeMatrix) -> tuple[int, int, int, int]:
     if not codes.size:
         return 128, 128, UNIT_LEVEL, 0
     squares = np.square(codes, dtype=np.float32)
-    if matrix.columns.size:
+    if matrix.has_columns:
         squares = squares * np.exp2(_grid(matrix).half_octaves / 2)
     # The bound keeps a matrix of zeros from a logarithm of zero.
     mean_square = max(float(squares.mean(dtype=np.float64)), 2.0**-8)

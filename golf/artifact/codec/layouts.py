@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -20,17 +20,8 @@ from torch import Tensor
 
 from golf.artifact.header import DTYPES, PACKED, Entry
 from golf.artifact.quant.formats import CodedTensor
-from golf.questions import has_own_formats
-from golf.settings.config import (
-    QuantConfig,
-    packs_bits,
-    rotates,
-    sorts_roles,
-    sorts_rows,
-    splits_planes,
-    uses_columns,
-    uses_trellis,
-)
+from golf.questions import proves
+from golf.settings.config import QuantConfig, packs_bits, sorts_roles, sorts_rows, splits_planes
 
 LAYOUT_BITS = {"pack_bits": 1, "by_role": 2, "sort_rows": 4, "byte_planes": 8}
 
@@ -70,7 +61,7 @@ def values_to_bytes(coded: Sequence[tuple[Entry, CodedTensor]], quant: QuantConf
             content[entry.name, "data"] = to_bytes(data)
         if tensor.scale is not None:
             content[entry.name, "scale"] = to_bytes(tensor.scale)
-        if uses_columns(quant) and tensor.columns is not None:
+        if tensor.has_columns:
             content[entry.name, "columns"] = to_bytes(tensor.columns)
     # The header alone tells what lies where, so no lengths are stored.
     chunks = chunks_of((entry for entry, _ in coded), quant)
@@ -81,7 +72,7 @@ def values_to_bytes(coded: Sequence[tuple[Entry, CodedTensor]], quant: QuantConf
 def bytes_to_values(content: bytes, entries: Sequence[Entry], quant: QuantConfig) -> dict[str, CodedTensor]:
     """Invert `values_to_bytes`. Raises `ValueError` if there are more or fewer bytes than the entries need."""
     chunks = chunks_of(entries, quant)
-    if sum(chunk.size for chunk in chunks) != len(content):
+    if proves() and sum(chunk.size for chunk in chunks) != len(content):
         raise ValueError("its tensors need more or fewer bytes than there are")
     if splits_planes(quant):
         content = _swap_planes(content, chunks, to_planes=False)
@@ -94,7 +85,9 @@ def bytes_to_values(content: bytes, entries: Sequence[Entry], quant: QuantConfig
         if packs_bits(quant) and entry.stored in PACKED:
             data = _unpacked(entry, pieces[entry.name, "data"])
         else:
-            data = _values(entry, pieces[entry.name, "data"])
+            if proves() and entry.stored == "bool" and pieces[entry.name, "data"].strip(b"\0\1"):
+                raise ValueError("a truth value is neither 0 nor 1")
+            data = from_bytes(pieces[entry.name, "data"], DTYPES[entry.stored], entry.shape)
         scale = from_bytes(pieces[entry.name, "scale"], entry.scale_dtype, entry.scale_shape) if entry.scale else None
         if sorts_rows(quant) and _is_sorted(entry):
             order = from_bytes(pieces[entry.name, "order"], _order_dtype(entry), entry.shape[:1]).long() & 0xFFFF_FFFF
@@ -102,11 +95,11 @@ def bytes_to_values(content: bytes, entries: Sequence[Entry], quant: QuantConfig
             if not torch.equal(order.sort().values, torch.arange(entry.shape[0])):
                 raise ValueError("the order of a tensor's rows is no permutation")
             data = torch.empty_like(data).index_copy_(0, order, data)
-        columns = _columns(entry, pieces) if uses_columns(quant) else None
-        rotated, states = rotates(quant) and entry.is_rotated, entry.trellis_states if uses_trellis(quant) else 1
-        tensors[entry.name] = CodedTensor(
-            data, scale, DTYPES[entry.dtype], rotated, columns, states, entry.own if has_own_formats() else None
-        )
+        columns = None
+        if entry.has_columns:
+            columns = from_bytes(pieces[entry.name, "columns"], torch.int8, entry.shape[1:])
+        rotated, states, own = entry.is_rotated, entry.trellis_states, entry.own
+        tensors[entry.name] = CodedTensor(data, scale, DTYPES[entry.dtype], rotated, columns, states, own)
     return tensors
 
 
@@ -129,7 +122,7 @@ def chunks_of(entries: Iterable[Entry], quant: QuantConfig) -> list[Chunk]:
         if entry.scale:
             width = entry.scale_dtype.itemsize
             chunks.append(Chunk(entry.name, "scale", math.prod(entry.scale_shape) * width, width))
-        if uses_columns(quant) and entry.has_columns:
+        if entry.has_columns:
             chunks.append(Chunk(entry.name, "columns", entry.columns_count, 1))
     # Values of one width have to lie side by side to be split into planes together.
     return sorted(chunks, key=lambda chunk: chunk.value_bytes) if splits_planes(quant) else chunks
@@ -154,25 +147,12 @@ def to_bytes(tensor: Tensor) -> bytes:
 
 def from_bytes(content: bytes, dtype: torch.dtype, shape: Sequence[int]) -> Tensor:
     """Invert `to_bytes`."""
-    # frombuffer refuses an empty buffer.
-    if not content:
-        return torch.zeros(tuple(shape), dtype=dtype)
-    # A bytearray, because torch wants memory that it may write to.
-    return torch.frombuffer(bytearray(content), dtype=dtype).view(tuple(shape))
+    # A bytearray, because torch wants memory that it may write to. By numpy, because torch refuses an empty buffer.
+    return torch.from_numpy(np.frombuffer(bytearray(content), np.uint8)).view(dtype).view(tuple(shape))
 
 
 def _packed(codes: Tensor, bits: int) -> bytes:
     return pack_bits(codes.numpy().flatten().astype(np.int16) + (1 << bits - 1), bits)
-
-
-def _columns(entry: Entry, pieces: Mapping[tuple[str, str], bytes]) -> Tensor | None:
-    return from_bytes(pieces[entry.name, "columns"], torch.int8, entry.shape[1:]) if entry.has_columns else None
-
-
-def _values(entry: Entry, content: bytes) -> Tensor:
-    if entry.stored == "bool" and content.strip(b"\0\1"):
-        raise ValueError("a truth value is neither 0 nor 1")
-    return from_bytes(content, DTYPES[entry.stored], entry.shape)
 
 
 def _unpacked(entry: Entry, content: bytes) -> Tensor:

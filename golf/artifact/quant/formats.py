@@ -47,6 +47,10 @@ class CodedTensor:
     own: Any = None  # the OwnFormat of a technique; not its type, which scripts without one need not have
 
     @property
+    def has_columns(self) -> bool:
+        return self.columns is not None
+
+    @property
     def payload_bytes(self) -> int:
         return sum(part.nbytes for part in (self.data, self.scale, self.columns) if part is not None)
 

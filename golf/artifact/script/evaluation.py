@@ -42,6 +42,7 @@ class Facts:
     makers: dict[str, Path] = field(default_factory=dict)  # function → group of settings that it returns
     attributes: dict[tuple[str, str], Path] = field(default_factory=dict)  # (class, attribute) → group that it holds
     answers: dict[str, Any] = field(default_factory=dict)  # function → what it returns under this configuration
+    held: dict[str, Any] = field(default_factory=dict)  # attribute → what it always holds under this configuration
     results: dict[Any, Any] = field(default_factory=dict)  # function, or (function, argument) → the one value of it
 
 
@@ -104,6 +105,8 @@ class Scope:
         if (path := self.path(node)) is not None and path in self.facts.values:
             first, *others = self.facts.values[path]
             return first if all(other == first for other in others) else UNKNOWN
+        if isinstance(node, ast.Attribute) and node.attr in self.facts.held:
+            return self.facts.held[node.attr]
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             asked = (node.func.id, *(arg.value for arg in node.args if isinstance(arg, ast.Constant)))
             return self.facts.results.get(asked, self.facts.results.get(node.func.id, UNKNOWN))

@@ -169,6 +169,10 @@ class _Folder(ast.NodeTransformer):
         value = self.scope.value(node)
         return self.generic_visit(node) if value is UNKNOWN else ast.Constant(value)
 
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        is_held = isinstance(node.ctx, ast.Load) and node.attr in self.scope.facts.held
+        return self.visit_Call(node) if is_held else self.generic_visit(node)
+
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         return self.visit_Call(node)
 

@@ -22,9 +22,12 @@ from golf.settings.config import (
     has_formats,
     has_stages,
     named_settings,
+    rotates,
     tensor_classes,
     trains_apart,
+    uses_columns,
     uses_groups,
+    uses_trellis,
 )
 
 Groups = dict[str, list[tuple[Path, Any]]]  # class of settings → (path, group) of every group of the class
@@ -79,7 +82,7 @@ def facts_of(cfg: Config) -> Facts:
         values["tech",] = [()]
     shared = {path for own in of_class.values() if len(own) > 1 for path, _ in own}
     answers: dict[str, Any] = {changes.__name__: False for changes in CHANGES if not changes(cfg)}
-    answers |= {} if has_formats(cfg.tech) else {has_formats.__name__: False, "has_own_formats": False}
+    answers |= {} if has_formats(cfg.tech) else {has_formats.__name__: False}
     answers |= {} if uses_groups(cfg.quant) else {"in_groups": False}
     answers |= {} if cfg.tech else {"has_techniques": False, "techniques": ()}
     answers |= {} if any(technique.routes(cfg) for technique in cfg.tech.values()) else {"has_routes": False}
@@ -88,7 +91,11 @@ def facts_of(cfg: Config) -> Facts:
     quant, hows = cfg.quant, [*tensor_classes(cfg.quant).values(), *(how for _, how in named_settings(cfg.quant))]
     tries_one = len(quant.gptq.damping) == 1 and quant.gptq.unused_inputs in ("left_out", "one")
     answers |= {"has_rivals": False} if tries_one and all(how.clip != "search" for how in hows) else {}
-    return Facts(groups, values, shared, answers=answers)
+    held = {} if has_formats(cfg.tech) else {"own": None}
+    held |= {} if uses_columns(quant) else {"has_columns": False, "columns_count": 0}
+    held |= {} if uses_trellis(quant) else {"states": 1, "trellis_states": 1}
+    held |= {} if rotates(quant) else {"rotated": False, "is_rotated": False}
+    return Facts(groups, values, shared, answers=answers, held=held)
 
 
 def _groups_by_class(cfg: Config) -> Groups:
