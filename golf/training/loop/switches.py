@@ -40,17 +40,11 @@ class Switches:
 
     def later_sets(self) -> list[tuple[str, ...]]:
         """Return every set of names that can be on later in the run, but not at its start."""
-        late = tuple(name for name in self.names if name not in self.on)
-        if not late:
-            return []
-        # Switches of different techniques are independent, so any of them may be first.
-        counts = range(1, len(late) + 1)
-        sets = tuple({*self.on, *names} for count in counts for names in itertools.combinations(late, count))
-        return [tuple(name for name in self.names if name in on) for on in sets if self._is_possible(on)]
-
-    def _is_possible(self, on: set[str]) -> bool:
-        """Tell whether no switch of a technique is in `on` without those that it comes after."""
-        return all(_in_order([name in on for name in t.switch_names()]) for t in self.selected)
+        # Switches of different techniques are independent, so any may be first; those of one go on in their order.
+        firsts = [[names[:n] for n in range(len(names) + 1)] for t in self.selected if (names := t.switch_names())]
+        sets = [tuple(itertools.chain(*parts)) for parts in itertools.product(*firsts)]
+        later = [names for names in sets if set(names) > set(self.on)]
+        return sorted(later, key=lambda names: (len(names), [self.names.index(name) for name in names]))
 
     def _on_at(self, progress: Progress) -> tuple[str, ...]:
         return tuple(name for t in self.selected for name in t.names_on(progress))
@@ -59,11 +53,6 @@ class Switches:
 def switch_names(cfg: Config) -> tuple[str, ...]:
     """Return the names of all late switches of `cfg`, in the order of application."""
     return tuple(name for technique in techniques(cfg) for name in technique.switch_names())
-
-
-def _in_order(on: list[bool]) -> bool:
-    """Tell whether no switch of a technique is on before one that it comes after."""
-    return on == sorted(on, reverse=True)
 
 
 class StepHooks:
