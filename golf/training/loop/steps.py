@@ -32,8 +32,10 @@ class TrainStep:
         self.nats_of = (
             (lambda _: model.get_buffer("mean_nats") / self.accumulation) if changes_loss(cfg) else Tensor.detach
         )
-        needs_ddp = ranks.world_size > 1 and not optimizer.reduces_gradients
-        self.parallel = _averaging(model) if needs_ddp else None
+        # The parallel form of Muon averages the gradients itself.
+        self.parallel = None
+        if cfg.optim.muon != "parallel" and ranks.world_size > 1:
+            self.parallel = _averaging(model)
 
     def __call__(
         self, next_batch: NextBatch, lr_multiplier: float, momentum: float, active: tuple[str, ...] = ()
@@ -59,7 +61,7 @@ class TrainStep:
 
     def _reduce_gradients(self, on: bool) -> contextlib.AbstractContextManager:
         """Return the context in which a backward pass averages the gradients over the ranks if `on`."""
-        if self.parallel is None or on:
+        if self.cfg.optim.muon == "parallel" or self.parallel is None or on:
             return contextlib.nullcontext()
         # Earlier micro-batches add up their gradients here, so that one exchange a step is enough.
         return self.parallel.no_sync()

@@ -64,11 +64,6 @@ class Optimizer:
         self.muon, self.adams = muon, adams
         self._decays = [adam.weight_decay for adam in adams]
 
-    @property
-    def reduces_gradients(self) -> bool:
-        """Tell whether `step` averages the gradients over ranks. Otherwise they have to be averages already."""
-        return self.muon.reduces_gradients
-
     def step(self, lr_multiplier: float = 1.0, momentum: float = 0.95) -> None:
         """Update every parameter. `lr_multiplier` scales all base learning rates, `momentum` is Muon's."""
         self.reduce_gradients()

@@ -144,8 +144,6 @@ class Muon(MatrixOptimizer):
     flat buffer, so that every rank applies the same ones. Gradients have to be reduced over ranks already.
     """
 
-    reduces_gradients = False  # True: it averages the gradients over ranks itself, not the backward pass
-
     def share_out(self, ranks: Ranks, row_counts: RowCounts | None) -> None:
         self.matrices = matrices_of(self.params, row_counts)
         self.owned: dict[torch.Size, list[int]] = defaultdict(list)

@@ -100,8 +100,6 @@ class Exchange:
 class ParallelMuon(MatrixOptimizer):
     """Optimizer for 2-D parameters, which it moves into banks. Gradients are this rank's own, not reduced yet."""
 
-    reduces_gradients = True
-
     def share_out(self, ranks: Ranks, row_counts: RowCounts | None) -> None:
         self.banks = make_banks(self.params, row_counts)
         by_shape: dict[torch.Size, list[Segment]] = defaultdict(list)
