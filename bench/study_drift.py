@@ -42,7 +42,7 @@ def stored(checkpoint: Checkpoint, choice: str, step: float) -> bytes:
     coded = round_model(cfg, checkpoint.weights, 0, calibrate(checkpoint.weights, cfg, checkpoint.dataset))
     if cfg.quant.tune.steps > 0:
         coded = tune(coded, checkpoint.weights, cfg, checkpoint.dataset)
-    return pack_model(cfg, checkpoint.weights, 0, coded=coded).artifact
+    return pack_model(cfg, checkpoint.weights, coded).artifact
 
 
 def points_of(run: Path, tokens: int, overrides: dict[str, str], forms: list[str]) -> Iterator[Point]:

@@ -24,7 +24,7 @@ from golf.settings.config import Config
 from golf.settings.scoring_config import EvalConfig, TiltConfig
 from golf.training.data.dataset import Dataset, open_dataset
 from golf.training.loop.calibration import calibrate
-from golf.training.loop.export import pack_model
+from golf.training.loop.export import pack_model, round_model
 from golf.training.loop.quant_gap import quant_of
 from golf.training.model.weights import read_weights
 from golf.training.ranks import Ranks
@@ -73,7 +73,8 @@ def differences(run: Path, documents: int) -> Iterator[tuple[str, np.ndarray, np
     for name, choice in STORED.items():
         quant = quant_of(f"{choice} quant.calibration.tokens={TOKENS}", cfg)
         chosen = dataclasses.replace(cfg, quant=quant)
-        artifact = pack_model(chosen, weights, 0, calibrate(weights, chosen, whole)).artifact
+        coded = round_model(chosen, weights, 0, calibrate(weights, chosen, whole))
+        artifact = pack_model(chosen, weights, coded).artifact
         sizes[name], restored[name] = len(artifact), unpack(artifact).state_dict()
     plain = dataclasses.replace(cfg, eval=scored[BASE])
     base = nats_of(ROUNDED, plain, restored[BASE], dataset)

@@ -21,7 +21,7 @@ from bench.checkpoint import Checkpoint, Point
 from bench.study_bytes import interpolated, interval
 from golf.artifact.container import unpack
 from golf.artifact.quant.policy import tensor_class
-from golf.training.loop.export import pack_model
+from golf.training.loop.export import pack_model, round_model
 from golf.training.model.gpt import GPT
 
 EXPONENTS = (0.125, 0.25, 0.5)
@@ -85,7 +85,7 @@ def stored(checkpoint: Checkpoint, step: float, factors: Mapping[str, Tensor]) -
     """Return the artifact of the weights with rows multiplied by `factors` and the preset's steps by `step`."""
     scaled = {n: tensor * factors[n] if n in factors else tensor for n, tensor in checkpoint.weights.items()}
     cfg = dataclasses.replace(checkpoint.cfg, quant=checkpoint.quant("trellis", step))
-    return pack_model(cfg, scaled, 0, checkpoint.hessians).artifact
+    return pack_model(cfg, scaled, round_model(cfg, scaled, 0, checkpoint.hessians)).artifact
 
 
 def gap_ratios(points: Sequence[Point]) -> dict[str, float]:

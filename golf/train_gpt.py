@@ -31,7 +31,7 @@ from golf.settings.config import Config, has_stages
 from golf.training.data.batches import open_loader
 from golf.training.data.dataset import Dataset, bytes_of_targets, open_tokenizer, scored_tokens, validation_tokens
 from golf.training.data.shards import find_shards, open_shard
-from golf.training.loop.export import log_sizes, pack_model
+from golf.training.loop.export import log_sizes, pack_model, round_model
 from golf.training.loop.run_parts import (
     calibrate_trained,
     log_header,
@@ -189,7 +189,7 @@ def train_and_pack(cfg: Config, dataset: Dataset, scorer: Scorer, ranks: Ranks, 
         calibration = calibrate_trained(cfg, state, training, loader, dataset, log)
         if training.diverged:
             raise GolfError(training.why_diverged())
-        code, coded = Path(__file__).stat().st_size, None
+        code = Path(__file__).stat().st_size
         if cfg.quant.tune.steps > 0:
             left = seconds_left(cfg, ranks.first(training.seconds) + (calibration.seconds if calibration else 0.0))
             coded = tune_trained(cfg, state, left, calibration, loader, code, log).coded
@@ -199,7 +199,9 @@ def train_and_pack(cfg: Config, dataset: Dataset, scorer: Scorer, ranks: Ranks, 
     # Quantize, pack, write. The bytes that count are the artifact's and this file's.
     if ranks.is_first:
         weights = {name: tensor.detach().cpu() for name, tensor in state.final_weights().items()}
-        packed = pack_model(cfg, weights, code, calibration.hessians if calibration else None, log, coded=coded)
+        if cfg.quant.tune.steps == 0:
+            coded = round_model(cfg, weights, code, calibration.hessians if calibration else None, log)
+        packed = pack_model(cfg, weights, coded)
         artifact.write_bytes(packed.artifact)
         log_sizes(cfg, packed, packed.weight_bytes, code, log)
     # The other ranks read the artifact from disk, where it has to be complete first.

@@ -28,7 +28,7 @@ from golf.plan.plan import Plan, make_plan
 from golf.plan.simulation import Simulation, price, simulate
 from golf.plan.tensors import StoredTensor, matrix_roles, stored_tensors, weights_by_role
 from golf.settings.config import Config, uses_gptq
-from golf.training.loop.export import pack_model
+from golf.training.loop.export import pack_model, round_model
 from golf.training.loop.quant_gap import quant_of
 from golf.training.model.build import shapeless_model
 from golf.training.model.weights import read_weights
@@ -53,7 +53,8 @@ def stored_as(run: FinishedRun, choice: str) -> FinishedRun:
     cfg = dataclasses.replace(run.config, quant=quant_of(choice, run.config))
     if uses_gptq(cfg.quant):
         raise GolfError(f"--quant '{choice}' needs calibration: set rounding=nearest for every class.")
-    packed = pack_model(cfg, read_weights(run.folder.weights), run.result.code_bytes or 0).artifact
+    weights = read_weights(run.folder.weights)
+    packed = pack_model(cfg, weights, round_model(cfg, weights, run.result.code_bytes or 0)).artifact
     return dataclasses.replace(run, config=cfg, result=dataclasses.replace(run.result, artifact_bytes=len(packed)))
 
 

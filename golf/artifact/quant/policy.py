@@ -16,8 +16,6 @@ from golf.artifact.quant.formats import (
     FLOAT_DTYPES,
     QMAX,
     CodedTensor,
-    Format,
-    OwnFormat,
     decode,
     decode_as,
     formats_of,
@@ -105,18 +103,8 @@ def quantize(
         quant = with_adaptive_clips(quant, state_dict, hessians or {})
     if quant.prune.weights > 0:
         state_dict = {name: without_smallest(tensor, quant) for name, tensor in state_dict.items()}
-    formats = formats_of(tech)
-    coded = {
-        name: _encode(
-            tensor,
-            name,
-            storage_of(name, tensor, quant, tech),
-            quant,
-            formats,
-            hessians.get(name) if hessians else None,
-        )
-        for name, tensor in state_dict.items()
-    }
+    found = hessians or {}
+    coded = {name: _encode(name, tensor, quant, found.get(name), tech) for name, tensor in state_dict.items()}
     # Pruning counts codes, so it follows rounding. Repair comes last and mends the error of both.
     if quant.prune.fraction > 0:
         pruning = Pruning(coded, below_int8(state_dict, quant), quant.prune.codes)
@@ -192,14 +180,9 @@ def rounded_to_nearest(quant: QuantConfig) -> QuantConfig:
 
 
 def _encode(
-    tensor: Tensor,
-    name: str,
-    how: TensorQuant,
-    quant: QuantConfig,
-    formats: Mapping[str, Format | OwnFormat],
-    hessian: Tensor | None,
+    name: str, tensor: Tensor, quant: QuantConfig, hessian: Tensor | None, tech: Mapping[str, Any] | None
 ) -> CodedTensor:
-    tensor = tensor.detach()
+    tensor, how, formats = tensor.detach(), storage_of(name, tensor, quant, tech), formats_of(tech)
     if how.format not in formats:
         return CodedTensor(tensor.cpu(), None, tensor.dtype)
     if how.format not in FLOAT_DTYPES and not tensor.isfinite().all():

@@ -42,22 +42,13 @@ class PackedModel(NamedTuple):
     weight_bytes: int  # bytes of the weights before quantization
 
 
-def pack_model(
-    cfg: Config,
-    weights: Mapping[str, Tensor],
-    code_bytes: int,
-    hessians: Mapping[str, Tensor] | None = None,
-    log: TrainLog | None = None,
-    *,
-    coded: Mapping[str, CodedTensor] | None = None,
-) -> PackedModel:
-    """Pack `weights`, which are on the CPU, as `coded`, or as `round_model` codes them if that is None."""
+def pack_model(cfg: Config, weights: Mapping[str, Tensor], coded: Mapping[str, CodedTensor]) -> PackedModel:
+    """Pack `weights`, which `round_model` has coded."""
     if trains_apart(cfg):
         cfg = scored_config(cfg)
-    stored = round_model(cfg, weights, code_bytes, hessians, log) if coded is None else coded
     # The settings are packed with the weights, so that the artifact alone tells how to rebuild the model.
-    content = pack(stored, cfg.model, cfg.quant, cfg.tech)
-    return PackedModel(stored, content, sum(tensor.nbytes for tensor in weights.values()))
+    content = pack(coded, cfg.model, cfg.quant, cfg.tech)
+    return PackedModel(coded, content, sum(tensor.nbytes for tensor in weights.values()))
 
 
 def round_model(
@@ -155,10 +146,11 @@ def export(
     hessians: Mapping[str, Tensor] | None = None,
     coded: Mapping[str, CodedTensor] | None = None,
 ) -> Sizes:
-    """Write the artifact of `write_weights`' result into `folder`; `hessians` and `coded` are those of `pack_model`."""
+    """Write the artifact of `write_weights`' result into `folder`, coded as `coded` or else by `round_model`."""
     code = code_bytes(cfg)
     start = time.perf_counter()
-    packed = pack_model(cfg, weights, code, hessians, log, coded=coded)
+    coded = round_model(cfg, weights, code, hessians, log) if coded is None else coded
+    packed = pack_model(cfg, weights, coded)
     write_atomic(folder.artifact, packed.artifact)
     seconds = time.perf_counter() - start
     sizes = Sizes(folder.weights.stat().st_size, len(packed.artifact), code, seconds, log.step_factor)

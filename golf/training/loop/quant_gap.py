@@ -73,7 +73,7 @@ def quant_gaps(
         coded = round_model(stored_as, weights, code, hessians)
         if quant.tune.steps > 0:
             coded = tune(coded, weights, stored_as, dataset)
-        packed = pack_model(stored_as, weights, code, coded=coded).artifact
+        packed = pack_model(stored_as, weights, coded).artifact
         seconds = time.perf_counter() - start
         after, nats_after, _ = _nats_by_batch(scorer, unpack(packed).state_dict())
         gap, error = paired_gap(nats_before, nats_after, byte_count)

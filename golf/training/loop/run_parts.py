@@ -114,7 +114,7 @@ def tune_trained(
     left = seconds_left - ranks.first(time.perf_counter() - start)
     tuning = tune_floats(cfg, coded, weights, ranks, loader.next_batch, seconds_left=left)
     room = cfg.budget.artifact_bytes - code_bytes
-    if cfg.quant.fit == "cap" and len(pack_model(cfg, weights, code_bytes, coded=tuning.coded).artifact) > room:
+    if cfg.quant.fit == "cap" and len(pack_model(cfg, weights, tuning.coded).artifact) > room:
         log.warning("the tuned scales do not fit under the cap, so the artifact is left untuned")
         tuning = dataclasses.replace(tuning, coded=coded, after=tuning.before)
     seconds = ranks.first(time.perf_counter() - start)

@@ -15,7 +15,7 @@ from golf.settings.config import QuantConfig, TensorQuant, to_dict
 from golf.settings.quant_config import tensor_classes
 from golf.training.data.own_text import OwnDataset
 from golf.training.loop.calibration import calibrate
-from golf.training.loop.export import pack_model
+from golf.training.loop.export import pack_model, round_model
 from golf.training.model.build import build_model
 from tests.support import compose, refusal, tiny_overrides
 
@@ -74,8 +74,9 @@ def test_a_real_model_fills_its_cap_and_the_plan_says_so(tiny: OwnDataset) -> No
     weights = {name: w + 0.02 * torch.randn_like(w) for name, w in build_model(cfg).state_dict().items()}
     hessians = calibrate(weights, cfg)
     as_it_is = dataclasses.replace(cfg, quant=dataclasses.replace(cfg.quant, fit="off"))
-    cfg.budget.artifact_bytes = len(pack_model(as_it_is, weights, 0, hessians).artifact) - 2500
-    size = len(pack_model(cfg, weights, 100, hessians).artifact)
+    coded = round_model(as_it_is, weights, 0, hessians)
+    cfg.budget.artifact_bytes = len(pack_model(as_it_is, weights, coded).artifact) - 2500
+    size = len(pack_model(cfg, weights, round_model(cfg, weights, 100, hessians)).artifact)
     assert cfg.budget.artifact_bytes - room_bytes(cfg.budget.artifact_bytes) <= size + 100 <= cfg.budget.artifact_bytes
     assert "fit" in to_dict(cfg)["quant"]
     line, *_ = short_lines(make_plan(cfg, [], code=100))

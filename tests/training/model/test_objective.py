@@ -10,7 +10,7 @@ from torch import Tensor
 import golf
 from golf.errors import GolfError
 from golf.settings.config import Config, scored_config
-from golf.training.loop.export import pack_model
+from golf.training.loop.export import pack_model, round_model
 from golf.training.loop.steps import TrainStep
 from golf.training.model.build import build_scored_model
 from golf.training.model.gpt import GPT
@@ -103,7 +103,7 @@ def test_what_changes_nothing_or_the_score_is_named() -> None:
 def test_the_artifact_and_its_score_know_nothing_of_it() -> None:
     cfg, plain = golf.compose([*SMALL, "tech=[z_loss,normuon,ln_scale]"]), golf.compose([*SMALL, "tech=[ln_scale]"])
     state = golf.build_model(cfg).state_dict()
-    packed, expected = (pack_model(c, state, 0).artifact for c in (cfg, plain))
+    packed, expected = (pack_model(c, state, round_model(c, state, 0)).artifact for c in (cfg, plain))
     assert packed == expected
     assert type(build_scored_model(cfg, torch.device("cpu"))) is GPT
     assert list(scored_config(cfg).tech) == ["ln_scale"] and sorted(cfg.tech) == ["ln_scale", "normuon", "z_loss"]
