@@ -118,7 +118,7 @@ def _of_ids(tokenizer: Tokenizer, tables: ByteTables, ids: Sequence[int], text: 
     """Return the bytes of a document's tokens, the first of which is BOS."""
     array, decoded = np.array(ids), tokenizer.decode(list(ids[1:]))
     return TextBytes(
-        counted=tables.count(array[:-1], array[1:]),
+        counted=int(tables.of(array[:-1], array[1:]).sum()),
         decoded=len(decoded.encode()),
         raw=None if text is None else len(text.encode()),
         unknown=sum(map(tokenizer.is_unknown, ids[1:])),

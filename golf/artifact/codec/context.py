@@ -132,7 +132,7 @@ def _matrix(entry: Entry, tensor: CodedTensor) -> CodeMatrix:
     # Scales are coded as whole numbers, their bits, so that they come back exactly.
     halves = tensor.scale.contiguous().flatten().view(torch.int16).numpy()
     data, columns = tensor.data.reshape(entry.matrix_shape), np.zeros(0, np.int64)
-    if tensor.has_columns:
+    if tensor.has_columns and tensor.columns is not None:
         columns = tensor.columns.numpy().astype(np.int64)
     # In this order the codes before each one tell its state, and so its offset.
     if tensor.states > 1:

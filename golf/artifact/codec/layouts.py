@@ -61,7 +61,7 @@ def values_to_bytes(coded: Sequence[tuple[Entry, CodedTensor]], quant: QuantConf
             content[entry.name, "data"] = to_bytes(data)
         if tensor.scale is not None:
             content[entry.name, "scale"] = to_bytes(tensor.scale)
-        if tensor.has_columns:
+        if tensor.has_columns and tensor.columns is not None:
             content[entry.name, "columns"] = to_bytes(tensor.columns)
     # The header alone tells what lies where, so no lengths are stored.
     chunks = chunks_of((entry for entry, _ in coded), quant)

@@ -91,7 +91,7 @@ def facts_of(cfg: Config) -> Facts:
     quant, hows = cfg.quant, [*tensor_classes(cfg.quant).values(), *(how for _, how in named_settings(cfg.quant))]
     tries_one = len(quant.gptq.damping) == 1 and quant.gptq.unused_inputs in ("left_out", "one")
     answers |= {"has_rivals": False} if tries_one and all(how.clip != "search" for how in hows) else {}
-    held = {} if has_formats(cfg.tech) else {"own": None}
+    held: dict[str, Any] = {} if has_formats(cfg.tech) else {"own": None}
     held |= {} if uses_columns(quant) else {"has_columns": False, "columns_count": 0}
     held |= {} if uses_trellis(quant) else {"states": 1, "trellis_states": 1}
     held |= {} if rotates(quant) else {"rotated": False, "is_rotated": False}

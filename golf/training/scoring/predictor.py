@@ -100,7 +100,7 @@ class MixedTally(Tally):
         found = [self.predictor.follow(self.tokens[i : i + n + 1]) for i, n in list_documents(self.tokens).tolist()]
         return Predictions(*(np.concatenate(parts) for parts in zip(*(f[:2] for f in found), strict=True)))
 
-    def losses(self, losses_at: LossesAt, batch: Batch) -> Tensor:
+    def batch_nats(self, losses_at: LossesAt, batch: Batch) -> Tensor:
         """Return the mixed nats `[B, S]` of the targets of `batch`; with hints `losses_at` gives theirs, too."""
         asked = self.asked(batch)
         nats = losses_at(*map(self.ranks.send, (batch.ids, batch.positions, *asked)))

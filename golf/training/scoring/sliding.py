@@ -31,7 +31,7 @@ def add_scores(
     """Score this rank's share of `windows` `[n, 3]`, each with at most `width` targets, and add it to `tally`."""
     own = windows[slice(*tally.ranks.share(len(windows)))]
     for batch in batches(tally.tokens, own, seq_len=seq_len, width=width, batch_seqs=batch_seqs):
-        tally.add(batch.indices, batch.scored, tally.losses(losses_at, batch))
+        tally.add(batch.indices, batch.scored, tally.batch_nats(losses_at, batch))
 
 
 def describe(stride: int) -> str:

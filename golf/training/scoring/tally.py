@@ -55,7 +55,7 @@ class Tally:
         if listens(self.observe):
             self.observe(counted, losses.detach().cpu().double().numpy()[scored])
 
-    def losses(self, losses_at: Callable[..., Tensor], batch: Batch) -> Tensor:
+    def batch_nats(self, losses_at: Callable[..., Tensor], batch: Batch) -> Tensor:
         """Return the nats `[B, S]` of the targets of `batch`."""
         return losses_at(*map(self.ranks.send, (batch.ids, batch.positions, batch.targets)))
 
