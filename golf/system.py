@@ -37,7 +37,7 @@ def cpu_cores() -> int:
 
 def cpu_name() -> str:
     """Return the model name of the CPU as the system reports it."""
-    if sys.platform == "darwin" and (name := _sysctl("machdep.cpu.brand_string")):
+    if sys.platform == "darwin" and (name := _output("sysctl", "-n", "machdep.cpu.brand_string").strip()):
         return name
     return next((v for k, v in _cpuinfo() if k == "model name"), platform.processor() or platform.machine())
 
@@ -153,10 +153,6 @@ def _cpuinfo() -> list[tuple[str, str]]:
     except OSError:
         return []
     return [(key.strip(), value.strip()) for key, _, value in pairs]
-
-
-def _sysctl(name: str) -> str:
-    return _output("sysctl", "-n", name).strip()
 
 
 def _output(*command: str) -> str:

@@ -31,16 +31,12 @@ def _contains(item: Any, items: Any) -> bool:
     return item in items
 
 
-def _range(*ends: int) -> Any:
-    return list(range(*ends)) if len(range(*ends)) <= MOST_ITEMS else UNKNOWN
-
-
 _NAMES = table_of(__file__)
 OPERATORS: dict[type, Callable[..., Any]] = {
     getattr(ast, kind): getattr(operator, name) for kind, name in _NAMES["operators"].items()
 } | {ast.Pow: _power, ast.In: _contains, ast.NotIn: lambda item, items: not _contains(item, items)}
 NUMBERS: dict[str, Callable[..., Any]] = {name: getattr(builtins, name) for name in _NAMES["numbers"]}
-NUMBERS["range"] = _range
+NUMBERS["range"] = lambda *ends: list(range(*ends)) if len(range(*ends)) <= MOST_ITEMS else UNKNOWN
 LISTS: dict[str, Callable[..., Any]] = {name: getattr(builtins, name) for name in _NAMES["lists"]}
 LIBRARY: dict[str, Any] = {
     f"{prefix}.{name}": getattr(module, name)

@@ -49,7 +49,8 @@ class Comparison:
     def interval(self, confidence: float) -> tuple[float, float]:
         """Return the two-sided confidence interval of the true difference."""
         # Half of what the confidence leaves out lies on either side.
-        half = _quantile((1 + confidence) / 2, self.df) * self.standard_error
+        p = (1 + confidence) / 2
+        half = float(ndtri(p) if math.isinf(self.df) else stdtrit(self.df, p)) * self.standard_error
         return self.difference - half, self.difference + half
 
 
@@ -229,10 +230,6 @@ def seeds_needed(
 
 def _cdf(t: float, df: float) -> float:
     return float(ndtr(t) if math.isinf(df) else stdtr(df, t))
-
-
-def _quantile(p: float, df: float) -> float:
-    return float(ndtri(p) if math.isinf(df) else stdtrit(df, p))
 
 
 def _mean(values: Sequence[float]) -> float:

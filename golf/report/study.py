@@ -139,12 +139,9 @@ def refused_variant(number: int, label: str, sentence: str) -> Variant:
 
 def _refused(number: int, entry: Mapping[str, Any], record: Mapping[str, Any]) -> Variant:
     swept = {*record.get("swept", []), "seed"}
-    label = " ".join(o for o in entry["overrides"] if _key(o) in swept) or " ".join(entry["overrides"])
+    kept = [o for o in entry["overrides"] if o.lstrip("+~").partition("=")[0] in swept]
+    label = " ".join(kept) or " ".join(entry["overrides"])
     return refused_variant(number, label, entry["error"])
-
-
-def _key(override: str) -> str:
-    return override.lstrip("+~").partition("=")[0]
 
 
 def _ask_for_record(asked: dict[str, _Asked], record: Mapping[str, Any], root: Path) -> None:

@@ -52,7 +52,9 @@ def switch_off(cfg: Config, name: str, keys: Collection[str] | None = None) -> N
 
 def keys_that_are_on(cfg: Config, name: str) -> list[str]:
     """Return the settings of a row of `OFF` that differ from what they are without it."""
-    return [key for key, value in OFF[name].items() if _get(cfg, key) != _value(cfg, value)]
+    return [
+        key for key, value in OFF[name].items() if functools.reduce(getattr, key.split("."), cfg) != _value(cfg, value)
+    ]
 
 
 def is_on(cfg: Config, name: str) -> bool:
@@ -63,10 +65,6 @@ def is_on(cfg: Config, name: str) -> bool:
 def droppable(cfg: Config) -> list[str]:
     """Return the names of everything that `drop` could remove from `cfg`."""
     return sorted([*cfg.tech, *(name for name in OFF if is_on(cfg, name))])
-
-
-def _get(cfg: Config, key: str) -> Any:
-    return functools.reduce(getattr, key.split("."), cfg)
 
 
 def _value(cfg: Config, value: Any | Callable[[Config], Any]) -> Any:

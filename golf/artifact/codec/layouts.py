@@ -55,8 +55,8 @@ def values_to_bytes(coded: Sequence[tuple[Entry, CodedTensor]], quant: QuantConf
             order = data.reshape(entry.matrix_shape).float().abs().mean(1).nan_to_num().argsort(stable=True)
             data = data[order]
             content[entry.name, "order"] = to_bytes(order.to(_order_dtype(entry)))
-        if packs_bits(quant) and entry.stored in PACKED:
-            content[entry.name, "data"] = _packed(data, PACKED[entry.stored])
+        if packs_bits(quant) and (bits := PACKED.get(entry.stored, 0)):
+            content[entry.name, "data"] = pack_bits(data.numpy().flatten().astype(np.int16) + (1 << bits - 1), bits)
         else:
             content[entry.name, "data"] = to_bytes(data)
         if tensor.scale is not None:
@@ -149,10 +149,6 @@ def from_bytes(content: bytes, dtype: torch.dtype, shape: Sequence[int]) -> Tens
     """Invert `to_bytes`."""
     # A bytearray, because torch wants memory that it may write to. By numpy, because torch refuses an empty buffer.
     return torch.from_numpy(np.frombuffer(bytearray(content), np.uint8)).view(dtype).view(tuple(shape))
-
-
-def _packed(codes: Tensor, bits: int) -> bytes:
-    return pack_bits(codes.numpy().flatten().astype(np.int16) + (1 << bits - 1), bits)
 
 
 def _unpacked(entry: Entry, content: bytes) -> Tensor:

@@ -13,6 +13,7 @@ from functools import cached_property
 from golf.artifact.script.evaluation import UNKNOWN
 from golf.artifact.script.flat import Flat, flatten
 from golf.artifact.script.fold import fold
+from golf.artifact.script.inline import inline
 from golf.artifact.script.modules import attach_comments, cannot_follow, is_ours, read_modules, source_of
 from golf.artifact.script.readable import readable
 from golf.artifact.script.settings import facts_of, submitted, write_settings
@@ -30,17 +31,18 @@ TEXTS, IMPORTER = "KERNEL_TEXTS", "kernel_module"  # names in its `choice.py`
 
 
 class Bundle:
-    """The exported script of one configuration. Only one `with_comments` is `readable`."""
+    """The exported script of one configuration."""
 
-    def __init__(self, cfg: Config, *, with_comments: bool = True):
+    def __init__(self, cfg: Config):
         cfg = submitted(cfg)
         modules = read_modules(entries(cfg))
-        if with_comments:
-            for module in modules:
-                attach_comments(module)
+        for module in modules:
+            attach_comments(module)
         self.flat, facts = flatten(modules), facts_of(cfg)
         write_settings(self.flat, cfg)
-        variables = _variables(self.flat)
+        # The program says which environment variable changes which settings.
+        values = (node for node in self.flat.statements() if isinstance(node, ast.Assign))
+        variables = next(node for node in values if ast.unparse(node.targets[0]) == "ENVIRONMENT")
         # Without a sliding score in the configuration the script has none that EVAL_STRIDE could choose.
         _keep(variables, self.flat, lambda name: name != "EVAL_STRIDE" or cfg.eval.stride > 0)
         # A setting that a variable of the environment changes keeps both of its branches.
@@ -61,6 +63,8 @@ class Bundle:
         shake(self.flat, settings)
         facts.answers["is_used"] = True
         fold(self.flat, facts)
+        shake(self.flat, settings)
+        inline(self.flat)
         shake(self.flat, settings)
         shorten_texts(self.flat, set(facts.groups))
         put_kernels(self.flat)
@@ -99,14 +103,6 @@ def entries(cfg: Config) -> list[str]:
     """Return the modules that the script of `cfg` is made of, with all that they import. The program is last."""
     techniques = dict.fromkeys(type(technique).__module__ for technique in cfg.tech.values())
     return ["golf.settings.config", *techniques, PROGRAM]
-
-
-def _variables(flat: Flat) -> ast.Assign:
-    """Return the assignment in the program that says which environment variable changes which settings."""
-    for node in flat.statements():
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "ENVIRONMENT":
-            return node
-    raise GolfError(f"{PROGRAM} has no ENVIRONMENT.")
 
 
 def _keep_useful(variables: ast.Assign, flat: Flat) -> None:

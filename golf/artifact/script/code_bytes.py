@@ -58,7 +58,7 @@ def _entries(cfg: Config) -> Entries:
 def _code_bytes(config: str, entries: Entries) -> int:
     return _remembered(
         _key(config, entries),
-        lambda: len(Bundle(from_dict(Config, json.loads(config)), with_comments=False).wrapped.encode()),
+        lambda: len(Bundle(from_dict(Config, json.loads(config))).wrapped.encode()),
     )
 
 

@@ -149,7 +149,9 @@ class Scope:
         stops = isinstance(node.op, ast.Or)
         for value in values:
             if value is not UNKNOWN and bool(value) == stops:
-                return value if values[0] is not UNKNOWN else stops
+                # `unknown or "text"` is true, but need not be the text.
+                is_truth = not stops or isinstance(value, bool)
+                return value if values[0] is not UNKNOWN else stops if is_truth else UNKNOWN
         return UNKNOWN if UNKNOWN in values else values[-1]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import dataclasses
 import re
 from collections import Counter
@@ -28,6 +29,7 @@ def fold(flat: Flat, facts: Facts) -> None:
             facts.makers[node.name] = facts.groups[node.returns.id]
     facts.attributes = _groups_held(flat, facts)
     facts.results = {**_results(flat, facts), **dict.fromkeys(NEVER_TRUE, False), **facts.answers, **_unused(flat)}
+    _name_functions_of_slots(flat, facts)
     # A second pass would gain only from functions that the first one reduced to a return; none decides a branch.
     folder = _Folder(facts)
     for statement in flat.statements():
@@ -45,6 +47,21 @@ def _unused(flat: Flat) -> dict[tuple[str, str], bool]:
     named.update(word for text in texts if DOTTED.fullmatch(text) for word in re.findall(r"\w+", text))
     # A question names the slot and guards one use of it, and a constructor declares it.
     return {("is_used", slot): False for slot, times in asked.items() if named[slot] <= 2 * times + 1}
+
+
+def _name_functions_of_slots(flat: Flat, facts: Facts) -> None:
+    """Call a function by its name where a slot is called that always holds what its constructor puts there."""
+    nodes = [node for statement in flat.statements() for node in walk(statement)]
+    ours = {node.name for node in flat.statements() if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    filled = [pair for n in nodes if isinstance(n, ast.ClassDef) for pair in _set_by_constructor(n, facts)]
+    times = Counter(n.attr for n in nodes if isinstance(n, ast.Attribute) and not isinstance(n.ctx, ast.Load))
+    times.update(n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str))
+    kept = {name: value for name, value, _ in filled if times[name] == 1 and ast.unparse(value).split(".")[0] in ours}
+    for call in (node for node in nodes if isinstance(node, ast.Call) and node.args):
+        slot, owner = call.func, ast.dump(call.args[0])
+        # A slot's function is called with its owner.
+        if isinstance(slot, ast.Attribute) and slot.attr in kept and ast.dump(slot.value) == owner:
+            call.func = copy.deepcopy(kept[slot.attr])
 
 
 def _groups_held(flat: Flat, facts: Facts) -> dict[tuple[str, str], Path]:
@@ -81,7 +98,7 @@ def _with_changes(flat: Flat, facts: Facts) -> Facts:
     new_values: list[tuple[str, ast.expr]] = []
     for statement in flat.statements():
         for node in walk(statement):
-            if isinstance(node, ast.Call) and _is_replace(node.func):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("dataclasses.replace", "replace"):
                 new_values += [(keyword.arg or "", keyword.value) for keyword in node.keywords]
             new_values += [
                 (target.attr, value)
@@ -92,12 +109,6 @@ def _with_changes(flat: Flat, facts: Facts) -> Facts:
     given = [(name, Scope(Facts({}, {})).value(value)) for name, value in new_values]
     values = {path: [*own, *(new for name, new in given if name == path[-1])] for path, own in facts.values.items()}
     return dataclasses.replace(facts, values=values)
-
-
-def _is_replace(called: ast.expr) -> bool:
-    if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
-        return (called.value.id, called.attr) == ("dataclasses", "replace")
-    return isinstance(called, ast.Name) and called.id == "replace"
 
 
 def _results(flat: Flat, facts: Facts) -> dict[str, Any]:
@@ -173,11 +184,7 @@ class _Folder(ast.NodeTransformer):
         is_held = isinstance(node.ctx, ast.Load) and node.attr in self.scope.facts.held
         return self.visit_Call(node) if is_held else self.generic_visit(node)
 
-    def visit_Compare(self, node: ast.Compare) -> ast.AST:
-        return self.visit_Call(node)
-
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
-        return self.visit_Call(node)
+    visit_Compare = visit_UnaryOp = visit_Call  # noqa: N815
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST | None:
         self.generic_visit(node)

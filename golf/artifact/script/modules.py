@@ -65,7 +65,7 @@ def _read(name: str) -> Module:
             # Ideas may import their other modules by their place.
             node.module, node.level = resolve_name("." * node.level + (node.module or ""), name.rpartition(".")[0]), 0
     # Names that are imported for type checkers only are those of annotations, which are never evaluated.
-    tree.body = [node for node in tree.body if not _is_for_types(node)]
+    tree.body = [n for n in tree.body if not isinstance(n, ast.If) or ast.unparse(n.test) != "TYPE_CHECKING"]
     module = Module(name, tree)
     at_the_top = {node.module for node in tree.body if is_ours(node)}
     for node in filter(is_ours, ast.walk(tree)):
@@ -104,10 +104,6 @@ def is_module(name: str) -> bool:
     path = ROOT / Path(*name.split("."))
     outside = file_of(name)
     return path.with_suffix(".py").is_file() or path.is_dir() or (outside is not None and outside.is_file())
-
-
-def _is_for_types(node: ast.stmt) -> bool:
-    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
 def attach_comments(module: Module) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from golf.settings.config import Config, changes_order, micro_batch_tokens
+from golf.settings.config import Config, changes_order, is_packed, micro_batch_tokens
 from golf.training.data.coprime import CoprimeOrder
 from golf.training.data.dataset import Dataset
 from golf.training.data.loader import Loader, SequentialLoader, listed_first
@@ -36,14 +36,18 @@ def make_loader(cfg: Config, dataset: Dataset, ranks: Ranks = ALONE) -> Sequenti
     data = cfg.data
     # Micro-batches and not ranks divide a step, so that it has the same tokens on any number of GPUs.
     local_tokens = micro_batch_tokens(cfg)
-    if data.loader == "packed":
-        return _packed_loader(cfg, SequentialRows(dataset.train, local_tokens), ranks)
-    if data.loader == "packed_shuffled":
-        rows = ShuffledRows(dataset.train, local_tokens, data.loader_seed)
-        if changes_order(cfg):
+    if is_packed(cfg):
+        rows: Rows
+        if data.loader != "packed_shuffled":
+            rows = SequentialRows(dataset.train, local_tokens)
+        elif changes_order(cfg):
             rows = OrderedRows(dataset.train, local_tokens, data.loader_seed, data_order(cfg))
             refuse_other_orders(rows, ranks)
-        return _packed_loader(cfg, rows, ranks)
+        else:
+            rows = ShuffledRows(dataset.train, local_tokens, data.loader_seed)
+        # Only flash attention takes a list of pieces, whose length is fixed.
+        is_limited = cfg.model.attention not in ("sdpa", "cudnn")
+        return PackedLoader(rows, vocab_size=data.vocab_size, ranks=ranks, is_limited=is_limited)
     if data.loader == "sequential":
         shards = listed_first(dataset.train, data.shard_order) if data.shard_order else dataset.train
         return SequentialLoader(
@@ -57,16 +61,6 @@ def make_loader(cfg: Config, dataset: Dataset, ranks: Ranks = ALONE) -> Sequenti
         seq_len=data.train_seq_len,
         vocab_size=data.vocab_size,
         ranks=ranks,
-    )
-
-
-def _packed_loader(cfg: Config, rows: Rows, ranks: Ranks) -> PackedLoader:
-    return PackedLoader(
-        rows,
-        vocab_size=cfg.data.vocab_size,
-        ranks=ranks,
-        # Only flash attention takes a list of pieces, whose length is fixed.
-        is_limited=cfg.model.attention not in ("sdpa", "cudnn"),
     )
 
 

@@ -22,16 +22,12 @@ from golf.training.data.shards import open_shard
 AGREEMENT = 0.9
 
 
-def sidecar_of(shard: Path) -> Path:
-    """Return the path of the sidecar of `<prefix>_000000.bin`, `<prefix>_bytes_000000.bin`."""
-    return shard.with_name(re.sub(r"(\d+\.bin)$", r"bytes_\1", shard.name))
-
-
 def read_sidecars(shards: Sequence[Path]) -> np.ndarray:
     """Return the bytes of every token of `shards`, uint16 `[n]`. Raises `GolfError` unless each has one that fits."""
     parts = []
     for shard in shards:
-        sidecar = sidecar_of(shard)
+        # <prefix>_000000.bin has <prefix>_bytes_000000.bin.
+        sidecar = shard.with_name(re.sub(r"(\d+\.bin)$", r"bytes_\1", shard.name))
         if not sidecar.is_file():
             raise GolfError(
                 f"{shard} has no sidecar {sidecar.name}, which data.byte_sidecar=true reads its bytes from: "

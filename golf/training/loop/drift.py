@@ -15,7 +15,7 @@ from golf.artifact.quant.drift import DRIFT, drift_correction
 from golf.artifact.quant.hessians import as_rows, observed
 from golf.artifact.quant.low_rank import A
 from golf.artifact.quant.policy import dequantize_as, quantize
-from golf.settings.config import Config, QuantConfig
+from golf.settings.config import Config
 from golf.training.model.build import build_scored_model
 from golf.training.model.gpt import GPT
 from golf.training.ranks import Ranks
@@ -94,7 +94,9 @@ class DriftCorrection:
         """Put the stored values of the tensors `names` into the rounded model; the ranks share the tensors."""
         values = {name: torch.zeros_like(self.weights[name], device=self.ranks.device) for name in names}
         for name in names[self.ranks.rank :: self.ranks.world_size]:
-            quant = self.cfg.quant if name in self.repaired else _without_repair(self.cfg.quant)
+            quant = self.cfg.quant
+            if name not in self.repaired:
+                quant = dataclasses.replace(quant, lqer=dataclasses.replace(quant.lqer, rank=0))
             coded = quantize({name: self.weights[name]}, quant, self.hessians, self.cfg.tech)
             values[name].copy_(dequantize_as(coded, quant)[name])
         self.ranks.sum_tensors(list(values.values()))
@@ -107,7 +109,3 @@ def _repaired(cfg: Config, weights: Mapping[str, Tensor], hessians: Mapping[str,
         return set()
     coded = quantize(weights, cfg.quant, hessians, cfg.tech)
     return {name for name in coded if name + A in coded}
-
-
-def _without_repair(quant: QuantConfig) -> QuantConfig:
-    return dataclasses.replace(quant, lqer=dataclasses.replace(quant.lqer, rank=0))

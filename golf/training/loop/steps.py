@@ -35,7 +35,14 @@ class TrainStep:
         # The parallel form of Muon averages the gradients itself.
         self.parallel = None
         if cfg.optim.muon != "parallel" and ranks.world_size > 1:
-            self.parallel = _averaging(model)
+            # Every rank computes its buffers itself, so that none has to be sent before a step.
+            self.parallel = DistributedDataParallel(
+                model,
+                broadcast_buffers=False,
+                gradient_as_bucket_view=True,
+                # Late rows have no gradient before their switch, and DDP would wait for it.
+                find_unused_parameters=has_routes() and model.routes.late_rows_apart,
+            )
 
     def __call__(
         self, next_batch: NextBatch, lr_multiplier: float, momentum: float, active: tuple[str, ...] = ()
@@ -65,15 +72,3 @@ class TrainStep:
             return contextlib.nullcontext()
         # Earlier micro-batches add up their gradients here, so that one exchange a step is enough.
         return self.parallel.no_sync()
-
-
-def _averaging(model: GPT) -> DistributedDataParallel:
-    """Return `model` with gradients that are averaged over the ranks, in the buckets that are sent."""
-    # Every rank computes its buffers itself, so that none has to be sent before a step.
-    return DistributedDataParallel(
-        model,
-        broadcast_buffers=False,
-        gradient_as_bucket_view=True,
-        # Late rows have no gradient before their switch, and DDP would wait for it.
-        find_unused_parameters=has_routes() and model.routes.late_rows_apart,
-    )

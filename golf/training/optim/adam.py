@@ -18,6 +18,8 @@ from golf.training.optim.named_state import NamedState
 class Adam(NamedState):
     """One parameter group with its own base learning rate and decoupled weight decay."""
 
+    moment_dtype: torch.dtype | None = None  # None: that of the parameters
+
     def __init__(
         self,
         params: Sequence[nn.Parameter],
@@ -30,8 +32,8 @@ class Adam(NamedState):
         self.params = list(params)
         self.lr, self.betas, self.eps, self.weight_decay = lr, betas, eps, weight_decay
         self.state: dict[str, list[Tensor]] = {
-            "exp_avg": [self._zero_moment(p) for p in self.params],
-            "exp_avg_sq": [self._zero_moment(p) for p in self.params],
+            "exp_avg": [torch.zeros_like(p, dtype=self.moment_dtype) for p in self.params],
+            "exp_avg_sq": [torch.zeros_like(p, dtype=self.moment_dtype) for p in self.params],
             # The fused kernel counts steps itself, in tensors on the parameters' device.
             "steps": [torch.zeros((), device=p.device) for p in self.params],
         }
@@ -45,9 +47,6 @@ class Adam(NamedState):
         params: list[Tensor] = [self.params[i] for i in live]
         grads = [g for i in live if (g := self.params[i].grad) is not None]
         self._update([params, grads, exp_avg, exp_avg_sq], steps, lr_multiplier)
-
-    def _zero_moment(self, param: nn.Parameter) -> Tensor:
-        return torch.zeros_like(param)
 
     def _update(self, tensors: list[list[Tensor]], steps: list[Tensor], lr_multiplier: float) -> None:
         """Update `tensors`, lists of parameters, gradients, first and second moments, in place."""
@@ -82,9 +81,6 @@ class AdamWithMoments(Adam):
         # First, because the moments are made with the rest.
         self.moment_dtype = moment_dtype
         super().__init__(params, **settings)
-
-    def _zero_moment(self, param: nn.Parameter) -> Tensor:
-        return torch.zeros_like(param, dtype=self.moment_dtype)
 
     def _update(self, tensors: list[list[Tensor]], steps: list[Tensor], lr_multiplier: float) -> None:
         # torch's fused kernel wants one dtype for all four.

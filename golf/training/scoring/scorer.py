@@ -74,10 +74,7 @@ class Scorer:
         self.model.load_state_dict(state_dict)
         # Validations name the switches. Without names here the compiler would build the same graph once more.
         active = self.model.active_in_scoring if active is None else active
-
-        def losses(inputs: Tensor, targets: Tensor) -> Tensor:
-            return self.token_losses(inputs, targets, active)
-
+        losses = functools.partial(self.token_losses, active=active)
         tally, tokens = self._tally(observe), self.cfg.eval.val_batch_tokens // self.cfg.data.micro_batches
         if self.cfg.eval.documents:
             return score_by_document(losses, tally, seq_len=self.seq_len, row_tokens=tokens)

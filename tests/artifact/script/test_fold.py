@@ -272,3 +272,44 @@ def test_what_cannot_be_followed_is_refused(body: str) -> None:
     flat = flat_of(f"def main():\n    {body}")
     with pytest.raises(GolfError, match="cannot follow"):
         refuse_leftovers(flat, {"Config", "ModelConfig"})
+
+
+def test_a_text_behind_an_unknown_operand_is_not_taken_for_true() -> None:
+    source = """
+def chosen(cfg: Config):
+    return cfg.seed or cfg.model.kind
+def main():
+    return chosen(Config()) == "plain", chosen(Config()) == 1
+"""
+    assert "cfg.seed or cfg.model.kind" in cut(source)
+
+
+def test_what_attributes_always_hold_is_known() -> None:
+    source = """
+class Tensor:
+    own = None
+def main():
+    tensor = Tensor()
+    return 1 if tensor.own is None else tensor.own.missing()
+"""
+    known = facts()
+    known.held["own"] = None
+    assert "missing" not in cut(source, known=known)
+
+
+def test_a_slot_that_nothing_else_fills_is_called_by_the_name_of_its_function() -> None:
+    source = """
+def doubled(owner, x):
+    return 2 * x + owner.added
+class Owner:
+    def __init__(self, added):
+        self.added = added
+        self.compute = doubled
+        self.other = doubled
+def main():
+    owner = Owner(1)
+    owner.other = lambda owner, x: x
+    return owner.compute(owner, 3), owner.other(owner, 3)
+"""
+    text = cut(source)
+    assert "doubled(owner, 3)" in text and "owner.other(owner, 3)" in text and "self.compute" not in text
