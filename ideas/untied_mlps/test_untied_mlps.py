@@ -71,7 +71,7 @@ def test_they_start_as_the_layers_mlp_when_the_loop_starts(muon: str) -> None:
     hooks, optimizer = StepHooks(cfg, model), build_optimizer(cfg, model)
     block, before = model.blocks[1], ()
     for active in ((), ON, ON):
-        hooks.at_switch(before, active)
+        hooks.switch(before, active)
         for further in block.further_mlps:
             # Equal as the loop starts, and apart from its first step on.
             assert torch.equal(further.fc.weight, block.mlp.fc.weight) == (active != before)

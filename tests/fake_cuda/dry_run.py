@@ -91,7 +91,7 @@ def take_steps(cfg: Config, ranks: Ranks, recorder: Recorder, kernels: bool = Fa
         recorder.watch.batch(inputs, targets, *state.step.optimizer.muon.state.values())
     with recorder:
         for active in [state.switches.on, *state.switches.later_sets()]:
-            state.hooks.before_step(Progress(1, 0.5, 0.5))
+            state.hooks.begin_step(Progress(1, 0.5, 0.5))
             state.step(lambda: (inputs, targets), 1.0, 0.95, active)
             state.hooks.after_step(Progress(2, 0.5, 0.5))
     if recorder.watch:

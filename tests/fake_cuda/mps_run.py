@@ -73,7 +73,7 @@ def main() -> None:
             state = build_state(cfg, Ranks(device=MPS))
             with dtypes:
                 for active in [state.switches.on, *state.switches.later_sets()]:
-                    state.hooks.before_step(Progress(1, 0.5, 0.5))
+                    state.hooks.begin_step(Progress(1, 0.5, 0.5))
                     state.step(functools.partial(synthetic_batch, cfg), 1.0, 0.95, active)
                     state.hooks.after_step(Progress(2, 0.5, 0.5))
                 tally = Tally(np.arange(5), np.full(4, 2), Ranks(device=MPS))

@@ -75,7 +75,7 @@ def step_under_every_switch(cfg: Config, state: TrainState) -> int:
     inputs, targets = (t.to(CUDA) for t in synthetic_batch(cfg))
     sets = [state.switches.on, *state.switches.later_sets()]
     for active in sets:
-        state.hooks.before_step(Progress(1, 0.5, 0.5))
+        state.hooks.begin_step(Progress(1, 0.5, 0.5))
         state.model(inputs, targets, active).backward()
     return len(sets)
 

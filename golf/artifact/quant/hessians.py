@@ -35,10 +35,7 @@ def observed(model: nn.Module, names: Collection[str], note: Callable[[str, Tens
         name = f"{module_name}.weight"
         if isinstance(module, nn.Linear) and name in names:
             # The default value binds this name; the loop variable itself would be the last one in every hook.
-            def observe(module: nn.Module, inputs: tuple[Tensor, ...], name: str = name) -> None:
-                note(name, inputs[0])
-
-            hooks.append(module.register_forward_pre_hook(observe))
+            hooks.append(module.register_forward_pre_hook(lambda _, inputs, name=name: note(name, inputs[0])))
     try:
         yield
     finally:

@@ -43,6 +43,7 @@ class Facts:
     attributes: dict[tuple[str, str], Path] = field(default_factory=dict)  # (class, attribute) → group that it holds
     answers: dict[str, Any] = field(default_factory=dict)  # function → what it returns under this configuration
     held: dict[str, Any] = field(default_factory=dict)  # attribute → what it always holds under this configuration
+    idle: set[str] = field(default_factory=set)  # functions and methods that do nothing
     results: dict[Any, Any] = field(default_factory=dict)  # function, or (function, argument) → the one value of it
 
 

@@ -30,6 +30,9 @@ def fold(flat: Flat, facts: Facts) -> None:
     facts.attributes = _groups_held(flat, facts)
     facts.results = {**_results(flat, facts), **dict.fromkeys(NEVER_TRUE, False), **facts.answers, **_unused(flat)}
     _name_functions_of_slots(flat, facts)
+    defined = [node for statement in flat.statements() for node in walk(statement) if isinstance(node, ast.FunctionDef)]
+    acting = {f.name for f in defined if not all(is_docstring(part) or isinstance(part, ast.Pass) for part in f.body)}
+    facts.idle = {f.name for f in defined} - acting
     # A second pass would gain only from functions that the first one reduced to a return; none decides a branch.
     folder = _Folder(facts)
     for statement in flat.statements():
@@ -152,13 +155,18 @@ class _Folder(ast.NodeTransformer):
         value = self.scope.value(node.test)
         self.generic_visit(node)
         if value is UNKNOWN:
-            return node
+            return node if any(not isinstance(part, ast.Pass) for part in (*node.body, *node.orelse)) else None
         kept = node.body if value else node.orelse
         return [part for part in kept if not isinstance(part, ast.Pass)] or None
 
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+        called = node.value.func if isinstance(node.value, ast.Call) else node
+        is_idle = getattr(called, "attr", getattr(called, "id", "")) in self.scope.facts.idle
+        return None if is_idle else self.generic_visit(node)
+
     def visit_For(self, node: ast.For) -> ast.AST | None:
         self.generic_visit(node)
-        return None if self.scope.value(node.iter) == () else node
+        return None if self.scope.value(node.iter) == () or not node.body else node
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
         node.test = self._simplified(node.test, is_test=True)

@@ -84,6 +84,8 @@ def _is_unread(node: ast.stmt, named: set[str]) -> bool:
 
 def _is_unnamed(node: ast.stmt, is_setting: bool, named: set[str]) -> bool:
     if isinstance(node, ast.FunctionDef):
+        if isinstance(node.body[-1], ast.Raise) and ast.unparse(node.body[-1]) == "raise NotImplementedError":
+            return True
         # Python itself calls methods such as __init__.
         return node.name not in named and not (node.name.startswith("__") and node.name.endswith("__"))
     if isinstance(node, ast.AnnAssign):

@@ -27,7 +27,7 @@ def open_loader(cfg: Config, dataset: Dataset, ranks: Ranks, *, after: int = 0) 
     if ranks.device.type != "cuda":
         yield loader
     else:
-        with Prefetched(loader, ranks.device) as prefetched:
+        with contextlib.closing(Prefetched(loader, ranks.device)) as prefetched:
             yield prefetched
 
 

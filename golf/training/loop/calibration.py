@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import time
 from collections.abc import Iterator, Mapping
@@ -79,8 +80,11 @@ def collect(
     # scoring, because the Hessians have to be those of the model that is scored.
     model = build_scored_model(cfg, ranks.device)
     model.load_state_dict(state_dict)
-    writes = cfg.quant.calibration.source == "self_generated"
-    batches = _own_text(cfg, model, ranks) if writes else _inputs(next_batch, ranks.device)
+    if cfg.quant.calibration.source == "self_generated":
+        batches = _own_text(cfg, model, ranks)
+    else:
+        assert next_batch is not None, "only a model that writes its own text needs no batches"
+        batches = (next_batch()[0].to(ranks.device) for _ in itertools.count())
     names, tokens, read = rounded_by_gptq(state_dict, cfg.quant), 0, list[Tensor]()
     inputs = InputHessians()
     for done, ids in enumerate(batches, start=1):
@@ -111,12 +115,6 @@ def collect(
             now = _agreed(start, ranks)
             longest, last = max(longest, now - last), now
     return Calibration(hessians, tokens, _agreed(start, ranks), uncorrected)
-
-
-def _inputs(next_batch: NextBatch | None, device: torch.device) -> Iterator[Tensor]:
-    assert next_batch is not None, "only a model that writes its own text needs no batches"
-    while True:
-        yield next_batch()[0].to(device)
 
 
 def _own_text(cfg: Config, model: GPT, ranks: Ranks) -> Iterator[Tensor]:

@@ -105,9 +105,9 @@ class _SmallRun:
         hooks, switches, stages = self.state.hooks, self.state.switches, self.state.stages
         for i in steps:
             progress = Progress(EVERY * i, *STEPS[i])
-            hooks.before_step(progress)
+            hooks.begin_step(progress)
             before, now = switches.on, switches.advance(progress)
-            hooks.at_switch(before, now)
+            hooks.switch(before, now)
             stages.advance(progress)
             self._update(i)
             hooks.after_step(progress._replace(step=EVERY * (i + 1)))

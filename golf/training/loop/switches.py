@@ -66,11 +66,11 @@ class StepHooks:
         # Techniques that do not override the hook are left out, so that a step calls nothing for them.
         self._before = [t for t in self.selected if type(t).before_step is not Technique.before_step]
 
-    def before_step(self, progress: Progress) -> None:
+    def begin_step(self, progress: Progress) -> None:
         for technique in self._before:
             technique.before_step(self.model, progress)
 
-    def at_switch(self, before: tuple[str, ...], active: tuple[str, ...]) -> None:
+    def switch(self, before: tuple[str, ...], active: tuple[str, ...]) -> None:
         """Tell the techniques which of the switches `active` were off in the step before."""
         for technique in self.selected:
             if active != before:

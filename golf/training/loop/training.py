@@ -102,11 +102,11 @@ def train(
         schedule_decay(cfg, state.step.optimizer, progress.fraction)
         active: tuple[str, ...] = ()
         if has_techniques():
-            state.hooks.before_step(progress)
+            state.hooks.begin_step(progress)
             before, active = state.switches.on, state.switches.advance(progress)
             for name in [name for name in active if name not in before]:
                 log.switched_on(name, progress)
-            state.hooks.at_switch(before, active)
+            state.hooks.switch(before, active)
             if active != before:
                 # Steps have another length from here on, such as those of a loop.
                 before_pace = (step, seconds)

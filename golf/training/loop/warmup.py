@@ -46,7 +46,7 @@ def proving_warm_up(cfg: Config, state: TrainState, on_step: Callable[[int], Non
             step(lambda: synthetic_batch(cfg, short), 1.0, muon_momentum(cfg.optim, 0), first)
         failures = _unmoved(step, weights)
         # Some switches act through values in buffers, which techniques set for the end of the run here.
-        state.hooks.before_step(Progress(1, 1.0, 0.0))
+        state.hooks.begin_step(Progress(1, 1.0, 0.0))
         batch = synthetic_batch(cfg, short) if short else _next_batch(cfg, state)
         return failures + _switches_without_effect(step, [first, *later], batch)
 
@@ -60,7 +60,7 @@ def _run_steps(cfg: Config, state: TrainState, on_step: Callable[[int], None]) -
         step(next_batch, 1.0, momentum, first)
         on_step(i + 1)
     for active in later:
-        state.hooks.at_switch(first, active)
+        state.hooks.switch(first, active)
         step(next_batch, 1.0, momentum, active)
     if has_stages(cfg):
         # From the last to the first, in which the run starts.

@@ -120,10 +120,7 @@ class BatchLoRA(nn.Module):
         self.occurrence = inputs[1].visit.occurrence
 
     def _add(self, number: int, target: str) -> Callable[..., Tensor]:
-        def add(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-            return output + self.layers[number, target, self.occurrence](inputs[0])
-
-        return add
+        return lambda _, inputs, output: output + self.layers[number, target, self.occurrence](inputs[0])
 
 
 def _block_targets(ttt: TTTConfig) -> list[str]:

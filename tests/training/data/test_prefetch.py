@@ -1,6 +1,7 @@
 """Batches made ahead: the same ones in the same order, the loader's errors, and no thread that stays."""
 
 import threading
+from contextlib import closing
 
 import pytest
 import torch
@@ -35,21 +36,21 @@ def prefetch_threads() -> list[threading.Thread]:
 
 @pytest.mark.parametrize("ahead", [1, 4])
 def test_same_batches_in_the_same_order(ahead: int) -> None:
-    with Prefetched(Counting(), CPU, ahead) as ours:
+    with closing(Prefetched(Counting(), CPU, ahead)) as ours:
         found = [tuple(t.item() for t in ours.next_batch()) for _ in range(50)]
     assert found == [(i, i + 1) for i in range(50)]
 
 
 def test_no_more_is_made_than_asked_for_and_ahead() -> None:
     loader = Counting()
-    with Prefetched(loader, CPU, ahead=3) as ours:
+    with closing(Prefetched(loader, CPU, ahead=3)) as ours:
         for _ in range(10):
             ours.next_batch()
     assert 10 <= loader.made <= 13
 
 
 def test_an_error_is_raised_where_its_batch_is_due() -> None:
-    with Prefetched(Counting(fails_at=6), CPU) as ours:
+    with closing(Prefetched(Counting(fails_at=6), CPU)) as ours:
         for k in range(6):
             assert ours.next_batch()[0].item() == k
         for _ in range(2):
@@ -59,7 +60,7 @@ def test_an_error_is_raised_where_its_batch_is_due() -> None:
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, GolfError])
 def test_no_thread_stays_when_the_block_is_left(error: type[BaseException]) -> None:
-    with pytest.raises(error), Prefetched(Counting(), CPU) as ours:
+    with pytest.raises(error), closing(Prefetched(Counting(), CPU)) as ours:
         ours.next_batch()
         assert prefetch_threads()
         raise error

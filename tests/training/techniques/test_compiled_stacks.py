@@ -84,7 +84,7 @@ def test_switches_are_compiled_in_the_warm_up(
     losses = {}
     with torch.compiler.set_stance("fail_on_recompile"):
         for progress in (Progress(0, 0.1, 1.0), Progress(1, 0.6, 1.0), Progress(2, 0.9, 0.3), Progress(3, 0.95, 0.1)):
-            hooks.before_step(progress)
+            hooks.begin_step(progress)
             active = switches.advance(progress)
             losses[active] = step(lambda: synthetic_batch(cfg), 0.0, 0.9, active).item()
     assert len(losses) > 1 and list(losses)[-1] == switch_names(cfg)
