@@ -24,7 +24,7 @@ ZSTD_SEARCHING_LEVEL = 19  # lowest level that optimises its parse by statistics
 
 def require_codec(codec: str) -> None:
     """Raise `MissingError` if the package behind `codec` is not installed."""
-    if codec in NEEDS_PACKAGE and importlib.util.find_spec(package := NEEDS_PACKAGE[codec]) is None:
+    if proves() and codec in NEEDS_PACKAGE and importlib.util.find_spec(package := NEEDS_PACKAGE[codec]) is None:
         raise MissingError(
             f"codec {codec} needs the package {package}, which is not installed: pip install {package} "
             '(or ".[codec]" in the checkout); quant.codec=zlib, zstd and lzma need none.'
