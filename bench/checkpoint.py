@@ -38,15 +38,15 @@ class Point(NamedTuple):
 class Checkpoint:
     """Weights of a run with a scorer in float32; text for calibration is training text, scores are of validation text.
 
-    `tokens` are calibrated on and as many are scored.
+    `tokens` are calibrated on, and as many are scored if `scored_tokens` is None.
     """
 
-    def __init__(self, run: Path, tokens: int):
+    def __init__(self, run: Path, tokens: int, scored_tokens: int | None = None):
         folder = RunFolder(run)
         self.name, self.tokens = f"{run.parent.name}/{run.name}", tokens
         self.cfg = _on_this_cpu(folder.read_config())
         dataset = open_dataset(self.cfg)
-        self.dataset = dataclasses.replace(dataset, validation=dataset.validation[: tokens + 1])
+        self.dataset = dataclasses.replace(dataset, validation=dataset.validation[: (scored_tokens or tokens) + 1])
         self.scorer = Scorer(self.cfg, self.dataset, Ranks())
         stored = read_weights(folder.weights)
         # A file of weights sorts its names, and codecs compress a different order to different bytes.
@@ -78,9 +78,8 @@ class Checkpoint:
         stored.load_state_dict(restored)
         trained.load_state_dict(self.weights)
         length = self.cfg.data.train_seq_len
-        rows = torch.from_numpy(self.dataset.validation[: self.tokens // length * length].astype("int64")).view(
-            -1, length
-        )
+        text = torch.from_numpy(self.dataset.validation[:-1].astype("int64"))
+        rows = text[: len(text) // length * length].view(-1, length)
         total = 0.0
         for ids in rows.split(8):
             found, wanted = log_likely(stored, ids), log_likely(trained, ids)

@@ -1,4 +1,4 @@
-"""Gap at equal bytes with drift correction and with tuning after rounding, each alone and both.
+"""Gap at equal bytes with steps by sensitivity, drift correction and tuning after rounding, alone and together.
 
 `python -m bench.study_drift RUN…` stores the weights of finished runs by `quant=trellis` and in the records' forms, and
 compares each way with the same form without either: gap over that of the form at the same bytes, by interpolation of
@@ -27,13 +27,22 @@ FORMS = {  # name → preset with overrides
 }
 STEPS = (0.8, 1.0, 1.3)  # multiples of a form's steps, for its curve
 DRIFT = "quant.gptq.drift=true"
+STEPS_BY_DIVERGENCE = "quant.step_sensitivity=0.75"
 
 
 def ways(tune_steps: int, tune_tokens: int) -> dict[str, str]:
     """Return the overrides of each way to store a form, by its name."""
     kl = f"quant.tune.steps={tune_steps} quant.tune.batch_tokens={tune_tokens}"
     loss = f"{kl} quant.tune.loss=loss"
-    return {"drift": DRIFT, "tuned, KL": kl, "tuned, loss": loss, "both, KL": f"{DRIFT} {kl}"}
+    return {
+        "drift": DRIFT,
+        "tuned, KL": kl,
+        "tuned, loss": loss,
+        "both, KL": f"{DRIFT} {kl}",
+        "steps": STEPS_BY_DIVERGENCE,
+        "steps, drift": f"{STEPS_BY_DIVERGENCE} {DRIFT}",
+        "all, KL": f"{STEPS_BY_DIVERGENCE} {DRIFT} {kl}",
+    }
 
 
 def stored(checkpoint: Checkpoint, choice: str, step: float) -> bytes:
@@ -45,9 +54,8 @@ def stored(checkpoint: Checkpoint, choice: str, step: float) -> bytes:
     return pack_model(cfg, checkpoint.weights, coded).artifact
 
 
-def points_of(run: Path, tokens: int, overrides: dict[str, str], forms: list[str]) -> Iterator[Point]:
+def points_of(checkpoint: Checkpoint, overrides: dict[str, str], forms: list[str]) -> Iterator[Point]:
     """Yield the points of one checkpoint as they are measured; `overrides` are those of `ways`."""
-    checkpoint = Checkpoint(run, tokens)
     for form in forms:
         choices = [(form, FORMS[form], step) for step in STEPS]
         choices += [(f"{form}: {way}", f"{FORMS[form]} {more}", 1.0) for way, more in overrides.items()]
@@ -72,6 +80,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path, help="folders of finished runs")
     parser.add_argument("--tokens", type=int, default=65_536, help="tokens to calibrate on, and to score")
+    parser.add_argument("--scored-tokens", type=int, help="tokens to score, if they are not as many")
     parser.add_argument("--tune-steps", type=int, default=120, help="steps of a tuning")
     parser.add_argument("--tune-tokens", type=int, default=2048, help="tokens of a step of a tuning")
     parser.add_argument("--ways", nargs="+", choices=list(ways(1, 1)), default=list(ways(1, 1)), help="ways to compare")
@@ -83,7 +92,8 @@ def main() -> None:
     print("| run | way | step | bytes | gap, bpb | divergence, nats |\n|---|---|---|---|---|---|")
     for run in arguments.runs:
         of_run[run] = []
-        for point in points_of(run, arguments.tokens, overrides, arguments.forms):
+        checkpoint = Checkpoint(run, arguments.tokens, arguments.scored_tokens)
+        for point in points_of(checkpoint, overrides, arguments.forms):
             of_run[run].append(point)
             where = f"{run.parent.name}/{run.name} | {point.way} | {point.step}"
             print(f"| {where} | {point.artifact_bytes:,} | {point.gap_bpb:.5f} | {point.divergence:.5f} |", flush=True)

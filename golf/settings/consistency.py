@@ -220,12 +220,16 @@ def _check_quant(cfg: Config) -> None:
     _check_own_formats(cfg)
     for key, how in tensor_classes(quant).items():
         _check_class(key, how)
+    classes = tensor_classes(quant).values()
     _check_names(cfg)
     _check_codec(cfg)
     if quant.sensitive.top > 0:
         _require(uses_gptq(quant), "sensitive.hessians")
         in_training = [name for name in ("fake_quant", "soft_round") if name in cfg.tech]
         _require(not in_training, "sensitive.training", techniques=", ".join(in_training))
+    if quant.step_sensitivity > 0:
+        _require(any(how.rounding != "nearest" and how.clip in ("std", "matrix_std") for how in classes), "steps.clip")
+        _require(not (quant.sensitive.top or quant.clip_sensitivity), "steps.twice")
     if quant.gptq.drift:
         _require(uses_gptq(quant), "drift.gptq")
         _require(not (prune or quant.sensitive.top or quant.clip_sensitivity), "drift.among_all")

@@ -163,6 +163,10 @@ class QuantConfig:
     # a in clips of s^-a for matrices below int8 but the embedding, with s the mean square of the inputs times the mean
     # variance of a row; their geometric mean stays, and they end at 6 and 24 deviations; 0 = clip_k for all
     clip_sensitivity: float = later(number(0.0, at_least=0, below=1))
+    # q in steps of (d / n)^(-q / 2) for matrices of n weights whose rounding alone costs the divergence d, measured on
+    # calibration text; within 0.4 and 4 times the steps of clip_k, whose mean logarithm stays; 0 = those for all;
+    # recommended: 0.75
+    step_sensitivity: float = later(number(0.0, at_least=0, at_most=1))
     gptq: GPTQConfig = field(default_factory=GPTQConfig)
     trellis: TrellisConfig = later(field(default_factory=TrellisConfig))
     calibration: CalibrationConfig = field(default_factory=CalibrationConfig)

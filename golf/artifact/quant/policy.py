@@ -23,6 +23,7 @@ from golf.artifact.quant.formats import (
 from golf.artifact.quant.gptq import encode_gptq
 from golf.artifact.quant.low_rank import folded, repair
 from golf.artifact.quant.pruning import Pruning, without_smallest
+from golf.artifact.quant.sensitivity import STEP, shared_out
 from golf.errors import GolfError
 from golf.questions import has_techniques, proves
 from golf.registry import technique_types
@@ -97,6 +98,8 @@ def quantize(
         )
     if quant.gptq.drift:
         state_dict = corrected(state_dict, hessians or {})
+    if quant.step_sensitivity > 0:
+        quant = with_measured_steps(quant, state_dict, hessians or {})
     if quant.sensitive.top > 0:
         quant = with_sensitive(quant, state_dict, hessians or {})
     if quant.clip_sensitivity > 0:
@@ -148,13 +151,18 @@ def with_adaptive_clips(
     falls = quant.clip_sensitivity * torch.stack(spreads).log()
     sizes = torch.tensor([state_dict[name].numel() for name in rules], dtype=torch.float64)
     wanted = torch.tensor([math.log(how.clip_k) for how in rules.values()], dtype=torch.float64)
-    low, high = wanted.min() + falls.min() - 2, wanted.max() + falls.max() + 2
-    for _ in range(64):
-        middle = (low + high) / 2
-        logs = (middle - falls).clamp(*CLIP_LOGS)
-        low, high = (middle, high) if (sizes * (logs - wanted)).sum() < 0 else (low, middle)
+    logs = shared_out(wanted, falls, sizes, CLIP_LOGS)
     clips = zip(rules.items(), logs.exp().tolist(), strict=True)
     return _with_rules(quant, {name: dataclasses.replace(how, clip_k=k) for (name, how), k in clips})
+
+
+def with_measured_steps(
+    quant: QuantConfig, state_dict: Mapping[str, Tensor], hessians: Mapping[str, Tensor]
+) -> QuantConfig:
+    """Return `quant` with the clips of single matrices multiplied by the factors among the `hessians`."""
+    rules = {name: storage_of(name, tensor, quant) for name, tensor in state_dict.items() if name + STEP in hessians}
+    clips = {name: how.clip_k * float(hessians[name + STEP]) for name, how in rules.items()}
+    return _with_rules(quant, {name: dataclasses.replace(how, clip_k=clips[name]) for name, how in rules.items()})
 
 
 def _with_rules(quant: QuantConfig, rules: Mapping[str, TensorQuant]) -> QuantConfig:

@@ -14,10 +14,12 @@ from torch import Tensor
 
 from golf.artifact.quant.drift import DRIFT
 from golf.artifact.quant.hessians import InputHessians, rounded_by_gptq
+from golf.artifact.quant.sensitivity import STEP
 from golf.settings.config import Config, eval_seq_len, scored_config, trains_apart
 from golf.training.data.batches import open_loader
 from golf.training.data.dataset import Dataset, open_dataset
 from golf.training.loop.drift import DriftCorrection, read_inputs
+from golf.training.loop.sensitivity import measured_factors
 from golf.training.loop.steps import NextBatch
 from golf.training.model.build import build_scored_model
 from golf.training.model.gpt import GPT
@@ -30,14 +32,15 @@ SAMPLES = 8  # sequences of own text that a rank writes at once
 class Calibration:
     """Hessians for GPTQ, with the tokens and seconds that they took."""
 
-    hessians: dict[str, Tensor]  # Σ x xᵀ [in, in] of every matrix that GPTQ rounds, by name; and those of `drift`
+    # Σ x xᵀ [in, in] of every matrix that GPTQ rounds, by name; and what `sensitivity` and `drift` add
+    hessians: dict[str, Tensor]
     tokens: int  # tokens of all ranks
     seconds: float
     uncorrected: int = 0  # matrices whose drift was not corrected in time
 
     @property
     def matrices(self) -> int:
-        return sum(not name.endswith(DRIFT) for name in self.hessians)
+        return sum(not name.endswith((DRIFT, STEP)) for name in self.hessians)
 
 
 def calibrate(state_dict: Mapping[str, Tensor], cfg: Config, dataset: Dataset | None = None) -> dict[str, Tensor]:
@@ -91,7 +94,7 @@ def collect(
         # Hooks are on for this pass alone: own text is written between the batches and must not count.
         read_inputs(model, names, ids, inputs.add)
         tokens += ids.numel() * ranks.world_size
-        if cfg.quant.gptq.drift:
+        if cfg.quant.gptq.drift or cfg.quant.step_sensitivity > 0:
             read.append(ids)
         # The next batch is judged by the mean time of those so far.
         if tokens >= cfg.quant.calibration.tokens or _agreed(start, ranks) * (done + 1) / done > seconds_left:
@@ -102,8 +105,11 @@ def collect(
         # GPTQ computes in float64 on the device of its Hessians, and Apple's GPUs have none.
         hessians = {name: hessian.cpu() for name, hessian in hessians.items()}
     uncorrected = 0
+    cfg = scored_config(cfg) if trains_apart(cfg) else cfg
+    # All steps stay those of their classes if the time is over.
+    if cfg.quant.step_sensitivity > 0 and _agreed(start, ranks) < seconds_left:
+        hessians |= measured_factors(cfg, model, state_dict, hessians, read, ranks)
     if cfg.quant.gptq.drift:
-        cfg = scored_config(cfg) if trains_apart(cfg) else cfg
         drift = DriftCorrection(cfg, model, state_dict, hessians, read, ranks)
         longest, last = 0.0, _agreed(start, ranks)
         for stage in inputs.stages():

@@ -5,7 +5,6 @@ Each stage, the matrices that share an input, takes a pass of the trained and of
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import torch
@@ -14,8 +13,9 @@ from torch import Tensor
 from golf.artifact.quant.drift import DRIFT, drift_correction
 from golf.artifact.quant.hessians import as_rows, observed
 from golf.artifact.quant.low_rank import A
-from golf.artifact.quant.policy import dequantize_as, quantize
+from golf.artifact.quant.policy import quantize
 from golf.settings.config import Config
+from golf.training.loop.sensitivity import rounded_values
 from golf.training.model.build import build_scored_model
 from golf.training.model.gpt import GPT
 from golf.training.ranks import Ranks
@@ -91,15 +91,8 @@ class DriftCorrection:
         return [total.to(self.hessians[name].device) for total in sums]
 
     def _round(self, names: Sequence[str]) -> None:
-        """Put the stored values of the tensors `names` into the rounded model; the ranks share the tensors."""
-        values = {name: torch.zeros_like(self.weights[name], device=self.ranks.device) for name in names}
-        for name in names[self.ranks.rank :: self.ranks.world_size]:
-            quant = self.cfg.quant
-            if name not in self.repaired:
-                quant = dataclasses.replace(quant, lqer=dataclasses.replace(quant.lqer, rank=0))
-            coded = quantize({name: self.weights[name]}, quant, self.hessians, self.cfg.tech)
-            values[name].copy_(dequantize_as(coded, quant)[name])
-        self.ranks.sum_tensors(list(values.values()))
+        """Put the stored values of the tensors `names` into the rounded model."""
+        values = rounded_values(self.cfg, self.weights, self.hessians, names, self.repaired, self.ranks)
         self.rounded.load_state_dict(values, strict=False)
 
 

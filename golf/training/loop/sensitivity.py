@@ -1,0 +1,77 @@
+"""Sensitivity to rounding: how far each matrix, rounded alone, takes the model from the trained one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from golf.artifact.quant.formats import QMAX
+from golf.artifact.quant.policy import dequantize_as, quantize, storage_of
+from golf.artifact.quant.sensitivity import step_factors
+from golf.settings.config import Config, QuantConfig
+from golf.training.loop.tuning import log_likely
+from golf.training.model.build import build_scored_model
+from golf.training.model.gpt import GPT
+from golf.training.ranks import Ranks
+
+TOKENS = 16_384  # of all ranks, on which the divergences are measured
+PASS_TOKENS = 4096  # of a pass, whose logits of two models are in memory at once
+
+
+def moving_steps(weights: Mapping[str, Tensor], quant: QuantConfig, names: Collection[str]) -> list[str]:
+    """Return those of the matrices `names` whose clip is a number of deviations, in the order of the weights."""
+    rules = {name: storage_of(name, tensor, quant) for name, tensor in weights.items() if name in names}
+    return [name for name, how in rules.items() if how.format in QMAX and how.clip in ("std", "matrix_std")]
+
+
+@torch.no_grad()
+def measured_factors(
+    cfg: Config,
+    trained: GPT,
+    weights: Mapping[str, Tensor],
+    hessians: Mapping[str, Tensor],
+    batches: Sequence[Tensor],
+    ranks: Ranks,
+) -> dict[str, Tensor]:
+    """Return what `step_factors` does, with divergences on the first tokens of `batches`, this rank's ids `[B, T]`.
+
+    `trained` has the `weights` and the arithmetic of scoring. All ranks get the same factors.
+    """
+    names = moving_steps(weights, cfg.quant, hessians)
+    rounded = rounded_values(without_repair(cfg), weights, hessians, names, ranks)
+    stored = build_scored_model(cfg, ranks.device)
+    stored.load_state_dict(weights)
+    ids = torch.cat(list(batches))
+    ids = ids[: max(1, TOKENS // ids.size(1) // ranks.world_size)]
+    sums = torch.zeros(len(names), device=ranks.device)
+    for rows in ids.split(max(1, PASS_TOKENS // ids.size(1))):
+        wanted = log_likely(trained, rows)
+        for i, name in enumerate(names):
+            stored.load_state_dict({name: rounded[name]}, strict=False)
+            sums[i] += F.kl_div(log_likely(stored, rows), wanted, reduction="sum", log_target=True)
+            stored.load_state_dict({name: weights[name]}, strict=False)
+    ranks.sum_tensors([sums])
+    sizes = {name: weights[name].numel() for name in names}
+    return step_factors(dict(zip(names, sums.tolist(), strict=True)), sizes, cfg.quant.step_sensitivity)
+
+
+def without_repair(cfg: Config) -> Config:
+    """Return `cfg` without low-rank repair, which is for the matrices that are chosen among all."""
+    quant = dataclasses.replace(cfg.quant, lqer=dataclasses.replace(cfg.quant.lqer, rank=0))
+    return dataclasses.replace(cfg, quant=quant)
+
+
+def rounded_values(
+    cfg: Config, weights: Mapping[str, Tensor], hessians: Mapping[str, Tensor], names: Sequence[str], ranks: Ranks
+) -> dict[str, Tensor]:
+    """Return the values that the stored tensors `names` stand for, each rounded by one of the ranks."""
+    values = {name: torch.zeros_like(weights[name], device=ranks.device) for name in names}
+    for name in names[ranks.rank :: ranks.world_size]:
+        coded = quantize({name: weights[name]}, cfg.quant, hessians, cfg.tech)
+        values[name].copy_(dequantize_as(coded, cfg.quant)[name])
+    ranks.sum_tensors(list(values.values()))
+    return values
