@@ -454,6 +454,7 @@ def test_plain_settings_are_dropped_by_name(name: str, machine: None) -> None:
         "column_steps": ["quant=trellis"],
         "finer_columns": ["quant=sdclip_gptq", "quant.embed.finer_columns=64"],
         "clip_sensitivity": ["quant=sdclip_gptq", "quant.clip_sensitivity=0.15"],
+        "step_sensitivity": ["quant=trellis_sensitive"],
         "clip_importance": ["quant=sdclip_gptq", "quant.mlp.clip_importance=0.175"],
         "fp16_control": ["quant.control_format=fp16"],
         "drift": ["quant=sdclip_gptq", "quant.gptq.drift=true"],

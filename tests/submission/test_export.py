@@ -35,7 +35,7 @@ OTHERS = {
     "data.train_batch_tokens=2048 eval.val_batch_tokens=2048",
     # The seconds that count are more than those of the scores: unpacking, and writing the text for calibration.
     "whole_clock": "rules=strict quant=gptq_own_text",
-    "tuned": "quant=trellis quant.gptq.drift=true quant.tune.steps=3 quant.calibration.tokens=2048",
+    "tuned": "quant=trellis_sensitive quant.gptq.drift=true quant.tune.steps=3 quant.calibration.tokens=2048",
 }
 WHO = ["--author", "A. Golfer", "--github-id", "agolfer"]
 

@@ -34,7 +34,8 @@ OTHER_SETTINGS = {
     "context": "quant=sdclip_gptq quant.codec=context quant.attn.rounding=trellis quant.mlp.rounding=trellis "
     "quant.attn.columns=0.7 quant.mlp.columns=0.7 quant.embed.columns=0.7 quant.trellis.bit_price=0.1 "
     "data.loader=shuffled eval=ttt_lora",
-    "tuned": "quant=sdclip_lqer_asym quant.gptq.drift=true quant.tune.steps=2 quant.calibration.tokens=4096 "
+    "tuned": "quant=sdclip_lqer_asym quant.step_sensitivity=0.5 "
+    "quant.gptq.drift=true quant.tune.steps=2 quant.calibration.tokens=4096 "
     "quant.codec=context quant.layout=[] quant.mlp.rounding=trellis",
     "brotli": f"tech=[{TECHNIQUES_1}] quant=int6_search quant.codec=brotli quant.codec_level=11 "
     "quant.layout=[pack_bits,byte_planes] quant.prune.fraction=0.1 quant.mlp.rotation=hadamard data.shard_order=[0]",

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from golf.artifact.quant.drift import DRIFT
 from golf.artifact.quant.hessians import InputHessians, rounded_by_gptq
-from golf.artifact.quant.sensitivity import STEP
 from golf.settings.config import Config, eval_seq_len, scored_config, trains_apart
 from golf.training.data.batches import open_loader
 from golf.training.data.dataset import Dataset, open_dataset
@@ -40,7 +38,7 @@ class Calibration:
 
     @property
     def matrices(self) -> int:
-        return sum(not name.endswith((DRIFT, STEP)) for name in self.hessians)
+        return sum(name.endswith(".weight") for name in self.hessians)
 
 
 def calibrate(state_dict: Mapping[str, Tensor], cfg: Config, dataset: Dataset | None = None) -> dict[str, Tensor]:

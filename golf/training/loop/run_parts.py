@@ -15,6 +15,7 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor
 
+from golf.artifact.quant.sensitivity import STEP
 from golf.bits import Score
 from golf.questions import has_techniques
 from golf.run.trainlog import TrainLog
@@ -82,6 +83,8 @@ def calibrate_trained(
         with nullcontext(loader) if text is cfg else open_loader(text, dataset, ranks) as reader:
             calibration = collect(text, weights, ranks, reader.next_batch, seconds_left=left)
     log.calibrated(calibration.tokens, calibration.matrices, calibration.seconds)
+    if cfg.quant.step_sensitivity > 0 and not any(name.endswith(STEP) for name in calibration.hessians):
+        log.warning("no time was left to measure steps by sensitivity: raise quant.calibration.reserve_seconds.")
     if cfg.quant.gptq.drift and calibration.uncorrected:
         what = f"the drift of {calibration.uncorrected} matrices was not corrected before the training time was over"
         log.warning(f"{what}: raise quant.calibration.reserve_seconds.")

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from golf.artifact.quant.formats import QMAX
 from golf.artifact.quant.policy import dequantize_as, quantize, storage_of
 from golf.artifact.quant.sensitivity import step_factors
-from golf.settings.config import Config, QuantConfig
+from golf.settings.config import Config
 from golf.training.loop.tuning import log_likely
 from golf.training.model.build import build_scored_model
 from golf.training.model.gpt import GPT
@@ -20,12 +19,6 @@ from golf.training.ranks import Ranks
 
 TOKENS = 16_384  # of all ranks, on which the divergences are measured
 PASS_TOKENS = 4096  # of a pass, whose logits of two models are in memory at once
-
-
-def moving_steps(weights: Mapping[str, Tensor], quant: QuantConfig, names: Collection[str]) -> list[str]:
-    """Return those of the matrices `names` whose clip is a number of deviations, in the order of the weights."""
-    rules = {name: storage_of(name, tensor, quant) for name, tensor in weights.items() if name in names}
-    return [name for name, how in rules.items() if how.format in QMAX and how.clip in ("std", "matrix_std")]
 
 
 @torch.no_grad()
@@ -41,7 +34,8 @@ def measured_factors(
 
     `trained` has the `weights` and the arithmetic of scoring. All ranks get the same factors.
     """
-    names = moving_steps(weights, cfg.quant, hessians)
+    measured = {n: storage_of(n, tensor, cfg.quant) for n, tensor in weights.items() if n in hessians}
+    names = [name for name, how in measured.items() if how.clip in ("std", "matrix_std")]
     rounded = rounded_values(without_repair(cfg), weights, hessians, names, ranks)
     stored = build_scored_model(cfg, ranks.device)
     stored.load_state_dict(weights)

@@ -75,6 +75,7 @@ def test_everything_that_acts_passes() -> None:
     )
     on = {name for name in OFF if is_on(cfg, name)}
     alone = {"loader", "documents", "short_chunks", "finer_columns", "tilt", "clip_sensitivity", "drift", "tuning"}
+    alone.add("step_sensitivity")
     assert on == OFF.keys() - alone and inert_settings(cfg, RandomPasses(cfg).differ) == []
     assert found(cfg_with(quant__attn__rounding="gptq", quant__gptq__drift=True, quant__tune__steps=10)) == []
     packed = {"data__loader": "packed", "model__within_documents": True, "eval__documents": True}
@@ -82,6 +83,7 @@ def test_everything_that_acts_passes() -> None:
     assert found(cfg_with(eval__tilt__method="ngram", eval__ttt__method="lora")) == []
     clipped = {f"quant__{kind}__{key}": value for kind in ("attn", "mlp") for key, value in CLIPPED.items()}
     assert found(cfg_with(**clipped, quant__clip_sensitivity=0.15)) == []
+    assert found(cfg_with(**clipped, quant__step_sensitivity=0.75)) == []
     assert found(cfg_with(quant__attn__rounding="gptq", quant__attn__finer_columns=8)) == []
     assert found(cfg_with(eval__ttt__method="lora", eval__ttt__lora_chunks=[[256, 8]])) == []
     assert found(cfg_with(data__loader="coprime")) == found(cfg_with(data__loader="shuffled")) == []
