@@ -105,8 +105,8 @@ def collect(
     uncorrected = 0
     cfg = scored_config(cfg) if trains_apart(cfg) else cfg
     # All steps stay those of their classes if the time is over.
-    if cfg.quant.step_sensitivity > 0 and _agreed(start, ranks) < seconds_left:
-        hessians |= measured_factors(cfg, model, state_dict, hessians, read, ranks)
+    if cfg.quant.step_sensitivity > 0 and (left := seconds_left - _agreed(start, ranks)) > 0:
+        hessians |= measured_factors(cfg, model, state_dict, hessians, read, ranks, left)
     if cfg.quant.gptq.drift:
         drift = DriftCorrection(cfg, model, state_dict, hessians, read, ranks)
         longest, last = 0.0, _agreed(start, ranks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -18,7 +19,7 @@ from golf.training.model.gpt import GPT
 from golf.training.ranks import Ranks
 
 TOKENS = 16_384  # of all ranks, on which the divergences are measured
-PASS_TOKENS = 4096  # of a pass, whose logits of two models are in memory at once
+PASS_TOKENS = 2048  # of a pass, whose logits of two models are in memory at once
 
 
 @torch.no_grad()
@@ -29,11 +30,14 @@ def measured_factors(
     hessians: Mapping[str, Tensor],
     batches: Sequence[Tensor],
     ranks: Ranks,
+    seconds_left: float,
 ) -> dict[str, Tensor]:
     """Return what `step_factors` does, with divergences on the first tokens of `batches`, this rank's ids `[B, T]`.
 
-    `trained` has the `weights` and the arithmetic of scoring. All ranks get the same factors.
+    `trained` has the `weights` and the arithmetic of scoring. All ranks get the same factors. After the first pass over
+    all matrices, one that would not end within `seconds_left` is not begun.
     """
+    start = time.perf_counter()
     measured = {n: storage_of(n, tensor, cfg.quant) for n, tensor in weights.items() if n in hessians}
     names = [name for name, how in measured.items() if how.clip in ("std", "matrix_std")]
     rounded = rounded_values(without_repair(cfg), weights, hessians, names, ranks)
@@ -42,7 +46,10 @@ def measured_factors(
     ids = torch.cat(list(batches))
     ids = ids[: max(1, TOKENS // ids.size(1) // ranks.world_size)]
     sums = torch.zeros(len(names), device=ranks.device)
-    for rows in ids.split(max(1, PASS_TOKENS // ids.size(1))):
+    for done, rows in enumerate(ids.split(max(1, PASS_TOKENS // ids.size(1)))):
+        # One clock for all, because every rank has to leave the loop after the same pass.
+        if done and ranks.first(time.perf_counter() - start) * (done + 1) / done > seconds_left:
+            break
         wanted = log_likely(trained, rows)
         for i, name in enumerate(names):
             stored.load_state_dict({name: rounded[name]}, strict=False)
