@@ -18,28 +18,14 @@ from golf.errors import GolfError
 from golf.foreign.audit import Audit
 from golf.foreign.run_audit import BYTES_TOLERANCE
 from golf.foreign.sidecar_audit import audit_sidecars, check_scored_bytes, document_bounds, first_documents, read_split
+from golf.tables import table_of
 from golf.training.data.byte_tables import ByteTables, byte_tables
 from golf.training.data.byte_units import byte_tokenizer
 from golf.training.data.caseops import operator_ids
 
-# No normalisation changes this text, so a tokenizer that decodes it to more bytes than it has is wrong.
-PLAIN = ("plain words and 12 numbers", "x", "line, line. (line)")
-SAMPLES = (
-    *PLAIN,
-    "",
-    " a leading space",
-    "a trailing space ",
-    "two  spaces,   three",
-    "   ",
-    "Zürich, naïve café",  # two bytes a letter
-    "漢字かな交じり文",  # three, mostly through byte fallback
-    "emoji 🏌️ and 𝔾",  # four
-    "line\nbreak\ttab\r\n",
-    "control \x01 and \x00",
-    "▁ as it is, a▁b",  # the character by which SentencePiece marks a space
-    "½ ﷺ … ﬁ ＡＢＣ e\u0301",  # characters that NFKC rewrites
-    "<s> <unk> <0x41>",  # names of pieces, as text
-)
+_TEXTS = table_of(__file__)
+PLAIN: list[str] = _TEXTS["plain"]
+SAMPLES: list[str] = PLAIN + _TEXTS["others"]
 Tokenizer = sentencepiece.SentencePieceProcessor
 
 

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from golf.tables import table_of
+
 CHUNK_BYTES = 1 << 18
 LARGEST_BYTES = 1 << 28  # of unpacked text, which take half a minute; later text is not read
 LONGEST_LINE = 1 << 16  # characters; a longer line is cut there
@@ -20,23 +22,7 @@ _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufeff]")
 _BINARY = bytes(set(range(256)) - set(range(32, 256)) - set(b"\t\n\r\f\x1b\x08"))
-# Rank, process, container, time and level, as launchers and loggers put them before a line.
-# torchrun writes `[default0]:` before a line, and `srun --label` writes `0: `.
-_PREFIX = re.compile(
-    r"\s*(?:"
-    r"\[(?:rank|default)\s*:?\s*(?P<a>\d+)\]\s*:?\s*"
-    r"|rank\s*(?P<b>\d+)\s*[:|]\s+"
-    r"|(?P<c>\d{1,4}):\s+(?=[A-Za-z\d])"
-    r"|\[(?P<d>\d{1,4})\]\s*:?\s+(?=\w)"
-    r"|\([\w.]+ pid=\d+[^)]*\)\s*"
-    r"|[\w.-]+\s+\|\s+(?=(?:step|warmup|final|\d+/\d+|[a-z_]+:))"
-    r"|(?:stdout|stderr|wandb|INFO|INFO:[\w.]+)\s*[:|]\s*"
-    r"|1[67]\d{8}(?:\.\d+)?\s+"
-    r"|\[?20\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?(?:\s*[-|:]?\s*\[?(?:INFO|DEBUG)\]?\b)?"
-    r"\s*[-|:]*\s*"
-    r"|\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?\s+"
-    r")"
-)
+_PREFIX = re.compile(rf"\s*(?:{'|'.join(table_of(__file__)['prefixes'])})")
 _MOST_PREFIXES = 4  # one behind another
 _BEFORE_LINES = ("rank", "stdout", "stderr", "wandb", "INFO")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection
+from operator import attrgetter
 from typing import Any
 
 from golf.errors import GolfError
@@ -52,9 +53,7 @@ def switch_off(cfg: Config, name: str, keys: Collection[str] | None = None) -> N
 
 def keys_that_are_on(cfg: Config, name: str) -> list[str]:
     """Return the settings of a row of `OFF` that differ from what they are without it."""
-    return [
-        key for key, value in OFF[name].items() if functools.reduce(getattr, key.split("."), cfg) != _value(cfg, value)
-    ]
+    return [key for key, value in OFF[name].items() if attrgetter(key)(cfg) != _value(cfg, value)]
 
 
 def is_on(cfg: Config, name: str) -> bool:
