@@ -10,16 +10,10 @@ fault, 1 with a fault, 2 if nothing could be audited. Points that a reviewer sho
 from __future__ import annotations
 
 from golf.commands.parsing import CommandParser
+from golf.tables import table_of
 from golf.words import counted
 
-TITLES = {
-    "against_rules": "against the rules: such a submission does not count",
-    "unusable": "missing or unreadable: add or mend",
-    "untrue": "claims that are not so: correct the claim, or add the log that bears it out",
-    "look_at": "to look at: may be right, but a reviewer will ask",
-    "in_order": "in order",
-    "unchecked": "not checked",
-}
+TITLES = table_of(__file__)
 
 
 def main(arguments: list[str]) -> int:

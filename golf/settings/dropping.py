@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Collection
 from operator import attrgetter
 from typing import Any
@@ -47,8 +46,8 @@ def switch_off(cfg: Config, name: str, keys: Collection[str] | None = None) -> N
     """Set the plain setting `name` of `OFF`, or only those of its `keys`, to what it is without it, in place."""
     for key, value in OFF[name].items():
         if keys is None or key in keys:
-            *groups, field = key.split(".")
-            setattr(functools.reduce(getattr, groups, cfg), field, _value(cfg, value))
+            group, _, field = key.rpartition(".")
+            setattr(attrgetter(group)(cfg), field, _value(cfg, value))
 
 
 def keys_that_are_on(cfg: Config, name: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -40,7 +40,7 @@ def measured_factors(
     start = time.perf_counter()
     measured = {n: storage_of(n, tensor, cfg.quant) for n, tensor in weights.items() if n in hessians}
     names = [name for name, how in measured.items() if how.clip in ("std", "matrix_std")]
-    rounded = rounded_values(without_repair(cfg), weights, hessians, names, ranks)
+    rounded = rounded_values(cfg, weights, hessians, names, (), ranks)
     stored = build_scored_model(cfg, ranks.device)
     stored.load_state_dict(weights)
     ids = torch.cat(list(batches))
@@ -60,19 +60,24 @@ def measured_factors(
     return step_factors(dict(zip(names, sums.tolist(), strict=True)), sizes, cfg.quant.step_sensitivity)
 
 
-def without_repair(cfg: Config) -> Config:
-    """Return `cfg` without low-rank repair, which is for the matrices that are chosen among all."""
-    quant = dataclasses.replace(cfg.quant, lqer=dataclasses.replace(cfg.quant.lqer, rank=0))
-    return dataclasses.replace(cfg, quant=quant)
-
-
 def rounded_values(
-    cfg: Config, weights: Mapping[str, Tensor], hessians: Mapping[str, Tensor], names: Sequence[str], ranks: Ranks
+    cfg: Config,
+    weights: Mapping[str, Tensor],
+    hessians: Mapping[str, Tensor],
+    names: Sequence[str],
+    repaired: Collection[str],
+    ranks: Ranks,
 ) -> dict[str, Tensor]:
-    """Return the values that the stored tensors `names` stand for, each rounded by one of the ranks."""
+    """Return the values that the stored tensors `names` stand for, each rounded by one of the ranks.
+
+    Those of `repaired` get low-rank factors, which are for the matrices that are chosen among all.
+    """
     values = {name: torch.zeros_like(weights[name], device=ranks.device) for name in names}
     for name in names[ranks.rank :: ranks.world_size]:
-        coded = quantize({name: weights[name]}, cfg.quant, hessians, cfg.tech)
-        values[name].copy_(dequantize_as(coded, cfg.quant)[name])
+        quant = cfg.quant
+        if name not in repaired:
+            quant = dataclasses.replace(quant, lqer=dataclasses.replace(quant.lqer, rank=0))
+        coded = quantize({name: weights[name]}, quant, hessians, cfg.tech)
+        values[name].copy_(dequantize_as(coded, quant)[name])
     ranks.sum_tensors(list(values.values()))
     return values

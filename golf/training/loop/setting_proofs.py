@@ -37,10 +37,6 @@ FRACTIONS = (0.0, 0.3, 0.6, 0.9)  # shares of the run at which steps are taken, 
 LARGE_GRADIENT = 1e3  # larger than any norm that clipping is meant for
 SHARD_TOKENS, SEQ_LEN, BATCHES = 64, 8, 8
 SAMPLE = 128  # largest number of rows and columns of a tensor that is quantized
-SHOWN_LATER = {
-    *("quant.prune.to_fit", "quant.step_sensitivity", "quant.gptq.drift", "quant.tune.steps"),
-    "optim.clip_before_reduction",
-}
 SAME_SCORE = 1e-6  # nats; windows without overlap differ from the standard score by rounding
 
 
@@ -105,7 +101,9 @@ def _shows_later(cfg: Config, key: str) -> bool:
     """Tell whether a setting that is on need not show before the clock, in the small stand-ins of one rank."""
     # Pruning to fit depends on the trained weights' bytes, sensitivity, drift and tuning on a rounded model, one rank
     # clips what the reduction would give, and a model of one layer has no U-net skip.
-    return key in SHOWN_LATER or (key == "model.unet_skips" and cfg.model.num_layers < 2) or _rests(cfg, key)
+    late = key.removeprefix("quant.") in ("prune.to_fit", "step_sensitivity", "gptq.drift", "tune.steps")
+    late = late or key == "optim.clip_before_reduction" or _rests(cfg, key)
+    return late or (key == "model.unet_skips" and cfg.model.num_layers < 2)
 
 
 def _rests(cfg: Config, key: str) -> bool:
