@@ -55,7 +55,7 @@ def test_the_baseline_is_small_and_clean() -> None:
 @pytest.mark.slow
 def test_the_record_of_27_april_does_not_grow_unnoticed() -> None:
     cfg = compose(["experiment=records/2026-04-27_caseops_lqer_9hp", "scale=record", "launch.device=cuda"])
-    assert len(Bundle(cfg).readable.splitlines()) <= 5_090
+    assert len(Bundle(cfg).readable.splitlines()) <= 5_190
 
 
 def test_what_is_not_selected_leaves_no_byte() -> None:

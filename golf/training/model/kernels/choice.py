@@ -16,7 +16,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from golf.questions import proves
 from golf.settings.config import Config, micro_batch_tokens
 from golf.training.model.eager_cpu import LARGEST_CAP
 from golf.training.model.gpt import GPT, capped_losses, caps_apart
@@ -155,12 +154,6 @@ def choose_kernels(model: GPT, cfg: Config, ranks: Ranks) -> list[str]:
 
 
 def _choose(kernel: LossKernel | MLPKernel, rows: int, ranks: Ranks, *, compiled: bool) -> str:
-    if not proves():
-        # The run that a script comes from has tried the kernel, and all ranks of a script have GPUs of one kind.
-        problem = kernel.problem(ranks.device) if ranks.device.type == "cuda" else "it is for CUDA devices"
-        if not problem:
-            kernel.use()
-        return f"{kernel.setting}:torch, not triton: {problem}" if problem else f"{kernel.setting}:triton"
     outcome = _outcome(kernel, rows, ranks.device, compiled=compiled)
     # A kernel that one rank cannot use is used by none, because ranks that round differently would drift apart.
     reasons = ranks.gather([outcome.reason] if outcome.reason else [])
