@@ -15,7 +15,8 @@ from golf.training.model.build import build_model
 from tests.support import ROOT, compose, tiny_overrides
 
 GPTQ_PRESETS = {
-    *("gptq_int6", "gptq_own_text", "int4_lqer", "sdclip_gptq", "sdclip_lqer", "sdclip_lqer_asym", "trellis")
+    *("gptq_int6", "gptq_own_text", "int4_lqer", "sdclip_gptq", "sdclip_lqer", "sdclip_lqer_asym"),
+    *("trellis", "trellis_sensitive"),
 }
 
 
