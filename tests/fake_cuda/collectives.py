@@ -195,7 +195,7 @@ def install(watch: Watch) -> None:
     places: dict[Any, dict[str, Any]] = {
         dist: {"all_reduce": all_reduce},
         parallel_muon: {"reduce_scatter": reduce_scatter, "all_gather": all_gather},
-        steps: {"_averaging": lambda model: Averaging(model, watch)},
+        steps: {"DistributedDataParallel": lambda model, **_: Averaging(model, watch)},
     }
     for owner, functions in places.items():
         for name, function in functions.items():

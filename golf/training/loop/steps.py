@@ -1,6 +1,6 @@
 """One optimizer step: the rank's micro-batches forward and backward, gradients averaged over ranks, the update.
 
-The optimizer averages the gradients if it says so; otherwise DDP does, during the last micro-batch's backward pass.
+Parallel Muon averages the gradients itself; otherwise DDP does, during the last micro-batch's backward pass.
 """
 
 from __future__ import annotations
