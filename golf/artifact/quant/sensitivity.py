@@ -13,10 +13,8 @@ import torch
 from torch import Tensor
 
 STEP = ".step"  # suffix of a matrix's name in the Hessians: the factor on its steps
-FACTOR_LOGS = (
-    math.log(0.4),
-    math.log(4),
-)  # of the least and the largest factor; below, clips of records end at 5 deviations
+# Of the least and the largest factor. At 0.4 the clips of the records end at 5 deviations.
+FACTOR_LOGS = math.log(0.4), math.log(4)
 LEAST_SHARE = 1e-6  # of the largest divergence, for matrices that rounding does not change
 
 
