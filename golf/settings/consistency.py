@@ -220,7 +220,6 @@ def _check_quant(cfg: Config) -> None:
     _check_own_formats(cfg)
     for key, how in tensor_classes(quant).items():
         _check_class(key, how)
-    classes = tensor_classes(quant).values()
     _check_names(cfg)
     _check_codec(cfg)
     if quant.sensitive.top > 0:
@@ -228,7 +227,8 @@ def _check_quant(cfg: Config) -> None:
         in_training = [name for name in ("fake_quant", "soft_round") if name in cfg.tech]
         _require(not in_training, "sensitive.training", techniques=", ".join(in_training))
     if quant.step_sensitivity > 0:
-        _require(any(how.rounding != "nearest" and how.clip in ("std", "matrix_std") for how in classes), "steps.clip")
+        main = (quant.embed, quant.attn, quant.mlp)
+        _require(any(how.rounding != "nearest" and how.clip in ("std", "matrix_std") for how in main), "steps.clip")
         _require(not (quant.sensitive.top or quant.clip_sensitivity), "steps.twice")
     if quant.gptq.drift:
         _require(uses_gptq(quant), "drift.gptq")

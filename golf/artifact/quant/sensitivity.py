@@ -36,8 +36,8 @@ def step_factors(divergences: Mapping[str, float], sizes: Mapping[str, int], exp
     stays, and so, nearly, do the bytes. No matrix has a factor if none changes the model.
     """
     found = torch.tensor(list(divergences.values()), dtype=torch.float64)
-    # Sums of float32 may end a little below zero.
-    if found.max() <= 0:
+    # Sums of float32 may end a little below zero, and a rule by name may give every matrix another clip.
+    if not divergences or found.max() <= 0:
         return {}
     weights = torch.tensor([sizes[name] for name in divergences], dtype=torch.float64)
     falls = exponent / 2 * (found.clamp(min=LEAST_SHARE * found.max()) / weights).log()

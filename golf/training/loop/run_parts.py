@@ -84,7 +84,7 @@ def calibrate_trained(
             calibration = collect(text, weights, ranks, reader.next_batch, seconds_left=left)
     log.calibrated(calibration.tokens, calibration.matrices, calibration.seconds)
     if cfg.quant.step_sensitivity > 0 and not any(name.endswith(STEP) for name in calibration.hessians):
-        log.warning("no time was left to measure steps by sensitivity: raise quant.calibration.reserve_seconds.")
+        log.warning("sensitivity moved no step: raise quant.calibration.reserve_seconds, or drop quant.by_name clips.")
     if cfg.quant.gptq.drift and calibration.uncorrected:
         what = f"the drift of {calibration.uncorrected} matrices was not corrected before the training time was over"
         log.warning(f"{what}: raise quant.calibration.reserve_seconds.")

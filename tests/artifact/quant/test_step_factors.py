@@ -81,5 +81,7 @@ def test_rounding_takes_the_factor_of_each_matrix(rounding: str) -> None:
 def test_bad_combinations_are_refused() -> None:
     assert "whose clip is a number of deviations" in refusal("quant=int8", "quant.step_sensitivity=0.5")
     assert "whose clip is a number of deviations" in refusal("quant=gptq_int6", "quant.step_sensitivity=0.5")
+    others = [f"quant.{name}.clip=quantile" for name in ("embed", "attn", "mlp")]
+    assert "whose clip is a number of deviations" in refusal("quant=trellis_sensitive", *others)
     twice = ["quant=sdclip_gptq", "quant.step_sensitivity=0.5", "quant.clip_sensitivity=0.1"]
     assert "set one of them" in refusal(*twice)
