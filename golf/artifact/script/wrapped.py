@@ -11,6 +11,9 @@ import python_minifier
 
 from golf.artifact.script.flat import Flat
 
+# Python makes one node of each of these kinds and uses it in every tree.
+SHARED = ast.expr_context | ast.boolop | ast.operator | ast.unaryop | ast.cmpop
+
 
 def minified(flat: Flat) -> str:
     """Return the program of `flat` without what only readers need: docstrings, comments, types, long names."""
@@ -18,13 +21,18 @@ def minified(flat: Flat) -> str:
     # Fields of dataclasses keep their types, which this keeps from being evaluated before they are defined.
     source = f"from __future__ import annotations\n{ast.unparse(tree)}"
     # Short names for builtins and constants save characters, but nothing once it is all compressed.
-    return python_minifier.minify(
+    short = python_minifier.minify(
         source,
         rename_globals=True,
         preserve_globals=dir(builtins),
         hoist_literals=False,
         remove_literal_statements=True,
     )
+    # The minifier leaves its whole tree on these nodes. With it, every later copy of a node would copy that tree.
+    for node in ast.walk(tree):
+        if isinstance(node, SHARED):
+            vars(node).clear()
+    return short
 
 
 def wrapped(program: str) -> str:

@@ -62,6 +62,14 @@ def test_what_is_not_selected_leaves_no_byte() -> None:
     assert_only_what_is_selected(*bundle("naive_baseline"))
 
 
+def test_nothing_is_left_on_the_nodes_that_all_trees_share() -> None:
+    """The minifier's tree stayed there, and every later copy of a node copied it: a bundle took 30 s in place of 3."""
+    assert len(bundle("naive_baseline")[1].wrapped) > 10_000
+    (statement,) = ast.parse("x + 1").body
+    assert isinstance(statement, ast.Expr) and isinstance(statement.value, ast.BinOp)
+    assert not vars(statement.value.op) and not vars(statement.value.left.ctx)  # type: ignore[attr-defined]
+
+
 def test_settings_are_those_of_the_configuration() -> None:
     _, found = bundle("naive_baseline")
     assert "train_seconds: float = 600.0" in found.readable
