@@ -1,10 +1,8 @@
-"""The maps against a loop over heads and tokens in float64; documents, later tokens, scores, the exported script."""
+"""The maps against a loop over heads and tokens in float64; documents, later tokens, scores."""
 
 from __future__ import annotations
 
 import math
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +10,6 @@ import torch
 from torch import Tensor
 
 import golf
-from golf.artifact.script.bundle import Bundle
-from golf.submission.rehearsal import rehearse
 from golf.training.model.documents import across_documents
 from golf.training.model.gpt import GPT
 from golf.training.model.layers import Context
@@ -25,7 +21,7 @@ from ideas.differential_attention.differential_attention import (
     second_half,
     share_of_second,
 )
-from tests.support import compose, refusal
+from tests.support import refusal
 from tests.training.scoring.small import SEQ_LEN, Observed, small_tally, small_tokens
 from tests.training.scoring.test_sliding import one_by_one
 from tests.training.techniques.small import small_model
@@ -164,10 +160,3 @@ def test_sliding_windows_score_each_token_as_its_window_alone_does() -> None:
     tally = small_tally(tokens, observe=observed)
     score_sliding(compiled_losses_at(model, "off"), tally, seq_len=SEQ_LEN, stride=4, batch_seqs=3)
     assert observed.per_target(50) == pytest.approx(one_by_one(model, tokens, 4), rel=1e-4)
-
-
-@pytest.mark.slow
-def test_the_exported_script_trains_and_packs_as_the_framework_does(tmp_path: Path) -> None:
-    cfg = compose([*SMALL, *FLOAT32, "tech=[differential_attention]", "launch.device=cpu", "launch.compile=off"])
-    found = rehearse(cfg, Bundle(cfg).wrapped, Path(sys.executable), tmp_path, steps=4)
-    assert found.losses > 4 and found.artifact_bytes > 1000

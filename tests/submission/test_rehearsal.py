@@ -55,8 +55,7 @@ MOST_PARTS = (
     "2026-04-27_caseops_lqer_9hp",
     # Sequences that grow in packed rows, short chunks, finer columns. The two presets it builds on have no other parts.
     "2026-04-30_caseops_growing_length",
-    # The tilt on top of it, and by itself.
-    "2026-05-01_caseops_tilt_leaky03",
+    # The tilt. The proposal has it on top of the one before.
     "2026-05-01_caseops_tilt_calib32",
 )
 PACKAGES = {"context": "numba", "tuned": "numba", "brotli": "brotli"}
