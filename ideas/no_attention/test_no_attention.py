@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 import torch
 
+from golf.training.data.documents import BOS_ID
 from golf.training.model.build import build_model
+from golf.training.model.documents import separate_documents
 from golf.training.techniques.xsa import XSA
 from ideas.fused_qkv.fused_qkv import FusedQKV
 from ideas.no_attention.no_attention import NoAttention
@@ -31,6 +33,18 @@ def test_the_layer_is_that_of_attention_with_an_output_of_zero(
     assert missing == [] and {name.split(".")[1] for name in unused} == {str(layer % 4) for layer in layers}
     assert all(".attn" in name for name in unused)
     assert torch.equal(model.logits(IDS, active), whole.logits(IDS, active))
+
+
+def test_the_other_layers_keep_documents_apart() -> None:
+    whole = shaken(build_model(config()).double())
+    whole.blocks[0].attn.proj.weight.data.zero_()
+    model = build_model(config(NoAttention([0]))).double()
+    model.load_state_dict(whole.state_dict(), strict=False)
+    ids = IDS.masked_fill(torch.arange(IDS.size(1)) % 3 == 0, BOS_ID)
+    across = model.logits(ids)
+    for separate in (whole, model):
+        separate_documents(separate, ids.size(1))
+    assert torch.equal(model.logits(ids), whole.logits(ids)) and not torch.allclose(model.logits(ids), across)
 
 
 @pytest.mark.parametrize(

@@ -136,9 +136,10 @@ def separate_documents(model: GPT, longest: int) -> None:
     model.separators = (within_pieces, turn_from_starts)
     if model.turns in replaced:
         model.turns = turn_from_starts
-    for attn in (block.get_submodule("attn") for block in model.blocks):
+    # A technique may have taken the attention out of a block.
+    for attn in filter(None, (getattr(block, "attn", None) for block in model.blocks)):
         if getattr(attn, "core", None) in replaced:
-            attn.core = within_pieces  # type: ignore[assignment]
+            attn.core = within_pieces
 
 
 @contextlib.contextmanager
