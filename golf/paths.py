@@ -10,9 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent
 def resolve(path: str) -> Path:
     """Return an absolute path. A relative one starts at the current folder if it exists there, else at the root."""
     given = Path(path).expanduser()
-    if given.is_absolute() or given.exists():
-        return given.absolute()
-    return ROOT / given
+    return given.absolute() if given.is_absolute() or given.exists() else ROOT / given
 
 
 def user_cache() -> Path:

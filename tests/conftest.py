@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 import torch
+import yaml
+from hydra.core.config_store import ConfigStore
 
 from golf.registry import TECHNIQUE_TYPES, technique_types
 from golf.settings.config import Config
@@ -17,10 +20,21 @@ from golf.training.data.own_text import OwnDataset, Recipe, make_dataset
 from tests.support import FinishedRun, compose, finished_overrides, golf_main, make_text, only_run, tiny_overrides
 
 torch.set_num_threads(1)
+# Hydra makes so many small objects that collecting garbage takes a tenth of the tests' time at Python's threshold.
+gc.set_threshold(20_000, 20, 50)
+# Tests compose a thousand times. Hydra copies its store for each, though it copies every node again that it takes out,
+# and reads its files by a parser in Python.
+ConfigStore.__deepcopy__ = lambda store, memo: store  # type: ignore[attr-defined]
+yaml.SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # Workers of pytest-xdist have a width of 80. Tables take another one where none is set.
 os.environ.pop("COLUMNS", None)
 hypothesis.settings.register_profile("golf", deadline=None)  # a busy machine is not a failure
 hypothesis.settings.load_profile("golf")
+
+
+def pytest_collection_finish() -> None:
+    """Leave modules and tests out of every later collection of garbage: they stay until the end."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

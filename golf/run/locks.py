@@ -102,10 +102,8 @@ def _flock(descriptor: int, how: int) -> bool:
     """Return False if another process holds the lock. True also means that the file system knows no locks."""
     try:
         fcntl.flock(descriptor, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
+    except OSError as error:
+        return not isinstance(error, BlockingIOError)
     return True
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import io
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -100,7 +101,7 @@ def register_techniques() -> None:
     _register_values()
 
 
-_registered: dict[str, type] = {}
+_registered: dict[str, Any] = {}  # technique → its class; file of an idea's values → (path, text)
 
 
 def _register_values() -> None:
@@ -108,13 +109,18 @@ def _register_values() -> None:
     for idea in ideas().values():
         path = idea.folder / f"{idea.name}.yaml"
         try:
-            values = OmegaConf.to_container(OmegaConf.load(path)) if path.exists() else {}
+            text = path.read_text("utf-8") if path.exists() else "{}"
+            # Parsing takes longer than all the rest, and most files have not changed since the last composition.
+            if _registered.get(path.name) == (path, text):
+                continue
+            values = OmegaConf.to_container(OmegaConf.load(io.StringIO(text)))
         except (YAMLError, OSError, UnicodeDecodeError) as error:
             raise GolfError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
         if not isinstance(values, dict):
             raise GolfError(f"{path} has no settings: write lines such as `dim: 16`.")
         node = {"defaults": [f"{idea.name}_schema", "_self_"], **values}
         ConfigStore.instance().store(group="tech", name=idea.name, node=node, package=f"tech.{idea.name}")
+        _registered[path.name] = (path, text)
 
 
 def without_ideas(overrides: Sequence[str]) -> list[str]:
