@@ -148,7 +148,7 @@ def _check_documents(cfg: Config) -> None:
     _require(not is_packed(cfg) or within, "documents.packed", cfg=cfg)
     _require(not within or cfg.eval.documents, "documents.scores")
     for technique in techniques(cfg):
-        keeps_apart = not within or technique.separates_documents() is not False
+        keeps_apart = not cfg.eval.documents or technique.separates_documents() is not False
         _require(keeps_apart, "documents.technique", name=technique.name)
 
 
@@ -194,6 +194,7 @@ def _check_tilt(cfg: Config) -> None:
     tilt = cfg.eval.tilt
     _require(len(tilt.contexts) == len(tilt.least_shares) == len(tilt.least_counts), "tilt.lengths")
     _require(tilt.hedge == 0 or cfg.eval.ttt.method == "lora", "tilt.hedge")
+    _require(not (cfg.eval.documents and cfg.eval.stride), "tilt.documents")
 
 
 def _check_device(cfg: Config) -> None:

@@ -225,6 +225,11 @@ def test_every_option_composes_and_says_what_it_is(path: Path, machine: None) ->
             r"which fused_qkv changes: use reads=input or drop fused_qkv",
         ),
         (["tech=[smear]", "tech.smear.form=add", "tech.smear.window=999"], r"window=999 is wider than the model's 112"),
+        (
+            ["tech=[bigram]", "eval=by_document"],
+            r"bigram mixes tokens .*: set tech\.bigram\.mask_bos=true",
+        ),
+        (["eval=ttt_sgd_tilt", "eval.documents=true"], r"hints in earlier documents.*: set eval\.stride=0"),
         (["quant.mlp.clip_importance=0.1"], r"follows the Hessian of GPTQ: set quant\.mlp\.rounding=gptq"),
         (["quant.prune.weights=1"], r"quant\.prune\.weights=1\.0 has to be at least 0 and below 1"),
         (["seed=-1"], r"seed=-1 has to be at least 0"),

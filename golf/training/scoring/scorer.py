@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 
@@ -14,7 +15,6 @@ from golf.questions import proves
 from golf.settings.config import Config, changes_score, eval_seq_len, ttt_recipe
 from golf.training.data.dataset import Dataset, open_dataset
 from golf.training.model.build import build_scored_model, compile_for_scoring
-from golf.training.model.documents import separate_documents
 from golf.training.model.gpt import GPT
 from golf.training.ranks import Ranks
 from golf.training.scoring.forward import LossesAt, compiled_losses_at
@@ -37,11 +37,14 @@ class Scorer:
 
     def __init__(self, cfg: Config, dataset: Dataset, ranks: Ranks):
         self.cfg, self.dataset, self.ranks = cfg, dataset, ranks
-        self.model = build_scored_model(cfg, ranks.device)
-        self.seq_len = eval_seq_len(cfg)
+        self.seq_len, built = eval_seq_len(cfg), cfg
         if cfg.eval.documents:
-            # Scores by document need it even if the training has none, and pieces are as long as scores want them.
-            separate_documents(self.model, self.seq_len)
+            # Scores by document need it even if the training has none, and techniques before they edit.
+            built = dataclasses.replace(cfg, model=dataclasses.replace(cfg.model, within_documents=True))
+        self.model = build_scored_model(built, ranks.device)
+        if cfg.eval.documents:
+            # Pieces are as long as scores want them.
+            self.model.piece_tokens = self.seq_len
         self.model.rotary.keep(self.seq_len, like=self.model.tok_emb.weight)
         self.token_losses = compile_for_scoring(self.model, cfg.launch)
         if proves() and cfg.eval.ttt.method == "lora":

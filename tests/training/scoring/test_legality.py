@@ -155,5 +155,5 @@ def test_scores_by_document_pass_and_contexts_of_other_documents_are_found(
     by_document = EvalConfig(documents=True, stride=stride)
     assert breaches(by_document) == {mode: [] for mode in (["standard", "sliding"] if stride else ["standard"])}
     # A model whose attention runs across documents.
-    monkeypatch.setattr("golf.training.scoring.scorer.separate_documents", lambda model, longest: None)
+    monkeypatch.setattr("golf.training.model.build.separate_documents", lambda model, longest: None)
     assert any("changes a score in a later document" in breach for breach in breaches(by_document)["standard"])

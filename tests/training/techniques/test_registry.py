@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from golf.run.identity import variant_id
 from golf.run.progress import Progress
 from golf.settings import composition
 from golf.settings.config import Config, techniques
+from golf.training.loop.scoring_proofs import scoring_breaches
 from golf.training.loop.switches import StepHooks, switch_names
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT, Block
@@ -34,8 +36,8 @@ SMALL = [
 ]
 
 
-def configured(*names: str) -> Config:
-    return compose([*SMALL, f"tech=[{','.join([*names, *needed(*names)])}]"])
+def configured(*names: str, more: Sequence[str] = ()) -> Config:
+    return compose([*SMALL, f"tech=[{','.join([*names, *needed(*names)])}]", *more])
 
 
 def needed(*names: str) -> list[str]:
@@ -186,6 +188,16 @@ def test_all_that_do_not_conflict_go_together(stack: list[str]) -> None:
     assert torch.isfinite(model(*batch()))
     reordered = configured(*reversed(stack))
     assert variant_id(cfg) == variant_id(reordered) and list(cfg.tech) == list(reordered.tech)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_scores_by_document_are_legal_after_training_across_documents(name: str) -> None:
+    try:
+        cfg = configured(name, more=["eval.documents=true", "model.within_documents=false"])
+    except GolfError as error:
+        assert f"tech {name} mixes tokens across documents, which eval.documents=true keeps apart" in str(error)
+    else:
+        assert scoring_breaches(cfg) == []
 
 
 @pytest.mark.parametrize("names", STACKS, ids="+".join)
