@@ -86,14 +86,12 @@ def _remove_leftovers(folder: Path, prefix: str) -> None:
 
 def _is_running(process: int) -> bool:
     """Tell whether this machine has a process with this id."""
+    # Signal 0 only checks that the process exists. One of another user may not be signalled, but it runs.
     try:
-        # Signal 0 only checks that the process exists.
-        os.kill(process, 0)
+        with contextlib.suppress(PermissionError):
+            os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:
-        # A process of another user may not be signalled, but it runs.
-        return True
     return True
 
 

@@ -30,6 +30,7 @@ FOLDER, OWN = ROOT / PACKAGE, ROOT / "golf" / "training" / "techniques"
 # Hashes of the code of the ideas that were techniques of golf, by name. While it is unchanged, it is left out of the
 # ids of variants, which so stay those of before.
 ONCE_BUILT_IN = dict(csv.reader(Path(__file__).with_name("once_built_in.csv").read_text().splitlines()))
+FAULTY_VALUES: dict[str, str] = {}  # idea → sentence about its file of values
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ def fault(idea: Idea) -> str:
         return f"The idea {idea.name} in {idea.file} cannot be imported ({type(error).__name__}: {error})."
     if idea.name not in TECHNIQUE_TYPES:
         return f'{idea.file} registers no technique {idea.name}: put @technique("{idea.name}") above its class.'
-    return ""
+    return FAULTY_VALUES.get(idea.name, "")
 
 
 def refuse_missing(name: str, digest: str = "") -> None:

@@ -23,7 +23,7 @@ PROGRAMS_USED = {
     "submission": {"train_gpt"},  # a submission is made from it
 }
 # Lines of golf/ without imports, docstrings, comments and blank lines. Who raises it says why in CHANGELOG.md.
-MOST_LOGIC_LINES = 22_999
+MOST_LOGIC_LINES = 23_000
 NO_LOGIC = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 HYDRA_IS_KNOWN_TO = {"golf/train.py", "golf/settings/composition.py"}
 WITHOUT_TORCH = [

@@ -34,10 +34,8 @@ def main(arguments: list[str]) -> int:
     if folder.exists():
         raise GolfError(f"{folder} exists already: choose another name.")
     write_idea(args.kind, args.name, folder)
-    where = "" if args.folder == FOLDER else f"{VARIABLE}={args.folder} "
-    print(f"{folder}: edit {args.name}.py, then")
-    print(f"  golf idea check {folder}")
-    print(f"  {where}golf train 'tech=[{args.name}]'")
+    print(f"{folder}: edit {args.name}.py, then\n  golf idea check {folder}")
+    print(f"{folder / 'README.md'} has the command that trains with it")
     return 0
 
 

@@ -31,9 +31,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def __init__(self, command: str, description: str | None, **known: dict[str, Any]) -> None:
         super().__init__(
-            prog=f"golf {command}",
-            description=description,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            prog=f"golf {command}", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
         )
         tables = table_of(__file__, "options.yaml")
         for name, told in tables.get(command, {}).items():

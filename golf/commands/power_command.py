@@ -70,9 +70,8 @@ def _table(args: argparse.Namespace, rules: RulesConfig) -> Table:
         power = detection_power(args.difference, sigma, seeds, **settings) if args.difference else None
         shown = smallest if math.isfinite(smallest) else None
         rows.append({"seeds": seeds, columns[1].key: shown, "in_sigma": shown and shown / sigma, "power": power})
-    arms = (
-        "of the variant" if args.published else f"of each of the {NUMBERS.get(args.variants, args.variants)} variants"
-    )
+    each = f"of each of the {NUMBERS.get(args.variants, args.variants)} variants"
+    arms = "of the variant" if args.published else each
     by = f" by more than {margin:.5f} {unit}" if margin else ""
     rule = f"rules={rules.name}: better{by} at one-sided p < {rules.alpha:g}; sd {sigma:.5f} {unit}, {noise.source}."
     notes = [rule]

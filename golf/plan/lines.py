@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from golf.artifact.quant.fitting import FINEST
+from golf.artifact.script.code_bytes import code_bytes
 from golf.errors import MissingError
 from golf.plan.artifact_size import Interval
 from golf.plan.gpu_lines import machine_dict, machine_lines
@@ -19,7 +20,9 @@ LOPSIDED = 1.25  # ratio of an interval's sides up to which one half-width stand
 
 
 def lines_before_run(cfg: Config) -> list[str]:
-    """Return the plan's lines that a run prints before it starts."""
+    """Return the plan's lines that a run prints before it starts. Raises `GolfError` if no script can be made of it."""
+    # The run counts these bytes at its end, where nothing could be mended any more.
+    code_bytes(cfg)
     # A failing prediction must not stop a run.
     try:
         return short_lines(make_plan(cfg))
@@ -50,9 +53,7 @@ def pruning(plan: Plan) -> str:
     if plan.step_factor is not None:
         low, expected, high = (f"{factor:.2f}" for factor in plan.step_factor)
         finest = 2.0**FINEST
-        unfilled = (
-            f"; {finest:g} is the finest, so the cap is not filled" if plan.step_factor.expected <= finest else ""
-        )
+        unfilled = f"; {finest:g} is the finest, so the cap is not filled" * (plan.step_factor.expected <= finest)
         return f", with steps about {expected} ({low} to {high}) times as large{unfilled}"
     if plan.pruned is None or plan.pruned.high == 0:
         return ""

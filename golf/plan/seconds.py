@@ -104,9 +104,8 @@ def score_time(cfg: Config, model: GPT, machine: str, history: Sequence[Finished
         # Eager and compiled scores come close to the speed of training.
         rates, basis = [world_size(cfg) / (CPU_CORE_FLOPS * cpu_cores())], "rough, by operations"
     if not rates or tokens is None:
-        why = (
-            "the data is not built yet" if rates else f"no finished run in {cfg.eval.dtype} on this machine ({machine})"
-        )
+        no_run = f"no finished run in {cfg.eval.dtype} on this machine ({machine})"
+        why = "the data is not built yet" if rates else no_run
         return ScoreTime(stride, tokens, None, why)
     rate = statistics.median(rates)
     # Ranks divide the windows among them, so the time falls with their number.

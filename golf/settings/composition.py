@@ -23,7 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from golf.errors import GolfError
-from golf.idea_folders import ONCE_BUILT_IN, idea_of, ideas, load_ideas, use_ideas
+from golf.idea_folders import FAULTY_VALUES, ONCE_BUILT_IN, idea_of, ideas, load_ideas, use_ideas
 from golf.paths import ROOT
 from golf.registry import technique_types
 from golf.settings import hardware
@@ -105,7 +105,7 @@ _registered: dict[str, Any] = {}  # technique → its class; file of an idea's v
 
 
 def _register_values() -> None:
-    """Register the values of ideas as options of the `tech` group. Raises `GolfError` for a file that is no YAML."""
+    """Register the values of ideas as options of the `tech` group. A fault is named where its idea is selected."""
     for idea in ideas().values():
         path = idea.folder / f"{idea.name}.yaml"
         try:
@@ -115,9 +115,10 @@ def _register_values() -> None:
                 continue
             values = OmegaConf.to_container(OmegaConf.load(io.StringIO(text)))
         except (YAMLError, OSError, UnicodeDecodeError) as error:
-            raise GolfError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
+            values = " ".join(str(error).split())
         if not isinstance(values, dict):
-            raise GolfError(f"{path} has no settings: write lines such as `dim: 16`.")
+            FAULTY_VALUES[idea.name] = f"{path} has no settings but {values!r}: write lines such as `dim: 16`."
+            continue
         node = {"defaults": [f"{idea.name}_schema", "_self_"], **values}
         ConfigStore.instance().store(group="tech", name=idea.name, node=node, package=f"tech.{idea.name}")
         _registered[path.name] = (path, text)

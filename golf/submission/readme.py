@@ -35,9 +35,8 @@ def readme(
     cfg, budget = runs[0].cfg, runs[0].cfg.budget
     largest = max(run.artifact_bytes for run in runs)
     warnings = sorted({f"- Warning of a run: {warning}." for run in runs for warning in run.result.warnings})
-    times = (
-        f"Training ended within {budget.train_seconds:g} s and scoring within {budget.eval_seconds:g} s in every run."
-    )
+    scored = f"scoring within {budget.eval_seconds:g} s"
+    times = f"Training ended within {budget.train_seconds:g} s and {scored} in every run."
     text = TEMPLATE.read_text(encoding="utf-8").format(
         label=label,
         first=runs[0],

@@ -20,7 +20,8 @@ def test_a_new_idea_has_its_four_files(forgotten: None, tmp_path: Path) -> None:
     for kind in KINDS:
         done = golf_command("idea", "new", kind, f"my_{kind}", "--folder", str(tmp_path))
         assert done.returncode == 0, done.stderr
-        assert f"GOLF_IDEAS={tmp_path} golf train 'tech=[my_{kind}]'" in done.stdout
+        assert f"{tmp_path / f'my_{kind}' / 'README.md'} has the command that trains with it" in done.stdout
+        assert f"GOLF_IDEAS={tmp_path} python golf/train.py " in (tmp_path / f"my_{kind}" / "README.md").read_text()
         names = {path.name for path in (tmp_path / f"my_{kind}").iterdir()}
         assert names == {f"my_{kind}.py", f"my_{kind}.yaml", f"test_my_{kind}.py", "README.md"}
         for path in (tmp_path / f"my_{kind}").iterdir():

@@ -181,6 +181,21 @@ def test_a_faulty_idea_is_named_where_it_is_selected_alone(text: str, said: str,
         refuse_mistakes(["tech=[faulty]"])
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("matrix_rule = None", "matrix_rule acts with effect = CHANGES_STEP alone: set it, or make two ideas"),
+        ('effect = "step"', "edit_model is not scored with effect = CHANGES_STEP: make two ideas"),
+        ('groups = ("*.gate", "scalar")', "groups has to be pairs of a pattern and one of embed"),
+        ('groups = (("*.gate", "gain"),)', "groups has to be pairs of a pattern and one of embed"),
+    ],
+)
+def test_seams_that_would_not_be_called_are_refused(line: str, said: str, write: Callable[..., Path]) -> None:
+    folder = write("faulty", IDEA.format(name="faulty") + f"    {line}\n")
+    with pytest.raises(GolfError, match=said):
+        golf.compose([f"ideas={folder}", *SMALL, "tech=[faulty]"])
+
+
 def test_a_technique_above_a_fault_in_its_module_is_not_taken(write: Callable[..., Path]) -> None:
     folder = write("faulty", IDEA.format(name="faulty") + "1 / 0\n")
     with pytest.raises(GolfError, match=r"The idea faulty in .* cannot be imported .ZeroDivisionError"):
@@ -190,8 +205,10 @@ def test_a_technique_above_a_fault_in_its_module_is_not_taken(write: Callable[..
 def test_values_that_are_no_yaml_are_one_sentence(write: Callable[..., Path]) -> None:
     folder = write("valued", IDEA.format(name="valued"))
     (folder / "valued.yaml").write_text("factor: [1,\n")
-    with pytest.raises(GolfError, match=r"valued.yaml is no YAML"):
-        golf.compose([f"ideas={folder}", *SMALL, "tech=[valued]"])
+    # Any other run goes on.
+    assert golf.compose([f"ideas={folder}", *SMALL, "tech=[xsa]"]).tech.keys() == {"xsa"}
+    with pytest.raises(GolfError, match=r"valued.yaml has no settings but .while parsing"):
+        golf.compose([*SMALL, "tech=[valued]"])
     (folder / "valued.yaml").write_text("factor: 0.25\n")
     assert golf.compose([*SMALL, "tech=[valued]"]).tech["valued"].factor == 0.25
 

@@ -57,8 +57,7 @@ def _entries(cfg: Config) -> Entries:
 @functools.cache
 def _code_bytes(config: str, entries: Entries) -> int:
     return _remembered(
-        _key(config, entries),
-        lambda: len(Bundle(from_dict(Config, json.loads(config))).wrapped.encode()),
+        _key(config, entries), lambda: len(Bundle(from_dict(Config, json.loads(config))).wrapped.encode())
     )
 
 

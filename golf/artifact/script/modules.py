@@ -70,7 +70,7 @@ def _read(name: str) -> Module:
     at_the_top = {node.module for node in tree.body if is_ours(node)}
     for node in filter(is_ours, ast.walk(tree)):
         for alias in node.names:
-            if not is_module(f"{node.module}.{alias.name}"):
+            if not is_module(f"{node.module}.{alias.name}") and alias.name != "*":
                 module.names[alias.asname or alias.name] = (str(node.module), alias.name)
             elif node in tree.body:
                 raise cannot_follow(node)

@@ -149,10 +149,7 @@ def _cut(text: str, width: int) -> list[str]:
 def formatted(source: str) -> str:
     """Return `source` formatted by ruff, with sorted imports."""
     common = ["--line-length", str(LINE_LENGTH), "--isolated", "--quiet", "--stdin-filename", "train_gpt.py", "-"]
-    for command in (
-        ["check", "--select", FIXES, "--fix", "--unsafe-fixes", "--exit-zero"],
-        ["format"],
-    ):
+    for command in (["check", "--select", FIXES, "--fix", "--unsafe-fixes", "--exit-zero"], ["format"]):
         arguments = [sys.executable, "-m", "ruff", *command, *common]
         done = subprocess.run(arguments, input=source, capture_output=True, text=True, encoding="utf-8")
         if done.returncode:

@@ -72,11 +72,7 @@ def settings_of(folder: Path) -> TrackConfig:
 def unhurried(track: TrackConfig, mode: str, project: str | None, entity: str | None) -> TrackConfig:
     """Return `track` with time for a large upload, and with `project` and `entity` replaced if they are given."""
     return dataclasses.replace(
-        track,
-        mode=mode,
-        project=project or track.project,
-        entity=entity or track.entity,
-        finish_seconds=UPLOAD_SECONDS,
+        track, mode=mode, project=project or track.project, entity=entity or track.entity, finish_seconds=UPLOAD_SECONDS
     )
 
 

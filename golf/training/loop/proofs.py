@@ -46,6 +46,7 @@ from golf.training.techniques.base import (
 )
 
 SEQUENCES, TOKENS = 2, 24
+MORE_SEQUENCES = 64  # where a parameter seems unused
 BATCHES = 8  # micro-batches that show an order of the training text
 
 
@@ -124,6 +125,11 @@ class RandomPasses:
         """Return a sentence for every parameter or row that the loss does not depend on, switched or not."""
         model = self.weights.model(self.cfg)
         failures = unused_parameters(self.cfg, model, self._gradients(model, switch_names(self.cfg)))
+        if failures and len(self.ids) == SEQUENCES:
+            # So few tokens may reach none of a layer's experts.
+            more, shape = RandomPasses(self.cfg), (MORE_SEQUENCES, self.ids.size(1))
+            more.ids = torch.randint(self.cfg.model.vocab_size, shape, generator=torch.Generator().manual_seed(1))
+            return more.unused()
         if failures and switch_names(self.cfg):
             before = unused_parameters(self.cfg, model, self._gradients(model, ()))
             # Some rows act before a switch only, and others after it: unused is what acts in neither state.

@@ -46,8 +46,8 @@ def improper_predictor(cfg: Config) -> list[str]:
     It is asked alone for the whole vocabulary, and then mixed into the scores of a model of one layer.
     """
     random, vocab = np.random.default_rng(0), cfg.model.vocab_size
-    # Few kinds of tokens, so that contexts come again.
-    text = random.choice(random.choice(vocab, 6), 1 + max(40, min(200, MOST_ASKED // vocab)))
+    # Few kinds of tokens in a text that comes twice, so that short and long contexts come again.
+    text = np.tile(random.choice(random.choice(vocab, 6), 1 + max(20, min(100, MOST_ASKED // vocab // 2))), 2)
     breaches = predictor_breaches(predictor_of(cfg), vocab, text.astype(np.uint16))
     shape = ModelConfig(vocab_size=VOCAB, num_layers=1, model_dim=16, num_heads=2, num_kv_heads=1, compute_dtype="fp32")
     tech = {name: technique for name, technique in cfg.tech.items() if technique.effect == CHANGES_SCORE}
@@ -102,6 +102,8 @@ def _dataset() -> Dataset:
     tokens = np.random.default_rng(0).integers(2, VOCAB, SCORED_TOKENS + 1)
     # Each probe lies in a document that has another one before it.
     tokens[[0, 21, 50]] = BOS_ID
+    # What a predictor says of a long match shows in a document that repeats itself.
+    tokens[66:] = tokens[51:66]
     return Dataset([], [], tokens.astype(np.uint16), np.ones(SCORED_TOKENS, np.int16), "")
 
 

@@ -31,6 +31,7 @@ from golf.training.loop.schedule import lr_multiplier, muon_momentum, muon_weigh
 from golf.training.loop.scoring_proofs import small_scores
 from golf.training.model.build import build_model, shapeless_model
 from golf.training.optim.groups import build_optimizer
+from golf.training.optim.parallel_muon import ParallelMuon
 from golf.training.optim.rules import replaces_muon
 
 FRACTIONS = (0.0, 0.3, 0.6, 0.9)  # shares of the run at which steps are taken, before the last step
@@ -61,13 +62,9 @@ def inert_settings(cfg: Config, model_differs: Callable[[Config], bool]) -> list
 def _inert_rules(cfg: Config) -> list[str]:
     """Return a sentence for every technique for the optimizer that changes no step, beside the others."""
     names = [name for name, technique in cfg.tech.items() if technique.effect == CHANGES_STEP]
-    others = ({n: t for n, t in cfg.tech.items() if n != name} for name in names)
-    steps = [_steps(dataclasses.replace(cfg, tech=tech)) for tech in others]
-    return [
-        f"{name} changed no step of the optimizer"
-        for name, without in zip(names, steps, strict=True)
-        if without == _steps(cfg)
-    ]
+    rests = [dataclasses.replace(cfg, tech={n: t for n, t in cfg.tech.items() if n != name}) for name in names]
+    idle = [name for name, rest in zip(names, rests, strict=True) if _steps(rest) == _steps(cfg)]
+    return [f"{name} changed no step of the optimizer" for name in idle]
 
 
 def format_faults(form: OwnFormat) -> list[str]:
@@ -195,9 +192,10 @@ def _steps(cfg: Config) -> bytes:
             param.grad = gradients[name].flatten().roll(i).view(param.shape)
         schedule_decay(cfg, optimizer, fraction)
         optimizer.step(at_step.lr, at_step.muon_momentum)
-    # Both forms of Muon take the same steps, so the form is compared by its name.
-    kind = type(optimizer.muon).__name__.encode()
-    return kind + _bytes_of(*model.parameters(), *flatten(optimizer.state_dict()).values())
+    # Both forms of Muon take the same steps, so that the form itself is compared.
+    return bytes(isinstance(optimizer.muon, ParallelMuon)) + _bytes_of(
+        *model.parameters(), *flatten(optimizer.state_dict()).values()
+    )
 
 
 def _bytes_of(*tensors: Tensor) -> bytes:
@@ -244,6 +242,7 @@ def _stored(coded: CodedTensor) -> bytes:
     return bytes(coded.rotated) + _bytes_of(coded.data, *([] if coded.scale is None else [coded.scale]))
 
 
-def _scores(cfg: Config) -> frozenset[int]:
+def _scores(cfg: Config) -> frozenset[str]:
     """Return the scores that a run takes, in steps above rounding. Equal scores count once."""
-    return frozenset(round(score / SAME_SCORE) for score in small_scores(cfg))
+    # As texts, because a score may be NaN.
+    return frozenset(f"{score / SAME_SCORE:.0f}" for score in small_scores(cfg))

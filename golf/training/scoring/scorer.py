@@ -37,11 +37,11 @@ class Scorer:
 
     def __init__(self, cfg: Config, dataset: Dataset, ranks: Ranks):
         self.cfg, self.dataset, self.ranks = cfg, dataset, ranks
-        self.seq_len, built = eval_seq_len(cfg), cfg
-        if cfg.eval.documents:
+        self.seq_len = eval_seq_len(cfg)
+        if cfg.eval.documents and not cfg.model.within_documents:
             # Scores by document need it even if the training has none, and techniques before they edit.
-            built = dataclasses.replace(cfg, model=dataclasses.replace(cfg.model, within_documents=True))
-        self.model = build_scored_model(built, ranks.device)
+            cfg = dataclasses.replace(cfg, model=dataclasses.replace(cfg.model, within_documents=True))
+        self.model = build_scored_model(cfg, ranks.device)
         if cfg.eval.documents:
             # Pieces are as long as scores want them.
             self.model.piece_tokens = self.seq_len
@@ -141,8 +141,8 @@ class Scorer:
         if self.cfg.eval.tilt.method == "ngram":
             return TiltedTally(NgramTilt(self.cfg.eval.tilt), False, tokens, target_bytes, self.ranks, observe)
         if changes_score(self.cfg):
-            predictor, by_document = predictor_of(self.cfg), self.cfg.eval.documents
-            return MixedTally(predictor, by_document, tokens, target_bytes, self.ranks, observe)
+            by_document = self.cfg.eval.documents
+            return MixedTally(predictor_of(self.cfg), by_document, tokens, target_bytes, self.ranks, observe)
         return Tally(tokens, target_bytes, self.ranks, observe)
 
 

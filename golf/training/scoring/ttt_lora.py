@@ -207,11 +207,8 @@ def _step(optimizer: Adam, nats: Tensor, lasting: Tensor) -> None:
 
 def describe_lora(ttt: TTTConfig, recipe: TTTRecipe) -> str:
     """Return the name of this kind of score, as results and tables show it."""
-    phases = (
-        f", {ttt.lora_phases.count} phases of SGD on {ttt.lora_phases.documents} documents"
-        if ttt.lora_phases.count
-        else ""
-    )
+    told = f", {ttt.lora_phases.count} phases of SGD on {ttt.lora_phases.documents} documents"
+    phases = told if ttt.lora_phases.count else ""
     published = ", windows end with the document (as published)" if ttt.lora_windows == "document" else ""
     sizes = [f"{size} up to {most} tokens" for most, size in recipe.lora_chunks] + [str(recipe.chunk_tokens)]
     return f"test-time training (lora), chunks of {', '.join(sizes)}{phases}{published}"

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 from torch import Tensor
 
+from golf.errors import GolfError
+from golf.questions import proves
 from golf.registry import CHANGES_LOSS as CHANGES_LOSS
 from golf.registry import CHANGES_ORDER as CHANGES_ORDER
 from golf.registry import CHANGES_SCORE as CHANGES_SCORE
@@ -34,6 +36,12 @@ if TYPE_CHECKING:
 CHANGES_GRADIENT, CHANGES_INIT, CHANGES_WEIGHTS, CHANGES_STORAGE = "gradient", "init", "weights", "storage"
 # Phases of construction: modules and hooks, initial values, how matrices are kept, edits of weights, copies of models.
 PARTS, INITIAL_VALUES, STORAGE, WEIGHTS, COPIES = range(5)
+
+GROUPS = "embed", "head", "matrix", "scalar"
+# Seams that are called with one effect only.
+OF_STEPS = dict.fromkeys(("matrix_rule", "group_optimizers"), CHANGES_STEP)
+OF_LOSS = dict.fromkeys(("training_terms", "token_weights"), CHANGES_LOSS)
+SEAMS = {**OF_STEPS, **OF_LOSS, "data_order": CHANGES_ORDER, "predictor": CHANGES_SCORE}
 
 
 class Averager(Protocol):
@@ -155,11 +163,24 @@ class Technique:
 Kind = TypeVar("Kind", bound=type[Technique])
 
 
+def refuse_unused_seams(kind: type[Technique]) -> None:
+    """Raise `GolfError` if a technique overrides a seam that its effect leaves out, or has no pairs as `groups`."""
+    for seam, effect in SEAMS.items():
+        if getattr(kind, seam) is not getattr(Technique, seam) and kind.effect != effect:
+            raise GolfError(f"{seam} acts with effect = CHANGES_{effect.upper()} alone: set it, or make two ideas")
+    if kind.effect in (CHANGES_STEP, CHANGES_ORDER) and kind.edit_model is not Technique.edit_model:
+        raise GolfError(f"edit_model is not scored with effect = CHANGES_{kind.effect.upper()}: make two ideas")
+    if any(len(pair) != 2 or pair[1] not in GROUPS for pair in kind.groups):
+        raise GolfError(f"groups has to be pairs of a pattern and one of {', '.join(GROUPS)}")
+
+
 def technique(name: str) -> Callable[[Kind], Kind]:
     """Register the settings class under `name`. The decorator stands above `@dataclass`."""
 
     def register(kind: Kind) -> Kind:
         kind.name = name
+        if proves():
+            refuse_unused_seams(kind)
         # The settings' schema looks techniques up by name, so that it imports none of them.
         TECHNIQUE_TYPES[name] = kind
         return kind

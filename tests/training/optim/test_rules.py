@@ -146,6 +146,9 @@ def test_a_rule_that_changes_no_step_is_named() -> None:
     idle = Edits("idle", lambda rule: rule.with_after(lambda update, grads, state: update))
     cfg.tech["idle"] = idle
     assert inert_settings(cfg, lambda other: True) == ["idle changed no step of the optimizer"]
+    # Alone, too, where it makes another class of Muon.
+    cfg.tech = {"idle": idle}
+    assert inert_settings(cfg, lambda other: True) == ["idle changed no step of the optimizer"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,117 @@
+"""Mistakes in ideas that proofs have to find, and right ideas that they must not refuse."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import golf
+from golf.errors import GolfError
+from golf.plan.lines import lines_before_run
+from golf.training.loop.proofs import failed_proofs
+
+SMALL = [
+    *("model=4l", "scale=laptop", "model.model_dim=32", "model.num_heads=2", "model.num_kv_heads=1"),
+    *("model.compute_dtype=fp32", "data.train_seq_len=64", "eval.val_batch_tokens=1024", "eval.stride=16"),
+]
+IDEA = """
+import random
+from collections import defaultdict
+from dataclasses import dataclass
+import torch
+from torch import nn
+from golf.registry import CHANGES_SCORE
+from golf.training.model.layers import CastedLinear
+from golf.training.scoring.predictor import Predictor, Proposal
+from golf.training.techniques.base import Technique, technique
+
+"""
+NOISY = """
+@technique("mistake")
+@dataclass
+class Mistake(Technique):
+    source = "a test"
+
+    def edit_model(self, model, cfg):
+        model.after_norm["mix"].append(lambda x, ids: x * (1 + random.random()))
+"""
+# One of 64 matrices for each token: a short text reaches few of them.
+EXPERTS = """
+class Experts(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.maps = nn.ModuleList(CastedLinear(dim, dim) for _ in range(64))
+
+    def forward(self, x, ids):
+        return x + sum(expert(x) * (ids % 64 == i)[..., None] for i, expert in enumerate(self.maps))
+
+@technique("mistake")
+@dataclass
+class Mistake(Technique):
+    source = "a test"
+    groups = (("experts.maps.*.weight", "matrix"),)
+
+    def edit_model(self, model, cfg):
+        model.experts = Experts(cfg.model.model_dim)
+        model.after_norm["mix"].append(model.experts)
+"""
+# The continuation of an earlier stretch of six tokens, with a distribution that sums to `total`.
+MATCH = """
+class Match(Predictor):
+    def reset(self):
+        self.tokens, self.after = [], {{}}
+
+    def see(self, token):
+        self.after[tuple(self.tokens[-6:])] = token
+        self.tokens.append(token)
+
+    def propose(self, history):
+        found = self.after.get(tuple(self.tokens[-6:])) if len(self.tokens) >= 6 else None
+        if found is None:
+            return Proposal(0.0, lambda token: 1 / V)
+        return Proposal(0.4, lambda token: {total} * (token == found))
+
+@technique("mistake")
+@dataclass
+class Mistake(Technique):
+    source = "a test"
+    effect = CHANGES_SCORE
+
+    def predictor(self, cfg):
+        global V
+        V = cfg.model.vocab_size
+        found = Match()
+        found.reset()
+        return found
+"""
+
+
+def found(write: Callable[..., Path], code: str, *overrides: str) -> list[str]:
+    folder = write("mistake", IDEA + code)
+    return failed_proofs(golf.compose([f"ideas={folder}", *SMALL, "tech=[mistake]", *overrides]))
+
+
+@pytest.mark.slow
+def test_random_numbers_in_a_pass_are_called_by_their_name(write: Callable[..., Path]) -> None:
+    said = found(write, NOISY)
+    assert any("the same text has other scores the second time: they depend on random numbers" in line for line in said)
+
+
+@pytest.mark.slow
+def test_experts_that_a_short_text_does_not_reach_are_no_fault(write: Callable[..., Path]) -> None:
+    assert found(write, EXPERTS) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("total", "faults"), [(1.0, 0), (1.2, 1)])
+def test_long_matches_of_a_predictor_are_proved(total: float, faults: int, write: Callable[..., Path]) -> None:
+    said = found(write, MATCH.format(total=total))
+    assert len(said) >= faults and all("probabilities" in line for line in said)
+    assert bool(said) == bool(faults)
+
+
+def test_what_cannot_be_exported_is_refused_before_the_training(write: Callable[..., Path]) -> None:
+    code = IDEA + "from golf.training.model.layers import *\n" + EXPERTS
+    cfg = golf.compose([f"ideas={write('mistake', code)}", *SMALL, "tech=[mistake]"])
+    with pytest.raises(GolfError, match=r"The export cannot follow .*: import names from modules instead"):
+        lines_before_run(cfg)
