@@ -117,7 +117,7 @@ def _register_values() -> None:
         except (YAMLError, OSError, UnicodeDecodeError) as error:
             values = " ".join(str(error).split())
         if not isinstance(values, dict):
-            FAULTY_VALUES[idea.name] = f"{path} has no settings but {values!r}: write lines such as `dim: 16`."
+            FAULTY_VALUES[idea.name] = f"{path} cannot be read as settings ({values}): write lines such as `dim: 16`."
             continue
         node = {"defaults": [f"{idea.name}_schema", "_self_"], **values}
         ConfigStore.instance().store(group="tech", name=idea.name, node=node, package=f"tech.{idea.name}")

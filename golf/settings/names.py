@@ -95,7 +95,7 @@ def no_technique(name: str) -> str:
     name = name.removesuffix("_schema")  # of an idea that registers nothing
     if name in ideas():
         return fault(ideas()[name])
-    return f"There is no technique {name}; {suggestion(name, sorted(technique_settings()))} Elsewhere: ideas=FOLDER."
+    return f"There is no technique {name}; {suggestion(name, sorted(technique_settings()))} Or add ideas=FOLDER."
 
 
 def suggestion(word: str, known: Sequence[str]) -> str:

@@ -207,7 +207,7 @@ def test_values_that_are_no_yaml_are_one_sentence(write: Callable[..., Path]) ->
     (folder / "valued.yaml").write_text("factor: [1,\n")
     # Any other run goes on.
     assert golf.compose([f"ideas={folder}", *SMALL, "tech=[xsa]"]).tech.keys() == {"xsa"}
-    with pytest.raises(GolfError, match=r"valued.yaml has no settings but .while parsing"):
+    with pytest.raises(GolfError, match=r"valued.yaml cannot be read as settings .while parsing"):
         golf.compose([*SMALL, "tech=[valued]"])
     (folder / "valued.yaml").write_text("factor: 0.25\n")
     assert golf.compose([*SMALL, "tech=[valued]"]).tech["valued"].factor == 0.25
