@@ -17,7 +17,7 @@ from golf.run.folder import RunFolder
 from golf.settings.config import Config, QuantConfig
 from golf.training.data.dataset import open_dataset
 from golf.training.loop.calibration import calibrate
-from golf.training.loop.quant_gap import quant_of
+from golf.training.loop.quant_gap import stored_config
 from golf.training.loop.tuning import log_likely
 from golf.training.model.build import build_scored_model
 from golf.training.model.weights import read_weights
@@ -55,7 +55,7 @@ class Checkpoint:
 
     def quant(self, choice: str, step: float = 1.0) -> QuantConfig:
         """Return the settings of `choice`, a preset's name and overrides, with all steps multiplied by `step`."""
-        return with_steps(quant_of(f"{choice} quant.calibration.tokens={self.tokens}", self.cfg), step)
+        return with_steps(stored_config(f"{choice} quant.calibration.tokens={self.tokens}", self.cfg).quant, step)
 
     @functools.cached_property
     def hessians(self) -> dict[str, Tensor]:

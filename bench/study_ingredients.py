@@ -25,7 +25,7 @@ from golf.settings.scoring_config import EvalConfig, TiltConfig
 from golf.training.data.dataset import Dataset, open_dataset
 from golf.training.loop.calibration import calibrate
 from golf.training.loop.export import pack_model, round_model
-from golf.training.loop.quant_gap import quant_of
+from golf.training.loop.quant_gap import stored_config
 from golf.training.model.weights import read_weights
 from golf.training.ranks import Ranks
 from golf.training.scoring.scorer import Scorer
@@ -71,8 +71,7 @@ def differences(run: Path, documents: int) -> Iterator[tuple[str, np.ndarray, np
     dataset, scored = first_documents(whole, documents), scored_ways(cfg, documents)
     sizes, restored = {}, {}
     for name, choice in STORED.items():
-        quant = quant_of(f"{choice} quant.calibration.tokens={TOKENS}", cfg)
-        chosen = dataclasses.replace(cfg, quant=quant)
+        chosen = stored_config(f"{choice} quant.calibration.tokens={TOKENS}", cfg)
         coded = round_model(chosen, weights, 0, calibrate(weights, chosen, whole))
         artifact = pack_model(chosen, weights, coded).artifact
         sizes[name], restored[name] = len(artifact), unpack(artifact).state_dict()

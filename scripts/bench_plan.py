@@ -29,7 +29,7 @@ from golf.plan.simulation import Simulation, price, simulate
 from golf.plan.tensors import StoredTensor, matrix_roles, stored_tensors, weights_by_role
 from golf.settings.config import Config, uses_gptq
 from golf.training.loop.export import pack_model, round_model
-from golf.training.loop.quant_gap import quant_of
+from golf.training.loop.quant_gap import stored_config
 from golf.training.model.build import shapeless_model
 from golf.training.model.weights import read_weights
 
@@ -50,7 +50,7 @@ def compared(run: FinishedRun, plan: Plan) -> tuple[str, float, bool]:
 
 def stored_as(run: FinishedRun, choice: str) -> FinishedRun:
     """Return the run as if its weights had been stored under `choice`, a preset of conf/quant with overrides."""
-    cfg = dataclasses.replace(run.config, quant=quant_of(choice, run.config))
+    cfg = stored_config(choice, run.config)
     if uses_gptq(cfg.quant):
         raise GolfError(f"--quant '{choice}' needs calibration: set rounding=nearest for every class.")
     weights = read_weights(run.folder.weights)

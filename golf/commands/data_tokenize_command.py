@@ -7,6 +7,7 @@ The command prints the overrides that train on the result.
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 import sys
 
@@ -26,18 +27,8 @@ def main(arguments: list[str]) -> int:
         made.error("--val-docs has to be 1 or more")
     from golf.training.data.own_text import Recipe, make_dataset
 
-    recipe = Recipe(
-        name=args.name,
-        vocab_size=args.vocab_size,
-        tokenizer_path=args.tokenizer,
-        caseops=args.caseops,
-        fused=args.fuse_operators,
-        val_every=args.val_every,
-        val_docs=args.val_docs,
-        text_key=args.text_key,
-        prefix=args.prefix,
-        is_bytes=args.bytes,
-    )
+    # The arguments are called as the recipe's fields are.
+    recipe = Recipe(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Recipe)})
     dataset = make_dataset(args.sources, args.root, recipe)
     for sentence in dataset.skipped:
         print(f"warning: {sentence}", file=sys.stderr)

@@ -198,8 +198,10 @@ def _matching(claimed: Figure, runs: list[ForeignRun], groups: Sequence[list[For
 def _not_matching(claimed: Figure, groups: Sequence[list[ForeignRun]]) -> Submitted:
     """Return the group that explains the claimed score, with the fault; the first group if none does."""
     for group in groups:
-        if same := [run for run in group if any(map(claimed.agrees_with, _artifact_scores(run)))]:
-            return Submitted(group, _one_of(claimed, same[0], group))
+        for run in group:
+            of_artifact = [score.bpb for score in run.scores if score.kind in ARTIFACT_KINDS]
+            if any(map(claimed.agrees_with, [run.figures["val_bpb"], *of_artifact])):
+                return Submitted(group, _one_of(claimed, run, group))
         lowest = sorted(group, key=lambda run: run.bpb)
         for count in range(2, len(group)):
             if claimed.agrees_with(mean_of([run.figures["val_bpb"] for run in lowest[:count]])):
@@ -211,10 +213,6 @@ def _not_matching(claimed: Figure, groups: Sequence[list[ForeignRun]]) -> Submit
     values = list(dict.fromkeys(f"{run.bpb:.6f}" for group in groups for run in group))
     mean = f" (mean {mean_bpb(groups[0]):.6f})" if len(groups[0]) > 1 else ""
     return Submitted(groups[0], f"{as_claimed(claimed)} is in no log: they say {listed(values)}{mean}")
-
-
-def _artifact_scores(run: ForeignRun) -> list[Figure]:
-    return [run.figures["val_bpb"], *(score.bpb for score in run.scores if score.kind in ARTIFACT_KINDS)]
 
 
 def _one_of(claimed: Figure, run: ForeignRun, group: list[ForeignRun]) -> str:

@@ -40,6 +40,10 @@ class RunLog(TrainLog):
     def metric(self, event: str, **values: Any) -> None:
         _write(self._metrics, self.folder.metrics, json.dumps({"event": event, **values}))
 
+    def _metric_at(self, event: str, step: int, seconds: float, **values: float) -> None:
+        at = {"step": step, "train_seconds": round(seconds, 4), "tokens": self.tokens_after(step)}
+        self.metric(event, **at, **values)
+
     def cut_short(self) -> None:
         """Write down the last step: the run stops here, most likely between two steps that are logged."""
         if self._last_step:
@@ -62,15 +66,9 @@ class RunLog(TrainLog):
         tokens_per_second = self.tokens_after(step) / max(seconds, 1e-9)
         if loss is not None:
             self._last_loss = loss
-            self.metric(
-                "train",
-                step=step,
-                train_seconds=round(seconds, 4),
-                tokens=self.tokens_after(step),
-                train_loss=loss,
-                lr_multiplier=round(lr_multiplier, 6),
-                tokens_per_second=round(tokens_per_second, 1),
-            )
+            speed = round(tokens_per_second, 1)
+            values = {"train_loss": loss, "lr_multiplier": round(lr_multiplier, 6), "tokens_per_second": speed}
+            self._metric_at("train", step, seconds, **values)
         fraction, left = how_far(self.cfg, step, seconds)
         # The loss of the last logged step: reading another one would wait for the device.
         text = f"step {step}  loss {self._last_loss:.4f}  {tokens_per_second:,.0f} tokens/s  {duration(left)} left"
@@ -78,14 +76,7 @@ class RunLog(TrainLog):
 
     def validation(self, step: int, seconds: float, score: Score) -> None:
         super().validation(step, seconds, score)
-        self.metric(
-            "validation",
-            step=step,
-            train_seconds=round(seconds, 4),
-            tokens=self.tokens_after(step),
-            val_loss=score.val_loss,
-            val_bpb=score.val_bpb,
-        )
+        self._metric_at("validation", step, seconds, val_loss=score.val_loss, val_bpb=score.val_bpb)
         self.display.say(f"step {step:>5}  validation loss {score.val_loss:.4f}  {score.val_bpb:.4f} bits per byte")
 
     def warning(self, text: str) -> None:

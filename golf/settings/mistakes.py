@@ -156,7 +156,13 @@ def refuse_null_groups(overrides: Sequence[str]) -> None:
 
 
 def refuse_unsupported(overrides: Sequence[str]) -> None:
-    """Raise `GolfError` for a folder or a launcher of Hydra's that golf's runs, records and tables would not use."""
+    """Raise `GolfError` for a folder or a launcher of Hydra's that golf's runs, records and tables would not use.
+
+    Techniques added with + are refused beside other lists of them, of which Hydra keeps one.
+    """
+    lists = [override for override in overrides if re.match(r"\+*tech=", override)]
+    if len(lists) > 1 and any(override.startswith("+") for override in lists):
+        raise GolfError(SENTENCES["techniques"].format(" ".join(lists)))
     for override in (o.lstrip("+") for o in overrides):
         key, _, value = override.partition("=")
         if key in HYDRA_FOLDERS:

@@ -25,17 +25,12 @@ def clean_environment(folder: Path, packages: Iterable[str]) -> Path:
     venv.EnvBuilder(symlinks=True, with_pip=False).create(folder)
     site = Path(sysconfig.get_path("purelib", "venv", {"base": str(folder), "platbase": str(folder)}))
     for distribution in _with_dependencies(packages):
-        for name in {file.parts[0] for file in distribution.files or () if _is_importable(file.parts)}:
+        for name in {file.parts[0] for file in distribution.files or ()} - {"..", "/", "__pycache__"}:
             link = site / name
-            if not link.exists():
+            # Path files are left out, because one of them would let the script import this framework.
+            if not name.endswith(".pth") and not link.exists():
                 link.symlink_to(Path(str(distribution.locate_file(name))))
     return folder / "bin" / "python"
-
-
-def _is_importable(parts: tuple[str, ...]) -> bool:
-    """Tell whether a distribution's file is a module or package."""
-    # Path files are left out, because one of them would let the script import this framework.
-    return parts[0] not in ("..", "/", "__pycache__") and not parts[0].endswith(".pth")
 
 
 def _with_dependencies(packages: Iterable[str]) -> list[importlib.metadata.Distribution]:

@@ -20,7 +20,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 import torch
 from torch import nn
-from golf.registry import CHANGES_SCORE
+from golf.registry import CHANGES_LOSS, CHANGES_SCORE
 from golf.training.model.layers import CastedLinear
 from golf.training.scoring.predictor import Predictor, Proposal
 from golf.training.techniques.base import Technique, technique
@@ -54,6 +54,19 @@ class Mistake(Technique):
     def edit_model(self, model, cfg):
         model.experts = Experts(cfg.model.model_dim)
         model.after_norm["mix"].append(model.experts)
+"""
+# A layer of the network with the effect of a training loss.
+LOSS_LAYER = """
+@technique("mistake")
+@dataclass
+class Mistake(Technique):
+    source = "a test"
+    effect = CHANGES_LOSS
+    groups = (("layers.*.weight", "matrix"),)
+
+    def edit_model(self, model, cfg):
+        model.layers = nn.ModuleList(CastedLinear(cfg.model.model_dim, cfg.model.model_dim) for _ in range(3))
+        model.after_norm["mix"].append(lambda x, ids: x + sum(layer(x) for layer in model.layers))
 """
 # The continuation of an earlier stretch of six tokens, with a distribution that sums to `total`.
 MATCH = """
@@ -95,6 +108,18 @@ def found(write: Callable[..., Path], code: str, *overrides: str) -> list[str]:
 def test_random_numbers_in_a_pass_are_called_by_their_name(write: Callable[..., Path]) -> None:
     said = found(write, NOISY)
     assert any("the same text has other scores the second time: they depend on random numbers" in line for line in said)
+
+
+@pytest.mark.slow
+def test_a_loss_that_changes_the_network_is_told_where_its_layers_belong(write: Callable[..., Path]) -> None:
+    with pytest.raises(GolfError, match=r"layers.0.weight belongs to a training loss .* put it into training_only"):
+        found(write, LOSS_LAYER)
+
+
+@pytest.mark.slow
+def test_a_mistake_in_every_layer_is_one_sentence(write: Callable[..., Path]) -> None:
+    said = found(write, EXPERTS.replace("ids % 64 == i", "ids < 0"))
+    assert len(said) == 2 and "parameter experts.maps.0.weight" in said[0] and "(and 63 alike)" in said[0], said
 
 
 @pytest.mark.slow

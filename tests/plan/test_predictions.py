@@ -6,7 +6,6 @@ one number format. docs/benchmarks_log.md describes the trainings.
 
 import functools
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ import pytest
 from golf.plan.artifact_size import artifact_size
 from golf.plan.tensors import stored_tensors
 from golf.settings.config import Config
-from golf.training.loop.quant_gap import quant_of
+from golf.training.loop.quant_gap import stored_config
 from golf.training.model.build import shapeless_model
 from tests.support import compose
 
@@ -32,7 +31,7 @@ def config(name: str, rule: str) -> Config:
     run = next(run for run in RECORDED[rule]["runs"] if run["name"] == name)
     trained = [o for o in run["overrides"] if not o.startswith("quant")]  # the fixture's format replaces the run's
     cfg = compose([*trained, "model.compute_dtype=fp32"])
-    return replace(cfg, quant=quant_of(RECORDED[rule]["quant"], cfg))
+    return stored_config(RECORDED[rule]["quant"], cfg)
 
 
 @pytest.mark.parametrize("rule", LIMIT)

@@ -364,6 +364,8 @@ def test_hydras_own_help_is_printed() -> None:
         (["lr=0.1"], "There is no setting lr; did you mean optim.matrix_lr or eval.ttt.lr"),
         (["launch.val_every=3"], "There is no setting launch.val_every; did you mean eval.val_loss_every"),
         (["eval.every=3"], "There is no setting eval.every; did you mean eval.val_loss_every"),
+        (["tech=[xsa]", "+tech=lawa"], "tech=[xsa] +tech=lawa: write all techniques in one list"),
+        (["+tech=xsa", "+tech=lawa"], "+tech=xsa +tech=lawa: write all techniques in one list"),
         (["+model=9l"], "model has an option already: write model=OPTION without +."),
         (["seed=1", "--cfg", "-m"], "--cfg is followed by a word, such as `--cfg job`"),
     ],

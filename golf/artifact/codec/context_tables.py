@@ -41,19 +41,10 @@ def _normal() -> np.ndarray:
     return _rounded(values)
 
 
-def _octaves() -> np.ndarray:
-    """Return 32·log₂ of 1 to 2 in steps of 1/256."""
-    return _rounded([32 * (1 + Decimal(i) / 256).ln() / Decimal(2).ln() for i in range(256)])
-
-
-def _inverse_width() -> np.ndarray:
-    """Return 1/σ of each level, in units of 2⁻¹⁶."""
-    return _rounded([ONE * (Decimal(UNIT_LEVEL - i) / 64 * Decimal(2).ln()).exp() for i in range(LEVELS)])
-
-
-def _reciprocal() -> np.ndarray:
-    """Return 1/(n + 1.5) of each count n, in units of 2⁻¹⁶."""
-    return np.array([2 * ONE // (2 * n + 3) for n in range(MAX_COUNT + 1)], dtype=np.int64)
-
-
-TABLES = Tables(_logistic(), _logit(), _normal(), _octaves(), _inverse_width(), _reciprocal())
+# 32·log₂ of 1 to 2 in steps of 1/256.
+OCTAVES = _rounded([32 * (1 + Decimal(i) / 256).ln() / Decimal(2).ln() for i in range(256)])
+# 1/σ of each level, in units of 2⁻¹⁶.
+INVERSE_WIDTH = _rounded([ONE * (Decimal(UNIT_LEVEL - i) / 64 * Decimal(2).ln()).exp() for i in range(LEVELS)])
+# 1/(n + 1.5) of each count n, in units of 2⁻¹⁶.
+RECIPROCAL = np.array([2 * ONE // (2 * n + 3) for n in range(MAX_COUNT + 1)], dtype=np.int64)
+TABLES = Tables(_logistic(), _logit(), _normal(), OCTAVES, INVERSE_WIDTH, RECIPROCAL)

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from torch import Tensor, nn
 
-from golf.settings.config import Config, techniques
+from golf.errors import GolfError
+from golf.settings.config import Config, scored_config, techniques
 from golf.training.model.build import shapeless_model
 from golf.training.model.gpt import GPT
 from golf.training.model.layers import CastedLinear
@@ -19,9 +20,11 @@ def misplaced_parameters(cfg: Config) -> list[str]:
 
     Muon orthogonalises, which is meant for matrices between features; a table of embeddings, a gain or the few rows of
     a gate are no such matrices. A matrix may be left to Adam, as some public scripts do. Raises `GolfError` for a
-    parameter that no optimizer trains.
+    parameter that no optimizer trains, or that a training loss adds to the network.
     """
     model, selected = shapeless_model(cfg), techniques(cfg)
+    if added := model.scored_weights().keys() - shapeless_model(scored_config(cfg)).state_dict().keys():
+        raise GolfError(f"{min(added)} belongs to a training loss and no score reads it: put it into training_only.")
     head_dim, row_counts = cfg.model.model_dim // cfg.model.num_heads, declared_row_counts(model)
     failures = []
     for name, module, param in _owned(model):

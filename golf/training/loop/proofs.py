@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -59,8 +60,8 @@ def failed_proofs(cfg: Config, ranks: Ranks = ALONE, dataset: Dataset | None = N
     passes = RandomPasses(cfg)
     # The proofs are dealt out: seven GPUs that wait for the eighth rank's CPU cost seven times as much.
     proofs: list[Callable[[], list[str]]] = [
-        lambda: inert_settings(cfg, passes.differ),
         lambda: [*misplaced_parameters(cfg), *lost_edits(cfg), *passes.unused()],
+        lambda: inert_settings(cfg, passes.differ),
         *(functools.partial(passes.inert, technique) for technique in techniques(cfg)),
         lambda: [*scoring_breaches(cfg), *document_leaks(cfg)],
         lambda: improper_predictor(cfg) if changes_score(cfg) else [],
@@ -69,7 +70,11 @@ def failed_proofs(cfg: Config, ranks: Ranks = ALONE, dataset: Dataset | None = N
         lambda: lost_batches(cfg, dataset) if dataset and checkpoint_seconds(cfg) else [],
         lambda: unchanged_order(cfg, dataset) if dataset and changes_order(cfg) else [],
     ]
-    return [failure for proof in proofs[ranks.rank :: ranks.world_size] for failure in proof()]
+    alike: dict[str, list[str]] = {}
+    for failure in (failure for proof in proofs[ranks.rank :: ranks.world_size] for failure in proof()):
+        # What is wrong with one layer is wrong with all of them.
+        alike.setdefault(re.sub(r"\d+", "", failure), []).append(failure)
+    return [first + (f" (and {len(more)} alike)" if more else "") for first, *more in alike.values()]
 
 
 class RandomPasses:

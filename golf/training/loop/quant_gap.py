@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from golf.artifact.codec.codecs import require_codec
 from golf.artifact.container import unpack
+from golf.artifact.quant.formats import own_formats
 from golf.artifact.script.code_bytes import code_bytes
 from golf.bits import bits_per_byte
 from golf.errors import GolfError, MissingError
@@ -135,10 +137,17 @@ def presets() -> list[str]:
     return sorted(names, key=lambda name: (name != FIRST, name))
 
 
-def quant_of(choice: str, cfg: Config) -> QuantConfig:
-    """Return the settings of `choice`, a preset's name and overrides, at the run's own scale."""
+def stored_config(choice: str, cfg: Config) -> Config:
+    """Return `cfg` stored under `choice`, a preset's name and overrides, at the run's own scale.
+
+    An override may select a technique that gives a number format. Those that the run has need not be selected.
+    """
     name, *overrides = choice.split()
-    return compose([f"quant={name}", f"scale={cfg.scale.name}", "launch.nproc=1", *overrides]).quant
+    # Beside a preset that does not name its format, a technique would be refused.
+    own = [form for form in own_formats(cfg.tech) if re.search(rf"[=:]{form}\b", choice)]
+    selected = [f"tech=[{','.join(own)}]"] if own else []
+    stored = compose([f"quant={name}", f"scale={cfg.scale.name}", "launch.nproc=1", *selected, *overrides])
+    return dataclasses.replace(cfg, quant=stored.quant, tech=stored.tech | cfg.tech)
 
 
 def gaps_of_run(folder: RunFolder, choices: Sequence[str] = (), *, tokens: int = ENOUGH_TOKENS) -> Iterator[QuantGap]:
@@ -150,7 +159,11 @@ def gaps_of_run(folder: RunFolder, choices: Sequence[str] = (), *, tokens: int =
         raise GolfError(f"{folder.path} is not the folder of a finished run: it needs config.json and weights.")
     cfg = folder.read_config()
     refuse_changed(cfg.idea_code)
-    quants = {choice: quant_of(choice, cfg) for choice in choices or presets()}
+    quants = {}
+    for choice in choices or presets():
+        stored = stored_config(choice, cfg)
+        cfg.tech |= stored.tech
+        quants[choice] = stored.quant
     # Before the first format, each of which takes seconds.
     for name, quant in list(quants.items()):
         try:

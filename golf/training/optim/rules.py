@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from golf.errors import GolfError
+from golf.questions import proves
 from golf.settings.config import Config
 from golf.training.optim.muon import (
     Apply,
@@ -132,6 +133,14 @@ def _rule_of(techniques: Sequence[Any], cfg: Config) -> MatrixRule:
     return rule
 
 
+def _of_shape(update: Tensor, grads: Tensor) -> Tensor:
+    """Return `update`. Raises `GolfError` unless it has the shape of the gradients: others would be broadcast."""
+    if proves() and update.shape != grads.shape:
+        shapes = f"{list(update.shape)} for gradients {list(grads.shape)}"
+        raise GolfError(f"A rule for matrices returned an update {shapes}: return one of the same shape.")
+    return update
+
+
 Form = TypeVar("Form", bound=type[MatrixOptimizer])
 
 
@@ -157,7 +166,7 @@ def ruled(form: Form, techniques: Sequence[Any], cfg: Config) -> Form:
             shape = shape_name(grads.shape[1:])
             state = {name: self.state[f"{shape} {name}"] for name in rule.state}
             if rule.replaced_by:
-                return rule.replaced_by(grads, state)
+                return _of_shape(rule.replaced_by(grads, state), grads)
             raw = grads.clone() if rule.before or rule.after else grads
             direction = nesterov_momentum(grads, self.state[shape], momentum, self.optim)
             for edit in rule.before:
@@ -165,6 +174,6 @@ def ruled(form: Form, techniques: Sequence[Any], cfg: Config) -> Form:
             update = orthogonalize(direction, self.optim)
             for edit in rule.after:
                 update = edit(update, raw, state)
-            return update * tall_factor(update)
+            return _of_shape(update, grads) * tall_factor(grads)
 
     return Ruled  # type: ignore[return-value]

@@ -10,6 +10,7 @@ import torch
 from golf.artifact.codec.codecs import NEEDS_PACKAGE
 from golf.artifact.quant.policy import dequantize, quantize
 from golf.errors import GolfError
+from golf.registry import technique_types
 from golf.run.folder import RunFolder
 from golf.settings.config import Config, QuantConfig, TensorQuant
 from golf.training.data.dataset import open_dataset
@@ -88,3 +89,17 @@ def test_presets_without_their_package_are_left_out_and_named(
     assert "warning: int6_context is left out: codec context needs" in capsys.readouterr().err
     with pytest.raises(GolfError, match="pip install no_such_package"):
         quant_gap.gaps_of_run(folder, ["int8", "int6_context"])
+
+
+def test_formats_of_techniques_are_measured_whether_the_run_has_them_or_not(finished_run: FinishedRun) -> None:
+    folder = RunFolder(finished_run.folder)
+    small = "int8 quant.small_numel=64"
+    choices = [small, f"{small} quant.attn.format=binary +tech=binary"]
+    whole, coarse = quant_gap.gaps_of_run(folder, choices, tokens=1)
+    assert coarse.artifact_bytes < whole.artifact_bytes and coarse.gap_bpb > whole.gap_bpb
+    cfg = folder.read_config()
+    cfg.tech = {"binary": technique_types()["binary"]()}
+    stored = quant_gap.stored_config("int8 quant.by_name={blocks*:binary}", cfg)
+    assert stored.quant.by_name == {"blocks*": "binary"} and [*stored.tech] == ["binary"]
+    # A preset that does not name the run's format is no mistake.
+    assert quant_gap.stored_config("int8", cfg).quant.attn.format == "int8"

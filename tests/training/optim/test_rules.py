@@ -121,6 +121,15 @@ def test_edits_act_in_the_order_of_the_techniques_and_keep_state() -> None:
     assert not torch.equal(found[0][0], found[1][0])
 
 
+@pytest.mark.parametrize("make", [MatrixRule.replaced, MatrixRule.with_after])
+def test_an_update_of_another_shape_is_refused(make: Callable[..., MatrixRule]) -> None:
+    mean = Edits("mean", lambda rule: make(rule, lambda grads, *_: grads.mean(-1, keepdim=True)))
+    made = optimizer(ruled(Muon, [mean], Config()))
+    set_mean_gradients(made, 0, [0])
+    with pytest.raises(GolfError, match=r"returned an update \[\d+, \d+, 1\] for gradients"):
+        made.step()
+
+
 def test_rules_that_do_not_fit_together_are_refused() -> None:
     kinds = technique_types()
     for names in (["adam_matrices", "lion_matrices"], ["centralized", "lion_matrices"]):
