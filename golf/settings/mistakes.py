@@ -149,6 +149,8 @@ def refuse_null_groups(overrides: Sequence[str]) -> None:
         # Hydra looks for the names of files in the list and stops at a number with a traceback.
         if group == "tech" and re.search(r"[\[,]\s*[+-]?[\d.]+\s*[,\]]", option):
             raise GolfError(f"{override}: tech lists names, not numbers, as in tech=[bigram,xsa].")
+        if group == "tech" and option in ("null", "none", ""):
+            raise GolfError(f"{override}: write tech=[] for no technique, or drop=[xsa] for all others but xsa.")
         if option in ("null", "") and group not in MAY_BE_NULL and group and (ROOT / "conf" / group).is_dir():
             raise GolfError(
                 f"{override}: a run needs one of {group}'s options; choose from {', '.join(options_of(group))}."

@@ -251,6 +251,7 @@ def test_every_option_composes_and_says_what_it_is(path: Path, machine: None) ->
         (["matrix_lr=0.03"], r"There is no setting matrix_lr; did you mean optim\.matrix_lr\?"),
         (["seed=1,2"], r"--multirun"),
         (["model=null"], r"model=null: a run needs one of model's options; choose from 11l"),
+        *((["tech=null"], r"tech=null: write tech=\[\] for no"), (["~tech=xsa"], r"~tech=xsa: write tech=\[\] for no")),
         (["~model"], r"~model: a run needs one of model's options; choose from 11l"),
         (["optim.matrix_lr=null"], r"optim\.matrix_lr cannot be null: give it a value, or leave optim\.matrix_lr out"),
         (["seed=null"], r"seed cannot be null"),
