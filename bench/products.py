@@ -1,13 +1,15 @@
-"""The operations of a training step, each on its own with its operands in the cache: limits for the step.
+"""The operations of a training step and of a sliding score, each on its own with its operands in the cache.
 
-The first limit has the matrix products alone. The second has all operations of the eager step, and what is lacking to
-the measured step are operands that have left the cache and the calls of Python and autograd.
+They are limits. The first has the matrix products alone, and those of attention where torch's kernel computes them. The
+second has all operations of the eager code, and what is lacking to the measured time are operands that have left the
+cache and the calls of Python and autograd.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -15,14 +17,16 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
+from bench.scoring import score_ways, with_stride
 from bench.step import prepared_step
 from bench.table import Row
 from bench.tokens import random_dataset
-from golf.settings.config import Config
+from golf.settings.config import Config, eval_seq_len
 from golf.training.data.batches import open_loader
 from golf.training.ranks import Ranks
 
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
+ATTENTION = "scaled_dot_product"  # in the names of torch's kernels
 CALLS = 5  # of which the fastest counts
 
 
@@ -48,11 +52,21 @@ class Operation(NamedTuple):
 
     @property
     def is_product(self) -> bool:
-        return self.call.overloadpacket.__name__ in PRODUCTS
+        return self.call.overloadpacket.__name__ in PRODUCTS or self.is_attention
+
+    @property
+    def is_attention(self) -> bool:
+        return ATTENTION in self.call.overloadpacket.__name__
 
     @property
     def flops(self) -> int:
-        """Return the floating-point operations of a product, by the shapes of its last two operands."""
+        """Return the floating-point operations of a product, by the shapes of its last two operands.
+
+        Those of attention are of its two products, the masked half left out.
+        """
+        if self.is_attention:
+            batch, heads, tokens, dim = self.arguments[0].shape
+            return 2 * batch * heads * tokens * tokens * dim
         left, right = [a.shape for a in self.arguments if isinstance(a, _Operand)][-2:]
         batch = left[0] if len(left) == 3 else 1
         return 2 * batch * left[-2] * left[-1] * right[-1]
@@ -85,29 +99,39 @@ class _Recorder(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def product_rows(cfg: Config, device: torch.device, rounds: int) -> list[Row]:
-    """Return two rows for an eager training step of `cfg`: the seconds of its products, and of all its operations."""
-    calls = recorded(cfg, device)
+def product_rows(cfg: Config, device: torch.device, rounds: int, sequences: int) -> list[Row]:
+    """Return the seconds of the products, and of all operations, of an eager training step and of a sliding score."""
+    cfg = with_stride(cfg)
+    score = score_ways(cfg, random_dataset(cfg, sequences), device)["sliding"]
+    scored = sequences * eval_seq_len(cfg)
+    step = limit_rows("", recorded_step(cfg, device), cfg, cfg.data.train_batch_tokens, device, rounds)
+    return [*step, *limit_rows("sliding score's ", recorded(score), cfg, scored, device, rounds)]
+
+
+def limit_rows(
+    whose: str, calls: Counter[Operation], cfg: Config, tokens: int, device: torch.device, rounds: int
+) -> list[Row]:
+    """Return the rows of the products among `calls`, and of all of them; the work is over `tokens` tokens."""
     products = {operation: count for operation, count in calls.items() if operation.is_product}
-    flops = sum(count * operation.flops for operation, count in products.items())
-    return [
-        _row("products", products, cfg, flops, device, rounds),
-        _row("operations", calls, cfg, flops, device, rounds),
-    ]
+    flops, rows = sum(count * operation.flops for operation, count in products.items()), []
+    for what, chosen in (("products", products), ("operations", calls)):
+        seconds = [sum(count * operation.fastest(device) for operation, count in chosen.items()) for _ in range(rounds)]
+        note = f"{sum(chosen.values()):,} {what} of {len(chosen)} kinds"
+        dtype = cfg.eval.dtype if whose else cfg.model.compute_dtype
+        rows.append(Row("products", f"{cfg.name} {whose}{what} {dtype}", seconds, tokens, flops, dtype, note=note))
+    return rows
 
 
-def _row(what: str, calls: dict[Operation, int], cfg: Config, flops: int, device: torch.device, rounds: int) -> Row:
-    seconds = [sum(count * operation.fastest(device) for operation, count in calls.items()) for _ in range(rounds)]
-    dtype, tokens = cfg.model.compute_dtype, cfg.data.train_batch_tokens
-    note = f"{sum(calls.values()):,} {what} of {len(calls)} kinds"
-    return Row("products", f"{cfg.name} {what} {dtype}", seconds, tokens, flops, dtype, note=note)
-
-
-def recorded(cfg: Config, device: torch.device) -> Counter[Operation]:
+def recorded_step(cfg: Config, device: torch.device) -> Counter[Operation]:
     """Return how often a training step of `cfg` calls each operation."""
-    step, recorder = prepared_step(cfg, device), _Recorder()
+    step = prepared_step(cfg, device)
     with open_loader(cfg, random_dataset(cfg), Ranks(device=device)) as loader:
-        step(loader.next_batch, 1.0, 0.95)
-        with recorder:
-            step(loader.next_batch, 1.0, 0.95)
+        return recorded(lambda: step(loader.next_batch, 1.0, 0.95))
+
+
+def recorded(call: Callable[[], object]) -> Counter[Operation]:
+    """Return how often the second call of `call` calls each operation."""
+    call()
+    with _Recorder() as recorder:
+        call()
     return recorder.calls

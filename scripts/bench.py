@@ -1,11 +1,11 @@
 """How fast this machine is, and golf on it: `python scripts/bench.py [overrides]` prints a table, JSON beside it.
 
 `--parts` chooses: step (every compile mode and dtype), documents (packed rows beside fixed sequences, on the
-configuration's own text), products (the matrix products of an eager step one by one with their operands in the cache,
-then all its operations: limits for the step), breakdown (where the loop's time goes), start (import, data, compiling
-cold and warm), score (flat, sliding), pack (quantize, codecs). `--against DIR` runs the public train_gpt.py of that
-folder in turns with golf, on the same data, shape and compile setting. Compared variants take turns, so that a machine
-whose speed drifts slows all alike: read the ratios.
+configuration's own text), products (the matrix products of an eager step, and of a sliding score, one by one with their
+operands in the cache, then all operations: limits for both), breakdown (where the loop's time goes), start (import,
+data, compiling cold and warm), score (flat, sliding), pack (quantize, codecs). `--against DIR` runs the public
+train_gpt.py of that folder in turns with golf, on the same data, shape and compile setting. Compared variants take
+turns, so that a machine whose speed drifts slows all alike: read the ratios.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def rows_of(part: str, overrides: list[str], a: argparse.Namespace, machine: Mac
     elif part == "products":
         for dtype in a.dtypes.split(","):
             settings = ["launch.compile=off", f"model.compute_dtype={dtype}", f"optim.muon_dtype={dtype}"]
-            yield from product_rows(compose([*overrides, *settings]), device, a.rounds)
+            yield from product_rows(compose([*overrides, *settings]), device, a.rounds, a.sequences)
     elif part == "breakdown":
         for mode in modes:
             yield from breakdown_rows(compose([*overrides, f"launch.compile={mode}"]), machine, device, a.rounds)

@@ -13,10 +13,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from bench import machine as machine_module
 from bench.machine import Machine, measure_machine
 from bench.packing import packing_rows
-from bench.products import product_rows
+from bench.products import product_rows, recorded
 from bench.public import linked_data, public_script, public_variables, timed_steps
 from bench.rounds import alternate, paired_ratio
-from bench.scoring import scoring_rows, with_stride
+from bench.scoring import score_ways, scoring_rows, with_stride
 from bench.shim import Device
 from bench.step import BACKWARD, FORWARD, LOADER, OPTIMIZER, REST, Stopwatch, breakdown_rows, prepared_step, step_rows
 from bench.table import COLUMNS, Row, as_json, markdown
@@ -205,7 +205,7 @@ def test_a_script_that_fails_is_quoted(tiny_cfg: Config, tmp_path: Path) -> None
 
 def test_products_are_those_that_torch_counts(tiny: OwnDataset) -> None:
     cfg, device = compose([*tiny_overrides(tiny), "launch.compile=off"]), CPU
-    products, operations = product_rows(cfg, device, rounds=1)
+    products, operations, *of_score = product_rows(cfg, device, rounds=1, sequences=4)
     step = prepared_step(cfg, device)
     with open_loader(cfg, random_dataset(cfg), Ranks(device=device)) as loader:
         step(loader.next_batch, 1.0, 0.95)
@@ -215,6 +215,12 @@ def test_products_are_those_that_torch_counts(tiny: OwnDataset) -> None:
     assert products.seconds[0] > 0 and products.tokens == cfg.data.train_batch_tokens
     # Every product is one of the operations, which also add, copy and normalise.
     assert _count(products.note) < _count(operations.note) / 3
+    score = score_ways(with_stride(cfg), random_dataset(cfg, 4), device)["sliding"]
+    with FlopCounterMode(display=False) as counted:
+        score()
+    # Torch does not count its attention on a CPU.
+    causal = sum(operation.flops * count for operation, count in recorded(score).items() if operation.is_attention)
+    assert causal > 0 and {row.flops for row in of_score} == {counted.get_total_flops() + causal}
 
 
 def _count(note: str) -> int:
