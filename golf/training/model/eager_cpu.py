@@ -63,6 +63,8 @@ class _ReluSquared(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         positive = x.relu()
+        if not ctx.needs_input_grad[0]:
+            return positive.square_()
         ctx.save_for_backward(positive)
         return positive.square()
 
@@ -88,7 +90,8 @@ class _TurnedUnitHeads(torch.autograd.Function):
         factor = _unit_factor(x, eps)
         ctx.save_for_backward(x, factor, gain, same, other)
         unit = x * (factor * gain[:, None])
-        return torch.addcmul(_rows(unit) * same, _rows(_swap_halves(unit)), other).view(x.shape)
+        swapped = _rows(_swap_halves(unit))
+        return _rows(unit).mul_(same).addcmul_(swapped, other).view(x.shape)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
