@@ -75,7 +75,7 @@ def named_alike(key: str) -> list[str]:
     What other frameworks mean by the name comes first, then settings of that very name, those that end in it, as `lr`
     ends matrix_lr, and those of a similar name.
     """
-    group, _, last = key.replace("-", "_").rpartition(".")
+    group, _, last = key.replace("-", "_").lower().rpartition(".")
     known: dict[str, list[str]] = {}
     for full in setting_keys():
         known.setdefault(full.rpartition(".")[2], []).append(full)

@@ -362,6 +362,7 @@ def test_hydras_own_help_is_printed() -> None:
         (["optim.matrix_lr", "=0.03"], "as in optim.matrix_lr=0.03."),
         (["seed", "4", "model=9l"], "as in seed=4."),
         (["steps=10"], "There is no setting steps; did you mean schedule.iterations or quant.tune.steps?"),
+        (["MATRIX_LR=0.06"], "There is no setting MATRIX_LR; did you mean optim.matrix_lr"),
         (["lr=0.1"], "There is no setting lr; did you mean optim.matrix_lr or eval.ttt.lr"),
         (["launch.val_every=3"], "There is no setting launch.val_every; did you mean eval.val_loss_every"),
         (["eval.every=3"], "There is no setting eval.every; did you mean eval.val_loss_every"),
