@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import re
@@ -174,6 +175,8 @@ def _run_all(overrides: list[str]) -> int:
     register_techniques()
     # Hydra then raises instead of printing its own report.
     os.environ["HYDRA_FULL_ERROR"] = "1"
+    # Python 3.14 reads the help of every argument, and hydra-core 1.3.8 gives it one that is no text.
+    argparse.ArgumentParser._check_help = lambda *_: None  # type: ignore[attr-defined]
     task = Task()
     rows = task.rows
     try:

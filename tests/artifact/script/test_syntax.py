@@ -2,6 +2,7 @@
 
 import ast
 import symtable
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -25,6 +26,7 @@ def globals_by_symtable(source: str) -> set[str]:
     return set(visit(symtable.symtable(source, "m", "exec"), True))
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="tables of Python 3.14 lack annotations that are never read")
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_the_same_globals_as_python_finds(path) -> None:
     # Without the future import symtable sees annotations as the expressions that they are here, too.
