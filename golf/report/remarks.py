@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
 
 from golf.bits import nats_per_token
+from golf.report.comparison import why_no_pairs
 from golf.report.findings import Findings
 from golf.report.rows import EDITED, IMPORTED
 from golf.report.statistics import (
@@ -39,6 +43,7 @@ def remarks_on(findings: Findings) -> tuple[str, ...]:
         *_about_trust(findings),
         *_about_runs(findings.study),
         *findings.study.notes,
+        *(findings.study.about_chosen if findings.verdicts else ()),
     )
 
 
@@ -203,11 +208,14 @@ def _about_trust(findings: Findings) -> Iterable[str]:
             )
     if findings.sigma and tests and KNOWN_SIGMA not in tests:
         yield f"The given {findings.sigma:g} bpb is not used: all that is tested has a standard deviation of its own."
-    equal = findings.ranking.unbeaten
-    if findings.best and len(equal) >= MANY:
-        samples = [v.scores(findings.score) for v in findings.study.variants if v.id in equal]
+    best, equal = findings.best, [v for v in findings.study.variants if v.id in findings.ranking.unbeaten]
+    if best and len(equal) >= MANY:
+        samples: Any = [v.scores(findings.score) for v in equal]
+        if len({*map(len, samples)}) == 1 and not any(why_no_pairs(v, best) for v in equal):
+            # The noise of training is that of all in a pair, and favours none.
+            samples = np.subtract(samples, np.mean(samples, 0)) * math.sqrt(len(equal) / (len(equal) - 1))
         noise, _ = pooled_sd(samples) or (0.0, 0)
-        luck = luck_of_the_best(len(equal), noise, len(findings.best.scores(findings.score)))
+        luck = luck_of_the_best(len(equal), noise, len(best.scores(findings.score)))
         by = f" by {_digits(luck)} bpb on average" if luck else ""
         yield (
             f"{len(equal)} variants may be equal, as none was shown to be worse than the best: if they are, chance "

@@ -47,6 +47,7 @@ class Study:
     command: str = ""  # command line of the sweep
     inseparable: Mapping[str, str] = field(default_factory=dict)  # variant id → why it shows no single effect
     notes: tuple[str, ...] = ()
+    about_chosen: tuple[str, ...] = ()  # sentences on variants that earlier sweeps chose, for tables with verdicts
     plan: SequentialPlan | None = None  # None for a sweep of a fixed size
     stopped: tuple[str, ...] = ()  # names of sweeps in rounds whose runs are here: they ended when they were decided
 
@@ -128,7 +129,7 @@ def _with_earlier(study: Study, own: Sequence[Record], earlier: Sequence[Record]
     variants, said = with_rivals(study.variants, reference, earlier, read, rounds)
     stopped = tuple(r["name"] for r in (*own, *earlier) if r.get("sequential") and runs_again(study.variants, r))
     chosen = next((v for v in variants if v.id == reference), None)
-    return replace(study, variants=variants, reference=chosen, notes=(*study.notes, *said), stopped=stopped)
+    return replace(study, variants=variants, reference=chosen, about_chosen=tuple(said), stopped=stopped)
 
 
 def refused_variant(number: int, label: str, sentence: str) -> Variant:
