@@ -6,6 +6,7 @@ from pathlib import Path
 from golf.report.ledger import ledger
 from golf.settings.config import Config, OptimConfig, RulesConfig
 from tests.report.runs import write_lr_sweep, write_run, write_sweep
+from tests.support import golf_command
 
 NOISE = (-0.0005, 0.0, 0.0006)
 
@@ -24,6 +25,23 @@ def negative_results(runs: Path) -> None:
     asked = [([f"experiment={c.name}"], c, seed) for c in (base, worse) for seed in range(3)]
     asked.append((["experiment=xsa_all"], crashed, 0))
     write_sweep(runs, "negative", asked, swept=["experiment"])
+
+
+def test_a_damaged_record_of_a_sweep_hides_no_other(runs: Path) -> None:
+    write_lr_sweep(runs, {0.04: [1.2286, 1.2290], 0.02: [1.2230, 1.2228]})
+    for name, content in {"cut": '{"name": "cut", "ru', "odd": '{"name": "odd", "runs": [{"seed": "x"}, 5]}'}.items():
+        (runs / "sweeps" / name).mkdir()
+        (runs / "sweeps" / name / "sweep.json").write_text(content)
+    table = ledger(RulesConfig())
+    assert [row["verdict"] for row in table.rows] == ["reference", "better"]
+    for name in ("cut", "odd"):
+        said = f"sweeps/{name}/sweep.json is not the record of a sweep"
+        assert sum(said in note for note in table.notes) == 1
+        listed = golf_command("status")
+        assert "lr: 4 ok" in listed.stdout and said in listed.stdout
+        done = golf_command("report", name)
+        assert done.returncode == 2 and said in done.stderr
+    assert golf_command("report", "lr").returncode == 0
 
 
 def test_negative_results_stay_with_interval_and_verdict(runs: Path) -> None:

@@ -14,7 +14,8 @@ from golf.jobs.cluster.queue import PENDING, JobState, job_states
 from golf.jobs.cluster.submit import read_submitted
 from golf.jobs.sweep.jobs import RUNNING, STOPPED, Key, last_metric, progress_of
 from golf.jobs.sweep.record import SweepRecord, read_record, sweep_folder
-from golf.report.store import begun_sweeps, sweep_names
+from golf.report.store import find_record as find_any_record
+from golf.report.store import sweep_names
 from golf.run.folder import find_run, finished_run, runs_root
 
 WAITING, NOT_STARTED, UNKNOWN = "waiting", "not started", "unknown"
@@ -34,11 +35,8 @@ class RunStatus:
 def find_record(name: str) -> SweepRecord:
     """Return the sweep `name`, or the only one whose name starts so. Raises `GolfError` if there is not exactly one."""
     name = name.rstrip("/").rpartition("/")[2]
-    matching = [path.parent.name for path in begun_sweeps(name, runs_root())]
-    if len(matching) == 1 and (record := read_record(matching[0])):
+    if (found := find_any_record(name, runs_root())) and (record := read_record(found["name"])):
         return record
-    if matching:
-        raise GolfError(f"{name} begins the names of several sweeps; say which: {', '.join(matching)}.")
     known = ", ".join(sweep_names(runs_root()))
     raise GolfError(f"There is no sweep {name}: {f'known are {known}' if known else 'none has been run'}.")
 
