@@ -233,6 +233,4 @@ def published_noise(against: float | None, runs: int | None, sd: float | None) -
         raise GolfError("--against-n and --against-sigma tell the noise of a published score: give it with --against.")
     if runs is not None and runs < 1:
         raise GolfError(f"--against-n {runs} cannot be a number of runs: give 1 or more.")
-    if sd is not None and not (math.isfinite(sd) and sd > 0):
-        raise GolfError(f"--against-sigma {sd:g} cannot be a standard deviation: give one above 0.")
     return PublishedNoise(runs or 1, sd)

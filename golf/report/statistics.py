@@ -203,10 +203,10 @@ def smallest_difference(
 def seeds_needed(
     difference: float, sigma: float, *, alpha: float, power: float, margin: float = 0.0, published: bool = False
 ) -> int:
-    """Return the fewest seeds of each variant with which `difference` is found with probability `power`."""
-    for name, value in (("difference", difference), ("standard deviation", sigma)):
-        if not (math.isfinite(value) and value > 0):
-            raise GolfError(f"A {name} of {value:g} has no answer: give one above 0.")
+    """Return the fewest seeds of each variant with which `difference` is found with probability `power`.
+
+    `difference` and `sigma` are above 0. Raises `GolfError` if no number of seeds will do.
+    """
     if difference <= margin:
         raise GolfError(
             f"No number of seeds shows {difference:g} to exceed the rule's margin of {margin:g}: "
