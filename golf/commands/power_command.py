@@ -59,8 +59,7 @@ def _table(args: argparse.Namespace, rules: RulesConfig) -> Table:
         power = detection_power(args.difference, sigma, seeds, **settings) if args.difference else None
         shown = smallest if math.isfinite(smallest) else None
         rows.append({"seeds": seeds, columns[1].key: shown, "in_sigma": shown and shown / sigma, "power": power})
-    each = f"of each of the {'two' if args.variants == 2 else args.variants} variants"
-    arms = "of the variant" if args.published else each
+    arms = "the variant" if args.published else f"each of the {'two' if args.variants == 2 else args.variants} variants"
     by = f" by more than {margin:.5f} {unit}" if margin else ""
     notes = [f"rules={rules.name}: better{by} at one-sided p < {rules.alpha:g}; sd {sigma:.5f} {unit}, {source}."]
     if args.variants > 2:
@@ -72,8 +71,8 @@ def _table(args: argparse.Namespace, rules: RulesConfig) -> Table:
     if args.difference:
         needed = seeds_needed(args.difference, sigma, power=rules.power, **settings)
         purpose = f"find a difference of {args.difference:g} {unit} {rules.power:.0%} of the time."
-        notes.insert(0, f"{needed} seeds {arms} {purpose}")
-    return Table(columns, rows, f"Seeds {arms}", notes)
+        notes.insert(0, f"{needed} seeds of {arms} {purpose}")
+    return Table(columns, rows, f"Seeds of {arms}", notes)
 
 
 def _noise(args: argparse.Namespace) -> tuple[float, str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -210,17 +211,27 @@ def _about_trust(findings: Findings) -> Iterable[str]:
         yield f"The given {findings.sigma:g} bpb is not used: all that is tested has a standard deviation of its own."
     best, equal = findings.best, [v for v in findings.study.variants if v.id in findings.ranking.unbeaten]
     if best and len(equal) >= MANY:
-        samples: Any = [v.scores(findings.score) for v in equal]
-        if len({*map(len, samples)}) == 1 and not any(why_no_pairs(v, best) for v in equal):
-            # The noise of training is that of all in a pair, and favours none.
-            samples = np.subtract(samples, np.mean(samples, 0)) * math.sqrt(len(equal) / (len(equal) - 1))
-        noise, _ = pooled_sd(samples) or (0.0, 0)
-        luck = luck_of_the_best(len(equal), noise, len(best.scores(findings.score)))
+        luck = luck_of_the_best(len(equal), _noise_among(equal, findings.score), len(best.scores(findings.score)))
         by = f" by {_digits(luck)} bpb on average" if luck else ""
         yield (
             f"{len(equal)} variants may be equal, as none was shown to be worse than the best: if they are, chance "
             f"flatters the best{by}. Only fresh seeds tell how good it is."
         )
+
+
+def _noise_among(variants: Sequence[Variant], score: str) -> float:
+    """Return the standard deviation in bits per byte by which scores scatter within `variants`; 0 if none tells.
+
+    Variants of the same checkpoints share the noise of training, which favours none of them and is left out.
+    """
+    samples: Any = [v.scores(score) for v in variants]
+    common = set.intersection(*({row.seed for row in v.scored(score)} for v in variants))
+    # In a sweep in rounds some variants have fewer seeds.
+    shared = [replace(v, rows=tuple(row for row in v.rows if row.seed in common)) for v in variants]
+    if common and not any(why_no_pairs(v, shared[0]) for v in shared):
+        paired = [v.scores(score) for v in shared]
+        samples = np.subtract(paired, np.mean(paired, 0)) * math.sqrt(len(variants) / (len(variants) - 1))
+    return (pooled_sd(samples) or (0.0, 0))[0]
 
 
 def _about_runs(study: Study) -> Iterable[str]:

@@ -111,9 +111,8 @@ def known_sigma(variant: Sequence[float], reference: Sequence[float] | float, si
     if not (math.isfinite(sigma) and sigma > 0):
         raise GolfError(f"a standard deviation of {sigma} cannot be: give one above 0.")
     of_reference = 0.0 if isinstance(reference, float) else 1 / len(reference)
-    mean = reference if isinstance(reference, float) else _mean(reference)
     error = sigma * math.sqrt(1 / len(variant) + of_reference)
-    return Comparison(_mean(variant) - mean, error, math.inf, KNOWN_SIGMA)
+    return Comparison(_mean(variant) - float(np.mean(reference)), error, math.inf, KNOWN_SIGMA)
 
 
 def holm(p_values: Sequence[float], family: int | None = None) -> list[float]:

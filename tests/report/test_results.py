@@ -251,7 +251,10 @@ def test_number_formats_of_the_same_checkpoints_share_the_luck_of_their_training
     # Residuals of a table of formats and checkpoints, with (4 - 1) · (3 - 1) degrees of freedom.
     rest = noise - noise.mean(0) - noise.mean(1, keepdims=True) + noise.mean()
     luck = luck_of_the_best(4, float(np.sqrt((rest**2).sum() / 6)), 3)
-    assert f"chance flatters the best by {luck:.6f} bpb"[:-2] in _remarks(pairs[1:], pairs[0])
+    assert f"chance flatters the best by {luck:.6f} bpb" in _remarks(pairs[1:], pairs[0])
+    # A format that left a sweep in rounds has fewer seeds: all are compared on those they share.
+    more = [replace(v, rows=(*v.rows, replace(v.rows[0], seed=4, val_bpb=1.3, pre_quant_bpb=1.3))) for v in pairs[1:]]
+    assert f"best by {luck:.6f} bpb" in _remarks([*more[1:], pairs[0]], more[0])
     assert f"chance flatters the best by {luck_of_the_best(4, 0.0208, 3):.3f}" in _remarks(formats[1:], formats[0])
 
 
