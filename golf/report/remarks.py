@@ -95,7 +95,7 @@ def _about_looks(findings: Findings) -> Iterable[str]:
     """Say how often a sweep in rounds was looked at, or that its looks are not counted."""
     plan, stopped = findings.study.plan, findings.study.stopped
     if plan is None or findings.looks is None:
-        if stopped:
+        if stopped and findings.verdicts:
             yield (
                 f"Runs of {listed(stopped)} end when they are decided, and this table counts one look only: its "
                 "verdicts are wrong more often than the rule says."

@@ -108,7 +108,7 @@ def read_study(targets: Sequence[str], reference: str | None = None, row_of: Row
         plan=SequentialPlan.of(first.get("sequential")) if len(targets) == 1 else None,
     )
     planned = study.plan.reference if study.plan else None
-    labelled = _labelled(study, reference or first.get("reference") or planned)
+    labelled = _labelled(study, reference or planned or first.get("reference"))
     # A record tells when its runs were chosen; folders are chosen now.
     created = min(str(r.get("created", "")) for r in records) if len(records) == len(targets) else None
     others = other_records({str(record["name"]) for record in records}, root)
@@ -254,9 +254,12 @@ def _as_ablation(study: Study, flats: Mapping[str, Flat], wanted: str | None) ->
 
 
 def _with_reference(study: Study, wanted: str | None) -> Study:
-    """Return the study with the reference that `wanted` names by id, label, name or value; else the first variant."""
+    """Return the study with the reference that `wanted` names by id, label, name or value.
+
+    An empty `wanted` stands for no reference, and None for the first variant, if there are two.
+    """
     if not wanted:
-        return replace(study, reference=study.variants[0] if len(study.variants) > 1 else None)
+        return replace(study, reference=study.variants[0] if wanted is None and len(study.variants) > 1 else None)
     matching: list[Variant] = []
     # An id or a label names one variant even if it is also the value of a setting of another.
     for names in (lambda v: [v.id], lambda v: [v.label], lambda v: [v.rows[0].name, *v.values.values()]):
