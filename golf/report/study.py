@@ -146,15 +146,12 @@ def _refused(number: int, entry: Mapping[str, Any], record: Mapping[str, Any]) -
 
 
 def _ask_for_record(asked: dict[str, _Asked], record: Mapping[str, Any], root: Path) -> None:
-    # All attempts at a seed; `latest_row` chooses among them.
-    attempts: dict[tuple[str, int | None], list[Path]] = {}
-    for variant_id, folders in index_runs(root).items():
-        for folder in folders:
-            attempts.setdefault((variant_id, seed_of(folder)), []).append(folder)
+    index = index_runs(root)
     for run in record["runs"]:
         variant_id, seed = run["variant_id"], run["seed"]
         item = asked.setdefault(variant_id, _Asked(run.get("name", ""), list(run.get("overrides", []))))
-        item.seeds[seed] = attempts.get((variant_id, seed), [])
+        # All attempts at a seed; `latest_row` chooses among them.
+        item.seeds[seed] = [folder for folder in index.get(variant_id, []) if seed_of(folder) == seed]
 
 
 def _about_peeking(records: Sequence[Mapping[str, Any]], root: Path) -> Iterable[str]:
