@@ -68,12 +68,13 @@ def compare(
     `published` is the noise of a published score; without it the score is taken as exact. Raises `GolfError` with the
     reason if no test fits.
     """
+    # Seeds on several texts have no common score, and this says why.
+    check_comparable(variant, reference, score)
     scores = _scores(variant, score)
     if not isinstance(reference, Variant):
         comparison = _with_few_seeds(scores, reference, sigma) or one_sample(scores, reference)
         return published.added_to(comparison, len(scores)) if published else comparison
     of_reference = _scores(reference, score, "the reference has ")
-    check_comparable(variant, reference, score)
     no_pair = why_no_pairs(variant, reference)
     if test == "paired" and no_pair:
         raise GolfError(no_pair)
