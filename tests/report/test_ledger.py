@@ -1,5 +1,6 @@
 """The ledger of all finished variants."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,3 +56,13 @@ def test_negative_results_stay_with_interval_and_verdict(runs: Path) -> None:
     assert found["negative", "experiment=xsa_all"]["verdict"] == "crashed: no memory"
     assert found["lr", "optim.matrix_lr=0.02"]["verdict"] == "better"
     assert found["", "alone"]["verdict"] == "no reference" and len(found) == 6
+
+
+def test_the_status_of_a_result_that_will_be_made_again_is_not_ok(runs: Path) -> None:
+    write_lr_sweep(runs, {0.04: [1.2286, 1.2290], 0.02: [1.2230, 1.2228]})
+    cut, later, *_ = sorted(runs.glob("*/seed*/result.json"))
+    cut.write_text(cut.read_text()[:200])
+    later.write_text(json.dumps({**json.loads(later.read_text()), "of_a_later_version": 1}))
+    listed = golf_command("status").stdout
+    assert "2 ok, 2 unreadable" in listed
+    assert "the same command runs it again" in " ".join(golf_command("status", "lr").stdout.split())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
 from dataclasses import dataclass
@@ -14,9 +15,11 @@ from golf.jobs.cluster.queue import PENDING, JobState, job_states
 from golf.jobs.cluster.submit import read_submitted
 from golf.jobs.sweep.jobs import RUNNING, STOPPED, Key, last_metric, progress_of
 from golf.jobs.sweep.record import SweepRecord, read_record, sweep_folder
+from golf.report.rows import UNREADABLE
 from golf.report.store import find_record as find_any_record
 from golf.report.store import sweep_names
 from golf.run.folder import find_run, finished_run, runs_root
+from golf.run.result import FINAL
 
 WAITING, NOT_STARTED, UNKNOWN = "waiting", "not started", "unknown"
 
@@ -27,7 +30,7 @@ class RunStatus:
 
     label: str
     seed: int
-    state: str  # state of the result, or running, waiting, stopped, failed, lost, not started, unknown
+    state: str  # state of the result, or running, waiting, stopped, unreadable, failed, lost, not started, unknown
     detail: str = ""  # score, progress or reason
     job: str = ""  # id of the Slurm job
 
@@ -91,13 +94,15 @@ def _status(key: Key, job: str, slurm: dict[str, JobState] | str, logs: Path) ->
 
 
 def _reason(key: Key) -> tuple[str, str] | None:
-    """Return state and reason of an attempt that was cut short; None if it left none."""
+    """Return state and reason of an attempt that was cut short or cannot be read; None if it left no result."""
     folder = find_run(*key)
-    try:
-        values = json.loads(folder.result.read_text()) if folder else {}
-        return values["state"], values["reason"]
-    except (OSError, ValueError, LookupError):
+    if not folder or not folder.result.exists():
         return None
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+        values = json.loads(folder.result.read_text())
+        if values["state"] not in FINAL:
+            return values["state"], values["reason"]
+    return UNREADABLE, "result.json is damaged or of another version; the same command runs it again"
 
 
 def _how_far(key: Key) -> str:
