@@ -59,7 +59,7 @@ def _written_beside(path: Path, data: bytes) -> Iterator[Path]:
     # A rename is atomic only within one file system, so the temporary file lies beside `path`. Machines may share that
     # file system, and a process id means something on its own machine only.
     prefix = f".{path.name}.{platform.node()}."
-    temporary = path.with_name(f"{prefix}{os.getpid()}")
+    temporary = path.parent / f"{prefix}{os.getpid()}"
     try:
         with disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -93,6 +93,7 @@ class Task:
         """Run the job of a command for a single run. The jobs of a sweep are run by golf's launcher."""
         from golf.jobs.sweep.batch import Row
         from golf.report.summary import print_result
+        from golf.run.attempts import sound_steps
 
         overrides = list(HydraConfig.get().overrides.task)
         try:
@@ -103,7 +104,11 @@ class Task:
             return
         print_result(result, folder.path)
         if result.state in (INTERRUPTED, CRASHED):
-            print(SAME_COMMAND_RESUMES if folder.has_checkpoint else SAME_COMMAND_STARTS_OVER)
+            # A damaged checkpoint was refused with a sentence of its own.
+            if sound_steps(folder) >= 0:
+                print(SAME_COMMAND_RESUMES)
+            elif not folder.has_checkpoint:
+                print(SAME_COMMAND_STARTS_OVER)
         # The row comes before the exit, so that the table names an interrupted run, too.
         self.rows.append(Row(overrides, result))
         if result.state == INTERRUPTED:

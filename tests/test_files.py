@@ -21,6 +21,14 @@ def test_content_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path) -> No
     assert [p.name for p in path.parent.iterdir()] == ["file"]
 
 
+def test_a_folder_is_no_place_for_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in (Path(), tmp_path):
+        with pytest.raises(GolfError, match="cannot be written"):
+            write_atomic(path, "new")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_full_disk_keeps_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     write_atomic(path, "old")

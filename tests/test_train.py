@@ -13,12 +13,15 @@ import safetensors.torch
 import torch
 
 import golf
+from golf.files import write_json
+from golf.run.folder import create_run_folder
 from golf.run.result import read_result
 from golf.training.data.own_text import OwnDataset
 from tests.support import (
     PARITY,
     ROOT,
     FinishedRun,
+    compose,
     finished_overrides,
     golf_main,
     golf_train,
@@ -215,6 +218,20 @@ def test_over_the_cap_is_a_state_not_a_secret(tiny: OwnDataset, runs: Path) -> N
     result = read_result(only_run(runs) / "result.json")
     assert result.state == "over_bytes" and "bytes over the cap of 1,000" in result.reason
     assert "over_bytes" in done.stdout
+
+
+@pytest.mark.slow
+def test_after_a_damaged_checkpoint_only_what_helps_is_said(tiny: OwnDataset, runs: Path) -> None:
+    overrides = [*tiny_overrides(tiny), "launch.checkpoint_seconds=60"]
+    folder = create_run_folder(compose(overrides), ["train"])
+    part = folder.checkpoint / "step3" / "rank0.safetensors"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"cut off")
+    write_json(folder.checkpoint / "latest.json", {"step": 3, "ranks": 1, "train_seconds": 1.0, "train_loss": 3.0})
+    done = golf_main(*overrides)
+    assert done.returncode == 1
+    assert "or give launch.fresh=true to start over" in read_result(folder.result).reason
+    assert "The same command" not in done.stdout
 
 
 def test_a_diverged_run_is_a_state(tiny: OwnDataset, runs: Path) -> None:

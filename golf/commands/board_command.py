@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
     try:
         server = BoardServer((args.host, args.port), board, token)
     except (OSError, OverflowError) as error:
-        raise GolfError(f"Port {args.port} of {args.host} cannot be served ({error}); name another --port.") from error
+        raise GolfError(f"{args.host}:{args.port} cannot be served ({error}): try another --host or --port.") from error
     print(f"{root} is shown at {server.url} until Ctrl-C.", flush=True)
     with server:
         server.serve_forever()

@@ -13,14 +13,21 @@ from golf.tables import table_of
 EXIT_USAGE = 2
 
 
-def standard_deviation(text: str) -> float:
-    """Return the number that `text` says. Raises argparse's error for one that cannot be a standard deviation."""
-    if not (math.isfinite(sd := float(text)) and sd > 0):
-        raise argparse.ArgumentTypeError(f"{text} cannot be a standard deviation: give one above 0")
-    return sd
+def positive(text: str) -> float:
+    """Return the number that `text` says. Raises argparse's error for one that is not above 0, or not finite."""
+    if not (math.isfinite(number := float(text)) and number > 0):
+        raise argparse.ArgumentTypeError(f"{text} makes no sense here: give a number above 0")
+    return number
 
 
-TYPES = {"int": int, "float": float, "path": Path, "sd": standard_deviation}
+def count(text: str) -> int:
+    """Return the whole number that `text` says. Raises argparse's error for one below 0."""
+    if (number := int(text)) < 0:
+        raise argparse.ArgumentTypeError(f"{text} makes no sense here: give 0 or more")
+    return number
+
+
+TYPES = {"int": int, "count": count, "float": float, "positive": positive, "path": Path}
 
 
 class CommandParser(argparse.ArgumentParser):

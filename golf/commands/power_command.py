@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from golf.commands.parsing import CommandParser
@@ -21,17 +20,7 @@ if TYPE_CHECKING:
     from golf.report.table import Table
     from golf.settings.config import RulesConfig
 
-NUMBERS = {2: "two"}
 SEEDS = (2, 3, 4, 5, 6, 8, 10, 16)
-
-
-@dataclass(frozen=True)
-class SeedNoise:
-    """Standard deviation of scores over seeds."""
-
-    sigma: float  # in the unit of the table: bits per byte, or nats per token
-    source: str  # end of a sentence, such as "as given"
-    bytes_per_token: float  # of the text that was scored
 
 
 def main(arguments: list[str]) -> int:
@@ -52,10 +41,10 @@ def _table(args: argparse.Namespace, rules: RulesConfig) -> Table:
     from golf.report.table import Column, Table
 
     unit = "nats" if args.nats else "bpb"
-    noise = _noise(args)
-    sigma, margin = noise.sigma, rules.margin_nats
+    sigma, source, bytes_per_token = _noise(args)
+    margin = rules.margin_nats
     if margin and not args.nats:
-        margin = bits_per_byte(margin, 1, noise.bytes_per_token)
+        margin = bits_per_byte(margin, 1, bytes_per_token)
     columns = (
         Column("seeds", "seeds"),
         Column(f"smallest_difference_{unit}", f"found {rules.power:.0%} of the time ({unit})", lambda v: f"{v:.4f}"),
@@ -70,11 +59,9 @@ def _table(args: argparse.Namespace, rules: RulesConfig) -> Table:
         power = detection_power(args.difference, sigma, seeds, **settings) if args.difference else None
         shown = smallest if math.isfinite(smallest) else None
         rows.append({"seeds": seeds, columns[1].key: shown, "in_sigma": shown and shown / sigma, "power": power})
-    each = f"of each of the {NUMBERS.get(args.variants, args.variants)} variants"
-    arms = "of the variant" if args.published else each
+    arms = "the variant" if args.published else f"each of the {'two' if args.variants == 2 else args.variants} variants"
     by = f" by more than {margin:.5f} {unit}" if margin else ""
-    rule = f"rules={rules.name}: better{by} at one-sided p < {rules.alpha:g}; sd {sigma:.5f} {unit}, {noise.source}."
-    notes = [rule]
+    notes = [f"rules={rules.name}: better{by} at one-sided p < {rules.alpha:g}; sd {sigma:.5f} {unit}, {source}."]
     if args.variants > 2:
         notes.append(f"The level is that of Holm's first step over {args.variants - 1} comparisons.")
     if blank := [str(row["seeds"]) for row in rows if row["in_sigma"] is None]:
@@ -84,19 +71,20 @@ def _table(args: argparse.Namespace, rules: RulesConfig) -> Table:
     if args.difference:
         needed = seeds_needed(args.difference, sigma, power=rules.power, **settings)
         purpose = f"find a difference of {args.difference:g} {unit} {rules.power:.0%} of the time."
-        notes.insert(0, f"{needed} seeds {arms} {purpose}")
-    return Table(columns, rows, f"Seeds {arms}", notes)
+        notes.insert(0, f"{needed} seeds of {arms} {purpose}")
+    return Table(columns, rows, f"Seeds of {arms}", notes)
 
 
-def _noise(args: argparse.Namespace) -> SeedNoise:
-    """Return the noise that was given or measured. Raises `GolfError` if there is neither."""
+def _noise(args: argparse.Namespace) -> tuple[float, str, float]:
+    """Return the standard deviation over seeds in the table's unit, its source in words, and bytes per token.
+
+    Raises `GolfError` if none was given or measured.
+    """
     from golf.report.statistics import ROUNDING, pooled_sd
     from golf.report.study import read_study
 
     if args.sigma is not None:
-        if not (math.isfinite(args.sigma) and args.sigma > 0):
-            raise GolfError(f"--sigma {args.sigma:g} cannot be a standard deviation: give one above 0.")
-        return SeedNoise(args.sigma, "as given", args.bytes_per_token)
+        return args.sigma, "as given", args.bytes_per_token
     if not args.runs:
         raise GolfError("How much seeds scatter is not said: give --sigma, or finished runs with --runs.")
     variants = read_study(args.runs).variants
@@ -109,4 +97,4 @@ def _noise(args: argparse.Namespace) -> SeedNoise:
         if per_token is None:
             raise GolfError("These runs do not tell bytes per token: leave --nats out.")
         sigma *= math.log(2) * per_token
-    return SeedNoise(sigma, f"from runs with {df} degrees of freedom", per_token or args.bytes_per_token)
+    return sigma, f"from runs with {df} degrees of freedom", per_token or args.bytes_per_token

@@ -30,6 +30,8 @@ def main(arguments: list[str]) -> int:
         raise GolfError(
             f"Say what to report: a sweep ({', '.join(sweep_names(runs_root())) or 'none yet'}) or a folder."
         )
+    if args.reference and args.against is not None:
+        raise GolfError("--reference and --against both name what to compare with: give one of them.")
     study, rules = read_study(args.what, args.reference), rules_named(args.rules)
     if args.against is not None:
         check_published_text(study.variants, args.against, args.text)

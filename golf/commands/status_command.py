@@ -38,13 +38,18 @@ def main(arguments: list[str]) -> int:
 
 def _list_sweeps() -> int:
     """Print every sweep with the states of its runs, oldest first."""
+    from golf.errors import GolfError
     from golf.jobs.cluster.status import counts, find_record, sweep_status
     from golf.report.store import sweep_names
     from golf.run.folder import runs_root
 
     names = sweep_names(runs_root())
     for name in names:
-        print(f"{name}: {counts(sweep_status(find_record(name)))}")
+        try:
+            print(f"{name}: {counts(sweep_status(find_record(name)))}")
+        except GolfError as error:
+            # One damaged record hides no other sweep.
+            print(f"{name}: {error}")
     if not names:
         print(f"No sweep has been run under {runs_root()}.")
     return 0

@@ -42,10 +42,12 @@ def main(arguments: list[str]) -> int:
 
 def _upload(ready: list[Path], args: argparse.Namespace) -> bool:
     """Upload the folders one after the other and return True, or False after the first failure."""
+    from golf.files import refuse_unwritable
     from golf.jobs.track.backfill import back_fill, settings_of, unhurried
 
     mode = "offline" if args.offline else "online"
     for number, folder in enumerate(ready, start=1):
+        refuse_unwritable(folder / "track.log")
         record = back_fill(folder, unhurried(settings_of(folder), mode, args.project, args.entity))
         if record is None:
             if rest := len(ready) - number:

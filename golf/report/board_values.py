@@ -153,8 +153,7 @@ class RunsRoot:
             if name not in self._records or self._records[name][0] != seen:
                 self._records[name] = seen, _record(path, self.root)
             record = self._records[name][1]
-            asked = [(run.get("variant_id", ""), run.get("seed")) for run in record.get("runs", [])]
-            runs = [self._latest(folders.get(key, [])) for key in asked]
+            runs = [self._latest(folders.get((run["variant_id"], run["seed"]), [])) for run in record.get("runs", [])]
             shown: dict[str, Any] = {key: record.get(key) or "" for key in ("kind", "created", "error")}
             # At most; 0 for a sweep without looks.
             shown["rounds"] = len((record.get("sequential") or {}).get("seeds", ()))

@@ -65,5 +65,6 @@ def runs_again(variants: Collection[Variant], record: Record, rounds: Collection
 
 
 def first_variant(record: Record) -> str:
-    """Return the id of the variant that a sweep compares the others with; empty for a sweep without runs."""
-    return record.get("reference") or next(iter(seeds_asked(record)), "")
+    """Return the id of the variant that a sweep compares the others with; empty for a sweep without one, or no runs."""
+    reference = record.get("reference")
+    return next(iter(seeds_asked(record)), "") if reference is None else str(reference)

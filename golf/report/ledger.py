@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
+from golf.errors import GolfError
 from golf.report.findings import Findings, judged
 from golf.report.results import interval_text, result_row, shown_p, signed
 from golf.report.store import index_runs, sweep_names
@@ -35,16 +35,21 @@ def ledger(rules: RulesConfig, **options: Any) -> Table:
 
     Variants outside all sweeps are listed without a verdict, because they have no reference.
     """
-    rows, seen = [], set()
+    rows, seen, notes = [], set(), _notes(rules)
     for name in sweep_names(runs_root()):
-        findings = judged(read_study([name]), rules, **options)
+        try:
+            findings = judged(read_study([name]), rules, **options)
+        except GolfError as error:
+            # One damaged record hides no other sweep.
+            notes.append(str(error))
+            continue
         # A variant may be in several sweeps, with another reference in each; only those in none are listed by
         # themselves.
         seen |= {v.id for v in findings.study.variants}
         rows += _rows(findings)
     rows += _loose(rules, seen)
     columns = (Column("sweep", "sweep", is_text=True), Column("variant", "variant", is_text=True), *JUDGED)
-    return Table(columns, rows, f"{counted(len(rows), 'result')} by rules={rules.name}", _notes(rules))
+    return Table(columns, rows, f"{counted(len(rows), 'result')} by rules={rules.name}", notes)
 
 
 def _rows(findings: Findings) -> list[dict[str, Any]]:
@@ -58,13 +63,7 @@ def _row(findings: Findings, variant: Variant, reference: str | None) -> dict[st
     # The state says why there is no verdict.
     if not variant.counted:
         row["verdict"] = row["state"]
-    own = {
-        "sweep": findings.study.title,
-        "variant": variant.label,
-        "name": variant.rows[0].name,
-        "reference": reference,
-    }
-    return {**row, **own}
+    return {**row, "sweep": findings.study.title, "variant": variant.label, "reference": reference}
 
 
 def _loose(rules: RulesConfig, seen: set[str]) -> list[dict[str, Any]]:
@@ -79,7 +78,7 @@ def _loose(rules: RulesConfig, seen: set[str]) -> list[dict[str, Any]]:
     return [{**row, "sweep": "", "rank": "", "verdict": row["verdict"] or "no reference"} for row in _rows(alone)]
 
 
-def _notes(rules: RulesConfig) -> Sequence[str]:
+def _notes(rules: RulesConfig) -> list[str]:
     margin = f" by more than {rules.margin_nats:g} nats per token" if rules.margin_nats else ""
     return [
         f"Better{margin} or worse at one-sided p < {rules.alpha:g}, corrected within each sweep; "

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from golf.bits import nats_per_token
+from golf.report.comparison import why_no_pairs
 from golf.report.findings import Findings
 from golf.report.rows import EDITED, IMPORTED
 from golf.report.statistics import (
@@ -39,6 +44,7 @@ def remarks_on(findings: Findings) -> tuple[str, ...]:
         *_about_trust(findings),
         *_about_runs(findings.study),
         *findings.study.notes,
+        *(findings.study.about_chosen if findings.verdicts else ()),
     )
 
 
@@ -89,7 +95,7 @@ def _about_looks(findings: Findings) -> Iterable[str]:
     """Say how often a sweep in rounds was looked at, or that its looks are not counted."""
     plan, stopped = findings.study.plan, findings.study.stopped
     if plan is None or findings.looks is None:
-        if stopped:
+        if stopped and findings.verdicts:
             yield (
                 f"Runs of {listed(stopped)} end when they are decided, and this table counts one look only: its "
                 "verdicts are wrong more often than the rule says."
@@ -203,16 +209,29 @@ def _about_trust(findings: Findings) -> Iterable[str]:
             )
     if findings.sigma and tests and KNOWN_SIGMA not in tests:
         yield f"The given {findings.sigma:g} bpb is not used: all that is tested has a standard deviation of its own."
-    equal = findings.ranking.unbeaten
-    if findings.best and len(equal) >= MANY:
-        samples = [v.scores(findings.score) for v in findings.study.variants if v.id in equal]
-        noise, _ = pooled_sd(samples) or (0.0, 0)
-        luck = luck_of_the_best(len(equal), noise, len(findings.best.scores(findings.score)))
+    best, equal = findings.best, [v for v in findings.study.variants if v.id in findings.ranking.unbeaten]
+    if best and len(equal) >= MANY:
+        luck = luck_of_the_best(len(equal), _noise_among(equal, findings.score), len(best.scores(findings.score)))
         by = f" by {_digits(luck)} bpb on average" if luck else ""
         yield (
             f"{len(equal)} variants may be equal, as none was shown to be worse than the best: if they are, chance "
             f"flatters the best{by}. Only fresh seeds tell how good it is."
         )
+
+
+def _noise_among(variants: Sequence[Variant], score: str) -> float:
+    """Return the standard deviation in bits per byte by which scores scatter within `variants`; 0 if none tells.
+
+    Variants of the same checkpoints share the noise of training, which favours none of them and is left out.
+    """
+    samples: Any = [v.scores(score) for v in variants]
+    common = set.intersection(*({row.seed for row in v.scored(score)} for v in variants))
+    # In a sweep in rounds some variants have fewer seeds.
+    shared = [replace(v, rows=tuple(row for row in v.rows if row.seed in common)) for v in variants]
+    if common and not any(why_no_pairs(v, shared[0]) for v in shared):
+        paired = [v.scores(score) for v in shared]
+        samples = np.subtract(paired, np.mean(paired, 0)) * math.sqrt(len(variants) / (len(variants) - 1))
+    return (pooled_sd(samples) or (0.0, 0))[0]
 
 
 def _about_runs(study: Study) -> Iterable[str]:

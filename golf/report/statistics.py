@@ -111,9 +111,8 @@ def known_sigma(variant: Sequence[float], reference: Sequence[float] | float, si
     if not (math.isfinite(sigma) and sigma > 0):
         raise GolfError(f"a standard deviation of {sigma} cannot be: give one above 0.")
     of_reference = 0.0 if isinstance(reference, float) else 1 / len(reference)
-    mean = reference if isinstance(reference, float) else _mean(reference)
     error = sigma * math.sqrt(1 / len(variant) + of_reference)
-    return Comparison(_mean(variant) - mean, error, math.inf, KNOWN_SIGMA)
+    return Comparison(_mean(variant) - float(np.mean(reference)), error, math.inf, KNOWN_SIGMA)
 
 
 def holm(p_values: Sequence[float], family: int | None = None) -> list[float]:
@@ -203,10 +202,10 @@ def smallest_difference(
 def seeds_needed(
     difference: float, sigma: float, *, alpha: float, power: float, margin: float = 0.0, published: bool = False
 ) -> int:
-    """Return the fewest seeds of each variant with which `difference` is found with probability `power`."""
-    for name, value in (("difference", difference), ("standard deviation", sigma)):
-        if not (math.isfinite(value) and value > 0):
-            raise GolfError(f"A {name} of {value:g} has no answer: give one above 0.")
+    """Return the fewest seeds of each variant with which `difference` is found with probability `power`.
+
+    `difference` and `sigma` are above 0. Raises `GolfError` if no number of seeds will do.
+    """
     if difference <= margin:
         raise GolfError(
             f"No number of seeds shows {difference:g} to exceed the rule's margin of {margin:g}: "

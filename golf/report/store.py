@@ -33,7 +33,8 @@ def find_record(target: str, root: Path) -> dict[str, Any] | None:
         if path.name == "sweep.json" and path.is_file():
             try:
                 record = json.loads(path.read_bytes())
-                return {**record, "name": record["name"], "runs": list(record["runs"])}
+                runs = [dict(run, variant_id=str(run["variant_id"]), seed=int(run["seed"])) for run in record["runs"]]
+                return {**record, "name": record["name"], "runs": runs}
             except (ValueError, KeyError, TypeError) as error:
                 raise GolfError(f"{path} is not the record of a sweep ({error}).") from error
     return None
@@ -83,7 +84,7 @@ def seeds_asked(record: Mapping[str, Any]) -> dict[str, set[int]]:
     """Return the seeds of a sweep's record by variant id."""
     seeds_of: dict[str, set[int]] = {}
     for run in record["runs"]:
-        seeds_of.setdefault(run.get("variant_id", ""), set()).add(run.get("seed", 0))
+        seeds_of.setdefault(run["variant_id"], set()).add(run["seed"])
     return seeds_of
 
 

@@ -47,6 +47,7 @@ class Study:
     command: str = ""  # command line of the sweep
     inseparable: Mapping[str, str] = field(default_factory=dict)  # variant id → why it shows no single effect
     notes: tuple[str, ...] = ()
+    about_chosen: tuple[str, ...] = ()  # sentences on variants that earlier sweeps chose, for tables with verdicts
     plan: SequentialPlan | None = None  # None for a sweep of a fixed size
     stopped: tuple[str, ...] = ()  # names of sweeps in rounds whose runs are here: they ended when they were decided
 
@@ -107,7 +108,7 @@ def read_study(targets: Sequence[str], reference: str | None = None, row_of: Row
         plan=SequentialPlan.of(first.get("sequential")) if len(targets) == 1 else None,
     )
     planned = study.plan.reference if study.plan else None
-    labelled = _labelled(study, reference or first.get("reference") or planned)
+    labelled = _labelled(study, reference or planned or first.get("reference"))
     # A record tells when its runs were chosen; folders are chosen now.
     created = min(str(r.get("created", "")) for r in records) if len(records) == len(targets) else None
     others = other_records({str(record["name"]) for record in records}, root)
@@ -128,7 +129,7 @@ def _with_earlier(study: Study, own: Sequence[Record], earlier: Sequence[Record]
     variants, said = with_rivals(study.variants, reference, earlier, read, rounds)
     stopped = tuple(r["name"] for r in (*own, *earlier) if r.get("sequential") and runs_again(study.variants, r))
     chosen = next((v for v in variants if v.id == reference), None)
-    return replace(study, variants=variants, reference=chosen, notes=(*study.notes, *said), stopped=stopped)
+    return replace(study, variants=variants, reference=chosen, about_chosen=tuple(said), stopped=stopped)
 
 
 def refused_variant(number: int, label: str, sentence: str) -> Variant:
@@ -145,15 +146,12 @@ def _refused(number: int, entry: Mapping[str, Any], record: Mapping[str, Any]) -
 
 
 def _ask_for_record(asked: dict[str, _Asked], record: Mapping[str, Any], root: Path) -> None:
-    # All attempts at a seed; `latest_row` chooses among them.
-    attempts: dict[tuple[str, int | None], list[Path]] = {}
-    for variant_id, folders in index_runs(root).items():
-        for folder in folders:
-            attempts.setdefault((variant_id, seed_of(folder)), []).append(folder)
+    index = index_runs(root)
     for run in record["runs"]:
         variant_id, seed = run["variant_id"], run["seed"]
         item = asked.setdefault(variant_id, _Asked(run.get("name", ""), list(run.get("overrides", []))))
-        item.seeds[seed] = attempts.get((variant_id, seed), [])
+        # All attempts at a seed; `latest_row` chooses among them.
+        item.seeds[seed] = [folder for folder in index.get(variant_id, []) if seed_of(folder) == seed]
 
 
 def _about_peeking(records: Sequence[Mapping[str, Any]], root: Path) -> Iterable[str]:
@@ -253,9 +251,12 @@ def _as_ablation(study: Study, flats: Mapping[str, Flat], wanted: str | None) ->
 
 
 def _with_reference(study: Study, wanted: str | None) -> Study:
-    """Return the study with the reference that `wanted` names by id, label, name or value; else the first variant."""
+    """Return the study with the reference that `wanted` names by id, label, name or value.
+
+    An empty `wanted` stands for no reference, and None for the first variant, if there are two.
+    """
     if not wanted:
-        return replace(study, reference=study.variants[0] if len(study.variants) > 1 else None)
+        return replace(study, reference=study.variants[0] if wanted is None and len(study.variants) > 1 else None)
     matching: list[Variant] = []
     # An id or a label names one variant even if it is also the value of a setting of another.
     for names in (lambda v: [v.id], lambda v: [v.label], lambda v: [v.rows[0].name, *v.values.values()]):

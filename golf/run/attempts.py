@@ -70,10 +70,10 @@ def _to_resume(cfg: Config) -> RunFolder | None:
                 open_ones.append(folder)
     # A damaged one is resumed in the end, so that its error says what to do.
     candidates = [folder for folder in open_ones if folder.has_checkpoint]
-    return max(candidates, key=lambda f: (_sound_steps(f), candidates.index(f)), default=None)
+    return max(candidates, key=lambda f: (sound_steps(f), candidates.index(f)), default=None)
 
 
-def _sound_steps(folder: RunFolder) -> int:
+def sound_steps(folder: RunFolder) -> int:
     """Return the steps of the folder's checkpoint, -1 if a file of it is missing or damaged."""
     try:
         latest = json.loads((folder.checkpoint / "latest.json").read_text())

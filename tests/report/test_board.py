@@ -360,7 +360,7 @@ def test_an_empty_root_and_a_missing_package(runs: Path, monkeypatch: pytest.Mon
 def test_a_port_in_use_is_one_sentence(runs: Path) -> None:
     with served(runs) as server:
         done = golf_command("board", "--port", str(server.server_address[1]))
-    assert done.returncode == 2 and "name another --port" in done.stderr
+    assert done.returncode == 2 and "try another --host or --port" in done.stderr
 
 
 def test_one_file_holds_the_sweep_and_fetches_nothing(runs: Path) -> None:

@@ -21,6 +21,7 @@ from golf.report.study import Study, read_study
 from golf.report.summary import console
 from golf.report.table import Column, Table, as_text, render
 from golf.report.variants import Variant
+from golf.run.identity import variant_id
 from golf.run.result import Result
 from golf.settings.config import RulesConfig
 from golf.words import text_width
@@ -237,6 +238,32 @@ def test_the_best_is_flattered_only_among_variants_that_compare_and_may_be_equal
     better = variant("better", [1.1, 1.1001, 1.1003])
     assert "flatters" not in _remarks([better, *tied[1:]], tied[0])
     assert "3 variants may be equal" in _remarks([variant(name, [1.2]) for name in "ab"], variant("c", [1.21]))
+
+
+def test_number_formats_of_the_same_checkpoints_share_the_luck_of_their_trainings() -> None:
+    trained = np.array([1.21, 1.22, 1.25])
+    noise = 1e-4 * np.random.default_rng(0).standard_normal((4, 3))
+    formats = [variant(name, [*row]) for name, row in zip("abcd", trained + noise, strict=True)]
+    pairs = [
+        replace(v, rows=tuple(replace(r, pre_quant_bpb=x) for r, x in zip(v.rows, trained, strict=True)))
+        for v in formats
+    ]
+    # Residuals of a table of formats and checkpoints, with (4 - 1) · (3 - 1) degrees of freedom.
+    rest = noise - noise.mean(0) - noise.mean(1, keepdims=True) + noise.mean()
+    luck = luck_of_the_best(4, float(np.sqrt((rest**2).sum() / 6)), 3)
+    assert f"chance flatters the best by {luck:.6f} bpb" in _remarks(pairs[1:], pairs[0])
+    # A format that left a sweep in rounds has fewer seeds: all are compared on those they share.
+    more = [replace(v, rows=(*v.rows, replace(v.rows[0], seed=4, val_bpb=1.3, pre_quant_bpb=1.3))) for v in pairs[1:]]
+    assert f"best by {luck:.6f} bpb" in _remarks([*more[1:], pairs[0]], more[0])
+    assert f"chance flatters the best by {luck_of_the_best(4, 0.0208, 3):.3f}" in _remarks(formats[1:], formats[0])
+
+
+def test_the_choice_of_a_variant_is_no_word_under_a_table_that_compares_nothing(runs: Path) -> None:
+    write_lr_sweep(runs, {0.04: [1.2286, 1.2290], 0.03: [1.2240, 1.2236], 0.02: [1.2230, 1.2228]})
+    folder = str(next(runs.glob(f"*-{variant_id(with_lr(0.02))}")))
+    alone = read_study([folder])
+    assert "fresh seeds" not in "".join(remarks_on(judged(alone, HOUSE)))
+    assert "was the best of 3" in "".join(remarks_on(judged(alone, HOUSE, against=1.23)))
 
 
 def test_machines_and_faults_are_named() -> None:

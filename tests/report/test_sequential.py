@@ -136,6 +136,10 @@ def test_another_text_leaves_at_once() -> None:
     done = judge_sequentially([reference, other], reference, HOUSE, SequentialPlan((1, 2, 3), "a"))
     assert not done.active
     assert "not comparable" in done.verdicts["b"].reason
+    # Data that changed between two rounds are two texts, of which there is no mean.
+    rows = tuple(replace(row, data=f"text {row.seed}") for row in variant("b", [1.0, 1.0001]).rows)
+    done = judge_sequentially([reference, replace(other, rows=rows)], reference, HOUSE, SequentialPlan((1, 2, 3), "a"))
+    assert not done.active and "its seeds were scored on 2 texts" in done.verdicts["b"].reason
 
 
 def test_one_seed_of_each_decides_nothing() -> None:

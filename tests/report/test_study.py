@@ -53,8 +53,9 @@ def test_a_copy_of_all_runs_has_its_own_sweeps(runs: Path, tmp_path: Path) -> No
     write_lr_sweep(runs, {0.04: [1.2286, 1.2290], 0.03: [1.2240, 1.2236], 0.02: [1.2230, 1.2228]})
     runs.rename(tmp_path / "copied")
     folders = [str(tmp_path / "copied" / f"run-{variant_id(with_lr(lr))}") for lr in (0.04, 0.02)]
-    assert any("was the best of 3 in the sweep lr" in note for note in read_study(folders).notes)
-    assert read_study([str(tmp_path / "copied")]).notes == ()
+    assert any("was the best of 3 in the sweep lr" in note for note in read_study(folders).about_chosen)
+    copied = read_study([str(tmp_path / "copied")])
+    assert copied.notes == copied.about_chosen == ()
 
 
 def test_a_sweep_at_any_time(runs: Path) -> None:
@@ -123,17 +124,19 @@ def test_a_reference_that_was_chosen_as_a_best_goes_without_its_lucky_runs(runs:
     write_sweep(runs, "second-bbbbbbbb", asked, created="2026-02-01T00:00:00")
     found = read_study(["second"])
     assert found.reference is not None and len(found.reference.rows) == 2
-    assert any("the best of 3 in the sweep first-aaaaaaaa, by runs that count here again" in n for n in found.notes)
+    assert any(
+        "the best of 3 in the sweep first-aaaaaaaa, by runs that count here again" in n for n in found.about_chosen
+    )
     for seed in (3, 4):
         write_run(runs, with_lr(0.02), 1.2238 + 0.0001 * seed, seed)
         asked.append((["optim.matrix_lr=0.02"], with_lr(0.02), seed))
     write_sweep(runs, "second-bbbbbbbb", asked, created="2026-02-01T00:00:00")
     found = read_study(["second"])
     assert found.reference is not None and [row.seed for row in found.reference.rows] == [3, 4]
-    assert any("its runs there were lucky and do not count." in note for note in found.notes)
+    assert any("its runs there were lucky and do not count." in note for note in found.about_chosen)
     # The reference of the first sweep was not chosen for its score.
     write_sweep(runs, "first-aaaaaaaa", asked, reference=variant_id(with_lr(0.02)))
-    assert not any("the best of" in note for note in read_study(["second"]).notes)
+    assert not any("the best of" in note for note in read_study(["second"]).about_chosen)
 
 
 def test_an_unknown_target_lists_the_sweeps(runs: Path) -> None:

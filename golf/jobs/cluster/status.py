@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
 from dataclasses import dataclass
@@ -14,8 +15,11 @@ from golf.jobs.cluster.queue import PENDING, JobState, job_states
 from golf.jobs.cluster.submit import read_submitted
 from golf.jobs.sweep.jobs import RUNNING, STOPPED, Key, last_metric, progress_of
 from golf.jobs.sweep.record import SweepRecord, read_record, sweep_folder
-from golf.report.store import begun_sweeps, sweep_names
+from golf.report.rows import UNREADABLE
+from golf.report.store import find_record as find_any_record
+from golf.report.store import sweep_names
 from golf.run.folder import find_run, finished_run, runs_root
+from golf.run.result import FINAL
 
 WAITING, NOT_STARTED, UNKNOWN = "waiting", "not started", "unknown"
 
@@ -26,7 +30,7 @@ class RunStatus:
 
     label: str
     seed: int
-    state: str  # state of the result, or running, waiting, stopped, failed, lost, not started, unknown
+    state: str  # state of the result, or running, waiting, stopped, unreadable, failed, lost, not started, unknown
     detail: str = ""  # score, progress or reason
     job: str = ""  # id of the Slurm job
 
@@ -34,11 +38,8 @@ class RunStatus:
 def find_record(name: str) -> SweepRecord:
     """Return the sweep `name`, or the only one whose name starts so. Raises `GolfError` if there is not exactly one."""
     name = name.rstrip("/").rpartition("/")[2]
-    matching = [path.parent.name for path in begun_sweeps(name, runs_root())]
-    if len(matching) == 1 and (record := read_record(matching[0])):
+    if (found := find_any_record(name, runs_root())) and (record := read_record(found["name"])):
         return record
-    if matching:
-        raise GolfError(f"{name} begins the names of several sweeps; say which: {', '.join(matching)}.")
     known = ", ".join(sweep_names(runs_root()))
     raise GolfError(f"There is no sweep {name}: {f'known are {known}' if known else 'none has been run'}.")
 
@@ -93,13 +94,15 @@ def _status(key: Key, job: str, slurm: dict[str, JobState] | str, logs: Path) ->
 
 
 def _reason(key: Key) -> tuple[str, str] | None:
-    """Return state and reason of an attempt that was cut short; None if it left none."""
+    """Return state and reason of an attempt that was cut short or cannot be read; None if it left no result."""
     folder = find_run(*key)
-    try:
-        values = json.loads(folder.result.read_text()) if folder else {}
-        return values["state"], values["reason"]
-    except (OSError, ValueError, LookupError):
+    if not folder or not folder.result.exists():
         return None
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+        values = json.loads(folder.result.read_text())
+        if values["state"] not in FINAL:
+            return values["state"], values["reason"]
+    return UNREADABLE, "result.json is damaged or of another version; the same command runs it again"
 
 
 def _how_far(key: Key) -> str:

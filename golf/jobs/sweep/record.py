@@ -37,7 +37,8 @@ class SweepRecord:
     name: str
     command: list[str]
     created: str  # time at which this command was first given, ISO 8601 in UTC
-    reference: str | None = None  # id of the variant that tables compare the others with
+    # Id of the variant that tables compare the others with; empty for a table without one, None for the first variant.
+    reference: str | None = None
     swept: list[str] = field(default_factory=list)  # settings that vary, besides the seed
     kind: str = "grid"  # one of grid, seeds, leave_one_out, add_one
     runs: list[dict[str, Any]] = field(default_factory=list)  # distinct runs: overrides, variant_id, seed, name
@@ -154,8 +155,8 @@ def sweep_kind(jobs: Sequence[Job]) -> str:
 
 
 def _reference(jobs: Sequence[Job], kind: str) -> str | None:
-    """Return the id of the variant that tables compare with, None if there is none."""
+    """Return the id of the variant that tables compare with, empty for none; None leaves it to the tables."""
     if not jobs:
         return None
-    said = jobs[0].cfg.sweep.reference or ("first" if kind in REFERENCE_KINDS else "none")
-    return jobs[0].key[0] if said == "first" else None
+    said = jobs[0].cfg.sweep.reference or ("first" if kind in REFERENCE_KINDS else None)
+    return {"first": jobs[0].key[0], "none": "", None: None}[said]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import secrets
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,4 +65,4 @@ def is_sweep(folder: Path) -> bool:
 
 def warning(reason: object, folder: Path) -> str:
     """Return the warning that a run prints when its mirror failed for `reason`."""
-    return f"W&B: {reason}. The folder has all of it: `golf sync {folder}` uploads it later."
+    return f"W&B: {reason}. The folder has all of it: `golf sync {shlex.quote(str(folder))}` uploads it later."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -10,7 +11,14 @@ import pytest
 from golf.errors import GolfError
 from golf.jobs.sweep.jobs import Job, Refused
 from golf.jobs.sweep.record import extended, make_record, read_record, sweep_folder, sweep_name, write_record
+from golf.report.earlier_sweeps import first_variant
+from golf.report.findings import judged
+from golf.report.results import results_table
+from golf.report.study import read_study
+from golf.report.table import render
 from golf.settings.composition import sweep_label
+from golf.settings.config import RulesConfig
+from tests.report.runs import write_run
 from tests.support import compose
 
 COMMAND = ["golf/train.py", "-m", "optim.matrix_lr=0.02,0.03", "seed=1,2"]
@@ -38,6 +46,19 @@ def test_a_record_says_what_was_asked_for(runs: Path) -> None:
     }
     assert stored["refused"] == [{"overrides": ["model.num_heads=5"], "error": "does not divide"}]
     assert read_record("lr-1") == record and read_record("lr-2") is None
+
+
+@pytest.mark.parametrize(("asked", "has_reference"), [("null", True), ("first", True), ("none", False)])
+def test_a_table_has_no_reference_if_none_was_asked_for(asked: str, has_reference: bool, runs: Path) -> None:
+    wanted = jobs(*(f"{job} sweep.reference={asked}" for job in GRID))
+    write_record(make_record("lr-1", COMMAND, wanted, [], None))
+    for job, bpb in zip(wanted, (1.22, 1.23, 1.24), strict=True):
+        write_run(runs, job.cfg, bpb, job.cfg.seed)
+    study = read_study(["lr-1"])
+    assert (study.reference is study.variants[0]) if has_reference else study.reference is None
+    assert ("Verdicts by" in render(results_table(judged(study, RulesConfig())), "text")) == has_reference
+    assert read_study(["lr-1"], "0.03").reference is not None
+    assert bool(first_variant(dataclasses.asdict(make_record("x", COMMAND, wanted, [], None)))) == has_reference
 
 
 def test_a_refused_value_counts_as_swept(runs: Path) -> None:

@@ -1,13 +1,15 @@
 """The keys of a run's values in a tracker, and a reader of a growing file."""
 
 import json
+import re
+import shlex
 from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from golf.jobs.track.keys import UNFINISHED, config_values, flat, history_row, summary_values
-from golf.jobs.track.mirror_record import MirrorRecord
+from golf.jobs.track.mirror_record import MirrorRecord, warning
 from golf.jobs.track.stream import Tail
 
 LEAVES = st.none() | st.integers() | st.lists(st.integers(), max_size=2)
@@ -115,3 +117,9 @@ def test_an_id_belongs_to_a_folder(tmp_path: Path) -> None:
         assert MirrorRecord.open(folder) == MirrorRecord.read(folder)
         ids.append(MirrorRecord.open(folder).id)
     assert all(id.startswith("12345678-s7-a3-") for id in ids) and ids[0] != ids[1]
+
+
+def test_the_command_that_a_warning_names_can_be_pasted() -> None:
+    folder = Path("/my runs/漢/seed1")
+    named = re.search("`(.*)`", warning("no key", folder))
+    assert named and shlex.split(named[1]) == ["golf", "sync", str(folder)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import importlib.abc
 import importlib.util
@@ -21,8 +22,10 @@ import pytest
 from golf.jobs.track.companion import mirrored
 from golf.jobs.track.mirror_record import INCOMPLETE, OFFLINE, UPLOADED, MirrorRecord
 from golf.run.folder import RunFolder
+from golf.settings.config import Config
 from golf.settings.jobs_config import TrackConfig
 from golf.training.data.own_text import OwnDataset
+from tests.report.runs import write_run
 from tests.support import ROOT, Done, golf_main, golf_train, only_run, script_main, tiny_overrides
 from tests.wandb_server import DEAD, KEY, WandbServer, serve_wandb
 
@@ -227,6 +230,20 @@ def test_runs_made_without_a_mirror_are_uploaded_later_and_once(
     )
     assert "0 mirrored, 1 there already, 1 without" in sync(tmp_path, server).stdout
     assert sync(tmp_path / "nothing", server).returncode == 2
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(
+    runs: Path, server: WandbServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_run(runs, Config(), 1.2)
+
+    def refuse(*_: object, **__: object) -> str:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("tempfile.mkdtemp", refuse)
+    done = sync(runs, server)
+    assert done.returncode == 2 and f"{folder}/track.log cannot be written (Permission denied)" in done.stderr
+    assert done.stderr.count("\n") == 1 and not (folder / "track.log").exists()
 
 
 @pytest.mark.slow
