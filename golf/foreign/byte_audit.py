@@ -123,10 +123,8 @@ def _check_counts(name: str, what: str, documents: Sequence[TextBytes], audit: A
             "each counted as no bytes"
         )
     counted, decoded = sum(b.counted for b in known), sum(b.decoded for b in known)
-    many, few = (
-        [b for b in known if b.counted > b.decoded],
-        [b for b in known if b.counted < b.decoded and not b.lacks_first_space],
-    )
+    many = [b for b in known if b.counted > b.decoded]
+    few = [b for b in known if b.counted < b.decoded and not b.lacks_first_space]
     rule = any(b.lacks_first_space for b in known)
     if many:
         share = f"{counted:,} bytes for {decoded:,}"

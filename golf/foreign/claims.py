@@ -31,7 +31,9 @@ def check_claims(logs: Logs, chosen: Submitted, claims: Claims, code_bytes: int 
     if not chosen.runs:
         audit.untrue += _own_mean_faults(claims)
         return
-    comparable = _comparable(chosen.runs, claims, code_bytes)
+    seeds = {run.seed for run in chosen.runs}
+    of_logs = replace(claims, per_seed={seed: f for seed, f in claims.per_seed.items() if seed in seeds})
+    comparable = of_logs if code_bytes is None else _without_sizes_of_script(chosen.runs, of_logs, code_bytes)
     if logs.is_complete:
         faults, look_at = _score_faults(chosen, comparable)
         audit.untrue += [*faults, *_excess_bytes(chosen.runs, comparable)]
@@ -44,8 +46,11 @@ def check_claims(logs: Logs, chosen: Submitted, claims: Claims, code_bytes: int 
     audit.untrue += [*_figure_faults(chosen.runs, comparable), *_seed_faults(chosen.runs, comparable, logs.last)]
 
 
-def claim_faults(runs: Sequence[ForeignRun], claims: Claims) -> list[str]:
+def claim_faults(runs: Sequence[ForeignRun], claims: Claims, code_bytes: int | None = None) -> list[str]:
     """Return every claim that the runs of an imported folder contradict, those about single seeds first."""
+    claimed_code = claims.figures.get("code_bytes")
+    if code_bytes is not None and claimed_code is not None and claimed_code.agrees_with(code_bytes):
+        claims = _without_sizes_of_script(runs, claims, code_bytes)
     faults = _seed_faults(runs, claims)
     if (score := claims.figures.get("val_bpb")) and not math.isfinite(score.value):
         faults.append(f"{as_claimed(score)} is no score")
@@ -218,13 +223,9 @@ def _over_limits(runs: Sequence[ForeignRun], claims: Claims) -> list[str]:
     return faults
 
 
-def _comparable(runs: Sequence[ForeignRun], claims: Claims, code_bytes: int | None) -> Claims:
-    """Return the claims of seeds that have a log, without sizes that the script in the folder makes right."""
-    seeds = {run.seed for run in runs}
-    per_seed = {seed: figures for seed, figures in claims.per_seed.items() if seed in seeds}
-    if code_bytes is None:
-        return replace(claims, per_seed=per_seed)
-    # The script in the folder may be a shorter form of the one that the logs ran.
+def _without_sizes_of_script(runs: Sequence[ForeignRun], claims: Claims, code_bytes: int) -> Claims:
+    """Return the claims without sizes that the script in the folder makes right."""
+    # The script in the folder may be another form of the one that the logs ran.
     totals = [model + code_bytes for model in _values(runs, "artifact_bytes")]
     # `check_code_size` compares the claimed code with the script itself, so that claim is left out here.
     whole = {"code_bytes"}
@@ -232,7 +233,7 @@ def _comparable(runs: Sequence[ForeignRun], claims: Claims, code_bytes: int | No
         whole.add("total_bytes")
     of_seeds = {
         seed: {n: f for n, f in figures.items() if n != "total_bytes" or not any(map(f.agrees_with, totals))}
-        for seed, figures in per_seed.items()
+        for seed, figures in claims.per_seed.items()
     }
     return replace(claims, figures={n: f for n, f in claims.figures.items() if n not in whole}, per_seed=of_seeds)
 

@@ -24,12 +24,12 @@ def variables_of_techniques() -> dict[str, list[tuple[str, Variable]]]:
 
 def is_zero(value: str) -> bool:
     """Tell whether a variable's text means zero or "not given"."""
-    return value in ("", "0", "0.0")
+    return value.lower() in ("", "0", "0.0", "false")
 
 
 def is_off(value: str) -> bool:
     """Tell whether the text of a switch means "off"; switches that name a layer or a fraction are off at -1."""
-    return is_zero(value) or value in ("-1", "-1.0") or value.lower() in ("none", "false")
+    return is_zero(value) or value.lower() in ("-1", "-1.0", "none")
 
 
 def technique_overrides(assignments: Mapping[str, str], also: Collection[str] = ()) -> tuple[list[str], list[str]]:

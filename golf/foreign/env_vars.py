@@ -16,6 +16,9 @@ from golf.foreign.env_techniques import is_off, is_zero, technique_overrides, va
 from golf.foreign.translation import Structure, Translation, complete
 from golf.settings.quoting import quoted
 
+SEPARATORS = ";&|<>\n"  # of commands and redirections in a shell
+_SCRIPT = re.compile(r"(?:.*/)?train\w*\.py")
+
 
 def translate(
     command_line: str,
@@ -27,16 +30,20 @@ def translate(
     """Return the translation of a command line: its assignments and torchrun's number of processes.
 
     With the script that the command starts, `declared` are its variables with their defaults, `unread` are those that
-    it never uses, and `structure` is what it has without a variable. Raises `GolfError` if a quote is not
-    closed.
+    it never uses, and `structure` is what it has without a variable. Raises `GolfError` if a quote is not closed, if a
+    value is a variable of the shell, or if several scripts are started.
     """
     result = Translation()
     given = result.given
-    for word in _words(command_line):
+    words, result.unknown = _words(command_line)
+    for word in words:
         if match := re.fullmatch(r"--nproc[-_]per[-_]node=(\d+)", word):
             result.overrides.append(f"launch.nproc={match[1]}")
-        elif match := re.fullmatch(r"([A-Za-z_]\w*)=(.*)", word, re.DOTALL):
+        # PowerShell writes `$env:` before the name.
+        elif match := re.fullmatch(r"(?:\$env:)?([A-Za-z_]\w*)=(.*)", word, re.DOTALL):
             name, value = match[1], match[2]
+            if "$" in value and not names.MACHINE.fullmatch(name):
+                raise GolfError(f"Only a shell knows the value in {word}: write the value itself.")
             if name in unread:
                 result.without_effect.append(f"{name}={value} (the script declares it and never reads it)")
             elif declared is not None and name not in declared and not names.MACHINE.fullmatch(name):
@@ -95,17 +102,34 @@ def _without_counterpart(declared: Mapping[str, str | None], settled: Collection
     ]
 
 
-def _words(command_line: str) -> list[str]:
+def _words(command_line: str) -> tuple[list[str], list[str]]:
+    """Return the words of a command line up to its script, and the arguments of the script.
+
+    Separators of commands and the files of redirections are in neither.
+    """
+    # Public commands go on over several lines by a backslash at the end.
+    line = re.sub(r"\\\r?\n", " ", command_line)
+    # torchrun accepts its option with a space as well. A digit before `>` is the number of a stream.
+    line = re.sub(r"(?<=\s)\d(?=>)", "", re.sub(r"(--nproc[-_]per[-_]node)\s+", r"\1=", line))
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=SEPARATORS)
+    lexer.whitespace, lexer.whitespace_split = " \t\r", True
+    words: list[str] = []
+    arguments: list[str] = []
+    kept, separator = words, ""
     try:
-        # Public commands go on over several lines by a backslash at the end.
-        words = shlex.split(command_line.replace("\\\n", " "), comments=True)
+        for word in lexer:
+            if set(word) <= set(SEPARATORS):
+                kept, separator = words, word
+                continue
+            if "<" not in separator and ">" not in separator:
+                kept.append(word)
+                kept = arguments if _SCRIPT.fullmatch(word) else kept
+            separator = ""
     except ValueError as error:
         raise GolfError(f"The command line cannot be read ({error}): check its quotes.") from error
-    # torchrun accepts its option with a space as well.
-    for i in range(len(words) - 1):
-        if words[i] in ("--nproc_per_node", "--nproc-per-node"):
-            words[i] += f"={words[i + 1]}"
-    return words
+    if len(scripts := [word for word in words if _SCRIPT.fullmatch(word)]) > 1:
+        raise GolfError(f"The command line starts {len(scripts)} scripts: translate one command at a time.")
+    return words, arguments
 
 
 def _assign(name: str, value: str, result: Translation) -> None:
@@ -113,8 +137,7 @@ def _assign(name: str, value: str, result: Translation) -> None:
     result.lora |= name in names.LORA_ONLY
     if name in names.APRIL_LORA:
         result.april_lora[name] = value
-    if name in names.QUANT:
-        result.quant[name] = value
+    result.assigned[name] = value
     if name in names.FRONTIER:
         result.frontier[name] = value
     if name in ("TTT_WARM_START_A", "TTT_MASK", *names.LORA_TARGETS, *names.QUANT, *names.FRONTIER):

@@ -101,9 +101,7 @@ def _walk(path: Path) -> Iterator[tuple[Path, list[str]]]:
 
 def _may_be_log(name: str) -> bool:
     """Tell whether a file's name is one that logs have."""
-    ending = Path(name).suffix.lower()
-    if ending == ENDING:
-        ending = Path(Path(name).stem).suffix.lower()
+    ending = Path(name.lower().removesuffix(ENDING)).suffix
     is_numbered = re.fullmatch(r".*\.log\.\d+", name) is not None
     # requirements.txt ends as a log does and lies in many submissions.
     return (ending in LOG_ENDINGS or is_numbered) and not name.startswith((".", "requirements"))

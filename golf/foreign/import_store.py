@@ -15,6 +15,7 @@ from golf.foreign.folder_reader import ForeignFolder, read_folders
 from golf.foreign.foreign_run import ForeignRun
 from golf.foreign.readme_claims import find_readme, readme_faults
 from golf.foreign.run_audit import audit_runs, copies, same_seed_faults, shard_faults
+from golf.foreign.script_audit import SCRIPT
 from golf.foreign.submitted_runs import Logs, submitted
 from golf.report.imported_rows import DAMAGED, imported_folder, rows_of_record
 from golf.words import listed
@@ -42,7 +43,8 @@ def _folder_faults(folder: ForeignFolder) -> list[str]:
             faults.append(f"{folder.claims.name} {folder.claims.problem}")
         # A run that was made from the claims cannot contradict them.
         logged = [run for run in folder.runs if run.files[0] != folder.claims.name]
-        faults += claim_faults(logged, folder.claims)
+        script = Path(folder.folder) / SCRIPT
+        faults += claim_faults(logged, folder.claims, script.stat().st_size if script.is_file() else None)
         chosen = submitted(Logs(scored=[run for run in logged if run.has_score]), folder.claims).runs
     readme = find_readme(Path(folder.folder))
     if readme is not None and folder.has_logs:

@@ -48,7 +48,7 @@ def table(entries: Sequence[Entry], width: int, *, by_submission: bool = True) -
         aligned = [rest[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(rest[1:], widths[1:], strict=True))]
         return "  ".join([f"  {name}".ljust(first + 2), *aligned]).rstrip()
 
-    lines = [f"{len(entries)} imported runs", line(_COLUMNS[0], _COLUMNS[1:])]
+    lines = [counted(len(entries), "imported run"), line(_COLUMNS[0], _COLUMNS[1:])]
     submission = None
     for name, row, entry in zip(names, cells, entries, strict=True):
         if by_submission and entry.submission is not submission:
@@ -80,10 +80,8 @@ def _apart(names: Sequence[str], width: int) -> list[str]:
     # The end of a name stays, too: names of logs often differ only in the seed there.
     head = (width - 1) // 2
     cut = [n if len(n) <= width else f"{n[:head]}…{n[len(n) - (width - 1 - head) :]}" for n in names]
-    owners: dict[str, set[str]] = {}
-    for short, name in zip(cut, names, strict=True):
-        owners.setdefault(short, set()).add(name)
-    return [short if len(owners[short]) == 1 else name for short, name in zip(cut, names, strict=True)]
+    owners = Counter(short for short, _ in {*zip(cut, names, strict=True)})
+    return [short if owners[short] == 1 else name for short, name in zip(cut, names, strict=True)]
 
 
 def summary(records: Sequence[dict[str, Any]]) -> list[str]:

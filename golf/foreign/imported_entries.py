@@ -110,14 +110,13 @@ def ordered(entries: Sequence[Entry], field: str) -> list[Entry]:
     _check_field(name)
     if name == FAULT:
         return sorted(entries, key=lambda entry: (-1 if field.startswith("-") else 1) * len(entry.faults))
-    # An unknown value has no order among numbers, and Python refuses to compare it.
-    known: list[Entry] = []
-    unknown: list[Entry] = []
-    for entry in entries:
-        value = entry.value(name)
-        is_known = value is not None and (isinstance(value, str) or is_number(value))
-        (known if is_known else unknown).append(entry)
-    return [*sorted(known, key=lambda entry: entry.value(name), reverse=field.startswith("-")), *unknown]
+
+    def is_known(entry: Entry) -> bool:
+        # An unknown value has no order among numbers, and Python refuses to compare it.
+        return isinstance(value := entry.value(name), str) or is_number(value)
+
+    known = sorted(filter(is_known, entries), key=lambda entry: entry.value(name), reverse=field.startswith("-"))
+    return [*known, *(entry for entry in entries if not is_known(entry))]
 
 
 def _check_field(field: str) -> None:

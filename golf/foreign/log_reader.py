@@ -144,7 +144,7 @@ class _LogReader:
         if not self.run.is_empty:
             # A script that is echoed after figures is the next run's.
             self._begin_run(number)
-        self.run = LogRun(self.run.first_line, self.run.figures)
+        self.run = LogRun(self.run.first_line, self.run.figures, opened=self.run.opened)
         self.header = LogRun(self.run.first_line, dict(self.run.figures))
 
     def _feed(self, number: int, line: Line) -> None:

@@ -76,10 +76,11 @@ def sentence(verdict: Verdict, reference: Variant | float, rules: RulesConfig) -
     else:
         against = f"{reference.label} ({len(reference.counted)} seeds)"
     parts = [f"**{verdict.kind}** {LINKS.get(verdict.kind, 'against')} {against}"]
-    if verdict.difference_bpb is not None:
-        parts.append(f"difference {verdict.difference_bpb:+.5f} bpb")
-    if verdict.difference_nats is not None:
-        parts.append(f"{verdict.difference_nats:+.5f} nats per token")
+    differences = (
+        ("difference {:+.5f} bpb", verdict.difference_bpb),
+        ("{:+.5f} nats per token", verdict.difference_nats),
+    )
+    parts += [form.format(value) for form, value in differences if value is not None]
     if verdict.comparison is not None:
         parts.append(verdict.comparison.test)
     if verdict.p is not None:

@@ -67,9 +67,8 @@ def rule_faults(run: ForeignRun) -> list[str]:
 
 def seed_faults(run: ForeignRun) -> list[str]:
     """Return a fault if the log prints another seed than its file's name has."""
-    if not run.is_misnamed:
-        return []
-    return [f"its name says seed {run.named_seed}, its log seed {run.count('seed')}"]
+    fault = f"its name says seed {run.named_seed}, its log seed {run.count('seed')}"
+    return [fault] if run.is_misnamed else []
 
 
 def implied_bytes(loss: float, bpb: float, tokens: float) -> float:

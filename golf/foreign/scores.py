@@ -192,9 +192,12 @@ def _joined(scores: Sequence[LoggedScore]) -> list[LoggedScore]:
     """Join `tag` and `tag_exact` to one score: the digits of the one, the seconds of the other."""
     joined: list[LoggedScore] = []
     for score in scores:
-        same = [i for i, s in enumerate(joined) if base_tag(s.tag) == base_tag(score.tag) and _same_value(s, score)]
+        base = base_tag(score.tag)
+        same = [i for i, s in enumerate(joined) if base_tag(s.tag) == base and _same_value(s, score)]
         if not same:
-            joined.append(score)
+            # An exact score without more digits than the rounded one was cut off with its log.
+            if not any(s.tag == base != score.tag and score.digits <= s.digits for s in joined):
+                joined.append(score)
             continue
         old = joined.pop(same[-1])
         exact, other = (old, score) if old.digits > score.digits else (score, old)
@@ -224,15 +227,12 @@ def _of_compatible_tag(score: LoggedScore, before: Sequence[LoggedScore]) -> Log
     """Return a score of the compatible tag as `other` if it repeats another score or its kind cannot be told."""
     others = [s for s in before if s.kind in ARTIFACT_KINDS]
     same = next((s for s in reversed(others) if s.val_bpb == score.val_bpb), None)
+    flat, doubt = last_of(before, POST), ""
     if same is not None and same.kind != POST:
         doubt = f"{base_tag(score.tag)} repeats the {same.kind} score of {base_tag(same.tag)}"
-        return replace(score, kind=OTHER, doubt=doubt)
-    flat = last_of(before, POST)
-    if same is None and flat is not None and abs(flat.val_bpb - score.val_bpb) > FLAT_GAIN_BPB:
-        return replace(
-            score, kind=OTHER, doubt=f"{score.tag} is a further score that its tag does not tell the kind of"
-        )
-    return score
+    elif same is None and flat is not None and abs(flat.val_bpb - score.val_bpb) > FLAT_GAIN_BPB:
+        doubt = f"{score.tag} is a further score that its tag does not tell the kind of"
+    return replace(score, kind=OTHER, doubt=doubt) if doubt else score
 
 
 def _sliding_if_shown(

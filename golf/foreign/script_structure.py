@@ -39,11 +39,10 @@ def script_structure(tree: ast.Module, declared: Mapping[str, str | None]) -> St
     _add_smear(tree, declared, structure)
     if "orthogonal_" in names:
         structure.techniques.append("ortho_init")
-        structure.settings.append(
-            f"tech.ortho_init.proj_init={'ortho_depth_scaled' if _scales_by_depth(tree) else 'zero'}"
+        settings = (
+            ["proj_init=ortho_depth_scaled"] if _scales_by_depth(tree) else ["proj_init=zero", "embed_proj_gain=one"]
         )
-        if not _scales_by_depth(tree):
-            structure.settings.append("tech.ortho_init.embed_proj_gain=one")
+        structure.settings += [f"tech.ortho_init.{setting}" for setting in settings]
     structure.settings.append(f"tech.partial_rope.reference_len={_reference_len(tree)}")
     return structure
 
@@ -64,14 +63,9 @@ def _add_smear(tree: ast.Module, declared: Collection[str], structure: Structure
 
 def _names(tree: ast.Module, dead: set[ast.AST]) -> set[str]:
     """Return the names of everything that the script defines, loads or passes, but for the nodes `dead`."""
-    names = set()
-    for node in ast.walk(tree):
-        if node in dead:
-            continue
-        for key in ("name", "id", "attr", "arg"):
-            if isinstance(value := getattr(node, key, None), str):
-                names.add(value)
-    return names
+    live = [node for node in ast.walk(tree) if node not in dead]
+    values = [getattr(node, key, None) for node in live for key in ("name", "id", "attr", "arg")]
+    return {value for value in values if isinstance(value, str)}
 
 
 def _dead(tree: ast.Module, declared: Mapping[str, str | None]) -> set[ast.AST]:

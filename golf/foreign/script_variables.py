@@ -63,14 +63,14 @@ def public_variables(path: Path) -> ScriptVariables:
         if not best.defaults:
             raise GolfError(f"{path} has neither {SCRIPT} nor a log with settings: name a script or another folder.")
         return best
-    if path.suffix in LOGS and path.is_file():
-        variables = variables_of_log(path)
-        if not variables.defaults:
-            raise GolfError(f"{path} neither echoes a script nor prints settings: name a script or another log.")
-        return variables
     if not path.is_file():
         raise GolfError(f"{path} is no file: name the train_gpt.py that the command line is for.")
-    return variables_of_script(read_script(path), path.name)
+    is_log = path.suffix in LOGS
+    variables = variables_of_log(path) if is_log else variables_of_script(read_script(path), path.name)
+    if not variables.defaults:
+        lacks = "neither echoes a script nor prints settings" if is_log else "reads no variable of the environment"
+        raise GolfError(f"{path} {lacks}: name another script or log.")
+    return variables
 
 
 def variables_of_log(path: Path) -> ScriptVariables:

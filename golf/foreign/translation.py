@@ -45,7 +45,7 @@ class Translation:
     techniques: dict[str, str] = field(default_factory=dict)  # variables of techniques, translated together at the end
     idle_defaults: list[str] = field(default_factory=list)  # NAME=value of defaults for techniques not chosen
     inexpressible: list[str] = field(default_factory=list)  # NAME=default of variables that the script reads, not known
-    quant: dict[str, str] = field(default_factory=dict)  # variables of quantization that need others beside them
+    assigned: dict[str, str] = field(default_factory=dict)  # all variables, also defaults of the script
     ttt: bool | None = None  # value of TTT_ENABLED; None if it is not set
     lora: bool = False  # True if a variable of the scripts with low-rank test-time training is set
     april_lora: dict[str, str] = field(default_factory=dict)  # variables of those from 10 April on
@@ -74,7 +74,7 @@ def _complete_calibration(result: Translation) -> None:
     """Set the tokens of calibration: the scripts count batches of one of eight ranks."""
     sizes = [o.partition("=")[2] for o in result.overrides if o.startswith("data.train_batch_tokens=")]
     batch = int(sizes[-1]) if sizes and sizes[-1].isdigit() else APRIL_BATCH_TOKENS
-    if (batches := result.quant.get("GPTQ_CALIBRATION_BATCHES", "")).isdigit():
+    if (batches := result.assigned.get("GPTQ_CALIBRATION_BATCHES", "")).isdigit():
         result.overrides.append(f"quant.calibration.tokens={int(batches) * batch // 8}")
 
 
@@ -96,7 +96,7 @@ def _complete_ttt(result: Translation) -> None:
 def _complete_quant(result: Translation, structure: Structure) -> None:
     """Select the quantization of the scripts from 5 April on, and what they always have, before its settings."""
     base = list(structure.overrides)
-    enabled = result.quant.get("LQER_ENABLED")
+    enabled = result.assigned.get("LQER_ENABLED")
     if LQER_QUANT in base and enabled is not None and is_off(enabled):
         base[base.index(LQER_QUANT)] = SDCLIP
     elif enabled is not None and not is_off(enabled) and LQER_QUANT not in base:
@@ -105,8 +105,8 @@ def _complete_quant(result: Translation, structure: Structure) -> None:
         override.startswith(("quant.embed.clip_k=", "quant.mlp.clip_k=")) for override in result.overrides
     ):
         base.insert(0, SDCLIP)
-    if LQER_QUANT in base and is_off(result.quant.get("LQER_ASYM_ENABLED", "1")):
-        bits = result.quant.get("LQER_FACTOR_BITS", "4")
+    if LQER_QUANT in base and is_off(result.assigned.get("LQER_ASYM_ENABLED", "1")):
+        bits = result.assigned.get("LQER_FACTOR_BITS", "4")
         result.overrides += ["quant.lqer.factors=row", f"quant.lqer.format=int{quoted(bits)}"]
     # A quantization that a switch selects, such as that of the first scripts, takes the place of the script's own.
     if any(override.startswith("quant=") for override in result.overrides):

@@ -62,6 +62,17 @@ def test_a_readme_that_is_of_another_run(tmp_path: Path) -> None:
     ]
 
 
+def test_a_size_with_the_script_of_the_folder_is_true(tmp_path: Path) -> None:
+    """An export with a readable script counts that, and the logs of its runs count the wrapped one."""
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "train_gpt.py").write_text("#" * 90_000)
+    sizes = {"bytes_code": 90_000, "bytes_total": 15_890_000}
+    claimed = {**sizes, "seed_results": {"7": {"artifact_bytes": 15_890_000}}}
+    assert faults(imported(tmp_path / "x", {"train.log": log()}, claimed)) == []
+    wrong = faults(imported(tmp_path / "x", {"train.log": log()}, claimed | {"bytes_code": 80_000}))
+    assert any("bytes_code is 80,000, the logs say 50,000" in fault for fault in wrong)
+
+
 def test_a_sum_of_times_may_be_off_by_what_each_lost_in_rounding(tmp_path: Path) -> None:
     sliding = log(eval_ms=61, tag="final_int8_zlib_sliding")
     both = log(eval_ms=61) + "".join(line + "\n" for line in sliding.splitlines() if "sliding" in line)

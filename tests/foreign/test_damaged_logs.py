@@ -193,6 +193,16 @@ def test_any_bytes_are_read_without_a_traceback(tmp_path: Path, content: bytes) 
             assert_printable(found)
 
 
+@pytest.mark.parametrize("cut", range(1, 9))
+def test_an_exact_score_that_was_cut_off_is_not_the_score(tmp_path: Path, cut: int) -> None:
+    log = (FIXTURES / "a_standard" / "train.log").read_text().rstrip()
+    whole, rounded = (re.findall(rf"{tag} .*val_bpb:(\S+)", log)[-1] for tag in ("exact", "final_int8_zlib_roundtrip"))
+    assert len(whole) == 10 and len(rounded) == 6
+    cut_off = tmp_path / "train.log"
+    cut_off.write_text(log[:-cut])
+    assert figures(cut_off)[0]["val_bpb"] == float(whole[:-cut] if cut < 4 else rounded)
+
+
 def test_a_cut_compressed_log_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     text = "".join(f"step:{i}/20000 train_loss:2.1 train_time:{i * 43}ms step_avg:43.00ms\n" for i in range(1, 9000))
     path = tmp_path / "train.log.gz"

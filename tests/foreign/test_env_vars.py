@@ -249,6 +249,37 @@ def test_odd_spellings() -> None:
         translate('RUN_ID="x')
 
 
+@pytest.mark.parametrize(
+    ("line", "overrides", "unknown"),
+    [
+        ("export MATRIX_LR=0.03; export SEED=4; torchrun train_gpt.py", ["optim.matrix_lr=0.03", "seed=4"], []),
+        ("cd x&&SEED=4 torchrun ./train_gpt.py 2>&1 | tee log.txt", ["seed=4"], []),
+        ("SEED=4 python train.py > NUM_LAYERS=3.log 2> err.log", ["seed=4"], []),
+        ("SEED=4 \\\r\n  MATRIX_LR=0.03 \\\n torchrun train_gpt.py", ["seed=4", "optim.matrix_lr=0.03"], []),
+        ("SEED=4 torchrun train_gpt.py --lr 0.1 x=2 # why", ["seed=4"], ["--lr", "0.1", "x=2"]),
+        ('$env:SEED="4"; torchrun train_gpt.py', ["seed=4"], []),
+        ("TIE_EMBEDDINGS=False torchrun train_gpt.py", ["model.tie_embeddings=false"], []),
+        ("LD_LIBRARY_PATH=/x:$LD_LIBRARY_PATH SEED=4 torchrun train_gpt.py", ["seed=4"], []),
+    ],
+)
+def test_what_a_shell_reads_is_read_as_it_does(line: str, overrides: list[str], unknown: list[str]) -> None:
+    found = translate(line)
+    assert found.overrides[2:] == overrides and found.unknown == unknown
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("SEED=1 torchrun train_gpt.py\nSEED=2 torchrun train_gpt.py", "starts 2 scripts: translate one"),
+        ("for SEED in 1 2; do SEED=$SEED torchrun train_gpt.py; done", "Only a shell knows the value in SEED="),
+        ("MATRIX_LR=${LR:-0.03} torchrun train_gpt.py", "Only a shell knows the value in MATRIX_LR="),
+    ],
+)
+def test_what_is_no_single_command_is_refused(line: str, sentence: str) -> None:
+    with pytest.raises(GolfError, match=sentence):
+        translate(line)
+
+
 def test_script_prints_overrides_and_names_the_rest() -> None:
     line = "MATRIX_LR=0.06 WARMDOWN_ITERS=3600 MLP_HIDDEN=992 torchrun --nproc_per_node=8 train_gpt.py"
     done = script_main("from_env", line)

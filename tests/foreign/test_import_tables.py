@@ -121,7 +121,7 @@ def test_the_command_shows_a_part(tmp_path: Path, runs: Path, capsys: pytest.Cap
         (tmp_path / f"train_seed{seed}.log").write_text(log(seed, bpb))
     assert import_command.main([str(tmp_path), "--filter", "bpb<1.15"]) == 0
     shown = capsys.readouterr().out
-    assert "1 imported runs" in shown and "train_seed2" in shown and "train_seed1 " not in shown
+    assert "1 imported run\n" in shown and "train_seed2" in shown and "train_seed1 " not in shown
     assert import_command.main(["--sort", "val_bpb", "--csv"]) == 0
     assert [line.split(",")[2] for line in capsys.readouterr().out.splitlines()] == ["seed", "2", "1"]
     with pytest.raises(GolfError, match="have no foo"):

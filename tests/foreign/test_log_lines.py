@@ -126,6 +126,13 @@ PREFIXES = {
     "1776142360.713 Code size: 1 bytes": ("Code size: 1 bytes", None),
     "2026-04-01T10:00:00Z step:1/2": ("step:1/2", None),
     "trainer-0  | step:1/2": ("step:1/2", None),
+    "golf-1  | Code size: 1 bytes": ("Code size: 1 bytes", None),
+    "INFO:root:legal_ttt val_bpb:1.1": ("legal_ttt val_bpb:1.1", None),
+    "INFO:step:1/2": ("step:1/2", None),
+    "12:00:01 | INFO | Code size: 1 bytes": ("Code size: 1 bytes", None),
+    "2026-04-01 12:00:01,123 INFO train_gpt.py:312 seed:7": ("seed:7", None),
+    "2026-04-01 12:00:01.123 | INFO     | __main__:main:312 - Code size: 1 bytes": ("Code size: 1 bytes", None),
+    "2026-04-01 12:00:01 world_size:8 grad_accum_steps:1": ("world_size:8 grad_accum_steps:1", None),
     "5/20 val_loss: 2": ("5/20 val_loss: 2", None),
 }
 

@@ -44,6 +44,15 @@ def test_settings_before_an_echoed_script_are_kept(tmp_path: Path) -> None:
     assert run.figures["seed"].source == "train.log:4"
 
 
+def test_a_start_after_a_crash_has_its_own_settings(tmp_path: Path) -> None:
+    step = "step:{0}/20000 train_loss:3.0 train_time:{0}ms step_avg:1.00ms\n".format
+    crashed = HEADER + SCRIPT + RULE + step(500) + "Traceback (most recent call last):\nRuntimeError: NCCL error\n"
+    again = HEADER.replace("seed: 42", "seed: 43") + SCRIPT + RULE + step(1) + UNSEEDED
+    first, second = imported(tmp_path / "x", {"train.log": crashed + again}).runs
+    assert (first.state, first.count("seed"), first.count("steps")) == ("crashed", 42, 500)
+    assert (second.state, second.count("seed"), second.count("steps")) == ("ok", 43, 13_000)
+
+
 def test_settings_survive_sample_output_in_the_documentation_of_the_script(tmp_path: Path) -> None:
     sample = '"""\nIt prints:\nstep:1/2 val_loss:2.0 val_bpb:1.0 train_time:1ms step_avg:1.0ms\nseed:9\n"""\n'
     run = only_run(imported(tmp_path / "x", {"train.log": HEADER + sample + SCRIPT + RULE + UNSEEDED}))

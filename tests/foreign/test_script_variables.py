@@ -67,6 +67,11 @@ def test_what_is_no_script_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("def x(:\n")
     with pytest.raises(GolfError, match="cannot be read as a script"):
         public_variables(tmp_path / "bad.py")
+    (tmp_path / "arguments.py").write_text(
+        "import argparse\nargparse.ArgumentParser().add_argument('--lr', default=1)\n"
+    )
+    with pytest.raises(GolfError, match="reads no variable of the environment"):
+        public_variables(tmp_path / "arguments.py")
 
 
 def test_the_command_names_what_the_script_does_not_read(script: Path) -> None:
