@@ -172,18 +172,16 @@ def _run_of_log(log: ReadLog, index: int, folder_name: str, file: str) -> Foreig
 
 def _add_claims(into: ForeignFolder, claims: Claims) -> None:
     """Give the runs the claimed track and machine. Where no log has a score, the claims become the runs."""
-    texts = {
-        ours: claims.texts[key] for key, ours in (("track", "track"), ("hardware", "machine")) if key in claims.texts
-    }
+    ours = {"track": "track", "hardware": "machine"}
+    texts = {ours[key]: text for key, text in claims.texts.items() if key in ours}
     for run in into.runs:
         for name, text in texts.items():
             # What the log itself prints goes before a claim.
             run.texts.setdefault(name, text)
     if any(run.has_score for run in into.runs):
         return
-    claimed = [
-        _claimed(into.name, claims, figures, seed) for seed, figures in claims.per_seed.items() if "val_bpb" in figures
-    ]
+    scored = {seed: figures for seed, figures in claims.per_seed.items() if "val_bpb" in figures}
+    claimed = [_claimed(into.name, claims, figures, seed) for seed, figures in scored.items()]
     if not any(run.has_score for run in claimed) and "val_bpb" in claims.figures:
         claimed.append(_claimed(into.name, claims, claims.figures, None))
     for run in claimed:

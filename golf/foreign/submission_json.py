@@ -122,12 +122,8 @@ def _parsed(text: str) -> tuple[Any, str]:
     decoder = json.JSONDecoder(strict=False)
     # Strings are matched too, and stay, as `//` within one is no comment.
     repaired = _LOOSE.sub(lambda match: match[0] if match[0].startswith('"') else "", text)
-    begin = repaired.find("{")
-    for candidate, problem in (
-        (text, ""),
-        (repaired, "is not strict JSON"),
-        (repaired[max(begin, 0) :], "is not strict JSON"),
-    ):
+    begin, loose = max(repaired.find("{"), 0), "is not strict JSON"
+    for candidate, problem in ((text, ""), (repaired, loose), (repaired[begin:], loose)):
         try:
             return decoder.raw_decode(candidate.lstrip())[0], problem
         except (ValueError, RecursionError):
@@ -150,10 +146,9 @@ def _take(claims: Claims, top: dict[str, Any]) -> None:
             if _PER_SEED.search(path.lower()):
                 _take_seed(claims, number, value, source, _common_meaning(path, key))
         elif isinstance(value, list) and _is_per_seed_list(claims, key, value):
-            for seed, item in zip(claims.seeds, value, strict=True):
-                _take_seed(
-                    claims, seed, item, f"{source}[{claims.seeds.index(seed)}]", meaning(key.replace("seeds", ""))
-                )
+            what = meaning(key.replace("seeds", ""))
+            for index, (seed, item) in enumerate(zip(claims.seeds, value, strict=True)):
+                _take_seed(claims, seed, item, f"{source}[{index}]", what)
         elif isinstance(value, list):
             _take_list(claims, value, source)
         elif not isinstance(value, dict):

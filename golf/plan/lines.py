@@ -99,7 +99,7 @@ def scoring(plan: Plan) -> str:
 
 def memory(plan: Plan) -> str:
     """Return the most memory on a CPU in words."""
-    return f"up to about {plan.memory_bytes / 1e9:.2g} GB"
+    return f"up to about {float(f'{plan.memory_bytes / 1e9:.2g}'):g} GB"
 
 
 def plan_range(value: Interval, unit: str) -> str:

@@ -26,6 +26,7 @@ from golf.words import counted
 
 SIMILAR = 2.0  # largest ratio of operations a step between runs that are compared
 MOST_COMPARED = 5  # finished runs
+LEAST_SECONDS = 1.0  # of a score that tells the speed of others; the rest of a shorter one is not its operations
 STRIDE = 64  # tokens, for configurations without a sliding score
 
 
@@ -64,10 +65,8 @@ def expected_step_time(cfg: Config, flops_per_step: float, machine: str, history
     # Similar work comes first: utilisation changes with the size of the model.
     per_flop = [rate for _, rate in sorted(rated)[:MOST_COMPARED]]
     values = (min(per_flop), statistics.median(per_flop), max(per_flop))
-    return StepTime(
-        Interval(*(rate * flops_per_step for rate in values)),
-        f"{len(per_flop)} finished run{'s' * (len(per_flop) > 1)} here",
-    )
+    basis = f"{counted(len(per_flop), 'finished run')} here"
+    return StepTime(Interval(*(rate * flops_per_step for rate in values)), basis)
 
 
 def _way(cfg: Config) -> tuple[object, ...]:
@@ -104,8 +103,7 @@ def score_time(cfg: Config, model: GPT, machine: str, history: Sequence[Finished
         # Eager and compiled scores come close to the speed of training.
         rates, basis = [world_size(cfg) / (CPU_CORE_FLOPS * cpu_cores())], "rough, by operations"
     if not rates or tokens is None:
-        no_run = f"no finished run in {cfg.eval.dtype} on this machine ({machine})"
-        why = "the data is not built yet" if rates else no_run
+        why = "the data is not built yet" if rates else f"no score in {cfg.eval.dtype} on this machine ({machine})"
         return ScoreTime(stride, tokens, None, why)
     rate = statistics.median(rates)
     # Ranks divide the windows among them, so the time falls with their number.
@@ -139,9 +137,9 @@ def _target_counts(cfg: Config, tokens: int) -> np.ndarray:
 
 
 def _rank_seconds_per_flop(run: FinishedRun, *, sliding: bool) -> float | None:
-    """Return the seconds per operation of one rank of `run` when it scored; None without such a score."""
+    """Return the seconds per operation of one rank of `run` when it scored; None without such a score of a second."""
     score = run.result.post_quant_sliding if sliding else run.result.post_quant
-    if score is None or not score.seconds:
+    if score is None or score.seconds < LEAST_SECONDS:
         return None
     stride = run.config.eval.stride if sliding else 0
     work = flops_per_scored_token(run.config, shapeless_model(run.config), stride) * score.tokens

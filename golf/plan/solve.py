@@ -53,7 +53,8 @@ def solve(
     """Return the override of `key` with the largest file that still fits: artifact + code ≤ cap - margin.
 
     Nothing is pruned. Without a margin the upper end of the prediction's interval has to fit, with one the expected
-    value. On a machine of `limits` memory and steps have to do, too. A whole number is a multiple of `multiple_of`.
+    value. On a machine of `limits` memory and steps have to do, too. A whole number is a multiple of `multiple_of`, and
+    a width by itself of two channels for each head.
     Raises `GolfError` if `key` is not a number, changes nothing that is limited, or if nothing or everything fits.
     """
     limits = limits or Limits()
@@ -61,14 +62,22 @@ def solve(
     # The digits of a number hardly change the script, so its bytes are measured once.
     value, code = _number(start, key), code_bytes(start)
     # Bisection runs over whole multiples of the step, which a float has by its significant digits.
+    if key == "model.model_dim" and multiple_of == 1:
+        # Every head has the same even width.
+        multiple_of = 2 * start.model.num_heads
     step = multiple_of if isinstance(value, int) else 10.0 ** (math.floor(math.log10(value)) + 1 - FLOAT_DIGITS)
 
     # The same value is asked for several times, at the ends and for each limit.
     @functools.cache
     def left(i: int) -> Left:
         # Pruning would make everything fit.
-        overridden = [*overrides, _override(key, i * step), "quant.prune.to_fit=false"]
-        return limits.left(make_plan(compose(overridden), history, code=code, machine=limits.machine))
+        tried = _override(key, i * step)
+        try:
+            cfg = compose([*overrides, tried, "quant.prune.to_fit=false"])
+        except GolfError as error:
+            advice = "Let --multiple-of leave out values that cannot be, or solve for another setting."
+            raise GolfError(f"The search tried {tried}: {error} {advice}") from error
+        return limits.left(make_plan(cfg, history, code=code, machine=limits.machine))
 
     smallest, largest = max(1, math.ceil(value / RANGE / step)), math.floor(value * RANGE / step)
     if smallest > largest:

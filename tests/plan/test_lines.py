@@ -1,9 +1,11 @@
 """The text of a plan: an estimate is called one, and every shape of a model has a plan."""
 
+import dataclasses
+
 import pytest
 
 from golf.plan.artifact_size import Interval
-from golf.plan.lines import plan_lines, plan_range, rounded, short_lines
+from golf.plan.lines import memory, plan_lines, plan_range, rounded, short_lines
 from golf.plan.plan import make_plan
 from tests.support import compose
 
@@ -47,3 +49,9 @@ def test_a_lopsided_interval_is_printed_as_a_range(interval: Interval, text: str
 def test_a_range_begins_with_its_smaller_end() -> None:
     assert plan_range(Interval(118, 117.5, 117), "s") == "117 to 118 s"
     assert plan_range(Interval(7_200, 9_000, 36_000), "s") == "2 to 10 hours"
+
+
+def test_memory_has_two_digits_and_no_exponent() -> None:
+    plan = make_plan(compose(TINY), [], code=15_466)
+    shown = [memory(dataclasses.replace(plan, memory_bytes=size)) for size in (1.34e9, 256e9, 1.99e12)]
+    assert shown == [f"up to about {size} GB" for size in ("1.3", "260", "2000")]

@@ -48,6 +48,11 @@ def test_a_flat_score_predicts_by_operations() -> None:
     assert found.seconds == pytest.approx(2.0 / 10_000 * VALIDATION_TOKENS * work)
 
 
+def test_a_score_of_less_than_a_second_tells_nothing_of_others() -> None:
+    found = score_time(CFG, shapeless_model(CFG), "EPYC, 2 cores", [run(CFG, 0.03, 0.1)])
+    assert found.basis == "rough, by operations"
+
+
 def test_ranks_that_shared_a_score_count() -> None:
     both = compose([*FINEWEB, "launch.nproc=2"])
     found = score_time(CFG, shapeless_model(CFG), "EPYC, 2 cores", [run(both, 1.0, 5.0)])

@@ -66,6 +66,17 @@ def test_only_numbers_above_zero_can_be_solved_for(key: str) -> None:
         solve(SMALL, key, [])
 
 
+def test_a_width_is_solved_in_whole_heads() -> None:
+    overrides = [*SMALL, "budget.artifact_bytes=200000"]
+    width = int(solve(overrides, "model.model_dim", [], limits=Limits(0)).rpartition("=")[2])
+    assert width % (2 * compose(overrides).model.num_heads) == 0 and 8 <= width <= 512
+
+
+def test_a_value_on_the_way_that_cannot_be_is_named() -> None:
+    with pytest.raises(GolfError, match=r"tried model.num_heads=1: .* does not divide .* --multiple-of"):
+        solve(SMALL, "model.num_heads", [])
+
+
 def test_a_multiple_that_is_out_of_reach_is_refused() -> None:
     with pytest.raises(GolfError, match=r"no multiple of 1000 up to 32, eight times model.num_layers"):
         solve(SMALL, "model.num_layers", [], multiple_of=1000)

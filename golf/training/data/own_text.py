@@ -228,7 +228,8 @@ def _too_few(recipe: Recipe, documents: int, repeated: int) -> str:
         return "Every training document is in the validation split as well: give more text."
     if recipe.val_docs is not None:
         return f"There are {documents} documents: --val-docs={recipe.val_docs} leaves none for training, so lower it."
-    return f"There are fewer than {recipe.val_every} documents: lower --val-every or give more text."
+    few = f"There are fewer than {recipe.val_every} documents, and a text file is one document"
+    return f"{few}: give more, such as a .jsonl file with a document a line, or lower --val-every."
 
 
 def _check_operators(path: Path, has_operators: bool, wanted: bool) -> None:

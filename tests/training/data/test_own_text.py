@@ -101,7 +101,7 @@ def test_an_existing_data_set_is_not_touched_and_too_little_text_leaves_none(tin
     root = tiny.folder.parents[1]
     with pytest.raises(GolfError, match="exists already"):
         make_dataset([root / "docs.jsonl"], root, Recipe("tiny", 320))
-    with pytest.raises(GolfError, match="fewer than 20 documents"):
+    with pytest.raises(GolfError, match="fewer than 20 documents, and a text file is one document"):
         make_dataset([Path(__file__)], tmp_path, Recipe("one", 320))
     assert list(tmp_path.iterdir()) == []
 
