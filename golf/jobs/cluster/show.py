@@ -10,6 +10,7 @@ from golf.jobs.cluster.status import RunStatus, counts
 from golf.jobs.cluster.submit import ClusterOrder
 from golf.jobs.sweep.jobs import common_overrides, label
 from golf.run.folder import runs_root
+from golf.settings.config import training_seconds
 from golf.words import counted
 
 
@@ -31,16 +32,15 @@ def show_order(order: ClusterOrder, name: str) -> None:
     print(f"sweep {name}: {', '.join(f'{n} {what}' for what, n in numbers.items() if n or what == 'to submit')}")
     if not order.to_run:
         return
-    cluster = order.to_run[0].cfg.cluster
-    if cluster.gpus:
-        price = f", ${order.dollars:,.0f}" if order.dollars else ""
-        hours = f"{order.gpu_hours:,.1f} GPU hours{price}"
-        print(f"at most {hours}: {cluster.minutes} minutes each, {cluster.at_once} at once")
-    else:
-        print(f"{cluster.minutes} minutes each at most, {cluster.at_once} at once, no GPUs")
+    cfg = order.to_run[0].cfg
+    price = f", ${order.dollars:,.0f}" if order.dollars else ""
+    cost = f"at most {order.gpu_hours:,.1f} GPU hours{price}" if cfg.cluster.gpus else "no GPUs"
+    print(f"{cost}: {counted(cfg.cluster.minutes, 'minute')} each, {cfg.cluster.at_once} at once")
+    if cfg.cluster.executor == "slurm" and cfg.cluster.minutes * 60 <= training_seconds(cfg):
+        print(f"warning: cluster.minutes ends a job before its {training_seconds(cfg):g} s of training: raise it")
     for remark in dict.fromkeys(remark for job in order.to_run for remark in job.remarks):
         print(f"  {remark}")
-    for line in lines_before_run(order.to_run[0].cfg):
+    for line in lines_before_run(cfg):
         print(f"  first run's {line}")
 
 

@@ -27,6 +27,7 @@ from golf.settings.config import to_dict
 from golf.settings.consistency import check
 
 ANOTHER_SUBMITS_SECONDS = 300
+OWN_FIELDS = {"time": "cluster.minutes", "nodes": "cluster.nodes", "array": "cluster.at_once"}  # sbatch's → settings
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,9 @@ def _on_cluster(job: Job) -> Job | Refused:
     cfg = dataclasses.replace(job.cfg, launch=launch)
     try:
         check(cfg)
+        # submitit would send these in place of the settings that limits, prices and the array of runs follow.
+        for field in OWN_FIELDS.keys() & cluster.sbatch.keys():
+            raise GolfError(f"cluster.sbatch.{field} is set by {OWN_FIELDS[field]}: give that and leave the field out.")
     except GolfError as error:
         return Refused(job.overrides, str(error))
     return dataclasses.replace(job, cfg=cfg)

@@ -86,6 +86,24 @@ def test_what_does_not_fit_the_clusters_nodes_is_refused_and_the_rest_counted(
     assert "launch.nproc=1 on 3 nodes does not divide data.micro_batches=4" in done.stderr
 
 
+def test_a_time_limit_below_the_training_time_is_told(
+    tiny: OwnDataset, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = [*tiny_overrides(tiny), "cluster=slurm_cpu", "budget.train_seconds=600"]
+    short = dry_run(monkeypatch, *settings, "cluster.minutes=10").stdout
+    assert "no GPUs: 10 minutes each, 16 at once" in short
+    assert "warning: cluster.minutes ends a job before its 600 s of training" in short
+    assert "warning" not in dry_run(monkeypatch, *settings, "cluster.minutes=11").stdout
+
+
+@pytest.mark.parametrize(("field", "setting"), [("time", "minutes"), ("nodes", "nodes"), ("array", "at_once")])
+def test_a_field_that_a_setting_stands_for_is_refused(
+    field: str, setting: str, tiny: OwnDataset, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = dry_run(monkeypatch, *tiny_overrides(tiny), "cluster=slurm_cpu", f"+cluster.sbatch.{field}=3")
+    assert done.returncode == 2 and f"cluster.sbatch.{field} is set by cluster.{setting}" in done.stderr
+
+
 def test_auto_is_settled_for_the_clusters_gpus() -> None:
     here = hardware.detect()
     with hardware.assumed(cluster_hardware(["cluster=slurm_h100_1gpu", "optim.matrix_lr=0.02"])):
