@@ -176,9 +176,7 @@ def _send_controller(order: ClusterOrder, look: int, name: str) -> None:
     queued, wanted = queued_runs(), {job.key for job in order.jobs}
     ids = sorted(job for key, job in queued.items() if key in wanted)
     if not ids:
-        raise GolfError(
-            f"The runs of round {look} are at work outside of Slurm: give the same command again once they have ended."
-        )
+        raise GolfError(f"The runs of round {look} work outside of Slurm: give the same command once they have ended.")
     folder = sweep_folder(name)
     snapshot = take_snapshot(folder / "snapshots")
     sender = executor(_controller_like(order.jobs[0]), folder / "slurm", snapshot, f"{name}-rounds")

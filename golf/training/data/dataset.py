@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from golf.challenge import BYTE_VOCABULARY
 from golf.errors import GolfError
 from golf.paths import resolve
 from golf.settings.config import Config, DataConfig, eval_seq_len
@@ -111,6 +112,9 @@ def open_dataset(cfg: Config) -> Dataset:
             f"with data.fingerprint={found}."
         )
     scored = scored_tokens(cfg, validation)
+    if data.units != "bytes" and validation.max() < BYTE_VOCABULARY < data.vocab_size:
+        # A tokenizer would read bytes as pieces, and count their bytes wrong.
+        raise GolfError(f"The validation shards in {folder} hold bytes and no pieces: set data.units=bytes.")
     target_bytes = bytes_of_targets(data, tokenizer, scored)
     # Whole sequences end somewhere else in the text for every tokenizer and sequence length.
     digest = text_digest(tokenizer, scored, target_bytes) if cfg.eval.documents else None

@@ -172,6 +172,11 @@ def test_tokens_of_a_tokenizer_are_refused(tokens: list[int], fault: str, data: 
         open_dataset(compose([*overrides(data), f"data.path={folder}"]))
 
 
+def test_bytes_are_refused_as_pieces_of_a_tokenizer(data: OwnDataset, tiny: OwnDataset) -> None:
+    with pytest.raises(GolfError, match=r"hold bytes and no pieces: set data\.units=bytes"):
+        open_dataset(compose([*tiny_overrides(tiny), f"data.path={data.folder}"]))
+
+
 def test_a_cut_within_the_last_character_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(byte_units, "DECODED_TOGETHER", 2)
     ids = np.array([1, *ByteTokenizer().encode("a🏌é漢字")], dtype=np.uint16)
