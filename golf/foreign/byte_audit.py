@@ -125,19 +125,15 @@ def _check_counts(name: str, what: str, documents: Sequence[TextBytes], audit: A
     counted, decoded = sum(b.counted for b in known), sum(b.decoded for b in known)
     many = [b for b in known if b.counted > b.decoded]
     few = [b for b in known if b.counted < b.decoded and not b.lacks_first_space]
-    rule = any(b.lacks_first_space for b in known)
+    rule, these = any(b.lacks_first_space for b in known), f"{len(known)} {what}"
     if many:
-        share = f"{counted:,} bytes for {decoded:,}"
-        audit.untrue.append(
-            f"{name} counts too many bytes in {len(many)} of {len(known)} {what} ({share}): a flattered score"
-        )
+        wrong = f"too many bytes in {len(many)} of {these} ({counted:,} bytes for {decoded:,})"
+        audit.untrue.append(f"{name} counts {wrong}: a flattered score")
     if few:
-        audit.look_at.append(
-            f"{name} counts too few bytes in {len(few)} of {len(known)} {what}: its scores are worse than so"
-        )
+        audit.look_at.append(f"{name} counts too few bytes in {len(few)} of {these}: its scores are worse than so")
     if known and not many and not few:
         but = ", but for the space that a document begins with, which nobody counts" if rule else ""
-        audit.in_order.append(f"{name} counts the bytes of {len(known)} {what} as they decode{but}")
+        audit.in_order.append(f"{name} counts the bytes of {these} as they decode{but}")
 
 
 def _check_plain_text(name: str, tokenizer: Tokenizer, tables: ByteTables, audit: Audit) -> None:
