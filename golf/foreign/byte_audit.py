@@ -117,11 +117,8 @@ def _check_counts(name: str, what: str, documents: Sequence[TextBytes], audit: A
     # SentencePiece decodes an unknown token to a placeholder, whose bytes say nothing of the text.
     known = [b for b in documents if not b.unknown]
     if unknown := len(documents) - len(known):
-        tokens = sum(b.unknown for b in documents)
-        audit.look_at.append(
-            f"{name} has no byte for some text: {tokens} unknown tokens in {unknown} of {len(documents)} {what}, "
-            "each counted as no bytes"
-        )
+        lacking = f"{sum(b.unknown for b in documents)} unknown tokens in {unknown} of {len(documents)} {what}"
+        audit.look_at.append(f"{name} has no byte for some text: {lacking}, each counted as no bytes")
     counted, decoded = sum(b.counted for b in known), sum(b.decoded for b in known)
     many = [b for b in known if b.counted > b.decoded]
     few = [b for b in known if b.counted < b.decoded and not b.lacks_first_space]
@@ -152,9 +149,8 @@ def _check_shards(name: str, tokenizer: Tokenizer, tables: ByteTables, folder: P
     if documents:
         _check_counts(name, "whole documents of the shards", documents, audit)
     else:
-        audit.unchecked.append(
-            f"whole documents: {folder} has no BOS token ({tokenizer.bos_id()}) to tell them apart by"
-        )
+        bos = tokenizer.bos_id()
+        audit.unchecked.append(f"whole documents: {folder} has no BOS token ({bos}) to tell them apart by")
     check_scored_bytes(tables.of(tokens[:-1], tokens[1:]), folder, audit)
 
 

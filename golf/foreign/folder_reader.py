@@ -58,14 +58,20 @@ class _Group:
 
 def read_folders(paths: Sequence[Path]) -> Iterator[ForeignFolder]:
     """Yield each submission in or below `paths`. Raises `GolfError` for a path that does not exist."""
-    taken: set[str] = set()
+    # Files of one folder that are named one by one are one submission, whose record holds all of them.
+    groups: dict[Path, _Group] = {}
     for path in paths:
         if not path.exists():
             raise GolfError(f"{path} does not exist: name a log, a submission.json or a folder of them.")
-        for group in _groups(path):
-            name = _name_of(group.folder, taken)
-            taken.add(name)
-            yield _read_group(group, name)
+        for found in _groups(path):
+            group = groups.setdefault(found.folder.absolute(), _Group(found.folder))
+            group.logs += [log for log in found.logs if log not in group.logs]
+            group.submissions += found.submissions
+    taken: set[str] = set()
+    for group in groups.values():
+        name = _name_of(group.folder, taken)
+        taken.add(name)
+        yield _read_group(group, name)
 
 
 def _groups(path: Path) -> Iterator[_Group]:

@@ -17,7 +17,7 @@ from golf.report.verdicts import judge
 from golf.run.result import read_result
 from golf.settings.config import RulesConfig
 from golf.training.data.own_text import OwnDataset
-from tests.foreign.imports import imported_rows
+from tests.foreign.imports import imported_rows, log
 from tests.support import ROOT, golf_main, only_run, tiny_overrides
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -52,6 +52,15 @@ def test_importing_again_replaces_and_another_folder_of_that_name_does_not(tmp_p
         (folder / "train.log").write_text((FIXTURES / "g_lora/train_v0.txt").read_text())
         assert import_runs(folder).returncode == 0 and import_runs(folder).returncode == 0
     assert len(list((runs / "imported").iterdir())) == len(imported_rows(runs)) == 2
+
+
+def test_files_of_one_folder_are_one_record(tmp_path: Path, runs: Path) -> None:
+    files = [tmp_path / f"train_seed{seed}.log" for seed in (1, 2, 3)]
+    for seed, file in enumerate(files, start=1):
+        file.write_text(log(seed=seed, bpb=1.2 + seed / 1000))
+    assert import_runs(*files, files[0]).returncode == 0
+    assert sorted(row.seed or 0 for row in imported_rows(runs)) == [1, 2, 3]
+    assert len(list((runs / "imported").iterdir())) == len({row.variant for row in imported_rows(runs)}) == 1
 
 
 def test_csv_and_json_go_to_standard_output(runs: Path) -> None:

@@ -50,7 +50,7 @@ def _read_all(sources: Iterable[Path], text_key: str, skipped: list[str] | None 
 
 def _read_text(file: Path) -> Iterator[str]:
     try:
-        yield file.read_bytes().decode("utf-8")
+        yield file.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise GolfError(f"{file} is not UTF-8 text (byte {error.start}): convert it or leave it out.") from error
 

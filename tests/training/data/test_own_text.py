@@ -80,6 +80,11 @@ def test_faulty_sources_are_named(name: str, content: bytes, sentence: str, tmp_
         list(read_documents([tmp_path / name]))
 
 
+def test_a_text_file_begins_behind_its_byte_order_mark(tmp_path: Path) -> None:
+    (tmp_path / "marked.txt").write_bytes(b"\xef\xbb\xbfthe text")
+    assert list(read_documents([tmp_path / "marked.txt"])) == ["the text"]
+
+
 def test_one_bad_file_does_not_stop_a_folder(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one")
     (tmp_path / "b.png").write_bytes(b"\x89PNG\xff")
