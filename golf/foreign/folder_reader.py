@@ -63,8 +63,9 @@ def read_folders(paths: Sequence[Path]) -> Iterator[ForeignFolder]:
     for path in paths:
         if not path.exists():
             raise GolfError(f"{path} does not exist: name a log, a submission.json or a folder of them.")
-        for found in _groups(path):
-            group = groups.setdefault(found.folder.absolute(), _Group(found.folder))
+        # One folder may be spelled in two ways.
+        for found in _groups(Path(os.path.normpath(path.absolute()))):
+            group = groups.setdefault(found.folder, _Group(found.folder))
             group.logs += [log for log in found.logs if log not in group.logs]
             group.submissions += found.submissions
     taken: set[str] = set()

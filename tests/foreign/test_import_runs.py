@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -58,7 +59,7 @@ def test_files_of_one_folder_are_one_record(tmp_path: Path, runs: Path) -> None:
     files = [tmp_path / f"train_seed{seed}.log" for seed in (1, 2, 3)]
     for seed, file in enumerate(files, start=1):
         file.write_text(log(seed=seed, bpb=1.2 + seed / 1000))
-    assert import_runs(*files, files[0]).returncode == 0
+    assert import_runs(os.path.relpath(files[0], ROOT), *files).returncode == 0
     assert sorted(row.seed or 0 for row in imported_rows(runs)) == [1, 2, 3]
     assert len(list((runs / "imported").iterdir())) == len({row.variant for row in imported_rows(runs)}) == 1
 
