@@ -48,8 +48,7 @@ def check_claims(logs: Logs, chosen: Submitted, claims: Claims, code_bytes: int 
 
 def claim_faults(runs: Sequence[ForeignRun], claims: Claims, code_bytes: int | None = None) -> list[str]:
     """Return every claim that the runs of an imported folder contradict, those about single seeds first."""
-    claimed_code = claims.figures.get("code_bytes")
-    if code_bytes is not None and claimed_code is not None and claimed_code.agrees_with(code_bytes):
+    if code_bytes and (claimed := claims.figures.get("code_bytes")) and claimed.agrees_with(code_bytes):
         claims = _without_sizes_of_script(runs, claims, code_bytes)
     faults = _seed_faults(runs, claims)
     if (score := claims.figures.get("val_bpb")) and not math.isfinite(score.value):
