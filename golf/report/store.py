@@ -150,16 +150,16 @@ def latest_row(folders: Sequence[Path], row_of: RowOf = row_of) -> RunRow:
     # A later attempt that crashed says nothing against an earlier result.
     telling = [row for row in ended if row.state not in SAYS_NOTHING]
     chosen = (telling or ended or rows)[-1]
-    replaced = [_about_replaced(row) for row in rows if row.state in FINAL and row is not chosen]
+    replaced = [_about_replaced(row, chosen) for row in rows if row.state in FINAL and row is not chosen]
     return replace(chosen, faults=(*chosen.faults, *replaced)) if replaced else chosen
 
 
-def _about_replaced(row: RunRow) -> str:
+def _about_replaced(row: RunRow, chosen: RunRow) -> str:
     """Return a remark on a finished result that is not shown: a seed that is run again is an extra draw."""
     score = f"{row.val_bpb:.4f} bpb" if row.val_bpb is not None and is_score(row.val_bpb) else "no score"
     state = "" if row.state == OK else f", {row.state}"
-    folder = row.path.name if row.path else "an earlier attempt"
-    return f"the finished result of {folder} ({score}{state}) is replaced by a later attempt"
+    folder, latest = (r.path.name if r.path else "another folder" for r in (row, chosen))
+    return f"the finished result of {folder} ({score}{state}) is replaced by that of {latest}"
 
 
 def _is_run(path: Path) -> bool:

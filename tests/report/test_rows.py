@@ -109,7 +109,7 @@ def test_a_finished_result_that_a_later_attempt_replaced_is_named(tmp_path: Path
     ]
     row = latest_row(folders)
     assert row.val_bpb == 1.22
-    assert row.faults == ("the finished result of seed1 (1.2286 bpb) is replaced by a later attempt",)
+    assert row.faults == ("the finished result of seed1 (1.2286 bpb) is replaced by that of seed1.3",)
     assert latest_row(folders[:1]).faults == latest_row(folders[:2]).faults == ()
 
 
