@@ -28,7 +28,7 @@ from golf.errors import GolfError, MissingError
 from golf.idea_folders import refuse_changed
 from golf.run.folder import RunFolder
 from golf.settings.composition import CONF_DIR, compose
-from golf.settings.config import Config, QuantConfig, uses_gptq
+from golf.settings.config import Config, uses_gptq
 from golf.training.data.dataset import Dataset, open_dataset
 from golf.training.loop.calibration import calibrate
 from golf.training.loop.export import pack_model, round_model
@@ -55,10 +55,11 @@ class QuantGap:
 
 
 def quant_gaps(
-    cfg: Config, weights: Mapping[str, Tensor], quants: Mapping[str, QuantConfig], *, tokens: int = ENOUGH_TOKENS
+    cfg: Config, weights: Mapping[str, Tensor], stored: Mapping[str, Config], *, tokens: int = ENOUGH_TOKENS
 ) -> Iterator[QuantGap]:
-    """Yield the gap under each of `quants`, as it is finished; `weights` are a run's of `cfg` before quantization.
+    """Yield the gap under each of `stored`, as it is finished; `weights` are a run's of `cfg` before quantization.
 
+    Each of `stored` is `cfg` with another storage, and with the techniques that give its number formats.
     At least `tokens` tokens of the validation split are scored if it has so many; 0 scores all of it.
     """
     cfg = _in_float32(cfg)
@@ -66,9 +67,9 @@ def quant_gaps(
     scorer = Scorer(cfg, dataset, Ranks(device=torch.device(cfg.launch.device)))
     weights = _in_order(weights, scorer.model.state_dict())
     before, nats_before, byte_count = _nats_by_batch(scorer, weights)
-    for name, quant in quants.items():
+    for name, other in stored.items():
         start = time.perf_counter()
-        stored_as = dataclasses.replace(cfg, quant=quant)
+        stored_as, quant = _in_float32(other), other.quant
         hessians = calibrate(weights, stored_as, dataset) if uses_gptq(quant) else None
         # Making the script takes seconds, and only what fits a cap asks for its size.
         code = code_bytes(stored_as) if quant.prune.to_fit or quant.fit == "cap" else 0
@@ -159,21 +160,17 @@ def gaps_of_run(folder: RunFolder, choices: Sequence[str] = (), *, tokens: int =
         raise GolfError(f"{folder.path} is not the folder of a finished run: it needs config.json and weights.")
     cfg = folder.read_config()
     refuse_changed(cfg.idea_code)
-    quants = {}
-    for choice in choices or presets():
-        stored = stored_config(choice, cfg)
-        cfg.tech |= stored.tech
-        quants[choice] = stored.quant
+    stored = {choice: stored_config(choice, cfg) for choice in choices or presets()}
     # Before the first format, each of which takes seconds.
-    for name, quant in list(quants.items()):
+    for name, other in list(stored.items()):
         try:
-            require_codec(quant.codec)
+            require_codec(other.quant.codec)
         except MissingError as error:
             if choices:
                 raise
-            del quants[name]
+            del stored[name]
             print(f"warning: {name} is left out: {error}", file=sys.stderr)
-    return quant_gaps(cfg, read_weights(folder.weights), quants, tokens=tokens)
+    return quant_gaps(cfg, read_weights(folder.weights), stored, tokens=tokens)
 
 
 def print_gaps(gaps: Iterator[QuantGap]) -> None:

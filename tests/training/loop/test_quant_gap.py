@@ -30,10 +30,14 @@ def weights(tiny_cfg: Config) -> dict[str, torch.Tensor]:
     return {name: 0.3 * torch.randn_like(t) if t.ndim == 2 else t for name, t in state.items()}
 
 
+def stored_as(cfg: Config, quants: dict[str, QuantConfig]) -> dict[str, Config]:
+    return {name: dataclasses.replace(cfg, quant=quant) for name, quant in quants.items()}
+
+
 def test_gaps_are_those_of_two_scores(tiny_cfg: Config, weights: dict[str, torch.Tensor]) -> None:
     int4 = TensorQuant("int4")
     quants = {"int8": tiny_cfg.quant, "int4": QuantConfig(embed=int4, attn=int4, mlp=int4, small_numel=256)}
-    found = {gap.name: gap for gap in quant_gaps(tiny_cfg, weights, quants, tokens=0)}
+    found = {gap.name: gap for gap in quant_gaps(tiny_cfg, weights, stored_as(tiny_cfg, quants), tokens=0)}
     scorer = Scorer(tiny_cfg, open_dataset(tiny_cfg), Ranks())
     before = scorer(weights)
     for name, quant in quants.items():
@@ -48,13 +52,13 @@ def test_gaps_are_those_of_two_scores(tiny_cfg: Config, weights: dict[str, torch
 def test_what_is_not_changed_has_no_gap(tiny_cfg: Config, weights: dict[str, torch.Tensor]) -> None:
     exact = {name: t.half().float() for name, t in weights.items()}
     everything = QuantConfig(small_numel=1 << 30)
-    (gap,) = quant_gaps(tiny_cfg, exact, {"fp16": everything}, tokens=0)
+    (gap,) = quant_gaps(tiny_cfg, exact, stored_as(tiny_cfg, {"fp16": everything}), tokens=0)
     assert gap.gap_bpb == 0 and gap.gap_standard_error == 0
 
 
 def test_fewer_tokens_are_scored_in_whole_batches(tiny_cfg: Config, weights: dict[str, torch.Tensor]) -> None:
     batch = tiny_cfg.eval.val_batch_tokens // tiny_cfg.data.micro_batches
-    (gap,) = quant_gaps(tiny_cfg, weights, {"int8": tiny_cfg.quant}, tokens=batch + 1)
+    (gap,) = quant_gaps(tiny_cfg, weights, {"int8": tiny_cfg}, tokens=batch + 1)
     assert gap.tokens == 2 * batch
 
 
@@ -64,7 +68,7 @@ def test_a_run_in_another_arithmetic_is_scored_in_float32(tiny_cfg: Config, weig
         eval=dataclasses.replace(tiny_cfg.eval, dtype="bf16"),
         launch=dataclasses.replace(tiny_cfg.launch, nproc=2, compile="full"),
     )
-    (a,), (b,) = (quant_gaps(cfg, weights, {"int8": cfg.quant}) for cfg in (tiny_cfg, other))
+    (a,), (b,) = (quant_gaps(cfg, weights, {"int8": cfg}) for cfg in (tiny_cfg, other))
     assert a.after_bpb == b.after_bpb
 
 
@@ -97,6 +101,9 @@ def test_formats_of_techniques_are_measured_whether_the_run_has_them_or_not(fini
     choices = [small, f"{small} quant.attn.format=binary +tech=binary"]
     whole, coarse = quant_gap.gaps_of_run(folder, choices, tokens=1)
     assert coarse.artifact_bytes < whole.artifact_bytes and coarse.gap_bpb > whole.gap_bpb
+    # A format of another choice leaves no byte in the header.
+    (alone,) = quant_gap.gaps_of_run(folder, choices[:1], tokens=1)
+    assert alone.artifact_bytes == whole.artifact_bytes
     cfg = folder.read_config()
     cfg.tech = {"binary": technique_types()["binary"]()}
     stored = quant_gap.stored_config("int8 quant.by_name={blocks*:binary}", cfg)
