@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from torch import Tensor, nn
 
 from golf.errors import GolfError
-from golf.settings.config import Config, scored_config, techniques
+from golf.settings.config import Config, scored_config, techniques, trains_apart
 from golf.training.model.build import shapeless_model
 from golf.training.model.gpt import GPT
 from golf.training.model.layers import CastedLinear
@@ -23,7 +23,8 @@ def misplaced_parameters(cfg: Config) -> list[str]:
     parameter that no optimizer trains, or that a training loss adds to the network.
     """
     model, selected = shapeless_model(cfg), techniques(cfg)
-    if added := model.scored_weights().keys() - shapeless_model(scored_config(cfg)).state_dict().keys():
+    scored = shapeless_model(scored_config(cfg)) if trains_apart(cfg) else model
+    if added := model.scored_weights().keys() - scored.state_dict().keys():
         raise GolfError(f"{min(added)} belongs to a training loss and no score reads it: put it into training_only.")
     head_dim, row_counts = cfg.model.model_dim // cfg.model.num_heads, declared_row_counts(model)
     failures = []

@@ -141,14 +141,18 @@ def presets() -> list[str]:
 def stored_config(choice: str, cfg: Config) -> Config:
     """Return `cfg` stored under `choice`, a preset's name and overrides, at the run's own scale.
 
-    An override may select a technique that gives a number format. Those that the run has need not be selected.
+    An override may select a technique that gives a number format. Those that the run has need not be selected, and keep
+    the run's settings. Raises `GolfError` for others.
     """
     name, *overrides = choice.split()
     # Beside a preset that does not name its format, a technique would be refused.
     own = [form for form in own_formats(cfg.tech) if re.search(rf"[=:]{form}\b", choice)]
-    selected = [f"tech=[{','.join(own)}]"] if own else []
+    if kept := [form for form in own if f"tech.{form}." in choice]:
+        raise GolfError(f"{choice}: the run has settings of tech {kept[0]}, which stay: leave others out.")
+    selected = [f"tech=[{','.join(own)}]"] if own and "tech=" not in choice else []
     stored = compose([f"quant={name}", f"scale={cfg.scale.name}", "launch.nproc=1", *selected, *overrides])
-    return dataclasses.replace(cfg, quant=stored.quant, tech=stored.tech | cfg.tech)
+    formats = {form: stored.tech[form] for form in own_formats(stored.tech)}
+    return dataclasses.replace(cfg, quant=stored.quant, tech=formats | cfg.tech)
 
 
 def gaps_of_run(folder: RunFolder, choices: Sequence[str] = (), *, tokens: int = ENOUGH_TOKENS) -> Iterator[QuantGap]:

@@ -108,5 +108,11 @@ def test_formats_of_techniques_are_measured_whether_the_run_has_them_or_not(fini
     cfg.tech = {"binary": technique_types()["binary"]()}
     stored = quant_gap.stored_config("int8 quant.by_name={blocks*:binary}", cfg)
     assert stored.quant.by_name == {"blocks*": "binary"} and [*stored.tech] == ["binary"]
+    # What had to be selected before may still be, and what gives no format is none of the artifact's.
+    cfg.tech["binary"].group = 64
+    again = quant_gap.stored_config("int8 quant.attn.format=binary +tech=[binary,xsa]", cfg)
+    assert again.tech == cfg.tech
+    with pytest.raises(GolfError, match="has settings of tech binary, which stay"):
+        quant_gap.stored_config("int8 quant.attn.format=binary tech.binary.group=32", cfg)
     # A preset that does not name the run's format is no mistake.
     assert quant_gap.stored_config("int8", cfg).quant.attn.format == "int8"
