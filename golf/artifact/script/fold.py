@@ -16,7 +16,7 @@ from golf.artifact.script.syntax import DOTTED, is_docstring, walk
 
 # A script is made for GPUs, so the functions that are faster on a CPU only are not worth their bytes. What
 # golf.questions says of the framework alone is not in a script either.
-NEVER_TRUE = ("suits_eager_cpu", "listens", "proves")
+NEVER_TRUE = ("suits_eager_cpu", "attends_in_float32", "listens", "proves")
 ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 

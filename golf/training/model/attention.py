@@ -16,7 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from golf.errors import GolfError
 from golf.questions import has_routes, is_used
 from golf.settings.config import Config, ModelConfig
-from golf.training.model.eager_cpu import LONGEST, attend_in_blocks, suits_eager_cpu, turn_unit_heads
+from golf.training.model.eager_cpu import LONGEST, attend_in_blocks, attends_in_float32, suits_eager_cpu, turn_unit_heads
 from golf.training.model.layers import CastedLinear, Context, RMSNorm, embed_dtype, in_order
 from golf.training.model.rotary import apply_rotary
 
@@ -32,6 +32,8 @@ TRIED_SHAPE = (1, 128)  # sequences and tokens of the call that tries a kernel
 
 def attend_sdpa(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Compute causal softmax attention at scale 1/√D: `q` `[B, T, H, D]`, `k` and `v` `[B, T, K, D]`, H % K = 0."""
+    if attends_in_float32(q):
+        return attend_sdpa(q.float(), k.float(), v.float()).to(q.dtype)
     # Only in training: without a backward pass torch's kernel is as fast or faster.
     if suits_eager_cpu(q) and q.requires_grad and q.size(1) <= LONGEST:
         return attend_in_blocks(q, k, v)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 OFF = os.environ.get("GOLF_EAGER_CPU") == "off"
 BLOCK = 64  # queries; on average half a block of masked scores is computed in vain
+LONGEST_IN_FLOAT32 = 512  # tokens; the backward pass of torch's bf16 kernel is slow, and most of all for short rows
 LONGEST = 1024  # tokens; memory of the attention weights grows with their square
 CHUNK_BYTES = 2**20  # bytes of logits at a time
 LARGEST_CAP = 60.0  # up to this cap a sum of exponentials over any vocabulary fits float32; at 88 it does not
@@ -24,6 +25,12 @@ LARGEST_CAP = 60.0  # up to this cap a sum of exponentials over any vocabulary f
 def suits_eager_cpu(x: Tensor) -> bool:
     """Tell whether these kernels compute activations like `x`. A compiler fuses torch's own operations better."""
     return not OFF and x.device.type == "cpu" and x.dtype == torch.float32 and not torch.compiler.is_compiling()
+
+
+def attends_in_float32(q: Tensor) -> bool:
+    """Tell whether attention to `q` `[B, T, H, D]` trains faster in float32 than in bf16, compiled or not."""
+    in_bf16 = not OFF and q.device.type == "cpu" and q.dtype == torch.bfloat16
+    return in_bf16 and q.requires_grad and q.size(1) <= LONGEST_IN_FLOAT32
 
 
 class _RMSNorm(torch.autograd.Function):
