@@ -32,8 +32,7 @@ EXIT_USAGE, EXIT_INTERRUPTED = 2, 130
 
 def main(arguments: list[str] | None = None) -> int:
     """Run `golf` with `arguments`, by default those of this process, and return the exit status."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    return _exit_status(lambda: _dispatch(given))
+    return _exit_status(lambda: _dispatch(list(sys.argv[1:] if arguments is None else arguments)))
 
 
 def run_command(command: str, arguments: list[str] | None = None) -> int:

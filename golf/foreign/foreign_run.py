@@ -201,8 +201,7 @@ def _last_validation(run: LogRun) -> LoggedScore | None:
     if line is None or line.val_bpb is None or run.steps is None or line.step < LAST_VALIDATION * run.steps:
         return None
     tag = f"validation at step {line.step}"
-    where = run.last_val_line
-    return LoggedScore(tag, line.val_bpb, line.bpb_text, line.val_loss, kind=PRE, claimed=PRE, line=where)
+    return LoggedScore(tag, line.val_bpb, line.bpb_text, line.val_loss, kind=PRE, claimed=PRE, line=run.last_val_line)
 
 
 def _take_sizes(foreign: ForeignRun, run: LogRun) -> None:

@@ -123,8 +123,7 @@ class RunsRoot:
 
     def state(self, name: str) -> Any:
         """Return a value that changes whenever a file changes that the table of a sweep is made of."""
-        runs = [(id, run.stamps) for id, run in self._runs.items()]
-        return stamp(self.sweep_record(name)), hash(tuple(runs))
+        return stamp(self.sweep_record(name)), hash(tuple((id, run.stamps) for id, run in self._runs.items()))
 
     def _known(self, run_id: str) -> _Run:
         # Ids are looked up and never joined to a path, so that no request can name another file.

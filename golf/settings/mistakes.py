@@ -79,8 +79,7 @@ def _no_equals(word: str, following: Sequence[str]) -> str:
     if not value:  # `key value`, `key = value`, `key =value`
         rest = [w for w in following[:2] if w != "="] if following[:1] == ["="] else following[:1]
         value = rest[0].lstrip("=") if rest and ("=" not in rest[0] or rest[0].startswith("=")) else ""
-    example = _example(key, value)
-    return f"'{word}' has no '=': write settings as key=value without spaces, as in {example}."
+    return f"'{word}' has no '=': write settings as key=value without spaces, as in {_example(key, value)}."
 
 
 def _example(word: str, value: str = "") -> str:

@@ -60,8 +60,7 @@ def fields_of(kind: type) -> Iterator[str]:
 
 def setting_keys() -> tuple[str, ...]:
     """Return the full keys of all settings, such as `optim.matrix_lr` and `tech.bigram.dim`."""
-    of_techniques = (f"tech.{name}.{key}" for name, keys in technique_settings().items() for key in keys)
-    return (*_plain_keys(), *of_techniques)
+    return (*_plain_keys(), *(f"tech.{name}.{key}" for name, keys in technique_settings().items() for key in keys))
 
 
 @functools.cache

@@ -20,8 +20,7 @@ def transitions(states: int) -> tuple[Tensor, Tensor]:
     h0, h1 = PARITY_CHECKS[states]
     state = torch.arange(states)
     offset = state & 1
-    following = [state >> 1 ^ offset * (h0 >> 1) ^ parity * (h1 >> 1) for parity in (0, 1)]
-    return torch.stack(following, dim=1), offset
+    return torch.stack([state >> 1 ^ offset * (h0 >> 1) ^ parity * (h1 >> 1) for parity in (0, 1)], dim=1), offset
 
 
 def path_offsets(codes: Tensor, states: int) -> Tensor:

@@ -117,8 +117,7 @@ def time_left(ended: Sequence[float], running: Sequence[float], waiting: int) ->
         return ""
     mean = sum(ended) / len(ended)
     # As many run at once as now, and each takes as long as those before.
-    seconds = (sum(max(mean - now, 0.0) for now in running) + waiting * mean) / len(running)
-    return duration(seconds)
+    return duration((sum(max(mean - now, 0.0) for now in running) + waiting * mean) / len(running))
 
 
 def _line(child: Child, common: Collection[str]) -> Text:

@@ -85,8 +85,7 @@ def decisions(name: str, variants: Mapping[str, Job], plan: SequentialPlan) -> S
         return SequentialVerdicts(active=[id for id in variants if id != plan.reference])
     study = read_study([name])
     assert study.reference is not None, "a sweep in rounds has a reference"
-    rules = variants[plan.reference].cfg.rules
-    return judge_sequentially(study.variants, study.reference, rules, plan)
+    return judge_sequentially(study.variants, study.reference, variants[plan.reference].cfg.rules, plan)
 
 
 def next_round(name: str, variants: Mapping[str, Job], plan: SequentialPlan, done: SequentialVerdicts) -> list[Job]:

@@ -16,7 +16,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from golf.errors import GolfError
 from golf.questions import has_routes, is_used
 from golf.settings.config import Config, ModelConfig
-from golf.training.model.eager_cpu import LONGEST, attend_in_blocks, attends_in_float32, suits_eager_cpu, turn_unit_heads
+from golf.training.model.eager_cpu import (
+    LONGEST,
+    attend_in_blocks,
+    attends_in_float32,
+    suits_eager_cpu,
+    turn_unit_heads,
+)
 from golf.training.model.layers import CastedLinear, Context, RMSNorm, embed_dtype, in_order
 from golf.training.model.rotary import apply_rotary
 
@@ -35,7 +41,7 @@ def attend_sdpa(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     if attends_in_float32(q):
         return attend_sdpa(q.float(), k.float(), v.float()).to(q.dtype)
     # Only in training: without a backward pass torch's kernel is as fast or faster.
-    if suits_eager_cpu(q) and q.requires_grad and q.size(1) <= LONGEST:
+    if suits_eager_cpu(q) and q.dtype == torch.float32 and q.requires_grad and q.size(1) <= LONGEST:
         return attend_in_blocks(q, k, v)
     # The model keeps tokens before heads, as flash attention reads them. torch's kernel wants heads first.
     q, k, v = (t.transpose(1, 2) for t in (q, k, v))
@@ -209,7 +215,7 @@ class CausalSelfAttention(nn.Module):
             # All rows share one table here, and all channels turn.
             norm, tables = self.qk_norm, (context.cos, context.sin)
             q = turn_unit_heads(q, self.q_gain * norm.factor, *tables, norm.eps)
-            k = turn_unit_heads(k, k.new_full((k.size(2),), norm.factor), *tables, norm.eps)
+            k = turn_unit_heads(k, self.q_gain.new_full((k.size(2),), norm.factor), *tables, norm.eps)
         else:
             q = apply_rotary(self.qk_norm(q), context.cos, context.sin) * self.q_gain.to(x.dtype)[:, None]
             k = apply_rotary(self.qk_norm(k), context.cos, context.sin)

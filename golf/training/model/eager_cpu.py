@@ -1,7 +1,9 @@
-"""Faster kernels for eager float32 on a CPU. Every other run leaves this file unused.
+"""Faster kernels for eager runs on a CPU. Other runs use no more of this file than attention in float32.
 
 torch's separate elementwise kernels and small attention tiles leave a CPU waiting for memory. The functions here do the
-same arithmetic in fewer passes, with backward passes of their own. docs/benchmarks.md has the gain of each.
+same arithmetic in fewer passes, with backward passes of their own. docs/benchmarks.md has the gain of each. In bf16
+they compute in float32 and round their results alone: a CPU has no faster arithmetic in bf16 than matrix products, and
+torch's kernels for it round more often.
 
 A submitted script does without them: it is made for GPUs, and its bytes count. So does GOLF_EAGER_CPU=off.
 """
@@ -19,12 +21,14 @@ BLOCK = 64  # queries; on average half a block of masked scores is computed in v
 LONGEST_IN_FLOAT32 = 512  # tokens; the backward pass of torch's bf16 kernel is slow, and most of all for short rows
 LONGEST = 1024  # tokens; memory of the attention weights grows with their square
 CHUNK_BYTES = 2**20  # bytes of logits at a time
+EPS = torch.finfo(torch.float32).eps  # torch's default in a norm, for bf16, too
 LARGEST_CAP = 60.0  # up to this cap a sum of exponentials over any vocabulary fits float32; at 88 it does not
 
 
 def suits_eager_cpu(x: Tensor) -> bool:
     """Tell whether these kernels compute activations like `x`. A compiler fuses torch's own operations better."""
-    return not OFF and x.device.type == "cpu" and x.dtype == torch.float32 and not torch.compiler.is_compiling()
+    on_cpu = x.device.type == "cpu" and x.dtype in (torch.float32, torch.bfloat16)
+    return not OFF and on_cpu and not torch.compiler.is_compiling()
 
 
 def attends_in_float32(q: Tensor) -> bool:
@@ -52,9 +56,9 @@ class _RMSNorm(torch.autograd.Function):
         return torch.addcmul(dy, x, along, out=product).mul_(factor), None
 
 
-def eager_rms_norm(x: Tensor, eps: float) -> Tensor:
-    """Scale the last dimension of float32 `x` to unit RMS."""
-    return _RMSNorm.apply(x, eps)
+def eager_rms_norm(x: Tensor, eps: float | None) -> Tensor:
+    """Scale the last dimension of `x` to unit RMS."""
+    return _RMSNorm.apply(x.float(), EPS if eps is None else eps).to(x.dtype)
 
 
 def _unit_factor(x: Tensor, eps: float) -> Tensor:
@@ -129,9 +133,9 @@ def turn_unit_heads(x: Tensor, gain: Tensor, cos: Tensor, sin: Tensor, eps: floa
     """
     # Whole rows of heads, because loops over half a head are too short for vector instructions.
     heads = (-1, x.size(2), -1)
-    same = torch.cat((cos, cos), dim=-1)[0].expand(heads).flatten(1)
-    other = torch.cat((sin, -sin), dim=-1)[0].expand(heads).flatten(1)
-    return _TurnedUnitHeads.apply(x, gain, same, other, torch.finfo(x.dtype).eps if eps is None else eps)
+    same = torch.cat((cos, cos), dim=-1)[0].expand(heads).flatten(1).float()
+    other = torch.cat((sin, -sin), dim=-1)[0].expand(heads).flatten(1).float()
+    return _TurnedUnitHeads.apply(x.float(), gain, same, other, EPS if eps is None else eps).to(x.dtype)
 
 
 class _Blockwise(torch.autograd.Function):
@@ -206,11 +210,11 @@ class _Losses(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, targets: Tensor, cap: float) -> Tensor:
         # The 2/cap of sigmoid(2·logit/cap) goes into x, which is smaller than the logits.
-        scaled, losses = x * (2 / cap), x.new_empty(len(x))
+        scaled, losses = x * (2 / cap), x.new_empty(len(x), dtype=torch.float32)
         kept = x.new_empty(len(x), len(weight)) if any(ctx.needs_input_grad) else None
         rows = max(1, CHUNK_BYTES // (4 * len(weight)))
         for part in (slice(start, start + rows) for start in range(0, len(x), rows)):
-            sigmoid, index = (scaled[part] @ weight.T).sigmoid_(), targets[part, None]
+            sigmoid, index = (scaled[part] @ weight.T).float().sigmoid_(), targets[part, None]
             logits = (sigmoid * (2 * cap)).sub_(cap)
             # It is read here, before the exponential overwrites the logits.
             at_target = logits.gather(1, index)[:, 0]
@@ -231,7 +235,7 @@ class _Losses(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
         x, weight, kept = ctx.saved_tensors
         scale = 4 * gradients[0][:, None]
-        return (kept @ weight).mul_(scale), kept.T @ (x * scale), None, None
+        return (kept @ weight).mul_(scale), kept.T @ (x * scale).to(x.dtype), None, None
 
 
 def softcapped_losses(x: Tensor, weight: Tensor, targets: Tensor, cap: float) -> Tensor:

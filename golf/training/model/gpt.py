@@ -227,7 +227,7 @@ class GPT(nn.Module):
         """Return the nats `[...]` float32 of targets `[...]` given normalised hidden states `[..., d]`."""
         cap = self.cfg.logit_softcap
         if suits_eager_cpu(x) and cap <= LARGEST_CAP and not caps_apart(self):
-            return softcapped_losses(x, self.head_weight(active), target_ids, cap)
+            return softcapped_losses(x, self.head_weight(active).to(x.dtype), target_ids, cap)
         return self.nats(self.head(x, active), target_ids)
 
     def nats(self, raw_logits: Tensor, target_ids: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ Hook = TypeVar("Hook")
 def rms_norm(x: Tensor, eps: float | None = None) -> Tensor:
     """Scale the last dimension of `x` to unit RMS. torch's default eps is 1.19e-7, for bf16 inputs too."""
     if suits_eager_cpu(x):
-        return eager_rms_norm(x, torch.finfo(x.dtype).eps if eps is None else eps)
+        return eager_rms_norm(x, eps)
     return F.rms_norm(x, (x.size(-1),), eps=eps)
 
 

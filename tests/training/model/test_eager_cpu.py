@@ -1,4 +1,4 @@
-"""What eager float32 computes on a CPU against torch's own operations."""
+"""What eager runs compute on a CPU against torch's own operations."""
 
 from unittest.mock import Mock
 
@@ -15,12 +15,14 @@ from golf.training.model.eager_cpu import (
     BLOCK,
     LARGEST_CAP,
     LONGEST,
+    LONGEST_IN_FLOAT32,
     attend_in_blocks,
     blocks,
     softcapped_losses,
     suits_eager_cpu,
     turn_unit_heads,
 )
+from golf.training.model.gpt import GPT
 from golf.training.model.layers import relu_squared, rms_norm
 from tests.support import compose
 
@@ -59,7 +61,7 @@ def test_training_on_a_cpu_takes_it_and_scoring_does_not() -> None:
     assert "Blockwise" in _ancestors(attend_sdpa(q, k, v))
     longer = inputs(1, LONGEST + 1, 1, 1, 1)
     assert "Blockwise" not in _ancestors(attend_sdpa(*longer))
-    assert not suits_eager_cpu(q.bfloat16()) and not suits_eager_cpu(q.to("meta"))
+    assert not suits_eager_cpu(q.double()) and not suits_eager_cpu(q.to("meta"))
     with torch.no_grad():
         torch.testing.assert_close(attend_sdpa(q, k, v), by_torch(q, k, v))
 
@@ -70,6 +72,24 @@ def _ancestors(tensor: Tensor) -> str:
         names.append(type(node).__name__)
         node = node.next_functions[0][0] if node.next_functions else None
     return " ".join(names)
+
+
+@pytest.mark.parametrize(("tokens", "in_float32"), [(LONGEST_IN_FLOAT32, True), (LONGEST_IN_FLOAT32 + 1, False)])
+@pytest.mark.parametrize("compiles", [True, False])
+def test_attention_of_bf16_trains_in_float32_where_that_is_faster(
+    tokens: int, in_float32: bool, compiles: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: compiles)
+    qkv = [t.detach().bfloat16().requires_grad_() for t in inputs(1, tokens, 1, 2, 4)]
+    called = Mock(wraps=F.scaled_dot_product_attention)
+    monkeypatch.setattr(F, "scaled_dot_product_attention", called)
+    found = attend_sdpa(*qkv)
+    assert found.dtype == torch.bfloat16 and ("Blockwise" in _ancestors(found)) == (in_float32 and not compiles)
+    dtypes = [call.args[0].dtype for call in called.call_args_list]
+    assert dtypes == ([] if in_float32 and not compiles else [torch.float32 if in_float32 else torch.bfloat16])
+    torch.testing.assert_close(found.float(), by_torch(*qkv), rtol=2e-2, atol=1e-2)
+    attend_sdpa(*(t.detach() for t in qkv))
+    assert called.call_args.args[0].dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("eps", [None, 1e-2])
@@ -159,6 +179,31 @@ def test_heads_of_a_model_are_those_of_separate_operations(technique: str, monke
     plain = model(ids, ids)
     torch.testing.assert_close(loss, plain)
     torch.testing.assert_close(gradients, torch.autograd.grad(plain, [*model.parameters()], allow_unused=True))
+
+
+def test_bf16_is_no_farther_from_float32_than_by_the_operations_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = ["model.vocab_size=64", "model.num_layers=3", "model.model_dim=32"]
+    short, exact = (build_model(compose([*size, f"model.compute_dtype={dtype}"])) for dtype in ("bf16", "fp32"))
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in short.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.1)
+    exact.load_state_dict(short.state_dict())
+    ids = torch.randint(64, (4, 65), generator=generator)
+
+    def loss_and_gradients(model: GPT) -> list[Tensor]:
+        loss = model(ids[:, :-1], ids[:, 1:])
+        return [loss.detach(), *(g.double() for g in torch.autograd.grad(loss, [*model.parameters()]))]
+
+    def errors(found: list[Tensor]) -> tuple[float, float]:
+        off = [float((a - b).norm() / b.norm()) for a, b in zip(found, expected, strict=True)]
+        return off[0], sum(off[1:]) / len(off[1:])
+
+    expected = loss_and_gradients(exact)
+    loss, gradients = errors(loss_and_gradients(short))
+    monkeypatch.setattr("golf.training.model.eager_cpu.OFF", True)
+    plain_loss, plain_gradients = errors(loss_and_gradients(short))
+    assert max(loss, plain_loss) < 1e-3 and 0 < gradients < 1.05 * plain_gradients < 0.1
 
 
 def test_squared_relu_has_the_gradient_of_torch_to_the_last_bit() -> None:
