@@ -182,7 +182,9 @@ def print_gaps(gaps: Iterator[QuantGap]) -> None:
     print(HEAD, flush=True)
     tokens = 0
     for gap in gaps:
-        scores = f"{gap.before_bpb:.4f} | {gap.after_bpb:.4f} | {gap.gap_bpb:+.5f} ± {gap.gap_standard_error:.5f}"
+        # One batch of text has no standard error.
+        error = f"{gap.gap_standard_error:.5f}".replace("nan", "unknown")
+        scores = f"{gap.before_bpb:.4f} | {gap.after_bpb:.4f} | {gap.gap_bpb:+.5f} ± {error}"
         print(f"| {gap.name} | {scores} | {gap.artifact_bytes:,} | {gap.seconds:.1f} |", flush=True)
         tokens = gap.tokens
     print(f"\n{tokens:,} tokens, float32; bits per byte")

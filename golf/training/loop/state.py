@@ -85,5 +85,4 @@ def build_state(cfg: Config, ranks: Ranks) -> TrainState:
         return TrainState(TrainStep(cfg, model, optimizer, ranks), attention=attention, kernels=kernels)
     switches = Switches(cfg)
     compile_for_training(model, cfg.launch, graphs=(1 + len(switches.later_sets())) * lengths)
-    step = TrainStep(cfg, model, optimizer, ranks)
-    return TrainState(step, switches, StepHooks(cfg, model), attention, kernels)
+    return TrainState(TrainStep(cfg, model, optimizer, ranks), switches, StepHooks(cfg, model), attention, kernels)

@@ -15,7 +15,7 @@ from golf.run.folder import RunFolder
 from golf.settings.config import Config, QuantConfig, TensorQuant
 from golf.training.data.dataset import open_dataset
 from golf.training.loop import quant_gap
-from golf.training.loop.quant_gap import paired_gap, quant_gaps
+from golf.training.loop.quant_gap import QuantGap, paired_gap, print_gaps, quant_gaps
 from golf.training.model.build import build_model
 from golf.training.ranks import Ranks
 from golf.training.scoring.scorer import Scorer
@@ -81,6 +81,11 @@ def test_standard_error_by_its_definition() -> None:
     assert gap == pytest.approx(sum(differences) / 100)
     assert error == pytest.approx(3 * math.sqrt(variance / 3) / 100)  # n times the standard error of a mean
     assert math.isnan(paired_gap(before[:1], after[:1], 100)[1])
+
+
+def test_a_gap_of_one_batch_has_an_unknown_error(capsys: pytest.CaptureFixture[str]) -> None:
+    print_gaps(iter([QuantGap("int8", 2.0, 2.5, 0.5, math.nan, 1000, 0.1, 32)]))
+    assert "| +0.50000 ± unknown | 1,000 |" in capsys.readouterr().out
 
 
 def test_presets_without_their_package_are_left_out_and_named(
