@@ -79,8 +79,7 @@ class CoprimeOrder:
             rounds.append(np.arange(own))
         self.steps += 1
         # Interleaved: round after round, every shard that has windows left gives one, in random order.
-        order = np.lexsort((self.random.random(count), np.concatenate(rounds)))
-        return np.concatenate(windows)[order]
+        return np.concatenate(windows)[np.lexsort((self.random.random(count), np.concatenate(rounds)))]
 
     def _windows_per_shard(self, count: int) -> list[tuple[int, int]]:
         """Choose shards, by index of `cursors`, and how many windows each gives: one, plus its share of the rest."""

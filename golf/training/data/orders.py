@@ -88,6 +88,6 @@ def refuse_other_orders(made: OrderedWindows | OrderedRows, ranks: Ranks) -> Non
 def _permutation(order: DataOrder, units: Units) -> np.ndarray:
     """Return the places by `order`. Raises `GolfError` unless each is there once."""
     places, count = np.asarray(order(units)), units.lengths.size
-    if not np.array_equal(np.sort(places), np.arange(count)):
-        raise GolfError(f"data_order returned {places.size} places for {count} units: return each from 0 once.")
+    if places.ndim != 1 or not np.array_equal(np.sort(places), np.arange(count)):
+        raise GolfError(f"data_order returned {list(places.shape)} places for {count} units: return each from 0 once.")
     return places

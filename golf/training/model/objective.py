@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from golf.errors import GolfError
+from golf.questions import proves
 from golf.settings.config import Config
 from golf.training.model.gpt import GPT
 
@@ -74,6 +75,9 @@ def trained_with(techniques: Sequence[Any], cfg: Config) -> type[GPT]:
             self.mean_nats.copy_(loss.detach())
             for weigh in weights:
                 weight = weigh(done).detach()
+                # A column or a number would be broadcast, and the mean would be wrong.
+                if proves() and weight.shape != nats.shape:
+                    raise GolfError(f"token_weights returns {list(weight.shape)}: return a weight a token, [B, T].")
                 loss = (weight * nats).sum() / weight.sum()
             for term in terms:
                 loss = loss + term(done)

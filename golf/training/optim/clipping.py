@@ -21,8 +21,7 @@ def squared_norm(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
     exact = torch.float32 if device.type == "mps" else torch.float64
     if not tensors:
         return torch.zeros((), dtype=exact, device=device)
-    norms = torch._foreach_norm(list(tensors), 2.0, torch.float32)
-    return torch.stack(norms).to(exact).square().sum()
+    return torch.stack(torch._foreach_norm(list(tensors), 2.0, torch.float32)).to(exact).square().sum()
 
 
 def scale_to_norm(gradients: Sequence[Tensor], squared: Tensor, max_norm: float) -> None:

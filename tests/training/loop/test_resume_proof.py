@@ -122,6 +122,18 @@ def test_moments_by_position_are_found(tiny_cfg: Config, monkeypatch: pytest.Mon
     assert lost_by_resume(tiny_cfg) != []
 
 
+def test_nan_is_no_lost_state(tiny_cfg: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = Adam.step
+
+    def to_nan(self: Adam, *arguments: Any) -> None:
+        step(self, *arguments)
+        for parameter in self.params:
+            parameter.data.fill_(torch.nan)
+
+    monkeypatch.setattr(Adam, "step", to_nan)
+    assert lost_by_resume(tiny_cfg) == []
+
+
 def test_forgotten_random_numbers_are_found(tiny_cfg: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = Checkpoints._restore
 

@@ -1,6 +1,7 @@
 """Techniques for the training loss alone: scores, artifacts and proofs know them as that."""
 
 import dataclasses
+import re
 from typing import Any
 
 import pytest
@@ -63,6 +64,16 @@ def test_weights_choose_the_tokens_of_the_mean() -> None:
     with torch.no_grad():
         nats = model.token_losses(ids[:, :-1], ids[:, 1:])
         torch.testing.assert_close(model(ids[:, :-1], ids[:, 1:]), nats[:, :4].mean())
+
+
+@pytest.mark.parametrize("shape", [(), (8,), (2, 1)])
+def test_weights_of_another_shape_are_refused(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Weighs, "token_weights", lambda self, cfg: lambda done: done.nats.new_ones(shape))
+    model, ids = golf.build_model(with_technique(Weighs)), torch.zeros(2, 9, dtype=torch.long)
+    with pytest.raises(
+        GolfError, match=rf"token_weights returns {re.escape(str(list(shape)))}: return a weight a token"
+    ):
+        model(ids[:, :-1], ids[:, 1:])
 
 
 def test_terms_add_up_and_two_weights_are_refused() -> None:
