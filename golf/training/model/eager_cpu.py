@@ -2,8 +2,8 @@
 
 torch's separate elementwise kernels and small attention tiles leave a CPU waiting for memory. The functions here do the
 same arithmetic in fewer passes, with backward passes of their own. docs/benchmarks.md has the gain of each. In bf16
-they compute in float32 and round their results alone: a CPU has no faster arithmetic in bf16 than matrix products, and
-torch's kernels for it round more often.
+norms, turned heads and the losses behind their matrix product compute in float32, because a CPU has fast arithmetic in
+bf16 for matrix products alone, and torch's separate operations round more often.
 
 A submitted script does without them: it is made for GPUs, and its bytes count. So does GOLF_EAGER_CPU=off.
 """
@@ -209,7 +209,7 @@ class _Losses(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, targets: Tensor, cap: float) -> Tensor:
-        # The 2/cap of sigmoid(2·logit/cap) goes into x, which is smaller than the logits.
+        # The 2/cap of sigmoid(2·logit/cap) goes into x, which is smaller than the logits. In bf16 this rounds x again.
         scaled, losses = x * (2 / cap), x.new_empty(len(x), dtype=torch.float32)
         kept = x.new_empty(len(x), len(weight)) if any(ctx.needs_input_grad) else None
         rows = max(1, CHUNK_BYTES // (4 * len(weight)))
