@@ -10,6 +10,7 @@ import ast
 from collections.abc import Callable
 from functools import cached_property
 
+from golf.artifact.script.arguments import drop_arguments
 from golf.artifact.script.evaluation import UNKNOWN
 from golf.artifact.script.flat import Flat, flatten
 from golf.artifact.script.fold import fold
@@ -62,10 +63,11 @@ class Bundle:
         fold(self.flat, facts)
         shake(self.flat, settings)
         facts.answers["is_used"] = True
-        fold(self.flat, facts)
-        shake(self.flat, settings)
-        inline(self.flat)
-        shake(self.flat, settings)
+        has_changed = True
+        while has_changed:
+            fold(self.flat, facts)
+            shake(self.flat, settings)
+            has_changed = drop_arguments(self.flat) | inline(self.flat)
         shorten_texts(self.flat, set(facts.groups))
         put_kernels(self.flat)
         refuse_leftovers(self.flat, set(facts.groups))

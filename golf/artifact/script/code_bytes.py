@@ -56,9 +56,8 @@ def _entries(cfg: Config) -> Entries:
 
 @functools.cache
 def _code_bytes(config: str, entries: Entries) -> int:
-    return _remembered(
-        _key(config, entries), lambda: len(Bundle(from_dict(Config, json.loads(config))).wrapped.encode())
-    )
+    cfg = from_dict(Config, json.loads(config))
+    return _remembered(_key(config, entries), lambda: len(Bundle(cfg).wrapped.encode()))
 
 
 def _remembered(name: str, make: Callable[[], int]) -> int:

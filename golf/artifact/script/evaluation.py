@@ -18,6 +18,8 @@ from golf.artifact.script.syntax import parameters, walk
 Path = tuple[str, ...]  # names that lead to a setting or a group: ("model", "num_heads")
 UNKNOWN = object()
 SCALARS = (bool, int, float, str, bytes, type(None))
+# Values that tell that something is not there, or is once. Any other constant has a name for the reader's sake.
+NOTHING = (None, False, True, 0, 1, "", b"", ())
 COMPARISONS: dict[type, Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -108,6 +110,8 @@ class Scope:
             return first if all(other == first for other in others) else UNKNOWN
         if isinstance(node, ast.Attribute) and node.attr in self.facts.held:
             return self.facts.held[node.attr]
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "any":
+            return False if self.value(getattr(node.args[0], "elt", node.args[0])) in (None, False) else UNKNOWN
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             asked = (node.func.id, *(arg.value for arg in node.args if isinstance(arg, ast.Constant)))
             return self.facts.results.get(asked, self.facts.results.get(node.func.id, UNKNOWN))

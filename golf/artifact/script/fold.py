@@ -10,13 +10,14 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from golf.artifact.script.evaluation import SCALARS, UNKNOWN, Facts, Path, Scope, assignments
+from golf.artifact.script.evaluation import NOTHING, SCALARS, UNKNOWN, Facts, Path, Scope, assignments
 from golf.artifact.script.flat import Flat
 from golf.artifact.script.syntax import DOTTED, is_docstring, walk
 
 # A script is made for GPUs, so the functions that are faster on a CPU only are not worth their bytes. What
 # golf.questions says of the framework alone is not in a script either.
 NEVER_TRUE = ("suits_eager_cpu", "attends_in_float32", "listens", "proves")
+IDENTITIES = ((ast.Add, b""), (ast.Sub, 0), (ast.Mult, 1))  # operations with a second operand that changes nothing
 ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 
@@ -33,6 +34,8 @@ def fold(flat: Flat, facts: Facts) -> None:
     defined = [node for statement in flat.statements() for node in walk(statement) if isinstance(node, ast.FunctionDef)]
     acting = {f.name for f in defined if not all(is_docstring(part) or isinstance(part, ast.Pass) for part in f.body)}
     facts.idle = {f.name for f in defined} - acting
+    classes = (node for node in flat.statements() if isinstance(node, ast.ClassDef))
+    facts.idle |= {node.name for node in classes if "NamedTuple" in map(ast.unparse, node.bases)}
     # A second pass would gain only from functions that the first one reduced to a return; none decides a branch.
     folder = _Folder(facts)
     for statement in flat.statements():
@@ -103,12 +106,8 @@ def _with_changes(flat: Flat, facts: Facts) -> Facts:
         for node in walk(statement):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in ("dataclasses.replace", "replace"):
                 new_values += [(keyword.arg or "", keyword.value) for keyword in node.keywords]
-            new_values += [
-                (target.attr, value)
-                for target, value in assignments(node)
-                if isinstance(target, ast.Attribute)
-                and not (isinstance(target.value, ast.Name) and target.value.id == "self")
-            ]
+            set_here = ((to, value) for to, value in assignments(node) if isinstance(to, ast.Attribute))
+            new_values += [(to.attr, value) for to, value in set_here if ast.unparse(to.value) != "self"]
     given = [(name, Scope(Facts({}, {})).value(value)) for name, value in new_values]
     values = {path: [*own, *(new for name, new in given if name == path[-1])] for path, own in facts.values.items()}
     return dataclasses.replace(facts, values=values)
@@ -138,8 +137,26 @@ class _Folder(ast.NodeTransformer):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         self._inside(self.scope.enter(node), node)
+        self._drop_unread(node)
         _end_at_return(node)
         return node
+
+    def _drop_unread(self, function: ast.FunctionDef) -> None:
+        """Drop the locals of `function` that nothing reads and whose value has no side effect."""
+        nodes = list(walk(function))
+        read = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+        read |= {ast.unparse(node.target) for node in nodes if isinstance(node, ast.AugAssign)}
+        read |= {name for node in nodes if isinstance(node, ast.Nonlocal | ast.Global) for name in node.names}
+        for node in nodes:
+            for name in () if isinstance(node, ast.ClassDef) else ("body", "orelse"):
+                if isinstance(body := getattr(node, name, None), list):
+                    body[:] = [part for part in body if not self._is_unread(part, read)]
+
+    def _is_unread(self, node: ast.stmt, read: set[str]) -> bool:
+        if not isinstance(node, ast.Assign) or any(not isinstance(t, ast.Name) or t.id in read for t in node.targets):
+            return False
+        calls = [part for part in walk(node.value) if isinstance(part, ast.Call)]
+        return not calls or (calls[0] is node.value and ast.unparse(calls[0].func) in self.scope.facts.idle)
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
         return self._inside(self.scope.enter(node), node)
@@ -194,11 +211,46 @@ class _Folder(ast.NodeTransformer):
 
     visit_Compare = visit_UnaryOp = visit_Call  # noqa: N815
 
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        if not isinstance(node.ctx, ast.Load) or not self._is_nothing(node):
+            return node
+        value = self.scope.values[node.id]
+        return ast.Tuple([], ast.Load()) if value == () else ast.Constant(value)
+
+    def _is_nothing(self, node: ast.expr) -> bool:
+        """Tell whether `node` is a local with one value, which says that something is not there."""
+        return isinstance(node, ast.Name) and self.scope.values.get(node.id, UNKNOWN) in NOTHING
+
     def visit_Assign(self, node: ast.Assign) -> ast.AST | None:
         self.generic_visit(node)
+        pairs = list(assignments(node))
         # `x = f(x) if cfg.on else x` has become `x = x`.
-        is_idle = isinstance(node.value, ast.Name) and ast.unparse(node.targets[0]) == node.value.id
-        return None if is_idle else node
+        same = [to for to, value in pairs if isinstance(value, ast.Name) and value.id == ast.unparse(to)]
+        kept = [(to, value) for to, value in pairs if to not in same and not self._is_nothing(to)]
+        if len(kept) < len(pairs) == len(getattr(node.value, "elts", ())) and len(node.targets) == 1 and kept:
+            targets, values = ([pair[i] for pair in kept] for i in (0, 1))
+            node.targets = targets if len(kept) == 1 else [ast.Tuple(targets, ast.Store())]
+            node.value = values[0] if len(kept) == 1 else ast.Tuple(values, ast.Load())
+        return node if kept else None
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
+        return None if self._is_nothing(node.target) else self.generic_visit(node)
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
+        self.generic_visit(node)
+        values, node.values = node.values, []
+        for part in values:
+            inner = part
+            if isinstance(part, ast.FormattedValue) and part.format_spec is None and part.conversion == -1:
+                inner = part.value
+            whole = inner.values if isinstance(inner, ast.JoinedStr) else [part]
+            node.values += [ast.Constant(str(inner.value))] if isinstance(inner, ast.Constant) else whole
+        return node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        self.generic_visit(node)
+        is_idle = isinstance(node.right, ast.Constant) and (type(node.op), node.right.value) in IDENTITIES
+        return node.left if is_idle else node
 
     def _simplified(self, node: ast.expr, is_test: bool = False) -> ast.expr:
         """Return an `and` or `or` without the operands that cannot decide it. Only the truth of a test matters."""

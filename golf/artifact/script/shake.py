@@ -9,7 +9,7 @@ from golf.artifact.script.evaluation import assignments
 from golf.artifact.script.flat import Flat
 from golf.artifact.script.syntax import bound_names
 
-CALLED_BY_OTHERS = {"forward"}  # methods that torch calls
+CALLED_BY_OTHERS = {"forward", "close"}  # methods that torch and contextlib call
 
 
 def shake(flat: Flat, settings: set[str]) -> None:

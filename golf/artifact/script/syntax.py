@@ -78,6 +78,12 @@ def is_docstring(node: ast.AST) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
+def is_simple(node: ast.expr) -> bool:
+    """Tell whether `node` only reads names and attributes, so that it may be evaluated twice, or never."""
+    kinds = ast.Name, ast.Attribute, ast.Constant, ast.Tuple, ast.BoolOp, ast.boolop
+    return all(isinstance(part, kinds) for part in walk(node))
+
+
 def parameters(function: Function) -> list[ast.arg]:
     """Return all parameters of `function`."""
     a = function.args

@@ -146,7 +146,7 @@ class _Comparison:
             "optim": steps,
             "schedule": steps,
             "data": [_batches],
-            "quant": [_codes],
+            "quant": [_stored_bytes],
             "eval": [_scores],
         }
         self._own = functools.cache(lambda maker: maker(cfg))
@@ -193,9 +193,8 @@ def _steps(cfg: Config) -> bytes:
         schedule_decay(cfg, optimizer, fraction)
         optimizer.step(at_step.lr, at_step.muon_momentum)
     # Both forms of Muon take the same steps, so that the form itself is compared.
-    return bytes(isinstance(optimizer.muon, ParallelMuon)) + _bytes_of(
-        *model.parameters(), *flatten(optimizer.state_dict()).values()
-    )
+    changed = [*model.parameters(), *flatten(optimizer.state_dict()).values()]
+    return bytes(isinstance(optimizer.muon, ParallelMuon)) + _bytes_of(*changed)
 
 
 def _bytes_of(*tensors: Tensor) -> bytes:
@@ -218,7 +217,7 @@ def _batches(cfg: Config) -> bytes:
     return b"".join(t.numpy().tobytes() for _ in range(BATCHES) for t in loader.next_batch())
 
 
-def _codes(cfg: Config) -> bytes:
+def _stored_bytes(cfg: Config) -> bytes:
     """Return the stored form of a matrix, a vector and a scalar of every class of tensors."""
     kinds: dict[tuple[str, str, int, bool], tuple[str, Tensor, str]] = {}
     for name, tensor in shapeless_model(cfg).scored_weights().items():

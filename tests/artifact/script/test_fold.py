@@ -2,7 +2,7 @@
 
 import ast
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -44,7 +44,13 @@ def text_of(flat: Flat) -> str:
 
 def run(flat: Flat) -> object:
     results: list[object] = []
-    names: dict = {"dataclass": dataclass, "field": field, "__name__": "__main__", "RESULTS": results}
+    names: dict = {
+        "dataclass": dataclass,
+        "field": field,
+        "NamedTuple": NamedTuple,
+        "__name__": "__main__",
+        "RESULTS": results,
+    }
     exec(compile(text_of(flat), "m", "exec"), names)
     return results[0]
 
@@ -170,6 +176,51 @@ def test_an_argument_is_not_followed() -> None:
     assert "def other" in cut(
         "def other(): return abs(-2)\ndef f(on): return other() if on else 1\n"
         "def use(cfg: Config): return f(cfg.model.skips)\ndef main(): return use(Config())"
+    )
+
+
+def test_a_local_that_says_nothing_is_written_as_what_it_is() -> None:
+    text = cut(
+        "def use(cfg: Config, size):\n"
+        "    skip, names, many = None, (), [size]\n"
+        "    rows: int = 1\n"
+        "    def inner(x):\n        return x if skip is None else skip\n"
+        "    return [inner(size), names, many, f'{rows}:{skip}:{size:3}:{skip!r:>5}', size - 0]\n"
+        "def main(): return use(Config(), 7)"
+    )
+    assert (
+        "many = [size]" in text
+        and "skip" not in text
+        and "rows" not in text
+        and "if" not in text.split("main")[0][-150:]
+    )
+    assert "f'1:None:{size:3}:{None!r:>5}'" in text and "return [inner(size), ()," in text and ", size]" in text
+
+
+def test_locals_without_a_reader_go_if_nothing_happens_by_them() -> None:
+    text = cut(
+        "class Point(NamedTuple):\n    x: int\n"
+        "def use(size):\n"
+        "    a = size\n    b = SEEN.append(size)\n    c = Point(size)\n    total = 3\n    total += size\n"
+        "    if size:\n        d = (size, size)\n"
+        "    class Kind:\n        step = 5\n"
+        "    def inner():\n        nonlocal total\n        total = size\n"
+        "    inner()\n    return [Kind.step, total]\n"
+        "SEEN = []\n"
+        "def main(): return use(7), SEEN"
+    )
+    assert "a = size" not in text and "d = " not in text and "Point" not in text
+    assert "b = SEEN.append(size)" in text and "total = 3" in text and "step = 5" in text
+
+
+def test_whether_any_is_there_is_known_where_none_can_be() -> None:
+    assert "return False" in cut(
+        "def use(cfg: Config, sizes):\n    return any(cfg.model.skips for size in sizes)\n"
+        "def main(): return use(Config(), (1, 2))"
+    )
+    assert "any(" in cut(
+        "def use(cfg: Config, sizes):\n    return any(size > 1 for size in sizes)\n"
+        "def main(): return use(Config(), (1, 2))"
     )
 
 
