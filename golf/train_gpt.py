@@ -113,7 +113,7 @@ def run() -> None:
 
     # Training, up to the artifact on disk.
     artifact = Path(os.environ.get("ARTIFACT_PATH", "artifact.golf"))
-    if os.environ.get("EVAL_ONLY", "0") != "1":
+    if os.environ.get("EVAL_ONLY", "0") in ("", "0"):
         train_and_pack(cfg, dataset, scorer, ranks, log, artifact)
     else:
         # Training chooses it, too, and other kernels give other last digits.
@@ -174,6 +174,9 @@ def set_from(environment: Mapping[str, str], cfg: Config) -> None:
 
 def train_and_pack(cfg: Config, dataset: Dataset, scorer: Scorer, ranks: Ranks, log: ScriptLog, artifact: Path) -> None:
     """Train for `budget.train_seconds` or `schedule.iterations`, whichever ends first, and write the artifact."""
+    # Whether the artifact can be written is found out before the training.
+    artifact.parent.mkdir(parents=True, exist_ok=True)
+    artifact.open("ab").close()
     # Training shards.
     files = find_shards(resolve(cfg.data.path), cfg.data.train_files, "train")
     dataset.train.extend(open_shard(path) for path in files)

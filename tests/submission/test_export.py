@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from golf import train_gpt
+from golf.artifact.script.bundle import Bundle
 from golf.challenge import SUBMISSION_NUMBERS, SUBMISSION_TEXTS
 from golf.errors import GolfError
 from golf.foreign.folder_audit import audit
@@ -212,3 +213,25 @@ def test_scoring_alone_has_the_kernel_and_the_score_of_the_run(
     score = read_result(run.result).post_quant
     assert chosen == [cfg.model.attention] and score is not None
     assert f"val_bpb:{score.val_bpb:.8f}" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_script_trains_through_the_loader_of_a_gpu(tiny: OwnDataset, tmp_path: Path) -> None:
+    """It once lacked the loader's `close`, which contextlib calls: on a GPU alone, and behind the whole training."""
+    source = Bundle(compose([*tiny_overrides(tiny), "launch.device=cuda"])).readable
+    there = 'if ranks.device.type != "cuda":'
+    assert source.count(there) == 1
+    (tmp_path / "train_gpt.py").write_text(source.replace(there, "if False:"))
+    place = tmp_path / "not" / "yet" / "a.golf"
+    variables = {"DATA_PATH": tiny.folder, "TOKENIZER_PATH": tiny.tokenizer_path, "ARTIFACT_PATH": place}
+    given = {**os.environ, **{name: str(value) for name, value in variables.items()}}
+    command = [sys.executable, "train_gpt.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=given, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "step:6/6" in done.stdout and "_roundtrip_exact" in done.stdout and place.stat().st_size > 1000
+    # Another score of the artifact trains nothing, whatever word asks for it.
+    again = subprocess.run(
+        command, cwd=tmp_path, env={**given, "EVAL_ONLY": "true"}, capture_output=True, text=True, timeout=300
+    )
+    exact = [line for line in done.stdout.splitlines() if "_roundtrip_exact" in line]
+    assert [line for line in again.stdout.splitlines() if "_exact" in line or "step:" in line] == exact
