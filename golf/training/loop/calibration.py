@@ -6,12 +6,13 @@ import dataclasses
 import itertools
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from golf.artifact.quant.formats import Tensors
 from golf.artifact.quant.hessians import InputHessians, rounded_by_gptq
 from golf.settings.config import Config, eval_seq_len, scored_config, trains_apart
 from golf.training.data.batches import open_loader
@@ -41,7 +42,7 @@ class Calibration:
         return sum(name.endswith(".weight") for name in self.hessians)
 
 
-def calibrate(state_dict: Mapping[str, Tensor], cfg: Config, dataset: Dataset | None = None) -> dict[str, Tensor]:
+def calibrate(state_dict: Tensors, cfg: Config, dataset: Dataset | None = None) -> dict[str, Tensor]:
     """Return the Hessians `[in, in]` by name that `golf.quantize` needs for `state_dict`, without a time limit.
 
     Works in this process on `cfg.launch.device` and reads training text from its start.
@@ -65,7 +66,7 @@ def text_of(cfg: Config) -> Config:
 @torch.no_grad()
 def collect(
     cfg: Config,
-    state_dict: Mapping[str, Tensor],
+    state_dict: Tensors,
     ranks: Ranks,
     next_batch: NextBatch | None = None,
     *,

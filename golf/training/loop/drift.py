@@ -5,12 +5,13 @@ Each stage, the matrices that share an input, takes a pass of the trained and of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import torch
 from torch import Tensor
 
 from golf.artifact.quant.drift import DRIFT, drift_correction
+from golf.artifact.quant.formats import Tensors
 from golf.artifact.quant.hessians import as_rows, observed
 from golf.artifact.quant.low_rank import A
 from golf.artifact.quant.policy import quantize
@@ -53,7 +54,7 @@ class DriftCorrection:
         self,
         cfg: Config,
         model: GPT,
-        weights: Mapping[str, Tensor],
+        weights: Tensors,
         hessians: dict[str, Tensor],
         batches: Sequence[Tensor],
         ranks: Ranks,
@@ -96,7 +97,7 @@ class DriftCorrection:
         self.rounded.load_state_dict(values, strict=False)
 
 
-def _repaired(cfg: Config, weights: Mapping[str, Tensor], hessians: Mapping[str, Tensor]) -> set[str]:
+def _repaired(cfg: Config, weights: Tensors, hessians: Tensors) -> set[str]:
     """Return the names of the matrices that get low-rank factors when all are rounded without a correction."""
     if cfg.quant.lqer.rank == 0:
         return set()

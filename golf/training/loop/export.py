@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from golf.artifact.container import pack, plain_bytes
 from golf.artifact.quant.fitting import fitting_factor, octave_bytes, tuned_scale_bytes, with_steps
-from golf.artifact.quant.formats import CodedTensor
+from golf.artifact.quant.formats import CodedTensors, Tensors
 from golf.artifact.quant.policy import below_int8, quantize
 from golf.artifact.quant.pruning import Pruning, prune_to_fit
 from golf.artifact.script.code_bytes import code_bytes
@@ -37,12 +36,12 @@ class Sizes:
 class PackedModel(NamedTuple):
     """A model in its stored form."""
 
-    coded: Mapping[str, CodedTensor]
+    coded: CodedTensors
     artifact: bytes  # content of the artifact file
     weight_bytes: int  # bytes of the weights before quantization
 
 
-def pack_model(cfg: Config, weights: Mapping[str, Tensor], coded: Mapping[str, CodedTensor]) -> PackedModel:
+def pack_model(cfg: Config, weights: Tensors, coded: CodedTensors) -> PackedModel:
     """Pack `weights`, which `round_model` has coded."""
     if trains_apart(cfg):
         cfg = scored_config(cfg)
@@ -52,12 +51,8 @@ def pack_model(cfg: Config, weights: Mapping[str, Tensor], coded: Mapping[str, C
 
 
 def round_model(
-    cfg: Config,
-    weights: Mapping[str, Tensor],
-    code_bytes: int,
-    hessians: Mapping[str, Tensor] | None = None,
-    log: TrainLog | None = None,
-) -> Mapping[str, CodedTensor]:
+    cfg: Config, weights: Tensors, code_bytes: int, hessians: Tensors | None = None, log: TrainLog | None = None
+) -> CodedTensors:
     """Return the stored form of `weights`, which are on the CPU; `hessians` are GPTQ's.
 
     `code_bytes` count together with the artifact where `quant.fit=cap` or `quant.prune.to_fit` fills the cap.
@@ -73,9 +68,7 @@ def round_model(
     return coded
 
 
-def _pruned(
-    cfg: Config, coded: Mapping[str, CodedTensor], names: list[str], code_bytes: int, log: TrainLog | None
-) -> Mapping[str, CodedTensor]:
+def _pruned(cfg: Config, coded: CodedTensors, names: list[str], code_bytes: int, log: TrainLog | None) -> CodedTensors:
     """Return `coded` with the tensors `names` pruned until artifact and code fit.
 
     If even zeroing every code that may go is not enough, they stay unpruned and the log gets a warning.
@@ -91,14 +84,10 @@ def _pruned(
 
 
 def _filling_the_cap(
-    cfg: Config,
-    weights: Mapping[str, Tensor],
-    code_bytes: int,
-    hessians: Mapping[str, Tensor] | None,
-    log: TrainLog | None,
-) -> Mapping[str, CodedTensor]:
+    cfg: Config, weights: Tensors, code_bytes: int, hessians: Tensors | None, log: TrainLog | None
+) -> CodedTensors:
     """Return the stored form of `weights` with the steps that fill the cap; the coarsest ones tried if none fits."""
-    tried: dict[float, Mapping[str, CodedTensor]] = {}
+    tried: dict[float, CodedTensors] = {}
 
     def packed_bytes(factor: float) -> int:
         # Every try is kept, because the search ends at a factor that it has tried.
@@ -131,7 +120,7 @@ def log_sizes(cfg: Config, packed: PackedModel, raw_model_bytes: int, code_bytes
     )
 
 
-def write_weights(state_dict: Mapping[str, Tensor], folder: RunFolder) -> dict[str, Tensor]:
+def write_weights(state_dict: Tensors, folder: RunFolder) -> dict[str, Tensor]:
     """Write the weights as they are into `folder`, and return them on the CPU."""
     weights = {name: tensor.detach().cpu() for name, tensor in state_dict.items()}
     write_atomic(folder.weights, weights_to_bytes(weights))
@@ -140,11 +129,11 @@ def write_weights(state_dict: Mapping[str, Tensor], folder: RunFolder) -> dict[s
 
 def export(
     cfg: Config,
-    weights: Mapping[str, Tensor],
+    weights: Tensors,
     folder: RunFolder,
     log: RunLog,
-    hessians: Mapping[str, Tensor] | None = None,
-    coded: Mapping[str, CodedTensor] | None = None,
+    hessians: Tensors | None = None,
+    coded: CodedTensors | None = None,
 ) -> Sizes:
     """Write the artifact of `write_weights`' result into `folder`, coded as `coded` or else by `round_model`."""
     code = code_bytes(cfg)

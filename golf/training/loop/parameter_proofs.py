@@ -26,6 +26,11 @@ def misplaced_parameters(cfg: Config) -> list[str]:
     scored = shapeless_model(scored_config(cfg)) if trains_apart(cfg) else model
     if added := model.scored_weights().keys() - scored.state_dict().keys():
         raise GolfError(f"{min(added)} belongs to a training loss and no score reads it: put it into training_only.")
+    owners: dict[int, str] = {}
+    for name, param in model.named_parameters(remove_duplicate=False):
+        if (first := owners.setdefault(id(param), name)) != name:
+            how = "keep the module in a tuple, (module,), wherever it is used a second time"
+            raise GolfError(f"{name} is {first} under a second name, and an artifact has one for each tensor: {how}.")
     head_dim, row_counts = cfg.model.model_dim // cfg.model.num_heads, declared_row_counts(model)
     failures = []
     for name, module, param in _owned(model):

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from golf.run.progress import Progress
 from golf.settings.config import Config, changes_order, changes_score, techniques
 from golf.training.data.batches import make_loader
 from golf.training.data.dataset import Dataset
@@ -23,10 +24,11 @@ from golf.training.data.documents import BOS_ID
 from golf.training.loop.checkpoint import checkpoint_seconds
 from golf.training.loop.edit_proofs import lost_edits
 from golf.training.loop.parameter_proofs import misplaced_parameters, unused_parameters
-from golf.training.loop.random_model import RandomWeights
-from golf.training.loop.resume_proof import lost_batches, lost_by_resume
+from golf.training.loop.random_model import WHILE_SWITCHED, RandomWeights
+from golf.training.loop.resume_proof import lost_batches, lost_by_loading, lost_by_resume
 from golf.training.loop.scoring_proofs import (
     document_leaks,
+    future_leaks,
     improper_predictor,
     scoring_breaches,
     small_scores,
@@ -48,6 +50,7 @@ from golf.training.techniques.base import (
 
 SEQUENCES, TOKENS = 2, 24
 MORE_SEQUENCES = 64  # where a parameter seems unused
+HALFWAY = Progress(step=1, fraction=0.5, lr_multiplier=0.5)
 BATCHES = 8  # micro-batches that show an order of the training text
 
 
@@ -63,10 +66,10 @@ def failed_proofs(cfg: Config, ranks: Ranks = ALONE, dataset: Dataset | None = N
         lambda: [*misplaced_parameters(cfg), *lost_edits(cfg), *passes.unused()],
         lambda: inert_settings(cfg, passes.differ),
         *(functools.partial(passes.inert, technique) for technique in techniques(cfg)),
-        lambda: [*scoring_breaches(cfg), *document_leaks(cfg)],
+        lambda: [*scoring_breaches(cfg), *document_leaks(cfg), *future_leaks(cfg)],
         lambda: improper_predictor(cfg) if changes_score(cfg) else [],
         # A run without checkpoints, too, must not begin with what its warm-up has left.
-        lambda: lost_by_resume(cfg),
+        lambda: [*lost_by_resume(cfg), *(lost_by_loading(cfg) if cfg.tech else [])],
         lambda: lost_batches(cfg, dataset) if dataset and checkpoint_seconds(cfg) else [],
         lambda: unchanged_order(cfg, dataset) if dataset and changes_order(cfg) else [],
     ]
@@ -83,8 +86,8 @@ class RandomPasses:
     Float64 shows an effect below a float32 rounding step, too.
     """
 
-    def __init__(self, cfg: Config):
-        self.cfg, self.weights = cfg, RandomWeights(cfg.model.model_dim)
+    def __init__(self, cfg: Config, progress: Progress = WHILE_SWITCHED):
+        self.cfg, self.progress, self.weights = cfg, progress, RandomWeights(cfg.model.model_dim, progress)
         generator = torch.Generator().manual_seed(0)
         tokens = TOKENS + 2 * tokens_unchanged(cfg)
         self.ids = torch.randint(cfg.model.vocab_size, (SEQUENCES, tokens + 1), generator=generator)
@@ -102,8 +105,8 @@ class RandomPasses:
             failures.append(f"{name} changed neither the loss nor a gradient")
         if technique.effect == CHANGES_LOSS:
             other = without(cfg, name)
-            if not self.differ(other):
-                failures.append(f"{name} changed neither the training loss nor a gradient")
+            if not self.differ(other, by_gradients=True):
+                failures.append(f"{name} changed no gradient of the network by its training loss")
             if not torch.equal(self._scored(cfg), self._scored(other)):
                 failures.append(f"{name} changes the score, and as a training loss it must not")
         if technique.effect == CHANGES_SCORE and small_scores(cfg) == small_scores(without(cfg, name)):
@@ -112,19 +115,22 @@ class RandomPasses:
             failures.append(f"{name} mixes tokens across document starts although it says it does not")
         return failures
 
-    def differ(self, other: Config) -> bool:
+    def differ(self, other: Config, *, by_gradients: bool = False) -> bool:
         """Tell whether loss or gradients of `other`'s model differ from those of the model of `cfg`.
 
         Compared are the gradients of parameters that every model has: a technique's own count by their effect on these.
+        What fades out by the end of the training is looked for halfway, too.
         """
         if self._loss is None:
             self._loss = self._loss_of(self.cfg)
         # Nearly always the loss differs, which saves the backward pass.
-        if self._loss_of(other) != self._loss:
+        if not by_gradients and self._loss_of(other) != self._loss:
             return True
         if self._sums is None:
             self._sums = self._gradient_sums(self.cfg)
-        return self._gradient_sums(other) != self._sums
+        if self._gradient_sums(other) != self._sums:
+            return True
+        return self.progress != HALFWAY and RandomPasses(self.cfg, HALFWAY).differ(other, by_gradients=by_gradients)
 
     def unused(self) -> list[str]:
         """Return a sentence for every parameter or row that the loss does not depend on, switched or not."""
@@ -132,13 +138,16 @@ class RandomPasses:
         failures = unused_parameters(self.cfg, model, self._gradients(model, switch_names(self.cfg)))
         if failures and len(self.ids) == SEQUENCES:
             # So few tokens may reach none of a layer's experts.
-            more, shape = RandomPasses(self.cfg), (MORE_SEQUENCES, self.ids.size(1))
+            more, shape = RandomPasses(self.cfg, self.progress), (MORE_SEQUENCES, self.ids.size(1))
             more.ids = torch.randint(self.cfg.model.vocab_size, shape, generator=torch.Generator().manual_seed(1))
             return more.unused()
         if failures and switch_names(self.cfg):
             before = unused_parameters(self.cfg, model, self._gradients(model, ()))
             # Some rows act before a switch only, and others after it: unused is what acts in neither state.
             failures = [failure for failure in failures if failure in before]
+        if failures and self.progress != HALFWAY:
+            halfway = RandomPasses(self.cfg, HALFWAY).unused()
+            failures = [failure for failure in failures if failure in halfway]
         return failures
 
     @torch.no_grad()

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from golf.artifact.codec.codecs import require_codec
 from golf.artifact.container import unpack
-from golf.artifact.quant.formats import own_formats
+from golf.artifact.quant.formats import Tensors, own_formats
 from golf.artifact.script.code_bytes import code_bytes
 from golf.bits import bits_per_byte
 from golf.errors import GolfError, MissingError
@@ -55,7 +55,7 @@ class QuantGap:
 
 
 def quant_gaps(
-    cfg: Config, weights: Mapping[str, Tensor], stored: Mapping[str, Config], *, tokens: int = ENOUGH_TOKENS
+    cfg: Config, weights: Tensors, stored: Mapping[str, Config], *, tokens: int = ENOUGH_TOKENS
 ) -> Iterator[QuantGap]:
     """Yield the gap under each of `stored`, as it is finished; `weights` are a run's of `cfg` before quantization.
 
@@ -84,7 +84,7 @@ def quant_gaps(
         yield QuantGap(name, before, after, gap, error, len(packed), seconds, scored)
 
 
-def _in_order(weights: Mapping[str, Tensor], state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _in_order(weights: Tensors, state_dict: Tensors) -> dict[str, Tensor]:
     """Return `weights` in the order in which the run packed them. Raises `GolfError` if the names differ."""
     # A file of weights sorts its names, and codecs compress a different order to different bytes.
     if weights.keys() != state_dict.keys():
@@ -102,7 +102,7 @@ def paired_gap(before: np.ndarray, after: np.ndarray, byte_count: int) -> tuple[
     return float(per_byte.sum()), error
 
 
-def _nats_by_batch(scorer: Scorer, weights: Mapping[str, Tensor]) -> tuple[float, np.ndarray, int]:
+def _nats_by_batch(scorer: Scorer, weights: Tensors) -> tuple[float, np.ndarray, int]:
     nats: list[float] = []
     score = scorer(weights, observe=lambda _, losses: nats.append(float(losses.sum())))
     assert math.isclose(bits_per_byte(sum(nats) / score.tokens, score.tokens, score.bytes), score.val_bpb)

@@ -34,8 +34,8 @@ def noise(name: str, shape: torch.Size) -> Tensor:
 class RandomWeights:
     """Weights that the models of one configuration and its variations share: each tensor is drawn once."""
 
-    def __init__(self, model_dim: int):
-        self.model_dim = model_dim
+    def __init__(self, model_dim: int, progress: Progress = WHILE_SWITCHED):
+        self.model_dim, self.progress = model_dim, progress
         self._drawn: dict[tuple[str, torch.Size], Tensor] = {}
 
     def drawn(self, name: str, shape: torch.Size) -> Tensor:
@@ -56,7 +56,7 @@ class RandomWeights:
         for path, module in model.named_modules():
             _fill(module, path + "." if path else "", self)
         for technique in techniques(cfg):
-            technique.before_step(model, WHILE_SWITCHED)
+            technique.before_step(model, self.progress)
         return model
 
 

@@ -6,6 +6,7 @@ It also finds what the warm-up leaves behind, because a resumed run has had none
 from __future__ import annotations
 
 import copy
+import dataclasses
 import tempfile
 import types
 from collections import deque
@@ -16,17 +17,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from golf.artifact.quant.formats import Tensors
 from golf.run.folder import RunFolder
 from golf.run.progress import Progress
-from golf.settings.config import Config, grad_accum_steps
+from golf.settings.config import Config, grad_accum_steps, scored_config, techniques, trains_apart
 from golf.training.data.batches import make_loader
 from golf.training.data.dataset import Dataset
 from golf.training.loop.checkpoint import Checkpoints, Start
+from golf.training.loop.random_model import WHILE_SWITCHED, RandomWeights
 from golf.training.loop.state import TrainState
 from golf.training.loop.steps import TrainStep
-from golf.training.loop.switches import StepHooks, Switches
+from golf.training.loop.switches import StepHooks, Switches, switch_names
 from golf.training.loop.warmup import restored
-from golf.training.model.build import shapeless_model
+from golf.training.model.build import build_model, shapeless_model
 from golf.training.model.gpt import GPT
 from golf.training.optim.groups import build_optimizer
 from golf.training.optim.matrices import declared_row_counts
@@ -36,6 +39,7 @@ from golf.words import listed
 ROWS = 8  # largest size of a dimension of the small model
 # A number that most intervals between snapshots divide, so that every step is one of theirs.
 EVERY = 3_603_600
+TOKENS = 24  # of a row of the loaded models
 # Fraction of the training before each step, and the learning-rate multiplier in it.
 STEPS = ((0.02, 1.0), (0.6, 0.5), (1.0, 0.0), (1.0, 0.0), (1.0, 0.0))
 BEFORE = 3  # steps before the checkpoint: late switches are on and snapshots are taken
@@ -75,6 +79,32 @@ def lost_by_resume(cfg: Config) -> list[str]:
     return [lost_by] if names else []
 
 
+def lost_by_loading(cfg: Config) -> list[str]:
+    """Return a sentence if the network keeps something that a state dict lacks, by which a loss or a score differs.
+
+    Two passes in training with a reload between them are compared with two without one, and the scores of a model that
+    only loads weights with those of the trained model.
+    """
+    cfg = dataclasses.replace(cfg, model=dataclasses.replace(cfg.model, attention="sdpa"))
+    weights = RandomWeights(cfg.model.model_dim).model(cfg).state_dict()
+    trained, resumed = _at_the_end(cfg, weights), _at_the_end(cfg, weights)
+    scored = build_model(scored_config(cfg) if trains_apart(cfg) else cfg).double()
+    ids = torch.arange(2 * TOKENS).view(2, TOKENS) * 7 % cfg.model.vocab_size
+    losses = []
+    with torch.random.fork_rng(devices=[]):
+        trained(ids, ids.flip(1), switch_names(cfg))
+        resumed.load_state_dict(trained.state_dict())
+        for model in (trained, resumed):
+            torch.manual_seed(0)
+            losses.append(model(ids, ids.flip(1), switch_names(cfg)).item())
+    scored.load_state_dict(trained.scored_weights())
+    with torch.no_grad():
+        scores = [model.token_losses(ids, ids.flip(1)).sum().item() for model in (trained, scored)]
+    where = "in the network, which a state dict lacks: keep it in a buffer with persistent=True"
+    lost = [f"a resume would lose something that a pass changes {where}"] if losses[0] != losses[1] else []
+    return lost + ([f"scores would lack something that before_step writes {where}"] if scores[0] != scores[1] else [])
+
+
 def lost_batches(cfg: Config, dataset: Dataset) -> list[str]:
     """Return a sentence if a loader that skips the batches of a step does not go on where one that reads them does."""
     steady, resumed, batches = make_loader(cfg, dataset), make_loader(cfg, dataset), grad_accum_steps(cfg)
@@ -84,6 +114,16 @@ def lost_batches(cfg: Config, dataset: Dataset) -> list[str]:
     pairs = zip(steady.next_batch(), resumed.next_batch(), strict=True)
     same = all(torch.equal(a, b) for a, b in pairs)
     return [] if same else [f"the loader {cfg.data.loader} does not go on with the next batch after a resume"]
+
+
+def _at_the_end(cfg: Config, weights: Tensors) -> GPT:
+    # A copy, because a technique may keep something in itself.
+    cfg = copy.deepcopy(cfg)
+    model = build_model(cfg).double()
+    model.load_state_dict(weights)
+    for technique in techniques(cfg):
+        technique.before_step(model, WHILE_SWITCHED)
+    return model
 
 
 class _SmallRun:

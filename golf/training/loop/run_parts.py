@@ -9,12 +9,12 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
 
 import torch
-from torch import Tensor
 
+from golf.artifact.quant.formats import Tensors
 from golf.artifact.quant.sensitivity import STEP
 from golf.bits import Score
 from golf.questions import has_techniques
@@ -125,7 +125,7 @@ def tune_trained(
     return dataclasses.replace(tuning, seconds=seconds)
 
 
-def score_artifact(cfg: Config, weights: Mapping[str, Tensor], scorer: Scorer, log: TrainLog) -> list[Score | None]:
+def score_artifact(cfg: Config, weights: Tensors, scorer: Scorer, log: TrainLog) -> list[Score | None]:
     """Log and return the standard score of the artifact's `weights`, the sliding one and that with training.
 
     What the configuration does not ask for is None.

@@ -15,6 +15,7 @@ from golf.training.data.dataset import Dataset
 from golf.training.data.documents import BOS_ID
 from golf.training.loop.random_model import RandomWeights
 from golf.training.model.attention import cpu_kernels
+from golf.training.model.gpt import GPT
 from golf.training.ranks import Ranks
 from golf.training.scoring.legality import check_scoring, follows_queue, predictor_breaches
 from golf.training.scoring.predictor import predictor_of
@@ -24,6 +25,7 @@ from golf.training.scoring.scorer import Scorer
 VOCAB, WINDOW, SCORED_TOKENS = 8, 16, 80
 ROW_TOKENS = 24
 MOST_ASKED = 60_000  # probabilities of one token at one position that a predictor is asked for
+LARGEST_ROUNDING = 1e-3  # of an output of size 1; Fourier transforms round all positions alike
 PROBES = (29, 61)  # indices of the targets that the scoring check changes
 
 
@@ -82,6 +84,26 @@ def document_leaks(cfg: Config) -> list[str]:
     if changed[:begin].any() or changed[end:].any():
         return ["model.within_documents: a changed token changes the output in another document"]
     return []
+
+
+@cpu_kernels()
+def future_leaks(cfg: Config) -> list[str]:
+    """Return a sentence if a token changes the output at one before it, in a row that is as long as the run's.
+
+    The windows of `scoring_breaches` are shorter than the chunks in which some layers work.
+    """
+    tokens = max(cfg.data.train_seq_len, eval_seq_len(cfg)) if cfg.tech else 0
+    model, changed = RandomWeights(cfg.model.model_dim).model(cfg).float(), 2 * tokens // 3
+    # A technique that reads a row in its own way may need a pass for each token of it.
+    if tokens <= WINDOW or model.read is not GPT.pass_once:
+        return []
+    ids = torch.arange(tokens)[None] % (cfg.model.vocab_size - 2) + 2
+    other = ids.clone()
+    other[:, changed:] = ids[:, changed:].flip(1)
+    with torch.no_grad():
+        change = (model.hidden(ids) - model.hidden(other)).abs().amax(-1)[0, :changed]
+    leaks = (change > LARGEST_ROUNDING).nonzero()
+    return [f"in rows of {tokens} tokens, token {changed} changes the output at {int(leaks[0])}"] if len(leaks) else []
 
 
 @cpu_kernels()

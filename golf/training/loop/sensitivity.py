@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from golf.artifact.quant.formats import Tensors
 from golf.artifact.quant.policy import dequantize_as, quantize, storage_of
 from golf.artifact.quant.sensitivity import step_factors
 from golf.settings.config import Config
@@ -26,8 +27,8 @@ PASS_TOKENS = 2048  # of a pass, whose logits of two models are in memory at onc
 def measured_factors(
     cfg: Config,
     trained: GPT,
-    weights: Mapping[str, Tensor],
-    hessians: Mapping[str, Tensor],
+    weights: Tensors,
+    hessians: Tensors,
     batches: Sequence[Tensor],
     ranks: Ranks,
     seconds_left: float,
@@ -61,12 +62,7 @@ def measured_factors(
 
 
 def rounded_values(
-    cfg: Config,
-    weights: Mapping[str, Tensor],
-    hessians: Mapping[str, Tensor],
-    names: Sequence[str],
-    repaired: Collection[str],
-    ranks: Ranks,
+    cfg: Config, weights: Tensors, hessians: Tensors, names: Sequence[str], repaired: Collection[str], ranks: Ranks
 ) -> dict[str, Tensor]:
     """Return the values that the stored tensors `names` stand for, each rounded by one of the ranks.
 

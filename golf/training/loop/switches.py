@@ -60,9 +60,8 @@ class StepHooks:
 
     def __init__(self, cfg: Config, model: GPT):
         self.model, self.selected = model, techniques(cfg)
-        self.averagers: dict[str, Averager] = {
-            t.name: averager for t in self.selected if (averager := t.averager(model)) is not None
-        }
+        averagers = ((t.name, t.averager(model)) for t in self.selected)
+        self.averagers: dict[str, Averager] = {name: averager for name, averager in averagers if averager is not None}
         # Techniques that do not override the hook are left out, so that a step calls nothing for them.
         self._before = [t for t in self.selected if type(t).before_step is not Technique.before_step]
 

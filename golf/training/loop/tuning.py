@@ -9,14 +9,14 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from golf.artifact.quant.formats import LARGEST_SCALE, SMALLEST_SCALE, CodedTensor, decode_as
+from golf.artifact.quant.formats import LARGEST_SCALE, SMALLEST_SCALE, CodedTensor, CodedTensors, Tensors, decode_as
 from golf.artifact.quant.policy import dequantize_as
 from golf.settings.config import Config, QuantConfig, grad_accum_steps, micro_batch_tokens, scored_config, trains_apart
 from golf.training.data.batches import open_loader
@@ -38,16 +38,14 @@ Rows = list[tuple[Tensor, Tensor]]  # ids and targets [B, T] of a step, one pair
 class Tuning:
     """Outcome of a tuning: the tensors of least loss on held-out text, which may be those before it."""
 
-    coded: Mapping[str, CodedTensor]
+    coded: CodedTensors
     steps: int  # steps that were made
     before: float  # loss on held-out text in nats per token
     after: float
     seconds: float
 
 
-def tune(
-    coded: Mapping[str, CodedTensor], state_dict: Mapping[str, Tensor], cfg: Config, dataset: Dataset | None = None
-) -> Mapping[str, CodedTensor]:
+def tune(coded: CodedTensors, state_dict: Tensors, cfg: Config, dataset: Dataset | None = None) -> CodedTensors:
     """Return `coded`, the stored form of `state_dict`, with its floats tuned as `cfg.quant.tune` says.
 
     Works in this process on `cfg.launch.device`, without a time limit, on the training text behind that of
@@ -60,8 +58,8 @@ def tune(
 
 def tune_floats(
     cfg: Config,
-    coded: Mapping[str, CodedTensor],
-    state_dict: Mapping[str, Tensor],
+    coded: CodedTensors,
+    state_dict: Tensors,
     ranks: Ranks,
     next_batch: NextBatch,
     *,
@@ -111,7 +109,7 @@ def _rows(cfg: Config, next_batch: NextBatch, ranks: Ranks) -> Iterator[Rows]:
 class StoredFloats:
     """The floats of stored tensors as parameters, which always have values of the dtype that is stored."""
 
-    def __init__(self, coded: Mapping[str, CodedTensor], quant: QuantConfig, device: torch.device):
+    def __init__(self, coded: CodedTensors, quant: QuantConfig, device: torch.device):
         self.coded, self.quant, self.device = coded, quant, device
         self.changes, self.grids, self.before = dict[str, Tensor](), dict[str, Tensor](), dict[str, Tensor]()
         for name, tensor in coded.items():
@@ -159,7 +157,7 @@ class StoredFloats:
 class _Losses:
     """Losses of stored tensors: the trained model beside one that takes their values."""
 
-    def __init__(self, cfg: Config, state_dict: Mapping[str, Tensor], ranks: Ranks):
+    def __init__(self, cfg: Config, state_dict: Tensors, ranks: Ranks):
         self.cfg, self.ranks = scored_config(cfg) if trains_apart(cfg) else cfg, ranks
         self.trained, self.stored = (build_scored_model(cfg, ranks.device) for _ in range(2))
         self.trained.load_state_dict(state_dict)

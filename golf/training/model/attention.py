@@ -179,6 +179,11 @@ def project_separately(attn: CausalSelfAttention, x: Tensor, active: tuple[str, 
     return attn.c_q(x, active), attn.c_k(x, active), attn.c_v(x, active)
 
 
+def turns_whole_heads(context: Context, head_dim: int) -> bool:
+    """Tell whether all channels turn, by one table for all rows."""
+    return 2 * context.cos.size(-1) == head_dim and context.cos.size(0) == 1
+
+
 class CausalSelfAttention(nn.Module):
     """Attention with RMS-normalised queries and keys per head and a learned gain per query head.
 
@@ -211,7 +216,7 @@ class CausalSelfAttention(nn.Module):
         for mix in in_order(self.value_hooks) if is_used("value_hooks") else ():
             v = mix(self, v, context)
         # Queries and keys have unit RMS, so the gain decides how sharp a head's softmax can be.
-        if suits_eager_cpu(q) and 2 * context.cos.size(-1) == self.head_dim and context.cos.size(0) == 1:
+        if suits_eager_cpu(q) and type(self.qk_norm) is RMSNorm and turns_whole_heads(context, self.head_dim):
             # All rows share one table here, and all channels turn.
             norm, tables = self.qk_norm, (context.cos, context.sin)
             q = turn_unit_heads(q, self.q_gain * norm.factor, *tables, norm.eps)

@@ -9,7 +9,7 @@ of ranks, sharding or clipping. A technique adds its part in `Technique.matrix_r
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -133,8 +133,13 @@ def _rule_of(techniques: Sequence[Any], cfg: Config) -> MatrixRule:
     return rule
 
 
-def _of_shape(update: Tensor, grads: Tensor) -> Tensor:
-    """Return `update`. Raises `GolfError` unless it has the shape of the gradients: others would be broadcast."""
+def _checked(update: Tensor, grads: Tensor, state: State, kept: Collection[Tensor]) -> Tensor:
+    """Return `update`. Raises `GolfError` unless it has the shape of the gradients: others would be broadcast.
+
+    So does a tensor of the `state` that is not among the `kept` ones, because the next step would not have it.
+    """
+    if proves() and any(all(tensor is not other for other in kept) for tensor in state.values()):
+        raise GolfError("A rule for matrices assigned state[...], which is lost: change its tensors in place (copy_).")
     if proves() and update.shape != grads.shape:
         shapes = f"{list(update.shape)} for gradients {list(grads.shape)}"
         raise GolfError(f"A rule for matrices returned an update {shapes}: return one of the same shape.")
@@ -166,7 +171,7 @@ def ruled(form: Form, techniques: Sequence[Any], cfg: Config) -> Form:
             shape = shape_name(grads.shape[1:])
             state = {name: self.state[f"{shape} {name}"] for name in rule.state}
             if rule.replaced_by:
-                return _of_shape(rule.replaced_by(grads, state), grads)
+                return _checked(rule.replaced_by(grads, state), grads, state, self.state.values())
             raw = grads.clone() if rule.before or rule.after else grads
             direction = nesterov_momentum(grads, self.state[shape], momentum, self.optim)
             for edit in rule.before:
@@ -174,6 +179,6 @@ def ruled(form: Form, techniques: Sequence[Any], cfg: Config) -> Form:
             update = orthogonalize(direction, self.optim)
             for edit in rule.after:
                 update = edit(update, raw, state)
-            return _of_shape(update, grads) * tall_factor(grads)
+            return _checked(update, grads, state, self.state.values()) * tall_factor(grads)
 
     return Ruled  # type: ignore[return-value]

@@ -15,7 +15,7 @@ from golf.training.loop.export import pack_model, round_model
 from golf.training.loop.steps import TrainStep
 from golf.training.model.build import build_scored_model
 from golf.training.model.gpt import GPT
-from golf.training.model.objective import Pass, Weigh
+from golf.training.model.objective import Pass, Term, Weigh
 from golf.training.ranks import ALONE
 from golf.training.techniques.base import CHANGES_LOSS, Technique
 from tests.support import inert_techniques
@@ -51,6 +51,13 @@ class Weighs(Planted):
             return (places < done.nats.size(1) // 2).to(done.nats.dtype)
 
         return first_half
+
+
+class Detached(Planted):
+    """Adds a number through which no gradient flows."""
+
+    def training_terms(self, cfg: Config) -> list[Term]:
+        return [lambda done: done.nats.detach().mean()]
 
 
 def with_technique(kind: type[Technique]) -> Config:
@@ -106,7 +113,9 @@ def test_logs_have_the_plain_nats() -> None:
 
 
 def test_what_changes_nothing_or_the_score_is_named() -> None:
-    assert inert_techniques(with_technique(Idle)) == ["planted changed neither the training loss nor a gradient"]
+    assert inert_techniques(with_technique(Idle)) == ["planted changed no gradient of the network by its training loss"]
+    # A number that nothing can follow changes the loss, and no weight.
+    assert inert_techniques(with_technique(Detached)) == inert_techniques(with_technique(Idle))
     assert inert_techniques(with_technique(Weighs)) == []
     assert inert_techniques(with_technique(Edits)) == ["planted changes the score, and as a training loss it must not"]
 
