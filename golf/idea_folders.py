@@ -15,7 +15,7 @@ import importlib
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -93,10 +93,9 @@ def _ideas(variable: str) -> dict[str, Idea]:
 def _in_folder(folder: Path) -> list[Idea]:
     """Return the idea that a folder is, or the ideas in it."""
     inside = [folder] if _main(folder).is_file() else [p for p in sorted(folder.glob("*/")) if _main(p).is_file()]
-    if not inside:
-        raise GolfError(
-            f"{folder} has no idea: an idea is a folder NAME with the module NAME.py; golf idea new writes one."
-        )
+    # A folder that is to get its first idea has none yet.
+    if not inside and not (folder.is_dir() and not any(folder.iterdir())):
+        raise GolfError(f"{folder} has no idea: one is a folder NAME with the module NAME.py; golf idea new writes it.")
     if wrong := [path.name for path in inside if not path.name.isidentifier()]:
         raise GolfError(f"The idea {wrong[0]} cannot be imported: name its folder by letters, digits and underscores.")
     return [Idea(path.name, path.absolute(), _module(path)) for path in inside]
@@ -141,8 +140,10 @@ def fault(idea: Idea) -> str:
         # The fault may stand below the technique, which must not run without what follows it.
         TECHNIQUE_TYPES.pop(idea.name, None)
         return f"The idea {idea.name} in {idea.file} cannot be imported ({type(error).__name__}: {error})."
-    if idea.name not in TECHNIQUE_TYPES:
-        return f'{idea.file} registers no technique {idea.name}: put @technique("{idea.name}") above its class.'
+    if not is_dataclass(TECHNIQUE_TYPES.get(idea.name)):
+        TECHNIQUE_TYPES.pop(idea.name, None)
+        how = f'put @technique("{idea.name}") and @dataclass above its class'
+        return f"{idea.file} registers no technique {idea.name}: {how}."
     return FAULTY_VALUES.get(idea.name, "")
 
 

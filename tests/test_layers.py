@@ -17,7 +17,7 @@ WINGS = ["settings", "run", "artifact", "training", "report", "foreign", "plan",
 # Every wing may import these.
 GROUND = {"errors", "paths", "files", "bits", "challenge", "registry", "system", "words", "tables", "idea_folders"}
 GROUND |= {"questions"}
-ENTRIES = {"__init__", "train", "train_gpt"}  # programs that people start
+ENTRIES = {"__init__", "__main__", "train", "train_gpt"}  # programs that people start
 PROGRAMS_USED = {
     "commands": {"train"},  # `golf train`
     "submission": {"train_gpt"},  # a submission is made from it

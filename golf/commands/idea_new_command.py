@@ -14,20 +14,23 @@ from __future__ import annotations
 import keyword
 import re
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 from golf.commands.parsing import CommandParser
 from golf.errors import GolfError
 from golf.idea_folders import FOLDER, OWN, VARIABLE, ideas
 
+RESERVED = {"none", "all", *keyword.kwlist}
 TEMPLATES = Path(__file__).parent / "idea_templates"
 
 
 def main(arguments: list[str]) -> int:
     """Write the files and say what to do next."""
     args = CommandParser("idea new", __doc__, folder={"default": FOLDER}).parse_intermixed_args(arguments)
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", args.name) or keyword.iskeyword(args.name):
-        raise GolfError(f"{args.name} is no name of an idea: use small letters, digits and underscores.")
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", args.name) or args.name in RESERVED or find_spec(args.name):
+        how = "use small letters, digits and underscores, and no word or package of Python"
+        raise GolfError(f"{args.name} is no name of an idea: {how}.")
     if args.name in ideas() or args.name in {path.stem for path in OWN.glob("*.py")}:
         raise GolfError(f"There is a technique {args.name} already: choose another name.")
     folder = args.folder.expanduser() / args.name

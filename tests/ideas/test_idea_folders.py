@@ -95,7 +95,7 @@ def test_the_command_line_reads_the_folder(outside: Path, monkeypatch: pytest.Mo
     with pytest.raises(GolfError, match="no technique random_mop; did you mean random_map"):
         refuse_mistakes(["tech=[random_mop]"])
     done = golf_main(f"ideas={outside / 'nothing'}", "tech=[delta_rule]")
-    assert done.returncode == 2 and "nothing has no idea: an idea is a folder NAME" in done.stderr
+    assert done.returncode == 2 and "nothing has no idea: one is a folder NAME" in done.stderr
     # A folder that is refused is forgotten.
     assert str(outside / "nothing") not in __import__("os").environ["GOLF_IDEAS"]
 
@@ -168,7 +168,7 @@ def test_an_artifact_in_the_number_format_of_an_idea_names_the_idea(
     [
         ("def broken(:\n", "cannot be imported .SyntaxError"),
         ("import a_package_that_is_not_here\n", "cannot be imported .ModuleNotFoundError: No module named"),
-        ("x = 1\n", 'registers no technique faulty: put @technique."faulty". above its class'),
+        ("x = 1\n", 'registers no technique faulty: put @technique."faulty". and @dataclass above its class'),
     ],
 )
 def test_a_faulty_idea_is_named_where_it_is_selected_alone(text: str, said: str, write: Callable[..., Path]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Protocol
 
@@ -33,11 +32,9 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             return safetensors.torch.load_file(path)
         weights = torch.load(path, map_location="cpu", weights_only=True)
     # torch.load raises another error for nearly every kind of damage.
-    except (safetensors.SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
-        raise GolfError(
-            f"{path} holds no weights that can be read safely: give a .safetensors file, or a .pt file with "
-            "nothing but a state dict."
-        ) from error
+    except Exception as error:
+        how = "give a .safetensors file, or a .pt file with nothing but a state dict"
+        raise GolfError(f"{path} holds no weights that can be read safely: {how}.") from error
     if not isinstance(weights, dict) or not all(isinstance(t, Tensor) for t in weights.values()):
         raise GolfError(f"{path} is not a state dict: save `model.state_dict()` alone.")
     return weights
@@ -55,10 +52,8 @@ def load_weights(model: Weighted, path: Path) -> None:
     ]
     if problems:
         more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
-        raise GolfError(
-            f"The weights in {path} do not fit the model ({'; '.join(problems[:3])}{more}): "
-            "choose the model they were made with."
-        )
+        what = f"({'; '.join(problems[:3])}{more}): choose the model they were made with"
+        raise GolfError(f"The weights in {path} do not fit the model {what}.")
     # What only training needs is in no file of weights.
     model.load_state_dict(weights, strict=False)
 
