@@ -22,7 +22,7 @@ import json
 import lzma
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ from golf.artifact.header import (
     read_model,
     write_header,
 )
-from golf.artifact.quant.formats import ANY_FORM, CodedTensor, in_groups
+from golf.artifact.quant.formats import ANY_FORM, CodedTensor, CodedTensors, Tech, in_groups
 from golf.artifact.quant.policy import dequantize, dequantize_as
 from golf.errors import GolfError, MissingError
 from golf.questions import proves
@@ -73,9 +73,7 @@ class Artifact:
         return dequantize(self.coded)
 
 
-def payload(
-    coded: Mapping[str, CodedTensor], model: ModelConfig, quant: QuantConfig, tech: Mapping[str, Any] | None = None
-) -> bytes:
+def payload(coded: CodedTensors, model: ModelConfig, quant: QuantConfig, tech: Tech | None = None) -> bytes:
     """Return the content before compression: a header that lists all tensors, and their values.
 
     The codec `context` codes some tensors itself, and the content has no values of these.
@@ -88,15 +86,13 @@ def payload(
     return LENGTH.pack(len(header)) + header + values_to_bytes(inside, quant)
 
 
-def plain_bytes(coded: Mapping[str, CodedTensor], model: ModelConfig, tech: Mapping[str, Any] | None = None) -> int:
+def plain_bytes(coded: CodedTensors, model: ModelConfig, tech: Tech | None = None) -> int:
     """Return the length of the content in no particular layout: header, codes of a byte each, and scales."""
     header = write_header(model, tech, [entry_of(name, tensor) for name, tensor in coded.items()])
     return LENGTH.size + len(header) + sum(tensor.payload_bytes for tensor in coded.values())
 
 
-def pack(
-    coded: Mapping[str, CodedTensor], model: ModelConfig, quant: QuantConfig, tech: Mapping[str, Any] | None = None
-) -> bytes:
+def pack(coded: CodedTensors, model: ModelConfig, quant: QuantConfig, tech: Tech | None = None) -> bytes:
     """Return the bytes of an artifact file. `tech` are the model's techniques, `cfg.tech`."""
     content, codes = payload(coded, model, quant, tech), b""
     if quant.codec == "context":
@@ -123,7 +119,7 @@ def load(path: str | Path) -> Artifact:
         return unpack(content)
 
 
-def load_weights_only(path: str | Path, quant: QuantConfig, tech: Mapping[str, Any]) -> dict[str, Tensor]:
+def load_weights_only(path: str | Path, quant: QuantConfig, tech: Tech) -> dict[str, Tensor]:
     """Read the dequantized weights of an artifact of `tech` that was packed with `quant`. Exported scripts do so.
 
     Trusts a file whose checksum matches. Raises `GolfError` for others, and for those of another codec or layout.
@@ -178,9 +174,8 @@ def open_envelope(content: bytes) -> tuple[int, int, int, bytes, bytes]:
         raise ValueError("it does not start like one")
     # Before the checksum, so that a file of a newer format is not called damaged.
     if content[len(MAGIC)] not in (VERSION, VERSION_OF_STEPS):
-        raise ValueError(
-            f"it has version {content[len(MAGIC)]} of the format, this golf reads up to {VERSION_OF_STEPS}"
-        )
+        version = f"it has version {content[len(MAGIC)]} of the format"
+        raise ValueError(f"{version}, this golf reads up to {VERSION_OF_STEPS}")
     parts = split(content)
     # A hostile file has a right checksum, too: its sizes are bounded before anything is allocated.
     if (size := parts[2]) > MAX_CONTENT_BYTES or FIXED.unpack(content[: FIXED.size])[-1] > len(parts[3]):

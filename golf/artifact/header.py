@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from golf.artifact.quant.formats import FLOAT_DTYPES, CodedTensor, in_groups, own_formats
+from golf.artifact.quant.formats import FLOAT_DTYPES, CodedTensor, Tech, in_groups, own_formats
 from golf.questions import proves
 from golf.settings.config import ModelConfig, from_dict, has_formats, techniques_from_dict
 from golf.settings.consistency import check_model
@@ -114,12 +114,11 @@ def entry_of(name: str, tensor: CodedTensor) -> Entry:
         # The suffixes stand in the order in which SCALES reads them.
         on_trellis = f"{TRELLIS}{tensor.states}" if tensor.states > 1 else ""
         scale = f"row{COLUMNS if tensor.has_columns else ''}{on_trellis}{ROTATED if tensor.rotated else ''}"
-    return Entry(
-        name, DTYPE_NAMES[tensor.data.dtype], DTYPE_NAMES[tensor.dtype], tuple(tensor.data.shape), scale, tensor.own
-    )
+    stored, dtype = DTYPE_NAMES[tensor.data.dtype], DTYPE_NAMES[tensor.dtype]
+    return Entry(name, stored, dtype, tuple(tensor.data.shape), scale, tensor.own)
 
 
-def write_header(model: ModelConfig, tech: Mapping[str, Any] | None, entries: Iterable[Entry]) -> bytes:
+def write_header(model: ModelConfig, tech: Tech | None, entries: Iterable[Entry]) -> bytes:
     """Return the header as JSON without spaces."""
     # Label and starting weights do not shape the model, and every byte of the header counts.
     shape = {k: v for k, v in dataclasses.asdict(model).items() if k not in ("name", "init_from")}
@@ -128,7 +127,7 @@ def write_header(model: ModelConfig, tech: Mapping[str, Any] | None, entries: It
     return json.dumps({"model": shape, "tech": settings, "tensors": tensors}, separators=(",", ":")).encode()
 
 
-def read_header(content: bytes, tech: Mapping[str, Any]) -> tuple[dict[str, Any], list[Entry]]:
+def read_header(content: bytes, tech: Tech) -> tuple[dict[str, Any], list[Entry]]:
     """Parse a header into its JSON values, for `read_model`, and its entries, which `check_entries` checks.
 
     `tech` are the techniques that it names.

@@ -12,7 +12,7 @@ from torch import Tensor
 from golf.artifact.codec.codecs import CODEC_IDS
 from golf.artifact.container import MAGIC, load, read_file
 from golf.artifact.header import entry_of
-from golf.artifact.quant.formats import FLOAT_DTYPES, QMAX, CodedTensor
+from golf.artifact.quant.formats import FLOAT_DTYPES, QMAX, CodedTensor, CodedTensors, Tensors
 from golf.artifact.quant.policy import dequantize, storage_class
 from golf.errors import GolfError
 
@@ -47,7 +47,7 @@ class Inspection:
         return sum(t.entropy_bits for t in self.tensors) / 8
 
 
-def inspect_file(path: Path, weights: Mapping[str, Tensor] | None = None) -> Inspection:
+def inspect_file(path: Path, weights: Tensors | None = None) -> Inspection:
     """Inspect an artifact. `weights` are those before quantization.
 
     Byte codecs compress all tensors together, so the file's bytes are shared out in proportion to order-0 entropy. The
@@ -86,9 +86,7 @@ def _entropy_bits(symbols: Tensor) -> float:
     return float(-(counts * (counts / counts.sum()).log2()).sum())
 
 
-def _coded_bytes(
-    file_bytes: int, codec: str, coded: Mapping[str, CodedTensor], entropy: Mapping[str, float]
-) -> dict[str, float]:
+def _coded_bytes(file_bytes: int, codec: str, coded: CodedTensors, entropy: Mapping[str, float]) -> dict[str, float]:
     """Return each tensor's share of the file, in bytes."""
     counted: dict[str, float] = {}
     if codec == "context":

@@ -45,12 +45,9 @@ def gpus() -> Diagnosis:
             finding = "an NVIDIA driver is loaded, but nvidia-smi is missing and torch sees no GPU"
             return Diagnosis(NOTE, SUBJECT, finding, "start the container with the GPUs and driver tools passed in")
         if torch.backends.mps.is_available():
-            finding = (
-                "Apple's, which launch.device=mps uses; nobody has proven that yet, so runs use the CPU unless told"
-            )
-            return Diagnosis(
-                NOTE, SUBJECT, finding, "compare a short run on mps with one on the CPU before you trust it"
-            )
+            finding = "Apple's, which launch.device=mps uses; nobody has proven it, so runs use the CPU unless told"
+            advice = "compare a short run on mps with one on the CPU before you trust it"
+            return Diagnosis(NOTE, SUBJECT, finding, advice)
         return Diagnosis(OK, SUBJECT, "none found; runs use the CPU (scale=laptop)")
     if seen.error:
         return Diagnosis(PROBLEM, SUBJECT, f"nvidia-smi fails ({seen.error})", "mend the NVIDIA driver, or remove it")

@@ -92,9 +92,7 @@ def _other_model(script: ScriptVariables, translation: Translation, cfg: Config)
         try:
             source, count = "script", parameter_count(script.tree, {**script.printed, **translation.given})
         except UncountableError as error:
-            return [
-                f"the parameters of the script's model cannot be counted: {error}; --script with a log compares them"
-            ]
+            return [f"the script's parameters cannot be counted: {error}; --script with a log compares them"]
     own = sum(parameter.numel() for parameter in shapeless_model(cfg).parameters())
     if count is None or abs(own - count) <= UNREAD * count:
         return []

@@ -37,9 +37,8 @@ class CommandParser(argparse.ArgumentParser):
     """
 
     def __init__(self, command: str, description: str | None, **known: dict[str, Any]) -> None:
-        super().__init__(
-            prog=f"golf {command}", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
+        as_written = argparse.RawDescriptionHelpFormatter
+        super().__init__(prog=f"golf {command}", description=description, formatter_class=as_written)
         tables = table_of(__file__, "options.yaml")
         for name, told in tables.get(command, {}).items():
             words = {"help": told} if isinstance(told, str) else told or {}

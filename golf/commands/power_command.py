@@ -65,9 +65,8 @@ def _table(args: argparse.Namespace, rules: RulesConfig) -> Table:
     if args.variants > 2:
         notes.append(f"The level is that of Holm's first step over {args.variants - 1} comparisons.")
     if blank := [str(row["seeds"]) for row in rows if row["in_sigma"] is None]:
-        notes.append(
-            f"At {' and '.join(blank)} seeds no difference up to {MOST_SD:g} sd is found so often: take more seeds."
-        )
+        most = f"no difference up to {MOST_SD:g} sd is found so often"
+        notes.append(f"At {' and '.join(blank)} seeds {most}: take more seeds.")
     if args.difference:
         needed = seeds_needed(args.difference, sigma, power=rules.power, **settings)
         purpose = f"find a difference of {args.difference:g} {unit} {rules.power:.0%} of the time."

@@ -27,9 +27,8 @@ def main(arguments: list[str]) -> int:
     from golf.settings.composition import rules_named
 
     if not args.what:
-        raise GolfError(
-            f"Say what to report: a sweep ({', '.join(sweep_names(runs_root())) or 'none yet'}) or a folder."
-        )
+        known = ", ".join(sweep_names(runs_root())) or "none yet"
+        raise GolfError(f"Say what to report: a sweep ({known}) or a folder.")
     if args.reference and args.against is not None:
         raise GolfError("--reference and --against both name what to compare with: give one of them.")
     study, rules = read_study(args.what, args.reference), rules_named(args.rules)

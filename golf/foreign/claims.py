@@ -10,7 +10,7 @@ from dataclasses import replace
 from golf.challenge import CAP_BYTES, EVAL_SECONDS, GRACE_SECONDS, TRAIN_SECONDS
 from golf.foreign.audit import Audit
 from golf.foreign.figures import ABOUT, Figure, mean_of
-from golf.foreign.foreign_run import ForeignRun, is_unlimited_track
+from golf.foreign.foreign_run import ForeignRun, ForeignRuns, is_unlimited_track
 from golf.foreign.scores import ARTIFACT_KINDS
 from golf.foreign.submission_json import Claims
 from golf.foreign.submitted_runs import Logs, Submitted, as_claimed, claimed_scores, means, submitted
@@ -46,7 +46,7 @@ def check_claims(logs: Logs, chosen: Submitted, claims: Claims, code_bytes: int 
     audit.untrue += [*_figure_faults(chosen.runs, comparable), *_seed_faults(chosen.runs, comparable, logs.last)]
 
 
-def claim_faults(runs: Sequence[ForeignRun], claims: Claims, code_bytes: int | None = None) -> list[str]:
+def claim_faults(runs: ForeignRuns, claims: Claims, code_bytes: int | None = None) -> list[str]:
     """Return every claim that the runs of an imported folder contradict, those about single seeds first."""
     if code_bytes and (claimed := claims.figures.get("code_bytes")) and claimed.agrees_with(code_bytes):
         claims = _without_sizes_of_script(runs, claims, code_bytes)
@@ -59,7 +59,7 @@ def claim_faults(runs: Sequence[ForeignRun], claims: Claims, code_bytes: int | N
     return faults
 
 
-def _seed_faults(runs: Sequence[ForeignRun], claims: Claims, beside: Sequence[ForeignRun] = ()) -> list[str]:
+def _seed_faults(runs: ForeignRuns, claims: Claims, beside: ForeignRuns = ()) -> list[str]:
     """Return claims about a seed that its log contradicts, and seeds without a log.
 
     A claim may be of a rerun of the seed, which is one of the runs `beside`.
@@ -119,7 +119,7 @@ def _score_faults(chosen: Submitted, claims: Claims) -> tuple[list[str], list[st
     return [*_loss_faults(chosen.runs, claims), *faults], look_at
 
 
-def _loss_faults(runs: Sequence[ForeignRun], claims: Claims) -> list[str]:
+def _loss_faults(runs: ForeignRuns, claims: Claims) -> list[str]:
     """Return a claimed loss that is neither the mean of the runs nor one run's."""
     claimed = claims.figures.get("val_loss")
     of_artifact = [s.loss for run in runs for s in run.scores if s.kind in ARTIFACT_KINDS and s.loss is not None]
@@ -149,7 +149,7 @@ def _spread_faults(scores: Sequence[Figure], claims: Claims, whose: str) -> tupl
     return ([], [sentence]) if is_near else ([sentence], [])
 
 
-def _excess_bytes(runs: Sequence[ForeignRun], claims: Claims) -> list[str]:
+def _excess_bytes(runs: ForeignRuns, claims: Claims) -> list[str]:
     """Return a claimed size that is larger than every run's."""
     claimed, code, model = (claims.figures.get(name) for name in ("total_bytes", "code_bytes", "model_bytes"))
     known = _values(runs, "total_bytes")
@@ -165,7 +165,7 @@ def _excess_bytes(runs: Sequence[ForeignRun], claims: Claims) -> list[str]:
     return [f"{claimed.source} {claimed.value:,.0f} is no run's code and model: the largest has {max(known):,.0f}"]
 
 
-def _figure_faults(runs: Sequence[ForeignRun], claims: Claims) -> list[str]:
+def _figure_faults(runs: ForeignRuns, claims: Claims) -> list[str]:
     """Return claims that hold for one run or as a mean, and for none here; they can be checked with seeds missing."""
     faults = []
     total, known = claims.figures.get("total_bytes"), _values(runs, "total_bytes")
@@ -203,7 +203,7 @@ def _own_mean_faults(claims: Claims) -> list[str]:
     return [f"{as_claimed(claimed)} is not the mean of its own seeds' {mean:.6f}"]
 
 
-def _over_limits(runs: Sequence[ForeignRun], claims: Claims) -> list[str]:
+def _over_limits(runs: ForeignRuns, claims: Claims) -> list[str]:
     """Return claims over a budget. A log with the same fault is told in its place."""
     claimed = [claims.figures, *claims.per_seed.values()]
     sizes = [figures["total_bytes"] for figures in claimed if "total_bytes" in figures]
@@ -222,7 +222,7 @@ def _over_limits(runs: Sequence[ForeignRun], claims: Claims) -> list[str]:
     return faults
 
 
-def _without_sizes_of_script(runs: Sequence[ForeignRun], claims: Claims, code_bytes: int) -> Claims:
+def _without_sizes_of_script(runs: ForeignRuns, claims: Claims, code_bytes: int) -> Claims:
     """Return the claims without sizes that the script in the folder makes right."""
     # The script in the folder may be another form of the one that the logs ran.
     totals = [model + code_bytes for model in _values(runs, "artifact_bytes")]
@@ -237,7 +237,7 @@ def _without_sizes_of_script(runs: Sequence[ForeignRun], claims: Claims, code_by
     return replace(claims, figures={n: f for n, f in claims.figures.items() if n not in whole}, per_seed=of_seeds)
 
 
-def _values(runs: Sequence[ForeignRun], name: str) -> list[float]:
+def _values(runs: ForeignRuns, name: str) -> list[float]:
     """Return the runs' figures of this name that are not rounded, as sizes in MB are."""
     return [figure.value for run in runs for figure in run.present(name) if figure.unit_in_last_place <= 1]
 

@@ -19,9 +19,7 @@ NEVER_READ, LATE_QAT, NOT_THE_MODEL = _TABLE["never_read"], _TABLE["late_qat"], 
 NOT_SETTINGS, MACHINE = any_of(_TABLE["not_settings"]), any_of(_TABLE["machine"])
 APRIL_DEFAULTS: dict[str, str] = _TABLE["april_defaults"]
 FAMILIES: dict[str, dict[str, Any]] = _TABLE["frontier"]
-FRONTIER = {"TTT_LOCAL_LR_MULT": "1"} | {
-    name: value for f in FAMILIES.values() for name, value in f["defaults"].items()
-}
+FRONTIER = {"TTT_LOCAL_LR_MULT": "1"} | {key: value for f in FAMILIES.values() for key, value in f["defaults"].items()}
 HESSIAN_CLIP = "HESSIAN_CLIP_LAMBDA"  # in scripts with GPTQ and clips in deviations (record 04-06)
 FP16_GATES = "quant.by_name={*attn_gate.weight:fp16}"
 GATES = "GATED_ATTN_QUANT_GATE"  # stores the gates as int8 by each row's maximum

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from golf.challenge import EVAL_SECONDS, OTHER_TRACK, RECORD_TRACK, SEEDS_WANTED, VALIDATION_BYTES
 from golf.errors import GolfError
 from golf.foreign.audit import Audit
 from golf.foreign.claims import check_claims
-from golf.foreign.foreign_run import NOTHING_READ, ForeignRun, is_unlimited_track
+from golf.foreign.foreign_run import NOTHING_READ, ForeignRun, ForeignRuns, is_unlimited_track
 from golf.foreign.readme_claims import README, check_readme
 from golf.foreign.reference import rows_of_logs, sentence
 from golf.foreign.run_audit import (
@@ -89,7 +89,7 @@ def _check_files(folder: Path, audit: Audit) -> None:
             audit.unusable.append(f"{name} is no file")
 
 
-def _check_logs(logs: Logs, chosen: Sequence[ForeignRun], audit: Audit) -> None:
+def _check_logs(logs: Logs, chosen: ForeignRuns, audit: Audit) -> None:
     """Audit the logs. Faults of submitted runs are errors; those of other logs are only to be looked at."""
     beside = [run for run in logs.last if run not in chosen]
     audit.against_rules += _of_each(chosen, lambda run: _rule_faults(run)[0])
@@ -124,7 +124,7 @@ def _rule_faults(run: ForeignRun) -> tuple[list[str], list[str]]:
     return [fault for fault in faults if fault not in doubtful], doubtful
 
 
-def _of_each(runs: Sequence[ForeignRun], check: Callable[[ForeignRun], list[str]]) -> list[str]:
+def _of_each(runs: ForeignRuns, check: Callable[[ForeignRun], list[str]]) -> list[str]:
     """Return the sentences about all runs; the same sentence about several runs comes once."""
     names: dict[str, list[str]] = {}
     for run in runs:
@@ -164,7 +164,7 @@ def _contradictions(run: ForeignRun) -> list[str]:
     return [fault for fault in run.faults if fault not in others and not _APPENDED.match(fault)]
 
 
-def _check_appended(logs: Logs, chosen: Sequence[ForeignRun], audit: Audit) -> None:
+def _check_appended(logs: Logs, chosen: ForeignRuns, audit: Audit) -> None:
     """Add files with several runs."""
     # The log of 2026-03-19_MixedQuant_Int6Int8_SlidingWindow is three runs, the last of which was scored.
     for file in dict.fromkeys(run.files[0] for run in logs.earlier):
@@ -175,7 +175,7 @@ def _check_appended(logs: Logs, chosen: Sequence[ForeignRun], audit: Audit) -> N
         audit.look_at.append(f"{file} holds {count} runs, of which the last was read as the one that counts")
 
 
-def _check_seeds(logs: Logs, chosen: Sequence[ForeignRun], beside: Sequence[ForeignRun], audit: Audit) -> None:
+def _check_seeds(logs: Logs, chosen: ForeignRuns, beside: ForeignRuns, audit: Audit) -> None:
     """Add seeds that are not those of the file names or of submission.json."""
     # All three logs of 2026-04-30_Random_Linear_Adapter print one seed; so do four of 2026-03-17_LoRA_TTT.
     by_seed: dict[int, list[str]] = {}
@@ -203,7 +203,7 @@ def _check_seeds(logs: Logs, chosen: Sequence[ForeignRun], beside: Sequence[Fore
         audit.untrue.append(f"submission.json names seed {listed(missing)}, of which there is no log: add it")
 
 
-def _check_text(chosen: Sequence[ForeignRun], audit: Audit) -> None:
+def _check_text(chosen: ForeignRuns, audit: Audit) -> None:
     """Tell whether the logs scored the whole split; keep the bytes that they imply for the tokenizer's audit."""
     known = [run for run in chosen if run.value("val_tokens") and run.value("val_loss")]
     # `run_audit` words every fault about the scored text as so many MB or bytes of text.
@@ -217,7 +217,7 @@ def _check_text(chosen: Sequence[ForeignRun], audit: Audit) -> None:
         audit.unchecked.append(f"the bytes of the scored text: {why} how many tokens were scored")
 
 
-def _check_seeds_and_machine(logs: Logs, runs: Sequence[ForeignRun], is_unlimited: bool, audit: Audit) -> None:
+def _check_seeds_and_machine(logs: Logs, runs: ForeignRuns, is_unlimited: bool, audit: Audit) -> None:
     """Tell whether number of seeds and machine are those of a record."""
     wanted = SEEDS_WANTED[OTHER_TRACK if is_unlimited else RECORD_TRACK]
     seeds = {run.seed for run in runs if run.seed is not None}
@@ -233,9 +233,7 @@ def _check_seeds_and_machine(logs: Logs, runs: Sequence[ForeignRun], is_unlimite
         audit.look_at.append(f"it ran on {', '.join(others)}: the 600 s of a record are of 8×H100")
 
 
-def _check_significance(
-    runs: Sequence[ForeignRun], reference: Variant | float | None, rules: RulesConfig, audit: Audit
-) -> None:
+def _check_significance(runs: ForeignRuns, reference: Variant | float | None, rules: RulesConfig, audit: Audit) -> None:
     """Add the verdict of the runs against the reference."""
     if reference is None:
         audit.unchecked.append("significance: no --reference was given")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from golf.foreign.figures import Figure, whole
@@ -24,9 +25,7 @@ from golf.run.result import CRASHED, DIVERGED, OK
 
 IMPLAUSIBLE = "implausible"  # state of a run with a score that no model of text has
 UNFINISHED = "unfinished"  # state of a log that ends before a score of the artifact, without a crash
-NOTHING_READ = (
-    "no step and no score of the artifact is read in it"  # reason of logs of an evaluation in a form of its own
-)
+NOTHING_READ = "no step and no score of the artifact is read in it"  # of logs of an evaluation in a form of its own
 FIRST_LINES = 6  # training and validation lines of a run, which tell it from other seeds
 LAST_VALIDATION = 0.99  # fraction of all steps from which on a validation is that of the trained model
 _NAMED_SEED = re.compile(r"(?:seed[ _=-]?|(?:^|[_-])s)(\d{1,9})(?!\d)", re.IGNORECASE)
@@ -102,6 +101,9 @@ class ForeignRun:
     def is_unlimited(self) -> bool:
         """Tell whether the run is on the track without limits of time."""
         return is_unlimited_track(f"{self.folder} {self.texts.get('track', '')}")
+
+
+ForeignRuns = Sequence[ForeignRun]  # those of one folder or log
 
 
 def is_unlimited_track(text: str) -> bool:
@@ -214,9 +216,7 @@ def _take_sizes(foreign: ForeignRun, run: LogRun) -> None:
     blocks = [f for kind, _, f in run.sizes if kind == "block"]
     # Scripts print a total of raw weights and code too, without a scheme: it is no submission's size.
     uncompressed = {r.value + c.value for _, r in raw for _, c in codes} if raw else set()
-    real = [
-        (s, f) for s, f in totals if s or f.value not in uncompressed or any(f.value == a.value for _, a in artifacts)
-    ]
+    real = [(s, f) for s, f in totals if s or f.value not in uncompressed or f.value in {a.value for _, a in artifacts}]
     fits = [(a, t) for t in real for a in artifacts if code and a[1].value + code.value == t[1].value]
     artifact, total = fits[-1] if fits else (artifacts[-1] if artifacts else None, real[-1] if real else None)
     if artifact:
@@ -234,10 +234,8 @@ def _take_sizes(foreign: ForeignRun, run: LogRun) -> None:
         coarser = max(artifact[1], code, key=lambda figure: figure.unit_in_last_place)
         foreign.figures["total_bytes"] = Figure(artifact[1].value + code.value, source, coarser.text)
     if total and artifact and code and not fits:
-        foreign.faults.append(
-            f"{total[1].value:,.0f} bytes in total are not {artifact[1].value:,.0f} of the model"
-            f" + {code.value:,.0f} of code"
-        )
+        parts = f"{artifact[1].value:,.0f} of the model + {code.value:,.0f} of code"
+        foreign.faults.append(f"{total[1].value:,.0f} bytes in total are not {parts}")
 
 
 def _take_pace(foreign: ForeignRun, run: LogRun) -> None:

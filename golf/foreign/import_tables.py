@@ -159,10 +159,8 @@ def fault_lines(entries: Sequence[Entry]) -> list[str]:
     names: dict[tuple[str, str, str], list[str]] = {}
     for kind, name, fault in _faults(entries):
         names.setdefault((kind, name.partition("/")[0], fault), []).append(name)
-    lines = [
-        f"{listed(runs)}: {fault}"
-        for (_, _, fault), runs in sorted(names.items(), key=lambda item: KINDS.index(item[0][0]))
-    ]
+    in_order = sorted(names.items(), key=lambda item: KINDS.index(item[0][0]))
+    lines = [f"{listed(runs)}: {fault}" for (_, _, fault), runs in in_order]
     for entry in entries:
         row = entry.row
         # Runs over the cap or the time have a fault that says the same with the amount.

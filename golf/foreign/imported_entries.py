@@ -63,11 +63,8 @@ class Entry:
 
 def entries_of(records: Sequence[dict[str, Any]]) -> list[Entry]:
     """Return an entry for each run of the records, in their order."""
-    return [
-        Entry(row, run, record)
-        for record in records
-        for row, run in zip(rows_of_record(record), record["runs"], strict=True)
-    ]
+    pairs = ((record, zip(rows_of_record(record), record["runs"], strict=True)) for record in records)
+    return [Entry(row, run, record) for record, runs in pairs for row, run in runs]
 
 
 def chosen(entries: Sequence[Entry], conditions: Sequence[str]) -> list[Entry]:

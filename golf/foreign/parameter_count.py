@@ -107,9 +107,8 @@ class _Walk:
         defaults = {of.arg: self.value(default, names) for of, default in by_argument if default}
 
         def follow(*values: Any, **keywords: Any) -> Any:
-            inside = names.new_child(
-                {**dict.fromkeys(known, UNKNOWN), **defaults, **dict(zip(order, values, strict=False))}
-            )
+            given = dict(zip(order, values, strict=False))
+            inside = names.new_child({**dict.fromkeys(known, UNKNOWN), **defaults, **given})
             inside |= {name: value for name, value in keywords.items() if name in known}
             if taken.vararg:
                 inside[taken.vararg.arg] = values[len(order) :]
@@ -292,11 +291,8 @@ class _Walk:
 
     def _subscript(self, node: ast.Subscript, names: Names) -> Any:
         owner, key = self.value(node.value, names), self.value(node.slice, names)
-        return (
-            known_outcome(operator.getitem, owner, key)
-            if isinstance(owner, dict | list | tuple | nn.Module)
-            else UNKNOWN
-        )
+        is_open = isinstance(owner, dict | list | tuple | nn.Module)
+        return known_outcome(operator.getitem, owner, key) if is_open else UNKNOWN
 
     def _slice(self, node: ast.Slice, names: Names) -> Any:
         ends = [self.value(end, names) if end else None for end in (node.lower, node.upper, node.step)]

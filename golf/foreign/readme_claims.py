@@ -8,7 +8,7 @@ from pathlib import Path
 
 from golf.foreign.audit import Audit
 from golf.foreign.figures import Figure, mean_of, parse_number
-from golf.foreign.foreign_run import ForeignRun
+from golf.foreign.foreign_run import ForeignRun, ForeignRuns
 from golf.foreign.log_lines import ScoreLine, read_line
 from golf.foreign.scores import OTHER, claimed_kind
 from golf.foreign.submission_json import Claims
@@ -32,7 +32,7 @@ def find_readme(folder: Path) -> Path | None:
     return next((path for n in (README, "readme.md", "Readme.md") if (path := folder / n).is_file()), None)
 
 
-def readme_faults(path: Path, runs: Sequence[ForeignRun], chosen: Sequence[ForeignRun] = ()) -> list[str]:
+def readme_faults(path: Path, runs: ForeignRuns, chosen: ForeignRuns = ()) -> list[str]:
     """Return claims of a README that no log has, nor the mean of the `chosen` runs, which were submitted."""
     scored = [run for run in runs if run.has_score]
     if not scored:
@@ -102,7 +102,7 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
         return
 
 
-def _row_faults(where: str, header: Sequence[str], cells: Sequence[str], scored: Sequence[ForeignRun]) -> Iterator[str]:
+def _row_faults(where: str, header: Sequence[str], cells: Sequence[str], scored: ForeignRuns) -> Iterator[str]:
     """Yield the wrong cells of a table row that names a seed with exactly one log."""
     named = _SEED_CELL.fullmatch(cells[0]) if cells else None
     logs = [run for run in scored if named and run.count("seed") == int(named[1])]
@@ -148,7 +148,7 @@ def _scores(run: ForeignRun) -> list[Figure]:
     return [*run.present("pre_quant_bpb", "val_bpb"), *(s.bpb for s in run.scores), *run.printed]
 
 
-def _means(runs: Sequence[ForeignRun], chosen: Sequence[ForeignRun]) -> list[Figure]:
+def _means(runs: ForeignRuns, chosen: ForeignRuns) -> list[Figure]:
     """Return the means of all runs, of the chosen ones and of each variant's, for every kind of score."""
     groups = [list(runs), list(chosen), *([r for r in runs if r.variant == v] for v in {r.variant for r in runs})]
     names = ("val_bpb", "pre_quant_bpb", "post_quant_bpb", "sliding_bpb", "ttt_bpb")

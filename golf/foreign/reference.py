@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from golf.errors import GolfError
 from golf.foreign.audit import Audit
-from golf.foreign.foreign_run import ForeignRun
+from golf.foreign.foreign_run import ForeignRuns
 from golf.foreign.submission_json import read_claims
 from golf.foreign.submitted_runs import read_logs, submitted
 from golf.report.results import shown_p
@@ -56,16 +56,15 @@ def _variant_of_logs(folder: Path) -> Variant:
     return Variant("reference", folder.absolute().name, rows_of_logs(runs))
 
 
-def rows_of_logs(runs: Sequence[ForeignRun]) -> tuple[RunRow, ...]:
+def rows_of_logs(runs: ForeignRuns) -> tuple[RunRow, ...]:
     """Return a row for each run, with the fields that a verdict needs."""
     rows = []
     for run in runs:
         loss, bpb = run.value("val_loss"), run.value("val_bpb")
         per_token = bytes_per_token(loss, bpb)
         text = imported_text(run.texts.get("scored_text", UNKNOWN_TEXT), run.value("val_tokens"), run.folder)
-        rows.append(
-            RunRow("logs", run.name, run.seed, val_bpb=bpb, val_loss=loss, bytes_per_token=per_token, data=text)
-        )
+        known: Any = {"val_bpb": bpb, "val_loss": loss, "bytes_per_token": per_token, "data": text}
+        rows.append(RunRow("logs", run.name, run.seed, **known))
     return tuple(rows)
 
 

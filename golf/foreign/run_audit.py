@@ -6,11 +6,10 @@ Faults are sentences. A fault does not change the state of a run, unless the run
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from golf.challenge import CAP_BYTES, EVAL_SECONDS, GRACE_SECONDS, OLDER_SPLIT_BYTES, TRAIN_SECONDS, VALIDATION_BYTES
 from golf.foreign.figures import Figure
-from golf.foreign.foreign_run import ForeignRun
+from golf.foreign.foreign_run import ForeignRun, ForeignRuns
 from golf.foreign.scores import POST, PRE, SLIDING, LoggedScore
 from golf.report.rows import bytes_per_token
 from golf.report.texts import BYTES_TOLERANCE, FINEWEB, OLDER_FINEWEB, OTHER_TEXT, UNKNOWN_TEXT, text_of_bytes
@@ -27,7 +26,7 @@ WORSENS = "it worsens the score"
 EXACT = 1e-5  # unit in the last place below which equal scores belong to one run
 
 
-def audit_runs(runs: Sequence[ForeignRun]) -> None:
+def audit_runs(runs: ForeignRuns) -> None:
     """Add the faults that each run's own log shows, set `over_bytes` or `over_time` if it is, and tell its text.
 
     The texts of runs that do not print their tokens are told by the other runs of the submission.
@@ -107,9 +106,7 @@ def _time_faults(run: ForeignRun) -> list[str]:
     if seconds > TRAIN_SECONDS + GRACE_SECONDS:
         faults.append(f"trained {seconds:,.1f} s, the budget is {TRAIN_SECONDS:g} s")
     # The budget of the evaluation is the artifact's: a score before quantization is no part of it.
-    slowest = max(
-        (s.seconds for s in run.scores if s.seconds is not None and not s.is_before_quantization), default=0.0
-    )
+    slowest = max((s.seconds for s in run.scores if s.seconds and not s.is_before_quantization), default=0.0)
     taken = max(run.value("total_eval_seconds") or 0.0, slowest)
     if taken > EVAL_SECONDS:
         faults.append(f"scoring took {taken:,.1f} s, the budget is {EVAL_SECONDS:g} s")
@@ -158,7 +155,7 @@ def _text_fault(score: LoggedScore, val_loss: float, tokens: float) -> str:
     return f"{size}: {COUNTED_WRONG}, another split, or a mixture whose loss is another's; {more}"
 
 
-def same_seed_faults(runs: Sequence[ForeignRun]) -> list[str]:
+def same_seed_faults(runs: ForeignRuns) -> list[str]:
     """Return seeds that several runs of one variant print: such runs are no sample of seeds."""
     by_seed: dict[tuple[str, int], list[str]] = {}
     for run in runs:
@@ -167,7 +164,7 @@ def same_seed_faults(runs: Sequence[ForeignRun]) -> list[str]:
     return [f"{len(n)} runs of one variant print seed {s}: {listed(n)}" for (_, s), n in by_seed.items() if len(n) > 1]
 
 
-def shard_faults(runs: Sequence[ForeignRun]) -> list[str]:
+def shard_faults(runs: ForeignRuns) -> list[str]:
     """Return variants whose runs trained on unlike numbers of shards."""
     shards_of: dict[str, set[int]] = {}
     for run in runs:
@@ -176,7 +173,7 @@ def shard_faults(runs: Sequence[ForeignRun]) -> list[str]:
     return [f"its runs trained on {listed(sorted(s))} shards" for s in shards_of.values() if len(s) > 1]
 
 
-def copies(runs: Sequence[ForeignRun]) -> tuple[list[list[ForeignRun]], list[ForeignRun]]:
+def copies(runs: ForeignRuns) -> tuple[list[list[ForeignRun]], list[ForeignRun]]:
     """Return groups of logs of one and the same run, each of two logs or more, and the runs with the first of each."""
     # Two runs never share a score to the last digit together with the training time in milliseconds.
     seen: dict[tuple[float | str | None, ...], list[ForeignRun]] = {}
@@ -187,9 +184,7 @@ def copies(runs: Sequence[ForeignRun]) -> tuple[list[list[ForeignRun]], list[For
         seen.setdefault(key, []).append(run)
     groups = [same for same in seen.values() if len(same) > 1]
     # The name that says the printed seed tells most; in one file, the last run is the one that was scored.
-    groups = [
-        sorted(g, key=lambda run: (run.is_misnamed, run.named_seed is None, not run.is_last_in_file)) for g in groups
-    ]
+    groups = [sorted(g, key=lambda r: (r.is_misnamed, r.named_seed is None, not r.is_last_in_file)) for g in groups]
     for first, *others in groups:
         # A copy may have kept what was cut off another one, such as the seed.
         first.figures = {name: figure for run in (*others[::-1], first) for name, figure in run.figures.items()}

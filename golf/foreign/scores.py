@@ -261,7 +261,5 @@ def _mixed_if_shown(score: LoggedScore, flat: LoggedScore | None, pre_quant_bpb:
     against = flat.val_bpb if flat is not None and flat.is_finite else pre_quant_bpb
     if against is None or not score.is_finite or against - score.val_bpb <= SLIDING_GAIN_BPB:
         return score
-    doubt = (
-        f"{base_tag(score.tag)} is {against - score.val_bpb:.4f} below the flat score: more than a sliding window gives"
-    )
-    return replace(score, kind=MIXED, doubt=doubt)
+    below = f"{base_tag(score.tag)} is {against - score.val_bpb:.4f} below the flat score"
+    return replace(score, kind=MIXED, doubt=f"{below}: more than a sliding window gives")

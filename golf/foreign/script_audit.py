@@ -11,7 +11,7 @@ from pathlib import Path
 
 from golf.challenge import CAP_BYTES
 from golf.foreign.audit import Audit
-from golf.foreign.foreign_run import ForeignRun
+from golf.foreign.foreign_run import ForeignRuns
 from golf.foreign.script_reader import NETWORK, Script, imported_packages, read_script, suspicions
 from golf.foreign.submission_json import Claims
 from golf.words import listed
@@ -43,9 +43,7 @@ def check_script(folder: Path, audit: Audit) -> int | None:
     if script.is_still_packed:
         audit.unchecked.append(f"what {SCRIPT} unpacks and runs: it is packed in a way that is not read here")
     beside = _code_beside(folder, script.tree)
-    audit.untrue += [
-        f"{SCRIPT} uses {name} of the folder: all code counts, and belongs in the script" for name in beside
-    ]
+    audit.untrue += [f"{SCRIPT} uses {name} of the folder: all code counts and belongs in it" for name in beside]
     suspected = suspicions(script.tree)
     audit.look_at += [f"{SCRIPT}: {suspicion}" for suspicion in suspected]
     if not (suspected or script.is_still_packed):
@@ -94,9 +92,7 @@ def packed_size(path: Path) -> int:
     return min(len(lzma.compress(raw, preset=9)), len(zlib.compress(raw, 9)))
 
 
-def check_code_size(
-    size: int, packed_bytes: int, claims: Claims | None, runs: Sequence[ForeignRun], audit: Audit
-) -> None:
+def check_code_size(size: int, packed_bytes: int, claims: Claims | None, runs: ForeignRuns, audit: Audit) -> None:
     """Compare the script's size with the claimed and the logged one, and with the cap.
 
     `packed_bytes` are those of the compressed script.
@@ -111,9 +107,8 @@ def check_code_size(
         # Only a compressed form is so small, and the submission counts the script in full.
         audit.in_order.append(f"{claimed.source} counts {SCRIPT} as it is; {in_logs} bytes of a compressed form")
     elif logged and size not in logged:
-        audit.look_at.append(
-            f"{in_logs} bytes of code, {SCRIPT} has {size:,}: they ran another form of it, or it was changed"
-        )
+        doubt = "they ran another form of it, or it was changed"
+        audit.look_at.append(f"{in_logs} bytes of code, {SCRIPT} has {size:,}: {doubt}")
     models = [(v, run) for run in runs if (v := run.value("artifact_bytes")) is not None]
     if not models:
         if size > CAP_BYTES:

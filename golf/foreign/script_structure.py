@@ -39,9 +39,8 @@ def script_structure(tree: ast.Module, declared: Mapping[str, str | None]) -> St
     _add_smear(tree, declared, structure)
     if "orthogonal_" in names:
         structure.techniques.append("ortho_init")
-        settings = (
-            ["proj_init=ortho_depth_scaled"] if _scales_by_depth(tree) else ["proj_init=zero", "embed_proj_gain=one"]
-        )
+        plain = ["proj_init=zero", "embed_proj_gain=one"]
+        settings = ["proj_init=ortho_depth_scaled"] if _scales_by_depth(tree) else plain
         structure.settings += [f"tech.ortho_init.{setting}" for setting in settings]
     structure.settings.append(f"tech.partial_rope.reference_len={_reference_len(tree)}")
     return structure
@@ -112,9 +111,8 @@ def _muon_decay(tree: ast.Module, declared: Collection[str]) -> str:
 
 def _scales_by_depth(tree: ast.Module) -> bool:
     """Tell whether initial projections are divided by the root of twice the layers, as in scripts of March."""
-    return any(
-        isinstance(n, ast.Call) and "sqrt(2 * " in ast.unparse(n) and "layers" in ast.unparse(n) for n in ast.walk(tree)
-    )
+    calls = (ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return any("sqrt(2 * " in call and "layers" in call for call in calls)
 
 
 def _reference_len(tree: ast.Module) -> str:

@@ -57,9 +57,7 @@ def public_variables(path: Path) -> ScriptVariables:
             return public_variables(path / SCRIPT)
         logs = [variables_of_log(log) for log in sorted((*path.glob("*.log"), *path.glob("*.txt")))]
         # A log with the script says more than one with settings.
-        best = max(
-            logs, key=lambda variables: (variables.is_script, len(variables.defaults)), default=ScriptVariables()
-        )
+        best = max(logs, key=lambda log: (log.is_script, len(log.defaults)), default=ScriptVariables())
         if not best.defaults:
             raise GolfError(f"{path} has neither {SCRIPT} nor a log with settings: name a script or another folder.")
         return best

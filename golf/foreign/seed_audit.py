@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
 from typing import Any
 
-from golf.foreign.foreign_run import ForeignRun
+from golf.foreign.foreign_run import ForeignRuns
 from golf.foreign.scores import POST, PRE, SLIDING, TTT
 
 FEWEST_ALIKE = 5  # numbers that two seeds cannot share by chance
@@ -21,12 +20,12 @@ FIRST_LOSSES = {42: "9.0087", 0: "9.0105", 1234: "9.0017", 314: "8.9988", 7: "9.
 FIRST_LOSS_PARAMS = range(35_945_600, 35_945_700)
 
 
-def seed_remarks(runs: Sequence[ForeignRun]) -> list[str]:
+def seed_remarks(runs: ForeignRuns) -> list[str]:
     """Return what the logs of several seeds cannot have together, and first losses of other training data."""
     return [*_unlike_ratios(runs), *_same_progress(runs), *_other_first_losses(runs)]
 
 
-def _unlike_ratios(runs: Sequence[ForeignRun]) -> list[str]:
+def _unlike_ratios(runs: ForeignRuns) -> list[str]:
     """Return kinds of score whose loss and bits per byte have two ratios: one script on one text has one."""
     faults = []
     for kind in (PRE, POST, SLIDING, TTT):
@@ -45,7 +44,7 @@ def _unlike_ratios(runs: Sequence[ForeignRun]) -> list[str]:
     return faults
 
 
-def _same_progress(runs: Sequence[ForeignRun]) -> list[str]:
+def _same_progress(runs: ForeignRuns) -> list[str]:
     """Return pairs of seeds that print the same losses in training or the same progress in scoring."""
     pairs = [(a, b) for a, b in itertools.combinations(runs, 2) if a.seed != b.seed]
     return [
@@ -56,7 +55,7 @@ def _same_progress(runs: Sequence[ForeignRun]) -> list[str]:
     ]
 
 
-def _other_first_losses(runs: Sequence[ForeignRun]) -> list[str]:
+def _other_first_losses(runs: ForeignRuns) -> list[str]:
     """Return runs of a well-known model whose first loss is not that of their seed."""
     faults = []
     for run in runs:

@@ -103,9 +103,8 @@ def _compare_with_decoded(
             return
     if decoded:
         share = f"{counted:,} bytes for {decoded:,} of decoded text ({counted / decoded - 1:+.2%})"
-        audit.in_order.append(
-            f"the byte sidecar of {folder} counts {share} in {len(bounds)} documents, none on operators"
-        )
+        counts_ = f"{share} in {len(bounds)} documents, none on operators"
+        audit.in_order.append(f"the byte sidecar of {folder} counts {counts_}")
 
 
 def check_scored_bytes(target_bytes: np.ndarray, folder: Path, audit: Audit) -> None:

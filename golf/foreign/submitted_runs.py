@@ -12,7 +12,7 @@ from pathlib import Path
 from golf.foreign.audit import Audit
 from golf.foreign.figures import Figure, mean_of
 from golf.foreign.folder_reader import ForeignFolder, read_folders
-from golf.foreign.foreign_run import ForeignRun
+from golf.foreign.foreign_run import ForeignRun, ForeignRuns
 from golf.foreign.run_audit import audit_runs, copies
 from golf.foreign.scores import ARTIFACT_KINDS
 from golf.foreign.submission_json import Claims
@@ -69,9 +69,7 @@ def read_logs(folder: Path, claims: Claims | None, audit: Audit) -> Logs:
         audit.unusable.append("there is no train log" + (f" with a run in it ({listed(empty)})" if empty else ""))
         return Logs()
     audit.look_at += empty
-    audit.in_order.append(
-        f"{counted(len(runs), 'run')} read from logs, {unread} of {counted(lines, 'line')} not understood"
-    )
+    audit.in_order.append(f"{counted(len(runs), 'run')} read from logs, {unread} of {counted(lines, 'line')} not read")
     return _sorted_out(runs, claims)
 
 
@@ -85,7 +83,7 @@ def _logged_runs(group: ForeignFolder, folder: Path) -> list[ForeignRun]:
     return runs
 
 
-def _sorted_out(runs: Sequence[ForeignRun], claims: Claims | None) -> Logs:
+def _sorted_out(runs: ForeignRuns, claims: Claims | None) -> Logs:
     """Return the runs without copies, and the claimed seeds that none of them has."""
     groups, runs = copies(runs)
     logs = Logs(copied=groups)
@@ -97,9 +95,7 @@ def _sorted_out(runs: Sequence[ForeignRun], claims: Claims | None) -> Logs:
         claimed = dict.fromkeys([*claims.per_seed, *claims.seeds])
         printed = {run.seed for run in logs.scored}
         unseeded = [run for run in logs.scored if run.seed is None]
-        logs.missing_seeds = [
-            s for s in claimed if s not in printed and not any(run.may_be_of_seed(s) for run in unseeded)
-        ]
+        logs.missing_seeds = [s for s in claimed if s not in printed and not any(r.may_be_of_seed(s) for r in unseeded)]
     return logs
 
 
@@ -126,18 +122,18 @@ def submitted(logs: Logs, claims: Claims | None) -> Submitted:
     return _not_matching(claimed, groups)
 
 
-def means(runs: Sequence[ForeignRun], unit: str) -> Iterator[Figure]:
+def means(runs: ForeignRuns, unit: str) -> Iterator[Figure]:
     """Yield the mean of each kind of score that all runs have; `unit` is `bpb` or `loss`."""
     yield from map(mean_of, _of_each_kind(runs, unit))
 
 
-def claimed_scores(runs: Sequence[ForeignRun], claimed: Figure | None) -> list[Figure]:
+def claimed_scores(runs: ForeignRuns, claimed: Figure | None) -> list[Figure]:
     """Return a score in bits per byte of each run: those whose mean is the claimed one, else the final ones."""
     kinds = [scores for scores in _of_each_kind(runs, "bpb") if claimed and claimed.agrees_with(mean_of(scores))]
     return kinds[0] if kinds else [run.figures["val_bpb"] for run in runs]
 
 
-def _of_each_kind(runs: Sequence[ForeignRun], unit: str) -> Iterator[list[Figure]]:
+def _of_each_kind(runs: ForeignRuns, unit: str) -> Iterator[list[Figure]]:
     """Yield the finite scores of each kind that all runs have."""
     for kind in KINDS:
         known = [run.figures[name] for run in runs if (name := f"{kind}_{unit}") in run.figures]
@@ -150,12 +146,12 @@ def as_claimed(figure: Figure) -> str:
     return f"{figure.source} {figure.text}"
 
 
-def mean_bpb(runs: Sequence[ForeignRun]) -> float:
+def mean_bpb(runs: ForeignRuns) -> float:
     """Return the mean of the final scores in bits per byte."""
     return statistics.fmean(run.bpb for run in runs)
 
 
-def names_several_seeds(same: Sequence[ForeignRun]) -> bool:
+def names_several_seeds(same: ForeignRuns) -> bool:
     """Tell whether the names of copies of one log have several seeds, so that the log of a seed is missing."""
     return len({run.named_seed for run in same} - {None}) > 1
 

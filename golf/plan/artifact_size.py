@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 from golf.artifact.quant.policy import tensor_class
 from golf.plan.excess_bits import ExcessBits, Features, prior_of, rare_rows_excess, rounding_excess
 from golf.plan.simulation import Simulation, simulate
-from golf.plan.tensors import StoredTensor, matrix_roles, weights_by_role
+from golf.plan.tensors import StoredTensors, matrix_roles, weights_by_role
 from golf.plan.weight_size import WeightSize, expected_size, path_length
 from golf.settings.config import Config, QuantConfig, mean_batch_tokens, scale_floor, tensor_classes
 
@@ -37,9 +37,7 @@ class ArtifactSize(NamedTuple):
     rms: dict[str, float]  # expected RMS of the weights by role
 
 
-def artifact_size(
-    cfg: Config, tensors: Sequence[StoredTensor], steps: int, *, steps_log_sd: float = 0.0
-) -> ArtifactSize:
+def artifact_size(cfg: Config, tensors: StoredTensors, steps: int, *, steps_log_sd: float = 0) -> ArtifactSize:
     """Predict the artifact of `cfg` trained for `steps`, whose logarithm has the standard deviation `steps_log_sd`."""
     sizes = weight_sizes(cfg, tensors, steps)
     if steps_log_sd:
@@ -68,7 +66,7 @@ def has_floor(quant: QuantConfig) -> bool:
     return any(scale_floor(how, quant) != "eps" for how in tensor_classes(quant).values())
 
 
-def weight_sizes(cfg: Config, tensors: Sequence[StoredTensor], steps: int) -> dict[str, WeightSize]:
+def weight_sizes(cfg: Config, tensors: StoredTensors, steps: int) -> dict[str, WeightSize]:
     """Return the expected size of the weights, for each role that is stored as integers."""
     tech = frozenset(cfg.tech)
     return {
@@ -77,7 +75,7 @@ def weight_sizes(cfg: Config, tensors: Sequence[StoredTensor], steps: int) -> di
     }
 
 
-def role_excess(cfg: Config, tensors: Sequence[StoredTensor], steps: int) -> dict[str, ExcessBits]:
+def role_excess(cfg: Config, tensors: StoredTensors, steps: int) -> dict[str, ExcessBits]:
     """Return the expected excess of each role that is stored as integers."""
     excesses = {}
     for role, features in role_features(cfg, tensors, steps).items():
@@ -90,7 +88,7 @@ def role_excess(cfg: Config, tensors: Sequence[StoredTensor], steps: int) -> dic
     return excesses
 
 
-def role_features(cfg: Config, tensors: Sequence[StoredTensor], steps: int) -> dict[str, Features]:
+def role_features(cfg: Config, tensors: StoredTensors, steps: int) -> dict[str, Features]:
     """Return the features of a run for each role that is stored as integers."""
     batch = mean_batch_tokens(cfg)
     return {
@@ -100,13 +98,11 @@ def role_features(cfg: Config, tensors: Sequence[StoredTensor], steps: int) -> d
 
 
 def _size_effect(
-    cfg: Config, tensors: Sequence[StoredTensor], sizes: Mapping[str, WeightSize], simulation: Simulation
+    cfg: Config, tensors: StoredTensors, sizes: Mapping[str, WeightSize], simulation: Simulation
 ) -> tuple[float, float]:
     """Return how many bytes fewer and more are predicted at the lower and upper 95 % bounds of the weights' size."""
     if not has_floor(cfg.quant):
         return 0.0, 0.0
-    small, large = (
-        simulate(cfg, tensors, {r: s.rms * math.exp(sign * NORMAL_95 * s.log_sd) for r, s in sizes.items()}).total
-        for sign in (-1, 1)
-    )
+    ends = ({r: s.rms * math.exp(sign * NORMAL_95 * s.log_sd) for r, s in sizes.items()} for sign in (-1, 1))
+    small, large = (simulate(cfg, tensors, rms).total for rms in ends)
     return simulation.total - small, large - simulation.total

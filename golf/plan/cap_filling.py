@@ -12,13 +12,11 @@ from golf.artifact.quant.formats import QMAX
 from golf.artifact.quant.pruning import Pruning
 from golf.plan.artifact_size import ArtifactSize, Interval
 from golf.plan.simulation import gaussian_codes
-from golf.plan.tensors import StoredTensor
+from golf.plan.tensors import StoredTensors
 from golf.settings.config import Config
 
 
-def fitted(
-    cfg: Config, tensors: Sequence[StoredTensor], size: ArtifactSize, code_bytes: int
-) -> tuple[ArtifactSize, Interval]:
+def fitted(cfg: Config, tensors: StoredTensors, size: ArtifactSize, code_bytes: int) -> tuple[ArtifactSize, Interval]:
     """Return `size` after pruning to the cap beside a script of `code_bytes`, and the share of prunable codes it takes.
 
     The share is 1 if even all of them are not enough. The codes of Gaussian weights stand for those of trained ones.
@@ -46,7 +44,7 @@ def fitted(
 
 
 def _entropy_left(
-    cfg: Config, tensors: Sequence[StoredTensor], names: Sequence[str], rms: Mapping[str, float]
+    cfg: Config, tensors: StoredTensors, names: Sequence[str], rms: Mapping[str, float]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return increasing shares of the prunable codes, and the share of the entropy that is left without them."""
     coded = gaussian_codes(cfg, [t for t in tensors if t.name in set(names)], rms)
@@ -58,7 +56,7 @@ def _entropy_left(
 
 
 def filled(
-    cfg: Config, tensors: Sequence[StoredTensor], code_bytes: int, predict: Callable[[Config], ArtifactSize]
+    cfg: Config, tensors: StoredTensors, code_bytes: int, predict: Callable[[Config], ArtifactSize]
 ) -> tuple[ArtifactSize, Interval]:
     """Return the size at the steps that fill the cap, and their factor with its 95 % interval.
 

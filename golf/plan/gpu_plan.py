@@ -190,10 +190,8 @@ def _step_time(cfg: Config, machine: Machine, ms: float, history: Sequence[Finis
             ratios.append(run.result.step_ms / step_ms(phases_of(run.config, shapeless_model(run.config))))
     if ratios:
         # Runs on the very machine correct what the formula gets wrong there, so their extremes replace its interval.
-        values = (min(ratios), statistics.median(ratios), max(ratios))
-        return StepTime(
-            Interval(*(ms * v for v in values)), f"formula, scaled by {counted(len(ratios), 'finished run')} there"
-        )
+        scaled = Interval(*(ms * v for v in (min(ratios), statistics.median(ratios), max(ratios))))
+        return StepTime(scaled, f"formula, scaled by {counted(len(ratios), 'finished run')} there")
     if machine.kind.is_rough:
         (low, high), middle = machine.kind.spread, machine.kind.slowdown
         basis = f"rough: {machine.kind.runs} public runs took {low:g} to {high:g} times as long as H100s"

@@ -35,9 +35,8 @@ def lines_before_run(cfg: Config) -> list[str]:
 
 def short_lines(plan: Plan) -> list[str]:
     """Return lines on parameters and bytes, on work and time, and without a GPU on scoring and memory."""
-    used = (
-        f"{rounded(plan.artifact.bytes)} artifact + {code_size(plan)} code of {plan.cap_bytes:,} bytes{pruning(plan)}"
-    )
+    of = f"{plan.cap_bytes:,} bytes{pruning(plan)}"
+    used = f"{rounded(plan.artifact.bytes)} artifact + {code_size(plan)} code of {of}"
     lines = [f"plan: {plan.params:,} parameters; {used}{_warning(plan)}", f"plan: {work(plan)}; {training(plan)}"]
     return lines if plan.gpu else [*lines, f"plan: {scoring(plan)}; memory {memory(plan)}"]
 

@@ -58,9 +58,8 @@ def parse_machine(text: str) -> Machine:
     """Return the machine that `text`, such as `8xh100` or `4090`, names. Raises `GolfError` for an unknown one."""
     match = re.fullmatch(r"(?:([1-9]\d*)[x×])?(\w+)", text.strip().lower())
     if match is None or match[2] not in KINDS:
-        raise GolfError(
-            f"{text!r} is no machine that golf knows: write 8xh100 or 1x and one of {', '.join(KINDS)}, or here."
-        )
+        how = f"write 8xh100 or 1x and one of {', '.join(KINDS)}, or here"
+        raise GolfError(f"{text!r} is no machine that golf knows: {how}.")
     return Machine(int(match[1] or 1), KINDS[match[2]])
 
 

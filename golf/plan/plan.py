@@ -16,7 +16,7 @@ from golf.plan.history import FinishedRun, finished_runs
 from golf.plan.machines import Machine, machine_like
 from golf.plan.memory import cpu_bytes
 from golf.plan.seconds import ScoreTime, StepTime, expected_step_time, score_time, steps_within_budget
-from golf.plan.tensors import StoredTensor, stored_tensors
+from golf.plan.tensors import StoredTensors, stored_tensors
 from golf.run.environment import machine_kind
 from golf.run.folder import runs_root
 from golf.settings.config import Config, mean_batch_tokens
@@ -143,7 +143,7 @@ def make_plan(
     )
 
 
-def _class_plan(name: str, tensors: Sequence[StoredTensor], size: ArtifactSize) -> ClassPlan:
+def _class_plan(name: str, tensors: StoredTensors, size: ArtifactSize) -> ClassPlan:
     mine = [t for t in tensors if t.tensor_class == name]
     roles = {t.role for t in mine}
     return ClassPlan(

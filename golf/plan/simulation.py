@@ -21,9 +21,9 @@ from torch import Tensor
 from golf.artifact.container import pack
 from golf.artifact.inspection import stored_entropy_bits
 from golf.artifact.quant.columns import CODES_PER_OCTAVE, column_steps
-from golf.artifact.quant.formats import LARGEST_CODE, QMAX, CodedTensor
+from golf.artifact.quant.formats import LARGEST_CODE, QMAX, CodedTensor, CodedTensors, Tensors
 from golf.artifact.quant.policy import quantize, rounded_to_nearest, tensor_class
-from golf.plan.tensors import StoredTensor
+from golf.plan.tensors import StoredTensor, StoredTensors
 from golf.plan.weight_size import uniform_start
 from golf.settings.config import Config, tensor_classes
 
@@ -48,9 +48,7 @@ class Simulation:
         return self.container + sum(self.by_role.values())
 
 
-def simulate(
-    cfg: Config, tensors: Sequence[StoredTensor], rms: Mapping[str, float], *, apart: bool = False
-) -> Simulation:
+def simulate(cfg: Config, tensors: StoredTensors, rms: Mapping[str, float], *, apart: bool = False) -> Simulation:
     """Return the bytes of `tensors` with Gaussian weights of the size `rms` by role; 1/√columns for other roles.
 
     Roles that start from uniform initial values keep those. With `apart` every role is compressed alone.
@@ -58,7 +56,7 @@ def simulate(
     return price(cfg, tensors, _gaussian(cfg, rms), apart)
 
 
-def gaussian_codes(cfg: Config, tensors: Sequence[StoredTensor], rms: Mapping[str, float]) -> dict[str, CodedTensor]:
+def gaussian_codes(cfg: Config, tensors: StoredTensors, rms: Mapping[str, float]) -> dict[str, CodedTensor]:
     """Return the codes of Gaussian weights for the same share of the rows of each tensor."""
     return _encode(cfg, tensors, _sample([tensors], _gaussian(cfg, rms)))
 
@@ -85,7 +83,7 @@ def _gaussian(cfg: Config, rms: Mapping[str, float]) -> Weights:
     return weights
 
 
-def price(cfg: Config, tensors: Sequence[StoredTensor], weights: Weights, apart: bool) -> Simulation:
+def price(cfg: Config, tensors: StoredTensors, weights: Weights, apart: bool) -> Simulation:
     """Return the bytes of `tensors` whose samples `weights` draws, scaled up from the samples by role."""
     by_role: dict[str, float] = defaultdict(float)
     for units in _parts(tensors, apart or cfg.quant.codec == "context"):
@@ -111,7 +109,7 @@ def price(cfg: Config, tensors: Sequence[StoredTensor], weights: Weights, apart:
     return Simulation(dict(by_role), len(_packed(cfg, nothing)) + round(_repair_bytes(cfg, tensors)))
 
 
-def _parts(tensors: Sequence[StoredTensor], apart: bool) -> list[list[list[StoredTensor]]]:
+def _parts(tensors: StoredTensors, apart: bool) -> list[list[list[StoredTensor]]]:
     """Return the parts that are priced separately, each a list of units that may stand for each other.
 
     A small model is one unit. A larger one has the layers of equal shapes as units of a part, and parts of one unit
@@ -134,7 +132,7 @@ def _parts(tensors: Sequence[StoredTensor], apart: bool) -> list[list[list[Store
     return list(alike.values())
 
 
-def _sample(units: Sequence[Sequence[StoredTensor]], weights: Weights) -> dict[str, Tensor]:
+def _sample(units: Sequence[StoredTensors], weights: Weights) -> dict[str, Tensor]:
     """Return weights of as many whole units as the sample holds; some rows of each tensor if one unit is too large."""
     size = max(sum(t.numel for t in units[0]), 1)
     most = WHOLE_WEIGHTS if len(units) == 1 or len(units) * size <= WHOLE_WEIGHTS else SAMPLE_WEIGHTS
@@ -147,7 +145,7 @@ def _sample(units: Sequence[Sequence[StoredTensor]], weights: Weights) -> dict[s
     return sample
 
 
-def _encode(cfg: Config, tensors: Sequence[StoredTensor], weights: Mapping[str, Tensor]) -> dict[str, CodedTensor]:
+def _encode(cfg: Config, tensors: StoredTensors, weights: Tensors) -> dict[str, CodedTensor]:
     """Return the codes of `weights` in the formats of the whole tensors."""
     coded: dict[str, CodedTensor] = {}
     for tensor in tensors:
@@ -170,7 +168,7 @@ def _with_finer_columns(coded: CodedTensor, w: Tensor, count: int) -> CodedTenso
     return CodedTensor(codes.to(torch.int8), coded.scale, coded.dtype, coded.rotated, columns)
 
 
-def _repair_bytes(cfg: Config, tensors: Sequence[StoredTensor]) -> float:
+def _repair_bytes(cfg: Config, tensors: StoredTensors) -> float:
     """Return the bytes of the low-rank repair factors, with the bits of their format for each code."""
     lqer = cfg.quant.lqer
     matrices = [t.shape for t in tensors if len(t.shape) == 2 and t.format in QMAX and t.format != "int8"]
@@ -188,5 +186,5 @@ def _emptied(tensor: CodedTensor) -> CodedTensor:
     return dataclasses.replace(tensor, data=tensor.data.flatten()[:0].view(0, *tensor.data.shape[1:]), scale=scale)
 
 
-def _packed(cfg: Config, coded: Mapping[str, CodedTensor]) -> bytes:
+def _packed(cfg: Config, coded: CodedTensors) -> bytes:
     return pack(coded, cfg.model, cfg.quant, cfg.tech)

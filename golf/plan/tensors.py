@@ -53,6 +53,9 @@ class StoredTensor:
         return self.form is not None and self.format not in FLOAT_DTYPES
 
 
+StoredTensors = Sequence[StoredTensor]  # those of one model
+
+
 def stored_tensors(cfg: Config, state_dict: dict[str, Tensor]) -> list[StoredTensor]:
     """Return every tensor of `state_dict` as `cfg.quant` stores it."""
     quant = cfg.quant if cfg.quant.sensitive.top == 0 else with_sensitive(cfg.quant, state_dict, {})
@@ -63,7 +66,7 @@ def stored_tensors(cfg: Config, state_dict: dict[str, Tensor]) -> list[StoredTen
     return stored
 
 
-def matrix_roles(tensors: Sequence[StoredTensor]) -> dict[str, StoredTensor]:
+def matrix_roles(tensors: StoredTensors) -> dict[str, StoredTensor]:
     """Return the first tensor of every role whose matrices are stored as codes."""
     roles: dict[str, StoredTensor] = {}
     for tensor in tensors:
@@ -72,6 +75,6 @@ def matrix_roles(tensors: Sequence[StoredTensor]) -> dict[str, StoredTensor]:
     return roles
 
 
-def weights_by_role(tensors: Sequence[StoredTensor]) -> dict[str, int]:
+def weights_by_role(tensors: StoredTensors) -> dict[str, int]:
     """Return the number of weights by role."""
     return {role: sum(t.numel for t in tensors if t.role == role) for role in dict.fromkeys(t.role for t in tensors)}

@@ -85,9 +85,8 @@ class MetricsTail:
         except (ValueError, KeyError, TypeError, AttributeError):
             return
         if kind in FIELDS:
-            point = tuple(
-                v if isinstance(v := event.get(k), int | float) and is_number(v) else None for k in FIELDS[kind]
-            )
+            values = map(event.get, FIELDS[kind])
+            point = tuple(v if isinstance(v, int | float) and is_number(v) else None for v in values)
             if point[0] is not None:
                 self.points[kind].append(point)
         elif kind == "switched_on" and isinstance(event.get("name"), str) and isinstance(step, int):

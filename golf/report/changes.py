@@ -45,10 +45,8 @@ def change(reference: Flat, variant: Flat) -> Change:
     in_one_only = before ^ after
     keys = [
         key
-        for key in sorted(set(reference) | set(variant))
-        if reference.get(key, MISSING) != variant.get(key, MISSING)
-        and _technique(key) not in in_one_only
-        and key != "tech"
+        for key in sorted({*reference, *variant} - {"tech"})
+        if reference.get(key, MISSING) != variant.get(key, MISSING) and _technique(key) not in in_one_only
     ]
     settings = {key: variant.get(key) for key in keys}
     return Change(tuple(sorted(before - after)), tuple(sorted(after - before)), settings)

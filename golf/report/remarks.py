@@ -174,9 +174,8 @@ def _smallest(findings: Findings, sigma: float, seeds: int, variants: Sequence[V
     # Verdicts without a test have a family of zero.
     family = max(v.family for v in findings.verdicts.values())
     margin = max(margin_bpb(v, reference, rules) for v in variants)
-    return smallest_difference(
-        sigma, seeds, alpha=rules.alpha / family, power=rules.power, margin=margin, published=one_sample
-    )
+    alpha, power = rules.alpha / family, rules.power
+    return smallest_difference(sigma, seeds, alpha=alpha, power=power, margin=margin, published=one_sample)
 
 
 def _power_sentence(noise: str, count: str, sigma: float, df: int, smallest: float, findings: Findings) -> str:

@@ -79,11 +79,8 @@ def settings_columns(variants: Sequence[Variant], *, labelled: bool) -> tuple[li
     # What a selected technique sets is said by its name, and a name is no setting that acts.
     shown = [key for key in differ if not key.startswith("tech.") and not key.endswith(".name")]
     shown = [] if labelled else shown[:MOST_SHOWN]
-    columns = [
-        Column(key, key, is_text=True, in_text=key in shown, spare=FIRST_SPARE + number)
-        for number, key in enumerate(differ)
-    ]
-    return columns, values
+    numbered = enumerate(differ, FIRST_SPARE)
+    return [Column(key, key, is_text=True, in_text=key in shown, spare=spare) for spare, key in numbered], values
 
 
 def _columns(findings: Findings) -> tuple[Column, ...]:

@@ -130,9 +130,8 @@ def row_of_result(values: Mapping[str, Any], folder: Path | None = None) -> RunR
     measured: dict[str, Any] = {key: values.get(key) for key in MEASURED}
     state, reason = values["state"], values.get("reason", "")
     if values.get("last_val_bpb") is not None:
-        reason += (
-            f" at step {values['steps']}; validation {values['last_val_bpb']:.4f} at step {values['last_val_step']}"
-        )
+        steps, bpb, at = (values[name] for name in ("steps", "last_val_bpb", "last_val_step"))
+        reason += f" at step {steps}; validation {bpb:.4f} at step {at}"
     # Its reader would not know whether such a run counts.
     if state not in STATES:
         state, reason = UNREADABLE, f"its state {state!r} is none of this version's: {', '.join(STATES)}"

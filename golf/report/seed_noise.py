@@ -8,15 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import fdtrc
 
-from golf.report.statistics import ROUNDING, Comparison, pooled_sd, welch
+from golf.report.statistics import ROUNDING, Comparison, Samples, pooled_sd, welch
 
 POOLED = "pooled"
 GUARD = 0.05  # p of the F test below which the sweep's spread does not fit and Welch's test is used
 
 
-def pooled_unless_wider(
-    variant: Sequence[float], reference: Sequence[float], sweep: Sequence[Sequence[float]]
-) -> Comparison:
+def pooled_unless_wider(variant: Sequence[float], reference: Sequence[float], sweep: Samples) -> Comparison:
     """Compare two variants by the standard deviation within the variants of the `sweep` that do not stand out by it.
 
     If the two scatter more than that allows (F test), Welch's test is used instead. Raises `GolfError` as `welch`.
@@ -29,7 +27,7 @@ def pooled_unless_wider(
     return Comparison(float(np.mean(variant)) - float(np.mean(reference)), error, whole[1], POOLED)
 
 
-def without_wide(samples: Sequence[Sequence[float]]) -> list[Sequence[float]]:
+def without_wide(samples: Samples) -> list[Sequence[float]]:
     """Return the samples of two scores or more without those that scatter more than the rest (F test, Bonferroni).
 
     A learning rate that is far too high scatters ten times as much, and would hide what the others show.

@@ -18,7 +18,7 @@ from golf.report.boundaries import nominal_levels, repeated_p
 from golf.report.comparison import MACHINE_MAY_BE, NOT_COMPARABLE, compare
 from golf.report.rows import REFUSED
 from golf.report.seed_noise import pooled_unless_wider
-from golf.report.statistics import ONE_SEED, PAIRED, WELCH, Comparison
+from golf.report.statistics import ONE_SEED, PAIRED, WELCH, Comparison, Samples
 from golf.report.variants import Variant, compared_before
 from golf.report.verdicts import (
     BETTER,
@@ -149,9 +149,8 @@ class _Looking:
         seeds = set(self.plan.seeds[:look])
         variants = [self.reference, *(arm.variant for arm in self.arms.values())]
         # An interrupted run will be made again, so its round is not over.
-        return all(
-            seeds <= {row.seed for row in v.rows if not row.is_open and row.state != INTERRUPTED} for v in variants
-        )
+        ended = ({r.seed for r in v.rows if not r.is_open and r.state != INTERRUPTED} for v in variants)
+        return all(map(seeds.issubset, ended))
 
     def look_at(self, look: int) -> None:
         """Compare every undecided variant on the seeds of the rounds up to `look`, and decide what can be."""
@@ -172,9 +171,7 @@ class _Looking:
         seeds = self.plan.seeds[:look]
         return replace(variant, rows=tuple(row for row in variant.rows if row.seed in seeds))
 
-    def _compare(
-        self, arm: _Arm, variant: Variant, reference: Variant, sweep: Sequence[Sequence[float]], look: int
-    ) -> None:
+    def _compare(self, arm: _Arm, variant: Variant, reference: Variant, sweep: Samples, look: int) -> None:
         try:
             if look < FIRST_LOOK:
                 raise GolfError(ONE_SEED)

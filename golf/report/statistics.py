@@ -26,6 +26,7 @@ MOST_SEEDS = 10_000
 SHARES = 200  # points over which the power of Welch's test is averaged
 PRECISION = 1e-4  # precision of a smallest difference, in standard deviations
 MOST_SD = 50.0  # largest difference that is looked for, in standard deviations; the noncentral t is NaN far beyond it
+Samples = Sequence[Sequence[float]]  # scores of several variants
 ROUNDING = 1e-9  # bits per byte or nats per token; a spread below it comes from rounding
 
 
@@ -129,7 +130,7 @@ def holm(p_values: Sequence[float], family: int | None = None) -> list[float]:
     return corrected
 
 
-def pooled_sd(samples: Sequence[Sequence[float]]) -> tuple[float, int] | None:
+def pooled_sd(samples: Samples) -> tuple[float, int] | None:
     """Return the standard deviation within the samples and its degrees of freedom; None if no sample has two scores."""
     df = sum(len(x) - 1 for x in samples if len(x) > 1)
     if df == 0:
@@ -219,9 +220,7 @@ def seeds_needed(
     high = 2
     while not enough(high):
         if high > MOST_SEEDS:
-            raise GolfError(
-                f"More than {MOST_SEEDS:,} seeds would be needed: the difference is too far below the noise."
-            )
+            raise GolfError(f"More than {MOST_SEEDS:,} seeds are needed: the difference is too far below the noise.")
         high *= 2
     low = max(2, high // 2)
     return low + bisect.bisect_left(range(low, high), True, key=enough)

@@ -103,9 +103,8 @@ def run_folders(path: Path, target: str = "") -> list[Path]:
     if _is_run(path):
         return [path]
     places = [path] if path.exists() else begun_variant(str(path))
-    folders = [
-        p for pattern in ("seed*", "*/seed*") for place in places for p in sorted(place.glob(pattern)) if _is_run(p)
-    ]
+    found = (p for pattern in ("seed*", "*/seed*") for place in places for p in sorted(place.glob(pattern)))
+    folders = list(filter(_is_run, found))
     if not folders:
         known = ", ".join(sweep_names(runs_root())) or "none yet"
         raise GolfError(f"{target or path} is no sweep and no folder of runs. Sweeps: {known}.")

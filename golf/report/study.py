@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -263,9 +264,7 @@ def _with_reference(study: Study, wanted: str | None) -> Study:
         matching = matching or [v for v in study.variants if wanted in names(v)]
     if len(matching) > 1:
         matches = ", ".join(f"{v.label} ({v.id})" for v in matching)
-        raise GolfError(
-            f"The reference {wanted} fits {len(matching)} variants: {matches}. Name one by its label or id."
-        )
+        raise GolfError(f"The reference {wanted} fits {len(matching)} variants: {matches}. Name one by label or id.")
     if matching:
         return replace(study, reference=matching[0])
     labels = ", ".join(v.label for v in study.variants)
@@ -274,9 +273,6 @@ def _with_reference(study: Study, wanted: str | None) -> Study:
 
 def _renamed(variants: Iterable[Variant], labels: Mapping[str, str]) -> tuple[Variant, ...]:
     """Return the variants with new labels; equal labels get the variant id behind them."""
-    count: dict[str, int] = {}
-    for label in labels.values():
-        count[label] = count.get(label, 0) + 1
-    return tuple(
-        replace(v, label=labels[v.id] if count[labels[v.id]] == 1 else f"{labels[v.id]} · {v.id}") for v in variants
-    )
+    count = Counter(labels.values())
+    named = {id: label if count[label] == 1 else f"{label} · {id}" for id, label in labels.items()}
+    return tuple(replace(v, label=named[v.id]) for v in variants)

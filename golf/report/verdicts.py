@@ -167,9 +167,7 @@ def margin_bpb(variant: Variant, reference: Variant | float, rules: RulesConfig)
         return 0.0
     per_token = variant.bytes_per_token or (reference.bytes_per_token if isinstance(reference, Variant) else None)
     if per_token is None:
-        raise GolfError(
-            f"{rules.margin_nats:g} nats per token are unknown in bpb: the runs do not tell bytes per token"
-        )
+        raise GolfError(f"{rules.margin_nats:g} nats per token are unknown in bpb: the runs tell no bytes per token")
     return bits_per_byte(rules.margin_nats, 1, per_token)
 
 

@@ -37,9 +37,7 @@ def differences(one: Config, other: Config) -> tuple[list[Difference], list[Diff
     keys = {difference.key for difference in _compared(identity(one), identity(other))}
     variant = [d for d in single if d.key in keys]
     shown = [Difference(key, mine.get(key), theirs.get(key)) for key in whole]
-    shown += [
-        Difference(k, None if is_unread(k, one) else a, None if is_unread(k, other) else b) for k, a, b in variant
-    ]
+    shown += [Difference(key, _read(key, a, one), _read(key, b, other)) for key, a, b in variant]
     return sorted(d for d in shown if d.one != d.other) or variant, [d for d in single if d.key not in keys]
 
 

@@ -81,9 +81,8 @@ class TrainLog:
     def calibrated(self, tokens: int, matrices: int, seconds: float) -> None:
         """Log that the Hessians for GPTQ have been collected."""
         wanted = self.cfg.quant.calibration
-        self.line(
-            f"gptq:calibrated source={wanted.source} tokens={tokens} hessians={matrices} time={seconds * 1000:.0f}ms"
-        )
+        ms = f"{seconds * 1000:.0f}ms"
+        self.line(f"gptq:calibrated source={wanted.source} tokens={tokens} hessians={matrices} time={ms}")
         if tokens < wanted.tokens:
             self.warning(
                 f"calibration saw {tokens:,} of quant.calibration.tokens={wanted.tokens:,} "
@@ -110,10 +109,8 @@ class TrainLog:
         self.line(f"Serialized model: {raw_model} bytes")
         self.line(f"Code size: {code} bytes")
         self.line(f"Total submission size: {raw_model + code} bytes")
-        self.line(
-            f"Serialized model {tag}: {artifact} bytes "
-            f"(payload:{stored} raw_torch:{uncompressed} payload_ratio:{ratio:.2f}x)"
-        )
+        more = f"(payload:{stored} raw_torch:{uncompressed} payload_ratio:{ratio:.2f}x)"
+        self.line(f"Serialized model {tag}: {artifact} bytes {more}")
         self.line(f"Total submission size {tag}: {artifact + code} bytes")
 
     def round_trip(self, score: Score) -> None:

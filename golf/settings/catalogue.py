@@ -51,9 +51,8 @@ def found(words: str) -> list[Group]:
     groups = []
     for group in catalogue():
         about = f"{group.name} {group.about}".lower()
-        matching = tuple(
-            s for s in group.settings if all(w in f"{s.key} {s.meaning} {s.allowed} {about}".lower() for w in wanted)
-        )
+        texts = ((s, f"{s.key} {s.meaning} {s.allowed} {about}".lower()) for s in group.settings)
+        matching = tuple(setting for setting, text in texts if all(word in text for word in wanted))
         if matching:
             groups.append(dataclasses.replace(group, settings=matching))
     return groups

@@ -42,10 +42,8 @@ def flags_first(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
             # Long flags can be shortened: --multi is --multirun.
             known = next((f for f in FLAGS if f == flag or (flag.startswith("--") and f.startswith(flag))), None)
             if known is None:
-                example = _example(flag.lstrip("-"), value or _value_in(words))
-                raise GolfError(
-                    f"There is no flag {flag}: settings are written as key=value without dashes, as in {example}."
-                )
+                as_in = f"as in {_example(flag.lstrip('-'), value or _value_in(words))}"
+                raise GolfError(f"There is no flag {flag}: settings are written as key=value without dashes, {as_in}.")
             flags.append(word)
             if FLAGS[known] and not value:
                 if words and not words[0].startswith("-") and "=" not in words[0]:
@@ -58,10 +56,8 @@ def flags_first(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         elif "=" in word or word.startswith("~"):
             if word.startswith("="):
                 value = word.lstrip("=") or _value_in(words)
-                raise GolfError(
-                    f"'={value}' has no setting before it: write settings as key=value without spaces, as in "
-                    f"{_example('')}."
-                )
+                how = f"write settings as key=value without spaces, as in {_example('')}"
+                raise GolfError(f"'={value}' has no setting before it: {how}.")
             overrides.append(word)
         else:
             raise GolfError(_no_equals(word, words))
@@ -151,9 +147,8 @@ def refuse_null_groups(overrides: Sequence[str]) -> None:
         if group == "tech" and option in ("null", "none", ""):
             raise GolfError(f"{override}: write tech=[] for no technique, or drop=[xsa] for all others but xsa.")
         if option in ("null", "") and group not in MAY_BE_NULL and group and (ROOT / "conf" / group).is_dir():
-            raise GolfError(
-                f"{override}: a run needs one of {group}'s options; choose from {', '.join(options_of(group))}."
-            )
+            known = ", ".join(options_of(group))
+            raise GolfError(f"{override}: a run needs one of {group}'s options; choose from {known}.")
 
 
 def refuse_unsupported(overrides: Sequence[str]) -> None:

@@ -235,24 +235,14 @@ def uses_columns(quant: QuantConfig) -> bool:
     ) or finer_columns(quant)
 
 
-def finer_columns(quant: QuantConfig) -> bool:
+def finer_columns(q: QuantConfig) -> bool:
     """Tell whether some columns of any class of tensors have half the step."""
-    return (
-        quant.embed.finer_columns > 0
-        or quant.attn.finer_columns > 0
-        or quant.mlp.finer_columns > 0
-        or quant.other.finer_columns > 0
-    )
+    return q.embed.finer_columns > 0 or q.attn.finer_columns > 0 or q.mlp.finer_columns > 0 or q.other.finer_columns > 0
 
 
-def uses_groups(quant: QuantConfig) -> bool:
+def uses_groups(q: QuantConfig) -> bool:
     """Tell whether weights of any class of tensors share scales in groups."""
-    return (
-        quant.embed.group_size > 0
-        or quant.attn.group_size > 0
-        or quant.mlp.group_size > 0
-        or quant.other.group_size > 0
-    )
+    return q.embed.group_size > 0 or q.attn.group_size > 0 or q.mlp.group_size > 0 or q.other.group_size > 0
 
 
 def packs_bits(quant: QuantConfig) -> bool:

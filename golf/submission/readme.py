@@ -64,9 +64,8 @@ def readme(
 def in_a_sentence(cfg: Config) -> str:
     """Return a sentence about a configuration, for submissions without a blurb."""
     techniques = f" with {', '.join(cfg.tech)}" if cfg.tech else ""
-    return (
-        f"{counted(cfg.model.num_layers, 'layer')} of {cfg.model.model_dim}{techniques}, quantized as {cfg.quant.name}."
-    )
+    shape = f"{counted(cfg.model.num_layers, 'layer')} of {cfg.model.model_dim}"
+    return f"{shape}{techniques}, quantized as {cfg.quant.name}."
 
 
 def _spread(runs: Sequence[SubmittedRun]) -> str:

@@ -86,9 +86,7 @@ def _of_run(run: SubmittedRun, script_bytes: int) -> list[str]:
         return [*reasons, "its artifact is not there any more"]
     # An artifact that was replaced after the run is not the one that was scored.
     if run.artifact_bytes != result.artifact_bytes:
-        reasons.append(
-            f"its artifact has {run.artifact_bytes:,} bytes, not the {result.artifact_bytes or 0:,} of the run"
-        )
+        reasons.append(f"its artifact has {run.artifact_bytes:,} bytes, not the run's {result.artifact_bytes or 0:,}")
     total = run.artifact_bytes + script_bytes
     if total > budget.artifact_bytes:
         over = total - budget.artifact_bytes

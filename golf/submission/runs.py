@@ -36,9 +36,7 @@ class SubmittedRun:
         """Return the final score. Raises `GolfError` for a run that did not end well."""
         score = self.result.final_score
         if score is None:
-            raise GolfError(
-                f"{self.folder.path} has no score of its artifact: only runs that ended well are submitted."
-            )
+            raise GolfError(f"{self.folder.path} has no score of its artifact: submit only runs that ended well.")
         return score
 
     @property

@@ -278,14 +278,12 @@ def code_symbol(coder, memory, tree, lowest, highest, code, mean_a, level_a, mea
     thresholds, children = tree
     logistic, logit, normal, _, inverse_width, reciprocal = coder.tables
     inverse_a, inverse_b = inverse_width[level_a], inverse_width[level_b]
-    under_a, over_a = (
+    under_a, under_b = (
         below(normal, lowest, mean_a, inverse_a, lowest),
-        below(normal, highest + 1, mean_a, inverse_a, lowest),
-    )
-    under_b, over_b = (
         below(normal, lowest, mean_b, inverse_b, lowest),
-        below(normal, highest + 1, mean_b, inverse_b, lowest),
     )
+    over_a = below(normal, highest + 1, mean_a, inverse_a, lowest)
+    over_b = below(normal, highest + 1, mean_b, inverse_b, lowest)
     seen = memory.codes_seen[0]
     memory.codes_seen[0] = seen + 1
     # The weights of the mix learn fast at first and more slowly as codes go by.
@@ -293,10 +291,8 @@ def code_symbol(coder, memory, tree, lowest, highest, code, mean_a, level_a, mea
     first, last, node = lowest, highest, np.int64(0)
     while first < last:
         threshold = thresholds[node]
-        at_a, at_b = (
-            below(normal, threshold, mean_a, inverse_a, lowest),
-            below(normal, threshold, mean_b, inverse_b, lowest),
-        )
+        at_a = below(normal, threshold, mean_a, inverse_a, lowest)
+        at_b = below(normal, threshold, mean_b, inverse_b, lowest)
         # The share of the interval above the threshold, in 12 bits, which is the size of the table of logits.
         guess_a = min(max(((over_a - at_a) << 12) // (over_a - under_a), 1), 4094)
         guess_b = min(max(((over_b - at_b) << 12) // (over_b - under_b), 1), 4094)

@@ -49,7 +49,6 @@ def column_steps(codes: Tensor) -> Tensor:
     """Return the float32 factors `[c]` on the steps of the rows that `codes` stand for."""
     # Products of constants and powers of two are the same on every machine, exp2 need not be.
     roots = (1.0, 1.1892071, 1.4142135, 1.6817929)
-    factors = torch.tensor(
-        [roots[code % CODES_PER_OCTAVE] * 2.0 ** (code // CODES_PER_OCTAVE) for code in range(-128, 128)]
-    )
+    octaves = (divmod(code, CODES_PER_OCTAVE) for code in range(-128, 128))
+    factors = torch.tensor([roots[part] * 2.0**octave for octave, part in octaves])
     return factors.to(codes.device)[codes.long() + 128]

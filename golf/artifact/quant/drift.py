@@ -6,10 +6,10 @@ W'·x̂ for W' = W · E[x x̂ᵀ] · E[x̂ x̂ᵀ]⁻¹. Sources: GPTAQ, arXiv 2
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor
+
+from golf.artifact.quant.formats import Tensors
 
 DRIFT = ".drift"  # suffix of a matrix's name in the Hessians: the correction of that matrix
 DAMPING = 0.01  # of the mean diagonal of E[x̂ x̂ᵀ]
@@ -27,7 +27,7 @@ def drift_correction(crossed: Tensor, hessian: Tensor) -> Tensor:
     return torch.linalg.solve(hessian.double() + damping, crossed.double() + damping, left=False).float()
 
 
-def corrected(weights: Mapping[str, Tensor], hessians: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def corrected(weights: Tensors, hessians: Tensors) -> dict[str, Tensor]:
     """Return `weights` with those multiplied whose correction is among the `hessians`, in their own dtype."""
     found = dict(weights)
     for name in weights:

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from golf.artifact.quant.formats import QMAX
+from golf.artifact.quant.formats import QMAX, Tech, Tensors
 from golf.artifact.quant.policy import storage_of
 from golf.settings.config import QuantConfig, tensor_classes
 
@@ -25,9 +25,7 @@ def room_bytes(target_bytes: int) -> float:
 
 def with_steps(quant: QuantConfig, factor: float) -> QuantConfig:
     """Return `quant` with steps `factor` times as large, for tensors whose clip is a number of deviations."""
-    classes: Any = {
-        name: dataclasses.replace(how, clip_k=how.clip_k * factor) for name, how in tensor_classes(quant).items()
-    }
+    classes: Any = {n: dataclasses.replace(how, clip_k=how.clip_k * factor) for n, how in tensor_classes(quant).items()}
     by_name = {
         # A rule without clip_k takes its class's.
         pattern: {**rule, "clip_k": rule["clip_k"] * factor} if isinstance(rule, dict) and "clip_k" in rule else rule
@@ -36,17 +34,17 @@ def with_steps(quant: QuantConfig, factor: float) -> QuantConfig:
     return dataclasses.replace(quant, by_name=by_name, **classes)
 
 
-def octave_bytes(weights: Mapping[str, Tensor], quant: QuantConfig, tech: Mapping[str, Any]) -> float:
+def octave_bytes(weights: Tensors, quant: QuantConfig, tech: Tech) -> float:
     """Return the bytes that twice the step saves: a bit for each code of the matrices."""
     return sum(w.numel() for w in _matrices(weights, quant, tech)) / 8
 
 
-def tuned_scale_bytes(weights: Mapping[str, Tensor], quant: QuantConfig, tech: Mapping[str, Any]) -> int:
+def tuned_scale_bytes(weights: Tensors, quant: QuantConfig, tech: Tech) -> int:
     """Return bytes that are left free for scales that a tuning makes differ: two for each row of the matrices."""
     return sum(2 * w.size(0) for w in _matrices(weights, quant, tech))
 
 
-def _matrices(weights: Mapping[str, Tensor], quant: QuantConfig, tech: Mapping[str, Any]) -> list[Tensor]:
+def _matrices(weights: Tensors, quant: QuantConfig, tech: Tech) -> list[Tensor]:
     return [w for name, w in weights.items() if w.ndim == 2 and storage_of(name, w, quant, tech).format in QMAX]
 
 

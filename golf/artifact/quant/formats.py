@@ -30,6 +30,8 @@ from golf.settings.config import (
     uses_trellis,
 )
 
+Tech = Mapping[str, Any]  # settings of techniques by name
+Tensors = Mapping[str, Tensor]  # by name, such as a state dict
 LARGEST_CODE = 127  # largest code where bits are paid by use: under column steps and on a trellis
 # Settings under which `decode_as` leaves out no form, for `decode`.
 ANY_FORM = QuantConfig(attn=TensorQuant(rotation="hadamard", rounding="trellis", columns=1.0, group_size=1))
@@ -60,6 +62,9 @@ def in_groups(coded: CodedTensor) -> bool:
     """Tell whether a row has several scales."""
     scale, data = coded.scale, coded.data
     return scale is not None and scale.ndim == 1 and data.ndim == 2 and len(scale) > len(data)
+
+
+CodedTensors = Mapping[str, CodedTensor]  # by name: a state dict as it is stored
 
 
 @dataclass(frozen=True)
@@ -111,12 +116,12 @@ FLOAT_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.flo
 FORMATS = INTEGERS | {name: Format(8 * dtype.itemsize, dtype) for name, dtype in FLOAT_DTYPES.items()}
 
 
-def formats_of(tech: Mapping[str, Any] | None) -> Mapping[str, Format | OwnFormat]:
+def formats_of(tech: Tech | None) -> Mapping[str, Format | OwnFormat]:
     """Return all number formats by name: golf's, and those that the techniques `tech` give."""
     return {**FORMATS, **own_formats(tech)} if tech and has_formats(tech) else FORMATS
 
 
-def own_formats(tech: Mapping[str, Any]) -> dict[str, OwnFormat]:
+def own_formats(tech: Tech) -> dict[str, OwnFormat]:
     """Return the number formats that the techniques `tech` give, by name."""
     found = ((name, technique.number_format()) for name, technique in tech.items())
     return {name: form for name, form in found if form is not None}

@@ -7,17 +7,17 @@ nearest code is the best one. A tied embedding counts as the matrix of the head.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 
 import torch
 from torch import Tensor, nn
 
-from golf.artifact.quant.formats import QMAX
+from golf.artifact.quant.formats import QMAX, Tensors
 from golf.artifact.quant.policy import storage_of
 from golf.settings.config import QuantConfig
 
 
-def rounded_by_gptq(weights: Mapping[str, Tensor], quant: QuantConfig) -> set[str]:
+def rounded_by_gptq(weights: Tensors, quant: QuantConfig) -> set[str]:
     """Return the names of the matrices that `quant` rounds by GPTQ."""
     found = set()
     for name, tensor in weights.items():

@@ -7,12 +7,11 @@ arXiv 2410.06040.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from golf.artifact.quant.formats import CodedTensor, as_stored, decode_as, encode_integer
+from golf.artifact.quant.formats import CodedTensor, CodedTensors, Tensors, as_stored, decode_as, encode_integer
 from golf.artifact.quant.gptq import checked_hessian, damped_root
 from golf.settings.config import QuantConfig
 
@@ -20,11 +19,7 @@ A, B = ".lqer_a", ".lqer_b"  # suffixes of the matrix's name
 
 
 def repair(
-    coded: Mapping[str, CodedTensor],
-    weights: Mapping[str, Tensor],
-    names: list[str],
-    quant: QuantConfig,
-    hessians: Mapping[str, Tensor],
+    coded: CodedTensors, weights: Tensors, names: list[str], quant: QuantConfig, hessians: Tensors
 ) -> dict[str, CodedTensor]:
     """Return `coded` with factors added for those matrices of `names` that gain most, as `quant.lqer` says."""
     found = {}
@@ -41,7 +36,7 @@ def repair(
     return repaired
 
 
-def folded(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def folded(weights: Tensors) -> dict[str, Tensor]:
     """Add every pair of decoded factors to its matrix. Returns the tensors under the names of the model."""
     whole = {name: tensor for name, tensor in weights.items() if not name.endswith((A, B))}
     for name in whole:
@@ -75,9 +70,7 @@ def _factors(
         # The factors are those of E·R, so R is taken out again.
         v = v @ inverse
     rank = quant.lqer.rank
-    how = dataclasses.replace(
-        quant.other, format=quant.lqer.format, clip="quantile", clip_quantile=1.0, rotation="none"
-    )
+    how = dataclasses.replace(quant.other, format=quant.lqer.format, clip="quantile", clip_quantile=1, rotation="none")
     # The floor of 1/qmax is meant for weights; factors may be far smaller.
     own_range = dataclasses.replace(quant, scale_floor="eps", scale_rounding="after")
     factors = [factor.float().cpu().contiguous() for factor in ((u[:, :rank] * s[:rank]).T, v[:rank])]

@@ -16,6 +16,9 @@ from golf.artifact.quant.formats import (
     FLOAT_DTYPES,
     QMAX,
     CodedTensor,
+    CodedTensors,
+    Tech,
+    Tensors,
     decode,
     decode_as,
     formats_of,
@@ -34,7 +37,7 @@ CLIP_LOGS = math.log(6), math.log(24)  # of the least and the largest adaptive c
 CONTROL_PATTERNS = ("attn_scale", "mlp_scale", "resid_mix", "q_gain", "skip_weight")  # as in the public scripts
 
 
-def is_control(name: str, tech: Mapping[str, Any] | None = None) -> bool:
+def is_control(name: str, tech: Tech | None = None) -> bool:
     """Tell whether a parameter is a control parameter: a gain or scale, which may be 2-D like `resid_mix`.
 
     `tech` are the selected techniques, as in `Config.tech`. None means that they are not known, as for the files of
@@ -56,12 +59,12 @@ def tensor_class(name: str) -> str:
     return "attn" if ".attn." in name else "other"
 
 
-def storage_class(name: str, tech: Mapping[str, Any] | None = None) -> str:
+def storage_class(name: str, tech: Tech | None = None) -> str:
     """Return the class that byte tables group by: `control` for control parameters, else `tensor_class`."""
     return "control" if is_control(name, tech) else tensor_class(name)
 
 
-def storage_of(name: str, tensor: Tensor, quant: QuantConfig, tech: Mapping[str, Any] | None = None) -> TensorQuant:
+def storage_of(name: str, tensor: Tensor, quant: QuantConfig, tech: Tech | None = None) -> TensorQuant:
     """Return the settings of the tensor's class with the format that this tensor gets.
 
     Integers and booleans get the format `raw`: they are stored unchanged. `quant.by_name` wins over all other rules,
@@ -80,10 +83,7 @@ def storage_of(name: str, tensor: Tensor, quant: QuantConfig, tech: Mapping[str,
 
 
 def quantize(
-    state_dict: Mapping[str, Tensor],
-    quant: QuantConfig,
-    hessians: Mapping[str, Tensor] | None = None,
-    tech: Mapping[str, Any] | None = None,
+    state_dict: Tensors, quant: QuantConfig, hessians: Tensors | None = None, tech: Tech | None = None
 ) -> dict[str, CodedTensor]:
     """Quantize every tensor of a state dict; the result is on the CPU. `dequantize` is the inverse.
 
@@ -92,10 +92,8 @@ def quantize(
     or weights are not finite.
     """
     if proves() and hessians is None and uses_gptq(quant):
-        raise GolfError(
-            f"quant={quant.name} rounds by GPTQ, which needs the model's inputs: "
-            "give golf.calibrate(state_dict, cfg) as hessians."
-        )
+        how = "give golf.calibrate(state_dict, cfg) as hessians"
+        raise GolfError(f"quant={quant.name} rounds by GPTQ, which needs the model's inputs: {how}.")
     if quant.gptq.drift:
         state_dict = corrected(state_dict, hessians or {})
     if quant.step_sensitivity > 0:
@@ -118,13 +116,13 @@ def quantize(
     return coded
 
 
-def below_int8(state_dict: Mapping[str, Tensor], quant: QuantConfig) -> list[str]:
+def below_int8(state_dict: Tensors, quant: QuantConfig) -> list[str]:
     """Return the names of the tensors that are stored in integer formats of fewer than eight bits."""
     formats = {name: storage_of(name, tensor, quant).format for name, tensor in state_dict.items()}
     return [name for name, fmt in formats.items() if fmt in QMAX.keys() - {"int8"}]
 
 
-def with_sensitive(quant: QuantConfig, state_dict: Mapping[str, Tensor], hessians: Mapping[str, Tensor]) -> QuantConfig:
+def with_sensitive(quant: QuantConfig, state_dict: Tensors, hessians: Tensors) -> QuantConfig:
     """Return `quant` with `quant.sensitive.format` for the matrices below int8 of the largest trace of the Hessian.
 
     Source: record 2026-03-31_ParallelResiduals. Without Hessians, as for estimates of bytes, the first ones get it,
@@ -134,14 +132,10 @@ def with_sensitive(quant: QuantConfig, state_dict: Mapping[str, Tensor], hessian
     # Matrices of equal trace, as those of queries and keys, keep their order.
     matrices.sort(key=lambda name: -float(hessians[name].trace()) if hessians else 0.0)
     chosen = {name: storage_of(name, state_dict[name], quant) for name in matrices[: quant.sensitive.top]}
-    return _with_rules(
-        quant, {name: dataclasses.replace(how, format=quant.sensitive.format) for name, how in chosen.items()}
-    )
+    return _with_rules(quant, {n: dataclasses.replace(how, format=quant.sensitive.format) for n, how in chosen.items()})
 
 
-def with_adaptive_clips(
-    quant: QuantConfig, state_dict: Mapping[str, Tensor], hessians: Mapping[str, Tensor]
-) -> QuantConfig:
+def with_adaptive_clips(quant: QuantConfig, state_dict: Tensors, hessians: Tensors) -> QuantConfig:
     """Return `quant` with the clips of `quant.clip_sensitivity` for the matrices with known inputs (PR #1962)."""
     rules = {name: storage_of(name, state_dict[name], quant) for name in below_int8(state_dict, quant)}
     rules = {n: h for n, h in rules.items() if n in hessians and h.clip == "std" and tensor_class(n) != "embed"}
@@ -156,9 +150,7 @@ def with_adaptive_clips(
     return _with_rules(quant, {name: dataclasses.replace(how, clip_k=k) for (name, how), k in clips})
 
 
-def with_measured_steps(
-    quant: QuantConfig, state_dict: Mapping[str, Tensor], hessians: Mapping[str, Tensor]
-) -> QuantConfig:
+def with_measured_steps(quant: QuantConfig, state_dict: Tensors, hessians: Tensors) -> QuantConfig:
     """Return `quant` with the clips of single matrices multiplied by the factors among the `hessians`."""
     rules = {name: storage_of(name, tensor, quant) for name, tensor in state_dict.items() if name + STEP in hessians}
     clips = {name: how.clip_k * float(hessians[name + STEP]) for name, how in rules.items()}
@@ -182,14 +174,11 @@ def rounded_to_nearest(quant: QuantConfig) -> QuantConfig:
         n: dataclasses.replace(how, rounding="nearest", columns=0.0, finer_columns=0)
         for n, how in tensor_classes(quant).items()
     }
-    return dataclasses.replace(
-        quant, **nearest, lqer=dataclasses.replace(quant.lqer, rank=0), sensitive=SensitiveConfig()
-    )
+    lqer = dataclasses.replace(quant.lqer, rank=0)
+    return dataclasses.replace(quant, **nearest, lqer=lqer, sensitive=SensitiveConfig())
 
 
-def _encode(
-    name: str, tensor: Tensor, quant: QuantConfig, hessian: Tensor | None, tech: Mapping[str, Any] | None
-) -> CodedTensor:
+def _encode(name: str, tensor: Tensor, quant: QuantConfig, hessian: Tensor | None, tech: Tech | None) -> CodedTensor:
     tensor, how, formats = tensor.detach(), storage_of(name, tensor, quant, tech), formats_of(tech)
     if how.format not in formats:
         return CodedTensor(tensor.cpu(), None, tensor.dtype)
@@ -203,13 +192,13 @@ def _encode(
     return formats[how.format].encode(tensor.cpu(), how, quant)
 
 
-def dequantize_as(coded: Mapping[str, CodedTensor], quant: QuantConfig) -> dict[str, Tensor]:
+def dequantize_as(coded: CodedTensors, quant: QuantConfig) -> dict[str, Tensor]:
     """Return the state dict of tensors stored under `quant`, as `dequantize` does without knowing the settings."""
     # By the settings and not by the tensors, so that an exported script can do without the rest.
     values = {name: decode_as(tensor, quant) for name, tensor in coded.items()}
     return folded(values) if quant.lqer.rank > 0 else values
 
 
-def dequantize(coded: Mapping[str, CodedTensor]) -> dict[str, Tensor]:
+def dequantize(coded: CodedTensors) -> dict[str, Tensor]:
     """Return the state dict that a model loads from the stored tensors."""
     return folded({name: decode(tensor) for name, tensor in coded.items()})

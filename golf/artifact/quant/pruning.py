@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from golf.artifact.quant.columns import column_steps
-from golf.artifact.quant.formats import CodedTensor
+from golf.artifact.quant.formats import CodedTensor, CodedTensors
 from golf.settings.config import QuantConfig
 
 MOST_PACKS = 8
@@ -29,7 +29,7 @@ class Pruning:
     `codes` is `ones` (codes ±1 only) or `all` (every code that is not zero). Ties keep the order of the tensors.
     """
 
-    def __init__(self, coded: Mapping[str, CodedTensor], names: Sequence[str], codes: str):
+    def __init__(self, coded: CodedTensors, names: Sequence[str], codes: str):
         self.coded, self.names = coded, names
         flat = [coded[name].data.flatten() for name in names]
         self.values = torch.cat(flat) if flat else torch.zeros(0, dtype=torch.int8)
@@ -74,7 +74,7 @@ class Pruning:
 
 
 def prune_to_fit(
-    pruning: Pruning, packed_bytes: Callable[[Mapping[str, CodedTensor]], int], target_bytes: int
+    pruning: Pruning, packed_bytes: Callable[[CodedTensors], int], target_bytes: int
 ) -> tuple[dict[str, CodedTensor], int] | None:
     """Zero as few codes as bring `packed_bytes` down to `target_bytes`. Returns the tensors and the count.
 

@@ -72,10 +72,8 @@ def start_waves(asked: Sequence[Job | Refused], name: str, command: Sequence[str
     if waiting := waiting_controller(name):
         print(f"sweep {name}: round {waiting.look} is at work, and job {waiting.job} sends the next one")
         return
-    jobs = [
-        {"overrides": list(job.overrides), "config": to_dict(job.cfg), "remarks": list(job.remarks)}
-        for job in variants.values()
-    ]
+    told = ((list(job.overrides), to_dict(job.cfg), list(job.remarks)) for job in variants.values())
+    jobs = [dict(zip(("overrides", "config", "remarks"), job, strict=True)) for job in told]
     write_json(_file(name), {"command": waves.command, "variants": jobs})
     send_wave(waves)
 

@@ -114,10 +114,8 @@ def make_record(
     record.swept = [key for key in varied_settings([*jobs, *refused]) if key != "seed"]
     record.kind = sweep_kind(jobs)
     record.reference = _reference(jobs, record.kind)
-    record.runs = [
-        {"overrides": list(job.overrides), "variant_id": job.key[0], "seed": job.key[1], "name": job.cfg.name}
-        for job in jobs
-    ]
+    named = ((job, dict(zip(("variant_id", "seed"), job.key, strict=True))) for job in jobs)
+    record.runs = [{"overrides": list(job.overrides), **key, "name": job.cfg.name} for job, key in named]
     record.refused = [{"overrides": list(r.overrides), "error": r.sentence} for r in refused]
     return record
 
@@ -127,10 +125,8 @@ def extended(record: SweepRecord, later: SweepRecord) -> SweepRecord:
     known = {(run["variant_id"], run["seed"]) for run in record.runs}
     # A sweeper that searches may ask for the same run again.
     new = [run for run in later.runs if (run["variant_id"], run["seed"]) not in known]
-    swept = list(dict.fromkeys([*record.swept, *later.swept]))
-    return dataclasses.replace(
-        record, runs=[*record.runs, *new], refused=[*record.refused, *later.refused], swept=swept
-    )
+    swept, refused = list(dict.fromkeys([*record.swept, *later.swept])), [*record.refused, *later.refused]
+    return dataclasses.replace(record, runs=[*record.runs, *new], refused=refused, swept=swept)
 
 
 def varied_settings(jobs: Sequence[Job | Refused]) -> list[str]:

@@ -39,11 +39,8 @@ def config_values(folder: Path) -> dict[str, Any]:
 def history_row(event: Mapping[str, Any]) -> dict[str, Any]:
     """Return one line of metrics.jsonl by tracker keys: `train_loss` becomes `train/loss`; axes keep their names."""
     prefix = PREFIXES.get(event["event"], event["event"])
-    return {
-        key if key in AXES else f"{prefix}/{key.removeprefix(f'{prefix}_')}": value
-        for key, value in event.items()
-        if key != "event"
-    }
+    names = {key: key if key in AXES else f"{prefix}/{key.removeprefix(f'{prefix}_')}" for key in event}
+    return {names[key]: value for key, value in event.items() if key != "event"}
 
 
 def summary_values(folder: Path) -> dict[str, Any]:

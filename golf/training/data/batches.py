@@ -70,9 +70,7 @@ def _order(cfg: Config, dataset: Dataset, ranks: Ranks) -> WindowOrder:
         return CoprimeOrder(sizes, seq_len=data.train_seq_len, micro_batches=data.micro_batches, seed=data.loader_seed)
     assert data.loader == "shuffled", data.loader
     if changes_order(cfg):
-        ordered = OrderedWindows(
-            dataset.train, seq_len=data.train_seq_len, seed=data.loader_seed, order=data_order(cfg)
-        )
-        refuse_other_orders(ordered, ranks)
-        return ordered
+        order = OrderedWindows(dataset.train, seq_len=data.train_seq_len, seed=data.loader_seed, order=data_order(cfg))
+        refuse_other_orders(order, ranks)
+        return order
     return ShuffledOrder(sizes, seq_len=data.train_seq_len, seed=data.loader_seed)

@@ -39,9 +39,8 @@ class ByteTables:
 def load_tokenizer(path: Path, vocab_size: int) -> Tokenizer:
     """Load the SentencePiece model at `path`. Raises `GolfError` unless it has exactly `vocab_size` pieces."""
     if proves() and not path.is_file():
-        raise GolfError(
-            f"The tokenizer {path} does not exist: fetch it with `golf data get` or give data.tokenizer_path."
-        )
+        how = "fetch it with `golf data get` or give data.tokenizer_path"
+        raise GolfError(f"The tokenizer {path} does not exist: {how}.")
     try:
         tokenizer = sentencepiece.SentencePieceProcessor(model_proto=path.read_bytes())
     except (RuntimeError, OSError) as error:

@@ -58,10 +58,8 @@ def _record(owner: nn.Module, slot: str, name: str, setting: Setting, lost: list
     same = [other for (held, part), other in taken.items() if held == slot and ("" in (part, name) or part == name)]
     rivals = [*lost, *same]
     if rivals:
-        raise GolfError(
-            f"{rivals[0].by} and {setting.by} both set {_called(owner, slot, name)}, which holds one thing: "
-            "drop one of them."
-        )
+        both = f"{rivals[0].by} and {setting.by} both set {_called(owner, slot, name)}"
+        raise GolfError(f"{both}, which holds one thing: drop one of them.")
     taken[slot, name] = setting
 
 

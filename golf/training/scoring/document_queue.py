@@ -21,6 +21,7 @@ class QueuedBatch(NamedTuple):
     documents: np.ndarray  # [n, 2]: start and number of targets, short ones first
 
 
+Queue = Sequence[QueuedBatch]  # in the order of scoring
 Lane = list[QueuedBatch]  # batches that are scored one after the other
 Segment = list[Lane]  # lanes between two pauses, side by side
 
@@ -49,9 +50,7 @@ def forwarded_tokens(batch: QueuedBatch, chunk_tokens: int, seq_len: int) -> int
     return int(np.minimum(np.arange(1, chunks + 1) * chunk_tokens, seq_len).sum())
 
 
-def plan_segments(
-    queue: Sequence[QueuedBatch], seconds: Sequence[int], lanes: int, pauses: Sequence[int]
-) -> list[Segment]:
+def plan_segments(queue: Queue, seconds: Sequence[int], lanes: int, pauses: Sequence[int]) -> list[Segment]:
     """Return the batches of `queue` in `lanes` lanes, cut at pauses.
 
     A lane takes the next batch as soon as it is free, by `seconds` in any unit. Once `pauses[k]` documents are scored,

@@ -19,11 +19,11 @@ This catches breaches and proves nothing: it sees one small model, one short tex
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
-from torch import Tensor
 
+from golf.artifact.quant.formats import Tensors
 from golf.settings.config import Config, changes_score
 from golf.training.data.dataset import Dataset
 from golf.training.data.documents import BOS_ID
@@ -96,9 +96,8 @@ def find_breaches(
             breaches.append(f"changing target {t} changes a score in a later document by {changed_elsewhere:.2g} nats")
         # Turned round, so that NaN is a breach, too.
         if not abs(total - 1.0) <= TOLERANCE:
-            breaches.append(
-                f"the probabilities of target {t} sum to {total:.6g}: they are not normalised, or know the target"
-            )
+            fault = "they are not normalised, or know the target"
+            breaches.append(f"the probabilities of target {t} sum to {total:.6g}: {fault}")
     return breaches
 
 
@@ -174,9 +173,7 @@ def follows_queue(cfg: Config) -> bool:
     )
 
 
-def check_scoring(
-    cfg: Config, weights: Mapping[str, Tensor], dataset: Dataset, probes: Sequence[int]
-) -> dict[str, list[str]]:
+def check_scoring(cfg: Config, weights: Tensors, dataset: Dataset, probes: Sequence[int]) -> dict[str, list[str]]:
     """Return the breaches by kind of score, for `cfg`'s scores of `weights` on `dataset`, by the code of a run.
 
     Every score is repeated for each token of the vocabulary at each probe, so use a tiny vocabulary and text.

@@ -7,19 +7,18 @@ left. The text of a document ends with the BOS of the next one, as in the record
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
 from golf.settings.config import TTTRecipe
 from golf.settings.scoring_config import PhasesConfig
 from golf.training.model.gpt import GPT
-from golf.training.scoring.document_queue import QueuedBatch, pause_after
+from golf.training.scoring.document_queue import Queue, pause_after
 from golf.training.scoring.tally import Tally
 from golf.training.scoring.ttt_sgd import SGDTrainer
 
 
-def phase_documents(scored: Sequence[QueuedBatch], most: int, order: str) -> np.ndarray:
+def phase_documents(scored: Queue, most: int, order: str) -> np.ndarray:
     """Return the documents `[n, 2]` on which a phase trains, at most `most` of the scored ones, in their order.
 
     `queue` keeps the first of the queue, which are the longest. `upstream` keeps the shortest.
@@ -33,9 +32,7 @@ def phase_text(tokens: np.ndarray, documents: np.ndarray) -> np.ndarray:
     return np.concatenate([tokens[start : start + targets + 1] for start, targets in documents.tolist()])
 
 
-def train_phase(
-    model: GPT, tally: Tally, phases: PhasesConfig, scored: Sequence[QueuedBatch], number: int, seq_len: int
-) -> None:
+def train_phase(model: GPT, tally: Tally, phases: PhasesConfig, scored: Queue, number: int, seq_len: int) -> None:
     """Train phase `number`, counted from 1, on the documents of `scored`. All ranks take part; `model` is changed."""
     most = pause_after(phases.count, phases.documents)[number - 1]
     text = phase_text(tally.tokens, phase_documents(scored, most, phases.order))

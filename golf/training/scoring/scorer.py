@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
 
 import numpy as np
 import torch
-from torch import Tensor
 
+from golf.artifact.quant.formats import Tensors
 from golf.bits import Score
 from golf.questions import proves
 from golf.settings.config import Config, changes_score, eval_seq_len, ttt_recipe
@@ -68,7 +67,7 @@ class Scorer:
         return losses_at
 
     def __call__(
-        self, state_dict: Mapping[str, Tensor], active: tuple[str, ...] | None = None, *, observe: Observe | None = None
+        self, state_dict: Tensors, active: tuple[str, ...] | None = None, *, observe: Observe | None = None
     ) -> Score:
         """Return the standard score: sequences, or pieces of documents, that do not overlap.
 
@@ -83,7 +82,7 @@ class Scorer:
             return score_by_document(losses, tally, seq_len=self.seq_len, row_tokens=tokens)
         return score_standard(losses, tally, seq_len=self.seq_len, batch_seqs=tokens // self.seq_len)
 
-    def sliding(self, state_dict: Mapping[str, Tensor], *, observe: Observe | None = None) -> Score:
+    def sliding(self, state_dict: Tensors, *, observe: Observe | None = None) -> Score:
         """Return the score with windows that are `eval.stride` tokens apart."""
         self.model.load_state_dict(state_dict)
         # The losses come first, because they may be compiled and the tally's clock runs from its creation.
@@ -94,7 +93,7 @@ class Scorer:
         return score_sliding(losses_at, tally, seq_len=seq_len, stride=stride, batch_seqs=batch_seqs)
 
     def test_time_trained(
-        self, state_dict: Mapping[str, Tensor], *, watcher: Watcher | None = None, observe: Observe | None = None
+        self, state_dict: Tensors, *, watcher: Watcher | None = None, observe: Observe | None = None
     ) -> Score:
         """Return the score with training on text that has been scored. The model ends with `state_dict` in it.
 
@@ -120,7 +119,7 @@ class Scorer:
 
     def trained_by_document(
         self,
-        state_dict: Mapping[str, Tensor],
+        state_dict: Tensors,
         *,
         watcher: Watcher | None = None,
         observe: Observe | None = None,

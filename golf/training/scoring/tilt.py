@@ -40,9 +40,8 @@ def find_hints(tokens: np.ndarray, settings: TiltConfig) -> Hints:
     """
     targets = tokens.size - 1
     hints, shares = np.full(targets, NO_HINT, dtype=np.int64), np.zeros(targets, dtype=np.float32)
-    for length, least_share, least_count in zip(
-        settings.contexts, settings.least_shares, settings.least_counts, strict=True
-    ):
+    leasts = settings.least_shares, settings.least_counts
+    for length, least_share, least_count in zip(settings.contexts, *leasts, strict=True):
         begin = length - 1
         if targets <= begin:
             continue

@@ -148,10 +148,8 @@ class LoraScoring:
 
     def _score_batch(self, lora: BatchLoRA, documents: np.ndarray) -> None:
         ttt = self.ttt
-        betas = (ttt.lora_beta1, ttt.lora_beta2)
-        optimizer = Adam(
-            list(lora.parameters()), lr=self.recipe.lr, betas=betas, eps=EPS, weight_decay=ttt.lora_weight_decay
-        )
+        params, betas = list(lora.parameters()), (ttt.lora_beta1, ttt.lora_beta2)
+        optimizer = Adam(params, lr=self.recipe.lr, betas=betas, eps=EPS, weight_decay=ttt.lora_weight_decay)
         handles = lora.attach()
         try:
             for chunk in range(self._chunks(documents)[-1]):
