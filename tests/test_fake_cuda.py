@@ -47,6 +47,7 @@ def dry_runs(guard: Path, cases: list[str]) -> dict[str, dict[str, Any]]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_a_step_and_a_score(guard: Path) -> None:
     found = dry_runs(guard, ["step:gold6_11l", "flat"])
     assert {case: done["error"] for case, done in found.items() if "error" in done} == {}

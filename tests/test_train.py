@@ -120,6 +120,7 @@ def test_two_ranks_train_as_one_does_on_the_shared_data(runs: Path, tmp_path: Pa
     assert len(one) == 24 and np.max(np.abs(one - two)) < 1e-3
 
 
+@pytest.mark.slow
 def test_two_ranks_train_as_one_does(finished_run: FinishedRun, tiny: OwnDataset, runs: Path) -> None:
     done = golf_main(*finished_overrides(tiny), "launch.nproc=2")
     assert done.returncode == 0, done.stderr

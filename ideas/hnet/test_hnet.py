@@ -294,6 +294,7 @@ def test_numbers_stay_finite_at_the_start_and_under_bf16() -> None:
         assert p.dtype == torch.float32 and p[:, 0].tolist() == [1, 1] and p[1, 1:].max() < 1e-2
 
 
+@pytest.mark.slow
 def test_the_inner_layers_cost_what_their_chunks_cost() -> None:
     def flops(cap: int) -> float:
         chosen = ["tech=[hnet]", f"tech.hnet.cap={cap}", "data.train_seq_len=64"]

@@ -260,6 +260,7 @@ def test_foreign_and_missing_files(tmp_path: Path) -> None:
         load(tmp_path / "b")
 
 
+@pytest.mark.slow
 def test_artifact_of_a_record_model_fits_its_cap() -> None:
     """The public baseline stores 17 M parameters in 15.8 MB; untrained weights compress better."""
     cfg = compose(["experiment=naive_baseline", "scale=record", "model.compute_dtype=bf16"])

@@ -169,6 +169,7 @@ def len_of(folder: Path) -> int:
     return (folder / "train_gpt.py").stat().st_size
 
 
+@pytest.mark.slow
 def test_an_artifact_that_grows_over_the_cap_with_the_script(tmp_path: Path) -> None:
     write(tmp_path)
     (tmp_path / "train_gpt.py").write_text("x = '" + "a" * 300_000 + "'\n")

@@ -17,6 +17,7 @@ def finished(tiny: OwnDataset, runs: Path) -> Path:
     return only_run(runs)
 
 
+@pytest.mark.slow
 def test_a_run_planned_taken_apart_and_quantized_again(
     finished: Path, tiny: OwnDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:

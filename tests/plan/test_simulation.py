@@ -43,6 +43,7 @@ def test_gaussian_weights_take_the_simulated_bytes(rms: float, overrides: list[s
     assert simulated.total == pytest.approx(actual, rel=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rms", [0.02, 0.3])
 @pytest.mark.parametrize(
     "codec",

@@ -136,6 +136,7 @@ def test_what_test_time_training_leaves_open_is_its_recipes(machine: None) -> No
     assert ttt_recipe(compose(["eval=ttt_lora", "scale=record", *given]))[:4] == (0.5, 32, 3, 128)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted((ROOT / "conf").glob("*/*.yaml")), ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_every_option_composes_and_says_what_it_is(path: Path, machine: None) -> None:
     text = path.read_text()

@@ -102,6 +102,7 @@ def test_more_roles_than_there_are_memories() -> None:
     assert len(encode_matrices(many)) < 5000
 
 
+@pytest.mark.slow
 def test_the_coder_runs_where_nothing_can_be_cached() -> None:
     """A package folder and a home that cannot be written: code is compiled anew, by the same options.
 

@@ -39,6 +39,7 @@ def test_code_bytes_are_the_scripts_and_are_remembered(remembered: Path, tiny: O
     assert code_bytes(dataclasses.replace(exact, seed=99)) == 12345  # one script for all seeds
 
 
+@pytest.mark.slow
 def test_an_estimate_is_remembered_until_a_file_of_the_package_changes(
     remembered: Path, tiny_cfg: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:

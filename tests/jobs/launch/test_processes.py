@@ -98,7 +98,8 @@ def test_a_stop_signal_leaves_an_interrupted_run(
         assert_nothing_is_left(folder)
 
 
-@pytest.mark.parametrize("nproc", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("nproc", [1, 2])
 def test_killing_the_command_leaves_no_process_and_no_result(tiny: OwnDataset, runs: Path, nproc: int) -> None:
     with endless_run(tiny, runs, nproc) as (process, folder):
         process.kill()

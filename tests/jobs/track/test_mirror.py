@@ -168,15 +168,10 @@ def misbehave(server: WandbServer, how: str, patch: pytest.MonkeyPatch) -> None:
         server.delay = 30.0
 
 
-FAILURES = [
-    "nobody listens",
-    *(
-        pytest.param(how, marks=pytest.mark.slow)
-        for how in ("refuses the key", "refuses the key later", "dies in the middle", "answers slowly")
-    ),
-]
+FAILURES = "nobody listens", "refuses the key", "refuses the key later", "dies in the middle", "answers slowly"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", FAILURES)
 def test_a_server_that_fails_costs_one_warning_and_nothing_is_lost(
     how: str,

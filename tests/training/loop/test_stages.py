@@ -58,6 +58,7 @@ def trained(cfg: Config, folder: Path, ranks: Ranks = ALONE) -> TrainState:
     return state
 
 
+@pytest.mark.slow
 def test_thirty_steps_are_those_of_a_loop_that_cuts_the_text_by_hand(tiny: OwnDataset, tmp_path: Path) -> None:
     cfg = compose([*tiny_overrides(tiny), *LONG, "schedule.stage_warmup_steps=2"])
     found = trained(cfg, tmp_path).model.state_dict()

@@ -46,7 +46,9 @@ def on_gpu(tiny: OwnDataset, attention: str, *more: str) -> Config:
         return compose([*tiny_overrides(tiny), *HALVES, f"model.attention={attention}", *more])
 
 
-@pytest.mark.parametrize("attention", ["varlen", "cudnn", "fa2", "fa3"])
+@pytest.mark.parametrize(
+    "attention", ["varlen", *(pytest.param(a, marks=pytest.mark.slow) for a in ("cudnn", "fa2", "fa3"))]
+)
 def test_proofs_on_the_cpu_run_under_every_choice_for_the_gpu(
     attention: str, tiny: OwnDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:

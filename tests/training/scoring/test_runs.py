@@ -51,9 +51,7 @@ LINES = {
 }
 
 
-@pytest.mark.parametrize(
-    "how", [pytest.param(how, marks=pytest.mark.slow) if "without" in how else how for how in EXTRA]
-)
+@pytest.mark.parametrize("how", [how if how == "sgd" else pytest.param(how, marks=pytest.mark.slow) for how in EXTRA])
 def test_a_run_scores_its_artifact_as_asked(how: str, tiny: OwnDataset, runs: Path) -> None:
     done = golf_main(*tiny_overrides(tiny), *EXTRA[how])
     assert done.returncode == 0, done.stderr
@@ -113,6 +111,7 @@ def test_two_ranks_score_as_one(tiny: OwnDataset, tmp_path: Path) -> None:
             assert first == pytest.approx(second, rel=1e-5) and counts == same
 
 
+@pytest.mark.slow
 def test_all_scores_count_against_the_evaluation_budget(tiny: OwnDataset, runs: Path) -> None:
     done = golf_main(*tiny_overrides(tiny), *EXTRA["sliding"], "budget.eval_seconds=0.0001")
     assert done.returncode == 1
