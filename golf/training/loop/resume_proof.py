@@ -96,13 +96,13 @@ def lost_by_loading(cfg: Config) -> list[str]:
         resumed.load_state_dict(trained.state_dict())
         for model in (trained, resumed):
             torch.manual_seed(0)
-            losses.append(model(ids, ids.flip(1), switch_names(cfg)).item())
+            losses.append(model(ids, ids.flip(1), switch_names(cfg)))
     scored.load_state_dict(trained.scored_weights())
     with torch.no_grad():
-        scores = [model.token_losses(ids, ids.flip(1)).sum().item() for model in (trained, scored)]
+        scores = [model.token_losses(ids, ids.flip(1)) for model in (trained, scored)]
     where = "in the network, which a state dict lacks: keep it in a buffer with persistent=True"
-    lost = [f"a resume would lose something that a pass changes {where}"] if losses[0] != losses[1] else []
-    return lost + ([f"scores would lack something that before_step writes {where}"] if scores[0] != scores[1] else [])
+    lost = [] if _equal(*losses) else [f"a resume would lose something that a pass changes {where}"]
+    return lost + ([] if _equal(*scores) else [f"scores would lack something that before_step writes {where}"])
 
 
 def lost_batches(cfg: Config, dataset: Dataset) -> list[str]:

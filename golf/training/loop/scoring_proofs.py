@@ -23,7 +23,7 @@ from golf.training.scoring.scorer import Scorer
 
 # The text is small, because every probe is scored with each token of the vocabulary in its place.
 VOCAB, WINDOW, SCORED_TOKENS = 8, 16, 80
-ROW_TOKENS = 24
+ROW_TOKENS, LONGEST_ROW = 24, 4096
 MOST_ASKED = 60_000  # probabilities of one token at one position that a predictor is asked for
 LARGEST_ROUNDING = 1e-3  # of an output of size 1; Fourier transforms round all positions alike
 PROBES = (29, 61)  # indices of the targets that the scoring check changes
@@ -88,11 +88,11 @@ def document_leaks(cfg: Config) -> list[str]:
 
 @cpu_kernels()
 def future_leaks(cfg: Config) -> list[str]:
-    """Return a sentence if a token changes the output at one before it, in a row that is as long as the run's.
+    """Return a sentence if a token changes the output at one before it, in a row of the run's length or `LONGEST_ROW`.
 
     The windows of `scoring_breaches` are shorter than the chunks in which some layers work.
     """
-    tokens = max(cfg.data.train_seq_len, eval_seq_len(cfg)) if cfg.tech else 0
+    tokens = min(LONGEST_ROW, max(cfg.data.train_seq_len, eval_seq_len(cfg))) if cfg.tech else 0
     model, changed = RandomWeights(cfg.model.model_dim).model(cfg).float(), 2 * tokens // 3
     # A technique that reads a row in its own way may need a pass for each token of it.
     if tokens <= WINDOW or model.read is not GPT.pass_once:
