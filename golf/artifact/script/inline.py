@@ -28,9 +28,10 @@ def _as_lambda(function: Function) -> ast.Lambda | None:
     """Return a function that only returns a short expression, without a comment that explains it, as a lambda."""
     *before, last = function.node.body
     value, args = last.value if isinstance(last, ast.Return) else None, function.node.args
-    decorators = [] if function.calls else ["property"]
-    is_plain = list(map(ast.unparse, function.node.decorator_list)) == decorators
+    is_plain = [*map(ast.unparse, function.node.decorator_list)] == ([] if function.calls else ["property"])
     is_plain &= not (args.vararg or args.kwarg or getattr(last, "above", None))
+    # A lambda or generator would read its caller's locals when it runs, and they may have changed by then.
+    is_plain &= not any(isinstance(node, ast.Lambda | ast.GeneratorExp) for node in walk(last))
     is_short = value is not None and all(map(is_docstring, before)) and len(ast.unparse(value)) <= LONGEST
     return ast.Lambda(args, value) if value and is_plain and is_short else None
 

@@ -79,3 +79,10 @@ def main():
     assert "def scaled" not in text and "def middle" not in text and "a.size / 2 * by" in text
     assert "def update" in text  # dicts have one, too
     assert "def twice" in text  # its argument would be evaluated twice
+
+
+@pytest.mark.parametrize("value", ["lambda: x + 1", "(x + n for n in (1, 2))"])
+def test_what_runs_later_keeps_what_its_caller_had(value: str) -> None:
+    """A lambda in the place of a call read the caller's local, which it had become itself by then."""
+    source = f"def f(x):\n    return {value}\ndef main():\n    x = 1\n    later = f(x)\n    x = 5\n"
+    assert "def f(x)" in inlined(f"{source}    return x + (later() if callable(later) else sum(later))")
