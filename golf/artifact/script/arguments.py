@@ -15,7 +15,7 @@ Given = Mapping[str, ast.expr]  # parameter → what a call gives it
 
 
 def drop_arguments(flat: Flat) -> bool:
-    """Drop them in place, with what calls give them. Tell if there was one."""
+    """Drop such parameters of `flat` in place, with what calls give them. Return whether there was one."""
     seen = [_drop(function) for function in functions_of(flat) if 0 < len(function.calls) == len(function.uses)]
     for statement in flat.statements() if any(seen) else ():
         flat.changed(statement)

@@ -1,4 +1,4 @@
-"""What a network keeps, reads or loads wrongly is found before the clock. Each fault is planted here."""
+"""Proofs before the clock of what a network keeps, reads and loads. Each fault is planted here."""
 
 import dataclasses
 from typing import Any
