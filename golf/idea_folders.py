@@ -14,6 +14,7 @@ import hashlib
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, is_dataclass
 from importlib.metadata import entry_points
@@ -176,6 +177,20 @@ def refuse_changed(digests: Mapping[str, str]) -> None:
 def idea_of(kind: type) -> Idea | None:
     """Return the idea that a technique's class comes from, None for one of golf's own."""
     return next((idea for idea in ideas().values() if idea.module == kind.__module__), None)
+
+
+def place_of(error: BaseException, names: Iterable[str]) -> str:
+    """Return where `error` was raised, the innermost line of an idea or of any file, beside the ideas among `names`.
+
+    The text stands behind a message. It is empty without an idea.
+    """
+    selected = [ideas()[name] for name in names if name in ideas()]
+    frames = traceback.extract_tb(error.__traceback__)[::-1]
+    inside = [(idea.name, f) for f in frames for idea in selected if Path(f.filename).is_relative_to(idea.folder)]
+    if not selected or not frames:
+        return ""
+    idea, frame = inside[0] if inside else (", ".join(idea.name for idea in selected), frames[0])
+    return f" ({Path(frame.filename).name}, line {frame.lineno}, with the idea {idea})"
 
 
 def outside_folders(names: Iterable[str]) -> list[Path]:

@@ -24,8 +24,7 @@ def main(arguments: list[str]) -> int:
     from golf.foreign.reference import reference_of
     from golf.settings.composition import rules_named
 
-    reference = reference_of(args.reference) if args.reference else None
-    report = audit(args.folder, reference, rules_named(args.rules))
+    report = audit(args.folder, reference_of(args.reference) if args.reference else None, rules_named(args.rules))
     audit_bytes(args.folder, args.tokenizer, args.data, args.text, report)
     faults = counted(len(report.faults), "fault") if report.faults else "no fault found"
     print(f"{args.folder}: {faults}, {len(report.look_at)} to look at, {len(report.unchecked)} not checked")

@@ -98,8 +98,7 @@ def check_runs(idea: Idea, overrides: list[str], folder: Path) -> Iterator[str]:
     if kind.effect == CHANGES_SCORE:
         overrides = ["eval.stride=32", *overrides]
     plain = compose([*SMALL, *(o for o in overrides if not o.startswith(f"tech.{idea.name}."))])
-    data = small_data(folder, plain)
-    where = [f"{key}={value}" for key, value in data.settings().items()]
+    where = [f"{key}={value}" for key, value in small_data(folder, plain).settings().items()]
     names = [*plain.tech, *(n for n in kind.requires if n not in plain.tech), idea.name]
     base = [
         *SMALL,

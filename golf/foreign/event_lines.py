@@ -58,8 +58,7 @@ def read_event(text: str, lowered: str) -> EventLine | None:
 
 def read_noise(text: str) -> EventLine | None:
     """Return `NOISE` for a line of a known kind without a result, None for an unknown line."""
-    is_noise = _NOISE.match(text) or _PAIRS_ONLY.match(text) or _LIBRARY_NOISE.search(text)
-    return NOISE if is_noise else None
+    return NOISE if (_NOISE.match(text) or _PAIRS_ONLY.match(text) or _LIBRARY_NOISE.search(text)) else None
 
 
 def has_format_code(text: str) -> bool:

@@ -66,8 +66,7 @@ def rule_faults(run: ForeignRun) -> list[str]:
 
 def seed_faults(run: ForeignRun) -> list[str]:
     """Return a fault if the log prints another seed than its file's name has."""
-    fault = f"its name says seed {run.named_seed}, its log seed {run.count('seed')}"
-    return [fault] if run.is_misnamed else []
+    return [f"its name says seed {run.named_seed}, its log seed {run.count('seed')}"] if run.is_misnamed else []
 
 
 def implied_bytes(loss: float, bpb: float, tokens: float) -> float:

@@ -117,11 +117,9 @@ def prior_of(role: str, how: TensorQuant, cfg: Config) -> Prior:
     rule = scale_rule(how, cfg.quant)
     # Byte codecs do not see columns, so they share their priors.
     codec = "context" if cfg.quant.codec == "context" else "bytes"
-    kind = matrix_kind(role, cfg.model.tie_embeddings)
-    prior = PRIORS.get((rule, codec, kind), UNKNOWN[rule])
+    prior = PRIORS.get((rule, codec, matrix_kind(role, cfg.model.tie_embeddings)), UNKNOWN[rule])
     if how.clip == "matrix_std" and codec == "context" and tensor_class(role) == "embed":
-        sd = math.hypot(prior.sd, ONE_STEP_EMBED.sd)
-        return prior._replace(bits=prior.bits + ONE_STEP_EMBED.bits, sd=sd)
+        return prior._replace(bits=prior.bits + ONE_STEP_EMBED.bits, sd=math.hypot(prior.sd, ONE_STEP_EMBED.sd))
     return prior
 
 

@@ -109,8 +109,7 @@ def slower_scores(attention: str) -> float:
 
 def _lora_seconds(cfg: Config, model: GPT, rates: Rates, lengths: np.ndarray) -> float:
     ttt, recipe, ranks = cfg.eval.ttt, ttt_recipe(cfg), world_size(cfg)
-    documents = np.stack((np.cumsum(lengths) - lengths, lengths), axis=1)
-    queue = document_batches(documents, recipe.batch_seqs)
+    queue = document_batches(np.stack((np.cumsum(lengths) - lengths, lengths), axis=1), recipe.batch_seqs)
     factors = BatchLoRA(model, 1, ttt, 0)
     cost = _pass_cost(cfg, model)._replace(factors=2.0 * sum(p.numel() for p in factors.registered.parameters()))
     if factors.head_factors is not None:

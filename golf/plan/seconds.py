@@ -84,9 +84,8 @@ def steps_within_budget(cfg: Config, step_ms: Interval | None) -> Interval | Non
         return Interval(cap, cap, cap)
     if step_ms is None:
         return None
-    milliseconds = 1000.0 * training_seconds(cfg)
     # A fast step makes many of them, so the ends are reversed.
-    return Interval(*(min(cap, math.floor(milliseconds / ms)) for ms in reversed(step_ms)))
+    return Interval(*(min(cap, math.floor(1000.0 * training_seconds(cfg) / ms)) for ms in reversed(step_ms)))
 
 
 def score_time(cfg: Config, model: GPT, machine: str, history: Sequence[FinishedRun]) -> ScoreTime:

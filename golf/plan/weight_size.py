@@ -75,8 +75,7 @@ def _shipped(role: str, path: float, tech: frozenset[str]) -> float:
 
     Beyond the ends the last slope is extended.
     """
-    points = _shipped_points(role)
-    logs = [(math.log(p), math.log(z)) for p, z in points]
+    logs = [(math.log(p), math.log(z)) for p, z in _shipped_points(role)]
     x = math.log(max(path, 1e-6))
     i = min(max(sum(a <= x for a, _ in logs) - 1, 0), len(logs) - 2)
     (xa, ya), (xb, yb) = logs[i], logs[i + 1]

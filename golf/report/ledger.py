@@ -73,8 +73,7 @@ def _loose(rules: RulesConfig, seen: set[str]) -> list[dict[str, Any]]:
     targets = [str(path) for path in folders if (path / "result.json").is_file()]
     if not targets:
         return []
-    study = read_study(targets)
-    alone = Findings(study, rules, "final", None, {}, Ranking(None, set(), set()), None)
+    alone = Findings(read_study(targets), rules, "final", None, {}, Ranking(None, set(), set()), None)
     return [{**row, "sweep": "", "rank": "", "verdict": row["verdict"] or "no reference"} for row in _rows(alone)]
 
 

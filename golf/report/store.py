@@ -156,9 +156,11 @@ def latest_row(folders: Sequence[Path], row_of: RowOf = row_of) -> RunRow:
 def _about_replaced(row: RunRow, chosen: RunRow) -> str:
     """Return a remark on a finished result that is not shown: a seed that is run again is an extra draw."""
     score = f"{row.val_bpb:.4f} bpb" if row.val_bpb is not None and is_score(row.val_bpb) else "no score"
-    state = "" if row.state == OK else f", {row.state}"
-    folder, latest = (r.path.name if r.path else "another folder" for r in (row, chosen))
-    return f"the finished result of {folder} ({score}{state}) is replaced by that of {latest}"
+    score += "" if row.state == OK else f", {row.state}"
+    # Copies of a variant's folder have attempts of the same names.
+    parts = 1 if len({r.path.parent for r in (row, chosen) if r.path}) == 1 else 2
+    folder, latest = ("/".join(r.path.parts[-parts:]) if r.path else "another folder" for r in (row, chosen))
+    return f"the finished result of {folder} ({score}) is replaced by that of {latest}"
 
 
 def _is_run(path: Path) -> bool:

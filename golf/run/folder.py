@@ -147,9 +147,8 @@ def attempts(variant_id: str, seed: int) -> list[RunFolder]:
 def find_run(variant_id: str, seed: int) -> RunFolder | None:
     """Return the folder that stands for a run: its newest finished attempt, else its newest one; None without any."""
     tries = attempts(variant_id, seed)
-    finished = [folder for folder in tries if state_of(folder) in FINAL]
     # A later attempt that was cut short takes nothing back from a finished one.
-    return (finished or tries)[-1] if tries else None
+    return ([folder for folder in tries if state_of(folder) in FINAL] or tries)[-1] if tries else None
 
 
 def finished_run(variant_id: str, seed: int) -> tuple[Result, RunFolder] | None:

@@ -14,8 +14,7 @@ NOT_ABLATED = ("parallel_muon", "sliding", "ttt")
 
 def leave_one_out(cfg: Config) -> list[list[str]]:
     """Return the lists of `drop`: the empty one, then each technique or setting of `cfg` with those that need it."""
-    names = separable(cfg)
-    return [[], *_unique(sorted(_with_dependents(cfg, name)) for name in names)]
+    return [[], *_unique(sorted(_with_dependents(cfg, name)) for name in separable(cfg))]
 
 
 def add_one(cfg: Config) -> list[list[str]]:

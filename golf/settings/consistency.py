@@ -128,8 +128,7 @@ def _check_batch(cfg: Config) -> None:
 def _check_stages(cfg: Config) -> None:
     all_stages, longest = stages(cfg), cfg.data.train_seq_len
     ends = [stage.until for stage in all_stages]
-    shown = listed([f"{end:g}" for end in ends])
-    _require(ends == sorted(set(ends)) and ends[-1] == 1, "stages.ends", ends=shown)
+    _require(ends == sorted(set(ends)) and ends[-1] == 1, "stages.ends", ends=listed([f"{end:g}" for end in ends]))
     most = max(stage.seq_len for stage in all_stages)
     _require(most == longest, "stages.longest", cfg=cfg, most=most)
     # Only the sequential loader's micro-batch is one stretch of text; elsewhere a row is cut.

@@ -59,8 +59,7 @@ def export(runs: Sequence[SubmittedRun], order: Order, target: Path, say: Callab
     packages = requirements(bundle)
     say(f"train_gpt.py: {script_bytes:,} bytes, needs {', '.join(packages)}; training it beside the framework")
     with tempfile.TemporaryDirectory(prefix="golf-rehearsal-") as name:
-        python = clean_environment(Path(name) / "environment", packages)
-        rehearsal = rehearse(cfg, script, python, Path(name))
+        rehearsal = rehearse(cfg, script, clean_environment(Path(name) / "environment", packages), Path(name))
     say(f"the same {rehearsal.losses} losses and scores, the same {rehearsal.artifact_bytes:,} bytes of artifact")
     with new_folder(target) as folder:
         _write(folder, runs, order, bundle, script, packages, rehearsal)

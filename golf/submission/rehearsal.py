@@ -90,8 +90,7 @@ def small_data(folder: Path, cfg: Config) -> OwnDataset:
     for number in range(DOCUMENTS):
         (docs / f"{number:03}.txt").write_text(" ".join(choose.choices(words, k=90)), encoding="utf-8")
     name = cfg.data.train_files.removesuffix("_train_*.bin").replace("*", "any")
-    is_bytes = cfg.data.units == "bytes"
-    recipe = Recipe(name, VOCAB, caseops=cfg.data.byte_sidecar, val_every=6, is_bytes=is_bytes)
+    recipe = Recipe(name, VOCAB, caseops=cfg.data.byte_sidecar, val_every=6, is_bytes=cfg.data.units == "bytes")
     return make_dataset([docs], folder / "data", recipe)
 
 

@@ -19,7 +19,7 @@ from golf.artifact.script.modules import source_of
 from golf.commands.completion_command import _overrides
 from golf.commands.idea_new_command import write_idea
 from golf.errors import GolfError, MissingError
-from golf.idea_folders import idea_of, ideas, refuse_changed, use_ideas
+from golf.idea_folders import idea_of, ideas, place_of, refuse_changed, use_ideas
 from golf.jobs.cluster import snapshot
 from golf.registry import technique_types
 from golf.run.folder import RunFolder, describe
@@ -194,6 +194,37 @@ def test_seams_that_would_not_be_called_are_refused(line: str, said: str, write:
     folder = write("faulty", IDEA.format(name="faulty") + f"    {line}\n")
     with pytest.raises(GolfError, match=said):
         golf.compose([f"ideas={folder}", *SMALL, "tech=[faulty]"])
+
+
+FORGOT = """
+    effect = "loss"
+
+    def edit_model(self, model, cfg):
+        pass
+
+    def training_terms(self, cfg):
+        [lambda done: done.nats.square().mean()]
+"""
+
+
+def test_a_seam_without_return_is_named_with_its_technique(write: Callable[..., Path]) -> None:
+    folder = write("forgot", IDEA.format(name="forgot") + FORGOT)
+    cfg = golf.compose([f"ideas={folder}", *SMALL, "tech=[forgot]"])
+    with pytest.raises(GolfError, match="training_terms of the technique forgot returns nothing"):
+        golf.build_model(cfg)
+
+
+def test_a_crash_is_placed_in_the_idea(write: Callable[..., Path]) -> None:
+    folder = write("breaks", IDEA.format(name="breaks") + "    def acts_after(self):\n        return 1 // 0\n")
+    chosen = golf.compose([f"ideas={folder}", *SMALL, "tech=[breaks]"]).tech["breaks"]
+    with pytest.raises(ZeroDivisionError) as broken:
+        chosen.acts_after()
+    line = broken.traceback[-1].lineno + 1
+    assert place_of(broken.value, ["breaks", "xsa"]) == f" (breaks.py, line {line}, with the idea breaks)"
+    assert place_of(broken.value, ["xsa"]) == ""
+    with pytest.raises(TypeError) as outside:
+        sum(["text"])  # type: ignore[list-item]
+    assert place_of(outside.value, ["breaks"]).startswith(" (test_idea_folders.py, line ")
 
 
 def test_a_technique_above_a_fault_in_its_module_is_not_taken(write: Callable[..., Path]) -> None:

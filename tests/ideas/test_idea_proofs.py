@@ -134,6 +134,18 @@ def test_long_matches_of_a_predictor_are_proved(total: float, is_fault: bool, wr
     assert bool(said) == is_fault and all("probabilities" in line for line in said)
 
 
+def test_a_class_called_like_another_is_refused_before_the_training(write: Callable[..., Path]) -> None:
+    cfg = golf.compose(
+        [
+            f"ideas={write('mistake', IDEA + NOISY.replace('class Mistake', 'class ZLoss'))}",
+            *SMALL,
+            "tech=[mistake,z_loss]",
+        ]
+    )
+    with pytest.raises(GolfError, match=r"The class ZLoss of the technique (mistake|z_loss) is called like another"):
+        lines_before_run(cfg)
+
+
 def test_what_cannot_be_exported_is_refused_before_the_training(write: Callable[..., Path]) -> None:
     code = IDEA + "from golf.training.model.layers import *\n" + EXPERTS
     cfg = golf.compose([f"ideas={write('mistake', code)}", *SMALL, "tech=[mistake]"])

@@ -78,7 +78,7 @@ class GrowingBoard(Board):
 
 
 def variant_of(name: str) -> str:
-    """Return `0.02` for `optim.matrix_lr=0.02 (2 seeds)`, as a legend of curves names it."""
+    """Return `0.02` for `optim.matrix_lr=0.02 (2 runs)`, as a legend of curves names it."""
     return name.removeprefix("optim.matrix_lr=").partition(" ")[0]
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -111,6 +112,14 @@ def test_a_finished_result_that_a_later_attempt_replaced_is_named(tmp_path: Path
     assert row.val_bpb == 1.22
     assert row.faults == ("the finished result of seed1 (1.2286 bpb) is replaced by that of seed1.3",)
     assert latest_row(folders[:1]).faults == latest_row(folders[:2]).faults == ()
+
+
+def test_copies_of_a_run_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    first = write_run(tmp_path, Config(), 1.2286)
+    copy = tmp_path / "copy-1234abcd" / first.name
+    shutil.copytree(first, copy)
+    (said,) = latest_row([first, copy]).faults
+    assert f"{first.parent.name}/{first.name} " in said and f"copy-1234abcd/{first.name}" in said
 
 
 def test_the_latest_attempt_that_tells_something_stands_for_the_seed(tmp_path: Path) -> None:

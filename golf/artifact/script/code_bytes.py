@@ -37,9 +37,8 @@ def code_bytes(cfg: Config) -> int:
     """
     if cfg.rules.code_bytes == "estimate":
         return estimated_code_bytes(cfg)
-    exportable = submitted(_exportable(cfg))
     # As text the configuration can be a key of the two caches.
-    return _code_bytes(json.dumps(to_dict(exportable)), _entries(cfg))
+    return _code_bytes(json.dumps(to_dict(submitted(_exportable(cfg)))), _entries(cfg))
 
 
 class Entries(NamedTuple):

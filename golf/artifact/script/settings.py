@@ -124,8 +124,14 @@ def _names(node: Any) -> list[str]:
 
 
 def write_settings(flat: Flat, cfg: Config) -> None:
-    """Put the values of `cfg` into the classes of `flat`, in place."""
-    of_class = _groups_by_class(cfg)
+    """Put the values of `cfg` into the classes of `flat`, in place.
+
+    Raises `GolfError` for a technique whose class had to be renamed beside another class of its name.
+    """
+    of_class, held = _groups_by_class(cfg), {s.name for s in flat.statements() if isinstance(s, ast.ClassDef)}
+    for name, technique in cfg.tech.items():
+        if (kind := type(technique).__name__) not in held:
+            raise GolfError(f"The class {kind} of the technique {name} is called like another one: rename the class.")
     for statement in flat.statements():
         if isinstance(statement, ast.ClassDef) and statement.name in of_class:
             # Every default becomes a plain value, or the choices that a field declares would come into the script. Of a

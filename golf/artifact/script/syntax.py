@@ -87,8 +87,7 @@ def is_simple(node: ast.expr) -> bool:
 def parameters(function: Function) -> list[ast.arg]:
     """Return all parameters of `function`."""
     a = function.args
-    extra = [arg for arg in (a.vararg, a.kwarg) if arg is not None]
-    return [*a.posonlyargs, *a.args, *a.kwonlyargs, *extra]
+    return [*a.posonlyargs, *a.args, *a.kwonlyargs, *[arg for arg in (a.vararg, a.kwarg) if arg is not None]]
 
 
 class ClassNames(set[str]):

@@ -65,5 +65,4 @@ def _last_line(path: Path) -> str:
     except OSError:
         return ""
     lines = [line for line in lines if line]
-    own = [line for line in lines if not line.startswith(CHATTER)]
-    return (own or lines or [""])[-1]
+    return ([line for line in lines if not line.startswith(CHATTER)] or lines or [""])[-1]

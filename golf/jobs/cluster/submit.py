@@ -191,8 +191,7 @@ def _write_job(folder: Path, job: Job) -> str:
     """Write the file that `task.run_task` reads, and return its path."""
     path = folder / f"{job.key[0]}-seed{job.key[1]}.json"
     command = ["golf/train.py", *job.overrides]
-    values = {"command": command, "requeues": job.cfg.cluster.requeues, "config": to_dict(job.cfg)}
-    write_json(path, values)
+    write_json(path, {"command": command, "requeues": job.cfg.cluster.requeues, "config": to_dict(job.cfg)})
     return str(path)
 
 

@@ -193,8 +193,7 @@ def _controller_like(job: Job) -> Job:
     cluster = job.cfg.cluster
     sbatch = {key: value for key, value in cluster.sbatch.items() if key in PLACE_KEYS}
     cluster = replace(cluster, gpus=0, cpus_per_rank=1, minutes=CONTROLLER_MINUTES, sbatch=sbatch)
-    launch = replace(job.cfg.launch, nodes=1, nproc=1)
-    return replace(job, cfg=replace(job.cfg, cluster=cluster, launch=launch))
+    return replace(job, cfg=replace(job.cfg, cluster=cluster, launch=replace(job.cfg.launch, nodes=1, nproc=1)))
 
 
 def _file(name: str) -> Path:

@@ -12,7 +12,7 @@ import traceback
 from pathlib import Path
 
 from golf.errors import GolfError
-from golf.idea_folders import refuse_changed
+from golf.idea_folders import place_of, refuse_changed
 from golf.jobs.launch.process import Interrupted, interruptible
 from golf.run.environment import host_name, machine_kind
 from golf.run.folder import RunFolder
@@ -73,7 +73,9 @@ def failed(cfg: Config, folder: RunFolder, error: BaseException) -> Result:
     if isinstance(error, Interrupted) and not folder.error.exists():
         result.state, result.reason = INTERRUPTED, str(error)
         return result
-    sentence = str(error) if isinstance(error, GolfError) else f"{type(error).__name__}: {error}"
+    sentence = (
+        str(error) if isinstance(error, GolfError) else f"{type(error).__name__}: {error}{place_of(error, cfg.tech)}"
+    )
     details = "" if isinstance(error, GolfError) else "".join(traceback.format_exception(error))
     # Mode x fails if another rank failed first. On a full disk the reason is left in the result alone.
     with contextlib.suppress(OSError), folder.error.open("x") as file:

@@ -190,7 +190,7 @@ function drawCurves(groups, choice) {
       const band = bandOf(curves);
       const edge = { type: "scatter", mode: "lines", line: { width: 0, color }, legendgroup: `g${number}`, showlegend: false, hoverinfo: "skip" };
       traces.push({ ...edge, x: band.x, y: band.low }, { ...edge, x: band.x, y: band.high, fill: "tonexty", fillcolor: color + "33" });
-      traces.push({ ...style, name: `${name} (${curves.length} seeds)`, x: band.x, y: band.mean });
+      traces.push({ ...style, name: `${name} (${curves.length} runs)`, x: band.x, y: band.mean });
     } else {
       curves.forEach((curve, i) => traces.push({ ...style, name, x: curve.x, y: curve.y, showlegend: i === 0 || !choice.band, line: { ...line, dash: choice.band ? dash : DASHES[i % DASHES.length] }, ...(choice.band ? {} : { name: `${name} ${plotText(curve.run.seed)}`, legendgroup: undefined }) }));
     }

@@ -102,9 +102,8 @@ def open_dataset(cfg: Config) -> Dataset:
     train_files = find_shards(folder, data.train_files, "train")
     train = [open_shard(path) for path in train_files]
     validation = validation_tokens(data)
-    sidecar = _checked_sidecar(data, tokenizer, validation)
     # Taken over the whole split: it must not depend on the sequence length by which scores cut it.
-    found = _fingerprint(tokenizer, train_files, train, validation, sidecar)
+    found = _fingerprint(tokenizer, train_files, train, validation, _checked_sidecar(data, tokenizer, validation))
     if data.fingerprint not in (None, found):
         raise GolfError(
             f"The data in {folder} has fingerprint {found}, but data.fingerprint is {data.fingerprint}: scores on it "
@@ -130,9 +129,8 @@ def open_tokenizer(data: DataConfig) -> Tokenizer:
 
 def validation_tokens(data: DataConfig) -> np.ndarray:
     """Return the whole validation split, uint16. Raises `GolfError` for tokens that `data` cannot have."""
-    files = find_shards(resolve(data.path), data.val_files, "val")
     # Only these are checked here. Reading all training tokens takes too long, so loaders check each batch.
-    tokens = np.concatenate([open_shard(path) for path in files])
+    tokens = np.concatenate([open_shard(path) for path in find_shards(resolve(data.path), data.val_files, "val")])
     if data.units == "bytes":
         check_bytes(tokens)
     else:

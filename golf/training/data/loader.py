@@ -87,5 +87,4 @@ def listed_first(shards: Sequence[np.ndarray], listed: Sequence[int]) -> list[np
             )
         if index in listed[:place]:
             raise GolfError(f"data.shard_order lists shard {index} twice: name every shard once at most.")
-    rest = [i for i in range(len(shards)) if i not in listed]
-    return [shards[i] for i in (*listed, *rest)]
+    return [shards[i] for i in (*listed, *[i for i in range(len(shards)) if i not in listed])]

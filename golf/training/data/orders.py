@@ -79,8 +79,7 @@ class OrderedRows(ShuffledRows):
 
 def refuse_other_orders(made: OrderedWindows | OrderedRows, ranks: Ranks) -> None:
     """Raise `GolfError` unless the text begins alike on all ranks. Each computes the order, and machines differ."""
-    start = made.blocks if isinstance(made, OrderedWindows) else made.read(0)
-    digest = zlib.crc32(start.tobytes())
+    digest = zlib.crc32((made.blocks if isinstance(made, OrderedWindows) else made.read(0)).tobytes())
     if ranks.sum(digest)[0] != digest * ranks.world_size:
         raise GolfError("The ranks put the training text in different orders: let data_order depend on no machine.")
 

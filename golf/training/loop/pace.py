@@ -79,9 +79,8 @@ def check_speed(cfg: Config, state: TrainState) -> Speed | None:
     """
     if (steps := speed_steps(cfg)) == 0:
         return None
-    times = time_steps(cfg, state, steps)
     # The median, because other work on the machine disturbs single steps.
-    step_ms = 1000 * statistics.median(times)
+    step_ms = 1000 * statistics.median(time_steps(cfg, state, steps))
     if not state.ranks.is_first:
         return None
     key = {"machine": machine_kind(), "work": _work(cfg)}

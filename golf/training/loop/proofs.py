@@ -174,8 +174,7 @@ class RandomPasses:
 
 def without(cfg: Config, name: str) -> Config:
     """Return `cfg` without the technique `name` and without those that require it."""
-    kept = {k: t for k, t in cfg.tech.items() if k != name and name not in t.requires}
-    return dataclasses.replace(cfg, tech=kept)
+    return dataclasses.replace(cfg, tech={k: t for k, t in cfg.tech.items() if k != name and name not in t.requires})
 
 
 def unchanged_order(cfg: Config, dataset: Dataset) -> list[str]:

@@ -80,8 +80,7 @@ def quant_gaps(
         seconds = time.perf_counter() - start
         after, nats_after, _ = _nats_by_batch(scorer, unpack(packed).state_dict())
         gap, error = paired_gap(nats_before, nats_after, byte_count)
-        scored = dataset.validation.size - 1
-        yield QuantGap(name, before, after, gap, error, len(packed), seconds, scored)
+        yield QuantGap(name, before, after, gap, error, len(packed), seconds, dataset.validation.size - 1)
 
 
 def _in_order(weights: Tensors, state_dict: Tensors) -> dict[str, Tensor]:

@@ -122,8 +122,7 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
     # Quantize, pack, write. Ranks hold the same weights, so the first one writes and the others wait for the file.
     log.display.update(1.0, "packing the artifact and scoring it")
     hessians = calibration.hessians if calibration else None
-    coded = tuning.coded if tuning else None
-    sizes = export(cfg, weights, folder, log, hessians, coded) if ranks.is_first else None
+    sizes = export(cfg, weights, folder, log, hessians, tuning.coded if tuning else None) if ranks.is_first else None
     ranks.barrier()
 
     # Load from disk and score: only what the file holds counts.

@@ -71,7 +71,8 @@ def lost_by_resume(cfg: Config) -> list[str]:
         # Any error: it would end the resumed run. What `load` advises about its file would not help here.
         except Exception as error:
             cause = error.__cause__ or error
-            return [f"no run of this configuration resumes: {type(cause).__name__}: {' '.join(str(cause).split())}"]
+            what = "a resume, or a step with random gradients before or after it, fails"
+            return [f"{what}: {type(cause).__name__}: {' '.join(str(cause).split())}"]
         differing = _differing(expected, resumed.held())
     # What was lost is named, not the weights that differ for it. What every step makes anew was not lost.
     names = listed([name for name in differing if name in lost] or differing)
@@ -111,8 +112,7 @@ def lost_batches(cfg: Config, dataset: Dataset) -> list[str]:
     for _ in range(batches):
         steady.next_batch()
     resumed.skip(batches)
-    pairs = zip(steady.next_batch(), resumed.next_batch(), strict=True)
-    same = all(torch.equal(a, b) for a, b in pairs)
+    same = all(torch.equal(a, b) for a, b in zip(steady.next_batch(), resumed.next_batch(), strict=True))
     return [] if same else [f"the loader {cfg.data.loader} does not go on with the next batch after a resume"]
 
 

@@ -134,9 +134,7 @@ def score_artifact(cfg: Config, weights: Tensors, scorer: Scorer, log: TrainLog)
     log.round_trip(standard)
     if cfg.eval.stride:
         log.sliding_start()
-        windowed = scorer.sliding(weights)
-        log.sliding(windowed)
+        log.sliding(scorer.sliding(weights))
     if cfg.eval.ttt.method != "off":
-        trained = scorer.test_time_trained(weights, watcher=log)
-        log.test_time_trained(trained)
+        log.test_time_trained(scorer.test_time_trained(weights, watcher=log))
     return [standard, windowed, trained]

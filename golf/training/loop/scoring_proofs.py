@@ -90,10 +90,11 @@ def document_leaks(cfg: Config) -> list[str]:
 def future_leaks(cfg: Config) -> list[str]:
     """Return a sentence if a token changes the output at one before it, in a row of the run's length or `LONGEST_ROW`.
 
-    The windows of `scoring_breaches` are shorter than the chunks in which some layers work.
+    The windows of `scoring_breaches` are shorter than the chunks in which some layers work. An output that differs at
+    the second time has a sentence of its own, and so has one of another dtype than the network's.
     """
     tokens = min(LONGEST_ROW, max(cfg.data.train_seq_len, eval_seq_len(cfg))) if cfg.tech else 0
-    model, changed = RandomWeights(cfg.model.model_dim).model(cfg).float(), 2 * tokens // 3
+    model, changed = RandomWeights(cfg.model.model_dim).model(cfg), 2 * tokens // 3
     # A technique that reads a row in its own way may need a pass for each token of it.
     if tokens <= WINDOW or model.read is not GPT.pass_once:
         return []
@@ -101,6 +102,12 @@ def future_leaks(cfg: Config) -> list[str]:
     other = ids.clone()
     other[:, changed:] = ids[:, changed:].flip(1)
     with torch.no_grad():
+        first, second = (model.hidden(ids[:, :ROW_TOKENS]) for _ in range(2))
+        if not torch.equal(first, second):
+            return ["the output for one text differs from pass to pass: scores depend on what was scored before"]
+        if first.dtype != torch.float64:
+            return [f"a technique turns the stream into {first.dtype}: return x's dtype, such as by .to(x.dtype)"]
+        model.float()
         change = (model.hidden(ids) - model.hidden(other)).abs().amax(-1)[0, :changed]
     leaks = (change > LARGEST_ROUNDING).nonzero()
     return [f"in rows of {tokens} tokens, token {changed} changes the output at {int(leaks[0])}"] if len(leaks) else []

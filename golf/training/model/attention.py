@@ -45,8 +45,7 @@ def attend_sdpa(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return attend_in_blocks(q, k, v)
     # The model keeps tokens before heads, as flash attention reads them. torch's kernel wants heads first.
     q, k, v = (t.transpose(1, 2) for t in (q, k, v))
-    y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.size(1) != k.size(1))
-    return y.transpose(1, 2)
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.size(1) != k.size(1)).transpose(1, 2)
 
 
 def is_flash(cfg: ModelConfig) -> bool:

@@ -80,7 +80,11 @@ def trained_with(techniques: Sequence[Any], cfg: Config) -> type[GPT]:
                     raise GolfError(f"token_weights returns {list(weight.shape)}: return a weight a token, [B, T].")
                 loss = (weight * nats).sum() / weight.sum()
             for term in terms:
-                loss = loss + term(done)
+                added = term(done)
+                if proves() and (added is None or (isinstance(added, Tensor) and added.ndim)):
+                    returned = f"a tensor of shape {list(added.shape)}" if added is not None else "nothing"
+                    raise GolfError(f"A term of training_terms returns {returned}: return a scalar, such as a mean.")
+                loss = loss + added
             return loss
 
     return TrainedGPT

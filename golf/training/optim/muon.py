@@ -58,8 +58,7 @@ def orthogonalize(updates: Tensor, optim: OptimConfig) -> Tensor:
         x = x.mT
     for a, b, c in coefficients(optim):
         gram = x @ x.mT
-        poly = b * gram + (c * gram) @ gram
-        x = a * x + poly @ x
+        x = a * x + (b * gram + (c * gram) @ gram) @ x
     return x.mT if tall else x
 
 
@@ -186,9 +185,8 @@ class Muon(MatrixOptimizer):
         if self.world_size == 1 or not self.matrices:
             return [updates[i] for i in range(len(self.matrices))]
         sizes = [m.shape.numel() for m in self.matrices]
-        dtype = embed_dtype(self.optim.muon_dtype)
         # Each element comes from one rank and the others add zeros, so that the sum is exact in bf16, too.
-        flat = torch.zeros(sum(sizes), dtype=dtype, device=self.device)
+        flat = torch.zeros(sum(sizes), dtype=embed_dtype(self.optim.muon_dtype), device=self.device)
         views = [v.view(m.shape) for v, m in zip(flat.split(sizes), self.matrices, strict=True)]
         for i, update in updates.items():
             views[i].copy_(update)

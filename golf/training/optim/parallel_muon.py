@@ -135,8 +135,7 @@ class ParallelMuon(MatrixOptimizer):
 
     def squared_norm(self) -> Tensor:
         """Return the sum of squares of all gradients over all ranks, a float64 scalar."""
-        own = [matrix for grads in self.gradients() for matrix in grads.unbind()]
-        squared = squared_norm(own, self.device)
+        squared = squared_norm([matrix for grads in self.gradients() for matrix in grads.unbind()], self.device)
         # Every rank has summed the matrices that it owns, and padding adds zeros.
         if self.world_size > 1:
             dist.all_reduce(squared)

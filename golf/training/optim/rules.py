@@ -134,15 +134,18 @@ def _rule_of(techniques: Sequence[Any], cfg: Config) -> MatrixRule:
 
 
 def _checked(update: Tensor, grads: Tensor, state: State, kept: Collection[Tensor]) -> Tensor:
-    """Return `update`. Raises `GolfError` unless it has the shape of the gradients: others would be broadcast.
+    """Return `update`. Raises `GolfError` unless it is a tensor of the gradients' shape: others would be broadcast.
 
     So does a tensor of the `state` that is not among the `kept` ones, because the next step would not have it.
     """
     if proves() and any(all(tensor is not other for other in kept) for tensor in state.values()):
         raise GolfError("A rule for matrices assigned state[...], which is lost: change its tensors in place (copy_).")
-    if proves() and update.shape != grads.shape:
-        shapes = f"{list(update.shape)} for gradients {list(grads.shape)}"
-        raise GolfError(f"A rule for matrices returned an update {shapes}: return one of the same shape.")
+    if proves() and getattr(update, "shape", None) != grads.shape:
+        returned = f"an update {list(update.shape)}" if isinstance(update, Tensor) else f"a {type(update).__name__}"
+        grads_shape = list(grads.shape)
+        raise GolfError(
+            f"A rule for matrices returned {returned} for gradients {grads_shape}: return one of that shape."
+        )
     return update
 
 
@@ -172,13 +175,13 @@ def ruled(form: Form, techniques: Sequence[Any], cfg: Config) -> Form:
             state = {name: self.state[f"{shape} {name}"] for name in rule.state}
             if rule.replaced_by:
                 return _checked(rule.replaced_by(grads, state), grads, state, self.state.values())
-            raw = grads.clone() if rule.before or rule.after else grads
+            raw, kept = grads.clone() if rule.before or rule.after else grads, self.state.values()
             direction = nesterov_momentum(grads, self.state[shape], momentum, self.optim)
             for edit in rule.before:
-                direction = edit(direction, raw, state)
+                direction = _checked(edit(direction, raw, state), grads, state, kept)
             update = orthogonalize(direction, self.optim)
             for edit in rule.after:
-                update = edit(update, raw, state)
-            return _checked(update, grads, state, self.state.values()) * tall_factor(grads)
+                update = _checked(edit(update, raw, state), grads, state, kept)
+            return update * tall_factor(grads)
 
     return Ruled  # type: ignore[return-value]

@@ -134,8 +134,7 @@ def predictor_breaches(predictor: Predictor, vocab_size: int, tokens: np.ndarray
     before it knows the later tokens.
     """
     half = tokens.size // 2
-    turned = np.concatenate((tokens[:half], tokens[half:][::-1]))
-    followed = predictor.follow(tokens), predictor.follow(turned)
+    followed = predictor.follow(tokens), predictor.follow(np.concatenate((tokens[:half], tokens[half:][::-1])))
     predictor.reset()
     predictor.see(int(tokens[0]))
     for i, target in enumerate(tokens[1:].tolist()):

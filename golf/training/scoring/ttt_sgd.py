@@ -157,8 +157,7 @@ def score_chunk(
     tally: Tally, trainer: SGDTrainer, losses_at: LossesAt, chunk: SplitChunk, stride: int, batch_seqs: int
 ) -> None:
     """Score this rank's windows of `chunk` with the current weights, and add them to `tally`."""
-    seq_len = trainer.recipe.seq_len
-    add_scores(tally, losses_at, chunk.windows, seq_len=seq_len, width=stride, batch_seqs=batch_seqs)
+    add_scores(tally, losses_at, chunk.windows, seq_len=trainer.recipe.seq_len, width=stride, batch_seqs=batch_seqs)
 
 
 @contextlib.contextmanager

@@ -8,9 +8,10 @@ buffer by `before_step`. Attributes of a model never change in the timed region:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from fnmatch import fnmatch
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from torch import Tensor
 
@@ -42,6 +43,8 @@ GROUPS = "embed", "head", "matrix", "scalar"
 OF_STEPS = dict.fromkeys(("matrix_rule", "group_optimizers"), CHANGES_STEP)
 OF_LOSS = dict.fromkeys(("training_terms", "token_weights"), CHANGES_LOSS)
 SEAMS = {**OF_STEPS, **OF_LOSS, "data_order": CHANGES_ORDER, "predictor": CHANGES_SCORE}
+# Seams that have to return something. Without it a run fails far from the technique.
+RETURNING = SEAMS.keys() - {"token_weights"} | {"replaced_modules", "switch_names", "names_on"}
 
 
 class Averager(Protocol):
@@ -143,13 +146,13 @@ class Technique:
         """Return the function that weighs the tokens of the training loss, None for equal weights."""
         return None
 
-    def data_order(self, cfg: Config) -> DataOrder | None:
-        """Return the function that puts the training text of a pass in order, None for a random order."""
-        return None
+    def data_order(self, cfg: Config) -> DataOrder:
+        """Return the function that puts the training text of a pass in order."""
+        raise NotImplementedError
 
-    def predictor(self, cfg: Config) -> Predictor | None:
-        """Return a new predictor that is mixed into the scores of sliding windows, or None."""
-        return None
+    def predictor(self, cfg: Config) -> Predictor:
+        """Return a new predictor that is mixed into the scores of sliding windows."""
+        raise NotImplementedError
 
     def number_format(self) -> OwnFormat | None:
         """Return the number format called as this technique, which `quant.*.format` may name, or None."""
@@ -174,6 +177,19 @@ def refuse_unused_seams(kind: type[Technique]) -> None:
         raise GolfError(f"groups has to be pairs of a pattern and one of {', '.join(GROUPS)}")
 
 
+def returning(seam: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Return `seam` of the technique `name`, which raises `GolfError` where it returns nothing."""
+
+    @functools.wraps(seam)
+    def checked(*arguments: Any) -> Any:
+        value = seam(*arguments)
+        if value is None:
+            raise GolfError(f"{seam.__name__} of the technique {name} returns nothing: end it with return and a value.")
+        return value
+
+    return checked
+
+
 def technique(name: str) -> Callable[[Kind], Kind]:
     """Register the settings class under `name`. The decorator stands above `@dataclass`."""
 
@@ -181,6 +197,8 @@ def technique(name: str) -> Callable[[Kind], Kind]:
         kind.name = name
         if proves():
             refuse_unused_seams(kind)
+            for seam in RETURNING & vars(kind).keys():
+                setattr(kind, seam, returning(getattr(kind, seam), name))
         # The settings' schema looks techniques up by name, so that it imports none of them.
         TECHNIQUE_TYPES[name] = kind
         return kind

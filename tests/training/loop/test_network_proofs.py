@@ -77,6 +77,35 @@ def test_what_reads_the_past_alone_passes(tiny_cfg: Config) -> None:
     assert future_leaks(long_rows(with_techniques(tiny_cfg, BeforeByFourier()))) == []
 
 
+class Running(Planted):
+    """Adds how often it was called."""
+
+    calls = 0
+
+    def changed(self, x: Tensor, ids: Tensor) -> Tensor:
+        self.calls += 1
+        return x + self.calls
+
+
+class Narrow(Planted):
+    def changed(self, x: Tensor, ids: Tensor) -> Tensor:
+        return 1.5 * x.float()
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (Running, "differs from pass to pass: scores depend on"),
+        (Narrow, "turns the stream into torch.float32: return x's dtype"),
+    ],
+)
+def test_a_stream_that_changes_from_pass_to_pass_or_its_dtype(
+    kind: type[Technique], said: str, tiny_cfg: Config
+) -> None:
+    (found,) = future_leaks(long_rows(with_techniques(tiny_cfg, kind())))
+    assert said in found
+
+
 class Counting(nn.Module):
     """A module that changes what it keeps in every pass with gradients."""
 

@@ -205,7 +205,7 @@ def test_what_fails_on_loading_or_in_a_step_is_one_sentence(tiny_cfg: Config, mo
         with monkeypatch.context() as planted:
             planted.setattr(Adam, name, lambda *_: dict[str, int]()["missing"])
             (said,) = lost_by_resume(tiny_cfg)
-            assert said == "no run of this configuration resumes: KeyError: 'missing'"
+            assert said == "a resume, or a step with random gradients before or after it, fails: KeyError: 'missing'"
 
 
 def test_state_of_other_names_or_dtypes_is_refused_by_name(tiny_cfg: Config) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -80,6 +81,19 @@ def test_weights_of_another_shape_are_refused(shape: tuple[int, ...], monkeypatc
     with pytest.raises(
         GolfError, match=rf"token_weights returns {re.escape(str(list(shape)))}: return a weight a token"
     ):
+        model(ids[:, :-1], ids[:, 1:])
+
+
+@pytest.mark.parametrize(
+    ("term", "said"),
+    [(lambda done: None, "returns nothing"), (lambda done: done.nats, r"returns a tensor of shape \[2, 8\]")],
+)
+def test_a_term_that_is_no_scalar_is_refused(
+    term: Callable[[Pass], Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Detached, "training_terms", lambda self, cfg: [term])
+    model, ids = golf.build_model(with_technique(Detached)), torch.zeros(2, 9, dtype=torch.long)
+    with pytest.raises(GolfError, match=said):
         model(ids[:, :-1], ids[:, 1:])
 
 

@@ -130,6 +130,15 @@ def test_an_update_of_another_shape_is_refused(make: Callable[..., MatrixRule]) 
         made.step()
 
 
+@pytest.mark.parametrize("make", [MatrixRule.replaced, MatrixRule.with_before, MatrixRule.with_after])
+def test_an_edit_that_returns_nothing_is_refused(make: Callable[..., MatrixRule]) -> None:
+    forgot = Edits("forgot", lambda rule: make(rule, lambda *_: None))
+    made = optimizer(ruled(Muon, [forgot], Config()))
+    set_mean_gradients(made, 0, [0])
+    with pytest.raises(GolfError, match=r"returned a NoneType for gradients"):
+        made.step()
+
+
 def test_rules_that_do_not_fit_together_are_refused() -> None:
     kinds = technique_types()
     for names in (["adam_matrices", "lion_matrices"], ["centralized", "lion_matrices"]):
