@@ -119,7 +119,7 @@ def test_copies_of_a_run_are_told_apart_by_their_folders(tmp_path: Path) -> None
     copy = tmp_path / "copy-1234abcd" / first.name
     shutil.copytree(first, copy)
     (said,) = latest_row([first, copy]).faults
-    assert f"{first.parent.name}/{first.name} " in said and f"copy-1234abcd/{first.name}" in said
+    assert f"{first.parent.name}/{first.name}" in said and f"copy-1234abcd/{first.name}" in said
 
 
 def test_the_latest_attempt_that_tells_something_stands_for_the_seed(tmp_path: Path) -> None:
