@@ -177,7 +177,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(f"Only notes of at most {MOST_NOTE_BYTES:,} bytes are taken, and from this page alone.")
         else:
             content = self.rfile.read(int(length))
-        self._answer(lambda: board.note(query, content))
+            self._answer(lambda: board.note(query, content))
 
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing: a page that is left open asks every few seconds."""
