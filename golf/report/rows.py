@@ -108,8 +108,7 @@ def bytes_per_token(val_loss: float | None, val_bpb: float | None) -> float | No
 def row_of(folder: Path) -> RunRow:
     """Return the row of one run folder from its `result.json`; without one, a row with the reason."""
     try:
-        values = json.loads((folder / "result.json").read_bytes())
-        row = row_of_result(values, folder)
+        row = row_of_result(json.loads((folder / "result.json").read_bytes()), folder)
         # One damaged result must not stop a table of all.
         check_types(row)
         return row

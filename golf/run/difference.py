@@ -65,5 +65,4 @@ def _environment(folder: Path) -> dict[str, Any]:
 def _compared(one: dict[str, Any], other: dict[str, Any]) -> list[Difference]:
     # An empty group has no settings, so it is no difference to having no such group.
     one, other = ({key: value for key, value in side.items() if value != {}} for side in (one, other))
-    keys = sorted({*one, *other})
-    return [Difference(k, one.get(k), other.get(k)) for k in keys if one.get(k) != other.get(k)]
+    return [Difference(k, one.get(k), other.get(k)) for k in sorted({*one, *other}) if one.get(k) != other.get(k)]

@@ -114,8 +114,9 @@ def join_ranks(device: str, expected: int) -> Ranks:
         )
     own_device = torch.device(device)
     if device == "cuda":
+        own_device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         # Otherwise what is sent to plain "cuda" would land on the first GPU from every rank.
-        torch.cuda.set_device(torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))))
+        torch.cuda.set_device(own_device)
     # Some clouds set WORLD_SIZE=1, without the address that a group is joined by. A process that is alone has none.
     if world_size > 1 and not dist.is_initialized():
         # Gradients travel between GPUs, single numbers and sentences between CPUs.

@@ -134,7 +134,9 @@ def score_artifact(cfg: Config, weights: Tensors, scorer: Scorer, log: TrainLog)
     log.round_trip(standard)
     if cfg.eval.stride:
         log.sliding_start()
-        log.sliding(scorer.sliding(weights))
+        windowed = scorer.sliding(weights)
+        log.sliding(windowed)
     if cfg.eval.ttt.method != "off":
-        log.test_time_trained(scorer.test_time_trained(weights, watcher=log))
+        trained = scorer.test_time_trained(weights, watcher=log)
+        log.test_time_trained(trained)
     return [standard, windowed, trained]

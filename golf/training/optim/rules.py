@@ -142,10 +142,8 @@ def _checked(update: Tensor, grads: Tensor, state: State, kept: Collection[Tenso
         raise GolfError("A rule for matrices assigned state[...], which is lost: change its tensors in place (copy_).")
     if proves() and getattr(update, "shape", None) != grads.shape:
         returned = f"an update {list(update.shape)}" if isinstance(update, Tensor) else f"a {type(update).__name__}"
-        grads_shape = list(grads.shape)
-        raise GolfError(
-            f"A rule for matrices returned {returned} for gradients {grads_shape}: return one of that shape."
-        )
+        shapes = f"{returned} for gradients {list(grads.shape)}"
+        raise GolfError(f"A rule for matrices returned {shapes}: return one of that shape.")
     return update
 
 
