@@ -1,6 +1,7 @@
 """Imports run one way: a wing may import only itself and the wings below it. The package does not grow unnoticed."""
 
 import ast
+import functools
 import io
 import re
 import subprocess
@@ -52,6 +53,7 @@ def logic_lines(source: str) -> int:
     return len(lines)
 
 
+@functools.cache
 def imported(path: Path) -> set[str]:
     """Dotted names that the file imports at any depth, `from x import y` as `x`."""
     nodes = list(ast.walk(ast.parse(path.read_text())))

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
+
 from golf.registry import technique_types
 from golf.run.folder import finished_run
 from golf.run.identity import identity_of, variant_id
@@ -50,8 +52,10 @@ def settings_of(kind: type, prefix: str = "") -> Iterator[tuple[str, bool]]:
             yield f"{prefix}{declared.name}", LATER in declared.metadata
 
 
-def test_pinned_variants_keep_their_ids() -> None:
-    pinned = PINNED | ONCE_BUILT_IN
+@pytest.mark.parametrize(
+    "pinned", [PINNED, pytest.param(ONCE_BUILT_IN, marks=pytest.mark.slow)], ids=["built in", "ideas"]
+)
+def test_pinned_variants_keep_their_ids(pinned: dict[str, list[str]]) -> None:
     assert {variant_id(compose(overrides)): overrides for overrides in pinned.values()} == pinned
 
 

@@ -8,7 +8,7 @@ import torch
 
 import golf
 from golf.bits import STANDARD
-from golf.run.result import read_result
+from golf.run.result import Result, read_result
 from golf.settings.config import Config
 from golf.training.data.own_text import OwnDataset
 from golf.training.loop.budget import budget_state, counted_eval_seconds
@@ -51,8 +51,14 @@ LINES = {
 }
 
 
-@pytest.mark.parametrize("how", [how if how == "sgd" else pytest.param(how, marks=pytest.mark.slow) for how in EXTRA])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [how for how in EXTRA if how != "sgd"])
 def test_a_run_scores_its_artifact_as_asked(how: str, tiny: OwnDataset, runs: Path) -> None:
+    run_and_check_scores(how, tiny, runs)
+
+
+def run_and_check_scores(how: str, tiny: OwnDataset, runs: Path) -> Result:
+    """Run with the scores of `how`, check what the command, the log and the metrics say of them; return the result."""
     done = golf_main(*tiny_overrides(tiny), *EXTRA[how])
     assert done.returncode == 0, done.stderr
     folder = only_run(runs)
@@ -72,14 +78,13 @@ def test_a_run_scores_its_artifact_as_asked(how: str, tiny: OwnDataset, runs: Pa
         assert [line for line in log if re.fullmatch(pattern, line)], pattern
     (event,) = metrics(folder, "post_quant_sliding" if how == "sliding" else "post_quant_ttt")
     assert (event["val_bpb"], event["how"]) == (result.final_score.val_bpb, result.final_score.how)
+    return result
 
 
 def test_sliding_score_is_that_of_the_file_on_disk(tiny: OwnDataset, runs: Path) -> None:
     """Also after other scores of the same run, and with test-time training that starts from the same weights."""
-    overrides = [*tiny_overrides(tiny), *EXTRA["sgd"]]
-    assert golf_main(*overrides).returncode == 0
-    result = read_result(only_run(runs) / "result.json")
-    cfg = golf.compose(overrides)
+    result = run_and_check_scores("sgd", tiny, runs)
+    cfg = golf.compose([*tiny_overrides(tiny), *EXTRA["sgd"]])
     weights = golf.load(only_run(runs) / "artifact.golf").state_dict()
     scorer = Scorer(cfg, golf.open_dataset(cfg), Ranks())
     trained = scorer.test_time_trained(weights)
