@@ -80,7 +80,7 @@ def ideas() -> dict[str, Idea]:
 def _ideas(variable: str) -> dict[str, Idea]:
     by_name: dict[str, Idea] = {}
     taken = {path.stem for path in OWN.glob("*.py")}
-    listed = [_in_folder(Path(folder)) for folder in variable.split(os.pathsep) if folder]
+    listed = [_in_folder(Path(folder).expanduser()) for folder in variable.split(os.pathsep) if folder]
     own = [Idea(path.name, path, _module(path)) for path in sorted(FOLDER.glob("*/")) if _main(path).is_file()]
     for idea in [*own, *(idea for ideas in listed for idea in ideas), *_installed()]:
         if idea.name in taken:

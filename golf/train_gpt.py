@@ -13,6 +13,7 @@ there and trains nothing.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import sys
@@ -157,16 +158,17 @@ def find_inputs(cfg: Config) -> None:
 def set_from(environment: Mapping[str, str], cfg: Config) -> None:
     """Set those settings of `cfg` that `ENVIRONMENT` names a variable of `environment` for.
 
-    A run in stages has STAGES, too: a list of them in JSON.
+    A run in stages has STAGES, too: a list of them in JSON. Raises `GolfError` for a text where a number has to be.
     """
     for name, keys in ENVIRONMENT.items():
         for key in keys.split() if name in environment else ():
-            node: Any = cfg
             *groups, field = key.split(".")
-            for group in groups:
-                node = getattr(node, group)
+            node: Any = functools.reduce(getattr, groups, cfg)
             # The default tells the type that the text of the variable has to become.
-            setattr(node, field, type(getattr(node, field))(environment[name]))
+            try:
+                setattr(node, field, type(getattr(node, field))(environment[name]))
+            except ValueError as error:
+                raise GolfError(f"{name}={environment[name]} is no number") from error
     if has_stages(cfg) and "STAGES" in environment:
         like = cfg.schedule.stages[0]
         cfg.schedule.stages = [dataclasses.replace(like, **stage) for stage in json.loads(environment["STAGES"])]

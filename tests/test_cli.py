@@ -160,10 +160,10 @@ def test_train_and_bench_are_their_files(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setattr(train, "command_line", lambda: len(sys.argv))
     assert cli.main(["train", "-m", "seed=1,2"]) == 3 and sys.argv == ["golf train", "-m", "seed=1,2"]
     bench = importlib.import_module("golf.commands.bench_command")
-    assert Path(bench.SCRIPT).is_file()
-    monkeypatch.setattr(bench, "SCRIPT", tmp_path / "bench.py")
-    assert cli.main(["bench"]) == 2
-    (tmp_path / "bench.py").write_text("import sys\ndef main(): return len(sys.argv)")
+    assert (bench.ROOT / "scripts" / "bench.py").is_file()
+    monkeypatch.setattr(bench, "ROOT", tmp_path)
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "bench.py").write_text("import sys\ndef main(): return len(sys.argv)")
     assert cli.main(["bench", "--parts", "step"]) == 3
 
 
@@ -342,3 +342,11 @@ def test_without_the_environment_the_way_to_it_is_named(command: list[str]) -> N
     done = subprocess.run([sys.executable, "-S", *command], capture_output=True, text=True, cwd=ROOT, env={})
     assert done.returncode and done.stderr.startswith("error: The package ") and done.stderr.count("\n") == 1
     assert "`make run` sets up everything" in done.stderr
+
+
+def test_an_installation_without_the_repository_says_how_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("golf.commands.cli.ROOT", tmp_path)
+    assert cli.main(["doctor"]) == 2
+    assert f"{tmp_path} has no conf/: install golf by `pip install -e .` in a clone" in capsys.readouterr().err

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from golf.errors import GolfError, without_environment
 from golf.files import DISK_REFUSES
+from golf.paths import ROOT
 from golf.words import print_in_any_encoding
 
 GROUPS = {
@@ -96,6 +97,8 @@ def _status_of(run: Callable[[], int]) -> int:
 
 
 def _dispatch(given: list[str]) -> int:
+    if not (ROOT / "conf").is_dir():
+        raise GolfError(f"{ROOT} has no conf/: install golf by `pip install -e .` in a clone of the repository.")
     if not given or given[0] in HELP:
         print(overview())
         return 0

@@ -186,6 +186,7 @@ def test_a_faulty_idea_is_named_where_it_is_selected_alone(text: str, said: str,
     [
         ("matrix_rule = None", "matrix_rule acts with effect = CHANGES_STEP alone: set it, or make two ideas"),
         ('effect = "step"', "edit_model is not scored with effect = CHANGES_STEP: make two ideas"),
+        ('effect = "order"', "effect = CHANGES_ORDER needs the method data_order: write it"),
         ('groups = ("*.gate", "scalar")', "groups has to be pairs of a pattern and one of embed"),
         ('groups = (("*.gate", "gain"),)', "groups has to be pairs of a pattern and one of embed"),
     ],

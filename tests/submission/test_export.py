@@ -191,6 +191,10 @@ def test_a_script_finds_the_tokenizer_beside_it_and_names_its_own_variables(
     cfg.data.path = "data/datasets/nowhere"
     with pytest.raises(GolfError, match=r"nowhere does not exist: say where it is with DATA_PATH=…"):
         train_gpt.find_inputs(cfg)
+    train_gpt.set_from({"VOCAB_SIZE": "77"}, cfg)
+    assert cfg.data.vocab_size == cfg.model.vocab_size == 77
+    with pytest.raises(GolfError, match="SEED=abc is no number"):
+        train_gpt.set_from({"SEED": "abc"}, cfg)
 
 
 def test_scoring_alone_has_the_kernel_and_the_score_of_the_run(

@@ -167,10 +167,13 @@ Kind = TypeVar("Kind", bound=type[Technique])
 
 
 def refuse_unused_seams(kind: type[Technique]) -> None:
-    """Raise `GolfError` if a technique overrides a seam that its effect leaves out, or has no pairs as `groups`."""
+    """Raise `GolfError` for a seam that the effect leaves out or that it lacks, and for `groups` that are no pairs."""
     for seam, effect in SEAMS.items():
-        if getattr(kind, seam) is not getattr(Technique, seam) and kind.effect != effect:
+        is_own = getattr(kind, seam) is not getattr(Technique, seam)
+        if is_own and kind.effect != effect:
             raise GolfError(f"{seam} acts with effect = CHANGES_{effect.upper()} alone: set it, or make two ideas")
+        if not is_own and kind.effect == effect and effect in (CHANGES_ORDER, CHANGES_SCORE):
+            raise GolfError(f"effect = CHANGES_{effect.upper()} needs the method {seam}: write it")
     if kind.effect in (CHANGES_STEP, CHANGES_ORDER) and kind.edit_model is not Technique.edit_model:
         raise GolfError(f"edit_model is not scored with effect = CHANGES_{kind.effect.upper()}: make two ideas")
     if any(len(pair) != 2 or pair[1] not in GROUPS for pair in kind.groups):
