@@ -54,6 +54,7 @@ HALFWAY = Progress(step=1, fraction=0.5, lr_multiplier=0.5)
 BATCHES = 8  # micro-batches that show an order of the training text
 
 
+@torch.random.fork_rng(devices=[])
 @cpu_kernels()
 def failed_proofs(cfg: Config, ranks: Ranks = ALONE, dataset: Dataset | None = None) -> list[str]:
     """Return a sentence for everything of this rank's share that does not act as it should, and for illegal scores.

@@ -48,7 +48,10 @@ class RandomWeights:
         return self._drawn[name, shape]
 
     def model(self, cfg: Config) -> GPT:
-        """Return the model of `cfg` in float64 with these weights. Its parameters are shared: do not change them."""
+        """Return the model of `cfg` in float64 with these weights. Its parameters are shared: do not change them.
+
+        Sets the global random state, which proofs restore.
+        """
         # Kernels for GPUs refuse tensors on a CPU.
         cfg = dataclasses.replace(cfg, model=dataclasses.replace(cfg.model, attention="sdpa"))
         # Built without storage: initialising large matrices is slow, and the weights are replaced anyway.
@@ -57,6 +60,8 @@ class RandomWeights:
             _fill(module, path + "." if path else "", self)
         for technique in techniques(cfg):
             technique.before_step(model, self.progress)
+        # Models that are compared draw equal numbers in their passes, where dropout draws some.
+        torch.manual_seed(0)
         return model
 
 

@@ -13,13 +13,15 @@ from golf.run.progress import Progress
 from golf.run.result import OK, VOID, Result
 from golf.settings.config import Config
 from golf.training.data.own_text import OwnDataset
+from golf.training.loop.proofs import failed_proofs
 from golf.training.loop.state import build_state
 from golf.training.loop.warmup import proving_warm_up
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
+from golf.training.model.objective import Weigh
 from golf.training.optim.groups import build_optimizer
 from golf.training.ranks import Ranks
-from golf.training.techniques.base import Technique, technique
+from golf.training.techniques.base import CHANGES_LOSS, Technique, technique
 from ideas.bigram.bigram import Bigram
 from ideas.smear.smear import Smear, SmearGate
 from tests.support import compose, inert_techniques, tiny_overrides, with_techniques
@@ -170,3 +172,36 @@ def test_averages_and_late_switches_reach_the_score(tiny: OwnDataset, runs: obje
 def test_finds_a_switch_that_never_was_on(tiny: OwnDataset, runs: object) -> None:
     result = run_tiny(tiny, "tech=[soft_round]", "tech.soft_round.lr_threshold=0.01")
     assert (result.state, result.reason) == (VOID, "soft_round was never switched on")
+
+
+def test_draws_of_one_technique_hide_no_other(tiny_cfg: Config) -> None:
+    """With other draws in each pass, everything would seem to act, and a training loss to change the score."""
+
+    @technique("drops_channels")
+    @dataclass
+    class DropsChannels(Technique):
+        source = "planted"
+
+        def edit_model(self, model: GPT, cfg: Config) -> None:
+            model.blocks[0].mlp.fc.weight_edits.append(lambda w, active: nn.functional.dropout(w, 0.3))
+
+    @technique("does_nothing")
+    @dataclass
+    class DoesNothing(Technique):
+        source = "planted"
+
+    @technique("weighs_by_a_draw")
+    @dataclass
+    class WeighsByADraw(Technique):
+        source = "planted"
+        effect = CHANGES_LOSS
+
+        def token_weights(self, cfg: Config) -> Weigh:
+            return lambda done: torch.rand_like(done.nats)
+
+    before = torch.get_rng_state()
+    cfg = with_techniques(tiny_cfg, DropsChannels(), DoesNothing(), WeighsByADraw())
+    failures = failed_proofs(cfg)
+    assert "does_nothing changed neither the loss nor a gradient" in failures
+    assert not [failure for failure in failures if "weighs_by_a_draw" in failure]
+    assert torch.equal(torch.get_rng_state(), before)
