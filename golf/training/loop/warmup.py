@@ -104,15 +104,15 @@ def _unmoved(step: TrainStep, before: dict[str, Tensor]) -> list[str]:
 def _switches_without_effect(step: TrainStep, sets: list[tuple[str, ...]], batch: tuple[Tensor, Tensor]) -> list[str]:
     """Return a sentence for every switch that leaves the loss as it is, in the very graphs that will train."""
     inputs, targets = (t.to(step.device) for t in batch)
+    losses = {}
     # Sets that the run can reach, so that no graph is compiled for the check alone.
-    losses = {active: step.model(inputs, targets, active).item() for active in sets}
-    failures = []
-    for active, loss in losses.items():
-        for name in active:
-            other = tuple(n for n in active if n != name)
-            if losses.get(other) == loss:
-                failures.append(f"late switch {name} changed nothing when it was switched on")
-    return sorted(set(failures))
+    for active in sets:
+        # Equal draws, or dropout would seem to be the effect of a switch.
+        torch.manual_seed(0)
+        losses[active] = step.model(inputs, targets, active).item()
+    pairs = [(name, tuple(n for n in active if n != name), loss) for active, loss in losses.items() for name in active]
+    idle = {name for name, others, loss in pairs if losses.get(others) == loss}
+    return [f"late switch {name} changed nothing when it was switched on" for name in sorted(idle)]
 
 
 def synthetic_batch(cfg: Config, tokens: int | None = None) -> tuple[Tensor, Tensor]:
