@@ -114,7 +114,7 @@ def run() -> None:
 
     # Training, up to the artifact on disk.
     artifact = Path(os.environ.get("ARTIFACT_PATH", "artifact.golf"))
-    if os.environ.get("EVAL_ONLY", "0") in ("", "0"):
+    if os.environ.get("EVAL_ONLY", "0").lower() in ("", "0", "no", "false"):
         train_and_pack(cfg, dataset, scorer, ranks, log, artifact)
     else:
         # Training chooses it, too, and other kernels give other last digits.

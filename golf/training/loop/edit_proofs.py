@@ -53,7 +53,7 @@ class _History:
         values = dict(_attributes(model))
         # The call before the first technique only notes what the plain model holds.
         if technique:
-            self._find_lost(technique, values)
+            self._find_lost(technique, values, set(model.modules()))
             known = {slot.module for slot in self._values}
             paths = {module: path for path, module in model.named_modules()}
             for slot, value in values.items():
@@ -64,8 +64,7 @@ class _History:
                     self._edits.append(Edit(technique, slot, path, part))
         self._values = values
 
-    def _find_lost(self, by: str, values: dict[Slot, Any]) -> None:
-        modules = {slot.module for slot in values}
+    def _find_lost(self, by: str, values: dict[Slot, Any], modules: set[nn.Module]) -> None:
         held = [e.part in modules if isinstance(e.part, nn.Module) else _holds(values, e) for e in self._edits]
         lost = [e for e, ok in zip(self._edits, held, strict=True) if not (ok or e.path.startswith(self.replaced[by]))]
         for name in dict.fromkeys(edit.technique for edit in lost):

@@ -74,6 +74,8 @@ def lost_by_resume(cfg: Config) -> list[str]:
             what = "a resume, or a step with random gradients before or after it, fails"
             return [f"{what}: {type(cause).__name__}: {' '.join(str(cause).split())}"]
         differing = _differing(expected, resumed.held())
+    # An average that fails would be found behind the training, whose weights it is to replace.
+    resumed.state.final_weights()
     # What was lost is named, not the weights that differ for it. What every step makes anew was not lost.
     names = listed([name for name in differing if name in lost] or differing)
     lost_by = f"{names} would be lost by a resume, and the warm-up would leave it behind: a state_dict lacks something"

@@ -75,7 +75,7 @@ def train(
             seconds = clock.agreed_seconds(exact=True)
         # A step that would not end within the budget is not begun.
         out_of_time = _steps_left(cfg, step, seconds, before_pace) < 1
-        last = out_of_time or step == cfg.schedule.iterations
+        last = out_of_time or step >= cfg.schedule.iterations
         # Checkpoints are written while the clock stands.
         if listens(listener) and not last and listener.is_checkpoint_due(seconds):
             clock.pause()

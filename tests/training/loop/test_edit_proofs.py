@@ -18,7 +18,7 @@ from golf.training.model.attention import CausalSelfAttention
 from golf.training.model.gpt import GPT, plain_route
 from golf.training.model.layers import RMSNorm
 from golf.training.model.route import Routes, Visit, route_through
-from golf.training.techniques.base import Technique, technique
+from golf.training.techniques.base import CHANGES_LOSS, Technique, technique
 from ideas.recurrence.recurrence import Recurrence
 from ideas.swiglu.swiglu import SwiGLU
 from tests.support import inert_techniques, with_techniques
@@ -64,6 +64,26 @@ def test_finds_an_edit_half_lost(tiny_cfg: Config) -> None:
     sentence = "norm_and_activation lost its edit of blocks.0.mlp.activation and 3 more to swiglu: "
     (finding,) = lost_edits(cfg)
     assert finding.startswith(sentence) and finding in failed_proofs(cfg)
+
+
+def test_a_module_that_holds_nothing_but_a_buffer_is_not_lost(tiny_cfg: Config) -> None:
+    class Factor(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("now", torch.ones(()))
+
+    @dataclass
+    class Planted(Technique):
+        name = "planted"
+        source = "planted"
+        effect = CHANGES_LOSS
+
+        def edit_model(self, model: GPT, cfg: Config) -> None:
+            model.training_only[self.name] = Factor()
+
+    names = "a_first", "b_second", "c_third"
+    planted = [technique(name)(type(name, (Planted,), {"name": name})) for name in names]
+    assert lost_edits(with_techniques(tiny_cfg, *(kind() for kind in planted))) == []
 
 
 def test_edits_that_go_on_with_earlier_ones_are_none_lost(tiny_cfg: Config) -> None:

@@ -53,6 +53,11 @@ class NextFarOff(Planted):
         return torch.where(is_far[None, :, None], x + x.roll(-1, 1), x)
 
 
+class NextAtTheEnd(Planted):
+    def changed(self, x: Tensor, ids: Tensor) -> Tensor:
+        return torch.cat((x[:, :100], x[:, 100:] + nn.functional.pad(x[:, 101:], (0, 0, 0, 1))), 1)
+
+
 class BeforeByFourier(Planted):
     """A causal convolution by Fourier transforms, which rounds early outputs by later inputs."""
 
@@ -67,10 +72,12 @@ def long_rows(cfg: Config) -> Config:
     return dataclasses.replace(cfg, data=dataclasses.replace(cfg.data, train_seq_len=128))
 
 
-@pytest.mark.parametrize("kind", [NextOfAFarChunk, NextFarOff])
-def test_a_leak_that_short_rows_do_not_have_is_found_in_the_run_s_own(kind: type[Technique], tiny_cfg: Config) -> None:
+@pytest.mark.parametrize(("kind", "changed"), [(NextOfAFarChunk, 85), (NextFarOff, 85), (NextAtTheEnd, 127)])
+def test_a_leak_that_short_rows_do_not_have_is_found_in_the_run_s_own(
+    kind: type[Technique], changed: int, tiny_cfg: Config
+) -> None:
     (found,) = future_leaks(long_rows(with_techniques(tiny_cfg, kind())))
-    assert found.startswith("in rows of 128 tokens, token 85 changes the output at ")
+    assert found.startswith(f"in rows of 128 tokens, token {changed} changes the output at ")
 
 
 def test_what_reads_the_past_alone_passes(tiny_cfg: Config) -> None:

@@ -103,6 +103,14 @@ def test_a_forgotten_average_is_found(tiny_cfg: Config, average: type, monkeypat
     assert f"hooks.averagers.{name}." in said and "step.model" not in said
 
 
+def test_an_average_that_fails_at_the_end_fails_before_the_training(
+    tiny_cfg: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MovingAverage, "weights", lambda self: {}["blocks.0.mlp.fcc.weight"])
+    with pytest.raises(KeyError, match="fcc"):
+        lost_by_resume(with_techniques(tiny_cfg, technique_types()["ema"]()))
+
+
 def test_snapshots_late_in_the_run_are_in_the_checkpoint(tiny_cfg: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = SnapshotMean.load_state_dict
     monkeypatch.setattr(SnapshotMean, "load_state_dict", lambda self, state: plain(self, {"updates": state["updates"]}))
