@@ -106,7 +106,10 @@ def test_a_forgotten_average_is_found(tiny_cfg: Config, average: type, monkeypat
 def test_an_average_that_fails_at_the_end_fails_before_the_training(
     tiny_cfg: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(MovingAverage, "weights", lambda self: {}["blocks.0.mlp.fcc.weight"])
+    def weights(self: MovingAverage) -> dict[str, Tensor]:
+        return {"blocks.0.mlp.fc.weight": self.state_dict()["blocks.0.mlp.fcc.weight"]}
+
+    monkeypatch.setattr(MovingAverage, "weights", weights)
     with pytest.raises(KeyError, match="fcc"):
         lost_by_resume(with_techniques(tiny_cfg, technique_types()["ema"]()))
 
