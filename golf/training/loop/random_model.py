@@ -50,7 +50,7 @@ class RandomWeights:
     def model(self, cfg: Config) -> GPT:
         """Return the model of `cfg` in float64 with these weights. Its parameters are shared: do not change them.
 
-        Sets the global random state, which proofs restore.
+        Sets the CPU's random state, which proofs restore.
         """
         # Kernels for GPUs refuse tensors on a CPU.
         cfg = dataclasses.replace(cfg, model=dataclasses.replace(cfg.model, attention="sdpa"))
@@ -61,7 +61,8 @@ class RandomWeights:
         for technique in techniques(cfg):
             technique.before_step(model, self.progress)
         # Models that are compared draw equal numbers in their passes, where dropout draws some.
-        torch.manual_seed(0)
+        # `torch.manual_seed` would seed the GPUs, too, whose random state a run on them has to keep.
+        torch.default_generator.manual_seed(0)
         return model
 
 

@@ -98,7 +98,7 @@ def lost_by_loading(cfg: Config) -> list[str]:
         trained(ids, ids.flip(1), switch_names(cfg))
         resumed.load_state_dict(trained.state_dict())
         for model in (trained, resumed):
-            torch.manual_seed(0)
+            torch.default_generator.manual_seed(0)
             losses.append(model(ids, ids.flip(1), switch_names(cfg)))
     scored.load_state_dict(trained.scored_weights())
     with torch.no_grad():
