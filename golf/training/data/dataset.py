@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 PROBE_TOKENS = 512
 PROBES_PER_SHARD = 8
 MOST_DECODED = 5_000_000  # validation tokens whose text is read at every start, in about a second a million
+MOST_ENCODED, MOST_OTHERS = 20_000, 0.005  # validation tokens that are encoded again, and share that may be others
 EMBEDDED = {  # places of the built-in corpora by data.built_from: shards and tokenizer, by the size of the vocabulary
     "pydocs": ("data/datasets/pydocs_sp{}", "data/tokenizers/pydocs_{}_bpe.model"),
     "pydocs_caseops": ("data/datasets/pydocs_sp{}_caseops", "data/tokenizers/pydocs_{}_bpe_caseops.model"),
@@ -100,6 +102,10 @@ def open_dataset(cfg: Config) -> Dataset:
         )
     tokenizer = open_tokenizer(data)
     train_files = find_shards(folder, data.train_files, "train")
+    if both := set(train_files).intersection(find_shards(folder, data.val_files, "val")):
+        raise GolfError(
+            f"data.train_files and data.val_files both name {min(both).name}: a score on text of the training is none."
+        )
     train = [open_shard(path) for path in train_files]
     validation = validation_tokens(data)
     # Taken over the whole split: it must not depend on the sequence length by which scores cut it.
@@ -114,10 +120,24 @@ def open_dataset(cfg: Config) -> Dataset:
     if data.units != "bytes" and validation.max() < BYTE_VOCABULARY < data.vocab_size:
         # A tokenizer would read bytes as pieces, and count their bytes wrong.
         raise GolfError(f"The validation shards in {folder} hold bytes and no pieces: set data.units=bytes.")
+    if data.name == "own" and data.fingerprint is None and data.units != "bytes":
+        _refuse_other_tokenizer(tokenizer, validation[:MOST_ENCODED].tolist(), data, found)
     target_bytes = bytes_of_targets(data, tokenizer, scored)
     # Whole sequences end somewhere else in the text for every tokenizer and sequence length.
     digest = text_digest(tokenizer, scored, target_bytes) if cfg.eval.documents else None
     return Dataset(train_files, train, scored, target_bytes, found, digest)
+
+
+def _refuse_other_tokenizer(tokenizer: Tokenizer, tokens: list[int], data: DataConfig, fingerprint: str) -> None:
+    """Raise `GolfError` if `tokens` are not those that the tokenizer makes of their text: it counts wrong bytes."""
+    pieces = [token for token in tokens if not tokenizer.is_control(token)]
+    others = Counter(pieces) - Counter(tokenizer.encode(tokenizer.decode(pieces)))
+    # The last word may be cut.
+    if others.total() > 4 + MOST_OTHERS * len(pieces):
+        raise GolfError(
+            f"{data.tokenizer_path} makes other tokens of the validation text than {data.path} holds: give the "
+            f"tokenizer that wrote the shards or, if it is that one, accept them with data.fingerprint={fingerprint}."
+        )
 
 
 def open_tokenizer(data: DataConfig) -> Tokenizer:

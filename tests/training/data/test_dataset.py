@@ -1,6 +1,7 @@
 """Opening data: the fingerprint, the validation tokens, and what does not fit."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from golf.settings.config import Config
 from golf.training.data.dataset import open_dataset
 from golf.training.data.own_text import OwnDataset, Recipe, make_dataset
 from golf.training.data.shards import open_shard, write_shard
-from tests.support import compose, make_text, tiny_overrides
+from tests.support import ROOT, compose, make_text, tiny_overrides
 
 
 def test_validation_tokens_are_whole_sequences_and_one_target(tiny: OwnDataset, tiny_cfg: Config) -> None:
@@ -53,6 +54,22 @@ def test_validation_tokens_beyond_the_vocabulary_stop(tiny: OwnDataset, tmp_path
     write_shard(folder / "tiny_val_000000.bin", np.full(100, 320))
     with pytest.raises(GolfError, match="hold token 320, but the vocabulary ends at 319"):
         open_dataset(compose([*tiny_overrides(tiny), f"data.path={folder}"]))
+
+
+def test_a_tokenizer_that_did_not_write_the_shards_stops(tiny: OwnDataset, tmp_path: Path) -> None:
+    text = re.sub("[^a-z ]", " ", (ROOT / "README.md").read_text().lower()).split("    ")
+    (tmp_path / "docs.jsonl").write_text("\n".join(json.dumps({"text": part}) for part in text))
+    other = make_dataset([tmp_path / "docs.jsonl"], tmp_path, Recipe("other", tiny.vocab_size, val_every=6))
+    wrong = [*tiny_overrides(tiny), f"data.tokenizer_path={other.tokenizer_path}"]
+    with pytest.raises(GolfError, match=r"other tokens of the validation text .*data.fingerprint=\w{16}") as refused:
+        open_dataset(compose(wrong))
+    given = str(refused.value).rpartition(" ")[2].rstrip(".")
+    assert open_dataset(compose([*wrong, given])).fingerprint == given.partition("=")[2]
+
+
+def test_validation_shards_are_no_training_shards(tiny: OwnDataset) -> None:
+    with pytest.raises(GolfError, match=r"data.val_files both name tiny_train_000000.bin: a score on text"):
+        open_dataset(compose([*tiny_overrides(tiny), "data.val_files=tiny_*.bin"]))
 
 
 def test_too_little_validation_text_stops(tiny: OwnDataset, tmp_path: Path) -> None:
