@@ -16,6 +16,7 @@ from typing import Any
 from golf.bits import STANDARD
 from golf.report.texts import own_text
 from golf.run.environment import kind_of
+from golf.run.folder import is_of_folder
 from golf.run.identity import identity_of
 from golf.run.result import CRASHED, FINAL, INTERRUPTED, OK, check_types
 
@@ -108,10 +109,13 @@ def bytes_per_token(val_loss: float | None, val_bpb: float | None) -> float | No
 def row_of(folder: Path) -> RunRow:
     """Return the row of one run folder from its `result.json`; without one, a row with the reason."""
     try:
-        row = row_of_result(json.loads((folder / "result.json").read_bytes()), folder)
+        values = json.loads((folder / "result.json").read_bytes())
+        row = row_of_result(values, folder)
         # One damaged result must not stop a table of all.
         check_types(row)
-        return row
+        if is_of_folder(values, folder):
+            return row
+        return _without_result(folder, UNREADABLE, f"result.json is of {row.name}-{row.variant}/seed{row.seed}")
     except FileNotFoundError:
         return _without_result(folder, UNFINISHED, "no result.json: it is running or was killed")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

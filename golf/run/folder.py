@@ -8,7 +8,7 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -121,8 +121,7 @@ def create_run_folder(cfg: Config, command: list[str]) -> RunFolder:
 
     Earlier attempts keep their folders: the next one of the same variant and seed gets `seed<k>.2`, ….
     """
-    variant = runs_root() / f"{cfg.name}-{variant_id(cfg)}"
-    folder = RunFolder(_new_path(variant, f"seed{cfg.seed}"))
+    folder = RunFolder(_new_path(runs_root() / f"{cfg.name}-{variant_id(cfg)}", f"seed{cfg.seed}"))
     describe(folder, cfg, command)
     return folder
 
@@ -166,9 +165,16 @@ def state_of(folder: RunFolder) -> str:
     """Return the state of the run's result; empty without one."""
     try:
         # Not by `read_result`: a result of another version has a state, too.
-        return json.loads(folder.result.read_text())["state"]
+        values = json.loads(folder.result.read_text())
+        return values["state"] if is_of_folder(values, folder.path) else ""
     except (OSError, ValueError, LookupError, TypeError):
         return ""
+
+
+def is_of_folder(result: Mapping[str, Any], path: Path) -> bool:
+    """Tell whether a result is of the run that its folder is called after, `<name>-<variant id>/seed<k>[.n]`."""
+    named = re.fullmatch(r".*-([0-9a-f]{8})/seed(\d+)(\.\d+)?", f"{path.parent.name}/{path.name}")
+    return named is None or (result["variant_id"], str(result["seed"])) == named.groups()[:2]
 
 
 def age_of_attempt(path: Path) -> tuple[float, int, str]:

@@ -11,6 +11,7 @@ import pytest
 from golf.errors import GolfError
 from golf.report.rows import bytes_per_token, row_of
 from golf.report.store import latest_row
+from golf.run.folder import finished_run
 from golf.run.identity import variant_id
 from golf.run.result import read_result
 from golf.settings.config import Config
@@ -116,10 +117,25 @@ def test_a_finished_result_that_a_later_attempt_replaced_is_named(tmp_path: Path
 
 def test_copies_of_a_run_are_told_apart_by_their_folders(tmp_path: Path) -> None:
     first = write_run(tmp_path, Config(), 1.2286)
-    copy = tmp_path / "copy-1234abcd" / first.name
+    copy = tmp_path / "copy-of-it" / first.name
     shutil.copytree(first, copy)
     (said,) = latest_row([first, copy]).faults
-    assert f"{first.parent.name}/{first.name}" in said and f"copy-1234abcd/{first.name}" in said
+    assert f"{first.parent.name}/{first.name}" in said and f"copy-of-it/{first.name}" in said
+
+
+def test_a_result_of_another_run_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOLF_RUNS", str(tmp_path))
+    other, cfg = write_run(tmp_path, with_lr(0.02), 1.1), with_lr(0.04)
+    for seed in (1, 3):
+        folder = write_run(tmp_path, cfg, 1.2, seed)
+        assert row_of(folder).counts and finished_run(variant_id(cfg), seed)
+        if seed == 3:
+            other = tmp_path / f"{cfg.name}-{variant_id(cfg)}" / "seed1"
+        shutil.copy(other / "result.json", folder)
+        row = row_of(folder)
+        assert (row.state, row.variant, row.seed, row.counts) == ("unreadable", variant_id(cfg), seed, False)
+        assert row.reason.startswith(f"result.json is of {cfg.name}-") and row.reason.endswith("/seed1")
+        assert not finished_run(variant_id(cfg), seed), "a sweep repeats it"
 
 
 def test_the_latest_attempt_that_tells_something_stands_for_the_seed(tmp_path: Path) -> None:

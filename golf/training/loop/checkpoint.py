@@ -1,20 +1,23 @@
 """Checkpoints of long runs, from which they resume after their machine was taken away. Short runs start over.
 
 `checkpoint/step<n>/` holds one safetensors file a rank. The first rank's file has the weights, their averages and
-Adam's moments, which are the same on every rank. Each file has the momentum of the matrices that its rank owns, and
-the rank's random states. A checkpoint is valid once `latest.json` names it, after every rank has written its file. It
-also names the data, which must not change, and the code: a run that resumes with other code has a warning.
+Adam's moments, which are the same on every rank. Each file has the momentum of the matrices that its rank owns, and the
+rank's random states, and a checksum of all. A checkpoint is valid once `latest.json` names it, after every rank has
+written its file. It also names the data, which must not change, and the code: a run that resumes with other code has a
+warning.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor
 
@@ -38,6 +41,7 @@ class Start:
     stage_steps: tuple[int, ...] = ()  # steps of each of schedule.stages so far
 
 
+CHECKSUM = "crc32"  # its key in a file's metadata
 CHECKPOINT_SECONDS = 600.0  # default interval of a run without a time budget
 
 
@@ -78,7 +82,8 @@ class Checkpoints:
         # A folder of its own, so that the checkpoint before is untouched while this one is written.
         folder = self.folder / f"step{start.step}"
         # Not safetensors' own writer, whose errors for a full disk are no `OSError`.
-        write_atomic(self._rank_file(folder, self.ranks.rank), save(flatten(self._state())))
+        state = flatten(self._state())
+        write_atomic(self._rank_file(folder, self.ranks.rank), save(state, {CHECKSUM: _checksum(state)}))
         # latest.json may name the folder only after every rank has written its file.
         self.ranks.barrier()
         if self.ranks.is_first:
@@ -152,7 +157,13 @@ class Checkpoints:
     def _read(self, folder: Path, rank: int) -> dict[str, Tensor]:
         path = self._rank_file(folder, rank)
         try:
-            return load_file(path)
+            with safe_open(path, "pt") as file:
+                said = (file.metadata() or {}).get(CHECKSUM)
+            state = load_file(path)
+            # Checkpoints of earlier versions have none.
+            if said not in (None, _checksum(state)):
+                raise ValueError("its bytes have changed since it was written")
+            return state
         # Any error, because safetensors has errors of its own.
         except Exception as error:
             raise GolfError(f"The checkpoint {path} cannot be read ({error}): {self._start_over}.") from error
@@ -177,6 +188,13 @@ class Checkpoints:
         torch.set_rng_state(own["random"]["cpu"])
         if device.type != "cpu":
             torch.get_device_module(device).set_rng_state(own["random"][device.type])
+
+
+def _checksum(state: dict[str, Tensor]) -> str:
+    total = 0
+    for name in sorted(state):
+        total = zlib.crc32(state[name].reshape(-1).view(torch.uint8).numpy().data, zlib.crc32(name.encode(), total))
+    return f"{total:08x}"
 
 
 def _random_states(device: torch.device) -> dict[str, Tensor]:

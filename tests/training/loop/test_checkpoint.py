@@ -234,6 +234,11 @@ def test_a_checkpoint_that_does_not_fit_is_one_sentence_and_other_code_is_noted(
         latest.write_text(damaged)
         assert "latest.json cannot be read" in load_error(cfg, folder)
     latest.write_text(json.dumps(saved))
+    file = folder.checkpoint / "step3" / "rank0.safetensors"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-40] + bytes(255 - byte for byte in whole[-40:-20]) + whole[-20:])
+    assert "its bytes have changed since it was written" in load_error(cfg, folder)
+    file.write_bytes(whole)
     wider = copy.deepcopy(cfg)
     wider.model.mlp_hidden = 48
     assert "does not fit this run" in load_error(wider, folder)
