@@ -15,11 +15,12 @@ CLUSTERS = ROOT / "conf" / "cluster"
 
 
 def cluster_hardware(arguments: Sequence[str]) -> Hardware | None:
-    """Return the hardware of a node of `cluster=…`, for which `auto` settings are chosen; None if none is named."""
-    named = [a.partition("=")[2] for a in arguments if a.startswith("cluster=")]
-    if not named:
+    """Return the hardware of a node of `cluster=…`, for which `auto` settings are chosen; None for this machine."""
+    if not (named := [a.partition("=")[2] for a in arguments if a.startswith("cluster=")]):
         return None
     values = _cluster(named[-1])
+    if values.get("executor", "local") == "local":
+        return None
     for argument in arguments:
         key, _, value = argument.partition("=")
         if key.startswith("cluster.gpu"):

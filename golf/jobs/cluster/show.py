@@ -35,8 +35,12 @@ def show_order(order: ClusterOrder, name: str) -> None:
     cfg = order.to_run[0].cfg
     price = f", ${order.dollars:,.0f}" if order.dollars else ""
     cost = f"at most {order.gpu_hours:,.1f} GPU hours{price}" if cfg.cluster.gpus else "no GPUs"
-    print(f"{cost}: {counted(cfg.cluster.minutes, 'minute')} each, {cfg.cluster.at_once} at once")
-    if cfg.cluster.executor == "slurm" and cfg.cluster.minutes * 60 <= training_seconds(cfg):
+    is_slurm = cfg.cluster.executor == "slurm"
+    at_once = (
+        f"{cfg.cluster.at_once} at once" if is_slurm else "all at once on these cores; golf train -m shares them out"
+    )
+    print(f"{cost}: {counted(cfg.cluster.minutes, 'minute')} each, {at_once}")
+    if is_slurm and cfg.cluster.minutes * 60 <= training_seconds(cfg):
         print(f"warning: cluster.minutes ends a job before its {training_seconds(cfg):g} s of training: raise it")
     for remark in dict.fromkeys(remark for job in order.to_run for remark in job.remarks):
         print(f"  {remark}")

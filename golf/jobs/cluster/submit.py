@@ -19,7 +19,7 @@ from golf.jobs.cluster.queue import job_states
 from golf.jobs.cluster.snapshot import take_snapshot
 from golf.jobs.cluster.unrecorded import note_sending, note_sent, unrecorded_jobs
 from golf.jobs.sweep.jobs import FINISHED, RUNNING, Job, Key, Refused, dealt, distinct, progress_of
-from golf.jobs.sweep.record import make_record, read_record, sweep_folder, write_record
+from golf.jobs.sweep.record import extended, make_record, read_record, sweep_folder, write_record
 from golf.paths import import_variables
 from golf.run.folder import runs_root
 from golf.run.locks import Lock, try_lock
@@ -167,7 +167,11 @@ def output_kept_from_children() -> Iterator[None]:
 
 def record_order(order: ClusterOrder, name: str) -> None:
     """Write the record of sweep `name`, for reports and for the same command later."""
-    write_record(make_record(name, sys.argv, order.jobs, order.refused, read_record(name)))
+    before = read_record(name)
+    made = make_record(name, sys.argv, order.jobs, order.refused, before)
+    # A sweep of the same name may have had other variants: `auto` settings follow the machine.
+    known = {run["variant_id"] for run in before.runs} if before else set()
+    write_record(extended(before, made) if before and known - {run["variant_id"] for run in made.runs} else made)
 
 
 def lock_submitting() -> Lock:

@@ -64,10 +64,14 @@ def test_a_submit_that_fails_takes_no_record_from_a_sweep_that_was_run_here(
 ) -> None:
     monkeypatch.setattr("submitit.AutoExecutor.map_array", lambda *_: [][0])
     name = sweep_name("seed", completed([*tiny_overrides(tiny), "seed=1,2"]))
-    write_record(SweepRecord(name, [], "2026-01-01", runs=[]))
+    # On another machine `auto` settings made another variant of the same overrides.
+    earlier = {"overrides": [], "variant_id": "0123abcd", "seed": 1, "name": "tiny"}
+    write_record(SweepRecord(name, [], "2026-01-01", runs=[earlier]))
     assert golf_main(*SUBMITS, *tiny_overrides(tiny), "seed=1,2").returncode == 2
     record = read_record(name)
-    assert record and record.created == "2026-01-01" and len(record.runs) == 2
+    assert record and record.created == "2026-01-01" and len(record.runs) == 3 and record.runs[0] == earlier
+    assert golf_main(*SUBMITS, *tiny_overrides(tiny), "seed=1,2").returncode == 2
+    assert read_record(name) == record
 
 
 def test_a_typo_in_a_swept_value_is_one_sentence(tiny: OwnDataset, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,6 +115,7 @@ def test_auto_is_settled_for_the_clusters_gpus() -> None:
         assert hardware.detect().gpus == 1 and hardware.detect().hopper
     assert (cfg.launch.device, cfg.model.compute_dtype, cfg.launch.compile) == ("cuda", "bf16", "full")
     assert hardware.detect() == here and cluster_hardware(["optim.matrix_lr=0.02"]) is None
+    assert cluster_hardware(["cluster=local"]) is None, "its jobs run on this machine"
     with pytest.raises(GolfError, match="cluster=slurm_a100 does not exist: there are local, "):
         cluster_hardware(["cluster=slurm_a100"])
 
