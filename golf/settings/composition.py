@@ -126,8 +126,7 @@ def _register_values() -> None:
 
 def without_ideas(overrides: Sequence[str]) -> list[str]:
     """Look into the folders of `ideas=FOLDER` or `ideas=[FOLDER,FOLDER]`; return the other overrides."""
-    named = [match[1] for o in overrides if (match := re.fullmatch(r"\+*ideas=(.*)", o))]
-    if named:
+    if named := [match[1] for o in overrides if (match := re.fullmatch(r"\+*ideas=(.*)", o))]:
         use_ideas(part.strip("\"' ") for text in named for part in text.strip("[]").split(",") if part.strip("\"' "))
     return [o for o in overrides if not re.match(r"\+*ideas=", o)]
 
@@ -180,10 +179,12 @@ def completed(overrides: Sequence[str]) -> list[str]:
     # conf/config.yaml cannot compute the scale itself: `data` reads it there, and Hydra hands on no computed choice.
     has_scale = any(re.match(r"[+]{0,2}scale=", o) for o in overrides)
     overrides = without_ideas(overrides)
-    scale = [] if has_scale else [f"scale={hardware.default_choice('scale')}"]
+    first = [] if has_scale else [f"scale={hardware.default_choice('scale')}"]
+    # A scale with a clock of its own comes behind the group `budget`, and would set it again.
+    first += ["budget.train_seconds=0"] * ("budget=unlimited" in overrides)
     for pattern, meant in OTHER_WORDS:
         overrides = [re.sub(pattern, meant, override) for override in overrides]
-    return [*scale, *filter(None, overrides)]
+    return [*first, *filter(None, overrides)]
 
 
 def sweep_label(overrides: Sequence[str]) -> str:

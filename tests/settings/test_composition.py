@@ -128,6 +128,13 @@ def test_a_number_on_the_command_line_is_not_scaled(machine: None) -> None:
     assert compose(["scale=laptop", "schedule.warmdown_iters=77"]).schedule.warmdown_iters == 77
 
 
+def test_a_run_without_a_clock_has_none_at_any_scale(machine: None) -> None:
+    for scale in ("laptop", "single_gpu", "record"):
+        assert compose([f"scale={scale}", "budget=unlimited"]).budget.train_seconds == 0
+    assert compose(["scale=laptop"]).budget.train_seconds == 120
+    assert compose(["scale=laptop", "budget=unlimited", "budget.train_seconds=7"]).budget.train_seconds == 7
+
+
 def test_what_test_time_training_leaves_open_is_its_recipes(machine: None) -> None:
     sgd, lora = (ttt_recipe(compose([f"eval=ttt_{method}", "scale=record"]))[:4] for method in ("sgd", "lora"))
     assert sgd == (0.002, 32_768, 32, 1024) and lora == (0.01, 256, 64, 1024)
