@@ -158,7 +158,7 @@ def find_inputs(cfg: Config) -> None:
 def set_from(environment: Mapping[str, str], cfg: Config) -> None:
     """Set those settings of `cfg` that `ENVIRONMENT` names a variable of `environment` for.
 
-    A run in stages has STAGES, too: a list of them in JSON. Raises `GolfError` for a text where a number has to be.
+    A run in stages has STAGES, too: a list of them in JSON. Raises `GolfError` for what is no number from 0 up.
     """
     for name, keys in ENVIRONMENT.items():
         for key in keys.split() if name in environment else ():
@@ -166,9 +166,13 @@ def set_from(environment: Mapping[str, str], cfg: Config) -> None:
             node: Any = functools.reduce(getattr, groups, cfg)
             # The default tells the type that the text of the variable has to become.
             try:
-                setattr(node, field, type(getattr(node, field))(environment[name]))
+                value = type(getattr(node, field))(environment[name])
+                # Turned round, so that NaN is refused, too.
+                if not (isinstance(value, str) or value >= 0):
+                    raise ValueError
+                setattr(node, field, value)
             except ValueError as error:
-                raise GolfError(f"{name}={environment[name]} is no number") from error
+                raise GolfError(f"{name}={environment[name]} is no number from 0 up") from error
     if has_stages(cfg) and "STAGES" in environment:
         like = cfg.schedule.stages[0]
         cfg.schedule.stages = [dataclasses.replace(like, **stage) for stage in json.loads(environment["STAGES"])]

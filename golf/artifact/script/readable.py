@@ -49,7 +49,8 @@ def _section(section: Section) -> str:
     name = section.name.removeprefix(f"{PACKAGE}.").replace(".", "/")
     # The docstring of the program, the one module that ends in `if __name__`, is the title of the file already.
     is_program = any(isinstance(node, ast.If) for node in section.body)
-    about = f"# {name}.py" + ("" if is_program else f": {section.about.splitlines()[0]}")
+    title = "" if is_program else section.about.partition("\n")[0]
+    about = f"# {name}.py" + (f": {title}" if title else "")
     for node in section.body:
         _shorten_docstrings(node)
     tree = ast.fix_missing_locations(ast.Module(_with_marks(section.body), []))
