@@ -13,6 +13,7 @@ import functools
 import hashlib
 import importlib
 import os
+import re
 import sys
 import traceback
 from collections.abc import Iterable, Mapping
@@ -31,6 +32,7 @@ FOLDER, OWN = ROOT / PACKAGE, ROOT / "golf" / "training" / "techniques"
 # Hashes of the code of the ideas that were techniques of golf, by name. While it is unchanged, it is left out of the
 # ids of variants, which so stay those of before.
 ONCE_BUILT_IN = dict(csv.reader(Path(__file__).with_name("once_built_in.csv").read_text().splitlines()))
+OTHERS = re.compile(r"^\s*(?:from|import)\s+(?:ideas|\.)\.(\w+)", re.MULTILINE)  # ideas that a module imports from
 FAULTY_VALUES: dict[str, str] = {}  # idea → sentence about its file of values
 
 
@@ -47,12 +49,31 @@ class Idea:
         """The module that registers the technique."""
         return self.folder / f"{self.module.rpartition('.')[2]}.py"
 
+    def code(self) -> dict[Path, list[Path]]:
+        """Return the files of its code by folder: its own, and those of ideas from whose folders it imports.
+
+        Files that the code names count, too. Its values are settings, and its test and page are no code.
+        """
+        files: dict[Path, list[Path]] = {}
+        folders = [self.folder]
+        # The list grows by the folders of the ideas that are imported.
+        for folder in folders:
+            inside = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+            modules = [p for p in inside if p.suffix == ".py" and not p.name.startswith(("test_", "conftest"))]
+            text = b"".join(path.read_bytes() for path in modules)
+            no_code = {".py", ".pyc", ".md"}
+            named = [p for p in inside if p.suffix not in no_code and p.stem != folder.name and p.name.encode() in text]
+            files[folder] = modules + named
+            used = {ideas()[name].folder for name in OTHERS.findall(text.decode(errors="replace")) if name in ideas()}
+            folders += sorted(used.difference(folders))
+        return files
+
     def digest(self) -> str:
-        """Return a hash of its code, twelve hex digits. Its values are settings, and its test and page are no code."""
+        """Return a hash of its code, twelve hex digits."""
         total = hashlib.sha256()
-        for path in sorted(self.folder.rglob("*.py")):
-            if not path.name.startswith(("test_", "conftest")):
-                total.update(f"{path.relative_to(self.folder)}\0".encode())
+        for folder, files in self.code().items():
+            for path in files:
+                total.update(f"{path.relative_to(folder)}\0".encode())
                 total.update(hashlib.sha256(path.read_bytes()).digest())
         return total.hexdigest()[:12]
 
@@ -180,23 +201,25 @@ def idea_of(kind: type) -> Idea | None:
 
 
 def place_of(error: BaseException, names: Iterable[str]) -> str:
-    """Return where `error` was raised, the innermost line of an idea or of any file, beside the ideas among `names`.
+    """Return where `error` was raised: the innermost line of an idea, else of any file, beside the ideas among `names`.
 
     The text stands behind a message. It is empty without an idea.
     """
     selected = [ideas()[name] for name in names if name in ideas()]
     frames = traceback.extract_tb(error.__traceback__)[::-1]
-    inside = [(idea.name, f) for f in frames for idea in selected if Path(f.filename).is_relative_to(idea.folder)]
-    if not selected or not frames:
+    everywhere = ideas().values()
+    inside = [(idea.name, f) for f in frames for idea in everywhere if Path(f.filename).is_relative_to(idea.folder)]
+    if not frames or not (selected or inside):
         return ""
     idea, frame = inside[0] if inside else (", ".join(idea.name for idea in selected), frames[0])
     return f" ({Path(frame.filename).name}, line {frame.lineno}, with the idea {idea})"
 
 
 def outside_folders(names: Iterable[str]) -> list[Path]:
-    """Return the folders of those of the techniques `names` that are ideas outside this checkout and any package."""
+    """Return the folders of the ideas among `names`, and of those they import, outside this checkout and packages."""
     selected = [ideas()[name] for name in names if name in ideas()]
-    return [idea.folder for idea in selected if idea.folder.parent != FOLDER and idea.module.startswith(f"{PACKAGE}.")]
+    folders = [folder for idea in selected if idea.module.startswith(f"{PACKAGE}.") for folder in idea.code()]
+    return [folder for folder in dict.fromkeys(folders) if folder.parent != FOLDER]
 
 
 def file_of(module: str) -> Path | None:

@@ -43,6 +43,7 @@ from golf.artifact.header import (
 from golf.artifact.quant.formats import ANY_FORM, CodedTensor, CodedTensors, Tech, in_groups
 from golf.artifact.quant.policy import dequantize, dequantize_as
 from golf.errors import GolfError, MissingError
+from golf.idea_folders import refuse_changed
 from golf.questions import proves
 from golf.settings.config import ModelConfig, QuantConfig, packs_bits, techniques_from_dict
 
@@ -112,11 +113,17 @@ def pack(coded: CodedTensors, model: ModelConfig, quant: QuantConfig, tech: Tech
     return fixed + CRC.pack(zlib.crc32(body + codes, zlib.crc32(fixed))) + body + codes
 
 
-def load(path: str | Path) -> Artifact:
-    """Read an artifact file. Raises `GolfError` if it is missing, foreign, cut off or altered."""
-    content = read_file(path)
+def load(path: str | Path, *, by_its_run: bool = False) -> Artifact:
+    """Read an artifact file. Raises `GolfError` if it is missing, foreign, cut off or altered.
+
+    Also raises it if an idea has changed since the run in the same folder, unless that run itself reads the file.
+    """
+    content, config = read_file(path), Path(path).with_name("config.json")
     with _intact(path):
-        return unpack(content)
+        artifact = unpack(content)
+    if artifact.tech and not by_its_run and config.exists():
+        refuse_changed(json.loads(config.read_text()).get("idea_code", {}))
+    return artifact
 
 
 def load_weights_only(path: str | Path, quant: QuantConfig, tech: Tech) -> dict[str, Tensor]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, cast, get_type_hints
 
 from golf.errors import GolfError
+from golf.idea_folders import place_of
 from golf.paths import ROOT
 from golf.settings.config import Config
 from golf.settings.names import SYNONYMS, named_alike, no_technique, setting_keys, suggestion, technique_settings
@@ -66,8 +67,7 @@ def flags_first(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def _value_in(words: Sequence[str]) -> str:
     """Return the next word if it can be the value of the word before it."""
-    is_value = words and "=" not in words[0] and not re.match(r"-[^\d.]", words[0])
-    return words[0] if is_value else ""
+    return words[0] if words and "=" not in words[0] and not re.match(r"-[^\d.]", words[0]) else ""
 
 
 def _no_equals(word: str, following: Sequence[str]) -> str:
@@ -108,8 +108,7 @@ def explain(error: BaseException) -> str:
         r"(?:Value|Cannot convert) '(.*?)'(?: of type '\w+')? .*?(?:to|type) '?(\w+)'?[\s\S]*?full_key: (\S+)", text
     ):
         value, wanted, full_key = match.groups()
-        article = "an" if wanted == "Integer" else "a"
-        return f"{full_key} takes {article} {wanted.lower()}, not '{value}'."
+        return f"{full_key} takes {'an' if wanted == 'Integer' else 'a'} {wanted.lower()}, not '{value}'."
     for error_of_hydra in SENTENCES["errors"]:
         if match := re.search(error_of_hydra["text"], text):
             return str(error_of_hydra["says"].format(*match.groups()))
@@ -121,7 +120,7 @@ def explain(error: BaseException) -> str:
         return _unreadable(unread[0])
     if match := re.search(r"is not a ListConfig[\s\S]*?full_key: (\S+)", text):
         return f"{match[1]} takes a list: write {match[1]}=[…] with commas between."
-    return f"The overrides cannot be composed: {' '.join(text.split())}"
+    return f"The overrides cannot be composed: {' '.join(text.split())}{place_of(error, ())}"
 
 
 def _unreadable(override: str) -> str:

@@ -94,12 +94,13 @@ def no_technique(name: str) -> str:
     name = name.removesuffix("_schema")  # of an idea that registers nothing
     if name in ideas():
         return fault(ideas()[name])
+    if name in technique_settings():
+        return f"The technique {name} stands in the module of another idea: move it to a folder of its own, {name}/."
     return f"There is no technique {name}; {suggestion(name, sorted(technique_settings()))} Or add ideas=FOLDER."
 
 
 def suggestion(word: str, known: Sequence[str]) -> str:
     """Return the end of a sentence about an unknown word: the close one among `known`, and all of them."""
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    if close:
+    if close := difflib.get_close_matches(word, known, n=1, cutoff=0.5):
         return f"did you mean {close[0]}? (Known: {', '.join(known)}.)"
     return f"known are {', '.join(known)}."

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from golf.artifact.script.modules import source_of
 from golf.commands.completion_command import _overrides
 from golf.commands.idea_new_command import write_idea
 from golf.errors import GolfError, MissingError
-from golf.idea_folders import idea_of, ideas, place_of, refuse_changed, use_ideas
+from golf.idea_folders import idea_of, ideas, outside_folders, place_of, refuse_changed, use_ideas
 from golf.jobs.cluster import snapshot
 from golf.registry import technique_types
 from golf.run.folder import RunFolder, describe
@@ -27,6 +28,7 @@ from golf.run.identity import variant_id
 from golf.settings.catalogue import found
 from golf.settings.composition import refuse_mistakes
 from golf.settings.config import Config, from_dict, to_dict
+from golf.settings.mistakes import explain
 from golf.training.model.build import shapeless_model
 from tests.support import golf_main
 
@@ -82,6 +84,38 @@ def test_the_id_is_of_the_code_and_not_of_the_place(
     assert "idea_code" not in to_dict(golf.compose(SMALL)), "runs without ideas keep their files and ids"
     with pytest.raises(GolfError, match=f"random_map has changed .*code {first.idea_code['random_map']}"):
         refuse_changed(first.idea_code)
+
+
+def test_code_of_other_ideas_and_named_files_is_in_the_id(write: Callable[..., Path]) -> None:
+    lender = write("lender", IDEA.format(name="lender"))
+    (lender / "parts.py").write_text("HALF = 0.5\n")
+    imports = "\nfrom ideas.lender.parts import HALF\n"
+    borrower = write("borrower", IDEA.format(name="borrower") + imports + 'TABLE = "table.txt"\n')
+    table, note = borrower / "table.txt", borrower / "note.txt"
+    table.write_text("1 2 3")
+    folder = f"ideas={borrower.parent}"
+    seen = [variant_id(golf.compose([folder, *SMALL, "tech=[borrower]"]))]
+    note.write_text("No line of code names this file.")
+    assert variant_id(golf.compose([folder, *SMALL, "tech=[borrower]"])) == seen[0]
+    for path, text in ((lender / "parts.py", "HALF = 0.25\n"), (table, "4 5 6")):
+        path.write_text(text)
+        seen.append(variant_id(golf.compose([folder, *SMALL, "tech=[borrower]"])))
+    assert len(set(seen)) == 3
+    assert ideas()["borrower"].code()[borrower] == [borrower / "borrower.py", table]
+    assert outside_folders(["borrower"]) == [borrower, lender]
+
+
+def test_an_edit_that_changes_settings_is_refused(write: Callable[..., Path]) -> None:
+    folder = write("writer", IDEA.format(name="writer") + "        self.factor = self.factor / 2\n")
+    with pytest.raises(GolfError, match="technique writer changes its settings in edit_model"):
+        golf.build_model(golf.compose([f"ideas={folder}", *SMALL, "tech=[writer]"]))
+
+
+def test_a_value_error_of_an_edit_is_placed_in_the_idea(write: Callable[..., Path]) -> None:
+    folder = write("picky", IDEA.format(name="picky") + "        raise ValueError('too steep')\n")
+    with pytest.raises(ValueError, match="too steep") as raised:
+        shapeless_model(golf.compose([f"ideas={folder}", *SMALL, "tech=[picky]"]))
+    assert re.search(r"composed: too steep .picky.py, line \d+, with the idea picky.$", explain(raised.value))
 
 
 def test_the_command_line_reads_the_folder(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,6 +191,11 @@ def test_an_artifact_in_the_number_format_of_an_idea_names_the_idea(
     (tmp_path / "a.golf").write_bytes(pack(coded, cfg.model, cfg.quant, cfg.tech))
     (back,) = load(tmp_path / "a.golf").state_dict().values()
     assert torch.equal(back.abs() / back.abs().amin(1, keepdim=True) % 2, torch.ones(4, 64))
+    # Beside the configuration of its run, an artifact is not read with other code.
+    (tmp_path / "config.json").write_text(json.dumps({"idea_code": {"halves": "0123456789ab"}}))
+    with pytest.raises(GolfError, match=r"halves has changed .*code 0123456789ab"):
+        load(tmp_path / "a.golf")
+    assert load(tmp_path / "a.golf", by_its_run=True).tech == cfg.tech
     monkeypatch.setenv("GOLF_IDEAS", "")
     technique_types().pop("halves")
     with pytest.raises(MissingError, match="golf cannot be opened: There is no technique halves here"):
@@ -187,6 +226,8 @@ def test_a_faulty_idea_is_named_where_it_is_selected_alone(text: str, said: str,
         ("matrix_rule = None", "matrix_rule acts with effect = CHANGES_STEP alone: set it, or make two ideas"),
         ('effect = "step"', "edit_model is not scored with effect = CHANGES_STEP: make two ideas"),
         ('effect = "order"', "effect = CHANGES_ORDER needs the method data_order: write it"),
+        ("def before_steps(self): ...", "before_steps is no seam: did you mean before_step?"),
+        ('require = ("xsa",)', "require is no seam: did you mean requires?"),
         ('groups = ("*.gate", "scalar")', "groups has to be pairs of a pattern and one of embed"),
         ('groups = (("*.gate", "gain"),)', "groups has to be pairs of a pattern and one of embed"),
     ],
@@ -222,16 +263,24 @@ def test_a_crash_is_placed_in_the_idea(write: Callable[..., Path]) -> None:
         chosen.acts_after()
     line = broken.traceback[-1].lineno + 1
     assert place_of(broken.value, ["breaks", "xsa"]) == f" (breaks.py, line {line}, with the idea breaks)"
-    assert place_of(broken.value, ["xsa"]) == ""
+    assert place_of(broken.value, ["xsa"]) == place_of(broken.value, ["breaks"])
     with pytest.raises(TypeError) as outside:
         sum(["text"])  # type: ignore[list-item]
     assert place_of(outside.value, ["breaks"]).startswith(" (test_idea_folders.py, line ")
+    assert place_of(outside.value, ["xsa"]) == ""
 
 
 def test_a_technique_above_a_fault_in_its_module_is_not_taken(write: Callable[..., Path]) -> None:
     folder = write("faulty", IDEA.format(name="faulty") + "1 / 0\n")
     with pytest.raises(GolfError, match=r"The idea faulty in .* cannot be imported .ZeroDivisionError"):
         golf.compose([f"ideas={folder}", *SMALL, "tech=[faulty]"])
+
+
+def test_two_techniques_in_one_module_are_told_to_part(write: Callable[..., Path]) -> None:
+    second = IDEA.format(name="duo_b").replace("class Idea", "class Other")
+    folder = write("duo", IDEA.format(name="duo") + second)
+    with pytest.raises(GolfError, match="The technique duo_b stands in the module of another idea: move it"):
+        golf.compose([f"ideas={folder}", *SMALL, "tech=[duo,duo_b]"])
 
 
 def test_values_that_are_no_yaml_are_one_sentence(write: Callable[..., Path]) -> None:
@@ -282,11 +331,14 @@ def test_an_installed_package_names_its_ideas(forgotten: None, tmp_path: Path, m
 @pytest.mark.slow
 def test_a_snapshot_for_jobs_holds_them(outside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (outside / "random_map" / "data.bin").write_bytes(b"no code")
+    (outside / "random_map" / "named.txt").write_text("0.5")
+    main = outside / "random_map" / "random_map.py"
+    main.write_text(main.read_text() + '\n\nNAMED = "named.txt"\n')
     without = snapshot.code_digest()
     copied = snapshot.take_snapshot(tmp_path / "snapshots")
     assert copied.name == without
     files = {path.name for path in (copied / "ideas" / "random_map").iterdir()}
-    assert files == {"random_map.py", "signs.py", "random_map.yaml"}
+    assert files == {"random_map.py", "signs.py", "random_map.yaml", "named.txt"}
     # Jobs run the copy, whatever happens to the folder that the command named.
     signs = outside / "random_map" / "signs.py"
     signs.write_text(signs.read_text() + "CHANGED = 1\n")

@@ -9,6 +9,7 @@ import golf
 from golf.errors import GolfError
 from golf.plan.lines import lines_before_run
 from golf.training.loop.proofs import failed_proofs
+from golf.training.loop.setting_proofs import inert_settings
 
 SMALL = [
     *("model=4l", "scale=laptop", "model.model_dim=32", "model.num_heads=2", "model.num_kv_heads=1"),
@@ -98,6 +99,40 @@ class Mistake(Technique):
         return found
 """
 
+REMEMBERS = """
+from golf.artifact.quant.formats import OwnFormat
+from golf.training.techniques.base import CHANGES_STORAGE
+
+STEPS = {{}}
+
+@dataclass(frozen=True)
+class Remembering(OwnFormat):
+    name: str
+    bits: int = 4
+
+    def codes(self, w):
+        step = w.abs().max().clamp(min=1e-4) / 7 if w.numel() else torch.ones(())
+        STEPS.setdefault("step", float(step))
+        scales = torch.full((self.scale_count(w.shape),), float(step), dtype=torch.float16)
+        return (w / scales.float().sum().clamp(min=1e-6)).round().clamp(-7, 7).to(torch.int8), scales
+
+    def values(self, codes, scales):
+        return codes.float() * {step}
+
+    def scale_count(self, shape):
+        return int(torch.Size(shape).numel() > 0)
+
+
+@technique("mistake")
+@dataclass
+class Mistake(Technique):
+    source = "a test"
+    effect = CHANGES_STORAGE
+
+    def number_format(self):
+        return Remembering(self.name)
+"""
+
 
 def found(write: Callable[..., Path], code: str, *overrides: str) -> list[str]:
     folder = write("mistake", IDEA + code)
@@ -132,6 +167,22 @@ def test_experts_that_a_short_text_does_not_reach_are_no_fault(write: Callable[.
 def test_long_matches_of_a_predictor_are_proved(total: float, is_fault: bool, write: Callable[..., Path]) -> None:
     said = found(write, MATCH.format(total=total))
     assert bool(said) == is_fault and all("probabilities" in line for line in said)
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        ("scales.float().sum()", ""),
+        ('STEPS.get("step", 1.0)', "it decodes with what its coding kept in memory"),
+        pytest.param('STEPS["step"]', "KeyError: 'step'", marks=pytest.mark.slow),
+    ],
+)
+def test_a_format_that_decodes_from_memory_is_found(step: str, said: str, write: Callable[..., Path]) -> None:
+    folder = write("mistake", IDEA + REMEMBERS.format(step=step))
+    stored = [f"quant.{kind}.format=mistake" for kind in ("attn", "mlp")]
+    cfg = golf.compose([f"ideas={folder}", *SMALL, "tech=[mistake]", "quant.small_numel=64", *stored])
+    expected = f"a new process reads other weights of the number format mistake from the artifact: {said}"
+    assert inert_settings(cfg, lambda _: True) == ([expected] if said else [])
 
 
 def test_a_class_called_like_another_is_refused_before_the_training(write: Callable[..., Path]) -> None:

@@ -23,8 +23,7 @@ def take_snapshot(folder: Path) -> Path:
     `snapshot.json` has the commit and the package versions, `dirty.diff` the difference from the commit. `data` is a
     link to the data sets.
     """
-    digest = code_digest()
-    snapshot = folder / digest
+    snapshot = folder / code_digest()
     if snapshot.exists():
         return snapshot
     with new_folder(snapshot) as unfinished:
@@ -36,6 +35,9 @@ def take_snapshot(folder: Path) -> Path:
                 shutil.copy2(source, unfinished / name)
         for idea in _copied_ideas():
             shutil.copytree(idea.folder, unfinished / PACKAGE / idea.name, ignore=_only_code)
+            # Files that the code names are no modules.
+            for path in idea.code()[idea.folder]:
+                shutil.copy2(path, unfinished / PACKAGE / idea.name / path.relative_to(idea.folder))
         # Data sets are too large to be copied with every state of the code.
         (unfinished / "data").symlink_to(ROOT / "data")
         if diff := _diff():

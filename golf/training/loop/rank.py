@@ -127,7 +127,7 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
 
     # Load from disk and score: only what the file holds counts.
     start_of_scoring = time.perf_counter()
-    scores = score_artifact(cfg, load(folder.artifact).state_dict(), scorer, log)
+    scores = score_artifact(cfg, load(folder.artifact, by_its_run=True).state_dict(), scorer, log)
     whole_seconds = time.perf_counter() - start_of_scoring
 
     # Result. Only the first rank knows the sizes, so it alone judges the run by its budget.

@@ -43,14 +43,15 @@ def scoring_breaches(cfg: Config) -> list[str]:
 
 @cpu_kernels()
 def improper_predictor(cfg: Config) -> list[str]:
-    """Return a sentence for every rule that a technique's predictor breaks at any position of a short text.
+    """Return a sentence for every rule that a technique's predictor breaks at any position asked of a text.
 
     It is asked alone for the whole vocabulary, and then mixed into the scores of a model of one layer.
     """
     random, vocab = np.random.default_rng(0), cfg.model.vocab_size
-    # Few kinds of tokens in a text that comes twice, so that short and long contexts come again.
-    text = np.tile(random.choice(random.choice(vocab, 6), 1 + max(20, min(100, MOST_ASKED // vocab // 2))), 2)
-    breaches = predictor_breaches(predictor_of(cfg), vocab, text.astype(np.uint16))
+    # Few kinds of tokens in a text that comes again and again, so that short and long contexts do.
+    part = random.choice(random.choice(vocab, 6), 1 + max(20, min(100, MOST_ASKED // vocab // 2)))
+    text = np.resize(part, LONGEST_ROW).astype(np.uint16)
+    breaches = predictor_breaches(predictor_of(cfg), vocab, text, 2 * part.size)
     shape = ModelConfig(vocab_size=VOCAB, num_layers=1, model_dim=16, num_heads=2, num_kv_heads=1, compute_dtype="fp32")
     tech = {name: technique for name, technique in cfg.tech.items() if technique.effect == CHANGES_SCORE}
     small = dataclasses.replace(_small_scoring(cfg), model=shape, tech=tech)

@@ -9,16 +9,24 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from golf.artifact.quant.formats import CodedTensor, OwnFormat, own_formats
+from golf.artifact.container import load, pack
+from golf.artifact.quant.formats import CodedTensors, OwnFormat, own_formats
 from golf.artifact.quant.policy import quantize, storage_class, storage_of, tensor_class
 from golf.errors import GolfError
+from golf.paths import import_variables
 from golf.registry import CHANGES_STEP
 from golf.settings.config import Config, ModelConfig, techniques, training_seconds
 from golf.settings.dropping import OFF, keys_that_are_on, switch_off
@@ -38,6 +46,7 @@ FRACTIONS = (0.0, 0.3, 0.6, 0.9)  # shares of the run at which steps are taken, 
 LARGE_GRADIENT = 1e3  # larger than any norm that clipping is meant for
 SHARD_TOKENS, SEQ_LEN, BATCHES = 64, 8, 8
 SAMPLE = 128  # largest number of rows and columns of a tensor that is quantized
+WEIGHTS_DIGEST = "import sys, golf.training.loop.setting_proofs as proofs; print(proofs.weights_digest(sys.argv[1]))"
 SAME_SCORE = 1e-6  # nats; windows without overlap differ from the standard score by rounding
 
 
@@ -47,7 +56,8 @@ def inert_settings(cfg: Config, model_differs: Callable[[Config], bool]) -> list
     `model_differs` tells whether loss or gradients of another configuration's model differ from those of `cfg`'s.
     """
     compared, failures = _Comparison(cfg, model_differs), _inert_rules(cfg)
-    failures += [fault for form in own_formats(cfg.tech).values() for fault in format_faults(form)]
+    if formats := own_formats(cfg.tech):
+        failures += [fault for form in formats.values() for fault in format_faults(form)] or _kept_in_memory(cfg)
     for name in OFF:
         keys = [key for key in keys_that_are_on(cfg, name) if not _shows_later(cfg, key)]
         if keys and _is_needed(_without(cfg, name, keys)):
@@ -82,6 +92,25 @@ def format_faults(form: OwnFormat) -> list[str]:
                 f"in {form.bits} bits, {count} scales in {form.scale_dtype}, finite float32 values"
             ]
     return []
+
+
+def _kept_in_memory(cfg: Config) -> list[str]:
+    """Return a sentence if a new process reads other weights from an artifact than this one, which coded them."""
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place, "artifact.golf")
+        path.write_bytes(pack(_coded_samples(cfg), cfg.model, cfg.quant, cfg.tech))
+        command, env = [sys.executable, "-c", WEIGHTS_DIGEST, str(path)], {**os.environ, **import_variables()}
+        done = subprocess.run(command, env=env, capture_output=True, text=True)
+        if done.stdout.split()[-1:] == [weights_digest(path)]:
+            return []
+    names = " or ".join(own_formats(cfg.tech))
+    fault = done.stderr.strip().splitlines()[-1:] or ["it decodes with what its coding kept in memory"]
+    return [f"a new process reads other weights of the number format {names} from the artifact: {fault[0]}"]
+
+
+def weights_digest(path: str | Path) -> str:
+    """Return a hash of the weights that an artifact file stands for."""
+    return hashlib.sha256(_bytes_of(*load(path).state_dict().values())).hexdigest()
 
 
 def _is_needed(other: Config) -> bool:
@@ -218,6 +247,11 @@ def _batches(cfg: Config) -> bytes:
 
 
 def _stored_bytes(cfg: Config) -> bytes:
+    coded = _coded_samples(cfg).values()
+    return b"".join(bytes(c.rotated) + _bytes_of(c.data, *([] if c.scale is None else [c.scale])) for c in coded)
+
+
+def _coded_samples(cfg: Config) -> CodedTensors:
     """Return the stored form of a matrix, a vector and a scalar of every class of tensors."""
     kinds: dict[tuple[str, str, int, bool], tuple[str, Tensor, str]] = {}
     for name, tensor in shapeless_model(cfg).scored_weights().items():
@@ -234,11 +268,7 @@ def _stored_bytes(cfg: Config) -> bytes:
             # Channels of different strength, so that the order in which GPTQ rounds them matters.
             inputs = inputs * torch.linspace(0.2, 2.0, inputs.size(1))
             hessians[name] = (inputs.T @ inputs).float()
-    return b"".join(map(_stored, quantize(state, quant, hessians, cfg.tech).values()))
-
-
-def _stored(coded: CodedTensor) -> bytes:
-    return bytes(coded.rotated) + _bytes_of(coded.data, *([] if coded.scale is None else [coded.scale]))
+    return quantize(state, quant, hessians, cfg.tech)
 
 
 def _scores(cfg: Config) -> frozenset[str]:

@@ -37,7 +37,10 @@ def build_model(cfg: Config, watch: Callable[[GPT, str], None] | None = None) ->
         if listens(watch):
             watch(model, "")
         for technique in techniques(cfg):
+            settings = repr(technique) if proves() else ""
             technique.edit_model(model, cfg)
+            if proves() and repr(technique) != settings:
+                raise GolfError(f"The technique {technique.name} changes its settings in edit_model: use a local name.")
             if listens(watch):
                 watch(model, technique.name)
     if proves():

@@ -107,8 +107,7 @@ def _before(places: np.ndarray, t: int, later: np.ndarray) -> np.ndarray:
     `later` are the beginnings of the documents behind that of `t`.
     """
     indices = np.arange(places.size)
-    end = int(later[0]) if later.size else places.size
-    reads_it = (places == places[t]) & (indices >= t) & (indices < end)
+    reads_it = (places == places[t]) & (indices >= t) & (indices < (later[0] if later.size else places.size))
     return (places <= places[t]) & ~reads_it
 
 
@@ -127,17 +126,20 @@ def _not_once(times: np.ndarray) -> list[str]:
     return breaches
 
 
-def predictor_breaches(predictor: Predictor, vocab_size: int, tokens: np.ndarray) -> list[str]:
+def predictor_breaches(predictor: Predictor, vocab_size: int, tokens: np.ndarray, first: int = 200) -> list[str]:
     """Return a sentence for the first target of `tokens` `[N + 1]` at which a predictor breaks a rule.
 
     Its probabilities of all tokens have to sum to one, its strength has to be a share, and `follow` has to say the same
-    before it knows the later tokens.
+    before it knows the later tokens. Asked for are the `first` targets and behind them powers of two and the last one.
     """
     half = tokens.size // 2
     followed = predictor.follow(tokens), predictor.follow(np.concatenate((tokens[:half], tokens[half:][::-1])))
     predictor.reset()
     predictor.see(int(tokens[0]))
     for i, target in enumerate(tokens[1:].tolist()):
+        if i >= first and i & (i - 1) and i < tokens.size - 2:
+            predictor.see(target)
+            continue
         strength, probability = predictor.propose(tokens[: i + 1])
         law = np.array([probability(token) for token in range(vocab_size)])
         # Turned round, so that NaN is a breach, too.

@@ -8,6 +8,7 @@ buffer by `before_step`. Attributes of a model never change in the timed region:
 
 from __future__ import annotations
 
+import difflib
 import functools
 from collections.abc import Callable
 from fnmatch import fnmatch
@@ -167,7 +168,7 @@ Kind = TypeVar("Kind", bound=type[Technique])
 
 
 def refuse_unused_seams(kind: type[Technique]) -> None:
-    """Raise `GolfError` for a seam that the effect leaves out or that it lacks, and for `groups` that are no pairs."""
+    """Raise `GolfError` for a misspelt seam, one that the effect leaves out or lacks, and wrong pairs in `groups`."""
     for seam, effect in SEAMS.items():
         is_own = getattr(kind, seam) is not getattr(Technique, seam)
         if is_own and kind.effect != effect:
@@ -176,6 +177,10 @@ def refuse_unused_seams(kind: type[Technique]) -> None:
             raise GolfError(f"effect = CHANGES_{effect.upper()} needs the method {seam}: write it")
     if kind.effect in (CHANGES_STEP, CHANGES_ORDER) and kind.edit_model is not Technique.edit_model:
         raise GolfError(f"edit_model is not scored with effect = CHANGES_{kind.effect.upper()}: make two ideas")
+    settings = getattr(kind, "__dataclass_fields__", {}).keys()
+    for own in [name for name in vars(kind).keys() - settings if name[0] != "_" and not hasattr(Technique, name)]:
+        if close := difflib.get_close_matches(own, dir(Technique), n=1, cutoff=0.92):
+            raise GolfError(f"{own} is no seam: did you mean {close[0]}? Begin the name of your own method with _")
     if any(len(pair) != 2 or pair[1] not in GROUPS for pair in kind.groups):
         raise GolfError(f"groups has to be pairs of a pattern and one of {', '.join(GROUPS)}")
 

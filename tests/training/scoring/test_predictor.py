@@ -117,6 +117,19 @@ def test_a_prediction_that_knows_later_tokens_is_refused() -> None:
     assert "knows a later token" in sentence
 
 
+class Generous(Toy):
+    """One that is a distribution until it has seen 2,000 tokens."""
+
+    def propose(self, history: np.ndarray) -> Proposal:
+        strength, probability = super().propose(history)
+        return Proposal(strength, lambda token: probability(token) * (1.3 if history.size > 2000 else 1.0))
+
+
+def test_a_distribution_is_asked_for_late_in_a_text_too() -> None:
+    (sentence,) = predictor_breaches(Generous(trie, 0.5), len(TOKENS), np.resize(TEXT, 4096), first=30)
+    assert sentence.startswith("the probabilities of all tokens for target 2048 sum to 1.3,")
+
+
 def test_the_mixture_is_its_formula() -> None:
     nats, shares, kept = torch.tensor([0.5, 2.0, 3.0]), torch.tensor([0.2, 0.0, 1.0]), torch.tensor([0.7, 0.9, 1.0])
     expected = -torch.log(kept * torch.exp(-nats) + (1 - kept) * shares)
