@@ -144,8 +144,7 @@ def _line(command: str) -> str:
 
 def summary(command: str) -> str:
     """Return the first line of the command's file. Importing 23 modules for it would take most of a second."""
-    path = FOLDER / f"{module_of(command).rpartition('.')[2]}.py"
-    with path.open(encoding="utf-8") as file:
+    with (FOLDER / f"{module_of(command).rpartition('.')[2]}.py").open(encoding="utf-8") as file:
         return file.readline().strip().strip('"').rstrip(".")
 
 

@@ -82,8 +82,7 @@ def _values(action: argparse.Action, current: str) -> Iterable[str]:
 
 def _overrides(current: str) -> Iterable[str]:
     """Return overrides of golf train: groups, their options, and settings once a group and a dot are typed."""
-    match = re.fullmatch(r"(\+*)([\w/]+)=(.*)", current)
-    if match:
+    if match := re.fullmatch(r"(\+*)([\w/]+)=(.*)", current):
         # Only the last of several options is completed: model=4l,9 and tech=[bigram,sw are under way.
         typed = re.sub(r"[^\[,]*$", "", match[3])
         return [f"{match[1]}{match[2]}={typed}{option}" for option in options_of(match[2])]

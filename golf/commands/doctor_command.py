@@ -54,8 +54,7 @@ def main(arguments: list[str]) -> int:
 
 def next_step(diagnoses: Sequence[Diagnosis]) -> str:
     """Return what to do first about a problem; without one, the command that this machine is made for."""
-    problems = [diagnosis for diagnosis in diagnoses if diagnosis.state == PROBLEM]
-    if problems:
+    if problems := [diagnosis for diagnosis in diagnoses if diagnosis.state == PROBLEM]:
         return f"{problems[0].advice}; then `golf doctor` again"
     from golf.settings.hardware import FINEWEB_VAL, detect
 

@@ -62,8 +62,7 @@ def driver_view() -> DriverView | None:
     status, text = output_of("nvidia-smi", "--query-gpu=driver_version,name", "--format=csv,noheader")
     if status != 0:
         return DriverView(error=first_line(text) or f"status {status}")
-    rows = [line.partition(",") for line in text.splitlines() if "," in line]
-    if not rows:
+    if not (rows := [line.partition(",") for line in text.splitlines() if "," in line]):
         return DriverView(error=first_line(text) or "no GPU is listed")
     return DriverView(tuple(name.strip() for _, _, name in rows), rows[0][0].strip())
 
@@ -145,8 +144,7 @@ def _unusable_because(driver: str, warned: list[str]) -> tuple[str, str]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None and visible.strip() in ("", "-1"):
         return f"CUDA_VISIBLE_DEVICES={visible} hides it", "unset CUDA_VISIBLE_DEVICES"
-    cuda = torch.version.cuda
-    if cuda is None:
+    if (cuda := torch.version.cuda) is None:
         return f"torch {torch.__version__} is built without CUDA", "install torch's CUDA build in its place"
     oldest = OLDEST_DRIVER.get(cuda.partition(".")[0])
     if oldest and tuple(map(int, re.findall(r"\d+", driver))) < oldest:

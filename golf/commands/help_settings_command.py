@@ -21,8 +21,7 @@ def main(arguments: list[str]) -> int:
 
     words = " ".join(args.words)
     # The name of a group is meant as the group, even if keys of other groups contain the word.
-    groups = [group for group in found("") if group.name == words] or found(words)
-    if not groups:
+    if not (groups := [group for group in found("") if group.name == words] or found(words)):
         raise GolfError(f"No setting has {words} in its key or meaning: golf help settings lists all.")
     for group in groups:
         print(f"\n{group.name or 'the run itself'}: {group.about}")

@@ -66,8 +66,7 @@ def checks(idea: Idea, overrides: list[str]) -> Iterator[str]:
 
 def _own_test(idea: Idea) -> str:
     """Run the idea's own tests and return a line about them."""
-    files = sorted(idea.folder.glob("test_*.py"))
-    if not files:
+    if not (files := sorted(idea.folder.glob("test_*.py"))):
         raise GolfError(f"there is no test: write {idea.folder / f'test_{idea.name}.py'}, against a slow definition")
     if find_spec("pytest") is None:
         raise GolfError("pytest is not installed: pip install pytest")

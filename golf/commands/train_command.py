@@ -16,8 +16,7 @@ def parser() -> CommandParser:
     made = CommandParser("train", __doc__)
     for flags in FLAGS:
         names = [flag.split()[0] for flag in flags.split(", ")]
-        values = len(flags.split(", ")[-1].split()) - 1
-        if values:
+        if values := len(flags.split(", ")[-1].split()) - 1:
             made.add_argument(*names, nargs=values)
         else:
             made.add_argument(*names, action="store_true")

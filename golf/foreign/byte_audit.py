@@ -136,8 +136,7 @@ def _check_counts(name: str, what: str, documents: Sequence[TextBytes], audit: A
 def _check_plain_text(name: str, tokenizer: Tokenizer, tables: ByteTables, audit: Audit) -> None:
     """Add a fault if plain text decodes to more bytes than it has, by whatever rule."""
     documents = _of_texts(tokenizer, tables, PLAIN)
-    more = sum(max(0, b.decoded - (b.raw or 0)) for b in documents if not b.unknown)
-    if more:
+    if more := sum(max(0, b.decoded - (b.raw or 0)) for b in documents if not b.unknown):
         audit.untrue.append(f"{name} makes {more} bytes more of plain text than it has: a flattered score")
 
 
@@ -145,8 +144,7 @@ def _check_shards(name: str, tokenizer: Tokenizer, tables: ByteTables, folder: P
     """Check the table on whole documents of the shards, and the bytes that the logs imply on the tokens they scored."""
     _, tokens = read_split(tokenizer, folder, audit)
     bounds = document_bounds(tokens, tokenizer.bos_id())
-    documents = [_of_ids(tokenizer, tables, tokens[start:end].tolist()) for start, end in bounds]
-    if documents:
+    if documents := [_of_ids(tokenizer, tables, tokens[start:end].tolist()) for start, end in bounds]:
         _check_counts(name, "whole documents of the shards", documents, audit)
     else:
         bos = tokenizer.bos_id()

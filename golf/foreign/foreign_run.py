@@ -188,8 +188,7 @@ def _take_scores(foreign: ForeignRun, run: LogRun, file: str) -> None:
 def _take_seconds(foreign: ForeignRun, file: str) -> None:
     """Add up the seconds of all scores of the artifact; where none is timed, take the log's own total."""
     last = [last_of(foreign.scores, kind) for kind in ARTIFACT_KINDS]
-    timed = [score for score in last if score is not None and score.seconds is not None]
-    if timed:
+    if timed := [score for score in last if score is not None and score.seconds is not None]:
         total = sum(score.seconds or 0.0 for score in timed)
         lines = ", ".join(f"{file}:{score.seconds_line}" for score in timed)
         foreign.figures["eval_seconds"] = Figure(round(total, 6), f"sum of {lines}" if len(timed) > 1 else lines)

@@ -92,8 +92,7 @@ def summary(records: Sequence[dict[str, Any]]) -> list[str]:
     if unknown:
         example = next(e for r in records for e in r["examples_not_understood"])
         sentences.append(f"{counted(unknown, 'line')} not understood, e.g. {example}")
-    keys = [f"{r['name']}: {key}" for r in records for key in r["keys_not_understood"]]
-    if keys:
+    if keys := [f"{r['name']}: {key}" for r in records for key in r["keys_not_understood"]]:
         sentences.append(f"{counted(len(keys), 'key')} of submission.json not understood, e.g. {keys[0]}")
     skipped = [f"{r['name']}/{file} {why}" for r in records for file, why in r["skipped_files"].items()]
     if skipped:

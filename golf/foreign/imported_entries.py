@@ -79,8 +79,7 @@ def chosen(entries: Sequence[Entry], conditions: Sequence[str]) -> list[Entry]:
 
 
 def _test(condition: str) -> Callable[[Entry], bool]:
-    match = _CONDITION.fullmatch(condition)
-    if match is None:
+    if (match := _CONDITION.fullmatch(condition)) is None:
         word = condition.strip().lower()
         return lambda entry: any(word in text.lower() for text in (entry.row.name, entry.row.state, *entry.faults))
     field, sign, wanted = match[1], match[2], match[3]

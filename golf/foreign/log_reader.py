@@ -281,8 +281,7 @@ class _LogReader:
             self.run.timed_step = self.run.steps if line.step is None else line.step
 
     def _score(self, number: int, line: ScoreLine) -> None:
-        score = logged(line, number)
-        if score is None:
+        if (score := logged(line, number)) is None:
             self._not_understood(number, f"{line.tag} val_bpb:{line.bpb_text}")
             return
         self._keep_late()

@@ -168,15 +168,13 @@ class _Walk:
     _try = _with
 
     def _if(self, node: ast.If, names: Names) -> None:
-        known = truth(self.value(node.test, names))
-        if known is None:
+        if (known := truth(self.value(node.test, names))) is None:
             self._skip(node, names)
         else:
             self.run(node.body if known else node.orelse, names)
 
     def _for(self, node: ast.For, names: Names) -> None:
-        items = elements(self.value(node.iter, names))
-        if items is None:
+        if (items := elements(self.value(node.iter, names))) is None:
             self._skip(node, names)
         for item in items or ():
             self._bind(node.target, item, names)

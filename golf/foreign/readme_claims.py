@@ -34,8 +34,7 @@ def find_readme(folder: Path) -> Path | None:
 
 def readme_faults(path: Path, runs: ForeignRuns, chosen: ForeignRuns = ()) -> list[str]:
     """Return claims of a README that no log has, nor the mean of the `chosen` runs, which were submitted."""
-    scored = [run for run in runs if run.has_score]
-    if not scored:
+    if not (scored := [run for run in runs if run.has_score]):
         return []
     known = [v for run in scored for v in _scores(run)] + _means(scored, chosen)
     faults: list[str] = []
@@ -63,8 +62,7 @@ def readme_faults(path: Path, runs: ForeignRuns, chosen: ForeignRuns = ()) -> li
 
 def check_readme(folder: Path, logs: Logs, chosen: Submitted, claims: Claims | None, audit: Audit) -> None:
     """Add claims of the README that no log has to `audit`."""
-    path = find_readme(folder)
-    if path is None:
+    if (path := find_readme(folder)) is None:
         return
     scores = [
         Figure(float(number), path.name, number)
@@ -109,8 +107,7 @@ def _row_faults(where: str, header: Sequence[str], cells: Sequence[str], scored:
     if len(logs) != 1:
         return
     for column, cell in zip(header[1:], cells[1:], strict=False):
-        value = parse_number(re.sub(r"\s*(?:bytes|B)$", "", cell))
-        if value is None:
+        if (value := parse_number(re.sub(r"\s*(?:bytes|B)$", "", cell))) is None:
             continue
         what, known = _cell_meaning(logs[0], column.strip(), cell, value)
         figure = Figure(value, where, cell.split()[0])

@@ -50,8 +50,7 @@ def reference_of(text: str) -> Variant | float:
 
 def _variant_of_logs(folder: Path) -> Variant:
     claims = read_claims(folder, Audit())
-    runs = submitted(read_logs(folder, claims, Audit()), claims).runs
-    if not runs:
+    if not (runs := submitted(read_logs(folder, claims, Audit()), claims).runs):
         raise GolfError(f"--reference {folder} holds neither runs nor logs with a score.")
     return Variant("reference", folder.absolute().name, rows_of_logs(runs))
 

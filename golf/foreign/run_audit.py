@@ -114,8 +114,7 @@ def _time_faults(run: ForeignRun) -> list[str]:
 
 def _text_faults(run: ForeignRun) -> list[str]:
     """Return scores whose loss, bits per byte and tokens are not of the same 151.08 million bytes of text."""
-    tokens = run.value("val_tokens")
-    if not tokens:
+    if not (tokens := run.value("val_tokens")):
         return _unlike_bytes_faults(run)
     by_fault: dict[str, list[str]] = {}
     for score in run.scores:

@@ -252,8 +252,7 @@ def _sliding_if_shown(
     # A sliding window takes longer than a flat pass, and its gain has a limit. Anything else stays as tagged, with its
     # doubt.
     is_slow = score.seconds is not None and score.seconds >= SLOW_SECONDS
-    is_sliding = is_slow and gain <= SLIDING_GAIN_BPB
-    return replace(score, kind=SLIDING if is_sliding else score.kind, doubt=doubt)
+    return replace(score, kind=SLIDING if (is_slow and gain <= SLIDING_GAIN_BPB) else score.kind, doubt=doubt)
 
 
 def _mixed_if_shown(score: LoggedScore, flat: LoggedScore | None, pre_quant_bpb: float | None) -> LoggedScore:

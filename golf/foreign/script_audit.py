@@ -68,8 +68,7 @@ def _unread_settings(folder: Path, script: Script) -> list[str]:
 def _code_beside(folder: Path, tree: ast.Module) -> list[str]:
     """Return modules and code files of the folder that the script imports or names."""
     names = {name for name in imported_packages(tree) if (folder / f"{name}.py").is_file() or (folder / name).is_dir()}
-    strings = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
-    for text in strings:
+    for text in {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}:
         is_code = text.endswith(CODE_ENDINGS) and len(text) < 200 and "\n" not in text and text != SCRIPT
         if is_code and (folder / text).is_file():
             names.add(text)
@@ -109,8 +108,7 @@ def check_code_size(size: int, packed_bytes: int, claims: Claims | None, runs: F
     elif logged and size not in logged:
         doubt = "they ran another form of it, or it was changed"
         audit.look_at.append(f"{in_logs} bytes of code, {SCRIPT} has {size:,}: {doubt}")
-    models = [(v, run) for run in runs if (v := run.value("artifact_bytes")) is not None]
-    if not models:
+    if not (models := [(v, run) for run in runs if (v := run.value("artifact_bytes")) is not None]):
         if size > CAP_BYTES:
             audit.against_rules.append(f"{SCRIPT} alone is {size - CAP_BYTES:,} bytes over {CAP_BYTES:,}")
         return
@@ -119,8 +117,7 @@ def check_code_size(size: int, packed_bytes: int, claims: Claims | None, runs: F
     if over > 0 and (run.value("total_bytes") or 0) <= CAP_BYTES:
         excess = f"{run.name}: its model and {SCRIPT} are {over:,} bytes over {CAP_BYTES:,}"
         code = run.count("code_bytes")
-        is_program = packed_bytes >= size * SMALLEST_RATIO
-        if code is not None and is_program and code >= packed_bytes * SMALLEST_PACKED:
+        if code is not None and packed_bytes >= size * SMALLEST_RATIO and code >= packed_bytes * SMALLEST_PACKED:
             # Accepted records such as 2026-04-10_VarLenAttn count their script in the compressed form of the log.
             audit.look_at.append(f"{excess}; with the {code:,} bytes of compressed code that its log counts it fits")
         else:

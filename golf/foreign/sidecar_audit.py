@@ -67,8 +67,7 @@ def document_bounds(tokens: np.ndarray, bos: int) -> list[tuple[int, int]]:
 
 def first_documents(path: Path) -> list[str]:
     """Return the first raw documents of a file, `MOST_DOCUMENTS` at most. Raises `GolfError` without any."""
-    documents = list(islice(read_documents([path]), MOST_DOCUMENTS))
-    if not documents:
+    if not (documents := list(islice(read_documents([path]), MOST_DOCUMENTS))):
         raise GolfError(f"{path} holds no text: give --text documents as .jsonl or plain text.")
     return documents
 

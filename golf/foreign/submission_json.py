@@ -101,8 +101,7 @@ def is_result(what: str, value: float) -> bool:
     """Tell whether a number can be a result of this meaning: placeholders such as 0 and infinite sizes cannot."""
     if what.endswith("_bpb"):
         return may_be_bpb(value)
-    is_open = what == "seed" or what.endswith(("_std", "_loss"))
-    return is_open or (value > 0 and math.isfinite(value))
+    return (what == "seed" or what.endswith(("_std", "_loss"))) or (value > 0 and math.isfinite(value))
 
 
 def _content(path: Path) -> str:
@@ -174,8 +173,7 @@ def _walk(top: dict[str, Any], path: str = "", depth: int = 0) -> Iterator[tuple
 
 def _common_meaning(path: str, key: str) -> str | None:
     """Return the meaning of a bare number below a seed's key, which is a score unless the keys above say otherwise."""
-    above = path.removesuffix(key).rstrip(".").rpartition(".")[2]
-    what = meaning(re.sub(r"_?(?:by|per)_seeds?$", "", above))
+    what = meaning(re.sub(r"_?(?:by|per)_seeds?$", "", path.removesuffix(key).rstrip(".").rpartition(".")[2]))
     return what or (None if _NO_SCORE.search(path.lower()) else "val_bpb")
 
 
@@ -211,11 +209,9 @@ def _take_seed(claims: Claims, seed: int, value: Any, source: str, what: str | N
 
 def _take_figure(claims: Claims, figures: dict[str, Figure], key: str, value: Any, source: str) -> None:
     """Put a number under the name of its meaning, if it has one. The first of several stays."""
-    figure = as_figure(value, source)
-    if figure is None:
+    if (figure := as_figure(value, source)) is None:
         return
-    what = meaning(key)
-    if what is None:
+    if (what := meaning(key)) is None:
         if re.search(r"bpb|loss|bytes|seconds|steps", key.lower()):
             claims.not_understood.append(source.partition(": ")[2])
         return

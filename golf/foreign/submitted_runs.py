@@ -101,8 +101,7 @@ def _sorted_out(runs: ForeignRuns, claims: Claims | None) -> Logs:
 
 def submitted(logs: Logs, claims: Claims | None) -> Submitted:
     """Return the runs whose mean is the claimed score; without such a claim or such runs, the likeliest."""
-    groups = _by_variant(logs)
-    if not groups:
+    if not (groups := _by_variant(logs)):
         return Submitted([])
     claimed = claims.figures.get("val_bpb") if claims else None
     if claims is None or claimed is None or not math.isfinite(claimed.value) or not logs.is_complete:

@@ -16,9 +16,7 @@ VOCABULARIES = ("4096", "8192")  # vocabularies of FineWeb's other data sets
 SGD_ON, LORA_ON = "eval.ttt.method=sgd", "eval.ttt.method=lora"
 APRIL_BATCH_TOKENS = 786_432
 SGD_STRIDE = 64  # default of EVAL_STRIDE in the scripts that have TTT_ENABLED, in tokens
-NEVER_RAN = (
-    "the public scripts up to PR #593 compiled late QAT away, so it never ran; tech.fake_quant.lr_threshold runs it"
-)
+NEVER_RAN = "public scripts up to PR #593 compiled late QAT away, so it never ran; tech.fake_quant.lr_threshold runs it"
 COLLECTED_ONLY = "beside EMA the public scripts collect this average and do not use it"
 
 

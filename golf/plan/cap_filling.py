@@ -24,8 +24,7 @@ def fitted(cfg: Config, tensors: StoredTensors, size: ArtifactSize, code_bytes: 
     target = cfg.budget.artifact_bytes - code_bytes - cfg.quant.prune.margin_bytes
     # int8 tensors are never pruned.
     names = [t.name for t in tensors if t.format in QMAX.keys() - {"int8"}]
-    roles = {t.role for t in tensors if t.name in set(names)}
-    held = sum(size.by_role.get(role, 0.0) for role in roles)
+    held = sum(size.by_role.get(role, 0.0) for role in {t.role for t in tensors if t.name in set(names)})
     gone, left = _entropy_left(cfg, tensors, names, size.rms)
 
     def after(stored: float) -> tuple[float, float]:

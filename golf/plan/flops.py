@@ -99,8 +99,7 @@ def multiplied_weights(model: GPT, layers: Sequence[int]) -> int:
 
 def _uses(model: GPT, name: str, layers: Sequence[int]) -> int:
     """Return how often the linear layer `name` is used on the way through `layers`."""
-    place = re.match(r"blocks\.(\d+)\.(further_mlps\.(\d+)|mlp)?", name)
-    if not place:
+    if not (place := re.match(r"blocks\.(\d+)\.(further_mlps\.(\d+)|mlp)?", name)):
         return 1
     block, visits = model.blocks[int(place[1])], layers.count(int(place[1]))
     if place[3]:

@@ -74,10 +74,8 @@ def overrides_on(machine: Machine | None, overrides: Sequence[str]) -> list[str]
 
 def machine_like(title: str) -> Machine | None:
     """Return the machine whose runs record `title`; None for a CPU and for GPUs that golf does not know."""
-    match = re.fullmatch(r"(\d+)× (.+)", title)
-    if match is None:
+    if (match := re.fullmatch(r"(\d+)× (.+)", title)) is None:
         return None
     # Other builds of a card have longer names, and slower ones say so: PCIe, NVL.
     known = [kind for key, kind in KINDS.items() if re.search(rf"\b{key}\b", match[2].lower())]
-    slower = re.search(r"pcie|nvl", match[2].lower())
-    return Machine(int(match[1]), known[0]) if known and not slower else None
+    return Machine(int(match[1]), known[0]) if known and not re.search(r"pcie|nvl", match[2].lower()) else None

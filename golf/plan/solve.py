@@ -93,8 +93,7 @@ def _fitting(left: Callable[[int], Left], low: int, high: int, described: str) -
         raise GolfError(f"{described} changes {listed(list(at_low))} by nothing: solve for a setting that does.")
     first, last = low, high
     for unit in at_low:
-        edge = _edge(left, unit, low, high)
-        if edge is None:
+        if (edge := _edge(left, unit, low, high)) is None:
             missing = -max(at_low[unit], at_high[unit])
             raise GolfError(
                 f"{described} fits nowhere: at best {missing:,.0f} {unit} are missing. Choose a smaller model or "

@@ -73,8 +73,7 @@ def settings_that_differ(flats: Mapping[str, Flat]) -> dict[str, dict[str, str]]
 
 def why_not_separable(reference: Flat, variant: Flat) -> str:
     """Return why a row of an ablation shows no single effect; empty if it shows one."""
-    things = change(reference, variant).things
-    if not things:
+    if not (things := change(reference, variant).things):
         return "the same variant as the reference: nothing is different"
     if len(things) == 1:
         return ""

@@ -105,8 +105,7 @@ def why_no_pairs(variant: Variant, reference: Variant) -> str:
 
 
 def _scores(variant: Variant, score: str, whose: str = "") -> list[float]:
-    scores = variant.scores(score)
-    if not scores:
+    if not (scores := variant.scores(score)):
         raise GolfError(f"{whose}no {score} score" if variant.counted else f"{whose}no run that counts")
     return scores
 

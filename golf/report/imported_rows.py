@@ -33,8 +33,7 @@ def rows_of_record(values: dict[str, Any], folder: Path | None = None) -> list[R
     The first row carries the faults of the whole submission, so that a report lists them once.
     """
     of_submission = tuple(values["faults"])
-    rows = [_row(run, folder) for run in values["runs"]]
-    if rows:
+    if rows := [_row(run, folder) for run in values["runs"]]:
         # Faults of a submission are no fault of one run, but a table has a place for those of rows only.
         rows[0] = replace(rows[0], faults=(*rows[0].faults, *of_submission))
     return rows

@@ -70,8 +70,7 @@ def _loose(rules: RulesConfig, seen: set[str]) -> list[dict[str, Any]]:
     """Return the rows of finished variants that no sweep asked for; `seen` are the ids of all others."""
     # A folder without a result belongs to a run that goes on or was killed; the ledger has finished runs only.
     folders = [path for id, paths in index_runs(runs_root()).items() if id not in seen for path in sorted(paths)]
-    targets = [str(path) for path in folders if (path / "result.json").is_file()]
-    if not targets:
+    if not (targets := [str(path) for path in folders if (path / "result.json").is_file()]):
         return []
     alone = Findings(read_study(targets), rules, "final", None, {}, Ranking(None, set(), set()), None)
     return [{**row, "sweep": "", "rank": "", "verdict": row["verdict"] or "no reference"} for row in _rows(alone)]

@@ -23,7 +23,6 @@ def parent_of(experiment: str) -> str:
     """Return the experiment of the record that the record of `experiment` builds on. Raises `GolfError` if none is."""
     rows = public_records()
     parents = [row["parent"] for row in rows if row["experiment"] == experiment]
-    names = [row["experiment"] for row in rows if row["folder"] in parents]
-    if not names:
+    if not (names := [row["experiment"] for row in rows if row["folder"] in parents]):
         raise GolfError(f"{experiment} is no record that builds on another one. Name two things to compare.")
     return names[0]

@@ -143,8 +143,7 @@ def _about_power(findings: Findings) -> Iterable[str]:
         noise = findings.published.factor(pooled[0], count) * pooled[0] if findings.published else pooled[0]
         smallest = _smallest(findings, noise, count, trained, one_sample=isinstance(reference, float))
         yield _power_sentence("Seeds scatter", f"{count} seeds each", *pooled, smallest, findings)
-    pairs = [(v, c) for v in own_sd if (c := verdicts[v.id].comparison) and c.test == PAIRED]
-    if pairs:
+    if pairs := [(v, c) for v in own_sd if (c := verdicts[v.id].comparison) and c.test == PAIRED]:
         # The noise of a paired test is that of the differences, which lacks the noise between trainings.
         sigma, df = _sd_of_pairs([c for _, c in pairs])
         count = round(min(c.df for _, c in pairs)) + 1
@@ -249,8 +248,7 @@ def _about_runs(study: Study) -> Iterable[str]:
             yield f"{variant.label}: not all of its seeds tell which text they were scored on: they are not averaged."
         elif len(variant.texts) > 1:
             yield f"{variant.label}: its seeds were scored on several texts and are not averaged."
-    waiting = sum(v.is_open for v in study.variants)
-    if waiting:
+    if any(v.is_open for v in study.variants):
         count = sum(row.is_to_come for row in rows)
         yield f"{count} of {counted(len(rows), 'run')} not finished yet: verdicts may change."
     for row in rows:

@@ -143,8 +143,7 @@ def _rank(findings: Findings, variant: Variant) -> str:
         return BEST
     if variant.id in ranking.tied:
         return TIED
-    is_scored = variant.mean(findings.score) is not None
-    return NOT_TESTED if is_scored and variant.id not in ranking.tested else ""
+    return NOT_TESTED if variant.mean(findings.score) is not None and variant.id not in ranking.tested else ""
 
 
 def shown_verdict(findings: Findings, variant: Variant, verdict: Verdict | None) -> str:

@@ -211,8 +211,7 @@ class _Looking:
         while True:
             # Each rejection leaves more of the level to the others, which may then be shown as well.
             level = self._levels(self.rules.alpha / max(1, self.left[kind]))[look - 1]
-            crossed = [id for id, arm in self.arms.items() if arm.p[kind][-1] < level]
-            if not crossed:
+            if not (crossed := [id for id, arm in self.arms.items() if arm.p[kind][-1] < level]):
                 return
             for id in crossed:
                 self._leave(id, kind, "")

@@ -104,8 +104,7 @@ def run_folders(path: Path, target: str = "") -> list[Path]:
         return [path]
     places = [path] if path.exists() else begun_variant(str(path))
     found = (p for pattern in ("seed*", "*/seed*") for place in places for p in sorted(place.glob(pattern)))
-    folders = list(filter(_is_run, found))
-    if not folders:
+    if not (folders := list(filter(_is_run, found))):
         known = ", ".join(sweep_names(runs_root())) or "none yet"
         raise GolfError(f"{target or path} is no sweep and no folder of runs. Sweeps: {known}.")
     return folders

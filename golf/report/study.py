@@ -142,8 +142,7 @@ def refused_variant(number: int, label: str, sentence: str) -> Variant:
 def _refused(number: int, entry: Mapping[str, Any], record: Mapping[str, Any]) -> Variant:
     swept = {*record.get("swept", []), "seed"}
     kept = [o for o in entry["overrides"] if o.lstrip("+~").partition("=")[0] in swept]
-    label = " ".join(kept) or " ".join(entry["overrides"])
-    return refused_variant(number, label, entry["error"])
+    return refused_variant(number, " ".join(kept) or " ".join(entry["overrides"]), entry["error"])
 
 
 def _ask_for_record(asked: dict[str, _Asked], record: Mapping[str, Any], root: Path) -> None:
@@ -173,8 +172,7 @@ def _about_peeking(records: Sequence[Mapping[str, Any]], root: Path) -> Iterable
 def _ask_for_folders(asked: dict[str, _Asked], folders: Iterable[Path], row_of: RowOf) -> None:
     for folder in folders:
         row = row_of(folder)
-        item = asked.setdefault(row.variant, _Asked(row.name, []))
-        known = item.seeds.setdefault(row.seed, [])
+        known = asked.setdefault(row.variant, _Asked(row.name, [])).seeds.setdefault(row.seed, [])
         if folder not in known:
             known.append(folder)
 

@@ -64,8 +64,7 @@ class Table:
 
 def render(table: Table, form: str) -> str:
     """Return the table as text that ends with a line feed; `form` is text, markdown or csv."""
-    forms = {"text": as_text, "markdown": as_markdown, "csv": as_csv}
-    return forms[form](table).rstrip("\n") + "\n"
+    return {"text": as_text, "markdown": as_markdown, "csv": as_csv}[form](table).rstrip("\n") + "\n"
 
 
 def as_text(table: Table) -> str:

@@ -127,8 +127,7 @@ def ranking(
     candidates = [v for v in left if v.id not in selections] or left
     # One seed may be lucky, and nothing would tell.
     repeated = [v for v in candidates if len(v.scores(score)) > 1]
-    best = min(repeated or candidates, key=lambda v: means[v.id], default=None)
-    if best is None:
+    if (best := min(repeated or candidates, key=lambda v: means[v.id], default=None)) is None:
         return Ranking(None, set(), set())
     tested: dict[str, Comparison] = {}
     for variant in scored:

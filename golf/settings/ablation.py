@@ -34,8 +34,7 @@ def separable(cfg: Config) -> list[str]:
             f"this sweep drops one thing at a time, so drop=[{','.join(cfg.drop)}] has no place in it: "
             "name an experiment or tech=[…] without what you do not want."
         )
-    plain = Config()
-    settings = [name for name in OFF if is_on(cfg, name) and not is_on(plain, name) and name not in NOT_ABLATED]
+    settings = [name for name in OFF if is_on(cfg, name) and not is_on(Config(), name) and name not in NOT_ABLATED]
     if not (names := sorted([*cfg.tech, *settings])):
         raise GolfError("there is nothing to take out one at a time: name one experiment, or techniques by tech=[…].")
     return names

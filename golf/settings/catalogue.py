@@ -52,8 +52,7 @@ def found(words: str) -> list[Group]:
     for group in catalogue():
         about = f"{group.name} {group.about}".lower()
         texts = ((s, f"{s.key} {s.meaning} {s.allowed} {about}".lower()) for s in group.settings)
-        matching = tuple(setting for setting, text in texts if all(word in text for word in wanted))
-        if matching:
+        if matching := tuple(setting for setting, text in texts if all(word in text for word in wanted)):
             groups.append(dataclasses.replace(group, settings=matching))
     return groups
 
@@ -68,8 +67,7 @@ def _groups(kind: type, name: str) -> Iterator[Group]:
             inner.append((hint, key))
         else:
             settings.append(Setting(key, as_override(default_of(field)), _allowed(field), meanings.get(field.name, "")))
-    about = " ".join((kind.__doc__ or "").split("\n\n")[0].split())
-    yield Group(name, about, tuple(settings))
+    yield Group(name, " ".join((kind.__doc__ or "").split("\n\n")[0].split()), tuple(settings))
     for hint, key in inner:
         yield from _groups(hint, key)
 

@@ -410,8 +410,7 @@ def from_dict(kind: type[T], values: dict[str, Any]) -> T:
     """Invert `to_dict` for `Config` or one of its groups. Raises `GolfError` on unknown keys and wrong types."""
     values = {key: value for key, value in values.items() if (kind, key) not in GONE}
     known = get_type_hints(kind)
-    settable = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    _refuse_unknown(kind.__name__, values, settable)
+    _refuse_unknown(kind.__name__, values, (f.name for f in dataclasses.fields(kind)))  # type: ignore[arg-type]
     settings: dict[str, Any] = {}
     for key, value in values.items():
         wanted = known[key]

@@ -135,8 +135,7 @@ def _check_stages(cfg: Config) -> None:
     row = micro_batch_tokens(cfg) if cfg.data.loader == "sequential" else longest
     step, ranks = micro_batch_tokens(cfg) * world_size(cfg), counted(world_size(cfg), "rank")
     for number, stage in enumerate(all_stages):
-        is_cut = is_packed(cfg) or row % stage.seq_len == 0
-        _require(is_cut, "stages.length", number=number, stage=stage, row=row)
+        _require(is_packed(cfg) or row % stage.seq_len == 0, "stages.length", number=number, stage=stage, row=row)
         nearest = _nearest(stage.batch_tokens, step)
         is_shared = stage.batch_tokens % step == 0
         _require(is_shared, "stages.batch", number=number, stage=stage, step=step, ranks=ranks, nearest=nearest)

@@ -34,8 +34,7 @@ class SubmittedRun:
     @property
     def score(self) -> Score:
         """Return the final score. Raises `GolfError` for a run that did not end well."""
-        score = self.result.final_score
-        if score is None:
+        if (score := self.result.final_score) is None:
             raise GolfError(f"{self.folder.path} has no score of its artifact: submit only runs that ended well.")
         return score
 

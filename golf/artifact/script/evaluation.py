@@ -66,8 +66,7 @@ class Scope:
         values = {name: value for name, value in self.values.items() if name not in hidden | times.keys()}
         groups |= {a.arg: self.facts.groups[kind] for a in parameters(node) if (kind := self._kind(a))}
         inner = Scope(self.facts, self.class_name, groups, values)
-        pairs = [pair for n in walk(node) for pair in assignments(n)]
-        for target, value in pairs:
+        for target, value in [pair for n in walk(node) for pair in assignments(n)]:
             # A name that is assigned twice has one value at one place and another elsewhere.
             if isinstance(target, ast.Name) and times[target.id] == 1 and target.id not in hidden:
                 if (path := inner.path(value)) is not None:

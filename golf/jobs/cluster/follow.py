@@ -49,8 +49,7 @@ def states(name: str) -> dict[str, Any]:
     # It imports torch, which takes longer than the rest of a page's start, and few sweeps are on a cluster.
     from golf.jobs.cluster.waves import about_waves
 
-    record = read_record(name)
-    if record is None:
+    if (record := read_record(name)) is None:
         return NOTHING
     lines = zip(record.runs, sweep_status(record), strict=True)
     runs = [

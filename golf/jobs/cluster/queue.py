@@ -64,8 +64,7 @@ def _ended(ids: list[str]) -> dict[str, JobState]:
     states: dict[str, JobState] = {}
     for start in range(0, len(ids), IDS_AT_ONCE):
         states |= _accounted(ids[start : start + IDS_AT_ONCE])
-    arrays = {job.partition("_")[0] for job in ids if job not in states}
-    for array in sorted(arrays):
+    for array in sorted({job.partition("_")[0] for job in ids if job not in states}):
         states |= {job: state for job, state in _remembered(array) if job in ids and job not in states}
     return states
 

@@ -73,8 +73,7 @@ def _status(key: Key, job: str, slurm: dict[str, JobState] | str, logs: Path) ->
     """
     if done := finished_run(*key):
         result = done[0]
-        score = f"{result.final_score.val_bpb:.4f} bpb" if result.final_score else result.reason
-        return result.state, score
+        return result.state, (f"{result.final_score.val_bpb:.4f} bpb" if result.final_score else result.reason)
     state = slurm.get(job) if isinstance(slurm, dict) else None
     progress = progress_of(key)
     # A lock may be invisible from here, where the file system does not carry locks between machines: a job that Slurm

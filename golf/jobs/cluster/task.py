@@ -36,8 +36,7 @@ def run_task(job_file: str) -> str:
     path = Path(job_file)
     job = json.loads(path.read_text())
     cfg = from_dict(Config, job["config"])
-    nodes = nodes_of_job(cfg.launch.nodes)
-    if not nodes.is_first:
+    if not nodes_of_job(cfg.launch.nodes).is_first:
         return run_ranks(_folder_of_first_node(path)).state
     if (lock := _lock_run(cfg)) is None:
         return "another job or sweep is at work on it"

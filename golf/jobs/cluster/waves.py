@@ -172,8 +172,7 @@ def about_waves(name: str) -> str:
 def _send_controller(order: ClusterOrder, look: int, name: str) -> None:
     """Send the job that waits until all jobs of the round have ended, however they ended."""
     queued, wanted = queued_runs(), {job.key for job in order.jobs}
-    ids = sorted(job for key, job in queued.items() if key in wanted)
-    if not ids:
+    if not (ids := sorted(job for key, job in queued.items() if key in wanted)):
         raise GolfError(f"The runs of round {look} work outside of Slurm: give the same command once they have ended.")
     folder = sweep_folder(name)
     snapshot = take_snapshot(folder / "snapshots")

@@ -89,8 +89,7 @@ def busy_gpus() -> list[str]:
 
 def _visible_uuids() -> list[str] | None:
     """Return the UUIDs, or their beginnings, that CUDA_VISIBLE_DEVICES names; None if it hides no GPU."""
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if named is None:
+    if (named := os.environ.get("CUDA_VISIBLE_DEVICES")) is None:
         return None
     uuids = dict(_rows(GPUS, columns=2))
     return [uuids.get(name.strip(), name.strip()) for name in named.split(",") if name.strip()]

@@ -73,14 +73,12 @@ def failed(cfg: Config, folder: RunFolder, error: BaseException) -> Result:
     if isinstance(error, Interrupted) and not folder.error.exists():
         result.state, result.reason = INTERRUPTED, str(error)
         return result
-    sentence = (
-        str(error) if isinstance(error, GolfError) else f"{type(error).__name__}: {error}{place_of(error, cfg.tech)}"
-    )
+    said = str(error) if isinstance(error, GolfError) else f"{type(error).__name__}: {error}{place_of(error, cfg.tech)}"
     details = "" if isinstance(error, GolfError) else "".join(traceback.format_exception(error))
     # Mode x fails if another rank failed first. On a full disk the reason is left in the result alone.
     with contextlib.suppress(OSError), folder.error.open("x") as file:
-        file.write(f"{' '.join(sentence.split())}\n{details}")
-    result.state, result.reason = CRASHED, _first_line(folder, sentence)
+        file.write(f"{' '.join(said.split())}\n{details}")
+    result.state, result.reason = CRASHED, _first_line(folder, said)
     return result
 
 
@@ -114,8 +112,7 @@ def main() -> int:
     """Run a rank under torchrun. Return 1 for a failure, on which torchrun stops the other ranks."""
     die_with_parent()
     outlive_readers()
-    result = run_in_process(RunFolder(Path(sys.argv[1])))
-    code = 1 if result.state in (CRASHED, INTERRUPTED) else 0
+    code = 1 if run_in_process(RunFolder(Path(sys.argv[1]))).state in (CRASHED, INTERRUPTED) else 0
     from golf.training.ranks import end_rank
 
     end_rank(code)

@@ -72,16 +72,14 @@ def planned(asked: Sequence[Job | Refused], name: str) -> tuple[dict[str, Job], 
         seeds += itertools.islice(others, first.sweep.max_seeds - 1)
     settings = first.sweep
     plan = SequentialPlan(tuple(seeds), jobs[0].key[0], settings.effect_bpb, settings.max_runs)
-    before = read_record(name)
-    if before is None:
+    if (before := read_record(name)) is None:
         return variants, plan
     return variants, _kept(before, plan, fresh=first.launch.fresh)
 
 
 def decisions(name: str, variants: Mapping[str, Job], plan: SequentialPlan) -> SequentialVerdicts:
     """Return what the finished rounds of sweep `name` decide; before its first run all variants go on."""
-    record = read_record(name)
-    if record is None:
+    if read_record(name) is None:
         return SequentialVerdicts(active=[id for id in variants if id != plan.reference])
     study = read_study([name])
     assert study.reference is not None, "a sweep in rounds has a reference"
@@ -116,8 +114,7 @@ def _kept(record: SweepRecord, plan: SequentialPlan, *, fresh: bool) -> Sequenti
             f"launch.fresh=true would repeat runs of {record.name} that were looked at, and a look cannot be undone: "
             "give other seeds, so that it becomes a sweep of its own."
         )
-    kept = SequentialPlan.of(record.sequential)
-    if kept is None:
+    if (kept := SequentialPlan.of(record.sequential)) is None:
         raise GolfError(
             f"The sweep {record.name} was run without sweep.until=decided: its runs were looked at already. "
             "Give other seeds, so that it becomes a sweep of its own."

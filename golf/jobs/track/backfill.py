@@ -26,8 +26,7 @@ def folders(paths: Iterable[Path]) -> list[Path]:
         inside = [path / name for name in ("config.json", "sweep.json")]
         for pattern in IN_A_RUNS_ROOT:
             inside += sorted(path.glob(pattern))
-        here = [file.parent.absolute() for file in inside if file.is_file()]
-        if not here:
+        if not (here := [file.parent.absolute() for file in inside if file.is_file()]):
             raise GolfError(f"{path} is no run or sweep and holds none: give multirun/ or a folder in it.")
         runs += here
     return list(dict.fromkeys(runs))

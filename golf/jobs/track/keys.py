@@ -45,8 +45,7 @@ def history_row(event: Mapping[str, Any]) -> dict[str, Any]:
 
 def summary_values(folder: Path) -> dict[str, Any]:
     """Return `result.json` flat, with the score that counts and the speed in tokens per second added."""
-    result = read_object(folder / "result.json")
-    if not result:
+    if not (result := read_object(folder / "result.json")):
         return {"state": UNFINISHED, "reason": "no result.json: it is running or was killed"}
     values = dict(flat(result))
     final: dict[str, Any] = next((result[key] for key in reversed(SCORES) if result.get(key)), {})

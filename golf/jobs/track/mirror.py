@@ -50,8 +50,7 @@ class Mirror:
         MirrorRecord(MirrorRecord.open(self.folder.path).id).write(self.folder.path)
         # Asked before the attempt, after which every run has ended.
         is_back_fill = self.has_ended(0.0)
-        failure = self.attempt(self.track, UPLOAD_SHARE * self.track.finish_seconds)
-        if not failure:
+        if not (failure := self.attempt(self.track, UPLOAD_SHARE * self.track.finish_seconds)):
             self._note(UPLOADED if self.track.mode == "online" else OFFLINE)
             return True
         text = warning(failure, self.folder.path)

@@ -90,9 +90,8 @@ class CoprimeOrder:
         shares = weights / weights.sum()
         distinct = self._distinct_shards(count, progress)
         chosen = self.random.choice(len(shares), size=distinct, replace=False, p=shares)
-        own = shares[chosen] / shares[chosen].sum()
         # Every chosen shard gives a window, or fewer shards would be mixed than `distinct` says.
-        counts = 1 + self.random.multinomial(count - distinct, own)
+        counts = 1 + self.random.multinomial(count - distinct, shares[chosen] / shares[chosen].sum())
         return list(zip(chosen.tolist(), counts.tolist(), strict=True))
 
     def _distinct_shards(self, count: int, progress: float) -> int:

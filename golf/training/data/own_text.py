@@ -149,8 +149,7 @@ def make_dataset(sources: list[Path], root: Path, recipe: Recipe) -> OwnDataset:
     if recipe.is_bytes:
         tokenizer = byte_tokenizer()
     elif recipe.tokenizer_path is None:
-        written = encode_capitals if recipe.caseops else str
-        sample = [written(text) for text in _first_chars(splits.training())]
+        sample = list(map(encode_capitals if recipe.caseops else str, _first_chars(splits.training())))
         model = train_tokenizer(sample, recipe.vocab_size, with_operators=recipe.caseops, fused=recipe.fused)
         tokenizer = sentencepiece.SentencePieceProcessor(model_proto=model)
     else:

@@ -83,8 +83,7 @@ class SequentialRows:
         """Return row `index`; after the last row of the last shard the first row follows."""
         index %= int(self.ends[-1])
         shard = int(np.searchsorted(self.ends, index, side="right"))
-        within = index - (int(self.ends[shard - 1]) if shard else 0)
-        start = self.first[shard] + within * self.span
+        start = self.first[shard] + (index - (int(self.ends[shard - 1]) if shard else 0)) * self.span
         return self.shards[shard][start : start + self.span]
 
 
@@ -122,8 +121,7 @@ class ShuffledRows:
             place -= self.shards[shard].size
         starts, ends = self._order(number, shard)
         document = int(np.searchsorted(ends, place, side="right"))
-        offset = place - (int(ends[document - 1]) if document else 0)
-        begin = int(starts[document]) + offset
+        begin = int(starts[document]) + place - (int(ends[document - 1]) if document else 0)
         return self.shards[shard][begin : begin + min(most, int(ends[document]) - place)]
 
     def _order(self, number: int, shard: int) -> tuple[np.ndarray, np.ndarray]:

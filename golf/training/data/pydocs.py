@@ -136,6 +136,5 @@ def _dedent(text: str) -> str:
     Own code because the standard library's differs between Python versions.
     """
     lines = [line.rstrip() for line in text.expandtabs().split("\n")]
-    indents = [len(line) - len(line.lstrip()) for line in lines[1:] if line]
-    margin = min(indents, default=0)
+    margin = min((len(line) - len(line.lstrip()) for line in lines[1:] if line), default=0)
     return "\n".join([lines[0].lstrip(), *(line[margin:] for line in lines[1:])]).strip("\n")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import sentencepiece
+from sentencepiece import SentencePieceProcessor
 
 from golf.errors import GolfError
 from golf.training.data.byte_tables import SPACE
@@ -43,15 +43,13 @@ def read_sidecars(shards: Sequence[Path]) -> np.ndarray:
     return np.concatenate(parts)
 
 
-def check_sidecar(counts: np.ndarray, tokens: np.ndarray, tokenizer: sentencepiece.SentencePieceProcessor) -> None:
+def check_sidecar(counts: np.ndarray, tokens: np.ndarray, tokenizer: SentencePieceProcessor) -> None:
     """Raise `GolfError` if `counts` `[n]` cannot be the bytes behind `tokens` `[n]`."""
     for fault in sidecar_faults(counts, tokens, tokenizer):
         raise GolfError(f"The byte sidecar {fault}: fetch or make the validation shards and their sidecars again.")
 
 
-def sidecar_faults(
-    counts: np.ndarray, tokens: np.ndarray, tokenizer: sentencepiece.SentencePieceProcessor
-) -> list[str]:
+def sidecar_faults(counts: np.ndarray, tokens: np.ndarray, tokenizer: SentencePieceProcessor) -> list[str]:
     """Return what shows that `counts` `[n]` are not the bytes of the text behind `tokens` `[n]`, a predicate each."""
     faults = []
     operators = operator_ids(tokenizer)
@@ -85,16 +83,15 @@ def _escaped(tokens: np.ndarray, escape: int) -> np.ndarray:
     return found
 
 
-def _agreement(counts: np.ndarray, tokens: np.ndarray, tokenizer: sentencepiece.SentencePieceProcessor) -> float:
+def _agreement(counts: np.ndarray, tokens: np.ndarray, tokenizer: SentencePieceProcessor) -> float:
     """Return the share of the tokens of ASCII letters without a space whose count is their number of letters."""
     pieces = [tokenizer.id_to_piece(i) for i in range(tokenizer.vocab_size())]
-    letters = np.array([len(p) if p.isascii() and p.isalpha() and SPACE not in p else 0 for p in pieces])
-    expected = letters[tokens]
+    expected = np.array([len(p) if p.isascii() and p.isalpha() and SPACE not in p else 0 for p in pieces])[tokens]
     plain = expected > 0
     return float((counts[plain] == expected[plain]).mean()) if plain.any() else 1.0
 
 
-def _keeps_text(tokenizer: sentencepiece.SentencePieceProcessor) -> bool:
+def _keeps_text(tokenizer: SentencePieceProcessor) -> bool:
     """Tell whether the tokenizer cuts text as it is, without normalisation or spaces of its own."""
     # Things that normalisation changes: outer and double spaces, a ligature, a full-width letter, a tab.
     probe = " \ufb01  \uff21\t "

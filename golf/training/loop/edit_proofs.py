@@ -60,8 +60,7 @@ class _History:
                 # The attributes of a module that the technique has made itself are a part of that module.
                 part = _new_part(self._values.get(slot), value) if slot.module in known else None
                 if part is not None:
-                    path = f"{paths[slot.module]}.{slot.name}".lstrip(".")
-                    self._edits.append(Edit(technique, slot, path, part))
+                    self._edits.append(Edit(technique, slot, f"{paths[slot.module]}.{slot.name}".lstrip("."), part))
         self._values = values
 
     def _find_lost(self, by: str, values: dict[Slot, Any], modules: set[nn.Module]) -> None:

@@ -147,8 +147,7 @@ class RandomPasses:
             # Some rows act before a switch only, and others after it: unused is what acts in neither state.
             failures = [failure for failure in failures if failure in before]
         if failures and self.progress != HALFWAY:
-            halfway = RandomPasses(self.cfg, HALFWAY).unused()
-            failures = [failure for failure in failures if failure in halfway]
+            failures = [failure for failure in RandomPasses(self.cfg, HALFWAY).unused() if failure in failures]
         return failures
 
     @torch.no_grad()

@@ -38,8 +38,7 @@ def warmdown_length(cfg: Config, step: int, elapsed_seconds: float) -> float:
 
 def decays_from_the_start(cfg: Config, step: int, elapsed_seconds: float) -> str | None:
     """Return a warning if the warm-down is as long as the whole run at the pace of `step` finished steps, else None."""
-    total = training_seconds(cfg) or cfg.schedule.iterations
-    share = warmdown_length(cfg, step, elapsed_seconds) / total
+    share = warmdown_length(cfg, step, elapsed_seconds) / (training_seconds(cfg) or cfg.schedule.iterations)
     if share < 1.0 or cfg.schedule.warmdown_fraction > 0:
         return None
     return (
@@ -103,8 +102,7 @@ class TrainClock:
 
     @property
     def seconds(self) -> float:
-        running = 0.0 if self._started_at is None else time.perf_counter() - self._started_at
-        return self._finished_seconds + running
+        return self._finished_seconds + (0.0 if self._started_at is None else time.perf_counter() - self._started_at)
 
     def agreed_seconds(self, *, exact: bool = False) -> float:
         """Return rank 0's reading on every rank, so that all use the same learning rate and stop at the same step.

@@ -73,7 +73,6 @@ def rounded_values(
         quant = cfg.quant
         if name not in repaired:
             quant = dataclasses.replace(quant, lqer=dataclasses.replace(quant.lqer, rank=0))
-        coded = quantize({name: weights[name]}, quant, hessians, cfg.tech)
-        values[name].copy_(dequantize_as(coded, quant)[name])
+        values[name].copy_(dequantize_as(quantize({name: weights[name]}, quant, hessians, cfg.tech), quant)[name])
     ranks.sum_tensors(list(values.values()))
     return values

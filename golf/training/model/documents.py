@@ -179,8 +179,7 @@ def attend_one_by_one(attend: Attend, q: Tensor, k: Tensor, v: Tensor, starts: T
     `q` `[1, n, H, D]`, `k` and `v` `[1, n, K, D]`; `starts` `[n]` are those of `piece_starts`.
     """
     sizes = starts.unique_consecutive(return_counts=True)[1].tolist()
-    parts = zip(*(t.split(sizes, dim=1) for t in (q, k, v)), strict=True)
-    return torch.cat([attend(*part) for part in parts], dim=1)
+    return torch.cat([attend(*part) for part in zip(*(t.split(sizes, dim=1) for t in (q, k, v)), strict=True)], dim=1)
 
 
 def attend_in_spans(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, longest: int) -> Tensor:

@@ -26,6 +26,5 @@ def squared_norm(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
 
 def scale_to_norm(gradients: Sequence[Tensor], squared: Tensor, max_norm: float) -> None:
     """Scale `gradients` in place by min(1, max_norm / √squared), without waiting for the device."""
-    factor = (max_norm / (squared.sqrt() + EPS)).clamp(max=1.0).float()
     # A factor of 1 is multiplied, too: asking on the host whether to clip would wait for the device.
-    torch._foreach_mul_(list(gradients), factor)
+    torch._foreach_mul_(list(gradients), (max_norm / (squared.sqrt() + EPS)).clamp(max=1.0).float())

@@ -95,8 +95,7 @@ class MixedTally(Tally):
     def predictions(self) -> Predictions:
         """Predictions for all targets, on every rank. The first window asks for them, so that their seconds count."""
         if not self.by_document:
-            in_order = None if self.predictor.in_text_order else self.queued
-            return follow_in_order(self.predictor, self.tokens, in_order)
+            return follow_in_order(self.predictor, self.tokens, None if self.predictor.in_text_order else self.queued)
         found = [self.predictor.follow(self.tokens[i : i + n + 1]) for i, n in list_documents(self.tokens).tolist()]
         return Predictions(*(np.concatenate(parts) for parts in zip(*(f[:2] for f in found), strict=True)))
 

@@ -74,8 +74,7 @@ def _commonest_before(keys: np.ndarray, followers: np.ndarray) -> tuple[np.ndarr
     repeats = _repeats(group, follower)
     # Within a group the highest count so far; groups ascend, so that one running maximum serves all.
     height = group * np.int64(n + 1) + repeats
-    running = np.maximum.accumulate(height)
-    is_best = np.r_[True, height[1:] > running[:-1]]
+    is_best = np.r_[True, height[1:] > np.maximum.accumulate(height)[:-1]]
     best_place = np.maximum.accumulate(np.where(is_best, place, 0))
     # The state after the place before, which is in the same group unless the place is its group's first.
     before, seen = np.maximum(place - 1, 0), place - first

@@ -43,9 +43,8 @@ def list_chunks(targets: int, *, seq_len: int, stride: int, chunk_tokens: int) -
     bounds = [*np.searchsorted(windows[:, 1], first_of_chunk), len(windows)]
     chunks = []
     for i, begin in enumerate(first_of_chunk):
-        is_last = i == len(first_of_chunk) - 1
         # Nothing is scored after the last chunk, so training on it would be in vain.
-        count = 0 if is_last else chunk_tokens // seq_len
+        count = chunk_tokens // seq_len if i < len(first_of_chunk) - 1 else 0
         chunks.append(SplitChunk(windows[bounds[i] : bounds[i + 1]], begin + seq_len * np.arange(count)))
     _assert_scored_first(chunks, seq_len)
     return chunks
@@ -114,8 +113,7 @@ class SGDTrainer:
     def _gradients(self, span: np.ndarray, sequences: int) -> list[Tensor]:
         """Return the part that the tokens `span` `[n, T + 1]` have in the mean loss's gradients over `sequences`."""
         ids = self.ranks.send(span)
-        losses = self.losses(ids[:, :-1], ids[:, 1:])
-        loss = losses.sum() / (sequences * self.recipe.seq_len)
+        loss = self.losses(ids[:, :-1], ids[:, 1:]).sum() / (sequences * self.recipe.seq_len)
         # Unused parameters get zeros, so that every rank reduces the same list.
         gradients = torch.autograd.grad(loss, self.params, materialize_grads=True)
         # Reductions want contiguous memory.
