@@ -193,8 +193,9 @@ def test_a_script_finds_the_tokenizer_beside_it_and_names_its_own_variables(
         train_gpt.find_inputs(cfg)
     train_gpt.set_from({"VOCAB_SIZE": "77"}, cfg)
     assert cfg.data.vocab_size == cfg.model.vocab_size == 77
-    with pytest.raises(GolfError, match="SEED=abc is no number"):
-        train_gpt.set_from({"SEED": "abc"}, cfg)
+    for name, value in (("SEED", "abc"), ("MAX_WALLCLOCK_SECONDS", "nan"), ("WARMUP_STEPS", "-1")):
+        with pytest.raises(GolfError, match=f"{name}={value} is no number from 0 up"):
+            train_gpt.set_from({name: value}, cfg)
 
 
 def test_scoring_alone_has_the_kernel_and_the_score_of_the_run(

@@ -5,6 +5,7 @@ import ast
 import pytest
 
 from golf.artifact.script.flat import Flat, Section
+from golf.artifact.script.readable import _section
 from golf.artifact.script.texts import shorten_texts
 
 LONG = "the file {path} holds other tokens than the tokenizer of this data set makes of the same text"
@@ -46,3 +47,8 @@ def test_a_setting_says_what_it_is_behind_its_value() -> None:
     shorten_texts(flat, {"Config"})
     assert config.body[0].above == [] and config.body[0].behind == ["# order of the text"]  # type: ignore[attr-defined]
     assert tensors.body[0].above == comments  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("about", "title"), [("", "# a/b.py"), ("First line.\n\nMore.", "# a/b.py: First line.")])
+def test_a_section_begins_with_the_first_line_about_its_module(about: str, title: str) -> None:
+    assert _section(Section("golf.a.b", about, ast.parse("x = 1").body)).splitlines()[0] == title
