@@ -157,8 +157,8 @@ def fault(idea: Idea) -> str:
             package.__path__ = [*dict.fromkeys([*getattr(package, "__path__", []), *places])]
     try:
         importlib.import_module(idea.module)
-    # A module may raise anything.
-    except Exception as error:
+    # A module may raise anything, and an exit would end golf without a word.
+    except (Exception, SystemExit) as error:
         # The fault may stand below the technique, which must not run without what follows it.
         TECHNIQUE_TYPES.pop(idea.name, None)
         return f"The idea {idea.name} in {idea.file} cannot be imported ({type(error).__name__}: {error})."

@@ -6,6 +6,7 @@ Finished runs keep their results.
 from __future__ import annotations
 
 from golf.commands.parsing import CommandParser
+from golf.errors import GolfError
 from golf.words import counted
 
 
@@ -20,6 +21,8 @@ def main(arguments: list[str]) -> int:
 
     record = find_record(args.sweep)
     sent = [job for _, job in read_submitted(sweep_folder(record.name) / "submitted.jsonl")]
+    if not (sent or waves_sent(record.name)):
+        raise GolfError(f"The sweep {record.name} was never submitted: Ctrl-C where it runs ends it.")
     # The job that sends the next round goes first: it would start as soon as the others have ended.
     cancel([wave.job for wave in waves_sent(record.name)])
     left = [job for job, state in job_states(sent).items() if state.is_open]

@@ -148,7 +148,9 @@ def latest_row(folders: Sequence[Path], row_of: RowOf = row_of) -> RunRow:
     # A later attempt that crashed says nothing against an earlier result.
     telling = [row for row in ended if row.state not in SAYS_NOTHING]
     chosen = (telling or ended or rows)[-1]
-    replaced = [_about_replaced(row, chosen) for row in rows if row.state in FINAL and row is not chosen]
+    # A folder that is named twice, and a copy of it, replace nothing.
+    others = [row for row in rows if row.state in FINAL and replace(row, path=chosen.path) != chosen]
+    replaced = [_about_replaced(row, chosen) for row in others]
     return replace(chosen, faults=(*chosen.faults, *replaced)) if replaced else chosen
 
 

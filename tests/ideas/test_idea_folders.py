@@ -206,6 +206,7 @@ def test_an_artifact_in_the_number_format_of_an_idea_names_the_idea(
     ("text", "said"),
     [
         ("def broken(:\n", "cannot be imported .SyntaxError"),
+        ("import sys\nsys.exit(0)\n", "cannot be imported .SystemExit: 0"),
         ("import a_package_that_is_not_here\n", "cannot be imported .ModuleNotFoundError: No module named"),
         ("x = 1\n", 'registers no technique faulty: put @technique."faulty". and @dataclass above its class'),
     ],

@@ -119,6 +119,8 @@ def test_copies_of_a_run_are_told_apart_by_their_folders(tmp_path: Path) -> None
     first = write_run(tmp_path, Config(), 1.2286)
     copy = tmp_path / "copy-of-it" / first.name
     shutil.copytree(first, copy)
+    assert latest_row([first, copy]).faults == latest_row([first, first]).faults == (), "nothing was replaced"
+    (copy / "result.json").write_text((copy / "result.json").read_text().replace("1.2286", "1.2287"))
     (said,) = latest_row([first, copy]).faults
     assert f"{first.parent.name}/{first.name}" in said and f"copy-of-it/{first.name}" in said
 

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from golf.commands import cancel_command
 from golf.errors import GolfError
 from golf.files import write_json
 from golf.jobs.cluster import task
@@ -72,6 +73,12 @@ def test_a_submit_that_fails_takes_no_record_from_a_sweep_that_was_run_here(
     assert record and record.created == "2026-01-01" and len(record.runs) == 3 and record.runs[0] == earlier
     assert golf_main(*SUBMITS, *tiny_overrides(tiny), "seed=1,2").returncode == 2
     assert read_record(name) == record
+
+
+def test_a_sweep_that_was_never_submitted_has_nothing_to_cancel(runs: Path) -> None:
+    write_record(SweepRecord("lr-0123abcd", [], "2026-01-01"))
+    with pytest.raises(GolfError, match="lr-0123abcd was never submitted: Ctrl-C where it runs ends it"):
+        cancel_command.main(["lr-0123abcd"])
 
 
 def test_a_typo_in_a_swept_value_is_one_sentence(tiny: OwnDataset, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
