@@ -7,7 +7,7 @@ from typing import Any
 from golf.errors import GolfError
 from golf.report.findings import Findings, judged
 from golf.report.results import interval_text, result_row, shown_p, signed
-from golf.report.store import index_runs, sweep_names
+from golf.report.store import index_runs, seed_of, sweep_names
 from golf.report.study import read_study
 from golf.report.table import Column, Table
 from golf.report.variants import Variant
@@ -43,9 +43,8 @@ def ledger(rules: RulesConfig, **options: Any) -> Table:
             # One damaged record hides no other sweep.
             notes.append(str(error))
             continue
-        # A variant may be in several sweeps, with another reference in each; only those in none are listed by
-        # themselves.
-        seen |= {v.id for v in findings.study.variants}
+        # A variant may be in several sweeps, with another reference in each; seeds in none are listed by themselves.
+        seen |= {(v.id, row.seed) for v in findings.study.variants for row in v.rows}
         rows += _rows(findings)
     rows += _loose(rules, seen)
     columns = (Column("sweep", "sweep", is_text=True), Column("variant", "variant", is_text=True), *JUDGED)
@@ -66,11 +65,12 @@ def _row(findings: Findings, variant: Variant, reference: str | None) -> dict[st
     return {**row, "sweep": findings.study.title, "variant": variant.label, "reference": reference}
 
 
-def _loose(rules: RulesConfig, seen: set[str]) -> list[dict[str, Any]]:
-    """Return the rows of finished variants that no sweep asked for; `seen` are the ids of all others."""
+def _loose(rules: RulesConfig, seen: set[tuple[str, int | None]]) -> list[dict[str, Any]]:
+    """Return the rows of finished runs that no sweep asked for; `seen` are ids and seeds of all others."""
     # A folder without a result belongs to a run that goes on or was killed; the ledger has finished runs only.
-    folders = [path for id, paths in index_runs(runs_root()).items() if id not in seen for path in sorted(paths)]
-    if not (targets := [str(path) for path in folders if (path / "result.json").is_file()]):
+    found = ((id, path) for id, paths in index_runs(runs_root()).items() for path in sorted(paths))
+    targets = [str(p) for id, p in found if (id, seed_of(p)) not in seen and (p / "result.json").is_file()]
+    if not targets:
         return []
     alone = Findings(read_study(targets), rules, "final", None, {}, Ranking(None, set(), set()), None)
     return [{**row, "sweep": "", "rank": "", "verdict": row["verdict"] or "no reference"} for row in _rows(alone)]
@@ -78,7 +78,5 @@ def _loose(rules: RulesConfig, seen: set[str]) -> list[dict[str, Any]]:
 
 def _notes(rules: RulesConfig) -> list[str]:
     margin = f" by more than {rules.margin_nats:g} nats per token" if rules.margin_nats else ""
-    return [
-        f"Better{margin} or worse at one-sided p < {rules.alpha:g}, corrected within each sweep; "
-        f"{rules.confidence:.0%} intervals."
-    ]
+    test = f"one-sided p < {rules.alpha:g}, corrected within each sweep; {rules.confidence:.0%} intervals."
+    return [f"Better{margin} or worse at {test}"]

@@ -56,6 +56,10 @@ def test_negative_results_stay_with_interval_and_verdict(runs: Path) -> None:
     assert found["negative", "experiment=xsa_all"]["verdict"] == "crashed: no memory"
     assert found["lr", "optim.matrix_lr=0.02"]["verdict"] == "better"
     assert found["", "alone"]["verdict"] == "no reference" and len(found) == 6
+    # A seed that no sweep asked for is a run of its own, also of a variant of a sweep.
+    write_run(runs, named("pr593_11l", 0.04), 1.2, seed=1337)
+    alone = {row["mean_bpb"]: row["n"] for row in ledger(RulesConfig()).rows if not row["sweep"]}
+    assert alone == {1.3: 1, 1.2: 1}
 
 
 def test_the_status_of_a_result_that_will_be_made_again_is_not_ok(runs: Path) -> None:
