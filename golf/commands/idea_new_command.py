@@ -33,8 +33,7 @@ def main(arguments: list[str]) -> int:
         raise GolfError(f"{args.name} is no name of an idea: {how}.")
     if args.name in ideas() or args.name in {path.stem for path in OWN.glob("*.py")}:
         raise GolfError(f"There is a technique {args.name} already: choose another name.")
-    folder = args.folder.expanduser() / args.name
-    if folder.exists():
+    if (folder := args.folder.expanduser() / args.name).exists():
         raise GolfError(f"{folder} exists already: choose another name.")
     write_idea(args.kind, args.name, folder)
     print(f"{folder}: edit {args.name}.py, then\n  golf idea check {folder}")

@@ -17,8 +17,7 @@ def main(arguments: list[str]) -> int:
     from golf.run.folder import runs_root
     from golf.settings.composition import rules_named
 
-    table = ledger(rules_named(args.rules), score=args.score, sigma=args.sigma)
-    if not table.rows:
+    if not (table := ledger(rules_named(args.rules), score=args.score, sigma=args.sigma)).rows:
         raise GolfError(f"Nothing has finished under {runs_root()} yet: GOLF_RUNS names another folder of runs.")
     print(render(table, args.format), end="")
     return 0

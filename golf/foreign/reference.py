@@ -35,8 +35,7 @@ def reference_of(text: str) -> Variant | float:
         if math.isfinite(value) and value > 0:
             return value
         raise GolfError(f"--reference {text} cannot be a score: give bits per byte, such as 1.2244.")
-    path = Path(text)
-    if not path.is_dir():
+    if not (path := Path(text)).is_dir():
         raise GolfError(f"--reference {text} is neither a number of bits per byte nor a folder of runs or logs.")
     try:
         rows = tuple(row_of(folder) for folder in run_folders(path))

@@ -101,13 +101,11 @@ def _time_faults(run: ForeignRun) -> list[str]:
     if run.is_unlimited:
         return []
     faults = []
-    seconds = run.value("train_seconds") or 0.0
-    if seconds > TRAIN_SECONDS + GRACE_SECONDS:
+    if (seconds := run.value("train_seconds") or 0.0) > TRAIN_SECONDS + GRACE_SECONDS:
         faults.append(f"trained {seconds:,.1f} s, the budget is {TRAIN_SECONDS:g} s")
     # The budget of the evaluation is the artifact's: a score before quantization is no part of it.
     slowest = max((s.seconds for s in run.scores if s.seconds and not s.is_before_quantization), default=0.0)
-    taken = max(run.value("total_eval_seconds") or 0.0, slowest)
-    if taken > EVAL_SECONDS:
+    if (taken := max(run.value("total_eval_seconds") or 0.0, slowest)) > EVAL_SECONDS:
         faults.append(f"scoring took {taken:,.1f} s, the budget is {EVAL_SECONDS:g} s")
     return faults
 

@@ -27,8 +27,7 @@ CODE_ENDINGS = (".py", ".so", ".c", ".cpp", ".cu", ".cuh", ".pyx")
 
 def check_script(folder: Path, audit: Audit) -> int | None:
     """Audit the script without running it and return its size in bytes, None if there is no script."""
-    path = folder / SCRIPT
-    if not path.is_file():
+    if not (path := folder / SCRIPT).is_file():
         audit.unchecked.append(f"code bytes, imports and forbidden patterns: there is no {SCRIPT}")
         return None
     script = read_script(path)

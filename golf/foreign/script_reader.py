@@ -64,8 +64,7 @@ def read_script(path: Path) -> Script:
     """Return the script, unpacked and parsed. A script that is not Python has a problem and no tree."""
     if path.stat().st_size > LARGEST_BYTES:
         return Script("", (), None, f"{path.name} has {path.stat().st_size:,} bytes: no script is that large")
-    raw = path.read_bytes()
-    if not raw.strip():
+    if not (raw := path.read_bytes()).strip():
         return Script("", (), None, f"{path.name} is empty")
     try:
         # Python runs a script in any encoding that the script declares in a comment.
@@ -234,8 +233,7 @@ def _payloads(text: str) -> list[str | bytes]:
 def _program(source: bytes) -> str | None:
     """Return bytes as the text of a Python program, None if they are none."""
     try:
-        text = source.decode("utf-8")
-        if len(text) <= MOST_CHARACTERS:
+        if len(text := source.decode("utf-8")) <= MOST_CHARACTERS:
             parse(text)
     except (UnicodeDecodeError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None

@@ -69,8 +69,7 @@ def read_claims_file(path: Path, name: str = "") -> Claims:
 
 def read_claims(folder: Path, audit: Audit) -> Claims | None:
     """Return the claims in a folder's submission.json, None if there is none. Adds defects of its form to `audit`."""
-    path = folder / NAME
-    if not path.exists():
+    if not (path := folder / NAME).exists():
         return None
     if not path.is_file():
         audit.unusable.append(f"{NAME} is no file")

@@ -47,8 +47,7 @@ def _entropy_left(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return increasing shares of the prunable codes, and the share of the entropy that is left without them."""
     coded = gaussian_codes(cfg, [t for t in tensors if t.name in set(names)], rms)
-    pruning = Pruning(coded, list(coded), cfg.quant.prune.codes)
-    if not pruning.most:
+    if not (pruning := Pruning(coded, list(coded), cfg.quant.prune.codes)).most:
         return np.zeros(1), np.ones(1)
     counts, entropy = pruning.entropy_bytes()
     return counts / pruning.most, entropy / entropy[0]

@@ -6,11 +6,13 @@ called `name`, filled with the values given, where the condition does not hold.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import Any
 
 from golf.challenge import BYTE_VOCABULARY
 from golf.errors import GolfError
+from golf.idea_folders import ideas
 from golf.registry import CHANGES_ORDER, CHANGES_SCORE
 from golf.settings.config import (
     Config,
@@ -317,4 +319,17 @@ def warnings(cfg: Config) -> list[str]:
         sentences.append(SENTENCES["note.no_clock"].format(cfg=cfg))
     if uses_trellis(cfg.quant) and cfg.quant.codec != "context":
         sentences.append(SENTENCES["note.trellis"].format(cfg=cfg))
-    return sentences
+    return sentences + [SENTENCES["note.unread"].format(key=key) for key in _unread_settings(cfg)]
+
+
+def _unread_settings(cfg: Config) -> list[str]:
+    """Return the settings that no line of their idea names behind a dot or in quotes."""
+    unread = []
+    for name in [name for name in cfg.tech if name in ideas()]:
+        modules = [path for files in ideas()[name].code().values() for path in files if path.suffix == ".py"]
+        code = "".join(path.read_text(encoding="utf-8") for path in modules)
+        # Settings that are read all at once have no name there.
+        if not re.search(r"asdict|astuple|\bfields\(|\bvars\(|__dict__", code):
+            names = [field.name for field in dataclasses.fields(cfg.tech[name])]
+            unread += [f"tech.{name}.{n}" for n in names if not re.search(rf"\.{n}\b|[\"']{n}[\"']", code)]
+    return unread

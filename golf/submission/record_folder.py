@@ -86,8 +86,7 @@ def _of_run(run: SubmittedRun, script_bytes: int) -> list[str]:
     # An artifact that was replaced after the run is not the one that was scored.
     if run.artifact_bytes != result.artifact_bytes:
         reasons.append(f"its artifact has {run.artifact_bytes:,} bytes, not the run's {result.artifact_bytes or 0:,}")
-    total = run.artifact_bytes + script_bytes
-    if total > budget.artifact_bytes:
+    if (total := run.artifact_bytes + script_bytes) > budget.artifact_bytes:
         over = total - budget.artifact_bytes
         reasons.append(f"{total:,} bytes with the script are {over:,} over the cap; --wrap makes the script smaller")
     if budget.train_seconds and result.train_seconds > budget.train_seconds + budget.grace_seconds:

@@ -55,8 +55,7 @@ def gather(paths: Sequence[Path]) -> list[SubmittedRun]:
     # One run can be named twice, by different paths.
     folders = list(dict.fromkeys(folder.resolve() for path in paths for folder in run_folders(path)))
     runs = [_read(RunFolder(folder)) for folder in folders]
-    variants = {run.result.variant_id for run in runs}
-    if len(variants) > 1:
+    if len(variants := {run.result.variant_id for run in runs}) > 1:
         raise GolfError(f"These are runs of {len(variants)} variants: a submission is one variant in several seeds.")
     seeds = [run.result.seed for run in runs]
     if twice := sorted({seed for seed in seeds if seeds.count(seed) > 1}):

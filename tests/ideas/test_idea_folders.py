@@ -28,6 +28,7 @@ from golf.run.identity import variant_id
 from golf.settings.catalogue import found
 from golf.settings.composition import refuse_mistakes
 from golf.settings.config import Config, from_dict, to_dict
+from golf.settings.consistency import warnings
 from golf.settings.mistakes import explain
 from golf.training.model.build import shapeless_model
 from tests.support import golf_main
@@ -109,6 +110,15 @@ def test_an_edit_that_changes_settings_is_refused(write: Callable[..., Path]) ->
     folder = write("writer", IDEA.format(name="writer") + "        self.factor = self.factor / 2\n")
     with pytest.raises(GolfError, match="technique writer changes its settings in edit_model"):
         golf.build_model(golf.compose([f"ideas={folder}", *SMALL, "tech=[writer]"]))
+
+
+def test_a_setting_that_nothing_reads_is_named(write: Callable[..., Path]) -> None:
+    unread = IDEA.replace("    factor:", "    spare: int = 3\n    factor:")
+    folder = write("keeper", unread.format(name="keeper"))
+    said = warnings(golf.compose([f"ideas={folder}", *SMALL, "tech=[keeper,ln_scale]"]))
+    assert [line for line in said if "no line of the idea's code" in line] == [
+        "no line of the idea's code reads tech.keeper.spare: runs with other values of it are equal but for their ids"
+    ]
 
 
 def test_a_value_error_of_an_edit_is_placed_in_the_idea(write: Callable[..., Path]) -> None:

@@ -30,8 +30,7 @@ def cluster_hardware(arguments: Sequence[str]) -> Hardware | None:
 
 def _cluster(name: str) -> dict:
     """Return the values of conf/cluster/<name>.yaml, on top of those of the file that it extends."""
-    path = CLUSTERS / f"{name}.yaml"
-    if not path.exists():
+    if not (path := CLUSTERS / f"{name}.yaml").exists():
         raise GolfError(f"cluster={name} does not exist: there are {', '.join(options_of('cluster'))}.")
     values = yaml.safe_load(path.read_text())
     extended = [d for d in values.pop("defaults", []) if (CLUSTERS / f"{d}.yaml").exists()]

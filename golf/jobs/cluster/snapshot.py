@@ -23,13 +23,11 @@ def take_snapshot(folder: Path) -> Path:
     `snapshot.json` has the commit and the package versions, `dirty.diff` the difference from the commit. `data` is a
     link to the data sets.
     """
-    snapshot = folder / code_digest()
-    if snapshot.exists():
+    if (snapshot := folder / code_digest()).exists():
         return snapshot
     with new_folder(snapshot) as unfinished:
         for name in COPIED:
-            source = ROOT / name
-            if source.is_dir():
+            if (source := ROOT / name).is_dir():
                 shutil.copytree(source, unfinished / name, ignore=NOT_COPIED)
             else:
                 shutil.copy2(source, unfinished / name)

@@ -130,8 +130,7 @@ def _fetch(name: str, root: Path, source: Repository) -> None:
     target = root / name
     if target.is_file() and _is_whole(target):
         return
-    fetched = source.download(name, root)
-    if not _is_whole(fetched):
+    if not _is_whole(fetched := source.download(name, root)):
         open_shard(fetched)  # raises with what is wrong
     target.parent.mkdir(parents=True, exist_ok=True)
     # Moved only now, so that a file in its final place is whole.

@@ -141,8 +141,7 @@ def make_dataset(sources: list[Path], root: Path, recipe: Recipe) -> OwnDataset:
         raise GolfError("--fuse-operators trains a tokenizer for --caseops: add --caseops, and give no --tokenizer.")
     if recipe.is_bytes and (recipe.tokenizer_path or recipe.caseops):
         raise GolfError("--bytes makes every byte a token: leave out --tokenizer, --caseops and --fuse-operators.")
-    folder = root / "datasets" / recipe.name
-    if folder.exists():
+    if (folder := root / "datasets" / recipe.name).exists():
         raise GolfError(f"{folder} exists already: remove it or choose another --name.")
     splits = _Splits(sources, recipe)
     tokenizer_path = recipe.tokenizer_path or root / "tokenizers" / f"{recipe.name}_{recipe.vocab_size}_bpe.model"
