@@ -60,6 +60,8 @@ class GolfLauncher(Launcher):
 
     def _node(self, overrides: Sequence[str]) -> DictConfig:
         """Return the configuration that `overrides` compose."""
+        from golf.settings.composition import without_clock
+
         # Composing takes Hydra a tenth of a second. Jobs that differ in plain values share one composition, into which
         # the values are written: a thousand jobs then take 11 s of processor time instead of minutes.
         values = [o for o in OverridesParser.create().parse_overrides(list(overrides)) if _is_value(o)]
@@ -67,7 +69,7 @@ class GolfLauncher(Launcher):
         assert all(o.input_line is not None for o in values)
         rest = tuple(o for o in overrides if o not in {v.input_line for v in values})
         if rest not in self.composed:
-            node = self.hydra_context.config_loader.load_sweep_config(self.config, list(rest))
+            node = self.hydra_context.config_loader.load_sweep_config(self.config, [*without_clock(rest), *rest])
             with read_write(node), open_dict(node):
                 del node["hydra"]
             self.composed[rest] = node

@@ -180,11 +180,15 @@ def completed(overrides: Sequence[str]) -> list[str]:
     has_scale = any(re.match(r"[+]{0,2}scale=", o) for o in overrides)
     overrides = without_ideas(overrides)
     first = [] if has_scale else [f"scale={hardware.default_choice('scale')}"]
-    # A scale with a clock of its own comes behind the group `budget`, and would set it again.
-    first += ["budget.train_seconds=0"] * ("budget=unlimited" in overrides)
+    first += without_clock(overrides)
     for pattern, meant in OTHER_WORDS:
         overrides = [re.sub(pattern, meant, override) for override in overrides]
     return [*first, *filter(None, overrides)]
+
+
+def without_clock(overrides: Sequence[str]) -> list[str]:
+    """Return the override that keeps `budget=unlimited` from a scale with a clock, which comes behind that group."""
+    return ["budget.train_seconds=0"] * ("budget=unlimited" in overrides)
 
 
 def sweep_label(overrides: Sequence[str]) -> str:

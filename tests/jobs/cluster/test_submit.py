@@ -44,6 +44,8 @@ def test_duplicates_are_counted_once_and_nothing_is_written(
     assert "4 to submit, 2 the same run as another" in done.stdout
     assert "first run's plan:" in done.stdout and "artifact" in done.stdout
     assert not list(runs.glob("*-*/seed*")) and not list(runs.glob("sweeps/*/sweep.json"))
+    own = [override for override in tiny_overrides(tiny) if not override.startswith("budget")]
+    assert ": 2 to submit" in dry_run(monkeypatch, *own, "budget=record,unlimited").stdout, "the laptop's clock is one"
 
 
 @pytest.mark.parametrize("refuses", ["submitit is not installed", "The jobs could not be submitted"])
