@@ -172,7 +172,7 @@ def test_long_matches_of_a_predictor_are_proved(total: float, is_fault: bool, wr
 @pytest.mark.parametrize(
     ("step", "said"),
     [
-        ("scales.float().sum()", ""),
+        pytest.param("scales.float().sum()", "", marks=pytest.mark.slow),
         ('STEPS.get("step", 1.0)', "it decodes with what its coding kept in memory"),
         pytest.param('STEPS["step"]', "KeyError: 'step'", marks=pytest.mark.slow),
     ],
