@@ -118,12 +118,20 @@ def load(path: str | Path, *, by_its_run: bool = False) -> Artifact:
 
     Also raises it if an idea has changed since the run in the same folder, unless that run itself reads the file.
     """
-    content, config = read_file(path), Path(path).with_name("config.json")
+    content = read_file(path)
     with _intact(path):
         artifact = unpack(content)
-    if artifact.tech and not by_its_run and config.exists():
-        refuse_changed(json.loads(config.read_text()).get("idea_code", {}))
+    if artifact.tech and not by_its_run:
+        refuse_changed(_codes_beside(path))
     return artifact
+
+
+def _codes_beside(path: str | Path) -> dict[str, str]:
+    """Return the hashes of the ideas of the run in the same folder; empty if no configuration can be read there."""
+    try:
+        return json.loads(Path(path).with_name("config.json").read_text())["idea_code"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return {}
 
 
 def load_weights_only(path: str | Path, quant: QuantConfig, tech: Tech) -> dict[str, Tensor]:

@@ -206,6 +206,9 @@ def test_an_artifact_in_the_number_format_of_an_idea_names_the_idea(
     with pytest.raises(GolfError, match=r"halves has changed .*code 0123456789ab"):
         load(tmp_path / "a.golf")
     assert load(tmp_path / "a.golf", by_its_run=True).tech == cfg.tech
+    for unreadable in ("", "[]", '{"idea_co'):
+        (tmp_path / "config.json").write_text(unreadable)
+        assert load(tmp_path / "a.golf").tech == cfg.tech
     monkeypatch.setenv("GOLF_IDEAS", "")
     technique_types().pop("halves")
     with pytest.raises(MissingError, match="golf cannot be opened: There is no technique halves here"):

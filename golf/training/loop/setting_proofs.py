@@ -104,8 +104,11 @@ def _kept_in_memory(cfg: Config) -> list[str]:
         if done.stdout.split()[-1:] == [weights_digest(path)]:
             return []
     names = " or ".join(own_formats(cfg.tech))
-    fault = done.stderr.strip().splitlines()[-1:] or ["it decodes with what its coding kept in memory"]
-    return [f"a new process reads other weights of the number format {names} from the artifact: {fault[0]}"]
+    # A process that ends well may have printed warnings.
+    fault = (
+        done.stderr.strip().splitlines()[-1] if done.returncode else "it decodes with what its coding kept in memory"
+    )
+    return [f"a new process reads other weights of the number format {names} from the artifact: {fault}"]
 
 
 def weights_digest(path: str | Path) -> str:
