@@ -149,6 +149,14 @@ def refuse_unwritable(path: Path) -> None:
         raise disk_error(path, error) from error
 
 
+def shared_folder(folder: Path) -> None:
+    """Make `folder`, with its parents, for everybody who may write into the folder that it is in."""
+    if not folder.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(OSError):
+            folder.chmod(folder.parent.stat().st_mode & 0o7777)
+
+
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 DISK_REFUSES = (*FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)  # errors that the user can mend
 

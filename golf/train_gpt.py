@@ -28,7 +28,7 @@ from golf.artifact.container import load_weights_only
 from golf.errors import GolfError
 from golf.paths import resolve
 from golf.run.trainlog import TrainLog
-from golf.settings.config import Config, has_stages
+from golf.settings.config import Config, has_stages, scored_config, trains_apart
 from golf.training.data.batches import open_loader
 from golf.training.data.dataset import Dataset, bytes_of_targets, open_tokenizer, scored_tokens, validation_tokens
 from golf.training.data.shards import find_shards, open_shard
@@ -121,7 +121,8 @@ def run() -> None:
         choose_kernel(ranks.device, cfg)
 
     # Load from disk and score: only what the file holds counts.
-    score_artifact(cfg, load_weights_only(artifact, cfg.quant, cfg.tech), scorer, log)
+    stored = scored_config(cfg) if trains_apart(cfg) else cfg
+    score_artifact(cfg, load_weights_only(artifact, stored.quant, stored.tech, stored.model), scorer, log)
     leave_ranks()
 
 

@@ -247,6 +247,12 @@ def test_disks_that_are_full_or_closed(tmp_path: Path, monkeypatch: pytest.Monke
     assert doctor_storage.runs_disk().state == NOTE
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     assert doctor_storage.runs_disk().state == PROBLEM
+    # Data that others have put there is read alone.
+    monkeypatch.setattr(doctor_storage, "DATA", tmp_path)
+    assert doctor_storage.data_disk().state == PROBLEM
+    (tmp_path / "datasets" / "x").mkdir(parents=True)
+    (tmp_path / "datasets" / "x" / "a_val_0.bin").touch()
+    assert doctor_storage.data_disk().state == OK
 
 
 def test_memory_is_what_the_control_group_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,19 +134,24 @@ def _codes_beside(path: str | Path) -> dict[str, str]:
         return {}
 
 
-def load_weights_only(path: str | Path, quant: QuantConfig, tech: Tech) -> dict[str, Tensor]:
+def load_weights_only(
+    path: str | Path, quant: QuantConfig, tech: Tech, model: ModelConfig | None = None
+) -> dict[str, Tensor]:
     """Read the dequantized weights of an artifact of `tech` that was packed with `quant`. Exported scripts do so.
 
-    Trusts a file whose checksum matches. Raises `GolfError` for others, and for those of another codec or layout.
+    Trusts a file whose checksum matches. Raises `GolfError` for others, and for those of another codec or layout or,
+    if `model` is given, of another model or other techniques.
     """
-    content = read_file(path) if proves() else Path(path).read_bytes()
     try:
-        codec_id, layout_bits, size, body, codes = split(content)
-    except (ValueError, struct.error) as error:
+        codec_id, layout_bits, size, body, codes = split(Path(path).read_bytes())
+    except (ValueError, OSError, struct.error) as error:
         raise GolfError(f"{path} is not an intact artifact ({error}): pack the run's weights again.") from error
     if (codec_id, layout_bits) != (CODEC_IDS[quant.codec], _layout_bits(quant)):
         raise GolfError(f"{path} was packed with another codec or layout than {quant.name}: pack the weights again.")
-    _, coded = _tensors(size, body, codes, quant, lambda header: read_header(header, tech))
+    header, coded = _tensors(size, body, codes, quant, lambda header: read_header(header, tech))
+    own = model and json.loads(write_header(model, tech, ()))
+    if own and (header["model"], header["tech"]) != (own["model"], own["tech"]):
+        raise GolfError(f"{path} holds a model of other settings: give the artifact of this script.")
     return dequantize_as(coded, quant)
 
 
@@ -222,7 +227,7 @@ def _checked_header(content: bytes) -> tuple[dict[str, Any], list[Entry]]:
 
 def _tensors(
     size: int, body: bytes, codes: bytes, quant: QuantConfig, read: Callable[[bytes], tuple[dict, list[Entry]]]
-) -> tuple[dict[str, Any], dict[str, CodedTensor]]:
+) -> tuple[dict, dict[str, CodedTensor]]:
     """Return the header as JSON, and every tensor as it is stored. `read` parses the header."""
     content = decompress(body, quant, size)
     # The header comes first and tells the form of all that follows.
@@ -244,5 +249,5 @@ def _tensors(
 
 
 def _layout_bits(quant: QuantConfig) -> int:
-    layout = {"byte_planes"} if quant.codec == "context" else set(quant.layout)
-    return sum(LAYOUT_BITS[name] for name in layout)
+    layout = ["byte_planes"] if quant.codec == "context" else quant.layout
+    return sum(bit for name, bit in LAYOUT_BITS.items() if name in layout)

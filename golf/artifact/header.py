@@ -20,15 +20,8 @@ from golf.settings.consistency import check_model
 # A file may state any size. Real ones stay far below these limits, as the cap is 16 MB.
 MAX_CONTENT_BYTES = 1 << 30  # header and values before compression
 MAX_DIMENSIONS = 8
-DTYPES = {
-    "i8": torch.int8,
-    "i16": torch.int16,
-    "i32": torch.int32,
-    "i64": torch.int64,
-    "u8": torch.uint8,
-    "bool": torch.bool,
-    **FLOAT_DTYPES,
-}
+INTEGER_DTYPES = {"i8": torch.int8, "i16": torch.int16, "i32": torch.int32, "i64": torch.int64, "u8": torch.uint8}
+DTYPES = {**INTEGER_DTYPES, "bool": torch.bool, **FLOAT_DTYPES}
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 GROUP, COLUMNS, ROTATED, TRELLIS, OWN = "group", "+columns", "+hadamard", "+trellis", "by:"
 SCALES = re.compile(r"all|by:[a-z]\w*|group[1-9]\d*|row(\+columns)?(\+trellis(4|8|16))?(\+hadamard)?")

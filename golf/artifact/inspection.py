@@ -69,7 +69,8 @@ def inspect_file(path: Path, weights: Tensors | None = None) -> Inspection:
 def stored_entropy_bits(coded: CodedTensor) -> float:
     """Return the order-0 entropy of a stored tensor in bits: of its codes, and of floats per byte plane."""
     planes = [coded.data] if coded.data.dtype == torch.int8 else _byte_planes(coded.data)
-    planes += _byte_planes(coded.scale) if coded.scale is not None else []
+    # The scales of a technique's format may be none, and torch does not view an empty tensor as bytes.
+    planes += _byte_planes(coded.scale) if coded.scale is not None and coded.scale.numel() else []
     planes += [coded.columns] if coded.columns is not None else []
     return sum(_entropy_bits(plane) for plane in planes)
 
@@ -118,8 +119,7 @@ def _format(tensor: CodedTensor) -> str:
     narrowest = own or next((name for name, qmax in reversed(QMAX.items()) if largest <= qmax), "int8")
     steps = "column steps" if tensor.columns is not None else None
     on_trellis = f"trellis of {tensor.states}" if tensor.states > 1 else None
-    rotated = "rotated" if tensor.rotated else None
-    return ", ".join(word for word in (narrowest, steps, on_trellis, rotated) if word)
+    return ", ".join(word for word in (narrowest, steps, on_trellis, "rotated" if tensor.rotated else "") if word)
 
 
 def _error(name: str, loaded: Tensor | None, weight: Tensor | None) -> float | None:

@@ -56,8 +56,7 @@ def _possible(before: list[str], current: str) -> Iterable[str]:
 
 
 def _of_command(command: str, before: list[str], current: str) -> Iterable[str]:
-    parser = train_command.parser() if command == "train" else CommandParser(command, None)
-    actions = parser._actions
+    actions = (train_command.parser() if command == "train" else CommandParser(command, None))._actions
     # `golf bench` hands its arguments to a script, and has nothing but --help.
     if len(actions) == 1:
         return _overrides(current)

@@ -42,8 +42,7 @@ class Figure:
     def _decimal_unit(self) -> float:
         mantissa, _, exponent = self.text.strip("".join(ABOUT)).lower().replace(",", "").replace("_", "").partition("e")
         decimals = len(mantissa.partition(".")[2])
-        shift = int(exponent) if re.fullmatch(r"[-+]?\d{1,3}", exponent) else 0
-        return float(10.0 ** (shift - decimals))
+        return float(10.0 ** ((int(exponent) if re.fullmatch(r"[-+]?\d{1,3}", exponent) else 0) - decimals))
 
     def agrees_with(self, other: float | Figure) -> bool:
         """Tell whether both are one number, rounded or cut to the digits of the one with fewer."""

@@ -92,14 +92,9 @@ def record(folder: ForeignFolder) -> dict[str, Any]:
 
 
 def _run_record(run: ForeignRun) -> dict[str, Any]:
+    kept = "name", "variant", "files", "state", "reason", "faults", "texts"
     return {
-        "name": run.name,
-        "variant": run.variant,
-        "files": run.files,
-        "state": run.state,
-        "reason": run.reason,
-        "faults": run.faults,
-        "texts": run.texts,
+        **{name: getattr(run, name) for name in kept},
         "figures": {n: _plain({"value": f.value, "source": f.source}) for n, f in sorted(run.figures.items())},
         "scores": [_plain(dataclasses.asdict(score)) for score in run.scores],
     }

@@ -242,15 +242,9 @@ def _score_line(text: str) -> Line | None:
     if value is None or (first is None and not tag):
         return None
     time, stride = _SCORE_TIME.search(text), _STRIDE.search(text)
-    return ScoreLine(
-        tag[:120],
-        value,
-        match[2],
-        parse_number(loss[1]) if loss else None,
-        loss[1] if loss else "",
-        parse_seconds(time[1]) if time else None,
-        _count(stride[1]) if stride else None,
-    )
+    loss_text = loss[1] if loss else ""
+    seconds, count = parse_seconds(time[1]) if time else None, _count(stride[1]) if stride else None
+    return ScoreLine(tag[:120], value, match[2], parse_number(loss_text) if loss else None, loss_text, seconds, count)
 
 
 def _size_line(text: str) -> Line | None:

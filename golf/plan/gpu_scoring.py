@@ -154,8 +154,7 @@ def _forward_flops(chunks: np.ndarray, targets: int, recipe: TTTRecipe, cost: Pa
 
 def _phase_flops(cfg: Config, cost: PassCost, scored: Sequence[QueuedBatch], number: int) -> float:
     phases, recipe = cfg.eval.ttt.lora_phases, ttt_recipe(cfg)
-    most = pause_after(phases.count, phases.documents)[number - 1]
-    documents = phase_documents(scored, most, phases.order)
+    documents = phase_documents(scored, pause_after(phases.count, phases.documents)[number - 1], phases.order)
     tokens = int(documents[:, 1].sum()) + len(documents)
     return phases.epochs * tokens * _step_flops(cost._replace(factors=0.0), recipe)
 

@@ -26,8 +26,7 @@ def public_field(findings: Findings, root: Path) -> dict[str, Any]:
         scored = " and ".join(sorted(map(shown_text, texts))) or "no text yet"
         return {"records": [], "about": f"Public records are scored on {FINEWEB}; these runs on {scored}."}
     judged = {v.label for v in findings.variants if any(row.source == IMPORTED for row in v.rows)}
-    scores_by_name = _published() | _imported(root)
-    others = {name: score for name, score in scores_by_name.items() if name not in judged}
+    others = {name: score for name, score in (_published() | _imported(root)).items() if name not in judged}
     records = [{"name": name, "bpb": bpb, "source": source} for name, (bpb, source) in others.items()]
     about = "Records are scored in the way that each chose, such as a sliding window or test-time training."
     return {"records": sorted(records, key=lambda record: record["bpb"]), "about": about}

@@ -66,7 +66,6 @@ def _bound_of(share: float, sums: Floats, mass: Floats, step: float) -> float:
     low, high = -TAIL_SD * step + float(sums.min()), TAIL_SD * step + float(sums.max())
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        crossing = float(mass @ ndtr((sums - middle) / step))
-        low, high = (middle, high) if crossing > share else (low, middle)
+        low, high = (middle, high) if float(mass @ ndtr((sums - middle) / step)) > share else (low, middle)
     # The upper end, so that no look errs by more than its share.
     return high

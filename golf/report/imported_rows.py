@@ -56,10 +56,7 @@ def _row(run: dict[str, Any], folder: Path | None) -> RunRow:
         bytes_per_token=bytes_per_token(figures.get("val_loss"), figures.get("val_bpb")),
         cap_bytes=CAP_BYTES,
         faults=tuple(run["faults"]),
-        machine=texts.get("machine"),
-        how=texts.get("how"),
-        sliding_how=texts.get("sliding_how"),
-        ttt_how=texts.get("ttt_how"),
+        **{name: texts.get(name) for name in ("machine", "how", "sliding_how", "ttt_how")},
         data=imported_text(
             texts.get("scored_text", UNKNOWN_TEXT), figures.get("val_tokens"), run["name"].partition("/")[0]
         ),

@@ -35,17 +35,9 @@ MANY = 3  # number of variants that may be equal, from which on a remark says th
 
 def remarks_on(findings: Findings) -> tuple[str, ...]:
     """Return the sentences below the table, those of the study last."""
-    return (
-        *_about_score(findings),
-        *_about_text(findings),
-        *_about_rule(findings),
-        *_about_looks(findings),
-        *_about_noise(findings),
-        *_about_trust(findings),
-        *_about_runs(findings.study),
-        *findings.study.notes,
-        *(findings.study.about_chosen if findings.verdicts else ()),
-    )
+    study, topics = findings.study, (_about_score, _about_text, _about_rule, _about_looks, _about_noise, _about_trust)
+    remarks = [remark for about in topics for remark in about(findings)]
+    return (*remarks, *_about_runs(study), *study.notes, *(study.about_chosen if findings.verdicts else ()))
 
 
 def _about_score(findings: Findings) -> Iterable[str]:

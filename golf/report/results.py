@@ -143,7 +143,9 @@ def _rank(findings: Findings, variant: Variant) -> str:
         return BEST
     if variant.id in ranking.tied:
         return TIED
-    return NOT_TESTED if variant.mean(findings.score) is not None and variant.id not in ranking.tested else ""
+    verdict = findings.verdicts.get(variant.id)
+    is_tested = variant.id in ranking.tested or (verdict is not None and verdict.kind == WORSE)
+    return "" if is_tested or variant.mean(findings.score) is None else NOT_TESTED
 
 
 def shown_verdict(findings: Findings, variant: Variant, verdict: Verdict | None) -> str:

@@ -79,8 +79,8 @@ class RunRow:
 
     @property
     def is_open(self) -> bool:
-        """Tell whether the run has not ended."""
-        return self.state in OPEN_STATES
+        """Tell whether the run has not ended. A log from elsewhere that was cut off stays as it is."""
+        return self.state in OPEN_STATES and self.source != IMPORTED
 
     @property
     def is_to_come(self) -> bool:

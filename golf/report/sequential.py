@@ -168,8 +168,7 @@ class _Looking:
                 self._leave(id, *why)
 
     def _at(self, variant: Variant, look: int) -> Variant:
-        seeds = self.plan.seeds[:look]
-        return replace(variant, rows=tuple(row for row in variant.rows if row.seed in seeds))
+        return replace(variant, rows=tuple(row for row in variant.rows if row.seed in self.plan.seeds[:look]))
 
     def _compare(self, arm: _Arm, variant: Variant, reference: Variant, sweep: Samples, look: int) -> None:
         try:
@@ -225,6 +224,8 @@ class _Looking:
             return NO_VERDICT, arm.reason
         if look > 1 and now.lost_share > MOST_LOST and now.lost_share > reference.lost_share:
             return NO_VERDICT, ""
+        if look > 1 and not reference.counted:
+            return NO_VERDICT, arm.reason
         if arm.of_sweep and arm.of_sweep.look == look:
             effect = self._effect(arm.of_sweep, now, reference)
             # `p_above` is the p of the hypothesis that the true difference is at most its argument.

@@ -111,8 +111,7 @@ def known_sigma(variant: Sequence[float], reference: Sequence[float] | float, si
     """Compare by a standard deviation from elsewhere, for samples that are too small to have their own."""
     if not (math.isfinite(sigma) and sigma > 0):
         raise GolfError(f"a standard deviation of {sigma} cannot be: give one above 0.")
-    of_reference = 0.0 if isinstance(reference, float) else 1 / len(reference)
-    error = sigma * math.sqrt(1 / len(variant) + of_reference)
+    error = sigma * math.sqrt(1 / len(variant) + (0.0 if isinstance(reference, float) else 1 / len(reference)))
     return Comparison(_mean(variant) - float(np.mean(reference)), error, math.inf, KNOWN_SIGMA)
 
 

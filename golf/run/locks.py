@@ -17,7 +17,7 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from golf.files import disk_errors
+from golf.files import disk_errors, shared_folder
 from golf.run.folder import runs_root
 
 
@@ -57,7 +57,7 @@ def lock_file(path: Path) -> Lock | None:
     """Take the lock of the file `path`, or return None if another process holds it. Raises as `try_lock`."""
     while True:
         with disk_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            shared_folder(path.parent)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         if not _flock(descriptor, fcntl.LOCK_EX):
             # A holder keeps off a shared lock, too. If there is none, `is_held` of another process was in the way.

@@ -23,7 +23,7 @@ class TrainLog:
         """Write one line."""
         raise NotImplementedError
 
-    def start(self, *, name: str, train_shards: int, val_tokens: int, model_params: int, attention: str) -> None:
+    def start(self, name: str, *, train_shards: int, val_tokens: int, model_params: int, attention: str) -> None:
         """Write the header of the log; `name` is the log's own path."""
         c, d, o, m = self.cfg, self.cfg.data, self.cfg.optim, self.cfg.model
         embed_lr = o.tied_embed_lr if m.tie_embeddings else o.embed_lr

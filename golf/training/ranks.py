@@ -134,7 +134,7 @@ def leave_ranks() -> None:
 
 
 def end_rank(code: int) -> None:
-    """End this process with exit status `code` if torchrun has started it; a process that is alone returns from here.
+    """End this process with exit status `code` if torchrun has started it. A process that is alone returns.
 
     DDP's reducer keeps the group and so Gloo's threads, even when both are gone in Python. A thread that wants Python's
     lock while the interpreter is taken down aborts the process, and torchrun then stops the ranks that still work

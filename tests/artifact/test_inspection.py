@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from golf.artifact.codec.layouts import from_bytes
 from golf.artifact.container import pack
 from golf.artifact.inspection import inspect_file, stored_entropy_bits, totals_by_class
 from golf.artifact.quant.formats import CodedTensor
@@ -57,6 +58,9 @@ def test_entropy_by_its_definition(codes: list[int]) -> None:
     expected = sum(n * math.log2(len(codes) / n) for n in Counter(codes).values())
     data = torch.tensor(codes, dtype=torch.int8)
     assert stored_entropy_bits(CodedTensor(data, None, torch.float32)) == pytest.approx(expected, abs=1e-6)
+    # A technique's format may have no scale, and an artifact gives it a stride of 0.
+    none = from_bytes(b"", torch.float16, (0,)).as_strided((0,), (0,))
+    assert stored_entropy_bits(CodedTensor(data, none, torch.float32)) == pytest.approx(expected, abs=1e-6)
 
 
 def test_cut_files_are_refused(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from golf.report.sequential import FUTILE, SequentialPlan, SequentialVerdicts, j
 from golf.report.statistics import PAIRED, welch
 from golf.report.variants import Variant
 from golf.report.verdicts import BETTER, NO_VERDICT, WORSE
+from golf.run.result import DIVERGED
 from golf.settings.composition import rules_named
 from golf.settings.config import RulesConfig
 
@@ -129,6 +130,13 @@ def test_a_variant_that_loses_its_runs_leaves_without_a_verdict() -> None:
     assert done.verdicts["x"].kind == NO_VERDICT
     assert "2 of 2 runs diverged" in done.verdicts["x"].reason
     assert done.looks == 2
+
+
+def test_a_reference_without_a_run_that_counts_ends_the_sweep() -> None:
+    lost = variant("a", [9.0, 9.0, 9.0], state=DIVERGED)
+    plan = SequentialPlan((1, 2, 3, 4), "a")
+    done = judge_sequentially([lost, variant("b", [1.1, 1.1001, 1.1])], lost, HOUSE, plan)
+    assert done.looks == 2 and not done.active and done.verdicts["b"].kind == NO_VERDICT
 
 
 def test_another_text_leaves_at_once() -> None:

@@ -11,7 +11,7 @@ from golf.errors import GolfError
 from golf.report.comparison import compare
 from golf.report.findings import judged
 from golf.report.remarks import remarks_on
-from golf.report.rows import RunRow
+from golf.report.rows import IMPORTED, OWN, UNFINISHED, RunRow
 from golf.report.statistics import detection_power, smallest_difference
 from golf.report.study import Study
 from golf.report.variants import Variant
@@ -252,6 +252,20 @@ def test_seeds_with_equal_scores_count_once() -> None:
     # Imported scores are rounded, so that equal ones are no copies.
     imported = Variant("a", "a", tuple(replace(row, source="imported") for row in rows))
     assert len(imported.counted) == 3
+
+
+def test_a_log_from_elsewhere_that_was_cut_off_is_not_to_come() -> None:
+    """It once counted as one more comparison, so that importing it changed the verdicts of own runs."""
+    own = variant("a", [1.2271, 1.2269, 1.2268])
+    cut_off = Variant("log", "log", (RunRow("log", "log", 1, UNFINISHED, source=IMPORTED),))
+    alone = judged(Study("x", (own, REFERENCE), REFERENCE), HOUSE)
+    beside = judged(Study("x", (own, REFERENCE, cut_off), REFERENCE), HOUSE)
+    assert beside.verdicts["a"] == alone.verdicts["a"]
+    assert "to come" not in "".join(remarks_on(beside)) and "may change" not in "".join(remarks_on(beside))
+    # A run of one's own is.
+    waiting = replace(cut_off, rows=(replace(cut_off.rows[0], source=OWN),))
+    corrected = judged(Study("x", (own, REFERENCE, waiting), REFERENCE), HOUSE).verdicts["a"].p
+    assert corrected is not None and (alone.verdicts["a"].p or 1) < corrected
 
 
 def test_other_versions_of_the_code_are_named() -> None:

@@ -33,6 +33,15 @@ def test_a_lock_has_one_holder_and_leaves_no_file(runs: Path) -> None:
     again.release()
 
 
+def test_a_folder_of_several_users_has_locks_for_all_of_them(runs: Path) -> None:
+    """The first user's umask once kept every other user from starting any run."""
+    runs.mkdir(exist_ok=True)
+    runs.chmod(0o2777)
+    lock = try_lock("x")
+    assert lock and (runs / "locks").stat().st_mode & 0o7777 == 0o2777
+    lock.release()
+
+
 def test_a_full_disk_refuses_no_lock(runs: Path) -> None:
     """No file may grow here, as on a full disk; an empty one can be made."""
     limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); "

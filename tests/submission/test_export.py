@@ -218,6 +218,13 @@ def test_scoring_alone_has_the_kernel_and_the_score_of_the_run(
     score = read_result(run.result).post_quant
     assert chosen == [cfg.model.attention] and score is not None
     assert f"val_bpb:{score.val_bpb:.8f}" in capsys.readouterr().out
+    # A folder may hold the artifact of another script, or none.
+    cfg.model.logit_softcap += 1
+    with pytest.raises(GolfError, match="holds a model of other settings"):
+        train_gpt.run()
+    monkeypatch.setenv("ARTIFACT_PATH", str(tmp_path / "none.golf"))
+    with pytest.raises(GolfError, match=r"none\.golf is not an intact artifact .*No such file"):
+        train_gpt.run()
 
 
 @pytest.mark.slow

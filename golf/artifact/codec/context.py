@@ -176,15 +176,11 @@ def _with_memory(matrices: Iterable[CodeMatrix]) -> Iterator[tuple[CodeMatrix, M
 
 def _new_memory() -> Memory:
     first = np.array([int(weight * ONE) for weight in FIRST_WEIGHTS], np.int64)
-    return Memory(
-        by_width=np.zeros((2 * WIDTHS, 256), np.int64),
-        by_neighbours=np.zeros((2 * WIDTHS, 256), np.int64),
-        node_weights=np.tile(first, (256, 1)),
-        width_weights=np.tile(first, (2 * WIDTHS, 1)),
-        scale_counters=np.zeros(64, np.int64),
-        column_counters=np.zeros(64, np.int64),
-        codes_seen=np.zeros(1, np.int64),
+    by_width, by_neighbours, scale_counters, column_counters, codes_seen = (
+        np.zeros(shape, np.int64) for shape in ((2 * WIDTHS, 256), (2 * WIDTHS, 256), 64, 64, 1)
     )
+    weights = np.tile(first, (256, 1)), np.tile(first, (2 * WIDTHS, 1))
+    return Memory(by_width, by_neighbours, *weights, scale_counters, column_counters, codes_seen)
 
 
 def _code(coder: Coder, memory: Memory, matrix: CodeMatrix, settings: tuple[int, int, int, int]) -> None:

@@ -125,7 +125,9 @@ def chunks_of(entries: Iterable[Entry], quant: QuantConfig) -> list[Chunk]:
         if entry.has_columns:
             chunks.append(Chunk(entry.name, "columns", entry.columns_count, 1))
     # Values of one width have to lie side by side to be split into planes together.
-    return sorted(chunks, key=lambda chunk: chunk.value_bytes) if splits_planes(quant) else chunks
+    if splits_planes(quant):
+        chunks.sort(key=lambda chunk: chunk.value_bytes)
+    return chunks
 
 
 def pack_bits(values: np.ndarray, bits: int) -> bytes:

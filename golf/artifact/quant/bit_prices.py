@@ -57,7 +57,6 @@ def _normal(codes: Tensor) -> Tensor:
     """Return the probabilities `[widths, 2, 256]` of the codes -128 to 127 if they are normal."""
     deviation = 2.0 ** ((torch.arange(WIDTHS, device=codes.device).double() - UNIT_WIDTH) / 4)[:, None, None]
     code = torch.arange(-128, 128, device=codes.device).double() + torch.tensor([[0.0], [0.5]], device=codes.device)
-    edges = torch.special.ndtr((code + 0.5) / deviation) - torch.special.ndtr((code - 0.5) / deviation)
     # No code may cost infinitely many bits, however far out it lies.
-    likely = edges + 1e-6
+    likely = (torch.special.ndtr((code + 0.5) / deviation) - torch.special.ndtr((code - 0.5) / deviation)) + 1e-6
     return likely / likely.sum(2, keepdim=True)

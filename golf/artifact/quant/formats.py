@@ -175,12 +175,12 @@ def nearest_codes(w: Tensor, scales: list[Tensor], qmax: int, quant: QuantConfig
 
 def _encode_with_one_scale(tensor: Tensor, w: Tensor, how: TensorQuant, qmax: int) -> CodedTensor:
     # A search chooses a clip for each row, and here all values share one.
-    row, one_clip = w.reshape(1, -1), dataclasses.replace(how, clip="quantile") if how.clip == "search" else how
-    clip = float(row_clips(row, one_clip, qmax)[0])
+    if how.clip == "search":
+        how = dataclasses.replace(how, clip="quantile")
+    clip = float(row_clips(w.reshape(1, -1), how, qmax)[0])
     # Zeros are zero at any scale, but a scale of zero would divide them.
     scale = torch.tensor(clip / qmax if clip > 0 else 1.0)
-    codes = (w.clamp(-clip, clip) / scale).round().clamp(-qmax, qmax).to(torch.int8)
-    return CodedTensor(codes, scale, tensor.dtype)
+    return CodedTensor((w.clamp(-clip, clip) / scale).round().clamp(-qmax, qmax).to(torch.int8), scale, tensor.dtype)
 
 
 def encode_float(tensor: Tensor, fmt: str) -> CodedTensor:
@@ -194,13 +194,15 @@ def decode(coded: CodedTensor) -> Tensor:
 
 
 def decode_as(coded: CodedTensor, quant: QuantConfig) -> Tensor:
-    """Decode a tensor that was stored under `quant`, as `decode` does without knowing the settings."""
-    # Questions to the settings, not to the tensor alone, keep out of an exported script what it does not use.
+    """Decode a tensor that was stored under `quant`, as `decode` does without knowing the settings.
+
+    It asks the settings before the tensor, so that an exported script has no code of what it does not use. Decoding
+    goes backwards through coding: grid and steps in units of the row's step, the row's step, the rotation.
+    """
     if coded.scale is None:
         return coded.data.to(coded.dtype)
     if coded.own is not None:
         return coded.own.values(coded.data, coded.scale).to(coded.dtype)
-    # Backwards through what coding did: grid and steps in units of the row's step, the row's step, the rotation.
     values = coded.data.float()
     if uses_trellis(quant) and coded.states > 1:
         values += trellis_offsets(coded) / 2
@@ -266,8 +268,7 @@ def row_scale(clip: Tensor, qmax: int, scale_floor: str) -> Tensor:
 
     The floor `one_over_qmax` keeps it at 1 / qmax or more, the floor `eps` just above zero.
     """
-    floor = 1.0 / qmax if scale_floor == "one_over_qmax" else SMALLEST_SCALE
-    return (clip / qmax).clamp(floor, LARGEST_SCALE)
+    return (clip / qmax).clamp(1.0 / qmax if scale_floor == "one_over_qmax" else SMALLEST_SCALE, LARGEST_SCALE)
 
 
 def as_stored(scale: Tensor) -> Tensor:

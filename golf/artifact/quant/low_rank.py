@@ -26,8 +26,7 @@ def repair(
     for name in names:
         a, b, gain = _factors(weights[name], decode_as(coded[name], quant), quant, hessians.get(name))
         found[name] = gain, a, b
-    lqer = quant.lqer
-    most = sorted(found, key=lambda name: found[name][0], reverse=True)[: lqer.top]
+    most = sorted(found, key=lambda name: found[name][0], reverse=True)[: quant.lqer.top]
     repaired: dict[str, CodedTensor] = {}
     for name, tensor in coded.items():
         repaired[name] = tensor

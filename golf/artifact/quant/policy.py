@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Mapping
 from fnmatch import fnmatch, fnmatchcase
 from typing import Any
@@ -52,7 +53,7 @@ def is_control(name: str, tech: Tech | None = None) -> bool:
 
 def tensor_class(name: str) -> str:
     """Return `embed`, `mlp`, `attn` or `other`: the field of `QuantConfig` that decides on the tensor."""
-    if "tok_emb" in name or "lm_head" in name:
+    if re.search("tok_emb|lm_head", name):
         return "embed"
     if ".mlp." in name or ".further_mlps." in name:
         return "mlp"
@@ -194,7 +195,6 @@ def _encode(name: str, tensor: Tensor, quant: QuantConfig, hessian: Tensor | Non
 
 def dequantize_as(coded: CodedTensors, quant: QuantConfig) -> dict[str, Tensor]:
     """Return the state dict of tensors stored under `quant`, as `dequantize` does without knowing the settings."""
-    # By the settings and not by the tensors, so that an exported script can do without the rest.
     values = {name: decode_as(tensor, quant) for name, tensor in coded.items()}
     return folded(values) if quant.lqer.rank > 0 else values
 

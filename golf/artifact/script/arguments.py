@@ -8,21 +8,32 @@ from collections.abc import Mapping, Sequence
 
 from golf.artifact.script.evaluation import NOTHING
 from golf.artifact.script.flat import Flat
-from golf.artifact.script.functions import Function, functions_of
+from golf.artifact.script.functions import Function, field_names, functions_of
 from golf.artifact.script.syntax import is_simple, parameters, walk
 
+HEADER = "write_header"  # the function that reads all fields of settings
+REFLECTION = {"asdict", "astuple", "fields", "vars", "__dict__"}  # names by which others may read all fields
 Given = Mapping[str, ast.expr]  # parameter → what a call gives it
 
 
-def drop_arguments(flat: Flat) -> bool:
-    """Drop such parameters of `flat` in place, with what calls give them. Return whether there was one."""
-    seen = [_drop(function) for function in functions_of(flat) if 0 < len(function.calls) == len(function.uses)]
+def drop_arguments(flat: Flat, settings: set[str]) -> bool:
+    """Drop such parameters of `flat` in place, with what calls give them. Return whether there was one.
+
+    The classes of `settings` keep their fields, because the header of an artifact has them.
+    """
+    outside = (node for s in flat.statements() if getattr(s, "name", "") != HEADER for node in walk(s))
+    keep_fields = bool(REFLECTION & {getattr(node, "attr", getattr(node, "id", "")) for node in outside})
+    functions = [f for f in functions_of(flat) if not f.fields or not (keep_fields or f.fields.name in settings)]
+    seen = [_drop(function) for function in functions]
     for statement in flat.statements() if any(seen) else ():
         flat.changed(statement)
     return any(seen)
 
 
 def _drop(function: Function) -> bool:
+    """Drop those of `function` in place, and defaults that no call uses. Tell if there was a parameter."""
+    if not function.calls or len(function.calls) < len(function.uses):
+        return False
     args = function.node.args
     places = [arg.arg for arg in args.args][function.is_method :]
     defaults = dict(zip(reversed(places), reversed(args.defaults), strict=False))
@@ -36,8 +47,11 @@ def _drop(function: Function) -> bool:
     bound = {node.id for node in inside if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
     bound |= {node.arg for node in inside if isinstance(node, ast.arg)}
     gone = {name: value for name, value in given[0].items() if _is_idle(name, given, read, bound)}
+    if function.fields:
+        # What is alike in all objects of a class decides no comparison of two.
+        gone = {name: value for name, value in gone.items() if _is_one_constant(name, given)}
     for part in function.node.body if gone else ():
-        _Constants(gone).visit(part)
+        Replaced(gone).visit(part)
     args.args = [arg for arg in args.args if arg.arg not in gone]
     args.defaults = [defaults[arg.arg] for arg in args.args if arg.arg in defaults]
     args.kwonlyargs = [arg for arg in args.kwonlyargs if arg.arg not in gone]
@@ -45,6 +59,12 @@ def _drop(function: Function) -> bool:
     for call in function.calls:
         call.args = [value for name, value in zip(places, call.args, strict=False) if name not in gone]
         call.keywords = [keyword for keyword in call.keywords if keyword.arg not in gone]
+    passed = ({*places[: len(call.args)], *(keyword.arg for keyword in call.keywords)} for call in function.calls)
+    if all(defaults.keys() <= names for names in passed):
+        args.defaults, args.kw_defaults = [], [None for _ in args.kwonlyargs]
+    if function.fields:
+        idle = [field for name, field in field_names(function.fields).items() if name in gone]
+        function.fields.body[:] = [part for part in function.fields.body if part not in idle] or [ast.Pass()]
     return bool(gone)
 
 
@@ -58,18 +78,21 @@ def _given(call: ast.Call, places: Sequence[str], defaults: Given) -> Given:
 
 def _is_idle(name: str, given: Sequence[Given], read: set[str], bound: set[str]) -> bool:
     """Tell whether nothing reads the parameter `name`, or each call gives it one constant that says "nothing"."""
-    first, *others = (values[name] for values in given)
     if name not in read:
-        return all(is_simple(value) for value in (first, *others))
-    is_nothing = isinstance(first, ast.Constant) and first.value in NOTHING and name not in bound
-    return is_nothing and all(ast.dump(other) == ast.dump(first) for other in others)
+        return all(is_simple(values[name]) for values in given)
+    return name not in bound and _is_one_constant(name, given) and given[0][name].value in NOTHING  # type: ignore
 
 
-class _Constants(ast.NodeTransformer):
-    """A pass that puts `constants` in the places of names."""
+def _is_one_constant(name: str, given: Sequence[Given]) -> bool:
+    first, *others = (values[name] for values in given)
+    return isinstance(first, ast.Constant) and all(ast.dump(other) == ast.dump(first) for other in others)
 
-    def __init__(self, constants: Given):
-        self.constants = constants
+
+class Replaced(ast.NodeTransformer):
+    """A pass that puts `values` in the places of names."""
+
+    def __init__(self, values: Given):
+        self.values = values
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        return copy.deepcopy(self.constants[node.id]) if node.id in self.constants else node
+        return copy.deepcopy(self.values[node.id]) if node.id in self.values else node

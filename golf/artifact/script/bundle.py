@@ -26,6 +26,7 @@ from golf.errors import GolfError
 from golf.settings.config import Config
 
 PROGRAM = "golf.train_gpt"
+OWN_SIZE = "Path(__file__).stat().st_size"  # expression of the program for the bytes of its file
 # Modules in Triton are in a bundle as text, because Triton reads its functions' source, which no other code needs.
 KERNELS = "golf.training.model.kernels"
 TEXTS, IMPORTER = "KERNEL_TEXTS", "kernel_module"  # names in its `choice.py`
@@ -36,6 +37,7 @@ class Bundle:
 
     def __init__(self, cfg: Config):
         cfg = submitted(cfg)
+        self.fills_cap = cfg.quant.fit == "cap" or cfg.quant.prune.to_fit
         modules = read_modules(entries(cfg))
         for module in modules:
             attach_comments(module)
@@ -67,7 +69,7 @@ class Bundle:
         while has_changed:
             fold(self.flat, facts)
             shake(self.flat, settings)
-            has_changed = drop_arguments(self.flat) | inline(self.flat)
+            has_changed = drop_arguments(self.flat, set(facts.groups)) | inline(self.flat)
         shorten_texts(self.flat, set(facts.groups))
         put_kernels(self.flat)
         refuse_leftovers(self.flat, set(facts.groups))
@@ -76,7 +78,9 @@ class Bundle:
     @cached_property
     def readable(self) -> str:
         """The source for a reviewer, formatted, with comments and types."""
-        return readable(self.flat, self.title)
+        text = readable(self.flat, self.title)
+        # Weights that fill the cap leave room for the script that counts.
+        return text.replace(OWN_SIZE, str(len(self.wrapped.encode()))) if self.fills_cap else text
 
     @cached_property
     def wrapped(self) -> str:
@@ -126,8 +130,7 @@ def put_kernels(flat: Flat) -> None:
     names = {ast.literal_eval(n.args[0]) for n in calls if isinstance(n.func, ast.Name) and n.func.id == IMPORTER}
     for node in flat.statements():
         if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == TEXTS:
-            texts = {name: text_of(name) for name in sorted(names)}
-            node.value = ast.parse(repr(texts), mode="eval").body
+            node.value = ast.parse(repr({name: text_of(name) for name in sorted(names)}), mode="eval").body
             flat.changed(node)
 
 

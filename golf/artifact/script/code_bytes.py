@@ -114,5 +114,4 @@ def _texts(modules: list[str]) -> bytes:
 def _exportable(cfg: Config) -> Config:
     """Return `cfg` without what keeps it from being a submission but hardly changes its code."""
     ours = {k: t for k, t in cfg.tech.items() if type(t).__module__.startswith(f"{PACKAGE}.") or idea_of(type(t))}
-    model = dataclasses.replace(cfg.model, init_from=None)
-    return dataclasses.replace(cfg, model=model, tech=ours)
+    return dataclasses.replace(cfg, model=dataclasses.replace(cfg.model, init_from=None), tech=ours)

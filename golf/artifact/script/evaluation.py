@@ -111,6 +111,9 @@ class Scope:
             return self.facts.held[node.attr]
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "any":
             return False if self.value(getattr(node.args[0], "elt", node.args[0])) in (None, False) else UNKNOWN
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "sum":
+            tests = [test for loop in getattr(node.args[0], "generators", ()) for test in loop.ifs]
+            return 0 if False in map(self.value, tests) else UNKNOWN
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             asked = (node.func.id, *(arg.value for arg in node.args if isinstance(arg, ast.Constant)))
             return self.facts.results.get(asked, self.facts.results.get(node.func.id, UNKNOWN))
@@ -130,6 +133,8 @@ class Scope:
         return UNKNOWN
 
     def _comparison(self, node: ast.Compare) -> Any:
+        if isinstance(node.ops[-1], ast.In) and self.value(node.comparators[-1]) == ():
+            return False
         terms = [self.facts.values.get(self.path(t) or (), [self.value(t)]) for t in (node.left, *node.comparators)]
         if any(UNKNOWN in values for values in terms):
             # `0 < a < b` is false if `0 < a` is, whatever b is.

@@ -10,9 +10,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from golf.artifact.script.arguments import Replaced
 from golf.artifact.script.evaluation import NOTHING, SCALARS, UNKNOWN, Facts, Path, Scope, assignments
 from golf.artifact.script.flat import Flat
-from golf.artifact.script.syntax import DOTTED, is_docstring, walk
+from golf.artifact.script.functions import FOREIGN
+from golf.artifact.script.syntax import DOTTED, bound_names, is_docstring, walk
 
 # A script is made for GPUs, so the functions that are faster on a CPU only are not worth their bytes. What
 # golf.questions says of the framework alone is not in a script either.
@@ -60,9 +62,17 @@ def _name_functions_of_slots(flat: Flat, facts: Facts) -> None:
     nodes = [node for statement in flat.statements() for node in walk(statement)]
     ours = {node.name for node in flat.statements() if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     filled = [pair for n in nodes if isinstance(n, ast.ClassDef) for pair in _set_by_constructor(n, facts)]
+    in_classes = {name for n in nodes if isinstance(n, ast.ClassDef) for name in bound_names(n.body)}
     times = Counter(n.attr for n in nodes if isinstance(n, ast.Attribute) and not isinstance(n.ctx, ast.Load))
     times.update(n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str))
-    kept = {name: value for name, value, _ in filled if times[name] == 1 and ast.unparse(value).split(".")[0] in ours}
+    once = {name: value for name, value, _ in filled if times[name] == 1}
+    # A slot that always holds nothing decides branches.
+    # An attribute of a package, of a field or of a method may have the same name.
+    of_packages = {n.attr for n in nodes if isinstance(n, ast.Attribute) and ast.unparse(n.value) in flat.imports}
+    own = once.keys() - FOREIGN - in_classes - of_packages
+    nothing = {name: Scope(facts).value(once[name]) for name in own}
+    facts.held |= {name: value for name, value in nothing.items() if value in NOTHING}
+    kept = {name: value for name, value in once.items() if ast.unparse(value).split(".")[0] in ours}
     for call in (node for node in nodes if isinstance(node, ast.Call) and node.args):
         slot, owner = call.func, ast.dump(call.args[0])
         # A slot's function is called with its owner.
@@ -136,6 +146,8 @@ class _Folder(ast.NodeTransformer):
         return self._inside(Scope(self.scope.facts, node.name), node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        aliases = Replaced(_aliases(node))
+        node.body = [aliases.visit(part) for part in node.body]
         self._inside(self.scope.enter(node), node)
         self._drop_unread(node)
         _end_at_return(node)
@@ -234,7 +246,8 @@ class _Folder(ast.NodeTransformer):
         return node if kept else None
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
-        return None if self._is_nothing(node.target) else self.generic_visit(node)
+        is_alias = isinstance(node.value, ast.Name) and ast.unparse(node.target) == node.value.id
+        return None if is_alias or self._is_nothing(node.target) else self.generic_visit(node)
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
         self.generic_visit(node)
@@ -268,6 +281,21 @@ class _Folder(ast.NodeTransformer):
                 break
         node.values = kept
         return node if len(kept) > 1 else kept[0]
+
+
+def _aliases(function: ast.FunctionDef) -> dict[str, ast.expr]:
+    """Return the locals of `function` that are only another name of a parameter or of something global."""
+    nodes = list(walk(function))
+    if any(isinstance(node, ast.ClassDef | ast.Nonlocal | ast.Global) for node in nodes):
+        return {}
+    stored = Counter(n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load))
+    args = Counter(node.arg for node in nodes if isinstance(node, ast.arg))
+    pairs = [pair for node in nodes for pair in assignments(node) if all(isinstance(part, ast.Name) for part in pair)]
+    return {
+        to.id: name  # type: ignore[attr-defined]
+        for to, name in pairs
+        if stored[to.id] == 1 and not stored[name.id] and not args[to.id] and args[name.id] < 2  # type: ignore
+    }
 
 
 def _end_at_return(function: ast.FunctionDef) -> None:

@@ -122,8 +122,7 @@ def attach_comments(module: Module) -> None:
         own = [comments[line] for line in range(node.lineno, end + 1) if line in comments]
         node.behind = [text for text, _ in own]  # type: ignore[attr-defined]
         above: list[str] = []
-        decorators = getattr(node, "decorator_list", [])
-        line = min([node.lineno, *(d.lineno for d in decorators)]) - 1
+        line = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))]) - 1
         while line in comments and comments[line][1]:
             above.insert(0, comments[line][0])
             line -= 1

@@ -31,12 +31,19 @@ def run_until_decided(asked: Sequence[Job | Refused], *, name: str, rows: list[R
     variants, plan = planned(asked, name)
     refused = [job for job in asked if isinstance(job, Refused)]
     results: dict[Key, Result | None] = {}
+    # As in any sweep, the same command makes crashed runs again, which no round does.
+    record = read_record(name)
+    before = (
+        [(run["variant_id"], run["seed"]) for run in record.runs if run["variant_id"] in variants] if record else []
+    )
+    if crashed := [_with_seed(variants[id], seed) for id, seed in before if not finished_run(id, seed)]:
+        remade = run_batch(crashed, name=name, rows=rows, first_batch=False, plan=plan.values())
+        results |= {job.key: result for job, result in zip(crashed, remade, strict=False)}
     done = decisions(name, variants, plan)
     jobs = next_round(name, variants, plan, done)
-    if not jobs and (record := read_record(name)):
+    if not jobs and before:
         # A sweep that has ended shows its table again, and runs nothing.
-        ended = [(run["variant_id"], run["seed"]) for run in record.runs if run["variant_id"] in variants]
-        shown = [_with_seed(variants[id], seed) for id, seed in ended if finished_run(id, seed)]
+        shown = [_with_seed(variants[id], seed) for id, seed in before if finished_run(id, seed)]
         run_batch(shown, name=name, rows=rows, first_batch=False, plan=plan.values())
     while jobs:
         first = read_record(name) is None

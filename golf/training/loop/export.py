@@ -109,15 +109,9 @@ def log_sizes(cfg: Config, packed: PackedModel, raw_model_bytes: int, code_bytes
     """Log the sizes of model, artifact and code in bytes."""
     if trains_apart(cfg):
         cfg = scored_config(cfg)
-    stored = sum(tensor.payload_bytes for tensor in packed.coded.values())
-    log.sizes(
-        raw_model=raw_model_bytes,
-        code=code_bytes,
-        artifact=len(packed.artifact),
-        stored=stored,
-        uncompressed=plain_bytes(packed.coded, cfg.model, cfg.tech),
-        ratio=packed.weight_bytes / stored,
-    )
+    size, stored = len(packed.artifact), sum(tensor.payload_bytes for tensor in packed.coded.values())
+    plain, ratio = plain_bytes(packed.coded, cfg.model, cfg.tech), packed.weight_bytes / stored
+    log.sizes(raw_model=raw_model_bytes, code=code_bytes, artifact=size, stored=stored, uncompressed=plain, ratio=ratio)
 
 
 def write_weights(state_dict: Tensors, folder: RunFolder) -> dict[str, Tensor]:

@@ -29,15 +29,8 @@ GPU_STEPS = 30
 SLOW = 1.15  # a step slower than this factor of the median of earlier runs counts as slow
 REMEMBERED = 50  # number of earlier runs in the median
 # Settings that decide how long a step takes, by the start of their names.
-WORK = (
-    "model.",
-    "tech.",
-    "data.train_batch_tokens",
-    "data.train_seq_len",
-    "data.micro_batches",
-    "schedule.stages",
-    "optim.muon",
-)
+DATA_WORK = "data.train_batch_tokens", "data.train_seq_len", "data.micro_batches"
+WORK = ("model.", "tech.", *DATA_WORK, "schedule.stages", "optim.muon")
 
 
 @dataclass(frozen=True)

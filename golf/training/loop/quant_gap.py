@@ -144,6 +144,8 @@ def stored_config(choice: str, cfg: Config) -> Config:
     the run's settings. Raises `GolfError` for others.
     """
     name, *overrides = choice.split()
+    if others := [o for o in overrides if not re.match(r"\+*(quant|tech)\b", o)]:
+        raise GolfError(f"{choice}: {others[0]} sets neither quant nor tech; all else is the run's: leave it out.")
     # Beside a preset that does not name its format, a technique would be refused.
     own = [form for form in own_formats(cfg.tech) if re.search(rf"[=:]{form}\b", choice)]
     if kept := [form for form in own if f"tech.{form}." in choice]:

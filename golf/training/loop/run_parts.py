@@ -39,13 +39,8 @@ def set_up_torch(cfg: Config) -> None:
 
 def log_header(log: TrainLog, name: str, dataset: Dataset, state: TrainState) -> None:
     """Write the first lines of the log, which is called `name`."""
-    log.start(
-        name=name,
-        train_shards=len(dataset.train),
-        val_tokens=dataset.validation.size - 1,
-        model_params=state.model_params,
-        attention=state.attention,
-    )
+    shards, tokens = len(dataset.train), dataset.validation.size - 1
+    log.start(name, train_shards=shards, val_tokens=tokens, model_params=state.model_params, attention=state.attention)
     for line in state.kernels:
         log.line(line)
 

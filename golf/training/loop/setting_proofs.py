@@ -196,14 +196,9 @@ def _multipliers(cfg: Config) -> list[Multipliers]:
     """Return what the schedule says at steps all over the run."""
     iterations, seconds = cfg.schedule.iterations, training_seconds(cfg)
     steps = [*(int(fraction * iterations) for fraction in FRACTIONS), iterations - 1]
-    return [
-        Multipliers(
-            lr_multiplier(cfg, step, seconds * step / iterations),
-            muon_momentum(cfg.optim, step),
-            muon_weight_decay(cfg, step / iterations),
-        )
-        for step in steps
-    ]
+    rates = [lr_multiplier(cfg, step, seconds * step / iterations) for step in steps]
+    others = [(muon_momentum(cfg.optim, step), muon_weight_decay(cfg, step / iterations)) for step in steps]
+    return [Multipliers(rate, *other) for rate, other in zip(rates, others, strict=True)]
 
 
 def _steps(cfg: Config) -> bytes:

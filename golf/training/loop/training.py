@@ -63,18 +63,18 @@ def train(
     if listens(listener):
         start = listener.start
         clock, step, loss = TrainClock(ranks, start.train_seconds), start.step, start.train_loss
-    # Steps and seconds before those whose mean tells the length of the next step.
-    before_pace = (0, 0.0)
+    # The mean of the steps behind these tells the length of the next step.
+    paced_step, paced_seconds = 0, 0.0
     clock.start()
     if listens(listener):
         listener.clock_runs()
     while True:
         # Ranks agree on one reading: with clocks of their own they would part in learning rate and number of steps.
         seconds = clock.agreed_seconds()
-        if _steps_left(cfg, step, seconds, before_pace) < EXACT_STEPS:
+        if _steps_left(cfg, step, seconds, paced_step, paced_seconds) < EXACT_STEPS:
             seconds = clock.agreed_seconds(exact=True)
         # A step that would not end within the budget is not begun.
-        out_of_time = _steps_left(cfg, step, seconds, before_pace) < 1
+        out_of_time = _steps_left(cfg, step, seconds, paced_step, paced_seconds) < 1
         last = out_of_time or step >= cfg.schedule.iterations
         # Checkpoints are written while the clock stands.
         if listens(listener) and not last and listener.is_checkpoint_due(seconds):
@@ -109,7 +109,7 @@ def train(
             state.hooks.switch(before, active)
             if active != before:
                 # Steps have another length from here on, such as those of a loop.
-                before_pace = (step, seconds)
+                paced_step, paced_seconds = step, seconds
         next_batch = loader.next_batch
         if has_stages(cfg):
             stage = state.stages.number
@@ -117,7 +117,7 @@ def train(
             if state.stages.number != stage:
                 log.switched_on(f"stages[{state.stages.number}]", progress)
                 # Another stage has steps of another length.
-                before_pace = (step, seconds)
+                paced_step, paced_seconds = step, seconds
             next_batch = state.stages.cutting(next_batch)
         tensor = state.step(next_batch, multiplier, muon_momentum(cfg.optim, step), active)
         step += 1
@@ -146,9 +146,9 @@ def _validation_is_due(cfg: Config, step: int) -> bool:
     return every > 0 and step % every == 0 and (step > 0 or cfg.eval.val_at_start)
 
 
-def _steps_left(cfg: Config, step: int, seconds: float, before: tuple[int, float]) -> float:
-    """Return how many steps of mean length still end within the budget, the mean without steps and seconds `before`."""
+def _steps_left(cfg: Config, step: int, seconds: float, paced_step: int, paced_seconds: float) -> float:
+    """Return how many steps of mean length still end within the budget. The mean is that behind `paced_step`."""
     # Before the first step there is no mean length to judge by.
-    if step == before[0] or training_seconds(cfg) == 0:
+    if step == paced_step or training_seconds(cfg) == 0:
         return math.inf
-    return (training_seconds(cfg) - seconds) / ((seconds - before[1]) / (step - before[0]))
+    return (training_seconds(cfg) - seconds) / ((seconds - paced_seconds) / (step - paced_step))

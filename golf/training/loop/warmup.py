@@ -15,7 +15,7 @@ from golf.run.progress import Progress
 from golf.settings.config import Config, has_stages, is_packed, micro_batch_tokens
 from golf.training.loop.schedule import muon_momentum
 from golf.training.loop.state import TrainState
-from golf.training.loop.steps import TrainStep
+from golf.training.loop.steps import NextBatch, TrainStep
 
 # Zero-initialised projections let gradients through to what is behind them one step later each.
 STEPS_TO_MOVE = 5
@@ -47,7 +47,9 @@ def proving_warm_up(cfg: Config, state: TrainState, on_step: Callable[[int], Non
         failures = _unmoved(step, weights)
         # Some switches act through values in buffers, which techniques set for the end of the run here.
         state.hooks.begin_step(Progress(1, 1.0, 0.0))
-        batch = synthetic_batch(cfg, short) if short else _next_batch(cfg, state)
+        batch = synthetic_batch(cfg, short)
+        if has_stages(cfg) and not short:
+            batch = state.stages.cut(batch)
         return failures + _switches_without_effect(step, [first, *later], batch)
 
 
@@ -55,7 +57,9 @@ def _run_steps(cfg: Config, state: TrainState, on_step: Callable[[int], None]) -
     step, momentum = state.step, muon_momentum(cfg.optim, 0)
     first = state.switches.on if has_techniques() else ()
     later = state.switches.later_sets() if has_techniques() else ()
-    next_batch = functools.partial(_next_batch, cfg, state)
+    next_batch: NextBatch = functools.partial(synthetic_batch, cfg)
+    if has_stages(cfg):
+        next_batch = state.stages.cutting(next_batch)
     for i in range(cfg.schedule.warmup_steps):
         step(next_batch, 1.0, momentum, first)
         on_step(i + 1)
@@ -68,10 +72,6 @@ def _run_steps(cfg: Config, state: TrainState, on_step: Callable[[int], None]) -
             state.stages.enter(number)
             for active in (first, *later):
                 step(next_batch, 1.0, momentum, active)
-
-
-def _next_batch(cfg: Config, state: TrainState) -> tuple[Tensor, Tensor]:
-    return state.stages.cut(synthetic_batch(cfg)) if has_stages(cfg) else synthetic_batch(cfg)
 
 
 @contextlib.contextmanager

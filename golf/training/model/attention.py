@@ -208,10 +208,10 @@ class CausalSelfAttention(nn.Module):
         self.output_hooks: dict[str, list[OutputHook]] = {"exclude": [], "gate": []}
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
-        heads = (*x.shape[:2], -1, self.head_dim)  # [B, T, H or K, D]
+        heads, active = (*x.shape[:2], -1, self.head_dim), context.active  # [B, T, H or K, D]
         # A visit may have control vectors of its own; the matrices are always the layer's.
         layer = context.layer.attn if has_routes() and context.layer else self
-        q, k, v = (t.view(heads) for t in layer.project(layer, x, context.active))
+        q, k, v = (t.view(heads) for t in layer.project(layer, x, active))
         for mix in in_order(self.value_hooks) if is_used("value_hooks") else ():
             v = mix(self, v, context)
         # Queries and keys have unit RMS, so the gain decides how sharp a head's softmax can be.
@@ -226,4 +226,4 @@ class CausalSelfAttention(nn.Module):
         y = layer.core(layer, q, k, v, context)
         for edit in in_order(self.output_hooks) if is_used("output_hooks") else ():
             y = edit(self, y, v, x)
-        return layer.proj(y.reshape(x.shape), context.active)
+        return layer.proj(y.reshape(x.shape), active)

@@ -51,8 +51,7 @@ def running(values: Tensor, scan: Callable[[Tensor, int], Tensor], join: Callabl
     A scan of one long row would keep a single block of a GPU busy.
     """
     rows = scan(F.pad(values, (0, -values.numel() % SCANNED)).view(-1, SCANNED), 1)
-    before = F.pad(scan(rows[:-1, -1], 0), (1, 0))
-    return join(rows, before[:, None]).flatten()[: values.numel()]
+    return join(rows, F.pad(scan(rows[:-1, -1], 0), (1, 0))[:, None]).flatten()[: values.numel()]
 
 
 def _cummax(values: Tensor, dim: int) -> Tensor:

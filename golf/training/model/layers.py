@@ -34,7 +34,9 @@ class RMSNorm:
     def __call__(self, x: Tensor) -> Tensor:
         y = rms_norm(x, self.eps)
         # A factor of 1 would be one more operation in every norm of the graph.
-        return y if not has_techniques() or self.factor == 1.0 else y * self.factor
+        if has_techniques() and self.factor != 1.0:
+            y = y * self.factor
+        return y
 
 
 class CastedLinear(nn.Linear):

@@ -50,24 +50,11 @@ class Adam(NamedState):
 
     def _update(self, tensors: list[list[Tensor]], steps: list[Tensor], lr_multiplier: float) -> None:
         """Update `tensors`, lists of parameters, gradients, first and second moments, in place."""
-        params, grads, exp_avg, exp_avg_sq = tensors
-        adamw(
-            params,
-            grads,
-            exp_avg,
-            exp_avg_sq,
-            # The empty list stands for the maxima of second moments, which AMSGrad alone keeps.
-            [],
-            steps,
-            fused=True,
-            amsgrad=False,
-            beta1=self.betas[0],
-            beta2=self.betas[1],
-            lr=self.lr * lr_multiplier,
-            weight_decay=self.weight_decay,
-            eps=self.eps,
-            maximize=False,
-        )
+        params, grads, *moments = tensors
+        how: dict[str, Any] = {"beta1": self.betas[0], "beta2": self.betas[1], "eps": self.eps, "fused": True}
+        how |= {"lr": self.lr * lr_multiplier, "weight_decay": self.weight_decay, "maximize": False, "amsgrad": False}
+        # The empty list stands for the maxima of second moments, which AMSGrad alone keeps.
+        adamw(params, grads, moments[0], moments[1], [], steps, **how)
 
 
 class AdamWithMoments(Adam):

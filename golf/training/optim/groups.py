@@ -41,9 +41,9 @@ def group_of(name: str, param: torch.Tensor, selected: Sequence[Any] = ()) -> st
         return "scalar"
     if BASELINE_MATRICES.fullmatch(name):
         return "matrix"
-    who = f"the technique that made it ({' or '.join(t.name for t in selected) or 'it is not selected'})"
     raise GolfError(
-        f"Parameter {name} {tuple(param.shape)} belongs to no optimizer group: {who} has to list it in groups."
+        f"Parameter {name} {tuple(param.shape)} belongs to no optimizer group: the technique that made it "
+        f"({' or '.join(t.name for t in selected) or 'it is not selected'}) has to list it in groups."
     )
 
 

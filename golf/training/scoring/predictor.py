@@ -130,8 +130,7 @@ def follow_in_order(predictor: FollowsText, tokens: np.ndarray, documents: np.nd
         return predictor.follow(tokens)
     places = np.concatenate([np.arange(start, start + targets) for start, targets in documents.tolist()])
     found, back = predictor.follow(np.append(tokens[places], tokens[-1])), places.argsort()
-    hints = None if found.hints is None else found.hints[back]
-    return Predictions(found.shares[back], found.strengths[back], hints)
+    return Predictions(found.shares[back], found.strengths[back], None if found.hints is None else found.hints[back])
 
 
 def mixed(nats: Tensor, shares: Tensor, log_kept: Tensor) -> Tensor:

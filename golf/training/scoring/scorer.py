@@ -108,13 +108,9 @@ class Scorer:
         if mode == "full":
             trainer.warm_up()
         # The tally comes last: its clock runs from its creation.
+        tally, batch_seqs = self._tally(observe), cfg.eval.stride_batch_seqs
         return score_ttt_sgd(
-            trainer,
-            self.losses_at,
-            self._tally(observe),
-            stride=cfg.eval.stride,
-            batch_seqs=cfg.eval.stride_batch_seqs,
-            watcher=watcher,
+            trainer, self.losses_at, tally, stride=cfg.eval.stride, batch_seqs=batch_seqs, watcher=watcher
         )
 
     def trained_by_document(

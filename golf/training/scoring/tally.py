@@ -35,7 +35,8 @@ class Tally:
     """
 
     def __init__(self, tokens: np.ndarray, target_bytes: np.ndarray, ranks: Ranks, observe: Observe | None = None):
-        self.tokens, self.target_bytes, self.ranks, self.observe = tokens, target_bytes, ranks, observe
+        self.tokens, self.target_bytes, self.ranks = tokens, target_bytes, ranks
+        self.observe = observe
         # A float32 sum over millions of targets would lose the digits in which scores differ, and Apple's GPUs have no
         # float64.
         device = "cpu" if ranks.device.type == "mps" else ranks.device

@@ -9,7 +9,7 @@ from tests.artifact.script.test_fold import flat_of, run, text_of
 def without_arguments(source: str) -> str:
     """Return the program without parameters that it does not need; assert that it gives what the whole one gives."""
     before, flat = run(flat_of(source, "")), flat_of(source, "")
-    while drop_arguments(flat):
+    while drop_arguments(flat, set()):
         pass
     assert run(flat) == before
     return text_of(flat)
@@ -85,3 +85,51 @@ def test_a_method_whose_name_others_have_too_stays() -> None:
         "def main(): return A().scaled(2), B().scaled(3)"
     )
     assert without_arguments(overridden).count("def scaled(self, by, up=True)") == 2
+
+
+POINT = (
+    "from typing import ClassVar\n@dataclass\nclass Point:\n    unit: ClassVar[int] = 4\n    x: int\n    y: int = 0\n"
+)
+
+
+def test_fields_that_nothing_reads_go_with_what_calls_give_them() -> None:
+    text = without_arguments(f"{POINT}def main():\n    p = Point(3, 5)\n    return [p.x, Point(4, y=5).x]")
+    assert "y: int" not in text and "Point(3)" in text and "Point(4)" in text and "unit: ClassVar" in text
+    # Naming a type makes no object of it.
+    text = without_arguments(f"{POINT}MANY = dict[str, Point]\ndef main():\n    p: Point = Point(3, 5)\n    return p.x")
+    assert "y: int" not in text
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "def main(): return Point(3, 5).x + Point(1, 2).y",
+        "def main(): return getattr(Point(3, 5), 'y') + Point(3, 5).x",
+        "def main(): return Point(3, 5).x + len({str(Point(3, y)): y for y in (1, 2)})",
+        "def main(): return Point(3, 5) == Point(3, 6), Point(3, 5).x",
+        "@dataclass\nclass Far(Point):\n    z: int = 0\ndef main(): return Far(1).x, Far(2).x, Far(3).y",
+        "def main(): return [p.x for p in map(Point, (3, 4))]",  # made by a call that cannot be seen
+        "class Far(Point):\n    pass\ndef main(): return Far(1, 2).x + Point(3, 5).x",
+        "def main(): return Point(3, [].append(1)).x",  # giving it may do something
+        "def main(): return Point(*(3, 5)).x",
+        "def main(): return (vars(Point(3, 5)), Point(3, 5).x)",
+    ],
+)
+def test_fields_that_something_may_read_stay(rest: str) -> None:
+    assert "y: int" in without_arguments(POINT + rest)
+
+
+def test_fields_of_settings_stay_for_the_header_of_an_artifact() -> None:
+    flat = flat_of(f"{POINT}def main(): return Point(3, 5).x", "")
+    assert not drop_arguments(flat, {"Point"}) and "y: int" in text_of(flat)
+
+
+def test_defaults_that_every_call_overrides_go() -> None:
+    text = without_arguments(
+        "def f(x, y=2, *, z=3):\n    return x, y, z\ndef main():\n    return f(1, 5, z=6), f(2, 7, z=8)"
+    )
+    assert "def f(x, y, *, z)" in text
+    text = without_arguments(
+        "def f(x, y=2, *, z=3):\n    return x, y, z\ndef main():\n    return f(1, 5, z=6), f(2, z=8)"
+    )
+    assert "def f(x, y=2, *, z=3)" in text

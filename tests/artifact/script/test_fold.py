@@ -364,3 +364,46 @@ def main():
 """
     text = cut(source)
     assert "doubled(owner, 3)" in text and "owner.other(owner, 3)" in text and "self.compute" not in text
+
+
+def test_other_names_of_a_parameter_or_of_something_global_are_written_as_what_they_name() -> None:
+    text = cut(
+        "def double(x): return 2 * x\n"
+        "def use(size):\n    same, form = size, double\n    kind: type = int\n    return form(same) + kind(same)\n"
+        "def main(): return use(7)"
+    )
+    assert "return double(size) + int(size)" in text and "same" not in text and "kind" not in text
+    # Another value may stand behind one of the two names by then.
+    kept = cut(
+        "def use(size):\n    before = size\n    size = size + 1\n    again = size\n    again = 3\n"
+        "    calls = [lambda size: before + size]\n    return calls[0](again) + before\n"
+        "def main(): return use(7)"
+    )
+    assert "before = size" in kept and "again = 3" in kept
+    shadowed = cut(
+        "def use(size):\n    outer = size\n    return (lambda size: outer + size)(1)\ndef main(): return use(7)"
+    )
+    assert "outer = size" in shadowed
+
+
+def test_a_slot_that_always_holds_nothing_decides_branches() -> None:
+    slot = "class Model:\n    def __init__(self):\n        self.head, self.first = None, 5\n"
+    use = "    def call(self): return self.first if self.head is None else self.head.weight\n"
+    assert "head is None" not in cut(f"{slot}{use}def main(): return Model().call()")
+    for fill in ("self.head = Model()", "setattr(self, 'head', Model())"):
+        main = "def main(): return Model().call(), [m.fill() for m in (Model(),)]"
+        assert "self.head is None" in cut(f"{slot}{use}    def fill(self): {fill}\n{main}")
+    # A field of another class has the name, too.
+    other = "@dataclass\nclass Other:\n    head: int = 3\n"
+    assert "self.head is None" in cut(f"{slot}{use}{other}def main(): return Model().call(), Other().head")
+
+
+def test_a_sum_over_choices_that_were_not_made_is_zero() -> None:
+    classes = "@dataclass\nclass Config:\n    layout: list = field(default_factory=list)\n"
+    source = (
+        "BITS = {'a': 1, 'b': 2}\n"
+        "def bits(cfg: Config): return sum(bit for name, bit in BITS.items() if name in cfg.layout)\n"
+        "def main(): return bits(Config())"
+    )
+    assert "BITS" not in cut(source, classes, Facts({"Config": ()}, {("layout",): [()]}))
+    assert "BITS" in cut(source, classes, Facts({"Config": ()}, {("layout",): [("a",)]}))

@@ -20,6 +20,7 @@ from golf.jobs.sweep.rounds import decisions, next_round, planned, run_until_dec
 from golf.report.findings import judged
 from golf.report.results import results_table
 from golf.report.study import read_study
+from golf.run.result import CRASHED, OK
 from golf.settings.composition import rules_named
 from golf.settings.config import Config, from_dict
 from golf.settings.jobs_config import LaunchConfig, SweepConfig
@@ -147,3 +148,9 @@ def test_a_killed_sweep_decides_the_same(tiny: OwnDataset, tmp_path: Path, monke
     again = golf_main(*arguments)
     assert again.returncode == 0, again.stderr
     assert table(killed) == table(whole)
+    # The system ended a run that a round has counted: the same command makes it again, as in any sweep.
+    result = next(killed.glob("*/seed1/result.json"))
+    result.write_text(json.dumps({**json.loads(result.read_text()), "state": CRASHED}))
+    remade = golf_main(*arguments)
+    assert remade.returncode == 0, remade.stderr
+    assert json.loads(result.read_text())["state"] == OK and table(killed) == table(whole)

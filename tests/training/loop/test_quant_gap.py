@@ -119,5 +119,7 @@ def test_formats_of_techniques_are_measured_whether_the_run_has_them_or_not(fini
     assert again.tech == cfg.tech
     with pytest.raises(GolfError, match="has settings of tech binary, which stay"):
         quant_gap.stored_config("int8 quant.attn.format=binary tech.binary.group=32", cfg)
+    with pytest.raises(GolfError, match=r"budget\.artifact_bytes=9 sets neither quant nor tech"):
+        quant_gap.stored_config("int8 quant.fit=cap budget.artifact_bytes=9", cfg)
     # A preset that does not name the run's format is no mistake.
     assert quant_gap.stored_config("int8", cfg).quant.attn.format == "int8"

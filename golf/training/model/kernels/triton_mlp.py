@@ -80,19 +80,9 @@ def run_product(a: Tensor, b: Tensor, hidden: Tensor, out: Tensor, slope: float,
     (rows, columns), depth = out.shape, a.size(1)
     tiles = triton.cdiv(rows, tile.rows) * triton.cdiv(columns, tile.columns)
     programs = min(tiles, _processors(a.device))
-    product_kernel[(programs,)](
-        *descriptors,
-        rows,
-        columns,
-        depth,
-        slope,
-        backward,
-        tile.rows,
-        tile.columns,
-        tile.depth,
-        num_warps=tile.warps,
-        num_stages=tile.stages,
-    )
+    sizes, block = (rows, columns, depth), (tile.rows, tile.columns, tile.depth)
+    kernel = product_kernel[(programs,)]
+    kernel(*descriptors, *sizes, slope, backward, *block, num_warps=tile.warps, num_stages=tile.stages)
 
 
 def _processors(device: torch.device) -> int:
