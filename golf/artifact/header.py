@@ -59,8 +59,7 @@ class Entry:
 
     @property
     def scale_dtype(self) -> torch.dtype:
-        plain = torch.float32 if self.scale == "all" else torch.float16
-        return plain if self.own is None else self.own.scale_dtype
+        return (torch.float32 if self.scale == "all" else torch.float16) if self.own is None else self.own.scale_dtype
 
     @property
     def has_columns(self) -> bool:

@@ -79,8 +79,7 @@ def check_readme(folder: Path, logs: Logs, chosen: Submitted, claims: Claims | N
     elif not logs.is_complete:
         audit.unchecked.append(f"the numbers of {path.name}: not every seed has its own log")
     else:
-        runs = [*logs.last, *(run for run in chosen.runs if run in logs.earlier)]
-        faults = readme_faults(path, runs, chosen.runs)
+        faults = readme_faults(path, [*logs.last, *(run for run in chosen.runs if run in logs.earlier)], chosen.runs)
         of_seeds = [fault for fault in faults if " gives seed " in fault]
         others = [fault for fault in faults if fault not in of_seeds]
         mean = mean_bpb(chosen.runs)

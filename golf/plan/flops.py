@@ -115,8 +115,7 @@ def flops_per_scored_token(cfg: Config, model: GPT, stride: int = 0) -> float:
     """
     seq_len, forward = eval_seq_len(cfg), pass_flops(cfg, model, model.active_in_scoring, trains=False)
     head = 2.0 * cfg.model.vocab_size * cfg.model.model_dim
-    body = forward.matmul - head + forward.attention(seq_len)
-    return body * (seq_len / stride if stride else 1.0) + head
+    return (forward.matmul - head + forward.attention(seq_len)) * (seq_len / stride if stride else 1.0) + head
 
 
 def challenge_tokens(cfg: Config) -> int:

@@ -134,8 +134,7 @@ def pooled_sd(samples: Samples) -> tuple[float, int] | None:
     df = sum(len(x) - 1 for x in samples if len(x) > 1)
     if df == 0:
         return None
-    squares = sum(float(np.var(x, ddof=1)) * (len(x) - 1) for x in samples if len(x) > 1)
-    return math.sqrt(squares / df), df
+    return math.sqrt(sum(float(np.var(x, ddof=1)) * (len(x) - 1) for x in samples if len(x) > 1) / df), df
 
 
 def luck_of_the_best(count: int, sd: float, seeds: int) -> float:

@@ -143,9 +143,8 @@ def _scaled_width(record_width: int, *, _root_: DictConfig) -> int:
 
 def _scaled_head_channels(record_channels: int, *, _root_: DictConfig) -> int:
     """Resolve `${head_channels:16}`: channels of a head of 64, in proportion to this run's heads; an even number."""
-    head_dim = _root_.model.model_dim / _root_.model.num_heads
     # Rotary embedding turns pairs of channels, hence the even number.
-    return max(2, 2 * round(record_channels * head_dim / RECORD_HEAD_DIM / 2))
+    return max(2, 2 * round(record_channels * (_root_.model.model_dim / _root_.model.num_heads) / RECORD_HEAD_DIM / 2))
 
 
 def _drops(ablation: Callable[[Config], list[list[str]]], *, _root_: DictConfig) -> str:

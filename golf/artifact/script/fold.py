@@ -40,7 +40,15 @@ def fold(flat: Flat, facts: Facts) -> None:
     facts.idle |= {node.name for node in classes if "NamedTuple" in map(ast.unparse, node.bases)}
     # A second pass would gain only from functions that the first one reduced to a return; none decides a branch.
     folder = _Folder(facts)
+    changing = {
+        n for statement in flat.statements() for g in walk(statement) if isinstance(g, ast.Global) for n in g.names
+    }
     for statement in flat.statements():
+        # A function inside another one may see a name of that change.
+        for function in statement.body if isinstance(statement, ast.ClassDef) else [statement]:
+            if isinstance(function, ast.FunctionDef):
+                aliases = Replaced(_aliases(function, changing))
+                function.body = [aliases.visit(part) for part in function.body]
         folder.visit(statement)
         flat.changed(statement)
 
@@ -146,8 +154,6 @@ class _Folder(ast.NodeTransformer):
         return self._inside(Scope(self.scope.facts, node.name), node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        aliases = Replaced(_aliases(node))
-        node.body = [aliases.visit(part) for part in node.body]
         self._inside(self.scope.enter(node), node)
         self._drop_unread(node)
         _end_at_return(node)
@@ -185,8 +191,7 @@ class _Folder(ast.NodeTransformer):
         self.generic_visit(node)
         if value is UNKNOWN:
             return node if any(not isinstance(part, ast.Pass) for part in (*node.body, *node.orelse)) else None
-        kept = node.body if value else node.orelse
-        return [part for part in kept if not isinstance(part, ast.Pass)] or None
+        return [part for part in (node.body if value else node.orelse) if not isinstance(part, ast.Pass)] or None
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
         called = node.value.func if isinstance(node.value, ast.Call) else node
@@ -283,18 +288,22 @@ class _Folder(ast.NodeTransformer):
         return node if len(kept) > 1 else kept[0]
 
 
-def _aliases(function: ast.FunctionDef) -> dict[str, ast.expr]:
-    """Return the locals of `function` that are only another name of a parameter or of something global."""
+def _aliases(function: ast.FunctionDef, changing: set[str]) -> dict[str, ast.expr]:
+    """Return the locals of `function` that are only another name of a parameter, or of a global not in `changing`."""
     nodes = list(walk(function))
-    if any(isinstance(node, ast.ClassDef | ast.Nonlocal | ast.Global) for node in nodes):
+    if any(isinstance(node, ast.ClassDef) for node in nodes):
         return {}
     stored = Counter(n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load))
+    # An `except` or an import binds a name, too, and a handler's name ends with it.
+    others = (node for node in nodes if isinstance(node, ast.ExceptHandler | ast.alias | ast.FunctionDef))
+    stored.update(bound_names(others) - stored.keys())
     args = Counter(node.arg for node in nodes if isinstance(node, ast.arg))
     pairs = [pair for node in nodes for pair in assignments(node) if all(isinstance(part, ast.Name) for part in pair)]
     return {
         to.id: name  # type: ignore[attr-defined]
         for to, name in pairs
-        if stored[to.id] == 1 and not stored[name.id] and not args[to.id] and args[name.id] < 2  # type: ignore
+        if stored[to.id] == 1 and not (stored[name.id] or args[to.id]) and args[name.id] < 2  # type: ignore
+        if not {to.id, name.id} & changing  # type: ignore[attr-defined]
     }
 
 

@@ -380,6 +380,29 @@ def test_other_names_of_a_parameter_or_of_something_global_are_written_as_what_t
         "def main(): return use(7)"
     )
     assert "before = size" in kept and "again = 3" in kept
+    # What it names may change behind it.
+    counted = (
+        "def bump():\n    global COUNT\n    COUNT += 1\nCOUNT = 0\n"
+        "def use():\n    before = COUNT\n    bump()\n    return COUNT - before\ndef main(): return use()"
+    )
+    assert "before = COUNT" in cut(counted)
+    inner = (
+        "def use():\n    count = 0\n    def bump():\n        nonlocal count\n        count += 1\n"
+        "    def inner():\n        before = count\n        bump()\n        return count - before\n    return inner()\n"
+        "def main(): return use()"
+    )
+    assert "before = count" in cut(inner)
+    handled = (
+        "def use():\n    try:\n        raise ValueError('a')\n    except ValueError as error:\n        found = error\n"
+        "    return str(found)\ndef main(): return use()"
+    )
+    assert "found = error" in cut(handled)
+    late = (
+        "def use():\n    made = []\n    for i in range(3):\n        def inner():\n            j = i\n"
+        "            return lambda: j\n        made.append(inner())\n    return [f() for f in made]\n"
+        "def main(): return use()"
+    )
+    assert "j = i" in cut(late)
     shadowed = cut(
         "def use(size):\n    outer = size\n    return (lambda size: outer + size)(1)\ndef main(): return use(7)"
     )
