@@ -75,10 +75,10 @@ def _name_functions_of_slots(flat: Flat, facts: Facts) -> None:
     times.update(n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str))
     once = {name: value for name, value, _ in filled if times[name] == 1}
     # A slot that always holds nothing decides branches.
-    # An attribute of a package, of a field or of a method may have the same name.
+    # An attribute of a package, of a field or of a method may have the same name, and a list may be filled later.
     of_packages = {n.attr for n in nodes if isinstance(n, ast.Attribute) and ast.unparse(n.value) in flat.imports}
     own = once.keys() - FOREIGN - in_classes - of_packages
-    nothing = {name: Scope(facts).value(once[name]) for name in own}
+    nothing = {n: Scope(facts).value(v) for n, v in once.items() if n in own and not isinstance(v, ast.List | ast.Set)}
     facts.held |= {name: value for name, value in nothing.items() if value in NOTHING}
     kept = {name: value for name, value in once.items() if ast.unparse(value).split(".")[0] in ours}
     for call in (node for node in nodes if isinstance(node, ast.Call) and node.args):

@@ -416,6 +416,12 @@ def test_a_slot_that_always_holds_nothing_decides_branches() -> None:
     for fill in ("self.head = Model()", "setattr(self, 'head', Model())"):
         main = "def main(): return Model().call(), [m.fill() for m in (Model(),)]"
         assert "self.head is None" in cut(f"{slot}{use}    def fill(self): {fill}\n{main}")
+    # A list may be filled later.
+    filled = "class Model:\n    def __init__(self):\n        self.hooks = []\n"
+    assert "self.hooks.append(3)" in cut(
+        f"{filled}    def call(self):\n        self.hooks.append(3)\n        return self.hooks\n"
+        "def main(): return Model().call()"
+    )
     # A field of another class has the name, too.
     other = "@dataclass\nclass Other:\n    head: int = 3\n"
     assert "self.head is None" in cut(f"{slot}{use}{other}def main(): return Model().call(), Other().head")
