@@ -26,7 +26,7 @@ from golf.run.environment import source_digest
 from golf.settings.config import Config, from_dict, to_dict
 
 COMMENT_LINE = re.compile(rb"^ *#.*\n", re.MULTILINE)
-WRAPPED_SHARE = 0.17  # script bytes per byte of the compressed sources; 0.10 to 0.29 over the presets
+WRAPPED_SHARE = 0.165  # script bytes per byte of the compressed sources; 0.10 to 0.29 over the presets
 
 
 def code_bytes(cfg: Config) -> int:
@@ -81,7 +81,7 @@ def _key(config: str, entries: Entries) -> str:
 
 
 def estimated_code_bytes(cfg: Config) -> int:
-    """Return `code_bytes` at once, within a factor of 1.7 over the presets: a share of the compressed modules."""
+    """Return `code_bytes` at once, within a factor of 1.8 over the presets: a share of the compressed modules."""
     return _estimate(_entries(cfg))
 
 
