@@ -104,8 +104,8 @@ class Task:
             return
         print_result(result, folder.path)
         if result.state in (INTERRUPTED, CRASHED):
-            # A damaged checkpoint was refused with a sentence of its own.
-            if sound_steps(folder) >= 0:
+            # A checkpoint that is refused has a sentence of its own.
+            if sound_steps(folder) >= 0 and "launch.fresh=true" not in result.reason:
                 print(SAME_COMMAND_RESUMES)
             elif not folder.has_checkpoint:
                 print(SAME_COMMAND_STARTS_OVER)

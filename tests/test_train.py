@@ -362,3 +362,12 @@ def test_config_on_disk_is_what_ran(finished_run: FinishedRun) -> None:
     assert folder.name == "seed7" and config["optim"]["matrix_lr"] == 0.033
     del config["track"]  # whether a key is there is seen when a mirror starts
     assert config["launch"]["device"] == "cpu" and "auto" not in json.dumps(config)
+
+
+def test_a_score_that_is_no_number_is_no_ok(tiny: OwnDataset, runs: Path) -> None:
+    """Weights that a number format cannot hold: the training ends with a loss, and the artifact has none."""
+    done = golf_main(*tiny_overrides(tiny), "optim.matrix_lr=1e7", "quant.mlp.format=fp16")
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    result = read_result(only_run(runs) / "result.json")
+    assert result.pre_quant is not None and result.post_quant is not None
+    assert (result.state, result.reason) == ("diverged", "a score of the artifact is no number")

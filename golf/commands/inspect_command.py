@@ -73,14 +73,10 @@ def _table(inspection: Inspection, classes_only: bool) -> Table:
 
 def _row(tensor: InspectedTensor) -> dict[str, Any]:
     params = max(tensor.params, 1)
-    return {
+    return vars(tensor) | {
         "tensor": tensor.name,
         "shape": "×".join(map(str, tensor.shape)),
-        "format": tensor.format,
-        "params": tensor.params,
         "stored": tensor.stored_bytes,
         "entropy_bits": tensor.entropy_bits / params,
         "coded_bits": 8 * tensor.coded_bytes / params,
-        "coded_bytes": tensor.coded_bytes,
-        "error": tensor.error,
     }

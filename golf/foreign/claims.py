@@ -114,8 +114,7 @@ def _score_faults(chosen: Submitted, claims: Claims) -> tuple[list[str], list[st
     # Loss and spread of a wrong score would be the same fault again.
     if chosen.fault:
         return [chosen.fault], []
-    scores = claimed_scores(chosen.runs, claims.figures.get("val_bpb"))
-    faults, look_at = _spread_faults(scores, claims, "the logs'")
+    faults, look_at = _spread_faults(claimed_scores(chosen.runs, claims.figures.get("val_bpb")), claims, "the logs'")
     return [*_loss_faults(chosen.runs, claims), *faults], look_at
 
 
@@ -134,8 +133,7 @@ def _loss_faults(runs: ForeignRuns, claims: Claims) -> list[str]:
 
 def _spread_faults(scores: Sequence[Figure], claims: Claims, whose: str) -> tuple[list[str], list[str]]:
     """Return (faults, sentences to look at) of a claimed standard deviation of `scores`, which are `whose`."""
-    claimed = claims.figures.get("val_bpb_std")
-    if claimed is None or len(scores) < 2:
+    if (claimed := claims.figures.get("val_bpb_std")) is None or len(scores) < 2:
         return [], []
     # Seeds are a sample: n - 1 in the denominator, which makes the deviation of three seeds 22 % larger.
     sample, population = (f([score.value for score in scores]) for f in (statistics.stdev, statistics.pstdev))

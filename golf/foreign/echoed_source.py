@@ -61,8 +61,7 @@ class EchoedSource:
         """Tell whether a script begins with this line, and open it if so."""
         # Generated text and tracebacks after the first step may look like documentation of a script.
         is_sure = run_has_begun and not self.is_sample(number)
-        can_open = bool(_PROGRAM.match(text)) if is_sure else text.startswith(_OPENS)
-        self.is_open = can_open and looks_like_source(text)
+        self.is_open = (bool(_PROGRAM.match(text)) if is_sure else text.startswith(_OPENS)) and looks_like_source(text)
         self._take_quotes(number, text)
         return self.is_open
 

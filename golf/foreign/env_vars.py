@@ -17,7 +17,10 @@ from golf.foreign.translation import Structure, Translation, complete
 from golf.settings.quoting import quoted
 
 SEPARATORS = ";&|<>\n"  # of commands and redirections in a shell
+_REDIRECTS = re.compile(r"[;&|\n]*[<>][;&|<>\n]*")
 _SCRIPT = re.compile(r"(?:.*/)?train\w*\.py")
+_ASSIGNMENT = re.compile(r"(?:\$env:)?([A-Za-z_]\w*)=(.*)", re.DOTALL)  # PowerShell writes `$env:` before the name
+_PROCESSES = re.compile(r"--(?:nproc[-_]per[-_]node|nnodes)=|--export=.*=")  # processes, or variables that srun sets
 
 
 def translate(
@@ -35,12 +38,13 @@ def translate(
     """
     result = Translation()
     given = result.given
-    words, result.unknown = _words(command_line)
-    for word in words:
-        if match := re.fullmatch(r"--nproc[-_]per[-_]node=(\d+)", word):
-            result.overrides.append(f"launch.nproc={match[1]}")
-        # PowerShell writes `$env:` before the name.
-        elif match := re.fullmatch(r"(?:\$env:)?([A-Za-z_]\w*)=(.*)", word, re.DOTALL):
+    for word in _words(command_line, result):
+        if match := re.fullmatch(r"--(nproc[-_]per[-_]node|nnodes)=(\d+)", word):
+            setting = "nodes" if match[1] == "nnodes" else "nproc"
+            result.overrides += [] if word == "--nnodes=1" else [f"launch.{setting}={match[2]}"]
+        elif _PROCESSES.match(word):
+            result.unknown.append(word)
+        elif match := _ASSIGNMENT.fullmatch(word):
             name, value = match[1], match[2]
             if "$" in value and not names.MACHINE.fullmatch(name):
                 raise GolfError(f"Only a shell knows the value in {word}: write the value itself.")
@@ -57,7 +61,14 @@ def translate(
     for name, value in (structure.variables | known).items():
         _assign(name, value, result)
     result.inexpressible = _without_counterpart(declared, {*given, *known, *unread})
+    is_sgd = result.ttt and not (result.lora or result.april_lora)
+    if is_sgd and declared and "TTT_CHUNK_TOKENS" not in declared:
+        # All known scripts that train on scored text by SGD declare it. Others take other steps.
+        result.ttt, result.unknown = None, [*result.unknown, "TTT_ENABLED=1"]
     complete(result, structure)
+    if is_off(result.techniques.get("NUM_LOOPS", "1")):
+        # A loop of no additional pass is none, wherever it begins.
+        result.techniques |= {"NUM_LOOPS": "", "ENABLE_LOOPING_AT": ""}
     overrides, idle = technique_overrides(result.techniques, structure.techniques)
     # The first override lists the techniques, those without a setting, too.
     chosen = set(overrides[0].removeprefix("tech=[").removesuffix("]").split(",")) if overrides else set()
@@ -102,34 +113,57 @@ def _without_counterpart(declared: Mapping[str, str | None], settled: Collection
     ]
 
 
-def _words(command_line: str) -> tuple[list[str], list[str]]:
-    """Return the words of a command line up to its script, and the arguments of the script.
+def _words(command_line: str, result: Translation) -> list[str]:
+    """Return the words of a command line up to its script.
 
-    Separators of commands and the files of redirections are in neither.
+    Separators of commands and the files of redirections are left out. Arguments of the script and files of variables
+    go to `result.unknown`, variables that the shell keeps to itself to `result.without_effect`.
     """
     # Public commands go on over several lines by a backslash at the end.
     line = re.sub(r"\\\r?\n", " ", command_line)
-    # torchrun accepts its option with a space as well. A digit before `>` is the number of a stream.
-    line = re.sub(r"(?<=\s)\d(?=>)", "", re.sub(r"(--nproc[-_]per[-_]node)\s+", r"\1=", line))
+    # torchrun accepts its options with a space as well. A digit before `>` is the number of a stream.
+    line = re.sub(r"(?<=\s)\d(?=>)", "", re.sub(r"(--nproc[-_]per[-_]node|--nnodes)\s+", r"\1=", line))
     lexer = shlex.shlex(line, posix=True, punctuation_chars=SEPARATORS)
     lexer.whitespace, lexer.whitespace_split = " \t\r", True
-    words: list[str] = []
-    arguments: list[str] = []
-    kept, separator = words, ""
     try:
-        for word in lexer:
-            if set(word) <= set(SEPARATORS):
-                kept, separator = words, word
-                continue
-            if "<" not in separator and ">" not in separator:
-                kept.append(word)
-                kept = arguments if _SCRIPT.fullmatch(word) else kept
-            separator = ""
+        tokens = list(lexer)
     except ValueError as error:
         raise GolfError(f"The command line cannot be read ({error}): check its quotes.") from error
+    commands: list[list[str]] = [[]]
+    for before, word in zip(["", *tokens], tokens, strict=False):
+        if set(word) <= set(SEPARATORS):
+            commands += [] if set(word) & set("<>") else [[]]
+        elif any(_SCRIPT.fullmatch(earlier) for earlier in commands[-1]):
+            result.unknown += [] if _REDIRECTS.fullmatch(before) else [word]
+        elif not _REDIRECTS.fullmatch(before):
+            commands[-1].append(word)
+    words = [word for command in commands for word in command]
     if len(scripts := [word for word in words if _SCRIPT.fullmatch(word)]) > 1:
         raise GolfError(f"The command line starts {len(scripts)} scripts: translate one command at a time.")
-    return words, arguments
+    if "=" in words:
+        raise GolfError("The command line has a = with spaces around it: write NAME=value.")
+    return _passed_on(commands, result) if scripts else words
+
+
+def _passed_on(commands: list[list[str]], result: Translation) -> list[str]:
+    """Return the words of `commands` without assignments that the shell keeps to itself or takes back."""
+    words: list[str] = []
+    exports_all = any(command[:2] == ["set", "-a"] for command in commands)
+    exported = {word.partition("=")[0] for command in commands if command[:1] == ["export"] for word in command}
+    for command in commands:
+        if command[:1] == ["unset"]:
+            words = [word for word in words if word.partition("=")[0] not in command]
+        elif command[:1] in (["source"], ["."]):
+            # That of a virtual environment sets nothing of the experiment.
+            result.unknown += [] if command[-1].endswith("activate") else [" ".join(command)]
+        elif exports_all or not all(_ASSIGNMENT.fullmatch(word) for word in command):
+            words += command
+        else:
+            passed = [word for word in command if word.startswith("$env:") or word.partition("=")[0] in exported]
+            words += passed
+            unseen = [word for word in command if word not in passed]
+            result.without_effect += [f"{word} (not exported: write `export` before it)" for word in unseen]
+    return words
 
 
 def _assign(name: str, value: str, result: Translation) -> None:

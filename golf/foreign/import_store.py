@@ -46,8 +46,7 @@ def _folder_faults(folder: ForeignFolder) -> list[str]:
         script = Path(folder.folder) / SCRIPT
         faults += claim_faults(logged, folder.claims, script.stat().st_size if script.is_file() else None)
         chosen = submitted(Logs(scored=[run for run in logged if run.has_score]), folder.claims).runs
-    readme = find_readme(Path(folder.folder))
-    if readme is not None and folder.has_logs:
+    if (readme := find_readme(Path(folder.folder))) is not None and folder.has_logs:
         faults += readme_faults(readme, folder.runs, chosen)
     return faults
 

@@ -12,27 +12,12 @@ from typing import Any
 from golf.errors import GolfError
 from golf.report.imported_rows import rows_of_record
 from golf.report.rows import RunRow, is_number
+from golf.tables import table_of
 
 # The longer signs come first: `<` would match the beginning of `<=`.
 _CONDITION = re.compile(r"\s*(\w+)\s*(<=|>=|<|>|=)\s*(.*?)\s*")
-_COMPARED: dict[str, Callable[[Any, Any], bool]] = {
-    "<": operator.lt,
-    ">": operator.gt,
-    "<=": operator.le,
-    ">=": operator.ge,
-    "=": operator.eq,
-}
-_SHORT = {  # names in the table → fields of a row
-    "run": "name",
-    "bpb": "val_bpb",
-    "pre": "pre_quant_bpb",
-    "post": "post_quant_bpb",
-    "sliding": "sliding_bpb",
-    "ttt": "ttt_bpb",
-    "bytes": "total_bytes",
-    "seconds": "train_seconds",
-    "text": "data",
-}
+_COMPARED = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge, "=": operator.eq}
+_SHORT: dict[str, str] = table_of(__file__)["short"]
 FAULT = "fault"
 TEXTS = ("name", "state", "reason", "machine", "how", "sliding_how", "ttt_how", "data", "variant")
 NUMBERS = tuple(

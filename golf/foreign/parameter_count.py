@@ -126,6 +126,8 @@ class _Walk:
         follow.is_followed = True  # type: ignore[attr-defined]
         return follow
 
+    _lambda = _function
+
     def _classdef(self, node: ast.ClassDef, names: Names) -> None:
         bases = [self.value(base, names) for base in node.bases]
         inside = names.new_child()
@@ -156,11 +158,10 @@ class _Walk:
     def _raise(self, node: ast.Raise, names: Names) -> None:
         raise UncountableError("the script refuses its settings")
 
-    def _break(self, node: ast.Break, names: Names) -> None:
-        raise LeftError(ast.Break)
+    def _break(self, node: ast.Break | ast.Continue, names: Names) -> None:
+        raise LeftError(type(node))
 
-    def _continue(self, node: ast.Continue, names: Names) -> None:
-        raise LeftError(ast.Continue)
+    _continue = _break
 
     def _with(self, node: ast.With | ast.Try, names: Names) -> None:
         self.run(node.body, names)
@@ -186,9 +187,6 @@ class _Walk:
                         break
                     raise
 
-    def _while(self, node: ast.While, names: Names) -> None:
-        self._skip(node, names)
-
     def _skip(self, node: ast.stmt, names: Names) -> None:
         """Forget what a statement assigns whose condition is unknown."""
         for inner in ast.walk(node):
@@ -196,6 +194,8 @@ class _Walk:
                 raise UncountableError(f"line {node.lineno}: what the model has depends on something unknown")
             if isinstance(inner, ast.Name | ast.Attribute) and isinstance(inner.ctx, ast.Store):
                 self._bind(inner, UNKNOWN, names)
+
+    _while = _skip
 
     def _bind(self, target: ast.expr, value: Any, names: Names) -> None:
         """Assign a value to a name, an attribute, an item or several of them."""
@@ -295,9 +295,6 @@ class _Walk:
     def _slice(self, node: ast.Slice, names: Names) -> Any:
         ends = [self.value(end, names) if end else None for end in (node.lower, node.upper, node.step)]
         return UNKNOWN if UNKNOWN in ends else slice(*ends)
-
-    def _lambda(self, node: ast.Lambda, names: Names) -> Any:
-        return self._function(node, names)
 
     def _call(self, node: ast.Call, names: Names) -> Any:
         name = ast.unparse(node.func)

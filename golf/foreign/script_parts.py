@@ -7,6 +7,7 @@ model and the optimizers of a script are made of has to have a known name.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -34,6 +35,9 @@ def unknown_quantizer(tree: ast.Module) -> list[str]:
             numbers = {n.value for n in ast.walk(node) if isinstance(n, ast.Constant)}
             if levels := [level for level in KNOWN["levels"] if level in numbers]:
                 return [f"quantization with codes up to {levels[0]} ({node.name}, line {node.lineno})"]
+            widths = [bits for bits in re.findall(r"bits(?:: int)? ?= ?(\d+)", ast.unparse(node)) if bits != "8"]
+            if widths:
+                return [f"quantization to {widths[0]} bits ({node.name}, line {node.lineno})"]
     for call in ast.walk(tree):
         called = ast.unparse(call.func) if isinstance(call, ast.Call) else ""
         if called.partition(".")[0] in KNOWN["codecs"] and called.endswith(("compress", "Compressor")):

@@ -6,6 +6,7 @@ A mark is a name that such a part goes by in the public scripts; the marks stand
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ from golf.foreign.script_parts import unknown_parts, unknown_quantizer
 from golf.foreign.translation import Structure
 from golf.tables import table_of
 
-BLEND = "(1 - g) * x + g * x_prev"  # of the scripts' SmearGate
+BLEND = re.compile(r"\(1(?:\.0)? - (\w+)\) \* \w+ \+ \1 \* \w+")  # of the scripts' SmearGate
 MARKS: list[dict[str, Any]] = table_of(__file__)["marks"]
 
 
@@ -47,16 +48,15 @@ def script_structure(tree: ast.Module, declared: Mapping[str, str | None]) -> St
 
 
 def _add_smear(tree: ast.Module, declared: Collection[str], structure: Structure) -> None:
-    """Add the gate over all channels of the scripts of March, which have no switch for it."""
+    """Add the gate over all channels of the scripts of March, some of which have no switch for it."""
     calls = any(isinstance(node, ast.Call) and getattr(node.func, "id", "") == "SmearGate" for node in ast.walk(tree))
-    if not calls or any("SMEAR" in name for name in declared):
-        return
+    is_switched = any("SMEAR" in name for name in declared)
     kinds = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == "SmearGate"]
     # Others keep the token whole, or gate by some channels.
-    if kinds and BLEND in ast.unparse(kinds[0]):
-        structure.techniques.append("smear")
+    if calls and kinds and BLEND.search(ast.unparse(kinds[0])):
+        structure.techniques += [] if is_switched else ["smear"]
         structure.settings.append("tech.smear.form=blend")
-    else:
+    elif calls and not is_switched:
         structure.missing.append("SmearGate, which has another formula than those known here")
 
 
@@ -84,6 +84,9 @@ def _truth(test: ast.expr, settings: Mapping[str, str | None]) -> bool | None:
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         truth = _truth(test.operand, settings)
         return None if truth is None else not truth
+    if isinstance(test, ast.BoolOp):
+        truths, decides = [_truth(value, settings) for value in test.values], isinstance(test.op, ast.Or)
+        return decides if decides in truths else None if None in truths else not decides
     if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.comparators[0], ast.Constant):
         value = _default(test.left, settings)
         if value is not None and isinstance(test.ops[0], ast.Eq | ast.NotEq):

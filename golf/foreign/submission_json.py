@@ -256,8 +256,7 @@ def _check_fields(values: dict[str, Any], claims: Claims, audit: Audit) -> None:
     """Add missing fields, fields of another type, and core fields under another name to `audit`."""
     missing, renamed, mistyped = [], [], []
     for key in (*SUBMISSION_TEXTS, *SUBMISSION_NUMBERS):
-        figure = claims.figures.get(OWN_NAMES.get(key, ""))
-        if key not in values and figure is not None:
+        if key not in values and (figure := claims.figures.get(OWN_NAMES.get(key, ""))) is not None:
             renamed.append(f"{key} as {figure.source.partition(': ')[2]}")
         elif key == "author" and key not in values and values.get("authors"):
             renamed.append("author as authors")

@@ -143,8 +143,7 @@ def _settle_late_qat(result: Translation) -> None:
     if not is_off(result.techniques.get("SOFT_ROUND_QAT", "0")):
         return
     for name in [name for name in result.techniques if name in LATE_QAT]:
-        value = result.techniques.pop(name)
-        if not is_off(value):
+        if not is_off(value := result.techniques.pop(name)):
             result.without_effect.append(f"{name}={value} ({NEVER_RAN})")
 
 

@@ -38,8 +38,7 @@ def fitted(cfg: Config, tensors: StoredTensors, size: ArtifactSize, code_bytes: 
         return float(target), float(np.interp(-wanted, -left, gone))
 
     ends = [after(stored) for stored in size.bytes]
-    fitting = size._replace(bytes=Interval(*(stored for stored, _ in ends)))
-    return fitting, Interval(*(share for _, share in ends))
+    return size._replace(bytes=Interval(*(stored for stored, _ in ends))), Interval(*(share for _, share in ends))
 
 
 def _entropy_left(

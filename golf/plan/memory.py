@@ -32,8 +32,7 @@ def check_memory(cfg: Config) -> None:
     The kernel kills such a process without a word, and on a GPU the run ends after minutes of set-up.
     """
     cuda = cfg.launch.device == "cuda"
-    available = _gpu_bytes() if cuda else memory_bytes()
-    if available is None:
+    if (available := _gpu_bytes() if cuda else memory_bytes()) is None:
         return
     where = f"{'a GPU' if cuda else 'this machine'} has {available / 1e9:,.0f} GB"
     # Each rank has a GPU of its own, but all ranks on a CPU share the memory.
@@ -68,8 +67,7 @@ def cpu_bytes(cfg: Config, model: GPT) -> float:
     phases = cfg.eval.ttt.lora_phases
     seqs = {"off": 0, "sgd": recipe.batch_seqs, "lora": max(recipe.batch_seqs, phases.batch_seqs * bool(phases.count))}
     adapted = BYTES_OF[cfg.eval.dtype] * seqs[cfg.eval.ttt.method] * recipe.seq_len
-    copies = STREAM_COPIES * m.model_dim + HIDDEN_COPIES * mlp_hidden(m)
-    kept = CPU_BYTES + max(trained, adapted) * visits * copies
+    kept = CPU_BYTES + max(trained, adapted) * visits * (STREAM_COPIES * m.model_dim + HIDDEN_COPIES * mlp_hidden(m))
     if changes_steps(cfg):
         # What rules and other optimizers keep beside the state of Muon and Adam.
         usual = {name: technique for name, technique in cfg.tech.items() if technique.effect != CHANGES_STEP}

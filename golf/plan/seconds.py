@@ -15,7 +15,7 @@ from golf.plan.artifact_size import Interval
 from golf.plan.flops import challenge_tokens, flops_per_scored_token
 from golf.plan.gpu_scoring import Rates, document_lengths, ttt_only_seconds
 from golf.plan.history import FinishedRun
-from golf.settings.config import Config, training_seconds, world_size
+from golf.settings.config import Config, changes_score, training_seconds, world_size
 from golf.settings.hardware import CPU_CORE_FLOPS
 from golf.system import cpu_cores
 from golf.training.data.shards import find_shards, open_shard
@@ -77,6 +77,11 @@ def _way(cfg: Config) -> tuple[object, ...]:
     return launch.device, ranks, launch.compile, cfg.model.compute_dtype, kernels
 
 
+def _scoring(cfg: Config) -> tuple[object, ...]:
+    """Return how a configuration scores: dtype, and what it mixes into the model's probabilities."""
+    return cfg.eval.dtype, cfg.eval.tilt.method, {**cfg.tech} if changes_score(cfg) else None
+
+
 def steps_within_budget(cfg: Config, step_ms: Interval | None) -> Interval | None:
     """Return the steps until the clock or the step cap ends the run; None with a clock and an unknown step time."""
     cap = float(cfg.schedule.iterations)
@@ -94,7 +99,7 @@ def score_time(cfg: Config, model: GPT, machine: str, history: Sequence[Finished
     Sliding scores are used if there are any, else flat ones, by seconds per operation.
     """
     stride, tokens = cfg.eval.stride, scored_tokens(cfg)
-    here = [run for run in history if run.machine == machine and run.config.eval.dtype == cfg.eval.dtype]
+    here = [run for run in history if run.machine == machine and _scoring(run.config) == _scoring(cfg)]
     sliding = [r for run in here if (r := _rank_seconds_per_flop(run, sliding=True))][:MOST_COMPARED]
     rates = sliding or [r for run in here if (r := _rank_seconds_per_flop(run, sliding=False))][:MOST_COMPARED]
     basis = f"{counted(len(rates), 'sliding score' if sliding else 'flat score')} here"

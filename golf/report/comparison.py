@@ -196,8 +196,7 @@ def _by_host(variant: Variant, reference: Variant, score: str) -> Comparison | N
     if set(hosts[0]) == set(hosts[1]) or min(len(mine), len(other)) != 1:
         return None
     _check_shared(mine, other)
-    scores = [*variant.scores(score), *reference.scores(score)]
-    return least_squares([*hosts[0], *hosts[1]], len(hosts[0]), scores)
+    return least_squares([*hosts[0], *hosts[1]], len(hosts[0]), [*variant.scores(score), *reference.scores(score)])
 
 
 def _check_one_text(variant: Variant, whose: str) -> None:

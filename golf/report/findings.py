@@ -65,8 +65,7 @@ def judged(
     Without `score` the final score is compared. If the runs took their final scores in different ways, the standard
     score after quantization is compared instead, because all runs have it. Raises `GolfError` for an unknown `score`.
     """
-    ways = {way for v in study.variants for way in v.known("how")}
-    chosen = score or ("final" if len(ways) < 2 else "post_quant")
+    chosen = score or ("final" if len({way for v in study.variants for way in v.known("how")}) < 2 else "post_quant")
     if chosen not in SCORES:
         raise GolfError(f"There is no score {chosen}: choose one of {', '.join(SCORES)}.")
     reference = against if against is not None else study.reference

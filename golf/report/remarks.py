@@ -128,8 +128,7 @@ def _about_power(findings: Findings) -> Iterable[str]:
         samples.append(reference.scores(findings.score))
     # One seed is compared by terms for each machine, but it tells nothing of the spread.
     samples = [x for x in samples if len(x) > 1]
-    pooled = pooled_sd(samples)
-    if pooled is not None:
+    if (pooled := pooled_sd(samples)) is not None:
         count = min(map(len, samples))
         # A published mean of few runs adds its noise to that of the runs here.
         noise = findings.published.factor(pooled[0], count) * pooled[0] if findings.published else pooled[0]

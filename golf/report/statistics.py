@@ -95,8 +95,7 @@ def least_squares(hosts: Sequence[str], count: int, scores: Sequence[float]) -> 
     """
     names = sorted(set(hosts))
     design = np.array([[i < count, *(host == name for name in names)] for i, host in enumerate(hosts)], dtype=float)
-    df = len(scores) - design.shape[1]
-    if df < 1:
+    if (df := len(scores) - design.shape[1]) < 1:
         raise GolfError(f"{len(scores)} runs on {len(names)} machines do not tell variant and machine apart")
     inverse = np.linalg.inv(design.T @ design)
     coefficients = inverse @ design.T @ np.asarray(scores)
@@ -131,8 +130,7 @@ def holm(p_values: Sequence[float], family: int | None = None) -> list[float]:
 
 def pooled_sd(samples: Samples) -> tuple[float, int] | None:
     """Return the standard deviation within the samples and its degrees of freedom; None if no sample has two scores."""
-    df = sum(len(x) - 1 for x in samples if len(x) > 1)
-    if df == 0:
+    if (df := sum(len(x) - 1 for x in samples if len(x) > 1)) == 0:
         return None
     return math.sqrt(sum(float(np.var(x, ddof=1)) * (len(x) - 1) for x in samples if len(x) > 1) / df), df
 

@@ -24,8 +24,7 @@ def find_record(target: str, root: Path) -> dict[str, Any] | None:
 
     Returns None if `target` is no sweep. Raises `GolfError` for an ambiguous name or a damaged record.
     """
-    begun = begun_sweeps(target, root)
-    if len(begun) > 1:
+    if len(begun := begun_sweeps(target, root)) > 1:
         names = ", ".join(path.parent.name for path in begun)
         raise GolfError(f"{target} begins the names of several sweeps; say which: {names}.")
     # A path comes before a name, and a whole name before the start of one.

@@ -108,8 +108,7 @@ def read_study(targets: Sequence[str], reference: str | None = None, row_of: Row
         notes=tuple(_about_peeking(records, root)),
         plan=SequentialPlan.of(first.get("sequential")) if len(targets) == 1 else None,
     )
-    planned = study.plan.reference if study.plan else None
-    labelled = _labelled(study, reference or planned or first.get("reference"))
+    labelled = _labelled(study, reference or (study.plan.reference if study.plan else None) or first.get("reference"))
     # A record tells when its runs were chosen; folders are chosen now.
     created = min(str(r.get("created", "")) for r in records) if len(records) == len(targets) else None
     others = other_records({str(record["name"]) for record in records}, root)

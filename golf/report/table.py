@@ -38,8 +38,7 @@ class Column:
 
     def cell(self, row: Mapping[str, Any]) -> str:
         """Return the cell for people; a dash for an unknown value, nothing for an empty text."""
-        value = row.get(self.key)
-        if value == "":
+        if (value := row.get(self.key)) == "":
             return ""
         if value is None or (isinstance(value, float) and not is_number(value)):
             return EMPTY

@@ -56,7 +56,7 @@ def side(text: str) -> Side:
         return _of_folder(path)
     if text and re.fullmatch(r"[\w.+-]+", text):
         if not (folders := begun_variant(text)):
-            raise GolfError(f"There is no variant {text} in {runs_root()}.")
+            raise GolfError(f"There is no variant {text} in {runs_root()}; imported runs have no settings.")
         return _of_folder(folders[0])
     try:
         overrides = shlex.split(text)

@@ -11,8 +11,7 @@ from golf.run.result import Result
 def draw_curves(folder: RunFolder, result: Result) -> None:
     """Draw the events of the run and write them to its curves.png, unless no step was trained."""
     events = list(folder.events())
-    train = [e for e in events if e["event"] == "train"]
-    if not train:
+    if not (train := [e for e in events if e["event"] == "train"]):
         return
     validation = [e for e in events if e["event"] == "validation"]
     # Without pyplot, which takes three times as long to import.

@@ -86,8 +86,7 @@ def _meanings(kind: type) -> dict[str, str]:
 
 
 def _allowed(field: dataclasses.Field[Any]) -> str:
-    allowed = field.metadata.get(ALLOWED)
-    if isinstance(allowed, Choices):
+    if isinstance(allowed := field.metadata.get(ALLOWED), Choices):
         return " | ".join("null" if name is None else name for name in allowed.names)
     if isinstance(allowed, Range):
         return " and ".join(f"{words} {bound:g}" for words, bound in allowed.bounds)

@@ -240,8 +240,9 @@ def _first_of_each(overrides: Sequence[str]) -> list[str]:
         if not override.is_sweep_override():
             single.append(str(override.input_line))
         elif override.is_discrete_sweep() and override.value_type != ValueType.GLOB_CHOICE_SWEEP:
-            key = str(override.input_line).partition("=")[0]
-            single.append(f"{key}={next(override.sweep_string_iterator())}")
+            if (value := next(override.sweep_string_iterator(), None)) is None:
+                raise GolfError(f"{override.input_line} lists no value: write one that has some.")
+            single.append(f"{str(override.input_line).partition('=')[0]}={value}")
     return single
 
 

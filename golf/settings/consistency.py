@@ -243,7 +243,11 @@ def _check_quant(cfg: Config) -> None:
     if quant.tune.steps > 0:
         _require(not quant.prune.to_fit, "tune.bytes")
         _require(not (uses_gptq(quant) and quant.calibration.source == "self_generated"), "tune.text")
-    _require(not cfg.budget.train_seconds or training_seconds(cfg) > 0, "reserve", cfg=cfg)
+    parts = {"calibration": uses_gptq(quant), "tune": quant.tune.steps > 0}
+    reserves = [
+        f"quant.{n}.reserve_seconds={getattr(quant, n).reserve_seconds:g}" for n, is_on in parts.items() if is_on
+    ]
+    _require(not cfg.budget.train_seconds or training_seconds(cfg) > 0, "reserve", cfg=cfg, reserves=listed(reserves))
 
 
 def _check_class(key: str, how: TensorQuant) -> None:

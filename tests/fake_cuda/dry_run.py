@@ -45,7 +45,7 @@ from golf.training.loop.training import train  # noqa: E402
 from golf.training.loop.tuning import tune_floats  # noqa: E402
 from golf.training.loop.warmup import synthetic_batch  # noqa: E402
 from golf.training.model import layers  # noqa: E402
-from golf.training.model.build import build_model  # noqa: E402
+from golf.training.model.build import build_model, build_scored_model  # noqa: E402
 from golf.training.model.kernels.choice import LossKernel, MLPKernel  # noqa: E402
 from golf.training.ranks import Ranks, join_ranks  # noqa: E402
 from golf.training.scoring.scorer import Scorer  # noqa: E402
@@ -158,9 +158,10 @@ def scored(cfg: Config, how: str, ranks: Ranks, recorder: Recorder) -> None:
 def calibrated(cfg: Config, recorder: Recorder) -> None:
     """Collect Hessians from two batches."""
     batch = synthetic_batch(cfg)
+    model = build_scored_model(cfg, CUDA)
     weights = build_model(cfg).to(CUDA).state_dict()
     with recorder:
-        collect(cfg, weights, Ranks(device=CUDA), lambda: batch)
+        collect(cfg, model, weights, Ranks(device=CUDA), lambda: batch)
 
 
 def tuned(cfg: Config, recorder: Recorder) -> None:

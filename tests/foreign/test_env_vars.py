@@ -130,6 +130,7 @@ def test_parallel_residuals_go_by_the_script_they_are_from() -> None:
     assert april == ["tech=[parallel_lanes]", "tech.parallel_lanes.form=side_by_side", "tech.parallel_lanes.first=7"]
     march = translate("PARALLEL_START_LAYER=6 PARALLEL_RESIDUAL=1 x").overrides[2:]
     assert march == ["tech=[parallel_lanes]", "tech.parallel_lanes.form=crossed_in_turn", "tech.parallel_lanes.first=6"]
+    assert translate("NUM_LOOPS=0 ENABLE_LOOPING_AT=0.5 x").overrides[2:] == []
     assert translate("PARALLEL_RESIDUAL=0 PARALLEL_START_LAYER=7 x").unknown == ["PARALLEL_START_LAYER=7"]
 
 
@@ -239,7 +240,13 @@ def test_public_low_rank_training_is_the_preset() -> None:
     assert found.eval.ttt.lora_rank == preset.eval.ttt.lora_rank and found.eval.stride == 0
 
 
+def test_training_at_test_time_of_another_kind_is_not_translated() -> None:
+    found = translate("TTT_ENABLED=1 torchrun train_gpt.py", declared={"TTT_ENABLED": "0", "TTT_LR": "0.002"})
+    assert found.unknown == ["TTT_ENABLED=1"] and "eval.ttt.method=sgd" not in found.overrides
+
+
 def test_odd_spellings() -> None:
+    assert translate("XSA_LAYERS=all torchrun t.py").overrides[2:] == ["tech=[xsa]", "tech.xsa.last_n=null"]
     assert "launch.nproc=4" in translate("torchrun --nproc-per-node 4 t.py").overrides
     assert "model.mlp_hidden=0" not in translate("MLP_HIDDEN=0 x").overrides
     assert translate("SHARD_ORDER='3, 1,2' torchrun").overrides[2:] == ["data.shard_order=[3,1,2]"]
@@ -260,6 +267,14 @@ def test_odd_spellings() -> None:
         ('$env:SEED="4"; torchrun train_gpt.py', ["seed=4"], []),
         ("TIE_EMBEDDINGS=False torchrun train_gpt.py", ["model.tie_embeddings=false"], []),
         ("LD_LIBRARY_PATH=/x:$LD_LIBRARY_PATH SEED=4 torchrun train_gpt.py", ["seed=4"], []),
+        ("SEED=4\nexport SEED\ntorchrun train_gpt.py", ["seed=4"], []),
+        ("set -a; SEED=4; torchrun train_gpt.py", ["seed=4"], []),
+        ("export SEED=4; unset SEED; torchrun train_gpt.py", [], []),
+        ("source .venv/bin/activate && torchrun --nnodes=1 train_gpt.py", [], []),
+        ("source my.env && torchrun train_gpt.py", [], ["source my.env"]),
+        ("torchrun --nnodes 2 --nproc_per_node 4 train_gpt.py", ["launch.nodes=2", "launch.nproc=4"], []),
+        ("torchrun --nproc_per_node=gpu train_gpt.py", [], ["--nproc_per_node=gpu"]),
+        ("srun --export=ALL,SEED=4 torchrun train_gpt.py", [], ["--export=ALL,SEED=4"]),
     ],
 )
 def test_what_a_shell_reads_is_read_as_it_does(line: str, overrides: list[str], unknown: list[str]) -> None:
@@ -267,9 +282,17 @@ def test_what_a_shell_reads_is_read_as_it_does(line: str, overrides: list[str], 
     assert found.overrides[2:] == overrides and found.unknown == unknown
 
 
+@pytest.mark.parametrize("line", ["SEED=4; torchrun train_gpt.py", "SEED=4 && torchrun train_gpt.py"])
+def test_a_variable_of_the_shell_alone_does_not_reach_the_script(line: str) -> None:
+    found = translate(line)
+    assert found.overrides[2:] == [] and found.without_effect == ["SEED=4 (not exported: write `export` before it)"]
+
+
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
+        ("SEED = 4 torchrun train_gpt.py", "= with spaces around it: write NAME=value"),
+        ("XSA_LAYERS=7,8 torchrun train_gpt.py", "XSA_LAYERS=7,8 cannot be read"),
         ("SEED=1 torchrun train_gpt.py\nSEED=2 torchrun train_gpt.py", "starts 2 scripts: translate one"),
         ("for SEED in 1 2; do SEED=$SEED torchrun train_gpt.py; done", "Only a shell knows the value in SEED="),
         ("MATRIX_LR=${LR:-0.03} torchrun train_gpt.py", "Only a shell knows the value in MATRIX_LR="),

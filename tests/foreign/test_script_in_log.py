@@ -174,6 +174,13 @@ def test_parts_of_march_are_known_or_said_to_be_missing(tmp_path: Path) -> None:
     cfg = golf_compose(shlex.split(done.stdout))
     assert cfg.tech["smear"].form == "blend" and cfg.tech["leaky_relu"].slope == 0.4
     assert done.returncode == 1 and "not in the list: quantization and codec (mixed_quantize_int6)" in done.stderr
+    switched = MARCH.replace(
+        "return SmearGate(512)", "use = os.environ.get('SMEAR_GATE', '1')\n    return use and SmearGate(512)"
+    )
+    path.write_text(switched.replace("(1 - g)", "(1.0 - g)"))
+    assert (
+        golf_compose(shlex.split(script_main("from_env", "--script", str(path)).stdout)).tech["smear"].form == "blend"
+    )
     path.write_text(MARCH.replace("mixed_quantize_int6", "kept").replace("(1 - g) * x", "x"))
     done = script_main("from_env", "--script", str(path))
     assert done.returncode == 1 and "SmearGate, which has another formula" in done.stderr and "smear" not in done.stdout

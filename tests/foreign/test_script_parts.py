@@ -90,6 +90,7 @@ MUTANTS = {  # what a competitor may change, and the name that has to be said
     "class MLP(nn.Module)": ("class Experts(nn.Module)", "class Experts"),
     "class CastedLinear(nn.Linear)": ("class BinaryLinear(nn.Linear)", "class BinaryLinear"),
     "* 127": ("* 31", "quantization with codes up to 31 (quantize_state_dict_int8"),
+    "int8(state):": ("int8(state, bits: int = 6):", "quantization to 6 bits (quantize_state_dict_int8"),
     "zlib.compress(": ("lzma.compress(", "codec lzma"),
     'os.environ.get("NUM_LAYERS", 9)': ('os.environ.get("NUM_STAGES", 9)', "NUM_STAGES=9"),
 }
@@ -137,6 +138,24 @@ def test_a_switch_of_the_script_governs_its_mark(tmp_path: Path) -> None:
     script = KNOWN.replace("    num_layers", f"{bigram}    num_layers", 1)
     script = script.replace("return optimizer", "print(h.bigram_hash, h.bigram_buckets)\n    return optimizer")
     assert "bigram" not in said(tmp_path, script)[1] and "bigram" in said(tmp_path, script.replace("'0'", "'1'"))[1]
+
+
+def test_a_condition_beside_a_switch_that_is_off_is_not_met(tmp_path: Path) -> None:
+    init = "        if self._ortho_init and h.model_dim > 64:\n            nn.init.orthogonal_(self.tok_emb)\n"
+    script = KNOWN.replace(
+        "    num_layers", "    ortho_init = int(os.environ.get('ORTHO_INIT', '0'))\n    num_layers", 1
+    )
+    script = script.replace("        # As many", f"{init}        # As many")
+    assert (
+        "ortho_init" not in said(tmp_path, script)[1]
+        and "ortho_init" in said(tmp_path, script.replace("'0'", "'1'"))[1]
+    )
+
+
+def test_a_rotary_base_that_grows_with_the_sequence_is_named(tmp_path: Path) -> None:
+    rotary = "class Rotary(nn.Module):\n    def forward(self, scale):\n        new_base = self.base * scale\n\n\n"
+    status, _, errors = said(tmp_path, KNOWN.replace("class MLP", f"{rotary}class MLP"))
+    assert status == 1 and "a rotary base that grows with sequences beyond the training length" in errors
 
 
 def test_a_constant_decay_of_muon_is_read(tmp_path: Path) -> None:

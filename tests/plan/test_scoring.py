@@ -53,6 +53,14 @@ def test_a_score_of_less_than_a_second_tells_nothing_of_others() -> None:
     assert found.basis == "rough, by operations"
 
 
+def test_a_score_with_another_predictor_tells_nothing_of_others() -> None:
+    mixed = compose([*FINEWEB, "tech=[byte_ppm]"])
+    found = score_time(CFG, shapeless_model(CFG), "EPYC, 2 cores", [run(mixed, 100.0, None)])
+    assert found.basis == "rough, by operations"
+    found = score_time(mixed, shapeless_model(mixed), "EPYC, 2 cores", [run(mixed, 100.0, None)])
+    assert found.basis == "1 flat score here"
+
+
 def test_ranks_that_shared_a_score_count() -> None:
     both = compose([*FINEWEB, "launch.nproc=2"])
     found = score_time(CFG, shapeless_model(CFG), "EPYC, 2 cores", [run(both, 1.0, 5.0)])

@@ -67,8 +67,7 @@ def decompress(data: bytes, quant: QuantConfig, size: int) -> bytes:
     if quant.codec == "zlib":
         out, finished = _decoded(zlib.decompressobj(), data, size)
     elif quant.codec in ("lzma", "context"):  # the entropy coder leaves the rest of a file to lzma
-        decoder = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=LZMA_MEMORY_BYTES)
-        out, finished = _decoded(decoder, data, size)
+        out, finished = _decoded(lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=LZMA_MEMORY_BYTES), data, size)
     elif quant.codec == "brotli":
         out, finished = _unbrotli(data, size)
     else:
@@ -108,8 +107,7 @@ def _unbrotli(data: bytes, size: int) -> tuple[bytes, bool]:
         out = decoder.process(data, output_buffer_limit=size + 1)
         # The decoder hands out its buffer in pieces and has to be asked again for the rest.
         while len(out) <= size and not decoder.is_finished():
-            more = decoder.process(b"", output_buffer_limit=size + 1 - len(out))
-            if not more:
+            if not (more := decoder.process(b"", output_buffer_limit=size + 1 - len(out))):
                 break
             out += more
     except (brotli.error, MemoryError) as error:

@@ -43,8 +43,7 @@ def learned_prices(codes: Tensor, offsets: Tensor, bit: float) -> BitPrices:
     """
     # The summand keeps rows and columns of zeros from a logarithm of zero.
     squares = (codes.double() + offsets / 2).square() + 1e-3
-    mean = squares.mean()
-    rows = (2 * (squares.mean(1) / mean).log2()).round().long()
+    rows = (2 * (squares.mean(1) / squares.mean()).log2()).round().long()
     columns = (2 * squares.mean(0).log2()).round().long() + UNIT_WIDTH
     found = BitPrices(squares.new_zeros(WIDTHS, 2, 256), rows, columns)
     place = (found.widths() * 2 + offsets) * 256 + codes.long() + 128

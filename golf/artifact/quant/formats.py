@@ -289,8 +289,7 @@ def rotate(matrix: Tensor) -> Tensor:
     x = matrix.reshape(matrix.size(0), -1, block)
     width = 1
     while width < block:
-        pairs = x.reshape(*x.shape[:2], -1, 2, width)
-        a, b = pairs.unbind(-2)
+        a, b = x.reshape(*x.shape[:2], -1, 2, width).unbind(-2)
         x = torch.stack((a + b, a - b), dim=-2).reshape(*x.shape)
         width *= 2
     # This factor makes the rotation orthogonal, and so its own inverse.

@@ -128,5 +128,4 @@ def _scale_of_each_code(tensor: CodedTensor) -> Tensor:
 
 def _entropy_bytes(histogram: Tensor) -> float:
     count = histogram.double()
-    share = count / count.sum(1, keepdim=True)
-    return float(-torch.special.xlogy(count, share).sum() / math.log(256))
+    return float(-torch.special.xlogy(count, count / count.sum(1, keepdim=True)).sum() / math.log(256))

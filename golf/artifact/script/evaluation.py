@@ -20,15 +20,9 @@ UNKNOWN = object()
 SCALARS = (bool, int, float, str, bytes, type(None))
 # Values that tell that something is not there, or is once. Any other constant has a name for the reader's sake.
 NOTHING = (None, False, True, 0, 1, "", b"", ())
+SIGNS = {"Eq": "eq", "NotEq": "ne", "Lt": "lt", "LtE": "le", "Gt": "gt", "GtE": "ge", "Is": "is_", "IsNot": "is_not"}
 COMPARISONS: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.Is: operator.is_,
-    ast.IsNot: operator.is_not,
+    **{getattr(ast, kind): getattr(operator, name) for kind, name in SIGNS.items()},
     ast.In: lambda a, b: a in b,
     ast.NotIn: lambda a, b: a not in b,
 }

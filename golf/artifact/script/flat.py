@@ -115,8 +115,7 @@ def _rename(node: ast.stmt, module: Module, names: Names) -> None:
             n.id = names[module.names[n.id]]
     used = uses_of(node)
     for name in [*used.names, *used.types]:
-        source = module.names.get(name.id, (module.name, name.id))
-        name.id = names.get(source, name.id)
+        name.id = names.get(module.names.get(name.id, (module.name, name.id)), name.id)
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         node.name = names[module.name, node.name]
 

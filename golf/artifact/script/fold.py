@@ -137,10 +137,9 @@ def _results(flat: Flat, facts: Facts) -> dict[str, Any]:
     for node in flat.statements():
         if isinstance(node, ast.FunctionDef):
             body = [part for part in node.body if not is_docstring(part)]
-            if len(body) == 1 and isinstance(body[0], ast.Return) and body[0].value:
-                value = Scope(facts).enter(node).value(body[0].value)
-                if isinstance(value, SCALARS):
-                    found[node.name] = value
+            returned = body[0].value if len(body) == 1 and isinstance(body[0], ast.Return) else None
+            if returned and isinstance(value := Scope(facts).enter(node).value(returned), SCALARS):
+                found[node.name] = value
     return found
 
 
@@ -204,8 +203,7 @@ class _Folder(ast.NodeTransformer):
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
         node.test = self._simplified(node.test, is_test=True)
-        value = self.scope.value(node.test)
-        if value is UNKNOWN:
+        if (value := self.scope.value(node.test)) is UNKNOWN:
             return self.generic_visit(node)
         return self.visit(node.body if value else node.orelse)
 

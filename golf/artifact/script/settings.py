@@ -109,8 +109,7 @@ def _groups(node: Any, path: Path) -> Iterator[tuple[Path, Any]]:
     """Yield (path, group) of `node` and all groups in it."""
     yield path, node
     for field in dataclasses.fields(node):
-        value = getattr(node, field.name)
-        if dataclasses.is_dataclass(value):
+        if dataclasses.is_dataclass(value := getattr(node, field.name)):
             yield from _groups(value, (*path, field.name))
         for place, item in enumerate(value if isinstance(value, list) else ()):
             if dataclasses.is_dataclass(item):

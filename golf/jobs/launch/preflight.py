@@ -146,7 +146,6 @@ def _missing_shards(cfg: Config) -> list[str]:
         published = int(entries[folder.name]["files_train"])
     except (OSError, ValueError, KeyError, TypeError):
         return []
-    here = len(list(folder.glob(cfg.data.train_files)))
-    if here >= published:
+    if (here := len(list(folder.glob(cfg.data.train_files)))) >= published:
         return []
     return [f"{here} of the {published} published training shards are here: `golf data get` fetches the rest"]

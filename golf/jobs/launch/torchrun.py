@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 from types import FrameType
 
+from golf.errors import GolfError
 from golf.jobs.launch.nodes import Nodes
 from golf.jobs.launch.process import Interrupted, handled
 from golf.jobs.launch.worker import failed
 from golf.paths import import_variables
 from golf.run.folder import RunFolder
-from golf.run.result import INTERRUPTED, Result, read_result
+from golf.run.result import CRASHED, INTERRUPTED, Result, read_result
 from golf.settings.config import Config
 from golf.settings.hardware import cpu_cores
+
+_KILLED = re.compile(r"rank +: (\d+) .*\n +exitcode +: -\d+ .*\((SIG\w+)\)")  # in torchrun's report of the ranks
 
 
 def run_under_torchrun(cfg: Config, folder: RunFolder, nodes: Nodes) -> Result:
@@ -27,6 +31,7 @@ def run_under_torchrun(cfg: Config, folder: RunFolder, nodes: Nodes) -> Result:
     logs = folder.rank_logs if nodes.count == 1 else folder.rank_logs / f"node{nodes.rank}"
     logs.mkdir(parents=True, exist_ok=True)
     with (logs / "torchrun.log").open("ab") as log:
+        before = log.tell()
         command = _command(cfg, folder, nodes, logs)
         # Ctrl-C reaches every process of the terminal's group. In a session of its own torchrun gets the signal once,
         # from `forward`.
@@ -42,18 +47,24 @@ def run_under_torchrun(cfg: Config, folder: RunFolder, nodes: Nodes) -> Result:
 
     with handled(forward):
         status = agent.wait()
-    return _outcome(cfg, folder, nodes, status, received)
+    # What stands before this start is of earlier ones. Torchrun stops the other ranks by SIGTERM.
+    told = (logs / "torchrun.log").read_text(errors="replace")[before:]
+    killed = [f"rank {rank} was killed by {name}" for rank, name in _KILLED.findall(told) if name != "SIGTERM"]
+    why = f"{killed[0] if killed else 'a rank ended unexpectedly'} (torchrun: {status}); see {folder.rank_logs}"
+    return _outcome(cfg, folder, nodes, GolfError(why) if killed else RuntimeError(why), received)
 
 
-def _outcome(cfg: Config, folder: RunFolder, nodes: Nodes, status: int, received: list[int]) -> Result:
-    """Return the result of the run, given torchrun's exit `status` and the signals that this process `received`."""
+def _outcome(cfg: Config, folder: RunFolder, nodes: Nodes, error: Exception, received: list[int]) -> Result:
+    """Return the result of the run, given the `error` that ended torchrun and the signals that came to this process."""
     result = read_result(folder.result) if folder.result.exists() else None
     if received and (result is None or result.state == INTERRUPTED):
         result = failed(cfg, folder, Interrupted(received[0]))
     # Ranks that say `interrupted` without a signal to this process were stopped by torchrun, because another rank died.
     elif result is None or result.state == INTERRUPTED:
-        why = f"a rank ended unexpectedly (torchrun: {status}); see {folder.rank_logs}"
-        result = failed(cfg, folder, RuntimeError(why))
+        result = failed(cfg, folder, error)
+    elif isinstance(error, GolfError) and result.state == CRASHED:
+        # This rank's own reason is that it lost the connection to the one that was killed.
+        result.reason = str(error)
     else:
         return result
     if nodes.is_first:

@@ -22,6 +22,11 @@ from golf.settings.config import Config, world_size
 from golf.system import cpu_cores, die_with_parent, tune_allocator
 from golf.words import outlive_readers
 
+UNCOMPILED = (
+    "compiling failed, see error.txt: TORCHINDUCTOR_CACHE_DIR=… names another folder if its cache is damaged, full or "
+    "read-only, and launch.compile=off trains without"
+)
+
 
 def run_in_process(folder: RunFolder) -> Result:
     """Run this rank and return its result. Rank 0 writes the result.
@@ -74,6 +79,8 @@ def failed(cfg: Config, folder: RunFolder, error: BaseException) -> Result:
         result.state, result.reason = INTERRUPTED, str(error)
         return result
     said = str(error) if isinstance(error, GolfError) else f"{type(error).__name__}: {error}{place_of(error, cfg.tech)}"
+    if type(error).__module__.startswith(("torch._inductor", "torch._dynamo")):
+        said = f"{type(error).__name__}: {UNCOMPILED}"
     details = "" if isinstance(error, GolfError) else "".join(traceback.format_exception(error))
     # Mode x fails if another rank failed first. On a full disk the reason is left in the result alone.
     with contextlib.suppress(OSError), folder.error.open("x") as file:

@@ -66,8 +66,7 @@ class Mirror:
     def attempt(self, track: TrackConfig, seconds: float) -> str:
         """Stream the run in a child that has `seconds` after the run's end. Return why it failed; empty on success."""
         reading, writing = os.pipe()
-        child = os.fork()
-        if not child:
+        if not (child := os.fork()):
             os.close(reading)
             self._stream_and_exit(track, writing)
         # With its own end for writing open, this process would never see the end of the pipe.

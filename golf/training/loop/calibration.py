@@ -47,17 +47,17 @@ def calibrate(state_dict: Tensors, cfg: Config, dataset: Dataset | None = None) 
 
     Works in this process on `cfg.launch.device` and reads training text from its start.
     """
-    ranks = Ranks(device=torch.device(cfg.launch.device))
+    ranks, text = Ranks(device=torch.device(cfg.launch.device)), text_of(cfg)
+    model = build_scored_model(text, ranks.device)
     if cfg.quant.calibration.source == "self_generated":
-        return collect(cfg, state_dict, ranks).hessians
-    text = text_of(cfg)
+        return collect(text, model, state_dict, ranks).hessians
     with open_loader(text, dataset or open_dataset(cfg), ranks) as loader:
-        return collect(text, state_dict, ranks, loader.next_batch).hessians
+        return collect(text, model, state_dict, ranks, loader.next_batch).hessians
 
 
 def text_of(cfg: Config) -> Config:
-    """Return `cfg` with the loader and the attention of its calibration on training text."""
-    if cfg.quant.calibration.text == "batches":
+    """Return `cfg` with the loader and the attention of its calibration."""
+    if cfg.quant.calibration.text == "batches" or cfg.quant.calibration.source == "self_generated":
         return cfg
     data = dataclasses.replace(cfg.data, loader="shuffled", shard_order=[])
     return dataclasses.replace(cfg, data=data, model=dataclasses.replace(cfg.model, within_documents=False))
@@ -66,21 +66,21 @@ def text_of(cfg: Config) -> Config:
 @torch.no_grad()
 def collect(
     cfg: Config,
+    model: GPT,
     state_dict: Tensors,
     ranks: Ranks,
     next_batch: NextBatch | None = None,
     *,
     seconds_left: float = math.inf,
 ) -> Calibration:
-    """Run `quant.calibration.tokens` tokens through the model in the arithmetic of scoring and sum over the ranks.
+    """Run `quant.calibration.tokens` tokens through `model` with the weights `state_dict` and sum over the ranks.
 
-    Batches come from `next_batch`, or without it from the model's own text. At least one batch is read; a batch that
-    would not end within `seconds_left` is not. All ranks get the same Hessians.
+    `cfg` is `text_of`'s. `model` is built from it in the arithmetic of scoring, because the Hessians have to be those
+    of the scored model, and not compiled, because compiled code calls no hooks. Batches come from `next_batch`, or
+    without it from the model's own text. At least one batch is read; a batch that would not end within `seconds_left`
+    is not. All ranks get the same Hessians.
     """
     start = time.perf_counter()
-    # A second model, because compiled code does not call the hooks that collect the inputs. It has the arithmetic of
-    # scoring, because the Hessians have to be those of the model that is scored.
-    model = build_scored_model(cfg, ranks.device)
     model.load_state_dict(state_dict)
     if cfg.quant.calibration.source == "self_generated":
         batches = _own_text(cfg, model, ranks)

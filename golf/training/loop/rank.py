@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 
@@ -79,6 +80,9 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
     log_header(log, str(folder.train_log), dataset, state)
     scorer = Scorer(cfg, dataset, ranks)
     result = _first_result(cfg, folder, dataset, state)
+    # Said now, too: a disk that is too small ends the run behind its training.
+    for warning in folder.read_machine_warnings():
+        log.warning(warning)
 
     # Warm-up and proofs, before the clock: compiling takes no training time, and an inert technique tests nothing.
     failures = _warm_up_and_prove(cfg, state, dataset, result, log)
@@ -139,6 +143,8 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
     else:
         _record_sizes(result, cfg, sizes)
         result.state, result.reason = budget_state(cfg, result)
+    if not all(score is None or math.isfinite(score.val_loss) for score in scores):
+        result.state, result.reason = DIVERGED, "a score of the artifact is no number"
     if failures:
         result.state, result.reason = VOID, "; ".join(failures)
     return result

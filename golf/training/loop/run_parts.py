@@ -66,17 +66,16 @@ def calibrate_trained(
     if not uses_gptq(cfg.quant) or training.diverged:
         return None
     log.calibrating()
-    weights, ranks = state.final_weights(), state.ranks
+    weights, ranks, text = state.final_weights(), state.ranks, text_of(cfg)
     if cfg.quant.calibration.source == "self_generated":
-        calibration = collect(cfg, weights, ranks)
+        calibration = collect(text, state.calibration_model, weights, ranks)
     else:
         # Training text counts as training, so reading stops with the budget.
         left = seconds_left(cfg, ranks.first(training.seconds))
         if cfg.quant.tune.steps > 0:
             left -= cfg.quant.tune.reserve_seconds
-        text = text_of(cfg)
         with nullcontext(loader) if text is cfg else open_loader(text, dataset, ranks) as reader:
-            calibration = collect(text, weights, ranks, reader.next_batch, seconds_left=left)
+            calibration = collect(text, state.calibration_model, weights, ranks, reader.next_batch, seconds_left=left)
     log.calibrated(calibration.tokens, calibration.matrices, calibration.seconds)
     if cfg.quant.step_sensitivity > 0 and not any(name.endswith(STEP) for name in calibration.hessians):
         log.warning("sensitivity moved no step: raise quant.calibration.reserve_seconds, or drop quant.by_name clips.")

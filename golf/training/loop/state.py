@@ -13,12 +13,13 @@ from torch import Tensor
 from golf.errors import GolfError
 from golf.paths import resolve
 from golf.questions import has_techniques
-from golf.settings.config import Config, has_stages, is_packed, stages
+from golf.settings.config import Config, has_stages, is_packed, stages, uses_gptq
+from golf.training.loop.calibration import text_of
 from golf.training.loop.stages import Stages
 from golf.training.loop.steps import TrainStep
 from golf.training.loop.switches import StepHooks, Switches
 from golf.training.model.attention import choose_kernel
-from golf.training.model.build import build_model, compile_for_training
+from golf.training.model.build import build_model, build_scored_model, compile_for_training
 from golf.training.model.gpt import GPT
 from golf.training.model.kernels.choice import choose_kernels
 from golf.training.model.weights import load_weights
@@ -36,6 +37,7 @@ class TrainState:
     hooks: Any = None  # the `StepHooks`, with the averages of the weights
     attention: str = ""  # log line that names the attention kernels
     kernels: Sequence[str] = ()  # log lines about the kernels that `launch` asked for
+    calibration_model: Any = None  # `GPT` that calibration runs, if there is one, built before the clock
 
     @functools.cached_property
     def stages(self) -> Stages:
@@ -77,12 +79,14 @@ def build_state(cfg: Config, ranks: Ranks) -> TrainState:
     attention = choose_kernel(ranks.device, cfg)
     asked = cfg.launch.loss_kernel == "triton" or cfg.launch.mlp_kernel == "triton"
     kernels = choose_kernels(model, cfg, ranks) if asked else ()
+    calibration_model = build_scored_model(text_of(cfg), ranks.device) if uses_gptq(cfg.quant) else None
     # Optimizers hold the parameters themselves, so they are built after the model has moved to its device.
     optimizer = build_optimizer(cfg, model, ranks)
     lengths = len({stage.seq_len for stage in stages(cfg)}) if has_stages(cfg) else 1
     if not has_techniques():
         compile_for_training(model, cfg.launch, graphs=lengths)
-        return TrainState(TrainStep(cfg, model, optimizer, ranks), attention=attention, kernels=kernels)
+        return TrainState(TrainStep(cfg, model, optimizer, ranks), None, None, attention, kernels, calibration_model)
     switches = Switches(cfg)
     compile_for_training(model, cfg.launch, graphs=(1 + len(switches.later_sets())) * lengths)
-    return TrainState(TrainStep(cfg, model, optimizer, ranks), switches, StepHooks(cfg, model), attention, kernels)
+    step = TrainStep(cfg, model, optimizer, ranks)
+    return TrainState(step, switches, StepHooks(cfg, model), attention, kernels, calibration_model)

@@ -70,9 +70,8 @@ def piece_rows(tokens: np.ndarray, *, seq_len: int, row_tokens: int) -> np.ndarr
     starts, most = document_starts(tokens[:-1], seq_len).astype(np.int64), most_pieces(row_tokens, seq_len)
     piece, rows = 0, []
     while piece < starts.size - 1:
-        fitting = int(np.searchsorted(starts, starts[piece] + row_tokens, side="right")) - 1
         # Rows hold whole pieces, which would else lose context, and no more than flash attention is prepared for.
-        end = min(fitting, piece + most)
+        end = min(int(np.searchsorted(starts, starts[piece] + row_tokens, side="right")) - 1, piece + most)
         rows.append((starts[piece], starts[end]))
         piece = end
     return np.array(rows, dtype=np.int64)

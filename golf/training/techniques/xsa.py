@@ -31,7 +31,10 @@ class XSA(Technique):
     """The value is excluded on the last `last_n` layers, or on all."""
 
     source = "arXiv 2603.09078; PR #265 (last layers)"
-    variables = (Variable("XSA_LAST_N", "last_n", selects=True), Variable("XSA_LAYERS", "last_n", selects=True))
+    variables = (
+        Variable("XSA_LAST_N", "last_n", selects=True),
+        Variable("XSA_LAYERS", lambda value: {"last_n": "null" if value == "all" else int(value)}, selects=True),
+    )
 
     last_n: int | None = 4  # null = all layers
 

@@ -131,7 +131,7 @@ def test_a_rank_that_dies_is_a_crash(tiny: OwnDataset, runs: Path, victim: int) 
         out, err = process.communicate(timeout=WAIT_SECONDS)
         assert process.returncode == 1
         result = read_result(folder / "result.json")
-        assert result.state == "crashed" and result.reason
+        assert result.state == "crashed" and result.reason.startswith(f"rank {victim} was killed by SIGKILL")
         assert b"crashed" in out and b"Traceback" not in out + err
         wait_for_the_end(folder)
 

@@ -16,8 +16,9 @@ from golf.settings.config import Config, training_seconds
 from golf.training.data.batches import make_loader
 from golf.training.data.dataset import open_dataset
 from golf.training.data.own_text import OwnDataset
-from golf.training.loop.calibration import calibrate, collect, text_of
-from golf.training.model.build import build_model
+from golf.training.loop.calibration import Calibration, calibrate, collect, text_of
+from golf.training.loop.state import build_state
+from golf.training.model.build import build_model, build_scored_model
 from golf.training.ranks import Ranks
 from tests.support import compose, on_ranks, tiny_overrides
 
@@ -39,6 +40,11 @@ def trained_weights(cfg: Config) -> dict[str, Tensor]:
     torch.manual_seed(0)
     state = build_model(cfg).state_dict()
     return {name: 0.3 * torch.randn_like(t) if t.ndim == 2 else t for name, t in state.items()}
+
+
+def collected(cfg: Config, weights: dict[str, Tensor], *given: Any, **options: Any) -> Calibration:
+    model = build_scored_model(cfg, torch.device("cpu"))
+    return collect(cfg, model, weights, *given, **options)
 
 
 def batches(cfg: Config, rank: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
@@ -76,7 +82,7 @@ def by_definition(cfg: Config, weights: dict[str, Tensor], ids: list[Tensor]) ->
 def test_hessians_are_those_of_the_inputs_in_any_stack(stack: str, tiny: OwnDataset) -> None:
     cfg = config(tiny, *STACKS[stack])
     weights, stream = trained_weights(cfg), batches(cfg)
-    found = collect(cfg, weights, Ranks(), lambda: next(stream))
+    found = collected(cfg, weights, Ranks(), lambda: next(stream))
     assert found.tokens == 256
     again = batches(cfg)
     expected = by_definition(cfg, weights, [next(again)[0] for _ in range(2)])
@@ -92,8 +98,8 @@ def test_hessians_are_those_of_the_inputs_in_any_stack(stack: str, tiny: OwnData
 
 def on_rank(rank: int, world_size: int, cfg: Config, weights: dict[str, Tensor]) -> dict[str, Any]:
     stream = batches(cfg, rank)
-    found = collect(cfg, weights, Ranks(rank, world_size), lambda: next(stream))
-    own = collect(with_own_text(cfg), weights, Ranks(rank, world_size))
+    found = collected(cfg, weights, Ranks(rank, world_size), lambda: next(stream))
+    own = collected(with_own_text(cfg), weights, Ranks(rank, world_size))
     return {"hessians": found.hessians, "tokens": found.tokens, "own": own.hessians}
 
 
@@ -119,7 +125,7 @@ def test_two_ranks_agree_on_the_sum_over_both(tiny: OwnDataset, tmp_path: Path) 
 def test_own_text_is_the_same_again_and_of_the_asked_length(tiny: OwnDataset) -> None:
     cfg = with_own_text(config(tiny))
     weights = trained_weights(cfg)
-    one, two = collect(cfg, weights, Ranks()), calibrate(weights, cfg)
+    one, two = collected(cfg, weights, Ranks()), calibrate(weights, cfg)
     assert one.tokens == 128  # two rounds of eight samples of eight tokens
     assert all(torch.equal(h, two[name]) for name, h in one.hessians.items())
 
@@ -127,7 +133,14 @@ def test_own_text_is_the_same_again_and_of_the_asked_length(tiny: OwnDataset) ->
 def test_it_stops_where_the_next_batch_would_not_end_in_time(tiny: OwnDataset) -> None:
     cfg = config(tiny, "quant.calibration.tokens=1000000")
     stream = batches(cfg)
-    assert collect(cfg, trained_weights(cfg), Ranks(), lambda: next(stream), seconds_left=0.0).tokens == 128
+    assert collected(cfg, trained_weights(cfg), Ranks(), lambda: next(stream), seconds_left=0.0).tokens == 128
+
+
+def test_its_model_is_built_before_the_clock_and_as_text_asks(tiny: OwnDataset) -> None:
+    packed = ["data.loader=packed", "model.within_documents=true", "eval.documents=true"]
+    state = build_state(config(tiny, *packed, "quant.calibration.text=windows"), Ranks())
+    assert state.model.separators and not state.calibration_model.separators
+    assert build_state(compose(tiny_overrides(tiny)), Ranks()).calibration_model is None
 
 
 def test_windows_are_shuffled_and_seen_whole(tiny: OwnDataset) -> None:

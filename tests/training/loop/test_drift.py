@@ -16,11 +16,10 @@ from golf.artifact.quant.low_rank import A
 from golf.artifact.quant.policy import dequantize, quantize
 from golf.settings.config import Config
 from golf.training.data.own_text import OwnDataset
-from golf.training.loop.calibration import collect
 from golf.training.model.build import build_model
 from golf.training.ranks import Ranks
 from tests.support import compose, on_ranks, refusal, tiny_overrides
-from tests.training.loop.test_calibration import batches, trained_weights
+from tests.training.loop.test_calibration import batches, collected, trained_weights
 
 COARSE = ["quant.attn.clip_k=3", "quant.mlp.clip_k=3", "quant.embed.clip_k=8", "quant.attn.format=int4"]
 LOW_RANK = "low rank"  # the quickest, and its matrices are rounded in the most steps
@@ -101,7 +100,7 @@ def by_definition(
 def test_targets_are_those_of_least_squares(stack: str, tiny: OwnDataset) -> None:
     cfg = config(tiny, *STACKS[stack])
     weights, stream, again = trained_weights(cfg), batches(cfg), batches(cfg)
-    hessians = collect(cfg, weights, Ranks(), lambda: next(stream)).hessians
+    hessians = collected(cfg, weights, Ranks(), lambda: next(stream)).hessians
     targets, sums = by_definition(cfg, weights, hessians, [next(again)[0] for _ in range(2)])
     found = corrected(weights, hessians)
     assert {name for name in weights if name + DRIFT in hessians} == targets.keys()
@@ -129,14 +128,14 @@ def test_inputs_that_do_not_drift_change_nothing() -> None:
 def test_it_stops_where_the_next_stage_would_not_end_in_time(tiny: OwnDataset) -> None:
     cfg = config(tiny, *STACKS["plain"])
     weights, stream = trained_weights(cfg), batches(cfg)
-    found = collect(cfg, weights, Ranks(), lambda: next(stream), seconds_left=0.0)
+    found = collected(cfg, weights, Ranks(), lambda: next(stream), seconds_left=0.0)
     assert not any(name.endswith(DRIFT) for name in found.hessians)
     assert found.uncorrected == found.matrices == len(found.hessians)
 
 
 def on_rank(rank: int, world_size: int, cfg: Config, weights: dict[str, Tensor]) -> dict[str, Any]:
     stream = batches(cfg, rank)
-    return collect(cfg, weights, Ranks(rank, world_size), lambda: next(stream)).hessians
+    return collected(cfg, weights, Ranks(rank, world_size), lambda: next(stream)).hessians
 
 
 @pytest.mark.slow
@@ -149,7 +148,7 @@ def test_two_ranks_correct_as_one_does(tiny: OwnDataset, tmp_path: Path) -> None
         yield from (next(batches(cfg, rank)) for rank in (0, 1))
 
     stream = both()
-    alone = collect(cfg, weights, Ranks(), lambda: next(stream)).hessians
+    alone = collected(cfg, weights, Ranks(), lambda: next(stream)).hessians
     assert all(torch.equal(tensor, second[name]) for name, tensor in first.items())
     for name, tensor in alone.items():
         assert (tensor - first[name]).norm() <= 1e-3 * tensor.norm(), name

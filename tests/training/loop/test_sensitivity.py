@@ -14,11 +14,10 @@ from golf.artifact.quant.policy import dequantize, quantize
 from golf.artifact.quant.sensitivity import STEP, step_factors
 from golf.settings.config import Config
 from golf.training.data.own_text import OwnDataset
-from golf.training.loop.calibration import collect
 from golf.training.model.build import build_model
 from golf.training.ranks import Ranks
 from tests.support import compose, golf_main, on_ranks, only_run, tiny_overrides
-from tests.training.loop.test_calibration import batches, trained_weights
+from tests.training.loop.test_calibration import batches, collected, trained_weights
 
 STACKS = {
     "plain": ["quant=sdclip_gptq"],
@@ -52,7 +51,7 @@ def log_likely(cfg: Config, weights: dict[str, Tensor], ids: Tensor) -> np.ndarr
 def test_divergences_are_those_of_one_rounded_matrix(stack: str, tiny: OwnDataset) -> None:
     cfg = config(tiny, *STACKS[stack])
     weights, stream, again = trained_weights(cfg), batches(cfg), batches(cfg)
-    hessians = collect(cfg, weights, Ranks(), lambda: next(stream)).hessians
+    hessians = collected(cfg, weights, Ranks(), lambda: next(stream)).hessians
     ids = torch.cat([next(again)[0] for _ in range(2)])
     trained, found, sizes = log_likely(cfg, weights, ids), dict[str, float](), dict[str, int]()
     plain = dataclasses.replace(cfg.quant, lqer=dataclasses.replace(cfg.quant.lqer, rank=0))
@@ -71,20 +70,20 @@ def test_divergences_are_those_of_one_rounded_matrix(stack: str, tiny: OwnDatase
 def test_steps_stay_where_no_time_is_left(tiny: OwnDataset) -> None:
     cfg = config(tiny, *STACKS["plain"])
     stream = batches(cfg)
-    found = collect(cfg, trained_weights(cfg), Ranks(), lambda: next(stream), seconds_left=0.0)
+    found = collected(cfg, trained_weights(cfg), Ranks(), lambda: next(stream), seconds_left=0.0)
     assert found.matrices == len(found.hessians) and not any(name.endswith(STEP) for name in found.hessians)
 
 
 def test_steps_stay_where_a_rule_gives_every_matrix_another_clip(tiny: OwnDataset) -> None:
     cfg = config(tiny, *STACKS["plain"], "quant.by_name={*:{format:int6,clip:quantile}}")
     stream = batches(cfg)
-    found = collect(cfg, trained_weights(cfg), Ranks(), lambda: next(stream))
+    found = collected(cfg, trained_weights(cfg), Ranks(), lambda: next(stream))
     assert found.matrices == len(found.hessians) > 20
 
 
 def on_rank(rank: int, world_size: int, cfg: Config, weights: dict[str, Tensor]) -> dict[str, Any]:
     stream = batches(cfg, rank)
-    return collect(cfg, weights, Ranks(rank, world_size), lambda: next(stream)).hessians
+    return collected(cfg, weights, Ranks(rank, world_size), lambda: next(stream)).hessians
 
 
 @pytest.mark.slow
@@ -97,7 +96,7 @@ def test_two_ranks_measure_as_one_does(tiny: OwnDataset, tmp_path: Path) -> None
         yield from (next(batches(cfg, rank)) for rank in (0, 1))
 
     stream = both()
-    alone = collect(cfg, weights, Ranks(), lambda: next(stream)).hessians
+    alone = collected(cfg, weights, Ranks(), lambda: next(stream)).hessians
     assert all(torch.equal(tensor, second[name]) for name, tensor in first.items())
     for name in (name for name in alone if name.endswith(STEP)):
         assert float(first[name]) == pytest.approx(float(alone[name]), rel=1e-3), name

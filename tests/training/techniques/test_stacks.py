@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from golf.training.loop.calibration import collect
-from golf.training.model.build import build_model
+from golf.training.model.build import build_model, build_scored_model
 from golf.training.model.gpt import GPT, State
 from golf.training.model.layers import Context
 from golf.training.ranks import Ranks
@@ -143,7 +143,8 @@ def test_parity_of_27_aprils_hessians() -> None:
     model = build_model(cfg)
     weights = of_lqer27(params, "param")
     model.load_state_dict(weights)
-    found = collect(cfg, weights, Ranks(), lambda: (next(batches),) * 2).hessians
+    model = build_scored_model(cfg, torch.device("cpu"))
+    found = collect(cfg, model, weights, Ranks(), lambda: (next(batches),) * 2).hessians
     for key, expected in arrays.items():
         kind, _, name = key.partition("/")
         if kind == "H":

@@ -78,8 +78,7 @@ def run_product(a: Tensor, b: Tensor, hidden: Tensor, out: Tensor, slope: float,
     blocks = [tile.rows, tile.depth], [tile.depth, tile.columns] if backward else [tile.columns, tile.depth], half, half
     descriptors = [TensorDescriptor.from_tensor(t, block) for t, block in zip((a, b, hidden, out), blocks, strict=True)]
     (rows, columns), depth = out.shape, a.size(1)
-    tiles = triton.cdiv(rows, tile.rows) * triton.cdiv(columns, tile.columns)
-    programs = min(tiles, _processors(a.device))
+    programs = min(triton.cdiv(rows, tile.rows) * triton.cdiv(columns, tile.columns), _processors(a.device))
     sizes, block = (rows, columns, depth), (tile.rows, tile.columns, tile.depth)
     kernel = product_kernel[(programs,)]
     kernel(*descriptors, *sizes, slope, backward, *block, num_warps=tile.warps, num_stages=tile.stages)
