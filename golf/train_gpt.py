@@ -134,6 +134,10 @@ def configured(environment: Mapping[str, str]) -> Config:
     cfg.launch.nproc = int(environment.get("WORLD_SIZE", "1"))
     if cfg.data.micro_batches % cfg.launch.nproc:
         raise GolfError(f"{cfg.data.micro_batches} micro-batches cannot be dealt out to {cfg.launch.nproc} processes")
+    tokens, seq_len = cfg.data.train_batch_tokens, cfg.data.train_seq_len
+    if not tokens * seq_len or tokens % (cfg.data.micro_batches * seq_len):
+        sequences = f"{cfg.data.micro_batches} × TRAIN_SEQ_LEN={seq_len}"
+        raise GolfError(f"TRAIN_BATCH_TOKENS={tokens} is no multiple of {sequences} tokens")
     # The values in this file are those for GPUs; without one the kernel and the compiler give way to what runs
     # everywhere.
     if not torch.cuda.is_available():
@@ -147,8 +151,8 @@ def find_inputs(cfg: Config) -> None:
     """Take the tokenizer beside this file if its own place is empty. Raises `GolfError` for what is missing."""
     inputs = {"DATA_PATH": cfg.data.path}
     if cfg.data.units != "bytes":
-        beside = Path(__file__).with_name(Path(cfg.data.tokenizer_path).name)
-        if not resolve(cfg.data.tokenizer_path).exists() and beside.exists():
+        beside = Path(__file__).parent / Path(cfg.data.tokenizer_path).name
+        if not resolve(cfg.data.tokenizer_path).exists() and beside.is_file():
             cfg.data.tokenizer_path = str(beside)
         inputs["TOKENIZER_PATH"] = cfg.data.tokenizer_path
     for name, path in inputs.items():

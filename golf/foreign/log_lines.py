@@ -238,8 +238,7 @@ def _score_line(text: str) -> Line | None:
     elif match[1].strip().lower() == "(raw)":
         # The score is one before quantization, which the text before its name does not say.
         tag = f"{tag} raw"
-    value = parse_number(match[2])
-    if value is None or (first is None and not tag):
+    if (value := parse_number(match[2])) is None or (first is None and not tag):
         return None
     time, stride = _SCORE_TIME.search(text), _STRIDE.search(text)
     loss_text = loss[1] if loss else ""

@@ -193,8 +193,7 @@ def _joined(scores: Sequence[LoggedScore]) -> list[LoggedScore]:
     joined: list[LoggedScore] = []
     for score in scores:
         base = base_tag(score.tag)
-        same = [i for i, s in enumerate(joined) if base_tag(s.tag) == base and _same_value(s, score)]
-        if not same:
+        if not (same := [i for i, s in enumerate(joined) if base_tag(s.tag) == base and _same_value(s, score)]):
             # An exact score without more digits than the rounded one was cut off with its log.
             if not any(s.tag == base != score.tag and score.digits <= s.digits for s in joined):
                 joined.append(score)

@@ -196,6 +196,9 @@ def test_a_script_finds_the_tokenizer_beside_it_and_names_its_own_variables(
     for name, value in (("SEED", "abc"), ("MAX_WALLCLOCK_SECONDS", "nan"), ("WARMUP_STEPS", "-1")):
         with pytest.raises(GolfError, match=f"{name}={value} is no number from 0 up"):
             train_gpt.set_from({name: value}, cfg)
+    for variables in ({"TRAIN_BATCH_TOKENS": "1000"}, {"TRAIN_BATCH_TOKENS": "0"}, {"TRAIN_SEQ_LEN": "0"}):
+        with pytest.raises(GolfError, match=r"is no multiple of 8 × TRAIN_SEQ_LEN=\d+ tokens"):
+            train_gpt.configured(variables)
 
 
 def test_scoring_alone_has_the_kernel_and_the_score_of_the_run(

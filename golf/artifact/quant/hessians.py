@@ -32,8 +32,7 @@ def observed(model: nn.Module, names: Collection[str], note: Callable[[str, Tens
     """Call `note` with name and input of every linear layer of `model` whose weight is in `names`, at every use."""
     hooks = []
     for module_name, module in model.named_modules():
-        name = f"{module_name}.weight"
-        if isinstance(module, nn.Linear) and name in names:
+        if isinstance(module, nn.Linear) and (name := f"{module_name}.weight") in names:
             # The default value binds this name; the loop variable itself would be the last one in every hook.
             hooks.append(module.register_forward_pre_hook(lambda _, inputs, name=name: note(name, inputs[0])))
     try:

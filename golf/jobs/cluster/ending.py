@@ -30,8 +30,7 @@ def ending(job: str, slurm: JobState | None, logs: Path) -> tuple[str, str]:
             return FAILED, f"ended without a result: {said}"
         return LOST, "Slurm knows it no more, and it has no log: it never started, submit again"
     # Slurm ends a name that it has cut with a plus sign, such as CANCELLED+.
-    name = slurm.name.removesuffix("+")
-    if name in BY_CHANCE:
+    if (name := slurm.name.removesuffix("+")) in BY_CHANCE:
         return LOST, f"Slurm says {name}, and it left no result: submit again"
     parts = [f"Slurm says {name}{_status(slurm.exit_code)}"]
     parts += [said] if said else ["no log"]

@@ -60,11 +60,10 @@ def _outcome(cfg: Config, folder: RunFolder, nodes: Nodes, error: Exception, rec
     if received and (result is None or result.state == INTERRUPTED):
         result = failed(cfg, folder, Interrupted(received[0]))
     # Ranks that say `interrupted` without a signal to this process were stopped by torchrun, because another rank died.
-    elif result is None or result.state == INTERRUPTED:
-        result = failed(cfg, folder, error)
-    elif isinstance(error, GolfError) and result.state == CRASHED:
-        # This rank's own reason is that it lost the connection to the one that was killed.
-        result.reason = str(error)
+    elif result is None or result.state in (INTERRUPTED, CRASHED):
+        result = result if result and result.state == CRASHED else failed(cfg, folder, error)
+        # What the other ranks say of a rank that was killed is that they lost the connection.
+        result.reason = str(error) if isinstance(error, GolfError) else result.reason
     else:
         return result
     if nodes.is_first:

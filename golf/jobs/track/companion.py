@@ -77,8 +77,7 @@ def end(process: subprocess.Popen[bytes], folder: RunFolder, seconds: float) -> 
 
 def _warn_once(folder: RunFolder) -> None:
     """Print and record a warning that the mirror failed, unless the mirror has printed one itself."""
-    record = MirrorRecord.open(folder.path)
-    if record.warning:
+    if (record := MirrorRecord.open(folder.path)).warning:
         return
     record.state, record.warning = INCOMPLETE, warning(f"the mirror failed, see {folder.track_log}", folder.path)
     print(f"warning: {record.warning}", file=sys.stderr, flush=True)

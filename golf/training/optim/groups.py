@@ -73,7 +73,7 @@ class Optimizer:
         self.muon.step(lr_multiplier, momentum)
 
     def reduce_gradients(self) -> None:
-        self.muon.reduce_gradients([p for adam in self.adams for p in adam.params])
+        self.muon.start_reducing([p for adam in self.adams for p in adam.params])
 
     def set_decays(self, muon: float, factor: float) -> None:
         """Let all weight decays be `factor` times their own, and that of the matrices `factor` times `muon`."""

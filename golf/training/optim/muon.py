@@ -156,7 +156,7 @@ class Muon(MatrixOptimizer):
             param.grad = None
 
     # A step of `Optimizer` calls the methods that follow in this order.
-    def reduce_gradients(self, others: Sequence[nn.Parameter]) -> None:
+    def start_reducing(self, others: Sequence[nn.Parameter]) -> None:
         """Do nothing: the backward pass has averaged the gradients over the ranks."""
 
     def gradients(self) -> list[Tensor]:

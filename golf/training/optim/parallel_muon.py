@@ -116,7 +116,7 @@ class ParallelMuon(MatrixOptimizer):
             bank.zero_grad()
 
     @torch.no_grad()
-    def reduce_gradients(self, others: Sequence[nn.Parameter]) -> None:
+    def start_reducing(self, others: Sequence[nn.Parameter]) -> None:
         """Average the gradients of `others` over the ranks in one call, and start averaging the banks."""
         # Gradients that lie outside of the banks have to be in them before anything is sent.
         for bank in self.banks:

@@ -80,7 +80,7 @@ class Scorer:
         tally, tokens = self._tally(observe), self.cfg.eval.val_batch_tokens // self.cfg.data.micro_batches
         if self.cfg.eval.documents:
             return score_by_document(losses, tally, seq_len=self.seq_len, row_tokens=tokens)
-        return score_standard(losses, tally, seq_len=self.seq_len, batch_seqs=tokens // self.seq_len)
+        return score_standard(losses, tally, seq_len=self.seq_len, batch_seqs=max(1, tokens // self.seq_len))
 
     def sliding(self, state_dict: Tensors, *, observe: Observe | None = None) -> Score:
         """Return the score with windows that are `eval.stride` tokens apart."""

@@ -62,7 +62,7 @@ def test_fused_storage_trains_as_three_parameters_do(form: Any, dtype: str) -> N
         for i, p in enumerate(fused):
             p.grad = torch.cat([q.grad for q in separate[3 * i : 3 * i + 3] if q.grad is not None])
         for muon in (apart, together):
-            muon.reduce_gradients([])
+            muon.start_reducing([])
             muon.step(1.0 / (step + 1), 0.9)
     for i, p in enumerate(fused):
         assert torch.equal(p, torch.cat([q.detach() for q in separate[3 * i : 3 * i + 3]]))

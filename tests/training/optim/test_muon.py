@@ -110,7 +110,7 @@ def test_parity_with_the_public_row_normalized_muon(form: Any, dtype: str, key: 
         before = [p.detach().clone() for p in params]
         for i, p in enumerate(params):
             p.grad = torch.from_numpy(arrays[f"grad/{step}/{i}"].copy())
-        muon.reduce_gradients([])
+        muon.start_reducing([])
         muon.step(lr, momentum)
         for i, p in enumerate(params):
             expected = torch.from_numpy(arrays[f"{key}/{step}/{i}"])
@@ -128,7 +128,7 @@ def test_row_normalization_is_the_slow_definition(form: Any) -> None:
     muon, buffer = form([param], dataclasses.replace(FLOAT32, muon_wd=0.1, muon_row_normalize=True)), 0.0
     for gradient in gradients:
         param.grad = gradient.clone()
-        muon.reduce_gradients([])
+        muon.start_reducing([])
         muon.step(0.5, 0.9)
         buffer = 0.9 * buffer + gradient.double()
         update = gradient.double() + 0.9 * buffer
@@ -164,7 +164,7 @@ def test_momentum_in_bf16_stalls_where_rounding_stops_it(form: Any, momentum: fl
     muon = form([param], dataclasses.replace(FLOAT32, muon_momentum_dtype="bf16"))
     for _ in range(1000):
         param.grad = torch.ones(4, 4)
-        muon.reduce_gradients([])
+        muon.start_reducing([])
         muon.step(0.0, momentum)
     (buffer,) = muon.state_dict().values()
     assert buffer.dtype == torch.bfloat16 and (buffer == limit).all()
