@@ -98,7 +98,8 @@ def make_plan(
     flops = flops_per_token(cfg, model)
     batch = mean_batch_tokens(cfg)
     # The clock ends a run, so the time of a step decides how many steps it has.
-    if machine and (reason := unplanned(cfg, machine)):
+    reason = unplanned(cfg, machine)
+    if machine and reason:
         raise GolfError(f"{reason}.")
     machine = machine or (None if reason else machine_like(machine_kind()))
     gpu = gpu_plan(cfg, model, machine, history, usd_per_hour) if machine else None
