@@ -48,7 +48,7 @@ def run_under_torchrun(cfg: Config, folder: RunFolder, nodes: Nodes) -> Result:
     with handled(forward):
         status = agent.wait()
     # What stands before this start is of earlier ones. Torchrun stops the other ranks by SIGTERM.
-    told = (logs / "torchrun.log").read_text(errors="replace")[before:]
+    told = (logs / "torchrun.log").read_bytes()[before:].decode(errors="replace")
     killed = [f"rank {rank} was killed by {name}" for rank, name in _KILLED.findall(told) if name != "SIGTERM"]
     why = f"{killed[0] if killed else 'a rank ended unexpectedly'} (torchrun: {status}); see {folder.rank_logs}"
     return _outcome(cfg, folder, nodes, GolfError(why) if killed else RuntimeError(why), received)

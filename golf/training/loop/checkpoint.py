@@ -62,10 +62,12 @@ class Checkpoints:
         self.model, self.optimizer, self.averagers = state.model, state.step.optimizer, state.hooks.averagers
         self._run, self._start_id = folder, folder.start_id()
         self.start = Start()  # where this run's training begins
-        self.is_of_other_code = False  # whether the loaded checkpoint was written by other code than this
+        self.is_of_other_code = False  # whether other code than this, or another launch.compile, wrote the checkpoint
         self._saved_at = 0.0
         # Read now, because the files may be edited while this process runs.
         self._code = source_digest() if self.every_seconds else ""
+        # Compiled code and eager operations give other bits.
+        self._compiled = f" compile={cfg.launch.compile}"
 
     def is_due(self, train_seconds: float) -> bool:
         """Tell whether to save at `train_seconds`, the reading that all ranks agree on, so that they save together."""
@@ -87,7 +89,7 @@ class Checkpoints:
         # latest.json may name the folder only after every rank has written its file.
         self.ranks.barrier()
         if self.ranks.is_first:
-            origin = {"data": self.data_fingerprint, "code": self._code}
+            origin = {"data": self.data_fingerprint, "code": self._code + self._compiled}
             write_json(self._latest, {**asdict(start), "ranks": self.ranks.world_size, **origin})
             # Only older ones go: another rank may be writing the next checkpoint already.
             for other in self.folder.glob("step*"):
@@ -140,7 +142,7 @@ class Checkpoints:
                 f"The checkpoint in {self.folder} was trained on data with fingerprint {data}, and the data is "
                 f"{self.data_fingerprint} now: put the former data back, or {self._start_over}."
             )
-        self.is_of_other_code = code not in (None, source_digest())
+        self.is_of_other_code = code not in (None, source_digest() + self._compiled)
         return start
 
     @property

@@ -245,6 +245,10 @@ def test_a_checkpoint_that_does_not_fit_is_one_sentence_and_other_code_is_noted(
 
     kept = Checkpoints(cfg, folder, state, "data")
     assert kept.load().step == 3 and not kept.is_of_other_code
+    compiled = copy.deepcopy(cfg)
+    compiled.launch.compile = "full"
+    other = Checkpoints(compiled, folder, state, "data")
+    assert other.load().step == 3 and other.is_of_other_code
     monkeypatch.setattr("golf.training.loop.checkpoint.source_digest", lambda: "0123456789ab")
     edited = Checkpoints(cfg, folder, state, "data")
     assert edited.load().step == 3 and edited.is_of_other_code
