@@ -48,9 +48,7 @@ from golf.training.ranks import Ranks
 from golf.training.scoring.scorer import Scorer
 
 UNPROVEN = "the proofs were switched off by GOLF_PROOFS=off"
-OTHER_CODE = (
-    "other code or launch.compile wrote the checkpoint that this run went on from: launch.fresh=true repeats it"
-)
+OTHER_CODE = "other code or launch.compile wrote the checkpoint that this run resumed: launch.fresh=true repeats it"
 
 
 def run_rank(cfg: Config, folder: RunFolder, ranks: Ranks) -> Result:
