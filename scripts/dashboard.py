@@ -14,9 +14,12 @@ import os
 import sys
 from typing import Any
 
-import wandb_workspaces.expr as expr
-import wandb_workspaces.reports.v2 as reports
-import wandb_workspaces.workspaces as workspaces
+try:
+    import wandb_workspaces.expr as expr
+    import wandb_workspaces.reports.v2 as reports
+    import wandb_workspaces.workspaces as workspaces
+except ImportError:
+    sys.exit("error: the dashboard needs wandb_workspaces, which is not installed: pip install 'golf[wandb]'")
 
 NAME = "Golf: variants and seeds"
 MOST_RUNS = 100  # most runs that W&B samples in a grouped chart

@@ -28,6 +28,22 @@ def script(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
 
 
+@pytest.mark.parametrize(
+    ("name", "package", "extra"),
+    [
+        ("dashboard", "wandb_workspaces", "wandb"),
+        ("dev/mutants", "coverage", "mutation"),
+        ("dev/build_docs", "mkdocs", "docs"),
+    ],
+)
+def test_a_missing_extra_is_one_sentence(name: str, package: str, extra: str) -> None:
+    hidden = f"import sys, runpy; sys.modules[{package!r}] = None; sys.argv = ['x', 'y']; runpy.run_path"
+    command = [sys.executable, "-c", f"{hidden}('scripts/{name}.py', run_name='__main__')"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
+    assert f"{package}, which is not installed: pip install" in done.stderr and f"[{extra}]" in done.stderr
+
+
 @pytest.mark.slow
 def test_tokenize_docs_prints_a_command_that_trains(tmp_path: Path, runs: Path) -> None:
     lines = [json.dumps({"text": make_text(8, seed)}) for seed in range(40)]

@@ -6,6 +6,7 @@ repository. A link to nothing ends the build.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -39,6 +40,8 @@ def copy_sources(folder: Path) -> None:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
+        if importlib.util.find_spec("mkdocs") is None:
+            sys.exit("error: the site needs mkdocs, which is not installed: pip install -e '.[docs]'")
         config, site = Path(temporary, "mkdocs.yml"), Path(sys.argv[1]).resolve()
         copy_sources(Path(temporary, "docs"))
         shutil.copyfile(Path(__file__).with_name("docs_site.yml"), config)

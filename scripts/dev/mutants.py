@@ -32,8 +32,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import coverage
-
 # Modules that many tests import are imported once, and inherited by the process of every mutant.
 import hydra  # noqa: F401
 import hypothesis  # noqa: F401
@@ -47,7 +45,12 @@ import scipy.optimize
 import scipy.stats  # noqa: F401
 import sentencepiece  # noqa: F401
 import torch._dynamo
-from cosmic_ray.ast import ast_nodes, get_ast
+
+try:
+    import coverage
+    from cosmic_ray.ast import ast_nodes, get_ast
+except ImportError as error:
+    sys.exit(f"error: mutants need {error.name}, which is not installed: pip install -e '.[mutation]'")
 from cosmic_ray.mutating import mutate_code
 from cosmic_ray.plugins import get_operator, operator_names
 
