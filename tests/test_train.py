@@ -13,7 +13,7 @@ import safetensors.torch
 import torch
 
 import golf
-from golf.files import write_json
+from golf.files import write_atomic, write_json
 from golf.run.folder import create_run_folder
 from golf.run.result import read_result
 from golf.training.data.own_text import OwnDataset
@@ -371,3 +371,22 @@ def test_a_score_that_is_no_number_is_no_ok(tiny: OwnDataset, runs: Path) -> Non
     result = read_result(only_run(runs) / "result.json")
     assert result.pre_quant is not None and result.post_quant is not None
     assert (result.state, result.reason) == ("diverged", "a score of the artifact is no number")
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_other_ranks_is_refused_and_not_offered(tiny: OwnDataset, runs: Path) -> None:
+    overrides = [*tiny_overrides(tiny), "launch.checkpoint_seconds=60"]
+    folder = create_run_folder(compose(overrides), ["train"])
+    state = safetensors.torch.save({"x": torch.zeros(1)})
+    for rank in (0, 1):
+        write_atomic(folder.checkpoint / "step3" / f"rank{rank}.safetensors", state)
+    latest = {"step": 3, "ranks": 2, "train_seconds": 1.0, "train_loss": 3.0, "active": []}
+    write_json(folder.checkpoint / "latest.json", latest)
+    done = golf_main(*overrides)
+    assert done.returncode == 1 and "is of 2 ranks, and this run has 1" in read_result(folder.result).reason
+    assert "The same command" not in done.stdout
+
+
+def test_a_sweep_over_nothing_is_a_sentence() -> None:
+    done = golf_main("-m", "seed=range(1,1)")
+    assert done.returncode == 2 and done.stderr == "error: seed=range(1,1) lists no value: write one that has some.\n"

@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from torch._dynamo.exc import TorchDynamoException
 
 from golf.bits import Score
 from golf.jobs.launch.process import Interrupted
@@ -56,3 +57,10 @@ def test_a_run_that_never_stepped_reached_nothing(runs: Path) -> None:
     folder = create_run_folder(Config(), [])
     result = failed(Config(), folder, RuntimeError("x"))
     assert (result.steps, result.train_seconds, result.last_val_bpb) == (0, 0.0, None)
+
+
+def test_a_failed_compilation_says_what_to_do_about_its_cache(runs: Path) -> None:
+    folder = create_run_folder(Config(), [])
+    result = failed(Config(), folder, TorchDynamoException("a wall of the compiler's lines"))
+    assert result.reason.startswith("TorchDynamoException: compiling failed, see error.txt: TORCHINDUCTOR_CACHE_DIR=")
+    assert "launch.compile=off" in result.reason and "a wall of the compiler's lines" in folder.error.read_text()
