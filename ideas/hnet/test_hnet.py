@@ -123,8 +123,9 @@ def test_logits_and_gradients_are_those_of_loops(cap: int) -> None:
     pairs = [torch.autograd.grad((weights * logits).sum(), parameters) for logits in (found, expected)]
     for name, mine, slowly in zip(names, *pairs, strict=True):
         assert (mine - slowly).norm() <= 1e-9 * slowly.norm() + 1e-12, name
-        # Of one chunk the queries and keys choose nothing, but confidence still has a gradient.
-        assert slowly.any(), name
+        # With one chunk attention has one place, so the queries and keys choose nothing.
+        chooses = name.startswith(("blocks.1.", "blocks.2.")) and any(part in name for part in ("q_gain", "c_q", "c_k"))
+        assert slowly.any() or (cap == 64 and chooses), name
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=60), st.integers(1, 9), st.data())
