@@ -9,7 +9,7 @@ import numpy as np
 
 from golf.artifact.quant.fitting import COARSEST, FINEST, room_bytes, with_steps
 from golf.artifact.quant.formats import QMAX
-from golf.artifact.quant.pruning import Pruning
+from golf.artifact.quant.pruning import MARGIN_BYTES, Pruning
 from golf.plan.artifact_size import ArtifactSize, Interval
 from golf.plan.simulation import gaussian_codes
 from golf.plan.tensors import StoredTensors
@@ -21,7 +21,7 @@ def fitted(cfg: Config, tensors: StoredTensors, size: ArtifactSize, code_bytes: 
 
     The share is 1 if even all of them are not enough. The codes of Gaussian weights stand for those of trained ones.
     """
-    target = cfg.budget.artifact_bytes - code_bytes - cfg.quant.prune.margin_bytes
+    target = cfg.budget.artifact_bytes - code_bytes - MARGIN_BYTES
     # int8 tensors are never pruned.
     names = [t.name for t in tensors if t.format in QMAX.keys() - {"int8"}]
     held = sum(size.by_role.get(role, 0.0) for role in {t.role for t in tensors if t.name in set(names)})
@@ -46,7 +46,7 @@ def _entropy_left(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return increasing shares of the prunable codes, and the share of the entropy that is left without them."""
     coded = gaussian_codes(cfg, [t for t in tensors if t.name in set(names)], rms)
-    if not (pruning := Pruning(coded, list(coded), cfg.quant.prune.codes)).most:
+    if not (pruning := Pruning(coded, list(coded))).most:
         return np.zeros(1), np.ones(1)
     counts, entropy = pruning.entropy_bytes()
     return counts / pruning.most, entropy / entropy[0]

@@ -18,7 +18,7 @@ from golf.challenge import CAP_BYTES, EVAL_SECONDS, GRACE_SECONDS, TRAIN_SECONDS
 from golf.errors import GolfError
 from golf.idea_folders import refuse_missing
 from golf.registry import CHANGES_LOSS, CHANGES_ORDER, CHANGES_SCORE, CHANGES_STEP, technique_types
-from golf.settings.fields import later, number, one_of, written_values
+from golf.settings.fields import CONSTANTS, later, number, one_of, written_values
 from golf.settings.jobs_config import ClusterConfig, LaunchConfig, SweepConfig, TrackConfig
 from golf.settings.quant_config import TENSOR_CLASSES as TENSOR_CLASSES
 from golf.settings.quant_config import GPTQConfig as GPTQConfig
@@ -408,7 +408,8 @@ GONE = {(SweepConfig, "test"), (SweepConfig, "prune"), (SweepConfig, "prune_at")
 
 def from_dict(kind: type[T], values: dict[str, Any]) -> T:
     """Invert `to_dict` for `Config` or one of its groups. Raises `GolfError` on unknown keys and wrong types."""
-    values = {key: value for key, value in values.items() if (kind, key) not in GONE}
+    constants = CONSTANTS.get(kind.__name__, {}).items()
+    values = {key: value for key, value in values.items() if (kind, key) not in GONE and (key, value) not in constants}
     known = get_type_hints(kind)
     _refuse_unknown(kind.__name__, values, (f.name for f in dataclasses.fields(kind)))  # type: ignore[arg-type]
     settings: dict[str, Any] = {}

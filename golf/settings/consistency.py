@@ -238,7 +238,6 @@ def _check_quant(cfg: Config) -> None:
     if quant.fit == "cap":
         _check_fit(cfg)
     if uses_trellis(quant):
-        _require(quant.trellis.states in (4, 8, 16), "trellis.states", cfg=cfg)
         _require(not prune, "prune.trellis")
     if quant.tune.steps > 0:
         _require(not quant.prune.to_fit, "tune.bytes")

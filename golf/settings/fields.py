@@ -73,9 +73,18 @@ def later(default: T) -> T:
     return field(default=made.default, metadata=metadata)
 
 
+# Settings of 0.2.0 that have become constants, by their class. `written_values` writes them, so that ids stay.
+CONSTANTS: dict[str, dict[str, Any]] = {
+    "GPTQConfig": {"block_size": 128, "act_order": True},
+    "CalibrationConfig": {"temperature": 0.8, "seq_len": None},
+    "PruneConfig": {"codes": "ones", "margin_bytes": 2000},
+    "EvalConfig": {"tail": "exact"},
+}
+
+
 def written_values(node: Any) -> dict[str, Any]:
     """Return the settings of the dataclass `node` as plain nested values, without later settings at their default."""
-    values = {}
+    values = dict(CONSTANTS.get(type(node).__name__, {}))
     for declared in dataclasses.fields(node):
         value = getattr(node, declared.name)
         if not (declared.metadata.get(LATER) and value == default_of(declared)):

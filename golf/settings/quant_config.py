@@ -51,10 +51,8 @@ class TensorQuant:
 class GPTQConfig:
     """Settings of GPTQ (arXiv 2210.17323), for classes of tensors with `rounding=gptq`."""
 
-    block_size: int = number(128, at_least=1)  # columns between updates of all remaining columns; affects speed only
     # damping factors to try, relative to the mean diagonal of the Hessian; each row keeps the best one
     damping: list[float] = field(default_factory=lambda: [0.01, 0.0201, 0.002], metadata=within(at_least=0, at_most=1))
-    act_order: bool = True  # rounding of the columns in descending order of their inputs' mean square
     # inputs that were always zero, in the mean diagonal that damping is relative to; left_out: not counted | one:
     # counted as one, as in the public scripts | both: both means are tried
     unused_inputs: str = later(one_of("both", "left_out", "one"))
@@ -67,7 +65,6 @@ class GPTQConfig:
 class TrellisConfig:
     """Settings of trellis-coded rounding, for classes of tensors with `rounding=trellis`."""
 
-    states: int = later(number(8, at_least=4, at_most=16))  # states of the trellis: 4, 8 or 16
     # price of a bit in squared errors, relative to the squared step; 0 = least error
     bit_price: float = later(number(0.0, at_least=0))
 
@@ -82,8 +79,6 @@ class CalibrationConfig:
     text: str = later(one_of("batches", "windows"))
     tokens: int = number(1_048_576, at_least=1)  # least number of tokens over all ranks
     reserve_seconds: float = number(10.0, at_least=0)  # source=train: training time set aside for calibration
-    temperature: float = number(0.8, above=0)  # source=self_generated: sampling temperature
-    seq_len: int | None = number(None, at_least=1)  # source=self_generated: tokens per sample; null = eval.seq_len
 
 
 @dataclass
@@ -105,23 +100,20 @@ class LQERConfig:
 
 @dataclass
 class SensitiveConfig:
-    """Another number format for the matrices with the largest trace of their inputs' Hessian."""
+    """The format int6 for the matrices with the largest trace of their inputs' Hessian."""
 
     top: int = later(number(0, at_least=0))  # number of matrices below int8 that get it; 0 = none
-    format: str = later(one_of("int6", *(name for name in INTEGER_FORMATS if name != "int6")))  # their format
 
 
 @dataclass
 class PruneConfig:
-    """Codes set to zero after rounding, in formats below int8, in ascending order of the squared error they add.
+    """Codes ±1 set to zero after rounding, in formats below int8, in ascending order of the squared error they add.
 
     `weights` sets the smallest weights to zero before rounding instead.
     """
 
-    codes: str = one_of("ones", "all")  # codes that may be zeroed; ones: those of ±1
-    fraction: float = number(0.0, at_least=0, at_most=1)  # share of these codes to zero
+    fraction: float = number(0.0, at_least=0, at_most=1)  # share of the codes ±1 to zero
     to_fit: bool = False  # zero the least number with which artifact and code fit under the cap, in place of `fraction`
-    margin_bytes: int = number(2000, at_least=0)  # to_fit: bytes left free under the cap
     # share of every large matrix's weights that is zeroed before rounding, the smallest first
     weights: float = later(number(0.0, at_least=0, below=1))
 

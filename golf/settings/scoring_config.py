@@ -108,7 +108,6 @@ class EvalConfig:
     dtype: str = one_of("auto", "bf16", "fp32")  # dtype of scoring, before and after quantization alike
     stride: int = number(0, at_least=0)  # tokens between the sliding windows that score the artifact; 0 = no such score
     stride_batch_seqs: int = number(32, at_least=1)  # windows per forward pass of a rank
-    tail: str = one_of("exact")  # end of a sliding score; exact: each token counts once
     # context of a score; true: the target's own document | false: the sequence or window, across documents
     documents: bool = later(False)
     ttt: TTTConfig = field(default_factory=TTTConfig)

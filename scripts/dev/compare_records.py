@@ -16,12 +16,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from golf.artifact.quant.gptq import BLOCK_COLUMNS
 from golf.files import write_atomic
 from golf.foreign import env_names as names
 from golf.foreign.env_techniques import is_off, technique_overrides, variables_of_techniques
 from golf.paths import ROOT
 from golf.settings.composition import compose
 from golf.settings.config import Config, TTTRecipe, eval_seq_len, mlp_hidden, ttt_recipe
+from golf.training.loop.calibration import TEMPERATURE
 
 PRINTED = ROOT.parent / "shared/reference/record_settings.json"
 TABLE = ROOT / "docs/records_settings.csv"
@@ -115,8 +117,8 @@ ANOTHER: dict[str, Callable[[Config], Any]] = {
     "GPTQ_CALIBRATION_BATCHES": lambda cfg: calibration_tokens(cfg) * RANKS / cfg.data.train_batch_tokens,
     "GPTQ_CALIB_SAMPLES": calibration_samples,
     "GPTQ_RESERVE_MS": lambda cfg: cfg.quant.calibration.reserve_seconds * 1000,
-    "GPTQ_BLOCK_SIZE": lambda cfg: cfg.quant.gptq.block_size,
-    "GPTQ_TEMPERATURE": lambda cfg: cfg.quant.calibration.temperature,
+    "GPTQ_BLOCK_SIZE": lambda cfg: BLOCK_COLUMNS,
+    "GPTQ_TEMPERATURE": lambda cfg: TEMPERATURE,
     "GPTQ_AR_SELFGEN": lambda cfg: cfg.quant.calibration.source == "self_generated",
     "USE_GPTQ": lambda cfg: cfg.quant.attn.rounding == "gptq",
     "HESSIAN_CLIP_LAMBDA": lambda cfg: cfg.quant.attn.clip_importance,

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from golf.artifact.quant.pruning import MARGIN_BYTES
 from golf.plan.artifact_size import has_floor
 from golf.plan.excess_bits import PRIORS, UNKNOWN, Features, Prior, prior_of, rare_rows_excess, rounding_excess
 from golf.plan.plan import make_plan
 from golf.plan.weight_size import expected_size, path_length
-from golf.settings.config import PruneConfig
 from golf.training.loop.schedule import lr_multiplier
 from tests.support import compose
 
@@ -55,10 +55,10 @@ def test_pieces_that_are_rarely_seen_shorten_the_codes_of_an_embedding(pieces: i
     assert rare_rows_excess("blocks.mlp.fc.weight", cfg.quant.mlp, cfg, tokens).bits == 0
 
 
-@pytest.mark.parametrize("cap, ends", [(1_000_000, (0, 0)), (300_000, (0.01, 0.99)), (100_000, (1, 1))])
+@pytest.mark.parametrize("cap, ends", [(1_000_000, (0, 0)), (378_000, (0.01, 0.99)), (100_000, (1, 1))])
 def test_pruning_to_fit_ends_at_the_cap_if_it_can(cap: int, ends: tuple[float, float]) -> None:
     overrides = ["scale=laptop", "model=4l", "quant=int6_mixed", "quant.codec=zlib", "quant.codec_level=9"]
-    overrides += ["quant.scale_floor=eps", "quant.prune.codes=all", "schedule.iterations=60", "budget.train_seconds=0"]
+    overrides += ["quant.scale_floor=eps", "schedule.iterations=60", "budget.train_seconds=0"]
     overrides += ["rules.code_bytes=estimate"]
     free = make_plan(compose(overrides), [])
     plan = make_plan(
@@ -67,8 +67,8 @@ def test_pruning_to_fit_ends_at_the_cap_if_it_can(cap: int, ends: tuple[float, f
     assert plan.pruned is not None and ends[0] <= plan.pruned.expected <= ends[1]
     if cap == 1_000_000:
         assert plan.artifact.bytes == free.artifact.bytes
-    if cap == 300_000:
-        target = plan.cap_bytes - plan.code_bytes - PruneConfig().margin_bytes
+    if cap == 378_000:
+        target = plan.cap_bytes - plan.code_bytes - MARGIN_BYTES
         assert plan.artifact.bytes.expected == target < free.artifact.bytes.expected
     if cap == 100_000:
         assert cap < plan.artifact.bytes.expected < free.artifact.bytes.expected

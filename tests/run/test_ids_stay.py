@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from golf.errors import GolfError
 from golf.registry import technique_types
 from golf.run.folder import finished_run
-from golf.run.identity import identity_of, variant_id
+from golf.run.identity import flat, identity_of, variant_id
 from golf.settings.composition import compose
 from golf.settings.config import Config, from_dict, to_dict
 from golf.settings.fields import LATER, later, one_of, written_values
@@ -68,7 +69,18 @@ def test_a_new_setting_is_declared_later() -> None:
         now |= dict(settings_of(technique_types()[name], f"tech.{name}."))
     undeclared = sorted(key for key, is_later in now.items() if key not in known and not is_later)
     assert undeclared == [], "declare it with later(…) of golf/settings/fields.py, or every variant gets a new id"
-    assert sorted(set(known) - now.keys()) == [], "a setting that is gone renames every variant"
+    # A setting that became a constant is still written, so ids stay.
+    written = {key for key, _ in flat(to_dict(compose([])))}
+    assert sorted(set(known) - now.keys() - written) == [], "a setting that is gone renames every variant"
+
+
+def test_a_constant_that_was_a_setting_opens_at_its_value_alone() -> None:
+    values = to_dict(compose([]))
+    assert values["quant"]["prune"]["codes"] == "ones" and values["quant"]["gptq"]["act_order"] is True
+    assert to_dict(from_dict(Config, values)) == values
+    values["quant"]["prune"]["codes"] = "all"
+    with pytest.raises(GolfError, match="PruneConfig does not know codes: it was written by another version of golf"):
+        from_dict(Config, values)
 
 
 def test_a_run_of_the_first_version_is_finished_today(runs: Path) -> None:

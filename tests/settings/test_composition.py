@@ -196,7 +196,6 @@ def test_every_option_composes_and_says_what_it_is(path: Path, machine: None) ->
         (["eval.stride=256"], r"eval\.stride=256 has to be below the sequence length of 256: choose 1 to 255"),
         (["eval.stride=-1"], r"eval\.stride=-1 has to be at least 0"),
         (["eval.stride_batch_seqs=0"], r"eval\.stride_batch_seqs=0 has to be at least 1"),
-        (["eval.tail=none"], r"eval\.tail=none is not known: choose one of exact"),
         (["eval.ttt.typo=1"], r"There is no setting eval\.ttt\.typo; known are method, lr"),
         (["eval.ttt.methd=sgd"], r"There is no setting eval\.ttt\.methd; did you mean method\?"),
         (["+eval.ttt.rank=1"], r"There is no setting eval\.ttt\.rank; did you mean lora_rank\?"),

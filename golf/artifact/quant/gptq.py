@@ -32,6 +32,8 @@ from golf.errors import GolfError
 from golf.questions import proves
 from golf.settings.config import GPTQConfig, QuantConfig, TensorQuant, scale_floor, uses_columns, uses_trellis
 
+BLOCK_COLUMNS = 128  # columns between updates of all remaining columns; affects speed only
+STATES = 8  # states of the trellis
 MOST_DAMPING = 100.0  # largest damping, relative to the mean diagonal; a Hessian that needs more is refused
 CPU_ROWS = 1024  # rows rounded together on a CPU, so that they stay in its cache
 Rounded = tuple[Tensor, Tensor]  # codes [r, c], and the scale of every row [r]
@@ -102,18 +104,17 @@ def _on_trellis(plain: CodedTensor, how: TensorQuant, quant: QuantConfig, h: Ten
     if columns is not None:
         inputs = inputs.in_steps(column_steps(columns))
     w, root = (w * (h.diagonal() > 0))[:, inputs.order], inputs.roots[0]
-    states, price = quant.trellis.states, quant.trellis.bit_price
     # Prices come from the histograms of codes, so that a first rounding without prices has to find some.
-    codes = trellis_codes(w, root, states, no_prices(w))
-    if price > 0:
+    codes = trellis_codes(w, root, STATES, no_prices(w))
+    if quant.trellis.bit_price > 0:
         # The search weights squared errors by 1/U². The mean weight turns a price in squared steps into one in its
         # errors.
-        bit = price * float((1 / root.diagonal().square())[inputs.hessian.diagonal() > 0].mean())
-        prices = learned_prices(codes, path_offsets(codes.cpu(), states).to(codes.device), bit)
-        codes = trellis_codes(w, root, states, prices)
+        bit = quant.trellis.bit_price * float((1 / root.diagonal().square())[inputs.hessian.diagonal() > 0].mean())
+        prices = learned_prices(codes, path_offsets(codes.cpu(), STATES).to(codes.device), bit)
+        codes = trellis_codes(w, root, STATES, prices)
     columns = None if columns is None else columns.cpu()
     data, scale = codes[:, inputs.order.argsort()].cpu(), plain.scale.half().cpu()
-    return CodedTensor(data, scale, plain.dtype, plain.rotated, columns, states)
+    return CodedTensor(data, scale, plain.dtype, plain.rotated, columns, STATES)
 
 
 def _columns(plain: CodedTensor, how: TensorQuant, inputs: Inputs) -> Tensor:
@@ -143,13 +144,12 @@ class Inputs:
 
 
 def inputs_of(hessian: Tensor, gptq: GPTQConfig, order: Tensor | None = None) -> Inputs:
-    """Return what rounding needs of a Hessian `[c, c]` that is not zero, by default in the order of `gptq`."""
-    h = hessian
-    if order is None:
-        order = torch.arange(len(h), device=h.device)
-        if gptq.act_order:
-            order = h.diagonal().argsort(descending=True, stable=True)
-    h = h[order][:, order]
+    """Return what rounding needs of a Hessian `[c, c]` that is not zero.
+
+    Without an `order` the columns are rounded in descending order of its diagonal.
+    """
+    order = hessian.diagonal().argsort(descending=True, stable=True) if order is None else order
+    h = hessian[order][:, order]
     alive = h.diagonal() > 0
     damping = list(gptq.damping)
     thoroughly = 1
@@ -189,7 +189,7 @@ def _codes_of(w: Tensor, scales: Sequence[Tensor], qmax: int, inputs: Inputs, qu
     # A weight on an input that was always zero changes nothing, and zeros cost the fewest bits.
     w = w[:, order] * (h.diagonal() > 0)
     if quant.chosen_by == "matrix" and not has_rivals(scales, inputs):
-        codes = _with_feedback(w, inputs.roots[0], scales[0], qmax, quant.gptq.block_size)
+        codes = _with_feedback(w, inputs.roots[0], scales[0], qmax)
         return codes[:, order.argsort()], scales[0]
     if quant.chosen_by == "row" and has_rivals(scales, inputs):
         # Errors under H itself would mostly choose the least damping, which fits the calibration text too closely.
@@ -258,7 +258,7 @@ def _best_codes(w: Tensor, scales: Sequence[Tensor], qmax: int, inputs: Inputs, 
     steps, repeated = torch.cat(list(scales)), w.repeat(len(scales), 1)
     best, step, least = w, steps[: len(w)], w.new_full((len(w),), torch.inf)
     for root in roots[:thoroughly]:
-        codes = _with_feedback(repeated, root, steps, qmax, quant.gptq.block_size)
+        codes = _with_feedback(repeated, root, steps, qmax)
         errors = _compared_errors(repeated, codes * steps[:, None], h, quant).view(len(scales), -1)
         if quant.chosen_by == "matrix":
             errors = errors.sum(1, keepdim=True).expand_as(errors)
@@ -269,7 +269,7 @@ def _best_codes(w: Tensor, scales: Sequence[Tensor], qmax: int, inputs: Inputs, 
         best, step = torch.where(better[:, None], codes[chosen], best), torch.where(better, steps[chosen], step)
         least = torch.minimum(error, least)
     for root in roots[thoroughly:]:
-        codes = _with_feedback(w, root, step, qmax, quant.gptq.block_size)
+        codes = _with_feedback(w, root, step, qmax)
         error = _compared_errors(w, codes * step[:, None], h, quant)
         if quant.chosen_by == "matrix":
             error = error.sum().expand_as(error)
@@ -277,7 +277,7 @@ def _best_codes(w: Tensor, scales: Sequence[Tensor], qmax: int, inputs: Inputs, 
     return best, step
 
 
-def _with_feedback(w: Tensor, root: Tensor, steps: Tensor, qmax: int, block_size: int) -> Tensor:
+def _with_feedback(w: Tensor, root: Tensor, steps: Tensor, qmax: int) -> Tensor:
     """Round `w` `[r, c]` column by column and pass the error of each on to the later columns. Returns the codes.
 
     `root` is the U of `damped_root`, `steps` `[r]` are the scales. Columns of the same block get the error at once,
@@ -286,8 +286,8 @@ def _with_feedback(w: Tensor, root: Tensor, steps: Tensor, qmax: int, block_size
     # Transposed, so that every column is one piece of memory.
     left = w.T.clone(memory_format=torch.contiguous_format)  # [c, r]: weights plus the error passed on to them
     codes = torch.empty_like(left)
-    for first in range(0, left.size(0), block_size):
-        last = min(first + block_size, left.size(0))
+    for first in range(0, left.size(0), BLOCK_COLUMNS):
+        last = min(first + BLOCK_COLUMNS, left.size(0))
         errors = torch.empty_like(left[first:last])
         for j in range(first, last):
             codes[j] = (left[j] / steps).round_().clamp_(-qmax, qmax)

@@ -109,7 +109,7 @@ def quantize(
     coded = {name: _encode(name, tensor, quant, found.get(name), tech) for name, tensor in state_dict.items()}
     # Pruning counts codes, so it follows rounding. Repair comes last and mends the error of both.
     if quant.prune.fraction > 0:
-        pruning = Pruning(coded, below_int8(state_dict, quant), quant.prune.codes)
+        pruning = Pruning(coded, below_int8(state_dict, quant))
         coded = pruning.first(int(quant.prune.fraction * pruning.most))
     if quant.lqer.rank > 0:
         matrices = [name for name in below_int8(state_dict, quant) if state_dict[name].ndim == 2]
@@ -124,7 +124,7 @@ def below_int8(state_dict: Tensors, quant: QuantConfig) -> list[str]:
 
 
 def with_sensitive(quant: QuantConfig, state_dict: Tensors, hessians: Tensors) -> QuantConfig:
-    """Return `quant` with `quant.sensitive.format` for the matrices below int8 of the largest trace of the Hessian.
+    """Return `quant` with int6 for the matrices below int8 of the largest trace of the Hessian.
 
     Source: record 2026-03-31_ParallelResiduals. Without Hessians, as for estimates of bytes, the first ones get it,
     because the inputs of early layers are the largest.
@@ -133,7 +133,7 @@ def with_sensitive(quant: QuantConfig, state_dict: Tensors, hessians: Tensors) -
     # Matrices of equal trace, as those of queries and keys, keep their order.
     matrices.sort(key=lambda name: -float(hessians[name].trace()) if hessians else 0.0)
     chosen = {name: storage_of(name, state_dict[name], quant) for name in matrices[: quant.sensitive.top]}
-    return _with_rules(quant, {n: dataclasses.replace(how, format=quant.sensitive.format) for n, how in chosen.items()})
+    return _with_rules(quant, {n: dataclasses.replace(how, format="int6") for n, how in chosen.items()})
 
 
 def with_adaptive_clips(quant: QuantConfig, state_dict: Tensors, hessians: Tensors) -> QuantConfig:

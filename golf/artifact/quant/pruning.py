@@ -20,20 +20,21 @@ from golf.settings.config import QuantConfig
 
 MOST_PACKS = 8
 GRID, SYMBOLS = 64, 256
+MARGIN_BYTES = 2000  # bytes that pruning to the cap leaves free
 CLOSE = 0.0005  # the search stops once the file is this close below the target, as a share of it
 
 
 class Pruning:
-    """The codes of some tensors, ordered by the squared error that zeroing each of them adds.
+    """The codes ±1 of some tensors, ordered by the squared error that zeroing each of them adds.
 
-    `codes` is `ones` (codes ±1 only) or `all` (every code that is not zero). Ties keep the order of the tensors.
+    Ties keep the order of the tensors.
     """
 
-    def __init__(self, coded: CodedTensors, names: Sequence[str], codes: str):
+    def __init__(self, coded: CodedTensors, names: Sequence[str]):
         self.coded, self.names = coded, names
         flat = [coded[name].data.flatten() for name in names]
         self.values = torch.cat(flat) if flat else torch.zeros(0, dtype=torch.int8)
-        found = (self.values.abs() == 1 if codes == "ones" else self.values != 0).nonzero().flatten()
+        found = (self.values.abs() == 1).nonzero().flatten()
         scales = [_scale_of_each_code(coded[name]) for name in names]
         costs = (self.values[found] * torch.cat(scales)[found]).square() if scales else torch.zeros(0)
         self.order = found[costs.argsort(stable=True)]

@@ -24,6 +24,7 @@ from golf.training.model.build import build_scored_model
 from golf.training.model.gpt import GPT
 from golf.training.ranks import Ranks
 
+TEMPERATURE = 0.8  # of the distributions from which own text is drawn, as in PR #1019
 SAMPLES = 8  # sequences of own text that a rank writes at once
 
 
@@ -124,14 +125,13 @@ def collect(
 
 def _own_text(cfg: Config, model: GPT, ranks: Ranks) -> Iterator[Tensor]:
     """Yield samples `[SAMPLES, T]` of the model, drawn token by token after a uniformly random first one (PR #1019)."""
-    seq_len = cfg.quant.calibration.seq_len or eval_seq_len(cfg)
     # Ranks draw from different seeds, or they would write the same text.
     random = torch.Generator(ranks.device).manual_seed(cfg.seed * ranks.world_size + ranks.rank)
     while True:
         ids = torch.randint(cfg.model.vocab_size, (SAMPLES, 1), generator=random, device=ranks.device)
-        for _ in range(seq_len - 1):
+        for _ in range(eval_seq_len(cfg) - 1):
             last = model.softcap(model.head(model.hidden(ids)[:, -1])).float()
-            likely = (last / cfg.quant.calibration.temperature).softmax(-1)
+            likely = (last / TEMPERATURE).softmax(-1)
             ids = torch.cat((ids, torch.multinomial(likely, 1, generator=random)), dim=1)
         yield ids
 

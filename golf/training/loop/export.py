@@ -12,7 +12,7 @@ from golf.artifact.container import pack, plain_bytes
 from golf.artifact.quant.fitting import fitting_factor, octave_bytes, tuned_scale_bytes, with_steps
 from golf.artifact.quant.formats import CodedTensors, Tensors
 from golf.artifact.quant.policy import below_int8, quantize
-from golf.artifact.quant.pruning import Pruning, prune_to_fit
+from golf.artifact.quant.pruning import MARGIN_BYTES, Pruning, prune_to_fit
 from golf.artifact.script.code_bytes import code_bytes
 from golf.files import write_atomic
 from golf.run.folder import RunFolder
@@ -73,8 +73,8 @@ def _pruned(cfg: Config, coded: CodedTensors, names: list[str], code_bytes: int,
 
     If even zeroing every code that may go is not enough, they stay unpruned and the log gets a warning.
     """
-    pruning = Pruning(coded, names, cfg.quant.prune.codes)
-    target = cfg.budget.artifact_bytes - code_bytes - cfg.quant.prune.margin_bytes
+    pruning = Pruning(coded, names)
+    target = cfg.budget.artifact_bytes - code_bytes - MARGIN_BYTES
     fitted = prune_to_fit(pruning, lambda tensors: len(pack(tensors, cfg.model, cfg.quant, cfg.tech)), target)
     if log and fitted:
         log.pruned(fitted[1], pruning.most)

@@ -192,15 +192,15 @@ def test_without_the_floor_it_is_better() -> None:
     assert own < 0.5 * floored
 
 
-@pytest.mark.parametrize("act_order", [True, False])
 @pytest.mark.parametrize("block_size", [1, 7, 128])
-def test_codes_are_those_of_the_definition_whatever_the_block(block_size: int, act_order: bool) -> None:
+def test_codes_are_those_of_the_definition_whatever_the_block(block_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("golf.artifact.quant.gptq.BLOCK_COLUMNS", block_size)
     w, h = case(12, 50)
     step = as_stored(row_scale(row_clips(w, TensorQuant("int6"), 31)[0], 31, "eps"))
-    gptq = GPTQConfig(block_size=block_size, act_order=act_order, damping=[0.01])
+    gptq = GPTQConfig(damping=[0.01])
     codes, _ = gptq_codes(w, h, [step], 31, QuantConfig(gptq=gptq))
     damped = h.numpy() + 0.01 * np.diag(h).mean() * np.eye(50)
-    order = np.argsort(-np.diag(h)) if act_order else np.arange(50)
+    order = np.argsort(-np.diag(h))
     upper = np.linalg.cholesky(np.linalg.inv(damped[np.ix_(order, order)])).T
     left, s = w.double().numpy()[:, order], step.double().numpy()
     for j in range(50):
@@ -244,7 +244,7 @@ def test_inputs_that_were_always_zero_get_no_weight() -> None:
     used = h.diagonal().argsort(descending=True)[:22]
     damping = 0.01 * torch.where(h.diagonal() > 0, h.diagonal(), 1.0).mean()
     inverse = (h[used][:, used] + damping * torch.eye(22)).inverse()
-    found = inputs_of(h, GPTQConfig(damping=[0.01], act_order=True)).roots[1]
+    found = inputs_of(h, GPTQConfig(damping=[0.01])).roots[1]
     torch.testing.assert_close(found[:22, :22], torch.linalg.cholesky(inverse).T)
     theirs = published(w.numpy(), h.numpy(), 31, floor=False)
     bound = float(weighted_errors(w.double(), torch.from_numpy(theirs), h).sum())

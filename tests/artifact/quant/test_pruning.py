@@ -24,12 +24,11 @@ def some_codes() -> dict[str, CodedTensor]:
     }
 
 
-@pytest.mark.parametrize("codes", ["ones", "all"])
 @pytest.mark.parametrize("fraction", [0.0, 0.1, 0.37, 0.5, 1.0])
-def test_number_and_order(fraction: float, codes: str) -> None:
+def test_number_and_order(fraction: float) -> None:
     coded = some_codes()
-    pruning = Pruning(coded, ["a", "b"], codes)
-    may_go = {k: t.data.abs() == 1 if codes == "ones" else t.data != 0 for k, t in coded.items()}
+    pruning = Pruning(coded, ["a", "b"])
+    may_go = {k: t.data.abs() == 1 for k, t in coded.items()}
     assert pruning.most == sum(int(m.sum()) for m in may_go.values())
     pruned = pruning.first(count := int(fraction * pruning.most))
     gone = {k: (coded[k].data != pruned[k].data) for k in coded}
@@ -54,16 +53,15 @@ def test_only_formats_below_int8_are_pruned() -> None:
 
 def test_nothing_to_prune() -> None:
     coded = some_codes()
-    assert Pruning(coded, [], "ones").first(0)["a"] is coded["a"]
+    assert Pruning(coded, []).first(0)["a"] is coded["a"]
 
 
 def compressed(coded: Mapping[str, CodedTensor]) -> int:
     return sum(len(zlib.compress(t.data.numpy().tobytes(), 6)) for t in coded.values())
 
 
-@pytest.mark.parametrize("codes", ["ones", "all"])
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.9])
-def test_a_target_is_met_closely_in_few_packs(share: float, codes: str) -> None:
+def test_a_target_is_met_closely_in_few_packs(share: float) -> None:
     generator = torch.Generator().manual_seed(1)
     coded = {
         f"w{i}": CodedTensor(
@@ -73,7 +71,7 @@ def test_a_target_is_met_closely_in_few_packs(share: float, codes: str) -> None:
         )
         for i in range(3)
     }
-    pruning = Pruning(coded, list(coded), codes)
+    pruning = Pruning(coded, list(coded))
     whole, smallest = compressed(coded), compressed(pruning.first(pruning.most))
     target = round(whole - share * (whole - smallest))
     packs = []
@@ -91,7 +89,7 @@ def test_a_target_is_met_closely_in_few_packs(share: float, codes: str) -> None:
 
 def test_what_fits_is_left_alone_and_what_cannot_fit_is_said() -> None:
     coded = some_codes()
-    pruning = Pruning(coded, ["a", "b"], "ones")
+    pruning = Pruning(coded, ["a", "b"])
     fitted = prune_to_fit(pruning, compressed, 10_000)
     assert fitted is not None and fitted[1] == 0 and torch.equal(fitted[0]["a"].data, coded["a"].data)
     assert prune_to_fit(pruning, compressed, 10) is None

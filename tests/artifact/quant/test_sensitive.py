@@ -17,7 +17,7 @@ TRACES = [3.0, 3.0, 9.0, 1.0, 1.0, 0.5, 4.0, 4.0, 2.0]  # queries and keys read 
 
 def quant(top: int, **settings: object) -> QuantConfig:
     coarse = TensorQuant(format="int5", rounding="gptq", clip_quantile=1.0, scale_floor="eps")
-    other = QuantConfig(attn=coarse, mlp=coarse, small_numel=0, sensitive=SensitiveConfig(top, "int6"))
+    other = QuantConfig(attn=coarse, mlp=coarse, small_numel=0, sensitive=SensitiveConfig(top))
     return dataclasses.replace(other, **settings)  # type: ignore[arg-type]
 
 

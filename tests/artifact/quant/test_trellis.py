@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from golf.artifact.quant import trellis_rounding
+from golf.artifact.quant import gptq, trellis_rounding
 from golf.artifact.quant.bit_prices import BitPrices, learned_prices, no_prices
 from golf.artifact.quant.formats import CodedTensor, decode
-from golf.artifact.quant.gptq import damped_root, gptq_codes, weighted_errors
+from golf.artifact.quant.gptq import damped_root, weighted_errors
 from golf.artifact.quant.trellis import PARITY_CHECKS, path_offsets, transitions
 from golf.artifact.quant.trellis_rounding import in_batches, trellis_codes
-from golf.settings.config import GPTQConfig, QuantConfig
 from tests.artifact.quant.test_columns import case
 from tests.support import refusal
 
@@ -62,8 +61,9 @@ def test_compiled_and_batched_codes_are_equal(states: int, columns: int) -> None
 
 def gains(w: torch.Tensor, h: torch.Tensor) -> list[float]:
     """Decibels that 4, 8 and 16 states take off the weighted error of a uniform grid of the same step."""
-    root, gptq = damped_root(h, 0.0), GPTQConfig(damping=[0.0], act_order=False)
-    on_grid, _ = gptq_codes(w, h, [w.new_ones(len(w))], 127, QuantConfig(gptq=gptq))
+    root = damped_root(h, 0.0)
+    # Both take the columns in their own order, where GPTQ takes them in that of the inputs.
+    on_grid = gptq._with_feedback(w, root, w.new_ones(len(w)), 127)
     found = []
     for states in PARITY_CHECKS:
         codes = trellis_codes(w, root, states, no_prices(w))
@@ -144,7 +144,6 @@ def test_prices_are_code_lengths() -> None:
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        (("quant.mlp.rounding=trellis", "quant.trellis.states=6"), "quant.trellis.states=6 is not known: choose 4, 8"),
         (("quant.mlp.rounding=trellis", "quant.prune.to_fit=true"), "A code that is set to zero moves all later ones"),
     ],
 )

@@ -104,8 +104,9 @@ def on_rank(rank: int, world_size: int, cfg: Config, weights: dict[str, Tensor])
 
 
 def with_own_text(cfg: Config) -> Config:
-    calibration = dataclasses.replace(cfg.quant.calibration, source="self_generated", seq_len=8, tokens=100)
-    return dataclasses.replace(cfg, quant=dataclasses.replace(cfg.quant, calibration=calibration))
+    calibration = dataclasses.replace(cfg.quant.calibration, source="self_generated", tokens=100)
+    score = dataclasses.replace(cfg.eval, seq_len=8)
+    return dataclasses.replace(cfg, quant=dataclasses.replace(cfg.quant, calibration=calibration), eval=score)
 
 
 @pytest.mark.slow
