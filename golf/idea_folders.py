@@ -93,8 +93,7 @@ def use_ideas(folders: Iterable[str]) -> None:
 def ideas() -> dict[str, Idea]:
     """Return all ideas by name. Raises `GolfError` for a named folder without one, and for two of one name."""
     # A snapshot for jobs holds the ideas as they were when the jobs were sent.
-    is_snapshot = (ROOT / "snapshot.json").exists()
-    return _ideas("" if is_snapshot else os.environ.get(VARIABLE, ""))
+    return _ideas("" if (ROOT / "snapshot.json").exists() else os.environ.get(VARIABLE, ""))
 
 
 @functools.cache

@@ -28,7 +28,7 @@ from golf.artifact.container import load_weights_only
 from golf.errors import GolfError
 from golf.paths import resolve
 from golf.run.trainlog import TrainLog
-from golf.settings.config import Config, has_stages, scored_config, trains_apart
+from golf.settings.config import Config, eval_seq_len, has_stages, scored_config, trains_apart
 from golf.training.data.batches import open_loader
 from golf.training.data.dataset import Dataset, bytes_of_targets, open_tokenizer, scored_tokens, validation_tokens
 from golf.training.data.shards import find_shards, open_shard
@@ -100,7 +100,7 @@ def main() -> None:
 def run() -> None:
     """Train, pack, read back and score, or with EVAL_ONLY=1 only the last two."""
     # Settings, processes and log.
-    cfg = configured(os.environ)
+    cfg = configured(Config(), os.environ)
     find_inputs(cfg)
     set_up_torch(cfg)
     ranks = join_ranks(cfg.launch.device, cfg.launch.nproc)
@@ -126,9 +126,8 @@ def run() -> None:
     leave_ranks()
 
 
-def configured(environment: Mapping[str, str]) -> Config:
-    """Return the settings, with the values of the variables in `environment` that the script knows."""
-    cfg = Config()
+def configured(cfg: Config, environment: Mapping[str, str]) -> Config:
+    """Return `cfg` with the values of the variables in `environment` that the script knows."""
     set_from(environment, cfg)
     # torchrun sets WORLD_SIZE; without torchrun the script is one process.
     cfg.launch.nproc = int(environment.get("WORLD_SIZE", "1"))
@@ -138,6 +137,8 @@ def configured(environment: Mapping[str, str]) -> Config:
     if not tokens * seq_len or tokens % (cfg.data.micro_batches * seq_len):
         sequences = f"{cfg.data.micro_batches} × TRAIN_SEQ_LEN={seq_len}"
         raise GolfError(f"TRAIN_BATCH_TOKENS={tokens} is no multiple of {sequences} tokens")
+    if cfg.eval.stride > 0 and cfg.eval.stride >= eval_seq_len(cfg):
+        raise GolfError(f"EVAL_STRIDE={cfg.eval.stride} has to be below the {eval_seq_len(cfg)} tokens of a sequence")
     # The values in this file are those for GPUs; without one the kernel and the compiler give way to what runs
     # everywhere.
     if not torch.cuda.is_available():

@@ -109,8 +109,7 @@ def artifact_values(folder: RunFolder) -> dict[str, Any]:
 def _log(folder: RunFolder) -> str:
     end = next((text for name in LOGS if (text := read_plain(folder.path / name, LOG_BYTES))), b"")
     # The first line may have lost its begin.
-    whole = end.partition(b"\n")[2] if len(end) == LOG_BYTES else end
-    return whole.decode(errors="replace")
+    return (end.partition(b"\n")[2] if len(end) == LOG_BYTES else end).decode(errors="replace")
 
 
 def _json(path: Path) -> dict[str, Any]:

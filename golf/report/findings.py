@@ -89,8 +89,7 @@ def judged(
 
 def score_title(findings: Findings) -> str:
     """Return the name of the compared score; final scores that are all standard ones are called post-quant bpb."""
-    ways = {way for v in findings.study.variants for way in v.known("how")}
-    if findings.score == "final" and ways == {"standard"}:
+    if findings.score == "final" and {way for v in findings.study.variants for way in v.known("how")} == {"standard"}:
         return SCORE_TITLES["post_quant"]
     return SCORE_TITLES[findings.score]
 

@@ -152,8 +152,7 @@ def _sd_of_pairs(comparisons: Sequence[Comparison]) -> tuple[float, int]:
     """Return the pooled standard deviation of the differences of paired comparisons and its degrees of freedom."""
     df = sum(c.df for c in comparisons)
     # The squared standard error is the variance over the number of pairs, which is df + 1.
-    squares = sum(c.standard_error**2 * (c.df + 1) * c.df for c in comparisons)
-    return math.sqrt(squares / df), round(df)
+    return math.sqrt(sum(c.standard_error**2 * (c.df + 1) * c.df for c in comparisons) / df), round(df)
 
 
 def _smallest(findings: Findings, sigma: float, seeds: int, variants: Sequence[Variant], *, one_sample: bool) -> float:

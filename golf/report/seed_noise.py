@@ -36,8 +36,7 @@ def without_wide(samples: Samples) -> list[Sequence[float]]:
     while len(kept) > 2:
         rest, widest = pooled_sd(kept[:-1]), pooled_sd(kept[-1:])
         assert rest is not None and widest is not None
-        ratio = (widest[0] / max(rest[0], ROUNDING)) ** 2
-        if float(fdtrc(widest[1], rest[1], ratio)) >= GUARD / len(kept):
+        if float(fdtrc(widest[1], rest[1], (widest[0] / max(rest[0], ROUNDING)) ** 2)) >= GUARD / len(kept):
             break
         kept.pop()
     return kept

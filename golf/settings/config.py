@@ -236,7 +236,8 @@ def training_seconds(cfg: Config) -> float:
     reserve = cfg.quant.calibration.reserve_seconds if calibrates else 0.0
     if cfg.quant.tune.steps > 0:
         reserve += cfg.quant.tune.reserve_seconds
-    return cfg.budget.train_seconds - reserve if cfg.budget.train_seconds else 0.0
+    # A script may get a budget that the reserve takes whole: that is a clock that has run out, and none is 0.
+    return (cfg.budget.train_seconds - reserve or -1.0) if cfg.budget.train_seconds else 0.0
 
 
 def mlp_hidden(model: ModelConfig) -> int:

@@ -196,9 +196,12 @@ def test_a_script_finds_the_tokenizer_beside_it_and_names_its_own_variables(
     for name, value in (("SEED", "abc"), ("MAX_WALLCLOCK_SECONDS", "nan"), ("WARMUP_STEPS", "-1")):
         with pytest.raises(GolfError, match=f"{name}={value} is no number from 0 up"):
             train_gpt.set_from({name: value}, cfg)
+    cfg.data.train_batch_tokens, cfg.eval.stride = 8 * cfg.data.train_seq_len, cfg.data.train_seq_len
+    with pytest.raises(GolfError, match=r"EVAL_STRIDE=\d+ has to be below the \d+ tokens of a sequence"):
+        train_gpt.configured(cfg, {})
     for variables in ({"TRAIN_BATCH_TOKENS": "1000"}, {"TRAIN_BATCH_TOKENS": "0"}, {"TRAIN_SEQ_LEN": "0"}):
         with pytest.raises(GolfError, match=r"is no multiple of 8 × TRAIN_SEQ_LEN=\d+ tokens"):
-            train_gpt.configured(variables)
+            train_gpt.configured(Config(), variables)
 
 
 def test_scoring_alone_has_the_kernel_and_the_score_of_the_run(
@@ -212,7 +215,7 @@ def test_scoring_alone_has_the_kernel_and_the_score_of_the_run(
         chosen.append(cfg.model.attention)
         return choose_kernel(device, cfg)
 
-    monkeypatch.setattr(train_gpt, "configured", lambda environment: cfg)
+    monkeypatch.setattr(train_gpt, "configured", lambda settings, environment: cfg)
     monkeypatch.setattr(train_gpt, "choose_kernel", choose)
     monkeypatch.setenv("EVAL_ONLY", "1")
     monkeypatch.setenv("ARTIFACT_PATH", str(run.artifact))

@@ -50,5 +50,4 @@ def column_steps(codes: Tensor) -> Tensor:
     # Products of constants and powers of two are the same on every machine, exp2 need not be.
     roots = (1.0, 1.1892071, 1.4142135, 1.6817929)
     octaves = (divmod(code, CODES_PER_OCTAVE) for code in range(-128, 128))
-    factors = torch.tensor([roots[part] * 2.0**octave for octave, part in octaves])
-    return factors.to(codes.device)[codes.long() + 128]
+    return torch.tensor([roots[part] * 2.0**octave for octave, part in octaves]).to(codes.device)[codes.long() + 128]

@@ -120,8 +120,7 @@ def _on_trellis(plain: CodedTensor, how: TensorQuant, quant: QuantConfig, h: Ten
 def _columns(plain: CodedTensor, how: TensorQuant, inputs: Inputs) -> Tensor:
     """Return the column codes int8 `[c]` of a matrix under the exponent of `how`."""
     assert plain.scale is not None
-    used = inputs.hessian.diagonal() > 0
-    codes = column_codes(inputs.roots[0], how.columns, used)[inputs.order.argsort()]
+    codes = column_codes(inputs.roots[0], how.columns, inputs.hessian.diagonal() > 0)[inputs.order.argsort()]
     # A step too small for the column's weights would cut them off at the largest code.
     largest = (plain.data.to(inputs.hessian).abs() / plain.scale.to(inputs.hessian)[:, None]).amax(0)
     return torch.maximum(codes, least_column_codes(largest))

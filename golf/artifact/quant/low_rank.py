@@ -42,8 +42,7 @@ def folded(weights: Tensors) -> dict[str, Tensor]:
         if name + A in weights:
             a, b = weights[name + A].float(), weights[name + B].float()
             # A row of an asymmetric B is a group.
-            added = a.T @ b.view(len(a), -1)
-            whole[name] = (whole[name].float() + added).to(whole[name].dtype)
+            whole[name] = (whole[name].float() + (a.T @ b.view(len(a), -1))).to(whole[name].dtype)
     return whole
 
 

@@ -146,8 +146,7 @@ def with_adaptive_clips(quant: QuantConfig, state_dict: Tensors, hessians: Tenso
     falls = quant.clip_sensitivity * torch.stack(spreads).log()
     sizes = torch.tensor([state_dict[name].numel() for name in rules], dtype=torch.float64)
     wanted = torch.tensor([math.log(how.clip_k) for how in rules.values()], dtype=torch.float64)
-    logs = shared_out(wanted, falls, sizes, CLIP_LOGS)
-    clips = zip(rules.items(), logs.exp().tolist(), strict=True)
+    clips = zip(rules.items(), shared_out(wanted, falls, sizes, CLIP_LOGS).exp().tolist(), strict=True)
     return _with_rules(quant, {name: dataclasses.replace(how, clip_k=k) for (name, how), k in clips})
 
 

@@ -52,8 +52,7 @@ class Bundle:
         for key in " ".join(ast.literal_eval(variables.value).values()).split():
             facts.values[tuple(key.split("."))] = [UNKNOWN]
         # The artifact's header stores these groups whole, so their unread fields have to stay.
-        stored = {type(node).__name__ for node in (cfg.model, *cfg.tech.values())}
-        settings = set(facts.groups) - stored
+        settings = set(facts.groups) - {type(node).__name__ for node in (cfg.model, *cfg.tech.values())}
         # Settings that unreached code assigns to are not open: `fold` must not see that code.
         drop_unreached(self.flat)
         fold(self.flat, facts)

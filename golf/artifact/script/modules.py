@@ -115,8 +115,7 @@ def attach_comments(module: Module) -> None:
         # Marks for tools mean nothing to a reader of the script.
         if token.type == tokenize.COMMENT and not token.string.startswith(("# fmt:", "# noqa", "# type:"))
     }
-    statements = [node for node in ast.walk(module.tree) if isinstance(node, ast.stmt)]
-    for node in statements:
+    for node in [node for node in ast.walk(module.tree) if isinstance(node, ast.stmt)]:
         # Comments inside a block belong to the statements in it.
         end = node.lineno if hasattr(node, "body") else node.end_lineno or node.lineno
         own = [comments[line] for line in range(node.lineno, end + 1) if line in comments]

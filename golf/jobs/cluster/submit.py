@@ -138,7 +138,11 @@ def submit(order: ClusterOrder, name: str) -> list[str]:
     except Exception as error:
         note_sent(folder)
         # submitit passes on whatever sbatch said, in exceptions of many classes.
-        raise GolfError(f"The jobs could not be submitted: {' '.join(str(error).split())}") from error
+        said = " ".join(str(error).split())
+        hint = (
+            f": {len(files)} jobs are more than its MaxArraySize allows, so submit fewer" if "job array" in said else ""
+        )
+        raise GolfError(f"The jobs could not be submitted: {said}{hint}") from error
     ids = [job.job_id for job in jobs]
     sent = zip(order.to_run, ids, strict=True)
     lines = [{"variant_id": job.key[0], "seed": job.key[1], "job": id} for job, id in sent]
@@ -225,14 +229,14 @@ def executor(job: Job, folder: Path, snapshot: Path, name: str) -> Any:
         settings["gpus_per_node"] = cluster.gpus
     if cluster.executor == "slurm":
         sbatch = {key: value for key, value in cluster.sbatch.items() if value is not None}
+        # Without one submitit sends a key of its own, and the executor around this one passes no None on.
+        made._executor.parameters["wckey"] = sbatch.pop("wckey", None)
         # A job runs the snapshot's code and writes to this process's runs root.
         variables = {**import_variables(snapshot), "GOLF_RUNS": str(runs_root())}
         exports = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
         settings |= {
             "slurm_array_parallelism": cluster.at_once,
             "slurm_signal_delay_s": cluster.signal_seconds,
-            # submitit sends a key of its own unless this is None.
-            "slurm_wckey": sbatch.pop("wckey", None),
             "slurm_setup": [*exports, *cluster.setup],
             # With `requeue` Slurm starts a job again after a preemption or the loss of its node.
             "slurm_additional_parameters": {"requeue": True, **sbatch},

@@ -88,8 +88,7 @@ def send_wave(waves: Waves) -> None:
     while jobs := next_round(name, variants, plan, done):
         before = read_record(name)
         # Refused jobs are reported and recorded once.
-        refused = waves.refused if before is None else ()
-        order = make_order([*dealt(jobs, plan.seeds), *refused])
+        order = make_order([*dealt(jobs, plan.seeds), *(waves.refused if before is None else ())])
         made = replace(make_record(name, waves.command, order.jobs, order.refused, before), sequential=plan.values())
         write_record(made if before is None else extended(before, made))
         if order.to_run or order.running:

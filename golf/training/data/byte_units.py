@@ -82,8 +82,7 @@ def check_bytes(tokens: np.ndarray) -> None:
         for start in range(0, 0 if fault else tokens.size, DECODED_TOGETHER):
             part = tokens[start : start + DECODED_TOGETHER]
             # A line end in the place of BOS is no text within a character either.
-            text = np.where(part == BOS_ID, ord("\n"), part - FIRST_BYTE)
-            decoder.decode(text.astype(np.uint8).tobytes())
+            decoder.decode(np.where(part == BOS_ID, ord("\n"), part - FIRST_BYTE).astype(np.uint8).tobytes())
     except UnicodeDecodeError:
         fault = "bytes that are no UTF-8 text"
     if fault:

@@ -12,7 +12,7 @@ import numpy as np
 import sentencepiece
 
 from golf.errors import GolfError
-from golf.training.data.byte_tables import SPACE
+from golf.training.data.byte_tables import SPACE, byte_tables
 from golf.training.data.caseops import FUSED, OPERATORS, count_bytes, encode_capitals, operator_ids
 from golf.training.data.shards import write_shard
 
@@ -150,7 +150,8 @@ def write_splits(
 ) -> tuple[int, int]:
     """Write both splits into `folder`, which has to exist. Returns the tokens of either.
 
-    `with_sidecar` writes beside each validation shard `<prefix>_val_000000.bin` the bytes of its tokens.
+    `with_sidecar` writes beside each validation shard `<prefix>_val_000000.bin` the bytes of its tokens. Raises
+    `GolfError` for a tokenizer whose pieces have more bytes than the validation text.
     """
     train, val, sidecar = (ShardWriter(folder, f"{prefix}_{part}") for part in ("train", "val", "val_bytes"))
     for tokens in encode_documents(tokenizer, train_texts):
@@ -160,8 +161,21 @@ def write_splits(
             val.add(tokens)
             sidecar.add(counts)
     else:
-        for tokens in encode_documents(tokenizer, val_texts):
-            val.add(tokens)
+        _add_counted(val, tokenizer, val_texts)
     for writer in (train, val, sidecar):
         writer.close()
     return train.total_tokens, val.total_tokens
+
+
+def _add_counted(val: ShardWriter, tokenizer: sentencepiece.SentencePieceProcessor, texts: Iterable[str]) -> None:
+    """Write the validation split, and compare the bytes of its pieces with those of its texts."""
+    (texts, originals), tables, extra = itertools.tee(texts), byte_tables(tokenizer, 0), 0
+    for tokens, text in zip(encode_documents(tokenizer, texts), originals, strict=True):
+        val.add(tokens)
+        # The BOS of the next document is the last target of each.
+        extra += int(tables.of(tokens, np.append(tokens[1:], tokens[0])).sum(dtype=np.int64)) - len(text.encode())
+    if extra > 0:
+        raise GolfError(
+            f"The tokenizer counts {extra} bytes more than the validation text has, so bits per byte would be too low: "
+            "give one that adds no text, or leave --tokenizer out."
+        )

@@ -17,7 +17,7 @@ from golf.settings.consistency import MAX_VOCAB_SIZE
 from golf.training.data.byte_tables import load_tokenizer
 from golf.training.data.byte_units import byte_tokenizer
 from golf.training.data.caseops import OPERATORS, encode_capitals, operator_ids
-from golf.training.data.documents import train_tokenizer, write_splits
+from golf.training.data.documents import BOS_ID, train_tokenizer, write_splits
 
 # JSON can hold one half of a surrogate pair, which has no UTF-8 form.
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")
@@ -37,8 +37,7 @@ def _read_all(sources: Iterable[Path], text_key: str, skipped: list[str] | None 
     for source in sources:
         if not source.exists():
             raise GolfError(f"{source} does not exist: name .jsonl files, text files or folders of them.")
-        files = sorted(p for p in source.rglob("*") if p.is_file()) if source.is_dir() else [source]
-        for file in files:
+        for file in sorted(p for p in source.rglob("*") if p.is_file()) if source.is_dir() else [source]:
             try:
                 yield from _jsonl_texts(file, text_key) if file.suffix == ".jsonl" else _read_text(file)
             except GolfError as error:
@@ -148,12 +147,19 @@ def make_dataset(sources: list[Path], root: Path, recipe: Recipe) -> OwnDataset:
     if recipe.is_bytes:
         tokenizer = byte_tokenizer()
     elif recipe.tokenizer_path is None:
-        sample = list(map(encode_capitals if recipe.caseops else str, _first_chars(splits.training())))
+        # A piece with an operator in it would make the tokenizer one of CaseOps text. Bytes spell the operator instead.
+        written = encode_capitals if recipe.caseops else lambda text: text.translate(dict.fromkeys(map(ord, OPERATORS)))
+        sample = list(map(written, _first_chars(splits.training())))
         model = train_tokenizer(sample, recipe.vocab_size, with_operators=recipe.caseops, fused=recipe.fused)
         tokenizer = sentencepiece.SentencePieceProcessor(model_proto=model)
     else:
         tokenizer = load_tokenizer(tokenizer_path, recipe.vocab_size)
         _check_operators(tokenizer_path, bool(operator_ids(tokenizer)), recipe.caseops)
+        if not tokenizer.is_control(BOS_ID):
+            raise GolfError(
+                f"Token {BOS_ID} of {tokenizer_path} is {tokenizer.id_to_piece(BOS_ID)!r}, but documents begin with "
+                f"it: give a tokenizer with bos_id={BOS_ID}, or leave --tokenizer out."
+            )
     prefix = recipe.prefix or recipe.name
     # The folder appears when it is complete, so that an interrupted call leaves no half data set.
     with new_folder(folder) as unfinished:

@@ -84,8 +84,7 @@ class DriftCorrection:
         size = self.weights[name].size(1)
         sums = [torch.zeros(size, size, device=self.ranks.device) for _ in range(2)]
         for ids in self.batches:
-            uses = zip(*(_uses(model, name, ids) for model in (self.model, self.rounded)), strict=True)
-            for before, after in uses:
+            for before, after in zip(*(_uses(model, name, ids) for model in (self.model, self.rounded)), strict=True):
                 sums[0].addmm_(after.T, after)
                 sums[1].addmm_(before.T, after)
         self.ranks.sum_tensors(sums)

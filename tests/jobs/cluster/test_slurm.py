@@ -86,6 +86,7 @@ def test_a_sweep_is_complete_but_for_what_crashed_and_what_was_cancelled(
     with no_job_starts(cluster):
         shown = submit(cluster, tiny, *sweep, dies)
         assert "6 to submit" in shown and "submitted 6 jobs" in shown
+        assert "--wckey" not in next(runs.glob("sweeps/*/slurm/*_submission.sh")).read_text()
         array = first_job(runs).partition("_")[0]
         assert "0 to submit" in submit(cluster, tiny, *sweep)
         slurm_says(cluster, "scancel", f"{array}_5")

@@ -166,4 +166,6 @@ def test_the_reserve_comes_off_the_training_clock(tiny: OwnDataset) -> None:
     assert training_seconds(cfg) == 96
     assert training_seconds(config(tiny, "budget.train_seconds=100", "quant.calibration.source=self_generated")) == 100
     assert training_seconds(config(tiny, "budget.train_seconds=100", "quant=int8")) == 100
+    cfg.budget.train_seconds = 4.0  # as a script may be told; 0 would be no clock
+    assert training_seconds(cfg) < 0
     assert training_seconds(config(tiny)) == 0 and math.isfinite(cfg.quant.calibration.reserve_seconds)
