@@ -172,6 +172,7 @@ def disk_errors(path: Path) -> Iterator[None]:
 
 def disk_error(path: Path, error: OSError) -> GolfError:
     """Return the error for a file that could not be written, with what to do about it."""
-    if error.errno in FULL:
+    # Errors of copied trees have no number, only those of all files as text.
+    if error.errno in FULL or any(os.strerror(number) in str(error) for number in FULL):
         return GolfError(f"No space left to write {path}: free some or move the folder to another disk.")
-    return GolfError(f"{path} cannot be written ({error.strerror}): check the folder's permissions.")
+    return GolfError(f"{path} cannot be written ({error.strerror or error}): check the folder's permissions.")

@@ -3,6 +3,7 @@
 import errno
 import os
 import platform
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -97,3 +98,5 @@ def test_the_first_of_two_builders_wins(tmp_path: Path) -> None:
 def test_sentences_for_what_the_disk_refuses() -> None:
     assert "free some" in str(disk_error(Path("x"), OSError(errno.ENOSPC, "")))
     assert "permissions" in str(disk_error(Path("x"), OSError(errno.EACCES, "Permission denied")))
+    # Of a copied tree that did not fit.
+    assert "free some" in str(disk_error(Path("x"), shutil.Error([("a", "b", "[Errno 28] No space left on device")])))

@@ -62,7 +62,8 @@ def read_split(tokenizer: Tokenizer, folder: Path, audit: Audit) -> tuple[list[P
 def document_bounds(tokens: np.ndarray, bos: int) -> list[tuple[int, int]]:
     """Return (start, end) of the first documents among `tokens`, BOS included, `MOST_DOCUMENTS` at most."""
     starts = np.flatnonzero(tokens == bos)[: MOST_DOCUMENTS + 1].tolist()
-    return list(zip(starts, [*starts[1:], tokens.size], strict=True))[:MOST_DOCUMENTS]
+    # Without a start there is no end either.
+    return list(zip(starts, [*starts[1:], tokens.size], strict=False))[:MOST_DOCUMENTS]
 
 
 def first_documents(path: Path) -> list[str]:

@@ -46,5 +46,4 @@ def flat(values: dict[str, Any], prefix: str = "", *, left_out: Sequence[str] = 
 def variant_id(cfg: Config) -> str:
     """Return eight hex digits, the same for every run of a variant."""
     # Sorted and without spaces, so that equal settings always give the same text.
-    canonical = json.dumps(identity(cfg), separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()[:8]
+    return hashlib.sha256(json.dumps(identity(cfg), separators=(",", ":")).encode()).hexdigest()[:8]

@@ -8,7 +8,7 @@ import pytest
 
 from golf.foreign.audit import Audit
 from golf.foreign.byte_audit import audit_bytes
-from golf.foreign.sidecar_audit import check_preparation
+from golf.foreign.sidecar_audit import check_preparation, document_bounds
 from golf.training.data.own_text import OwnDataset, Recipe, make_dataset
 from golf.training.data.shards import open_shard, write_shard
 from tests.support import make_text
@@ -68,3 +68,9 @@ def test_the_preparations_default_split_is_a_fault(made: OwnDataset, tmp_path: P
     check_preparation(tmp_path, found)
     (remark,) = found.look_at
     assert remark.startswith("prepare.py takes 10,000 validation documents by default")
+
+
+def test_shards_without_a_document_start_have_no_bounds() -> None:
+    """Shards whose documents begin with another token than the tokenizer's BOS once ended in a traceback."""
+    assert document_bounds(np.array([5, 6, 7]), 1) == []
+    assert document_bounds(np.array([1, 6, 1, 7]), 1) == [(0, 2), (2, 4)]

@@ -64,6 +64,9 @@ def _outcome(cfg: Config, folder: RunFolder, nodes: Nodes, error: Exception, rec
         result = result if result and result.state == CRASHED else failed(cfg, folder, error)
         # What the other ranks say of a rank that was killed is that they lost the connection.
         result.reason = str(error) if isinstance(error, GolfError) else result.reason
+        # Only its own node knows the signal.
+        if nodes.count > 1 and re.search("(closed|reset) by peer|Broken pipe|remote process", result.reason):
+            result.reason = f"a rank of another node ended; see {folder.rank_logs}"
     else:
         return result
     if nodes.is_first:

@@ -9,7 +9,9 @@ import pytest
 from torch._dynamo.exc import TorchDynamoException
 
 from golf.bits import Score
+from golf.jobs.launch.nodes import Nodes
 from golf.jobs.launch.process import Interrupted
+from golf.jobs.launch.torchrun import _outcome
 from golf.jobs.launch.worker import failed
 from golf.report.rows import row_of_result
 from golf.report.summary import print_result
@@ -64,3 +66,10 @@ def test_a_failed_compilation_says_what_to_do_about_its_cache(runs: Path) -> Non
     result = failed(Config(), folder, TorchDynamoException("a wall of the compiler's lines"))
     assert result.reason.startswith("TorchDynamoException: compiling failed, see error.txt: TORCHINDUCTOR_CACHE_DIR=")
     assert "launch.compile=off" in result.reason and "a wall of the compiler's lines" in folder.error.read_text()
+
+
+def test_a_rank_that_another_node_lost_is_no_message_of_the_network(runs: Path) -> None:
+    folder, said = create_run_folder(Config(), []), "[pair.cc:553] Connection closed by peer [10.0.0.2]:5"
+    folder.write_failure(failed(Config(), folder, RuntimeError(said)))
+    for nodes, reason in ((Nodes(), said), (Nodes(0, 2), f"a rank of another node ended; see {folder.rank_logs}")):
+        assert reason in _outcome(Config(), folder, nodes, RuntimeError("ended"), []).reason
