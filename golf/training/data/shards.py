@@ -33,7 +33,7 @@ def find_shards(folder: Path, pattern: str, what: str) -> list[Path]:
             f"The data folder {folder} does not exist: fetch it with `golf data get`, give data.path, "
             "or use the embedded text with data=pydocs."
         )
-    if not (files := sorted(p for p in folder.glob(pattern) if p.is_file() and not _SIDECAR.search(p.name))):
+    if not (files := sorted(path for path in folder.glob(pattern) if not _SIDECAR.search(path.name))):
         raise GolfError(f"{folder} holds no {what} shards ({pattern}): fetch more or set data.{what}_files.")
     return files
 

@@ -131,8 +131,7 @@ def _own_text(cfg: Config, model: GPT, ranks: Ranks) -> Iterator[Tensor]:
         ids = torch.randint(cfg.model.vocab_size, (SAMPLES, 1), generator=random, device=ranks.device)
         for _ in range(eval_seq_len(cfg) - 1):
             last = model.softcap(model.head(model.hidden(ids)[:, -1])).float()
-            likely = (last / TEMPERATURE).softmax(-1)
-            ids = torch.cat((ids, torch.multinomial(likely, 1, generator=random)), dim=1)
+            ids = torch.cat((ids, torch.multinomial((last / TEMPERATURE).softmax(-1), 1, generator=random)), dim=1)
         yield ids
 
 
