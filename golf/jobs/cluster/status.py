@@ -100,8 +100,8 @@ def _reason(key: Key) -> tuple[str, str] | None:
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
         values = json.loads(folder.result.read_text())
         if values["state"] not in FINAL:
-            # Slurm's notice before a time limit; a job with requeues left waits in the queue again.
-            told = ": cluster.minutes were over; submit again" if "SIGUSR2" in values["reason"] else ""
+            # A job with requeues left waits in the queue again.
+            told = ", Slurm's notice of an early end: submit again" if "SIGUSR2" in values["reason"] else ""
             return values["state"], values["reason"] + told
     return UNREADABLE, "result.json is damaged or of another version; the same command runs it again"
 

@@ -104,6 +104,10 @@ def test_runs_of_a_sweep_on_this_machine_are_stopped_or_not_started(runs: Path) 
     (killed / "metrics.jsonl").write_text('{"event": "train", "step": 3, "train_seconds": 2.0}\n')
     first, second = sweep_status(record)
     assert (first.state, first.detail) == ("stopped", "step 3, 2 s") and second.state == "not started"
+    told = {"state": "interrupted", "reason": "stopped by SIGUSR2"}
+    (killed / "result.json").write_text(json.dumps(told))
+    first, _ = sweep_status(record)
+    assert first.detail == "stopped by SIGUSR2, Slurm's notice of an early end: submit again"
 
 
 def test_jobs_on_this_machine_need_no_controller(runs: Path, no_controller: None) -> None:
