@@ -139,7 +139,7 @@ def submit(order: ClusterOrder, name: str) -> list[str]:
         note_sent(folder)
         # submitit passes on whatever sbatch said, in exceptions of many classes.
         said = " ".join(str(error).split())
-        hint = f": its MaxArraySize is less than {len(files)} jobs, submit fewer at once" if "job array" in said else ""
+        hint = ": more than MaxArraySize allows, so submit fewer at once" if "job array" in said else ""
         raise GolfError(f"The jobs could not be submitted: {said}{hint}") from error
     ids = [job.job_id for job in jobs]
     sent = zip(order.to_run, ids, strict=True)

@@ -69,7 +69,8 @@ def test_everything_that_acts_passes() -> None:
         quant__control_format="fp16",
         quant__lqer__rank=2,
         quant__sensitive__top=1,
-        quant__sensitive__format="int5",
+        quant__attn__format="int5",
+        quant__mlp__format="int5",
         eval__stride=64,
         eval__ttt__method="sgd",
     )
