@@ -229,7 +229,8 @@ def _settings(matrix: CodeMatrix) -> tuple[int, int, int, int]:
     if matrix.has_columns:
         squares = squares * np.exp2(_grid(matrix).half_octaves / 2)
     # The bound keeps a matrix of zeros from a logarithm of zero.
-    level = min(round(32 * np.log2(max(float(squares.mean(dtype=np.float64)), 2.0**-8))) + UNIT_LEVEL, LEVELS - 1)
+    mean_square = max(float(squares.mean(dtype=np.float64)), 2.0**-8)
+    level = min(round(32 * np.log2(mean_square)) + UNIT_LEVEL, LEVELS - 1)
     return int(codes.min()) + 128, int(codes.max()) + 128, level, int(_predictable_bits(codes) > WORTH_PREDICTING_BITS)
 
 

@@ -111,7 +111,8 @@ def future_leaks(cfg: Config) -> list[str]:
         for changed in (2 * tokens // 3, tokens - 1):
             other = ids.clone()
             other[:, changed:] = ids.roll(1, dims=1)[:, changed:]
-            if len(leaks := ((whole - model.hidden(other)).abs().amax(-1)[0, :changed] > LARGEST_ROUNDING).nonzero()):
+            change = (whole - model.hidden(other)).abs().amax(-1)[0, :changed]
+            if len(leaks := (change > LARGEST_ROUNDING).nonzero()):
                 return [f"in rows of {tokens} tokens, token {changed} changes the output at {int(leaks[0])}"]
     return []
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import sentencepiece
 
 from golf.errors import GolfError
 from golf.training.data import own_text
@@ -15,6 +14,7 @@ from golf.training.data.caseops import OPERATORS, decode_capitals, operator_ids
 from golf.training.data.documents import BOS_ID, ShardWriter, train_tokenizer
 from golf.training.data.own_text import OwnDataset, Recipe, make_dataset, read_documents
 from golf.training.data.shards import find_shards, open_shard
+from tests.foreign.test_byte_audit import field_tokenizer, written
 from tests.support import make_text, parity, script_main
 
 
@@ -221,41 +221,31 @@ def test_the_tokenizer_is_trained_on_the_first_documents(monkeypatch: pytest.Mon
     assert list(own_text._first_chars(["abc", "de"])) == ["abc", "de"]
 
 
-def own_model(path: Path, texts: list[str], **options: Any) -> Path:
-    """Write a SentencePiece model of one's own options."""
-    kept = {"model_type": "bpe", "vocab_size": 300, "byte_fallback": True, "minloglevel": 2, "hard_vocab_limit": False}
-    given = {**kept, **options}
-    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(texts), model_prefix=str(path), **given)
-    return path.with_suffix(".model")
-
-
 ORDINARY = [f"The quick brown fox number {i} jumps over {i * 7} lazy dogs." for i in range(60)]
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"bos_id": -1, "eos_id": -1, "pad_id": 2}, "but documents begin with it"),
-        ({"bos_id": 3, "eos_id": 2, "unk_id": 0}, "but documents begin with it"),
-        ({"treat_whitespace_as_suffix": True}, "bytes more than the validation text has"),
+        ({"bos_id": -1, "eos_id": -1}, "but documents begin with it"),
+        ({"bos_id": 3, "unk_id": 0, "pad_id": -1}, "but documents begin with it"),
+        ({"treat_whitespace_as_suffix": True, "add_dummy_prefix": True}, "bytes more than the validation text has"),
     ],
 )
 def test_a_tokenizer_that_would_count_too_many_bytes_is_refused(
     options: dict[str, Any], sentence: str, tmp_path: Path
 ) -> None:
     """Tokens of text in the place of BOS, and spaces that no document has, once made scores up to 3 % too good."""
-    model = own_model(tmp_path / "own", ORDINARY, **options)
-    (source := tmp_path / "docs.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in ORDINARY))
-    recipe = Recipe("own", sentencepiece.SentencePieceProcessor(model_file=str(model)).vocab_size(), model)
+    source = written(tmp_path / "docs.jsonl", *ORDINARY)
     with pytest.raises(GolfError, match=sentence):
-        make_dataset([source], tmp_path, recipe)
+        make_dataset([source], tmp_path, Recipe("own", 330, field_tokenizer(tmp_path / "own.model", **options)))
     assert not (tmp_path / "datasets/own").exists()
+    make_dataset([source], tmp_path, Recipe("own", 330, field_tokenizer(tmp_path / "usual.model")))
 
 
 def test_text_with_the_operators_of_caseops_is_plain_text(tmp_path: Path) -> None:
     """Enough of them to get pieces once made the tokenizer one of CaseOps text."""
     texts = [f"{text} Mark {OPERATORS} here." for text in ORDINARY]
-    (source := tmp_path / "docs.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    made = make_dataset([source], tmp_path, Recipe("own", 320))
+    made = make_dataset([written(tmp_path / "docs.jsonl", *texts)], tmp_path, Recipe("own", 320))
     model = load_tokenizer(made.tokenizer_path, 320)
     assert not operator_ids(model) and documents_of(made, "val")[0] == texts[19]
