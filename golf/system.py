@@ -30,9 +30,7 @@ def is_linux() -> bool:
 
 def cpu_cores() -> int:
     """Return the cores that this process may use. Containers and taskset often allow fewer than the machine has."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def cpu_name() -> str:

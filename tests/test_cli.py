@@ -11,6 +11,7 @@ import re
 import select
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -183,6 +184,22 @@ def test_errors_and_interruptions_become_exit_statuses(monkeypatch: pytest.Monke
     monkeypatch.setattr(ledger, "main", raises(RuntimeError()))
     with pytest.raises(RuntimeError):
         cli.main(["ledger"])
+
+
+def test_ctrl_c_stays_an_interruption_whatever_error_it_becomes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def half_done(arguments: list[str]) -> int:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise ImportError("cannot load module more than once per process") from None
+        return 0
+
+    monkeypatch.setattr("golf.commands.plan_command.main", half_done)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert cli.main(["plan"]) == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_reader_that_has_enough_is_no_error() -> None:

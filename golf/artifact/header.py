@@ -82,9 +82,7 @@ class Entry:
     @property
     def matrix_shape(self) -> tuple[int, int]:
         """Return rows and columns of the codes."""
-        if len(self.shape) < 2:
-            return 1, self.numel
-        return self.shape[0], math.prod(self.shape[1:])
+        return (self.shape[0], math.prod(self.shape[1:])) if len(self.shape) > 1 else (1, self.numel)
 
     @property
     def role(self) -> str:

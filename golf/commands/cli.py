@@ -5,9 +5,11 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 from golf.errors import GolfError, without_environment
 from golf.files import DISK_REFUSES
@@ -86,9 +88,25 @@ def _drop_output() -> None:
 
 
 def _status_of(run: Callable[[], int]) -> int:
-    """Return the status that `run` returns or exits with, as argparse does after `--help` and after a mistake."""
+    """Return the status that `run` returns or exits with, as argparse does after `--help` and after a mistake.
+
+    Raises `KeyboardInterrupt` after Ctrl-C, whatever error became of it: Hydra and half-done imports raise their own.
+    """
+    interrupts: list[int] = []
+
+    def interrupt(number: int, frame: object) -> NoReturn:
+        interrupts.append(number)
+        raise KeyboardInterrupt
+
+    # A process in the background ignores the signal, and a run of the library may have a handler of its own.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt)
     try:
         return run()
+    except Exception:
+        if interrupts:
+            raise KeyboardInterrupt from None
+        raise
     except SystemExit as end:
         # Python itself prints a text that a program exits with.
         if isinstance(end.code, str):

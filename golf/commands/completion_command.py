@@ -74,9 +74,7 @@ def _values(action: argparse.Action, current: str) -> Iterable[str]:
         return map(str, action.choices)
     if action.dest == "overrides":
         return _overrides(current)
-    if action.type is Path or action.dest not in NAMES:
-        return ()
-    return NAMES[action.dest]()
+    return NAMES[action.dest]() if action.type is not Path and action.dest in NAMES else ()
 
 
 def _overrides(current: str) -> Iterable[str]:

@@ -148,8 +148,7 @@ def _unusable_because(driver: str, warned: list[str]) -> tuple[str, str]:
         return f"torch {torch.__version__} is built without CUDA", "install torch's CUDA build in its place"
     oldest = OLDEST_DRIVER.get(cuda.partition(".")[0])
     if oldest and tuple(map(int, re.findall(r"\d+", driver))) < oldest:
-        needed = ".".join(map(str, oldest))
-        reason = f"driver {driver} is too old for CUDA {cuda}, which needs {needed}"
+        reason = f"driver {driver} is too old for CUDA {cuda}, which needs {'.'.join(map(str, oldest))}"
         return reason, "update the driver, or install a torch built for an older CUDA"
     words = first_line(next(iter(warned), "")) or "CUDA does not start"
     return words, 'ask torch itself: python -c "import torch; torch.cuda.init()"'

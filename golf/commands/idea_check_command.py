@@ -29,17 +29,22 @@ from golf.words import counted
 SMALL = (
     *("scale=laptop", "model=4l", "model.model_dim=64", "data.train_batch_tokens=1024"),
     *("data.train_seq_len=64", "data.micro_batches=4", "eval.val_batch_tokens=1024", "schedule.iterations=8"),
-    *("schedule.warmup_steps=2", "schedule.warmdown_iters=2", "budget.train_seconds=0", "launch.device=cpu"),
+    *("schedule.warmup_steps=2", "schedule.warmdown_iters=8", "budget.train_seconds=0", "launch.device=cpu"),
     *("launch.compile=off", "rules.code_bytes=estimate"),
 )
+
+# Documents have lengths of their own, by which an idea may order them. Windows are all of one length.
+ORDERED = ("data.loader=packed_shuffled", "model.within_documents=true", "eval.documents=true")
 
 
 def main(arguments: list[str]) -> int:
     """Check every idea in the folder, print a line for each check, and return 1 if one fails."""
     args = CommandParser("idea check", __doc__).parse_intermixed_args(arguments)
     use_ideas([str(args.folder)])
-    inside = args.folder.expanduser().absolute()
-    chosen = [idea for idea in ideas().values() if inside in (idea.folder, idea.folder.parent)]
+    inside = args.folder.expanduser().resolve()
+    chosen = [i for i in ideas().values() if inside in (i.folder.resolve(), i.folder.parent.resolve())]
+    if not chosen:
+        raise GolfError(f"{args.folder} has no idea yet: golf idea new writes one.")
     failed = 0
     for idea in chosen:
         print(f"{idea.name}  ({idea.folder}, code {idea.digest()})")
@@ -93,7 +98,7 @@ def check_runs(idea: Idea, overrides: list[str], folder: Path) -> Iterator[str]:
     kind: Any = technique_types()[idea.name]
     stored = (f"quant.attn.format={idea.name}", f"quant.mlp.format={idea.name}", "quant.small_numel=1000")
     if kind.effect == CHANGES_ORDER:
-        overrides = ["data.loader=shuffled", *overrides]
+        overrides = [*ORDERED, *overrides]
     if kind.effect == CHANGES_SCORE:
         overrides = ["eval.stride=32", *overrides]
     plain = compose([*SMALL, *(o for o in overrides if not o.startswith(f"tech.{idea.name}."))])

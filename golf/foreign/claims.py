@@ -104,9 +104,7 @@ def _known(run: ForeignRun, name: str) -> list[Figure]:
         timed = [Figure(s.seconds, "") for s in run.scores if s.seconds is not None]
         return [*run.present("total_eval_seconds"), *timed, *named]
     steps, seconds = run.value("steps"), run.value("train_seconds")
-    if name == "step_ms" and steps and seconds:
-        return [*named, Figure(seconds * 1000 / steps, "")]
-    return named
+    return [*named, Figure(seconds * 1000 / steps, "")] if name == "step_ms" and steps and seconds else named
 
 
 def _score_faults(chosen: Submitted, claims: Claims) -> tuple[list[str], list[str]]:

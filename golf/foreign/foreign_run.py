@@ -127,8 +127,7 @@ def foreign_run(run: LogRun, name: str, file: str) -> ForeignRun:
     _take_pace(foreign, run)
     if run.gpu:
         # nvidia-smi lists every GPU of the machine, also those that no rank used.
-        ranks = foreign.count("world_size") or run.gpus
-        foreign.texts["machine"] = f"{ranks}× {run.gpu}"
+        foreign.texts["machine"] = f"{foreign.count('world_size') or run.gpus}× {run.gpu}"
     foreign.state, foreign.reason = _ending(foreign, run)
     return foreign
 

@@ -89,6 +89,4 @@ def truth(value: Any) -> bool | None:
 
 def elements(value: Any) -> list[Any] | None:
     """Return what a loop goes through, None where it is unknown."""
-    if isinstance(value, Tensor | str) or not hasattr(value, "__iter__"):
-        return None
-    return list(value)
+    return list(value) if hasattr(value, "__iter__") and not isinstance(value, Tensor | str) else None

@@ -75,9 +75,7 @@ def why_not_separable(reference: Flat, variant: Flat) -> str:
     """Return why a row of an ablation shows no single effect; empty if it shows one."""
     if not (things := change(reference, variant).things):
         return "the same variant as the reference: nothing is different"
-    if len(things) == 1:
-        return ""
-    return f"changes {' and '.join(things)} together{_because(things)}"
+    return f"changes {' and '.join(things)} together{_because(things)}" if len(things) > 1 else ""
 
 
 def required_by(name: str, selected: set[str]) -> list[str]:

@@ -218,9 +218,7 @@ class _Looking:
 
     def _why_it_leaves(self, arm: _Arm, now: Variant, reference: Variant, look: int) -> tuple[str, str] | None:
         """Return the verdict and the reason of a variant that need not go on; None if it goes on."""
-        if arm.reason.startswith(NOT_COMPARABLE):
-            return NO_VERDICT, arm.reason
-        if look >= MOST_APART and arm.reason.endswith(MACHINE_MAY_BE):
+        if arm.reason.startswith(NOT_COMPARABLE) or (look >= MOST_APART and arm.reason.endswith(MACHINE_MAY_BE)):
             return NO_VERDICT, arm.reason
         if look > 1 and now.lost_share > MOST_LOST and now.lost_share > reference.lost_share:
             return NO_VERDICT, ""

@@ -107,8 +107,7 @@ def _comparison(reference: str, verdict: Verdict | None) -> dict[str, Any]:
 def _mean_of(runs: Sequence[SubmittedRun], name: str) -> float | None:
     """Return the mean of a score before quantization; None unless all runs have it."""
     # Logs print four digits. Auditors recompute the mean from the logs, so it is taken of the printed numbers.
-    scores = [run.result.pre_quant for run in runs]
-    known = [round(getattr(score, name), 4) for score in scores if score is not None]
+    known = [round(getattr(score, name), 4) for run in runs if (score := run.result.pre_quant) is not None]
     return round(sum(known) / len(known), 8) if len(known) == len(runs) else None
 
 

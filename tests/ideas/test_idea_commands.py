@@ -54,6 +54,15 @@ def test_an_idea_without_a_test_is_not_checked_further(outside: Path) -> None:
     assert done.returncode == 1 and "FAILED  there is no test: write" in done.stdout
 
 
+def test_a_path_with_dots_and_the_variable_name_one_idea(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOLF_IDEAS", str(outside))
+    done = golf_command("idea", "check", str(outside / ".." / outside.name / "random_map"))
+    assert done.returncode == 1 and "FAILED  there is no test: write" in done.stdout
+    (outside / "empty").mkdir()
+    done = golf_command("idea", "check", str(outside / "empty"))
+    assert done.returncode == 2 and "has no idea yet: golf idea new writes one" in done.stderr
+
+
 def test_a_failing_test_is_shown(outside: Path) -> None:
     (outside / "random_map" / "test_random_map.py").write_text(TEST.replace("== 2", "== 3"))
     done = golf_command("idea", "check", str(outside / "random_map"))

@@ -29,7 +29,6 @@ UNIT_LEVEL = 256  # level of variance 1
 MAX_COUNT = 1023
 LOW, HIGH, VALUE, POSITION, END, DECODING = range(6)  # indices of Coder.state
 WIDTHS = 32  # contexts of a counter
-INPUTS = 4  # models that are mixed
 NO_ROWS = 4  # rows of average energy that a column starts with
 FIRST_FIT = 16  # rows before the first prediction
 MAX_FIT_ROWS = 1 << 17  # rows in the covariance: their products, at most 127² each, fit 32 bits
@@ -59,8 +58,8 @@ class Memory(NamedTuple):
 
     by_width: np.ndarray  # int64 [2 * WIDTHS, 256]: counters, probability << 10 | observations; 0 = none yet
     by_neighbours: np.ndarray  # int64 [2 * WIDTHS, 256]: the same; the second half is for codes at offset 1
-    node_weights: np.ndarray  # int64 [256, INPUTS]: weights of the mix, 16 fractional bits
-    width_weights: np.ndarray  # int64 [WIDTHS, INPUTS]
+    node_weights: np.ndarray  # int64 [256, 4]: weights of the four mixed models, 16 fractional bits
+    width_weights: np.ndarray  # int64 [WIDTHS, 4]
     scale_counters: np.ndarray  # int64 [64]
     column_counters: np.ndarray  # int64 [64]
     codes_seen: np.ndarray  # int64 [1]

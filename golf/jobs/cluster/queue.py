@@ -20,6 +20,7 @@ class JobState(NamedTuple):
 
     name: str  # such as PENDING or FAILED
     exit_code: str = ""  # exit status and signal of an ended job, such as 3:0
+    reason: str = ""  # why a job waits, such as Resources
 
     @property
     def is_open(self) -> bool:
@@ -37,9 +38,9 @@ def job_states(ids: Iterable[str]) -> dict[str, JobState]:
     if not wanted or not shutil.which("squeue"):
         return {}
     # Without --array squeue prints the waiting jobs of an array as one line.
-    lines = _ask("squeue", "--noheader", "--array", "--me", "--format=%i %T").splitlines()
-    queue = (line.strip().partition(" ") for line in lines)
-    states = {job: JobState(state) for job, _, state in queue if job in wanted}
+    lines = _ask("squeue", "--noheader", "--array", "--me", "--format=%i %T %r").splitlines()
+    queue = (line.split(maxsplit=2) for line in lines)
+    states = {job: JobState(state, reason=" ".join(reason)) for job, state, *reason in queue if job in wanted}
     if gone := sorted(wanted - states.keys()):
         states |= _ended(gone)
     return states

@@ -81,7 +81,7 @@ def _status(key: Key, job: str, slurm: dict[str, JobState] | str, logs: Path) ->
     if progress == RUNNING or (state and state.is_open and state.name != PENDING and find_run(*key)):
         return RUNNING, _how_far(key)
     if state and state.is_open:
-        return WAITING, state.name.lower()
+        return WAITING, state.name.lower() + (f", {state.reason}" if state.reason not in ("", "None") else "")
     if progress == STOPPED and (reason := _reason(key)):
         return reason
     if job and isinstance(slurm, str):

@@ -21,6 +21,7 @@ from golf.training.data.caseops import operator_ids
 from golf.training.data.shards import find_shards, open_shard
 
 STAGING = ".hub"  # the client keeps unfinished downloads here and resumes them
+COUNTS = ("files_train", "files_val", "tokens_train", "tokens_val")
 ORIGIN = "origin.txt"  # file in a data set's folder that names the repository of its shards
 
 
@@ -38,7 +39,7 @@ class Repository:
         """Download or resume `name` of the folder in a staging folder of its own. Returns its path."""
         # Imported here, because only a download needs the client.
         from huggingface_hub import hf_hub_download
-        from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+        from huggingface_hub.errors import HFValidationError
 
         staging = root / STAGING / self.repo.replace("/", "--")
         try:
@@ -46,7 +47,8 @@ class Repository:
             path = hf_hub_download(self.repo, remote, repo_type="dataset", local_dir=staging)
         except HFValidationError as error:
             raise GolfError(f"{self.repo} is no repository of the hub: write --repo owner/name.") from error
-        except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        # The client lets errors of its HTTP library through, and which library that is depends on its version.
+        except Exception as error:
             first_line = str(error).strip().partition("\n")[0]
             raise GolfError(
                 f"{name} cannot be fetched from {self} ({first_line}): check the network, --repo and --prefix, or "
@@ -92,8 +94,12 @@ def fetch_variant(
 
 def _read_manifest(path: Path, source: Repository) -> dict[str, Any]:
     try:
-        return dict(json.loads(path.read_text()))
-    except (ValueError, TypeError) as error:
+        manifest = dict(json.loads(path.read_text()))
+        stats = [entry.get("stats") or {} for kind in ("datasets", "tokenizers") for entry in manifest.get(kind, [])]
+        # A count that is no number is found before anything is fetched.
+        _ = [int(found[name]) for found in stats for name in COUNTS if found.get(name) is not None]
+        return manifest
+    except (ValueError, TypeError, AttributeError) as error:
         raise GolfError(f"manifest.json of {source} is not a list of data sets: choose another --repo.") from error
 
 

@@ -19,9 +19,7 @@ Hook = TypeVar("Hook")
 
 def rms_norm(x: Tensor, eps: float | None = None) -> Tensor:
     """Scale the last dimension of `x` to unit RMS. torch's default eps is 1.19e-7, for bf16 inputs too."""
-    if suits_eager_cpu(x):
-        return eager_rms_norm(x, eps)
-    return F.rms_norm(x, (x.size(-1),), eps=eps)
+    return eager_rms_norm(x, eps) if suits_eager_cpu(x) else F.rms_norm(x, (x.size(-1),), eps=eps)
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,16 @@ def test_a_job_that_only_the_controller_remembers_has_a_state(tmp_path: Path, mo
     assert job_states(["3", "4_1", "4_0"]) == {"3": JobState("FAILED", "0:9"), "4_1": JobState("FAILED", "3:0")}
 
 
+def test_a_job_that_waits_says_what_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unavailable = "ReqNodeNotAvail, UnavailableNodes:n1"
+    lines = f"5_0 PENDING PartitionTimeLimit\\n5_1 PENDING {unavailable}\\n6 RUNNING None\\n7 PENDING\\n"
+    (tmp_path / "squeue").write_text(f"#!/bin/sh\nprintf '{lines}'\n")
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    reasons = {job: state.reason for job, state in job_states(["5_0", "5_1", "6", "7"]).items()}
+    assert reasons == {"5_0": "PartitionTimeLimit", "5_1": unavailable, "6": "None", "7": ""}
+
+
 @pytest.fixture
 def no_controller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slurm's client is here, and its controller does not answer."""

@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from golf.errors import GolfError
 from golf.training.data.caseops import encode_capitals
 from golf.training.data.dataset import validation_tokens
 from golf.training.data.documents import train_tokenizer
+from golf.training.data.hub import Repository, _read_manifest
 from golf.training.data.shards import open_shard, write_shard
 from tests.hub_server import Hub, serve
 from tests.support import ROOT, compose, make_text
@@ -146,6 +148,35 @@ def test_a_repository_that_is_none_is_named(published: Path, tmp_path: Path) -> 
         assert done.returncode == 2 and "a/b/c is no repository of the hub: write --repo owner/name" in done.stderr
         done = get_data(hub, tmp_path / "data", "--prefix", "nowhere")
     assert done.returncode == 2 and "manifest.json cannot be fetched from willdepueoai" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_server_that_hangs_up_each_time_is_one_sentence(published: Path, tmp_path: Path) -> None:
+    class EachTime(dict[str, int]):
+        def pop(self, name: str, default: int | None = None) -> int | None:  # type: ignore[override]
+            return self.get(name, default)  # type: ignore[arg-type]
+
+    with serve(published) as hub:
+        hub.cut_after = EachTime({f"datasets/{FOLDER}/fineweb_val_000000.bin": 700})
+        done = get_data(hub, tmp_path / "data", "--train-shards", "1")
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "fineweb_val_000000.bin cannot be fetched" in done.stderr and "goes on from here" in done.stderr
+    hub.server_address = ("127.0.0.1:no-port", 0)
+    done = get_data(hub, tmp_path / "elsewhere")
+    assert done.returncode == 2 and "manifest.json cannot be fetched" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [[], {"datasets": None}, {"datasets": ["a"]}, {"datasets": [{"name": "a", "stats": {"files_train": "many"}}]}, 3],
+)
+def test_a_manifest_of_another_kind_is_refused(manifest: object, tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    if manifest == []:
+        assert _read_manifest(tmp_path / "manifest.json", Repository()) == {}
+        return
+    with pytest.raises(GolfError, match="is not a list of data sets: choose another --repo"):
+        _read_manifest(tmp_path / "manifest.json", Repository())
 
 
 def test_text_as_bytes_has_no_tokenizer(published: Path, tmp_path: Path) -> None:
