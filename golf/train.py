@@ -25,6 +25,10 @@ if str(ROOT) not in sys.path:
 # otherwise takes up to 20 times as long (docs/benchmarks.md). Read when torch is imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
+# Ctrl-C needs no traceback, while modules are imported either. The process still ends by the signal.
+if __name__ == "__main__":
+    sys.excepthook = lambda kind, *rest: None if kind is KeyboardInterrupt else sys.__excepthook__(kind, *rest)
+
 # Help is answered before anything that takes time to import.
 if __name__ == "__main__" and {"-h", "--help"} & set(sys.argv[1:]):
     from golf.settings.usage import usage
@@ -63,7 +67,7 @@ from golf.settings.composition import (  # noqa: E402
     sweep_label,
 )
 from golf.settings.mistakes import explain, flags_first  # noqa: E402
-from golf.words import outlive_readers, print_in_any_encoding  # noqa: E402
+from golf.words import outlive_readers  # noqa: E402
 
 if TYPE_CHECKING:
     from golf.jobs.sweep.batch import Row
@@ -141,7 +145,6 @@ def _finished_before(result: Result, folder: RunFolder) -> str:
 
 def command_line() -> int:
     """Return the exit status: 0 if all runs are `ok`, 1 if one is not, 2 for a mistake in the command or its inputs."""
-    print_in_any_encoding()
     outlive_readers()
     # Under torchrun every rank would start all ranks of a run again.
     if "TORCHELASTIC_RUN_ID" in os.environ:
@@ -222,4 +225,6 @@ def _show_sweep(name: str, rows: Sequence[Row], overrides: Sequence[str]) -> Non
 
 
 if __name__ == "__main__":
-    sys.exit(command_line())
+    from golf.commands.cli import exit_status
+
+    sys.exit(exit_status(command_line))

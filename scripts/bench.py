@@ -86,7 +86,7 @@ def options() -> argparse.Namespace:
     )
     parser.add_argument("--compile", default="off,full", help="launch.compile to try (default: off,full)")
     parser.add_argument("--dtypes", default=native, help=f"model.compute_dtype to try (default here: {native})")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=7, help="of measurements, each thing once (default: 7)")
     parser.add_argument("--sequences", type=int, default=128, help="of T tokens, scored each time (default: 128)")
     parser.add_argument("--against", type=Path, metavar="DIR", help="folder with a public train_gpt.py")
     parser.add_argument("--allocator", choices=("golf", "glibc"), default="golf", help="glibc: leave it as it is")
@@ -110,6 +110,9 @@ def measure(a: argparse.Namespace) -> None:
     parts = [] if a.parts == "none" else a.parts.split(",")
     if unknown := set(parts) - set(PARTS):
         raise GolfError(f"--parts does not know {', '.join(sorted(unknown))}: choose from {', '.join(PARTS)}.")
+    for name in ("rounds", "sequences"):
+        if (given := getattr(a, name)) < 1:
+            raise GolfError(f"--{name} {given} leaves nothing to measure: write 1 or more.")
     script = public_script(a.against) if a.against else None
     settings = experiments(a)
     launch = compose(settings[0]).launch

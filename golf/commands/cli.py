@@ -35,13 +35,13 @@ EXIT_USAGE, EXIT_INTERRUPTED = 2, 130
 
 def main(arguments: list[str] | None = None) -> int:
     """Run `golf` with `arguments`, by default those of this process, and return the exit status."""
-    return _exit_status(lambda: _dispatch(list(sys.argv[1:] if arguments is None else arguments)))
+    return exit_status(lambda: _dispatch(list(sys.argv[1:] if arguments is None else arguments)))
 
 
 def run_command(command: str, arguments: list[str] | None = None) -> int:
     """Run one subcommand with `arguments`, by default those of this process, and return the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    return _exit_status(lambda: importlib.import_module(module_of(command)).main(given))
+    return exit_status(lambda: importlib.import_module(module_of(command)).main(given))
 
 
 def module_of(command: str) -> str:
@@ -49,7 +49,8 @@ def module_of(command: str) -> str:
     return f"golf.commands.{command.replace(' ', '_').replace('-', '_')}_command"
 
 
-def _exit_status(run: Callable[[], int]) -> int:
+def exit_status(run: Callable[[], int]) -> int:
+    """Return the exit status of a command: what `run` returns, or what its error or Ctrl-C stands for."""
     print_in_any_encoding()
     try:
         status = _status_of(run)

@@ -3,7 +3,7 @@
     golf data get --variant sp1024 --train-shards 80
     golf data get --variant sp8192 --repo kevclark/parameter-golf
 
-An interrupted download continues where it stopped, and the sizes of all files are checked.
+The same command after an interruption fetches the files that are not complete. The sizes of all files are checked.
 """
 
 from __future__ import annotations

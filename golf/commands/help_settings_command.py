@@ -26,8 +26,7 @@ def main(arguments: list[str]) -> int:
     for group in groups:
         print(f"\n{group.name or 'the run itself'}: {group.about}")
         for setting in group.settings:
-            allowed = f"  ({setting.allowed})" if setting.allowed else ""
-            print(f"  {setting.key}={setting.default}{allowed}")
+            print(f"  {setting.key}={setting.default}" + (f"  ({setting.allowed})" if setting.allowed else ""))
             if setting.meaning:
                 print(f"      {setting.meaning}")
     return 0

@@ -104,7 +104,7 @@ def golf_version() -> str:
     # What pip has noted of an editable install is the version at that time.
     version = tomllib.loads(project.read_text())["project"]["version"] if project.exists() else package_version("golf")
     git = git_state()
-    return f"{version}, commit {git['commit'][:12]}{' (edited)' if git['dirty'] else ''}" if git else version
+    return f"{version}, commit {git['commit'][:12]}{' (edited)' if git['dirty'] else ''}" if git else str(version)
 
 
 def git_state() -> dict[str, Any]:

@@ -140,7 +140,7 @@ def settle(cfg: Config) -> list[str]:
     choose("launch", "device", "cuda" if hardware.gpus else "cpu", hardware.gpu_name or without)
     cuda = cfg.launch.device == "cuda"
     native = "GPU" if cuda else "this CPU multiplies bf16 natively"
-    dtype, reason = ("bf16", native) if cuda or hardware.cpu_bf16 else ("fp32", "bf16 is emulated on this CPU")
+    dtype, reason = ("bf16", native) if cuda or hardware.cpu_bf16 else ("fp32", "most CPUs only emulate bf16")
     if cfg.launch.device == "mps":
         dtype, reason = "fp32", "bf16 is unproven on mps"
     choose("model", "compute_dtype", dtype, reason)

@@ -113,8 +113,7 @@ def explain(error: BaseException) -> str:
         if match := re.search(error_of_hydra["text"], text):
             return str(error_of_hydra["says"].format(*match.groups()))
     # OverrideParseException; its class would have to be imported from Hydra, which composition.py alone does.
-    words = [str(getattr(e, "override", "=")) for e in causes if e]
-    if bare := [word for word in words if "=" not in word]:
+    if bare := [word for e in causes if e and "=" not in (word := str(getattr(e, "override", "=")))]:
         return _no_equals(bare[0], ())
     if unread := [word for e in causes if "override_grammar" in str(e) and (word := getattr(e, "override", ""))]:
         return _unreadable(unread[0])

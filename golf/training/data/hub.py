@@ -20,7 +20,7 @@ from golf.files import write_atomic
 from golf.training.data.caseops import operator_ids
 from golf.training.data.shards import find_shards, open_shard
 
-STAGING = ".hub"  # the client keeps unfinished downloads here and resumes them
+STAGING = ".hub"  # the client keeps unfinished downloads here
 COUNTS = ("files_train", "files_val", "tokens_train", "tokens_val")
 ORIGIN = "origin.txt"  # file in a data set's folder that names the repository of its shards
 

@@ -111,7 +111,7 @@ class LoraScoring:
         # Compiled code would not see the hooks.
         with torch.compiler.set_stance("force_eager"):
             self._run(watcher)
-        return self.tally.score(describe_lora(self.ttt, self.recipe))
+        return self.tally.score(describe_lora(self.ttt, self.recipe, len(self.segments) - 1))
 
     def _run(self, watcher: Watcher | None) -> None:
         if watcher is not None:
@@ -203,10 +203,14 @@ def _step(optimizer: Adam, nats: Tensor, lasting: Tensor) -> None:
     optimizer.step(1.0)
 
 
-def describe_lora(ttt: TTTConfig, recipe: TTTRecipe) -> str:
-    """Return the name of this kind of score, as results and tables show it."""
-    told = f", {ttt.lora_phases.count} phases of SGD on {ttt.lora_phases.documents} documents"
-    phases = told if ttt.lora_phases.count else ""
+def describe_lora(ttt: TTTConfig, recipe: TTTRecipe, trained: int) -> str:
+    """Return the name of this kind of score, as results and tables show it.
+
+    A text of few documents ends before the phases that are asked for: then the name says how many of them `trained`.
+    """
+    asked = ttt.lora_phases.count
+    few = f"{trained} of " if trained < asked else ""
+    phases = f", {few}{asked} phases of SGD on {ttt.lora_phases.documents} documents" if asked else ""
     published = ", windows end with the document (as published)" if ttt.lora_windows == "document" else ""
     sizes = [f"{size} up to {most} tokens" for most, size in recipe.lora_chunks] + [str(recipe.chunk_tokens)]
     return f"test-time training (lora), chunks of {', '.join(sizes)}{phases}{published}"

@@ -154,7 +154,7 @@ def test_a_repository_that_is_none_is_named(published: Path, tmp_path: Path) -> 
 def test_a_server_that_hangs_up_each_time_is_one_sentence(published: Path, tmp_path: Path) -> None:
     class EachTime(dict[str, int]):
         def pop(self, name: str, default: int | None = None) -> int | None:  # type: ignore[override]
-            return self.get(name, default)  # type: ignore[arg-type]
+            return self.get(name, default)
 
     with serve(published) as hub:
         hub.cut_after = EachTime({f"datasets/{FOLDER}/fineweb_val_000000.bin": 700})

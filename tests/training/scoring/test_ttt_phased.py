@@ -232,8 +232,9 @@ def test_equals_the_recipe_written_out(order: str, monkeypatch: pytest.MonkeyPat
     separate_documents(model, SEQ_LEN)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     ttt = dataclasses.replace(TTT, lora_phases=dataclasses.replace(PHASES, order=order))
-    LoraScoring(model, small_tally(tokens, None, observed), ttt, RECIPE, 7).score()
+    score = LoraScoring(model, small_tally(tokens, None, observed), ttt, RECIPE, 7).score()
     expected = phased_written_out(tokens, order)
+    assert f", {PHASES.count} phases of SGD" in score.how
     assert observed.per_target(90) == pytest.approx(expected, rel=1e-5)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
@@ -277,3 +278,13 @@ def test_parameters_are_those_of_the_record() -> None:
     with torch.device("meta"):
         lora = BatchLoRA(shapeless_model(cfg), 1, cfg.eval.ttt, 0)
     assert sum(p.numel() for p in lora.parameters()) == 6_963_200
+
+
+def test_the_name_says_how_many_phases_a_short_text_reaches() -> None:
+    tokens, model = small_tokens(90), small_model(layers=2)
+    separate_documents(model, SEQ_LEN)
+    late = dataclasses.replace(TTT, lora_phases=dataclasses.replace(PHASES, documents=10_000))
+    assert (
+        f", 0 of {PHASES.count} phases of SGD"
+        in LoraScoring(model, small_tally(tokens, None), late, RECIPE, 7).score().how
+    )
