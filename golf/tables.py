@@ -1,13 +1,16 @@
-"""Tables of names, words and sentences, each in a YAML file beside the module that uses it."""
+"""Tables: of names, words and sentences, each in a YAML file beside its module, and of values by their keys."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 def table_of(module: str, name: str = "") -> dict[str, Any]:
@@ -21,3 +24,11 @@ def table_of(module: str, name: str = "") -> dict[str, Any]:
 def any_of(expressions: Iterable[str], flags: int = 0) -> re.Pattern[str]:
     """Return an expression that matches what any of the given ones matches; the first of several counts."""
     return re.compile("|".join(expressions), flags)
+
+
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """Return the values of each key, in the order of `pairs`."""
+    groups: dict[K, list[V]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups

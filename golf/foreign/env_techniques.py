@@ -10,16 +10,13 @@ from typing import Any
 
 from golf.errors import GolfError
 from golf.registry import Variable, technique_types
+from golf.tables import grouped
 
 
 def variables_of_techniques() -> dict[str, list[tuple[str, Variable]]]:
     """Return name of the variable → the techniques that list it, with what it means to each."""
-    by_name: dict[str, list[tuple[str, Variable]]] = {}
-    for technique, kind in sorted(technique_types().items()):
-        declared: tuple[Variable, ...] = getattr(kind, "variables", ())
-        for variable in declared:
-            by_name.setdefault(variable.name, []).append((technique, variable))
-    return by_name
+    kinds = sorted(technique_types().items())
+    return grouped((v.name, (technique, v)) for technique, kind in kinds for v in getattr(kind, "variables", ()))
 
 
 def is_zero(value: str) -> bool:

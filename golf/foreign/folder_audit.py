@@ -38,6 +38,7 @@ from golf.report.texts import FINEWEB
 from golf.report.variants import Variant
 from golf.report.verdicts import BETTER, NO_VERDICT, judge
 from golf.settings.config import RulesConfig
+from golf.tables import grouped
 from golf.words import counted, listed
 
 NOT_CHECKED = (
@@ -126,10 +127,7 @@ def _rule_faults(run: ForeignRun) -> tuple[list[str], list[str]]:
 
 def _of_each(runs: ForeignRuns, check: Callable[[ForeignRun], list[str]]) -> list[str]:
     """Return the sentences about all runs; the same sentence about several runs comes once."""
-    names: dict[str, list[str]] = {}
-    for run in runs:
-        for text in check(run):
-            names.setdefault(text, []).append(run.name)
+    names = grouped((text, run.name) for run in runs for text in check(run))
     return [f"{listed(of)}: {text}" for text, of in names.items()]
 
 
@@ -178,10 +176,7 @@ def _check_appended(logs: Logs, chosen: ForeignRuns, audit: Audit) -> None:
 def _check_seeds(logs: Logs, chosen: ForeignRuns, beside: ForeignRuns, audit: Audit) -> None:
     """Add seeds that are not those of the file names or of submission.json."""
     # All three logs of 2026-04-30_Random_Linear_Adapter print one seed; so do four of 2026-03-17_LoRA_TTT.
-    by_seed: dict[int, list[str]] = {}
-    for run in chosen:
-        if (seed := run.count("seed")) is not None:
-            by_seed.setdefault(seed, []).append(run.name)
+    by_seed = grouped((seed, run.name) for run in chosen if (seed := run.count("seed")) is not None)
     # A seed whose log is a copy or carries another seed's name has a fault of its own, and is not missing as well.
     explained = {run.named_seed for same in logs.copied for run in same}
     for seed, names in by_seed.items():

@@ -15,7 +15,7 @@ from golf.report.rows import RunRow
 from golf.report.table import Column, Table
 from golf.report.table import as_csv as table_as_csv
 from golf.run.result import OVER_BYTES, OVER_TIME
-from golf.tables import table_of
+from golf.tables import grouped, table_of
 from golf.words import counted, listed
 
 LEAST_NAME = 32  # characters
@@ -155,9 +155,7 @@ def counts(entries: Sequence[Entry]) -> str:
 def fault_lines(entries: Sequence[Entry]) -> list[str]:
     """Return the gravest faults, each with the runs that have it, then the ends of runs that are not ok."""
     # One sentence about three seeds is one line.
-    names: dict[tuple[str, str, str], list[str]] = {}
-    for kind, name, fault in _faults(entries):
-        names.setdefault((kind, name.partition("/")[0], fault), []).append(name)
+    names = grouped(((kind, name.partition("/")[0], fault), name) for kind, name, fault in _faults(entries))
     in_order = sorted(names.items(), key=lambda item: KINDS.index(item[0][0]))
     lines = [f"{listed(runs)}: {fault}" for (_, _, fault), runs in in_order]
     for entry in entries:

@@ -14,6 +14,7 @@ from golf.foreign.scores import POST, PRE, SLIDING, LoggedScore
 from golf.report.rows import bytes_per_token
 from golf.report.texts import BYTES_TOLERANCE, FINEWEB, OLDER_FINEWEB, OTHER_TEXT, UNKNOWN_TEXT, text_of_bytes
 from golf.run.result import OK, OVER_BYTES, OVER_TIME
+from golf.tables import grouped
 from golf.words import listed
 
 SMALLEST_SPLIT = 0.97  # fraction of the validation bytes; less is a part of the split
@@ -153,20 +154,16 @@ def _text_fault(score: LoggedScore, val_loss: float, tokens: float) -> str:
 
 def same_seed_faults(runs: ForeignRuns) -> list[str]:
     """Return seeds that several runs of one variant print: such runs are no sample of seeds."""
-    by_seed: dict[tuple[str, int], list[str]] = {}
-    for run in runs:
-        if (seed := run.count("seed")) is not None and run.has_score:
-            by_seed.setdefault((run.variant, seed), []).append(run.name)
+    printed = ((run, run.count("seed")) for run in runs if run.has_score)
+    by_seed = grouped(((run.variant, seed), run.name) for run, seed in printed if seed is not None)
     return [f"{len(n)} runs of one variant print seed {s}: {listed(n)}" for (_, s), n in by_seed.items() if len(n) > 1]
 
 
 def shard_faults(runs: ForeignRuns) -> list[str]:
     """Return variants whose runs trained on unlike numbers of shards."""
-    shards_of: dict[str, set[int]] = {}
-    for run in runs:
-        if (shards := run.count("train_shards")) is not None and run.has_score:
-            shards_of.setdefault(run.variant, set()).add(shards)
-    return [f"its runs trained on {listed(sorted(s))} shards" for s in shards_of.values() if len(s) > 1]
+    said = ((run.variant, run.count("train_shards")) for run in runs if run.has_score)
+    shards_of = grouped((variant, shards) for variant, shards in said if shards is not None)
+    return [f"its runs trained on {listed(sorted(set(s)))} shards" for s in shards_of.values() if len(set(s)) > 1]
 
 
 def copies(runs: ForeignRuns) -> tuple[list[list[ForeignRun]], list[ForeignRun]]:

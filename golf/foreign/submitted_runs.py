@@ -16,6 +16,7 @@ from golf.foreign.foreign_run import ForeignRun, ForeignRuns
 from golf.foreign.run_audit import audit_runs, copies
 from golf.foreign.scores import ARTIFACT_KINDS
 from golf.foreign.submission_json import Claims
+from golf.tables import grouped
 from golf.words import counted, listed
 
 KINDS = ("val", "post_quant", "sliding", "ttt")  # of scores of an artifact; `val` is the final one
@@ -174,9 +175,7 @@ def _of_claimed_seeds(logs: Logs, claims: Claims) -> list[ForeignRun]:
 
 def _by_variant(logs: Logs) -> list[list[ForeignRun]]:
     """Group runs by variant, the outermost and largest group first: logs of ablations lie deeper or are fewer."""
-    groups: dict[str, list[ForeignRun]] = {}
-    for run in logs.last:
-        groups.setdefault(run.variant, []).append(run)
+    groups = grouped((run.variant, run) for run in logs.last)
     return sorted(groups.values(), key=lambda runs: (min(run.name.count("/") for run in runs), -len(runs)))
 
 

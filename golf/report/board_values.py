@@ -23,6 +23,7 @@ from golf.run.folder import RunFolder
 from golf.run.locks import is_held, run_lock_name
 from golf.run.progress import how_far
 from golf.settings.config import Config
+from golf.tables import grouped
 
 Stamp = tuple[int, int] | None  # modification time in nanoseconds and bytes of a file; None if there is no file
 SHOWN = (
@@ -144,9 +145,7 @@ class RunsRoot:
         return self._differing[1]
 
     def _sweeps(self) -> Iterator[dict[str, Any]]:
-        folders: dict[tuple[str, int | None], list[str]] = {}
-        for id, run in self._runs.items():
-            folders.setdefault((run.row.variant, seed_of(run.folder)), []).append(id)
+        folders = grouped(((run.row.variant, seed_of(run.folder)), id) for id, run in self._runs.items())
         for name, path in _sweep_records(self.root):
             seen = stamp(path)
             if name not in self._records or self._records[name][0] != seen:

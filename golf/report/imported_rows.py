@@ -13,6 +13,7 @@ from golf.challenge import CAP_BYTES
 from golf.report.rows import IMPORTED, UNREADABLE, RunRow, bytes_per_token
 from golf.report.texts import UNKNOWN_TEXT, imported_text
 from golf.report.variants import Variant
+from golf.tables import grouped
 
 DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError)
 _WHOLE = ("artifact_bytes", "code_bytes", "total_bytes", "steps")
@@ -81,9 +82,7 @@ def find_imported(target: str, root: Path) -> list[RunRow]:
 
 def imported_variants(rows: Iterable[RunRow]) -> tuple[Variant, ...]:
     """Group rows into variants. A variant's label is what the names of its runs have in common."""
-    rows_of: dict[str, list[RunRow]] = {}
-    for row in rows:
-        rows_of.setdefault(row.variant, []).append(row)
+    rows_of = grouped((row.variant, row) for row in rows)
     return tuple(Variant(variant, _label(runs), tuple(runs)) for variant, runs in rows_of.items())
 
 

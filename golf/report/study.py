@@ -29,6 +29,7 @@ from golf.report.store import (
 )
 from golf.report.variants import Variant
 from golf.run.folder import runs_root
+from golf.tables import grouped
 from golf.words import as_override
 
 LEAVE_ONE_OUT, ADD_ONE = "leave_one_out", "add_one"
@@ -212,10 +213,8 @@ def _labelled(study: Study, wanted: str | None) -> Study:
 def _about_settled(flats: Mapping[str, Flat], swept: Sequence[str]) -> Iterable[str]:
     """Say in which settings variants differ that are one experiment but for what `auto` chose on each machine."""
     keys = [key for key in SETTLED_BY_THE_MACHINE if key not in swept]
-    experiments: dict[str, list[Flat]] = {}
-    for flat in flats.values():
-        rest = {key: value for key, value in flat.items() if key not in keys}
-        experiments.setdefault(json.dumps(rest, sort_keys=True), []).append(flat)
+    rest = [{key: value for key, value in flat.items() if key not in keys} for flat in flats.values()]
+    experiments = grouped(zip((json.dumps(one, sort_keys=True) for one in rest), flats.values(), strict=True))
     for key in keys:
         values = sorted({as_override(flat.get(key)) for same in experiments.values() if len(same) > 1 for flat in same})
         if len(values) > 1:

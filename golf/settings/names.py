@@ -14,6 +14,7 @@ from typing import get_type_hints
 from golf.idea_folders import fault, ideas
 from golf.paths import ROOT
 from golf.settings.config import Config
+from golf.tables import grouped
 
 MOST_SUGGESTED = 3
 # What other frameworks call a setting, and its name here.
@@ -75,9 +76,7 @@ def named_alike(key: str) -> list[str]:
     ends matrix_lr, and those of a similar name.
     """
     group, _, last = key.replace("-", "_").lower().rpartition(".")
-    known: dict[str, list[str]] = {}
-    for full in setting_keys():
-        known.setdefault(full.rpartition(".")[2], []).append(full)
+    known = grouped((full.rpartition(".")[2], full) for full in setting_keys())
     meant = [SYNONYMS[last]] if last in SYNONYMS else []
     alike = [name for name in known if name == last]
     if group or not meant:

@@ -19,6 +19,7 @@ from golf.run.folder import RunFolder
 from golf.settings.config import RulesConfig
 from golf.settings.jobs_config import TrackConfig
 from golf.system import parents
+from golf.tables import grouped
 
 GRACE_SECONDS = 5.0  # time for the mirror to end the processes that it started
 
@@ -98,9 +99,7 @@ def kill_descendants(pid: int) -> None:
 
 def descendants(pid: int) -> list[int]:
     """Return the process ids of all descendants of `pid`, each after its own children."""
-    children: dict[int, list[int]] = {}
-    for child, parent in parents().items():
-        children.setdefault(parent, []).append(child)
+    children = grouped((parent, child) for child, parent in parents().items())
 
     def below(parent: int) -> list[int]:
         return [pid for child in children.get(parent, []) for pid in (*below(child), child)]
