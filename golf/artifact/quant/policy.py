@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatch, fnmatchcase
 from typing import Any
 
@@ -81,6 +81,13 @@ def storage_of(name: str, tensor: Tensor, quant: QuantConfig, tech: Tech | None 
     if tensor.numel() <= quant.small_numel:
         fmt = quant.control_format if is_control(name, tech) else "fp16"
     return dataclasses.replace(settings, format=fmt)
+
+
+def unmatched_patterns(quant: QuantConfig, names: Iterable[str]) -> list[str]:
+    """Return a sentence for every pattern of `quant.by_name` that is the name of no tensor."""
+    known = list(names)
+    unmatched = [pattern for pattern in quant.by_name if not any(fnmatch(name, pattern) for name in known)]
+    return [f"quant.by_name.{pattern} is the name of no tensor, and changes nothing." for pattern in unmatched]
 
 
 def quantize(

@@ -16,7 +16,7 @@ import sentencepiece
 
 from golf.challenge import DATA_REPOSITORY
 from golf.errors import GolfError
-from golf.files import write_atomic
+from golf.files import DISK_REFUSES, write_atomic
 from golf.training.data.caseops import operator_ids
 from golf.training.data.shards import find_shards, open_shard
 
@@ -49,6 +49,8 @@ class Repository:
             raise GolfError(f"{self.repo} is no repository of the hub: write --repo owner/name.") from error
         # The client lets errors of its HTTP library through, and which library that is depends on its version.
         except Exception as error:
+            if getattr(error, "errno", None) in DISK_REFUSES:
+                raise
             first_line = str(error).strip().partition("\n")[0]
             raise GolfError(
                 f"{name} cannot be fetched from {self} ({first_line}): check the network, --repo and --prefix, or "

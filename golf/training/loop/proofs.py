@@ -33,6 +33,7 @@ from golf.training.loop.scoring_proofs import (
     scoring_breaches,
     small_scores,
     tokens_unchanged,
+    unreached_phases,
 )
 from golf.training.loop.setting_proofs import inert_settings
 from golf.training.loop.switches import switch_names
@@ -73,6 +74,7 @@ def failed_proofs(cfg: Config, ranks: Ranks = ALONE, dataset: Dataset | None = N
         lambda: [*lost_by_resume(cfg), *(lost_by_loading(cfg) if cfg.tech else [])],
         lambda: lost_batches(cfg, dataset) if dataset and checkpoint_seconds(cfg) else [],
         lambda: unchanged_order(cfg, dataset) if dataset and changes_order(cfg) else [],
+        lambda: unreached_phases(cfg, dataset) if dataset and cfg.eval.ttt.method == "lora" else [],
     ]
     alike: dict[str, list[str]] = {}
     for failure in (failure for proof in proofs[ranks.rank :: ranks.world_size] for failure in proof()):

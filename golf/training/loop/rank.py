@@ -11,6 +11,7 @@ import torch
 
 from golf.artifact.codec.codecs import codec_version
 from golf.artifact.container import load
+from golf.artifact.quant.policy import unmatched_patterns
 from golf.artifact.script.code_bytes import code_bytes
 from golf.errors import GolfError
 from golf.run.environment import machine_kind
@@ -80,8 +81,10 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
     log_header(log, str(folder.train_log), dataset, state)
     scorer = Scorer(cfg, dataset, ranks)
     result = _first_result(cfg, folder, dataset, state)
+    unmatched = unmatched_patterns(cfg.quant, state.model.scored_weights())
+    result.warnings += unmatched
     # Said now, too: a disk that is too small ends the run behind its training.
-    for warning in folder.read_machine_warnings():
+    for warning in [*folder.read_machine_warnings(), *unmatched]:
         log.warning(warning)
 
     # Warm-up and proofs, before the clock: compiling takes no training time, and an inert technique tests nothing.

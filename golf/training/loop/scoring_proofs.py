@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from golf.registry import CHANGES_SCORE
-from golf.settings.config import Config, ModelConfig, eval_seq_len, techniques
+from golf.settings.config import Config, ModelConfig, eval_seq_len, techniques, ttt_recipe, world_size
 from golf.settings.scoring_config import TTTConfig
 from golf.training.data.dataset import Dataset
 from golf.training.data.documents import BOS_ID
@@ -17,9 +17,12 @@ from golf.training.loop.random_model import RandomWeights
 from golf.training.model.attention import cpu_kernels
 from golf.training.model.gpt import GPT
 from golf.training.ranks import Ranks
+from golf.training.scoring.document_queue import document_batches, list_documents
 from golf.training.scoring.legality import check_scoring, follows_queue, predictor_breaches
 from golf.training.scoring.predictor import predictor_of
 from golf.training.scoring.scorer import Scorer
+from golf.training.scoring.ttt_lora import lora_segments
+from golf.words import counted
 
 # The text is small, because every probe is scored with each token of the vocabulary in its place.
 VOCAB, WINDOW, SCORED_TOKENS = 8, 16, 80
@@ -39,6 +42,18 @@ def scoring_breaches(cfg: Config) -> list[str]:
     weights = RandomWeights(small.model.model_dim).model(small).float().scored_weights()
     found = check_scoring(small, weights, _dataset(), PROBES)
     return [f"{mode} scoring: {breach}" for mode, breaches in found.items() for breach in breaches]
+
+
+def unreached_phases(cfg: Config, dataset: Dataset) -> list[str]:
+    """Return a sentence if all documents are scored before the last phase of test-time training."""
+    ttt, recipe, documents = cfg.eval.ttt, ttt_recipe(cfg), list_documents(dataset.validation)
+    queue = document_batches(documents, recipe.batch_seqs)
+    reached = len(lora_segments(queue, ttt, recipe, world_size(cfg))) - 1
+    if reached >= ttt.lora_phases.count:
+        return []
+    said = f"test-time training reaches {reached} of {counted(ttt.lora_phases.count, 'phase')}"
+    why = f"by then all {counted(len(documents), 'document')} are scored"
+    return [f"{said}, {why}: make eval.ttt.lora_phases.documents or eval.ttt.batch_seqs smaller"]
 
 
 @cpu_kernels()

@@ -1,16 +1,19 @@
 """Control parameters are those of the public scripts and of the selected techniques, by whole names."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
 
-from golf.artifact.quant.policy import is_control, quantize, storage_class, storage_of
+from golf.artifact.quant.policy import is_control, quantize, storage_class, storage_of, unmatched_patterns
+from golf.run.result import read_result
 from golf.settings.config import Config, QuantConfig, from_dict, to_dict
+from golf.training.data.own_text import OwnDataset
 from golf.training.techniques.base import Technique, technique
 from ideas.smear.smear import Smear
 from ideas.swiglu.swiglu import SwiGLU
-from tests.support import compose, refusal
+from tests.support import compose, golf_main, only_run, refusal, tiny_overrides
 
 CONTROL = [
     *("skip_weights", "skip_gates", "smear.gate", "ve_shared.scale", "ve_layer_scales.1"),
@@ -78,3 +81,13 @@ def test_names_on_the_command_line() -> None:
 )
 def test_impossible_rules_of_names_are_refused(rule: str, sentence: str) -> None:
     assert sentence in refusal(f"quant.by_name={{*gate*:{rule}}}")
+
+
+def test_a_pattern_without_a_tensor_is_a_warning_of_the_run(tiny: OwnDataset, runs: Path) -> None:
+    said = "quant.by_name.*nothing* is the name of no tensor, and changes nothing."
+    done = golf_main(*tiny_overrides(tiny), "quant.by_name={*nothing*:fp16,*attn*:fp16}")
+    assert done.returncode == 0 and done.stdout.count(said) + done.stderr.count(said) >= 1
+    assert said in read_result(only_run(runs) / "result.json").warnings
+    assert unmatched_patterns(QuantConfig(by_name={"a.*": {}, "c": {}}), ["a.b"]) == [
+        "quant.by_name.c is the name of no tensor, and changes nothing."
+    ]

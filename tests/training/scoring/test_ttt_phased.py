@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import itertools
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,9 @@ import torch
 
 from golf.settings.config import Config, TTTRecipe
 from golf.settings.scoring_config import PhasesConfig, TTTConfig
-from golf.training.data.dataset import Dataset
+from golf.training.data.dataset import Dataset, open_dataset
+from golf.training.data.own_text import OwnDataset
+from golf.training.loop.scoring_proofs import unreached_phases
 from golf.training.model.build import shapeless_model
 from golf.training.model.documents import separate_documents
 from golf.training.model.gpt import GPT
@@ -25,7 +28,7 @@ from golf.training.scoring.lora import BatchLoRA
 from golf.training.scoring.phases import phase_documents
 from golf.training.scoring.scorer import Scorer
 from golf.training.scoring.ttt_lora import LoraScoring, chunk_batch
-from tests.support import compose, parity
+from tests.support import compose, parity, tiny_overrides
 from tests.training.scoring.small import SEQ_LEN, Observed, on_ranks, small_model, small_tally, small_tokens
 from tests.training.techniques.test_stacks import LQER27, april_overrides, of_lqer27
 
@@ -284,7 +287,18 @@ def test_the_name_says_how_many_phases_a_short_text_reaches() -> None:
     tokens, model = small_tokens(90), small_model(layers=2)
     separate_documents(model, SEQ_LEN)
     late = dataclasses.replace(TTT, lora_phases=dataclasses.replace(PHASES, documents=10_000))
-    assert (
-        f", 0 of {PHASES.count} phases of SGD"
-        in LoraScoring(model, small_tally(tokens, None), late, RECIPE, 7).score().how
+    score = LoraScoring(model, small_tally(tokens, None), late, RECIPE, 7).score()
+    assert f", 0 of {PHASES.count} phases of SGD" in score.how
+
+
+def test_phases_that_a_text_is_too_short_for_fail_the_proofs(tiny: OwnDataset) -> None:
+    chosen = [*tiny_overrides(tiny), "eval=ttt_phased", "eval.ttt.chunk_tokens=16", "model.within_documents=true"]
+    chosen += ["data.loader=packed", "eval.ttt.batch_seqs=1", "eval.ttt.lora_phases.chunk_tokens=64"]
+    cfg = compose([*chosen, "eval.ttt.lora_phases.documents=4"])
+    dataset = open_dataset(cfg)
+    assert unreached_phases(cfg, dataset) == []
+    (said,) = unreached_phases(compose([*chosen, "eval.ttt.lora_phases.documents=2000"]), dataset)
+    assert re.match(
+        r"test-time training reaches 0 of \d phases?, by then all \d+ documents are scored: make eval", said
     )
+    assert unreached_phases(compose(tiny_overrides(tiny)), dataset) == []
