@@ -33,8 +33,8 @@ SMALL = (
     *("launch.compile=off", "rules.code_bytes=estimate"),
 )
 
-# Documents have lengths of their own, by which an idea may order them. Windows are all of one length.
-ORDERED = ("data.loader=packed_shuffled", "model.within_documents=true", "eval.documents=true")
+# For ideas that refuse windows, which are all of one length.
+DOCUMENTS = ("data.loader=packed_shuffled", "model.within_documents=true", "eval.documents=true")
 
 
 def main(arguments: list[str]) -> int:
@@ -98,7 +98,11 @@ def check_runs(idea: Idea, overrides: list[str], folder: Path) -> Iterator[str]:
     kind: Any = technique_types()[idea.name]
     stored = (f"quant.attn.format={idea.name}", f"quant.mlp.format={idea.name}", "quant.small_numel=1000")
     if kind.effect == CHANGES_ORDER:
-        overrides = [*ORDERED, *overrides]
+        try:
+            kind().check(compose([*SMALL, "data.loader=shuffled"]))
+            overrides = ["data.loader=shuffled", *overrides]
+        except GolfError:
+            overrides = [*DOCUMENTS, *overrides]
     if kind.effect == CHANGES_SCORE:
         overrides = ["eval.stride=32", *overrides]
     plain = compose([*SMALL, *(o for o in overrides if not o.startswith(f"tech.{idea.name}."))])
@@ -120,13 +124,12 @@ def check_runs(idea: Idea, overrides: list[str], folder: Path) -> Iterator[str]:
     result, _ = train_and_score(cfg)
     if result.state != OK:
         raise GolfError(f"the run is {result.state}: {result.reason}")
-    score = result.final_score
-    assert score is not None
+    assert (score := result.final_score) is not None
     steps = counted(result.steps, "step")
     yield f"{steps} on 2 ranks, every proof, {score.val_bpb:.3f} bits per byte from the artifact"
     bundle = Bundle(cfg)
     rehearsal = rehearse(cfg, bundle.readable, Path(sys.executable), folder)
-    artifact = f"{rehearsal.artifact_bytes:,} bytes of artifact"
-    yield f"the exported script: the same {rehearsal.losses} losses, the same {artifact}"
+    size = rehearsal.artifact_bytes
+    yield f"the exported script: the same {rehearsal.losses} losses, the same {size:,} bytes of artifact"
     without.rules.code_bytes = "exact"
     yield f"code: {len(bundle.wrapped.encode()) - code_bytes(without):+,} bytes of the wrapped script"
