@@ -122,9 +122,9 @@ def check_runs(idea: Idea, overrides: list[str], folder: Path) -> Iterator[str]:
     yield f"drop=[{idea.name}] is another variant ({variant_id(cfg)}, without it {variant_id(without)})"
     os.environ["GOLF_RUNS"] = str(folder / "runs")
     result, _ = train_and_score(cfg)
-    if result.state != OK:
+    score = result.final_score
+    if result.state != OK or score is None:
         raise GolfError(f"the run is {result.state}: {result.reason}")
-    assert (score := result.final_score) is not None
     steps = counted(result.steps, "step")
     yield f"{steps} on 2 ranks, every proof, {score.val_bpb:.3f} bits per byte from the artifact"
     bundle = Bundle(cfg)
