@@ -120,6 +120,7 @@ def test_choices_are_those_that_the_code_knows() -> None:
         (["report", "lr", "--sigma", "wide"], "argument --sigma: invalid positive value: 'wide'"),
         (["submit", "--dry-run"], "the following arguments are required: overrides; see `golf submit --help`."),
         (["why", "model=9l"], "Name two things to compare"),
+        (["power", "--sigma", "0.001", "--runs", "lr"], "--sigma and --runs are two sources of one number"),
     ],
     ids=lambda x: "+".join(x) if isinstance(x, list) else "",
 )

@@ -82,6 +82,8 @@ def _noise(args: argparse.Namespace) -> tuple[float, str, float]:
     from golf.report.statistics import ROUNDING, pooled_sd
     from golf.report.study import read_study
 
+    if args.sigma is not None and args.runs:
+        raise GolfError("--sigma and --runs are two sources of one number: give one of them.")
     if args.sigma is not None:
         return args.sigma, "as given", args.bytes_per_token
     if not args.runs:

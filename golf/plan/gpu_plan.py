@@ -33,6 +33,7 @@ from golf.settings.config import (
     techniques,
     world_size,
 )
+from golf.tables import grouped
 from golf.training.model.attention import CausalSelfAttention
 from golf.training.model.build import shapeless_model
 from golf.training.model.gpt import GPT
@@ -143,11 +144,9 @@ def phases_of(cfg: Config, model: GPT) -> Phases:
     """Return (share of the training time, work) for every order of layers that the run goes through."""
     # Techniques switch parts of the model on by the time that has passed, so the run is sampled at equal distances in
     # time.
-    orders: dict[tuple[int, ...], list[tuple[str, ...]]] = {}
-    for i in range(PHASE_STEPS):
-        progress = Progress(i * cfg.schedule.iterations // PHASE_STEPS, i / PHASE_STEPS, 1.0)
-        active = tuple(name for t in techniques(cfg) for name in t.names_on(progress))
-        orders.setdefault(tuple(layer_order(model, active)), []).append(active)
+    samples = (Progress(i * cfg.schedule.iterations // PHASE_STEPS, i / PHASE_STEPS, 1.0) for i in range(PHASE_STEPS))
+    active = [tuple(name for t in techniques(cfg) for name in t.names_on(progress)) for progress in samples]
+    orders = grouped((tuple(layer_order(model, names)), names) for names in active)
     return [(len(alike) / PHASE_STEPS, _work(cfg, model, alike[0])) for alike in orders.values()]
 
 

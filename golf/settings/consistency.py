@@ -83,7 +83,7 @@ def check(cfg: Config) -> None:
     _check_predictors(cfg)
     if cfg.eval.tilt.method != "off":
         _check_tilt(cfg)
-    _require(re.fullmatch(r"[\w.+-]+", cfg.name) is not None, "name", cfg=cfg)
+    _require(re.fullmatch(r"(?!\.)[\w.+-]+", cfg.name) is not None, "name", cfg=cfg)
 
 
 def check_values(cfg: Config) -> None:

@@ -171,6 +171,7 @@ def test_every_option_composes_and_says_what_it_is(path: Path, machine: None) ->
         (["tech=[xsa]", "tech.bigram.dim=3"], r"Technique bigram is not selected: add it with \+tech=bigram"),
         (["+tech.foo.bar=3"], r"There is no technique foo"),
         (["tech=[xsa]", "tech.xsa.last_n=many"], r"tech\.xsa\.last_n takes an integer, not 'many'"),
+        (["name=.."], r"name=\.\. names a folder: use letters, digits and \. _ \+ - only, and no dot first"),
         (["tech=[ema,swa]"], r"tech ema and swa exclude each other: drop one of them"),
         (
             ["tech=[schedule_free,recurrence,untied_mlps]", "model=11l"],

@@ -118,4 +118,4 @@ def _how_far(key: Key) -> str:
 
 def counts(lines: list[RunStatus]) -> str:
     """Return the number of runs in each state, such as `3 ok, 1 running, 2 waiting`."""
-    return ", ".join(f"{n} {state}" for state, n in Counter(line.state for line in lines).most_common())
+    return ", ".join(f"{n} {state}" for state, n in Counter(line.state for line in lines).most_common()) or "no run"
