@@ -311,10 +311,6 @@ def _check_techniques(cfg: Config) -> None:
         _require(not has_order or cfg.data.loader in ("shuffled", "packed_shuffled"), "tech.order", name=technique.name)
     orders = [technique.name for technique in chosen if technique.effect == CHANGES_ORDER]
     _require(len(orders) < 2, "tech.orders", names=listed(orders))
-    # An optimizer that averages has weights of its own, and its next step would undo what is set at a switch.
-    keeping = [t.name for t in chosen if {"group_optimizers", "averager"} <= vars(type(t)).keys()]
-    setting = [t.name for t in chosen if "at_switch" in vars(type(t))]
-    _require(not (keeping and setting), "tech.kept", keeping=listed(keeping), setting=listed(setting))
     routes = [technique.name for technique in chosen if technique.routes(cfg)]
     _require(len(routes) < 2, "tech.routes", names=" and ".join(routes))
 

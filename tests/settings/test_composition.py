@@ -173,10 +173,6 @@ def test_every_option_composes_and_says_what_it_is(path: Path, machine: None) ->
         (["tech=[xsa]", "tech.xsa.last_n=many"], r"tech\.xsa\.last_n takes an integer, not 'many'"),
         (["name=.."], r"name=\.\. names a folder: use letters, digits and \. _ \+ - only, and no dot first"),
         (["tech=[ema,swa]"], r"tech ema and swa exclude each other: drop one of them"),
-        (
-            ["tech=[schedule_free,recurrence,untied_mlps]", "model=11l"],
-            r"tech untied_mlps sets weights at a switch, and the optimizers of schedule_free keep weights of their own",
-        ),
         (["drop=[xsa]"], r"drop=\[xsa\]: it is not switched on\. On are gqa, momentum_warmup"),
         (["tech=[partial_rope]", "tech.partial_rope.dims=5"], r"dims=5 has to be even and at most the head's 28"),
         (["tech=[recurrence]", "tech.recurrence.last=9"], r"runs layers 0 to 9, but there are 0 to 3"),

@@ -33,7 +33,8 @@ from tests.support import FinishedRun, compose, tiny_overrides
 OTHERS = {
     "proposal": "experiment=caseops_long_trellis model.num_layers=6 tech.parallel_lanes.first=4 "
     "tech.recurrence.first=2 tech.recurrence.last=3 data.train_seq_len=256 "
-    "data.train_batch_tokens=2048 eval.val_batch_tokens=2048",
+    "data.train_batch_tokens=2048 eval.val_batch_tokens=2048 "
+    "eval.ttt.batch_seqs=1 eval.ttt.lora_phases.documents=4",
     # The seconds that count are more than those of the scores: unpacking, and writing the text for calibration.
     "whole_clock": "rules=strict quant=gptq_own_text",
     "tuned": "quant=trellis_sensitive quant.gptq.drift=true quant.tune.steps=3 quant.calibration.tokens=2048",

@@ -19,7 +19,7 @@ from golf.run.folder import RunFolder
 from golf.run.identity import variant_id
 from golf.run.result import DIVERGED, OK, VOID, Result
 from golf.run.runlog import RunLog
-from golf.settings.config import Config
+from golf.settings.config import Config, techniques
 from golf.settings.consistency import warnings
 from golf.system import peak_memory_bytes
 from golf.training.data.batches import open_loader
@@ -188,6 +188,10 @@ def _warm_up_and_prove(cfg: Config, state: TrainState, dataset: Dataset, result:
         log.warning(speed.warning)
         result.warnings.append(speed.warning)
     failures += failed_proofs(cfg, state.ranks, dataset) if os.environ.get("GOLF_PROOFS") != "off" else [UNPROVEN]
+    # An optimizer that averages has weights of its own, and its next step undoes what is set at a switch.
+    own = [t.name for t in techniques(cfg) if t.name in state.hooks.averagers and t.group_optimizers(cfg)]
+    sets = [t.name for t in techniques(cfg) if "at_switch" in vars(type(t))]
+    failures += [f"the optimizers of {one} undo what {two} sets at a switch" for one in own for two in sets]
     # The proofs are dealt out to the ranks, so each knows only its own failures.
     failures = list(dict.fromkeys(state.ranks.gather(failures)))
     result.warmup_seconds = time.perf_counter() - start

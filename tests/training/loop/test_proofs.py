@@ -1,6 +1,7 @@
 """Every guard finds the public bug it is there for: each is planted here."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from golf.errors import GolfError
 from golf.jobs.launch.launcher import train_and_score
 from golf.registry import TECHNIQUE_TYPES
 from golf.run.progress import Progress
-from golf.run.result import OK, VOID, Result
+from golf.run.result import OK, VOID, Result, read_result
 from golf.settings.config import Config
 from golf.training.data.own_text import OwnDataset
 from golf.training.loop.proofs import failed_proofs
@@ -24,7 +25,7 @@ from golf.training.ranks import Ranks
 from golf.training.techniques.base import CHANGES_LOSS, Technique, technique
 from ideas.bigram.bigram import Bigram
 from ideas.smear.smear import Smear, SmearGate
-from tests.support import compose, inert_techniques, tiny_overrides, with_techniques
+from tests.support import compose, golf_main, inert_techniques, only_run, tiny_overrides, with_techniques
 
 pytestmark = pytest.mark.usefixtures("registry")
 
@@ -205,3 +206,15 @@ def test_draws_of_one_technique_hide_no_other(tiny_cfg: Config) -> None:
     assert "does_nothing changed neither the loss nor a gradient" in failures
     assert not [failure for failure in failures if "weighs_by_a_draw" in failure]
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_an_optimizer_that_undoes_what_is_set_at_a_switch_fails_the_proofs(tiny: OwnDataset, runs: Path) -> None:
+    loop = ["tech.recurrence.first=1", "tech.recurrence.last=2", "tech.recurrence.enable_at=0.5"]
+    overrides = [*tiny_overrides(tiny), *loop, "schedule.warmdown_iters=0", "rules.failed_check=stop"]
+    golf_main(*overrides, "tech=[schedule_free,recurrence,untied_mlps]")
+    result = read_result(only_run(runs) / "result.json")
+    said = "the optimizers of schedule_free undo what untied_mlps sets at a switch"
+    assert (result.state, result.reason) == (VOID, said)
+    others = ["tech=[torch_optimizer,recurrence,untied_mlps]", "tech.torch_optimizer.optimizer=torch.optim.AdamW"]
+    golf_main(*overrides, *others)
+    assert {read_result(path).state for path in runs.glob("*/seed*/result.json")} == {VOID, OK}
