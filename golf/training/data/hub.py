@@ -21,8 +21,8 @@ from golf.training.data.caseops import operator_ids
 from golf.training.data.shards import find_shards, open_shard
 
 STAGING = ".hub"  # the client keeps unfinished downloads here
-COUNTS = ("files_train", "files_val", "tokens_train", "tokens_val")
 ORIGIN = "origin.txt"  # file in a data set's folder that names the repository of its shards
+COUNTS = ("files_train", "files_val", "tokens_train", "tokens_val")  # numbers that a manifest may give
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Repository:
         return f"{self.repo}/{self.folder}"
 
     def download(self, name: str, root: Path) -> Path:
-        """Download or resume `name` of the folder in a staging folder of its own. Returns its path."""
+        """Download `name` of the folder into a staging folder of its own. Returns its path."""
         # Imported here, because only a download needs the client.
         from huggingface_hub import hf_hub_download
         from huggingface_hub.errors import HFValidationError
