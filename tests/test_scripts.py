@@ -23,8 +23,8 @@ from golf.training.model.documents import PieceAttention
 from tests.support import ROOT, golf_main, make_text, tiny_overrides
 
 
-def script(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, f"scripts/{name}.py", *arguments]
+def golf(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "golf", *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
 
 
@@ -48,9 +48,8 @@ def test_a_missing_extra_is_one_sentence(name: str, package: str, extra: str) ->
 def test_tokenize_docs_prints_a_command_that_trains(tmp_path: Path, runs: Path) -> None:
     lines = [json.dumps({"text": make_text(8, seed)}) for seed in range(40)]
     (tmp_path / "docs.jsonl").write_text("\n".join(lines))
-    done = script(
-        "tokenize_docs", str(tmp_path / "docs.jsonl"), "--name", "mine", "--vocab-size", "320", "--root", str(tmp_path)
-    )
+    file, root = str(tmp_path / "docs.jsonl"), ("--root", str(tmp_path))
+    done = golf("data", "tokenize", file, "--name", "mine", "--vocab-size", "320", *root)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("40 documents, ")
     (command,) = (line.split() for line in done.stdout.splitlines() if line.startswith("python golf/train.py "))
@@ -62,7 +61,7 @@ def test_tokenize_docs_prints_a_command_that_trains(tmp_path: Path, runs: Path) 
         "eval.val_batch_tokens=256",
     ]
     assert golf_main("scale=laptop", *command[2:], *small).returncode == 0
-    again = script("tokenize_docs", str(tmp_path / "docs.jsonl"), "--name", "mine", "--root", str(tmp_path))
+    again = golf("data", "tokenize", file, "--name", "mine", *root)
     assert again.returncode == 2 and "exists already" in again.stderr and "Traceback" not in again.stderr
 
 

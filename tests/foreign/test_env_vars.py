@@ -11,7 +11,7 @@ from golf.foreign.env_techniques import variables_of_techniques
 from golf.foreign.env_vars import translate
 from golf.registry import Variable, technique_types
 from golf.settings.config import ttt_recipe
-from tests.support import compose, script_main
+from tests.support import compose, golf_command
 
 S2 = """
 NCCL_IB_DISABLE=1 RUN_ID=fp16embed DATA_PATH=./data/datasets/fineweb10B_sp1024 \\
@@ -90,7 +90,7 @@ def test_variables_that_the_scripts_never_read_are_named_and_not_translated() ->
     found = translate("MUON_BETA2=0.95 LATE_QAT=1 MATRIX_LR=0.03 torchrun train_gpt.py")
     assert found.without_effect == ["MUON_BETA2=0.95 (never read)", "LATE_QAT=1 (never read)"]
     assert found.overrides == ["model=9l", "scale=record", "optim.matrix_lr=0.03"] and found.unknown == []
-    shown = script_main("from_env", "MUON_BETA2=0.95 torchrun train_gpt.py")
+    shown = golf_command("from-env", "MUON_BETA2=0.95 torchrun train_gpt.py")
     assert shown.returncode == 0 and "MUON_BETA2=0.95 (never read)" in shown.stderr and "MUON" not in shown.stdout
 
 
@@ -305,19 +305,19 @@ def test_what_is_no_single_command_is_refused(line: str, sentence: str) -> None:
 
 def test_script_prints_overrides_and_names_the_rest() -> None:
     line = "MATRIX_LR=0.06 WARMDOWN_ITERS=3600 MLP_HIDDEN=992 torchrun --nproc_per_node=8 train_gpt.py"
-    done = script_main("from_env", line)
+    done = golf_command("from-env", line)
     assert done.returncode == 0 and done.stderr == ""
     assert done.stdout.split() == [
         *("model=9l", "scale=record", "optim.matrix_lr=0.06", "schedule.warmdown_iters=3600"),
         *("model.mlp_hidden=992", "launch.nproc=8"),
     ]
-    unknown = script_main("from_env", "MATRIX_LR=0.06 FOO=1 torchrun train_gpt.py")
+    unknown = golf_command("from-env", "MATRIX_LR=0.06 FOO=1 torchrun train_gpt.py")
     assert unknown.returncode == 1 and "FOO=1" in unknown.stderr and "FOO" not in unknown.stdout
-    order = script_main("from_env", "SHARD_ORDER=44,7 torchrun train_gpt.py").stdout
+    order = golf_command("from-env", "SHARD_ORDER=44,7 torchrun train_gpt.py").stdout
     assert compose([*shlex.split(order), "launch.device=cuda"]).data.shard_order == [44, 7]
     for nothing in ("", "hello world"):
-        assert "got no command line" in script_main("from_env", nothing).stderr
-    wrong = script_main("from_env", "MATRIX_LR=fast torchrun train_gpt.py")
+        assert "got no command line" in golf_command("from-env", nothing).stderr
+    wrong = golf_command("from-env", "MATRIX_LR=fast torchrun train_gpt.py")
     assert wrong.returncode == 2 and "optim.matrix_lr takes a float" in wrong.stderr
 
 

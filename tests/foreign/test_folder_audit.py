@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 
+from golf.commands import cli
 from golf.errors import GolfError
 from golf.foreign.folder_audit import audit
 from golf.foreign.reference import reference_of
 from golf.settings.composition import rules_named
-from scripts import audit_submission
 from tests.foreign.folders import LOG, SCRIPT, SEEDS, claims, in_file, in_logs, log_of, loss_of, train_log, write
 from tests.support import ROOT
 
@@ -180,17 +180,17 @@ def test_an_artifact_that_grows_over_the_cap_with_the_script(tmp_path: Path) -> 
 
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert audit_submission.main([str(write(tmp_path)), "--reference", "1.30"]) == 0
+    assert cli.main(["audit", str(write(tmp_path)), "--reference", "1.30"]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert shown[0].endswith("no fault found, 0 to look at, 3 not checked") and "in order" in shown
     assert "  - 3 seeds in the logs" in shown and "not checked" in shown and "**" not in "".join(shown)
     claims(tmp_path, val_bpb=1.2)
     (tmp_path / "README.md").unlink()
-    assert audit_submission.main([str(tmp_path)]) == 1
+    assert cli.main(["audit", str(tmp_path)]) == 1
     titles = [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()[1:] if line[:1].isalpha()]
     assert titles[:2] == ["missing or unreadable", "claims that are not so"]
     for wrong in (str(tmp_path / "nowhere"), str(tmp_path / "train_gpt.py")):
-        assert audit_submission.main([wrong]) == 2
+        assert cli.main(["audit", wrong]) == 2
     assert LOG  # the made-up logs are of a dialect that is read
 
 

@@ -25,7 +25,7 @@ FIXTURES = Path(__file__).parent / "fixtures"
 
 
 def import_runs(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "scripts/import_runs.py", *map(str, arguments)]
+    command = [sys.executable, "-m", "golf", "import", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
     assert "Traceback" not in done.stderr
     return done

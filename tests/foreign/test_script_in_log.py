@@ -13,7 +13,7 @@ from golf.foreign.env_vars import translate
 from golf.foreign.script_variables import public_variables
 from golf.settings.composition import compose as golf_compose
 from golf.settings.config import Config, to_dict
-from tests.support import ROOT, compose, script_main
+from tests.support import ROOT, compose, golf_command
 
 LOGS = ROOT.parent / "shared" / "logs"
 RULE = "=" * 100
@@ -102,7 +102,7 @@ def test_low_rank_correction_is_off_or_symmetric_if_the_command_says_so(folder: 
 
 
 def test_dead_switches_and_what_has_no_counterpart_are_named(folder: Path) -> None:
-    done = script_main("from_env", "--script", str(folder))
+    done = golf_command("from-env", "--script", str(folder))
     assert "the script declares and never reads: MUON_BETA2" in done.stderr
     assert "defaults of the script without a counterpart here: REACH_OF_SOMETHING=7" in done.stderr
     assert done.returncode == 1, done.stderr
@@ -114,10 +114,10 @@ def test_settings_of_a_log_are_not_the_whole_experiment(tmp_path: Path) -> None:
     log.write_text(lines.format("17059912"))
     found = public_variables(log)
     assert found.defaults["TIED_EMBED_LR"] == "0.05" and "EMBED_LR" not in found.defaults and not found.is_script
-    done = script_main("from_env", "--script", str(tmp_path))
+    done = golf_command("from-env", "--script", str(tmp_path))
     assert done.returncode == 1 and "optim.tied_embed_lr=0.05" in done.stdout and "another one" not in done.stderr
     log.write_text(lines.format("18,897,488"))
-    done = script_main("from_env", "--script", str(tmp_path))
+    done = golf_command("from-env", "--script", str(tmp_path))
     assert "counts 18,897,488 parameters and this model has 17,059,912" in done.stderr
     (tmp_path / "empty").mkdir()
     with pytest.raises(GolfError, match=r"neither train_gpt\.py nor a log"):
@@ -170,7 +170,7 @@ model = GPT()
 def test_parts_of_march_are_known_or_said_to_be_missing(tmp_path: Path) -> None:
     path = tmp_path / "train_gpt.py"
     path.write_text(MARCH)
-    done = script_main("from_env", "--script", str(path))
+    done = golf_command("from-env", "--script", str(path))
     cfg = golf_compose(shlex.split(done.stdout))
     assert cfg.tech["smear"].form == "blend" and cfg.tech["leaky_relu"].slope == 0.4
     assert done.returncode == 1 and "not in the list: quantization and codec (mixed_quantize_int6)" in done.stderr
@@ -179,13 +179,13 @@ def test_parts_of_march_are_known_or_said_to_be_missing(tmp_path: Path) -> None:
     )
     path.write_text(switched.replace("(1 - g)", "(1.0 - g)"))
     assert (
-        golf_compose(shlex.split(script_main("from_env", "--script", str(path)).stdout)).tech["smear"].form == "blend"
+        golf_compose(shlex.split(golf_command("from-env", "--script", str(path)).stdout)).tech["smear"].form == "blend"
     )
     path.write_text(MARCH.replace("mixed_quantize_int6", "kept").replace("(1 - g) * x", "x"))
-    done = script_main("from_env", "--script", str(path))
+    done = golf_command("from-env", "--script", str(path))
     assert done.returncode == 1 and "SmearGate, which has another formula" in done.stderr and "smear" not in done.stdout
     path.write_text(MARCH.replace("mixed_quantize_int6", "kept").replace("SmearGate(512)", "rate"))
-    done = script_main("from_env", "--script", str(path))
+    done = golf_command("from-env", "--script", str(path))
     assert done.returncode == 0 and "smear" not in done.stdout, done.stderr
 
 
@@ -203,7 +203,7 @@ SAME_PARAMETERS = ("NaiveBaseline", "LongContextSeq2048", "LowerLR", "SDClip_Loo
 @needs_logs
 @pytest.mark.parametrize("record", sorted(path.name for path in LOGS.glob("2026*")))
 def test_every_public_folder_is_translated_or_said_to_be_another_model(record: str) -> None:
-    done = script_main("from_env", "--script", str(LOGS / record))
+    done = golf_command("from-env", "--script", str(LOGS / record))
     cfg = golf_compose(shlex.split(done.stdout))
     assert cfg.budget.train_seconds == 600 and cfg.data.train_batch_tokens in (524_288, 786_432)
     if record.startswith("2026-04-29"):

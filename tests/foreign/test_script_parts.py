@@ -14,7 +14,7 @@ from golf.foreign.script_parts import unknown_parts
 from golf.foreign.script_reader import _without_format_strings, parse, read_script
 from golf.foreign.script_variables import public_variables
 from golf.settings.composition import compose
-from tests.support import ROOT, script_main
+from tests.support import ROOT, golf_command
 
 SCRIPTS = ROOT.parent / "shared" / "scripts"
 # A small script in the manner of the public ones: what stands here is known, and each mutant below is not.
@@ -98,7 +98,7 @@ MUTANTS = {  # what a competitor may change, and the name that has to be said
 
 def said(tmp_path: Path, script: str, line: str = "") -> tuple[int, str, str]:
     (tmp_path / "train_gpt.py").write_text(script)
-    done = script_main("from_env", "--script", str(tmp_path / "train_gpt.py"), *([line] if line else []))
+    done = golf_command("from-env", "--script", str(tmp_path / "train_gpt.py"), *([line] if line else []))
     return done.returncode, done.stdout, done.stderr
 
 
@@ -186,7 +186,7 @@ def test_what_is_no_python_at_all_stays_an_error() -> None:
 @pytest.mark.skipif(not SCRIPTS.is_dir(), reason="needs ../shared/scripts, which is not beside this checkout")
 def test_no_public_script_is_silently_another_one() -> None:
     for path in sorted(SCRIPTS.glob("*.py")):
-        done = script_main("from_env", "--script", str(path))
+        done = golf_command("from-env", "--script", str(path))
         assert done.returncode == 1 and re.search("not in the list|without a counterpart|another one", done.stderr), (
             path
         )

@@ -10,7 +10,7 @@ import pytest
 
 from golf.errors import GolfError
 from golf.foreign.script_variables import public_variables
-from tests.support import script_main
+from tests.support import golf_command
 
 SCRIPT = """import os
 from dataclasses import dataclass
@@ -76,7 +76,7 @@ def test_what_is_no_script_is_one_sentence(tmp_path: Path) -> None:
 
 def test_the_command_names_what_the_script_does_not_read(script: Path) -> None:
     line = "MATRIX_LR=0.03 MUON_BETA2=0.9 ROPE_TRAIN_SEQ_LEN=2048 BIGRAM_VOCAB_SIZE=3072 NUM_LAYERS=11 XSA_LAST_N=4 x"
-    done = script_main("from_env", "--script", str(script), line)
+    done = golf_command("from-env", "--script", str(script), line)
     assert done.stdout.split()[2:] == [
         *("optim.matrix_lr=0.03", "model.num_layers=11", "'tech=[xsa]'", "tech.xsa.last_n=4")
     ], done.stderr
@@ -86,12 +86,12 @@ def test_the_command_names_what_the_script_does_not_read(script: Path) -> None:
 
 
 def test_defaults_of_the_script_are_among_the_overrides(script: Path) -> None:
-    done = script_main("from_env", "--script", str(script), "MATRIX_LR=0.03 torchrun train_gpt.py")
+    done = golf_command("from-env", "--script", str(script), "MATRIX_LR=0.03 torchrun train_gpt.py")
     assert done.returncode == 0 and "model.num_layers=11 'tech=[xsa]' tech.xsa.last_n=4" in done.stdout
     assert "select those that the script always has: GATE_WINDOW=12 SWA_EVERY=50" in done.stderr
-    assert script_main("from_env", "--script", str(script.parent / "no.py"), "X=1").returncode == 2
+    assert golf_command("from-env", "--script", str(script.parent / "no.py"), "X=1").returncode == 2
 
 
 def test_a_name_that_families_share_is_not_translated() -> None:
-    done = script_main("from_env", "GATE_WINDOW=12 torchrun train_gpt.py")
+    done = golf_command("from-env", "GATE_WINDOW=12 torchrun train_gpt.py")
     assert done.returncode == 1 and "not known here" in done.stderr and "GATE_WINDOW=12" in done.stderr

@@ -1,10 +1,8 @@
-"""scripts/report.py, power.py and ledger.py from the command line."""
+"""`golf report`, `power` and `ledger` from the command line."""
 
 from __future__ import annotations
 
-import contextlib
 import csv
-import importlib.util
 import io
 import subprocess
 import sys
@@ -16,26 +14,14 @@ from golf.commands import power_command
 from golf.commands.parsing import CommandParser
 from golf.settings.config import RulesConfig
 from tests.report.runs import write_lr_sweep
-from tests.support import ROOT, Done
+from tests.support import ROOT, golf_command
 
 SCORES = {0.04: [1.2286, 1.2279, 1.2291], 0.02: [1.2230, 1.2238, 1.2225], 0.025: [1.2250, 1.2243, 1.2257]}
 
 
-def command(name: str, *arguments: str) -> Done:
-    """Run a script's `main` in this process, which saves the start of an interpreter."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / f"scripts/{name}.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        status = module.main(list(arguments))
-    return Done(status, out.getvalue(), err.getvalue())
-
-
 def test_a_report_is_made_without_torch(runs: Path) -> None:
     write_lr_sweep(runs, SCORES)
-    code = "import runpy, sys; sys.argv[1:] = ['lr']\ntry: runpy.run_path('scripts/report.py', run_name='__main__')\n"
+    code = "import sys\nfrom golf.commands.cli import main\ntry: sys.exit(main(['report', 'lr']))\n"
     code += "finally: print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=300)
     assert done.returncode == 0 and "1.2231" in done.stdout and done.stdout.endswith("False\n"), done.stderr
@@ -43,7 +29,7 @@ def test_a_report_is_made_without_torch(runs: Path) -> None:
 
 def test_report_prints_a_table_and_writes_a_page(runs: Path, tmp_path: Path) -> None:
     write_lr_sweep(runs, SCORES)
-    done = command("report", "lr", "--rules", "strict", "--html", str(tmp_path / "lr.html"), "--format", "csv")
+    done = golf_command("report", "lr", "--rules", "strict", "--html", str(tmp_path / "lr.html"), "--format", "csv")
     assert done.returncode == 0, done.stderr
     rows = {row["variant"]: row for row in csv.DictReader(io.StringIO(done.stdout))}
     assert rows["0.04"]["verdict"] == "reference" and rows["0.025"]["verdict"] == "margin not shown"
@@ -61,25 +47,25 @@ def test_report_prints_a_table_and_writes_a_page(runs: Path, tmp_path: Path) -> 
 )
 def test_mistakes_end_in_one_sentence(runs: Path, arguments: list[str], says: str) -> None:
     write_lr_sweep(runs, {0.04: [1.2286], 0.02: [1.2230]})
-    done = command("report", *arguments)
+    done = golf_command("report", *arguments)
     assert done.returncode == 2 and says in done.stderr and done.stdout == ""
 
 
 def test_power_of_given_and_of_measured_noise(runs: Path) -> None:
-    done = command("power", "--sigma", "0.0013", "--difference", "0.008", "--nats", "--rules", "strict")
+    done = golf_command("power", "--sigma", "0.0013", "--difference", "0.008", "--nats", "--rules", "strict")
     assert "6 seeds of each of the two variants find a difference of 0.008 nats 80% of the time" in done.stdout
     write_lr_sweep(runs, SCORES)
-    done = command("power", "--runs", "lr", "--difference", "0.002", "--format", "csv")
+    done = golf_command("power", "--runs", "lr", "--difference", "0.002", "--format", "csv")
     assert done.stdout.splitlines()[0] == "seeds,smallest_difference_bpb,in_sigma,power"
-    assert command("power", "--difference", "0.002").stderr.startswith("error: How much seeds scatter is not said")
-    assert "2 or more" in command("power", "--sigma", "0.001", "--variants", "1").stderr
+    assert golf_command("power", "--difference", "0.002").stderr.startswith("error: How much seeds scatter is not said")
+    assert "2 or more" in golf_command("power", "--sigma", "0.001", "--variants", "1").stderr
 
 
 def test_ledger_of_nothing_says_where_it_looked(runs: Path) -> None:
-    done = command("ledger")
+    done = golf_command("ledger")
     assert done.returncode == 2 and f"Nothing has finished under {runs} yet" in done.stderr
     write_lr_sweep(runs, SCORES)
-    assert "optim.matrix_lr=0.02" in command("ledger", "--format", "markdown").stdout
+    assert "optim.matrix_lr=0.02" in golf_command("ledger", "--format", "markdown").stdout
 
 
 def test_power_asks_for_more_seeds_where_none_of_these_would_do() -> None:

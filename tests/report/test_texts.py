@@ -25,7 +25,7 @@ from golf.run.result import to_json
 from golf.settings.config import Config, DataConfig, RulesConfig
 from tests.foreign.imports import TOKENS, log
 from tests.report.runs import finished, score, variant, write_lr_sweep, write_run
-from tests.report.test_commands import command
+from tests.support import golf_command
 
 HOUSE = RulesConfig()
 OLDER = {"tokens": 63_779_840}
@@ -160,14 +160,14 @@ def test_sliding_scores_of_two_strides_are_not_compared(runs: Path) -> None:
 
 def test_a_published_score_asks_for_its_text(runs: Path) -> None:
     write_lr_sweep(runs, {0.04: [1.2286, 1.2279], 0.02: [1.2230, 1.2238]})
-    older = command("report", "lr", "--against", "1.2244").stderr
+    older = golf_command("report", "lr", "--against", "1.2244").stderr
     assert "older export, 155.77 MB; on today's split it is 1.2271: give that one" in older
-    done = command("report", "lr", "--against", "1.2271")
+    done = golf_command("report", "lr", "--against", "1.2271")
     assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1
     for part in ("FineWeb validation, 151.08 MB", "the text of the data abcd", "--text own", "--text older"):
         assert part in done.stderr
-    assert "against the published 1.2244" in command("report", "lr", "--against", "1.2244", "--text", "own").stdout
-    assert command("report", "lr", "--against", "1.2244", "--text", "older").returncode == 2
+    assert "against the published 1.2244" in golf_command("report", "lr", "--against", "1.2244", "--text", "own").stdout
+    assert golf_command("report", "lr", "--against", "1.2244", "--text", "older").returncode == 2
 
 
 def test_runs_on_the_split_need_no_word_about_it() -> None:

@@ -14,6 +14,7 @@ import torch
 from golf import train_gpt
 from golf.artifact.script.bundle import Bundle
 from golf.challenge import SUBMISSION_NUMBERS, SUBMISSION_TEXTS
+from golf.commands import cli
 from golf.errors import GolfError
 from golf.foreign.folder_audit import audit
 from golf.jobs.launch.launcher import train_and_score
@@ -26,7 +27,6 @@ from golf.submission.record_folder import problems
 from golf.submission.runs import gather
 from golf.training.data.own_text import OwnDataset
 from golf.training.model.attention import choose_kernel
-from scripts import export_submission
 from tests.support import FinishedRun, compose, tiny_overrides
 
 # The proposal beyond the public runs, and an artifact whose scales were tuned after drift correction.
@@ -60,7 +60,7 @@ def test_a_folder_with_everything_in_it(
 ) -> None:
     target = tmp_path / "record"
     options = ["--wrap", "--reference", "5.0", "--text", "own", "--blurb", "XSA on a tiny model.", "--out", str(target)]
-    assert export_submission.main([str(variant), *WHO, *options]) == 0
+    assert cli.main(["export", str(variant), *WHO, *options]) == 0
     # what the audit will fault is said at once: the tiny text is not FineWeb
     assert "warning: golf audit faults it: " in (shown := capsys.readouterr().out) and "bytes of text" in shown
     names = {p.name for p in target.iterdir()}
@@ -83,7 +83,7 @@ def test_a_folder_with_everything_in_it(
     # the tiny text is not FineWeb, which the audit of the logs says, and nothing else is wrong
     assert [fault for fault in found.faults if "bytes of text" not in fault] == []
     assert [line for line in found.look_at if "bytes" in line] == []
-    assert export_submission.main([str(variant), *WHO, "--out", str(target)]) == 2  # exists already
+    assert cli.main(["export", str(variant), *WHO, "--out", str(target)]) == 2  # exists already
     # the README's own lines run in a copy of the folder, once they say where the data is
     place = shutil.copytree(target, tmp_path / "elsewhere")
     (lines,) = re.findall(r"```bash\n(.*?)```", (place / "README.md").read_text(), re.DOTALL)
@@ -106,7 +106,7 @@ def test_other_exports_pass_the_audit(
     monkeypatch.setenv("GOLF_RUNS", str(tmp_path / "runs"))
     cfg = compose([*tiny_overrides(tiny), *OTHERS[name].split(), "rules.code_bytes=exact"])
     _, folder = train_and_score(cfg)
-    assert export_submission.main([str(folder.path), *WHO, "--wrap", "--out", str(tmp_path / "record")]) == 0
+    assert cli.main(["export", str(folder.path), *WHO, "--wrap", "--out", str(tmp_path / "record")]) == 0
     capsys.readouterr()
     found = audit(tmp_path / "record", None, rules_named("house"))
     assert [fault for fault in found.faults if "bytes of text" not in fault] == []
@@ -119,14 +119,14 @@ def test_a_submission_with_problems_is_refused_and_nothing_is_written(
 ) -> None:
     target = tmp_path / "record"
     options = ["--track", "10min_16mb", "--out", str(target)]
-    assert export_submission.main([str(variant), *WHO, *options]) == 2
+    assert cli.main(["export", str(variant), *WHO, *options]) == 2
     assert "2 of the 3 seeds that the rules want" in capsys.readouterr().err and not target.exists()
     (tmp_path / "file").write_text("")
-    assert export_submission.main([str(variant), *WHO, "--out", str(tmp_path / "file/record")]) == 2
+    assert cli.main(["export", str(variant), *WHO, "--out", str(tmp_path / "file/record")]) == 2
     shown = capsys.readouterr()
     assert "file/record cannot be written" in shown.err and "training it" not in shown.out
     # A published score is one on FineWeb, unless another text is named.
-    assert export_submission.main([str(variant), *WHO, "--reference", "1.2271", "--out", str(target)]) == 2
+    assert cli.main(["export", str(variant), *WHO, "--reference", "1.2271", "--out", str(target)]) == 2
     refused = capsys.readouterr().err
     assert "1.2271 is taken as a score on FineWeb validation" in refused and "--text own" in refused
     assert not target.exists()
@@ -134,7 +134,7 @@ def test_a_submission_with_problems_is_refused_and_nothing_is_written(
 
 @pytest.mark.slow
 def test_the_script_of_a_run_can_be_read_without_a_submission(variant: Path, capsys: pytest.CaptureFixture) -> None:
-    assert export_submission.main(["--read", str(variant)]) == 0
+    assert cli.main(["export", "--read", str(variant)]) == 0
     shown = capsys.readouterr().out
     assert "class XSA" in shown
     compile(shown, "run.py", "exec")
@@ -142,7 +142,7 @@ def test_the_script_of_a_run_can_be_read_without_a_submission(variant: Path, cap
 
 @pytest.mark.slow
 def test_a_submission_names_its_author(variant: Path, capsys: pytest.CaptureFixture) -> None:
-    assert export_submission.main([str(variant)]) == 2 and "add --author and --github-id" in capsys.readouterr().err
+    assert cli.main(["export", str(variant)]) == 2 and "add --author and --github-id" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 
+from golf.commands import cli
 from golf.foreign.folder_audit import audit
 from golf.run.result import OK, read_result
 from golf.settings.composition import rules_named
 from golf.training.data.own_text import OwnDataset
-from scripts import export_submission
 from tests.support import golf_command, golf_main, tiny_overrides
 
 TERNARY, DELTA_NET = "records/2026-03-24_ternary_unet", "notable/2026-04-28_gated_deltanet"
@@ -52,7 +52,7 @@ def test_a_run_is_exported_rehearsed_and_audited(
     assert result.state == OK
     target = tmp_path / "submission"
     who = ["--author", "A. Golfer", "--github-id", "agolfer"]
-    assert export_submission.main([str(folder.parent), *who, "--wrap", "--text", "own", "--out", str(target)]) == 0
+    assert cli.main(["export", str(folder.parent), *who, "--wrap", "--text", "own", "--out", str(target)]) == 0
     # The export trains its script beside the framework.
     assert f"bytes of artifact\n{target}: 1 seed" in capsys.readouterr().out
     found = audit(target, None, rules_named("house"))

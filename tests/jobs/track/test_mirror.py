@@ -26,7 +26,7 @@ from golf.settings.config import Config
 from golf.settings.jobs_config import TrackConfig
 from golf.training.data.own_text import OwnDataset
 from tests.report.runs import write_run
-from tests.support import ROOT, Done, golf_main, golf_train, only_run, script_main, tiny_overrides
+from tests.support import ROOT, Done, golf_command, golf_main, golf_train, only_run, tiny_overrides
 from tests.wandb_server import DEAD, KEY, WandbServer, serve_wandb
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="needs wandb")
@@ -207,7 +207,7 @@ def sync(runs: Path, server: WandbServer, *options: str) -> Done:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {**server.environment, "GOLF_RUNS": str(runs)}.items():
             patch.setenv(name, value)
-        return script_main("sync_wandb", *options)
+        return golf_command("sync", *options)
 
 
 def test_runs_made_without_a_mirror_are_uploaded_later_and_once(

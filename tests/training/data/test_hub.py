@@ -44,7 +44,7 @@ def published(tmp_path: Path) -> Path:
 
 def get_data(hub: Hub, root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "HF_ENDPOINT": hub.endpoint, "HF_HUB_DISABLE_TELEMETRY": "1"}
-    command = [sys.executable, "scripts/get_data.py", "--root", str(root), *arguments]
+    command = [sys.executable, "-m", "golf", "data", "get", "--root", str(root), *arguments]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
 
 

@@ -15,7 +15,7 @@ from golf.training.data.documents import BOS_ID, ShardWriter, train_tokenizer
 from golf.training.data.own_text import OwnDataset, Recipe, make_dataset, read_documents
 from golf.training.data.shards import find_shards, open_shard
 from tests.foreign.test_byte_audit import field_tokenizer, written
-from tests.support import make_text, parity, script_main
+from tests.support import golf_command, make_text, parity
 
 
 def documents_of(tiny: OwnDataset, split: str) -> list[str]:
@@ -207,7 +207,7 @@ def test_the_command_says_what_it_did(tmp_path: Path) -> None:
     texts = [make_text(8, seed).title() for seed in range(30)]
     (tmp_path / "docs.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in [*texts, "", texts[0]]))
     arguments = (str(tmp_path / "docs.jsonl"), "--name", "mine", "--vocab-size", "300", "--root", str(tmp_path))
-    done = script_main("tokenize_docs", *arguments, "--caseops", "--val-docs", "3")
+    done = golf_command("data", "tokenize", *arguments, "--caseops", "--val-docs", "3")
     assert done.returncode == 0, done.stderr
     assert "validation: 3 documents, whose text no training document has" in done.stdout
     assert "left out of training, because validation has the same text: 1 document" in done.stdout
