@@ -9,13 +9,17 @@ import json
 import os
 import platform
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from golf.errors import GolfError
 
+# What reading a damaged file raises, or its content where it is used.
+DAMAGED = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
+MOST_READ_BYTES = 1 << 28  # of a file that is read whole; the largest of golf's own have some megabytes
 NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)  # errors of file systems without hard links
 
 
@@ -107,12 +111,62 @@ def append_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
         file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
 
 
+def open_plain(path: Path) -> BinaryIO:
+    """Open a file for reading.
+
+    Raises `OSError` for a link, which could lead anywhere, and for a pipe or device, where a reader would hang.
+    """
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, "it is a link, and links are not followed here", str(path))
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is no plain file", str(path))
+    return file
+
+
+def read_plain(path: Path, last_bytes: int = 0) -> bytes:
+    """Return the content of a file, or its last bytes.
+
+    Raises `OSError` as `open_plain` does, and for a file that is too large to be one of golf's.
+    """
+    with open_plain(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if last_bytes:
+            file.seek(max(0, size - last_bytes))
+        elif size > MOST_READ_BYTES:
+            raise OSError(errno.EFBIG, f"it has {size:,} bytes, more than {MOST_READ_BYTES:,}", str(path))
+        return file.read(last_bytes or MOST_READ_BYTES)
+
+
+def parsed(content: bytes | str) -> Any:
+    """Return the value of a JSON text. Raises `ValueError` for any other text, however deep it is nested."""
+    try:
+        return json.loads(content)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def read_json(path: Path) -> Any:
+    """Return the value of a JSON file. Raises `OSError` and `ValueError` as `read_plain` and `parsed` do."""
+    return parsed(read_plain(path))
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file; empty if there is none or it cannot be read."""
+    try:
+        values = read_json(path)
+    except (OSError, ValueError):
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the objects of a file of JSON lines, none without the file. A line that was cut off is left out."""
     with contextlib.suppress(OSError):
-        for line in path.read_text(errors="replace").splitlines():
+        for line in read_plain(path).splitlines():
             with contextlib.suppress(ValueError):
-                values = json.loads(line)
+                values = parsed(line)
                 if isinstance(values, dict):
                     yield values
 

@@ -2,10 +2,11 @@
 
 The page reads the files of the runs root every few seconds. It needs no network; Ctrl-C ends it.
 
-    golf board                          # at http://127.0.0.1:8008/
+    golf board                          # prints its address, which has a random token
     golf report lr --html lr.html       # the same page of a sweep as one file to send
     golf board --port 9000              # another port; from elsewhere: ssh -L 9000:127.0.0.1:9000 HOST
-    golf board --host 0.0.0.0           # for other machines; the printed address then has a random token
+    golf board --host 0.0.0.0           # for other machines
+    golf board --no-token               # for all accounts of this machine, who may then read runs and write notes
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def main(arguments: list[str]) -> int:
     plotly_file()
     root = runs_root()
     board = Board(root, rules_named(args.rules), SweepJobs().latest)
-    token = "" if is_this_machine(args.host) else secrets.token_urlsafe(16)
+    if args.no_token and not is_this_machine(args.host):
+        raise GolfError(f"--no-token serves this machine alone, and {args.host} is more: leave one of the two out.")
+    token = "" if args.no_token else secrets.token_urlsafe(16)
     try:
         server = BoardServer((args.host, args.port), board, token)
     except (OSError, OverflowError) as error:

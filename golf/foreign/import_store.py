@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from golf.files import write_json
+from golf.files import DAMAGED, read_json, write_json
 from golf.foreign.claims import claim_faults
 from golf.foreign.folder_reader import ForeignFolder, read_folders
 from golf.foreign.foreign_run import ForeignRun
@@ -17,7 +16,7 @@ from golf.foreign.readme_claims import find_readme, readme_faults
 from golf.foreign.run_audit import audit_runs, copies, same_seed_faults, shard_faults
 from golf.foreign.script_audit import SCRIPT
 from golf.foreign.submitted_runs import Logs, submitted
-from golf.report.imported_rows import DAMAGED, imported_folder, rows_of_record
+from golf.report.imported_rows import imported_folder, rows_of_record
 from golf.words import listed
 
 FORMAT = 1
@@ -67,8 +66,8 @@ def store(values: dict[str, Any], root: Path) -> Path:
 def _origin(path: Path) -> str | None:
     """Return the folder that a record was imported from, None if the record is damaged."""
     try:
-        return str(json.loads(path.read_bytes())["imported_from"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return str(read_json(path)["imported_from"])
+    except DAMAGED:
         return None
 
 
@@ -109,7 +108,7 @@ def read_records(root: Path) -> list[dict[str, Any]]:
     records = []
     for path in sorted(imported_folder(root).glob("*/import.json")):
         try:
-            values = json.loads(path.read_bytes())
+            values = read_json(path)
             # A record from which no rows can be made is as damaged as one that is not JSON.
             rows_of_record(values)
             records.append(values)

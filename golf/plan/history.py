@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from golf.errors import GolfError
+from golf.files import read_json
 from golf.plan.flops import flops_per_token
 from golf.run.environment import kind_of
 from golf.run.folder import RunFolder
@@ -39,7 +39,7 @@ def finished_runs(root: Path) -> list[FinishedRun]:
         folder = RunFolder(path.parent)
         try:
             result = read_result(path)
-            machine = kind_of(json.loads((folder.path / "environment.json").read_text()))
+            machine = kind_of(read_json(folder.path / "environment.json"))
             if result.artifact_bytes and result.steps:
                 runs.append(FinishedRun(folder, folder.read_config(), result, machine))
         except (GolfError, OSError, ValueError, KeyError):

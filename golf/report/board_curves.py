@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 from pathlib import Path
 from typing import Any
 
+from golf.files import open_plain, parsed
 from golf.report.rows import is_number
 
 # event → (values on its x axes and y axes), the same names in every answer
 TRAIN, VALIDATION = "train", "validation"
+MOST_ADDED_BYTES = 1 << 24  # bytes of a file that one look reads; the next one goes on behind them
 FIELDS = {
     TRAIN: ("step", "tokens", "train_seconds", "train_loss", "lr_multiplier", "tokens_per_second"),
     VALIDATION: ("step", "tokens", "train_seconds", "val_loss", "val_bpb"),
@@ -33,21 +34,20 @@ class MetricsTail:
     def refresh(self) -> None:
         """Read the whole lines that were added since the last time."""
         try:
-            # A link could lead out of the runs root.
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW)
+            file = open_plain(self.path)
         except OSError:
             return
-        with os.fdopen(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
+        with file:
+            status = os.fstat(file.fileno())
             if status.st_size < self._read_bytes:
                 self.generation += 1
                 self._read_bytes = 0
                 self._forget()
             self._written_at = status.st_mtime
             file.seek(self._read_bytes)
-            added = file.read()
-        # The last line may be half written: it is read next time.
-        whole = added[: added.rfind(b"\n") + 1]
+            added = file.read(MOST_ADDED_BYTES)
+        # The last line may be half written: it is read next time. No line of golf's is as long as what is read at once.
+        whole = added if len(added) == MOST_ADDED_BYTES else added[: added.rfind(b"\n") + 1]
         self._read_bytes += len(whole)
         for line in whole.splitlines():
             self._take(line)
@@ -80,8 +80,8 @@ class MetricsTail:
 
     def _take(self, line: bytes) -> None:
         try:
-            event = json.loads(line)
-            kind, step = event["event"], event.get("step")
+            event = parsed(line)
+            kind, step = str(event["event"]), event.get("step")
         except (ValueError, KeyError, TypeError, AttributeError):
             return
         if kind in FIELDS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from golf.report.board_values import RunsRoot
 from golf.report.findings import Findings
 from golf.run.folder import RunFolder, runs_root
 
+FOLDERS = re.compile(r"(?:~|(?<![\w.~]))/(?:[^\s/'\"=,:]+/)+")  # of an absolute path, or one below a home
 MOST_PAGES = 40  # runs whose pages are in a file
 MOST_POINTS = 1000  # points of a curve and event, so that a file of many runs can still be sent
 # A browser enforces it for a file, too: scripts and data of this file, and no other place.
@@ -43,18 +45,35 @@ def answers(findings: Findings) -> dict[str, Any]:
     waiting = sum(row.path is None and row.is_open for row in rows)
     sweep = {"name": findings.study.title, "kind": findings.study.kind, "created": "", "error": ""}
     pages = dict(list(folders.items())[:MOST_PAGES])
-    return {
-        "written_at": time.time(),
+    names = dict.fromkeys(row.host for row in rows if row.host)
+    hosts = {host: f"machine {number}" for number, host in enumerate(names, start=1)}
+    told = {
         "api/overview": {**runs.overview(), "sweeps": [{**sweep, "runs": list(folders), "waiting": waiting}]},
         "api/sweep": sweep_values(findings, runs_root()),
-        "api/run": {id: _without_paths(run_values(RunFolder(path))) for id, path in pages.items()},
-        "api/curves": {id: _thinned(runs.tail(id).since(0, {})) for id in folders},
+        "api/run": {id: _without_files(run_values(RunFolder(path))) for id, path in pages.items()},
     }
+    curves = {id: _thinned(runs.tail(id).since(0, {})) for id in folders}
+    return {"written_at": time.time(), "api/curves": curves, **_without_places(told, hosts)}
 
 
-def _without_paths(page: dict[str, Any]) -> dict[str, Any]:
-    """Return the page of a run without what names this machine and its folders: the file may go to anybody."""
-    return {**page, "folder": "", "log": "", "files": [], "made": {**page["made"], "host": ""}}
+def _without_files(page: dict[str, Any]) -> dict[str, Any]:
+    """Return the page of a run without log, files and host, which say more than a report is for."""
+    result = {key: value for key, value in page["result"].items() if key != "host"}
+    return {**page, "folder": "", "log": "", "files": [], "made": {**page["made"], "host": ""}, "result": result}
+
+
+def _without_places(value: Any, hosts: Mapping[str, str]) -> Any:
+    """Return plain values without folders, in whose sentences `hosts` have numbers: the file may go to anybody."""
+    if isinstance(value, dict):
+        return {key: _without_places(part, hosts) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_places(part, hosts) for part in value]
+    if not isinstance(value, str):
+        return value
+    text = FOLDERS.sub("…/", value)
+    # A single word is a state, a name or a number, which may be called like a machine.
+    names = "|".join(map(re.escape, sorted(hosts, key=len, reverse=True)))
+    return re.sub(rf"(?<![\w-])(?:{names})(?![\w-])", lambda m: hosts[m[0]], text) if names and " " in text else text
 
 
 def _thinned(curve: dict[str, Any]) -> dict[str, Any]:

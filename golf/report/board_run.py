@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
+import hashlib
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from golf.errors import GolfError
-from golf.files import write_atomic
+from golf.files import read_object, read_plain, write_atomic
 from golf.run.folder import RunFolder
 from golf.run.identity import flat
 from golf.words import as_override, counted
@@ -21,28 +21,31 @@ BINARY = "application/octet-stream"
 KINDS = {".png": "image/png", ".golf": BINARY, ".safetensors": BINARY}  # everything else is shown as text
 
 
-def read_plain(path: Path, last_bytes: int | None = None) -> bytes:
-    """Return the content of a file or its last bytes; nothing for a link, which could lead out of the runs root."""
-    try:
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-            if last_bytes:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - last_bytes))
-            return file.read()
-    except OSError:
-        return b""
-
-
 def remarks_of(folder: RunFolder) -> dict[str, Any]:
     """Return the run's note, as written on the board or else by `note=`, and its tags."""
-    values = _json(folder.config)
+    values = read_object(folder.config)
     tags = values.get("tags")
-    own = folder.note.is_file()
-    note = read_plain(folder.note).decode(errors="replace") if own else str(values.get("note") or "")
-    return {"note": note, "tags": [str(tag) for tag in tags] if isinstance(tags, list) else []}
+    try:
+        note = read_plain(folder.note).decode(errors="replace")
+    except FileNotFoundError:
+        note = str(values.get("note") or "")
+    except OSError as error:
+        note = f"(note.txt cannot be read: {error.strerror})"
+    return {"note": note, "note_id": note_id(note), "tags": [str(tag) for tag in _list(tags)]}
 
 
-def write_note(folder: RunFolder, content: bytes) -> None:
-    """Write a note into the run's folder. Raises `GolfError` for a text that is too long or no text."""
+def note_id(note: str) -> str:
+    """Return a short hash by which a page says which note it has shown."""
+    return hashlib.sha256(note.encode(errors="replace")).hexdigest()[:12]
+
+
+def write_note(folder: RunFolder, content: bytes, seen: str) -> None:
+    """Write a note into the run's folder.
+
+    Raises `GolfError` for a text that is too long or no text, and if the note there is not the one of the id `seen`.
+    """
+    if (there := remarks_of(folder))["note_id"] != seen:
+        raise GolfError(f"the note is another one meanwhile, {there['note']!r}; save once more to replace it.")
     if len(content) > MOST_NOTE_BYTES:
         raise GolfError(f"A note has at most {MOST_NOTE_BYTES:,} bytes; this one has {len(content):,}.")
     try:
@@ -53,22 +56,23 @@ def write_note(folder: RunFolder, content: bytes) -> None:
 
 def run_values(folder: RunFolder) -> dict[str, Any]:
     """Return settings, command, commit, machine, warnings, the end of the log and the files of a run."""
-    result, environment, log = _json(folder.result), _json(folder.path / "environment.json"), _log(folder)
-    git = environment.get("git") or {}
+    result, environment, log = read_object(folder.result), read_object(folder.path / "environment.json"), _log(folder)
+    settings = flat(read_object(folder.config))
+    git, packages = (_dict(environment.get(key)) for key in ("git", "packages"))
     commit = f"{git.get('commit', '')}{' with changes' if git.get('dirty') else ''}"
     made = {
-        "command": " ".join(map(str, environment.get("command") or [])),
+        "command": " ".join(map(str, _list(environment.get("command")))),
         "commit": commit,
         "host": result.get("host", ""),
         "started_at": environment.get("started_at"),
         "python": environment.get("python", ""),
-        "torch": (environment.get("packages") or {}).get("torch", ""),
+        "torch": packages.get("torch", ""),
     }
     return {
         "made": made,
-        "settings": {key: as_override(value) for key, value in sorted(flat(_json(folder.config)))},
+        "settings": {key: as_override(value) for key, value in sorted(settings, key=itemgetter(0))},
         "result": {key: value for key, value in flat(result) if isinstance(value, int | float | str)},
-        "warnings": [str(sentence) for sentence in result.get("warnings") or []],
+        "warnings": [str(sentence) for sentence in _list(result.get("warnings"))],
         "log": log,
         "files": [[name, size, size <= MOST_FILE_BYTES] for name, (_, size) in files_of(folder).items()],
         "folder": str(folder.path),
@@ -92,7 +96,10 @@ def file_of(folder: RunFolder, name: str) -> tuple[bytes, str]:
     path, size = files[name]
     if size > MOST_FILE_BYTES:
         raise GolfError(f"{name} has {size:,} bytes, too many to send: it is {path}.")
-    return read_plain(path), KINDS.get(path.suffix, "text/plain")
+    try:
+        return read_plain(path), KINDS.get(path.suffix, "text/plain")
+    except OSError as error:
+        raise GolfError(f"{name} cannot be read ({error.strerror}).") from error
 
 
 def artifact_values(folder: RunFolder) -> dict[str, Any]:
@@ -107,14 +114,22 @@ def artifact_values(folder: RunFolder) -> dict[str, Any]:
 
 
 def _log(folder: RunFolder) -> str:
-    end = next((text for name in LOGS if (text := read_plain(folder.path / name, LOG_BYTES))), b"")
+    end = next(filter(None, (_end(folder.path / name) for name in LOGS)), b"")
     # The first line may have lost its begin.
     return (end.partition(b"\n")[2] if len(end) == LOG_BYTES else end).decode(errors="replace")
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _end(path: Path) -> bytes:
+    """Return the last bytes of a log; nothing if it cannot be read."""
     try:
-        value = json.loads(read_plain(path))
-    except ValueError:
-        return {}
+        return read_plain(path, LOG_BYTES)
+    except OSError:
+        return b""
+
+
+def _dict(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

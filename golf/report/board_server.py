@@ -103,7 +103,7 @@ class Board:
 
     def note(self, query: Query, content: bytes) -> dict[str, Any]:
         """Write the note on the run `run` and return what the overview now says of it."""
-        write_note(self.runs.folder(_one(query, "run")), content)
+        write_note(self.runs.folder(_one(query, "run")), content, _one(query, "seen"))
         return self.runs.overview()["runs"][_one(query, "run")]
 
     def jobs(self, query: Query) -> dict[str, Any]:
@@ -243,7 +243,8 @@ def as_json(values: Any) -> bytes:
         text = json.dumps(values, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except ValueError:
         text = json.dumps(_finite(values), ensure_ascii=False, separators=(",", ":"))
-    return text.encode()
+    # JSON may hold halves of characters, which no UTF-8 has.
+    return text.encode(errors="replace")
 
 
 def _finite(value: Any) -> Any:

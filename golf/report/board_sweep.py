@@ -45,7 +45,9 @@ def sweep_values(findings: Findings, root: Path) -> dict[str, Any]:
 
 
 def _columns(findings: Findings, filled: list[Column]) -> tuple[list[Column], int]:
-    """Return the columns with the verdict early, and how many stand before it."""
+    """Return the columns with the verdict early, and how many stand before it. A sweep without runs has none."""
+    if not filled:
+        return [], 0
     name, *others = filled
     verdict = [column for column in others if column.key == "verdict"]
     rest = others[len(verdict) :]

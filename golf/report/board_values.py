@@ -186,7 +186,7 @@ def _run_folders(root: Path) -> Iterator[tuple[str, Path]]:
 def _sweep_records(root: Path) -> Iterator[tuple[str, Path]]:
     for folder in _folders(root / "sweeps"):
         path = Path(folder.path, "sweep.json")
-        if path.is_file() and not path.is_symlink():
+        if os.path.lexists(path):
             yield folder.name, path
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable
 from dataclasses import replace
@@ -10,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from golf.challenge import CAP_BYTES
+from golf.files import DAMAGED, read_json
 from golf.report.rows import IMPORTED, UNREADABLE, RunRow, bytes_per_token
 from golf.report.texts import UNKNOWN_TEXT, imported_text
 from golf.report.variants import Variant
 from golf.tables import grouped
 
-DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError)
 _WHOLE = ("artifact_bytes", "code_bytes", "total_bytes", "steps")
 _REAL = (
     *("pre_quant_bpb", "post_quant_bpb", "sliding_bpb", "ttt_bpb", "val_bpb", "val_loss"),
@@ -73,7 +72,7 @@ def find_imported(target: str, root: Path) -> list[RunRow]:
     for folder in (Path(target), imported_folder(root) / target):
         if (path := folder / "import.json").is_file():
             try:
-                return rows_of_record(json.loads(path.read_bytes()), folder)
+                return rows_of_record(read_json(path), folder)
             except DAMAGED as error:
                 reason = f"import.json cannot be read ({type(error).__name__}: {error}): import it again"
                 return [RunRow(folder.name, folder.name, None, UNREADABLE, reason, IMPORTED, folder)]

@@ -6,7 +6,6 @@ Plain JSON is read, without the schema and without torch, so that a thousand run
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from golf.bits import STANDARD
+from golf.files import DAMAGED, read_json
 from golf.report.texts import own_text
 from golf.run.environment import kind_of
 from golf.run.folder import is_of_folder
 from golf.run.identity import identity_of
-from golf.run.result import CRASHED, FINAL, INTERRUPTED, OK, check_types
+from golf.run.result import CRASHED, FINAL, INTERRUPTED, LARGEST, OK, check_types
 
 OWN, IMPORTED = "own", "imported"
 UNFINISHED = "unfinished"  # folder without a result: the run goes on or was killed
@@ -89,8 +89,8 @@ class RunRow:
 
 
 def is_number(value: float | None) -> bool:
-    """Tell whether `value` is known and finite."""
-    return value is not None and math.isfinite(value)
+    """Tell whether `value` is known, finite and small enough to be anything that was counted."""
+    return value is not None and abs(value) < LARGEST
 
 
 def is_score(value: object) -> bool:
@@ -109,7 +109,7 @@ def bytes_per_token(val_loss: float | None, val_bpb: float | None) -> float | No
 def row_of(folder: Path) -> RunRow:
     """Return the row of one run folder from its `result.json`; without one, a row with the reason."""
     try:
-        values = json.loads((folder / "result.json").read_bytes())
+        values = read_json(folder / "result.json")
         row = row_of_result(values, folder)
         # One damaged result must not stop a table of all.
         check_types(row)
@@ -118,7 +118,7 @@ def row_of(folder: Path) -> RunRow:
         return _without_result(folder, UNREADABLE, f"result.json is of {row.name}-{row.variant}/seed{row.seed}")
     except FileNotFoundError:
         return _without_result(folder, UNFINISHED, "no result.json: it is running or was killed")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except DAMAGED as error:
         return _without_result(folder, UNREADABLE, f"result.json cannot be read ({type(error).__name__}: {error})")
 
 
@@ -169,8 +169,8 @@ def row_of_result(values: Mapping[str, Any], folder: Path | None = None) -> RunR
 def read_settings(folder: Path) -> dict[str, Any]:
     """Return the settings of a run's configuration by full key, `group.key`; empty if they cannot be read."""
     try:
-        return identity_of(json.loads((folder / "config.json").read_bytes()))
-    except (OSError, ValueError, AttributeError):
+        return identity_of(read_json(folder / "config.json"))
+    except DAMAGED:
         return {}
 
 
@@ -188,8 +188,8 @@ def _environment(folder: Path) -> dict[str, Any]:
     What is not known is left out.
     """
     shown: dict[str, Any] = {}
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        environment = json.loads((folder / "environment.json").read_bytes())
+    with contextlib.suppress(*DAMAGED):
+        environment = read_json(folder / "environment.json")
         shown["machine"] = kind_of(environment)
         if git := environment.get("git"):
             shown["code"] = f"{git['commit'][:12]}{EDITED if git['dirty'] else ''}"

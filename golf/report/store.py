@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from golf.errors import GolfError
+from golf.files import DAMAGED, read_json
 from golf.report.rows import UNREADABLE, RunRow, is_score, row_of
 from golf.run.folder import age_of_attempt, runs_root
 from golf.run.result import CRASHED, FINAL, INTERRUPTED, OK
@@ -29,14 +30,30 @@ def find_record(target: str, root: Path) -> dict[str, Any] | None:
         raise GolfError(f"{target} begins the names of several sweeps; say which: {names}.")
     # A path comes before a name, and a whole name before the start of one.
     for path in (Path(target) / "sweep.json", Path(target), root / "sweeps" / target / "sweep.json", *begun):
-        if path.name == "sweep.json" and path.is_file():
+        # A link that leads nowhere is there, too.
+        if path.name == "sweep.json" and os.path.lexists(path):
             try:
-                record = json.loads(path.read_bytes())
-                runs = [dict(run, variant_id=str(run["variant_id"]), seed=int(run["seed"])) for run in record["runs"]]
-                return {**record, "name": record["name"], "runs": runs}
-            except (ValueError, KeyError, TypeError) as error:
+                return _checked(read_json(path))
+            except DAMAGED as error:
                 raise GolfError(f"{path} is not the record of a sweep ({error}).") from error
     return None
+
+
+def _checked(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a sweep's record with ids as texts and seeds as numbers. Raises one of `DAMAGED` if it is none."""
+    runs = [dict(run, variant_id=str(run["variant_id"]), seed=int(run["seed"])) for run in record["runs"]]
+    if not all(re.fullmatch(r"[\w-]+", run["variant_id"], re.ASCII) for run in runs):
+        raise ValueError("an id of a variant in it is none")
+    plan = record.get("sequential") or {"seeds": [], "reference": ""}
+    if not all(isinstance(seed, int) for seed in plan["seeds"]):
+        raise TypeError("a seed of its rounds is no whole number")
+    texts = [record["name"], *(record.get(key) or "" for key in ("kind", "created", "reference")), plan["reference"]]
+    texts += [*record.get("command", []), *record.get("swept", [])]
+    for run in (*runs, *record.get("refused", [])):
+        texts += [*run.get("overrides", []), run.get("name", ""), run.get("error", "")]
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("a name or an override in it is no text")
+    return {**record, "runs": runs}
 
 
 def root_of(target: str, root: Path) -> Path:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from golf.errors import GolfError
+from golf.files import DAMAGED, read_json
 from golf.report.public_records import parent_of
 from golf.report.store import begun_variant
 from golf.run.difference import Difference, differences, environment_differences
@@ -71,8 +72,8 @@ def _of_folder(path: Path) -> Side:
     for folder in (path, path.parent, *sorted(path.glob("seed*"))):
         if (folder / "config.json").is_file():
             try:
-                cfg = from_dict(Config, json.loads((folder / "config.json").read_text()))
-            except (OSError, ValueError) as error:
+                cfg = from_dict(Config, read_json(folder / "config.json"))
+            except DAMAGED as error:
                 raise GolfError(f"{folder / 'config.json'} cannot be read ({error}).") from error
             return Side(cfg, folder if path == folder or path.parent == folder else None)
     raise GolfError(f"{path} is not the folder of a run or a variant: there is no config.json in it.")
@@ -85,7 +86,7 @@ def explained(one: Side, other: Side) -> list[str]:
     lines = [f"one variant, {ids[0]}" if not variant else f"two variants, {ids[0]} and {ids[1]}: they differ in"]
     lines += [*map(_shown, variant), *_section("different, but no part of the variant:", besides)]
     if one.folder and other.folder:
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(*DAMAGED):
             lines += _section("made with:", environment_differences(one.folder, other.folder))
     return lines
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 
 from safetensors import SafetensorError, safe_open
 
 from golf.errors import GolfError
-from golf.files import disk_errors
+from golf.files import disk_errors, read_json
 from golf.run.folder import RunFolder, attempts, create_run_folder, describe, state_of
 from golf.run.identity import variant_id
 from golf.run.locks import Lock, is_held, lock_file
@@ -76,7 +75,7 @@ def _to_resume(cfg: Config) -> RunFolder | None:
 def sound_steps(folder: RunFolder) -> int:
     """Return the steps of the folder's checkpoint, -1 if a file of it is missing or damaged."""
     try:
-        latest = json.loads((folder.checkpoint / "latest.json").read_text())
+        latest = read_json(folder.checkpoint / "latest.json")
         for rank in range(int(latest["ranks"])):
             # The header has the lengths of all tensors, which are compared with the file's.
             with safe_open(folder.checkpoint / f"step{latest['step']}" / f"rank{rank}.safetensors", "np"):

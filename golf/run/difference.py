@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from golf.files import read_json
 from golf.run.identity import flat, identity
 from golf.settings.config import Config, to_dict
 from golf.settings.unread import is_unread
@@ -58,7 +58,7 @@ def environment_differences(one: Path, other: Path) -> list[Difference]:
 
 
 def _environment(folder: Path) -> dict[str, Any]:
-    record = json.loads((folder / "environment.json").read_text())
+    record = read_json(folder / "environment.json")
     return dict(flat({key: record.get(key) for key in ENVIRONMENT_KEYS}))
 
 

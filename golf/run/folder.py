@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from golf.errors import GolfError
-from golf.files import disk_errors, read_lines, write_atomic, write_json, write_new
+from golf.files import DAMAGED, disk_errors, read_json, read_lines, write_atomic, write_json, write_new
 from golf.idea_folders import outside_folders
 from golf.paths import ROOT
 from golf.run.environment import environment_record
@@ -69,13 +69,13 @@ class RunFolder:
 
     def read_machine_warnings(self) -> list[str]:
         """Return the warnings about the machines of all nodes."""
-        return [s for path in sorted(self.path.glob("machine.node*.json")) for s in json.loads(path.read_text())]
+        return [s for path in sorted(self.path.glob("machine.node*.json")) for s in read_json(path)]
 
     def read_config(self) -> Config:
         """Return the resolved configuration. Raises `GolfError` for a file that is damaged or of another version."""
         try:
-            return from_dict(Config, json.loads(self.config.read_text()))
-        except (OSError, ValueError, TypeError, AttributeError) as error:
+            return from_dict(Config, read_json(self.config))
+        except DAMAGED as error:
             raise GolfError(f"{self.config} cannot be read ({error}): copy it again, or repeat the run.") from error
 
     def events(self) -> Iterator[dict[str, Any]]:
@@ -165,9 +165,9 @@ def state_of(folder: RunFolder) -> str:
     """Return the state of the run's result; empty without one."""
     try:
         # Not by `read_result`: a result of another version has a state, too.
-        values = json.loads(folder.result.read_text())
+        values = read_json(folder.result)
         return values["state"] if is_of_folder(values, folder.path) else ""
-    except (OSError, ValueError, LookupError, TypeError):
+    except DAMAGED:
         return ""
 
 
@@ -186,8 +186,8 @@ def age_of_attempt(path: Path) -> tuple[float, int, str]:
     number = int(suffix) if suffix.isdigit() else 1
     try:
         record = path / "environment.json"
-        return float(json.loads(record.read_text()).get("started_at", 0.0)), number, path.parent.name
-    except (OSError, ValueError, TypeError, AttributeError):
+        return float(read_json(record).get("started_at", 0.0)), number, path.parent.name
+    except DAMAGED:
         # A folder without the record was cut short while it was made, so it is the newest.
         return float("inf"), number, path.parent.name
 

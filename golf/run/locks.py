@@ -84,7 +84,7 @@ def is_locked(name: str) -> bool:
 def is_held(path: Path) -> bool:
     """Tell whether a process holds the lock of the file `path` now."""
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return False
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import UnionType
@@ -12,9 +11,11 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from golf.bits import Score
 from golf.errors import GolfError
+from golf.files import DAMAGED, read_json
 
 OK, OVER_BYTES, OVER_TIME = "ok", "over_bytes", "over_time"
 DIVERGED, CRASHED, INTERRUPTED = "diverged", "crashed", "interrupted"
+LARGEST = 1e100  # no count of a run is near; JSON has whole numbers that no float can hold
 PRUNED = "pruned"  # ended early by an earlier version, because it was too far behind the reference halfway
 VOID = "void"  # something that was selected did nothing, so the run did not test it
 # Another attempt at a run in one of these would end alike; the other states were cut short.
@@ -97,17 +98,19 @@ def _scalars(kind: type) -> dict[str, tuple[type, ...]]:
 
 
 def check_types(node: Any) -> None:
-    """Raise TypeError for the first text or number of the dataclass `node` that is of another type than its field."""
+    """Raise TypeError for the first field of the dataclass `node` whose text or number cannot be one of a run."""
     for name, types in _scalars(type(node)).items():  # type: ignore[arg-type]  # classes can be hashed
         value = getattr(node, name)
         if not isinstance(value, types) or isinstance(value, bool):
-            raise TypeError(f"{name} is {value!r}")
+            raise TypeError(f"{name} is {str(value)[:40]!r}")
+        if isinstance(value, int) and abs(value) > LARGEST:
+            raise TypeError(f"{name} is larger than anything that was counted")
 
 
 def read_result(path: Path) -> Result:
     """Return the result in the file `path`. Raises `GolfError` if this version cannot read it."""
     try:
-        values = json.loads(path.read_text())
+        values = read_json(path)
         # JSON has lost the class of the scores.
         for key in ("pre_quant", "post_quant", "post_quant_sliding", "post_quant_ttt"):
             values[key] = Score(**values[key]) if values[key] else None
@@ -115,5 +118,5 @@ def read_result(path: Path) -> Result:
         for node in (result, *result.artifact_scores):
             check_types(node)
         return result
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except DAMAGED as error:
         raise GolfError(f"{path} is not a result of this version of golf ({error}).") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 from golf.bits import Score
 from golf.challenge import CAP_BYTES, OTHER_TRACK, RECORD_GPUS, RECORD_TRACK, TRAIN_SECONDS
 from golf.errors import GolfError
+from golf.files import read_json
 from golf.idea_folders import refuse_changed
 from golf.report.rows import row_of
 from golf.report.store import run_folders
@@ -66,7 +66,7 @@ def gather(paths: Sequence[Path]) -> list[SubmittedRun]:
 def _read(folder: RunFolder) -> SubmittedRun:
     if not folder.result.is_file():
         raise GolfError(f"{folder.path} has no result.json: the run is still going or was killed.")
-    environment = json.loads((folder.path / "environment.json").read_text())
+    environment = read_json(folder.path / "environment.json")
     cfg = folder.read_config()
     refuse_changed(cfg.idea_code)
     return SubmittedRun(folder, cfg, read_result(folder.result), environment)

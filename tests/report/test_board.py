@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import signal
+import subprocess
 import sys
 import threading
 from collections import Counter
@@ -23,6 +25,7 @@ from golf.report.board_curves import MetricsTail
 from golf.report.board_field import public_field
 from golf.report.board_file import answers as board_answers
 from golf.report.board_file import single_file
+from golf.report.board_run import note_id
 from golf.report.board_server import Board, BoardServer, is_this_machine, plotly_file
 from golf.report.board_values import RunsRoot
 from golf.report.findings import judged
@@ -36,7 +39,7 @@ from golf.run.identity import variant_id
 from golf.run.locks import run_lock_name, try_lock
 from golf.settings.config import BudgetConfig, RulesConfig, ScheduleConfig
 from tests.report.runs import train_event, variant, with_lr, write_lr_sweep, write_run, write_sweep
-from tests.support import golf_command
+from tests.support import ROOT, golf_command
 
 SCORES = {0.06: [1.2440, 1.2447], 0.04: [1.2281, 1.2288], 0.02: [1.2229, 1.2236]}
 
@@ -203,7 +206,8 @@ def post(server: BoardServer, address: str, body: bytes, **headers: str) -> int:
 
 def test_a_note_is_written_by_the_page_alone(runs: Path) -> None:
     folder = write_run(runs, with_lr(0.02), 1.22)
-    address = f"api/note?run={quote(f'{folder.parent.name}/seed1')}"
+    page = f"api/note?run={quote(f'{folder.parent.name}/seed1')}"
+    address = f"{page}&seen={note_id('')}"
     with served(runs) as server:
         own = {"Origin": f"http://127.0.0.1:{server.server_address[1]}"}
         assert post(server, address, "größer".encode(), **own) == 200
@@ -216,9 +220,52 @@ def test_a_note_is_written_by_the_page_alone(runs: Path) -> None:
         ):
             assert post(server, address, body, **headers) == 403
         assert post(server, address, b"x") == 403, "a browser always names its page"
+        address = f"{page}&seen={note_id('größer')}"
         assert post(server, address, b"\xff", **own) == post(server, "api/note?run=../x", b"x", **own) == 400
         assert post(server, "api/overview", b"x", **own) == 403
     assert (folder / "note.txt").read_text() == "größer"
+
+
+def test_a_second_window_replaces_no_note_that_it_has_not_shown(runs: Path) -> None:
+    folder = write_run(runs, with_lr(0.02, note="from the command"), 1.22)
+    with served(runs) as server:
+        own = {"Origin": f"http://127.0.0.1:{server.server_address[1]}"}
+        (run,) = values(server, "api/overview")["runs"].values()
+        address = f"api/note?run={quote(f'{folder.parent.name}/seed1')}&seen="
+        assert post(server, address + run["note_id"], b"first", **own) == 200
+        assert post(server, address + run["note_id"], b"second", **own) == 400
+        assert (folder / "note.txt").read_text() == "first"
+        assert post(server, address + note_id("first"), b"second", **own) == 200
+    assert (folder / "note.txt").read_text() == "second"
+
+
+@pytest.mark.parametrize("options", [[], ["--no-token"]])
+def test_the_command_prints_an_address_that_another_account_does_not_know(runs: Path, options: list[str]) -> None:
+    write_run(runs, with_lr(0.02), 1.22)
+    command = [sys.executable, "-m", "golf", "board", "--port", "0", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout
+        printed = process.stdout.readline()
+        try:
+            (address,) = re.findall(r"http://\S+", printed)
+            place = urlsplit(address)
+            found = {}
+            for path in (place.path, "/", "/api/overview", "/x/api/overview"):
+                connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=30)
+                connection.request("GET", path)
+                found[path] = connection.getresponse().status
+        finally:
+            process.send_signal(signal.SIGINT)
+    assert process.returncode == 130
+    if options:
+        assert found == {"/": 200, "/api/overview": 200, "/x/api/overview": 404}
+    else:
+        assert len(place.path) > 20 and found.pop(place.path) == 200 and {*found.values()} == {403}
+
+
+def test_a_board_for_all_machines_has_a_token(runs: Path) -> None:
+    done = golf_command("board", "--host", "0.0.0.0", "--no-token")
+    assert done.returncode == 2 and "leave one of the two out" in done.stderr
 
 
 def test_the_public_field_is_shown_on_its_text_alone(runs: Path) -> None:
@@ -382,3 +429,20 @@ def test_a_long_curve_is_thinned_in_a_file_and_ends_where_it_ended(runs: Path) -
     for curve in board_answers(judged(read_study(["lr"]), RulesConfig()))["api/curves"].values():
         steps = [point[0] for point in curve["points"]["train"]]
         assert steps == list(range(100, 250_001, 300)) and steps[-1] == 250_000
+
+
+def test_a_file_to_send_names_no_machine_and_no_folder(runs: Path) -> None:
+    write_lr_sweep(runs, SCORES)
+    cfg = with_lr(0.03, note="see /home/alice/notes/first.txt, or ~/notes/second.txt")
+    cfg.data.path = "/scratch/alice/data"
+    warnings = ["node17.cluster was slow", "/scratch/alice/data/x.bin has changed"]
+    for seed, host in ((1, "node17.cluster"), (2, "node18")):
+        folder = write_run(runs, cfg, 1.23, seed, host=host, warnings=warnings, reason=f"on {host}")
+        environment = json.loads((folder / "environment.json").read_text())
+        environment |= {"command": ["python", "/home/alice/golf/golf/train.py", "ideas=/home/alice/ideas"]}
+        write_json(folder / "environment.json", environment)
+    write_sweep(runs, "mine", [(["optim.matrix_lr=0.03", f"seed={s}"], cfg, s) for s in (1, 2)])
+    text = single_file(judged(read_study(["mine"]), RulesConfig()))
+    (data,) = re.findall(r'<script id="saved" type="application/json">(.*?)</script>', text)
+    assert not [word for word in ("node17", "node18", "alice", "/home", "/scratch", str(runs)) if word in data]
+    assert "…/first.txt" in data and "machine 1 was slow" in data and "…/x.bin has changed" in data

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 from golf.errors import GolfError
+from golf.files import DAMAGED, read_json
 from golf.jobs.cluster.ending import LOST as LOST
 from golf.jobs.cluster.ending import ending, last_words
 from golf.jobs.cluster.queue import PENDING, JobState, job_states
@@ -97,8 +97,8 @@ def _reason(key: Key) -> tuple[str, str] | None:
     folder = find_run(*key)
     if not folder or not folder.result.exists():
         return None
-    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
-        values = json.loads(folder.result.read_text())
+    with contextlib.suppress(*DAMAGED):
+        values = read_json(folder.result)
         if values["state"] not in FINAL:
             # A job with requeues left waits in the queue again.
             told = ", Slurm's notice of an early end: submit again" if "SIGUSR2" in values["reason"] else ""

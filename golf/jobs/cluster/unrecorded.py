@@ -5,12 +5,11 @@ Without that the same command would send those runs a second time.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from golf.files import write_json
+from golf.files import read_json, write_json
 from golf.jobs.cluster.queue import cancel, jobs_named
 from golf.jobs.sweep.jobs import Key
 from golf.run.folder import runs_root
@@ -38,7 +37,7 @@ def unrecorded_jobs(recorded: set[str]) -> list[tuple[Path, list[dict[str, Any]]
 
 
 def _lines(note: Path, recorded: set[str]) -> list[dict[str, Any]]:
-    keys = json.loads(note.read_text())
+    keys = read_json(note)
     unknown = [job for job in jobs_named(f"golf-{note.parent.name}") if job not in recorded]
     ready = {job for job in unknown if (note.parent / "slurm" / f"{job}_submitted.pkl").exists()}
     cancel(set(unknown) - ready)

@@ -6,14 +6,13 @@ them finds the same ones: the waiting job, or the same command given again after
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from golf.errors import GolfError
-from golf.files import append_lines, read_lines, write_json
+from golf.files import append_lines, read_json, read_lines, write_json
 from golf.jobs.cluster.queue import job_states
 from golf.jobs.cluster.show import show_order, show_sent
 from golf.jobs.cluster.snapshot import take_snapshot
@@ -130,7 +129,7 @@ def read_waves(name: str) -> Waves:
     record = read_record(name)
     plan = SequentialPlan.of(record.sequential) if record else None
     try:
-        values = json.loads(_file(name).read_text())
+        values = read_json(_file(name))
     except (OSError, ValueError) as error:
         raise GolfError(f"{_file(name)} does not tell the variants of the sweep ({error}).") from error
     if plan is None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from golf.files import DAMAGED, parsed, read_plain
 from golf.run.attempts import at_work
 from golf.run.folder import RunFolder, find_run, finished_run
 from golf.run.identity import variant_id
@@ -92,10 +91,8 @@ def progress_of(key: Key) -> str:
 
 def last_metric(folder: RunFolder) -> dict[str, Any]:
     """Return the newest complete line of the run's metrics.jsonl; empty before there is one."""
-    with contextlib.suppress(OSError, ValueError):
-        with folder.metrics.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
-            # The run may be in the middle of writing its last line.
-            complete_lines = file.read().rpartition(b"\n")[0]
-        return json.loads(complete_lines.rpartition(b"\n")[2])
+    with contextlib.suppress(*DAMAGED):
+        # The run may be in the middle of writing its last line.
+        complete_lines = read_plain(folder.metrics, TAIL_BYTES).rpartition(b"\n")[0]
+        return dict(parsed(complete_lines.rpartition(b"\n")[2]))
     return {}

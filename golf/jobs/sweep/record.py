@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import datetime
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from golf.errors import GolfError
-from golf.files import write_json
+from golf.files import DAMAGED, read_json, write_json
 from golf.jobs.sweep.jobs import Job, Refused
 from golf.run.folder import runs_root
 
@@ -64,10 +63,10 @@ def read_record(name: str) -> SweepRecord | None:
     """Return the record of sweep `name`; None if there is none yet. Raises `GolfError` if it cannot be read."""
     path = sweep_folder(name) / "sweep.json"
     try:
-        return SweepRecord(**json.loads(path.read_text()))
+        return SweepRecord(**read_json(path))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError) as error:
+    except DAMAGED as error:
         raise GolfError(f"{path} is not a sweep of this version of golf ({error}).") from error
 
 

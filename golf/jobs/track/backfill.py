@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from golf.errors import GolfError
+from golf.files import read_object
 from golf.jobs.track.companion import end, start
-from golf.jobs.track.keys import read_object
 from golf.jobs.track.mirror_record import OFFLINE, UPLOADED, MirrorRecord, is_sweep, record_path
 from golf.run.folder import RunFolder
 from golf.settings.config import RulesConfig, from_dict

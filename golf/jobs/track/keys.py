@@ -5,10 +5,11 @@ docs/tracking.md lists the keys. W&B advises against dots in names, and groups c
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from golf.files import read_object
 
 AXES = ("step", "train_seconds", "tokens")
 PREFIXES = {"validation": "val"}  # events whose keys have another prefix
@@ -63,12 +64,3 @@ def sweep_of(folder: Path) -> str | None:
         if any((run["variant_id"], str(run["seed"])) == (variant_id, seed) for run in record.get("runs", [])):
             return str(record["name"])
     return None
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in `path`; empty if there is none or it cannot be read."""
-    try:
-        values = json.loads(path.read_bytes())
-        return values if isinstance(values, dict) else {}
-    except (OSError, ValueError):
-        return {}

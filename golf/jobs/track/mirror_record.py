@@ -9,8 +9,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from golf.files import write_json
-from golf.jobs.track.keys import read_object
+from golf.files import read_object, write_json
 
 RECORDING, OFFLINE, UPLOADED, INCOMPLETE = "recording", "offline", "uploaded", "incomplete"
 MOST_NAME_CHARS = 80  # longest folder name in an id; W&B allows an id of 128 characters

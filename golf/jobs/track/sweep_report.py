@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from golf.jobs.track.keys import flat, read_object
+from golf.files import read_object
+from golf.jobs.track.keys import flat
 from golf.jobs.track.mirror_record import MirrorRecord
 from golf.jobs.track.stream import attached
 from golf.jobs.track.wandb_client import open_run

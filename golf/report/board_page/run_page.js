@@ -51,6 +51,7 @@ function buildPage(id, run) {
 
 function noteForm(id, run) {
   const form = make("form"), label = make("label", "Note "), text = make("textarea"), save = make("button", "Save note"), told = make("span");
+  let seen = run.note_id;  // note that this form was filled with: another window may save one meanwhile
   text.value = run.note || "";
   text.rows = 2;
   text.maxLength = 5000;
@@ -63,14 +64,17 @@ function noteForm(id, run) {
   form.addEventListener("submit", async event => {
     event.preventDefault();
     try {
-      const response = await fetch(`api/note?run=${encodeURIComponent(id)}`, { method: "POST", body: text.value });
+      const response = await fetch(`api/note?run=${encodeURIComponent(id)}&seen=${seen}`, { method: "POST", body: text.value });
       const found = await response.json();
       if (!response.ok) throw new Error(found.error);
       overview.runs[id] = found;
+      seen = found.note_id;
       told.textContent = "Saved in note.txt of the run's folder.";
       showRuns();
     } catch (error) {
       told.textContent = `Not saved: ${error.message}`;
+      await refresh();
+      seen = overview.runs[id].note_id;
     }
   });
   text.addEventListener("input", () => { told.textContent = "Not saved yet."; });

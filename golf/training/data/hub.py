@@ -134,7 +134,11 @@ def _entry(manifest: dict[str, Any], kind: str, name: str | None) -> dict[str, A
 
 
 def _fetch(name: str, root: Path, source: Repository) -> None:
-    """Fetch `root/name` unless it is there and complete."""
+    """Fetch `root/name` unless it is there and complete. Raises `GolfError` for a name that leads out of `root`."""
+    # The manifest gives the names, and its author could name any file of this machine.
+    place = PurePosixPath(name)
+    if not place.name or place.is_absolute() or {"..", STAGING} & {*place.parts} or "\0" in name:
+        raise GolfError(f"{source} names {name!r}, which is no file of a data set: choose another --repo.")
     target = root / name
     if target.is_file() and _is_whole(target):
         return

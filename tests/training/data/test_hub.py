@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from golf.errors import GolfError
+from golf.training.data import hub as hub_module
 from golf.training.data.caseops import encode_capitals
 from golf.training.data.dataset import validation_tokens
 from golf.training.data.documents import train_tokenizer
@@ -190,3 +191,32 @@ def test_text_as_bytes_has_no_tokenizer(published: Path, tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
     cfg = compose(["scale=laptop", "data=fineweb_bytes", f"data.path={tmp_path / 'data' / folder}"])
     assert validation_tokens(cfg.data).tolist() == [1, 101, 102]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../victim", "../../victim", "/tmp/victim", "a/../../victim", "..", ".", "a/..", "a\0b", "//victim", ".hub/x"],
+)
+def test_no_name_of_a_manifest_leads_out_of_the_root(
+    name: str, published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client of the hub may refuse such names itself; this one does not."""
+    manifest = json.loads((published / "datasets/manifest.json").read_text())
+    manifest["tokenizers"][0]["model_path"] = name
+    (published / "datasets/manifest.json").write_text(json.dumps(manifest))
+    asked: list[str] = []
+
+    def download(source: hub_module.Repository, name: str, root: Path) -> Path:
+        asked.append(name)
+        given = tmp_path / "fetched"
+        given.write_bytes((published / "datasets/manifest.json").read_bytes())
+        return given
+
+    monkeypatch.setattr(hub_module.Repository, "download", download)
+    root = tmp_path / "inner/data"
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(GolfError, match=r"names .*, which is no file of a data set: choose another --repo"):
+        hub_module.fetch_variant("sp1024", 1, root, print, hub_module.Repository())
+    assert asked == ["manifest.json"]
+    made = {path.name for path in {*tmp_path.rglob("*")} - {*before}}
+    assert made <= {"fetched", "inner", "data", "datasets", "fineweb10B_sp1024", "origin.txt"}
