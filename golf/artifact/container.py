@@ -20,6 +20,7 @@ import contextlib
 import dataclasses
 import json
 import lzma
+import os
 import struct
 import zlib
 from collections.abc import Callable, Iterator
@@ -43,6 +44,7 @@ from golf.artifact.header import (
 from golf.artifact.quant.formats import ANY_FORM, CodedTensor, CodedTensors, Tech, in_groups
 from golf.artifact.quant.policy import dequantize, dequantize_as
 from golf.errors import GolfError, MissingError
+from golf.files import DAMAGED, read_json, read_plain
 from golf.idea_folders import refuse_changed
 from golf.questions import proves
 from golf.settings.config import ModelConfig, QuantConfig, packs_bits, techniques_from_dict
@@ -121,6 +123,8 @@ def load(path: str | Path, *, by_its_run: bool = False) -> Artifact:
     content = read_file(path)
     with _intact(path):
         artifact = unpack(content)
+    if not artifact.coded:
+        raise GolfError(f"{path} holds no tensors: pack the run's weights again.")
     if artifact.tech and not by_its_run:
         refuse_changed(_codes_beside(path))
     return artifact
@@ -129,8 +133,8 @@ def load(path: str | Path, *, by_its_run: bool = False) -> Artifact:
 def _codes_beside(path: str | Path) -> dict[str, str]:
     """Return the hashes of the ideas of the run in the same folder; empty if no configuration can be read there."""
     try:
-        return json.loads(Path(path).with_name("config.json").read_text())["idea_code"]
-    except (OSError, ValueError, LookupError, TypeError):
+        return read_json(Path(path).with_name("config.json"))["idea_code"]
+    except DAMAGED:
         return {}
 
 
@@ -158,7 +162,7 @@ def load_weights_only(
 def read_file(path: str | Path) -> bytes:
     """Return the content of an artifact file. Raises `GolfError` if it cannot be read."""
     try:
-        return Path(path).read_bytes()
+        return read_plain(Path(os.path.realpath(path)))
     except OSError as error:
         raise GolfError(f"The artifact {path} cannot be read ({error.strerror}): check the path.") from error
 

@@ -18,6 +18,7 @@ from golf.errors import GolfError
 from golf.foreign.audit import Audit
 from golf.foreign.run_audit import BYTES_TOLERANCE
 from golf.foreign.sidecar_audit import audit_sidecars, check_scored_bytes, document_bounds, first_documents, read_split
+from golf.foreign.text import UnreadableError, content_of
 from golf.tables import table_of
 from golf.training.data.byte_tables import ByteTables, byte_tables
 from golf.training.data.byte_units import byte_tokenizer
@@ -88,8 +89,8 @@ def open_tokenizer(path: Path) -> Tokenizer:
     if str(path) == "bytes":
         return byte_tokenizer()
     try:
-        return Tokenizer(model_proto=path.read_bytes())
-    except (OSError, RuntimeError) as error:
+        return Tokenizer(model_proto=content_of(path))
+    except (UnreadableError, RuntimeError) as error:
         raise GolfError(f"{path} is not a SentencePiece model: name one (*.model).") from error
 
 

@@ -14,6 +14,7 @@ from golf.foreign.audit import Audit
 from golf.foreign.foreign_run import ForeignRuns
 from golf.foreign.script_reader import NETWORK, Script, imported_packages, read_script, suspicions
 from golf.foreign.submission_json import Claims
+from golf.foreign.text import content_of, text_of
 from golf.words import listed
 
 SCRIPT = "train_gpt.py"
@@ -55,8 +56,7 @@ def check_script(folder: Path, audit: Audit) -> int | None:
 
 def _unread_settings(folder: Path, script: Script) -> list[str]:
     """Return the variables that a command line in the README sets and the script never names."""
-    readme = folder / "README.md"
-    text = readme.read_text(encoding="utf-8", errors="replace") if readme.is_file() else ""
+    text = text_of(folder / "README.md")
     commands = [line for line in text.replace("\\\n", " ").splitlines() if SCRIPT in line]
     names = dict.fromkeys(name for line in commands for name in SET_VARIABLE.findall(line.partition(SCRIPT)[0]))
     known = script.text.lower()
@@ -77,16 +77,16 @@ def _code_beside(folder: Path, tree: ast.Module) -> list[str]:
 def _check_packages(folder: Path, tree: ast.Module, beside: Sequence[str], audit: Audit) -> None:
     """Add packages that neither requirements.txt nor the README names."""
     others = sorted(imported_packages(tree) - EXPECTED - NETWORK - set(beside))
-    files = [folder / name for name in ("requirements.txt", "README.md") if (folder / name).is_file()]
+    told = " ".join(text_of(folder / name) for name in ("requirements.txt", "README.md"))
     # Hyphen and underscore are the same in names of packages.
-    told = " ".join(file.read_text(encoding="utf-8", errors="replace") for file in files).lower().replace("_", "-")
+    told = told.lower().replace("_", "-")
     if missing := [name for name in others if name.lower().replace("_", "-") not in told]:
         audit.look_at.append(f"{SCRIPT} needs {listed(missing)}: neither requirements.txt nor the README names that")
 
 
 def packed_size(path: Path) -> int:
     """Return the bytes of a file in the smallest usual compressed form."""
-    raw = path.read_bytes()
+    raw = content_of(path)
     return min(len(lzma.compress(raw, preset=9)), len(zlib.compress(raw, 9)))
 
 

@@ -25,6 +25,7 @@ from typing import Any
 
 import zstandard
 
+from golf.foreign.text import UnreadableError, content_of
 from golf.tables import any_of, table_of
 
 MOST_LAYERS = 3  # packings within one another
@@ -62,9 +63,13 @@ class Script:
 
 def read_script(path: Path) -> Script:
     """Return the script, unpacked and parsed. A script that is not Python has a problem and no tree."""
-    if path.stat().st_size > LARGEST_BYTES:
-        return Script("", (), None, f"{path.name} has {path.stat().st_size:,} bytes: no script is that large")
-    if not (raw := path.read_bytes()).strip():
+    try:
+        raw = content_of(path, LARGEST_BYTES + 1)
+    except UnreadableError as error:
+        return Script("", (), None, f"{path.name} {error}")
+    if len(raw) > LARGEST_BYTES:
+        return Script("", (), None, f"{path.name} has more than {LARGEST_BYTES:,} bytes: no script is that large")
+    if not raw.strip():
         return Script("", (), None, f"{path.name} is empty")
     try:
         # Python runs a script in any encoding that the script declares in a comment.

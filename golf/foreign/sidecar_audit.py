@@ -16,6 +16,7 @@ import sentencepiece
 from golf.errors import GolfError
 from golf.foreign.audit import Audit
 from golf.foreign.run_audit import BYTES_TOLERANCE
+from golf.foreign.text import text_of
 from golf.training.data.caseops import count_bytes, decode_capitals, encode_capitals
 from golf.training.data.own_text import read_documents
 from golf.training.data.shards import find_shards, open_shard
@@ -127,7 +128,7 @@ def check_scored_bytes(target_bytes: np.ndarray, folder: Path, audit: Audit) -> 
 def check_preparation(folder: Path, audit: Audit) -> None:
     """Add a remark on a preparation script in `folder` whose default leaves validation documents in training."""
     for script in sorted(folder.glob("*.py")):
-        if _LEAKING_DEFAULT.search(script.read_text(errors="replace")):
+        if _LEAKING_DEFAULT.search(text_of(script)):
             audit.look_at.append(
                 f"{script.name} takes {LEAKING_DOCUMENTS:,} validation documents by default and trains on the other "
                 f"{VALIDATION_DOCUMENTS - LEAKING_DOCUMENTS:,}: was it given --val-docs={VALIDATION_DOCUMENTS}?"

@@ -10,6 +10,7 @@ import codecs
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,7 @@ from golf.challenge import SUBMISSION_NUMBERS, SUBMISSION_TEXTS
 from golf.foreign.audit import Audit
 from golf.foreign.figures import Figure, as_figure, whole
 from golf.foreign.scores import may_be_bpb
-from golf.foreign.text import TextFile, UnreadableError
+from golf.foreign.text import TextFile, UnreadableError, content_of
 from golf.tables import any_of, table_of
 
 NAME = "submission.json"
@@ -227,7 +228,10 @@ def _take_figure(claims: Claims, figures: dict[str, Figure], key: str, value: An
 def _strictly_read(path: Path) -> tuple[Any, list[str]]:
     """Return the content as `json.loads` has it, and the reasons why a strict reader refuses it."""
     # Leniently read claims can be right in a file that other people's readers refuse.
-    raw = path.read_bytes()[: LARGEST_CHARACTERS + 1]
+    try:
+        raw = content_of(path, LARGEST_CHARACTERS + 1)
+    except UnreadableError as error:
+        return None, [f"{NAME} {error}"]
     problems: list[str] = []
     twice: list[str] = []
     if raw.startswith(codecs.BOM_UTF8):
@@ -235,8 +239,7 @@ def _strictly_read(path: Path) -> tuple[Any, list[str]]:
         raw = raw.removeprefix(codecs.BOM_UTF8)
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        keys = [key for key, _ in pairs]
-        twice.extend(key for key in dict(pairs) if keys.count(key) > 1)
+        twice.extend(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
         return dict(pairs)
 
     try:

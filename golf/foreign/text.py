@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import os
 import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from golf.files import open_plain
 from golf.tables import table_of
 
 CHUNK_BYTES = 1 << 18
@@ -123,14 +125,29 @@ def without_prefix(text: str) -> tuple[str, int | None]:
     return text, rank
 
 
+def content_of(path: Path, most_bytes: int = LARGEST_BYTES) -> bytes:
+    """Return the first `most_bytes` of a file, or of the file that a link leads to. Raises `UnreadableError`."""
+    try:
+        with open_plain(Path(os.path.realpath(path))) as file:
+            return file.read(most_bytes)
+    except OSError as error:
+        raise UnreadableError(f"cannot be read ({error.strerror})") from error
+
+
+def text_of(path: Path) -> str:
+    """Return the text of a file in UTF-8; empty if there is none or it cannot be read."""
+    try:
+        return content_of(path).decode(errors="replace")
+    except UnreadableError:
+        return ""
+
+
 def _opened(path: Path) -> IO[bytes]:
     """Open a file for reading, through gzip if it is compressed."""
-    if path.exists() and not path.is_file():
-        # Reading a pipe would block.
-        raise UnreadableError("is no file")
-    with path.open("rb") as file:
-        is_gzip = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
-    return gzip.open(path, "rb") if is_gzip else path.open("rb")  # type: ignore[return-value]
+    file = open_plain(Path(os.path.realpath(path)))
+    is_gzip = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
+    file.seek(0)
+    return gzip.open(file, "rb") if is_gzip else file  # type: ignore[return-value]
 
 
 def _raise_for_binary(chunk: bytes) -> None:

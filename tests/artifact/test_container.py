@@ -252,6 +252,13 @@ def test_a_file_of_another_version_says_so() -> None:
         unpack(b"GOLF\x01" + bytes(40))
 
 
+def test_an_artifact_without_tensors_is_refused(tmp_path: Path) -> None:
+    cfg = compose([])
+    (tmp_path / "artifact.golf").write_bytes(pack({}, cfg.model, cfg.quant))
+    with pytest.raises(GolfError, match="holds no tensors"):
+        load(tmp_path / "artifact.golf")
+
+
 def test_foreign_and_missing_files(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"PK\x03\x04")
     with pytest.raises(GolfError, match="does not start like one"):

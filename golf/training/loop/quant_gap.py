@@ -84,9 +84,9 @@ def quant_gaps(
 
 
 def _in_order(weights: Tensors, state_dict: Tensors) -> dict[str, Tensor]:
-    """Return `weights` in the order in which the run packed them. Raises `GolfError` if the names differ."""
+    """Return `weights` in the order in which the run packed them. Raises `GolfError` if names or shapes differ."""
     # A file of weights sorts its names, and codecs compress a different order to different bytes.
-    if weights.keys() != state_dict.keys():
+    if {n: w.shape for n, w in weights.items()} != {n: w.shape for n, w in state_dict.items()}:
         raise GolfError("The weights are not those of the run's model: give the folder as the run left it.")
     return {name: weights[name] for name in state_dict}
 
