@@ -11,6 +11,7 @@ from golf.settings.dropping import OFF
 from golf.words import as_override
 
 MISSING = object()
+CODE = "idea_code."  # begins the key of the hash of an idea's code
 Flat = Mapping[str, Any]  # `group.key` → value, as `golf.run.identity.identity_of` returns it
 
 
@@ -68,6 +69,9 @@ def settings_that_differ(flats: Mapping[str, Flat]) -> dict[str, dict[str, str]]
     # What a technique sets comes after the techniques' names, which are compared like a setting.
     named = {id: {**flat, "tech": ",".join(sorted(techniques_of(flat)))} for id, flat in flats.items()}
     keys = sorted(differing_keys(list(named.values())), key=lambda key: key.startswith("tech"))
+    # A hash says something only where the code of one idea differs: that the idea is there, `tech` says.
+    values = {key: {flat.get(key) for flat in flats.values()} - {None} for key in keys if key.startswith(CODE)}
+    keys = [key for key in keys if key not in values or len(values[key]) > 1]
     return {id: {key: as_override(flat[key]) for key in keys if key in flat} for id, flat in named.items()}
 
 
@@ -84,8 +88,11 @@ def required_by(name: str, selected: set[str]) -> list[str]:
 
 
 def _technique(key: str) -> str:
-    """Return the technique that a flat key belongs to; a technique without settings is a key of its own."""
-    return key.split(".")[1] if key.startswith("tech.") else ""
+    """Return the technique that a flat key belongs to; a technique without settings is a key of its own.
+
+    The hash of an idea's code belongs to the technique, as its settings do.
+    """
+    return key.split(".")[1] if key.startswith(("tech.", CODE)) else ""
 
 
 def _because(things: list[str]) -> str:

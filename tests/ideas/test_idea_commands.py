@@ -1,15 +1,21 @@
 """`golf idea new` and `golf idea check`, and ideas from outside the checkout on two ranks up to a submission."""
 
 import json
+import re
+import shlex
 import shutil
 from pathlib import Path
 
 import pytest
 
 from golf.commands.idea_new_command import TEMPLATES
+from golf.report.findings import judged
+from golf.report.study import read_study
+from golf.report.verdicts import NOT_SEPARABLE
+from golf.settings.config import Config
 from golf.training.data.own_text import OwnDataset
 from tests.ideas.conftest import OUTSIDE
-from tests.support import golf_command, golf_train, tiny_overrides
+from tests.support import golf_command, golf_main, golf_train, tiny_overrides
 
 KINDS = sorted(path.name for path in TEMPLATES.iterdir())
 
@@ -77,6 +83,29 @@ def test_a_new_idea_passes_its_own_check(kind: str, forgotten: None, tmp_path: P
     assert done.returncode == 0, done.stdout
     for line in ("its test: ", "is another variant", "on 2 ranks, every proof", "the same", "bytes of the wrapped"):
         assert line in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_commands_of_a_template_end_in_a_verdict(
+    kind: str, tiny: OwnDataset, forgotten: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GOLF_RUNS", str(tmp_path / "runs"))
+    golf_command("idea", "new", kind, "fresh", "--folder", str(tmp_path))
+    (block,) = re.findall(r"```bash\n(.*?)```", (tmp_path / "fresh" / "README.md").read_text(), re.DOTALL)
+    alone, sweep = (shlex.split(line) for line in block.splitlines())
+    for given, where, *command in (alone, sweep):
+        assert where == "python" and command.pop(0) == "golf/train.py"
+        monkeypatch.setenv(*given.split("=", 1))
+        few = ["sweep.max_seeds=2"] if "-m" in command else []
+        done = golf_main(*command, *tiny_overrides(tiny), "data.train_seq_len=64", "schedule.iterations=3", *few)
+        assert done.returncode == 0, done.stdout + done.stderr
+    study = read_study([str(next((tmp_path / "runs" / "sweeps").iterdir()))])
+    reference, idea = study.variants
+    assert study.reference is not None and study.reference.id == reference.id, "the plain model is the reference"
+    assert idea.label == ("quant.mlp.format=fresh" if kind == "format" else "with fresh")
+    verdict = judged(study, Config().rules).verdicts[idea.id]
+    assert not study.inseparable and verdict.kind != NOT_SEPARABLE and verdict.difference_bpb is not None, verdict
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 from golf.errors import GolfError
 from golf.report import changes
 from golf.report.board_sweep import sweep_values
-from golf.report.changes import change, required_by, why_not_separable
+from golf.report.changes import change, required_by, settings_that_differ, why_not_separable
 from golf.report.findings import judged
 from golf.report.results import results_table
 from golf.report.study import read_study
@@ -188,6 +188,21 @@ def test_changes_in_words() -> None:
     assert str(change(base, flat(with_tech(xsa=XSA(last_n=2), ema=EMA())))) == "tech.xsa.last_n=2"
     decayed = flat(replace(Config(), optim=OptimConfig(muon_wd=0.1, adam_wd=0.1)))
     assert change(flat(Config()), decayed).things == ["weight_decay"]  # what drop=[weight_decay] names as one
+
+
+def test_the_code_of_an_idea_comes_and_goes_with_it() -> None:
+    plain = flat(with_tech(xsa=XSA()))
+    # An idea with settings, and one without, which is a key of its own.
+    for name, settings in (("mine", {"tech.mine.slope": 0.1}), ("bare", {"tech.bare": {}})):
+        stack = {**plain, **settings, f"idea_code.{name}": "0123456789ab"}
+        assert str(change(stack, plain)) == f"without {name}" and str(change(plain, stack)) == f"with {name}"
+        assert why_not_separable(stack, plain) == why_not_separable(plain, stack) == ""
+        shown = settings_that_differ({"a": stack, "b": plain})
+        assert shown["a"].keys() | shown["b"].keys() <= {"tech", *settings}
+        # Another code of the same idea is a change of its own, and is shown.
+        edited = {**stack, f"idea_code.{name}": "ba9876543210"}
+        assert change(stack, edited).things == [f"idea_code.{name}"]
+        assert f"idea_code.{name}" in settings_that_differ({"a": stack, "b": edited, "c": plain})["a"]
 
 
 def test_what_changes_two_things_separates_neither(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -138,14 +138,19 @@ def varied_settings(jobs: Sequence[Job | Refused]) -> list[str]:
 
 
 def sweep_kind(jobs: Sequence[Job]) -> str:
-    """Return the configured kind of the sweep, else seeds, leave_one_out or grid, by the settings that vary."""
+    """Return the configured kind of the sweep, else seeds, leave_one_out, add_one or grid, by what varies."""
     if not jobs:
         return "grid"
     if kind := jobs[0].cfg.sweep.kind:
         return kind
     varied = set(varied_settings(jobs)) - {"seed"}
-    if varied == {"drop"} and not jobs[0].cfg.drop:
-        return "leave_one_out"
+    if varied == {"drop"}:
+        first = jobs[0].cfg.drop
+        if not first:
+            return "leave_one_out"
+        # Where the first one drops what any other does, each other one brings something back.
+        if all(set(job.cfg.drop) <= set(first) for job in jobs):
+            return "add_one"
     return "seeds" if not varied and len(jobs) > 1 else "grid"
 
 

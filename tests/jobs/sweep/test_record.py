@@ -89,6 +89,8 @@ def test_batches_of_a_search_add_up(runs: Path) -> None:
         (["seed=1"], "grid", False),
         (["drop=[] tech=[xsa,ema]", "drop=[xsa] tech=[xsa,ema]"], "leave_one_out", True),
         (["drop=[ema] tech=[xsa,ema]", "drop=[xsa] tech=[xsa,ema]"], "grid", False),
+        (["drop=[xsa] tech=[xsa]", "drop=[] tech=[xsa]"], "add_one", True),
+        (["drop=[ema,xsa] tech=[xsa,ema]", "drop=[ema] tech=[xsa,ema]"], "add_one", True),
         (["sweep=lower_lr optim.matrix_lr=0.04", "sweep=lower_lr optim.matrix_lr=0.02"], "grid", True),
         (["sweep=add_one tech=[xsa] drop=[xsa]", "sweep=add_one tech=[xsa]"], "add_one", True),
     ],
