@@ -171,6 +171,16 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
                     yield values
 
 
+def sync_folder(folder: Path) -> None:
+    """Let the names in `folder` be on disk: a power failure could otherwise undo a rename. Not all systems can."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
 @contextlib.contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
     """Yield an empty folder that is renamed to `path` if the block succeeds and removed if it fails.
@@ -211,8 +221,21 @@ def shared_folder(folder: Path) -> None:
             folder.chmod(folder.parent.stat().st_mode & 0o7777)
 
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-DISK_REFUSES = (*FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)  # errors that the user can mend
+ROOM = "free some or move the folder to another disk"
+# What the user can do about an error that the system gives for a file.
+CURES = {
+    errno.ENOSPC: ROOM,
+    errno.EDQUOT: f"your quota of disk space is used up: {ROOM}",
+    errno.EFBIG: "a file may not be that large here: raise the limit of `ulimit -f`, or choose another disk",
+    errno.EACCES: "check the folder's permissions",
+    errno.EPERM: "check the folder's permissions",
+    errno.EROFS: "choose a place on another disk",
+    errno.ENOTDIR: "a part of its path is a file: choose another place",
+    errno.EISDIR: "it is a folder: give the name of a file",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.EIO: "the disk or its connection fails: choose another disk",
+}
+DISK_REFUSES = tuple(CURES)  # errors that the user can mend
 
 
 @contextlib.contextmanager
@@ -227,6 +250,9 @@ def disk_errors(path: Path) -> Iterator[None]:
 def disk_error(path: Path, error: OSError) -> GolfError:
     """Return the error for a file that could not be written, with what to do about it."""
     # Errors of copied trees have no number, only those of all files as text.
-    if error.errno in FULL or any(os.strerror(number) in str(error) for number in FULL):
-        return GolfError(f"No space left to write {path}: free some or move the folder to another disk.")
-    return GolfError(f"{path} cannot be written ({error.strerror or error}): check the folder's permissions.")
+    number = error.errno or next((n for n in CURES if os.strerror(n) in str(error)), 0)
+    if number == errno.ENOSPC:
+        return GolfError(f"No space left to write {path}: {ROOM}.")
+    return GolfError(
+        f"{path} cannot be written ({error.strerror or error}): {CURES.get(number, 'choose another place')}."
+    )

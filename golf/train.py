@@ -77,6 +77,7 @@ SHOWN_GROUPS = ("experiment", "model", "optim", "schedule", "quant", "data", "ev
 MULTIRUN = re.compile(r"-m|--m\w*")
 EXIT_NOT_OK, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 SAME_COMMAND_STARTS_OVER = "The same command starts over, in a new folder beside this one."
+SAME_COMMAND_FINISHES = "The same command packs and scores the trained weights; launch.fresh=true trains again."
 SAME_COMMAND_RESUMES = "The same command goes on from the last checkpoint; launch.fresh=true starts over."
 
 
@@ -107,7 +108,9 @@ class Task:
             print(f"error: {error}", file=sys.stderr)
             return
         print_result(result, folder.path)
-        if result.state in (INTERRUPTED, CRASHED):
+        if result.state in (INTERRUPTED, CRASHED) and folder.is_trained:
+            print(SAME_COMMAND_FINISHES)
+        elif result.state in (INTERRUPTED, CRASHED):
             # A checkpoint that is refused has a sentence of its own.
             if sound_steps(folder) >= 0 and "launch.fresh=true" not in result.reason:
                 print(SAME_COMMAND_RESUMES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import stat
@@ -62,25 +63,32 @@ def print_in_any_encoding() -> None:
 
 
 def outlive_readers() -> None:
-    """Let what is printed go nowhere once the reader of a pipe has ended, as `head` and a killed `tee` have.
+    """Let what is printed go nowhere once a terminal or the reader of a pipe has gone, as `head` and a killed `tee`.
 
     Otherwise the next line that it prints would end a training run.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if isinstance(stream, io.TextIOWrapper) and stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode):
+        if isinstance(stream, io.TextIOWrapper) and (stream.isatty() or _is_pipe(stream)):
             raw = _Unread(stream.fileno(), "w", closefd=False)
             stream.flush()
             buffer, by_line = io.BufferedWriter(raw), stream.line_buffering
             setattr(sys, name, io.TextIOWrapper(buffer, stream.encoding, stream.errors, line_buffering=by_line))
 
 
+def _is_pipe(stream: io.TextIOWrapper) -> bool:
+    return stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode)
+
+
 class _Unread(io.FileIO):
-    """A pipe that takes everything, also when nobody reads it any more."""
+    """A pipe or terminal that takes everything, also when nobody reads it any more."""
 
     def write(self, data: Any) -> int:
         try:
             return super().write(data)
-        except BrokenPipeError:
+        except OSError as error:
+            # A terminal that was closed gives EIO.
+            if error.errno not in (errno.EPIPE, errno.EIO):
+                raise
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
             return len(data)

@@ -100,3 +100,11 @@ def test_sentences_for_what_the_disk_refuses() -> None:
     assert "permissions" in str(disk_error(Path("x"), OSError(errno.EACCES, "Permission denied")))
     # Of a copied tree that did not fit.
     assert "free some" in str(disk_error(Path("x"), shutil.Error([("a", "b", "[Errno 28] No space left on device")])))
+
+
+@pytest.mark.parametrize(
+    "number, cure", [(errno.EFBIG, "ulimit -f"), (errno.EDQUOT, "quota"), (errno.ENAMETOOLONG, "shorter")]
+)
+def test_only_permissions_are_called_permissions(number: int, cure: str) -> None:
+    said = str(disk_error(Path("x"), OSError(number, os.strerror(number))))
+    assert cure in said and "permissions" not in said and os.strerror(number) in said

@@ -16,7 +16,7 @@ from golf.bits import STANDARD
 from golf.files import DAMAGED, read_json
 from golf.report.texts import own_text
 from golf.run.environment import kind_of
-from golf.run.folder import is_of_folder
+from golf.run.folder import RunFolder, is_of_folder, why_open
 from golf.run.identity import identity_of
 from golf.run.result import CRASHED, FINAL, INTERRUPTED, LARGEST, OK, check_types
 
@@ -117,7 +117,7 @@ def row_of(folder: Path) -> RunRow:
             return row
         return _without_result(folder, UNREADABLE, f"result.json is of {row.name}-{row.variant}/seed{row.seed}")
     except FileNotFoundError:
-        return _without_result(folder, UNFINISHED, "no result.json: it is running or was killed")
+        return _without_result(folder, UNFINISHED, why_open(RunFolder(folder)))
     except DAMAGED as error:
         return _without_result(folder, UNREADABLE, f"result.json cannot be read ({type(error).__name__}: {error})")
 

@@ -13,20 +13,23 @@ from golf.run.folder import RunFolder, attempts, create_run_folder, describe, st
 from golf.run.identity import variant_id
 from golf.run.locks import Lock, is_held, lock_file
 from golf.run.result import FINAL
+from golf.run.trained import read_trained
 from golf.settings.config import Config
 
 
 def next_attempt(cfg: Config, command: list[str]) -> tuple[RunFolder, Lock]:
     """Return the folder of the next attempt at a run, and the lock on it, which the caller holds while ranks write.
 
-    It is the folder of the earlier attempt that was cut short after the most steps with a sound checkpoint, from which
-    the ranks then resume. Without one, or under `launch.fresh`, it is a new one. Attempts before one that finished, or
-    that was to start over, are not resumed. Raises `GolfError` if an attempt is at work, or if the disk refuses.
+    It is the folder of an earlier attempt that was cut short: after its training, which the ranks then pack and score,
+    or else after the most steps with a sound checkpoint, from which they resume. Without one, or under `launch.fresh`,
+    it is a new one. Attempts before one that finished, or that was to start over, are not resumed. Trained weights that
+    are damaged are put aside with a warning. Raises `GolfError` if an attempt is at work, or if the disk refuses.
     """
+    damaged: list[str] = []
     if not cfg.launch.fresh:
         if living := at_work(variant_id(cfg), cfg.seed):
             raise is_at_work(living)
-        if (folder := _to_resume(cfg)) and (lock := lock_file(folder.lock)):
+        if (folder := _to_resume(cfg, damaged)) and (lock := lock_file(folder.lock)):
             # What the earlier start left would be taken for the outcome of this one.
             for path in (folder.result, folder.error):
                 with disk_errors(path):
@@ -34,8 +37,10 @@ def next_attempt(cfg: Config, command: list[str]) -> tuple[RunFolder, Lock]:
             # Settings outside the identity may have changed: ranks, device, rules. That it started over stays known.
             fresh = folder.read_config().launch.fresh
             describe(folder, dataclasses.replace(cfg, launch=dataclasses.replace(cfg.launch, fresh=fresh)), command)
+            folder.write_machine_warnings("attempt", damaged)
             return folder, lock
     folder = create_run_folder(cfg, command)
+    folder.write_machine_warnings("attempt", damaged)
     lock = lock_file(folder.lock)
     assert lock, "nobody else knows a folder that was just made"
     return folder, lock
@@ -56,8 +61,11 @@ def is_at_work(folder: RunFolder | None) -> GolfError:
     )
 
 
-def _to_resume(cfg: Config) -> RunFolder | None:
-    """Return the attempt whose sound checkpoint has the most steps; without a sound one, the last with a checkpoint."""
+def _to_resume(cfg: Config, damaged: list[str]) -> RunFolder | None:
+    """Return the attempt that is trained, else that whose sound checkpoint has the most steps, else the last with one.
+
+    `damaged` gets a sentence for each attempt whose trained weights cannot be used.
+    """
     open_ones: list[RunFolder] = []
     for folder in attempts(variant_id(cfg), cfg.seed):
         with contextlib.suppress(GolfError):
@@ -67,7 +75,14 @@ def _to_resume(cfg: Config) -> RunFolder | None:
                 open_ones = [folder]
             else:
                 open_ones.append(folder)
-    # A damaged one is resumed in the end, so that its error says what to do.
+    for folder in reversed(open_ones):
+        try:
+            if read_trained(folder):
+                return folder
+        except GolfError as error:
+            damaged.append(str(error))
+            folder.trained.rename(folder.trained.with_suffix(".damaged.json"))
+    # A damaged checkpoint is resumed in the end, so that its error says what to do.
     candidates = [folder for folder in open_ones if folder.has_checkpoint]
     return max(candidates, key=lambda f: (sound_steps(f), candidates.index(f)), default=None)
 

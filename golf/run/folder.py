@@ -24,6 +24,8 @@ from golf.run.identity import variant_id
 from golf.run.result import FINAL, Result, read_result, to_json
 from golf.settings.config import Config, from_dict, to_dict
 
+NOT_SCORED = "trained, not scored"  # a run whose training has ended, in reports
+
 
 class _Place:
     """The path of a file or folder in a run folder."""
@@ -47,6 +49,7 @@ class RunFolder:
     train_log = _Place("train.log")  # log in the public scripts' line formats
     metrics = _Place("metrics.jsonl")  # one JSON object a line, for programs
     weights = _Place("final_model.safetensors")  # weights before quantization
+    trained = _Place("trained.json")  # outcome of a training whose run has not ended, see golf/run/trained.py
     artifact = _Place("artifact.golf")  # its bytes and score count
     curves = _Place("curves.png")
     error = _Place("error.txt")  # traceback of a crash
@@ -62,14 +65,20 @@ class RunFolder:
         """Tell whether a run that was stopped can resume from this folder."""
         return (self.checkpoint / "latest.json").exists()
 
-    def write_machine_warnings(self, node: int, sentences: list[str]) -> None:
-        """Write the warnings about a node's machine from before its ranks started; none if there are no `sentences`."""
+    @property
+    def is_trained(self) -> bool:
+        """Tell whether the training has ended, so that the run has only to be packed and scored."""
+        # The record comes first, and then the weights.
+        return self.trained.exists() and self.weights.exists()
+
+    def write_machine_warnings(self, source: str, sentences: list[str]) -> None:
+        """Write the warnings of `source`, such as node0, from before its ranks started; none if there are none."""
         if sentences:
-            write_json(self.path / f"machine.node{node}.json", sentences)
+            write_json(self.path / f"machine.{source}.json", sentences)
 
     def read_machine_warnings(self) -> list[str]:
-        """Return the warnings about the machines of all nodes."""
-        return [s for path in sorted(self.path.glob("machine.node*.json")) for s in read_json(path)]
+        """Return the warnings from before the ranks of all nodes started."""
+        return [s for path in sorted(self.path.glob("machine.*.json")) for s in read_json(path)]
 
     def read_config(self) -> Config:
         """Return the resolved configuration. Raises `GolfError` for a file that is damaged or of another version."""
@@ -134,6 +143,13 @@ def describe(folder: RunFolder, cfg: Config, command: list[str]) -> None:
     named = [f"ideas={place}" for place in outside_folders(cfg.tech) if not any("ideas=" in part for part in command)]
     write_json(folder.path / "environment.json", environment_record([*command, *named]))
     write_json(folder.config, to_dict(cfg))
+
+
+def why_open(folder: RunFolder) -> str:
+    """Return what is known of a run without a result, for reports."""
+    if folder.is_trained:
+        return f"{NOT_SCORED}: it is packing and scoring, or was killed, and then the same command goes on"
+    return "no result.json: it is running or was killed"
 
 
 def attempts(variant_id: str, seed: int) -> list[RunFolder]:

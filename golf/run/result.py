@@ -107,16 +107,20 @@ def check_types(node: Any) -> None:
             raise TypeError(f"{name} is larger than anything that was counted")
 
 
+def result_of(values: dict[str, Any]) -> Result:
+    """Return the result with the values of `to_json`. Raises TypeError or KeyError for other values."""
+    # JSON has lost the class of the scores.
+    keys = ("pre_quant", "post_quant", "post_quant_sliding", "post_quant_ttt")
+    scores = {key: Score(**values[key]) if values[key] else None for key in keys}
+    result = Result(**{**values, **scores})
+    for node in (result, *result.artifact_scores):
+        check_types(node)
+    return result
+
+
 def read_result(path: Path) -> Result:
     """Return the result in the file `path`. Raises `GolfError` if this version cannot read it."""
     try:
-        values = read_json(path)
-        # JSON has lost the class of the scores.
-        for key in ("pre_quant", "post_quant", "post_quant_sliding", "post_quant_ttt"):
-            values[key] = Score(**values[key]) if values[key] else None
-        result = Result(**values)
-        for node in (result, *result.artifact_scores):
-            check_types(node)
-        return result
+        return result_of(read_json(path))
     except DAMAGED as error:
         raise GolfError(f"{path} is not a result of this version of golf ({error}).") from error

@@ -96,6 +96,12 @@ class RunLog(TrainLog):
         self.metric("resumed", step=step, train_seconds=round(seconds, 4))
         self.display.say(f"going on from the checkpoint at step {step}, {seconds:.0f} s into training")
 
+    def finishing(self, step: int, seconds: float) -> None:
+        """Training had ended before this start, after `step` steps: the trained weights are packed and scored."""
+        self.line(f"resumed after the training {self.step_of_all(step)} {timing(step, seconds)}")
+        self.metric("resumed", step=step, train_seconds=round(seconds, 4))
+        self.display.say(f"trained before, {step} steps in {seconds:.0f} s: going on with packing and scoring")
+
     def calibrating(self) -> None:
         own_text = self.cfg.quant.calibration.source == "self_generated"
         self.display.update(1.0, "writing text to calibrate on" if own_text else "calibrating")

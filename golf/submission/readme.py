@@ -53,7 +53,7 @@ def readme(
         left=budget.artifact_bytes - largest - script_bytes,
         form=COUNTED_FORM[is_wrapped],
         data=submitted(cfg).data,
-        command=f"torchrun --standalone --nproc_per_node={cfg.launch.nproc} train_gpt.py",
+        command=f"torchrun --standalone --local-addr 127.0.0.1 --nproc_per_node={cfg.launch.nproc} train_gpt.py",
         rehearsal=rehearsal,
         times=times if budget.train_seconds else "The runs had no time budget.",
         warnings="\n".join(warnings),

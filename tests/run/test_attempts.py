@@ -17,12 +17,14 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from golf.errors import GolfError
+from golf.report.rows import row_of
 from golf.run import folder as folder_module
 from golf.run.attempts import at_work, next_attempt
 from golf.run.folder import RunFolder, attempts
 from golf.run.identity import variant_id
 from golf.run.locks import Lock
-from golf.run.result import Result, read_result
+from golf.run.result import Result, read_result, result_of
+from golf.run.trained import Trained, checksum, read_trained, write_trained
 from golf.settings.config import Config
 from golf.training.data.own_text import OwnDataset
 from tests.support import ROOT, metrics, tiny_overrides
@@ -222,3 +224,61 @@ def wait_for(runs: Path, pattern: str) -> list[Path]:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     return found
+
+
+def trained(folder: RunFolder, weights: bytes = b"weights") -> None:
+    """Leave what a run leaves that was killed while it was packed."""
+    result = Result(folder.path.parent.name.rpartition("-")[0], *KEY, steps=7)
+    write_trained(folder, Trained(result, [], 1, "code", checksum(weights)))
+    folder.weights.write_bytes(weights)
+
+
+def test_an_attempt_whose_training_has_ended_goes_on_before_any_checkpoint(runs: Path) -> None:
+    done, lock = start("done")
+    trained(done)
+    lock.release()
+    later, lock = start("later", fresh=True)
+    lock.release()
+    assert later != done
+    shutil.rmtree(later.path)
+    further = RunFolder(shutil.copytree(done.path, done.path.with_name(f"{done.path.name}.2")))
+    further.trained.unlink()
+    checkpoint(further, 99)
+    resumed, lock = start("again")
+    lock.release()
+    assert resumed == done and read_trained(done) and "not scored" in row_of(done.path).reason
+
+
+def change(folder: RunFolder, what: str) -> None:
+    content = folder.trained.read_bytes()
+    if what == "weights":
+        folder.weights.write_bytes(b"weightS")
+    elif what == "foreign":
+        values = json.loads(content)["trained"]
+        other = result_of({**values["result"], "seed": 2})
+        write_trained(folder, Trained(**{**values, "result": other}))
+    else:
+        changed = {"cut": content[:-30], "empty": b"", "digit": content.replace(b'"steps": 7', b'"steps": 8')}
+        folder.trained.write_bytes({**changed, "nested": b"[" * 100_000, "other": b"[1]", "bytes": b"\xff\xfe"}[what])
+
+
+@pytest.mark.parametrize("what", ["weights", "foreign", "cut", "empty", "digit", "nested", "other", "bytes"])
+@pytest.mark.parametrize("has_checkpoint", [False, True])
+def test_damaged_or_foreign_trained_weights_are_a_sentence_and_the_run_is_trained_again(
+    what: str, has_checkpoint: bool, runs: Path
+) -> None:
+    damaged, lock = start()
+    trained(damaged)
+    lock.release()
+    change(damaged, what)
+    if has_checkpoint:
+        checkpoint(damaged, 3)
+    folder, lock = start()
+    lock.release()
+    (said,) = folder.read_machine_warnings()
+    assert (folder == damaged) == has_checkpoint and not folder.is_trained
+    assert said.startswith(f"The trained weights in {damaged.path} cannot be used (") and said.endswith(
+        "trained again."
+    )
+    # Once: the next start goes on as usual.
+    assert not damaged.is_trained and damaged.weights.exists()

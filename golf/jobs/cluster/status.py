@@ -18,7 +18,7 @@ from golf.jobs.sweep.record import SweepRecord, read_record, sweep_folder
 from golf.report.rows import UNREADABLE
 from golf.report.store import find_record as find_any_record
 from golf.report.store import sweep_names
-from golf.run.folder import find_run, finished_run, runs_root
+from golf.run.folder import NOT_SCORED, find_run, finished_run, runs_root
 from golf.run.result import FINAL
 
 WAITING, NOT_STARTED, UNKNOWN = "waiting", "not started", "unknown"
@@ -109,6 +109,8 @@ def _reason(key: Key) -> tuple[str, str] | None:
 def _how_far(key: Key) -> str:
     """Return step, seconds and loss of a run as far as it has come."""
     folder = find_run(*key)
+    if folder and folder.is_trained:
+        return NOT_SCORED
     last = last_metric(folder) if folder else {}
     if "step" not in last:
         return "starting"

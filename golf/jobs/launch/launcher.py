@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from dataclasses import replace
 
@@ -18,6 +19,12 @@ from golf.run.locks import run_lock_name, try_lock
 from golf.run.result import Result
 from golf.settings.config import Config, world_size
 from golf.settings.jobs_config import is_tracked
+
+# What torchrun and mpirun tell a rank. PET_ are the defaults of torchrun's own options.
+RANK_VARIABLES = {
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "NODE_RANK", "NNODES"),
+    *("ROLE_RANK", "ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT"),
+}
 
 
 def train_and_score(cfg: Config) -> tuple[Result, RunFolder]:
@@ -42,12 +49,20 @@ def train_and_score(cfg: Config) -> tuple[Result, RunFolder]:
 def run_ranks(folder: RunFolder) -> Result:
     """Run the ranks of `folder` and return the run's result. In a Slurm job of several nodes every task calls this."""
     cfg = folder.read_config()
+    forget_ranks()
     nodes = nodes_of_job(cfg.launch.nodes)
     if nodes.is_first:
         folder.begin()
-    folder.write_machine_warnings(nodes.rank, check_machine(cfg, folder.path))
+    folder.write_machine_warnings(f"node{nodes.rank}", check_machine(cfg, folder.path))
     with _mirror(cfg, folder) if nodes.is_first else contextlib.nullcontext():
         return run_in_process(folder) if world_size(cfg) == 1 else run_under_torchrun(cfg, folder, nodes)
+
+
+def forget_ranks() -> None:
+    """Drop the variables of another start by torchrun, as they are left in a shell: this process starts its own."""
+    for name in list(os.environ):
+        if name in RANK_VARIABLES or name.startswith(("TORCHELASTIC_", "PET_")):
+            del os.environ[name]
 
 
 def _mirror(cfg: Config, folder: RunFolder) -> contextlib.AbstractContextManager[None]:

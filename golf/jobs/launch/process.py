@@ -11,8 +11,9 @@ from types import FrameType
 
 from golf.system import parents
 
-# Slurm sends USR2 as its notice before a time limit. USR1 is left out because NCCL uses it.
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
+# HUP comes when a terminal or an ssh line ends. Slurm sends USR2 as its notice before a time limit. USR1 is left out
+# because NCCL uses it.
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2, signal.SIGHUP)
 
 
 class Interrupted(BaseException):
@@ -25,8 +26,10 @@ class Interrupted(BaseException):
 
 @contextlib.contextmanager
 def handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Call `handler` for stop signals in the block."""
-    before = {number: signal.signal(number, handler) for number in STOP_SIGNALS}
+    """Call `handler` for stop signals in the block. A SIGHUP that nohup lets be ignored stays ignored."""
+    ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    numbers = [number for number in STOP_SIGNALS if number != signal.SIGHUP or not ignored]
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
@@ -44,7 +47,8 @@ def interruptible() -> Iterator[None]:
 
     def stop(number: int, _: FrameType | None) -> None:
         for s in STOP_SIGNALS:
-            signal.signal(s, signal.SIG_DFL)
+            # A lost terminal sends SIGHUP more than once, by the shell and by the kernel.
+            signal.signal(s, signal.SIG_IGN if s == signal.SIGHUP else signal.SIG_DFL)
         raise Interrupted(number)
 
     with handled(stop):

@@ -20,6 +20,7 @@ from golf.run.result import CRASHED, INTERRUPTED, Result, read_result
 from golf.settings.config import Config
 from golf.settings.hardware import cpu_cores
 
+LOOPBACK = "127.0.0.1"
 _KILLED = re.compile(r"rank +: (\d+) .*\n +exitcode +: -\d+ .*\((SIG\w+)\)")  # in torchrun's report of the ranks
 
 
@@ -42,6 +43,9 @@ def run_under_torchrun(cfg: Config, folder: RunFolder, nodes: Nodes) -> Result:
 
     # The first signal lets the ranks write an `interrupted` result. A second one means that the user does not wait.
     def forward(number: int, _: FrameType | None) -> None:
+        # A lost terminal sends SIGHUP more than once.
+        if received and number == signal.SIGHUP:
+            return
         received.append(number)
         agent.send_signal(signal.SIGTERM if len(received) == 1 else signal.SIGKILL)
 
@@ -92,7 +96,8 @@ def _command(cfg: Config, folder: RunFolder, nodes: Nodes, logs: Path) -> list[s
 def _rendezvous(nodes: Nodes) -> list[str]:
     """Return torchrun's arguments that say how the nodes find each other."""
     if nodes.count == 1:
-        return ["--standalone"]
+        # By the number, because a machine's own name may not resolve, and torchrun would wait for minutes.
+        return ["--standalone", "--local-addr", LOOPBACK]
     # Static, because torchrun's elastic rendezvous numbers the nodes in the order of their arrival. Rank 0, which
     # writes the run folder, has to be on the first node, which checks the result there.
     here = ("--nnodes", str(nodes.count), "--node-rank", str(nodes.rank))

@@ -15,9 +15,9 @@ from golf.errors import GolfError
 from golf.idea_folders import place_of, refuse_changed
 from golf.jobs.launch.process import Interrupted, interruptible
 from golf.run.environment import host_name, machine_kind
-from golf.run.folder import RunFolder
+from golf.run.folder import NOT_SCORED, RunFolder
 from golf.run.identity import variant_id
-from golf.run.result import CRASHED, INTERRUPTED, Result
+from golf.run.result import CRASHED, FINAL, INTERRUPTED, Result
 from golf.settings.config import Config, world_size
 from golf.system import cpu_cores, die_with_parent, tune_allocator
 from golf.words import outlive_readers
@@ -61,11 +61,15 @@ def run_in_process(folder: RunFolder) -> Result:
         # Slurm counts the starts before this one.
         result.attempt = 1 + int(os.environ.get("SLURM_RESTART_COUNT", 0))
         if folder.write_result(result, start_id):
+            if result.state in FINAL:
+                folder.trained.unlink(missing_ok=True)
             from golf.run.curves import draw_curves
 
-            # A disk that filled up after result.json was written must not turn a finished run into a failed process.
-            with contextlib.suppress(OSError):
+            # After result.json was written neither a full disk nor a missing package makes the run a failed one.
+            try:
                 draw_curves(folder, result)
+            except (OSError, ImportError) as error:
+                print(f"note: {folder.curves.name} is left out ({error})", file=sys.stderr)
     return result
 
 
@@ -76,7 +80,7 @@ def failed(cfg: Config, folder: RunFolder, error: BaseException) -> Result:
     _record_reached(result, cfg, folder)
     # When one rank crashes, torchrun stops the others with a signal: the crash is the reason, not the signal.
     if isinstance(error, Interrupted) and not folder.error.exists():
-        result.state, result.reason = INTERRUPTED, str(error)
+        result.state, result.reason = INTERRUPTED, f"{error}{_how_far(folder)}"
         return result
     said = str(error) if isinstance(error, GolfError) else f"{type(error).__name__}: {error}{place_of(error, cfg.tech)}"
     if type(error).__module__.startswith(("torch._inductor", "torch._dynamo")):
@@ -85,8 +89,12 @@ def failed(cfg: Config, folder: RunFolder, error: BaseException) -> Result:
     # Mode x fails if another rank failed first. On a full disk the reason is left in the result alone.
     with contextlib.suppress(OSError), folder.error.open("x") as file:
         file.write(f"{' '.join(said.split())}\n{details}")
-    result.state, result.reason = CRASHED, _first_line(folder, said)
+    result.state, result.reason = CRASHED, f"{_first_line(folder, said)}{_how_far(folder)}"
     return result
+
+
+def _how_far(folder: RunFolder) -> str:
+    return f" ({NOT_SCORED})" if folder.is_trained else ""
 
 
 def _record_reached(result: Result, cfg: Config, folder: RunFolder) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from golf.files import read_object
+from golf.run.folder import RunFolder, why_open
 
 AXES = ("step", "train_seconds", "tokens")
 PREFIXES = {"validation": "val"}  # events whose keys have another prefix
@@ -47,7 +48,7 @@ def history_row(event: Mapping[str, Any]) -> dict[str, Any]:
 def summary_values(folder: Path) -> dict[str, Any]:
     """Return `result.json` flat, with the score that counts and the speed in tokens per second added."""
     if not (result := read_object(folder / "result.json")):
-        return {"state": UNFINISHED, "reason": "no result.json: it is running or was killed"}
+        return {"state": UNFINISHED, "reason": why_open(RunFolder(folder))}
     values = dict(flat(result))
     final: dict[str, Any] = next((result[key] for key in reversed(SCORES) if result.get(key)), {})
     values |= {key: final[key] for key in ("val_bpb", "val_loss", "how") if key in final}

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from golf.errors import GolfError
+from golf.jobs.launch.process import STOP_SIGNALS
 from golf.jobs.track.companion import kill_descendants
 from golf.jobs.track.mirror_record import INCOMPLETE, OFFLINE, UPLOADED, MirrorRecord, is_sweep, warning
 from golf.run.folder import RunFolder
@@ -135,7 +136,7 @@ class Mirror:
 def main() -> int:
     """Mirror the folder of the command line. Return 1 if a part did not arrive."""
     # Signals that stop the training reach the mirror, too. It ends by itself after the training.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2):
+    for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     # Every process that is started from here on inherits this priority.
     os.nice(NICENESS)

@@ -22,7 +22,8 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from golf.errors import GolfError
-from golf.files import write_atomic, write_json
+from golf.files import sync_folder, write_atomic, write_json
+from golf.idea_folders import ideas
 from golf.run.environment import source_digest
 from golf.run.folder import RunFolder
 from golf.settings.config import Config
@@ -52,6 +53,12 @@ def checkpoint_seconds(cfg: Config) -> float:
     return 0.0 if cfg.budget.train_seconds else CHECKPOINT_SECONDS
 
 
+def code_of(cfg: Config) -> str:
+    """Return a digest of the code of golf and of the selected ideas, and how it is compiled: other code, other bits."""
+    digests = [ideas()[name].digest() for name in cfg.tech if name in ideas()]
+    return " ".join([source_digest(), *digests, f"compile={cfg.launch.compile}"])
+
+
 class Checkpoints:
     """Saved states of a run, one every `checkpoint_seconds` of training; the newest one stays."""
 
@@ -65,9 +72,7 @@ class Checkpoints:
         self.is_of_other_code = False  # whether other code than this, or another launch.compile, wrote the checkpoint
         self._saved_at = 0.0
         # Read now, because the files may be edited while this process runs.
-        self._code = source_digest() if self.every_seconds else ""
-        # Compiled code and eager operations give other bits.
-        self._compiled = f" compile={cfg.launch.compile}"
+        self.code = code_of(cfg)
 
     def is_due(self, train_seconds: float) -> bool:
         """Tell whether to save at `train_seconds`, the reading that all ranks agree on, so that they save together."""
@@ -79,23 +84,30 @@ class Checkpoints:
         Raises `GolfError` if the disk refuses, or if the run was started again meanwhile: this rank has survived its
         launcher.
         """
-        if self._run.start_id() != self._start_id:
-            raise GolfError("This run was started again by another process: this one ends and leaves its files alone.")
+        self.refuse_late()
         # A folder of its own, so that the checkpoint before is untouched while this one is written.
         folder = self.folder / f"step{start.step}"
         # Not safetensors' own writer, whose errors for a full disk are no `OSError`.
         state = flatten(self._state())
         write_atomic(self._rank_file(folder, self.ranks.rank), save(state, {CHECKSUM: _checksum(state)}))
+        sync_folder(folder)
         # latest.json may name the folder only after every rank has written its file.
         self.ranks.barrier()
         if self.ranks.is_first:
-            origin = {"data": self.data_fingerprint, "code": self._code + self._compiled}
+            origin = {"data": self.data_fingerprint, "code": self.code}
             write_json(self._latest, {**asdict(start), "ranks": self.ranks.world_size, **origin})
+            # Its name has to be on disk before the files go that the one before named.
+            sync_folder(self.folder)
             # Only older ones go: another rank may be writing the next checkpoint already.
             for other in self.folder.glob("step*"):
                 if int(other.name.removeprefix("step")) < start.step:
                     shutil.rmtree(other, ignore_errors=True)
         self._saved_at = start.train_seconds
+
+    def refuse_late(self) -> None:
+        """Raise `GolfError` if the run was started again meanwhile: this rank has survived its launcher."""
+        if self._run.start_id() != self._start_id:
+            raise GolfError("This run was started again by another process: this one ends and leaves its files alone.")
 
     def load(self) -> Start:
         """Restore model, optimizer, averages and random states if there is a checkpoint; return where training begins.
@@ -142,7 +154,7 @@ class Checkpoints:
                 f"The checkpoint in {self.folder} was trained on data with fingerprint {data}, and the data is "
                 f"{self.data_fingerprint} now: put the former data back, or {self._start_over}."
             )
-        self.is_of_other_code = code not in (None, source_digest() + self._compiled)
+        self.is_of_other_code = code not in (None, self.code)
         return start
 
     @property

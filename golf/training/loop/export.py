@@ -6,8 +6,6 @@ import time
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from torch import Tensor
-
 from golf.artifact.container import pack, plain_bytes
 from golf.artifact.quant.fitting import fitting_factor, octave_bytes, tuned_scale_bytes, with_steps
 from golf.artifact.quant.formats import CodedTensors, Tensors
@@ -19,7 +17,6 @@ from golf.run.folder import RunFolder
 from golf.run.runlog import RunLog
 from golf.run.trainlog import TrainLog
 from golf.settings.config import Config, scored_config, trains_apart
-from golf.training.model.weights import weights_to_bytes
 
 
 @dataclass(frozen=True)
@@ -114,13 +111,6 @@ def log_sizes(cfg: Config, packed: PackedModel, raw_model_bytes: int, code_bytes
     log.sizes(raw_model=raw_model_bytes, code=code_bytes, artifact=size, stored=stored, uncompressed=plain, ratio=ratio)
 
 
-def write_weights(state_dict: Tensors, folder: RunFolder) -> dict[str, Tensor]:
-    """Write the weights as they are into `folder`, and return them on the CPU."""
-    weights = {name: tensor.detach().cpu() for name, tensor in state_dict.items()}
-    write_atomic(folder.weights, weights_to_bytes(weights))
-    return weights
-
-
 def export(
     cfg: Config,
     weights: Tensors,
@@ -129,7 +119,7 @@ def export(
     hessians: Tensors | None = None,
     coded: CodedTensors | None = None,
 ) -> Sizes:
-    """Write the artifact of `write_weights`' result into `folder`, coded as `coded` or else by `round_model`."""
+    """Write the artifact of `weights`, on the CPU, into `folder`, coded as `coded` or else by `round_model`."""
     code = code_bytes(cfg)
     start = time.perf_counter()
     coded = round_model(cfg, weights, code, hessians, log) if coded is None else coded

@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import time
+from dataclasses import dataclass
 
 import torch
 
@@ -14,19 +15,22 @@ from golf.artifact.container import load
 from golf.artifact.quant.policy import unmatched_patterns
 from golf.artifact.script.code_bytes import code_bytes
 from golf.errors import GolfError
+from golf.files import sync_folder, write_atomic
 from golf.run.environment import machine_kind
 from golf.run.folder import RunFolder
 from golf.run.identity import variant_id
 from golf.run.result import DIVERGED, OK, VOID, Result
 from golf.run.runlog import RunLog
+from golf.run.trained import Trained, checksum, read_trained, write_trained
 from golf.settings.config import Config, techniques
 from golf.settings.consistency import warnings
 from golf.system import peak_memory_bytes
 from golf.training.data.batches import open_loader
 from golf.training.data.dataset import Dataset, open_dataset
+from golf.training.data.loader import Loader
 from golf.training.loop.budget import budget_state, counted_eval_seconds
-from golf.training.loop.checkpoint import Checkpoints
-from golf.training.loop.export import Sizes, export, write_weights
+from golf.training.loop.checkpoint import Checkpoints, code_of
+from golf.training.loop.export import Sizes, export
 from golf.training.loop.listener import LoopListener
 from golf.training.loop.pace import check_speed
 from golf.training.loop.proofs import failed_proofs
@@ -41,15 +45,19 @@ from golf.training.loop.run_parts import (
 )
 from golf.training.loop.stages import Stages
 from golf.training.loop.state import TrainState, build_state
+from golf.training.loop.trained_state import trained_state
 from golf.training.loop.training import Training, train
 from golf.training.loop.warmup import proving_warm_up
 from golf.training.model.attention import try_kernel
 from golf.training.model.documents import try_documents
+from golf.training.model.weights import weights_to_bytes
 from golf.training.ranks import Ranks
 from golf.training.scoring.scorer import Scorer
+from golf.words import counted
 
 UNPROVEN = "the proofs were switched off by GOLF_PROOFS=off"
 OTHER_CODE = "other code or launch.compile wrote the checkpoint that this run resumed: launch.fresh=true repeats it"
+OTHER_CODE_TRAINED = "other code or launch.compile trained the weights of this run: launch.fresh=true repeats it"
 
 
 def run_rank(cfg: Config, folder: RunFolder, ranks: Ranks) -> Result:
@@ -73,84 +81,180 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
     dataset = open_dataset(cfg)
 
     # Model, optimizer, compiled step. The scorer has a model of its own, in the arithmetic of scoring.
-    state = build_state(cfg, ranks)
+    state, before = build_state(cfg, ranks), read_trained(folder)
+    if before:
+        state = trained_state(state, folder.weights, before.stage_steps)
     try_kernel(ranks.device, cfg.model)
     if cfg.eval.documents:
         try_documents(ranks.device, cfg.model)
     log.tokens_after = state.stages.tokens_after
     log_header(log, str(folder.train_log), dataset, state)
-    scorer = Scorer(cfg, dataset, ranks)
-    result = _first_result(cfg, folder, dataset, state)
-    unmatched = unmatched_patterns(cfg.quant, state.model.scored_weights())
-    result.warnings += unmatched
+    run = _Run(cfg, folder, ranks, log, dataset, state, Scorer(cfg, dataset, ranks))
     # Said now, too: a disk that is too small ends the run behind its training.
+    unmatched = unmatched_patterns(cfg.quant, state.model.scored_weights())
     for warning in [*folder.read_machine_warnings(), *unmatched]:
         log.warning(warning)
 
     # Warm-up and proofs, before the clock: compiling takes no training time, and an inert technique tests nothing.
-    failures = _warm_up_and_prove(cfg, state, dataset, result, log)
-    if failures and cfg.rules.failed_check == "stop":
-        result.state, result.reason = VOID, "; ".join(failures)
+    # Then training, calibration and the artifact. What an earlier start has ended is taken over.
+    trained = run.take_over(before) if before else run.warm_up(unmatched)
+    result = trained.result
+    if trained.failures and cfg.rules.failed_check == "stop" and not before:
+        result.state, result.reason = VOID, "; ".join(trained.failures)
         return result
-
-    # Checkpoint of a run that was stopped before, if there is one.
-    checkpoints = Checkpoints(cfg, folder, state, dataset.fingerprint)
-    start = checkpoints.load()
-    if start.step:
-        state.switches.resume(start.active)
-        state.stages.resume(start.stage_steps)
-        log.resumed(start.step, start.train_seconds, start.train_loss)
-        if checkpoints.is_of_other_code:
-            log.warning(OTHER_CODE)
-            result.warnings.append(OTHER_CODE)
-
-    # Timed loop and calibration. The loader skips the batches that a resumed run has seen.
-    listener = LoopListener(log.warning, checkpoints)
-    with open_loader(cfg, dataset, ranks, after=state.stages.batches_taken(start.step)) as loader:
-        training = train(cfg, state, loader, validation(state, scorer), log, listener)
-        # First of all, so that the trained weights are on disk whatever happens to the artifact.
-        weights = write_weights(state.final_weights(), folder) if ranks.is_first and not training.diverged else {}
-        calibration = calibrate_trained(cfg, state, training, loader, dataset, log)
-        result.calibration_seconds = calibration.seconds if calibration else None
-        tuning = None
-        if cfg.quant.tune.steps > 0 and not training.diverged:
-            # Making the script takes seconds that a submission does not need.
-            code = code_bytes(cfg) if ranks.is_first else 0
-            left = seconds_left(cfg, ranks.first(training.seconds) + (result.calibration_seconds or 0.0))
-            tuning = tune_trained(cfg, state, left, calibration, loader, code, log)
-            result.tune_seconds = tuning.seconds
-    _record_training(result, cfg, training, state.stages)
-    _record_machine(result, listener.recompiles, ranks, log)
-    if training.diverged:
-        result.state, result.reason = DIVERGED, training.why_diverged()
-        return result
-    failures += [*state.switches.never_on(), *state.stages.never_reached(), *state.hooks.idle_averages()]
-
-    # Quantize, pack, write. Ranks hold the same weights, so the first one writes and the others wait for the file.
-    log.display.update(1.0, "packing the artifact and scoring it")
-    hessians = calibration.hessians if calibration else None
-    sizes = export(cfg, weights, folder, log, hessians, tuning.coded if tuning else None) if ranks.is_first else None
+    if not run.is_packed(trained):
+        run.train_and_pack(trained)
+        if result.state == DIVERGED:
+            return result
     ranks.barrier()
-
-    # Load from disk and score: only what the file holds counts.
-    start_of_scoring = time.perf_counter()
-    scores = score_artifact(cfg, load(folder.artifact, by_its_run=True).state_dict(), scorer, log)
-    whole_seconds = time.perf_counter() - start_of_scoring
-
-    # Result. Only the first rank knows the sizes, so it alone judges the run by its budget.
-    result.post_quant, result.post_quant_sliding, result.post_quant_ttt = scores
-    result.eval_seconds = counted_eval_seconds(cfg, result, whole_seconds)
-    log.scoring_ended(result.eval_seconds)
-    if sizes is None:
-        result.state = OK
-    else:
-        _record_sizes(result, cfg, sizes)
-        result.state, result.reason = budget_state(cfg, result)
-    if not all(score is None or math.isfinite(score.val_loss) for score in scores):
-        result.state, result.reason = DIVERGED, "a score of the artifact is no number"
-    if failures:
-        result.state, result.reason = VOID, "; ".join(failures)
+    run.score(trained)
     return result
+
+
+@dataclass(frozen=True)
+class _Run:
+    """The parts of a run on this rank, and its stages, which write what they find into the record of the training."""
+
+    cfg: Config
+    folder: RunFolder
+    ranks: Ranks
+    log: RunLog
+    dataset: Dataset
+    state: TrainState
+    scorer: Scorer
+
+    def warm_up(self, warnings: list[str]) -> Trained:
+        """Warm up and prove; return a record without weights. Its result has `warnings` beside those of the machine."""
+        result = _first_result(self.cfg, self.folder, self.dataset, self.state)
+        result.warnings += warnings
+        failures = _warm_up_and_prove(self.cfg, self.state, self.dataset, result, self.log)
+        return Trained(result, failures, self.ranks.world_size, code_of(self.cfg), weights="")
+
+    def take_over(self, trained: Trained) -> Trained:
+        """Return the record of an earlier start, with warnings about what has changed since.
+
+        Raises `GolfError` if the data has.
+        """
+        result, cfg = trained.result, self.cfg
+        if result.data_fingerprint != self.dataset.fingerprint:
+            raise GolfError(
+                f"{self.folder.path} was trained on data with fingerprint {result.data_fingerprint}, and the data is "
+                f"{self.dataset.fingerprint} now: put the former data back, or give launch.fresh=true to start over."
+            )
+        here, changed = machine_kind(), list[str]()
+        if trained.code != code_of(cfg):
+            changed.append(OTHER_CODE_TRAINED)
+        if (result.machine, trained.ranks) != (here, self.ranks.world_size):
+            trained_on = f"{result.machine} by {counted(trained.ranks, 'rank')}"
+            changed.append(f"trained on {trained_on}, and scored on {here} by {counted(self.ranks.world_size, 'rank')}")
+        for warning in changed:
+            self.log.warning(warning)
+        result.name = cfg.name
+        result.warnings = list(dict.fromkeys([*result.warnings, *self.folder.read_machine_warnings(), *changed]))
+        self.log.finishing(result.steps, result.train_seconds)
+        return trained
+
+    def is_packed(self, trained: Trained) -> bool:
+        """Tell, the same on every rank, whether the artifact on disk is that of `trained` and of this size of code."""
+        found = False
+        if self.ranks.is_first and trained.artifact and self.folder.artifact.exists():
+            is_whole = checksum(self.folder.artifact.read_bytes()) == trained.artifact
+            found = is_whole and trained.result.code_bytes == code_bytes(self.cfg)
+        return bool(self.ranks.first(found))
+
+    def train_and_pack(self, trained: Trained) -> None:
+        """Train, unless an earlier start has, calibrate, and write the artifact."""
+        cfg, ranks, log, state, result = self.cfg, self.ranks, self.log, self.state, trained.result
+        checkpoints, tuning = None if trained.weights else self._checkpoints(result), None
+        steps = checkpoints.start.step if checkpoints else result.steps
+        # The loader skips the batches that a resumed run has seen. Calibration reads on where the training ends.
+        with open_loader(cfg, self.dataset, ranks, after=state.stages.batches_taken(steps)) as loader:
+            if checkpoints:
+                training = self._train(trained, checkpoints, loader)
+            else:
+                training = Training(steps, result.train_seconds, result.train_loss, result.pre_quant, diverged=False)
+            calibration = calibrate_trained(cfg, state, training, loader, self.dataset, log)
+            result.calibration_seconds = calibration.seconds if calibration else None
+            if cfg.quant.tune.steps > 0 and not training.diverged:
+                # Making the script takes seconds that a submission does not need.
+                code = code_bytes(cfg) if ranks.is_first else 0
+                left = seconds_left(cfg, ranks.first(training.seconds) + (result.calibration_seconds or 0.0))
+                tuning = tune_trained(cfg, state, left, calibration, loader, code, log)
+                result.tune_seconds = tuning.seconds
+        allocated, reserved = _peak_memory_mib(ranks.device)
+        result.peak_memory_mib = max(allocated, result.peak_memory_mib or 0)
+        log.peak_memory(allocated, reserved)
+        if training.diverged:
+            result.state, result.reason = DIVERGED, training.why_diverged()
+            return
+
+        # Quantize, pack, write. Ranks hold the same weights, so the first one writes and the others wait for the file.
+        log.display.update(1.0, "packing the artifact and scoring it")
+        if ranks.is_first:
+            weights = {name: tensor.detach().cpu() for name, tensor in state.final_weights().items()}
+            hessians, coded = calibration.hessians if calibration else None, tuning.coded if tuning else None
+            _record_sizes(result, cfg, export(cfg, weights, self.folder, log, hessians, coded))
+            trained.artifact = checksum(self.folder.artifact.read_bytes())
+            write_trained(self.folder, trained)
+
+    def _checkpoints(self, result: Result) -> Checkpoints:
+        """Return the checkpoints of the run, after it has resumed from the last one, if there is one."""
+        checkpoints = Checkpoints(self.cfg, self.folder, self.state, self.dataset.fingerprint)
+        start = checkpoints.load()
+        if start.step:
+            self.state.switches.resume(start.active)
+            self.state.stages.resume(start.stage_steps)
+            self.log.resumed(start.step, start.train_seconds, start.train_loss)
+            if checkpoints.is_of_other_code:
+                self.log.warning(OTHER_CODE)
+                result.warnings.append(OTHER_CODE)
+        return checkpoints
+
+    def _train(self, trained: Trained, checkpoints: Checkpoints, loader: Loader) -> Training:
+        """Run the timed loop and write weights and record, so that the training is safe whatever comes after it."""
+        cfg, state, log, result = self.cfg, self.state, self.log, trained.result
+        listener = LoopListener(log.warning, checkpoints)
+        training = train(cfg, state, loader, validation(state, self.scorer), log, listener)
+        _record_training(result, cfg, training, state.stages)
+        for cause in listener.recompiles:
+            warning = f"recompiled while the clock ran: {cause}"
+            result.warnings.append(warning)
+            log.warning(warning)
+        if training.diverged:
+            return training
+        trained.failures += [*state.switches.never_on(), *state.stages.never_reached(), *state.hooks.idle_averages()]
+        trained.stage_steps = list(state.stages.steps)
+        if self.ranks.is_first:
+            checkpoints.refuse_late()
+            weights = weights_to_bytes(state.final_weights())
+            trained.weights = checksum(weights)
+            # The record first: once the weights have their name, the training is never repeated.
+            write_trained(self.folder, trained)
+            write_atomic(self.folder.weights, weights)
+            sync_folder(self.folder.path)
+        return training
+
+    def score(self, trained: Trained) -> None:
+        """Load the artifact from disk and score it: only what the file holds counts. Then judge the run."""
+        cfg, log, result = self.cfg, self.log, trained.result
+        start = time.perf_counter()
+        weights = load(self.folder.artifact, by_its_run=True).state_dict()
+        scores = score_artifact(cfg, weights, self.scorer, log)
+        whole_seconds = time.perf_counter() - start
+        result.post_quant, result.post_quant_sliding, result.post_quant_ttt = scores
+        result.eval_seconds = counted_eval_seconds(cfg, result, whole_seconds)
+        log.scoring_ended(result.eval_seconds)
+        result.state = OK
+        # Only the first rank knows the sizes, so it alone judges the run by its budget.
+        if self.ranks.is_first:
+            before, after = result.pre_quant, result.post_quant
+            assert before is not None and after is not None and before.how == after.how
+            result.quant_gap_bpb = after.val_bpb - before.val_bpb
+            result.state, result.reason = budget_state(cfg, result)
+        if not all(score is None or math.isfinite(score.val_loss) for score in scores):
+            result.state, result.reason = DIVERGED, "a score of the artifact is no number"
+        if trained.failures:
+            result.state, result.reason = VOID, "; ".join(trained.failures)
 
 
 def _first_result(cfg: Config, folder: RunFolder, dataset: Dataset, state: TrainState) -> Result:
@@ -208,20 +312,7 @@ def _record_training(result: Result, cfg: Config, training: Training, stages: St
     result.budget_train_seconds = cfg.budget.train_seconds
 
 
-def _record_machine(result: Result, recompiles: list[str], ranks: Ranks, log: RunLog) -> None:
-    for cause in recompiles:
-        warning = f"recompiled while the clock ran: {cause}"
-        result.warnings.append(warning)
-        log.warning(warning)
-    allocated, reserved = _peak_memory_mib(ranks.device)
-    result.peak_memory_mib = allocated
-    log.peak_memory(allocated, reserved)
-
-
 def _record_sizes(result: Result, cfg: Config, sizes: Sizes) -> None:
-    before, after = result.pre_quant, result.post_quant
-    assert before is not None and after is not None and before.how == after.how
-    result.quant_gap_bpb = after.val_bpb - before.val_bpb
     result.raw_model_bytes, result.artifact_bytes = sizes.raw_model_bytes, sizes.artifact_bytes
     result.code_bytes, result.total_bytes = sizes.code_bytes, sizes.artifact_bytes + sizes.code_bytes
     result.cap_bytes = cfg.budget.artifact_bytes

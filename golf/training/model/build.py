@@ -45,6 +45,10 @@ def build_model(cfg: Config, watch: Callable[[GPT, str], None] | None = None) ->
                 watch(model, technique.name)
     if proves():
         check_slots(model)
+    if proves() or cfg.model.num_layers == 1:
+        for empty in (p for p in model.parameters() if not p.numel()):
+            # Such as the skips of one layer: it gets no gradient, for which DDP would wait.
+            empty.requires_grad_(False)
     return model
 
 
