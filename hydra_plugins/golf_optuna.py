@@ -52,6 +52,10 @@ class OptunaSweeper(Sweeper):
         fixed = [str(o.input_line) for o in last.values() if not o.is_sweep_override()]
         if not searched:
             raise GolfError("hydra/sweeper=optuna searches nothing: give a setting as interval(0.01,0.1) or a list.")
+        if "seed" in searched:
+            raise GolfError(
+                "A search over seeds finds the luckiest one: leave seed out, or list seeds in a grid without Optuna."
+            )
         best = self._search(fixed, searched)
         if best is None:
             print("The search has found nothing with a better score than the reference.", flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,6 +36,12 @@ class GolfSubmitter(GolfLauncher):
         if not is_dry_run:
             import_submitit()
         asked = [job for _, job in self.jobs(job_overrides)]
+        to_slurm = any(isinstance(job, Job) and job.cfg.cluster.executor == "slurm" for job in asked)
+        if to_slurm and not is_dry_run and shutil.which("sbatch") is None:
+            raise GolfError(
+                "There is no Slurm here (no sbatch in the PATH): submit on the cluster's login node, look at the jobs "
+                "with --dry-run, or run them on this machine with cluster=local."
+            )
         in_rounds = any(isinstance(job, Job) and job.cfg.sweep.until == DECIDED for job in asked)
         # Taken before the queue is asked: two processes that both found a run missing would both send it.
         with lock_submitting(), taken_back_unless_sent(name):

@@ -29,7 +29,7 @@ from golf.report.variants import SCORES
 from golf.run.result import OK, read_result
 from golf.tables import table_of
 from golf.training.data.own_text import OwnDataset
-from tests.support import ROOT, tiny_overrides
+from tests.support import ROOT, golf_command, tiny_overrides
 
 FOLDER = ROOT / "golf" / "commands"
 # `golf bench` needs torch for its defaults.
@@ -368,3 +368,27 @@ def test_an_installation_without_the_repository_says_how_to_install(
     monkeypatch.setattr("golf.commands.cli.ROOT", tmp_path)
     assert cli.main(["doctor"]) == 2
     assert f"{tmp_path} has no conf/: install golf by `pip install -e .` in a clone" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        ([], "golf COMMAND"),
+        (["train"], "golf train"),
+        (["data", "get"], "golf data get"),
+        (["optim.matrix_lr"], "optim.matrix_lr="),
+        (["weight", "decay"], "weight_decay"),
+    ],
+)
+def test_help_answers_what_people_type(words: list[str], said: str) -> None:
+    done = golf_command("help", *words)
+    assert done.returncode == 0 and said in done.stdout, done.stdout + done.stderr
+
+
+def test_submitting_without_slurm_is_one_sentence_and_leaves_no_sweep(
+    tiny: OwnDataset, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    done = golf_command("submit", "cluster=slurm_cpu", *tiny_overrides(tiny), "seed=1,2")
+    assert done.returncode == 2 and "--dry-run" in done.stderr and "cluster=local" in done.stderr
+    assert len(done.stderr.splitlines()) == 1 and not list(runs.glob("sweeps/*"))

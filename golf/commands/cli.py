@@ -118,10 +118,14 @@ def _status_of(run: Callable[[], int]) -> int:
 def _dispatch(given: list[str]) -> int:
     if not (ROOT / "conf").is_dir():
         raise GolfError(f"{ROOT} has no conf/: install golf by `pip install -e .` in a clone of the repository.")
-    if not given or given[0] in HELP:
+    if not given or given[0] in HELP or given == ["help"]:
         print(overview())
         return 0
-    if given[0] == "--version":
+    if given[0] == "help" and given[1] != "settings":
+        topic = given[1:]
+        is_command = any(command.split()[0] == topic[0] for command in COMMANDS)
+        given = [*topic, "--help"] if is_command else ["help", "settings", *topic]
+    if given[0] in ("--version", "version"):
         from golf.run.environment import golf_version
 
         print(f"golf {golf_version()}")
@@ -144,7 +148,7 @@ def _unknown(given: list[str], family: list[str]) -> str:
     if family and len(given) == 1:
         return f"golf {given[0]} is followed by {' or '.join(name.partition(' ')[2] for name in family)}."
     typed = " ".join(given[:2]) if family else given[0]
-    close = difflib.get_close_matches(typed.lower(), family or COMMANDS, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(typed.lower(), family or COMMANDS, n=1, cutoff=0.7)
     advice = f"did you mean golf {close[0]}?" if close else "`golf --help` lists all."
     return f"There is no command golf {typed}; {advice}"
 

@@ -12,7 +12,15 @@ from golf.errors import GolfError
 from golf.idea_folders import place_of
 from golf.paths import ROOT
 from golf.settings.config import Config
-from golf.settings.names import SYNONYMS, named_alike, no_technique, setting_keys, suggestion, technique_settings
+from golf.settings.names import (
+    SYNONYMS,
+    named_alike,
+    near_to,
+    no_technique,
+    setting_keys,
+    suggestion,
+    technique_settings,
+)
 from golf.settings.quoting import quoted
 from golf.settings.usage import options_of
 from golf.tables import table_of
@@ -24,6 +32,7 @@ WITH_WORD = "--cfg -c --package -p --info -i --config-path -cp --config-name -cn
 FLAGS = {**dict.fromkeys(ALONE.split(), False), **dict.fromkeys(WITH_WORD.split(), True)}
 MAY_BE_NULL = ("sweep", "experiment")
 HYDRA_FOLDERS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir")
+GROUPS_OF_RUNS = ("experiment", "sweep", "model", "quant", "data", "eval", "scale")
 LAUNCHERS = ("golf", "golf_submit", "joblib")
 OTHER_ENTRY = ("--hydra-help", "--version", "--shell-completion", "-sc", "--config-", "-cp", "-cn", "-cd", "--exp")
 
@@ -101,9 +110,7 @@ def explain(error: BaseException) -> str:
         return no_technique(match[1])
     no_option = r"Could not find '(\w+)/([^']+)'[\s\S]*?Available options in '\w+':([\s\S]*?)Config search"
     if match := re.search(no_option, text):
-        group, option, listing = match.groups()
-        known = [name for name in listing.split() if not name.endswith("_schema")]
-        return f"{group}={option} does not exist; {suggestion(option, known)}"
+        return _no_option(*match.groups()[:2])
     if match := re.search(
         r"(?:Value|Cannot convert) '(.*?)'(?: of type '\w+')? .*?(?:to|type) '?(\w+)'?[\s\S]*?full_key: (\S+)", text
     ):
@@ -120,6 +127,16 @@ def explain(error: BaseException) -> str:
     if match := re.search(r"is not a ListConfig[\s\S]*?full_key: (\S+)", text):
         return f"{match[1]} takes a list: write {match[1]}=[…] with commas between."
     return f"The overrides cannot be composed: {' '.join(text.split())}{place_of(error, ())}"
+
+
+def _no_option(group: str, option: str) -> str:
+    """Return the sentence about an option that its group does not have, with a group that has it."""
+    known = options_of(group)
+    elsewhere = [g for g in GROUPS_OF_RUNS if g != group and option.lower() in map(str.lower, options_of(g))]
+    if elsewhere and not near_to(option, known):
+        added = "+" if elsewhere[0] == "sweep" else ""
+        return f"{group}={option} does not exist; did you mean {added}{elsewhere[0]}={option.lower()}?"
+    return f"{group}={option} does not exist; {suggestion(option, known)}"
 
 
 def _unreadable(override: str) -> str:
@@ -144,6 +161,9 @@ def refuse_null_groups(overrides: Sequence[str]) -> None:
             raise GolfError(f"{override}: tech lists names, not numbers, as in tech=[bigram,xsa].")
         if group == "tech" and option in ("null", "none", ""):
             raise GolfError(f"{override}: write tech=[] for no technique, or drop=[xsa] for all others but xsa.")
+        # Hydra takes a number for a value, and not for the name of an option.
+        if re.fullmatch(r"\d+", option) and (ROOT / "conf" / group).is_dir() and option not in options_of(group):
+            raise GolfError(_no_option(group, option))
         if option in ("null", "") and group not in MAY_BE_NULL and group and (ROOT / "conf" / group).is_dir():
             known = ", ".join(options_of(group))
             raise GolfError(f"{override}: a run needs one of {group}'s options; choose from {known}.")
@@ -176,7 +196,9 @@ def _fields_in(full_key: str) -> list[str]:
         if not dataclasses.is_dataclass(inner):
             break
         group = cast(type, inner)
-    return [f.name for f in dataclasses.fields(group)]
+    # Nobody sets the hashes of ideas. The other two are no settings, and are given as if they were.
+    own = [f.name for f in dataclasses.fields(group) if f.name != "idea_code"]
+    return own if len(parts) > 1 else [*own, "experiment", "ideas"]
 
 
 def unknown_setting(full_key: str, known: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ import csv
 import dataclasses
 import difflib
 import functools
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import get_type_hints
@@ -99,7 +100,20 @@ def no_technique(name: str) -> str:
 
 
 def suggestion(word: str, known: Sequence[str]) -> str:
-    """Return the end of a sentence about an unknown word: the close one among `known`, and all of them."""
-    if close := difflib.get_close_matches(word, known, n=1, cutoff=0.5):
-        return f"did you mean {close[0]}? (Known: {', '.join(known)}.)"
+    """Return the end of a sentence about an unknown word: what is near it among `known`, and all of them."""
+    if near := near_to(word, known):
+        return f"did you mean {' or '.join(near)}? (Known: {', '.join(known)}.)"
     return f"known are {', '.join(known)}."
+
+
+def near_to(word: str, known: Sequence[str]) -> list[str]:
+    """Return up to three of `known` that have `word` as whole parts, or else the one that differs by a slip or two."""
+    typed = word.lower()
+    parts = (
+        [name for name in known if re.search(rf"(?:^|[_/-])(?:pr)?{re.escape(typed)}(?:$|[_/-])", name.lower())]
+        if typed
+        else []
+    )
+    alike = [name for name in known if abs(len(name) - len(word)) <= 2]
+    close = difflib.get_close_matches(typed, [name.lower() for name in alike], n=1, cutoff=0.6)
+    return [name for name in alike if name.lower() in close][:1] if close and not parts else parts[:MOST_SUGGESTED]

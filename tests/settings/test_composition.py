@@ -19,7 +19,7 @@ from golf.settings.consistency import warnings
 from golf.settings.dropping import OFF, droppable
 from golf.settings.hardware import Hardware
 from golf.settings.mistakes import flags_first
-from golf.settings.names import SYNONYMS, setting_keys, technique_settings
+from golf.settings.names import SYNONYMS, near_to, setting_keys, technique_settings
 from golf.settings.scoring_config import TTTConfig
 from golf.training.techniques.base import Technique
 from tests.support import ROOT, golf_main, golf_train
@@ -488,3 +488,27 @@ def test_a_list_of_techniques_may_extend_a_set(machine: None) -> None:
     assert set(extended.tech) >= {"leaky_relu", "value_embed", "xsa"} and "sets" not in extended.tech
     # A list on the command line is the whole list, also over an experiment that extends a set.
     assert list(compose(["scale=laptop", "experiment=gold6_11l", "tech=[ema]"]).tech) == ["ema"]
+
+
+@pytest.mark.parametrize(
+    "overrides, said",
+    [
+        (["experimnet=naive_baseline"], "did you mean experiment?"),
+        (["expirement=naive_baseline"], "did you mean experiment?"),
+        (["idaes=x"], "did you mean ideas?"),
+        (["experiment=1559"], "experiment=1559 does not exist; known are "),
+        (["experiment=593"], "experiment=593 does not exist; did you mean pr593_11l?"),
+        (["experiment=LOWER_LR"], "did you mean lower_lr or records/2026-03-18_lower_lr?"),
+        (["experiment=2026-04-27"], "did you mean records/2026-04-27"),
+        (["quant=int6"], "did you mean gptq_int6 or int6_context or int6_int8_packed?"),
+        (["device=cpu"], "did you mean launch.device?"),
+    ],
+)
+def test_a_suggestion_is_near_or_not_made(overrides: list[str], said: str) -> None:
+    done = golf_main(*overrides)
+    assert done.returncode == 2 and said in done.stderr and "idea_code" not in done.stderr, done.stderr
+
+
+def test_words_that_are_far_from_all_get_no_suggestion() -> None:
+    assert near_to("dropout", ["drop", "data"]) == [] and near_to("", ["a"]) == []
+    assert near_to("rank", ["lora_rank", "ranks_of"]) == ["lora_rank"]

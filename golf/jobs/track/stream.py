@@ -9,7 +9,7 @@ from typing import Any
 
 from golf.jobs.track.keys import config_values, history_row, summary_values, sweep_of
 from golf.jobs.track.mirror_record import MirrorRecord
-from golf.jobs.track.wandb_client import open_run
+from golf.jobs.track.wandb_client import leave_agent, open_run
 from golf.run.folder import RunFolder
 from golf.run.result import OK
 from golf.settings.jobs_config import TrackConfig
@@ -32,7 +32,11 @@ def stream(
     """
     # A back-filled run has no process to sample any more: its id may belong to another process by now.
     sampled = None if has_ended(0.0) or not track.system_metrics else sampled_process
+    if sweep_of(folder.path):
+        leave_agent()
     run = open_run(track, folder.path, sampled_process=sampled, **description(folder.path, track, record.id))
+    # A single run under a sweep agent has the agent's id.
+    record.id = run.id
     record.url, record.files = run.url, str(run.files.relative_to(folder.path))
     record.write(folder.path)
     run.set_axis(CHARTS, DEFAULT_AXIS)

@@ -9,7 +9,7 @@ from golf.files import read_object
 from golf.jobs.track.keys import flat
 from golf.jobs.track.mirror_record import MirrorRecord
 from golf.jobs.track.stream import attached
-from golf.jobs.track.wandb_client import open_run
+from golf.jobs.track.wandb_client import leave_agent, open_run
 from golf.report.findings import Findings, judged
 from golf.report.remarks import remarks_on
 from golf.report.results import results_table
@@ -31,6 +31,7 @@ def stream_report(folder: Path, track: TrackConfig, record: MirrorRecord, rules:
     study = read_study([str(folder)])
     findings = judged(study, rules or rules_of(study))
     table = results_table(findings)
+    leave_agent()
     run = open_run(track, folder, **_description(findings, track, record.id))
     record.url, record.files = run.url, str(run.files.relative_to(folder))
     record.write(folder)

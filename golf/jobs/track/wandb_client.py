@@ -32,7 +32,7 @@ class TrackedRun:
 
     def __init__(self, run: Any):
         self._run = run
-        self.url: str = run.url or ""
+        self.id, self.url = str(run.id), str(run.url or "")
         self.files = Path(run.settings.sync_dir)
 
     def set_axis(self, patterns: Sequence[str], axis: str) -> None:
@@ -64,6 +64,12 @@ class TrackedRun:
             self._run.finish(exit_code=exit_code)
         if error := upload_error(self.files):
             raise TrackError(error)
+
+
+def leave_agent() -> None:
+    """Forget the run that a W&B sweep agent has named for the command: runs of a sweep of golf would become one."""
+    for name in ("WANDB_SWEEP_ID", "WANDB_RUN_ID", "WANDB_SWEEP_PARAM_PATH"):
+        os.environ.pop(name, None)
 
 
 def open_run(track: TrackConfig, root: Path, *, sampled_process: int | None = None, **description: Any) -> TrackedRun:

@@ -69,6 +69,8 @@ def test_nothing_better_needs_no_verdict(monkeypatch: pytest.MonkeyPatch, capsys
     assert "nothing with a better score than the reference" in capsys.readouterr().out
     with pytest.raises(GolfError, match="searches nothing"):
         search(monkeypatch, "seed=1")
+    with pytest.raises(GolfError, match="leave seed out"):
+        search(monkeypatch, "seed=range(1,40)", "optim.matrix_lr=0.001,0.09")
 
 
 @pytest.mark.parametrize(

@@ -276,3 +276,22 @@ def test_a_run_from_the_command_line_goes_on_without_a_server(
     assert done.returncode == 0 and "track.mode=online (WANDB_API_KEY is set)" in done.stdout
     assert done.stderr.count("warning: W&B:") == 1
     assert json.loads((only_run(runs) / "result.json").read_text())["state"] == "ok"
+
+
+AGENT = {"WANDB_SWEEP_ID": "agentsweep", "WANDB_RUN_ID": "agentrun"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("in_sweep", [False, True])
+def test_runs_of_a_sweep_under_an_agent_stay_two_and_a_single_one_is_the_agents(
+    in_sweep: bool, tiny: OwnDataset, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in AGENT.items():
+        monkeypatch.setenv(name, value)
+    overrides = [*tiny_overrides(tiny), "track=wandb", "track.mode=offline", "schedule.iterations=2"]
+    done = golf_main(*(["-m", *overrides, "seed=1,2"] if in_sweep else overrides))
+    assert done.returncode == 0, done.stderr
+    records = [json.loads(path.read_text()) for path in runs.glob("*/seed*/track.json")]
+    ids = {record["id"] for record in records}
+    assert all(record["files"].endswith(f"-{record['id']}") for record in records)
+    assert ids == {"agentrun"} if not in_sweep else len(ids) == 2 and "agentrun" not in ids
