@@ -151,7 +151,11 @@ def load_ideas() -> None:
 def fault(idea: Idea) -> str:
     """Import the module of an idea. Return a sentence if it cannot be imported or registers no such technique."""
     if idea.module.startswith(f"{PACKAGE}."):
-        for name, places in ((PACKAGE, []), (f"{PACKAGE}.{idea.name}", [str(idea.folder)])):
+        # An idea may import from the folder of any other.
+        others = {
+            f"{PACKAGE}.{i.name}": [str(i.folder)] for i in ideas().values() if i.module.startswith(f"{PACKAGE}.")
+        }
+        for name, places in {PACKAGE: [], **others, f"{PACKAGE}.{idea.name}": [str(idea.folder)]}.items():
             package = sys.modules.setdefault(name, ModuleType(name))
             package.__path__ = [*dict.fromkeys([*getattr(package, "__path__", []), *places])]
     try:

@@ -20,7 +20,7 @@ from golf.artifact.script.modules import source_of
 from golf.commands.completion_command import _overrides
 from golf.commands.idea_new_command import write_idea
 from golf.errors import GolfError, MissingError
-from golf.idea_folders import idea_of, ideas, outside_folders, place_of, refuse_changed, use_ideas
+from golf.idea_folders import fault, idea_of, ideas, outside_folders, place_of, refuse_changed, use_ideas
 from golf.jobs.cluster import snapshot
 from golf.registry import technique_types
 from golf.run.folder import RunFolder, describe
@@ -295,6 +295,17 @@ def test_two_techniques_in_one_module_are_told_to_part(write: Callable[..., Path
     folder = write("duo", IDEA.format(name="duo") + second)
     with pytest.raises(GolfError, match="The technique duo_b stands in the module of another idea: move it"):
         golf.compose([f"ideas={folder}", *SMALL, "tech=[duo,duo_b]"])
+
+
+def test_an_idea_imports_from_another_s_folder_before_that_one_is_loaded(
+    write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    borrowed = "from ideas.leaky_relu.leaky_relu import LeakyReluSquared\n"
+    monkeypatch.setenv("GOLF_IDEAS", str(write("borrower", borrowed + IDEA.format(name="borrower"))))
+    for name in [n for n in sys.modules if n.startswith("ideas.leaky_relu")]:
+        monkeypatch.delitem(sys.modules, name)
+    # `golf idea check` asks for one idea alone.
+    assert fault(ideas()["borrower"]) == ""
 
 
 def test_values_that_are_no_yaml_are_one_sentence(write: Callable[..., Path]) -> None:
