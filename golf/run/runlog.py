@@ -6,6 +6,7 @@ The log of other ranks than the first writes nothing.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -101,6 +102,13 @@ class RunLog(TrainLog):
         self.line(f"resumed after the training {self.step_of_all(step)} {timing(step, seconds)}")
         self.metric("resumed", step=step, train_seconds=round(seconds, 4))
         self.display.say(f"trained before, {step} steps in {seconds:.0f} s: going on with packing and scoring")
+
+    def proved_trained(self, seconds: float, failures: Sequence[str]) -> None:
+        """Log the proofs of the trained weights, which took `seconds` outside the clock."""
+        self.line(f"proofs of the trained weights: {seconds:.1f}s, no training time")
+        self.metric("proved_trained", seconds=round(seconds, 4), failures=list(failures))
+        for failure in failures:
+            self.warning(f"check failed: {failure}")
 
     def calibrating(self) -> None:
         own_text = self.cfg.quant.calibration.source == "self_generated"

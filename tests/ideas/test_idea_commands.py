@@ -98,7 +98,7 @@ def test_the_commands_of_a_template_end_in_a_verdict(
         assert where == "python" and command.pop(0) == "golf/train.py"
         monkeypatch.setenv(*given.split("=", 1))
         few = ["sweep.max_seeds=2"] if "-m" in command else []
-        done = golf_main(*command, *tiny_overrides(tiny), "data.train_seq_len=64", "schedule.iterations=3", *few)
+        done = golf_main(*command, *tiny_overrides(tiny), "data.train_seq_len=128", "schedule.iterations=3", *few)
         assert done.returncode == 0, done.stdout + done.stderr
     study = read_study([str(next((tmp_path / "runs" / "sweeps").iterdir()))])
     reference, idea = study.variants

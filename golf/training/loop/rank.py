@@ -33,6 +33,7 @@ from golf.training.loop.checkpoint import Checkpoints, code_of
 from golf.training.loop.export import Sizes, export
 from golf.training.loop.listener import LoopListener
 from golf.training.loop.pace import check_speed
+from golf.training.loop.plausible import implausible_score
 from golf.training.loop.proofs import failed_proofs
 from golf.training.loop.run_parts import (
     calibrate_trained,
@@ -43,6 +44,7 @@ from golf.training.loop.run_parts import (
     tune_trained,
     validation,
 )
+from golf.training.loop.scoring_proofs import trained_breaches
 from golf.training.loop.stages import Stages
 from golf.training.loop.state import TrainState, build_state
 from golf.training.loop.trained_state import trained_state
@@ -188,6 +190,8 @@ class _Run:
             result.state, result.reason = DIVERGED, training.why_diverged()
             return
 
+        trained.failures = list(dict.fromkeys([*trained.failures, *_prove_trained(cfg, state, self.dataset, log)]))
+
         # Quantize, pack, write. Ranks hold the same weights, so the first one writes and the others wait for the file.
         log.display.update(1.0, "packing the artifact and scoring it")
         if ranks.is_first:
@@ -251,6 +255,10 @@ class _Run:
             assert before is not None and after is not None and before.how == after.how
             result.quant_gap_bpb = after.val_bpb - before.val_bpb
             result.state, result.reason = budget_state(cfg, result)
+        # The lowest one, because the last is not always the one that a leak is in.
+        if said := implausible_score(min(score.val_bpb for score in scores if score), self.dataset):
+            result.warnings.append(said)
+            log.warning(said)
         if not all(score is None or math.isfinite(score.val_loss) for score in scores):
             result.state, result.reason = DIVERGED, "a score of the artifact is no number"
         if trained.failures:
@@ -301,6 +309,19 @@ def _warm_up_and_prove(cfg: Config, state: TrainState, dataset: Dataset, result:
     result.warmup_seconds = time.perf_counter() - start
     for failure in failures:
         log.warning(f"check failed: {failure}")
+    return failures
+
+
+def _prove_trained(cfg: Config, state: TrainState, dataset: Dataset, log: RunLog) -> list[str]:
+    """Prove the scores of the trained weights, outside the clock, and return a sentence for every failure."""
+    if os.environ.get("GOLF_PROOFS") == "off":
+        return []
+    log.display.update(1.0, "proving the scores of the trained weights")
+    start, ranks = time.perf_counter(), state.ranks
+    # Every rank holds the same weights.
+    failures = trained_breaches(cfg, state.final_weights(), dataset, ranks.rank, ranks.world_size)
+    failures = list(dict.fromkeys(ranks.gather(failures)))
+    log.proved_trained(time.perf_counter() - start, failures)
     return failures
 
 

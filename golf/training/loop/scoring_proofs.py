@@ -8,14 +8,21 @@ import math
 import numpy as np
 import torch
 
+from golf.artifact.quant.formats import Tensors
 from golf.registry import CHANGES_SCORE
 from golf.settings.config import Config, ModelConfig, eval_seq_len, techniques, ttt_recipe, world_size
 from golf.settings.scoring_config import TTTConfig
 from golf.training.data.dataset import Dataset
 from golf.training.data.documents import BOS_ID
+from golf.training.loop.causality import (
+    cut_to,
+    document_leaks_of,
+    row_leaks,
+    text_of_all_tokens,
+    trained_model,
+)
 from golf.training.loop.random_model import RandomWeights
 from golf.training.model.attention import cpu_kernels
-from golf.training.model.gpt import GPT
 from golf.training.ranks import Ranks
 from golf.training.scoring.document_queue import document_batches, list_documents
 from golf.training.scoring.legality import check_scoring, follows_queue, predictor_breaches
@@ -28,20 +35,54 @@ from golf.words import counted
 VOCAB, WINDOW, SCORED_TOKENS = 8, 16, 80
 ROW_TOKENS, LONGEST_ROW = 24, 4096
 MOST_ASKED = 60_000  # probabilities of one token at one position that a predictor is asked for
-LARGEST_ROUNDING = 1e-3  # of an output of size 1; Fourier transforms round all positions alike
 PROBES = (29, 61)  # indices of the targets that the scoring check changes
 
 
 @cpu_kernels()
-def scoring_breaches(cfg: Config) -> list[str]:
-    """Return a sentence for every rule that a score of `cfg` breaks. The model keeps its width, depth, techniques."""
+def scoring_breaches(cfg: Config, trained: Tensors | None = None) -> list[str]:
+    """Return a sentence for every rule that a score of `cfg` breaks. The model keeps its width, depth, techniques.
+
+    Its weights are random, or corners of those that `trained` holds.
+    """
     small = _small_scoring(cfg)
     if cfg.rules.name == "frontier":
         # The public frontier has hints from documents that are scored later.
         small.eval.tilt.order = "scored"
-    weights = RandomWeights(small.model.model_dim).model(small).float().scored_weights()
-    found = check_scoring(small, weights, _dataset(), PROBES)
+    weights = RandomWeights(small.model.model_dim).model(small).scored_weights()
+    found = check_scoring(small, cut_to(trained, weights) if trained else weights, _dataset(), PROBES)
     return [f"{mode} scoring: {breach}" for mode, breaches in found.items() for breach in breaches]
+
+
+@torch.random.fork_rng(devices=[])
+@cpu_kernels()
+def trained_breaches(cfg: Config, weights: Tensors, dataset: Dataset, share: int = 0, shares: int = 1) -> list[str]:
+    """Return a sentence if a score of the trained `weights` breaks a rule, on text of `dataset`.
+
+    A gain may have grown since the proofs at random weights. Of the two parts of this proof the one is done that falls
+    to `share` of `shares`.
+    """
+    parts = [lambda: _trained_rows(cfg, weights, dataset), lambda: scoring_breaches(cfg, weights)]
+    found = [breach for part in parts[share::shares] for breach in part()]
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return [f"with the trained weights, {found[0]}{more}"] if found else []
+
+
+def _trained_rows(cfg: Config, weights: Tensors, dataset: Dataset) -> list[str]:
+    """Return what `row_leaks` and `document_leaks_of` say of the first row of the validation text."""
+    model, tokens = (
+        trained_model(cfg, weights),
+        torch.from_numpy(dataset.validation[: _row_tokens(cfg) + 1].astype(np.int64)),
+    )
+    return [*row_leaks(model, tokens, cfg.seed), *(document_leaks_of(model, tokens) if _within_documents(cfg) else [])]
+
+
+def _within_documents(cfg: Config) -> bool:
+    """Tell whether scores, and so the model that they read, stay within documents."""
+    return cfg.model.within_documents or cfg.eval.documents
+
+
+def _row_tokens(cfg: Config) -> int:
+    return min(LONGEST_ROW, max(cfg.data.train_seq_len, eval_seq_len(cfg)))
 
 
 def unreached_phases(cfg: Config, dataset: Dataset) -> list[str]:
@@ -72,7 +113,7 @@ def improper_predictor(cfg: Config) -> list[str]:
     small = dataclasses.replace(_small_scoring(cfg), model=shape, tech=tech)
     # Test-time training is proved with the run's own model.
     small.eval = dataclasses.replace(small.eval, stride=WINDOW // 4, ttt=TTTConfig())
-    weights = RandomWeights(shape.model_dim).model(small).float().scored_weights()
+    weights = RandomWeights(shape.model_dim).model(small).scored_weights()
     few = dataclasses.replace(_dataset(), validation=_dataset().validation[: 2 * WINDOW + 1])
     for found in check_scoring(small, weights, few, range(2 * WINDOW)).values():
         breaches += found
@@ -87,19 +128,11 @@ def tokens_unchanged(cfg: Config) -> int:
 @cpu_kernels()
 def document_leaks(cfg: Config) -> list[str]:
     """Return a sentence if a changed token changes what the model of `cfg` makes of another document of its row."""
-    if not cfg.model.within_documents:
+    if not _within_documents(cfg):
         return []
-    model, tokens = RandomWeights(cfg.model.model_dim).model(cfg), ROW_TOKENS + 3 * tokens_unchanged(cfg)
-    ids = torch.arange(tokens)[None] % (cfg.model.vocab_size - 2) + 2
-    begin, end = tokens // 3, 2 * tokens // 3
-    ids[:, [0, begin, end]] = BOS_ID
-    other = ids.clone()
-    other[:, begin + 1 : end] = ids[:, begin + 1 : end].flip(1)
-    with torch.no_grad():
-        changed = (model.hidden(ids) != model.hidden(other)).any(-1)[0]
-    if changed[:begin].any() or changed[end:].any():
-        return ["model.within_documents: a changed token changes the output in another document"]
-    return []
+    within = dataclasses.replace(cfg, model=dataclasses.replace(cfg.model, within_documents=True))
+    tokens = text_of_all_tokens(cfg.model.vocab_size, ROW_TOKENS + 3 * tokens_unchanged(cfg))
+    return document_leaks_of(RandomWeights(cfg.model.model_dim).model(within), tokens)
 
 
 @cpu_kernels()
@@ -109,34 +142,24 @@ def future_leaks(cfg: Config) -> list[str]:
     The windows of `scoring_breaches` are shorter than the chunks in which some layers work. An output that differs at
     the second time has a sentence of its own, and so has one of another dtype than the network's.
     """
-    tokens = min(LONGEST_ROW, max(cfg.data.train_seq_len, eval_seq_len(cfg))) if cfg.tech else 0
-    model = RandomWeights(cfg.model.model_dim).model(cfg)
-    # A technique that reads a row in its own way may need a pass for each token of it.
-    if tokens <= WINDOW or model.read is not GPT.pass_once:
-        return []
-    ids = torch.arange(tokens)[None] % (cfg.model.vocab_size - 2) + 2
+    model, tokens = (
+        RandomWeights(cfg.model.model_dim).model(cfg),
+        text_of_all_tokens(cfg.model.vocab_size, _row_tokens(cfg)),
+    )
     with torch.no_grad():
-        first, second = (model.hidden(ids[:, :ROW_TOKENS]) for _ in range(2))
-        if not torch.equal(first, second):
-            return ["the output for one text differs from pass to pass: scores depend on what was scored before"]
-        if first.dtype != torch.float64:
-            return [f"a technique turns the stream into {first.dtype}: return x's dtype, such as by .to(x.dtype)"]
-        whole = model.float().hidden(ids)
-        # Something that reads ahead by one token may do so late in the row alone.
-        for changed in (2 * tokens // 3, tokens - 1):
-            other = ids.clone()
-            other[:, changed:] = ids.roll(1, dims=1)[:, changed:]
-            change = (whole - model.hidden(other)).abs().amax(-1)[0, :changed]
-            if len(leaks := (change > LARGEST_ROUNDING).nonzero()):
-                return [f"in rows of {tokens} tokens, token {changed} changes the output at {int(leaks[0])}"]
-    return []
+        first, second = (model.hidden(tokens[None, :ROW_TOKENS]) for _ in range(2))
+    if not torch.equal(first, second):
+        return ["the output for one text differs from pass to pass: scores depend on what was scored before"]
+    if first.dtype != torch.float64:
+        return [f"a technique turns the stream into {first.dtype}: return x's dtype, such as by .to(x.dtype)"]
+    return row_leaks(model, tokens)
 
 
 @cpu_kernels()
 def small_scores(cfg: Config) -> list[float]:
     """Return the standard score and those with sliding windows and test-time training that `cfg` takes, in nats."""
     small = _small_scoring(cfg)
-    weights = RandomWeights(small.model.model_dim).model(small).float().scored_weights()
+    weights = RandomWeights(small.model.model_dim).model(small).scored_weights()
     scorer = Scorer(small, _dataset(), Ranks())
     scores = [scorer(weights)]
     if cfg.eval.stride:

@@ -29,13 +29,14 @@ from golf.training.data.dataset import Dataset
 from golf.training.data.documents import BOS_ID
 from golf.training.ranks import Ranks
 from golf.training.scoring.document_queue import list_documents
+from golf.training.scoring.float64 import InFloat64
 from golf.training.scoring.predictor import Predictor
 from golf.training.scoring.scorer import Scorer
 from golf.training.scoring.tally import Observe
 
 ScoreText = Callable[[np.ndarray, Observe], object]  # scores tokens [N + 1] and passes the nats of every target on
-EXACT = 1e-9  # for sums in float64
-TOLERANCE = 1e-4  # nats, or sums of probabilities; float32 rounds below 1e-5 here, leaks are far above
+EXACT = 1e-9  # nats, or sums of probabilities, in float64
+MIXED = 1e-6  # sums of probabilities with those of predictors and hints, which are float32
 
 
 class _Record:
@@ -61,10 +62,12 @@ def find_breaches(
     *,
     by_document: bool = False,
     in_order: bool = False,
+    rounding: float = EXACT,
 ) -> list[str]:
     """Return a sentence for every breach that changing the targets `probes` of `tokens` `[N + 1]` brings to light.
 
-    With `in_order` scores are judged by the order in which they are taken.
+    With `in_order` scores are judged by the order in which they are taken. Sums of probabilities may miss 1 by
+    `rounding`.
     """
 
     def scored(text: np.ndarray) -> _Record:
@@ -73,7 +76,7 @@ def find_breaches(
         return record
 
     original = scored(tokens)
-    if _largest_change(scored(tokens).nats, original.nats) > TOLERANCE:
+    if _largest_change(scored(tokens).nats, original.nats) > EXACT:
         return ["the same text has other scores the second time: they depend on random numbers or on earlier calls"]
     breaches = _not_once(original.times)
     for t in probes:
@@ -90,12 +93,12 @@ def find_breaches(
                 apart = slice(int(later[0]), None)
                 changed_elsewhere = max(changed_elsewhere, _largest_change(found[apart], original.nats[apart]))
             total += float(np.exp(-found[t]))
-        if changed_before > TOLERANCE:
+        if changed_before > EXACT:
             breaches.append(f"changing target {t} changes an earlier score by {changed_before:.2g} nats")
-        if changed_elsewhere > TOLERANCE:
+        if changed_elsewhere > EXACT:
             breaches.append(f"changing target {t} changes a score in a later document by {changed_elsewhere:.2g} nats")
         # Turned round, so that NaN is a breach, too.
-        if not abs(total - 1.0) <= TOLERANCE:
+        if not abs(total - 1.0) <= rounding:
             fault = "they are not normalised, or know the target"
             breaches.append(f"the probabilities of target {t} sum to {total:.6g}: {fault}")
     return breaches
@@ -177,23 +180,26 @@ def follows_queue(cfg: Config) -> bool:
 def check_scoring(cfg: Config, weights: Tensors, dataset: Dataset, probes: Sequence[int]) -> dict[str, list[str]]:
     """Return the breaches by kind of score, for `cfg`'s scores of `weights` on `dataset`, by the code of a run.
 
-    Every score is repeated for each token of the vocabulary at each probe, so use a tiny vocabulary and text.
+    Every score is repeated for each token of the vocabulary at each probe, so use a tiny vocabulary and text. All is
+    computed in float64.
     """
     scorer = Scorer(cfg, dataset, Ranks())
+    scorer.model.double()
     in_order = follows_queue(cfg)
     documents = list_documents(dataset.validation) if in_order else None
 
     def score_text(mode: str) -> ScoreText:
         def score(tokens: np.ndarray, observe: Observe) -> None:
             scorer.dataset = dataclasses.replace(dataset, validation=tokens)
-            if mode == "standard":
-                scorer(weights, observe=observe)
-            elif mode == "sliding":
-                scorer.sliding(weights, observe=observe)
-            elif documents is not None:
-                scorer.trained_by_document(weights, observe=observe, documents=documents)
-            else:
-                scorer.test_time_trained(weights, observe=observe)
+            with InFloat64():
+                if mode == "standard":
+                    scorer(weights, observe=observe)
+                elif mode == "sliding":
+                    scorer.sliding(weights, observe=observe)
+                elif documents is not None:
+                    scorer.trained_by_document(weights, observe=observe, documents=documents)
+                else:
+                    scorer.test_time_trained(weights, observe=observe)
 
         return score
 
@@ -206,6 +212,7 @@ def check_scoring(cfg: Config, weights: Tensors, dataset: Dataset, probes: Seque
             # Test-time training learns from the documents before.
             by_document=cfg.eval.documents and mode != "ttt",
             in_order=in_order and mode == "ttt",
+            rounding=MIXED if changes_score(cfg) or cfg.eval.tilt.method != "off" else EXACT,
         )
         for mode in modes_of(cfg)
     }
