@@ -195,6 +195,7 @@ LOG_LINES = [
     *(rf"step:{i}/6 train_loss:\d\.\d{{4}} train_time:\d+ms step_avg:\d+\.\d\dms" for i in range(1, 7)),
     r"step:6/6 val_loss:\d\.\d{4} val_bpb:\d\.\d{4} train_time:\d+ms step_avg:\d+\.\d\dms",
     r"peak memory allocated: \d+ MiB reserved: \d+ MiB",
+    r"proofs of the trained weights: \d+\.\ds, no training time",
     r"Serialized model: \d+ bytes",
     r"Code size: \d+ bytes",
     r"Total submission size: \d+ bytes",

@@ -31,6 +31,11 @@ def ahead(x: Tensor, distance: int) -> Tensor:
     return torch.cat((x[:, distance:], torch.zeros_like(x[:, :distance])), 1)
 
 
+def before_by(x: Tensor, distance: int) -> Tensor:
+    """Return x_{t-distance} `[B, T, …]`, zero where a row begins."""
+    return torch.cat((torch.zeros_like(x[:, :distance]), x[:, :-distance]), 1)
+
+
 @dataclass
 class Leak(Technique):
     """Adds `size` times what is `distance` tokens later, in one place of the last layer."""
@@ -75,7 +80,8 @@ class Leak(Technique):
         elif self.place == "rows":
             model.after_norm["mix"].append(lambda x, ids: x + self.size * x.roll(self.distance, 0))
         elif self.place == "documents":
-            model.after_norm["mix"].append(lambda x, ids: x + self.size * x.cumsum(1).roll(self.distance, 1))
+            # Of the past alone, so that it is a leak between documents and no other.
+            model.after_norm["mix"].append(lambda x, ids: x + self.size * before_by(x.cumsum(1), self.distance))
 
 
 def rows_of(cfg: Config, length: int = LENGTH, **model: Any) -> Config:
