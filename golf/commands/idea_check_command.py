@@ -4,12 +4,14 @@
     golf idea check ideas/my_idea model=11l      # with further overrides
 
 A small model is trained on made-up text for a few steps, which takes a minute on two cores. The proofs are those of
-every run: the technique acts, no score sees later tokens, every parameter has a group and moves. Then the exported
-script has to print the same losses and pack the same bytes as the framework. The exit status is 1 if a check fails.
+every run: the technique acts, no score sees later tokens, every parameter has a group and moves. Rows of 4,096 tokens
+and documents are proved beside it. Then the exported script has to print the same losses and pack the same bytes as the
+framework. The exit status is 1 if a check fails.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -24,6 +26,7 @@ from golf.errors import GolfError
 from golf.idea_folders import Idea, fault, idea_of, ideas, use_ideas
 from golf.paths import import_variables
 from golf.registry import CHANGES_ORDER, CHANGES_SCORE, technique_types
+from golf.settings.config import Config
 from golf.words import counted
 
 SMALL = (
@@ -82,6 +85,28 @@ def _own_test(idea: Idea) -> str:
     return f"its test: {done.stdout.strip().splitlines()[-1]}"
 
 
+def _more_rows(cfg: Config, overrides: list[str]) -> Iterator[str]:
+    """Yield a line each about long rows and about documents, which the small run has none of.
+
+    Raises `GolfError` if a token acts where it must not.
+    """
+    from golf.settings.composition import compose
+    from golf.training.loop.scoring_proofs import LONGEST_ROW, document_leaks, future_leaks
+
+    long = dataclasses.replace(cfg, data=dataclasses.replace(cfg.data, train_seq_len=LONGEST_ROW))
+    if leaks := future_leaks(long):
+        raise GolfError(leaks[0])
+    yield f"no token acts on an earlier one in rows of {LONGEST_ROW:,}"
+    try:
+        within = compose([*overrides, "model.within_documents=true", "eval.documents=true"])
+    except GolfError as error:
+        yield f"documents: not tried, the idea refuses them ({error})"
+        return
+    if leaks := [*document_leaks(within), *future_leaks(within)]:
+        raise GolfError(leaks[0])
+    yield "no token acts on another document"
+
+
 def check_runs(idea: Idea, overrides: list[str], folder: Path) -> Iterator[str]:
     """Yield a line each about composing, a run on two ranks in `folder`, and the exported script.
 
@@ -127,6 +152,7 @@ def check_runs(idea: Idea, overrides: list[str], folder: Path) -> Iterator[str]:
         raise GolfError(f"the run is {result.state}: {result.reason}")
     steps = counted(result.steps, "step")
     yield f"{steps} on 2 ranks, every proof, {score.val_bpb:.3f} bits per byte from the artifact"
+    yield from _more_rows(cfg, base)
     bundle = Bundle(cfg)
     rehearsal = rehearse(cfg, bundle.readable, Path(sys.executable), folder)
     size = rehearsal.artifact_bytes

@@ -46,6 +46,9 @@ class CommandParser(argparse.ArgumentParser):
             words |= known.get(name.lstrip("-").replace("-", "_"), {})
             if "type" in words:
                 words["type"] = TYPES[words["type"]]
+            if words.get("nargs") == "*":
+                # Without a default argparse says that it is required.
+                words.setdefault("default", [])
             self.add_argument(name, **words)
 
     def error(self, message: str) -> NoReturn:

@@ -4,10 +4,13 @@ import json
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from golf.commands import idea_check_command
 from golf.commands.idea_new_command import TEMPLATES
 from golf.report.findings import judged
 from golf.report.study import read_study
@@ -15,7 +18,7 @@ from golf.report.verdicts import NOT_SEPARABLE
 from golf.settings.config import Config
 from golf.training.data.own_text import OwnDataset
 from tests.ideas.conftest import OUTSIDE
-from tests.support import golf_command, golf_main, golf_train, tiny_overrides
+from tests.support import ROOT, golf_command, golf_main, golf_train, tiny_overrides
 
 KINDS = sorted(path.name for path in TEMPLATES.iterdir())
 
@@ -67,6 +70,24 @@ def test_a_path_with_dots_and_the_variable_name_one_idea(outside: Path, monkeypa
     (outside / "empty").mkdir()
     done = golf_command("idea", "check", str(outside / "empty"))
     assert done.returncode == 2 and "has no idea yet: golf idea new writes one" in done.stderr
+
+
+def test_an_idea_may_import_from_the_folder_of_another(forgotten: None, tmp_path: Path) -> None:
+    golf_command("idea", "new", "technique", "fresh", "--folder", str(tmp_path))
+    module = tmp_path / "fresh" / "fresh.py"
+    borrowed = "from ideas.leaky_relu.leaky_relu import LeakyReluSquared  # noqa: F401\n"
+    module.write_text(module.read_text().replace("import torch\n", f"import torch\n{borrowed}", 1))
+    (tmp_path / "fresh" / "test_fresh.py").unlink()
+    # A process of its own, which has imported no idea yet.
+    command = [sys.executable, "-m", "golf", "idea", "check", str(tmp_path / "fresh")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert "fresh.py registers the technique fresh" in done.stdout and "there is no test" in done.stdout, done.stdout
+
+
+def test_a_check_of_nothing_asks_for_the_folder_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        idea_check_command.main([])
+    assert "required: folder;" in capsys.readouterr().err
 
 
 def test_a_failing_test_is_shown(outside: Path) -> None:

@@ -65,7 +65,9 @@ def trained_with(techniques: Sequence[Any], cfg: Config) -> type[GPT]:
             return {name: t for name, t in self.state_dict().items() if not name.startswith("training_only.")}
 
         def forward(self, input_ids: Tensor, target_ids: Tensor, active: tuple[str, ...] | None = None) -> Tensor:
-            """Return Σ w·nats / Σ w over the tokens plus the terms, a float32 scalar."""
+            """Return Σ w·nats / Σ w over the tokens plus the terms, a float32 scalar; in eval mode the mean nats."""
+            if proves() and not self.training:
+                return self.token_losses(input_ids, target_ids, active).mean()
             hidden, shared = self.passed(input_ids, active)
             # Once for the nats and the terms: the head is a quarter of a small model's operations.
             raw_logits = self.head(hidden, active or ())

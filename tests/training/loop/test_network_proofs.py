@@ -273,3 +273,11 @@ def test_the_faster_forms_for_a_cpu_know_what_was_replaced(what: str, dtype: str
     with torch.no_grad():
         one, other = (m(ids[:, :-1], ids[:, 1:]).item() for m in (model, plain))
     assert one != other if what == "qk_norm" else one == pytest.approx(other / 2, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["multi_token", "focal_loss"])
+def test_a_model_in_eval_mode_returns_the_nats_of_the_score(name: str, tiny_cfg: Config) -> None:
+    model, ids = build_model(with_techniques(tiny_cfg, technique_types()[name]())), torch.arange(33)[None]
+    trained = model(ids[:, :-1], ids[:, 1:])
+    nats = model.eval()(ids[:, :-1], ids[:, 1:])
+    assert nats == model.token_losses(ids[:, :-1], ids[:, 1:]).mean() != trained
