@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import re
 from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 
+from golf.errors import GolfError
 from golf.questions import has_techniques
 from golf.run.progress import Progress
 from golf.settings.config import Config, has_stages, is_packed, micro_batch_tokens
 from golf.training.loop.schedule import muon_momentum
 from golf.training.loop.state import TrainState
 from golf.training.loop.steps import NextBatch, TrainStep
+from golf.words import listed
 
 # Zero-initialised projections let gradients through to what is behind them one step later each.
 STEPS_TO_MOVE = 5
@@ -40,7 +43,7 @@ def proving_warm_up(cfg: Config, state: TrainState, on_step: Callable[[int], Non
     step, first, later = state.step, state.switches.on, state.switches.later_sets()
     # A compiled step has one shape, so only eager ones can be short.
     short = TOKENS_TO_MOVE if cfg.launch.compile == "off" else None
-    with restored(step) as weights:
+    with restored(step) as weights, _naming_what_has_no_gradient(step):
         _run_steps(cfg, state, on_step)
         for _ in range(cfg.schedule.warmup_steps + len(later), STEPS_TO_MOVE):
             step(lambda: synthetic_batch(cfg, short), 1.0, muon_momentum(cfg.optim, 0), first)
@@ -51,6 +54,23 @@ def proving_warm_up(cfg: Config, state: TrainState, on_step: Callable[[int], Non
         if has_stages(cfg) and not short:
             batch = state.stages.cut(batch)
         return failures + _switches_without_effect(step, [first, *later], batch)
+
+
+@contextlib.contextmanager
+def _naming_what_has_no_gradient(step: TrainStep) -> Iterator[None]:
+    """Raise `GolfError` with names for the error of DDP, which has the numbers of parameters."""
+    try:
+        yield
+    except RuntimeError as error:
+        numbers = re.search(r"did not receive grad for rank \d+: ([\d ]+)", str(error))
+        if not numbers:
+            raise
+        learning = [name for name, param in step.model.named_parameters() if param.requires_grad]
+        names = listed([learning[int(number)] for number in numbers[1].split()])
+        raise GolfError(
+            f"The loss does not depend on {names} in the first steps, and several ranks wait for a gradient: remove "
+            "it, or multiply what it does by zero until its late switch (launch.nproc=1 waits for none)."
+        ) from error
 
 
 def _run_steps(cfg: Config, state: TrainState, on_step: Callable[[int], None]) -> None:

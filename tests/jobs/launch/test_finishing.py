@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import pty
@@ -22,15 +23,19 @@ from tests.jobs.launch.test_processes import wait_for
 from tests.kills import VARIABLE, kill_at, startup_folder
 from tests.support import ROOT, golf_main, metrics, only_run, tiny_overrides
 
-FILES = ("trained.json", "final_model", "artifact.golf", "result.json")
-# Every moment between the end of the training and the result, in order.
-MOMENTS = [
+# Every write between the end of the training and the result, in order. After the first ones the training is repeated.
+TRAINING = [
+    *(f"trained.json {write} {when}" for write in ("fsync", "replace") for when in ("before", "after")),
+    *("final_model fsync before", "final_model fsync after", "final_model replace before"),
+]
+TRAINED = ["final_model replace after", "seed fsync before", "seed fsync after"]
+PACKING = [
     f"{file} {write} {when}"
-    for file in FILES
-    for write in ("fsync", "link" if file == "result.json" else "replace")
+    for file, name in (("artifact.golf", "replace"), ("trained.json", "replace"), ("result.json", "link"))
+    for write in ("fsync", name)
     for when in ("before", "after")
 ]
-SAFE = MOMENTS.index("final_model replace after")  # from this moment on nothing is trained again
+LAST = PACKING[-1]  # nothing is left to do after it
 GPTQ = ["quant.calibration.tokens=1024"]
 CASES = {
     "int8, ema": ["tech=[ema]"],
@@ -79,6 +84,7 @@ def spawn(overrides: Sequence[str], moment: str, startup: Path) -> int:
 def killed_in_turn(overrides: list[str], root: Path, moments: list[str], ranks: int = 1) -> None:
     """Kill a run at `moments` in turn, each start going on with what the last one left, and compare the outcome."""
     startup, patch = startup_folder(root / "startup"), pytest.MonkeyPatch()
+    repeats = len(list(itertools.takewhile(TRAINING.__contains__, moments)))
 
     def start(folder: str, moment: str = "") -> int:
         patch.setenv("GOLF_RUNS", str(root / folder))
@@ -88,33 +94,42 @@ def killed_in_turn(overrides: list[str], root: Path, moments: list[str], ranks: 
         assert start("undisturbed") in (0, 1)
         for moment in moments:
             assert start("killed", moment) == -signal.SIGKILL, moment
-        if moments[-1] != MOMENTS[-1]:
+        if moments[-1] != LAST:
             assert start("killed") in (0, 1)
     (expected,) = (root / "undisturbed").glob("*/seed*")
     (ended,) = [path.parent for path in (root / "killed").glob("*/seed*/result.json")]
     assert outcome(ended) == outcome(expected)
     # As often as a kill came before the weights had their name, and once more.
     trained = [e for f in (root / "killed").glob("*/seed*") for e in metrics(f, "train") if e["step"] == 6]
-    assert len(trained) == 1 + sum(MOMENTS.index(moment) < SAFE for moment in moments)
+    assert len(trained) == 1 + repeats
 
 
 def test_a_run_killed_behind_its_training_is_packed_and_scored(tiny: OwnDataset, tmp_path: Path) -> None:
     overrides = [*tiny_overrides(tiny), *CASES["int8, ema"]]
-    killed_in_turn(overrides, tmp_path, [MOMENTS[SAFE], "artifact.golf replace after"])
+    killed_in_turn(overrides, tmp_path, [TRAINED[0], "artifact.golf replace after"])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [FP32, BF16], ids=["fp32", "bf16"])
 @pytest.mark.parametrize("case", CASES)
 def test_every_moment(case: str, dtype: list[str], tiny: OwnDataset, tmp_path: Path) -> None:
-    killed_in_turn([*tiny_overrides(tiny), *CASES[case], *dtype], tmp_path, MOMENTS)
+    """The cases of one dtype share the moments of the training, and the two dtypes of one case those behind it."""
+    number = list(CASES).index(case) + len(CASES) * (dtype is BF16)
+    share = [TRAINING[number % len(TRAINING)], TRAINED[number % len(TRAINED)], *PACKING[number % 2 :: 2]]
+    killed_in_turn([*tiny_overrides(tiny), *CASES[case], *dtype], tmp_path, share)
+
+
+TWO_RANKS = {"gptq, swa": FP32, "tuned": BF16, "int8, ema": FP32}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["gptq, swa", "tuned", "int8, ema"])
+@pytest.mark.parametrize("case", TWO_RANKS)
 def test_every_moment_of_two_ranks(case: str, tiny: OwnDataset, tmp_path: Path) -> None:
-    dtype = BF16 if case == "tuned" else FP32
-    killed_in_turn([*tiny_overrides(tiny), *CASES[case], *dtype, "launch.nproc=2"], tmp_path, MOMENTS[SAFE:], ranks=2)
+    """The cases share the moments. On disk the moments after an fsync and before a rename are the same."""
+    distinct = [m for m in (*TRAINING, *TRAINED, *PACKING) if not m.endswith("fsync after") or m in TRAINED]
+    distinct.remove("seed fsync before")
+    share = distinct[list(TWO_RANKS).index(case) :: len(TWO_RANKS)]
+    killed_in_turn([*tiny_overrides(tiny), *CASES[case], *TWO_RANKS[case], "launch.nproc=2"], tmp_path, share, ranks=2)
 
 
 STALE = {
@@ -150,6 +165,33 @@ def test_one_layer_on_two_ranks_of_a_machine_without_a_name(tiny: OwnDataset, ru
     command = [*spaces, sys.executable, str(ROOT / "golf/train.py"), *overrides]
     done = subprocess.run(command, env={**os.environ, **STALE}, capture_output=True, text=True, timeout=150)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+UNUSED = """
+from dataclasses import dataclass
+import torch
+from golf.training.techniques.base import Technique, technique
+
+@technique("unused")
+@dataclass
+class Unused(Technique):
+    \"\"\"A parameter that the loss does not depend on.\"\"\"
+
+    groups = (("unused", "scalar"),)
+
+    def edit_model(self, model, cfg):
+        model.unused = torch.nn.Parameter(torch.ones(3))
+"""
+
+
+@pytest.mark.slow
+def test_a_parameter_without_gradient_is_named_by_several_ranks(tiny: OwnDataset, runs: Path, tmp_path: Path) -> None:
+    idea = tmp_path / "ideas/unused/unused.py"
+    idea.parent.mkdir(parents=True)
+    idea.write_text(UNUSED)
+    assert golf_main(*tiny_overrides(tiny), f"ideas={idea.parents[1]}", "tech=[unused]", "launch.nproc=2").returncode
+    reason = json.loads((only_run(runs) / "result.json").read_text())["reason"]
+    assert reason.startswith("The loss does not depend on unused in the first steps"), reason
 
 
 @pytest.mark.slow
