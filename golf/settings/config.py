@@ -293,6 +293,16 @@ def micro_batch_tokens(cfg: Config) -> int:
     return cfg.data.train_batch_tokens // cfg.data.micro_batches
 
 
+def missing_for_documents(cfg: Config, packed: bool) -> list[str]:
+    """Return the overrides that are missing to keep documents apart, in rows of whole documents if `packed`."""
+    within = packed or cfg.model.within_documents
+    needed = {"model.within_documents=true": packed, "eval.documents=true": within}
+    is_set = {"model.within_documents=true": cfg.model.within_documents, "eval.documents=true": cfg.eval.documents}
+    missing = [override for override in needed if needed[override] and not is_set[override]]
+    mixing = [t.name for t in techniques(cfg) if t.separates_documents() is False]
+    return missing + [f"tech.{name}.mask_bos=true" for name in mixing if within or cfg.eval.documents]
+
+
 def is_packed(cfg: Config) -> bool:
     """Tell whether a micro-batch is one row of whole documents."""
     return cfg.data.loader in ("packed", "packed_shuffled")

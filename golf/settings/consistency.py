@@ -22,6 +22,7 @@ from golf.settings.config import (
     has_stages,
     is_packed,
     micro_batch_tokens,
+    missing_for_documents,
     mlp_hidden,
     stages,
     techniques,
@@ -144,12 +145,11 @@ def _check_stages(cfg: Config) -> None:
 
 
 def _check_documents(cfg: Config) -> None:
-    within = cfg.model.within_documents
-    _require(not is_packed(cfg) or within, "documents.packed", cfg=cfg)
-    _require(not within or cfg.eval.documents, "documents.scores")
-    for technique in techniques(cfg):
-        keeps_apart = not cfg.eval.documents or technique.separates_documents() is not False
-        _require(keeps_apart, "documents.technique", name=technique.name)
+    # All that is missing is said at once: each of these settings needs the ones behind it.
+    within, missing = cfg.model.within_documents, " ".join(missing_for_documents(cfg, is_packed(cfg)))
+    _require(not is_packed(cfg) or within, "documents.packed", cfg=cfg, missing=missing)
+    _require(not within or cfg.eval.documents, "documents.scores", missing=missing)
+    _require(not cfg.eval.documents or not missing, "documents.technique", missing=missing)
 
 
 def _check_ttt(cfg: Config) -> None:

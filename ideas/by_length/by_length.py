@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from golf.errors import GolfError
-from golf.settings.config import Config, is_packed
+from golf.settings.config import Config, missing_for_documents
 from golf.training.data.orders import DataOrder, Units
 from golf.training.techniques.base import CHANGES_ORDER, Technique, technique
 
@@ -31,9 +31,10 @@ class ByLength(Technique):
     longest_first: bool = False
 
     def check(self, cfg: Config) -> None:
-        """Raise `GolfError` for windows."""
-        if not is_packed(cfg):
-            raise GolfError("tech by_length orders documents: set data.loader=packed_shuffled.")
+        """Raise `GolfError` for other orders than that of packed documents."""
+        if cfg.data.loader != "packed_shuffled":
+            missing = ["data.loader=packed_shuffled", *missing_for_documents(cfg, packed=True)]
+            raise GolfError(f"tech by_length orders documents: set {' '.join(missing)}.")
 
     def data_order(self, cfg: Config) -> DataOrder:
         """Return the order."""

@@ -174,8 +174,8 @@ def test_two_ranks_train_as_one_does_on_packed_rows(tiny: OwnDataset, runs: Path
     [
         (["data.loader=packed"], "attention has to stop: set model.within_documents=true"),
         (["model.within_documents=true"], "so scores have to be taken so: set eval.documents=true"),
-        ([*PACKED, "tech=[smear]"], "set tech.smear.mask_bos=true or drop it"),
-        ([*PACKED, "tech=[bigram]"], "set tech.bigram.mask_bos=true or drop it"),
+        ([*PACKED, "tech=[smear]"], "set tech.smear.mask_bos=true, or drop it"),
+        ([*PACKED, "tech=[bigram]"], "set tech.bigram.mask_bos=true, or drop it"),
         ([*PACKED, "data.shard_order=[0]"], "data.loader=packed mixes all shards"),
         ([*PACKED, "data.train_batch_tokens=262144"], "holds a row of 65536 tokens and its last target"),
     ],
