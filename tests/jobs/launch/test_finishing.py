@@ -113,9 +113,9 @@ def test_a_run_killed_behind_its_training_is_packed_and_scored(tiny: OwnDataset,
 @pytest.mark.parametrize("dtype", [FP32, BF16], ids=["fp32", "bf16"])
 @pytest.mark.parametrize("case", CASES)
 def test_every_moment(case: str, dtype: list[str], tiny: OwnDataset, tmp_path: Path) -> None:
-    """The cases of one dtype share the moments of the training, and the two dtypes of one case those behind it."""
+    """The cases share the moments, so that both dtypes are killed at every one."""
     number = list(CASES).index(case) + len(CASES) * (dtype is BF16)
-    share = [TRAINING[number % len(TRAINING)], TRAINED[number % len(TRAINED)], *PACKING[number % 2 :: 2]]
+    share = [TRAINING[number % len(TRAINING)], TRAINED[number % len(TRAINED)], *PACKING[number % 4 :: 4]]
     killed_in_turn([*tiny_overrides(tiny), *CASES[case], *dtype], tmp_path, share)
 
 
